@@ -1,0 +1,9 @@
+//! The pure half: what a lock *is*, without a clock, randomness, a task or a socket.
+//!
+//! The present is an argument, random bits are an argument, a decision is a return value. So the
+//! safety argument can be read, and tested over every order of votes, without any async.
+
+pub mod lease;
+pub mod quorum;
+pub mod retry;
+pub mod round;

@@ -1,0 +1,186 @@
+//! How long a lock is held: the ttl at the nodes, and what of it the holder may rely on.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+/// How long a node keeps the key: whole milliseconds, from 1 ms to 365 days.
+///
+/// A fraction of a millisecond is cut off, since the wire (`PX`) has none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ttl(u64);
+
+impl Ttl {
+    /// The longest ttl. Whoever needs more needs a renewed lease, not a longer one.
+    pub const MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
+    /// The ttl in milliseconds, as it stands on the wire.
+    #[must_use]
+    pub const fn as_millis(self) -> u64 {
+        self.0
+    }
+
+    /// The ttl as a duration.
+    #[must_use]
+    pub const fn as_duration(self) -> Duration {
+        Duration::from_millis(self.0)
+    }
+}
+
+impl TryFrom<Duration> for Ttl {
+    type Error = InvalidTtl;
+
+    fn try_from(ttl: Duration) -> Result<Self, InvalidTtl> {
+        if ttl > Self::MAX {
+            return Err(InvalidTtl::TooLong { ttl });
+        }
+        match u64::try_from(ttl.as_millis()) {
+            Ok(millis @ 1..) => Ok(Self(millis)),
+            _ => Err(InvalidTtl::TooShort {
+                ttl,
+                least: Duration::from_millis(1),
+            }),
+        }
+    }
+}
+
+/// Why a duration cannot be the ttl of a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum InvalidTtl {
+    /// Nothing would be left of it once the drift is taken off and the nodes are asked.
+    #[error("a ttl of {ttl:?} leaves no validity, {least:?} is the least")]
+    TooShort {
+        /// The ttl given.
+        ttl: Duration,
+        /// The shortest ttl that would do.
+        least: Duration,
+    },
+    /// Over [`Ttl::MAX`].
+    #[error("a ttl of {ttl:?} is over the longest, {longest:?}", longest = Ttl::MAX)]
+    TooLong {
+        /// The ttl given.
+        ttl: Duration,
+    },
+}
+
+/// How far the clocks of client and nodes may run apart within one ttl.
+///
+/// The Redlock page takes a part of the ttl for clocks of unequal speed and a constant for the
+/// granularity of expiry: 1 % and 2 ms, which is the default here.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Drift {
+    parts_per_million: u32,
+    constant: Duration,
+}
+
+impl Drift {
+    /// `parts_per_million` of the ttl plus `constant`. All of the ttl, or more, is no error here,
+    /// but leaves no ttl that [`Drift::validity_of`] accepts.
+    #[must_use]
+    pub const fn new(parts_per_million: u32, constant: Duration) -> Self {
+        Self {
+            parts_per_million,
+            constant,
+        }
+    }
+
+    /// What drift takes off `ttl`. Never overflows.
+    #[must_use]
+    pub fn of(&self, ttl: Ttl) -> Duration {
+        let nanos = ttl.as_duration().as_nanos() * u128::from(self.parts_per_million) / 1_000_000;
+        let part = u64::try_from(nanos).map_or(Duration::MAX, Duration::from_nanos);
+        part.saturating_add(self.constant)
+    }
+
+    /// What drift leaves of `ttl`, zero if nothing.
+    #[must_use]
+    pub fn validity_of(&self, ttl: Ttl) -> Duration {
+        ttl.as_duration().saturating_sub(self.of(ttl))
+    }
+
+    /// Until when a lease holds whose round started at `start`, before the first byte was sent:
+    /// start + ttl − drift.
+    #[must_use]
+    pub fn valid_until(&self, start: Instant, ttl: Ttl) -> Instant {
+        start.checked_add(self.validity_of(ttl)).unwrap_or(start)
+    }
+}
+
+impl Default for Drift {
+    /// 1 % of the ttl and 2 ms, as the Redlock page has it.
+    fn default() -> Self {
+        Self::new(10_000, Duration::from_millis(2))
+    }
+}
+
+impl fmt::Debug for Drift {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "Drift({} ppm + {:?})",
+            self.parts_per_million, self.constant
+        )
+    }
+}
+
+/// `start + after`, or a moment centuries away where that cannot be represented.
+pub(crate) fn saturating_add(start: Instant, after: Duration) -> Instant {
+    const FAR: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+    start
+        .checked_add(after)
+        .or_else(|| start.checked_add(FAR))
+        .unwrap_or(start)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ttl(millis: u64) -> Ttl {
+        Ttl::try_from(Duration::from_millis(millis)).unwrap()
+    }
+
+    #[test]
+    fn t2_validity_is_ttl_minus_one_percent_and_two_milliseconds() {
+        let drift = Drift::default();
+        assert_eq!(drift.of(ttl(10_000)), Duration::from_millis(102));
+        assert_eq!(drift.validity_of(ttl(10_000)), Duration::from_millis(9_898));
+        let start = Instant::now();
+        assert_eq!(
+            drift.valid_until(start, ttl(1_000)),
+            start + Duration::from_millis(988)
+        );
+    }
+
+    #[test]
+    fn t3_nothing_overflows_and_nothing_underflows() {
+        assert!(matches!(
+            Ttl::try_from(Duration::MAX),
+            Err(InvalidTtl::TooLong { .. })
+        ));
+        assert!(matches!(
+            Ttl::try_from(Duration::ZERO),
+            Err(InvalidTtl::TooShort { .. })
+        ));
+        assert!(matches!(
+            Ttl::try_from(Duration::from_micros(999)),
+            Err(InvalidTtl::TooShort { .. })
+        ));
+        assert_eq!(Ttl::try_from(Ttl::MAX).unwrap().as_duration(), Ttl::MAX);
+        let wild = Drift::new(u32::MAX, Duration::MAX);
+        assert_eq!(
+            wild.validity_of(Ttl::try_from(Ttl::MAX).unwrap()),
+            Duration::ZERO
+        );
+        let start = Instant::now();
+        assert_eq!(wild.valid_until(start, ttl(1)), start);
+        assert!(saturating_add(start, Duration::MAX) > start + Ttl::MAX);
+    }
+
+    #[test]
+    fn a_ttl_under_the_drift_leaves_nothing() {
+        assert_eq!(Drift::default().validity_of(ttl(1)), Duration::ZERO);
+        assert_eq!(Drift::default().validity_of(ttl(2)), Duration::ZERO);
+        assert!(Drift::default().validity_of(ttl(3)) > Duration::ZERO);
+    }
+}

@@ -1,0 +1,310 @@
+//! The seam to nodes: what one node must be able to do, and how it fails.
+
+use std::error::Error;
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+
+use crate::algorithm::lease::Ttl;
+use crate::algorithm::quorum::Vote;
+use crate::resource::{Key, Token};
+
+/// What an operation is about: the keys, the token that signs the attempt, and the ttl.
+///
+/// Cheap to clone. `Debug` shows no token.
+#[derive(Clone, Debug)]
+pub struct Claim {
+    keys: Arc<[Key]>,
+    token: Token,
+    ttl: Ttl,
+}
+
+impl Claim {
+    /// A claim on all of `keys`. A claim on none would be granted by every node at any time.
+    #[must_use]
+    pub fn new(keys: impl Into<Arc<[Key]>>, token: Token, ttl: Ttl) -> Self {
+        Self {
+            keys: keys.into(),
+            token,
+            ttl,
+        }
+    }
+
+    /// The same keys and token with another ttl.
+    #[must_use]
+    pub fn with_ttl(&self, ttl: Ttl) -> Self {
+        Self {
+            keys: Arc::clone(&self.keys),
+            token: self.token.clone(),
+            ttl,
+        }
+    }
+
+    /// The keys, all of which are meant. No key stands there twice.
+    #[must_use]
+    pub fn keys(&self) -> &[Key] {
+        &self.keys
+    }
+
+    /// The value that a node stores at each key.
+    #[must_use]
+    pub const fn token(&self) -> &Token {
+        &self.token
+    }
+
+    /// How long the node keeps the keys.
+    #[must_use]
+    pub const fn ttl(&self) -> Ttl {
+        self.ttl
+    }
+}
+
+/// **One** independent node that keeps keys.
+///
+/// # Contract
+///
+/// `quorate-memory`'s `conformance` module is this contract as code: run it on every backend.
+///
+/// - *One node.* The algorithm spans nodes; a backend never does. Two nodes share no fate.
+/// - *Atomic.* Each method takes effect at one moment, on all keys of the claim or on none.
+/// - *Compare.* `extend` and `release` touch a key only while its value is the claim's token.
+/// - *Own token.* `acquire` of keys that already hold the claim's token grants: the request was
+///   sent twice, or its first answer was lost.
+/// - *`Err` means unknown.* Only the node's word that the keys are taken (or not ours) is
+///   [`Vote::Refused`]. An error answer, a lost connection, a timeout, a reply that makes no sense
+///   is an `Err`: the operation may or may not have happened.
+/// - *Once.* No method sends an acquire a second time by itself when the first is in doubt.
+/// - *Relative time.* The node counts the ttl on its own clock from when it hears of it.
+/// - *Patience.* A method may take as long as it likes: deadlines are the caller's, who goes on
+///   waiting in the background after its own deadline. So a future should stay pending as long as
+///   the command may still be carried out, not give up on a timeout of its own.
+/// - *Drop.* Dropping a future may or may not stop the command, and disturbs no other call.
+///
+/// Calls of one claim come to one node one after the other: a release is first polled after the
+/// acquire that it undoes has settled, or was given up after the cleanup bound. So a backend may
+/// use several connections.
+#[async_trait]
+pub trait LockBackend: fmt::Debug + Send + Sync + 'static {
+    /// Takes all keys of the claim for its ttl, or none of them.
+    async fn acquire(&self, claim: &Claim) -> Result<Vote, BackendError>;
+
+    /// Makes all keys live for at least the claim's ttl from now, if all are ours. Never shortens.
+    async fn extend(&self, claim: &Claim) -> Result<Vote, BackendError>;
+
+    /// Removes those keys of the claim that are ours; granted if all of them were.
+    async fn release(&self, claim: &Claim) -> Result<Vote, BackendError>;
+
+    /// What errors call this node: an address **without its password**. Without a name, a node is
+    /// called by its place: `node 1` and so on.
+    fn name(&self) -> Option<&str> {
+        None
+    }
+
+    /// Tells which server this is, where the node can say it.
+    fn identity(&self) -> Option<&dyn Identify> {
+        None
+    }
+}
+
+/// A node that can tell which server it is.
+///
+/// Two configured nodes that are one server void the quorum; where all nodes can identify
+/// themselves, the manager refuses to lock over such a pair.
+#[async_trait]
+pub trait Identify: Send + Sync {
+    /// An id that no other server has, and that the same server gives under each of its addresses:
+    /// Redis and Valkey call it `run_id`.
+    ///
+    /// # Errors
+    ///
+    /// `BackendError` if the node cannot be asked, or will not tell.
+    async fn server_id(&self) -> Result<String, BackendError>;
+}
+
+#[async_trait]
+#[deny(clippy::missing_trait_methods)]
+impl<T: LockBackend + ?Sized> LockBackend for Arc<T> {
+    async fn acquire(&self, claim: &Claim) -> Result<Vote, BackendError> {
+        (**self).acquire(claim).await
+    }
+
+    async fn extend(&self, claim: &Claim) -> Result<Vote, BackendError> {
+        (**self).extend(claim).await
+    }
+
+    async fn release(&self, claim: &Claim) -> Result<Vote, BackendError> {
+        (**self).release(claim).await
+    }
+
+    fn name(&self) -> Option<&str> {
+        (**self).name()
+    }
+
+    fn identity(&self) -> Option<&dyn Identify> {
+        (**self).identity()
+    }
+}
+
+/// Why a node's vote is unknown.
+///
+/// Cheap to clone. Its text shows what the node or the client said; a backend keeps passwords and
+/// tokens out of it.
+#[derive(Clone, Debug)]
+pub struct BackendError {
+    kind: BackendErrorKind,
+    message: Arc<str>,
+    source: Option<Arc<dyn Error + Send + Sync>>,
+}
+
+impl BackendError {
+    /// An error of `kind`, told in `message`.
+    #[must_use]
+    pub fn new(kind: BackendErrorKind, message: impl Into<Arc<str>>) -> Self {
+        Self {
+            kind,
+            message: message.into(),
+            source: None,
+        }
+    }
+
+    /// Keeps the error of the client underneath. Its text must not show secrets.
+    #[must_use]
+    pub fn with_source(mut self, source: impl Error + Send + Sync + 'static) -> Self {
+        self.source = Some(Arc::new(source));
+        self
+    }
+
+    /// An error answer of a Redis or Valkey node, sorted by its first word (`READONLY …`).
+    #[must_use]
+    pub fn from_reply(reply: &str) -> Self {
+        Self::new(BackendErrorKind::of_reply(reply), reply)
+    }
+
+    /// What went wrong.
+    #[must_use]
+    pub const fn kind(&self) -> BackendErrorKind {
+        self.kind
+    }
+}
+
+impl fmt::Display for BackendError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl Error for BackendError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.source
+            .as_deref()
+            .map(|source| source as &(dyn Error + 'static))
+    }
+}
+
+/// What kind of trouble a node is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum BackendErrorKind {
+    /// The password or the user name is wrong or missing (`NOAUTH`, `WRONGPASS`).
+    Auth,
+    /// A cluster node that serves no slots, or not this one (`CLUSTERDOWN`, `MOVED`, `CROSSSLOT`).
+    Cluster,
+    /// The connection could not be made, or broke.
+    Connection,
+    /// The node is reading its data set (`LOADING`) or busy with a script (`BUSY`).
+    Loading,
+    /// The node cannot write to its disk and so refuses writes (`MISCONF`).
+    Misconfigured,
+    /// The node is out of memory (`OOM`).
+    OutOfMemory,
+    /// The user may not run the command or touch the key (`NOPERM`).
+    Permission,
+    /// The answer is not one that the protocol has. Perhaps this is no Redis at all.
+    Protocol,
+    /// The node is a replica (`READONLY`), or has too few of them (`NOREPLICAS`).
+    ReadOnly,
+    /// The node does not know the command, or cannot run the script.
+    Script,
+    /// The client gave up waiting. (A deadline of quorate's own is not reported as an error.)
+    TimedOut,
+    /// A key holds something that is not a string: another program uses it (`WRONGTYPE`).
+    WrongType,
+    /// Anything else.
+    Other,
+}
+
+impl BackendErrorKind {
+    /// Whether trying again soon is pointless: somebody has to change something first.
+    #[must_use]
+    pub const fn is_permanent(self) -> bool {
+        matches!(
+            self,
+            Self::Auth | Self::Permission | Self::Script | Self::WrongType
+        )
+    }
+
+    fn of_reply(reply: &str) -> Self {
+        match reply.split_ascii_whitespace().next().unwrap_or_default() {
+            "NOAUTH" | "WRONGPASS" => Self::Auth,
+            "CLUSTERDOWN" | "MOVED" | "ASK" | "CROSSSLOT" | "TRYAGAIN" => Self::Cluster,
+            "LOADING" | "BUSY" | "MASTERDOWN" => Self::Loading,
+            "MISCONF" => Self::Misconfigured,
+            "OOM" => Self::OutOfMemory,
+            "NOPERM" => Self::Permission,
+            "READONLY" | "NOREPLICAS" => Self::ReadOnly,
+            "NOSCRIPT" => Self::Script,
+            "WRONGTYPE" => Self::WrongType,
+            "ERR" if reply.contains("unknown command") => Self::Script,
+            "ERR" if reply.contains("invalid password") => Self::Auth,
+            // Redis tells of an error inside a script either by its own word or wrapped like this.
+            "ERR" if reply.contains("WRONGTYPE") => Self::WrongType,
+            _ => Self::Other,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `LockBackend` stays object safe.
+    fn _object_safe(_: &dyn LockBackend) {}
+
+    #[test]
+    fn q4_an_error_answer_is_unknown_with_its_reason() {
+        use BackendErrorKind as Kind;
+        for (reply, kind) in [
+            (
+                "READONLY You can't write against a read only replica.",
+                Kind::ReadOnly,
+            ),
+            (
+                "LOADING Redis is loading the dataset in memory",
+                Kind::Loading,
+            ),
+            (
+                "MISCONF Redis is configured to save RDB snapshots",
+                Kind::Misconfigured,
+            ),
+            (
+                "OOM command not allowed when used memory > 'maxmemory'.",
+                Kind::OutOfMemory,
+            ),
+            ("NOAUTH Authentication required.", Kind::Auth),
+            (
+                "WRONGPASS invalid username-password pair or user is disabled.",
+                Kind::Auth,
+            ),
+            ("NOPERM this user has no permissions", Kind::Permission),
+            ("WRONGTYPE Operation against a key", Kind::WrongType),
+            ("CLUSTERDOWN Hash slot not served", Kind::Cluster),
+            ("ERR unknown command 'EVALSHA'", Kind::Script),
+            ("", Kind::Other),
+        ] {
+            let error = BackendError::from_reply(reply);
+            assert_eq!(error.kind(), kind, "{reply}");
+            assert_eq!(error.to_string(), reply);
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! The canonical Redlock protocol on Redis or Valkey, once, for every client.
+//!
+//! A resource's key holds the token as a plain string with an expiry, set by
+//! `SET key token NX PX ttl`; the rest are scripts that compare before they write. So quorate
+//! excludes, and is excluded by, every other Redlock library on the same nodes.
+//!
+//! A backend for another client needs a [`Wire`] and passes its calls on to the functions here.
+
+use std::future::Future;
+
+use crate::algorithm::quorum::Vote;
+use crate::backend::{BackendError, BackendErrorKind, Claim};
+use crate::resource::Key;
+
+/// What a client must be able to do: send one command, give back its reply.
+pub trait Wire: Send + Sync {
+    /// Sends a command, its name first, **once**, and waits for the reply.
+    ///
+    /// An error answer of the node is [`BackendError::from_reply`].
+    fn send(&self, command: &[&[u8]]) -> impl Future<Output = Result<Reply, BackendError>> + Send;
+}
+
+/// A node's answer, as far as the protocol goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Reply {
+    /// A nil of either RESP version.
+    Nil,
+    /// An integer.
+    Integer(i64),
+    /// A simple or a bulk string.
+    Bytes(Vec<u8>),
+    /// Anything else, which no command of ours is answered with.
+    Other,
+}
+
+/// A Lua text and the SHA-1 by which a node knows it.
+#[derive(Clone, Copy, Debug)]
+pub struct Script {
+    source: &'static str,
+    sha1: &'static str,
+}
+
+/// Several keys at once: all of them, or none. `KEYS` the keys, `ARGV` token, ttl in ms.
+pub const ACQUIRE: Script = Script {
+    source: "\
+for i = 1, #KEYS do
+  local held = redis.call('GET', KEYS[i])
+  if held and held ~= ARGV[1] then return 0 end
+end
+for i = 1, #KEYS do redis.call('SET', KEYS[i], ARGV[1], 'PX', ARGV[2]) end
+return 1
+",
+    sha1: "033f9d2ef98e85c0c21f3dd22f570683fa840632",
+};
+
+/// After a nil to `SET NX`: is it our own token that is in the way? `ARGV` token.
+pub const OWN: Script = Script {
+    source: "\
+if redis.call('GET', KEYS[1]) == ARGV[1] then return 1 end
+return 0
+",
+    sha1: "2ef65ded12c4af85a76546bb7a4d69dbeff9b124",
+};
+
+/// If all keys are ours, each lives for at least the ttl from now. `ARGV` token, ttl in ms.
+pub const EXTEND: Script = Script {
+    source: "\
+for i = 1, #KEYS do
+  if redis.call('GET', KEYS[i]) ~= ARGV[1] then return 0 end
+end
+for i = 1, #KEYS do
+  if redis.call('PTTL', KEYS[i]) < tonumber(ARGV[2]) then redis.call('PEXPIRE', KEYS[i], ARGV[2]) end
+end
+return 1
+",
+    sha1: "320ed8a623b0102e199d068a57835c3a959cdda4",
+};
+
+/// Deletes the keys that are ours; 1 if all of them were. A key of another type is not ours.
+/// `ARGV` token.
+pub const RELEASE: Script = Script {
+    source: "\
+local ours = 0
+for i = 1, #KEYS do
+  if redis.pcall('GET', KEYS[i]) == ARGV[1] then ours = ours + redis.call('DEL', KEYS[i]) end
+end
+if ours == #KEYS then return 1 end
+return 0
+",
+    sha1: "824a37879a27705a380f99ad913036feaf432d5f",
+};
+
+impl Script {
+    /// The Lua text.
+    #[must_use]
+    pub const fn source(&self) -> &'static str {
+        self.source
+    }
+
+    /// Its SHA-1 in lower-case hexadecimal digits.
+    #[must_use]
+    pub const fn sha1(&self) -> &'static str {
+        self.sha1
+    }
+
+    /// `EVALSHA`, and `EVAL` where the node does not know the script.
+    async fn run(
+        &self,
+        wire: &impl Wire,
+        keys: &[Key],
+        arguments: &[&[u8]],
+    ) -> Result<Vote, BackendError> {
+        let count = keys.len().to_string();
+        let mut command: Vec<&[u8]> = Vec::with_capacity(3 + keys.len() + arguments.len());
+        command.extend([
+            b"EVALSHA".as_slice(),
+            self.sha1.as_bytes(),
+            count.as_bytes(),
+        ]);
+        command.extend(keys.iter().map(Key::as_bytes));
+        command.extend(arguments);
+        let reply = match wire.send(&command).await {
+            Err(error) if is_noscript(&error) => {
+                command[0] = b"EVAL";
+                command[1] = self.source.as_bytes();
+                wire.send(&command).await?
+            }
+            reply => reply?,
+        };
+        match reply {
+            Reply::Integer(1) => Ok(Vote::Granted),
+            Reply::Integer(0) => Ok(Vote::Refused),
+            reply => Err(nonsense("a script", &reply)),
+        }
+    }
+}
+
+/// [`LockBackend::acquire`](crate::LockBackend::acquire) over `wire`.
+///
+/// # Errors
+///
+/// The vote is unknown: the command failed, or its answer is not one of the protocol.
+pub async fn acquire(wire: &impl Wire, claim: &Claim) -> Result<Vote, BackendError> {
+    let ttl = claim.ttl().as_millis().to_string();
+    let token = claim.token().as_bytes();
+    let [key] = claim.keys() else {
+        return ACQUIRE
+            .run(wire, claim.keys(), &[token, ttl.as_bytes()])
+            .await;
+    };
+    match wire
+        .send(&[b"SET", key.as_bytes(), token, b"NX", b"PX", ttl.as_bytes()])
+        .await?
+    {
+        Reply::Bytes(ok) if ok == b"OK" => Ok(Vote::Granted),
+        // Taken: by somebody else, by ourselves in a request that was sent twice, or by a value
+        // that is no lock at all.
+        Reply::Nil => OWN.run(wire, claim.keys(), &[token]).await,
+        reply => Err(nonsense("SET", &reply)),
+    }
+}
+
+/// [`LockBackend::extend`](crate::LockBackend::extend) over `wire`.
+///
+/// # Errors
+///
+/// As [`acquire`].
+pub async fn extend(wire: &impl Wire, claim: &Claim) -> Result<Vote, BackendError> {
+    let ttl = claim.ttl().as_millis().to_string();
+    EXTEND
+        .run(
+            wire,
+            claim.keys(),
+            &[claim.token().as_bytes(), ttl.as_bytes()],
+        )
+        .await
+}
+
+/// [`LockBackend::release`](crate::LockBackend::release) over `wire`.
+///
+/// # Errors
+///
+/// As [`acquire`].
+pub async fn release(wire: &impl Wire, claim: &Claim) -> Result<Vote, BackendError> {
+    RELEASE
+        .run(wire, claim.keys(), &[claim.token().as_bytes()])
+        .await
+}
+
+/// [`Identify::server_id`](crate::backend::Identify::server_id) over `wire`: the `run_id` of
+/// `INFO server`.
+///
+/// # Errors
+///
+/// The node cannot be asked, may not be asked (`NOPERM`), or has no `run_id`.
+pub async fn server_id(wire: &impl Wire) -> Result<String, BackendError> {
+    let reply = wire.send(&[b"INFO", b"server"]).await?;
+    let Reply::Bytes(info) = &reply else {
+        return Err(nonsense("INFO", &reply));
+    };
+    let info = String::from_utf8_lossy(info);
+    let id = info
+        .lines()
+        .find_map(|line| line.strip_prefix("run_id:"))
+        .map(str::trim);
+    match id {
+        Some(id) if !id.is_empty() => Ok(id.to_owned()),
+        _ => Err(BackendError::new(
+            BackendErrorKind::Other,
+            "INFO tells no run_id",
+        )),
+    }
+}
+
+fn is_noscript(error: &BackendError) -> bool {
+    error.kind() == BackendErrorKind::Script && error.to_string().starts_with("NOSCRIPT")
+}
+
+/// The reply itself stays out of the text: it may be anything.
+fn nonsense(command: &str, reply: &Reply) -> BackendError {
+    let what = match reply {
+        Reply::Nil => "a nil",
+        Reply::Integer(_) => "an unexpected integer",
+        Reply::Bytes(_) => "an unexpected string",
+        Reply::Other => "a reply of another type",
+    };
+    BackendError::new(
+        BackendErrorKind::Protocol,
+        format!("{what} in answer to {command}"),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_script_has_the_sha1_of_its_text() {
+        for script in [ACQUIRE, OWN, EXTEND, RELEASE] {
+            let digest = sha1_smol::Sha1::from(script.source()).digest().to_string();
+            assert_eq!(script.sha1(), digest, "of {}", script.source());
+        }
+    }
+}
