@@ -1,0 +1,380 @@
+//! The only place that awaits a backend.
+//!
+//! A [`Flight`] is one operation on its way to all nodes. Its calls outlive the decision: a future
+//! that is dropped may be a command that is never sent, or a grant that nobody gives back. So what
+//! has not settled when a flight is dropped (decided, or cancelled by the caller) goes on in the
+//! background, up to the cleanup bound.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use futures_util::future::{Either, select};
+use futures_util::lock::Mutex;
+
+use crate::algorithm::lease::saturating_add;
+use crate::algorithm::quorum::{NodeCount, NodeId, Tally, Vote};
+use crate::algorithm::round::{Round, Step};
+use crate::backend::{BackendError, Claim, LockBackend};
+use crate::config::Config;
+use crate::error::{NodeVote, Said, Votes};
+use crate::roster::Roster;
+use crate::runtime::{BoxFuture, Runtime};
+
+/// The nodes, and what all locks of a manager share.
+#[derive(Debug)]
+pub(crate) struct Cluster {
+    count: NodeCount,
+    nodes: Vec<Arc<dyn LockBackend>>,
+    names: Vec<Arc<str>>,
+    roster: Roster,
+    pub(crate) runtime: Arc<dyn Runtime>,
+    pub(crate) config: Config,
+}
+
+impl Cluster {
+    pub(crate) fn new(
+        count: NodeCount,
+        nodes: Vec<Arc<dyn LockBackend>>,
+        names: Vec<Arc<str>>,
+        runtime: Arc<dyn Runtime>,
+        config: Config,
+    ) -> Self {
+        Self {
+            count,
+            nodes,
+            names,
+            roster: Roster::new(count),
+            runtime,
+            config,
+        }
+    }
+
+    pub(crate) const fn count(&self) -> NodeCount {
+        self.count
+    }
+
+    pub(crate) fn name(&self, node: NodeId) -> &Arc<str> {
+        &self.names[node.index()]
+    }
+
+    pub(crate) const fn roster(&self) -> &Roster {
+        &self.roster
+    }
+}
+
+/// One attempt at a lock, from its first acquire to its last release.
+///
+/// It is signed by one token. The lanes let one call at a time through to each node, so that a
+/// release comes after the acquire that it undoes.
+pub(crate) struct Attempt {
+    pub(crate) cluster: Arc<Cluster>,
+    pub(crate) claim: Claim,
+    lanes: Vec<Mutex<()>>,
+}
+
+impl Attempt {
+    pub(crate) fn new(cluster: Arc<Cluster>, claim: Claim) -> Arc<Self> {
+        let lanes = cluster.count.ids().map(|_| Mutex::new(())).collect();
+        Arc::new(Self {
+            cluster,
+            claim,
+            lanes,
+        })
+    }
+}
+
+impl fmt::Debug for Attempt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Attempt")
+            .field("claim", &self.claim)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What the nodes are asked to do.
+#[derive(Clone, Debug)]
+pub(crate) enum Operation {
+    Acquire,
+    /// With the ttl asked for in place of the attempt's.
+    Extend(Claim),
+    Release,
+}
+
+/// What is left to do on the nodes when a flight ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Aftermath {
+    /// Wait for the late answers.
+    Drain,
+    /// Release on every node, the silent and the refusing ones too.
+    Undo,
+}
+
+/// One operation on its way to all nodes.
+pub(crate) struct Flight {
+    attempt: Arc<Attempt>,
+    calls: Calls,
+    aftermath: Aftermath,
+}
+
+impl Flight {
+    /// Gets the calls ready. They leave at the first poll, all of them.
+    pub(crate) fn new(attempt: &Arc<Attempt>, operation: &Operation) -> Self {
+        let aftermath = match operation {
+            Operation::Acquire => Aftermath::Undo,
+            Operation::Extend(_) | Operation::Release => Aftermath::Drain,
+        };
+        let mut calls = Calls::default();
+        calls.add(attempt, operation);
+        Self {
+            attempt: Arc::clone(attempt),
+            calls,
+            aftermath,
+        }
+    }
+
+    /// Keeps what was won: dropping the flight no longer undoes it.
+    pub(crate) fn keep(&mut self) {
+        self.aftermath = Aftermath::Drain;
+    }
+
+    /// Turns a lost acquire into the release on all nodes.
+    pub(crate) fn undo(mut self) -> Self {
+        self.calls.supersede();
+        self.calls.add(&self.attempt, &Operation::Release);
+        self.aftermath = Aftermath::Drain;
+        self
+    }
+
+    /// Waits for the decision of `round`.
+    ///
+    /// Votes that are there count before the clock is looked at, whichever woke the task.
+    pub(crate) async fn decide(&mut self, round: &mut Round) -> Outcome {
+        let runtime = Arc::clone(&self.attempt.cluster.runtime);
+        let mut failures = Vec::new();
+        let mut timer = runtime.sleep_until(round.next_timeout());
+        let step = poll_fn(|context| {
+            loop {
+                match self.calls.poll_next(context) {
+                    Poll::Ready(Some(Settled {
+                        superseded: true, ..
+                    })) => {}
+                    Poll::Ready(Some(Settled { node, answer, .. })) => {
+                        let now = runtime.now();
+                        let step = match answer {
+                            Ok(vote) => round.on_vote(node, vote, now),
+                            Err(error) => {
+                                failures.push((node, error));
+                                round.on_unknown(node, now)
+                            }
+                        };
+                        if step != Step::Wait {
+                            return Poll::Ready(step);
+                        }
+                    }
+                    Poll::Ready(None) | Poll::Pending => {
+                        if timer.as_mut().poll(context).is_pending() {
+                            return Poll::Pending;
+                        }
+                        match round.on_timeout(runtime.now()) {
+                            Step::Wait => timer = runtime.sleep_until(round.next_timeout()),
+                            step => return Poll::Ready(step),
+                        }
+                    }
+                }
+            }
+        })
+        .await;
+        Outcome {
+            step,
+            tally: *round.tally(),
+            failures,
+        }
+    }
+}
+
+impl Drop for Flight {
+    fn drop(&mut self) {
+        let mut calls = std::mem::take(&mut self.calls);
+        if self.aftermath == Aftermath::Undo {
+            calls.supersede();
+            calls.add(&self.attempt, &Operation::Release);
+        }
+        if !calls.open.is_empty() {
+            let cluster = &self.attempt.cluster;
+            cluster.runtime.spawn(Box::pin(settle(
+                Arc::clone(cluster),
+                calls,
+                &self.attempt.claim,
+            )));
+        }
+    }
+}
+
+/// Waits in the background until the calls have settled, up to the cleanup bound.
+///
+/// After it, acquires that hang are given up, which lets the releases behind them go; those get
+/// one more node timeout.
+fn settle(
+    cluster: Arc<Cluster>,
+    mut calls: Calls,
+    claim: &Claim,
+) -> impl Future<Output = ()> + Send + 'static {
+    let bound = cluster.config.cleanup_timeout(claim.ttl());
+    let grace = cluster.config.node_timeout(claim.ttl());
+    async move {
+        calls.drain(&*cluster.runtime, bound).await;
+        if calls.give_up_superseded() {
+            calls.drain(&*cluster.runtime, grace).await;
+        }
+    }
+}
+
+/// How a round ended.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub(crate) step: Step,
+    pub(crate) tally: Tally,
+    failures: Vec<(NodeId, BackendError)>,
+}
+
+impl Outcome {
+    /// What each node said, for an error.
+    pub(crate) fn votes(&self, cluster: &Cluster, start: Instant) -> Votes {
+        let after = cluster.runtime.now().saturating_duration_since(start);
+        Votes::new(cluster.count.ids().map(|node| {
+            let failure = || self.failures.iter().find(|(failed, _)| *failed == node);
+            let said = match self.tally.vote_of(node) {
+                Some(vote) => Said::of(vote),
+                None => failure().map_or(Said::Silent { after }, |(_, error)| {
+                    Said::Failed(error.clone())
+                }),
+            };
+            NodeVote::new(Arc::clone(cluster.name(node)), said)
+        }))
+    }
+
+    /// Whether trying again is pointless: so many nodes fail for good that no quorum is left.
+    pub(crate) fn is_permanent(&self) -> bool {
+        let permanent = self
+            .failures
+            .iter()
+            .filter(|(_, error)| error.kind().is_permanent());
+        permanent.count() > self.tally.nodes().spare()
+    }
+}
+
+/// Calls that have not settled, and answers that nobody has looked at.
+#[derive(Default)]
+struct Calls {
+    open: Vec<Call>,
+    settled: Vec<Settled>,
+}
+
+struct Call {
+    node: NodeId,
+    superseded: bool,
+    future: BoxFuture<'static, Result<Vote, BackendError>>,
+}
+
+struct Settled {
+    node: NodeId,
+    /// The answer is to an earlier operation than the one that is decided on.
+    superseded: bool,
+    answer: Result<Vote, BackendError>,
+}
+
+impl Calls {
+    fn add(&mut self, attempt: &Arc<Attempt>, operation: &Operation) {
+        let calls = attempt.cluster.count.ids().map(|node| Call {
+            node,
+            superseded: false,
+            future: Box::pin(call(Arc::clone(attempt), operation.clone(), node)),
+        });
+        self.open.extend(calls);
+    }
+
+    fn supersede(&mut self) {
+        self.settled.clear();
+        for call in &mut self.open {
+            call.superseded = true;
+        }
+    }
+
+    /// Whether there was anything to give up.
+    fn give_up_superseded(&mut self) -> bool {
+        let before = self.open.len();
+        self.open.retain(|call| !call.superseded);
+        self.open.len() < before
+    }
+
+    /// The next answer; `None` once all calls have settled.
+    ///
+    /// Every open call is polled before an answer is handed out, so that all requests have left
+    /// before the first vote can decide. Nodes are few: polling them all costs less than telling
+    /// them apart by their wakers.
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Settled>> {
+        if self.settled.is_empty() {
+            let mut place = 0;
+            while place < self.open.len() {
+                match self.open[place].future.as_mut().poll(context) {
+                    Poll::Pending => place += 1,
+                    Poll::Ready(answer) => {
+                        let Call {
+                            node, superseded, ..
+                        } = self.open.remove(place);
+                        self.settled.push(Settled {
+                            node,
+                            superseded,
+                            answer,
+                        });
+                    }
+                }
+            }
+            // Handed out from the back, in the order of the nodes.
+            self.settled.reverse();
+        }
+        match self.settled.pop() {
+            None if !self.open.is_empty() => Poll::Pending,
+            settled => Poll::Ready(settled),
+        }
+    }
+
+    async fn drain(&mut self, runtime: &dyn Runtime, bound: Duration) {
+        if self.open.is_empty() {
+            return;
+        }
+        let deadline = saturating_add(runtime.now(), bound);
+        let all = poll_fn(|context| {
+            loop {
+                match self.poll_next(context) {
+                    Poll::Ready(Some(_)) => {}
+                    Poll::Ready(None) => return Poll::Ready(()),
+                    Poll::Pending => return Poll::Pending,
+                }
+            }
+        });
+        match select(all, runtime.sleep_until(deadline)).await {
+            Either::Left(_) | Either::Right(_) => {}
+        }
+    }
+}
+
+async fn call(
+    attempt: Arc<Attempt>,
+    operation: Operation,
+    node: NodeId,
+) -> Result<Vote, BackendError> {
+    let _lane = attempt.lanes[node.index()].lock().await;
+    let backend = &*attempt.cluster.nodes[node.index()];
+    match operation {
+        Operation::Acquire => {
+            attempt.cluster.roster.admit(node, backend).await?;
+            backend.acquire(&attempt.claim).await
+        }
+        Operation::Extend(claim) => backend.extend(&claim).await,
+        Operation::Release => backend.release(&attempt.claim).await,
+    }
+}

@@ -1,0 +1,207 @@
+//! Where locks are taken: a round after the other, until one is won or the deadline has come.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::algorithm::lease::{Ttl, saturating_add};
+use crate::algorithm::retry::{RetryContext, RetryStrategy};
+use crate::algorithm::round::{Loss, Round, Step};
+use crate::backend::{Claim, LockBackend};
+use crate::config::LockManagerBuilder;
+use crate::driver::{Attempt, Cluster, Flight, Operation};
+use crate::error::{LockError, Votes};
+use crate::guard::LockGuard;
+use crate::request::{LockRequest, TryLockRequest};
+use crate::resource::{IntoResources, Key, Resources, Token};
+use crate::runtime::{EntropyError, Runtime};
+
+/// Takes locks over a fixed set of nodes. Cheap to clone.
+///
+/// All who share a lock must be configured with the same nodes: quorums of different sets need
+/// not meet.
+#[derive(Clone, Debug)]
+pub struct LockManager {
+    cluster: Arc<Cluster>,
+}
+
+impl LockManager {
+    /// Starts a configuration of `nodes`, driven by `runtime`.
+    ///
+    /// Nodes of different kinds go together as `Arc<dyn LockBackend>`.
+    pub fn builder<B: LockBackend>(
+        runtime: impl Runtime,
+        nodes: impl IntoIterator<Item = B>,
+    ) -> LockManagerBuilder {
+        LockManagerBuilder::new(runtime, nodes)
+    }
+
+    pub(crate) fn new(cluster: Cluster) -> Self {
+        Self {
+            cluster: Arc::new(cluster),
+        }
+    }
+
+    /// Locks `resources`, waiting while they are taken. Await the request that this returns.
+    ///
+    /// Several resources are locked together: each node grants all of them or none.
+    pub fn lock(&self, resources: impl IntoResources) -> LockRequest {
+        LockRequest::new(Arc::clone(&self.cluster), resources.into_resources())
+    }
+
+    /// Locks `resources` in one round, or not at all. Await the request that this returns.
+    pub fn try_lock(&self, resources: impl IntoResources) -> TryLockRequest {
+        TryLockRequest::new(Arc::clone(&self.cluster), resources.into_resources())
+    }
+}
+
+/// So that time passes between two rounds, whatever a strategy says.
+const LEAST_DELAY: Duration = Duration::from_micros(100);
+
+/// What a request asks for, checked.
+#[derive(Debug)]
+pub(crate) struct Wanted {
+    pub(crate) keys: Arc<[Key]>,
+    pub(crate) ttl: Ttl,
+}
+
+impl Wanted {
+    pub(crate) fn new(
+        cluster: &Cluster,
+        resources: &Resources,
+        ttl: Option<Duration>,
+    ) -> Result<Self, LockError> {
+        let config = &cluster.config;
+        let ttl = ttl.map_or(Ok(config.ttl), |ttl| config.parse_ttl(ttl))?;
+        let keys = resources.as_slice().iter();
+        Ok(Self {
+            keys: keys
+                .map(|resource| Key::new(&config.prefix, resource))
+                .collect(),
+            ttl,
+        })
+    }
+}
+
+/// Rounds until one is won, the deadline has come, or the strategy or the nodes rule it out.
+pub(crate) async fn lock(
+    cluster: &Arc<Cluster>,
+    wanted: &Wanted,
+    wait: Duration,
+    retry: &dyn RetryStrategy,
+) -> Result<LockGuard, LockError> {
+    let runtime = &*cluster.runtime;
+    let patience = cluster.config.node_timeout(wanted.ttl);
+    let deadline = saturating_add(runtime.now(), wait);
+    let mut defeat = match attempt(cluster, wanted, patience).await? {
+        Ok(guard) => return Ok(guard),
+        Err(defeat) => defeat,
+    };
+    let mut rounds: u32 = 0;
+    loop {
+        rounds = rounds.saturating_add(1);
+        let context = RetryContext::new(rounds, defeat.loss, random_bits(runtime)?);
+        let delay = retry.delay(&context).filter(|_| !defeat.permanent);
+        let delay = delay.map(|delay| delay.max(LEAST_DELAY));
+        let Some(delay) = delay.filter(|delay| saturating_add(runtime.now(), *delay) < deadline)
+        else {
+            return Err(defeat.error);
+        };
+        // Before the delay, so that others find the nodes free while we wait.
+        release_undone(cluster, defeat.undo, patience.min(left(runtime, deadline))).await;
+        runtime
+            .sleep_until(saturating_add(runtime.now(), delay))
+            .await;
+        let left = left(runtime, deadline);
+        match attempt(cluster, wanted, patience.min(left)).await? {
+            Ok(guard) => return Ok(guard),
+            // A round that the deadline cut short says less than the one before it.
+            Err(cut) if left < patience && cut.loss == Loss::Unreachable => {
+                return Err(defeat.error);
+            }
+            Err(lost) => defeat = lost,
+        }
+    }
+}
+
+/// One round.
+pub(crate) async fn try_lock(
+    cluster: &Arc<Cluster>,
+    wanted: &Wanted,
+) -> Result<LockGuard, LockError> {
+    let patience = cluster.config.node_timeout(wanted.ttl);
+    attempt(cluster, wanted, patience)
+        .await?
+        .map_err(|defeat| defeat.error)
+}
+
+/// A lost round. Dropping it releases on all nodes in the background.
+struct Defeat {
+    loss: Loss,
+    permanent: bool,
+    error: LockError,
+    undo: Flight,
+}
+
+/// One round under a token of its own. `Err` means that there is no point in another.
+async fn attempt(
+    cluster: &Arc<Cluster>,
+    wanted: &Wanted,
+    patience: Duration,
+) -> Result<Result<LockGuard, Defeat>, LockError> {
+    let token = Token::draw(|bytes| cluster.runtime.fill_random(bytes))?;
+    let claim = Claim::new(Arc::clone(&wanted.keys), token, wanted.ttl);
+    let attempt = Attempt::new(Arc::clone(cluster), claim);
+    let (count, drift) = (cluster.count(), cluster.config.drift);
+
+    let start = cluster.runtime.now();
+    let mut round = Round::acquire(count, start, patience, wanted.ttl, drift);
+    let mut flight = Flight::new(&attempt, &Operation::Acquire);
+    let outcome = flight.decide(&mut round).await;
+
+    if let Some((first, second)) = cluster.roster().conflict() {
+        let name = |node| cluster.name(node).to_string();
+        return Err(LockError::SameServer {
+            first: name(first),
+            second: name(second),
+        });
+    }
+    let loss = match outcome.step {
+        Step::Won { valid_until } => {
+            flight.keep();
+            return Ok(Ok(LockGuard::new(attempt, start, valid_until)));
+        }
+        Step::Lost(loss) => loss,
+        // `decide` returns no open round.
+        Step::Wait => Loss::Unreachable,
+    };
+    let error = error(loss, outcome.votes(cluster, start));
+    Ok(Err(Defeat {
+        loss,
+        permanent: outcome.is_permanent(),
+        error,
+        undo: flight,
+    }))
+}
+
+async fn release_undone(cluster: &Cluster, flight: Flight, patience: Duration) {
+    let mut round = Round::release(cluster.count(), cluster.runtime.now(), patience);
+    flight.undo().decide(&mut round).await;
+}
+
+const fn error(loss: Loss, votes: Votes) -> LockError {
+    match loss {
+        Loss::Refused => LockError::Held { votes },
+        Loss::Unreachable => LockError::NoQuorum { votes },
+        Loss::Expired => LockError::Expired { votes },
+    }
+}
+
+fn left(runtime: &dyn Runtime, deadline: Instant) -> Duration {
+    deadline.saturating_duration_since(runtime.now())
+}
+
+fn random_bits(runtime: &dyn Runtime) -> Result<u64, EntropyError> {
+    let mut bits = [0; 8];
+    runtime.fill_random(&mut bits)?;
+    Ok(u64::from_ne_bytes(bits))
+}

@@ -1,0 +1,143 @@
+//! A lock as asked for, until it is awaited.
+
+use std::future::IntoFuture;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::algorithm::retry::RetryStrategy;
+use crate::driver::Cluster;
+use crate::error::LockError;
+use crate::guard::LockGuard;
+use crate::manager::{self, Wanted};
+use crate::resource::{InvalidResource, Resources};
+use crate::runtime::BoxFuture;
+
+/// A lock that is waited for. Made by [`LockManager::lock`](crate::LockManager::lock).
+///
+/// # Errors
+///
+/// [`LockError`]: that of the last round, once the deadline has come, the strategy gives up, or
+/// the nodes fail in a way that waiting does not mend.
+///
+/// # Cancel safety
+///
+/// The future can be dropped at any time. Whatever it had taken on single nodes is given back in
+/// the background, within the cleanup timeout.
+#[derive(Clone, Debug)]
+#[must_use = "a request does nothing until it is awaited"]
+pub struct LockRequest {
+    cluster: Arc<Cluster>,
+    resources: Result<Resources, InvalidResource>,
+    ttl: Option<Duration>,
+    wait: Option<Duration>,
+    retry: Option<Arc<dyn RetryStrategy>>,
+}
+
+impl LockRequest {
+    pub(crate) const fn new(
+        cluster: Arc<Cluster>,
+        resources: Result<Resources, InvalidResource>,
+    ) -> Self {
+        Self {
+            cluster,
+            resources,
+            ttl: None,
+            wait: None,
+            retry: None,
+        }
+    }
+
+    /// How long the nodes keep the lock. Default: the manager's.
+    pub const fn ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = Some(ttl);
+        self
+    }
+
+    /// For how long to try. Default: the manager's.
+    ///
+    /// The first round is made in any case and may take one node timeout, even if that is longer.
+    pub const fn wait(mut self, wait: Duration) -> Self {
+        self.wait = Some(wait);
+        self
+    }
+
+    /// How long to wait between two rounds. Default: the manager's.
+    pub fn retry(mut self, retry: impl RetryStrategy) -> Self {
+        self.retry = Some(Arc::new(retry));
+        self
+    }
+}
+
+impl IntoFuture for LockRequest {
+    type Output = Result<LockGuard, LockError>;
+    type IntoFuture = BoxFuture<'static, Self::Output>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async move {
+            let Self {
+                cluster,
+                resources,
+                ttl,
+                wait,
+                retry,
+            } = self;
+            let wanted = Wanted::new(&cluster, &resources?, ttl)?;
+            let wait = wait.unwrap_or(cluster.config.wait);
+            let retry = retry.unwrap_or_else(|| Arc::clone(&cluster.config.retry));
+            manager::lock(&cluster, &wanted, wait, &*retry).await
+        })
+    }
+}
+
+/// A lock that is tried once. Made by [`LockManager::try_lock`](crate::LockManager::try_lock).
+///
+/// # Errors
+///
+/// [`LockError`], after one node timeout at the latest.
+///
+/// # Cancel safety
+///
+/// As [`LockRequest`].
+#[derive(Clone, Debug)]
+#[must_use = "a request does nothing until it is awaited"]
+pub struct TryLockRequest {
+    cluster: Arc<Cluster>,
+    resources: Result<Resources, InvalidResource>,
+    ttl: Option<Duration>,
+}
+
+impl TryLockRequest {
+    pub(crate) const fn new(
+        cluster: Arc<Cluster>,
+        resources: Result<Resources, InvalidResource>,
+    ) -> Self {
+        Self {
+            cluster,
+            resources,
+            ttl: None,
+        }
+    }
+
+    /// How long the nodes keep the lock. Default: the manager's.
+    pub const fn ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = Some(ttl);
+        self
+    }
+}
+
+impl IntoFuture for TryLockRequest {
+    type Output = Result<LockGuard, LockError>;
+    type IntoFuture = BoxFuture<'static, Self::Output>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async move {
+            let Self {
+                cluster,
+                resources,
+                ttl,
+            } = self;
+            let wanted = Wanted::new(&cluster, &resources?, ttl)?;
+            manager::try_lock(&cluster, &wanted).await
+        })
+    }
+}

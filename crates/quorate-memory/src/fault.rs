@@ -1,0 +1,22 @@
+//! What can be wrong with a node.
+
+use std::time::Duration;
+
+use quorate_core::BackendError;
+
+/// What is wrong with a node, until [`MemoryNode::heal`](crate::MemoryNode::heal).
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Fault {
+    /// The process is gone: calls fail at once. What it had stored is gone with it.
+    Dead,
+    /// The process is stopped: calls wait, and are carried out in their order when it wakes, also
+    /// those that nobody waits for any more. Keys go on expiring.
+    Hung,
+    /// Every request takes this long to arrive.
+    Slow(Duration),
+    /// Every request is carried out at once, and its reply takes this long to come back.
+    Late(Duration),
+    /// Every call is answered with this error, and nothing is done.
+    Failing(BackendError),
+}

@@ -1,0 +1,122 @@
+//! What a node keeps: values with an end, and the protocol's operations on them.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use quorate_core::{BackendError, Claim, Vote};
+
+/// What is at a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Value {
+    /// A string: a token, or what another program wrote.
+    String(Vec<u8>),
+    /// A value of another type, on which every command of the protocol fails.
+    List,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Store {
+    entries: BTreeMap<Vec<u8>, Entry>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    value: Value,
+    /// The entry is there while `now < end`.
+    end: Option<Instant>,
+}
+
+impl Entry {
+    fn is_alive(&self, now: Instant) -> bool {
+        self.end.is_none_or(|end| now < end)
+    }
+}
+
+impl Store {
+    /// One key: `SET NX PX`, and a look for our own token. Several: the script.
+    pub(crate) fn acquire(&mut self, claim: &Claim, now: Instant) -> Result<Vote, BackendError> {
+        let mut taken = 0;
+        for key in claim.keys() {
+            match self.get(key.as_bytes(), now) {
+                None => {}
+                Some(Value::String(held)) if held == claim.token().as_bytes() => taken += 1,
+                Some(Value::String(_)) => return Ok(Vote::Refused),
+                Some(Value::List) => return Err(wrong_type()),
+            }
+        }
+        if taken == 1 && claim.keys().len() == 1 {
+            return Ok(Vote::Granted);
+        }
+        let end = now + claim.ttl().as_duration();
+        for key in claim.keys() {
+            let token = Value::String(claim.token().as_bytes().to_vec());
+            self.put(key.as_bytes(), token, Some(end));
+        }
+        Ok(Vote::Granted)
+    }
+
+    pub(crate) fn extend(&mut self, claim: &Claim, now: Instant) -> Result<Vote, BackendError> {
+        for key in claim.keys() {
+            match self.get(key.as_bytes(), now) {
+                Some(Value::String(held)) if held == claim.token().as_bytes() => {}
+                Some(Value::List) => return Err(wrong_type()),
+                _ => return Ok(Vote::Refused),
+            }
+        }
+        let end = now + claim.ttl().as_duration();
+        for key in claim.keys() {
+            if let Some(entry) = self.entries.get_mut(key.as_bytes()) {
+                entry.end = Some(entry.end.map_or(end, |before| before.max(end)));
+            }
+        }
+        Ok(Vote::Granted)
+    }
+
+    pub(crate) fn release(&mut self, claim: &Claim, now: Instant) -> Vote {
+        let mut ours = 0;
+        for key in claim.keys() {
+            let held = self.get(key.as_bytes(), now);
+            if matches!(held, Some(Value::String(held)) if held == claim.token().as_bytes()) {
+                self.remove(key.as_bytes());
+                ours += 1;
+            }
+        }
+        if ours == claim.keys().len() {
+            Vote::Granted
+        } else {
+            Vote::Refused
+        }
+    }
+
+    pub(crate) fn get(&self, key: &[u8], now: Instant) -> Option<&Value> {
+        let entry = self.entries.get(key).filter(|entry| entry.is_alive(now))?;
+        Some(&entry.value)
+    }
+
+    pub(crate) fn time_left(&self, key: &[u8], now: Instant) -> Option<Duration> {
+        let left = self.entries.get(key)?.end?.saturating_duration_since(now);
+        (!left.is_zero()).then_some(left)
+    }
+
+    pub(crate) fn keys(&self, now: Instant) -> Vec<Vec<u8>> {
+        let alive = self.entries.iter().filter(|(_, entry)| entry.is_alive(now));
+        alive.map(|(key, _)| key.clone()).collect()
+    }
+
+    pub(crate) fn put(&mut self, key: &[u8], value: Value, end: Option<Instant>) {
+        self.entries.insert(key.to_vec(), Entry { value, end });
+    }
+
+    pub(crate) fn remove(&mut self, key: &[u8]) {
+        self.entries.remove(key);
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.entries.clear();
+    }
+}
+
+fn wrong_type() -> BackendError {
+    BackendError::from_reply("WRONGTYPE Operation against a key holding the wrong kind of value")
+}
