@@ -216,6 +216,7 @@ impl fmt::Display for Said {
             Self::Granted => f.write_str("granted"),
             Self::Refused => f.write_str("refused"),
             Self::Failed(error) => error.fmt(f),
+            Self::Silent { after } if after.is_zero() => f.write_str("no answer yet"),
             Self::Silent { after } => write!(f, "no answer within {after:.1?}"),
         }
     }

@@ -101,17 +101,20 @@ pub(crate) async fn lock(
         rounds = rounds.saturating_add(1);
         let context = RetryContext::new(rounds, defeat.loss, random_bits(runtime)?);
         let delay = retry.delay(&context).filter(|_| !defeat.permanent);
-        let delay = delay.map(|delay| delay.max(LEAST_DELAY));
-        let Some(delay) = delay.filter(|delay| saturating_add(runtime.now(), *delay) < deadline)
-        else {
+        let Some(delay) = delay else {
             return Err(defeat.error);
         };
+        let next = saturating_add(runtime.now(), delay.max(LEAST_DELAY));
+        if next >= deadline {
+            return Err(defeat.error);
+        }
         // Before the delay, so that others find the nodes free while we wait.
         release_undone(cluster, defeat.undo, patience.min(left(runtime, deadline))).await;
-        runtime
-            .sleep_until(saturating_add(runtime.now(), delay))
-            .await;
+        runtime.sleep_until(next).await;
         let left = left(runtime, deadline);
+        if left.is_zero() {
+            return Err(defeat.error);
+        }
         match attempt(cluster, wanted, patience.min(left)).await? {
             Ok(guard) => return Ok(guard),
             // A round that the deadline cut short says less than the one before it.

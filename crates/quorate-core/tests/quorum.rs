@@ -1,5 +1,7 @@
 //! The quorum rule: a table to be read, and every order in which few nodes can answer.
 
+#![allow(clippy::unwrap_used, reason = "a test")]
+
 use std::time::{Duration, Instant};
 
 use quorate_core::algorithm::quorum::{NodeCount, NodeId, Tally, Verdict, Vote};

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
@@ -79,8 +79,8 @@ impl Sim {
         clippy::panic,
         reason = "a deadlock in a test's world is the test's failure"
     )]
-    pub fn block_on<F: Future>(&self, future: F) -> F::Output {
-        let mut future = pin!(future);
+    pub fn block_on<F: IntoFuture>(&self, future: F) -> F::Output {
+        let mut future = pin!(future.into_future());
         let alarm = Arc::new(Alarm::default());
         let waker = Waker::from(Arc::clone(&alarm));
         loop {
@@ -96,21 +96,24 @@ impl Sim {
         }
     }
 
-    /// Polls `future` until it is done or has been polled `polls` times, then drops it.
+    /// Polls `future` until it is done, or has been polled `polls` times; then drops it.
     ///
     /// With the number of polls from 0 up until it is done, this is every moment at which a caller
     /// can cancel.
-    pub fn block_on_for<F: Future>(&self, future: F, polls: usize) -> Option<F::Output> {
-        let mut future = Some(Box::pin(future));
+    pub fn block_on_for<F: IntoFuture>(&self, future: F, polls: usize) -> Option<F::Output> {
+        let mut future = Box::pin(future.into_future());
         let mut polled = 0;
-        self.block_on(std::future::poll_fn(|context| {
-            if polled == polls {
-                future = None;
+        self.block_on(poll_fn(move |context| {
+            if polled < polls {
+                polled += 1;
+                if let Poll::Ready(output) = future.as_mut().poll(context) {
+                    return Poll::Ready(Some(output));
+                }
             }
-            polled += 1;
-            match &mut future {
-                Some(future) => future.as_mut().poll(context).map(Some),
-                None => Poll::Ready(None),
+            if polled < polls {
+                Poll::Pending
+            } else {
+                Poll::Ready(None)
             }
         }))
     }

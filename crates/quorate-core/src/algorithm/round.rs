@@ -34,7 +34,7 @@ pub enum Step {
     reason = "complete by definition: every lost round is one of these"
 )]
 pub enum Loss {
-    /// Enough nodes answered; too many of them refused.
+    /// Nodes refused, and faults alone did not rule a quorum out when the round ended.
     Refused,
     /// So many nodes failed or stayed silent that no votes of the others could have made a quorum.
     Unreachable,

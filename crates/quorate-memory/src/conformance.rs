@@ -1,0 +1,70 @@
+//! The contracts of [`LockBackend`] and [`Runtime`](quorate_core::Runtime) as code.
+//!
+//! Everybody who writes a backend or a runtime can run them: [`backend`] against a [`Testbed`],
+//! [`runtime`] against the runtime itself. Each case is named for the property that it checks.
+//! New cases may come with any version.
+//!
+//! ```
+//! use quorate_memory::{MemoryNode, Sim, conformance};
+//!
+//! let sim = Sim::new(1);
+//! let node = MemoryNode::new("mine", sim.clone());
+//! let passed = sim.block_on(conformance::backend(&node))?;
+//! assert!(passed.contains(&"a taken key is refused and left alone"));
+//! # Ok::<(), conformance::Failure>(())
+//! ```
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use quorate_core::LockBackend;
+
+mod backend;
+mod runtime;
+
+pub use self::backend::backend;
+pub use self::runtime::runtime;
+
+/// A backend, and what a test does to its node behind its back.
+#[async_trait]
+pub trait Testbed: Sync {
+    /// The backend that is tested.
+    fn backend(&self) -> Arc<dyn LockBackend>;
+
+    /// The string at a key, if it is there.
+    async fn value(&self, key: &[u8]) -> Option<Vec<u8>>;
+
+    /// How long a key still lives; `None` if it is not there or has no end.
+    async fn time_left(&self, key: &[u8]) -> Option<Duration>;
+
+    /// Makes a key expire now (`PEXPIRE key 0`).
+    async fn expire(&self, key: &[u8]);
+
+    /// Puts a value that is not a string at a key (`LPUSH key x`).
+    async fn put_list(&self, key: &[u8]);
+
+    /// Makes the node forget what a client may have prepared on it (`SCRIPT FLUSH`).
+    async fn forget_scripts(&self);
+}
+
+/// The property that does not hold.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{case}: {detail}")]
+#[non_exhaustive]
+pub struct Failure {
+    /// What was checked.
+    pub case: &'static str,
+    /// What was seen instead.
+    pub detail: String,
+}
+
+/// Ends a case with what was seen, unless the condition holds.
+macro_rules! ensure {
+    ($condition:expr, $($seen:tt)+) => {
+        if !$condition {
+            return Err(format!($($seen)+));
+        }
+    };
+}
+use ensure;

@@ -1,0 +1,122 @@
+//! The contract of a runtime.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::future::{Either, select};
+use quorate_core::Runtime;
+use quorate_core::runtime::BoxFuture;
+
+use super::{Failure, ensure};
+use crate::reply::reply;
+
+/// Long past any time that a background task can need to be run once.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Checks the contract of [`Runtime`], and returns the names of the cases.
+///
+/// Sleeps for some 50 ms on the clock of the runtime.
+///
+/// # Errors
+///
+/// The first [`Failure`].
+pub async fn runtime(runtime: &Arc<dyn Runtime>) -> Result<Vec<&'static str>, Failure> {
+    type Case = fn(Arc<dyn Runtime>) -> BoxFuture<'static, Result<(), String>>;
+    let cases: [(&'static str, Case); 5] = [
+        ("the clock never goes back", |r| Box::pin(monotonic(r))),
+        ("a sleep is never early, by the same clock", |r| {
+            Box::pin(never_early(r))
+        }),
+        ("a sleep until the past ends at once", |r| Box::pin(past(r))),
+        ("a spawned task runs on its own", |r| Box::pin(spawns(r))),
+        ("randomness does not repeat", |r| Box::pin(random(r))),
+    ];
+    let mut passed = Vec::new();
+    for (case, check) in cases {
+        let checked = check(Arc::clone(runtime)).await;
+        checked.map_err(|detail| Failure { case, detail })?;
+        passed.push(case);
+    }
+    Ok(passed)
+}
+
+async fn monotonic(runtime: Arc<dyn Runtime>) -> Result<(), String> {
+    let mut before = runtime.now();
+    for _ in 0..10_000 {
+        let now = runtime.now();
+        ensure!(now >= before, "back by {:?}", before - now);
+        before = now;
+    }
+    Ok(())
+}
+
+async fn never_early(runtime: Arc<dyn Runtime>) -> Result<(), String> {
+    for micros in [1, 100, 999, 1_000, 1_500, 3_333, 10_000] {
+        let start = runtime.now();
+        let deadline = start + Duration::from_micros(micros);
+        runtime.sleep_until(deadline).await;
+        let now = runtime.now();
+        ensure!(now >= deadline, "{micros} µs took {:?}", now - start);
+    }
+    Ok(())
+}
+
+async fn past(runtime: Arc<dyn Runtime>) -> Result<(), String> {
+    let now = runtime.now();
+    let past = now.checked_sub(Duration::from_secs(1)).unwrap_or(now);
+    for deadline in [past, now] {
+        let long = runtime.sleep_until(now + PATIENCE);
+        let ended = select(runtime.sleep_until(deadline), long).await;
+        ensure!(
+            matches!(ended, Either::Left(_)),
+            "it slept for {PATIENCE:?}"
+        );
+    }
+    Ok(())
+}
+
+/// The caller waits for the tasks' words only, and polls none of them.
+async fn spawns(runtime: Arc<dyn Runtime>) -> Result<(), String> {
+    let mut words = Vec::new();
+    for millis in [0, 10, 1] {
+        let (word, heard) = reply::<Instant>();
+        let there = Arc::clone(&runtime);
+        let deadline = runtime.now() + Duration::from_millis(millis);
+        runtime.spawn(Box::pin(async move {
+            there.sleep_until(deadline).await;
+            word.send(there.now());
+        }));
+        words.push((deadline, heard));
+    }
+    for (deadline, heard) in words {
+        let patience = runtime.sleep_until(runtime.now() + PATIENCE);
+        match select(heard, patience).await {
+            Either::Left((Some(woken), _)) => {
+                ensure!(
+                    woken >= deadline,
+                    "a task's sleep was early by {:?}",
+                    deadline - woken
+                );
+            }
+            Either::Left((None, _)) => return Err("a task was dropped".to_owned()),
+            Either::Right(_) => return Err(format!("a task did not run for {PATIENCE:?}")),
+        }
+    }
+    Ok(())
+}
+
+async fn random(runtime: Arc<dyn Runtime>) -> Result<(), String> {
+    let mut drawn = [[0; 20]; 64];
+    for bytes in &mut drawn {
+        runtime
+            .fill_random(bytes)
+            .map_err(|error| error.to_string())?;
+    }
+    drawn.sort_unstable();
+    ensure!(drawn[0] != [0; 20], "the bytes were not filled");
+    ensure!(
+        drawn.windows(2).all(|pair| pair[0] != pair[1]),
+        "two of 64 draws are equal"
+    );
+    Ok(())
+}

@@ -1,0 +1,276 @@
+//! C1–C7.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use quorate_core::{LockError, ReleaseError, Released};
+use quorate_memory::{Fault, Value};
+
+use crate::world::{MS, SECOND, World};
+
+fn fixed(delay: Duration) -> impl quorate_core::RetryStrategy {
+    #[derive(Debug)]
+    struct Fixed(Duration);
+
+    impl quorate_core::RetryStrategy for Fixed {
+        fn delay(&self, _: &quorate_core::RetryContext) -> Option<Duration> {
+            Some(self.0)
+        }
+    }
+
+    Fixed(delay)
+}
+
+#[test]
+fn c1_every_attempt_has_a_token_of_its_own() {
+    let world = World::new(3);
+    for node in &world.nodes {
+        node.put("r", Value::String(b"x".to_vec()));
+    }
+    let request = world
+        .manager()
+        .lock("r")
+        .wait(SECOND)
+        .retry(fixed(100 * MS));
+    assert!(world.sim.block_on(request).is_err());
+    let tokens = world.log.tokens();
+    assert_eq!(tokens.len(), 10, "ten rounds in a second");
+    let mut distinct = tokens.clone();
+    distinct.sort();
+    distinct.dedup();
+    assert_eq!(
+        distinct.len(),
+        tokens.len(),
+        "no token comes back after another"
+    );
+    assert!(tokens.iter().all(|token| token.len() == 40));
+}
+
+#[test]
+fn c2_a_lost_round_releases_on_all_nodes_before_the_delay() {
+    let world = World::new(3);
+    // One grants, one refuses, one fails.
+    world.nodes[1].put("r", Value::String(b"x".to_vec()));
+    world.nodes[2].inject(Fault::Dead);
+    let request = world
+        .manager()
+        .lock("r")
+        .wait(SECOND)
+        .retry(fixed(600 * MS));
+    let lost = world.sim.block_on(request);
+    assert!(matches!(lost, Err(LockError::Held { .. })), "{lost:?}");
+    // The dead node cannot say who it is, so it is not asked for its vote.
+    let round = ["acquire", "acquire", "release", "release", "release"];
+    assert_eq!(world.log.operations()[..5], round);
+    world.catch_up();
+    assert_eq!(
+        world.log.operations(),
+        round.repeat(2),
+        "the last round, too"
+    );
+    assert_eq!(world.holders("r"), 1);
+}
+
+#[test]
+fn c2_others_find_the_nodes_free_during_the_delay() {
+    let world = World::new(3);
+    let manager = world.manager();
+    world.nodes[0].put("r", Value::String(b"x".to_vec()));
+    world.nodes[1].inject(Fault::Dead);
+    let waiting = manager.lock("r").retry(fixed(20 * SECOND));
+    assert!(world.sim.block_on_for(waiting, 1).is_none());
+    assert_eq!(world.holders("r"), 1, "only the other's key");
+}
+
+#[test]
+fn c3_a_release_never_overtakes_its_acquire() {
+    for won in [true, false] {
+        let world = World::new(3);
+        let manager = world.manager();
+        world.nodes[0].inject(Fault::Slow(100 * MS));
+        if !won {
+            world.nodes[1].put("r", Value::String(b"x".to_vec()));
+            world.nodes[2].put("r", Value::String(b"x".to_vec()));
+        }
+        let lock = world.sim.block_on(manager.try_lock("r"));
+        assert_eq!(lock.is_ok(), won);
+        // From now on the way is short: a release that was sent at once would come first.
+        world.nodes[0].heal();
+        drop(lock);
+        world.sim.settle();
+        assert_eq!(world.nodes[0].keys().len(), 0, "won: {won}");
+    }
+}
+
+#[test]
+fn c3_a_hung_node_that_wakes_keeps_no_ghost_key() {
+    let world = World::new(5);
+    let manager = world.manager();
+    world.nodes[0].inject(Fault::Hung);
+    world.nodes[1].inject(Fault::Hung);
+    let guard = world.sim.block_on(manager.lock("r")).unwrap();
+    assert_eq!(world.sim.block_on(guard.release()).unwrap(), Released::Held);
+    world.sim.advance(5 * SECOND);
+    world.nodes[0].heal();
+    world.nodes[1].heal();
+    assert_eq!(world.holders("r"), 2, "the late grants are there");
+    world.catch_up();
+    assert_eq!(world.keys_left(), 0, "and given back in the same moment");
+}
+
+#[test]
+fn c4_a_late_grant_is_recorded_as_ours() {
+    let world = World::new(5);
+    let manager = world.manager();
+    for node in &world.nodes[..2] {
+        node.inject(Fault::Slow(2 * SECOND));
+    }
+    let guard = world.sim.block_on(manager.lock("r")).unwrap();
+    world.sim.advance(3 * SECOND);
+    for node in &world.nodes[..2] {
+        node.heal();
+    }
+    assert_eq!(world.holders("r"), 5, "the late acquires were carried out");
+    world.sim.block_on(guard.extend()).unwrap();
+    assert!(
+        world
+            .nodes
+            .iter()
+            .all(|node| node.time_left("r") == Some(10 * SECOND))
+    );
+    world.sim.block_on(guard.release()).unwrap();
+    world.catch_up();
+    assert_eq!(world.keys_left(), 0);
+}
+
+#[test]
+fn c4_late_answers_are_awaited_after_every_decision() {
+    let world = World::new(5);
+    let manager = world.manager();
+    for node in &world.nodes[..2] {
+        node.inject(Fault::Late(SECOND));
+    }
+    let guard = world.sim.block_on(manager.lock("r")).unwrap();
+    world.sim.block_on(guard.extend()).unwrap();
+    world.sim.block_on(guard.release()).unwrap();
+    world.sim.settle();
+    assert_eq!(world.log.operations().len(), 15);
+    assert_eq!(
+        world.log.dropped.load(Ordering::Relaxed),
+        0,
+        "no call was dropped"
+    );
+}
+
+#[test]
+fn c5_cleanup_ends_at_its_own_bound() {
+    let world = World::new(3);
+    let manager = world.builder().cleanup_timeout(4 * SECOND).build().unwrap();
+    for node in &world.nodes {
+        node.inject(Fault::Hung);
+    }
+    assert!(world.sim.block_on(manager.try_lock("r")).is_err());
+    world.sim.settle();
+    // A node timeout for the round, the bound, and a node timeout for the releases behind it.
+    assert_eq!(world.sim.elapsed(), 500 * MS + 4 * SECOND + 500 * MS);
+    for node in &world.nodes {
+        node.heal();
+    }
+    assert_eq!(
+        world.keys_left(),
+        0,
+        "the releases stood behind the acquires in the queue"
+    );
+}
+
+/// Every public future, dropped after every number of polls, with nodes of every kind.
+#[test]
+fn c5_a_future_dropped_at_any_poll_leaves_no_key() {
+    let mut moments = 0;
+    for future in ["try_lock", "lock", "extend", "release"] {
+        for polls in 0.. {
+            let world = World::new(5);
+            world.nodes[1].inject(Fault::Slow(20 * MS));
+            world.nodes[2].inject(Fault::Late(30 * MS));
+            world.nodes[3].inject(Fault::Slow(1200 * MS));
+            world.nodes[4].inject(Fault::Dead);
+            let manager = world.manager();
+            let (sim, lock) = (&world.sim, |name| manager.lock(name).wait(3 * SECOND));
+            let done = match future {
+                "try_lock" => sim.block_on_for(manager.try_lock("r"), polls).map(drop),
+                "lock" => {
+                    // Contended, so that several rounds are lost before one is won.
+                    let other = sim.block_on(lock("r").ttl(SECOND)).unwrap();
+                    let done = sim.block_on_for(lock("r"), polls).map(drop);
+                    drop(other);
+                    done
+                }
+                "extend" => {
+                    let guard = sim.block_on(lock("r")).unwrap();
+                    sim.block_on_for(guard.extend(), polls).map(drop)
+                }
+                _ => {
+                    let guard = sim.block_on(lock("r")).unwrap();
+                    sim.block_on_for(guard.release(), polls).map(drop)
+                }
+            };
+            // Less than the ttl: nothing is gone just because it expired.
+            world.sim.advance(4 * SECOND);
+            assert_eq!(world.keys_left(), 0, "{future} dropped after {polls} polls");
+            moments += 1;
+            if done.is_some() {
+                break;
+            }
+        }
+    }
+    assert!(moments > 20, "the sweep saw only {moments} moments");
+}
+
+#[test]
+fn c6_an_acquire_is_sent_once() {
+    let world = World::new(3);
+    world.nodes[0].inject(Fault::Hung);
+    let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
+    world.sim.settle();
+    assert_eq!(world.log.operations(), ["acquire"; 3]);
+    drop(guard);
+}
+
+#[test]
+fn c7_releasing_an_expired_lease_is_told_and_no_error() {
+    let world = World::new(3);
+    let manager = world.manager();
+    let guard = world.sim.block_on(manager.lock("r")).unwrap();
+    world.sim.advance(11 * SECOND);
+    assert_eq!(world.sim.block_on(guard.release()).unwrap(), Released::Lost);
+}
+
+#[test]
+fn c7_releasing_a_lease_that_a_majority_forgot_is_told() {
+    let world = World::new(5);
+    let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
+    for node in &world.nodes[..3] {
+        node.restart();
+    }
+    assert_eq!(world.sim.block_on(guard.release()).unwrap(), Released::Lost);
+
+    let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
+    for node in &world.nodes[..2] {
+        node.restart();
+    }
+    assert_eq!(world.sim.block_on(guard.release()).unwrap(), Released::Held);
+}
+
+#[test]
+fn a_release_without_a_quorum_is_an_error_that_names_the_nodes() {
+    let world = World::new(3);
+    let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
+    world.nodes[0].inject(Fault::Dead);
+    world.nodes[1].inject(Fault::Dead);
+    let Err(ReleaseError::NoQuorum { votes }) = world.sim.block_on(guard.release()) else {
+        panic!("two of three are dead");
+    };
+    let text = votes.to_string();
+    assert!(text.contains("memory-1: connection refused"), "{text}");
+    assert!(text.contains("memory-2: connection refused"), "{text}");
+}

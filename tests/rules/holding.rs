@@ -1,0 +1,158 @@
+//! H1–H3, and what a guard knows without asking.
+
+use quorate_core::{Drift, ExtendError, Released};
+use quorate_memory::Fault;
+
+use crate::world::{MS, SECOND, World};
+
+#[test]
+fn h1_a_failed_extension_leaves_the_lease_as_it_is() {
+    let world = World::new(5);
+    let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
+    let valid_until = guard.valid_until();
+    for node in &world.nodes[..3] {
+        node.inject(Fault::Hung);
+    }
+    let failed = world.sim.block_on(guard.extend());
+    assert!(
+        matches!(failed, Err(ExtendError::NoQuorum { .. })),
+        "{failed:?}"
+    );
+    assert_eq!(guard.valid_until(), valid_until);
+    assert!(guard.is_valid());
+    assert_eq!(world.holders("r"), 5, "nothing was released");
+    for node in &world.nodes[..3] {
+        node.heal();
+    }
+    world
+        .sim
+        .block_on(guard.extend())
+        .expect("the next try may succeed");
+    assert!(guard.valid_until() > valid_until);
+}
+
+#[test]
+fn h2_a_shorter_extension_never_shortens() {
+    let world = World::new(3);
+    let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
+    for node in &world.nodes {
+        node.inject(Fault::Late(100 * MS));
+    }
+    let (long, short) = world.sim.block_on(futures_util::future::join(
+        guard.extend_to(60 * SECOND),
+        guard.extend_to(5 * SECOND),
+    ));
+    long.unwrap();
+    short.unwrap();
+    assert!(guard.remaining() > 59 * SECOND);
+    assert!(
+        world
+            .nodes
+            .iter()
+            .all(|node| node.time_left("r") > Some(59 * SECOND))
+    );
+}
+
+#[test]
+fn h3_an_extension_needs_a_quorum_that_still_has_the_keys() {
+    let world = World::new(5);
+    let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
+    world.nodes[0].expire("r");
+    world.nodes[1].expire("r");
+    world
+        .sim
+        .block_on(guard.extend())
+        .expect("three still have it");
+    let valid_until = guard.valid_until();
+    world.nodes[2].expire("r");
+    let failed = world.sim.block_on(guard.extend());
+    assert!(
+        matches!(failed, Err(ExtendError::NotHeld { .. })),
+        "{failed:?}"
+    );
+    assert_eq!(guard.valid_until(), valid_until);
+    assert_eq!(world.holders("r"), 2, "no key came back");
+}
+
+#[test]
+fn h3_nothing_is_sent_once_the_lease_is_over() {
+    let world = World::new(3);
+    let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
+    world.sim.advance(guard.remaining());
+    let failed = world.sim.block_on(guard.extend());
+    let Err(error @ ExtendError::Expired { .. }) = failed else {
+        panic!("{failed:?}")
+    };
+    assert_eq!(
+        error.to_string(),
+        "the lease had expired: no node was asked"
+    );
+    assert_eq!(world.log.operations(), ["acquire"; 3]);
+}
+
+#[test]
+fn an_extension_counts_from_when_it_was_sent() {
+    let world = World::new(3);
+    let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
+    world.sim.advance(4 * SECOND);
+    for node in &world.nodes {
+        node.inject(Fault::Slow(300 * MS));
+    }
+    let sent = world.sim.elapsed();
+    world.sim.block_on(guard.extend()).unwrap();
+    let spent = world.sim.elapsed() - sent;
+    let whole = Drift::default().validity_of(std::convert::TryInto::try_into(10 * SECOND).unwrap());
+    assert_eq!(guard.remaining(), whole - spent);
+}
+
+#[test]
+fn a_guard_knows_the_end_of_its_lease_though_no_task_ran() {
+    let world = World::new(3);
+    let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
+    let left = guard.remaining();
+    world.sim.advance(left - MS / 1_000_000);
+    assert!(guard.is_valid());
+    world.sim.advance(MS / 1_000_000);
+    assert!(!guard.is_valid());
+    assert_eq!(guard.remaining(), MS * 0);
+    // The nodes go on keeping it for the drift: others come later than we stop.
+    assert_eq!(world.holders("r"), 3);
+}
+
+#[test]
+fn a_dropped_guard_is_released() {
+    let world = World::new(3);
+    let manager = world.manager();
+    drop(world.sim.block_on(manager.lock("r")).unwrap());
+    world.catch_up();
+    assert_eq!(world.keys_left(), 0);
+    let guard = world.sim.block_on(manager.try_lock("r")).unwrap();
+    assert_eq!(world.sim.block_on(guard.release()).unwrap(), Released::Held);
+}
+
+#[test]
+fn several_resources_are_one_lock() {
+    let world = World::new(3);
+    let manager = world.manager();
+    let both = world.sim.block_on(manager.lock(["a", "b"])).unwrap();
+    for name in ["a", "b"] {
+        assert!(world.sim.block_on(manager.try_lock(name)).is_err());
+    }
+    let third = world.sim.block_on(manager.try_lock(["b", "c"]));
+    assert!(third.is_err());
+    world.catch_up();
+    assert_eq!(world.holders("c"), 0, "all or nothing");
+    world.sim.block_on(both.release()).unwrap();
+    assert_eq!(world.keys_left(), 0);
+}
+
+#[test]
+fn locks_exclude_each_other_under_the_same_prefix_only() {
+    let world = World::new(3);
+    let plain = world.manager();
+    let other = world.builder().key_prefix("app:").build().unwrap();
+    let held = world.sim.block_on(plain.lock("r")).unwrap();
+    let guard = world.sim.block_on(other.try_lock("r")).unwrap();
+    assert_eq!(world.nodes[0].keys(), [b"app:r".to_vec(), b"r".to_vec()]);
+    drop((held, guard));
+}

@@ -1,0 +1,68 @@
+//! Names that are empty, long or binary, and everything that is no lock.
+
+use quorate_core::{InvalidResource, InvalidTtl, LockError, Resource};
+
+use crate::world::{MS, SECOND, World};
+
+#[test]
+fn names_of_any_bytes_are_locked_as_they_are() {
+    let world = World::new(3);
+    let manager = world.manager();
+    let long = vec![b'x'; Resource::MAX_LEN];
+    for name in [&b"\0\r\n\xff {}*"[..], b" ", "ключ".as_bytes(), &long] {
+        let guard = world.sim.block_on(manager.lock(name)).unwrap();
+        assert_eq!(world.nodes[0].keys(), [name.to_vec()]);
+        assert!(world.sim.block_on(manager.try_lock(name)).is_err());
+        world.sim.block_on(guard.release()).unwrap();
+    }
+}
+
+#[test]
+fn names_that_cannot_be_locked_are_refused_before_anything_is_sent() {
+    let world = World::new(3);
+    let manager = world.manager();
+    let error = |lock: Result<quorate_core::LockGuard, LockError>| match lock {
+        Err(LockError::Resource(error)) => error,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(
+        error(world.sim.block_on(manager.lock(""))),
+        InvalidResource::Empty
+    );
+    assert_eq!(
+        error(world.sim.block_on(manager.lock(["a", ""]))),
+        InvalidResource::Empty
+    );
+    let nothing = Vec::<String>::new();
+    assert_eq!(
+        error(world.sim.block_on(manager.lock(nothing))),
+        InvalidResource::Nothing
+    );
+    let long = vec![b'x'; Resource::MAX_LEN + 1];
+    assert!(matches!(
+        error(world.sim.block_on(manager.try_lock(long))),
+        InvalidResource::TooLong { .. }
+    ));
+    assert!(world.log.calls().is_empty());
+}
+
+#[test]
+fn a_ttl_that_leaves_no_validity_is_refused_before_anything_is_sent() {
+    let world = World::new(3);
+    let manager = world.manager();
+    for ttl in [0 * MS, MS / 2, MS, 2 * MS, std::time::Duration::MAX] {
+        let lock = world.sim.block_on(manager.lock("r").ttl(ttl));
+        let Err(LockError::Ttl(error)) = lock else {
+            panic!("{ttl:?}: {lock:?}")
+        };
+        assert!(matches!(
+            error,
+            InvalidTtl::TooShort { .. } | InvalidTtl::TooLong { .. }
+        ));
+    }
+    assert!(world.log.calls().is_empty());
+    let guard = world.sim.block_on(manager.lock("r").ttl(3 * MS)).unwrap();
+    assert!(guard.remaining() < MS);
+    let guard = world.sim.block_on(manager.lock("s").ttl(SECOND)).unwrap();
+    assert!(guard.is_valid());
+}

@@ -1,0 +1,11 @@
+//! The rules of correctness, each as a test named for the property, in virtual time.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
+mod cleanup;
+mod holding;
+mod input;
+mod polling;
+mod quorum;
+mod time;
+mod world;

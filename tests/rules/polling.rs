@@ -1,0 +1,186 @@
+//! A1–A6, as far as virtual time can show them. Real runtimes are in `runtimes.rs`.
+
+use std::time::Duration;
+
+use futures_util::future::join;
+use quorate_core::{BackendError, Backoff, LockError, Runtime};
+use quorate_memory::{Fault, Value};
+
+use crate::world::{MS, SECOND, World};
+
+#[test]
+fn a2_every_public_future_tells_its_cancel_safety() {
+    let sources = [
+        include_str!("../../crates/quorate-core/src/guard.rs"),
+        include_str!("../../crates/quorate-core/src/request.rs"),
+        include_str!("../../crates/quorate-core/src/manager.rs"),
+    ];
+    let mut futures = 0;
+    for source in sources {
+        let mut docs = String::new();
+        for line in source.lines().map(str::trim_start) {
+            if line.starts_with("///") {
+                docs.push_str(line);
+            } else if line.starts_with("pub async fn") || line.starts_with("pub struct") {
+                let is_future = line.contains("async") || line.contains("Request");
+                futures += usize::from(is_future);
+                assert!(!is_future || docs.contains("# Cancel safety"), "{line}");
+                docs.clear();
+            } else if !line.starts_with("#[") {
+                docs.clear();
+            }
+        }
+    }
+    assert_eq!(futures, 5);
+}
+
+#[test]
+fn a3_work_goes_on_while_an_extension_waits() {
+    let world = World::new(3);
+    let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
+    for node in &world.nodes {
+        node.inject(Fault::Hung);
+    }
+    let start = world.sim.elapsed();
+    let work = async {
+        for _ in 0..10 {
+            world.sim.sleep_until(world.sim.now() + 10 * MS).await;
+        }
+        world.sim.elapsed() - start
+    };
+    let (extended, worked) = world.sim.block_on(join(guard.extend(), work));
+    assert!(extended.is_err());
+    assert_eq!(worked, 100 * MS, "the work was not held up");
+}
+
+#[test]
+fn a4_a_lock_always_has_a_deadline() {
+    let world = World::new(3);
+    let manager = world.manager();
+    for node in &world.nodes {
+        node.put("held", Value::String(b"for ever".to_vec()));
+    }
+    let lost = world.sim.block_on(manager.lock("held"));
+    assert!(matches!(lost, Err(LockError::Held { .. })), "{lost:?}");
+    let elapsed = world.sim.elapsed();
+    assert!(
+        elapsed <= 30 * SECOND && elapsed > 29 * SECOND,
+        "{elapsed:?}"
+    );
+
+    for node in &world.nodes {
+        node.inject(Fault::Hung);
+    }
+    for wait in [0 * MS, MS, 700 * MS, 3 * SECOND] {
+        let start = world.sim.elapsed();
+        let lost = world.sim.block_on(manager.lock("r").wait(wait));
+        assert!(matches!(lost, Err(LockError::NoQuorum { .. })), "{lost:?}");
+        let took = world.sim.elapsed() - start;
+        assert!(took <= wait.max(500 * MS), "{took:?} of {wait:?}");
+    }
+}
+
+#[test]
+fn a4_an_error_that_time_does_not_mend_ends_the_wait() {
+    for reply in [
+        "NOAUTH Authentication required.",
+        "WRONGTYPE",
+        "NOPERM",
+        "ERR unknown command",
+    ] {
+        let world = World::new(5);
+        for node in &world.nodes[..3] {
+            node.inject(Fault::Failing(BackendError::from_reply(reply)));
+        }
+        let lost = world.sim.block_on(world.manager().lock("r"));
+        assert!(matches!(lost, Err(LockError::NoQuorum { .. })), "{lost:?}");
+        assert_eq!(world.sim.elapsed(), MS * 0, "{reply}");
+    }
+    // On a minority it decides nothing, and what may pass is waited for.
+    let world = World::new(5);
+    for node in &world.nodes[..2] {
+        node.inject(Fault::Failing(BackendError::from_reply("NOAUTH")));
+    }
+    world.nodes[2].inject(Fault::Dead);
+    let lost = world.sim.block_on(world.manager().lock("r"));
+    assert!(matches!(lost, Err(LockError::NoQuorum { .. })), "{lost:?}");
+    assert!(world.sim.elapsed() > 29 * SECOND);
+}
+
+/// After a round that was cut short by the deadline, the error is that of the one before.
+#[test]
+fn a_deadline_in_mid_round_does_not_hide_who_held_it() {
+    #[derive(Debug)]
+    struct Fixed;
+
+    impl quorate_core::RetryStrategy for Fixed {
+        fn delay(&self, _: &quorate_core::RetryContext) -> Option<Duration> {
+            Some(SECOND)
+        }
+    }
+
+    let world = World::new(3);
+    for node in &world.nodes {
+        node.put("r", Value::String(b"x".to_vec()));
+        node.inject(Fault::Slow(100 * MS));
+    }
+    let request = world
+        .manager()
+        .lock("r")
+        .wait(Duration::from_millis(1_150))
+        .retry(Fixed);
+    let lost = world.sim.block_on(request);
+    assert!(matches!(lost, Err(LockError::Held { .. })), "{lost:?}");
+    assert_eq!(world.sim.elapsed(), Duration::from_millis(1_150));
+}
+
+#[test]
+fn a_strategy_can_give_up() {
+    let world = World::new(3);
+    for node in &world.nodes {
+        node.put("r", Value::String(b"x".to_vec()));
+    }
+    let request = world.manager().lock("r").retry(Backoff::default().limit(4));
+    assert!(world.sim.block_on(request).is_err());
+    assert_eq!(world.log.tokens().len(), 4);
+}
+
+/// A strategy without delays meets nodes without latency: time must pass all the same.
+#[test]
+fn a_strategy_without_delay_still_ends_at_the_deadline() {
+    let world = World::new(3);
+    for node in &world.nodes {
+        node.put("r", Value::String(b"x".to_vec()));
+    }
+    let eager = Backoff::new(Duration::ZERO, Duration::ZERO);
+    let request = world.manager().lock("r").wait(20 * MS).retry(eager);
+    assert!(world.sim.block_on(request).is_err());
+}
+
+#[test]
+fn a6_no_token_is_printed_anywhere() {
+    let world = World::new(5);
+    let manager = world.manager();
+    for node in &world.nodes[3..] {
+        node.put("r", Value::String(b"x".to_vec()));
+    }
+    let request = manager.lock("r");
+    let mut printed = format!("{manager:?} {request:?} {:?}", manager.try_lock("r"));
+    let guard = world.sim.block_on(request).unwrap();
+    printed += &format!("{guard:?}");
+    for node in &world.nodes[..3] {
+        node.restart();
+    }
+    let error = world.sim.block_on(guard.extend()).unwrap_err();
+    printed += &format!("{error} {error:?}");
+    let error = world
+        .sim
+        .block_on(manager.try_lock(vec![0_u8; 9]))
+        .map(drop);
+    printed += &format!("{error:?}");
+    for token in world.log.tokens() {
+        let token = String::from_utf8(token).unwrap();
+        assert!(!printed.contains(&token), "{printed}");
+        assert!(!printed.contains(&token[..8]), "{printed}");
+    }
+}

@@ -1,0 +1,289 @@
+//! Q1–Q6, on managers. The bare rule is tested where it stands, in `quorate-core`.
+
+use std::sync::Arc;
+
+use quorate_core::{
+    BackendError, BuildError, ExtendError, LockBackend, LockError, LockManager, ReleaseError, Said,
+};
+use quorate_memory::{Fault, MemoryNode, Sim, Value};
+
+use crate::world::{MS, SECOND, World};
+
+#[test]
+fn q1_a_quorum_of_the_configured_nodes_for_every_operation() {
+    for count in 1..=7 {
+        for dead in 0..=count {
+            let quorate = count - dead > count / 2;
+            let world = World::new(count);
+            let manager = world.manager();
+            let guard = world.sim.block_on(manager.try_lock("held")).unwrap();
+            for node in &world.nodes[..dead] {
+                node.inject(Fault::Dead);
+            }
+            let lock = world.sim.block_on(manager.try_lock("other"));
+            let extended = world.sim.block_on(guard.extend());
+            let released = world.sim.block_on(guard.release());
+            let state = format!("{dead} of {count} dead");
+            assert_eq!(lock.is_ok(), quorate, "{state}");
+            assert_eq!(extended.is_ok(), quorate, "{state}");
+            assert_eq!(released.is_ok(), quorate, "{state}");
+            if !quorate {
+                assert!(matches!(lock, Err(LockError::NoQuorum { .. })));
+                assert!(matches!(extended, Err(ExtendError::NoQuorum { .. })));
+                assert!(matches!(released, Err(ReleaseError::NoQuorum { .. })));
+            }
+        }
+    }
+}
+
+#[test]
+fn q1_half_of_an_even_number_is_no_quorum() {
+    for count in [2, 4, 6] {
+        let world = World::new(count);
+        for node in &world.nodes[..count / 2] {
+            node.put("r", Value::String(b"another library's".to_vec()));
+        }
+        let lost = world.sim.block_on(world.manager().try_lock("r"));
+        assert!(matches!(lost, Err(LockError::Held { .. })), "{lost:?}");
+        world.catch_up();
+        assert_eq!(
+            world.keys_left(),
+            count / 2,
+            "only the other's keys are left"
+        );
+    }
+}
+
+#[test]
+fn q2_the_slowest_nodes_are_not_waited_for() {
+    for fault in [
+        Fault::Hung,
+        Fault::Slow(3600 * SECOND),
+        Fault::Late(3600 * SECOND),
+    ] {
+        let world = World::new(5);
+        world.nodes[1].inject(fault.clone());
+        world.nodes[4].inject(fault);
+        let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
+        world.sim.block_on(guard.extend()).unwrap();
+        world.sim.block_on(guard.release()).unwrap();
+        assert_eq!(world.sim.elapsed(), MS * 0);
+    }
+}
+
+#[test]
+fn q2_a_loss_is_known_as_soon_as_it_is_certain() {
+    let world = World::new(5);
+    for node in &world.nodes[..3] {
+        node.inject(Fault::Dead);
+    }
+    for node in &world.nodes[3..] {
+        node.inject(Fault::Hung);
+    }
+    let lost = world.sim.block_on(world.manager().try_lock("r"));
+    assert!(matches!(lost, Err(LockError::NoQuorum { .. })), "{lost:?}");
+    assert_eq!(world.sim.elapsed(), MS * 0);
+}
+
+#[test]
+fn q4_only_a_refusal_means_held() {
+    for reply in [
+        "READONLY You can't write against a read only replica.",
+        "LOADING Redis is loading the dataset in memory",
+        "MISCONF Redis is configured to save RDB snapshots",
+        "OOM command not allowed when used memory > 'maxmemory'.",
+        "NOAUTH Authentication required.",
+        "NOPERM this user has no permissions to run the 'set' command",
+        "CLUSTERDOWN Hash slot not served",
+        "ERR something else",
+    ] {
+        let world = World::new(3);
+        for node in &world.nodes {
+            node.inject(Fault::Failing(BackendError::from_reply(reply)));
+        }
+        let lost = world.sim.block_on(world.manager().try_lock("r"));
+        let Err(LockError::NoQuorum { votes }) = lost else {
+            panic!("{reply}: {lost:?}");
+        };
+        let mut reasons = votes.iter().filter(|node| match &node.said {
+            Said::Failed(error) => error.to_string() == reply,
+            _ => false,
+        });
+        assert!(reasons.next().is_some(), "{reply} is told: {votes}");
+    }
+}
+
+#[test]
+fn q4_a_key_of_another_type_is_not_held_by_somebody() {
+    let world = World::new(3);
+    for node in &world.nodes {
+        node.put("r", Value::List);
+    }
+    let lost = world.sim.block_on(world.manager().lock("r"));
+    let Err(LockError::NoQuorum { votes }) = lost else {
+        panic!("{lost:?}")
+    };
+    assert!(votes.to_string().contains("WRONGTYPE"), "{votes}");
+}
+
+#[test]
+fn contention_and_faults_are_told_apart() {
+    // Held on two, dead on one: the two that answered decide.
+    let world = World::new(3);
+    for node in &world.nodes[..2] {
+        node.put("r", Value::String(b"x".to_vec()));
+    }
+    world.nodes[2].inject(Fault::Dead);
+    let lost = world.sim.block_on(world.manager().try_lock("r"));
+    assert!(matches!(lost, Err(LockError::Held { .. })), "{lost:?}");
+    // Dead on two, held on one: nobody could have had a quorum.
+    world.nodes[0].inject(Fault::Dead);
+    world.nodes[1].inject(Fault::Dead);
+    world.nodes[2].heal();
+    let lost = world.sim.block_on(world.manager().try_lock("r"));
+    let Err(LockError::NoQuorum { votes }) = lost else {
+        panic!("{lost:?}")
+    };
+    assert_eq!(
+        votes.to_string(),
+        "0 of 3 nodes granted, 2 needed; memory-1: connection refused; \
+         memory-2: connection refused; memory-3: no answer yet"
+    );
+}
+
+#[test]
+fn q5_a_node_that_never_answers_costs_one_node_timeout() {
+    let world = World::new(5);
+    for node in &world.nodes {
+        node.inject(Fault::Hung);
+    }
+    let manager = world.builder().node_timeout(70 * MS).build().unwrap();
+    let lost = world.sim.block_on(manager.try_lock("r"));
+    assert_eq!(world.sim.elapsed(), 70 * MS);
+    let Err(LockError::NoQuorum { votes }) = lost else {
+        panic!("{lost:?}")
+    };
+    assert!(
+        votes
+            .to_string()
+            .contains("memory-5: no answer within 70.0ms"),
+        "{votes}"
+    );
+}
+
+#[test]
+fn q6_one_server_under_two_names_is_refused() {
+    let sim = Sim::new(1);
+    let nodes = MemoryNode::cluster(3, sim.clone());
+    let alias = Alias(nodes[0].clone());
+    let all: Vec<Arc<dyn LockBackend>> = vec![
+        Arc::new(nodes[0].clone()),
+        Arc::new(alias),
+        Arc::new(nodes[1].clone()),
+    ];
+    let manager = LockManager::builder(sim.clone(), all).build().unwrap();
+    for _ in 0..2 {
+        let refused = sim.block_on(manager.lock("r"));
+        let Err(error @ LockError::SameServer { .. }) = refused else {
+            panic!("{refused:?}")
+        };
+        assert_eq!(
+            error.to_string(),
+            "the nodes memory-1 and alias are one server"
+        );
+        sim.settle();
+        assert!(nodes.iter().all(|node| node.keys().is_empty()));
+    }
+}
+
+/// The same node at another address.
+#[derive(Debug)]
+struct Alias(MemoryNode);
+
+#[async_trait::async_trait]
+impl LockBackend for Alias {
+    async fn acquire(
+        &self,
+        claim: &quorate_core::Claim,
+    ) -> Result<quorate_core::Vote, BackendError> {
+        self.0.acquire(claim).await
+    }
+
+    async fn extend(
+        &self,
+        claim: &quorate_core::Claim,
+    ) -> Result<quorate_core::Vote, BackendError> {
+        self.0.extend(claim).await
+    }
+
+    async fn release(
+        &self,
+        claim: &quorate_core::Claim,
+    ) -> Result<quorate_core::Vote, BackendError> {
+        self.0.release(claim).await
+    }
+
+    fn name(&self) -> Option<&str> {
+        Some("alias")
+    }
+
+    fn identity(&self) -> Option<&dyn quorate_core::Identify> {
+        self.0.identity()
+    }
+}
+
+#[test]
+fn q6_one_address_twice_is_refused() {
+    let sim = Sim::new(1);
+    let node = MemoryNode::new("a", sim.clone());
+    let built = LockManager::builder(sim, [node.clone(), node]).build();
+    assert_eq!(
+        built.err(),
+        Some(BuildError::DuplicateNode {
+            name: "a".to_owned()
+        })
+    );
+}
+
+/// A node that may not tell who it is votes all the same.
+#[test]
+fn q6_where_it_cannot_be_known_nodes_vote() {
+    #[derive(Debug)]
+    struct Nameless(MemoryNode);
+
+    #[async_trait::async_trait]
+    impl LockBackend for Nameless {
+        async fn acquire(
+            &self,
+            claim: &quorate_core::Claim,
+        ) -> Result<quorate_core::Vote, BackendError> {
+            self.0.acquire(claim).await
+        }
+
+        async fn extend(
+            &self,
+            claim: &quorate_core::Claim,
+        ) -> Result<quorate_core::Vote, BackendError> {
+            self.0.extend(claim).await
+        }
+
+        async fn release(
+            &self,
+            claim: &quorate_core::Claim,
+        ) -> Result<quorate_core::Vote, BackendError> {
+            self.0.release(claim).await
+        }
+    }
+
+    let sim = Sim::new(1);
+    let nodes = MemoryNode::cluster(3, sim.clone());
+    nodes[2].inject(Fault::Dead);
+    nodes[1].inject(Fault::Dead);
+    let manager = LockManager::builder(sim.clone(), nodes.into_iter().map(Nameless));
+    let manager = manager.build().unwrap();
+    let Err(LockError::NoQuorum { votes }) = sim.block_on(manager.try_lock("r")) else {
+        panic!("two of three are dead");
+    };
+    let names: Vec<String> = votes.iter().map(|node| node.name.to_string()).collect();
+    assert_eq!(names, ["node 1", "node 2", "node 3"]);
+}
