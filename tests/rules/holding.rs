@@ -1,5 +1,7 @@
 //! H1–H3, and what a guard knows without asking.
 
+use std::time::Duration;
+
 use quorate_core::{Drift, ExtendError, Released};
 use quorate_memory::Fault;
 
@@ -101,7 +103,7 @@ fn an_extension_counts_from_when_it_was_sent() {
     let sent = world.sim.elapsed();
     world.sim.block_on(guard.extend()).unwrap();
     let spent = world.sim.elapsed() - sent;
-    let whole = Drift::default().validity_of(std::convert::TryInto::try_into(10 * SECOND).unwrap());
+    let whole = Drift::default().validity_of(TryInto::try_into(10 * SECOND).unwrap());
     assert_eq!(guard.remaining(), whole - spent);
 }
 
@@ -114,7 +116,7 @@ fn a_guard_knows_the_end_of_its_lease_though_no_task_ran() {
     assert!(guard.is_valid());
     world.sim.advance(MS / 1_000_000);
     assert!(!guard.is_valid());
-    assert_eq!(guard.remaining(), MS * 0);
+    assert_eq!(guard.remaining(), Duration::ZERO);
     // The nodes go on keeping it for the drift: others come later than we stop.
     assert_eq!(world.holders("r"), 3);
 }

@@ -1,5 +1,7 @@
 //! Names that are empty, long or binary, and everything that is no lock.
 
+use std::time::Duration;
+
 use quorate_core::{InvalidResource, InvalidTtl, LockError, Resource};
 
 use crate::world::{MS, SECOND, World};
@@ -50,7 +52,7 @@ fn names_that_cannot_be_locked_are_refused_before_anything_is_sent() {
 fn a_ttl_that_leaves_no_validity_is_refused_before_anything_is_sent() {
     let world = World::new(3);
     let manager = world.manager();
-    for ttl in [0 * MS, MS / 2, MS, 2 * MS, std::time::Duration::MAX] {
+    for ttl in [Duration::ZERO, MS / 2, MS, 2 * MS, Duration::MAX] {
         let lock = world.sim.block_on(manager.lock("r").ttl(ttl));
         let Err(LockError::Ttl(error)) = lock else {
             panic!("{ttl:?}: {lock:?}")

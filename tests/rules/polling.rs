@@ -71,7 +71,7 @@ fn a4_a_lock_always_has_a_deadline() {
     for node in &world.nodes {
         node.inject(Fault::Hung);
     }
-    for wait in [0 * MS, MS, 700 * MS, 3 * SECOND] {
+    for wait in [Duration::ZERO, MS, 700 * MS, 3 * SECOND] {
         let start = world.sim.elapsed();
         let lost = world.sim.block_on(manager.lock("r").wait(wait));
         assert!(matches!(lost, Err(LockError::NoQuorum { .. })), "{lost:?}");
@@ -94,7 +94,7 @@ fn a4_an_error_that_time_does_not_mend_ends_the_wait() {
         }
         let lost = world.sim.block_on(world.manager().lock("r"));
         assert!(matches!(lost, Err(LockError::NoQuorum { .. })), "{lost:?}");
-        assert_eq!(world.sim.elapsed(), MS * 0, "{reply}");
+        assert_eq!(world.sim.elapsed(), Duration::ZERO, "{reply}");
     }
     // On a minority it decides nothing, and what may pass is waited for.
     let world = World::new(5);

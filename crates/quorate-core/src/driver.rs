@@ -187,10 +187,15 @@ impl Flight {
             }
         })
         .await;
+        let late = match step {
+            Step::Lost(_) => std::mem::take(&mut self.calls.settled),
+            Step::Won { .. } | Step::Wait => Vec::new(),
+        };
         Outcome {
             step,
             tally: *round.tally(),
             failures,
+            late,
         }
     }
 }
@@ -233,11 +238,12 @@ fn settle(
 }
 
 /// How a round ended.
-#[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) step: Step,
     pub(crate) tally: Tally,
     failures: Vec<(NodeId, BackendError)>,
+    /// Answers to a lost round that were there, and no longer needed.
+    late: Vec<Settled>,
 }
 
 impl Outcome {
@@ -245,15 +251,28 @@ impl Outcome {
     pub(crate) fn votes(&self, cluster: &Cluster, start: Instant) -> Votes {
         let after = cluster.runtime.now().saturating_duration_since(start);
         Votes::new(cluster.count.ids().map(|node| {
-            let failure = || self.failures.iter().find(|(failed, _)| *failed == node);
-            let said = match self.tally.vote_of(node) {
-                Some(vote) => Said::of(vote),
-                None => failure().map_or(Said::Silent { after }, |(_, error)| {
-                    Said::Failed(error.clone())
-                }),
-            };
+            let said = self.said(node).unwrap_or_else(|| {
+                if self.tally.is_open(node) {
+                    Said::Unheard
+                } else {
+                    Said::Silent { after }
+                }
+            });
             NodeVote::new(Arc::clone(cluster.name(node)), said)
         }))
+    }
+
+    fn said(&self, node: NodeId) -> Option<Said> {
+        let voted = || self.tally.vote_of(node).map(Said::of);
+        let failed = || self.failures.iter().find(|(failed, _)| *failed == node);
+        let late = || {
+            self.late
+                .iter()
+                .find(|late| late.node == node && !late.superseded)
+        };
+        voted()
+            .or_else(|| failed().map(|(_, error)| Said::Failed(error.clone())))
+            .or_else(|| late().map(|late| late.answer.clone().map_or_else(Said::Failed, Said::of)))
     }
 
     /// Whether trying again is pointless: so many nodes fail for good that no quorum is left.

@@ -194,11 +194,13 @@ pub enum Said {
     Refused,
     /// Its vote is unknown for this reason.
     Failed(BackendError),
-    /// It had not answered when the round ended, this long after it began.
+    /// It did not answer in time.
     Silent {
-        /// How long the round lasted.
+        /// How long the round waited.
         after: Duration,
     },
+    /// The round was certain before it answered.
+    Unheard,
 }
 
 impl Said {
@@ -216,8 +218,8 @@ impl fmt::Display for Said {
             Self::Granted => f.write_str("granted"),
             Self::Refused => f.write_str("refused"),
             Self::Failed(error) => error.fmt(f),
-            Self::Silent { after } if after.is_zero() => f.write_str("no answer yet"),
             Self::Silent { after } => write!(f, "no answer within {after:.1?}"),
+            Self::Unheard => f.write_str("not waited for"),
         }
     }
 }

@@ -1,4 +1,60 @@
-//! core
+//! The algorithm of quorate: locks over a quorum of independent nodes, on no client and no runtime.
+//!
+//! A lock is held when a majority of the N configured nodes granted it, and it is valid for what is
+//! left of its ttl after the time spent and the clock drift (the [Redlock] algorithm).
+//!
+//! ```text
+//!  caller          async half                       pure half                        node
+//!  lock(name) ──▶ manager ── token, now ──────────▶ Round::acquire
+//!                    │
+//!                 driver ── call every node ─────────────────────────────────────▶ LockBackend
+//!                    │   ◀── vote, now ──────────────────────────────────────────
+//!                    │      round.on_vote(node, vote, now) ─▶ quorum ─▶ lease (validity)
+//!                    │   ◀── Step::{Wait, Won{valid_until}, Lost(why)}
+//!  LockGuard ◀──  manager      Lost → release on all nodes → retry delay → next round
+//! ```
+//!
+//! The pure half is [`algorithm`]: the present and random bits are arguments, a decision is a
+//! return value. Read [`algorithm::round`] first. Around it, [`LockManager`] loops over rounds, a
+//! driver sends one operation to all nodes and hears them, and [`LockGuard`] is what the holder has.
+//! The seams are [`LockBackend`] to nodes and [`Runtime`] to clock, timer and tasks.
+//!
+//! # Invariants
+//!
+//! - A quorum is N/2 + 1 of the **configured** nodes, for every operation. Any two share a node.
+//! - Validity counts from before the first byte of the round that was won.
+//! - Only a refusal means *held*; an error, a timeout, silence are *unknown*, never a vote.
+//! - Every attempt has a token of its own, so what belongs to an earlier one cannot hit a later one.
+//! - No call is dropped before it has settled or the cleanup bound has passed: it may be a grant
+//!   that somebody must give back. Calls of one attempt come to a node one after the other.
+//! - An attempt that did not end in a guard is released on **all** nodes.
+//! - A lease only ever ends later than it was said to end, and nobody holds it after that.
+//!
+//! # What a lock cannot do
+//!
+//! A holder that is paused between its last look at the clock and its write comes too late, and no
+//! lock with a timeout can prevent that. The nodes' clocks are trusted to run at about our speed,
+//! and their memory to last as long as a lock. The README has the whole list.
+//!
+//! # Example
+//!
+//! ```
+//! # use quorate_core::{BackendError, Claim, LockBackend, Vote};
+//! use quorate_core::{LockManager, Runtime};
+//!
+//! async fn work(runtime: impl Runtime, nodes: Vec<Box<dyn LockBackend>>) -> Result<(), String> {
+//!     let nodes = nodes.into_iter().map(std::sync::Arc::from).collect::<Vec<_>>();
+//!     let manager = LockManager::builder(runtime, nodes).build().map_err(|e| e.to_string())?;
+//!     let guard = manager.lock(["account:1", "account:2"]).await.map_err(|e| e.to_string())?;
+//!     // … both accounts are ours until guard.valid_until() …
+//!     guard.release().await.map_err(|e| e.to_string())?;
+//!     Ok(())
+//! }
+//! ```
+//!
+//! [Redlock]: https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 pub mod algorithm;
 pub mod backend;
 mod config;

@@ -1,1 +1,39 @@
-//! stub
+//! Distributed locks over a quorum of Redis or Valkey nodes (Redlock), for async Rust.
+//!
+//! Pick a runtime and a client by feature: `tokio` or `smol`, and `redis`, `fred` or `memory`.
+//! Everything else is the same code:
+//!
+//! ```no_run
+//! # #[cfg(all(feature = "redis", feature = "tokio"))]
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! use quorate::{LockManager, runtime::TokioRuntime};
+//!
+//! let nodes = quorate::redis::connect([
+//!     "redis://10.0.0.1", "redis://10.0.0.2", "redis://10.0.0.3",
+//! ])?;
+//! let manager = LockManager::builder(TokioRuntime::new(), nodes).build()?;
+//!
+//! let guard = manager.lock("orders:42").await?;
+//! // … the work, while guard.is_valid() …
+//! guard.release().await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! This crate only gathers the others. The algorithm, the errors and the guarantees are in
+//! [`quorate_core`], which a library that embeds locking can depend on alone.
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+pub use quorate_core::*;
+
+#[cfg(feature = "fred")]
+pub use quorate_fred as fred;
+#[cfg(feature = "memory")]
+pub use quorate_memory as memory;
+#[cfg(feature = "redis")]
+pub use quorate_redis as redis;
+
+/// The README's example is compiled.
+#[cfg(all(doctest, feature = "redis", feature = "tokio"))]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

@@ -178,12 +178,14 @@ impl Tally {
         }
     }
 
-    const fn open(&self) -> usize {
-        self.nodes.get() - self.granted() - self.refused() - self.unknown()
+    /// Whether a node has neither voted nor been given up.
+    #[must_use]
+    pub const fn is_open(&self, node: NodeId) -> bool {
+        (self.granted | self.refused | self.unknown) & bit(node) == 0
     }
 
-    const fn is_open(&self, node: NodeId) -> bool {
-        (self.granted | self.refused | self.unknown) & bit(node) == 0
+    const fn open(&self) -> usize {
+        self.nodes.get() - self.granted() - self.refused() - self.unknown()
     }
 
     const fn decide(&self, yes: usize) -> Verdict {

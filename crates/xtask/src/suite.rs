@@ -1,0 +1,90 @@
+//! The tests and benchmarks.
+
+use crate::cmd::{Outcome, cargo};
+use crate::metadata::Metadata;
+
+/// Runs all tests, and counts them: a suite that skips or finds none has not passed.
+pub(crate) fn tests() -> Outcome {
+    let mut tally = Tally::default();
+    cargo(&["test", "--workspace", "--all-features", "--locked"])
+        .run_seeing(|line| tally.add(line))?;
+    println!("{} passed, {} failed", tally.passed, tally.failed);
+    tally.judge()
+}
+
+/// Runs each benchmark once. In the test profile: it is there already, and nothing is timed.
+pub(crate) fn benches() -> Outcome {
+    let metadata = Metadata::read()?;
+    for package in metadata.members() {
+        for bench in &package.benches {
+            cargo(&["test", "--package", &package.name, "--bench", bench])
+                .args(&["--all-features", "--locked", "--", "--test"])
+                .run()?;
+        }
+    }
+    Ok(())
+}
+
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Tally {
+    passed: u64,
+    failed: u64,
+    ignored: u64,
+}
+
+impl Tally {
+    /// Counts `test result: ok. 5 passed; 0 failed; 0 ignored; …`.
+    fn add(&mut self, line: &str) {
+        let Some(result) = line.strip_prefix("test result: ") else {
+            return;
+        };
+        for part in result.split(['.', ';']) {
+            if let Some((count, what)) = part.trim().split_once(' ')
+                && let Ok(count) = count.parse::<u64>()
+            {
+                match what {
+                    "passed" => self.passed += count,
+                    "failed" => self.failed += count,
+                    "ignored" => self.ignored += count,
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    fn judge(&self) -> Outcome {
+        match self {
+            Self { passed: 0, .. } => Err("no test ran".to_owned()),
+            Self { ignored: 1.., .. } => Err(format!("ignored tests: {}", self.ignored)),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tally(lines: &[&str]) -> Tally {
+        let mut tally = Tally::default();
+        lines.iter().for_each(|line| tally.add(line));
+        tally
+    }
+
+    const FIVE: &str = "test result: ok. 5 passed; 0 failed; 0 ignored; 0 measured; 2 filtered out; finished in 0.20s";
+    const IGNORED: &str = "test result: ok. 1 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.20s";
+    const NONE: &str = "test result: ok. 0 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s";
+
+    #[test]
+    fn results_add_up() {
+        let tally = tally(&["running 5 tests", FIVE, "test a ... ok", FIVE, NONE]);
+        assert_eq!((tally.passed, tally.failed, tally.ignored), (10, 0, 0));
+        assert_eq!(tally.judge(), Ok(()));
+    }
+
+    #[test]
+    fn a_suite_without_tests_or_with_ignored_ones_has_not_passed() {
+        assert!(tally(&[NONE]).judge().is_err());
+        assert!(tally(&[FIVE, IGNORED]).judge().is_err());
+    }
+}

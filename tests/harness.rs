@@ -1,0 +1,352 @@
+//! The harness does what the other tests trust it to do.
+
+#![expect(
+    clippy::expect_used,
+    reason = "helpers of tests fail by panicking, too"
+)]
+
+use std::env;
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use quorate_tests::{Connection, Nodes, RedisServer, Reply};
+use rustix::process::{Pid, test_kill_process};
+
+fn refuses_connections(port: u16) -> bool {
+    TcpStream::connect((Ipv4Addr::LOCALHOST, port))
+        .is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+}
+
+fn process_exists(pid: u32) -> bool {
+    let pid = pid
+        .try_into()
+        .ok()
+        .and_then(Pid::from_raw)
+        .expect("a process id");
+    test_kill_process(pid).is_ok()
+}
+
+fn ask(connection: &mut Connection, command: &[&str]) -> Reply {
+    connection.command(command).expect("an answer")
+}
+
+#[test]
+fn a_started_node_serves_reads_and_writes() {
+    let node = RedisServer::start();
+    assert_eq!(node.address(), format!("redis://127.0.0.1:{}", node.port()));
+    assert_eq!(node.get("k"), None);
+    node.set("k", b"a\r\n\0b");
+    assert_eq!(node.get("k").as_deref(), Some(&b"a\r\n\0b"[..]));
+    assert_eq!(node.pttl("k"), -1);
+    assert_eq!(node.pttl("absent"), -2);
+    node.lpush("l", "x");
+    assert_eq!(node.keys(), ["k", "l"]);
+    let error = node.cli(&["GET", "l"]);
+    assert!(
+        error
+            .error()
+            .is_some_and(|text| text.starts_with("WRONGTYPE")),
+        "{error:?}"
+    );
+    node.flushall();
+    assert_eq!(node.keys(), [""; 0]);
+    assert_eq!(node.run_id().len(), 40);
+}
+
+#[test]
+fn a_paused_node_answers_only_after_it_resumes() {
+    let node = RedisServer::start();
+    let mut connection = node.connect();
+    // Twice: the first pause must leave nothing that makes the second look done.
+    for _ in 0..2 {
+        node.pause();
+        node.pause();
+        assert!(node.is_running());
+        connection.send(&["PING"]).expect("the kernel takes it");
+        connection
+            .set_read_timeout(Duration::from_millis(30))
+            .expect("not zero");
+        let silence = connection
+            .receive()
+            .expect_err("a stopped process says nothing");
+        assert_eq!(silence.kind(), io::ErrorKind::WouldBlock);
+
+        node.resume();
+        connection
+            .set_read_timeout(Duration::from_secs(20))
+            .expect("not zero");
+        assert_eq!(connection.receive().expect("the late reply").text(), "PONG");
+    }
+}
+
+#[test]
+fn a_killed_node_refuses_and_restarts_empty_on_the_same_port() {
+    let node = RedisServer::start();
+    let (port, run_id) = (node.port(), node.run_id());
+    node.set("k", "v");
+    let mut connection = node.connect();
+
+    node.kill();
+    assert!(!node.is_running());
+    assert_eq!(node.pid(), None);
+    assert!(refuses_connections(port));
+    connection
+        .command(&["PING"])
+        .expect_err("the other end is gone");
+    node.kill();
+
+    node.restart();
+    assert!(node.is_running());
+    assert_eq!(node.port(), port);
+    assert_eq!(node.keys(), [""; 0]);
+    assert_ne!(node.run_id(), run_id);
+}
+
+#[test]
+fn a_paused_node_can_be_killed() {
+    let node = RedisServer::start();
+    node.pause();
+    node.kill();
+    assert!(refuses_connections(node.port()));
+}
+
+#[test]
+fn an_append_only_node_restarts_with_its_data() {
+    let node = RedisServer::builder().append_only().start();
+    node.set("k", "v");
+    node.restart();
+    assert_eq!(node.get("k").as_deref(), Some(&b"v"[..]));
+}
+
+#[test]
+fn a_node_that_dies_by_itself_is_noticed() {
+    let node = RedisServer::start();
+    let mut connection = node.connect();
+    connection
+        .send(&["SHUTDOWN", "NOSAVE"])
+        .expect("a live connection");
+    connection.receive().expect_err("the end of the connection");
+    node.wait_until_dead();
+    assert!(!node.is_running());
+}
+
+#[test]
+fn a_dropped_node_leaves_no_process_and_no_file() {
+    let node = RedisServer::start();
+    let (port, dir) = (node.port(), node.dir().to_owned());
+    let pid = node.pid().expect("it runs");
+    assert!(process_exists(pid) && dir.exists());
+    drop(node);
+    assert!(!process_exists(pid) && !dir.exists());
+    assert!(refuses_connections(port));
+}
+
+#[test]
+fn a_panicking_test_leaves_no_process() {
+    let (tell, told) = std::sync::mpsc::channel();
+    let test = std::thread::spawn(move || {
+        let node = RedisServer::start();
+        tell.send(node.pid().expect("it runs")).expect("a listener");
+        node.pause();
+        std::panic::resume_unwind(Box::new("as a failed assertion would"));
+    });
+    test.join().expect_err("it panics");
+    assert!(!process_exists(told.recv().expect("it started")));
+}
+
+#[test]
+fn a_killed_test_process_leaves_no_process_and_no_file() {
+    const NAME: &str = "a_killed_test_process_leaves_no_process_and_no_file";
+    const VICTIM: &str = "QUORATE_HARNESS_VICTIM";
+    if env::var_os(VICTIM).is_some() {
+        let node = RedisServer::start();
+        node.pause();
+        let line = format!("victim {} {}\n", node.port(), node.dir().display());
+        io::stdout().write_all(line.as_bytes()).expect("a listener");
+        let _ = io::stdin().read_line(&mut String::new());
+        return;
+    }
+
+    let mut victim = Command::new(env::current_exe().expect("this test"))
+        .args(["--exact", NAME, "--nocapture"])
+        .env(VICTIM, "1")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("this test once more");
+    let mut lines = BufReader::new(victim.stdout.take().expect("piped"))
+        .lines()
+        .map_while(Result::ok);
+    // The test runner may have written "test NAME ... " before it, on the same line.
+    let line = lines
+        .find_map(|line| Some(line.split_once("victim ")?.1.to_owned()))
+        .expect("its node");
+    let (port, dir) = line.split_once(' ').expect("two words");
+    let mut connection = TcpStream::connect((Ipv4Addr::LOCALHOST, port.parse().expect("a port")))
+        .expect("the kernel accepts");
+    connection
+        .set_read_timeout(Some(Duration::from_secs(20)))
+        .expect("not zero");
+    assert!(Path::new(dir).exists());
+
+    victim.kill().expect("our own child");
+    victim.wait().expect("our own child");
+
+    // The node's end closes only with the node, and the watchdog holds the victim's stderr until it is done.
+    match connection.read(&mut [0]) {
+        Ok(read) => assert_eq!(read, 0),
+        Err(error) => assert_eq!(error.kind(), io::ErrorKind::ConnectionReset),
+    }
+    victim
+        .stderr
+        .take()
+        .expect("piped")
+        .read_to_end(&mut Vec::new())
+        .expect("the end");
+    assert!(!Path::new(dir).exists());
+}
+
+#[test]
+fn a_password_is_demanded_of_all_but_the_harness() {
+    let node = RedisServer::builder().password("open \"sesame\"").start();
+    assert_eq!(node.cli(&["PING"]).text(), "PONG");
+    let mut stranger = node.connect_as_stranger();
+    assert!(
+        ask(&mut stranger, &["PING"])
+            .error()
+            .is_some_and(|text| text.starts_with("NOAUTH"))
+    );
+    assert_eq!(
+        ask(&mut stranger, &["AUTH", "open \"sesame\""]).text(),
+        "OK"
+    );
+    assert_eq!(ask(&mut stranger, &["PING"]).text(), "PONG");
+}
+
+#[test]
+fn acl_users_are_bound_by_their_rules() {
+    let node = RedisServer::builder()
+        .user("default", "off")
+        .user("ann", "on >pw ~orders:* +get")
+        .start();
+    assert_eq!(
+        node.address_as("ann", "pw"),
+        format!("redis://ann:pw@127.0.0.1:{}", node.port())
+    );
+    assert_eq!(node.cli(&["PING"]).text(), "PONG");
+    let mut ann = node.connect_as_stranger();
+    assert_eq!(ask(&mut ann, &["AUTH", "ann", "pw"]).text(), "OK");
+    assert_eq!(ask(&mut ann, &["GET", "orders:1"]), Reply::Nil);
+    assert!(
+        ask(&mut ann, &["GET", "bills:1"])
+            .error()
+            .is_some_and(|text| text.starts_with("NOPERM"))
+    );
+}
+
+#[test]
+fn a_unix_socket_node_listens_on_no_port() {
+    let node = RedisServer::builder().unix_socket().start();
+    let path = node.socket_path().expect("a unix socket");
+    assert_eq!(node.address(), format!("unix://{}", path.display()));
+    node.set("k", "v");
+    assert_eq!(node.cli(&["CONFIG", "GET", "port"]).array()[1].text(), "0");
+    node.restart();
+    assert_eq!(node.get("k"), None);
+}
+
+#[test]
+fn a_full_node_refuses_writes_and_a_replica_too() {
+    let primary = RedisServer::builder().max_memory(1).start();
+    let reply = primary.cli(&["SET", "k", "v"]);
+    assert!(
+        reply.error().is_some_and(|text| text.starts_with("OOM")),
+        "{reply:?}"
+    );
+
+    let replica = RedisServer::builder().replica_of(&primary).start();
+    let reply = replica.cli(&["SET", "k", "v"]);
+    assert!(
+        reply
+            .error()
+            .is_some_and(|text| text.starts_with("READONLY")),
+        "{reply:?}"
+    );
+}
+
+#[test]
+fn a_monitor_sees_every_command_between_start_and_stop() {
+    let node = RedisServer::start();
+    node.set("before", "x");
+    let monitor = node.monitor();
+    node.set("k", "a \"b\"\\ \n\u{1}");
+    node.cli(&["EVAL", "return redis.call('GET', KEYS[1])", "1", "k"]);
+    let commands = monitor.stop();
+
+    let args: Vec<_> = commands
+        .iter()
+        .map(|command| command.args.join("|"))
+        .collect();
+    let script = "EVAL|return redis.call('GET', KEYS[1])|1|k";
+    assert_eq!(args, ["SET|k|a \"b\"\\ \n\\x01", script, "GET|k"]);
+    assert!(commands[0].client.starts_with("127.0.0.1:"));
+    assert_eq!(commands[2].client, "lua");
+}
+
+#[test]
+fn nodes_are_independent() {
+    let nodes = Nodes::start(3);
+    assert_eq!(nodes.addresses().len(), 3);
+    nodes[0].set("a", "1");
+    nodes[2].set("c", "1");
+    nodes[2].set("b", "1");
+    let left = [
+        (0, "a".to_owned()),
+        (2, "b".to_owned()),
+        (2, "c".to_owned()),
+    ];
+    assert_eq!(nodes.keys_left(), left);
+    nodes[2].kill();
+    assert_eq!(nodes.keys_left(), left[..1]);
+    assert_eq!(
+        nodes[0].cli(&["MGET", "a", "b"]),
+        Reply::Array(vec![Reply::Bulk(b"1".to_vec()), Reply::Nil])
+    );
+}
+
+#[test]
+#[should_panic(expected = "found no free port")]
+fn a_taken_port_is_told_from_a_broken_configuration() {
+    let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+    let port = taken.local_addr().expect("a bound socket").port();
+    let _ = RedisServer::builder()
+        .config("port", &[&port.to_string()])
+        .start();
+}
+
+#[test]
+#[should_panic(expected = "Bad directive")]
+fn a_broken_configuration_is_told_with_what_the_node_said() {
+    let _ = RedisServer::builder()
+        .config("no-such-directive", &["1"])
+        .start();
+}
+
+#[test]
+fn a_missing_redis_server_is_told_in_one_line() {
+    let output = Command::new(env::current_exe().expect("this test"))
+        .args(["--exact", "a_started_node_serves_reads_and_writes"])
+        .env("PATH", "/nowhere")
+        .env_remove("QUORATE_REDIS_SERVER")
+        .output()
+        .expect("this test once more");
+    assert!(!output.status.success());
+    let told = "redis-server is not installed: run `cargo xtask test`, which installs it, \
+                or use your package manager";
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.lines().any(|line| line == told), "{text}");
+}

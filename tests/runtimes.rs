@@ -1,0 +1,297 @@
+//! Real runtimes: the contract of each, and what happens at their edges (A1).
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use quorate_core::runtime::{InTokio, SmolRuntime, TokioContext, TokioRuntime};
+use quorate_core::{
+    BackendError, Claim, LockBackend, LockError, LockGuard, LockManager, Runtime, Vote,
+};
+use quorate_examples::{StdRuntime, block_on};
+use quorate_memory::{Fault, MemoryNode, Value, conformance};
+use tokio::runtime::{Builder, Runtime as Tokio};
+
+/// No property here takes longer; only a broken one waits for it.
+const BACKSTOP: Duration = Duration::from_secs(30);
+
+fn current_thread() -> Tokio {
+    Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+fn multi_thread() -> Tokio {
+    Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .unwrap()
+}
+
+/// Runs `check` on every runtime there is.
+fn on_every_runtime<F>(check: impl Fn(Arc<dyn Runtime>) -> F)
+where
+    F: Future<Output = ()>,
+{
+    let tokio = current_thread();
+    tokio.block_on(async { check(Arc::new(TokioRuntime::new())).await });
+    let tokio = multi_thread();
+    tokio.block_on(async { check(Arc::new(TokioRuntime::new())).await });
+    // Tokio's value where there is no tokio.
+    block_on(check(Arc::new(TokioRuntime::new())));
+    block_on(check(Arc::new(SmolRuntime::new())));
+    block_on(check(Arc::new(StdRuntime::new())));
+}
+
+#[test]
+fn every_runtime_keeps_the_contract() {
+    on_every_runtime(|runtime| async move {
+        assert_eq!(conformance::runtime(&runtime).await.unwrap().len(), 5);
+    });
+}
+
+/// A node that tells when a release has been carried out.
+#[derive(Clone, Debug)]
+struct Announcing {
+    node: MemoryNode,
+    releases: Arc<Mutex<Sender<()>>>,
+}
+
+#[async_trait]
+impl LockBackend for Announcing {
+    async fn acquire(&self, claim: &Claim) -> Result<Vote, BackendError> {
+        self.node.acquire(claim).await
+    }
+
+    async fn extend(&self, claim: &Claim) -> Result<Vote, BackendError> {
+        self.node.extend(claim).await
+    }
+
+    async fn release(&self, claim: &Claim) -> Result<Vote, BackendError> {
+        let vote = self.node.release(claim).await;
+        self.releases.lock().unwrap().send(()).ok();
+        vote
+    }
+}
+
+struct Locks {
+    manager: LockManager,
+    nodes: Vec<MemoryNode>,
+    releases: Receiver<()>,
+}
+
+impl Locks {
+    fn new(runtime: &Arc<dyn Runtime>) -> Self {
+        let (sender, releases) = channel();
+        let sender = Arc::new(Mutex::new(sender));
+        let nodes = MemoryNode::cluster(3, Arc::clone(runtime));
+        let announcing = nodes.iter().map(|node| Announcing {
+            node: node.clone(),
+            releases: Arc::clone(&sender),
+        });
+        let manager = LockManager::builder(Arc::clone(runtime), announcing)
+            .build()
+            .unwrap();
+        Self {
+            manager,
+            nodes,
+            releases,
+        }
+    }
+
+    /// Waits in a thread of its own, so that a single-threaded runtime can go on.
+    async fn released_everywhere(self) {
+        let (done, waited) = word();
+        let Self {
+            releases, nodes, ..
+        } = self;
+        thread::spawn(move || {
+            let heard = (0..3).all(|_| releases.recv_timeout(BACKSTOP).is_ok());
+            done(heard);
+        });
+        assert!(waited.await, "not every node was released");
+        assert!(nodes.iter().all(|node| node.keys().is_empty()));
+    }
+}
+
+/// One value from a thread to a future.
+fn word() -> (impl FnOnce(bool) + Send, impl Future<Output = bool>) {
+    let (sender, receiver) = tokio::sync::oneshot::channel();
+    let send = move |value| {
+        sender.send(value).ok();
+    };
+    (send, async { receiver.await.unwrap() })
+}
+
+#[test]
+fn a_lock_works_on_every_runtime() {
+    on_every_runtime(|runtime| async move {
+        let locks = Locks::new(&runtime);
+        locks.nodes[0].inject(Fault::Hung);
+        let guard = locks.manager.lock("r").await.unwrap();
+        guard.extend().await.unwrap();
+        assert!(matches!(
+            locks.manager.try_lock("r").await,
+            Err(LockError::Held { .. })
+        ));
+        guard.release().await.unwrap();
+    });
+}
+
+#[test]
+fn a_dropped_guard_is_released_on_every_runtime() {
+    on_every_runtime(|runtime| async move {
+        let locks = Locks::new(&runtime);
+        drop(locks.manager.lock("r").await.unwrap());
+        locks.released_everywhere().await;
+    });
+}
+
+/// Contended and cancelled at every poll, on the real schedulers.
+#[test]
+fn a_dropped_lock_future_leaves_nothing_on_every_runtime() {
+    on_every_runtime(|runtime| async move {
+        for polls in 0..4 {
+            let locks = Locks::new(&runtime);
+            locks.nodes[0].put("r", Value::String(b"x".to_vec()));
+            locks.nodes[1].inject(Fault::Late(Duration::from_millis(1)));
+            let request = locks.manager.lock("r").wait(BACKSTOP);
+            let mut future = Box::pin(request.into_future());
+            let mut polled = 0;
+            std::future::poll_fn(|context| {
+                if polled < polls {
+                    polled += 1;
+                    let _ = future.as_mut().poll(context);
+                    context.waker().wake_by_ref();
+                    return std::task::Poll::Pending;
+                }
+                std::task::Poll::Ready(())
+            })
+            .await;
+            drop(future);
+            locks.nodes[0].expire("r");
+            if polls > 0 {
+                locks.released_everywhere().await;
+            }
+        }
+    });
+}
+
+#[test]
+fn a1_a_guard_can_be_dropped_in_a_thread_without_a_runtime() {
+    let tokio = multi_thread();
+    let runtime: Arc<dyn Runtime> = tokio.block_on(async { Arc::new(TokioRuntime::new()) as _ });
+    let locks = Locks::new(&runtime);
+    let guard = tokio
+        .block_on(locks.manager.lock("r").into_future())
+        .unwrap();
+    thread::spawn(move || drop(guard)).join().expect("no panic");
+    tokio.block_on(locks.released_everywhere());
+}
+
+#[test]
+fn a1_a_guard_can_be_dropped_after_its_runtime() {
+    for tokio in [current_thread(), multi_thread()] {
+        let runtime: Arc<dyn Runtime> =
+            tokio.block_on(async { Arc::new(TokioRuntime::new()) as _ });
+        let locks = Locks::new(&runtime);
+        let guard = tokio
+            .block_on(locks.manager.lock("r").into_future())
+            .unwrap();
+        drop(tokio);
+        drop(guard);
+        assert!(
+            !locks.nodes[0].keys().is_empty(),
+            "nothing runs: the ttl is the backstop"
+        );
+    }
+}
+
+#[test]
+fn a1_a_guard_can_be_dropped_while_its_runtime_shuts_down() {
+    let tokio = multi_thread();
+    tokio.block_on(async {
+        let runtime: Arc<dyn Runtime> = Arc::new(TokioRuntime::new());
+        let locks = Locks::new(&runtime);
+        let guard = locks.manager.lock("r").await.unwrap();
+        // Dropped by the shutdown, in the middle of it.
+        tokio::spawn(async move {
+            let _guard = guard;
+            std::future::pending::<()>().await;
+        });
+        tokio::task::yield_now().await;
+    });
+    drop(tokio);
+}
+
+#[test]
+fn a1_a_guard_can_be_dropped_while_unwinding() {
+    let tokio = multi_thread();
+    tokio.block_on(async {
+        let runtime: Arc<dyn Runtime> = Arc::new(TokioRuntime::new());
+        let locks = Locks::new(&runtime);
+        let guard = locks.manager.lock("r").await.unwrap();
+        let caught = catch_unwind(AssertUnwindSafe(move || {
+            let _guard = guard;
+            panic!("on purpose");
+        }));
+        assert!(caught.is_err());
+        locks.released_everywhere().await;
+    });
+}
+
+#[test]
+fn a1_a_forgotten_guard_leaves_the_lock_to_its_ttl() {
+    let sim = quorate_memory::Sim::new(1);
+    let nodes = MemoryNode::cluster(3, sim.clone());
+    let manager = LockManager::builder(sim.clone(), nodes.clone())
+        .build()
+        .unwrap();
+    std::mem::forget(sim.block_on(manager.lock("r")).unwrap());
+    sim.settle();
+    assert_eq!(nodes[0].keys().len(), 1);
+    sim.advance(Duration::from_secs(10));
+    assert!(nodes.iter().all(|node| node.keys().is_empty()));
+}
+
+/// Tokio's paused clock drives locks, too: half a minute of waiting takes no time.
+#[tokio::test(start_paused = true)]
+async fn a_paused_tokio_clock_is_the_clock_of_the_locks() {
+    let runtime = TokioRuntime::new();
+    let nodes = MemoryNode::cluster(3, runtime.clone());
+    for node in &nodes {
+        node.put("r", Value::String(b"x".to_vec()));
+    }
+    let manager = LockManager::builder(runtime, nodes).build().unwrap();
+    let start = tokio::time::Instant::now();
+    assert!(manager.lock("r").await.is_err());
+    let elapsed = start.elapsed();
+    assert!(
+        elapsed > Duration::from_secs(29) && elapsed <= Duration::from_secs(30),
+        "{elapsed:?}"
+    );
+}
+
+/// What users put in structs and spawn on threads.
+#[test]
+fn public_types_are_send_and_sync() {
+    fn send_sync<T: Send + Sync>() {}
+    fn send<T: Send>(_: T) {}
+    send_sync::<LockGuard>();
+    send_sync::<LockManager>();
+    send_sync::<LockError>();
+    send_sync::<InTokio<()>>();
+    send_sync::<TokioContext>();
+    let sim = quorate_memory::Sim::new(1);
+    let nodes = MemoryNode::cluster(1, sim.clone());
+    let manager = LockManager::builder(sim.clone(), nodes).build().unwrap();
+    let guard = sim.block_on(manager.lock("r")).unwrap();
+    send(guard.extend());
+    send(guard.release());
+    send(manager.lock("r").into_future());
+}

@@ -1,0 +1,298 @@
+//! One `redis-server` process: start, pause, kill, restart, and a look inside.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+mod builder;
+mod dir;
+mod monitor;
+mod nodes;
+mod process;
+mod resp;
+
+pub use builder::Builder;
+pub use monitor::{Monitor, Monitored};
+pub use nodes::Nodes;
+pub use resp::{Connection, Reply};
+
+use dir::TempDir;
+use process::{Process, StartError};
+use resp::Endpoint;
+
+/// The harness's own user, present wherever the test asked for passwords or users.
+const ADMIN: (&str, &str) = ("quorate-harness", "quorate-harness");
+
+/// A `redis-server` or `valkey-server` process, killed and cleaned up on drop.
+///
+/// Nothing is persisted unless [`Builder::append_only`] or another directive asks for it. It also
+/// dies with the test process, however that ends: a watchdog waits for it.
+#[derive(Debug)]
+pub struct RedisServer {
+    endpoint: Endpoint,
+    admin: bool,
+    // Declared before `dir`: the process goes first.
+    process: Mutex<Option<Process>>,
+    dir: TempDir,
+}
+
+impl RedisServer {
+    /// Starts one with default settings on a free port of 127.0.0.1, and waits until it is ready.
+    ///
+    /// # Panics
+    ///
+    /// If there is no `redis-server`, or it does not start.
+    #[must_use]
+    pub fn start() -> Self {
+        Self::builder().start()
+    }
+
+    /// Starts one with other settings.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// The URL that clients take: `redis://127.0.0.1:PORT`, or `unix:///PATH`.
+    #[must_use]
+    pub fn address(&self) -> String {
+        match &self.endpoint {
+            Endpoint::Tcp(port) => format!("redis://127.0.0.1:{port}"),
+            Endpoint::Unix(path) => format!("unix://{}", path.display()),
+        }
+    }
+
+    /// The same URL with a user and a password, which need no escaping.
+    ///
+    /// # Panics
+    ///
+    /// If it listens on a unix socket.
+    #[must_use]
+    pub fn address_as(&self, user: &str, password: &str) -> String {
+        format!("redis://{user}:{password}@127.0.0.1:{}", self.port())
+    }
+
+    /// The TCP port.
+    ///
+    /// # Panics
+    ///
+    /// If it listens on a unix socket.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        match self.endpoint {
+            Endpoint::Tcp(port) => port,
+            Endpoint::Unix(_) => panic!("a node on a unix socket has no port"),
+        }
+    }
+
+    /// The unix socket, if it listens on one.
+    #[must_use]
+    pub fn socket_path(&self) -> Option<&Path> {
+        match &self.endpoint {
+            Endpoint::Tcp(_) => None,
+            Endpoint::Unix(path) => Some(path),
+        }
+    }
+
+    /// Its working directory: where an RDB or AOF file would be.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// Its process id, or `None` after [`kill`](Self::kill).
+    #[must_use]
+    pub fn pid(&self) -> Option<u32> {
+        self.process().as_ref().map(Process::id)
+    }
+
+    /// Whether the process lives. A paused one does.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        self.process().as_ref().is_some_and(Process::is_running)
+    }
+
+    /// Its last lines of output.
+    #[must_use]
+    pub fn log(&self) -> String {
+        self.process()
+            .as_ref()
+            .map_or_else(String::new, Process::log)
+    }
+
+    /// Kills it with `SIGKILL` and waits until it is gone. Does nothing if it is gone already.
+    pub fn kill(&self) {
+        self.process().take();
+    }
+
+    /// Waits until it has died by itself, as after SHUTDOWN.
+    pub fn wait_until_dead(&self) {
+        if let Some(process) = &*self.process() {
+            process.wait_until_dead();
+        }
+    }
+
+    /// Starts it anew on the same port, in the same directory, killing it first if it still runs.
+    ///
+    /// # Panics
+    ///
+    /// If it does not start.
+    pub fn restart(&self) {
+        let mut process = self.process();
+        process.take();
+        match Process::restart(self.dir.path()) {
+            Ok(started) => *process = Some(started),
+            Err(StartError::AddressInUse(log) | StartError::Died(log)) => {
+                panic!("{self} did not restart:\n{log}")
+            }
+        }
+    }
+
+    /// Stops it with `SIGSTOP` and waits until it has stopped: connections stay, answers do not come.
+    ///
+    /// What wants to look inside, such as [`get`](Self::get), has to wait until it resumes.
+    ///
+    /// # Panics
+    ///
+    /// If it is not running.
+    pub fn pause(&self) {
+        self.process()
+            .as_mut()
+            .expect("pause of a node that was killed")
+            .pause();
+    }
+
+    /// Lets it go on after [`pause`](Self::pause): it answers all that it was sent meanwhile.
+    ///
+    /// # Panics
+    ///
+    /// If it is not running.
+    pub fn resume(&self) {
+        self.process()
+            .as_mut()
+            .expect("resume of a node that was killed")
+            .resume();
+    }
+
+    /// Opens a connection, authenticated as one who may do everything.
+    ///
+    /// # Panics
+    ///
+    /// If the node does not accept it.
+    #[must_use]
+    pub fn connect(&self) -> Connection {
+        let mut connection = self.connect_as_stranger();
+        if self.admin {
+            let reply = connection.command(&["AUTH", ADMIN.0, ADMIN.1]);
+            assert!(
+                reply.as_ref().is_ok_and(|reply| reply.error().is_none()),
+                "AUTH at {self}: {reply:?}"
+            );
+        }
+        connection
+    }
+
+    /// Opens a connection that has not said who it is.
+    ///
+    /// # Panics
+    ///
+    /// If the node does not accept it.
+    #[must_use]
+    pub fn connect_as_stranger(&self) -> Connection {
+        Connection::open(&self.endpoint)
+            .unwrap_or_else(|error| panic!("no connection to {self}: {error}\n{}", self.log()))
+    }
+
+    /// Sends one command on a connection of its own, and returns whatever comes back.
+    ///
+    /// # Panics
+    ///
+    /// If the node does not answer.
+    pub fn cli<A: AsRef<[u8]>>(&self, args: &[A]) -> Reply {
+        self.connect()
+            .command(args)
+            .unwrap_or_else(|error| panic!("no answer from {self}: {error}\n{}", self.log()))
+    }
+
+    /// The value of a key.
+    #[must_use]
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Option<Vec<u8>> {
+        match self.cli(&[b"GET", key.as_ref()]) {
+            Reply::Nil => None,
+            Reply::Bulk(value) => Some(value),
+            other => panic!("GET at {self}: {other:?}"),
+        }
+    }
+
+    /// The milliseconds that a key has left: -1 for one that stays, -2 for one that is not there.
+    #[must_use]
+    pub fn pttl(&self, key: impl AsRef<[u8]>) -> i64 {
+        self.cli(&[b"PTTL", key.as_ref()]).integer()
+    }
+
+    /// All keys, sorted.
+    #[must_use]
+    pub fn keys(&self) -> Vec<String> {
+        let mut keys: Vec<_> = self
+            .cli(&["KEYS", "*"])
+            .array()
+            .iter()
+            .map(Reply::text)
+            .collect();
+        keys.sort();
+        keys
+    }
+
+    /// Sets a key to a string, for good.
+    pub fn set(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) {
+        assert_eq!(
+            self.cli(&[b"SET", key.as_ref(), value.as_ref()]).text(),
+            "OK"
+        );
+    }
+
+    /// Makes a key a list, or a longer one: what a lock's key must never be.
+    pub fn lpush(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) {
+        let reply = self.cli(&[b"LPUSH", key.as_ref(), value.as_ref()]);
+        assert!(reply.error().is_none(), "LPUSH at {self}: {reply:?}");
+    }
+
+    /// Deletes everything.
+    pub fn flushall(&self) {
+        assert_eq!(self.cli(&["FLUSHALL"]).text(), "OK");
+    }
+
+    /// One field of INFO.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such field.
+    #[must_use]
+    pub fn info(&self, field: &str) -> String {
+        let info = self.cli(&["INFO", "everything"]).text();
+        info.lines()
+            .find_map(|line| line.strip_prefix(field)?.strip_prefix(':'))
+            .unwrap_or_else(|| panic!("INFO at {self} has no field {field}"))
+            .to_owned()
+    }
+
+    /// What tells one run of a node from another: 40 hex digits.
+    #[must_use]
+    pub fn run_id(&self) -> String {
+        self.info("run_id")
+    }
+
+    /// Watches all commands from here on.
+    pub fn monitor(&self) -> Monitor<'_> {
+        Monitor::start(self)
+    }
+
+    fn process(&self) -> MutexGuard<'_, Option<Process>> {
+        self.process.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Display for RedisServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.address())
+    }
+}

@@ -1,0 +1,204 @@
+//! The process behind a node: readiness from its output, signals, and a watchdog.
+
+use std::collections::VecDeque;
+use std::io::{self, BufRead, BufReader, PipeReader};
+use std::os::unix::process::CommandExt as _;
+use std::path::{self, Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use std::{env, fs, mem, thread};
+
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
+
+/// The configuration's file name in the node's directory.
+const CONFIG: &str = "redis.conf";
+
+/// A start takes milliseconds; this is only so that a broken one ends.
+const START_TIMEOUT: Duration = Duration::from_secs(30);
+
+const LOG_LINES: usize = 30;
+
+/// One line, for whoever has just cloned the repository.
+const MISSING: &str = "redis-server is not installed: run `cargo xtask test`, which installs it, \
+                       or use your package manager";
+
+/// Ends when its input does: on our own death, whatever its kind. Then it does what `Drop` could not.
+const WATCHDOG: &str = r#"read -r _; kill -9 "$1"; rm -rf -- "$2""#;
+
+/// A running child, killed and reaped on drop.
+///
+/// Only `drop` reaps: until then the process id is ours, and no signal can hit a stranger.
+#[derive(Debug)]
+pub(super) struct Process {
+    child: Child,
+    watchdog: Child,
+    log: Log,
+    paused: bool,
+}
+
+/// Why a node did not start; with its output.
+#[derive(Debug)]
+pub(super) enum StartError {
+    AddressInUse(String),
+    Died(String),
+}
+
+type Log = Arc<Mutex<VecDeque<String>>>;
+
+impl Process {
+    /// Starts a node in `dir`, and waits until it accepts connections.
+    pub(super) fn start(dir: &Path, config: &str) -> Result<Self, StartError> {
+        fs::write(dir.join(CONFIG), config).expect("a file in our own directory");
+        Self::restart(dir)
+    }
+
+    /// Starts it again as it was, with what it may have written to its configuration since.
+    pub(super) fn restart(dir: &Path) -> Result<Self, StartError> {
+        let program = program();
+        let (output, input) = io::pipe().expect("a pipe");
+        let child = Command::new(&program)
+            .arg(CONFIG)
+            .current_dir(dir)
+            .stdin(Stdio::null())
+            .stdout(input.try_clone().expect("a pipe's second end"))
+            .stderr(input)
+            // Out of reach of the terminal's ^C: the watchdog knows better when to go.
+            .process_group(0)
+            .spawn();
+        let child =
+            child.unwrap_or_else(|error| panic!("{} does not run: {error}", program.display()));
+        let watchdog = Command::new("sh")
+            .args(["-c", WATCHDOG, "sh", &child.id().to_string()])
+            .arg(dir)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .process_group(0)
+            .spawn()
+            .expect("a shell");
+
+        let log = Log::default();
+        let (ready, is_ready) = mpsc::channel();
+        let drained = Arc::clone(&log);
+        thread::spawn(move || drain(output, &drained, ready));
+        let process = Self {
+            child,
+            watchdog,
+            log,
+            paused: false,
+        };
+        process.wait_until_ready(&is_ready)?;
+        Ok(process)
+    }
+
+    fn wait_until_ready(&self, is_ready: &Receiver<()>) -> Result<(), StartError> {
+        match is_ready.recv_timeout(START_TIMEOUT) {
+            Ok(()) => Ok(()),
+            Err(_) if self.log().contains("Address already in use") => {
+                Err(StartError::AddressInUse(self.log()))
+            }
+            Err(_) => Err(StartError::Died(self.log())),
+        }
+    }
+
+    pub(super) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(super) fn is_running(&self) -> bool {
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        waitid(WaitId::Pid(self.pid()), options)
+            .expect("our own child")
+            .is_none()
+    }
+
+    pub(super) fn wait_until_dead(&self) {
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        waitid(WaitId::Pid(self.pid()), options).expect("our own child");
+    }
+
+    pub(super) fn log(&self) -> String {
+        let lines = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        Vec::from(lines.clone()).join("\n")
+    }
+
+    pub(super) fn pause(&mut self) {
+        if mem::replace(&mut self.paused, true) {
+            return;
+        }
+        kill_process(self.pid(), Signal::STOP).expect("our own child");
+        // The parent is told once all threads have stopped.
+        let options = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        let status = waitid(WaitId::Pid(self.pid()), options).expect("our own child");
+        assert!(
+            status.is_some_and(|status| status.stopped()),
+            "a node died: {}",
+            self.log()
+        );
+        // Take this notice away, or the next pause would find it.
+        let taken = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
+        waitid(WaitId::Pid(self.pid()), taken).expect("our own child");
+    }
+
+    pub(super) fn resume(&mut self) {
+        self.paused = false;
+        kill_process(self.pid(), Signal::CONT).expect("our own child");
+    }
+
+    fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // The watchdog first: it must not outlive the process id that it knows.
+        for child in [&mut self.watchdog, &mut self.child] {
+            // SIGKILL ends a stopped process, too.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// Reads all output until the process ends, so that it never blocks on a full pipe.
+fn drain(output: PipeReader, log: &Log, ready: Sender<()>) {
+    let mut ready = Some(ready);
+    for line in BufReader::new(output).split(b'\n').map_while(Result::ok) {
+        let line = String::from_utf8_lossy(&line).into_owned();
+        let is_ready = line.to_lowercase().contains("ready to accept connections");
+        let mut lines = log.lock().unwrap_or_else(PoisonError::into_inner);
+        if lines.len() == LOG_LINES {
+            lines.pop_front();
+        }
+        lines.push_back(line);
+        drop(lines);
+        if is_ready && let Some(ready) = ready.take() {
+            let _ = ready.send(());
+        }
+    }
+}
+
+/// The program to run: `QUORATE_REDIS_SERVER`, else what is in `PATH`.
+fn program() -> PathBuf {
+    if let Some(named) = env::var_os("QUORATE_REDIS_SERVER") {
+        let named = PathBuf::from(named);
+        // A path is relative to our directory, not to the node's; a bare name is for `PATH`.
+        let is_name = named.components().count() == 1;
+        return if is_name {
+            named
+        } else {
+            path::absolute(&named).unwrap_or(named)
+        };
+    }
+    let search = env::var_os("PATH").unwrap_or_default();
+    ["redis-server", "valkey-server"]
+        .iter()
+        .find_map(|name| {
+            env::split_paths(&search)
+                .map(|dir| dir.join(name))
+                .find(|file| file.is_file())
+        })
+        .unwrap_or_else(|| panic!("{MISSING}"))
+}
