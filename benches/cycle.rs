@@ -19,12 +19,10 @@ fn round(criterion: &mut Criterion) {
             let patience = Duration::from_millis(500);
             let mut round =
                 Round::acquire(black_box(nodes), start, patience, ttl, Drift::default());
-            nodes
-                .ids()
-                .find_map(|node| match round.on_vote(node, Vote::Granted, start) {
-                    Step::Wait => None,
-                    step => Some(step),
-                })
+            nodes.ids().find_map(|node| match round.on_vote(node, Vote::Granted, start) {
+                Step::Wait => None,
+                step => Some(step),
+            })
         });
     });
 }

@@ -38,15 +38,9 @@ impl MapNode {
 fn all_ours(entries: &HashMap<Vec<u8>, Entry>, claim: &Claim) -> Result<bool, BackendError> {
     let mut ours = true;
     for key in claim.keys() {
-        match entries
-            .get(key.as_bytes())
-            .map(|entry| entry.token.as_deref())
-        {
+        match entries.get(key.as_bytes()).map(|entry| entry.token.as_deref()) {
             Some(None) => {
-                return Err(BackendError::new(
-                    BackendErrorKind::WrongType,
-                    "that is no lock",
-                ));
+                return Err(BackendError::new(BackendErrorKind::WrongType, "that is no lock"));
             }
             Some(Some(token)) => ours &= token == claim.token().as_bytes(),
             None => ours = false,
@@ -92,9 +86,7 @@ impl LockBackend for MapNode {
         let mut entries = self.entries();
         let before = entries.len();
         for key in claim.keys() {
-            let held = entries
-                .get(key.as_bytes())
-                .and_then(|entry| entry.token.as_deref());
+            let held = entries.get(key.as_bytes()).and_then(|entry| entry.token.as_deref());
             if held == Some(claim.token().as_bytes()) {
                 entries.remove(key.as_bytes());
             }
@@ -116,12 +108,7 @@ impl Testbed for MapNode {
     }
 
     async fn time_left(&self, key: &[u8]) -> Option<Duration> {
-        Some(
-            self.entries()
-                .get(key)?
-                .end?
-                .saturating_duration_since(Instant::now()),
-        )
+        Some(self.entries().get(key)?.end?.saturating_duration_since(Instant::now()))
     }
 
     async fn expire(&self, key: &[u8]) {
@@ -129,13 +116,7 @@ impl Testbed for MapNode {
     }
 
     async fn put_list(&self, key: &[u8]) {
-        self.entries().insert(
-            key.to_vec(),
-            Entry {
-                token: None,
-                end: None,
-            },
-        );
+        self.entries().insert(key.to_vec(), Entry { token: None, end: None });
     }
 
     async fn forget_scripts(&self) {}

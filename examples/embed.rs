@@ -26,9 +26,7 @@ impl Reports {
         runtime: impl Runtime,
         nodes: Vec<Arc<dyn LockBackend>>,
     ) -> Result<Self, BuildError> {
-        let locks = LockManager::builder(runtime, nodes)
-            .key_prefix("reports:")
-            .build()?;
+        let locks = LockManager::builder(runtime, nodes).key_prefix("reports:").build()?;
         Ok(Self { locks })
     }
 
@@ -72,31 +70,20 @@ impl fmt::Display for ReportError {
 impl Error for ReportError {}
 
 fn nodes(runtime: impl Runtime + Clone) -> Vec<Arc<dyn LockBackend>> {
-    MemoryNode::cluster(3, runtime)
-        .into_iter()
-        .map(|node| Arc::new(node) as _)
-        .collect()
+    MemoryNode::cluster(3, runtime).into_iter().map(|node| Arc::new(node) as _).collect()
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let on_tokio = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
+    let on_tokio = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let report = on_tokio.block_on(async {
         let runtime = TokioRuntime::new();
-        Reports::new(runtime.clone(), nodes(runtime))?
-            .write("sales")
-            .await
-            .map_err(Box::from)
+        Reports::new(runtime.clone(), nodes(runtime))?.write("sales").await.map_err(Box::from)
     });
     let report: Result<String, Box<dyn Error>> = report;
     println!("{} on tokio", report?);
 
     let runtime = SmolRuntime::new();
     let reports = Reports::new(runtime, nodes(runtime))?;
-    println!(
-        "{} on smol",
-        quorate_examples::block_on(reports.write("sales"))?
-    );
+    println!("{} on smol", quorate_examples::block_on(reports.write("sales"))?);
     Ok(())
 }

@@ -24,9 +24,7 @@ pub async fn add_one(
 ) -> Result<(), LockError> {
     let lock = locks.lock("counter").await?;
     let seen = counter.load(Ordering::Relaxed);
-    clock
-        .sleep_until(clock.now() + Duration::from_millis(50))
-        .await;
+    clock.sleep_until(clock.now() + Duration::from_millis(50)).await;
     if lock.is_valid() {
         counter.store(seen + 1, Ordering::Relaxed);
     }

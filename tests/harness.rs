@@ -1,9 +1,6 @@
 //! The harness does what the other tests trust it to do.
 
-#![expect(
-    clippy::expect_used,
-    reason = "helpers of tests fail by panicking, too"
-)]
+#![expect(clippy::expect_used, reason = "helpers of tests fail by panicking, too")]
 
 use std::env;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
@@ -21,11 +18,7 @@ fn refuses_connections(port: u16) -> bool {
 }
 
 fn process_exists(pid: u32) -> bool {
-    let pid = pid
-        .try_into()
-        .ok()
-        .and_then(Pid::from_raw)
-        .expect("a process id");
+    let pid = pid.try_into().ok().and_then(Pid::from_raw).expect("a process id");
     test_kill_process(pid).is_ok()
 }
 
@@ -45,12 +38,7 @@ fn a_started_node_serves_reads_and_writes() {
     node.lpush("l", "x");
     assert_eq!(node.keys(), ["k", "l"]);
     let error = node.cli(&["GET", "l"]);
-    assert!(
-        error
-            .error()
-            .is_some_and(|text| text.starts_with("WRONGTYPE")),
-        "{error:?}"
-    );
+    assert!(error.error().is_some_and(|text| text.starts_with("WRONGTYPE")), "{error:?}");
     node.flushall();
     assert_eq!(node.keys(), [""; 0]);
     assert_eq!(node.run_id().len(), 40);
@@ -66,18 +54,12 @@ fn a_paused_node_answers_only_after_it_resumes() {
         node.pause();
         assert!(node.is_running());
         connection.send(&["PING"]).expect("the kernel takes it");
-        connection
-            .set_read_timeout(Duration::from_millis(30))
-            .expect("not zero");
-        let silence = connection
-            .receive()
-            .expect_err("a stopped process says nothing");
+        connection.set_read_timeout(Duration::from_millis(30)).expect("not zero");
+        let silence = connection.receive().expect_err("a stopped process says nothing");
         assert_eq!(silence.kind(), io::ErrorKind::WouldBlock);
 
         node.resume();
-        connection
-            .set_read_timeout(Duration::from_secs(20))
-            .expect("not zero");
+        connection.set_read_timeout(Duration::from_secs(20)).expect("not zero");
         assert_eq!(connection.receive().expect("the late reply").text(), "PONG");
     }
 }
@@ -93,9 +75,7 @@ fn a_killed_node_refuses_and_restarts_empty_on_the_same_port() {
     assert!(!node.is_running());
     assert_eq!(node.pid(), None);
     assert!(refuses_connections(port));
-    connection
-        .command(&["PING"])
-        .expect_err("the other end is gone");
+    connection.command(&["PING"]).expect_err("the other end is gone");
     node.kill();
 
     node.restart();
@@ -125,9 +105,7 @@ fn an_append_only_node_restarts_with_its_data() {
 fn a_node_that_dies_by_itself_is_noticed() {
     let node = RedisServer::start();
     let mut connection = node.connect();
-    connection
-        .send(&["SHUTDOWN", "NOSAVE"])
-        .expect("a live connection");
+    connection.send(&["SHUTDOWN", "NOSAVE"]).expect("a live connection");
     connection.receive().expect_err("the end of the connection");
     node.wait_until_dead();
     assert!(!node.is_running());
@@ -178,19 +156,15 @@ fn a_killed_test_process_leaves_no_process_and_no_file() {
         .stderr(Stdio::piped())
         .spawn()
         .expect("this test once more");
-    let mut lines = BufReader::new(victim.stdout.take().expect("piped"))
-        .lines()
-        .map_while(Result::ok);
+    let mut lines =
+        BufReader::new(victim.stdout.take().expect("piped")).lines().map_while(Result::ok);
     // The test runner may have written "test NAME ... " before it, on the same line.
-    let line = lines
-        .find_map(|line| Some(line.split_once("victim ")?.1.to_owned()))
-        .expect("its node");
+    let line =
+        lines.find_map(|line| Some(line.split_once("victim ")?.1.to_owned())).expect("its node");
     let (port, dir) = line.split_once(' ').expect("two words");
     let mut connection = TcpStream::connect((Ipv4Addr::LOCALHOST, port.parse().expect("a port")))
         .expect("the kernel accepts");
-    connection
-        .set_read_timeout(Some(Duration::from_secs(20)))
-        .expect("not zero");
+    connection.set_read_timeout(Some(Duration::from_secs(20))).expect("not zero");
     assert!(Path::new(dir).exists());
 
     victim.kill().expect("our own child");
@@ -201,12 +175,7 @@ fn a_killed_test_process_leaves_no_process_and_no_file() {
         Ok(read) => assert_eq!(read, 0),
         Err(error) => assert_eq!(error.kind(), io::ErrorKind::ConnectionReset),
     }
-    victim
-        .stderr
-        .take()
-        .expect("piped")
-        .read_to_end(&mut Vec::new())
-        .expect("the end");
+    victim.stderr.take().expect("piped").read_to_end(&mut Vec::new()).expect("the end");
     assert!(!Path::new(dir).exists());
 }
 
@@ -215,36 +184,22 @@ fn a_password_is_demanded_of_all_but_the_harness() {
     let node = RedisServer::builder().password("open \"sesame\"").start();
     assert_eq!(node.cli(&["PING"]).text(), "PONG");
     let mut stranger = node.connect_as_stranger();
-    assert!(
-        ask(&mut stranger, &["PING"])
-            .error()
-            .is_some_and(|text| text.starts_with("NOAUTH"))
-    );
-    assert_eq!(
-        ask(&mut stranger, &["AUTH", "open \"sesame\""]).text(),
-        "OK"
-    );
+    assert!(ask(&mut stranger, &["PING"]).error().is_some_and(|text| text.starts_with("NOAUTH")));
+    assert_eq!(ask(&mut stranger, &["AUTH", "open \"sesame\""]).text(), "OK");
     assert_eq!(ask(&mut stranger, &["PING"]).text(), "PONG");
 }
 
 #[test]
 fn acl_users_are_bound_by_their_rules() {
-    let node = RedisServer::builder()
-        .user("default", "off")
-        .user("ann", "on >pw ~orders:* +get")
-        .start();
-    assert_eq!(
-        node.address_as("ann", "pw"),
-        format!("redis://ann:pw@127.0.0.1:{}", node.port())
-    );
+    let node =
+        RedisServer::builder().user("default", "off").user("ann", "on >pw ~orders:* +get").start();
+    assert_eq!(node.address_as("ann", "pw"), format!("redis://ann:pw@127.0.0.1:{}", node.port()));
     assert_eq!(node.cli(&["PING"]).text(), "PONG");
     let mut ann = node.connect_as_stranger();
     assert_eq!(ask(&mut ann, &["AUTH", "ann", "pw"]).text(), "OK");
     assert_eq!(ask(&mut ann, &["GET", "orders:1"]), Reply::Nil);
     assert!(
-        ask(&mut ann, &["GET", "bills:1"])
-            .error()
-            .is_some_and(|text| text.starts_with("NOPERM"))
+        ask(&mut ann, &["GET", "bills:1"]).error().is_some_and(|text| text.starts_with("NOPERM"))
     );
 }
 
@@ -263,19 +218,11 @@ fn a_unix_socket_node_listens_on_no_port() {
 fn a_full_node_refuses_writes_and_a_replica_too() {
     let primary = RedisServer::builder().max_memory(1).start();
     let reply = primary.cli(&["SET", "k", "v"]);
-    assert!(
-        reply.error().is_some_and(|text| text.starts_with("OOM")),
-        "{reply:?}"
-    );
+    assert!(reply.error().is_some_and(|text| text.starts_with("OOM")), "{reply:?}");
 
     let replica = RedisServer::builder().replica_of(&primary).start();
     let reply = replica.cli(&["SET", "k", "v"]);
-    assert!(
-        reply
-            .error()
-            .is_some_and(|text| text.starts_with("READONLY")),
-        "{reply:?}"
-    );
+    assert!(reply.error().is_some_and(|text| text.starts_with("READONLY")), "{reply:?}");
 }
 
 #[test]
@@ -287,10 +234,7 @@ fn a_monitor_sees_every_command_between_start_and_stop() {
     node.cli(&["EVAL", "return redis.call('GET', KEYS[1])", "1", "k"]);
     let commands = monitor.stop();
 
-    let args: Vec<_> = commands
-        .iter()
-        .map(|command| command.args.join("|"))
-        .collect();
+    let args: Vec<_> = commands.iter().map(|command| command.args.join("|")).collect();
     let script = "EVAL|return redis.call('GET', KEYS[1])|1|k";
     assert_eq!(args, ["SET|k|a \"b\"\\ \n\\x01", script, "GET|k"]);
     assert!(commands[0].client.starts_with("127.0.0.1:"));
@@ -304,11 +248,7 @@ fn nodes_are_independent() {
     nodes[0].set("a", "1");
     nodes[2].set("c", "1");
     nodes[2].set("b", "1");
-    let left = [
-        (0, "a".to_owned()),
-        (2, "b".to_owned()),
-        (2, "c".to_owned()),
-    ];
+    let left = [(0, "a".to_owned()), (2, "b".to_owned()), (2, "c".to_owned())];
     assert_eq!(nodes.keys_left(), left);
     nodes[2].kill();
     assert_eq!(nodes.keys_left(), left[..1]);
@@ -323,17 +263,13 @@ fn nodes_are_independent() {
 fn a_taken_port_is_told_from_a_broken_configuration() {
     let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
     let port = taken.local_addr().expect("a bound socket").port();
-    let _ = RedisServer::builder()
-        .config("port", &[&port.to_string()])
-        .start();
+    let _ = RedisServer::builder().config("port", &[&port.to_string()]).start();
 }
 
 #[test]
 #[should_panic(expected = "Bad directive")]
 fn a_broken_configuration_is_told_with_what_the_node_said() {
-    let _ = RedisServer::builder()
-        .config("no-such-directive", &["1"])
-        .start();
+    let _ = RedisServer::builder().config("no-such-directive", &["1"]).start();
 }
 
 #[test]

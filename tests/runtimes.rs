@@ -26,11 +26,7 @@ fn current_thread() -> Tokio {
 }
 
 fn multi_thread() -> Tokio {
-    Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .unwrap()
+    Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
 }
 
 /// Runs `check` on every runtime there is.
@@ -90,26 +86,17 @@ impl Locks {
         let (sender, releases) = channel();
         let sender = Arc::new(Mutex::new(sender));
         let nodes = MemoryNode::cluster(3, Arc::clone(runtime));
-        let announcing = nodes.iter().map(|node| Announcing {
-            node: node.clone(),
-            releases: Arc::clone(&sender),
-        });
-        let manager = LockManager::builder(Arc::clone(runtime), announcing)
-            .build()
-            .unwrap();
-        Self {
-            manager,
-            nodes,
-            releases,
-        }
+        let announcing = nodes
+            .iter()
+            .map(|node| Announcing { node: node.clone(), releases: Arc::clone(&sender) });
+        let manager = LockManager::builder(Arc::clone(runtime), announcing).build().unwrap();
+        Self { manager, nodes, releases }
     }
 
     /// Waits in a thread of its own, so that a single-threaded runtime can go on.
     async fn released_everywhere(self) {
         let (done, waited) = word();
-        let Self {
-            releases, nodes, ..
-        } = self;
+        let Self { releases, nodes, .. } = self;
         thread::spawn(move || {
             let heard = (0..3).all(|_| releases.recv_timeout(BACKSTOP).is_ok());
             done(heard);
@@ -135,10 +122,7 @@ fn a_lock_works_on_every_runtime() {
         locks.nodes[0].inject(Fault::Hung);
         let guard = locks.manager.lock("r").await.unwrap();
         guard.extend().await.unwrap();
-        assert!(matches!(
-            locks.manager.try_lock("r").await,
-            Err(LockError::Held { .. })
-        ));
+        assert!(matches!(locks.manager.try_lock("r").await, Err(LockError::Held { .. })));
         guard.release().await.unwrap();
     });
 }
@@ -187,29 +171,34 @@ fn a1_a_guard_can_be_dropped_in_a_thread_without_a_runtime() {
     let tokio = multi_thread();
     let runtime: Arc<dyn Runtime> = tokio.block_on(async { Arc::new(TokioRuntime::new()) as _ });
     let locks = Locks::new(&runtime);
-    let guard = tokio
-        .block_on(locks.manager.lock("r").into_future())
-        .unwrap();
+    let guard = tokio.block_on(locks.manager.lock("r").into_future()).unwrap();
     thread::spawn(move || drop(guard)).join().expect("no panic");
     tokio.block_on(locks.released_everywhere());
 }
 
+/// The helper thread takes over, for as long as the process lives.
 #[test]
 fn a1_a_guard_can_be_dropped_after_its_runtime() {
     for tokio in [current_thread(), multi_thread()] {
         let runtime: Arc<dyn Runtime> =
             tokio.block_on(async { Arc::new(TokioRuntime::new()) as _ });
         let locks = Locks::new(&runtime);
-        let guard = tokio
-            .block_on(locks.manager.lock("r").into_future())
-            .unwrap();
+        let guard = tokio.block_on(locks.manager.lock("r").into_future()).unwrap();
         drop(tokio);
         drop(guard);
-        assert!(
-            !locks.nodes[0].keys().is_empty(),
-            "nothing runs: the ttl is the backstop"
-        );
+        block_on(locks.released_everywhere());
     }
+}
+
+/// A manager that outlives its runtime is of use in the next, and in none.
+#[test]
+fn a_manager_survives_its_runtime() {
+    let runtime: Arc<dyn Runtime> =
+        current_thread().block_on(async { Arc::new(TokioRuntime::new()) as _ });
+    let locks = Locks::new(&runtime);
+    locks.nodes[0].inject(Fault::Slow(Duration::from_millis(2)));
+    drop(current_thread().block_on(async { locks.manager.lock("r").await.unwrap() }));
+    drop(block_on(locks.manager.lock("s")).unwrap());
 }
 
 #[test]
@@ -249,9 +238,7 @@ fn a1_a_guard_can_be_dropped_while_unwinding() {
 fn a1_a_forgotten_guard_leaves_the_lock_to_its_ttl() {
     let sim = quorate_memory::Sim::new(1);
     let nodes = MemoryNode::cluster(3, sim.clone());
-    let manager = LockManager::builder(sim.clone(), nodes.clone())
-        .build()
-        .unwrap();
+    let manager = LockManager::builder(sim.clone(), nodes.clone()).build().unwrap();
     std::mem::forget(sim.block_on(manager.lock("r")).unwrap());
     sim.settle();
     assert_eq!(nodes[0].keys().len(), 1);
@@ -271,10 +258,7 @@ async fn a_paused_tokio_clock_is_the_clock_of_the_locks() {
     let start = tokio::time::Instant::now();
     assert!(manager.lock("r").await.is_err());
     let elapsed = start.elapsed();
-    assert!(
-        elapsed > Duration::from_secs(29) && elapsed <= Duration::from_secs(30),
-        "{elapsed:?}"
-    );
+    assert!(elapsed > Duration::from_secs(29) && elapsed <= Duration::from_secs(30), "{elapsed:?}");
 }
 
 /// What users put in structs and spawn on threads.

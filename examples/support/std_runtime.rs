@@ -72,11 +72,7 @@ impl Runtime for StdRuntime {
     }
 
     fn sleep_until(&self, deadline: Instant) -> BoxFuture<'static, ()> {
-        Box::pin(Sleep {
-            runtime: self.clone(),
-            deadline,
-            timer: None,
-        })
+        Box::pin(Sleep { runtime: self.clone(), deadline, timer: None })
     }
 
     fn spawn(&self, task: BoxFuture<'static, ()>) {

@@ -10,15 +10,9 @@ use quorate::{LockError, LockManager};
 /// # Errors
 ///
 /// Whatever goes wrong, with each node's own reason.
-#[expect(
-    clippy::print_stdout,
-    reason = "the story is what the examples are for"
-)]
+#[expect(clippy::print_stdout, reason = "the story is what the examples are for")]
 pub async fn tell(manager: &LockManager) -> Result<(), Box<dyn Error>> {
-    let guard = manager
-        .lock("orders:42")
-        .wait(Duration::from_secs(2))
-        .await?;
+    let guard = manager.lock("orders:42").wait(Duration::from_secs(2)).await?;
     println!("locked orders:42, valid for {:.1?}", guard.remaining());
 
     match manager.try_lock("orders:42").await {

@@ -27,22 +27,14 @@ fn c1_every_attempt_has_a_token_of_its_own() {
     for node in &world.nodes {
         node.put("r", Value::String(b"x".to_vec()));
     }
-    let request = world
-        .manager()
-        .lock("r")
-        .wait(SECOND)
-        .retry(fixed(100 * MS));
+    let request = world.manager().lock("r").wait(SECOND).retry(fixed(100 * MS));
     assert!(world.sim.block_on(request).is_err());
     let tokens = world.log.tokens();
     assert_eq!(tokens.len(), 10, "ten rounds in a second");
     let mut distinct = tokens.clone();
     distinct.sort();
     distinct.dedup();
-    assert_eq!(
-        distinct.len(),
-        tokens.len(),
-        "no token comes back after another"
-    );
+    assert_eq!(distinct.len(), tokens.len(), "no token comes back after another");
     assert!(tokens.iter().all(|token| token.len() == 40));
 }
 
@@ -52,22 +44,14 @@ fn c2_a_lost_round_releases_on_all_nodes_before_the_delay() {
     // One grants, one refuses, one fails.
     world.nodes[1].put("r", Value::String(b"x".to_vec()));
     world.nodes[2].inject(Fault::Dead);
-    let request = world
-        .manager()
-        .lock("r")
-        .wait(SECOND)
-        .retry(fixed(600 * MS));
+    let request = world.manager().lock("r").wait(SECOND).retry(fixed(600 * MS));
     let lost = world.sim.block_on(request);
     assert!(matches!(lost, Err(LockError::Held { .. })), "{lost:?}");
     // The dead node cannot say who it is, so it is not asked for its vote.
     let round = ["acquire", "acquire", "release", "release", "release"];
     assert_eq!(world.log.operations()[..5], round);
     world.catch_up();
-    assert_eq!(
-        world.log.operations(),
-        round.repeat(2),
-        "the last round, too"
-    );
+    assert_eq!(world.log.operations(), round.repeat(2), "the last round, too");
     assert_eq!(world.holders("r"), 1);
 }
 
@@ -132,12 +116,7 @@ fn c4_a_late_grant_is_recorded_as_ours() {
     }
     assert_eq!(world.holders("r"), 5, "the late acquires were carried out");
     world.sim.block_on(guard.extend()).unwrap();
-    assert!(
-        world
-            .nodes
-            .iter()
-            .all(|node| node.time_left("r") == Some(10 * SECOND))
-    );
+    assert!(world.nodes.iter().all(|node| node.time_left("r") == Some(10 * SECOND)));
     world.sim.block_on(guard.release()).unwrap();
     world.catch_up();
     assert_eq!(world.keys_left(), 0);
@@ -155,11 +134,7 @@ fn c4_late_answers_are_awaited_after_every_decision() {
     world.sim.block_on(guard.release()).unwrap();
     world.sim.settle();
     assert_eq!(world.log.operations().len(), 15);
-    assert_eq!(
-        world.log.dropped.load(Ordering::Relaxed),
-        0,
-        "no call was dropped"
-    );
+    assert_eq!(world.log.dropped.load(Ordering::Relaxed), 0, "no call was dropped");
 }
 
 #[test]
@@ -176,11 +151,7 @@ fn c5_cleanup_ends_at_its_own_bound() {
     for node in &world.nodes {
         node.heal();
     }
-    assert_eq!(
-        world.keys_left(),
-        0,
-        "the releases stood behind the acquires in the queue"
-    );
+    assert_eq!(world.keys_left(), 0, "the releases stood behind the acquires in the queue");
 }
 
 /// Every public future, dropped after every number of polls, with nodes of every kind.
@@ -273,4 +244,18 @@ fn a_release_without_a_quorum_is_an_error_that_names_the_nodes() {
     let text = votes.to_string();
     assert!(text.contains("memory-1: connection refused"), "{text}");
     assert!(text.contains("memory-2: connection refused"), "{text}");
+}
+
+#[test]
+fn the_background_can_be_waited_for() {
+    let world = World::new(5);
+    let manager = world.manager();
+    assert_eq!(world.sim.block_on(manager.settle(SECOND)), 0, "nothing goes on");
+    world.nodes[0].inject(Fault::Slow(300 * MS));
+    drop(world.sim.block_on(manager.lock("r")).unwrap());
+    assert_eq!(world.sim.block_on(manager.settle(100 * MS)), 2, "the acquire and its release");
+    assert_eq!(world.sim.elapsed(), 100 * MS);
+    assert_eq!(world.sim.block_on(manager.settle(10 * SECOND)), 0);
+    assert_eq!(world.sim.elapsed(), 600 * MS, "no longer than it takes");
+    assert_eq!(world.keys_left(), 0);
 }

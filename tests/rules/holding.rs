@@ -16,20 +16,14 @@ fn h1_a_failed_extension_leaves_the_lease_as_it_is() {
         node.inject(Fault::Hung);
     }
     let failed = world.sim.block_on(guard.extend());
-    assert!(
-        matches!(failed, Err(ExtendError::NoQuorum { .. })),
-        "{failed:?}"
-    );
+    assert!(matches!(failed, Err(ExtendError::NoQuorum { .. })), "{failed:?}");
     assert_eq!(guard.valid_until(), valid_until);
     assert!(guard.is_valid());
     assert_eq!(world.holders("r"), 5, "nothing was released");
     for node in &world.nodes[..3] {
         node.heal();
     }
-    world
-        .sim
-        .block_on(guard.extend())
-        .expect("the next try may succeed");
+    world.sim.block_on(guard.extend()).expect("the next try may succeed");
     assert!(guard.valid_until() > valid_until);
 }
 
@@ -47,12 +41,7 @@ fn h2_a_shorter_extension_never_shortens() {
     long.unwrap();
     short.unwrap();
     assert!(guard.remaining() > 59 * SECOND);
-    assert!(
-        world
-            .nodes
-            .iter()
-            .all(|node| node.time_left("r") > Some(59 * SECOND))
-    );
+    assert!(world.nodes.iter().all(|node| node.time_left("r") > Some(59 * SECOND)));
 }
 
 #[test]
@@ -61,17 +50,11 @@ fn h3_an_extension_needs_a_quorum_that_still_has_the_keys() {
     let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
     world.nodes[0].expire("r");
     world.nodes[1].expire("r");
-    world
-        .sim
-        .block_on(guard.extend())
-        .expect("three still have it");
+    world.sim.block_on(guard.extend()).expect("three still have it");
     let valid_until = guard.valid_until();
     world.nodes[2].expire("r");
     let failed = world.sim.block_on(guard.extend());
-    assert!(
-        matches!(failed, Err(ExtendError::NotHeld { .. })),
-        "{failed:?}"
-    );
+    assert!(matches!(failed, Err(ExtendError::NotHeld { .. })), "{failed:?}");
     assert_eq!(guard.valid_until(), valid_until);
     assert_eq!(world.holders("r"), 2, "no key came back");
 }
@@ -82,13 +65,8 @@ fn h3_nothing_is_sent_once_the_lease_is_over() {
     let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
     world.sim.advance(guard.remaining());
     let failed = world.sim.block_on(guard.extend());
-    let Err(error @ ExtendError::Expired { .. }) = failed else {
-        panic!("{failed:?}")
-    };
-    assert_eq!(
-        error.to_string(),
-        "the lease had expired: no node was asked"
-    );
+    let Err(error @ ExtendError::Expired { .. }) = failed else { panic!("{failed:?}") };
+    assert_eq!(error.to_string(), "the lease had expired: no node was asked");
     assert_eq!(world.log.operations(), ["acquire"; 3]);
 }
 

@@ -27,19 +27,10 @@ fn names_that_cannot_be_locked_are_refused_before_anything_is_sent() {
         Err(LockError::Resource(error)) => error,
         other => panic!("{other:?}"),
     };
-    assert_eq!(
-        error(world.sim.block_on(manager.lock(""))),
-        InvalidResource::Empty
-    );
-    assert_eq!(
-        error(world.sim.block_on(manager.lock(["a", ""]))),
-        InvalidResource::Empty
-    );
+    assert_eq!(error(world.sim.block_on(manager.lock(""))), InvalidResource::Empty);
+    assert_eq!(error(world.sim.block_on(manager.lock(["a", ""]))), InvalidResource::Empty);
     let nothing = Vec::<String>::new();
-    assert_eq!(
-        error(world.sim.block_on(manager.lock(nothing))),
-        InvalidResource::Nothing
-    );
+    assert_eq!(error(world.sim.block_on(manager.lock(nothing))), InvalidResource::Nothing);
     let long = vec![b'x'; Resource::MAX_LEN + 1];
     assert!(matches!(
         error(world.sim.block_on(manager.try_lock(long))),
@@ -54,13 +45,8 @@ fn a_ttl_that_leaves_no_validity_is_refused_before_anything_is_sent() {
     let manager = world.manager();
     for ttl in [Duration::ZERO, MS / 2, MS, 2 * MS, Duration::MAX] {
         let lock = world.sim.block_on(manager.lock("r").ttl(ttl));
-        let Err(LockError::Ttl(error)) = lock else {
-            panic!("{ttl:?}: {lock:?}")
-        };
-        assert!(matches!(
-            error,
-            InvalidTtl::TooShort { .. } | InvalidTtl::TooLong { .. }
-        ));
+        let Err(LockError::Ttl(error)) = lock else { panic!("{ttl:?}: {lock:?}") };
+        assert!(matches!(error, InvalidTtl::TooShort { .. } | InvalidTtl::TooLong { .. }));
     }
     assert!(world.log.calls().is_empty());
     let guard = world.sim.block_on(manager.lock("r").ttl(3 * MS)).unwrap();

@@ -47,21 +47,13 @@ fn q1_half_of_an_even_number_is_no_quorum() {
         let lost = world.sim.block_on(world.manager().try_lock("r"));
         assert!(matches!(lost, Err(LockError::Held { .. })), "{lost:?}");
         world.catch_up();
-        assert_eq!(
-            world.keys_left(),
-            count / 2,
-            "only the other's keys are left"
-        );
+        assert_eq!(world.keys_left(), count / 2, "only the other's keys are left");
     }
 }
 
 #[test]
 fn q2_the_slowest_nodes_are_not_waited_for() {
-    for fault in [
-        Fault::Hung,
-        Fault::Slow(3600 * SECOND),
-        Fault::Late(3600 * SECOND),
-    ] {
+    for fault in [Fault::Hung, Fault::Slow(3600 * SECOND), Fault::Late(3600 * SECOND)] {
         let world = World::new(5);
         world.nodes[1].inject(fault.clone());
         world.nodes[4].inject(fault);
@@ -121,9 +113,7 @@ fn q4_a_key_of_another_type_is_not_held_by_somebody() {
         node.put("r", Value::List);
     }
     let lost = world.sim.block_on(world.manager().lock("r"));
-    let Err(LockError::NoQuorum { votes }) = lost else {
-        panic!("{lost:?}")
-    };
+    let Err(LockError::NoQuorum { votes }) = lost else { panic!("{lost:?}") };
     assert!(votes.to_string().contains("WRONGTYPE"), "{votes}");
 }
 
@@ -143,9 +133,7 @@ fn contention_and_faults_are_told_apart() {
     world.nodes[2].heal();
     world.nodes[2].put("r", Value::String(b"x".to_vec()));
     let lost = world.sim.block_on(world.manager().try_lock("r"));
-    let Err(LockError::NoQuorum { votes }) = lost else {
-        panic!("{lost:?}")
-    };
+    let Err(LockError::NoQuorum { votes }) = lost else { panic!("{lost:?}") };
     assert_eq!(
         votes.to_string(),
         "0 of 3 nodes granted, 2 needed; memory-1: connection refused; \
@@ -162,15 +150,8 @@ fn q5_a_node_that_never_answers_costs_one_node_timeout() {
     let manager = world.builder().node_timeout(70 * MS).build().unwrap();
     let lost = world.sim.block_on(manager.try_lock("r"));
     assert_eq!(world.sim.elapsed(), 70 * MS);
-    let Err(LockError::NoQuorum { votes }) = lost else {
-        panic!("{lost:?}")
-    };
-    assert!(
-        votes
-            .to_string()
-            .contains("memory-5: no answer within 70.0ms"),
-        "{votes}"
-    );
+    let Err(LockError::NoQuorum { votes }) = lost else { panic!("{lost:?}") };
+    assert!(votes.to_string().contains("memory-5: no answer within 70.0ms"), "{votes}");
 }
 
 #[test]
@@ -178,21 +159,13 @@ fn q6_one_server_under_two_names_is_refused() {
     let sim = Sim::new(1);
     let nodes = MemoryNode::cluster(3, sim.clone());
     let alias = Alias(nodes[0].clone());
-    let all: Vec<Arc<dyn LockBackend>> = vec![
-        Arc::new(nodes[0].clone()),
-        Arc::new(alias),
-        Arc::new(nodes[1].clone()),
-    ];
+    let all: Vec<Arc<dyn LockBackend>> =
+        vec![Arc::new(nodes[0].clone()), Arc::new(alias), Arc::new(nodes[1].clone())];
     let manager = LockManager::builder(sim.clone(), all).build().unwrap();
     for _ in 0..2 {
         let refused = sim.block_on(manager.lock("r"));
-        let Err(error @ LockError::SameServer { .. }) = refused else {
-            panic!("{refused:?}")
-        };
-        assert_eq!(
-            error.to_string(),
-            "the nodes memory-1 and alias are one server"
-        );
+        let Err(error @ LockError::SameServer { .. }) = refused else { panic!("{refused:?}") };
+        assert_eq!(error.to_string(), "the nodes memory-1 and alias are one server");
         sim.settle();
         assert!(nodes.iter().all(|node| node.keys().is_empty()));
     }
@@ -239,12 +212,7 @@ fn q6_one_address_twice_is_refused() {
     let sim = Sim::new(1);
     let node = MemoryNode::new("a", sim.clone());
     let built = LockManager::builder(sim, [node.clone(), node]).build();
-    assert_eq!(
-        built.err(),
-        Some(BuildError::DuplicateNode {
-            name: "a".to_owned()
-        })
-    );
+    assert_eq!(built.err(), Some(BuildError::DuplicateNode { name: "a".to_owned() }));
 }
 
 /// A node that may not tell who it is votes all the same.

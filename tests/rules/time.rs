@@ -20,20 +20,14 @@ fn t1_validity_counts_from_before_the_first_byte() {
     let before = world.sim.now();
     let guard = world.sim.block_on(world.manager().try_lock("r")).unwrap();
     assert_eq!(world.sim.elapsed(), 300 * MS);
-    assert_eq!(
-        guard.valid_until(),
-        before + 10 * SECOND - Drift::default().of(ttl(10_000))
-    );
+    assert_eq!(guard.valid_until(), before + 10 * SECOND - Drift::default().of(ttl(10_000)));
 }
 
 #[test]
 fn t1_validity_counts_from_the_round_that_was_won() {
     let world = World::new(5);
     let manager = world.manager();
-    let other = world
-        .sim
-        .block_on(manager.lock("r").ttl(3 * SECOND))
-        .unwrap();
+    let other = world.sim.block_on(manager.lock("r").ttl(3 * SECOND)).unwrap();
     let guard = world.sim.block_on(manager.lock("r")).unwrap();
     assert!(world.sim.elapsed() >= 3 * SECOND);
     assert_eq!(guard.remaining(), Drift::default().validity_of(ttl(10_000)));
@@ -54,9 +48,7 @@ fn paused_client() -> (Sim, Vec<MemoryNode>, Arc<Mutex<Duration>>, LockManager) 
         client: client.clone(),
         pause: Arc::clone(&pause),
     });
-    let manager = LockManager::builder(client.clone(), pausing)
-        .build()
-        .unwrap();
+    let manager = LockManager::builder(client.clone(), pausing).build().unwrap();
     (sim, nodes, pause, manager)
 }
 
@@ -102,16 +94,10 @@ fn t3_settings_that_cannot_hold_a_lock_are_refused() {
         Err(BuildError::Ttl(InvalidTtl::TooShort { .. }))
     ));
     let endless = Duration::MAX;
-    assert_eq!(
-        build(endless, None),
-        Err(BuildError::Ttl(InvalidTtl::TooLong { ttl: endless }))
-    );
+    assert_eq!(build(endless, None), Err(BuildError::Ttl(InvalidTtl::TooLong { ttl: endless })));
     for timeout in [Duration::ZERO, SECOND, endless] {
         let built = build(SECOND, Some(timeout));
-        assert!(
-            matches!(built, Err(BuildError::NodeTimeout { .. })),
-            "{built:?}"
-        );
+        assert!(matches!(built, Err(BuildError::NodeTimeout { .. })), "{built:?}");
     }
     assert_eq!(build(SECOND, Some(400 * MS)), Ok(()));
     let none = LockManager::builder(Sim::new(0), Vec::<MemoryNode>::new()).build();
@@ -132,22 +118,13 @@ fn t3_nothing_overflows_at_the_longest_durations() {
         .retry(Backoff::new(Duration::MAX, Duration::MAX))
         .build()
         .unwrap();
-    let guard = world
-        .sim
-        .block_on(manager.lock("r").wait(Duration::MAX))
-        .unwrap();
+    let guard = world.sim.block_on(manager.lock("r").wait(Duration::MAX)).unwrap();
     world.sim.block_on(guard.extend()).unwrap();
     assert!(guard.remaining() > quorate_core::Ttl::MAX / 2);
     let over = world.sim.block_on(guard.extend_to(Duration::MAX));
-    assert!(matches!(
-        over,
-        Err(ExtendError::Ttl(InvalidTtl::TooLong { .. }))
-    ));
+    assert!(matches!(over, Err(ExtendError::Ttl(InvalidTtl::TooLong { .. }))));
     let over = world.sim.block_on(manager.lock("s").ttl(Duration::MAX));
-    assert!(matches!(
-        over,
-        Err(LockError::Ttl(InvalidTtl::TooLong { .. }))
-    ));
+    assert!(matches!(over, Err(LockError::Ttl(InvalidTtl::TooLong { .. }))));
     world.sim.block_on(guard.release()).unwrap();
 }
 
@@ -193,8 +170,6 @@ fn t5_a_timer_that_fires_early_decides_nothing() {
     for node in &nodes {
         node.inject(Fault::Slow(490 * MS));
     }
-    let manager = LockManager::builder(Restless(sim.clone()), nodes)
-        .build()
-        .unwrap();
+    let manager = LockManager::builder(Restless(sim.clone()), nodes).build().unwrap();
     assert!(sim.block_on(manager.try_lock("r")).is_ok());
 }

@@ -25,18 +25,11 @@ impl World {
     pub(crate) fn new(nodes: usize) -> Self {
         let sim = Sim::new(7);
         let nodes = MemoryNode::cluster(nodes, sim.clone());
-        Self {
-            sim,
-            nodes,
-            log: Arc::default(),
-        }
+        Self { sim, nodes, log: Arc::default() }
     }
 
     pub(crate) fn spies(&self) -> Vec<Spy> {
-        let spy = |node: &MemoryNode| Spy {
-            node: node.clone(),
-            log: Arc::clone(&self.log),
-        };
+        let spy = |node: &MemoryNode| Spy { node: node.clone(), log: Arc::clone(&self.log) };
         self.nodes.iter().map(spy).collect()
     }
 
@@ -53,10 +46,7 @@ impl World {
     }
 
     pub(crate) fn holders(&self, key: &str) -> usize {
-        self.nodes
-            .iter()
-            .filter(|node| node.get(key).is_some())
-            .count()
+        self.nodes.iter().filter(|node| node.get(key).is_some()).count()
     }
 
     /// Runs what is in the background, as far as no time has to pass for it.
@@ -106,11 +96,7 @@ pub(crate) struct Spy {
 impl Spy {
     fn note(&self, operation: &'static str, claim: &Claim) -> Unsettled {
         let token = claim.token().as_bytes().to_vec();
-        let call = Call {
-            node: self.node.name().to_owned(),
-            operation,
-            token,
-        };
+        let call = Call { node: self.node.name().to_owned(), operation, token };
         self.log.calls.lock().unwrap().push(call);
         Unsettled(Some(Arc::clone(&self.log)))
     }
@@ -173,15 +159,11 @@ pub(crate) struct Paused {
 
 impl Paused {
     pub(crate) fn new(sim: &Sim) -> Self {
-        Self {
-            sim: sim.clone(),
-            nanos: Arc::default(),
-        }
+        Self { sim: sim.clone(), nanos: Arc::default() }
     }
 
     pub(crate) fn pause(&self, time: Duration) {
-        self.nanos
-            .fetch_add(u64::try_from(time.as_nanos()).unwrap(), Ordering::Relaxed);
+        self.nanos.fetch_add(u64::try_from(time.as_nanos()).unwrap(), Ordering::Relaxed);
     }
 
     fn ahead(&self) -> Duration {

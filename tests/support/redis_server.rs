@@ -114,9 +114,7 @@ impl RedisServer {
     /// Its last lines of output.
     #[must_use]
     pub fn log(&self) -> String {
-        self.process()
-            .as_ref()
-            .map_or_else(String::new, Process::log)
+        self.process().as_ref().map_or_else(String::new, Process::log)
     }
 
     /// Kills it with `SIGKILL` and waits until it is gone. Does nothing if it is gone already.
@@ -155,10 +153,7 @@ impl RedisServer {
     ///
     /// If it is not running.
     pub fn pause(&self) {
-        self.process()
-            .as_mut()
-            .expect("pause of a node that was killed")
-            .pause();
+        self.process().as_mut().expect("pause of a node that was killed").pause();
     }
 
     /// Lets it go on after [`pause`](Self::pause): it answers all that it was sent meanwhile.
@@ -167,10 +162,7 @@ impl RedisServer {
     ///
     /// If it is not running.
     pub fn resume(&self) {
-        self.process()
-            .as_mut()
-            .expect("resume of a node that was killed")
-            .resume();
+        self.process().as_mut().expect("resume of a node that was killed").resume();
     }
 
     /// Opens a connection, authenticated as one who may do everything.
@@ -232,22 +224,14 @@ impl RedisServer {
     /// All keys, sorted.
     #[must_use]
     pub fn keys(&self) -> Vec<String> {
-        let mut keys: Vec<_> = self
-            .cli(&["KEYS", "*"])
-            .array()
-            .iter()
-            .map(Reply::text)
-            .collect();
+        let mut keys: Vec<_> = self.cli(&["KEYS", "*"]).array().iter().map(Reply::text).collect();
         keys.sort();
         keys
     }
 
     /// Sets a key to a string, for good.
     pub fn set(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) {
-        assert_eq!(
-            self.cli(&[b"SET", key.as_ref(), value.as_ref()]).text(),
-            "OK"
-        );
+        assert_eq!(self.cli(&[b"SET", key.as_ref(), value.as_ref()]).text(), "OK");
     }
 
     /// Makes a key a list, or a longer one: what a lock's key must never be.

@@ -24,21 +24,13 @@ impl Claim {
     /// A claim on all of `keys`. A claim on none would be granted by every node at any time.
     #[must_use]
     pub fn new(keys: impl Into<Arc<[Key]>>, token: Token, ttl: Ttl) -> Self {
-        Self {
-            keys: keys.into(),
-            token,
-            ttl,
-        }
+        Self { keys: keys.into(), token, ttl }
     }
 
     /// The same keys and token with another ttl.
     #[must_use]
     pub fn with_ttl(&self, ttl: Ttl) -> Self {
-        Self {
-            keys: Arc::clone(&self.keys),
-            token: self.token.clone(),
-            ttl,
-        }
+        Self { keys: Arc::clone(&self.keys), token: self.token.clone(), ttl }
     }
 
     /// The keys, all of which are meant. No key stands there twice.
@@ -161,11 +153,7 @@ impl BackendError {
     /// An error of `kind`, told in `message`.
     #[must_use]
     pub fn new(kind: BackendErrorKind, message: impl Into<Arc<str>>) -> Self {
-        Self {
-            kind,
-            message: message.into(),
-            source: None,
-        }
+        Self { kind, message: message.into(), source: None }
     }
 
     /// Keeps the error of the client underneath. Its text must not show secrets.
@@ -176,9 +164,12 @@ impl BackendError {
     }
 
     /// An error answer of a Redis or Valkey node, sorted by its first word (`READONLY …`).
+    ///
+    /// What a node repeats of the command is cut off: it may be the token, or a password.
     #[must_use]
     pub fn from_reply(reply: &str) -> Self {
-        Self::new(BackendErrorKind::of_reply(reply), reply)
+        let told = reply.split(", with args beginning with").next().unwrap_or_default();
+        Self::new(BackendErrorKind::of_reply(told), told)
     }
 
     /// What went wrong.
@@ -196,9 +187,7 @@ impl fmt::Display for BackendError {
 
 impl Error for BackendError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
-        self.source
-            .as_deref()
-            .map(|source| source as &(dyn Error + 'static))
+        self.source.as_deref().map(|source| source as &(dyn Error + 'static))
     }
 }
 
@@ -238,10 +227,7 @@ impl BackendErrorKind {
     /// Whether trying again soon is pointless: somebody has to change something first.
     #[must_use]
     pub const fn is_permanent(self) -> bool {
-        matches!(
-            self,
-            Self::Auth | Self::Permission | Self::Script | Self::WrongType
-        )
+        matches!(self, Self::Auth | Self::Permission | Self::Script | Self::WrongType)
     }
 
     fn of_reply(reply: &str) -> Self {
@@ -256,7 +242,8 @@ impl BackendErrorKind {
             "NOSCRIPT" => Self::Script,
             "WRONGTYPE" => Self::WrongType,
             "ERR" if reply.contains("unknown command") => Self::Script,
-            "ERR" if reply.contains("invalid password") => Self::Auth,
+            "ERR" if reply.contains("invalid password") || reply.contains("AUTH") => Self::Auth,
+            "ERR" if reply.contains("max number of clients") => Self::Connection,
             // Redis tells of an error inside a script either by its own word or wrapped like this.
             "ERR" if reply.contains("WRONGTYPE") => Self::WrongType,
             _ => Self::Other,
@@ -275,36 +262,31 @@ mod tests {
     fn q4_an_error_answer_is_unknown_with_its_reason() {
         use BackendErrorKind as Kind;
         for (reply, kind) in [
-            (
-                "READONLY You can't write against a read only replica.",
-                Kind::ReadOnly,
-            ),
-            (
-                "LOADING Redis is loading the dataset in memory",
-                Kind::Loading,
-            ),
-            (
-                "MISCONF Redis is configured to save RDB snapshots",
-                Kind::Misconfigured,
-            ),
-            (
-                "OOM command not allowed when used memory > 'maxmemory'.",
-                Kind::OutOfMemory,
-            ),
+            ("READONLY You can't write against a read only replica.", Kind::ReadOnly),
+            ("LOADING Redis is loading the dataset in memory", Kind::Loading),
+            ("MISCONF Redis is configured to save RDB snapshots", Kind::Misconfigured),
+            ("OOM command not allowed when used memory > 'maxmemory'.", Kind::OutOfMemory),
             ("NOAUTH Authentication required.", Kind::Auth),
-            (
-                "WRONGPASS invalid username-password pair or user is disabled.",
-                Kind::Auth,
-            ),
+            ("WRONGPASS invalid username-password pair or user is disabled.", Kind::Auth),
             ("NOPERM this user has no permissions", Kind::Permission),
             ("WRONGTYPE Operation against a key", Kind::WrongType),
             ("CLUSTERDOWN Hash slot not served", Kind::Cluster),
             ("ERR unknown command 'EVALSHA'", Kind::Script),
+            ("ERR max number of clients reached", Kind::Connection),
+            ("ERR AUTH <password> called without any password configured", Kind::Auth),
             ("", Kind::Other),
         ] {
             let error = BackendError::from_reply(reply);
             assert_eq!(error.kind(), kind, "{reply}");
             assert_eq!(error.to_string(), reply);
         }
+    }
+
+    #[test]
+    fn a6_what_a_node_repeats_of_a_command_is_not_told() {
+        let reply = "ERR unknown command 'EVALSHA', with args beginning with: 'a' 's3cret' ";
+        let error = BackendError::from_reply(reply);
+        assert_eq!(error.to_string(), "ERR unknown command 'EVALSHA'");
+        assert_eq!(error.kind(), BackendErrorKind::Script);
     }
 }

@@ -28,9 +28,7 @@ impl Config {
     /// most; never over half of the validity, so that a slow loss leaves time for another try.
     pub(crate) fn node_timeout(&self, ttl: Ttl) -> Duration {
         let default = || (ttl.as_duration() / 10).min(Duration::from_millis(500));
-        self.node_timeout
-            .unwrap_or_else(default)
-            .min(self.drift.validity_of(ttl) / 2)
+        self.node_timeout.unwrap_or_else(default).min(self.drift.validity_of(ttl) / 2)
     }
 
     /// How long cleanup waits for a silent node. Its keys are gone by themselves after the ttl.
@@ -137,9 +135,8 @@ impl LockManagerBuilder {
     ///
     /// [`BuildError`] if the settings could not make a lock that holds.
     pub fn build(self) -> Result<LockManager, BuildError> {
-        let count = NodeCount::new(self.nodes.len()).ok_or(BuildError::NodeCount {
-            nodes: self.nodes.len(),
-        })?;
+        let count = NodeCount::new(self.nodes.len())
+            .ok_or(BuildError::NodeCount { nodes: self.nodes.len() })?;
         let names = names_of(&self.nodes)?;
         let ttl = parse_ttl(self.ttl, self.drift)?;
         let most = self.drift.validity_of(ttl) / 2;
@@ -158,13 +155,7 @@ impl LockManagerBuilder {
             node_timeout: self.node_timeout,
             cleanup_timeout: self.cleanup_timeout,
         };
-        Ok(LockManager::new(Cluster::new(
-            count,
-            self.nodes,
-            names,
-            self.runtime,
-            config,
-        )))
+        Ok(LockManager::new(Cluster::new(count, self.nodes, names, self.runtime, config)))
     }
 }
 
@@ -200,10 +191,7 @@ pub enum BuildError {
 fn parse_ttl(ttl: Duration, drift: Drift) -> Result<Ttl, InvalidTtl> {
     let parsed = Ttl::try_from(ttl)?;
     if drift.validity_of(parsed).is_zero() {
-        return Err(InvalidTtl::TooShort {
-            ttl,
-            least: drift.least_ttl(),
-        });
+        return Err(InvalidTtl::TooShort { ttl, least: drift.least_ttl() });
     }
     Ok(parsed)
 }
@@ -211,13 +199,9 @@ fn parse_ttl(ttl: Duration, drift: Drift) -> Result<Ttl, InvalidTtl> {
 fn names_of(nodes: &[Arc<dyn LockBackend>]) -> Result<Vec<Arc<str>>, BuildError> {
     let mut names: Vec<Arc<str>> = Vec::with_capacity(nodes.len());
     for (place, node) in (1..).zip(nodes) {
-        let name = node
-            .name()
-            .map_or_else(|| format!("node {place}").into(), Arc::from);
+        let name = node.name().map_or_else(|| format!("node {place}").into(), Arc::from);
         if names.contains(&name) {
-            return Err(BuildError::DuplicateNode {
-                name: name.to_string(),
-            });
+            return Err(BuildError::DuplicateNode { name: name.to_string() });
         }
         names.push(name);
     }

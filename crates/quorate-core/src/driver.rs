@@ -18,6 +18,7 @@ use crate::algorithm::lease::saturating_add;
 use crate::algorithm::quorum::{NodeCount, NodeId, Tally, Vote};
 use crate::algorithm::round::{Round, Step};
 use crate::backend::{BackendError, Claim, LockBackend};
+use crate::background::Background;
 use crate::config::Config;
 use crate::error::{NodeVote, Said, Votes};
 use crate::roster::Roster;
@@ -30,6 +31,7 @@ pub(crate) struct Cluster {
     nodes: Vec<Arc<dyn LockBackend>>,
     names: Vec<Arc<str>>,
     roster: Roster,
+    background: Arc<Background>,
     pub(crate) runtime: Arc<dyn Runtime>,
     pub(crate) config: Config,
 }
@@ -47,6 +49,7 @@ impl Cluster {
             nodes,
             names,
             roster: Roster::new(count),
+            background: Arc::default(),
             runtime,
             config,
         }
@@ -58,6 +61,10 @@ impl Cluster {
 
     pub(crate) fn name(&self, node: NodeId) -> &Arc<str> {
         &self.names[node.index()]
+    }
+
+    pub(crate) const fn background(&self) -> &Arc<Background> {
+        &self.background
     }
 
     pub(crate) const fn roster(&self) -> &Roster {
@@ -78,19 +85,13 @@ pub(crate) struct Attempt {
 impl Attempt {
     pub(crate) fn new(cluster: Arc<Cluster>, claim: Claim) -> Arc<Self> {
         let lanes = cluster.count.ids().map(|_| Mutex::new(())).collect();
-        Arc::new(Self {
-            cluster,
-            claim,
-            lanes,
-        })
+        Arc::new(Self { cluster, claim, lanes })
     }
 }
 
 impl fmt::Debug for Attempt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Attempt")
-            .field("claim", &self.claim)
-            .finish_non_exhaustive()
+        f.debug_struct("Attempt").field("claim", &self.claim).finish_non_exhaustive()
     }
 }
 
@@ -128,11 +129,7 @@ impl Flight {
         };
         let mut calls = Calls::default();
         calls.add(attempt, operation);
-        Self {
-            attempt: Arc::clone(attempt),
-            calls,
-            aftermath,
-        }
+        Self { attempt: Arc::clone(attempt), calls, aftermath }
     }
 
     /// Keeps what was won: dropping the flight no longer undoes it.
@@ -158,9 +155,7 @@ impl Flight {
         let step = poll_fn(|context| {
             loop {
                 match self.calls.poll_next(context) {
-                    Poll::Ready(Some(Settled {
-                        superseded: true, ..
-                    })) => {}
+                    Poll::Ready(Some(Settled { superseded: true, .. })) => {}
                     Poll::Ready(Some(Settled { node, answer, .. })) => {
                         let now = runtime.now();
                         let step = match answer {
@@ -191,12 +186,7 @@ impl Flight {
             Step::Lost(_) => std::mem::take(&mut self.calls.settled),
             Step::Won { .. } | Step::Wait => Vec::new(),
         };
-        Outcome {
-            step,
-            tally: *round.tally(),
-            failures,
-            late,
-        }
+        Outcome { step, tally: *round.tally(), failures, late }
     }
 }
 
@@ -229,7 +219,9 @@ fn settle(
 ) -> impl Future<Output = ()> + Send + 'static {
     let bound = cluster.config.cleanup_timeout(claim.ttl());
     let grace = cluster.config.node_timeout(claim.ttl());
+    let running = cluster.background.enter();
     async move {
+        let _running = running;
         calls.drain(&*cluster.runtime, bound).await;
         if calls.give_up_superseded() {
             calls.drain(&*cluster.runtime, grace).await;
@@ -252,11 +244,7 @@ impl Outcome {
         let after = cluster.runtime.now().saturating_duration_since(start);
         Votes::new(cluster.count.ids().map(|node| {
             let said = self.said(node).unwrap_or_else(|| {
-                if self.tally.is_open(node) {
-                    Said::Unheard
-                } else {
-                    Said::Silent { after }
-                }
+                if self.tally.is_open(node) { Said::Unheard } else { Said::Silent { after } }
             });
             NodeVote::new(Arc::clone(cluster.name(node)), said)
         }))
@@ -265,11 +253,7 @@ impl Outcome {
     fn said(&self, node: NodeId) -> Option<Said> {
         let voted = || self.tally.vote_of(node).map(Said::of);
         let failed = || self.failures.iter().find(|(failed, _)| *failed == node);
-        let late = || {
-            self.late
-                .iter()
-                .find(|late| late.node == node && !late.superseded)
-        };
+        let late = || self.late.iter().find(|late| late.node == node && !late.superseded);
         voted()
             .or_else(|| failed().map(|(_, error)| Said::Failed(error.clone())))
             .or_else(|| late().map(|late| late.answer.clone().map_or_else(Said::Failed, Said::of)))
@@ -277,10 +261,7 @@ impl Outcome {
 
     /// Whether trying again is pointless: so many nodes fail for good that no quorum is left.
     pub(crate) fn is_permanent(&self) -> bool {
-        let permanent = self
-            .failures
-            .iter()
-            .filter(|(_, error)| error.kind().is_permanent());
+        let permanent = self.failures.iter().filter(|(_, error)| error.kind().is_permanent());
         permanent.count() > self.tally.nodes().spare()
     }
 }
@@ -341,14 +322,8 @@ impl Calls {
                 match self.open[place].future.as_mut().poll(context) {
                     Poll::Pending => place += 1,
                     Poll::Ready(answer) => {
-                        let Call {
-                            node, superseded, ..
-                        } = self.open.remove(place);
-                        self.settled.push(Settled {
-                            node,
-                            superseded,
-                            answer,
-                        });
+                        let Call { node, superseded, .. } = self.open.remove(place);
+                        self.settled.push(Settled { node, superseded, answer });
                     }
                 }
             }

@@ -97,10 +97,7 @@ pub enum ReleaseError {
 
 /// How a lock was when it was released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(
-    clippy::exhaustive_enums,
-    reason = "complete by definition: it was held or it was not"
-)]
+#[expect(clippy::exhaustive_enums, reason = "complete by definition: it was held or it was not")]
 pub enum Released {
     /// It was held to the end: nobody else had it in between.
     Held,
@@ -117,9 +114,7 @@ pub struct Votes {
 
 impl Votes {
     pub(crate) fn new(nodes: impl IntoIterator<Item = NodeVote>) -> Self {
-        Self {
-            nodes: nodes.into_iter().collect(),
-        }
+        Self { nodes: nodes.into_iter().collect() }
     }
 
     /// The nodes in the order they are configured.
@@ -130,9 +125,7 @@ impl Votes {
     /// How many nodes granted.
     #[must_use]
     pub fn granted(&self) -> usize {
-        self.iter()
-            .filter(|node| matches!(node.said, Said::Granted))
-            .count()
+        self.iter().filter(|node| matches!(node.said, Said::Granted)).count()
     }
 }
 
@@ -152,16 +145,8 @@ impl fmt::Display for Votes {
             return f.write_str("no node was asked");
         };
         let granted = self.granted();
-        write!(
-            f,
-            "{granted} of {} nodes granted, {} needed",
-            count.get(),
-            count.quorum()
-        )?;
-        for node in self
-            .iter()
-            .filter(|node| !matches!(node.said, Said::Granted))
-        {
+        write!(f, "{granted} of {} nodes granted, {} needed", count.get(), count.quorum())?;
+        for node in self.iter().filter(|node| !matches!(node.said, Said::Granted)) {
             write!(f, "; {}: {}", node.name, node.said)?;
         }
         Ok(())

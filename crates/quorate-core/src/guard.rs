@@ -34,12 +34,7 @@ pub struct LockGuard {
 impl LockGuard {
     pub(crate) fn new(attempt: Arc<Attempt>, start: Instant, valid_until: Instant) -> Self {
         let valid_for = AtomicU64::new(nanos_between(start, valid_until));
-        Self {
-            attempt,
-            start,
-            valid_for,
-            released: false,
-        }
+        Self { attempt, start, valid_for, released: false }
     }
 
     /// The end of the lease, on the clock of the manager's runtime.
@@ -57,8 +52,7 @@ impl LockGuard {
     /// What is left of the lease, zero if nothing. No I/O.
     #[must_use]
     pub fn remaining(&self) -> Duration {
-        self.valid_until()
-            .saturating_duration_since(self.attempt.cluster.runtime.now())
+        self.valid_until().saturating_duration_since(self.attempt.cluster.runtime.now())
     }
 
     /// The keys that the nodes keep for this lock.
@@ -102,9 +96,7 @@ impl LockGuard {
         let start = cluster.runtime.now();
         let held_until = self.valid_until();
         if start >= held_until {
-            return Err(ExtendError::Expired {
-                votes: Votes::new([]),
-            });
+            return Err(ExtendError::Expired { votes: Votes::new([]) });
         }
         let patience = config.node_timeout(ttl).min(held_until - start);
         let mut round = Round::extend(count, start, patience, ttl, config.drift, held_until);
@@ -118,15 +110,11 @@ impl LockGuard {
                 self.valid_for.fetch_max(valid_for, Ordering::AcqRel);
                 Ok(())
             }
-            Step::Lost(Loss::Refused) => Err(ExtendError::NotHeld {
-                votes: votes(&outcome),
-            }),
-            Step::Lost(Loss::Expired) => Err(ExtendError::Expired {
-                votes: votes(&outcome),
-            }),
-            Step::Lost(Loss::Unreachable) | Step::Wait => Err(ExtendError::NoQuorum {
-                votes: votes(&outcome),
-            }),
+            Step::Lost(Loss::Refused) => Err(ExtendError::NotHeld { votes: votes(&outcome) }),
+            Step::Lost(Loss::Expired) => Err(ExtendError::Expired { votes: votes(&outcome) }),
+            Step::Lost(Loss::Unreachable) | Step::Wait => {
+                Err(ExtendError::NoQuorum { votes: votes(&outcome) })
+            }
         }
     }
 
@@ -157,9 +145,9 @@ impl LockGuard {
                 Ok(Released::Lost)
             }
             Step::Won { .. } => Ok(Released::Held),
-            Step::Lost(_) | Step::Wait => Err(ReleaseError::NoQuorum {
-                votes: outcome.votes(&cluster, start),
-            }),
+            Step::Lost(_) | Step::Wait => {
+                Err(ReleaseError::NoQuorum { votes: outcome.votes(&cluster, start) })
+            }
         }
     }
 

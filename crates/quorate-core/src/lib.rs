@@ -57,6 +57,7 @@
 
 pub mod algorithm;
 pub mod backend;
+mod background;
 mod config;
 mod driver;
 mod error;

@@ -36,9 +36,7 @@ impl LockManager {
     }
 
     pub(crate) fn new(cluster: Cluster) -> Self {
-        Self {
-            cluster: Arc::new(cluster),
-        }
+        Self { cluster: Arc::new(cluster) }
     }
 
     /// Locks `resources`, waiting while they are taken. Await the request that this returns.
@@ -51,6 +49,18 @@ impl LockManager {
     /// Locks `resources` in one round, or not at all. Await the request that this returns.
     pub fn try_lock(&self, resources: impl IntoResources) -> TryLockRequest {
         TryLockRequest::new(Arc::clone(&self.cluster), resources.into_resources())
+    }
+
+    /// Waits until late answers and cleanup in the background are done, for `bound` at the most.
+    ///
+    /// Returns how many operations are still under way, zero if none. A program that ends sooner
+    /// leaves what they would have released to its ttl. Nothing stops: locks can be taken as before.
+    ///
+    /// # Cancel safety
+    ///
+    /// The future can be dropped at any time; the background goes on.
+    pub async fn settle(&self, bound: Duration) -> usize {
+        self.cluster.background().settle(&*self.cluster.runtime, bound).await
     }
 }
 
@@ -73,12 +83,7 @@ impl Wanted {
         let config = &cluster.config;
         let ttl = ttl.map_or(Ok(config.ttl), |ttl| config.parse_ttl(ttl))?;
         let keys = resources.as_slice().iter();
-        Ok(Self {
-            keys: keys
-                .map(|resource| Key::new(&config.prefix, resource))
-                .collect(),
-            ttl,
-        })
+        Ok(Self { keys: keys.map(|resource| Key::new(&config.prefix, resource)).collect(), ttl })
     }
 }
 
@@ -132,9 +137,7 @@ pub(crate) async fn try_lock(
     wanted: &Wanted,
 ) -> Result<LockGuard, LockError> {
     let patience = cluster.config.node_timeout(wanted.ttl);
-    attempt(cluster, wanted, patience)
-        .await?
-        .map_err(|defeat| defeat.error)
+    attempt(cluster, wanted, patience).await?.map_err(|defeat| defeat.error)
 }
 
 /// A lost round. Dropping it releases on all nodes in the background.
@@ -163,10 +166,7 @@ async fn attempt(
 
     if let Some((first, second)) = cluster.roster().conflict() {
         let name = |node| cluster.name(node).to_string();
-        return Err(LockError::SameServer {
-            first: name(first),
-            second: name(second),
-        });
+        return Err(LockError::SameServer { first: name(first), second: name(second) });
     }
     let loss = match outcome.step {
         Step::Won { valid_until } => {
@@ -178,12 +178,7 @@ async fn attempt(
         Step::Wait => Loss::Unreachable,
     };
     let error = error(loss, outcome.votes(cluster, start));
-    Ok(Err(Defeat {
-        loss,
-        permanent: outcome.is_permanent(),
-        error,
-        undo: flight,
-    }))
+    Ok(Err(Defeat { loss, permanent: outcome.is_permanent(), error, undo: flight }))
 }
 
 async fn release_undone(cluster: &Cluster, flight: Flight, patience: Duration) {

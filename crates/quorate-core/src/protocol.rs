@@ -113,11 +113,7 @@ impl Script {
     ) -> Result<Vote, BackendError> {
         let count = keys.len().to_string();
         let mut command: Vec<&[u8]> = Vec::with_capacity(3 + keys.len() + arguments.len());
-        command.extend([
-            b"EVALSHA".as_slice(),
-            self.sha1.as_bytes(),
-            count.as_bytes(),
-        ]);
+        command.extend([b"EVALSHA".as_slice(), self.sha1.as_bytes(), count.as_bytes()]);
         command.extend(keys.iter().map(Key::as_bytes));
         command.extend(arguments);
         let reply = match wire.send(&command).await {
@@ -145,14 +141,9 @@ pub async fn acquire(wire: &impl Wire, claim: &Claim) -> Result<Vote, BackendErr
     let ttl = claim.ttl().as_millis().to_string();
     let token = claim.token().as_bytes();
     let [key] = claim.keys() else {
-        return ACQUIRE
-            .run(wire, claim.keys(), &[token, ttl.as_bytes()])
-            .await;
+        return ACQUIRE.run(wire, claim.keys(), &[token, ttl.as_bytes()]).await;
     };
-    match wire
-        .send(&[b"SET", key.as_bytes(), token, b"NX", b"PX", ttl.as_bytes()])
-        .await?
-    {
+    match wire.send(&[b"SET", key.as_bytes(), token, b"NX", b"PX", ttl.as_bytes()]).await? {
         Reply::Bytes(ok) if ok == b"OK" => Ok(Vote::Granted),
         // Taken: by somebody else, by ourselves in a request that was sent twice, or by a value
         // that is no lock at all.
@@ -168,13 +159,7 @@ pub async fn acquire(wire: &impl Wire, claim: &Claim) -> Result<Vote, BackendErr
 /// As [`acquire`].
 pub async fn extend(wire: &impl Wire, claim: &Claim) -> Result<Vote, BackendError> {
     let ttl = claim.ttl().as_millis().to_string();
-    EXTEND
-        .run(
-            wire,
-            claim.keys(),
-            &[claim.token().as_bytes(), ttl.as_bytes()],
-        )
-        .await
+    EXTEND.run(wire, claim.keys(), &[claim.token().as_bytes(), ttl.as_bytes()]).await
 }
 
 /// [`LockBackend::release`](crate::LockBackend::release) over `wire`.
@@ -183,9 +168,7 @@ pub async fn extend(wire: &impl Wire, claim: &Claim) -> Result<Vote, BackendErro
 ///
 /// As [`acquire`].
 pub async fn release(wire: &impl Wire, claim: &Claim) -> Result<Vote, BackendError> {
-    RELEASE
-        .run(wire, claim.keys(), &[claim.token().as_bytes()])
-        .await
+    RELEASE.run(wire, claim.keys(), &[claim.token().as_bytes()]).await
 }
 
 /// [`Identify::server_id`](crate::backend::Identify::server_id) over `wire`: the `run_id` of
@@ -200,16 +183,10 @@ pub async fn server_id(wire: &impl Wire) -> Result<String, BackendError> {
         return Err(nonsense("INFO", &reply));
     };
     let info = String::from_utf8_lossy(info);
-    let id = info
-        .lines()
-        .find_map(|line| line.strip_prefix("run_id:"))
-        .map(str::trim);
+    let id = info.lines().find_map(|line| line.strip_prefix("run_id:")).map(str::trim);
     match id {
         Some(id) if !id.is_empty() => Ok(id.to_owned()),
-        _ => Err(BackendError::new(
-            BackendErrorKind::Other,
-            "INFO tells no run_id",
-        )),
+        _ => Err(BackendError::new(BackendErrorKind::Other, "INFO tells no run_id")),
     }
 }
 
@@ -225,10 +202,7 @@ fn nonsense(command: &str, reply: &Reply) -> BackendError {
         Reply::Bytes(_) => "an unexpected string",
         Reply::Other => "a reply of another type",
     };
-    BackendError::new(
-        BackendErrorKind::Protocol,
-        format!("{what} in answer to {command}"),
-    )
+    BackendError::new(BackendErrorKind::Protocol, format!("{what} in answer to {command}"))
 }
 
 #[cfg(test)]

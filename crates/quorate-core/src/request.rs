@@ -38,13 +38,7 @@ impl LockRequest {
         cluster: Arc<Cluster>,
         resources: Result<Resources, InvalidResource>,
     ) -> Self {
-        Self {
-            cluster,
-            resources,
-            ttl: None,
-            wait: None,
-            retry: None,
-        }
+        Self { cluster, resources, ttl: None, wait: None, retry: None }
     }
 
     /// How long the nodes keep the lock. Default: the manager's.
@@ -74,13 +68,7 @@ impl IntoFuture for LockRequest {
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
-            let Self {
-                cluster,
-                resources,
-                ttl,
-                wait,
-                retry,
-            } = self;
+            let Self { cluster, resources, ttl, wait, retry } = self;
             let wanted = Wanted::new(&cluster, &resources?, ttl)?;
             let wait = wait.unwrap_or(cluster.config.wait);
             let retry = retry.unwrap_or_else(|| Arc::clone(&cluster.config.retry));
@@ -111,11 +99,7 @@ impl TryLockRequest {
         cluster: Arc<Cluster>,
         resources: Result<Resources, InvalidResource>,
     ) -> Self {
-        Self {
-            cluster,
-            resources,
-            ttl: None,
-        }
+        Self { cluster, resources, ttl: None }
     }
 
     /// How long the nodes keep the lock. Default: the manager's.
@@ -131,11 +115,7 @@ impl IntoFuture for TryLockRequest {
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
-            let Self {
-                cluster,
-                resources,
-                ttl,
-            } = self;
+            let Self { cluster, resources, ttl } = self;
             let wanted = Wanted::new(&cluster, &resources?, ttl)?;
             manager::try_lock(&cluster, &wanted).await
         })

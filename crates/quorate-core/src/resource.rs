@@ -226,16 +226,7 @@ macro_rules! one {
 }
 
 names!(&str, &String, String, &[u8], &Vec<u8>, Vec<u8>);
-one!(
-    &str,
-    &String,
-    String,
-    &[u8],
-    &Vec<u8>,
-    Vec<u8>,
-    Resource,
-    &Resource
-);
+one!(&str, &String, String, &[u8], &Vec<u8>, Vec<u8>, Resource, &Resource);
 
 impl<T: IntoResource> IntoResources for Vec<T> {
     fn into_resources(self) -> Result<Resources, InvalidResource> {
@@ -283,11 +274,7 @@ mod tests {
 
     fn names(resources: impl IntoResources) -> Result<Vec<Vec<u8>>, InvalidResource> {
         let resources = resources.into_resources()?;
-        Ok(resources
-            .as_slice()
-            .iter()
-            .map(|r| r.as_bytes().to_vec())
-            .collect())
+        Ok(resources.as_slice().iter().map(|r| r.as_bytes().to_vec()).collect())
     }
 
     #[test]
@@ -298,10 +285,7 @@ mod tests {
 
     #[test]
     fn a_name_given_twice_counts_once() {
-        assert_eq!(
-            names(vec!["b", "a", "b"]),
-            Ok(vec![b"b".to_vec(), b"a".to_vec()])
-        );
+        assert_eq!(names(vec!["b", "a", "b"]), Ok(vec![b"b".to_vec(), b"a".to_vec()]));
     }
 
     #[test]
@@ -317,10 +301,7 @@ mod tests {
         assert_eq!(names(Vec::<String>::new()), Err(InvalidResource::Nothing));
         assert!(names(vec![b'x'; Resource::MAX_LEN]).is_ok());
         let len = Resource::MAX_LEN + 1;
-        assert_eq!(
-            names(vec![b'x'; len]),
-            Err(InvalidResource::TooLong { len })
-        );
+        assert_eq!(names(vec![b'x'; len]), Err(InvalidResource::TooLong { len }));
     }
 
     #[test]

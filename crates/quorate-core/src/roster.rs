@@ -54,10 +54,7 @@ impl Roster {
 
     fn enter(&self, node: NodeId, server: String) {
         let mut servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
-        match servers
-            .iter()
-            .find(|(other, id)| *other != node && *id == server)
-        {
+        match servers.iter().find(|(other, id)| *other != node && *id == server) {
             Some((other, _)) => {
                 let _ = self.conflict.set((*other.min(&node), *other.max(&node)));
             }

@@ -83,9 +83,7 @@ impl EntropyError {
     /// There is no randomness because of `reason`.
     #[must_use]
     pub fn new(reason: impl fmt::Display) -> Self {
-        Self {
-            reason: reason.to_string(),
-        }
+        Self { reason: reason.to_string() }
     }
 }
 

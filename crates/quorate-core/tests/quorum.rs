@@ -100,9 +100,7 @@ fn permutations(items: Vec<NodeId>) -> Vec<Vec<NodeId>> {
 
 fn answers(nodes: usize, code: usize) -> Vec<Answer> {
     let digit = |node| code / 3_usize.pow(node) % 3;
-    (0..u32::try_from(nodes).unwrap())
-        .map(|n| [Granted, Refused, Unknown][digit(n)])
-        .collect()
+    (0..u32::try_from(nodes).unwrap()).map(|n| [Granted, Refused, Unknown][digit(n)]).collect()
 }
 
 fn hear(round: &mut Round, node: NodeId, answer: Answer, now: Instant) -> Step {
@@ -186,10 +184,7 @@ fn t2_a_quorum_that_comes_too_late_is_a_loss() {
     ] {
         let mut round = acquire(count, start);
         assert_eq!(round.on_vote(nodes[0], Vote::Granted, start), Step::Wait);
-        assert_eq!(
-            round.on_vote(nodes[1], Vote::Granted, valid_until - late),
-            expected
-        );
+        assert_eq!(round.on_vote(nodes[1], Vote::Granted, valid_until - late), expected);
     }
 }
 
@@ -199,10 +194,7 @@ fn t5_the_deadline_decides_and_not_the_wake_up() {
     let mut round = acquire(NodeCount::new(3).unwrap(), start);
     let deadline = round.next_timeout();
     assert_eq!(deadline, start + PATIENCE);
-    assert_eq!(
-        round.on_timeout(deadline - Duration::from_nanos(1)),
-        Step::Wait
-    );
+    assert_eq!(round.on_timeout(deadline - Duration::from_nanos(1)), Step::Wait);
     assert_eq!(round.on_timeout(deadline), Step::Lost(Loss::Unreachable));
 }
 
@@ -212,22 +204,12 @@ fn h2_an_extension_never_shortens() {
     let count = NodeCount::new(1).unwrap();
     let node = count.ids().next().unwrap();
     let held_until = start + Duration::from_secs(5);
-    for (millis, valid_until) in [
-        (1_000, held_until),
-        (10_000, start + Duration::from_millis(9_898)),
-    ] {
-        let mut round = Round::extend(
-            count,
-            start,
-            PATIENCE,
-            ttl(millis),
-            Drift::default(),
-            held_until,
-        );
-        assert_eq!(
-            round.on_vote(node, Vote::Granted, start),
-            Step::Won { valid_until }
-        );
+    for (millis, valid_until) in
+        [(1_000, held_until), (10_000, start + Duration::from_millis(9_898))]
+    {
+        let mut round =
+            Round::extend(count, start, PATIENCE, ttl(millis), Drift::default(), held_until);
+        assert_eq!(round.on_vote(node, Vote::Granted, start), Step::Won { valid_until });
     }
 }
 
@@ -237,18 +219,9 @@ fn h3_an_extension_is_won_within_the_old_validity_or_not_at_all() {
     let count = NodeCount::new(1).unwrap();
     let node = count.ids().next().unwrap();
     let held_until = start + Duration::from_millis(10);
-    let mut round = Round::extend(
-        count,
-        start,
-        PATIENCE,
-        ttl(10_000),
-        Drift::default(),
-        held_until,
-    );
-    assert_eq!(
-        round.on_vote(node, Vote::Granted, held_until),
-        Step::Lost(Loss::Expired)
-    );
+    let mut round =
+        Round::extend(count, start, PATIENCE, ttl(10_000), Drift::default(), held_until);
+    assert_eq!(round.on_vote(node, Vote::Granted, held_until), Step::Lost(Loss::Expired));
 }
 
 #[test]
@@ -260,10 +233,7 @@ fn a_release_is_done_once_a_quorum_does_not_have_the_keys() {
     assert_eq!(round.on_vote(nodes[0], Vote::Granted, start), Step::Wait);
     assert_eq!(round.on_unknown(nodes[1], start), Step::Wait);
     assert_eq!(round.on_vote(nodes[2], Vote::Refused, start), Step::Wait);
-    assert_eq!(
-        round.on_vote(nodes[3], Vote::Refused, start),
-        Step::Won { valid_until: start }
-    );
+    assert_eq!(round.on_vote(nodes[3], Vote::Refused, start), Step::Won { valid_until: start });
 }
 
 #[test]
@@ -274,14 +244,8 @@ fn t3_a_round_at_the_ends_of_time_neither_overflows_nor_wins() {
     let year = Ttl::try_from(Ttl::MAX).unwrap();
     let mut round = Round::acquire(count, start, Duration::MAX, year, Drift::default());
     assert!(round.next_timeout() > start + Ttl::MAX);
-    assert!(matches!(
-        round.on_vote(node, Vote::Granted, start),
-        Step::Won { .. }
-    ));
+    assert!(matches!(round.on_vote(node, Vote::Granted, start), Step::Won { .. }));
     let all = Drift::new(1_000_000, Duration::MAX);
     let mut round = Round::acquire(count, start, Duration::MAX, year, all);
-    assert_eq!(
-        round.on_vote(node, Vote::Granted, start),
-        Step::Lost(Loss::Expired)
-    );
+    assert_eq!(round.on_vote(node, Vote::Granted, start), Step::Lost(Loss::Expired));
 }

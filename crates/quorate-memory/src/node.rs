@@ -53,12 +53,8 @@ enum Operation {
 impl MemoryNode {
     /// A healthy, empty node.
     pub fn new(name: impl Into<String>, runtime: impl Runtime) -> Self {
-        let state = State {
-            store: Store::default(),
-            fault: None,
-            waiting: VecDeque::new(),
-            starts: 1,
-        };
+        let state =
+            State { store: Store::default(), fault: None, waiting: VecDeque::new(), starts: 1 };
         Self {
             shared: Arc::new(Shared {
                 name: name.into(),
@@ -70,9 +66,7 @@ impl MemoryNode {
 
     /// `count` healthy, empty nodes: `memory-1` and so on.
     pub fn cluster(count: usize, runtime: impl Runtime + Clone) -> Vec<Self> {
-        (1..=count)
-            .map(|place| Self::new(format!("memory-{place}"), runtime.clone()))
-            .collect()
+        (1..=count).map(|place| Self::new(format!("memory-{place}"), runtime.clone())).collect()
     }
 
     /// Makes something be wrong with the node, in place of what was wrong before.
@@ -104,20 +98,13 @@ impl MemoryNode {
     /// What is at a key.
     #[must_use]
     pub fn get(&self, key: impl AsRef<[u8]>) -> Option<Value> {
-        self.shared
-            .lock()
-            .store
-            .get(key.as_ref(), self.shared.runtime.now())
-            .cloned()
+        self.shared.lock().store.get(key.as_ref(), self.shared.runtime.now()).cloned()
     }
 
     /// How long a key still lives; `None` if it is not there or has no end.
     #[must_use]
     pub fn time_left(&self, key: impl AsRef<[u8]>) -> Option<Duration> {
-        self.shared
-            .lock()
-            .store
-            .time_left(key.as_ref(), self.shared.runtime.now())
+        self.shared.lock().store.time_left(key.as_ref(), self.shared.runtime.now())
     }
 
     /// The keys that are there, sorted.
@@ -133,10 +120,7 @@ impl MemoryNode {
     }
 
     async fn call(&self, operation: Operation, claim: &Claim) -> Result<Vote, BackendError> {
-        self.shared
-            .send(operation, claim)
-            .await
-            .unwrap_or_else(|| Err(gone("the node is gone")))
+        self.shared.send(operation, claim).await.unwrap_or_else(|| Err(gone("the node is gone")))
     }
 }
 
@@ -174,11 +158,7 @@ impl Shared {
         claim: &Claim,
     ) -> Reply<Result<Vote, BackendError>> {
         let (answer, reply) = reply();
-        let request = Request {
-            operation,
-            claim: claim.clone(),
-            answer,
-        };
+        let request = Request { operation, claim: claim.clone(), answer };
         let delay = match self.lock().fault {
             Some(Fault::Slow(delay)) => delay,
             _ => Duration::ZERO,
@@ -202,11 +182,7 @@ impl Shared {
             }
             Some(Fault::Slow(_)) | None => None,
         };
-        let Request {
-            operation,
-            claim,
-            answer,
-        } = request;
+        let Request { operation, claim, answer } = request;
         let now = self.runtime.now();
         let outcome = match (failure, operation) {
             (Some(error), _) => Err(error),
@@ -268,9 +244,7 @@ impl Identify for MemoryNode {
 
 impl fmt::Debug for MemoryNode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("MemoryNode")
-            .field(&self.shared.name)
-            .finish()
+        f.debug_tuple("MemoryNode").field(&self.shared.name).finish()
     }
 }
 

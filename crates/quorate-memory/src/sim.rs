@@ -54,12 +54,7 @@ impl Sim {
             ready: VecDeque::new(),
             tasks: HashMap::new(),
         };
-        Self {
-            world: Arc::new(World {
-                origin,
-                state: Mutex::new(state),
-            }),
-        }
+        Self { world: Arc::new(World { origin, state: Mutex::new(state) }) }
     }
 
     /// How long the world has lasted.
@@ -75,10 +70,7 @@ impl Sim {
     /// # Panics
     ///
     /// If nothing can run, no timer is set and `future` is not done: it would wait for ever.
-    #[expect(
-        clippy::panic,
-        reason = "a deadlock in a test's world is the test's failure"
-    )]
+    #[expect(clippy::panic, reason = "a deadlock in a test's world is the test's failure")]
     pub fn block_on<F: IntoFuture>(&self, future: F) -> F::Output {
         let mut future = pin!(future.into_future());
         let alarm = Arc::new(Alarm::default());
@@ -110,11 +102,7 @@ impl Sim {
                     return Poll::Ready(Some(output));
                 }
             }
-            if polled < polls {
-                Poll::Pending
-            } else {
-                Poll::Ready(None)
-            }
+            if polled < polls { Poll::Pending } else { Poll::Ready(None) }
         }))
     }
 
@@ -145,15 +133,8 @@ impl Sim {
             return true;
         };
         drop(state);
-        let waker = Waker::from(Arc::new(Task {
-            id,
-            world: Arc::clone(&self.world),
-        }));
-        if task
-            .as_mut()
-            .poll(&mut Context::from_waker(&waker))
-            .is_pending()
-        {
+        let waker = Waker::from(Arc::new(Task { id, world: Arc::clone(&self.world) }));
+        if task.as_mut().poll(&mut Context::from_waker(&waker)).is_pending() {
             self.world.lock().tasks.insert(id, task);
         }
         true
@@ -183,11 +164,7 @@ impl Runtime for Sim {
     }
 
     fn sleep_until(&self, deadline: Instant) -> BoxFuture<'static, ()> {
-        Box::pin(Sleep {
-            world: Arc::clone(&self.world),
-            deadline,
-            timer: None,
-        })
+        Box::pin(Sleep { world: Arc::clone(&self.world), deadline, timer: None })
     }
 
     fn spawn(&self, task: BoxFuture<'static, ()>) {
@@ -205,9 +182,7 @@ impl Runtime for Sim {
 
 impl fmt::Debug for Sim {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Sim")
-            .field("elapsed", &self.elapsed())
-            .finish_non_exhaustive()
+        f.debug_struct("Sim").field("elapsed", &self.elapsed()).finish_non_exhaustive()
     }
 }
 
@@ -240,9 +215,7 @@ impl Future for Sleep {
             return Poll::Ready(());
         }
         let deadline = self.deadline;
-        let timer = *self
-            .timer
-            .get_or_insert_with(|| (deadline, state.take_id()));
+        let timer = *self.timer.get_or_insert_with(|| (deadline, state.take_id()));
         state.timers.insert(timer, context.waker().clone());
         Poll::Pending
     }

@@ -82,11 +82,7 @@ impl Store {
                 ours += 1;
             }
         }
-        if ours == claim.keys().len() {
-            Vote::Granted
-        } else {
-            Vote::Refused
-        }
+        if ours == claim.keys().len() { Vote::Granted } else { Vote::Refused }
     }
 
     pub(crate) fn get(&self, key: &[u8], now: Instant) -> Option<&Value> {

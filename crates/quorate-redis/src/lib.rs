@@ -1,1 +1,67 @@
-//! stub
+//! Nodes for quorate over [redis-rs](redis), behind a [bb8] pool.
+//!
+//! ```
+//! use std::time::Duration;
+//!
+//! # fn main() -> Result<(), quorate_redis::ConnectError> {
+//! let nodes = quorate_redis::connect([
+//!     "redis://10.0.0.1:6379",
+//!     "redis://10.0.0.2:6379",
+//!     "redis://10.0.0.3:6379",
+//! ])?;
+//! # assert_eq!(nodes.len(), 3);
+//!
+//! // The same with other settings.
+//! let nodes = quorate_redis::builder()
+//!     .connect_timeout(Duration::from_millis(300))
+//!     .connect(["redis://:secret@10.0.0.1:6379/2", "redis+unix:///run/redis.sock"])?;
+//! # assert_eq!(nodes.len(), 2);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Connections
+//!
+//! [`connect`] does no I/O and refuses no node that is down: a node is dialled when a call needs
+//! it. All calls to a node share one connection, in order, without waiting for each other's
+//! replies; [`Builder::connections`] makes more. A node that cannot be reached costs a call
+//! nothing: the reason of the last attempt is told at once until the next attempt is due, 50 ms
+//! later at first and one second later at most. A connection that the node closed while nothing
+//! was sent on it is replaced before the next command.
+//!
+//! There is no response timeout: a call is pending as long as the node may still carry it out, and
+//! the manager has deadlines of its own. On TCP, a connection whose other end has gone without a
+//! word is given up after about five seconds; a process that is merely stopped keeps it.
+//!
+//! What you have already can be used too: a [client](RedisBackend::new), a
+//! [pool](RedisBackend::from_pool), a [connection](RedisBackend::from_connection).
+//!
+//! # Runtimes
+//!
+//! redis-rs and bb8 need tokio. A [`RedisBackend`] brings it along: it can be built and polled
+//! on any executor. It uses the tokio runtime that it is polled in, else the one that it was built
+//! in (or given, [`Builder::tokio`]), else one background thread. A runtime that it was built in or
+//! given must not end before the last call that is polled outside of tokio: such a call panics.
+//!
+//! # TLS
+//!
+//! `rediss://` needs the feature `tls-rustls` or `tls-native-tls`. With rustls, the application
+//! chooses the crypto provider, as for every use of redis-rs: either it installs one with
+//! `CryptoProvider::install_default`, or exactly one is among rustls' features. For certificates
+//! of your own, give [`connect`] clients that were made by `redis::Client::build_with_tls`.
+
+mod address;
+mod backend;
+mod builder;
+mod dial;
+mod error;
+mod line;
+mod pool;
+
+pub use bb8;
+pub use redis;
+
+pub use self::address::IntoClient;
+pub use self::backend::RedisBackend;
+pub use self::builder::{Builder, builder, connect};
+pub use self::error::ConnectError;

@@ -28,8 +28,7 @@ pub(crate) fn cargo(args: &[&str]) -> Cmd {
 pub(crate) fn root() -> Outcome<PathBuf> {
     let own = env::var_os("CARGO_MANIFEST_DIR").ok_or("run it as `cargo xtask`")?;
     let root = PathBuf::from(own).join("../..");
-    root.canonicalize()
-        .map_err(|error| format!("{}: {error}", root.display()))
+    root.canonicalize().map_err(|error| format!("{}: {error}", root.display()))
 }
 
 /// Whether a program is in `PATH`.
@@ -40,10 +39,7 @@ pub(crate) fn is_in_path(program: &str) -> bool {
 
 impl Cmd {
     pub(crate) fn new(program: &str) -> Self {
-        Self {
-            words: vec![program.to_owned()],
-            env: Vec::new(),
-        }
+        Self { words: vec![program.to_owned()], env: Vec::new() }
     }
 
     pub(crate) fn args(mut self, args: &[&str]) -> Self {
@@ -112,10 +108,7 @@ impl Cmd {
 
 impl fmt::Display for Cmd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let env = self
-            .env
-            .iter()
-            .map(|(name, value)| format!("{name}='{value}'"));
+        let env = self.env.iter().map(|(name, value)| format!("{name}='{value}'"));
         let words: Vec<_> = env.chain(self.words.iter().cloned()).collect();
         f.write_str(&words.join(" "))
     }
@@ -128,10 +121,7 @@ mod tests {
     #[test]
     fn a_command_is_shown_as_a_shell_would_take_it() {
         let cmd = cargo(&["doc", "--locked"]).env("RUSTDOCFLAGS", "-D warnings");
-        assert_eq!(
-            cmd.to_string(),
-            "RUSTDOCFLAGS='-D warnings' cargo doc --locked"
-        );
+        assert_eq!(cmd.to_string(), "RUSTDOCFLAGS='-D warnings' cargo doc --locked");
     }
 
     #[test]

@@ -33,10 +33,7 @@ fn combinations(features: &[String], prefer_powerset: bool) -> Vec<Vec<&str>> {
         Some(count) if prefer_powerset && count <= POWERSET_LIMIT => {
             let members = |set: u32| {
                 let is_in = |at: &usize| set >> at & 1 == 1;
-                (0..features.len())
-                    .filter(is_in)
-                    .map(|at| features[at])
-                    .collect()
+                (0..features.len()).filter(is_in).map(|at| features[at]).collect()
             };
             (0..count).map(members).collect()
         }

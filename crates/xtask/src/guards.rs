@@ -14,9 +14,5 @@ pub(crate) fn check() -> Outcome {
     let mut breaches = dependencies::breaches(&metadata);
     breaches.extend(dependencies::tree_breaches()?);
     breaches.extend(sources::breaches(&metadata)?);
-    if breaches.is_empty() {
-        Ok(())
-    } else {
-        Err(format!("\n  {}", breaches.join("\n  ")))
-    }
+    if breaches.is_empty() { Ok(()) } else { Err(format!("\n  {}", breaches.join("\n  "))) }
 }

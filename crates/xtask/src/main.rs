@@ -1,10 +1,6 @@
 //! What cargo alone cannot do: `cargo xtask help`.
 
-#![allow(
-    clippy::print_stdout,
-    clippy::print_stderr,
-    reason = "a tool for a terminal"
-)]
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a tool for a terminal")]
 
 use std::env;
 use std::process::ExitCode;
@@ -29,11 +25,7 @@ struct Step {
 
 /// What `cargo xtask test` does, in this order. The test suite is last: its result closes the output.
 const STEPS: &[Step] = &[
-    Step {
-        name: "redis",
-        about: "install redis-server, where there is none",
-        run: redis::install,
-    },
+    Step { name: "redis", about: "install redis-server, where there is none", run: redis::install },
     Step {
         name: "fmt",
         about: "the format is rustfmt's",
@@ -68,21 +60,9 @@ const STEPS: &[Step] = &[
         about: "what may depend on what, who may read a clock, the MSRV",
         run: guards::check,
     },
-    Step {
-        name: "readme",
-        about: "README.md agrees with the manifests",
-        run: readme::check,
-    },
-    Step {
-        name: "benches",
-        about: "each benchmark runs, once and untimed",
-        run: suite::benches,
-    },
-    Step {
-        name: "suite",
-        about: "all tests and doc tests",
-        run: suite::tests,
-    },
+    Step { name: "readme", about: "README.md agrees with the manifests", run: readme::check },
+    Step { name: "benches", about: "each benchmark runs, once and untimed", run: suite::benches },
+    Step { name: "suite", about: "all tests and doc tests", run: suite::tests },
 ];
 
 fn main() -> ExitCode {
@@ -114,23 +94,12 @@ fn run(steps: &[Step]) -> Outcome {
         println!("== {}: {}", step.name, step.about);
         let start = Instant::now();
         (step.run)().map_err(|why| {
-            format!(
-                "{} FAILED: {why}\nonly this step: cargo xtask {0}",
-                step.name
-            )
+            format!("{} FAILED: {why}\nonly this step: cargo xtask {0}", step.name)
         })?;
-        println!(
-            "== {}: passed in {:.1} s",
-            step.name,
-            start.elapsed().as_secs_f32()
-        );
+        println!("== {}: passed in {:.1} s", step.name, start.elapsed().as_secs_f32());
     }
     let total = start.elapsed().as_secs_f32();
-    println!(
-        "== {} of {} steps passed in {total:.1} s",
-        steps.len(),
-        STEPS.len()
-    );
+    println!("== {} of {} steps passed in {total:.1} s", steps.len(), STEPS.len());
     Ok(())
 }
 

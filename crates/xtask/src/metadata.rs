@@ -48,11 +48,7 @@ impl Metadata {
         let needs = list(&json["resolve"]["nodes"])
             .map(|node| (text(&node["id"]), needed_by(node)))
             .collect();
-        Self {
-            packages,
-            members: list(&json["workspace_members"]).map(text).collect(),
-            needs,
-        }
+        Self { packages, members: list(&json["workspace_members"]).map(text).collect(), needs }
     }
 
     pub(crate) fn members(&self) -> impl Iterator<Item = &Package> {
@@ -79,9 +75,7 @@ impl Metadata {
                 open.extend(self.needs.get(id).into_iter().flatten());
             }
         }
-        seen.into_iter()
-            .filter_map(|id| self.packages.get(id))
-            .collect()
+        seen.into_iter().filter_map(|id| self.packages.get(id)).collect()
     }
 }
 
@@ -93,9 +87,7 @@ impl Package {
             version: text(&json["version"]),
             rust_version: json["rust_version"].as_str().map(str::to_owned),
             // `publish = false` is an empty list of registries.
-            is_published: json["publish"]
-                .as_array()
-                .is_none_or(|list| !list.is_empty()),
+            is_published: json["publish"].as_array().is_none_or(|list| !list.is_empty()),
             features: keys(&json["features"]),
             benches: list(&json["targets"])
                 .filter(is_bench)
@@ -113,10 +105,7 @@ impl Package {
 
 fn needed_by(node: &Value) -> Vec<String> {
     let is_needed = |dep: &&Value| list(&dep["dep_kinds"]).any(|kind| kind["kind"] != "dev");
-    list(&node["deps"])
-        .filter(is_needed)
-        .map(|dep| text(&dep["pkg"]))
-        .collect()
+    list(&node["deps"]).filter(is_needed).map(|dep| text(&dep["pkg"])).collect()
 }
 
 fn list(json: &Value) -> impl Iterator<Item = &Value> {
@@ -124,9 +113,7 @@ fn list(json: &Value) -> impl Iterator<Item = &Value> {
 }
 
 fn keys(json: &Value) -> Vec<String> {
-    json.as_object()
-        .map(|map| map.keys().cloned().collect())
-        .unwrap_or_default()
+    json.as_object().map(|map| map.keys().cloned().collect()).unwrap_or_default()
 }
 
 fn text(json: &Value) -> String {

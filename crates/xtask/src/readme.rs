@@ -36,10 +36,7 @@ fn mistakes(text: &str, facade: &Package) -> Vec<String> {
         mistakes.push("has no ```rust block".to_owned());
     }
     mistakes.extend(wrong_version(text, &facade.version));
-    mistakes.extend(wrong_msrv(
-        text,
-        facade.rust_version.as_deref().unwrap_or_default(),
-    ));
+    mistakes.extend(wrong_msrv(text, facade.rust_version.as_deref().unwrap_or_default()));
     mistakes
 }
 
@@ -52,10 +49,7 @@ fn feature_rows(text: &str) -> Vec<&str> {
             is_about_features = line.to_lowercase().contains("feature");
         } else if is_about_features && line.starts_with('|') {
             let cell = line.split('|').nth(1).unwrap_or_default().trim();
-            rows.extend(
-                cell.strip_prefix('`')
-                    .and_then(|cell| cell.strip_suffix('`')),
-            );
+            rows.extend(cell.strip_prefix('`').and_then(|cell| cell.strip_suffix('`')));
         }
     }
     rows

@@ -39,17 +39,9 @@ fn plan(has: impl Fn(&str) -> bool, as_root: bool) -> Outcome<Vec<Cmd>> {
         _ => Cmd::new("sudo").args(words),
     };
     let commands = if has("apt-get") {
-        let quiet = [
-            "env",
-            "DEBIAN_FRONTEND=noninteractive",
-            "apt-get",
-            "install",
-        ];
+        let quiet = ["env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "install"];
         let what = ["--yes", "--no-install-recommends", "redis-server"];
-        vec![
-            root(&["apt-get", "update"]),
-            root(&[&quiet[..], &what[..]].concat()),
-        ]
+        vec![root(&["apt-get", "update"]), root(&[&quiet[..], &what[..]].concat())]
     } else if has("dnf") {
         vec![root(&["dnf", "install", "--assumeyes", "valkey"])]
     } else if has("brew") {

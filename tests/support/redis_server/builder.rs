@@ -65,14 +65,12 @@ impl Builder {
 
     /// Logs every write to disk before it is answered: a restart loses nothing.
     pub fn append_only(self) -> Self {
-        self.config("appendonly", &["yes"])
-            .config("appendfsync", &["always"])
+        self.config("appendonly", &["yes"]).config("appendfsync", &["always"])
     }
 
     /// Bounds the memory: writes beyond it answer `OOM`, and nothing is evicted.
     pub fn max_memory(self, bytes: u64) -> Self {
-        self.config("maxmemory", &[&bytes.to_string()])
-            .config("maxmemory-policy", &["noeviction"])
+        self.config("maxmemory", &[&bytes.to_string()]).config("maxmemory-policy", &["noeviction"])
     }
 
     /// Makes it a replica, which answers writes with `READONLY`.
@@ -101,12 +99,7 @@ impl Builder {
             match Process::start(dir.path(), &self.render(&endpoint)) {
                 Ok(process) => {
                     let process = Mutex::new(Some(process));
-                    return RedisServer {
-                        endpoint,
-                        admin: self.admin,
-                        process,
-                        dir,
-                    };
+                    return RedisServer { endpoint, admin: self.admin, process, dir };
                 }
                 Err(StartError::AddressInUse(_)) => {}
                 Err(StartError::Died(log)) => panic!("redis-server did not start:\n{log}"),

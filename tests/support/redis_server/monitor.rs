@@ -79,9 +79,6 @@ impl Monitored {
             args.push(arg);
             chars.next(); // The blank between two arguments.
         }
-        Some(Self {
-            client: client.to_owned(),
-            args,
-        })
+        Some(Self { client: client.to_owned(), args })
     }
 }

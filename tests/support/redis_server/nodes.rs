@@ -28,14 +28,10 @@ impl Nodes {
     #[must_use]
     pub fn start_with(count: usize, builder: &Builder) -> Self {
         thread::scope(|scope| {
-            let starts: Vec<_> = (0..count)
-                .map(|_| scope.spawn(|| builder.clone().start()))
-                .collect();
+            let starts: Vec<_> =
+                (0..count).map(|_| scope.spawn(|| builder.clone().start())).collect();
             Self(
-                starts
-                    .into_iter()
-                    .map(|start| start.join().expect("a node that starts"))
-                    .collect(),
+                starts.into_iter().map(|start| start.join().expect("a node that starts")).collect(),
             )
         })
     }
@@ -53,13 +49,8 @@ impl Nodes {
     /// If a node is paused: nobody can know what it keeps.
     #[must_use]
     pub fn keys_left(&self) -> Vec<(usize, String)> {
-        let running = self
-            .iter()
-            .enumerate()
-            .filter(|(_, node)| node.is_running());
-        running
-            .flat_map(|(at, node)| node.keys().into_iter().map(move |key| (at, key)))
-            .collect()
+        let running = self.iter().enumerate().filter(|(_, node)| node.is_running());
+        running.flat_map(|(at, node)| node.keys().into_iter().map(move |key| (at, key))).collect()
     }
 }
 

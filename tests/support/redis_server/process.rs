@@ -82,12 +82,7 @@ impl Process {
         let (ready, is_ready) = mpsc::channel();
         let drained = Arc::clone(&log);
         thread::spawn(move || drain(output, &drained, ready));
-        let process = Self {
-            child,
-            watchdog,
-            log,
-            paused: false,
-        };
+        let process = Self { child, watchdog, log, paused: false };
         process.wait_until_ready(&is_ready)?;
         Ok(process)
     }
@@ -108,9 +103,7 @@ impl Process {
 
     pub(super) fn is_running(&self) -> bool {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-        waitid(WaitId::Pid(self.pid()), options)
-            .expect("our own child")
-            .is_none()
+        waitid(WaitId::Pid(self.pid()), options).expect("our own child").is_none()
     }
 
     pub(super) fn wait_until_dead(&self) {
@@ -131,11 +124,7 @@ impl Process {
         // The parent is told once all threads have stopped.
         let options = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
         let status = waitid(WaitId::Pid(self.pid()), options).expect("our own child");
-        assert!(
-            status.is_some_and(|status| status.stopped()),
-            "a node died: {}",
-            self.log()
-        );
+        assert!(status.is_some_and(|status| status.stopped()), "a node died: {}", self.log());
         // Take this notice away, or the next pause would find it.
         let taken = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
         waitid(WaitId::Pid(self.pid()), taken).expect("our own child");
@@ -186,19 +175,13 @@ fn program() -> PathBuf {
         let named = PathBuf::from(named);
         // A path is relative to our directory, not to the node's; a bare name is for `PATH`.
         let is_name = named.components().count() == 1;
-        return if is_name {
-            named
-        } else {
-            path::absolute(&named).unwrap_or(named)
-        };
+        return if is_name { named } else { path::absolute(&named).unwrap_or(named) };
     }
     let search = env::var_os("PATH").unwrap_or_default();
     ["redis-server", "valkey-server"]
         .iter()
         .find_map(|name| {
-            env::split_paths(&search)
-                .map(|dir| dir.join(name))
-                .find(|file| file.is_file())
+            env::split_paths(&search).map(|dir| dir.join(name)).find(|file| file.is_file())
         })
         .unwrap_or_else(|| panic!("{MISSING}"))
 }

@@ -92,14 +92,21 @@ pub struct Connection {
 }
 
 impl Connection {
+    /// Connects to a node on 127.0.0.1.
+    ///
+    /// # Errors
+    ///
+    /// If nobody listens there.
+    pub fn to_port(port: u16) -> io::Result<Self> {
+        Self::open(&Endpoint::Tcp(port))
+    }
+
     pub(super) fn open(endpoint: &Endpoint) -> io::Result<Self> {
         let stream = match endpoint {
             Endpoint::Tcp(port) => Stream::Tcp(TcpStream::connect((Ipv4Addr::LOCALHOST, *port))?),
             Endpoint::Unix(path) => Stream::Unix(UnixStream::connect(path)?),
         };
-        let mut connection = Self {
-            stream: BufReader::new(stream),
-        };
+        let mut connection = Self { stream: BufReader::new(stream) };
         connection.set_read_timeout(READ_TIMEOUT)?;
         Ok(connection)
     }
@@ -152,11 +159,7 @@ impl Connection {
             }
             "*" => {
                 let count: usize = rest.parse().map_err(|_| garbage(&line))?;
-                Reply::Array(
-                    (0..count)
-                        .map(|_| self.receive())
-                        .collect::<io::Result<_>>()?,
-                )
+                Reply::Array((0..count).map(|_| self.receive()).collect::<io::Result<_>>()?)
             }
             _ => return Err(garbage(&line)),
         })

@@ -35,10 +35,7 @@ impl TryFrom<Duration> for Ttl {
         }
         match u64::try_from(ttl.as_millis()) {
             Ok(millis @ 1..) => Ok(Self(millis)),
-            _ => Err(InvalidTtl::TooShort {
-                ttl,
-                least: Duration::from_millis(1),
-            }),
+            _ => Err(InvalidTtl::TooShort { ttl, least: Duration::from_millis(1) }),
         }
     }
 }
@@ -78,10 +75,7 @@ impl Drift {
     /// but leaves no ttl that [`Drift::validity_of`] accepts.
     #[must_use]
     pub const fn new(parts_per_million: u32, constant: Duration) -> Self {
-        Self {
-            parts_per_million,
-            constant,
-        }
+        Self { parts_per_million, constant }
     }
 
     /// What drift takes off `ttl`. Never overflows.
@@ -104,9 +98,8 @@ impl Drift {
         let left = 1_000_000_u128.saturating_sub(self.parts_per_million.into());
         let nanos = self.constant.as_nanos() * 1_000_000;
         let millis = nanos.checked_div(left).unwrap_or(u128::MAX) / 1_000_000;
-        u64::try_from(millis).map_or(Duration::MAX, |ms| {
-            Duration::from_millis(ms.saturating_add(1))
-        })
+        u64::try_from(millis)
+            .map_or(Duration::MAX, |ms| Duration::from_millis(ms.saturating_add(1)))
     }
 
     /// Until when a lease holds whose round started at `start`, before the first byte was sent:
@@ -126,21 +119,14 @@ impl Default for Drift {
 
 impl fmt::Debug for Drift {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "Drift({} ppm + {:?})",
-            self.parts_per_million, self.constant
-        )
+        write!(f, "Drift({} ppm + {:?})", self.parts_per_million, self.constant)
     }
 }
 
 /// `start + after`, or a moment centuries away where that cannot be represented.
 pub(crate) fn saturating_add(start: Instant, after: Duration) -> Instant {
     const FAR: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
-    start
-        .checked_add(after)
-        .or_else(|| start.checked_add(FAR))
-        .unwrap_or(start)
+    start.checked_add(after).or_else(|| start.checked_add(FAR)).unwrap_or(start)
 }
 
 #[cfg(test)]
@@ -157,32 +143,20 @@ mod tests {
         assert_eq!(drift.of(ttl(10_000)), Duration::from_millis(102));
         assert_eq!(drift.validity_of(ttl(10_000)), Duration::from_millis(9_898));
         let start = Instant::now();
-        assert_eq!(
-            drift.valid_until(start, ttl(1_000)),
-            start + Duration::from_millis(988)
-        );
+        assert_eq!(drift.valid_until(start, ttl(1_000)), start + Duration::from_millis(988));
     }
 
     #[test]
     fn t3_nothing_overflows_and_nothing_underflows() {
-        assert!(matches!(
-            Ttl::try_from(Duration::MAX),
-            Err(InvalidTtl::TooLong { .. })
-        ));
-        assert!(matches!(
-            Ttl::try_from(Duration::ZERO),
-            Err(InvalidTtl::TooShort { .. })
-        ));
+        assert!(matches!(Ttl::try_from(Duration::MAX), Err(InvalidTtl::TooLong { .. })));
+        assert!(matches!(Ttl::try_from(Duration::ZERO), Err(InvalidTtl::TooShort { .. })));
         assert!(matches!(
             Ttl::try_from(Duration::from_micros(999)),
             Err(InvalidTtl::TooShort { .. })
         ));
         assert_eq!(Ttl::try_from(Ttl::MAX).unwrap().as_duration(), Ttl::MAX);
         let wild = Drift::new(u32::MAX, Duration::MAX);
-        assert_eq!(
-            wild.validity_of(Ttl::try_from(Ttl::MAX).unwrap()),
-            Duration::ZERO
-        );
+        assert_eq!(wild.validity_of(Ttl::try_from(Ttl::MAX).unwrap()), Duration::ZERO);
         let start = Instant::now();
         assert_eq!(wild.valid_until(start, ttl(1)), start);
         assert!(saturating_add(start, Duration::MAX) > start + Ttl::MAX);
@@ -194,17 +168,11 @@ mod tests {
         assert_eq!(Drift::default().validity_of(ttl(2)), Duration::ZERO);
         assert!(Drift::default().validity_of(ttl(3)) > Duration::ZERO);
         assert_eq!(Drift::default().least_ttl(), Duration::from_millis(3));
-        assert_eq!(
-            Drift::new(0, Duration::ZERO).least_ttl(),
-            Duration::from_millis(1)
-        );
+        assert_eq!(Drift::new(0, Duration::ZERO).least_ttl(), Duration::from_millis(1));
         assert_eq!(
             Drift::new(500_000, Duration::from_millis(5)).least_ttl(),
             Duration::from_millis(11)
         );
-        assert_eq!(
-            Drift::new(1_000_000, Duration::ZERO).least_ttl(),
-            Duration::MAX
-        );
+        assert_eq!(Drift::new(1_000_000, Duration::ZERO).least_ttl(), Duration::MAX);
     }
 }

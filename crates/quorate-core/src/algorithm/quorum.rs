@@ -59,10 +59,7 @@ impl NodeCount {
 ///
 /// A node that said nothing, or answered with an error, is neither: it is *unknown*.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[expect(
-    clippy::exhaustive_enums,
-    reason = "complete by definition: a vote is for or against"
-)]
+#[expect(clippy::exhaustive_enums, reason = "complete by definition: a vote is for or against")]
 pub enum Vote {
     /// Acquire: the keys are ours. Extend: they were, and live longer. Release: they are gone.
     Granted,
@@ -72,10 +69,7 @@ pub enum Vote {
 
 /// Where a count stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(
-    clippy::exhaustive_enums,
-    reason = "complete by definition: the states of a vote"
-)]
+#[expect(clippy::exhaustive_enums, reason = "complete by definition: the states of a vote")]
 pub enum Verdict {
     /// Open: the nodes that have not answered decide.
     Pending,
@@ -98,12 +92,7 @@ impl Tally {
     /// A count in which nobody has voted.
     #[must_use]
     pub const fn new(nodes: NodeCount) -> Self {
-        Self {
-            nodes,
-            granted: 0,
-            refused: 0,
-            unknown: 0,
-        }
+        Self { nodes, granted: 0, refused: 0, unknown: 0 }
     }
 
     /// Counts a vote, unless the node has voted or was given up.

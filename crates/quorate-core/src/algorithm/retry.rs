@@ -21,11 +21,7 @@ impl RetryContext {
     /// The moment after `rounds` lost rounds.
     #[must_use]
     pub const fn new(rounds: u32, loss: Loss, random: u64) -> Self {
-        Self {
-            rounds,
-            loss,
-            random,
-        }
+        Self { rounds, loss, random }
     }
 }
 
@@ -53,11 +49,7 @@ impl Backoff {
     /// Waits of up to `base`, then twice that, and so on up to `cap`.
     #[must_use]
     pub const fn new(base: Duration, cap: Duration) -> Self {
-        Self {
-            base,
-            cap,
-            limit: None,
-        }
+        Self { base, cap, limit: None }
     }
 
     /// Gives up after `rounds` lost rounds, even if there is time left.

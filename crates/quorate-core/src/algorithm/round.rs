@@ -11,10 +11,7 @@ use super::quorum::{NodeCount, NodeId, Tally, Verdict, Vote};
 /// Where a round stands.
 #[must_use = "a decision that nobody reads leaves keys behind"]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(
-    clippy::exhaustive_enums,
-    reason = "complete by definition: open, won or lost"
-)]
+#[expect(clippy::exhaustive_enums, reason = "complete by definition: open, won or lost")]
 pub enum Step {
     /// The decision is open.
     Wait,
@@ -71,15 +68,7 @@ impl Round {
         drift: Drift,
     ) -> Self {
         let valid_until = drift.valid_until(start, ttl);
-        Self::new(
-            nodes,
-            start,
-            patience,
-            Goal::Lease {
-                valid_until,
-                within: valid_until,
-            },
-        )
+        Self::new(nodes, start, patience, Goal::Lease { valid_until, within: valid_until })
     }
 
     /// An extension of a lease that is valid until `held_until`. It must be won before that, and
@@ -94,10 +83,7 @@ impl Round {
         held_until: Instant,
     ) -> Self {
         let extended = drift.valid_until(start, ttl);
-        let goal = Goal::Lease {
-            valid_until: extended.max(held_until),
-            within: held_until,
-        };
+        let goal = Goal::Lease { valid_until: extended.max(held_until), within: held_until };
         Self::new(nodes, start, patience, goal)
     }
 
@@ -109,11 +95,7 @@ impl Round {
     }
 
     fn new(nodes: NodeCount, start: Instant, patience: Duration, goal: Goal) -> Self {
-        Self {
-            tally: Tally::new(nodes),
-            deadline: saturating_add(start, patience),
-            goal,
-        }
+        Self { tally: Tally::new(nodes), deadline: saturating_add(start, patience), goal }
     }
 
     /// A node voted.

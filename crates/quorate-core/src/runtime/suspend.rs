@@ -42,9 +42,7 @@ mod imp {
     }
 
     const fn nanos(time: Timespec) -> i64 {
-        time.tv_sec
-            .saturating_mul(1_000_000_000)
-            .saturating_add(time.tv_nsec)
+        time.tv_sec.saturating_mul(1_000_000_000).saturating_add(time.tv_nsec)
     }
 }
 

@@ -1,13 +1,14 @@
 //! Tokio, and tokio for those who run on something else.
 
-use std::future::Future;
+use std::future::{Future, pending};
 use std::pin::Pin;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Instant;
 
-use pin_project::pin_project;
-use tokio::runtime::{Builder, Handle};
+use pin_project::{pin_project, pinned_drop};
+use tokio::runtime::{Builder, EnterGuard, Handle};
+use tokio::task::JoinHandle;
 use tokio::time;
 
 use super::{BoxFuture, EntropyError, Runtime, os_random, time_suspended};
@@ -15,8 +16,8 @@ use super::{BoxFuture, EntropyError, Runtime, os_random, time_suspended};
 /// Runs locks on tokio.
 ///
 /// Work goes to the runtime that the caller is in, else to the one that this value was made in, so
-/// a guard that is dropped on another thread is still released. If there is neither, one shared
-/// background thread does it. The clock is tokio's, which can be paused in tests, plus the time
+/// a guard that is dropped on another thread is still released. If there is neither, or it has
+/// shut down, one background thread does it for all. The clock is tokio's, which can be paused in tests, plus the time
 /// that the machine was suspended.
 #[derive(Clone, Debug)]
 pub struct TokioRuntime {
@@ -27,17 +28,13 @@ impl TokioRuntime {
     /// Remembers the runtime it is made in, if there is one.
     #[must_use]
     pub fn new() -> Self {
-        Self {
-            home: TokioContext::current(),
-        }
+        Self { home: TokioContext::current() }
     }
 
     /// Belongs to the runtime of `handle`.
     #[must_use]
-    pub const fn of(handle: Handle) -> Self {
-        Self {
-            home: TokioContext::of(handle),
-        }
+    pub fn of(handle: Handle) -> Self {
+        Self { home: TokioContext::of(handle) }
     }
 }
 
@@ -67,14 +64,10 @@ impl Runtime for TokioRuntime {
     }
 
     fn spawn(&self, task: BoxFuture<'static, ()>) {
-        let current = Handle::try_current().ok();
-        // Without any of them the task is dropped, and the ttl is the backstop.
-        if let Some(handle) = current
-            .as_ref()
-            .or(self.home.handle.as_ref())
-            .or_else(|| helper())
-        {
-            drop(handle.spawn(task));
+        match Handle::try_current() {
+            Ok(current) => drop(current.spawn(task)),
+            // Without any runtime the task is dropped, and the ttl is the backstop.
+            Err(_) => drop(self.home.handle().map(|handle| handle.spawn(task))),
         }
     }
 
@@ -89,44 +82,75 @@ impl Runtime for TokioRuntime {
 /// [`enter`](Self::enter) and then runs on smol, on a hand-written executor, on any thread.
 #[derive(Clone, Debug)]
 pub struct TokioContext {
-    handle: Option<Handle>,
+    home: Option<Arc<Home>>,
 }
 
 impl TokioContext {
-    /// The runtime that the caller is in. If there is none, futures use the one they are polled
-    /// in, and else one shared background thread that is started for the purpose.
+    /// The runtime that the caller is in. If there is none, or once it has shut down, futures use
+    /// the one they are polled in, and else one background thread that all share.
     #[must_use]
     pub fn current() -> Self {
-        Self {
-            handle: Handle::try_current().ok(),
-        }
+        Self { home: Handle::try_current().ok().map(Home::new) }
     }
 
     /// The runtime of `handle`.
     #[must_use]
-    pub const fn of(handle: Handle) -> Self {
-        Self {
-            handle: Some(handle),
-        }
+    pub fn of(handle: Handle) -> Self {
+        Self { home: Some(Home::new(handle)) }
     }
 
-    /// Makes `future` find tokio wherever it is polled.
+    /// Makes `future` find tokio wherever it is polled, and wherever it is dropped.
     pub fn enter<F: Future>(&self, future: F) -> InTokio<F> {
-        InTokio {
-            home: self.handle.clone(),
-            future,
+        InTokio { context: self.clone(), future: Some(future) }
+    }
+
+    /// Where to run if the caller is in no runtime; `None` if not even a thread can be started.
+    fn handle(&self) -> Option<&Handle> {
+        let home = self.home.as_deref().filter(|home| home.is_running());
+        home.map(|home| &home.handle).or_else(|| helper())
+    }
+
+    fn guard(&self) -> Option<EnterGuard<'_>> {
+        match Handle::try_current() {
+            Ok(_) => None,
+            Err(_) => self.handle().map(Handle::enter),
         }
     }
 }
 
+/// A runtime, and a task in it that ends when the runtime does: tokio does not tell otherwise.
+#[derive(Debug)]
+struct Home {
+    handle: Handle,
+    sentinel: JoinHandle<()>,
+}
+
+impl Home {
+    fn new(handle: Handle) -> Arc<Self> {
+        let sentinel = handle.spawn(pending());
+        Arc::new(Self { handle, sentinel })
+    }
+
+    fn is_running(&self) -> bool {
+        !self.sentinel.is_finished()
+    }
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        self.sentinel.abort();
+    }
+}
+
 /// A future that finds tokio wherever it is polled. See [`TokioContext::enter`].
-#[pin_project]
+#[pin_project(PinnedDrop)]
 #[derive(Debug)]
 #[must_use = "futures do nothing unless polled"]
 pub struct InTokio<F> {
-    home: Option<Handle>,
+    context: TokioContext,
+    /// `None` while it is dropped.
     #[pin]
-    future: F,
+    future: Option<F>,
 }
 
 impl<F: Future> Future for InTokio<F> {
@@ -134,11 +158,20 @@ impl<F: Future> Future for InTokio<F> {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
         let this = self.project();
-        if Handle::try_current().is_ok() {
-            return this.future.poll(context);
+        let _entered = this.context.guard();
+        match this.future.as_pin_mut() {
+            Some(future) => future.poll(context),
+            None => Poll::Pending,
         }
-        let _entered = this.home.as_ref().or_else(|| helper()).map(Handle::enter);
-        this.future.poll(context)
+    }
+}
+
+#[pinned_drop]
+impl<F> PinnedDrop for InTokio<F> {
+    fn drop(self: Pin<&mut Self>) {
+        let mut this = self.project();
+        let _entered = this.context.guard();
+        this.future.set(None);
     }
 }
 
@@ -150,7 +183,7 @@ fn helper() -> Option<&'static Handle> {
         let handle = runtime.handle().clone();
         std::thread::Builder::new()
             .name("quorate-tokio".into())
-            .spawn(move || runtime.block_on(std::future::pending::<()>()))
+            .spawn(move || runtime.block_on(pending::<()>()))
             .ok()?;
         Some(handle)
     };

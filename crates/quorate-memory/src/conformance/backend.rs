@@ -28,52 +28,26 @@ const TTL: Duration = Duration::from_secs(60);
 pub async fn backend(testbed: &dyn Testbed) -> Result<Vec<&'static str>, Failure> {
     type Case = for<'a> fn(&'a Bench<'a>) -> BoxFuture<'a, Result<(), String>>;
     let cases: [(&'static str, Case); 13] = [
-        ("a free key is granted, with the token and the ttl", |b| {
-            Box::pin(grants(b))
-        }),
-        ("a taken key is refused and left alone", |b| {
-            Box::pin(refuses(b))
-        }),
-        ("our own token in place is a grant", |b| {
-            Box::pin(recognises(b))
-        }),
+        ("a free key is granted, with the token and the ttl", |b| Box::pin(grants(b))),
+        ("a taken key is refused and left alone", |b| Box::pin(refuses(b))),
+        ("our own token in place is a grant", |b| Box::pin(recognises(b))),
         ("an expired key is free", |b| Box::pin(expires(b))),
-        ("a release frees ours, and only ours", |b| {
-            Box::pin(releases(b))
-        }),
-        ("an extension lengthens and never shortens", |b| {
-            Box::pin(extends(b))
-        }),
-        ("an extension neither takes nor brings back", |b| {
-            Box::pin(extends_only_ours(b))
-        }),
-        ("several keys are taken together or not at all", |b| {
-            Box::pin(all_or_none(b))
-        }),
+        ("a release frees ours, and only ours", |b| Box::pin(releases(b))),
+        ("an extension lengthens and never shortens", |b| Box::pin(extends(b))),
+        ("an extension neither takes nor brings back", |b| Box::pin(extends_only_ours(b))),
+        ("several keys are taken together or not at all", |b| Box::pin(all_or_none(b))),
         ("names are bytes, of any length", |b| Box::pin(binary(b))),
-        ("a value of another type is an unknown vote", |b| {
-            Box::pin(wrong_type(b))
-        }),
-        ("of many at once, one is granted", |b| {
-            Box::pin(one_of_many(b))
-        }),
-        ("forgotten scripts are sent again", |b| {
-            Box::pin(forgotten(b))
-        }),
+        ("a value of another type is an unknown vote", |b| Box::pin(wrong_type(b))),
+        ("of many at once, one is granted", |b| Box::pin(one_of_many(b))),
+        ("forgotten scripts are sent again", |b| Box::pin(forgotten(b))),
         ("a dropped call disturbs no other", |b| Box::pin(dropped(b))),
     ];
     let backend = testbed.backend();
     let mut passed = Vec::new();
     for (number, (case, check)) in cases.into_iter().enumerate() {
-        let bench = Bench {
-            testbed,
-            backend: &*backend,
-            number,
-        };
+        let bench = Bench { testbed, backend: &*backend, number };
         bench.clear().await;
-        check(&bench)
-            .await
-            .map_err(|detail| Failure { case, detail })?;
+        check(&bench).await.map_err(|detail| Failure { case, detail })?;
         bench.clear().await;
         passed.push(case);
     }
@@ -117,10 +91,7 @@ impl Bench<'_> {
 }
 
 fn key(name: &[u8]) -> Result<Key, String> {
-    Ok(Key::new(
-        b"",
-        &Resource::new(name).map_err(|error| error.to_string())?,
-    ))
+    Ok(Key::new(b"", &Resource::new(name).map_err(|error| error.to_string())?))
 }
 
 fn claim(keys: Vec<Key>, holder: u64, ttl: Duration) -> Result<Claim, String> {
@@ -129,11 +100,7 @@ fn claim(keys: Vec<Key>, holder: u64, ttl: Duration) -> Result<Claim, String> {
         Ok(())
     });
     let token = token.map_err(|error| error.to_string())?;
-    Ok(Claim::new(
-        keys,
-        token,
-        Ttl::try_from(ttl).map_err(|error| error.to_string())?,
-    ))
+    Ok(Claim::new(keys, token, Ttl::try_from(ttl).map_err(|error| error.to_string())?))
 }
 
 fn voted(what: &str, seen: Result<Vote, BackendError>, expected: Vote) -> Result<(), String> {
@@ -145,41 +112,20 @@ fn voted(what: &str, seen: Result<Vote, BackendError>, expected: Vote) -> Result
 
 async fn grants(bench: &Bench<'_>) -> Result<(), String> {
     let claim = bench.claim(b"a", 1)?;
-    voted(
-        "acquire",
-        bench.backend.acquire(&claim).await,
-        Vote::Granted,
-    )?;
+    voted("acquire", bench.backend.acquire(&claim).await, Vote::Granted)?;
     let value = bench.value(b'a').await?;
-    ensure!(
-        value.as_deref() == Some(claim.token().as_bytes()),
-        "the value is not the token"
-    );
+    ensure!(value.as_deref() == Some(claim.token().as_bytes()), "the value is not the token");
     let left = bench.time_left(b'a').await?;
-    ensure!(
-        left <= TTL && left > TTL / 2,
-        "of {TTL:?}, {left:?} are left"
-    );
+    ensure!(left <= TTL && left > TTL / 2, "of {TTL:?}, {left:?} are left");
     Ok(())
 }
 
 async fn refuses(bench: &Bench<'_>) -> Result<(), String> {
     let (ours, theirs) = (bench.claim(b"a", 1)?, bench.claim(b"a", 2)?);
-    voted(
-        "acquire",
-        bench.backend.acquire(&theirs).await,
-        Vote::Granted,
-    )?;
-    voted(
-        "acquire of a taken key",
-        bench.backend.acquire(&ours).await,
-        Vote::Refused,
-    )?;
+    voted("acquire", bench.backend.acquire(&theirs).await, Vote::Granted)?;
+    voted("acquire of a taken key", bench.backend.acquire(&ours).await, Vote::Refused)?;
     let value = bench.value(b'a').await?;
-    ensure!(
-        value.as_deref() == Some(theirs.token().as_bytes()),
-        "the holder was overwritten"
-    );
+    ensure!(value.as_deref() == Some(theirs.token().as_bytes()), "the holder was overwritten");
     Ok(())
 }
 
@@ -187,11 +133,7 @@ async fn recognises(bench: &Bench<'_>) -> Result<(), String> {
     for names in [&b"a"[..], b"abc"] {
         let claim = bench.claim(names, 1)?;
         for _ in 0..2 {
-            voted(
-                "acquire, sent twice",
-                bench.backend.acquire(&claim).await,
-                Vote::Granted,
-            )?;
+            voted("acquire, sent twice", bench.backend.acquire(&claim).await, Vote::Granted)?;
         }
         bench.clear().await;
     }
@@ -200,62 +142,24 @@ async fn recognises(bench: &Bench<'_>) -> Result<(), String> {
 
 async fn expires(bench: &Bench<'_>) -> Result<(), String> {
     let (ours, theirs) = (bench.claim(b"a", 1)?, bench.claim(b"a", 2)?);
-    voted(
-        "acquire",
-        bench.backend.acquire(&theirs).await,
-        Vote::Granted,
-    )?;
+    voted("acquire", bench.backend.acquire(&theirs).await, Vote::Granted)?;
     bench.testbed.expire(bench.key(b'a')?.as_bytes()).await;
-    voted(
-        "acquire after expiry",
-        bench.backend.acquire(&ours).await,
-        Vote::Granted,
-    )?;
-    voted(
-        "release after expiry",
-        bench.backend.release(&theirs).await,
-        Vote::Refused,
-    )?;
+    voted("acquire after expiry", bench.backend.acquire(&ours).await, Vote::Granted)?;
+    voted("release after expiry", bench.backend.release(&theirs).await, Vote::Refused)?;
     let value = bench.value(b'a').await?;
-    ensure!(
-        value.as_deref() == Some(ours.token().as_bytes()),
-        "the new holder was removed"
-    );
+    ensure!(value.as_deref() == Some(ours.token().as_bytes()), "the new holder was removed");
     Ok(())
 }
 
 async fn releases(bench: &Bench<'_>) -> Result<(), String> {
     let (ours, theirs) = (bench.claim(b"a", 1)?, bench.claim(b"a", 2)?);
-    voted(
-        "release of a free key",
-        bench.backend.release(&ours).await,
-        Vote::Refused,
-    )?;
-    voted(
-        "acquire",
-        bench.backend.acquire(&theirs).await,
-        Vote::Granted,
-    )?;
-    voted(
-        "release by another",
-        bench.backend.release(&ours).await,
-        Vote::Refused,
-    )?;
-    ensure!(
-        bench.value(b'a').await?.is_some(),
-        "another removed the holder's key"
-    );
-    voted(
-        "release",
-        bench.backend.release(&theirs).await,
-        Vote::Granted,
-    )?;
+    voted("release of a free key", bench.backend.release(&ours).await, Vote::Refused)?;
+    voted("acquire", bench.backend.acquire(&theirs).await, Vote::Granted)?;
+    voted("release by another", bench.backend.release(&ours).await, Vote::Refused)?;
+    ensure!(bench.value(b'a').await?.is_some(), "another removed the holder's key");
+    voted("release", bench.backend.release(&theirs).await, Vote::Granted)?;
     ensure!(bench.value(b'a').await?.is_none(), "the key is still there");
-    voted(
-        "release again",
-        bench.backend.release(&theirs).await,
-        Vote::Refused,
-    )?;
+    voted("release again", bench.backend.release(&theirs).await, Vote::Refused)?;
     Ok(())
 }
 
@@ -263,20 +167,12 @@ async fn extends(bench: &Bench<'_>) -> Result<(), String> {
     for names in [&b"a"[..], b"ab"] {
         let claim = bench.claim(names, 1)?;
         let ttl = |factor: u32| Ttl::try_from(TTL * factor).map_err(|error| error.to_string());
-        voted(
-            "acquire",
-            bench.backend.acquire(&claim).await,
-            Vote::Granted,
-        )?;
+        voted("acquire", bench.backend.acquire(&claim).await, Vote::Granted)?;
         let longer = bench.backend.extend(&claim.with_ttl(ttl(3)?)).await;
         voted("extend", longer, Vote::Granted)?;
         let left = bench.time_left(b'a').await?;
         ensure!(left > TTL * 2 && left <= TTL * 3, "extended to {left:?}");
-        voted(
-            "extend by less",
-            bench.backend.extend(&claim).await,
-            Vote::Granted,
-        )?;
+        voted("extend by less", bench.backend.extend(&claim).await, Vote::Granted)?;
         let left = bench.time_left(b'a').await?;
         ensure!(left > TTL * 2, "a shorter extension left {left:?}");
         bench.clear().await;
@@ -286,75 +182,31 @@ async fn extends(bench: &Bench<'_>) -> Result<(), String> {
 
 async fn extends_only_ours(bench: &Bench<'_>) -> Result<(), String> {
     let (ours, theirs) = (bench.claim(b"a", 1)?, bench.claim(b"a", 2)?);
-    voted(
-        "extend of a free key",
-        bench.backend.extend(&ours).await,
-        Vote::Refused,
-    )?;
-    ensure!(
-        bench.value(b'a').await?.is_none(),
-        "an extension brought the key back"
-    );
-    voted(
-        "acquire",
-        bench.backend.acquire(&theirs).await,
-        Vote::Granted,
-    )?;
-    voted(
-        "extend by another",
-        bench.backend.extend(&ours).await,
-        Vote::Refused,
-    )?;
+    voted("extend of a free key", bench.backend.extend(&ours).await, Vote::Refused)?;
+    ensure!(bench.value(b'a').await?.is_none(), "an extension brought the key back");
+    voted("acquire", bench.backend.acquire(&theirs).await, Vote::Granted)?;
+    voted("extend by another", bench.backend.extend(&ours).await, Vote::Refused)?;
     let both = bench.claim(b"ab", 2)?;
-    voted(
-        "extend, one key missing",
-        bench.backend.extend(&both).await,
-        Vote::Refused,
-    )?;
-    ensure!(
-        bench.value(b'b').await?.is_none(),
-        "an extension brought the key back"
-    );
+    voted("extend, one key missing", bench.backend.extend(&both).await, Vote::Refused)?;
+    ensure!(bench.value(b'b').await?.is_none(), "an extension brought the key back");
     Ok(())
 }
 
 async fn all_or_none(bench: &Bench<'_>) -> Result<(), String> {
     let (ours, theirs) = (bench.claim(b"abc", 1)?, bench.claim(b"b", 2)?);
-    voted(
-        "acquire",
-        bench.backend.acquire(&theirs).await,
-        Vote::Granted,
-    )?;
-    voted(
-        "acquire, one key taken",
-        bench.backend.acquire(&ours).await,
-        Vote::Refused,
-    )?;
+    voted("acquire", bench.backend.acquire(&theirs).await, Vote::Granted)?;
+    voted("acquire, one key taken", bench.backend.acquire(&ours).await, Vote::Refused)?;
     for name in *b"ac" {
-        ensure!(
-            bench.value(name).await?.is_none(),
-            "a part of the keys was taken"
-        );
+        ensure!(bench.value(name).await?.is_none(), "a part of the keys was taken");
     }
-    voted(
-        "release",
-        bench.backend.release(&theirs).await,
-        Vote::Granted,
-    )?;
+    voted("release", bench.backend.release(&theirs).await, Vote::Granted)?;
     voted("acquire", bench.backend.acquire(&ours).await, Vote::Granted)?;
     for name in *b"abc" {
         let left = bench.time_left(name).await?;
-        ensure!(
-            left <= TTL && left > TTL / 2,
-            "of {TTL:?}, {left:?} are left"
-        );
+        ensure!(left <= TTL && left > TTL / 2, "of {TTL:?}, {left:?} are left");
     }
     bench.testbed.expire(bench.key(b'b')?.as_bytes()).await;
-    voted(
-        "release, one key gone",
-        bench.backend.release(&ours).await,
-        Vote::Refused,
-    )?;
+    voted("release, one key gone", bench.backend.release(&ours).await, Vote::Refused)?;
     for name in *b"abc" {
         ensure!(bench.value(name).await?.is_none(), "a key of ours was left");
     }
@@ -362,28 +214,14 @@ async fn all_or_none(bench: &Bench<'_>) -> Result<(), String> {
 }
 
 async fn binary(bench: &Bench<'_>) -> Result<(), String> {
-    for name in [
-        vec![0, b'\r', b'\n', 0xff, b' ', b'"'],
-        vec![b'x'; Resource::MAX_LEN],
-    ] {
+    for name in [vec![0, b'\r', b'\n', 0xff, b' ', b'"'], vec![b'x'; Resource::MAX_LEN]] {
         let claim = claim(vec![key(&name)?], 1, TTL)?;
         bench.testbed.expire(&name).await;
-        voted(
-            "acquire",
-            bench.backend.acquire(&claim).await,
-            Vote::Granted,
-        )?;
+        voted("acquire", bench.backend.acquire(&claim).await, Vote::Granted)?;
         let value = bench.testbed.value(&name).await;
-        ensure!(
-            value.as_deref() == Some(claim.token().as_bytes()),
-            "the key is another"
-        );
+        ensure!(value.as_deref() == Some(claim.token().as_bytes()), "the key is another");
         voted("extend", bench.backend.extend(&claim).await, Vote::Granted)?;
-        voted(
-            "release",
-            bench.backend.release(&claim).await,
-            Vote::Granted,
-        )?;
+        voted("release", bench.backend.release(&claim).await, Vote::Granted)?;
     }
     Ok(())
 }
@@ -392,17 +230,11 @@ async fn wrong_type(bench: &Bench<'_>) -> Result<(), String> {
     for names in [&b"a"[..], b"ab"] {
         bench.testbed.put_list(bench.key(b'a')?.as_bytes()).await;
         let claim = bench.claim(names, 1)?;
-        for seen in [
-            bench.backend.acquire(&claim).await,
-            bench.backend.extend(&claim).await,
-        ] {
+        for seen in [bench.backend.acquire(&claim).await, bench.backend.extend(&claim).await] {
             let kind = seen.as_ref().err().map(BackendError::kind);
             ensure!(kind == Some(BackendErrorKind::WrongType), "{seen:?}");
         }
-        ensure!(
-            bench.value(b'b').await?.is_none(),
-            "a part of the keys was taken"
-        );
+        ensure!(bench.value(b'b').await?.is_none(), "a part of the keys was taken");
         // Not ours, or unknown: both are true.
         let seen = bench.backend.release(&claim).await;
         ensure!(!matches!(seen, Ok(Vote::Granted)), "released: {seen:?}");
@@ -414,18 +246,9 @@ async fn wrong_type(bench: &Bench<'_>) -> Result<(), String> {
 async fn one_of_many(bench: &Bench<'_>) -> Result<(), String> {
     let claims: Result<Vec<Claim>, String> = (1..=16).map(|n| bench.claim(b"ab", n)).collect();
     let votes = join_all(claims?.iter().map(|claim| bench.backend.acquire(claim))).await;
-    let granted = votes
-        .iter()
-        .filter(|vote| matches!(vote, Ok(Vote::Granted)))
-        .count();
-    let refused = votes
-        .iter()
-        .filter(|vote| matches!(vote, Ok(Vote::Refused)))
-        .count();
-    ensure!(
-        (granted, refused) == (1, 15),
-        "{granted} granted and {refused} refused of 16"
-    );
+    let granted = votes.iter().filter(|vote| matches!(vote, Ok(Vote::Granted))).count();
+    let refused = votes.iter().filter(|vote| matches!(vote, Ok(Vote::Refused))).count();
+    ensure!((granted, refused) == (1, 15), "{granted} granted and {refused} refused of 16");
     Ok(())
 }
 
@@ -433,25 +256,13 @@ async fn forgotten(bench: &Bench<'_>) -> Result<(), String> {
     for names in [&b"a"[..], b"ab"] {
         let claim = bench.claim(names, 1)?;
         bench.testbed.forget_scripts().await;
-        voted(
-            "acquire",
-            bench.backend.acquire(&claim).await,
-            Vote::Granted,
-        )?;
+        voted("acquire", bench.backend.acquire(&claim).await, Vote::Granted)?;
         bench.testbed.forget_scripts().await;
-        voted(
-            "acquire again",
-            bench.backend.acquire(&claim).await,
-            Vote::Granted,
-        )?;
+        voted("acquire again", bench.backend.acquire(&claim).await, Vote::Granted)?;
         bench.testbed.forget_scripts().await;
         voted("extend", bench.backend.extend(&claim).await, Vote::Granted)?;
         bench.testbed.forget_scripts().await;
-        voted(
-            "release",
-            bench.backend.release(&claim).await,
-            Vote::Granted,
-        )?;
+        voted("release", bench.backend.release(&claim).await, Vote::Granted)?;
     }
     Ok(())
 }
@@ -461,16 +272,8 @@ async fn dropped(bench: &Bench<'_>) -> Result<(), String> {
     for _ in 0..16 {
         // Polled once, then dropped; an answer may be there already.
         let _ = poll_immediate(pin!(bench.backend.acquire(&given_up))).await;
-        voted(
-            "acquire",
-            bench.backend.acquire(&other).await,
-            Vote::Granted,
-        )?;
-        voted(
-            "release",
-            bench.backend.release(&other).await,
-            Vote::Granted,
-        )?;
+        voted("acquire", bench.backend.acquire(&other).await, Vote::Granted)?;
+        voted("release", bench.backend.release(&other).await, Vote::Granted)?;
     }
     Ok(())
 }

@@ -24,9 +24,7 @@ pub async fn runtime(runtime: &Arc<dyn Runtime>) -> Result<Vec<&'static str>, Fa
     type Case = fn(Arc<dyn Runtime>) -> BoxFuture<'static, Result<(), String>>;
     let cases: [(&'static str, Case); 5] = [
         ("the clock never goes back", |r| Box::pin(monotonic(r))),
-        ("a sleep is never early, by the same clock", |r| {
-            Box::pin(never_early(r))
-        }),
+        ("a sleep is never early, by the same clock", |r| Box::pin(never_early(r))),
         ("a sleep until the past ends at once", |r| Box::pin(past(r))),
         ("a spawned task runs on its own", |r| Box::pin(spawns(r))),
         ("randomness does not repeat", |r| Box::pin(random(r))),
@@ -67,10 +65,7 @@ async fn past(runtime: Arc<dyn Runtime>) -> Result<(), String> {
     for deadline in [past, now] {
         let long = runtime.sleep_until(now + PATIENCE);
         let ended = select(runtime.sleep_until(deadline), long).await;
-        ensure!(
-            matches!(ended, Either::Left(_)),
-            "it slept for {PATIENCE:?}"
-        );
+        ensure!(matches!(ended, Either::Left(_)), "it slept for {PATIENCE:?}");
     }
     Ok(())
 }
@@ -92,11 +87,7 @@ async fn spawns(runtime: Arc<dyn Runtime>) -> Result<(), String> {
         let patience = runtime.sleep_until(runtime.now() + PATIENCE);
         match select(heard, patience).await {
             Either::Left((Some(woken), _)) => {
-                ensure!(
-                    woken >= deadline,
-                    "a task's sleep was early by {:?}",
-                    deadline - woken
-                );
+                ensure!(woken >= deadline, "a task's sleep was early by {:?}", deadline - woken);
             }
             Either::Left((None, _)) => return Err("a task was dropped".to_owned()),
             Either::Right(_) => return Err(format!("a task did not run for {PATIENCE:?}")),
@@ -108,15 +99,10 @@ async fn spawns(runtime: Arc<dyn Runtime>) -> Result<(), String> {
 async fn random(runtime: Arc<dyn Runtime>) -> Result<(), String> {
     let mut drawn = [[0; 20]; 64];
     for bytes in &mut drawn {
-        runtime
-            .fill_random(bytes)
-            .map_err(|error| error.to_string())?;
+        runtime.fill_random(bytes).map_err(|error| error.to_string())?;
     }
     drawn.sort_unstable();
     ensure!(drawn[0] != [0; 20], "the bytes were not filled");
-    ensure!(
-        drawn.windows(2).all(|pair| pair[0] != pair[1]),
-        "two of 64 draws are equal"
-    );
+    ensure!(drawn.windows(2).all(|pair| pair[0] != pair[1]), "two of 64 draws are equal");
     Ok(())
 }

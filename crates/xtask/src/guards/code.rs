@@ -38,9 +38,7 @@ fn skip(rest: &str, before: Option<char>) -> usize {
         if raw[hashes..].starts_with('"') {
             let begin = rest.len() - raw.len() + hashes + 1;
             let end = format!("\"{}", "#".repeat(hashes));
-            return rest[begin..]
-                .find(&end)
-                .map_or(rest.len(), |at| begin + at + end.len());
+            return rest[begin..].find(&end).map_or(rest.len(), |at| begin + at + end.len());
         }
     }
     if rest.starts_with('\'') {
@@ -100,11 +98,7 @@ fn character(rest: &str) -> usize {
 
 fn without_tests(code: &str) -> &str {
     code.match_indices("#[cfg(test)]")
-        .find(|(at, attribute)| {
-            code[at + attribute.len()..]
-                .trim_start()
-                .starts_with("mod ")
-        })
+        .find(|(at, attribute)| code[at + attribute.len()..].trim_start().starts_with("mod "))
         .map_or(code, |(at, _)| &code[..at])
 }
 
@@ -124,12 +118,7 @@ mod tests {
 
     #[test]
     fn lifetimes_and_names_are_code() {
-        for source in [
-            "fn f<'a>(x: &'a str) {}",
-            "for r in bar {}",
-            "'x: loop {}",
-            "r#fn()",
-        ] {
+        for source in ["fn f<'a>(x: &'a str) {}", "for r in bar {}", "'x: loop {}", "r#fn()"] {
             assert_eq!(code_of(source), source);
         }
     }

@@ -9,15 +9,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("quorate-memory", &["quorate-core"]),
     ("quorate-redis", &["quorate-core"]),
     ("quorate-fred", &["quorate-core"]),
-    (
-        "quorate",
-        &[
-            "quorate-core",
-            "quorate-memory",
-            "quorate-redis",
-            "quorate-fred",
-        ],
-    ),
+    ("quorate", &["quorate-core", "quorate-memory", "quorate-redis", "quorate-fred"]),
 ];
 
 /// These never see each other, not even in tests.
@@ -49,9 +41,7 @@ pub(crate) fn breaches(metadata: &Metadata) -> Vec<String> {
 /// What the core pulls in when nobody asks for a feature.
 pub(crate) fn tree_breaches() -> Outcome<Vec<String>> {
     let tree = cargo(&["tree", "--package", "quorate-core", "--no-default-features"])
-        .args(&[
-            "--edges", "normal", "--target", "all", "--prefix", "none", "--locked",
-        ])
+        .args(&["--edges", "normal", "--target", "all", "--prefix", "none", "--locked"])
         .read()?;
     if !tree.starts_with("quorate-core ") {
         return Err(format!("not the tree of quorate-core:\n{tree}"));
@@ -70,18 +60,13 @@ fn foreign(tree: &str) -> Vec<String> {
     let mut found: Vec<_> = names.filter(|name| is_foreign(name)).collect();
     found.sort_unstable();
     found.dedup();
-    found
-        .iter()
-        .map(|name| format!("quorate-core without features depends on {name}"))
-        .collect()
+    found.iter().map(|name| format!("quorate-core without features depends on {name}")).collect()
 }
 
 fn wrong_arrow(package: &Package) -> Option<String> {
     let name = &package.name;
     let Some((_, allowed)) = ARROWS.iter().find(|(from, _)| from == name) else {
-        return Some(format!(
-            "{name} is published, and the guards do not know it"
-        ));
+        return Some(format!("{name} is published, and the guards do not know it"));
     };
     let ours = package
         .dependencies
@@ -95,10 +80,7 @@ fn wrong_arrow(package: &Package) -> Option<String> {
 fn strange_pair(package: &Package) -> Option<String> {
     let is_stranger = |name: &str| STRANGERS.contains(&name) && name != package.name;
     let is_one = STRANGERS.contains(&package.name.as_str());
-    let other = package
-        .dependencies
-        .iter()
-        .find(|to| is_one && is_stranger(&to.name))?;
+    let other = package.dependencies.iter().find(|to| is_one && is_stranger(&to.name))?;
     Some(format!("{} may not see {}", package.name, other.name))
 }
 
@@ -111,10 +93,7 @@ fn too_new(package: &Package, msrv: &str) -> Option<String> {
 }
 
 fn version(text: &str) -> Vec<u64> {
-    let mut parts: Vec<_> = text
-        .split('.')
-        .map(|part| part.parse().unwrap_or(u64::MAX))
-        .collect();
+    let mut parts: Vec<_> = text.split('.').map(|part| part.parse().unwrap_or(u64::MAX)).collect();
     parts.resize(3, 0);
     parts
 }
@@ -141,16 +120,10 @@ mod tests {
     fn arrows_that_point_back_or_sideways_are_found() {
         let dev = true;
         assert_eq!(
-            wrong_arrow(&package(
-                "quorate-redis",
-                &[("quorate-core", !dev), ("bb8", !dev)]
-            )),
+            wrong_arrow(&package("quorate-redis", &[("quorate-core", !dev), ("bb8", !dev)])),
             None
         );
-        assert_eq!(
-            wrong_arrow(&package("quorate-core", &[("quorate-memory", dev)])),
-            None
-        );
+        assert_eq!(wrong_arrow(&package("quorate-core", &[("quorate-memory", dev)])), None);
         assert!(wrong_arrow(&package("quorate-core", &[("quorate-memory", !dev)])).is_some());
         assert!(wrong_arrow(&package("quorate-fred", &[("quorate", !dev)])).is_some());
         assert!(wrong_arrow(&package("quorate-new", &[])).is_some());
@@ -161,10 +134,7 @@ mod tests {
         for is_dev in [true, false] {
             assert!(strange_pair(&package("quorate-redis", &[("quorate-fred", is_dev)])).is_some());
             assert!(strange_pair(&package("quorate-fred", &[("quorate-redis", is_dev)])).is_some());
-            assert_eq!(
-                strange_pair(&package("quorate", &[("quorate-redis", is_dev)])),
-                None
-            );
+            assert_eq!(strange_pair(&package("quorate", &[("quorate-redis", is_dev)])), None);
         }
     }
 
@@ -179,10 +149,8 @@ mod tests {
 
     #[test]
     fn a_dependency_that_needs_a_newer_rust_is_found() {
-        let needs = |rust: &str| Package {
-            rust_version: Some(rust.to_owned()),
-            ..Package::default()
-        };
+        let needs =
+            |rust: &str| Package { rust_version: Some(rust.to_owned()), ..Package::default() };
         assert_eq!(too_new(&needs("1.88"), "1.88"), None);
         assert_eq!(too_new(&needs("1.88.0"), "1.88"), None);
         assert_eq!(too_new(&needs("1.9"), "1.88"), None);

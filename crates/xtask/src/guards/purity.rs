@@ -4,9 +4,8 @@
 const WORDS: &[&str] = &["async", "await", "Future", "IntoFuture", "Runtime"];
 
 /// Parts of `std` that reach outside, or wait.
-const MODULES: &[&str] = &[
-    "env", "fs", "future", "io", "net", "os", "process", "sync", "task", "thread",
-];
+const MODULES: &[&str] =
+    &["env", "fs", "future", "io", "net", "os", "process", "sync", "task", "thread"];
 
 /// Where a path may begin. `crate` only goes on to what is pure, too.
 const ROOTS: &[&str] = &["core", "crate", "self", "std", "super"];
@@ -73,9 +72,7 @@ fn words(code: &str) -> Vec<Word<'_>> {
     let mut rest = code;
     let mut between = String::new();
     while let Some(first) = rest.chars().next() {
-        let length = rest
-            .find(|c| is_word(c) != is_word(first))
-            .unwrap_or(rest.len());
+        let length = rest.find(|c| is_word(c) != is_word(first)).unwrap_or(rest.len());
         let (piece, after) = rest.split_at(length);
         rest = after;
         if is_word(first) {
@@ -150,9 +147,6 @@ mod tests {
 
     #[test]
     fn a_breach_is_told_with_its_line() {
-        assert_eq!(
-            found("\n\nuse tokio::x;"),
-            ["3: `use tokio` in the pure half"]
-        );
+        assert_eq!(found("\n\nuse tokio::x;"), ["3: `use tokio` in the pure half"]);
     }
 }

@@ -20,11 +20,8 @@ const CLOCKS: &[&str] = &["Instant::now", ".elapsed()", "SystemTime", "UNIX_EPOC
 
 pub(crate) fn breaches(metadata: &Metadata) -> Outcome<Vec<String>> {
     let core = metadata.package("quorate-core")?;
-    let crates: Vec<String> = core
-        .dependencies
-        .iter()
-        .map(|dependency| dependency.name.replace('-', "_"))
-        .collect();
+    let crates: Vec<String> =
+        core.dependencies.iter().map(|dependency| dependency.name.replace('-', "_")).collect();
     let (algorithm, runtime) = (format!("{CORE}/algorithm"), format!("{CORE}/runtime"));
     let mut breaches = Vec::new();
     let mut pure_files = 0;
@@ -54,8 +51,7 @@ pub(crate) fn breaches(metadata: &Metadata) -> Outcome<Vec<String>> {
 
 /// Whether a file is a module's own, `module.rs`, or one of its submodules'.
 fn is_of_module(path: &str, module: &str) -> bool {
-    path.strip_prefix(module)
-        .is_some_and(|rest| rest == ".rs" || rest.starts_with('/'))
+    path.strip_prefix(module).is_some_and(|rest| rest == ".rs" || rest.starts_with('/'))
 }
 
 fn clocks(code: &str, banned: &[&str]) -> Vec<String> {
@@ -137,11 +133,7 @@ mod tests {
     #[test]
     fn the_files_are_found() {
         let files = sources("crates/xtask/src").expect("our own");
-        assert!(
-            files
-                .iter()
-                .any(|(path, _)| path == "crates/xtask/src/guards/sources.rs")
-        );
+        assert!(files.iter().any(|(path, _)| path == "crates/xtask/src/guards/sources.rs"));
         assert!(sources("crates/none").is_err());
     }
 }

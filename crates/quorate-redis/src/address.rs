@@ -1,0 +1,197 @@
+//! Addresses: what they become, and how they are told without their secrets.
+
+use redis::{Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisError};
+
+use crate::error::ConnectError;
+
+/// What a node can be made of: a URL, redis-rs' own types, or a client.
+///
+/// URLs are those of redis-rs: `redis://[user][:password]@host[:port][/database]`, `rediss://` for
+/// TLS, `redis+unix:///path[?db=..&user=..&pass=..]`.
+pub trait IntoClient {
+    /// A client that has not connected yet.
+    ///
+    /// # Errors
+    ///
+    /// [`ConnectError::InvalidAddress`] if a text is no address.
+    fn into_client(self) -> Result<Client, ConnectError>;
+}
+
+impl IntoClient for &str {
+    fn into_client(self) -> Result<Client, ConnectError> {
+        Client::open(self).map_err(|error| invalid(self, &error))
+    }
+}
+
+macro_rules! by_reference {
+    ($($text:ty),+) => {$(
+        impl IntoClient for $text {
+            fn into_client(self) -> Result<Client, ConnectError> {
+                self.as_str().into_client()
+            }
+        }
+    )+};
+}
+
+macro_rules! by_value {
+    ($($address:ty),+) => {$(
+        impl IntoClient for $address {
+            fn into_client(self) -> Result<Client, ConnectError> {
+                open(self)
+            }
+        }
+    )+};
+}
+
+by_reference!(String, &String);
+by_value!(ConnectionAddr, ConnectionInfo);
+
+impl<T: Into<String>> IntoClient for (T, u16) {
+    fn into_client(self) -> Result<Client, ConnectError> {
+        open(self)
+    }
+}
+
+impl IntoClient for Client {
+    fn into_client(self) -> Result<Client, ConnectError> {
+        Ok(self)
+    }
+}
+
+impl IntoClient for &Client {
+    fn into_client(self) -> Result<Client, ConnectError> {
+        Ok(self.clone())
+    }
+}
+
+fn open(address: impl IntoConnectionInfo) -> Result<Client, ConnectError> {
+    Client::open(address).map_err(|error| invalid("", &error))
+}
+
+fn invalid(address: &str, error: &RedisError) -> ConnectError {
+    // "Redis URL did not parse - InvalidClientConfig: detail": the detail quotes the address.
+    let reason = error.to_string();
+    ConnectError::InvalidAddress {
+        address: without_secrets(address),
+        reason: reason.split(" - ").next().unwrap_or_default().to_owned(),
+    }
+}
+
+/// The name of a node: `host:port`, `host:port/database`, or the path of its socket.
+pub(crate) fn name(info: &ConnectionInfo) -> String {
+    let database = info.redis_settings().db();
+    match info.addr() {
+        ConnectionAddr::Unix(path) if database != 0 => {
+            format!("{}?db={database}", path.display())
+        }
+        ConnectionAddr::Unix(path) => path.display().to_string(),
+        ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
+            let host = if host.contains(':') { format!("[{host}]") } else { host.clone() };
+            match database {
+                0 => format!("{host}:{port}"),
+                _ => format!("{host}:{port}/{database}"),
+            }
+        }
+        address => address.to_string(),
+    }
+}
+
+/// As much of a malformed address as cannot be a secret: scheme, host and port, or a path.
+///
+/// A password may hold any character here, since the text did not parse.
+fn without_secrets(text: &str) -> String {
+    const HIDDEN: &str = "…";
+    let (scheme, rest) = match text.split_once("://") {
+        Some((scheme, rest)) if scheme.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'+') => {
+            (&text[..scheme.len() + 3], rest)
+        }
+        Some(_) => return HIDDEN.to_owned(),
+        None => ("", text),
+    };
+    if scheme.contains("unix") {
+        let path = rest.split('?').next().unwrap_or_default();
+        return format!("{scheme}{path}");
+    }
+    let place = match rest.split_once('@') {
+        Some((login, place)) if !login.contains(['/', '?', '#']) && !place.contains('@') => place,
+        Some(_) => return format!("{scheme}{HIDDEN}"),
+        None => rest,
+    };
+    let place = place.split(['/', '?', '#']).next().unwrap_or_default();
+    let (host, port) = match place.rsplit_once(':') {
+        Some((host, port)) if !place.ends_with(']') => (host, Some(port)),
+        _ => (place, None),
+    };
+    let plain = !host.contains(':') || (host.starts_with('[') && host.ends_with(']'));
+    match port {
+        _ if !plain => format!("{scheme}{HIDDEN}"),
+        None => format!("{scheme}{host}"),
+        Some(port) if !host.is_empty() && port.bytes().all(|b| b.is_ascii_digit()) => {
+            format!("{scheme}{host}:{port}")
+        }
+        Some(_) => format!("{scheme}{host}:{HIDDEN}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a6_a_name_is_the_address_without_user_and_password() {
+        for (url, expected) in [
+            ("redis://10.0.0.1", "10.0.0.1:6379"),
+            ("redis://ann:hunter2@a.example:7000", "a.example:7000"),
+            ("redis://:hunter2@a.example/3", "a.example:6379/3"),
+            ("redis://[::1]:7000/0", "[::1]:7000"),
+            ("redis+unix:///run/redis.sock?pass=hunter2", "/run/redis.sock"),
+            ("unix:///run/redis.sock?db=2&user=ann&pass=hunter2", "/run/redis.sock?db=2"),
+        ] {
+            let client = url.into_client().unwrap();
+            assert_eq!(name(client.get_connection_info()), expected);
+        }
+        let info = ("a.example", 7000).into_client().unwrap();
+        assert_eq!(name(info.get_connection_info()), "a.example:7000");
+    }
+
+    #[test]
+    fn a_bad_address_is_named() {
+        for (text, expected) in [
+            ("localhost:6379", "localhost:6379"),
+            ("redis://a.example:7000/x", "redis://a.example:7000"),
+            ("redis://[::1]:7000/x", "redis://[::1]:7000"),
+            ("redis://[::1]/x", "redis://[::1]"),
+            ("http://a.example", "http://a.example"),
+            ("unix:///run/redis.sock?db=x", "unix:///run/redis.sock"),
+            ("", ""),
+        ] {
+            let ConnectError::InvalidAddress { address, reason } = text.into_client().unwrap_err();
+            assert_eq!(address, expected);
+            assert!(!reason.is_empty());
+        }
+    }
+
+    #[test]
+    fn a6_a_bad_address_shows_no_secret() {
+        for text in [
+            "redis://:hunter2",
+            "redis://:hunter2@/x",
+            "redis://ann:hunter2@a.example:x",
+            "redis://ann:hunter2@a.example/x",
+            "redis://ann:hun/ter2@a.example",
+            "redis://ann:1/hunter2@a.example",
+            "redis://ann:1@hunter2@a.example:x",
+            "redis://:hunter2:6379",
+            "redis:ann:hunter2@a.example/x",
+            "hunter2 ://a.example",
+            "ann:hunter2@a.example:7000",
+            "unix:///run/redis.sock?db=x&pass=hunter2",
+            "unix:/run/redis.sock?db=x&pass=hunter2",
+            "redis://a.example/?protocol=hunter2",
+        ] {
+            let error = text.into_client().expect_err(text);
+            let told = format!("{error} {error:?}");
+            assert!(!told.contains("hunter2") && !told.contains("ter2"), "{told}");
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! One node, reached through redis-rs.
+
+use std::fmt;
+use std::hash::{DefaultHasher, Hasher};
+
+use async_trait::async_trait;
+use bb8::ManageConnection;
+use quorate_core::protocol::{self, Reply, Wire};
+use quorate_core::runtime::TokioContext;
+use quorate_core::{BackendError, Claim, Identify, Key, LockBackend, Vote};
+use redis::aio::{ConnectionLike, MultiplexedConnection};
+use redis::{Client, Cmd};
+use tokio::runtime::Handle;
+
+use crate::builder::builder;
+use crate::error;
+use crate::line::{Fixed, Line};
+
+/// One Redis or Valkey node, reached through redis-rs.
+///
+/// [`connect`](crate::connect) makes several at once. `Debug` shows the name and nothing secret.
+///
+/// # Cancel safety
+///
+/// A call that is dropped may or may not be carried out, and disturbs no other call.
+pub struct RedisBackend {
+    name: String,
+    /// At least one.
+    lines: Vec<Box<dyn Line>>,
+    tokio: TokioContext,
+}
+
+impl RedisBackend {
+    /// The node of `client`, on a connection of its own with default settings.
+    ///
+    /// Does no I/O. Of the client, the place, the login and the TCP settings are used; what those
+    /// leave open is set as [the crate](crate) says.
+    #[must_use]
+    pub fn new(client: Client) -> Self {
+        builder().build(client)
+    }
+
+    /// The node that all connections of `pool` lead to, by the name `name`, which errors show.
+    ///
+    /// A call holds a connection until its answer is there, and the settings of the pool and its
+    /// connections apply. Two of their defaults serve locks badly:
+    ///
+    /// - A connection gives up on an answer after 500 ms
+    ///   ([`AsyncConnectionConfig`](redis::AsyncConnectionConfig)). If the node is hung, the
+    ///   release that follows may overtake the acquire on another connection, and leave a key
+    ///   behind that nobody holds until its ttl has passed. Have the manager set the response
+    ///   timeout to `None`.
+    /// - A pool that cannot connect does not tell why, and not before its `connection_timeout` of
+    ///   30 s. (The manager's own deadlines hold all the same.)
+    ///
+    /// [`new`](Self::new) has neither.
+    #[must_use]
+    pub fn from_pool<M>(name: impl Into<String>, pool: bb8::Pool<M>) -> Self
+    where
+        M: ManageConnection,
+        M::Connection: ConnectionLike,
+    {
+        Self::over(name.into(), vec![Box::new(pool)], TokioContext::current())
+    }
+
+    /// The node at the other end of `connection`, by the name `name`, which errors show.
+    ///
+    /// When the connection is lost, the node is: nothing makes another one. The response timeout
+    /// of the connection is not applied to calls of this node.
+    #[must_use]
+    pub fn from_connection(name: impl Into<String>, connection: MultiplexedConnection) -> Self {
+        let line = Fixed::new(connection);
+        Self::over(name.into(), vec![Box::new(line)], TokioContext::current())
+    }
+
+    /// Uses the tokio runtime of `runtime` when polled outside of tokio.
+    #[must_use]
+    pub fn tokio(mut self, runtime: Handle) -> Self {
+        self.tokio = TokioContext::of(runtime);
+        self
+    }
+
+    pub(crate) fn over(name: String, lines: Vec<Box<dyn Line>>, tokio: TokioContext) -> Self {
+        Self { name, lines, tokio }
+    }
+
+    fn call(&self, keys: &[Key]) -> Call<'_> {
+        let line = match keys.first() {
+            Some(key) if self.lines.len() > 1 => line_of(key, self.lines.len()),
+            _ => 0,
+        };
+        Call(&*self.lines[line])
+    }
+}
+
+impl fmt::Debug for RedisBackend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisBackend")
+            .field("name", &self.name)
+            .field("connections", &self.lines.len())
+            .finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl LockBackend for RedisBackend {
+    async fn acquire(&self, claim: &Claim) -> Result<Vote, BackendError> {
+        let call = self.call(claim.keys());
+        self.tokio.enter(protocol::acquire(&call, claim)).await
+    }
+
+    async fn extend(&self, claim: &Claim) -> Result<Vote, BackendError> {
+        let call = self.call(claim.keys());
+        self.tokio.enter(protocol::extend(&call, claim)).await
+    }
+
+    async fn release(&self, claim: &Claim) -> Result<Vote, BackendError> {
+        let call = self.call(claim.keys());
+        self.tokio.enter(protocol::release(&call, claim)).await
+    }
+
+    fn name(&self) -> Option<&str> {
+        Some(&self.name)
+    }
+
+    fn identity(&self) -> Option<&dyn Identify> {
+        Some(self)
+    }
+}
+
+#[async_trait]
+impl Identify for RedisBackend {
+    async fn server_id(&self) -> Result<String, BackendError> {
+        let call = self.call(&[]);
+        self.tokio.enter(protocol::server_id(&call)).await
+    }
+}
+
+/// The line that one call takes, for all its commands.
+struct Call<'a>(&'a dyn Line);
+
+impl Wire for Call<'_> {
+    async fn send(&self, command: &[&[u8]]) -> Result<Reply, BackendError> {
+        let size = command.iter().map(|part| part.len()).sum();
+        let mut packed = Cmd::with_capacity(command.len(), size);
+        for part in command {
+            packed.arg(*part);
+        }
+        error::reply(self.0.send(&packed).await?)
+    }
+}
+
+/// The same line for all calls of one claim: they arrive in the order in which they are made.
+fn line_of(key: &Key, lines: usize) -> usize {
+    let mut hasher = DefaultHasher::new();
+    hasher.write(key.as_bytes());
+    let lines = lines as u64;
+    usize::try_from(hasher.finish() % lines).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_core::Resource;
+
+    use super::*;
+
+    #[test]
+    fn c3_a_claim_keeps_to_one_connection_and_claims_spread_over_all() {
+        let lines: Vec<_> = (0..64)
+            .map(|n| Key::new(b"", &Resource::new(format!("orders:{n}")).unwrap()))
+            .map(|key| {
+                assert_eq!(line_of(&key, 4), line_of(&key, 4));
+                line_of(&key, 4)
+            })
+            .collect();
+        for line in 0..4 {
+            assert!(lines.contains(&line));
+        }
+        assert!(lines.iter().all(|line| *line < 4));
+    }
+}

@@ -1,0 +1,156 @@
+//! One attempt to reach a node: transport, TLS and login, within one timeout.
+
+use std::panic::AssertUnwindSafe;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use quorate_core::{BackendError, BackendErrorKind};
+use redis::aio::MultiplexedConnection;
+use redis::io::tcp::TcpSettings;
+use redis::io::tcp::socket2::TcpKeepalive;
+use redis::{AsyncConnectionConfig, Client, Cmd, ConnectionInfo, RedisConnectionInfo};
+
+use crate::error;
+
+/// How long a peer may leave sent bytes without so much as an acknowledgement.
+///
+/// The kernel of a node acknowledges for a process that is merely stopped, and what was sent to it
+/// will be carried out when it wakes up; so only a peer that has gone is given up.
+const SILENCE: Duration = Duration::from_secs(5);
+
+/// Commands that wait in the connection before senders have to wait; redis-rs' default is 50.
+///
+/// It matters when the socket of a hung node is full. Whoever waits, waits the same; a slot costs
+/// nothing until it is used.
+const QUEUE: usize = 1024;
+
+/// What it takes to reach one node. It holds the password, and so has no `Debug`.
+pub(crate) struct Dial {
+    /// Without what `login` does.
+    transport: ConnectionInfo,
+    login: RedisConnectionInfo,
+    timeout: Duration,
+}
+
+impl Dial {
+    pub(crate) fn new(info: &ConnectionInfo, timeout: Duration) -> Self {
+        Self { transport: transport_of(info), login: info.redis_settings().clone(), timeout }
+    }
+
+    /// How long an attempt takes at the most.
+    pub(crate) const fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    /// A connection on which the node answers, or the reason why there is none.
+    ///
+    /// Never panics: whoever waits for the outcome would wait for ever.
+    pub(crate) async fn attempt(&self) -> Result<MultiplexedConnection, BackendError> {
+        let attempt = tokio::time::timeout(self.timeout, self.connection());
+        match AssertUnwindSafe(attempt).catch_unwind().await {
+            Ok(Ok(outcome)) => outcome,
+            Ok(Err(_)) => Err(BackendError::new(
+                BackendErrorKind::TimedOut,
+                format!("no connection within {:?}", self.timeout),
+            )),
+            // A tokio runtime without I/O, rustls without a crypto provider.
+            Err(_) => Err(BackendError::new(
+                BackendErrorKind::Other,
+                "redis-rs panicked while it connected",
+            )),
+        }
+    }
+
+    async fn connection(&self) -> Result<MultiplexedConnection, BackendError> {
+        // A call stays pending as long as the node may carry it out: no response timeout.
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(None)
+            .set_response_timeout(None)
+            .set_pipeline_buffer_size(QUEUE);
+        let mut connection = Client::open(self.transport.clone())
+            .map_err(|error| error::of_redis(&error))?
+            .get_multiplexed_async_connection_with_config(&config)
+            .await
+            .map_err(|error| error::of_redis(&error))?;
+        self.log_in(&mut connection).await?;
+        Ok(connection)
+    }
+
+    /// What redis-rs does when it connects, except that the node's own reason is heard: redis-rs
+    /// calls any error answer to `AUTH` a failed authentication, a full client table too.
+    async fn log_in(&self, connection: &mut MultiplexedConnection) -> Result<(), BackendError> {
+        if let Some(password) = self.login.password()
+            && !self.login.protocol().supports_resp3()
+        {
+            let user = self.login.username();
+            match ask(connection, Cmd::new().arg("AUTH").arg(user).arg(password)).await {
+                // A node older than 6 has no users.
+                Err(error) if user.is_some() && error.to_string().contains("number of arg") => {
+                    ask(connection, Cmd::new().arg("AUTH").arg(password)).await?;
+                }
+                outcome => outcome?,
+            }
+        }
+        if self.login.db() != 0 {
+            ask(connection, Cmd::new().arg("SELECT").arg(self.login.db())).await?;
+        }
+        if self.login.skip_set_lib_name() {
+            return Ok(());
+        }
+        // Nodes older than 7.2 do not know it, users may not be allowed it. It is sent all the same:
+        // a node that answers is a node.
+        let name = self.login.lib_name().unwrap_or("quorate");
+        let version = self.login.lib_ver().unwrap_or(env!("CARGO_PKG_VERSION"));
+        let mut heard = None;
+        for (what, text) in [("LIB-NAME", name), ("LIB-VER", version)] {
+            let mut command = redis::cmd("CLIENT");
+            command.arg("SETINFO").arg(what).arg(text);
+            match connection.send_packed_command(&command).await {
+                Ok(answer) => heard = error::reply(answer).err(),
+                // "ERR max number of clients reached" comes before the end.
+                Err(error) => return Err(heard.unwrap_or_else(|| error::of_redis(&error))),
+            }
+        }
+        Ok(())
+    }
+}
+
+async fn ask(connection: &mut MultiplexedConnection, command: &Cmd) -> Result<(), BackendError> {
+    let answer =
+        connection.send_packed_command(command).await.map_err(|error| error::of_redis(&error))?;
+    error::reply(answer).map(drop)
+}
+
+/// The same place, with as much of the login as RESP3 wants at once.
+fn transport_of(info: &ConnectionInfo) -> ConnectionInfo {
+    let login = info.redis_settings();
+    let mut bare =
+        RedisConnectionInfo::default().set_protocol(login.protocol()).set_skip_set_lib_name();
+    if login.protocol().supports_resp3() {
+        // HELLO carries both.
+        if let Some(user) = login.username() {
+            bare = bare.set_username(user);
+        }
+        if let Some(password) = login.password() {
+            bare = bare.set_password(password);
+        }
+    }
+    info.clone().set_tcp_settings(tcp_of(info.tcp_settings())).set_redis_settings(bare)
+}
+
+/// The user's settings, and ours where the user has none.
+fn tcp_of(settings: &TcpSettings) -> TcpSettings {
+    // Without it, a command waits for the acknowledgement of the one before.
+    let mut settings = settings.clone().set_nodelay(true);
+    if settings.keepalive().is_none() {
+        let probes = TcpKeepalive::new().with_time(Duration::from_secs(2));
+        #[cfg(any(target_os = "linux", target_os = "macos", target_os = "windows"))]
+        let probes = probes.with_interval(Duration::from_secs(1)).with_retries(3);
+        settings = settings.set_keepalive(probes);
+    }
+    #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
+    if settings.user_timeout().is_none() {
+        settings = settings.set_user_timeout(SILENCE);
+    }
+    settings
+}

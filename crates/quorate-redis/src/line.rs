@@ -1,0 +1,58 @@
+//! Ways to a node: what carries one command there and one answer back.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bb8::{ManageConnection, RunError};
+use quorate_core::{BackendError, BackendErrorKind};
+use redis::aio::{ConnectionLike, MultiplexedConnection};
+use redis::{Cmd, Value};
+
+use crate::error;
+
+/// A way to one node.
+#[async_trait]
+pub(crate) trait Line: Send + Sync {
+    /// Sends `command` once. An error answer may come as a value or as an error.
+    async fn send(&self, command: &Cmd) -> Result<Value, BackendError>;
+}
+
+/// A pool of the user's: a connection is held during the call.
+#[async_trait]
+impl<M> Line for bb8::Pool<M>
+where
+    M: ManageConnection,
+    M::Connection: ConnectionLike,
+{
+    async fn send(&self, command: &Cmd) -> Result<Value, BackendError> {
+        let mut connection = self.get().await.map_err(|error| match error {
+            RunError::TimedOut => BackendError::new(
+                BackendErrorKind::TimedOut,
+                "the pool had no connection within its connection_timeout",
+            ),
+            // Of the manager's error nothing is known, not even that it shows no password.
+            RunError::User(_) => {
+                BackendError::new(BackendErrorKind::Connection, "the manager of the pool failed")
+            }
+        })?;
+        connection.req_packed_command(command).await.map_err(|error| error::of_redis(&error))
+    }
+}
+
+/// A connection of the user's.
+pub(crate) struct Fixed(MultiplexedConnection);
+
+impl Fixed {
+    pub(crate) fn new(mut connection: MultiplexedConnection) -> Self {
+        // The nearest to none that a clone can be given. The user's own clones keep theirs.
+        connection.set_response_timeout(Duration::MAX);
+        Self(connection)
+    }
+}
+
+#[async_trait]
+impl Line for Fixed {
+    async fn send(&self, command: &Cmd) -> Result<Value, BackendError> {
+        self.0.clone().send_packed_command(command).await.map_err(|error| error::of_redis(&error))
+    }
+}

@@ -1,0 +1,190 @@
+//! Our own way to a node: one shared connection that a pool of size one keeps alive.
+//!
+//! The pool decides who dials and who waits for it. What it keeps is cloned and given back at
+//! once, so a checkout lasts no longer than a look at the state.
+//!
+//! A pool that fails to connect tells none of those who wait for it: they hang until its timeout.
+//! So for the pool connecting never fails. What it keeps is a connection, *or the reason why there
+//! is none*, which it hands out until the next attempt is due.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use bb8::{ManageConnection, Pool};
+use futures_util::FutureExt;
+use quorate_core::{BackendError, BackendErrorKind};
+use redis::aio::MultiplexedConnection;
+use redis::{Cmd, Value};
+
+use crate::dial::Dial;
+use crate::error;
+use crate::line::Line;
+
+/// One connection to a node, made when a call needs it and made again when it broke.
+pub(crate) struct Lane {
+    keeper: Keeper,
+    pool: Mutex<Arc<Pool<Keeper>>>,
+}
+
+impl Lane {
+    /// Does no I/O, and needs no runtime.
+    pub(crate) fn new(dial: Arc<Dial>) -> Self {
+        let keeper = Keeper { dial, failures: Arc::default() };
+        let pool = Mutex::new(Arc::new(keeper.pool()));
+        Self { keeper, pool }
+    }
+
+    async fn connection(&self) -> Result<Live, BackendError> {
+        let pool = Arc::clone(&self.pool());
+        match pool.get().await {
+            Ok(link) => match &*link {
+                Link::Live(live) => Ok(live.clone()),
+                Link::Dead(dead) => Err(dead.reason.clone()),
+            },
+            // The task that dialled was lost with the runtime that it ran on. The pool counts it
+            // as under way for ever.
+            Err(_) => {
+                let mut current = self.pool();
+                if Arc::ptr_eq(&current, &pool) {
+                    *current = Arc::new(self.keeper.pool());
+                }
+                Err(BackendError::new(
+                    BackendErrorKind::Connection,
+                    "the attempt to connect was abandoned",
+                ))
+            }
+        }
+    }
+
+    fn pool(&self) -> MutexGuard<'_, Arc<Pool<Keeper>>> {
+        self.pool.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[async_trait]
+impl Line for Lane {
+    async fn send(&self, command: &Cmd) -> Result<Value, BackendError> {
+        let mut live = self.connection().await?;
+        let answer = live.connection.send_packed_command(command).await;
+        answer.map_err(|error| {
+            if error::ends_connection(&error) {
+                live.broken.store(true, Ordering::Relaxed);
+            }
+            error::of_redis(&error)
+        })
+    }
+}
+
+/// What the pool of a lane keeps.
+enum Link {
+    Live(Live),
+    Dead(Dead),
+}
+
+#[derive(Clone)]
+struct Live {
+    connection: MultiplexedConnection,
+    broken: Arc<AtomicBool>,
+}
+
+impl Live {
+    /// Whether a command can be sent, as far as is known here. Waits for nothing.
+    fn is_usable(&self) -> bool {
+        !self.broken.load(Ordering::Relaxed) && !self.is_closed()
+    }
+
+    /// A connection that the node closed is told by its refusal to queue a command, and by nothing
+    /// else. One that is open queues it, and then skips it, since nobody waits for the answer; or
+    /// it is quicker, one time in ten thousand, and a `PING` goes out that harms nobody.
+    fn is_closed(&self) -> bool {
+        let command = Cmd::ping();
+        let mut connection = self.connection.clone();
+        let sent = connection.send_packed_command(&command).now_or_never();
+        matches!(sent, Some(Err(_)))
+    }
+}
+
+struct Dead {
+    reason: BackendError,
+    /// When the next attempt is due.
+    until: Instant,
+}
+
+#[derive(Clone)]
+struct Keeper {
+    dial: Arc<Dial>,
+    /// Attempts that failed since the last that did not.
+    failures: Arc<AtomicU32>,
+}
+
+impl Keeper {
+    fn pool(&self) -> Pool<Self> {
+        // Longer than an attempt, whose own reason shall be told.
+        let patience = self.dial.timeout().saturating_add(Duration::from_secs(1));
+        Pool::builder()
+            .max_size(1)
+            .connection_timeout(patience)
+            .retry_connection(false)
+            // These two would need a runtime here and now.
+            .idle_timeout(None)
+            .max_lifetime(None)
+            .test_on_check_out(true)
+            .build_unchecked(self.clone())
+    }
+}
+
+/// The error of [`Keeper`]: what was kept is to be replaced.
+#[derive(Debug)]
+struct Stale;
+
+impl ManageConnection for Keeper {
+    type Connection = Link;
+    type Error = Stale;
+
+    async fn connect(&self) -> Result<Link, Stale> {
+        Ok(match self.dial.attempt().await {
+            Ok(connection) => {
+                self.failures.store(0, Ordering::Relaxed);
+                Link::Live(Live { connection, broken: Arc::default() })
+            }
+            Err(reason) => {
+                let earlier = self.failures.fetch_add(1, Ordering::Relaxed);
+                Link::Dead(Dead { reason, until: Instant::now() + pause_after(earlier) })
+            }
+        })
+    }
+
+    async fn is_valid(&self, link: &mut Link) -> Result<(), Stale> {
+        let is_valid = match link {
+            Link::Live(live) => live.is_usable(),
+            Link::Dead(dead) => Instant::now() < dead.until,
+        };
+        if is_valid { Ok(()) } else { Err(Stale) }
+    }
+
+    /// Never: `is_valid` is asked before each use.
+    fn has_broken(&self, _: &mut Link) -> bool {
+        false
+    }
+}
+
+/// How long a failure holds after `earlier` failures in a row.
+fn pause_after(earlier: u32) -> Duration {
+    const FIRST: Duration = Duration::from_millis(50);
+    const LONGEST: Duration = Duration::from_secs(1);
+    FIRST.saturating_mul(2u32.saturating_pow(earlier)).min(LONGEST)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pause_between_attempts_doubles_up_to_a_second() {
+        let millis: Vec<_> = (0..7).map(|n| pause_after(n).as_millis()).collect();
+        assert_eq!(millis, [50, 100, 200, 400, 800, 1000, 1000]);
+        assert_eq!(pause_after(u32::MAX), Duration::from_secs(1));
+    }
+}

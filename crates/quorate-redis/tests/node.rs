@@ -1,0 +1,260 @@
+//! Nodes that are dead, or not Redis, or answer `+OK` to everything: no server is needed.
+
+#![expect(clippy::unwrap_used, reason = "clippy takes helpers for no test")]
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
+use std::time::Duration;
+
+use quorate_core::{
+    BackendErrorKind, Claim, Key, LockBackend, Resource, Token, Ttl, Vote, runtime,
+};
+use quorate_redis::{RedisBackend, bb8, connect, redis};
+
+#[test]
+fn a_node_that_is_down_tells_the_reason_at_once() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    drop(listener);
+    let node = one(&format!("redis://:hunter2@{address}"));
+    for _ in 0..3 {
+        let error = block_on(node.acquire(&claim("orders:42"))).unwrap_err();
+        assert_eq!(error.kind(), BackendErrorKind::Connection);
+        assert!(error.to_string().contains("refused"), "{error}");
+    }
+}
+
+#[test]
+fn a_node_that_says_nothing_is_given_up_after_the_connect_timeout() {
+    // Connections are made by the kernel and never accepted.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("redis://{}", listener.local_addr().unwrap());
+    let nodes =
+        quorate_redis::builder().connect_timeout(Duration::from_millis(20)).connect([url]).unwrap();
+    let error = block_on(nodes[0].acquire(&claim("orders:42"))).unwrap_err();
+    assert_eq!(error.kind(), BackendErrorKind::TimedOut);
+    assert_eq!(error.to_string(), "no connection within 20ms");
+}
+
+#[test]
+fn a6_what_is_not_redis_is_told_without_the_password_it_echoes() {
+    let peer = Peer::start(|_, stream| {
+        let mut request = [0; 1024];
+        let read = stream.read(&mut request)?;
+        stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n")?;
+        stream.write_all(&request[..read])
+    });
+    let node = one(&format!("redis://ann:hunter2@{}", peer.address));
+    let error = block_on(node.acquire(&claim("orders:42"))).unwrap_err();
+    assert_eq!(error.kind(), BackendErrorKind::Protocol);
+    assert!(!format!("{error} {error:?}").contains("hunter2"));
+}
+
+#[test]
+fn calls_need_no_tokio_and_share_one_connection() {
+    let peer = Peer::start(|_, stream| agree(stream));
+    let node = Arc::new(one(&format!("redis://{}", peer.address)));
+    let callers: Vec<_> = (0..32)
+        .map(|n| {
+            let node = Arc::clone(&node);
+            thread::spawn(move || block_on(node.acquire(&claim(&format!("orders:{n}")))))
+        })
+        .collect();
+    for caller in callers {
+        assert_eq!(caller.join().unwrap().unwrap(), Vote::Granted);
+    }
+    assert_eq!(peer.connections(), 1);
+}
+
+#[test]
+fn each_of_several_connections_is_made_once() {
+    let peer = Peer::start(|_, stream| agree(stream));
+    let nodes = quorate_redis::builder()
+        .connections(3)
+        .connect([format!("redis://{}", peer.address)])
+        .unwrap();
+    for n in 0..64 {
+        let vote = block_on(nodes[0].acquire(&claim(&format!("orders:{n}"))));
+        assert_eq!(vote.unwrap(), Vote::Granted);
+    }
+    assert_eq!(peer.connections(), 3);
+}
+
+#[test]
+fn a_connection_that_broke_is_replaced_by_the_next_call_and_nothing_is_sent_twice() {
+    let peer = Peer::start(|connection, stream| match connection {
+        // Says yes to the login, and goes when the first lock comes.
+        1 => answer(stream, |command| (!command.contains("SET\r\n")).then_some("+OK\r\n")),
+        _ => agree(stream),
+    });
+    let node = one(&format!("redis://{}", peer.address));
+    let error = block_on(node.acquire(&claim("orders:42"))).unwrap_err();
+    assert_eq!(error.kind(), BackendErrorKind::Connection);
+    assert_eq!(peer.connections(), 1);
+    let vote = block_on(node.acquire(&claim("orders:42")));
+    assert_eq!(vote.unwrap(), Vote::Granted);
+    assert_eq!(peer.connections(), 2);
+}
+
+#[test]
+fn a_call_outlives_the_runtime_of_the_call_before() {
+    let peer = Peer::start(|_, stream| agree(stream));
+    let node = one(&format!("redis://{}", peer.address));
+    for _ in 0..2 {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let vote = runtime.block_on(node.acquire(&claim("orders:42")));
+        assert_eq!(vote.unwrap(), Vote::Granted);
+    }
+}
+
+#[test]
+fn c6_a_hung_node_keeps_a_call_pending() {
+    let peer = Peer::start(|_, stream| {
+        answer(stream, |command| Some(if command.contains("SET\r\n") { "" } else { "+OK\r\n" }))
+    });
+    let node = one(&format!("redis://{}", peer.address));
+    let claim = claim("orders:42");
+    let mut call = pin!(node.acquire(&claim));
+    let mut context = Context::from_waker(Waker::noop());
+    // Until the command has arrived there; the login is two commands.
+    while peer.commands.load(Ordering::SeqCst) < 3 {
+        assert!(call.as_mut().poll(&mut context).is_pending());
+        thread::yield_now();
+    }
+    assert!(call.as_mut().poll(&mut context).is_pending());
+}
+
+#[test]
+fn a6_debug_shows_neither_user_nor_password() {
+    let client = redis::Client::open("redis://ann:hunter2@a.example:7000/2").unwrap();
+    let node = RedisBackend::new(client.clone());
+    assert_eq!(node.name(), Some("a.example:7000/2"));
+    let pool = bb8::Pool::builder().idle_timeout(None).max_lifetime(None).build_unchecked(client);
+    let pooled = RedisBackend::from_pool("b.example", pool);
+    assert_eq!(pooled.name(), Some("b.example"));
+    for told in [format!("{node:?}"), format!("{pooled:#?}")] {
+        assert!(!told.contains("hunter2") && !told.contains("ann"), "{told}");
+    }
+}
+
+/// Something at the other end of a TCP connection.
+struct Peer {
+    address: std::net::SocketAddr,
+    connections: Arc<AtomicUsize>,
+    commands: Arc<AtomicUsize>,
+}
+
+/// One accepted connection, which counts the commands that arrive on it.
+struct Stream(TcpStream, Arc<AtomicUsize>);
+
+impl Peer {
+    /// Treats each connection, the first being 1, as `behave` says, and closes it then.
+    fn start(
+        behave: impl Fn(usize, &mut Stream) -> std::io::Result<()> + Send + Sync + 'static,
+    ) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let peer = Self {
+            address: listener.local_addr().unwrap(),
+            connections: Arc::default(),
+            commands: Arc::default(),
+        };
+        let (connections, commands) = (Arc::clone(&peer.connections), Arc::clone(&peer.commands));
+        let behave = Arc::new(behave);
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                let number = connections.fetch_add(1, Ordering::SeqCst) + 1;
+                let mut stream = Stream(stream.unwrap(), Arc::clone(&commands));
+                let behave = Arc::clone(&behave);
+                thread::spawn(move || behave(number, &mut stream));
+            }
+        });
+        peer
+    }
+
+    fn connections(&self) -> usize {
+        self.connections.load(Ordering::SeqCst)
+    }
+}
+
+impl Read for Stream {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        self.0.read(buffer)
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.0.flush()
+    }
+}
+
+fn agree(stream: &mut Stream) -> std::io::Result<()> {
+    answer(stream, |_| Some("+OK\r\n"))
+}
+
+/// Answers each command, until `say` has nothing to say or the other end goes.
+fn answer(stream: &mut Stream, say: impl Fn(&str) -> Option<&'static str>) -> std::io::Result<()> {
+    let mut received = String::new();
+    loop {
+        let mut chunk = [0; 4096];
+        let read = stream.read(&mut chunk)?;
+        if read == 0 {
+            return Ok(());
+        }
+        received += std::str::from_utf8(&chunk[..read]).unwrap();
+        while let Some(end) = end_of_command(&received) {
+            let command: String = received.drain(..end).collect();
+            stream.1.fetch_add(1, Ordering::SeqCst);
+            let Some(said) = say(&command) else {
+                return Ok(());
+            };
+            stream.write_all(said.as_bytes())?;
+        }
+    }
+}
+
+/// `*2\r\n$3\r\nGET\r\n$1\r\nk\r\n` ends after `1 + 2 × 2` lines; no argument here holds a line end.
+fn end_of_command(received: &str) -> Option<usize> {
+    let (head, _) = received.strip_prefix('*')?.split_once("\r\n")?;
+    let lines = 1 + 2 * head.parse::<usize>().unwrap();
+    let (end, _) = received.match_indices("\r\n").nth(lines - 1)?;
+    Some(end + 2)
+}
+
+fn one(url: &str) -> RedisBackend {
+    connect([url]).unwrap().remove(0)
+}
+
+fn claim(name: &str) -> Claim {
+    let key = Key::new(b"", &Resource::new(name).unwrap());
+    let token = Token::draw(runtime::os_random).unwrap();
+    Claim::new([key], token, Ttl::try_from(Duration::from_secs(10)).unwrap())
+}
+
+/// An executor that has never heard of tokio.
+fn block_on<F: Future>(future: F) -> F::Output {
+    struct Unpark(Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Arc::new(Unpark(thread::current())).into();
+    let mut context = Context::from_waker(&waker);
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut context) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => thread::park(),
+        }
+    }
+}

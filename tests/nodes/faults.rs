@@ -1,0 +1,150 @@
+//! Nodes that are dead, stopped, back again, or the same node twice.
+
+use std::time::Duration;
+
+use quorate::runtime::TokioRuntime;
+use quorate::{LockError, LockManager, Released};
+use quorate_tests::Nodes;
+
+use crate::client::{BACKSTOP, nothing_is_left, with_each_client};
+
+#[test]
+fn two_of_five_can_be_dead() {
+    with_each_client(|client| async move {
+        let nodes = Nodes::start(5);
+        let manager = client.builder(&nodes).build().unwrap();
+        let guard = manager.lock("r").await.unwrap();
+        nodes[1].kill();
+        nodes[3].kill();
+        guard.extend().await.unwrap();
+        assert_eq!(guard.release().await.unwrap(), Released::Held);
+        for _ in 0..20 {
+            manager.try_lock("r").await.unwrap().release().await.unwrap();
+        }
+        assert_eq!(manager.settle(BACKSTOP).await, 0);
+    });
+}
+
+#[test]
+fn two_of_five_may_never_have_been_up() {
+    with_each_client(|client| async move {
+        let nodes = Nodes::start(5);
+        nodes[0].kill();
+        nodes[4].kill();
+        let manager = client.builder(&nodes).build().unwrap();
+        let guard = manager.lock("r").await.unwrap();
+        guard.release().await.unwrap();
+        assert_eq!(manager.settle(BACKSTOP).await, 0);
+    });
+}
+
+#[test]
+fn two_of_five_can_hang_and_keep_no_ghost_key_when_they_wake() {
+    with_each_client(|client| async move {
+        let nodes = Nodes::start(5);
+        let manager = client.builder(&nodes).ttl(Duration::from_secs(60)).build().unwrap();
+        // Connected before they hang, so that what is sent waits in their sockets.
+        manager.lock("warm").await.unwrap().release().await.unwrap();
+        nothing_is_left(&manager, &nodes).await;
+        nodes[0].pause();
+        nodes[2].pause();
+        for _ in 0..20 {
+            let guard = manager.lock("r").await.unwrap();
+            guard.extend().await.unwrap();
+            assert_eq!(guard.release().await.unwrap(), Released::Held);
+        }
+        nodes[0].resume();
+        nodes[2].resume();
+        nothing_is_left(&manager, &nodes).await;
+    });
+}
+
+#[test]
+fn three_dead_are_named_with_their_reasons_within_the_deadline() {
+    with_each_client(|client| async move {
+        let nodes = Nodes::start(5);
+        let manager = client.builder(&nodes).build().unwrap();
+        manager.lock("r").await.unwrap().release().await.unwrap();
+        for node in &nodes[..3] {
+            node.kill();
+        }
+        let wait = Duration::from_millis(1500);
+        let lost = tokio::time::timeout(BACKSTOP, manager.lock("r").wait(wait)).await.unwrap();
+        let Err(LockError::NoQuorum { votes }) = lost else { panic!("{client:?}: {lost:?}") };
+        let failed: Vec<_> = votes
+            .iter()
+            .filter(|node| matches!(node.said, quorate::Said::Failed(_)))
+            .map(|node| node.name.to_string())
+            .collect();
+        let dead: Vec<_> =
+            nodes[..3].iter().map(|node| format!("127.0.0.1:{}", node.port())).collect();
+        assert_eq!(failed, dead, "{client:?}: {votes}");
+        let text = votes.to_string().to_lowercase();
+        assert_eq!(text.matches("refused").count(), 3, "{client:?}: {text}");
+    });
+}
+
+#[test]
+fn nodes_that_come_back_vote_again() {
+    with_each_client(|client| async move {
+        let nodes = Nodes::start(3);
+        let manager = client.builder(&nodes).build().unwrap();
+        manager.lock("r").await.unwrap().release().await.unwrap();
+        for node in nodes.iter() {
+            node.kill();
+        }
+        assert!(manager.try_lock("r").await.is_err());
+        for node in nodes.iter() {
+            node.restart();
+        }
+        let guard = manager.lock("r").wait(BACKSTOP).await.unwrap();
+        guard.release().await.unwrap();
+        nothing_is_left(&manager, &nodes).await;
+    });
+}
+
+/// While nobody used it, each node was restarted: the first lock must not pay for it.
+#[test]
+fn a_restart_while_idle_costs_no_lock() {
+    with_each_client(|client| async move {
+        let nodes = Nodes::start(3);
+        let manager = client.builder(&nodes).build().unwrap();
+        manager.lock("r").await.unwrap().release().await.unwrap();
+        nothing_is_left(&manager, &nodes).await;
+        for node in nodes.iter() {
+            node.kill();
+            node.restart();
+        }
+        manager.lock("r").wait(BACKSTOP).await.unwrap().release().await.unwrap();
+    });
+}
+
+#[test]
+fn q6_one_server_under_two_addresses_is_refused() {
+    with_each_client(|client| async move {
+        let nodes = Nodes::start(2);
+        let addresses = [
+            nodes[0].address(),
+            nodes[1].address(),
+            format!("redis://localhost:{}", nodes[1].port()),
+        ];
+        let backends = client.connect(&addresses);
+        let manager = LockManager::builder(TokioRuntime::new(), backends).build().unwrap();
+        let refused = manager.lock("r").await;
+        // Where the second name's answer came after the decision, the next lock knows.
+        let refused = match refused {
+            Ok(guard) => {
+                drop(guard);
+                assert_eq!(manager.settle(BACKSTOP).await, 0);
+                manager.lock("r").await
+            }
+            refused => refused,
+        };
+        let Err(LockError::SameServer { first, second }) = refused else {
+            panic!("{client:?}: {refused:?}");
+        };
+        assert_eq!(first, format!("127.0.0.1:{}", nodes[1].port()));
+        assert_eq!(second, format!("localhost:{}", nodes[1].port()));
+        nothing_is_left(&manager, &nodes).await;
+    });
+}

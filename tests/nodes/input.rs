@@ -1,0 +1,163 @@
+//! What is not a node, or not to be locked: a typed error each, no panic, no hang.
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::thread;
+use std::time::Duration;
+
+use quorate::runtime::TokioRuntime;
+use quorate::{BackendErrorKind, LockError, LockManager, Resource, Said, Votes};
+use quorate_tests::{Nodes, RedisServer};
+
+use crate::client::{BACKSTOP, Client, nothing_is_left, on_tokio, with_each_client};
+
+/// The votes of a lock that is tried on these addresses and cannot be had.
+async fn no_quorum(client: Client, addresses: &[String]) -> Votes {
+    let backends = client.connect(addresses);
+    let manager = LockManager::builder(TokioRuntime::new(), backends).build().unwrap();
+    let locked = tokio::time::timeout(BACKSTOP, manager.try_lock("r")).await.expect("it hangs");
+    match locked {
+        Err(LockError::NoQuorum { votes }) => votes,
+        other => panic!("{client:?}: {other:?}"),
+    }
+}
+
+fn kind(votes: &Votes) -> Option<BackendErrorKind> {
+    votes.iter().find_map(|node| match &node.said {
+        Said::Failed(error) => Some(error.kind()),
+        _ => None,
+    })
+}
+
+#[test]
+fn a_wrong_password_is_told_without_the_password() {
+    let server = RedisServer::builder().password("right").start();
+    on_tokio(async {
+        for client in Client::ALL {
+            for login in [":wr0ng-secret@", "nobody:wr0ng-secret@", ""] {
+                let address = format!("redis://{login}127.0.0.1:{}", server.port());
+                let votes = no_quorum(client, &[address]).await;
+                assert_eq!(kind(&votes), Some(BackendErrorKind::Auth), "{client:?}: {votes:?}");
+                let printed = format!("{votes} {votes:?}");
+                assert!(!printed.contains("wr0ng"), "{client:?}: {printed}");
+            }
+        }
+    });
+}
+
+#[test]
+fn a_wrong_password_ends_the_wait_at_once() {
+    let server = RedisServer::builder().password("right").start();
+    on_tokio(async {
+        for client in Client::ALL {
+            let backends = client.connect(&[server.address_as("default", "wrong")]);
+            let manager = LockManager::builder(TokioRuntime::new(), backends).build().unwrap();
+            let request = manager.lock("r").wait(Duration::from_secs(3600));
+            let locked = tokio::time::timeout(BACKSTOP, request).await.expect("it waits");
+            assert!(matches!(locked, Err(LockError::NoQuorum { .. })), "{client:?}: {locked:?}");
+        }
+    });
+}
+
+#[test]
+fn a_user_who_may_not_is_told() {
+    let server = RedisServer::builder().user("app", "on >pw ~allowed:* +@all").start();
+    on_tokio(async {
+        for client in Client::ALL {
+            let votes = no_quorum(client, &[server.address_as("app", "pw")]).await;
+            assert_eq!(kind(&votes), Some(BackendErrorKind::Permission), "{client:?}: {votes}");
+        }
+    });
+}
+
+/// Something that answers every connection with these bytes.
+fn impostor(answer: &'static [u8]) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            thread::spawn(move || {
+                let mut stream = stream;
+                let mut heard = [0; 512];
+                while let Ok(1..) = stream.read(&mut heard) {
+                    if stream.write_all(answer).is_err() {
+                        break;
+                    }
+                }
+            });
+        }
+    });
+    format!("redis://127.0.0.1:{port}")
+}
+
+#[test]
+fn a_node_that_is_not_redis_is_told() {
+    on_tokio(async {
+        for client in Client::ALL {
+            let http = impostor(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n");
+            let garbage = impostor(b"\x00\xff\x07 what is this \x01\r\n\r\n");
+            for address in [http, garbage] {
+                let votes = no_quorum(client, &[address]).await;
+                let seen = kind(&votes);
+                assert_eq!(seen, Some(BackendErrorKind::Protocol), "{client:?}: {votes}");
+            }
+        }
+    });
+}
+
+#[test]
+fn a_node_that_accepts_and_says_nothing_costs_one_node_timeout() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("redis://{}", listener.local_addr().unwrap());
+    on_tokio(async {
+        for client in Client::ALL {
+            let votes = no_quorum(client, std::slice::from_ref(&address)).await;
+            let silent = votes.iter().all(|node| matches!(node.said, Said::Silent { .. }));
+            assert!(silent, "{client:?}: {votes}");
+        }
+    });
+}
+
+#[test]
+fn a_key_that_holds_a_list_is_no_lock_of_somebody() {
+    let nodes = &Nodes::start(3);
+    with_each_client(|client| async move {
+        for node in nodes.iter() {
+            node.lpush("list", "x");
+        }
+        let manager = client.builder(nodes).build().unwrap();
+        for locked in [manager.lock("list").await, manager.lock(["list", "other"]).await] {
+            let Err(LockError::NoQuorum { votes }) = locked else { panic!("{locked:?}") };
+            assert_eq!(kind(&votes), Some(BackendErrorKind::WrongType), "{client:?}: {votes}");
+            assert!(votes.to_string().contains("WRONGTYPE"), "{client:?}: {votes}");
+        }
+        for node in nodes.iter() {
+            node.flushall();
+        }
+    });
+}
+
+#[test]
+fn names_of_a_mebibyte_and_of_any_bytes_are_locked() {
+    let nodes = &Nodes::start(3);
+    with_each_client(|client| async move {
+        let manager = client.builder(nodes).build().unwrap();
+        for name in [vec![b'x'; Resource::MAX_LEN], vec![0, 0xff, b'\r', b'\n', b'{', b'}']] {
+            let guard = manager.lock(&name).await.unwrap();
+            assert!(manager.try_lock(&name).await.is_err());
+            guard.release().await.unwrap();
+        }
+        nothing_is_left(&manager, nodes).await;
+    });
+}
+
+#[test]
+fn a_bad_address_is_told_without_its_password() {
+    for bad in ["", "not an address", "http://127.0.0.1", "redis://:s3cret@127.0.0.1:notaport"] {
+        let redis = quorate::redis::connect([bad]).unwrap_err();
+        let fred = quorate::fred::connect([bad]).unwrap_err();
+        for printed in [format!("{redis} {redis:?}"), format!("{fred} {fred:?}")] {
+            assert!(!printed.contains("s3cret"), "{printed}");
+        }
+    }
+}

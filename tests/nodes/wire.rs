@@ -1,0 +1,133 @@
+//! What a node sees and stores: the canonical protocol, and nothing else.
+
+use std::time::Duration;
+
+use quorate_tests::{Nodes, RedisServer};
+
+use crate::client::{Client, nothing_is_left, with_each_client};
+
+fn commands(server: &RedisServer, stop: quorate_tests::Monitor<'_>) -> Vec<Vec<String>> {
+    let _ = server;
+    let ours = |command: &Vec<String>| {
+        let name = command.first().map(|name| name.to_ascii_uppercase());
+        let name = name.unwrap_or_default();
+        !matches!(name.as_str(), "CLIENT" | "HELLO" | "INFO" | "SELECT" | "AUTH" | "PING")
+    };
+    stop.stop().into_iter().map(|line| line.args).filter(ours).collect()
+}
+
+#[test]
+fn a_lock_is_set_key_token_nx_px_ttl() {
+    let nodes = &Nodes::start(3);
+    with_each_client(|client| async move {
+        let manager = client.builder(nodes).ttl(Duration::from_secs(7)).build().unwrap();
+        // The scripts are known from now on, so that each step is one command.
+        manager.lock("warm").await.unwrap().release().await.unwrap();
+        nothing_is_left(&manager, nodes).await;
+
+        let monitor = nodes[0].monitor();
+        let guard = manager.lock("orders:42").await.unwrap();
+        manager.settle(Duration::from_secs(5)).await;
+        let token = nodes[0].get("orders:42").unwrap();
+        assert_eq!(token.len(), 40);
+        assert!(token.iter().all(u8::is_ascii_hexdigit), "printable");
+        assert_eq!(nodes[0].cli(&["TYPE", "orders:42"]).text(), "string");
+        let pttl = nodes[0].pttl("orders:42");
+        assert!((6_000..=7_000).contains(&pttl), "{pttl}");
+        guard.release().await.unwrap();
+        nothing_is_left(&manager, nodes).await;
+
+        let seen = commands(&nodes[0], monitor);
+        let token = String::from_utf8(token).unwrap();
+        let set = ["SET", "orders:42", &token, "NX", "PX", "7000"];
+        assert!(seen.iter().any(|command| command == &set), "{client:?}: {seen:?}");
+        let sets = seen.iter().filter(|command| command[0] == "SET").count();
+        assert_eq!(sets, 1, "sent once: {seen:?}");
+        let deletes: Vec<_> = seen.iter().filter(|command| command[0] == "EVALSHA").collect();
+        assert_eq!(deletes.len(), 1, "{seen:?}");
+        assert_eq!(deletes[0][2..], ["1", "orders:42", &token], "its key is declared");
+    });
+}
+
+#[test]
+fn several_resources_are_one_script_call_that_declares_every_key() {
+    let nodes = &Nodes::start(1);
+    with_each_client(|client| async move {
+        let manager = client.builder(nodes).build().unwrap();
+        manager.lock(["x", "y"]).await.unwrap().release().await.unwrap();
+        let monitor = nodes[0].monitor();
+        let guard = manager.lock(["a", "b", "c"]).await.unwrap();
+        guard.extend().await.unwrap();
+        guard.release().await.unwrap();
+        let seen = commands(&nodes[0], monitor);
+        // The script's own commands are seen as well; they carry no client address of ours.
+        let calls: Vec<_> = seen.iter().filter(|command| command[0].starts_with("EVAL")).collect();
+        assert_eq!(calls.len(), 4, "acquire, extend (text sent once), release: {calls:?}");
+        assert!(calls.iter().all(|call| call[2..6] == ["3", "a", "b", "c"]), "{calls:?}");
+        nothing_is_left(&manager, nodes).await;
+        nodes[0].cli(&["SCRIPT", "FLUSH"]);
+    });
+}
+
+/// Another library's lock, as every one of them writes it.
+#[test]
+fn locks_of_other_libraries_exclude_ours_and_the_other_way_round() {
+    let nodes = &Nodes::start(3);
+    with_each_client(|client| async move {
+        let manager = client.builder(nodes).build().unwrap();
+        for node in nodes.iter() {
+            node.cli(&["SET", "shared", "another-libraries-token", "NX", "PX", "60000"]);
+        }
+        let refused = manager.try_lock("shared").await;
+        assert!(matches!(refused, Err(quorate::LockError::Held { .. })), "{refused:?}");
+        for node in nodes.iter() {
+            node.flushall();
+        }
+        let guard = manager.try_lock("shared").await.unwrap();
+        manager.settle(Duration::from_secs(5)).await;
+        for node in nodes.iter() {
+            let reply = node.cli(&["SET", "shared", "another", "NX", "PX", "60000"]);
+            assert_eq!(reply, quorate_tests::Reply::Nil);
+        }
+        guard.release().await.unwrap();
+        nothing_is_left(&manager, nodes).await;
+    });
+}
+
+/// A database number, a unix socket, a user with a password: as the client has them.
+#[test]
+fn databases_sockets_and_users_work_as_in_the_client() {
+    let socket = RedisServer::builder().unix_socket().start();
+    let user = RedisServer::builder().user("app", "on >se:cr@t ~* +@all").start();
+    let plain = RedisServer::start();
+    let path = socket.socket_path().unwrap().display().to_string();
+    crate::client::on_tokio(async {
+        for client in Client::ALL {
+            let socket_address = match client {
+                Client::Redis => format!("redis+unix://{path}"),
+                Client::Fred => format!("redis+unix://{path}"),
+            };
+            let addresses = [
+                socket_address,
+                format!("redis://app:se%3Acr%40t@127.0.0.1:{}", user.port()),
+                format!("redis://127.0.0.1:{}/5", plain.port()),
+            ];
+            let backends = client.connect(&addresses);
+            let names: Vec<_> =
+                backends.iter().map(|node| node.name().unwrap().to_owned()).collect();
+            assert_eq!(names[0], path, "{client:?}");
+            assert_eq!(names[1], format!("127.0.0.1:{}", user.port()));
+            assert_eq!(names[2], format!("127.0.0.1:{}/5", plain.port()));
+            let runtime = quorate::runtime::TokioRuntime::new();
+            let manager = quorate::LockManager::builder(runtime, backends).build().unwrap();
+            let guard = manager.lock("r").await.unwrap();
+            manager.settle(Duration::from_secs(5)).await;
+            assert!(socket.get("r").is_some(), "{client:?}");
+            assert!(user.get("r").is_some(), "{client:?}");
+            assert!(plain.get("r").is_none(), "it is in database 5");
+            assert_eq!(plain.info("db5").split(',').next(), Some("keys=1"), "{client:?}");
+            guard.release().await.unwrap();
+            assert_eq!(manager.settle(Duration::from_secs(5)).await, 0);
+        }
+    });
+}
