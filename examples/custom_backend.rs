@@ -53,8 +53,12 @@ fn all_ours(entries: &HashMap<Vec<u8>, Entry>, claim: &Claim) -> Result<bool, Ba
 impl LockBackend for MapNode {
     async fn acquire(&self, claim: &Claim) -> Result<Vote, BackendError> {
         let mut entries = self.entries();
-        let is_there = |key: &Key| entries.contains_key(key.as_bytes());
-        if !all_ours(&entries, claim)? && claim.keys().iter().any(is_there) {
+        let theirs = |key: &Key| {
+            let held = entries.get(key.as_bytes()).and_then(|entry| entry.token.as_deref());
+            held.is_some_and(|token| token != claim.token().as_bytes())
+        };
+        all_ours(&entries, claim)?;
+        if claim.keys().iter().any(theirs) {
             return Ok(Vote::Refused);
         }
         let entry = Entry {
@@ -62,7 +66,8 @@ impl LockBackend for MapNode {
             end: Some(Instant::now() + claim.ttl().as_duration()),
         };
         for key in claim.keys() {
-            entries.insert(key.as_bytes().to_vec(), entry.clone());
+            // What is ours already may have been extended since.
+            entries.entry(key.as_bytes().to_vec()).or_insert_with(|| entry.clone());
         }
         Ok(Vote::Granted)
     }

@@ -39,15 +39,18 @@
 //! # Example
 //!
 //! ```
-//! # use quorate_core::{BackendError, Claim, LockBackend, Vote};
-//! use quorate_core::{LockManager, Runtime};
+//! use std::sync::Arc;
 //!
-//! async fn work(runtime: impl Runtime, nodes: Vec<Box<dyn LockBackend>>) -> Result<(), String> {
-//!     let nodes = nodes.into_iter().map(std::sync::Arc::from).collect::<Vec<_>>();
-//!     let manager = LockManager::builder(runtime, nodes).build().map_err(|e| e.to_string())?;
-//!     let guard = manager.lock(["account:1", "account:2"]).await.map_err(|e| e.to_string())?;
+//! use quorate_core::{LockBackend, LockManager, Runtime};
+//!
+//! async fn transfer(
+//!     runtime: impl Runtime,
+//!     nodes: Vec<Arc<dyn LockBackend>>,
+//! ) -> Result<(), Box<dyn std::error::Error>> {
+//!     let manager = LockManager::builder(runtime, nodes).build()?;
+//!     let guard = manager.lock(["account:1", "account:2"]).await?;
 //!     // … both accounts are ours until guard.valid_until() …
-//!     guard.release().await.map_err(|e| e.to_string())?;
+//!     guard.release().await?;
 //!     Ok(())
 //! }
 //! ```

@@ -41,17 +41,20 @@ pub struct Script {
     sha1: &'static str,
 }
 
-/// Several keys at once: all of them, or none. `KEYS` the keys, `ARGV` token, ttl in ms.
+/// Several keys at once: all of them, or none. `ARGV` token, ttl in ms.
+///
+/// Keys that are ours already are left as they are: this may be a request that was sent twice, and
+/// the lease may have been extended in between.
 pub const ACQUIRE: Script = Script {
     source: "\
 for i = 1, #KEYS do
   local held = redis.call('GET', KEYS[i])
   if held and held ~= ARGV[1] then return 0 end
 end
-for i = 1, #KEYS do redis.call('SET', KEYS[i], ARGV[1], 'PX', ARGV[2]) end
+for i = 1, #KEYS do redis.call('SET', KEYS[i], ARGV[1], 'NX', 'PX', ARGV[2]) end
 return 1
 ",
-    sha1: "033f9d2ef98e85c0c21f3dd22f570683fa840632",
+    sha1: "e8d8922bd6436c9fd74b5cb12d92c28291e05682",
 };
 
 /// After a nil to `SET NX`: is it our own token that is in the way? `ARGV` token.

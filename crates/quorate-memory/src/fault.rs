@@ -10,6 +10,9 @@ use quorate_core::BackendError;
 pub enum Fault {
     /// The process is gone: calls fail at once. What it had stored is gone with it.
     Dead,
+    /// The process is gone, and what it had stored is on its disk: calls fail at once, and keys go
+    /// on expiring.
+    Down,
     /// The process is stopped: calls wait, and are carried out in their order when it wakes, also
     /// those that nobody waits for any more. Keys go on expiring.
     Hung,

@@ -25,15 +25,24 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod client;
+mod clock;
 pub mod conformance;
 mod fault;
+mod history;
 mod node;
+mod oracle;
 mod reply;
 mod rng;
+mod rule;
 mod sim;
 mod store;
 
+pub use self::client::SimClient;
 pub use self::fault::Fault;
+pub use self::history::{Event, History, LockId, What};
 pub use self::node::MemoryNode;
+pub use self::oracle::{Violation, judge};
+pub use self::rule::{Effect, Operation, Rule};
 pub use self::sim::Sim;
 pub use self::store::Value;

@@ -3,13 +3,16 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use quorate_core::{BackendError, BackendErrorKind, Claim, Identify, LockBackend, Runtime, Vote};
 
+use crate::client::SimClient;
+use crate::clock::Clock;
 use crate::fault::Fault;
 use crate::reply::{Reply, Sender, reply};
+use crate::rule::{Journey, Operation, Rule};
 use crate::store::{Store, Value};
 
 /// A node that lives in this process: the same answers as a Redis node, and faults on demand.
@@ -22,6 +25,8 @@ use crate::store::{Store, Value};
 #[derive(Clone)]
 pub struct MemoryNode {
     shared: Arc<Shared>,
+    /// Whose calls come through this handle, where it matters.
+    client: Option<usize>,
 }
 
 struct Shared {
@@ -32,6 +37,10 @@ struct Shared {
 
 struct State {
     store: Store,
+    /// What was on the disk when it was last looked at.
+    snapshot: Store,
+    clock: Clock,
+    rules: Vec<Rule>,
     fault: Option<Fault>,
     waiting: VecDeque<Request>,
     starts: u32,
@@ -40,28 +49,34 @@ struct State {
 struct Request {
     operation: Operation,
     claim: Claim,
-    answer: Sender<Result<Vote, BackendError>>,
+    journey: Journey,
+    /// None for the second arrival of a request that was sent once.
+    answer: Option<Sender<Result<Vote, BackendError>>>,
 }
 
-#[derive(Clone, Copy, Debug)]
-enum Operation {
-    Acquire,
-    Extend,
-    Release,
+impl Request {
+    fn fail(self, why: &'static str) {
+        if let Some(answer) = self.answer {
+            answer.send(Err(gone(why)));
+        }
+    }
 }
 
 impl MemoryNode {
     /// A healthy, empty node.
     pub fn new(name: impl Into<String>, runtime: impl Runtime) -> Self {
-        let state =
-            State { store: Store::default(), fault: None, waiting: VecDeque::new(), starts: 1 };
-        Self {
-            shared: Arc::new(Shared {
-                name: name.into(),
-                runtime: Arc::new(runtime),
-                state: Mutex::new(state),
-            }),
-        }
+        let state = State {
+            store: Store::default(),
+            snapshot: Store::default(),
+            clock: Clock::new(runtime.now(), 0),
+            rules: Vec::new(),
+            fault: None,
+            waiting: VecDeque::new(),
+            starts: 1,
+        };
+        let runtime = Arc::new(runtime);
+        let shared = Shared { name: name.into(), runtime, state: Mutex::new(state) };
+        Self { shared: Arc::new(shared), client: None }
     }
 
     /// `count` healthy, empty nodes: `memory-1` and so on.
@@ -85,6 +100,48 @@ impl MemoryNode {
         self.heal();
     }
 
+    /// Keeps a copy of what is stored, as a background save does.
+    pub fn save(&self) {
+        let mut state = self.shared.lock();
+        state.snapshot = state.store.clone();
+    }
+
+    /// As [`restart`](Self::restart), with what was stored when [`save`](Self::save) was called.
+    pub fn restart_from_save(&self) {
+        self.inject(Fault::Dead);
+        let mut state = self.shared.lock();
+        state.store = state.snapshot.clone();
+        drop(state);
+        self.heal();
+    }
+
+    /// The same node, as `client` sees it: rules for that client apply.
+    #[must_use]
+    pub fn seen_by(&self, client: &SimClient) -> Self {
+        Self { shared: Arc::clone(&self.shared), client: Some(client.id()) }
+    }
+
+    /// Adds a rule to those that messages to and from this node are under.
+    pub fn add_rule(&self, rule: Rule) {
+        self.shared.lock().rules.push(rule);
+    }
+
+    /// Removes all rules.
+    pub fn clear_rules(&self) {
+        self.shared.lock().rules.clear();
+    }
+
+    /// Makes the node's clock gain `parts_per_million` on the runtime's, from now on.
+    pub fn drift(&self, parts_per_million: i32) {
+        let now = self.shared.runtime.now();
+        self.shared.lock().clock.change_pace(now, parts_per_million);
+    }
+
+    /// Sets the node's clock forward: keys expire that much earlier.
+    pub fn jump(&self, ahead: Duration) {
+        self.shared.lock().clock.jump(ahead);
+    }
+
     /// Makes keys expire, as if their ttl were over.
     pub fn expire(&self, key: impl AsRef<[u8]>) {
         self.shared.lock().store.remove(key.as_ref());
@@ -98,19 +155,28 @@ impl MemoryNode {
     /// What is at a key.
     #[must_use]
     pub fn get(&self, key: impl AsRef<[u8]>) -> Option<Value> {
-        self.shared.lock().store.get(key.as_ref(), self.shared.runtime.now()).cloned()
+        {
+            let state = self.shared.lock();
+            state.store.get(key.as_ref(), self.shared.local(&state)).cloned()
+        }
     }
 
     /// How long a key still lives; `None` if it is not there or has no end.
     #[must_use]
     pub fn time_left(&self, key: impl AsRef<[u8]>) -> Option<Duration> {
-        self.shared.lock().store.time_left(key.as_ref(), self.shared.runtime.now())
+        {
+            let state = self.shared.lock();
+            state.store.time_left(key.as_ref(), self.shared.local(&state))
+        }
     }
 
     /// The keys that are there, sorted.
     #[must_use]
     pub fn keys(&self) -> Vec<Vec<u8>> {
-        self.shared.lock().store.keys(self.shared.runtime.now())
+        {
+            let state = self.shared.lock();
+            state.store.keys(self.shared.local(&state))
+        }
     }
 
     /// What the node is called.
@@ -120,7 +186,10 @@ impl MemoryNode {
     }
 
     async fn call(&self, operation: Operation, claim: &Claim) -> Result<Vote, BackendError> {
-        self.shared.send(operation, claim).await.unwrap_or_else(|| Err(gone("the node is gone")))
+        self.shared
+            .send(operation, claim, self.client)
+            .await
+            .unwrap_or_else(|| Err(gone("the node is gone")))
     }
 }
 
@@ -131,16 +200,18 @@ impl Shared {
             Some(Fault::Hung) => VecDeque::new(),
             _ => std::mem::take(&mut state.waiting),
         };
-        let dies = matches!(fault, Some(Fault::Dead));
-        if dies {
-            state.store.clear();
+        let stops = matches!(fault, Some(Fault::Dead | Fault::Down));
+        if stops {
             state.starts += 1;
+        }
+        if matches!(fault, Some(Fault::Dead)) {
+            state.store.clear();
         }
         state.fault = fault;
         drop(state);
         for request in waiting {
-            if dies {
-                request.answer.send(Err(gone("the connection was lost")));
+            if stops {
+                request.fail("the connection was lost");
             } else {
                 self.arrive(request);
             }
@@ -151,39 +222,64 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// What the node's own clock reads.
+    fn local(&self, state: &State) -> Instant {
+        state.clock.read(self.runtime.now())
+    }
+
     /// Puts a request on its way.
     fn send(
         self: &Arc<Self>,
         operation: Operation,
         claim: &Claim,
+        client: Option<usize>,
     ) -> Reply<Result<Vote, BackendError>> {
         let (answer, reply) = reply();
-        let request = Request { operation, claim: claim.clone(), answer };
-        let delay = match self.lock().fault {
-            Some(Fault::Slow(delay)) => delay,
-            _ => Duration::ZERO,
-        };
+        let state = self.lock();
+        let mut draw = |bound: u64| self.draw(bound);
+        let mut journey = Journey::new(&state.rules, operation, client, &mut draw);
+        match state.fault {
+            Some(Fault::Slow(delay)) => journey.request += delay,
+            Some(Fault::Late(delay)) => journey.reply += delay,
+            _ => {}
+        }
+        drop(state);
+        if let Some(later) = journey.again {
+            self.set_out(journey.request + later, operation, claim, journey, None);
+        }
+        if journey.loses_request {
+            // The answer is never given, and the caller not told that it never will be.
+            answer.forget();
+        } else {
+            self.set_out(journey.request, operation, claim, journey, Some(answer));
+        }
+        reply
+    }
+
+    fn set_out(
+        self: &Arc<Self>,
+        delay: Duration,
+        operation: Operation,
+        claim: &Claim,
+        journey: Journey,
+        answer: Option<Sender<Result<Vote, BackendError>>>,
+    ) {
+        let request = Request { operation, claim: claim.clone(), journey, answer };
         let shared = Arc::clone(self);
         self.after(delay, move || shared.arrive(request));
-        reply
     }
 
     /// A request has come: carries it out, and puts the reply on its way.
     fn arrive(self: &Arc<Self>, request: Request) {
         let mut state = self.lock();
-        let mut delay = Duration::ZERO;
         let failure = match &state.fault {
             Some(Fault::Hung) => return state.waiting.push_back(request),
-            Some(Fault::Dead) => Some(gone("connection refused")),
+            Some(Fault::Dead | Fault::Down) => Some(gone("connection refused")),
             Some(Fault::Failing(error)) => Some(error.clone()),
-            Some(Fault::Late(late)) => {
-                delay = *late;
-                None
-            }
-            Some(Fault::Slow(_)) | None => None,
+            Some(Fault::Slow(_) | Fault::Late(_)) | None => None,
         };
-        let Request { operation, claim, answer } = request;
-        let now = self.runtime.now();
+        let Request { operation, claim, journey, answer } = request;
+        let now = self.local(&state);
         let outcome = match (failure, operation) {
             (Some(error), _) => Err(error),
             (None, Operation::Acquire) => state.store.acquire(&claim, now),
@@ -191,7 +287,23 @@ impl Shared {
             (None, Operation::Release) => Ok(state.store.release(&claim, now)),
         };
         drop(state);
-        self.after(delay, move || answer.send(outcome));
+        let Some(answer) = answer else { return };
+        if journey.loses_reply {
+            answer.forget();
+        } else if journey.is_cut {
+            self.after(journey.reply, move || answer.send(Err(gone("the connection was lost"))));
+        } else {
+            self.after(journey.reply, move || answer.send(outcome));
+        }
+    }
+
+    /// A random number below `bound`.
+    fn draw(&self, bound: u64) -> u64 {
+        let mut bits = [0; 8];
+        // Without randomness no rule has luck.
+        let _ = self.runtime.fill_random(&mut bits);
+        let wide = u128::from(u64::from_le_bytes(bits)) * u128::from(bound);
+        u64::try_from(wide >> 64).unwrap_or(0)
     }
 
     fn after(&self, delay: Duration, act: impl FnOnce() + Send + 'static) {
@@ -234,7 +346,7 @@ impl Identify for MemoryNode {
     async fn server_id(&self) -> Result<String, BackendError> {
         let state = self.shared.lock();
         match &state.fault {
-            Some(Fault::Dead) => Err(gone("connection refused")),
+            Some(Fault::Dead | Fault::Down) => Err(gone("connection refused")),
             Some(Fault::Failing(error)) => Err(error.clone()),
             // Known from the handshake: a client learns it once a connection.
             _ => Ok(format!("{:p}#{}", Arc::as_ptr(&self.shared), state.starts)),

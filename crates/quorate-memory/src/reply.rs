@@ -8,11 +8,14 @@ use std::task::{Context, Poll, Waker};
 /// The two ends.
 pub(crate) fn reply<T>() -> (Sender<T>, Reply<T>) {
     let slot = Arc::new(Slot(Mutex::new(Mail::Awaited(None))));
-    (Sender(Arc::clone(&slot)), Reply(slot))
+    (Sender { slot: Arc::clone(&slot), is_silent: false }, Reply(slot))
 }
 
 /// The node's end.
-pub(crate) struct Sender<T>(Arc<Slot<T>>);
+pub(crate) struct Sender<T> {
+    slot: Arc<Slot<T>>,
+    is_silent: bool,
+}
 
 /// The caller's end; `None` if the node dropped its own.
 pub(crate) struct Reply<T>(Arc<Slot<T>>);
@@ -40,15 +43,20 @@ impl<T> Slot<T> {
 
 impl<T> Sender<T> {
     pub(crate) fn send(self, value: T) {
-        self.0.put(Mail::Here(value));
+        self.slot.put(Mail::Here(value));
+    }
+
+    /// The caller waits for ever.
+    pub(crate) fn forget(mut self) {
+        self.is_silent = true;
     }
 }
 
 impl<T> Drop for Sender<T> {
     fn drop(&mut self) {
-        let awaited = matches!(*self.0.lock(), Mail::Awaited(_));
-        if awaited {
-            self.0.put(Mail::Never);
+        let awaited = matches!(*self.slot.lock(), Mail::Awaited(_));
+        if awaited && !self.is_silent {
+            self.slot.put(Mail::Never);
         }
     }
 }

@@ -4,20 +4,22 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use quorate_core::Runtime;
 use quorate_core::runtime::{BoxFuture, EntropyError};
 
+use crate::client::SimClient;
+use crate::clock::Clock;
 use crate::rng::SplitMix64;
 
 /// A simulated world: a virtual clock, an executor and a source of randomness.
 ///
 /// Time stands still while anything can run, and then jumps to the next moment at which something
 /// will: ten minutes of waiting take no time. Clones are handles of the same world, and each is the
-/// [`Runtime`] to build a manager with.
+/// [`Runtime`] to build a manager with. [`client`](Self::client) gives one with a clock of its own.
 ///
 /// Everything is driven by the thread that calls [`block_on`](Self::block_on) and its like, one
 /// at a time.
@@ -38,7 +40,17 @@ struct State {
     /// By moment, then in the order they were asked for.
     timers: BTreeMap<(Instant, u64), Waker>,
     ready: VecDeque<u64>,
-    tasks: HashMap<u64, BoxFuture<'static, ()>>,
+    tasks: HashMap<u64, Task>,
+    /// Until when each client stands still. Client 0 is the world itself.
+    paused: Vec<Option<Instant>>,
+}
+
+struct Task {
+    /// Taken out while it is polled.
+    future: Option<BoxFuture<'static, ()>>,
+    waker: Waker,
+    client: usize,
+    is_queued: bool,
 }
 
 impl Sim {
@@ -53,6 +65,7 @@ impl Sim {
             timers: BTreeMap::new(),
             ready: VecDeque::new(),
             tasks: HashMap::new(),
+            paused: vec![None],
         };
         Self { world: Arc::new(World { origin, state: Mutex::new(state) }) }
     }
@@ -60,7 +73,17 @@ impl Sim {
     /// How long the world has lasted.
     #[must_use]
     pub fn elapsed(&self) -> Duration {
-        self.world.lock().now - self.world.origin
+        let state = self.world.lock();
+        state.now - self.world.origin
+    }
+
+    /// Another process in the world, whose clock gains `parts_per_million` on the world's.
+    #[must_use]
+    pub fn client(&self, parts_per_million: i32) -> SimClient {
+        let mut state = self.world.lock();
+        state.paused.push(None);
+        let id = state.paused.len() - 1;
+        SimClient::new(self.clone(), id, Clock::new(self.world.origin, parts_per_million))
     }
 
     /// Runs `future`, and whatever was spawned, until `future` is done.
@@ -118,9 +141,49 @@ impl Sim {
         self.world.lock().now = end;
     }
 
+    /// Ends the world: every task is dropped where it stands, and no timer rings again.
+    ///
+    /// Tasks hold handles of the world that they are in. So a world in which some never end is
+    /// kept until it is ended like this.
+    pub fn end(&self) {
+        let mut state = self.world.lock();
+        let tasks = std::mem::take(&mut state.tasks);
+        let timers = std::mem::take(&mut state.timers);
+        state.ready.clear();
+        drop(state);
+        drop((tasks, timers));
+        // What the tasks spawned as they were dropped.
+        let tasks = std::mem::take(&mut self.world.lock().tasks);
+        drop(tasks);
+    }
+
     /// The next number of the world's randomness.
     pub fn random(&self) -> u64 {
         self.world.lock().rng.next()
+    }
+
+    /// A random number below `bound`; zero if there is none.
+    pub fn random_below(&self, bound: u64) -> u64 {
+        let wide = u128::from(self.random()) * u128::from(bound);
+        u64::try_from(wide >> 64).unwrap_or(0)
+    }
+
+    pub(crate) fn sleep(&self, clock: Clock, deadline: Instant) -> BoxFuture<'static, ()> {
+        Box::pin(Sleep { world: Arc::clone(&self.world), clock, deadline, timer: None })
+    }
+
+    pub(crate) fn spawn_in(&self, client: usize, future: BoxFuture<'static, ()>) {
+        let mut state = self.world.lock();
+        let id = state.take_id();
+        let waker = Waker::from(Arc::new(TaskWaker { id, world: Arc::downgrade(&self.world) }));
+        state.tasks.insert(id, Task { future: Some(future), waker, client, is_queued: true });
+        state.ready.push_back(id);
+    }
+
+    pub(crate) fn pause(&self, client: usize, time: Duration) {
+        let mut state = self.world.lock();
+        let until = state.now + time;
+        state.paused[client] = state.paused[client].max(Some(until));
     }
 
     /// Runs a task that is ready; `false` if none is.
@@ -129,14 +192,38 @@ impl Sim {
         let Some(id) = state.ready.pop_front() else {
             return false;
         };
-        let Some(mut task) = state.tasks.remove(&id) else {
+        let now = state.now;
+        let client = state.tasks.get(&id).map_or(0, |task| task.client);
+        let until = state.paused[client].filter(|until| now < *until);
+        let Some(task) = state.tasks.get_mut(&id) else {
+            return true;
+        };
+        task.is_queued = false;
+        if let Some(until) = until {
+            // It stands still with its client, and goes on when that does.
+            let waker = task.waker.clone();
+            let timer = state.take_id();
+            state.timers.insert((until, timer), waker);
+            return true;
+        }
+        let (Some(mut future), waker) = (task.future.take(), task.waker.clone()) else {
             return true;
         };
         drop(state);
-        let waker = Waker::from(Arc::new(Task { id, world: Arc::clone(&self.world) }));
-        if task.as_mut().poll(&mut Context::from_waker(&waker)).is_pending() {
-            self.world.lock().tasks.insert(id, task);
-        }
+        let polled = future.as_mut().poll(&mut Context::from_waker(&waker));
+        let mut state = self.world.lock();
+        let task = match polled {
+            Poll::Ready(()) => state.tasks.remove(&id),
+            Poll::Pending => {
+                if let Some(task) = state.tasks.get_mut(&id) {
+                    task.future = Some(future);
+                }
+                return true;
+            }
+        };
+        // What a task held is dropped when the world is not locked: it may spawn.
+        drop(state);
+        drop((task, future));
         true
     }
 
@@ -164,14 +251,11 @@ impl Runtime for Sim {
     }
 
     fn sleep_until(&self, deadline: Instant) -> BoxFuture<'static, ()> {
-        Box::pin(Sleep { world: Arc::clone(&self.world), deadline, timer: None })
+        self.sleep(Clock::new(self.world.origin, 0), deadline)
     }
 
     fn spawn(&self, task: BoxFuture<'static, ()>) {
-        let mut state = self.world.lock();
-        let id = state.take_id();
-        state.tasks.insert(id, task);
-        state.ready.push_back(id);
+        self.spawn_in(0, task);
     }
 
     fn fill_random(&self, bytes: &mut [u8]) -> Result<(), EntropyError> {
@@ -201,6 +285,7 @@ impl State {
 
 struct Sleep {
     world: Arc<World>,
+    clock: Clock,
     deadline: Instant,
     timer: Option<(Instant, u64)>,
 }
@@ -211,12 +296,14 @@ impl Future for Sleep {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let world = Arc::clone(&self.world);
         let mut state = world.lock();
-        if state.now >= self.deadline {
+        if self.clock.read(state.now) >= self.deadline {
             return Poll::Ready(());
         }
-        let deadline = self.deadline;
-        let timer = *self.timer.get_or_insert_with(|| (deadline, state.take_id()));
-        state.timers.insert(timer, context.waker().clone());
+        let at = self.clock.when(self.deadline);
+        let timer = *self.timer.get_or_insert_with(|| (at, state.take_id()));
+        let before = state.timers.insert(timer, context.waker().clone());
+        drop(state);
+        drop(before);
         Poll::Pending
     }
 }
@@ -231,15 +318,24 @@ impl Drop for Sleep {
     }
 }
 
-struct Task {
+struct TaskWaker {
     id: u64,
-    world: Arc<World>,
+    /// A waker may be kept anywhere, and keeps no world alive.
+    world: Weak<World>,
 }
 
-impl Wake for Task {
+impl Wake for TaskWaker {
     fn wake(self: Arc<Self>) {
-        let mut state = self.world.lock();
-        if !state.ready.contains(&self.id) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        let Some(world) = self.world.upgrade() else { return };
+        let mut state = world.lock();
+        if let Some(task) = state.tasks.get_mut(&self.id)
+            && !task.is_queued
+        {
+            task.is_queued = true;
             state.ready.push_back(self.id);
         }
     }

@@ -15,12 +15,12 @@ pub enum Value {
     List,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Store {
     entries: BTreeMap<Vec<u8>, Entry>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Entry {
     value: Value,
     /// The entry is there while `now < end`.
@@ -36,22 +36,20 @@ impl Entry {
 impl Store {
     /// One key: `SET NX PX`, and a look for our own token. Several: the script.
     pub(crate) fn acquire(&mut self, claim: &Claim, now: Instant) -> Result<Vote, BackendError> {
-        let mut taken = 0;
         for key in claim.keys() {
             match self.get(key.as_bytes(), now) {
                 None => {}
-                Some(Value::String(held)) if held == claim.token().as_bytes() => taken += 1,
+                Some(Value::String(held)) if held == claim.token().as_bytes() => {}
                 Some(Value::String(_)) => return Ok(Vote::Refused),
                 Some(Value::List) => return Err(wrong_type()),
             }
         }
-        if taken == 1 && claim.keys().len() == 1 {
-            return Ok(Vote::Granted);
-        }
         let end = now + claim.ttl().as_duration();
         for key in claim.keys() {
-            let token = Value::String(claim.token().as_bytes().to_vec());
-            self.put(key.as_bytes(), token, Some(end));
+            if self.get(key.as_bytes(), now).is_none() {
+                let token = Value::String(claim.token().as_bytes().to_vec());
+                self.put(key.as_bytes(), token, Some(end));
+            }
         }
         Ok(Vote::Granted)
     }

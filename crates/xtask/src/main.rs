@@ -10,8 +10,10 @@ mod cmd;
 mod features;
 mod guards;
 mod metadata;
+mod planted;
 mod readme;
 mod redis;
+mod sim;
 mod suite;
 
 use cmd::{Outcome, cargo};
@@ -62,6 +64,12 @@ const STEPS: &[Step] = &[
     },
     Step { name: "readme", about: "README.md agrees with the manifests", run: readme::check },
     Step { name: "benches", about: "each benchmark runs, once and untimed", run: suite::benches },
+    Step { name: "sim", about: "the seeded world, and bugs planted in it", run: sim::check },
+    Step {
+        name: "planted",
+        about: "the world finds every planted bug",
+        run: || planted::find_all(None),
+    },
     Step { name: "suite", about: "all tests and doc tests", run: suite::tests },
 ];
 
@@ -74,6 +82,7 @@ fn main() -> ExitCode {
             print!("{}", help());
             Ok(())
         }
+        ["sim", ref words @ ..] if !words.is_empty() => sim::sim(words),
         [name] if let Some(at) = STEPS.iter().position(|step| step.name == name) => {
             run(&STEPS[at..=at])
         }

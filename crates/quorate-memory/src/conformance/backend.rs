@@ -175,6 +175,9 @@ async fn extends(bench: &Bench<'_>) -> Result<(), String> {
         voted("extend by less", bench.backend.extend(&claim).await, Vote::Granted)?;
         let left = bench.time_left(b'a').await?;
         ensure!(left > TTL * 2, "a shorter extension left {left:?}");
+        voted("acquire, sent twice", bench.backend.acquire(&claim).await, Vote::Granted)?;
+        let left = bench.time_left(b'a').await?;
+        ensure!(left > TTL * 2, "an acquire that came again left {left:?}");
         bench.clear().await;
     }
     Ok(())

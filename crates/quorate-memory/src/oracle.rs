@@ -1,0 +1,202 @@
+//! The judge of a history: one holder at a time, and nobody relies on what is over.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::time::Duration;
+
+use crate::history::{Event, LockId, What};
+
+/// Something that a lock must not let happen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Violation {
+    /// Two locks of one resource were valid at the same time.
+    Overlap {
+        /// What both locked.
+        resource: String,
+        /// The earlier lock, and its client.
+        first: (LockId, usize),
+        /// The later lock, and its client.
+        second: (LockId, usize),
+        /// From when.
+        from: Duration,
+        /// Until when the earlier one was valid.
+        until: Duration,
+    },
+    /// A holder relied on a lock that was over, or prolonged it.
+    TooLate {
+        /// The lock, and its client.
+        lock: (LockId, usize),
+        /// When.
+        at: Duration,
+        /// When it had ended.
+        end: Duration,
+    },
+    /// Something else that whoever watched the world found wrong.
+    Other {
+        /// When.
+        at: Duration,
+        /// What.
+        what: String,
+    },
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = Duration::as_secs_f64;
+        match self {
+            Self::Overlap { resource, first, second, from, until } => write!(
+                f,
+                "two holders of {resource}: {} of client {} until {:.6}s, and {} of client {} from \
+                 {:.6}s",
+                first.0,
+                first.1,
+                seconds(until),
+                second.0,
+                second.1,
+                seconds(from),
+            ),
+            Self::TooLate { lock, at, end } => write!(
+                f,
+                "client {} relies on {} at {:.6}s, which ended at {:.6}s",
+                lock.1,
+                lock.0,
+                seconds(at),
+                seconds(end),
+            ),
+            Self::Other { at, what } => write!(f, "{what} at {:.6}s", seconds(at)),
+        }
+    }
+}
+
+/// How long a holder could rely on a lock.
+#[derive(Clone, Debug)]
+struct Tenure {
+    lock: LockId,
+    client: usize,
+    resource: String,
+    start: Duration,
+    /// The end as the holder knows it, moved by extensions and by giving it up.
+    end: Duration,
+}
+
+/// Judges the events of a [`History`](crate::History).
+///
+/// A lock is held from when it was granted until its validity ends or its holder begins to give it
+/// up, whichever is first. What was never acknowledged is held by nobody.
+#[must_use]
+pub fn judge(events: &[Event]) -> Vec<Violation> {
+    let mut tenures: Vec<Tenure> = Vec::new();
+    let mut places: HashMap<LockId, usize> = HashMap::new();
+    let mut violations = Vec::new();
+    for event in events {
+        let (at, client) = (event.at, event.client);
+        match &event.what {
+            What::Granted { lock, resource, until } => {
+                places.insert(*lock, tenures.len());
+                let resource = resource.clone();
+                tenures.push(Tenure { lock: *lock, client, resource, start: at, end: *until });
+            }
+            What::Extended { lock, .. } | What::Relied { lock } | What::Ended { lock } => {
+                let Some(tenure) = places.get(lock).and_then(|place| tenures.get_mut(*place))
+                else {
+                    continue;
+                };
+                let is_over = at >= tenure.end;
+                match &event.what {
+                    What::Ended { .. } => tenure.end = tenure.end.min(at),
+                    _ if is_over => {
+                        let (lock, end) = ((*lock, client), tenure.end);
+                        violations.push(Violation::TooLate { lock, at, end });
+                    }
+                    What::Extended { until, .. } => tenure.end = *until,
+                    _ => {}
+                }
+            }
+            What::Note(_) => {}
+        }
+    }
+    violations.extend(overlaps(tenures));
+    violations
+}
+
+fn overlaps(mut tenures: Vec<Tenure>) -> Vec<Violation> {
+    tenures.retain(|tenure| tenure.start < tenure.end);
+    tenures.sort_by(|a, b| (&a.resource, a.start).cmp(&(&b.resource, b.start)));
+    let mut violations = Vec::new();
+    // The tenure that lasts longest of those that began earlier, for each resource.
+    let mut latest: Option<Tenure> = None;
+    for tenure in tenures {
+        if let Some(before) = latest.as_ref().filter(|before| before.resource == tenure.resource) {
+            if tenure.start < before.end {
+                violations.push(Violation::Overlap {
+                    resource: tenure.resource.clone(),
+                    first: (before.lock, before.client),
+                    second: (tenure.lock, tenure.client),
+                    from: tenure.start,
+                    until: before.end,
+                });
+            }
+            if tenure.end <= before.end {
+                continue;
+            }
+        }
+        latest = Some(tenure);
+    }
+    violations
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::history::History;
+
+    fn at(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn one_after_the_other_is_fine() {
+        let history = History::new();
+        let first = history.granted(at(0), 1, "r", at(10));
+        history.relied(at(3), 1, first);
+        history.extended(at(5), 1, first, at(15));
+        history.ended(at(12), 1, first);
+        let second = history.granted(at(12), 2, "r", at(22));
+        history.granted(at(12), 3, "other", at(22));
+        history.granted(at(22), 1, "r", at(30));
+        history.ended(at(40), 2, second);
+        assert_eq!(judge(&history.events()), []);
+    }
+
+    #[test]
+    fn two_at_once_are_seen_even_behind_a_third() {
+        let history = History::new();
+        let first = history.granted(at(0), 1, "r", at(100));
+        let second = history.granted(at(10), 2, "r", at(20));
+        let third = history.granted(at(30), 3, "r", at(40));
+        let found = judge(&history.events());
+        let pairs: Vec<_> = found
+            .iter()
+            .map(|violation| match violation {
+                Violation::Overlap { first, second, .. } => (first.0, second.0),
+                other => panic!("{other}"),
+            })
+            .collect();
+        assert_eq!(pairs, [(first, second), (first, third)]);
+    }
+
+    #[test]
+    fn relying_on_what_is_over_is_seen() {
+        let history = History::new();
+        let lock = history.granted(at(0), 1, "r", at(10));
+        history.relied(at(10), 1, lock);
+        history.extended(at(11), 1, lock, at(20));
+        let given_up = history.granted(at(50), 1, "s", at(60));
+        history.ended(at(51), 1, given_up);
+        history.relied(at(52), 1, given_up);
+        let found = judge(&history.events());
+        assert_eq!(found.len(), 3, "{found:?}");
+        assert!(found.iter().all(|violation| matches!(violation, Violation::TooLate { .. })));
+    }
+}

@@ -1,0 +1,28 @@
+//! The seeded world: many seeds, one seed again, or wrong versions of the core that it must find.
+
+use crate::cmd::{Outcome, cargo};
+use crate::planted;
+
+/// What the ordinary test run does.
+const SEEDS: &str = "10000";
+
+/// `cargo xtask sim …`: builds the world and passes the words on.
+pub(crate) fn sim(words: &[&str]) -> Outcome {
+    match words {
+        ["--planted"] => planted::find_all(None),
+        ["--planted", bug] => planted::find_all(Some(bug)),
+        ["--planted", bug, "--replay", seed] => planted::replay(bug, seed),
+        words => world().args(words).run(),
+    }
+}
+
+/// The part of it that belongs to the tests.
+pub(crate) fn check() -> Outcome {
+    world().args(&["--seeds", SEEDS]).run()?;
+    world().args(&["--seeds", "500", "--twice"]).run()?;
+    world().args(&["--seeds", "500", "--class", "broken"]).run()
+}
+
+fn world() -> crate::cmd::Cmd {
+    cargo(&["run", "--quiet", "--release", "--locked", "--package", "quorate-world", "--"])
+}

@@ -1,0 +1,16 @@
+//! The seeded world: lock managers, unchanged, on nodes and networks that fail in every way.
+//!
+//! One seed is one run. [`plan`] draws what the world is like, [`nemesis`] breaks it, [`worker`]
+//! uses locks in it, and [`run`] puts them together and judges.
+
+pub mod dice;
+pub mod nemesis;
+pub mod plan;
+pub mod replay;
+pub mod report;
+pub mod run;
+pub mod tidy;
+pub mod worker;
+
+pub use plan::{Class, Plan};
+pub use run::{Outcome, run};

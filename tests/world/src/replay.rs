@@ -1,0 +1,60 @@
+//! One seed told so that it fits a screen: what went wrong, and what led to it.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use quorate_memory::{Event, LockId, Violation, What};
+
+use crate::run::Outcome;
+
+/// How many lines of the history are shown.
+const LINES: usize = 30;
+
+/// Tells what a world was like, what went wrong in it, and the events before the first mistake.
+#[must_use]
+pub fn tell(seed: u64, outcome: &Outcome) -> String {
+    let mut text = String::new();
+    let plan = &outcome.plan;
+    let _ = writeln!(
+        text,
+        "seed {seed}: {} nodes, {} clients, {} resources, ttl {:?}, latency up to {:?}, drift up \
+         to {} ppm, loss {} ppm",
+        plan.nodes, plan.clients, plan.resources, plan.ttl, plan.latency, plan.drift, plan.loss
+    );
+    if outcome.violations.is_empty() {
+        let _ = writeln!(text, "nothing went wrong in {:?}", outcome.simulated);
+    }
+    for violation in outcome.violations.iter().take(5) {
+        let _ = writeln!(text, "WRONG: {violation}");
+    }
+    if outcome.violations.len() > 5 {
+        let _ = writeln!(text, "… and {} more", outcome.violations.len() - 5);
+    }
+    let _ = writeln!(text);
+    for event in leading_to(outcome.violations.first(), &outcome.history.events()) {
+        let _ = writeln!(text, "{event}");
+    }
+    text
+}
+
+/// The last events up to the mistake, of the locks and clients that it is about and of the world.
+fn leading_to(violation: Option<&Violation>, events: &[Event]) -> Vec<Event> {
+    let (end, locks): (Duration, Vec<LockId>) = match violation {
+        Some(Violation::Overlap { first, second, until, .. }) => (*until, vec![first.0, second.0]),
+        Some(Violation::TooLate { lock, at, .. }) => (*at, vec![lock.0]),
+        Some(Violation::Other { at, .. }) => (*at, Vec::new()),
+        _ => (Duration::MAX, Vec::new()),
+    };
+    let concerns = |event: &&Event| match &event.what {
+        _ if event.at > end => false,
+        What::Granted { lock, .. }
+        | What::Extended { lock, .. }
+        | What::Relied { lock }
+        | What::Ended { lock } => locks.is_empty() || locks.contains(lock),
+        What::Note(_) => true,
+        _ => true,
+    };
+    let mut told: Vec<Event> = events.iter().filter(concerns).cloned().collect();
+    told.sort_by_key(|event| event.at);
+    told.split_off(told.len().saturating_sub(LINES))
+}

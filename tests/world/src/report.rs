@@ -1,0 +1,185 @@
+//! Many seeds, on all cores, and what came of them.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::nemesis::Faults;
+use crate::plan::Class;
+use crate::run::run;
+
+/// What to run.
+#[derive(Clone, Debug)]
+#[expect(clippy::exhaustive_structs, reason = "a part of the tests")]
+pub struct Options {
+    /// The first seed.
+    pub from: u64,
+    /// How many.
+    pub seeds: u64,
+    /// Which promises the worlds keep.
+    pub class: Class,
+    /// Runs each seed twice and compares the histories.
+    pub twice: bool,
+    /// Stops after so many failures.
+    pub failures: usize,
+    /// Runs one seed and tells its history.
+    pub replay: Option<u64>,
+}
+
+impl Options {
+    /// What can be said.
+    pub const USAGE: &str = "options: --seeds N, --from SEED, --class promised|broken, --twice, \
+        --failures N (stop after so many), --replay SEED";
+
+    /// Reads the words of a command line.
+    ///
+    /// # Errors
+    ///
+    /// The word that is not understood.
+    pub fn parse(words: impl IntoIterator<Item = String>) -> Result<Self, String> {
+        let mut options = Self {
+            from: 1,
+            seeds: 1_000,
+            class: Class::Promised,
+            twice: false,
+            failures: 10,
+            replay: None,
+        };
+        let mut words = words.into_iter();
+        while let Some(word) = words.next() {
+            let mut number = || {
+                let value = words.next().and_then(|value| value.parse::<u64>().ok());
+                value.ok_or_else(|| format!("{word} takes a number"))
+            };
+            match word.as_str() {
+                "--seeds" => options.seeds = number()?,
+                "--from" => options.from = number()?,
+                "--replay" => options.replay = Some(number()?),
+                "--failures" => options.failures = usize::try_from(number()?).unwrap_or(1),
+                "--twice" => options.twice = true,
+                "--class" => match words.next().as_deref() {
+                    Some("promised") => options.class = Class::Promised,
+                    Some("broken") => options.class = Class::Broken,
+                    _ => return Err("--class takes promised or broken".to_owned()),
+                },
+                other => return Err(format!("{other} is not an option")),
+            }
+        }
+        Ok(options)
+    }
+}
+
+/// What came of many seeds.
+#[derive(Debug, Default)]
+pub struct Report {
+    /// How many were run.
+    pub seeds: u64,
+    /// Seeds that went wrong, each with what went wrong first.
+    pub failures: BTreeMap<u64, String>,
+    /// Worlds in which two held one resource.
+    pub overlaps: u64,
+    /// How much time passed in all worlds together.
+    pub simulated: Duration,
+    /// What was injected.
+    pub faults: Faults,
+    /// How long it took.
+    pub took: Duration,
+    class: Option<Class>,
+}
+
+/// Runs the seeds.
+#[must_use]
+pub fn sweep(options: &Options) -> Report {
+    let start = Instant::now();
+    let next = AtomicU64::new(options.from);
+    let enough = AtomicBool::new(false);
+    let report = Mutex::new(Report { class: Some(options.class), ..Report::default() });
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed - options.from >= options.seeds || enough.load(Ordering::Relaxed) {
+                        break;
+                    }
+                    let one = one(seed, options);
+                    let mut report = report.lock().unwrap_or_else(PoisonError::into_inner);
+                    report.add(one);
+                    if report.failures.len() >= options.failures {
+                        enough.store(true, Ordering::Relaxed);
+                    }
+                }
+            });
+        }
+    });
+    let mut report = report.into_inner().unwrap_or_else(PoisonError::into_inner);
+    report.took = start.elapsed();
+    report
+}
+
+fn one(seed: u64, options: &Options) -> Report {
+    let mut report = Report { seeds: 1, ..Report::default() };
+    let Ok(outcome) = catch_unwind(AssertUnwindSafe(|| run(seed, options.class))) else {
+        report.failures.insert(seed, "a panic".to_owned());
+        return report;
+    };
+    report.overlaps = u64::from(outcome.overlaps > 0);
+    report.simulated = outcome.simulated;
+    report.faults = outcome.faults;
+    if let Some(first) = outcome.violations.first() {
+        report.failures.insert(seed, first.to_string());
+    } else if options.twice {
+        let again = run(seed, options.class);
+        if again.history.digest() != outcome.history.digest() {
+            report.failures.insert(seed, "two runs of it differ".to_owned());
+        }
+    }
+    report
+}
+
+impl Report {
+    fn add(&mut self, other: Self) {
+        self.seeds += other.seeds;
+        self.failures.extend(other.failures);
+        self.overlaps += other.overlaps;
+        self.simulated += other.simulated;
+        for (kind, count) in other.faults {
+            *self.faults.entry(kind).or_default() += count;
+        }
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        #[expect(clippy::cast_precision_loss, reason = "for people")]
+        let per_second = self.seeds as f64 / self.took.as_secs_f64().max(1e-9);
+        let years = self.simulated.as_secs_f64() / (365.25 * 86_400.0);
+        writeln!(
+            f,
+            "{} seeds in {:.1} s ({per_second:.0} a second), {years:.3} simulated years",
+            self.seeds,
+            self.took.as_secs_f64(),
+        )?;
+        let faults: Vec<String> =
+            self.faults.iter().map(|(kind, count)| format!("{kind} {count}")).collect();
+        writeln!(f, "faults injected: {}", faults.join(", "))?;
+        if self.class == Some(Class::Broken) {
+            writeln!(f, "two holders in {} worlds, whose promises were broken", self.overlaps)?;
+        }
+        writeln!(f, "violations: {}", self.failures.len())?;
+        let class = match self.class {
+            Some(Class::Broken) => " --class broken",
+            _ => "",
+        };
+        for (seed, what) in &self.failures {
+            writeln!(f, "  seed {seed}: {what}")?;
+            writeln!(f, "    replay: cargo xtask sim --replay {seed}{class}")?;
+        }
+        Ok(())
+    }
+}

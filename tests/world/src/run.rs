@@ -1,0 +1,142 @@
+//! One seed, one run, one verdict.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use quorate_core::{LockManager, Runtime};
+use quorate_memory::{History, MemoryNode, Sim, SimClient, Violation, judge};
+
+use crate::dice::Dice;
+use crate::nemesis::{Faults, Nemesis};
+use crate::plan::{Class, Plan};
+use crate::tidy;
+use crate::worker::{Counters, Worker, name};
+
+/// How a run went.
+#[derive(Clone, Debug)]
+#[expect(clippy::exhaustive_structs, reason = "a part of the tests")]
+pub struct Outcome {
+    /// What the world was like.
+    pub plan: Plan,
+    /// What went wrong. In a world of [`Class::Broken`], two holders are not wrong.
+    pub violations: Vec<Violation>,
+    /// How often two held one resource, or a counter lost an addition.
+    pub overlaps: usize,
+    /// What happened.
+    pub history: History,
+    /// How long the world lasted.
+    pub simulated: Duration,
+    /// What was injected.
+    pub faults: Faults,
+}
+
+/// Runs the world of `seed`.
+#[must_use]
+pub fn run(seed: u64, class: Class) -> Outcome {
+    let sim = Sim::new(seed);
+    let dice = Dice::new(sim.clone());
+    let plan = Plan::draw(&dice, class);
+    let history = History::new();
+    let nodes = MemoryNode::cluster(plan.nodes, sim.clone());
+    let clients: Vec<SimClient> =
+        (0..plan.clients).map(|_| sim.client(dice.signed(plan.drift))).collect();
+    let nemesis = Nemesis::new(&sim, &plan, &nodes, &clients, &history);
+    let counters = Arc::new(Mutex::new(Counters { counts: vec![(0, 0); plan.resources] }));
+    let wrong: Arc<Mutex<Vec<Violation>>> = Arc::default();
+    sim.spawn(Box::pin(nemesis.clone().run()));
+
+    let mut managers = Vec::new();
+    let working = Arc::new(Mutex::new(plan.clients));
+    for client in &clients {
+        let Some(manager) = manager(&plan, client, &nodes) else {
+            wrong.lock().unwrap_or_else(PoisonError::into_inner).push(other(&sim, "no manager"));
+            continue;
+        };
+        managers.push(manager.clone());
+        let worker = Worker {
+            sim: sim.clone(),
+            dice: dice.clone(),
+            plan: plan.clone(),
+            client: client.clone(),
+            manager,
+            nodes: nodes.clone(),
+            history: history.clone(),
+            counters: Arc::clone(&counters),
+            nemesis: nemesis.clone(),
+            wrong: Arc::clone(&wrong),
+        };
+        let working = Arc::clone(&working);
+        client.spawn(Box::pin(async move {
+            worker.run().await;
+            *working.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        }));
+    }
+    sim.settle();
+
+    let mut violations = std::mem::take(&mut *wrong.lock().unwrap_or_else(PoisonError::into_inner));
+    let left = *working.lock().unwrap_or_else(PoisonError::into_inner);
+    if left > 0 {
+        violations.push(other(&sim, format!("{left} clients never came to an end")));
+    }
+    violations.extend(liveness(&sim, &plan, &managers));
+    sim.advance(plan.ttl * 3 + plan.cleanup());
+    for node in &nodes {
+        for key in node.keys() {
+            let key = String::from_utf8_lossy(&key).into_owned();
+            violations.push(other(&sim, format!("{key} is left on {}", node.name())));
+        }
+    }
+    violations.extend(tidy::check(&sim, &dice, &plan, &nodes, &managers));
+    let mut held_twice = judge(&history.events());
+    for (resource, (count, added)) in
+        counters.lock().unwrap_or_else(PoisonError::into_inner).counts.iter().enumerate()
+    {
+        if count != added {
+            let lost = format!("{} lost additions: {count} of {added}", name(resource));
+            held_twice.push(other(&sim, lost));
+        }
+    }
+    let overlaps = held_twice.len();
+    if class == Class::Promised {
+        violations.extend(held_twice);
+    }
+    let simulated = sim.elapsed();
+    drop(managers);
+    sim.end();
+    Outcome { plan, violations, overlaps, history, simulated, faults: nemesis.faults() }
+}
+
+fn manager(plan: &Plan, client: &SimClient, nodes: &[MemoryNode]) -> Option<LockManager> {
+    let seen: Vec<MemoryNode> = nodes.iter().map(|node| node.seen_by(client)).collect();
+    LockManager::builder(client.clone(), seen)
+        .ttl(plan.ttl)
+        .drift(plan.allowance())
+        .cleanup_timeout(plan.cleanup())
+        .build()
+        .ok()
+}
+
+/// All is well again: every client gets every lock.
+fn liveness(sim: &Sim, plan: &Plan, managers: &[LockManager]) -> Vec<Violation> {
+    let mut violations = Vec::new();
+    for (client, manager) in (1..).zip(managers) {
+        for resource in 0..plan.resources {
+            let request = manager.lock(name(resource)).wait(plan.ttl * 4 + Duration::from_secs(1));
+            match sim.block_on(request) {
+                Ok(guard) => drop(sim.block_on(guard.release())),
+                Err(error) => violations.push(other(
+                    sim,
+                    format!(
+                        "all is well, but client {client} cannot lock {}: {error}",
+                        name(resource)
+                    ),
+                )),
+            }
+        }
+    }
+    violations
+}
+
+fn other(sim: &Sim, what: impl Into<String>) -> Violation {
+    Violation::Other { at: sim.elapsed(), what: what.into() }
+}
