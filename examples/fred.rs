@@ -3,6 +3,7 @@
 
 use std::env;
 use std::error::Error;
+use std::time::Duration;
 
 use quorate::LockManager;
 use quorate::runtime::TokioRuntime;
@@ -11,5 +12,8 @@ use quorate::runtime::TokioRuntime;
 async fn main() -> Result<(), Box<dyn Error>> {
     let nodes = quorate::fred::connect(env::args().skip(1))?;
     let manager = LockManager::builder(TokioRuntime::new(), nodes).build()?;
-    quorate_examples::tell(&manager).await
+    quorate_examples::tell(&manager).await?;
+    // What is left to do on slower nodes; without it, a key may stay there until its ttl is over.
+    manager.settle(Duration::from_millis(250)).await;
+    Ok(())
 }

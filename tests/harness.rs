@@ -7,9 +7,9 @@ use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use quorate_tests::{Connection, Nodes, RedisServer, Reply};
+use quorate_tests::{Connection, Direction, Mode, Nodes, Proxy, RedisServer, Reply, When};
 use rustix::process::{Pid, test_kill_process};
 
 fn refuses_connections(port: u16) -> bool {
@@ -285,4 +285,157 @@ fn a_missing_redis_server_is_told_in_one_line() {
                 or use your package manager";
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(text.lines().any(|line| line == told), "{text}");
+}
+
+/// A node, a proxy in front of it, and a connection that goes through.
+fn proxied() -> (RedisServer, Proxy, Connection) {
+    let node = RedisServer::start();
+    let proxy = Proxy::start(node.port());
+    let mut connection = Connection::to_port(proxy.port()).expect("it listens");
+    assert_eq!(ask(&mut connection, &["PING"]).text(), "PONG");
+    (node, proxy, connection)
+}
+
+fn end_of(connection: &mut Connection) -> io::ErrorKind {
+    connection.command(&["PING"]).expect_err("no answer").kind()
+}
+
+#[test]
+fn a_proxy_hands_on_every_byte_in_both_directions() {
+    let (node, proxy, mut connection) = proxied();
+    proxy.wait_until_more_passed(Direction::ToClient, 6);
+    let [sent, heard] = [Direction::ToNode, Direction::ToClient].map(|way| proxy.passed(way));
+    assert_eq!((sent, heard), (14, 7), "PING and PONG");
+    let big = "x".repeat(3_000_000);
+    assert_eq!(ask(&mut connection, &["SET", "k", &big]).text(), "OK");
+    assert_eq!(ask(&mut connection, &["GET", "k"]).text(), big);
+    assert_eq!(node.get("k").map(|value| value.len()), Some(big.len()));
+    let mut other = Connection::to_port(proxy.port()).expect("it listens");
+    assert_eq!(ask(&mut other, &["GET", "k"]).text(), big);
+    proxy.wait_until_more_passed(Direction::ToClient, heard + 2 * 3_000_000);
+}
+
+#[test]
+fn a_slow_proxy_delays_each_direction_and_keeps_the_order() {
+    let (_node, proxy, mut connection) = proxied();
+    let delay = Duration::from_millis(40);
+    for (to_node, to_client) in [(delay, Duration::ZERO), (Duration::ZERO, delay), (delay, delay)] {
+        proxy.set(Mode::Delay { to_node, to_client });
+        let sent = Instant::now();
+        for word in ["a", "b", "c"] {
+            connection.send(&["ECHO", word]).expect("the kernel takes it");
+        }
+        let echoes = ["a", "b", "c"].map(|_| connection.receive().expect("later").text());
+        assert_eq!(echoes, ["a", "b", "c"]);
+        assert!(sent.elapsed() >= to_node + to_client);
+    }
+}
+
+#[test]
+fn what_a_slow_proxy_holds_back_arrives_when_it_is_slow_no_more() {
+    let (_node, proxy, mut connection) = proxied();
+    let for_ever = Duration::from_secs(3600);
+    proxy.set(Mode::Delay { to_node: for_ever, to_client: for_ever });
+    connection.send(&["ECHO", "late"]).expect("the kernel takes it");
+    connection.set_read_timeout(Duration::from_millis(30)).expect("not zero");
+    let silence = connection.receive().expect_err("it is held back");
+    assert_eq!(silence.kind(), io::ErrorKind::WouldBlock);
+    proxy.set(Mode::Pass);
+    connection.set_read_timeout(Duration::from_secs(20)).expect("not zero");
+    assert_eq!(connection.receive().expect("now").text(), "late");
+}
+
+#[test]
+fn a_black_hole_swallows_one_direction_and_then_the_connection() {
+    for (direction, arrives) in [(Direction::ToNode, false), (Direction::ToClient, true)] {
+        let (node, proxy, mut connection) = proxied();
+        let passed = proxy.passed(Direction::ToNode);
+        proxy.set(Mode::BlackHole(direction));
+        connection.send(&["SET", "k", "v"]).expect("the kernel takes it");
+        if arrives {
+            proxy.wait_until_more_passed(Direction::ToNode, passed);
+        }
+        connection.set_read_timeout(Duration::from_millis(30)).expect("not zero");
+        let silence = connection.receive().expect_err("no reply comes through");
+        assert_eq!(silence.kind(), io::ErrorKind::WouldBlock);
+        assert_eq!(node.get("k").is_some(), arrives, "{direction:?}");
+
+        connection.set_read_timeout(Duration::from_secs(20)).expect("not zero");
+        let mut untouched = Connection::to_port(proxy.port()).expect("it listens");
+        proxy.set(Mode::Pass);
+        let torn = connection.receive().expect_err("bytes are missing");
+        assert_eq!(torn.kind(), io::ErrorKind::ConnectionReset);
+        assert_eq!(ask(&mut untouched, &["PING"]).text(), "PONG");
+        assert_eq!(node.get("k").is_some(), arrives, "{direction:?}");
+    }
+}
+
+#[test]
+fn a_proxy_cuts_with_a_fin_and_resets_with_an_rst() {
+    for (now, used, how) in [
+        (Mode::Cut(When::Now), Mode::Cut(When::Used), io::ErrorKind::UnexpectedEof),
+        (Mode::Reset(When::Now), Mode::Reset(When::Used), io::ErrorKind::ConnectionReset),
+    ] {
+        let (node, proxy, mut connection) = proxied();
+        proxy.set(used);
+        connection.send(&["SET", "k", "v"]).expect("the kernel takes it");
+        assert_eq!(connection.receive().expect_err("no reply").kind(), how, "{used:?}");
+        let mut unused = Connection::to_port(proxy.port()).expect("it listens");
+        unused.set_read_timeout(Duration::from_millis(30)).expect("not zero");
+        let open = unused.receive().expect_err("nothing was asked");
+        assert_eq!(open.kind(), io::ErrorKind::WouldBlock, "{used:?}");
+
+        proxy.set(now);
+        unused.set_read_timeout(Duration::from_secs(20)).expect("not zero");
+        assert_eq!(unused.receive().expect_err("it ended").kind(), how, "{now:?}");
+        // A reset may even come before `connect` returns.
+        if let Ok(mut new) = Connection::to_port(proxy.port()) {
+            assert_eq!(new.receive().expect_err("it ended").kind(), how, "{now:?}");
+        }
+
+        proxy.set(Mode::Pass);
+        let mut healed = Connection::to_port(proxy.port()).expect("it listens");
+        assert_eq!(ask(&mut healed, &["GET", "k"]), Reply::Nil, "the node got nothing");
+        assert_eq!(node.keys(), [""; 0]);
+    }
+}
+
+#[test]
+fn a_refusing_proxy_looks_like_a_node_that_is_down() {
+    let (_node, proxy, mut connection) = proxied();
+    for _ in 0..3 {
+        proxy.set(Mode::Refuse);
+        assert_eq!(
+            connection.receive().expect_err("it ended").kind(),
+            io::ErrorKind::ConnectionReset
+        );
+        assert!(refuses_connections(proxy.port()));
+        proxy.set(Mode::Pass);
+        connection = Connection::to_port(proxy.port()).expect("it listens again");
+        assert_eq!(ask(&mut connection, &["PING"]).text(), "PONG");
+    }
+}
+
+#[test]
+fn a_proxy_passes_on_that_its_node_is_gone() {
+    let (node, proxy, mut connection) = proxied();
+    node.kill();
+    assert_ne!(end_of(&mut connection), io::ErrorKind::WouldBlock);
+    if let Ok(mut new) = Connection::to_port(proxy.port()) {
+        assert_ne!(end_of(&mut new), io::ErrorKind::WouldBlock);
+    }
+    node.restart();
+    let mut back = Connection::to_port(proxy.port()).expect("it listens");
+    assert_eq!(ask(&mut back, &["PING"]).text(), "PONG");
+}
+
+#[test]
+fn a_dropped_proxy_leaves_no_connection_and_no_listener() {
+    let (node, proxy, mut connection) = proxied();
+    let port = proxy.port();
+    let clients = node.info("connected_clients");
+    drop(proxy);
+    assert_ne!(end_of(&mut connection), io::ErrorKind::WouldBlock);
+    assert!(refuses_connections(port));
+    assert_eq!((clients.as_str(), node.info("connected_clients").as_str()), ("2", "1"));
 }

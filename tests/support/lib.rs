@@ -5,6 +5,8 @@
 
 #![allow(clippy::expect_used, reason = "a harness fails its test by panicking")]
 
+pub mod proxy;
 pub mod redis_server;
 
+pub use proxy::{Direction, Mode, Proxy, When};
 pub use redis_server::{Builder, Connection, Monitor, Monitored, Nodes, RedisServer, Reply};

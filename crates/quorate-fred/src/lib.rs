@@ -1,1 +1,83 @@
-//! stub
+//! Redlock nodes over the [fred] client.
+//!
+//! [`connect`] makes one [`FredBackend`] per address, without any I/O: a node is connected to by
+//! the first call that needs it, and a node that is down costs nothing but its own vote.
+//!
+//! ```
+//! use quorate_core::LockBackend;
+//!
+//! # fn main() -> Result<(), quorate_fred::ConnectError> {
+//! let nodes = quorate_fred::connect([
+//!     "redis://10.0.0.1:6379",
+//!     "redis://locker:secret@10.0.0.2:6379/1",
+//!     "redis://10.0.0.3",
+//! ])?;
+//! assert_eq!(nodes[1].name(), Some("10.0.0.2:6379/1"));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Asking one node directly, which the lock manager does for all of them at once:
+//!
+//! ```no_run
+//! use std::time::Duration;
+//!
+//! use quorate_core::runtime::os_random;
+//! use quorate_core::{Claim, Key, LockBackend, Resource, Token, Ttl, Vote};
+//!
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! let nodes = quorate_fred::connect(["redis://localhost"])?;
+//! let key = Key::new(b"", &Resource::new("orders:42")?);
+//! let claim = Claim::new(
+//!     [key],
+//!     Token::draw(os_random)?,
+//!     Ttl::try_from(Duration::from_secs(10))?,
+//! );
+//!
+//! assert_eq!(nodes[0].acquire(&claim).await?, Vote::Granted);
+//! assert_eq!(nodes[0].release(&claim).await?, Vote::Granted);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # What is different from plain fred
+//!
+//! A lock must not be taken behind its owner's back. So, unlike fred by default:
+//!
+//! - *Once.* A command whose connection broke in flight is not sent again: a `SET NX` that was
+//!   sent twice would be refused by its own first copy.
+//! - *No queue.* Nothing waits for a node to come back. A call on a node that is down fails with
+//!   the reason why the connection could not be made, and the command is never sent.
+//! - *No timeout.* A command that was sent is awaited for as long as its connection lives;
+//!   deadlines are quorate's. A peer that vanished is noticed by TCP after about ten seconds. A
+//!   process that is merely stopped keeps its connection, so that it carries out an acquire and the
+//!   release behind it in this order when it goes on.
+//! - *No plaintext by mistake.* `rediss://` without a TLS feature is an error, not a warning.
+//!
+//! # Runtimes
+//!
+//! fred runs on tokio. Where a call is not polled inside tokio, it uses the runtime that the
+//! backend was made in, or a background thread of quorate's; see
+//! [`TokioContext`](quorate_core::runtime::TokioContext). A connection lives in the runtime of the
+//! call that opened it; when that runtime ends, so do the calls on it, and the next call opens
+//! another. A runtime of your own needs `enable_all`.
+//!
+//! # Features
+//!
+//! - `tls-native-tls` or `tls-rustls` for `rediss://` with the certificates that the system trusts.
+//!   For others, give [`FredBackend::new`] a [`Config`](fred::types::config::Config) with a `tls`
+//!   of your own. Where other crates bring rustls a second crypto provider, install one with
+//!   `CryptoProvider::install_default` first: rustls panics if it has to choose.
+//! - `unix-sockets` for `redis+unix://`.
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+mod address;
+mod backend;
+mod error;
+mod link;
+mod shared;
+
+pub use fred;
+
+pub use backend::{FredBackend, connect};
+pub use error::ConnectError;

@@ -1,0 +1,207 @@
+//! [`FredBackend`]: one node behind one fred connection.
+
+use std::fmt;
+
+use async_trait::async_trait;
+use fred::bytes::Bytes;
+use fred::clients::Client;
+use fred::interfaces::ClientLike;
+use fred::types::config::Config;
+use fred::types::{ClusterHash, CustomCommand, Resp3Frame, Value};
+use quorate_core::protocol::{self, Reply, Wire};
+use quorate_core::runtime::TokioContext;
+use quorate_core::{BackendError, Claim, Identify, LockBackend, Vote};
+
+use crate::address::{self, Address};
+use crate::error::ConnectError;
+use crate::link::Dialer;
+use crate::shared::SharedClient;
+
+/// Makes a node of each address, in the order given, without any I/O.
+///
+/// An address is what [fred takes](Config::from_url) for a server on its own:
+///
+/// - `redis://[[user]:password@]host[:port][/database]`, or `valkey://`;
+/// - `rediss://…`, or `valkeys://`, with the feature `tls-native-tls` or `tls-rustls`;
+/// - `redis+unix://[[user]:password@]/path`, `valkey+unix://` or `unix://`, with the feature
+///   `unix-sockets`.
+///
+/// Characters that mean something in a URL are percent-encoded in users and passwords. Parameters
+/// (`?…`) are refused rather than ignored. Nodes may be down: that is found out by the calls. For
+/// other settings, such as a database behind a Unix socket, see [`FredBackend::new`].
+///
+/// # Errors
+///
+/// [`ConnectError`] names the first address that cannot be used, without its password.
+pub fn connect(
+    addresses: impl IntoIterator<Item = impl AsRef<str>>,
+) -> Result<Vec<FredBackend>, ConnectError> {
+    addresses.into_iter().map(|text| FredBackend::at(address::parse(text.as_ref())?)).collect()
+}
+
+/// One Redis or Valkey node over fred. `Debug` shows its name and no secret.
+///
+/// All calls go over one connection, in the order in which they are first polled. The connection
+/// is made by the first call that needs it, is given up when the backend is dropped, and is
+/// replaced by the first call after it broke. While an attempt to connect is under way, calls wait
+/// for its outcome (five seconds at most to reach the node, five more to log in); for ten
+/// milliseconds after one that failed, calls share its error.
+///
+/// The node's answers become votes and errors as [`quorate_core::protocol`] says. A call fails as
+/// soon as its connection does. See the [crate](crate) for what else is different from plain fred.
+///
+/// # Cancel safety
+///
+/// Dropping the future of a call either stops the command before anything of it is sent, or leaves
+/// it to be carried out with nobody to hear the answer. It disturbs no other call.
+pub struct FredBackend {
+    name: String,
+    tokio: TokioContext,
+    route: Route,
+}
+
+/// How commands get to the node.
+enum Route {
+    Own(Dialer),
+    Shared(SharedClient),
+}
+
+impl FredBackend {
+    /// The node of `config`: for TLS settings, credential providers or RESP3.
+    ///
+    /// What `config` says of failing fast and of blocked connections is not used: the connection
+    /// is the backend's own, is never blocked, and is made when a call needs it.
+    ///
+    /// # Errors
+    ///
+    /// [`ConnectError::NotOneNode`] for a cluster, or servers behind sentinels.
+    pub fn new(config: Config) -> Result<Self, ConnectError> {
+        let name = address::name_of(&config.server, config.database)?;
+        Self::at(Address { name, config })
+    }
+
+    /// The node behind a client of yours, called `name` in errors: write no password there.
+    ///
+    /// Prefer [`new`](Self::new): on a connection of its own, the lock traffic neither waits behind
+    /// other commands nor depends on the client's settings. Share a client where connections are
+    /// scarce. Then:
+    ///
+    /// - The client is connected (and reconnected) by you: [`init`](ClientLike::init) it, with a
+    ///   [`ReconnectPolicy`](fred::types::config::ReconnectPolicy), or the node is gone for good
+    ///   after its first lost connection.
+    /// - It runs **no blocking command** (`BLPOP`, `WAIT`, `XREAD BLOCK`) and no long pipeline or
+    ///   transaction: lock commands wait their turn behind those.
+    /// - Set [`TcpConfig`](fred::types::config::TcpConfig)'s `nodelay`, keep-alive and user
+    ///   timeout: fred sets none of them. Leave
+    ///   [`UnresponsiveConfig`](fred::types::config::UnresponsiveConfig) off: it drops the
+    ///   connection to a process that is merely stopped, and with it the order of what it has yet
+    ///   to carry out.
+    ///
+    /// Nothing is asked of the client's other settings: whatever they say, a lock command is sent
+    /// once, does not time out, and is not queued while the client is disconnected. (If the
+    /// connection breaks in the very moment between the check and the sending, fred may yet queue
+    /// it; the call stays pending then, until the node answers.) Errors tell the reasons that the
+    /// client met after this call.
+    ///
+    /// # Errors
+    ///
+    /// [`ConnectError::NotOneNode`] for the client of a cluster, or of servers behind sentinels.
+    pub fn from_client(name: impl Into<String>, client: Client) -> Result<Self, ConnectError> {
+        let name = name.into();
+        if client.is_clustered() || client.uses_sentinels() {
+            return Err(ConnectError::NotOneNode { address: name });
+        }
+        Ok(Self {
+            name,
+            tokio: TokioContext::current(),
+            route: Route::Shared(SharedClient::new(client)),
+        })
+    }
+
+    fn at(Address { name, config }: Address) -> Result<Self, ConnectError> {
+        Ok(Self { name, tokio: TokioContext::current(), route: Route::Own(Dialer::new(config)) })
+    }
+}
+
+impl fmt::Debug for FredBackend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FredBackend").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl LockBackend for FredBackend {
+    async fn acquire(&self, claim: &Claim) -> Result<Vote, BackendError> {
+        let call = protocol::acquire(&self.route, claim);
+        self.tokio.enter(call).await
+    }
+
+    async fn extend(&self, claim: &Claim) -> Result<Vote, BackendError> {
+        let call = protocol::extend(&self.route, claim);
+        self.tokio.enter(call).await
+    }
+
+    async fn release(&self, claim: &Claim) -> Result<Vote, BackendError> {
+        let call = protocol::release(&self.route, claim);
+        self.tokio.enter(call).await
+    }
+
+    fn name(&self) -> Option<&str> {
+        Some(&self.name)
+    }
+
+    fn identity(&self) -> Option<&dyn Identify> {
+        Some(self)
+    }
+}
+
+#[async_trait]
+impl Identify for FredBackend {
+    async fn server_id(&self) -> Result<String, BackendError> {
+        let call = protocol::server_id(&self.route);
+        self.tokio.enter(call).await
+    }
+}
+
+impl Wire for Route {
+    async fn send(&self, command: &[&[u8]]) -> Result<Reply, BackendError> {
+        let (name, arguments) = encoded(command);
+        let frame = match self {
+            Self::Own(dialer) => dialer.call(name, arguments).await?,
+            Self::Shared(client) => client.call(name, arguments).await?,
+        };
+        decoded(frame)
+    }
+}
+
+/// All arguments are parts of one buffer: one allocation, whatever their number.
+fn encoded(command: &[&[u8]]) -> (CustomCommand, Vec<Value>) {
+    let mut parts = command.iter().copied();
+    let name = String::from_utf8_lossy(parts.next().unwrap_or_default()).into_owned();
+    let arguments = &command[command.len().min(1)..];
+    let buffer = Bytes::from(arguments.concat());
+    let mut start = 0;
+    let arguments = arguments.iter().map(|argument| {
+        let end = start + argument.len();
+        let part = buffer.slice(start..end);
+        start = end;
+        Value::Bytes(part)
+    });
+    let arguments = arguments.collect();
+    (CustomCommand::new(name, ClusterHash::default(), false), arguments)
+}
+
+fn decoded(frame: Resp3Frame) -> Result<Reply, BackendError> {
+    match frame {
+        Resp3Frame::Null => Ok(Reply::Nil),
+        Resp3Frame::Number { data, .. } => Ok(Reply::Integer(data)),
+        Resp3Frame::SimpleString { data, .. }
+        | Resp3Frame::BlobString { data, .. }
+        | Resp3Frame::VerbatimString { data, .. } => Ok(Reply::Bytes(data.into())),
+        Resp3Frame::SimpleError { data, .. } => Err(BackendError::from_reply(&data)),
+        Resp3Frame::BlobError { data, .. } => {
+            Err(BackendError::from_reply(&String::from_utf8_lossy(&data)))
+        }
+        _ => Ok(Reply::Other),
+    }
+}

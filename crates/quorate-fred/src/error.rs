@@ -1,0 +1,112 @@
+//! What cannot be connected to, and what fred's errors mean.
+
+use fred::error::{Error, ErrorKind};
+use quorate_core::{BackendError, BackendErrorKind};
+
+/// An address that no node can be reached at, whatever the node does. It shows no password.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConnectError {
+    /// The address is not one, or says something that would be ignored.
+    #[error("{address:?} is not the address of a node: {reason}")]
+    InvalidAddress {
+        /// The address, as far as it is certain to be no password.
+        address: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The address can be used with a feature of this crate only.
+    #[error("{address:?} needs the feature {feature} of quorate-fred")]
+    MissingFeature {
+        /// The address without its password.
+        address: String,
+        /// The feature, or those of which one is needed.
+        feature: &'static str,
+    },
+    /// A cluster, or servers behind sentinels. Every lock needs *independent* nodes.
+    #[error("{address:?} is not one node but a group of them")]
+    NotOneNode {
+        /// The address without its password, or the name of the client.
+        address: String,
+    },
+}
+
+/// The connection is gone, for `reason`.
+pub(crate) fn lost(reason: &'static str) -> BackendError {
+    BackendError::new(BackendErrorKind::Connection, reason)
+}
+
+/// An error of fred's. It is no source of ours: its text may repeat what was sent.
+pub(crate) fn of_client(error: &Error) -> BackendError {
+    let details = error.details();
+    let kind = match error.kind() {
+        ErrorKind::IO => {
+            return BackendError::new(BackendErrorKind::Connection, io_message(details));
+        }
+        ErrorKind::Timeout => BackendErrorKind::TimedOut,
+        ErrorKind::Protocol | ErrorKind::Parse => {
+            let message = format!("the answer is none of Redis ({details})");
+            return BackendError::new(BackendErrorKind::Protocol, message);
+        }
+        ErrorKind::Canceled | ErrorKind::Routing => BackendErrorKind::Connection,
+        // What the node answered at login, or what made fred close the connection.
+        _ if is_reply(details) => return BackendError::from_reply(details),
+        ErrorKind::Auth => BackendErrorKind::Auth,
+        ErrorKind::Cluster => BackendErrorKind::Cluster,
+        #[cfg(any(feature = "tls-native-tls", feature = "tls-rustls"))]
+        ErrorKind::Tls => BackendErrorKind::Connection,
+        // "Failed to route command.", "Client is not initialized.", "channel closed".
+        ErrorKind::Unknown => BackendErrorKind::Connection,
+        _ => BackendErrorKind::Other,
+    };
+    BackendError::new(kind, details)
+}
+
+/// Whether the text begins as error answers do: `WRONGPASS …`.
+fn is_reply(details: &str) -> bool {
+    let word = details.split(' ').next().unwrap_or_default();
+    word.len() > 2 && word.bytes().all(|byte| byte.is_ascii_uppercase())
+}
+
+/// fred tells I/O errors in their `Debug` form: `Os { code: 111, …, message: "…" }`.
+fn io_message(details: &str) -> &str {
+    let quoted = details.split_once('"').map(|(_, rest)| rest);
+    let message = quoted.and_then(|rest| rest.split_once('"'));
+    message.map_or(details, |(message, _)| message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use BackendErrorKind as Kind;
+
+    #[test]
+    fn each_kind_of_fred_has_its_own_kind_and_keeps_the_text() {
+        for (kind, details, expected) in [
+            (ErrorKind::IO, "Connection closed.", Kind::Connection),
+            (ErrorKind::Canceled, "Canceled.", Kind::Connection),
+            (ErrorKind::Unknown, "Failed to route command.", Kind::Connection),
+            (ErrorKind::Timeout, "Request timed out.", Kind::TimedOut),
+            (ErrorKind::Protocol, "Invalid frame type.", Kind::Protocol),
+            (ErrorKind::Auth, "WRONGPASS invalid username-password pair", Kind::Auth),
+            (ErrorKind::Unknown, "ERR invalid password", Kind::Auth),
+            (ErrorKind::Unknown, "LOADING Redis is loading the dataset", Kind::Loading),
+            (ErrorKind::Unknown, "NOPERM no permissions", Kind::Permission),
+            (ErrorKind::Cluster, "CLUSTERDOWN Hash slot not served", Kind::Cluster),
+            (ErrorKind::Unknown, "DENIED Redis is running in protected mode", Kind::Other),
+            (ErrorKind::Backpressure, "Max in-flight commands reached.", Kind::Other),
+        ] {
+            let error = of_client(&Error::new(kind, details));
+            assert_eq!(error.kind(), expected, "{details}");
+            assert!(error.to_string().contains(details), "{error}");
+        }
+    }
+
+    #[test]
+    fn an_io_error_is_told_in_words() {
+        let error = std::io::Error::from_raw_os_error(111);
+        let error = of_client(&Error::from(error));
+        assert_eq!(error.kind(), Kind::Connection);
+        assert!(!error.to_string().contains("Os {"), "{error}");
+    }
+}

@@ -1,0 +1,236 @@
+//! A connection of our own: one fred client for each, and a new client after it broke.
+//!
+//! A fred client that reconnects is also one that queues commands meanwhile, without a limit in
+//! time, and that goes on calling itself connected until its first attempt has begun. A client
+//! without a policy does none of that: when its connection breaks, the task that drives it fails
+//! what was sent, cancels what was queued, and ends with the reason. What comes after that would
+//! stay in its queue for ever, so each call also watches for the end.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use fred::clients::{Client, WithOptions};
+use fred::error::Error;
+use fred::interfaces::{ClientLike, EventInterface};
+use fred::types::config::{
+    Blocking, Config, ConnectionConfig, Options, TcpConfig, UnresponsiveConfig,
+};
+use fred::types::{CustomCommand, Resp3Frame, Value};
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, Either, Shared, select};
+use quorate_core::BackendError;
+use socket2::TcpKeepalive;
+use tokio::runtime::Handle;
+use tokio::task::{AbortHandle, JoinHandle};
+
+use crate::error;
+
+/// For reaching the node, TLS included, and once more for logging in.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long a failed attempt answers for the node. A hundred attempts a second cost nothing, and
+/// a node that was started again is back before a client notices.
+const FAILURE_HOLDS: Duration = Duration::from_millis(10);
+
+/// How long the peer's machine may leave our bytes, or our probes, unacknowledged.
+const PEER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Connects when there is need, one attempt at a time.
+pub(crate) struct Dialer {
+    config: Config,
+    latest: Mutex<Option<Attempt>>,
+}
+
+type Attempt = Shared<BoxFuture<'static, Result<Arc<Link>, Failure>>>;
+
+#[derive(Clone)]
+struct Failure {
+    error: BackendError,
+    at: Instant,
+}
+
+impl Dialer {
+    pub(crate) fn new(mut config: Config) -> Self {
+        // Without a policy, `false` means: never even try.
+        config.fail_fast = true;
+        config.blocking = Blocking::Block;
+        Self { config, latest: Mutex::new(None) }
+    }
+
+    /// Sends a command once and waits for the reply as long as the connection lives.
+    pub(crate) async fn call(
+        &self,
+        command: CustomCommand,
+        arguments: Vec<Value>,
+    ) -> Result<Resp3Frame, BackendError> {
+        let attempt = self.attempt()?;
+        let link = attempt.await.map_err(|failure| failure.error)?;
+        link.call(command, arguments).await
+    }
+
+    /// The attempt under way, or the connection that there is, or a new attempt.
+    fn attempt(&self) -> Result<Attempt, BackendError> {
+        let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(attempt) = latest.as_ref() {
+            let still_good = match attempt.peek() {
+                None => true,
+                Some(Ok(link)) => !link.router.is_finished(),
+                Some(Err(failure)) => failure.at.elapsed() < FAILURE_HOLDS,
+            };
+            if still_good {
+                return Ok(attempt.clone());
+            }
+        }
+        let attempt = dial(self.config.clone())?.boxed().shared();
+        Ok(latest.insert(attempt).clone())
+    }
+}
+
+/// Begins to connect. The attempt goes on by itself; the future tells how it ended.
+fn dial(
+    config: Config,
+) -> Result<impl Future<Output = Result<Arc<Link>, Failure>> + Send + 'static, BackendError> {
+    // Only where not even quorate's own thread could be started: fred would panic.
+    if Handle::try_current().is_err() {
+        return Err(error::lost("there is no tokio runtime"));
+    }
+    let client = Client::new(config, None, Some(connection_config()), None);
+    let mut connected = client.reconnect_rx();
+    let task = client.connect();
+    let link = Arc::new(Link {
+        client: client.with_options(&options()),
+        router: task.abort_handle(),
+        closed: end_of(task).boxed().shared(),
+    });
+    Ok(async move {
+        let connected = connected.recv().boxed();
+        let error = match select(connected, link.closed.clone()).await {
+            Either::Left((Ok(_), _)) => return Ok(link),
+            Either::Left((Err(_), closed)) => closed.await,
+            Either::Right((reason, _)) => reason,
+        };
+        let at = Instant::now();
+        Err(Failure { error, at })
+    })
+}
+
+/// Why fred's task ended.
+async fn end_of(router: JoinHandle<Result<(), Error>>) -> BackendError {
+    match router.await {
+        Ok(Err(error)) => error::of_client(&error),
+        Ok(Ok(())) => error::lost("the connection was closed"),
+        Err(task) if task.is_panic() => error::lost("the client's task panicked"),
+        Err(_) => error::lost("the tokio runtime of the connection has shut down"),
+    }
+}
+
+/// A connection, and the fred client that has no other.
+struct Link {
+    client: WithOptions<Client>,
+    router: AbortHandle,
+    closed: Shared<BoxFuture<'static, BackendError>>,
+}
+
+impl Link {
+    async fn call(
+        &self,
+        command: CustomCommand,
+        arguments: Vec<Value>,
+    ) -> Result<Resp3Frame, BackendError> {
+        let reply = pin!(self.client.custom_raw(command, arguments));
+        let result = match select(reply, self.closed.clone()).await {
+            Either::Left((result, _)) => result,
+            // The answer may have come while we looked away. If there is none, there will be none.
+            Either::Right((reason, reply)) => reply.now_or_never().ok_or(reason)?,
+        };
+        match result {
+            Ok(frame) => Ok(frame),
+            // Cancelled is what the ending task found in its queue: the reason is where it ends.
+            Err(error) if error.is_canceled() => Err(self.closed.clone().await),
+            Err(error) => Err(error::of_client(&error)),
+        }
+    }
+}
+
+impl Drop for Link {
+    /// fred's task keeps the client alive that it belongs to, so it would outlive us.
+    fn drop(&mut self) {
+        self.router.abort();
+    }
+}
+
+/// One attempt, and no timeout but the connection's end.
+fn options() -> Options {
+    Options { max_attempts: Some(1), timeout: Some(Duration::ZERO), ..Options::default() }
+}
+
+/// A peer that vanished is noticed by TCP, which asks the machine. fred's own check asks the
+/// process, and would take one that is stopped, or busy with a script, for one that is gone: it
+/// closes the connection, and the acquire that was in it is carried out after the release that
+/// came over the next one.
+fn connection_config() -> ConnectionConfig {
+    let keepalive = TcpKeepalive::new().with_time(PEER_TIMEOUT / 2).with_interval(PEER_TIMEOUT / 5);
+    #[cfg(unix)]
+    let keepalive = keepalive.with_retries(3);
+    ConnectionConfig {
+        connection_timeout: CONNECT_TIMEOUT,
+        internal_command_timeout: CONNECT_TIMEOUT,
+        max_command_attempts: 1,
+        reconnect_on_auth_error: false,
+        unresponsive: UnresponsiveConfig { max_timeout: None, ..UnresponsiveConfig::default() },
+        tcp: TcpConfig {
+            nodelay: Some(true),
+            keepalive: Some(keepalive),
+            #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
+            user_timeout: Some(PEER_TIMEOUT),
+            ..TcpConfig::default()
+        },
+        ..ConnectionConfig::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::net::TcpListener;
+    use std::thread;
+
+    use fred::types::ClusterHash;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_is_sent_after_the_end_fails_and_does_not_wait_in_a_queue() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let node = thread::spawn(move || {
+            let (mut connection, _) = listener.accept().unwrap();
+            // To PING, CLIENT ID and INFO, before they are asked.
+            connection.write_all(b"+PONG\r\n:1\r\n$-1\r\n").unwrap();
+            connection
+        });
+        let config = Config::from_url(&format!("redis://{address}")).unwrap();
+        let Ok(link) = dial(config).unwrap().await else {
+            panic!("there is a node");
+        };
+        drop(node.join().unwrap());
+        let reason = link.closed.clone().await;
+        for _ in 0..3 {
+            let command = CustomCommand::new_static("SET", ClusterHash::FirstKey, false);
+            let call = tokio::time::timeout(Duration::from_secs(20), link.call(command, vec![]));
+            let error = call.await.unwrap().unwrap_err();
+            assert_eq!(error.to_string(), reason.to_string());
+        }
+    }
+
+    #[test]
+    fn a_peer_that_vanished_is_noticed_and_one_that_is_stopped_keeps_its_connection() {
+        let config = connection_config();
+        assert!(config.tcp.keepalive.is_some());
+        #[cfg(target_os = "linux")]
+        assert_eq!(config.tcp.user_timeout, Some(PEER_TIMEOUT));
+        assert_eq!(config.unresponsive.max_timeout, None);
+    }
+}

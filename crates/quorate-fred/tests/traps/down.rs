@@ -1,0 +1,166 @@
+//! Trap: while a node is away, fred queues commands, without a limit in time, and sends them when
+//! it is back.
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::time::Duration;
+
+use fred::interfaces::{ClientLike, EventInterface};
+use fred::types::ClientState;
+use quorate_core::{BackendErrorKind as Kind, LockBackend, Vote};
+use quorate_fred::{ConnectError, FredBackend};
+use tokio::time::timeout;
+
+use crate::node::{Answer, Node};
+use crate::{backend, claim, client, connected_client, until_answered};
+
+fn obliging(command: &[String]) -> Answer {
+    match command[0].as_str() {
+        "SET" => Answer::Say("+OK\r\n"),
+        "EVALSHA" => Answer::Say(":1\r\n"),
+        _ => Answer::Usual,
+    }
+}
+
+#[tokio::test]
+async fn a_call_on_a_dead_node_fails_with_the_reason_and_is_never_sent() {
+    let address = Node::nowhere();
+    let backend = backend(&format!("redis://{address}"));
+    let claim = claim();
+    for _ in 0..3 {
+        let error = backend.acquire(&claim).await.unwrap_err();
+        assert_eq!(error.kind(), Kind::Connection);
+        assert!(error.to_string().contains("refused"), "{error}");
+    }
+    let node = Node::start_at(address, obliging);
+    let released = until_answered(|| backend.release(&claim)).await;
+    assert_eq!(released, Vote::Granted);
+    assert_eq!(node.heard("SET"), 0);
+}
+
+#[tokio::test]
+async fn a_node_that_was_started_again_serves_again() {
+    let node = Node::start(obliging);
+    let (address, backend) = (node.address(), backend(&node.url()));
+    assert_eq!(backend.acquire(&claim()).await.unwrap(), Vote::Granted);
+    drop(node);
+    let error = backend.acquire(&claim()).await.unwrap_err();
+    assert_eq!(error.kind(), Kind::Connection);
+    let node = Node::start_at(address, obliging);
+    let acquired = until_answered(|| async { backend.acquire(&claim()).await }).await;
+    assert_eq!(acquired, Vote::Granted);
+    assert_eq!(node.heard("SET"), 1);
+}
+
+#[tokio::test]
+async fn a_refused_login_is_told_in_the_words_of_the_node() {
+    for (answer, kind) in [
+        ("-WRONGPASS invalid username-password pair\r\n", Kind::Auth),
+        ("-LOADING Redis is loading the dataset\r\n", Kind::Loading),
+        ("-DENIED Redis is running in protected mode\r\n", Kind::Other),
+        ("-ERR unknown command `AUTH`, with args beginning with: `hunter2`, \r\n", Kind::Script),
+    ] {
+        let node = Node::start(move |command| match command[0].as_str() {
+            "AUTH" => Answer::Say(answer),
+            _ => Answer::Usual,
+        });
+        let backend = backend(&format!("redis://:hunter2@{}", node.address()));
+        let error = backend.acquire(&claim()).await.unwrap_err();
+        assert_eq!(error.kind(), kind, "{error}");
+        let said = error.to_string();
+        assert!(answer[1..].starts_with(&said), "{said}");
+        assert!(!format!("{backend:?} {error:?}").contains("hunter2"));
+        assert_eq!(node.heard("SET"), 0);
+    }
+}
+
+#[tokio::test]
+async fn what_is_no_redis_is_told_as_such() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let server = std::thread::spawn(move || {
+        let (mut connection, _) = listener.accept().unwrap();
+        connection.read_exact(&mut [0; 4]).unwrap();
+        connection.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").unwrap();
+    });
+    let error = backend(&format!("redis://{address}")).acquire(&claim()).await.unwrap_err();
+    assert_eq!(error.kind(), Kind::Protocol, "{error}");
+    server.join().unwrap();
+}
+
+#[tokio::test]
+async fn a_client_that_was_never_connected_queues_nothing() {
+    let node = Node::start(obliging);
+    let client = client(&node, Some(1));
+    let backend = FredBackend::from_client("mine", client.clone()).unwrap();
+    let error = backend.acquire(&claim()).await.unwrap_err();
+    assert_eq!(error.kind(), Kind::Connection);
+    client.init().await.unwrap();
+    assert_eq!(backend.release(&claim()).await.unwrap(), Vote::Granted);
+    assert_eq!(node.heard("SET"), 0);
+}
+
+/// fred goes on saying `Connected` until the delay before its first attempt is over, and for ever
+/// if it has no policy: what is sent then would be queued.
+#[tokio::test]
+async fn nor_does_one_that_has_lost_its_connection_and_does_not_say_so() {
+    const HOUR: u32 = 3_600_000;
+    for delay in [Some(HOUR), None] {
+        let node = Node::start(obliging);
+        let client = connected_client(&node, delay).await;
+        let backend = FredBackend::from_client("mine", client.clone()).unwrap();
+        assert_eq!(backend.acquire(&claim()).await.unwrap(), Vote::Granted);
+        let mut losses = client.error_rx();
+        drop(node);
+        losses.recv().await.unwrap();
+        assert_eq!(client.state(), ClientState::Connected);
+        let claim = claim();
+        let acquire = timeout(Duration::from_secs(20), backend.acquire(&claim));
+        let error = acquire.await.expect("it is not queued").unwrap_err();
+        assert_eq!(error.kind(), Kind::Connection, "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_reconnected_serves_again() {
+    let mut node = Node::start(obliging);
+    let address = node.address();
+    let client = connected_client(&node, Some(1)).await;
+    let backend = FredBackend::from_client("mine", client).unwrap();
+    for _ in 0..3 {
+        let acquired = until_answered(|| async { backend.acquire(&claim()).await }).await;
+        assert_eq!(acquired, Vote::Granted);
+        drop(node);
+        let error = backend.acquire(&claim()).await.unwrap_err();
+        assert_eq!(error.kind(), Kind::Connection, "{error}");
+        node = Node::start_at(address, obliging);
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_was_closed_and_opened_again_serves_again() {
+    let node = Node::start(obliging);
+    let client = connected_client(&node, Some(1)).await;
+    let backend = FredBackend::from_client("mine", client.clone()).unwrap();
+    for _ in 0..2 {
+        assert_eq!(backend.acquire(&claim()).await.unwrap(), Vote::Granted);
+        client.quit().await.unwrap();
+        let error = backend.acquire(&claim()).await.unwrap_err();
+        assert_eq!(error.kind(), Kind::Connection, "{error}");
+        client.init().await.unwrap();
+    }
+    assert_eq!(backend.acquire(&claim()).await.unwrap(), Vote::Granted);
+    assert_eq!(node.heard("SET"), 3);
+}
+
+#[test]
+fn the_client_of_a_group_is_refused() {
+    let config = fred::types::config::Config::from_url("redis-cluster://localhost:1").unwrap();
+    let client = fred::clients::Client::new(config.clone(), None, None, None);
+    for error in [
+        FredBackend::from_client("mine", client).unwrap_err(),
+        FredBackend::new(config).unwrap_err(),
+    ] {
+        assert!(matches!(error, ConnectError::NotOneNode { .. }));
+    }
+}

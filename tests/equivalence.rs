@@ -1,0 +1,213 @@
+//! The fake is the real thing: a million random calls on both, and the same answers.
+//!
+//! Expiry is real, so an answer can depend on the moment. Two fakes frame what the node can have
+//! seen, widened by what Redis' millisecond clock can be off. Where both agree, the node has to
+//! agree with them.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use quorate::memory::{MemoryNode, Sim, Value};
+use quorate::runtime::{BoxFuture, EntropyError};
+use quorate::{
+    BackendError, BackendErrorKind, Claim, Key, LockBackend, Resource, Runtime, Token, Ttl, Vote,
+};
+use quorate_tests::{Connection, RedisServer};
+
+const CALLS: u64 = 1_100_000;
+const SESSIONS: u64 = 50;
+
+/// Redis truncates to milliseconds and takes a key for expired one millisecond after its time.
+const GRAIN: Duration = Duration::from_millis(2);
+
+/// A clock that is set by hand.
+#[derive(Clone, Debug)]
+struct SetClock {
+    origin: Instant,
+    nanos: Arc<AtomicU64>,
+}
+
+impl SetClock {
+    fn set(&self, now: Instant) {
+        let nanos = now.saturating_duration_since(self.origin).as_nanos();
+        self.nanos.store(u64::try_from(nanos).unwrap(), Ordering::Relaxed);
+    }
+}
+
+impl Runtime for SetClock {
+    fn now(&self) -> Instant {
+        self.origin + Duration::from_nanos(self.nanos.load(Ordering::Relaxed))
+    }
+
+    fn sleep_until(&self, _: Instant) -> BoxFuture<'static, ()> {
+        Box::pin(std::future::pending())
+    }
+
+    fn spawn(&self, _: BoxFuture<'static, ()>) {}
+
+    fn fill_random(&self, bytes: &mut [u8]) -> Result<(), EntropyError> {
+        bytes.fill(7);
+        Ok(())
+    }
+}
+
+/// A vote, or what kind of error.
+type Answer = Result<Vote, BackendErrorKind>;
+
+fn answer(result: Result<Vote, BackendError>) -> Answer {
+    result.map_err(|error| error.kind())
+}
+
+/// The fake twice: with keys that live as short, and as long, as those of the node can.
+///
+/// The node acted somewhere between `from` and `to`. A key of the short one is made to end as if it
+/// were set at `from`, and is looked at at `to`; the long one has it the other way round.
+struct Fakes {
+    clock: SetClock,
+    short: MemoryNode,
+    long: MemoryNode,
+}
+
+impl Fakes {
+    fn new(origin: Instant) -> Self {
+        let clock = SetClock { origin, nanos: Arc::default() };
+        let node = |name: &str| MemoryNode::new(name, clock.clone());
+        Self { short: node("short"), long: node("long"), clock }
+    }
+
+    /// What the answer must be, if it does not depend on the moment.
+    async fn ask(&self, call: &Call, from: Instant, to: Instant) -> Option<Answer> {
+        let doubt = to - from;
+        self.clock.set(to);
+        let alive_for_sure = self.short.keys();
+        self.clock.set(from);
+        if alive_for_sure != self.long.keys() {
+            // The same answer could leave different keys behind.
+            return None;
+        }
+        self.clock.set(to);
+        let short = call.with_ttl(|ttl| ttl.checked_sub(doubt))?.on(&self.short).await;
+        self.clock.set(from);
+        let long = call.with_ttl(|ttl| ttl.checked_add(doubt))?.on(&self.long).await;
+        (short == long).then_some(short)
+    }
+
+    fn clear(&self, names: &[String]) {
+        for name in names {
+            self.short.expire(name);
+            self.long.expire(name);
+        }
+    }
+}
+
+enum Call {
+    Acquire(Claim),
+    Extend(Claim),
+    Release(Claim),
+}
+
+impl Call {
+    async fn on(&self, node: &dyn LockBackend) -> Answer {
+        answer(match self {
+            Self::Acquire(claim) => node.acquire(claim).await,
+            Self::Extend(claim) => node.extend(claim).await,
+            Self::Release(claim) => node.release(claim).await,
+        })
+    }
+
+    fn with_ttl(&self, change: impl Fn(Duration) -> Option<Duration>) -> Option<Self> {
+        let change = |claim: &Claim| {
+            let ttl = change(claim.ttl().as_duration())?;
+            Some(claim.with_ttl(Ttl::try_from(ttl).ok()?))
+        };
+        Some(match self {
+            Self::Acquire(claim) => Self::Acquire(change(claim)?),
+            Self::Extend(claim) => Self::Extend(change(claim)?),
+            Self::Release(claim) => Self::Release(change(claim)?),
+        })
+    }
+
+    fn draw(sim: &Sim, names: &[String], tokens: &[Token]) -> Self {
+        let below = |bound: usize| usize::try_from(sim.random_below(bound as u64)).unwrap();
+        let count = [1, 1, 1, 2, 3][below(5)];
+        let first = below(names.len());
+        let key = |place: usize| {
+            Key::new(b"", &Resource::new(&names[(first + place) % names.len()]).unwrap())
+        };
+        let keys: Vec<Key> = (0..count).map(key).collect();
+        let millis = [10, 20, 50, 100, 60_000][below(5)];
+        let ttl = Ttl::try_from(Duration::from_millis(millis)).unwrap();
+        let claim = Claim::new(keys, tokens[below(tokens.len())].clone(), ttl);
+        match below(3) {
+            0 => Self::Acquire(claim),
+            1 => Self::Extend(claim),
+            _ => Self::Release(claim),
+        }
+    }
+}
+
+/// One of many that work on one connection, each with keys of its own. Counts what was compared.
+async fn session(number: u64, node: &dyn LockBackend, port: u16) -> u64 {
+    let sim = Sim::new(number);
+    let names: Vec<String> = (0..4).map(|key| format!("{number}:{key}")).collect();
+    let tokens: Vec<Token> =
+        (0..3).map(|_| Token::draw(|bytes| sim.fill_random(bytes)).unwrap()).collect();
+    let fakes = Fakes::new(Instant::now() - SECOND);
+    let mut behind = Connection::to_port(port).unwrap();
+    let mut compared = 0;
+    for _ in 0..CALLS / SESSIONS {
+        if sim.random_below(500) == 0 {
+            // Another program puts a list where a lock may be.
+            let name = &names[usize::try_from(sim.random_below(4)).unwrap()];
+            behind.command(&["DEL", name]).unwrap();
+            behind.command(&["LPUSH", name, "x"]).unwrap();
+            fakes.short.put(name, Value::List);
+            fakes.long.put(name, Value::List);
+        }
+        let call = Call::draw(&sim, &names, &tokens);
+        let from = Instant::now();
+        let real = call.on(node).await;
+        let to = Instant::now();
+        match fakes.ask(&call, from - GRAIN, to + GRAIN).await {
+            Some(expected) => {
+                let place = format!("session {number}, after {compared} calls");
+                assert_eq!(real, expected, "{place}");
+                compared += 1;
+            }
+            None => {
+                // It depends on the moment. Both start again from nothing.
+                let mut clear = vec!["DEL".to_owned()];
+                clear.extend(names.iter().cloned());
+                behind.command(&clear).unwrap();
+                fakes.clear(&names);
+            }
+        }
+        if sim.random_below(200) == 0 {
+            // A list would block its name for good.
+            let mut clear = vec!["DEL".to_owned()];
+            clear.extend(names.iter().cloned());
+            behind.command(&clear).unwrap();
+            fakes.clear(&names);
+        }
+    }
+    compared
+}
+
+const SECOND: Duration = Duration::from_secs(1);
+
+#[test]
+fn a_million_calls_on_the_fake_and_on_a_real_node_agree() {
+    let server = RedisServer::start();
+    let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let compared: u64 = tokio.block_on(async {
+        let node = quorate::redis::connect([server.address()]).unwrap().remove(0);
+        let sessions = (0..SESSIONS).map(|number| session(number, &node, server.port()));
+        join_all(sessions).await.into_iter().sum()
+    });
+    println!("{compared} of {CALLS} answers did not depend on the moment, and agreed");
+    assert!(compared > CALLS / 2, "only {compared} calls could be compared");
+}

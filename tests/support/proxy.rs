@@ -1,0 +1,218 @@
+//! The network in front of one node, as bad as a test wants it: slow, cut, reset, one way only.
+//!
+//! One thread and `poll` for all connections: a change of the [`Mode`] takes effect between two
+//! chunks, and is in force when [`Proxy::set`] returns.
+
+use std::io::{self, PipeReader, PipeWriter, Write as _};
+use std::net::{Ipv4Addr, TcpListener};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use std::{process, thread};
+
+mod link;
+mod relay;
+
+use relay::Relay;
+
+/// A proxy answers within milliseconds; this is only so that a broken test ends.
+const BACKSTOP: Duration = Duration::from_secs(20);
+
+/// What happens to the connections through a proxy: those that are open, and those to come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Mode {
+    /// Everything passes.
+    #[default]
+    Pass,
+    /// Every byte arrives that much later, in order. What is held back when the mode changes
+    /// follows the new one: nothing has been lost yet.
+    Delay {
+        /// From the client to the node.
+        to_node: Duration,
+        /// From the node to the client.
+        to_client: Duration,
+    },
+    /// What is sent in this direction is taken and acknowledged, and never arrives.
+    ///
+    /// TCP loses nothing in the middle of a stream, so when the mode changes, a connection that
+    /// lost something is reset.
+    BlackHole(Direction),
+    /// Connections end as when a process exits (`FIN`).
+    Cut(When),
+    /// Connections end as when a machine has forgotten them (`RST`).
+    Reset(When),
+    /// Nobody listens: a new connection is refused, and those that are open are reset.
+    Refuse,
+}
+
+/// One of the two directions of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums, reason = "complete by definition: a connection has two ends")]
+pub enum Direction {
+    /// What the client sends.
+    ToNode,
+    /// What the node answers.
+    ToClient,
+}
+
+/// When a connection ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums, reason = "complete by definition: at once or later")]
+pub enum When {
+    /// At once, and new ones as soon as they are there.
+    Now,
+    /// When the client next sends something. The node does not get that.
+    Used,
+}
+
+/// A TCP proxy on 127.0.0.1 in front of one node. Everything ends when it is dropped.
+///
+/// While the node itself refuses connections, those to the proxy are accepted and reset.
+#[derive(Debug)]
+pub struct Proxy {
+    port: u16,
+    traffic: Arc<Traffic>,
+    orders: Option<Sender<Order>>,
+    bell: PipeWriter,
+    relay: Option<JoinHandle<()>>,
+}
+
+impl Proxy {
+    /// Starts one that lets everything pass to `node_port` of 127.0.0.1.
+    ///
+    /// # Panics
+    ///
+    /// If there is no free port.
+    #[must_use]
+    pub fn start(node_port: u16) -> Self {
+        let listener = listen_anywhere();
+        let port = listener.local_addr().expect("a bound socket").port();
+        let traffic = Arc::new(Traffic::default());
+        let (orders, inbox) = mpsc::channel();
+        let (doorbell, bell) = io::pipe().expect("a pipe");
+        let relay = Relay::new(port, listener, node_port, Arc::clone(&traffic));
+        let inbox = Inbox { orders: inbox, doorbell };
+        let relay = thread::spawn(move || relay.run(inbox));
+        Self { port, traffic, orders: Some(orders), bell, relay: Some(relay) }
+    }
+
+    /// The port that it listens on.
+    #[must_use]
+    pub const fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The URL that clients take.
+    #[must_use]
+    pub fn address(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.port)
+    }
+
+    /// Changes the mode, for open connections too. It is in force when this returns.
+    ///
+    /// # Panics
+    ///
+    /// If [`Mode::Refuse`] is left and somebody else has taken the port meanwhile.
+    pub fn set(&self, mode: Mode) {
+        let (done, is_done) = mpsc::channel();
+        let orders = self.orders.as_ref().expect("it is there until drop");
+        orders.send(Order { mode, done }).expect("the proxy runs");
+        (&self.bell).write_all(b"!").expect("the proxy runs");
+        is_done.recv_timeout(BACKSTOP).expect("the proxy runs");
+    }
+
+    /// How many bytes have been handed on in one direction, over all connections.
+    #[must_use]
+    pub fn passed(&self, direction: Direction) -> u64 {
+        self.traffic.passed(direction)
+    }
+
+    /// Waits until more than `bytes` have been handed on in one direction.
+    ///
+    /// # Panics
+    ///
+    /// If that does not happen.
+    pub fn wait_until_more_passed(&self, direction: Direction, bytes: u64) {
+        self.traffic.wait_until_more(direction, bytes);
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.orders.take();
+        let _ = (&self.bell).write_all(b"!");
+        if let Some(relay) = self.relay.take() {
+            // A proxy that panicked has told why on its own thread.
+            let _ = relay.join();
+        }
+    }
+}
+
+/// A mode to change to, and whom to tell.
+struct Order {
+    mode: Mode,
+    done: Sender<()>,
+}
+
+/// Orders, and the bell that rings when there is one.
+struct Inbox {
+    orders: Receiver<Order>,
+    doorbell: PipeReader,
+}
+
+/// How much was handed on.
+#[derive(Debug, Default)]
+struct Traffic {
+    /// To the node, to the client.
+    passed: Mutex<[u64; 2]>,
+    grew: Condvar,
+}
+
+impl Traffic {
+    fn add(&self, direction: Direction, bytes: usize) {
+        let mut passed = self.passed.lock().unwrap_or_else(PoisonError::into_inner);
+        passed[direction as usize] += bytes as u64;
+        drop(passed);
+        self.grew.notify_all();
+    }
+
+    fn passed(&self, direction: Direction) -> u64 {
+        self.passed.lock().unwrap_or_else(PoisonError::into_inner)[direction as usize]
+    }
+
+    fn wait_until_more(&self, direction: Direction, bytes: u64) {
+        let passed = self.passed.lock().unwrap_or_else(PoisonError::into_inner);
+        let too_few = |passed: &mut [u64; 2]| passed[direction as usize] <= bytes;
+        let (passed, waited) = self
+            .grew
+            .wait_timeout_while(passed, BACKSTOP, too_few)
+            .unwrap_or_else(PoisonError::into_inner);
+        let [to_node, to_client] = *passed;
+        assert!(!waited.timed_out(), "only {to_node} bytes to the node, {to_client} back");
+    }
+}
+
+/// Takes a port below those that systems hand out to outgoing connections, like the nodes do: a
+/// client must not get it while nobody listens there.
+fn listen_anywhere() -> TcpListener {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    const PORTS: u32 = 22_000;
+    for _ in 0..PORTS {
+        let step = NEXT.fetch_add(1, Ordering::Relaxed);
+        let scattered = process::id().wrapping_mul(104_729).wrapping_add(step);
+        let port = 10_000 + scattered % PORTS;
+        if let Ok(listener) = listen_on(port as u16) {
+            return listener;
+        }
+    }
+    panic!("no free port on 127.0.0.1");
+}
+
+fn listen_on(port: u16) -> io::Result<TcpListener> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
