@@ -6,7 +6,7 @@ use quorate::runtime::TokioRuntime;
 use quorate::{LockError, LockManager, Released};
 use quorate_tests::Nodes;
 
-use crate::client::{BACKSTOP, nothing_is_left, with_each_client};
+use crate::client::{BACKSTOP, Client, nothing_is_left, with_each_client};
 
 #[test]
 fn two_of_five_can_be_dead() {
@@ -147,4 +147,25 @@ fn q6_one_server_under_two_addresses_is_refused() {
         assert_eq!(second, format!("localhost:{}", nodes[1].port()));
         nothing_is_left(&manager, &nodes).await;
     });
+}
+
+/// The connections died with the runtime; the manager goes on, in no runtime at all.
+#[test]
+fn a_manager_survives_the_runtime_that_its_connections_were_made_in() {
+    for client in Client::ALL {
+        let nodes = Nodes::start(3);
+        let first = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let manager = first.block_on(async {
+            let manager = client.builder(&nodes).build().unwrap();
+            manager.lock("r").await.unwrap().release().await.unwrap();
+            nothing_is_left(&manager, &nodes).await;
+            manager
+        });
+        drop(first);
+        quorate_examples::block_on(async {
+            let guard = manager.lock("r").wait(BACKSTOP).await.unwrap();
+            guard.release().await.unwrap();
+            nothing_is_left(&manager, &nodes).await;
+        });
+    }
 }

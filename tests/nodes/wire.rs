@@ -50,7 +50,7 @@ fn a_lock_is_set_key_token_nx_px_ttl() {
 }
 
 #[test]
-fn several_resources_are_one_script_call_that_declares_every_key() {
+fn a5_several_resources_are_one_script_call_that_declares_every_key() {
     let nodes = &Nodes::start(1);
     with_each_client(|client| async move {
         let manager = client.builder(nodes).build().unwrap();

@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_never_joined() {
+    fn a5_names_are_never_joined() {
         assert_ne!(names(["a", "bc"]), names(["ab", "c"]));
         assert_eq!(names(["a", "bc"]), Ok(vec![b"a".to_vec(), b"bc".to_vec()]));
     }

@@ -40,8 +40,8 @@
 //!
 //! redis-rs and bb8 need tokio. A [`RedisBackend`] brings it along: it can be built and polled
 //! on any executor. It uses the tokio runtime that it is polled in, else the one that it was built
-//! in (or given, [`Builder::tokio`]), else one background thread. A runtime that it was built in or
-//! given must not end before the last call that is polled outside of tokio: such a call panics.
+//! in (or given, [`Builder::tokio`]), and where there is none, or it has shut down, one background
+//! thread. A connection lives in the runtime in which it was made, and is replaced after that.
 //!
 //! # TLS
 //!
