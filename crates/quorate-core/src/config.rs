@@ -7,7 +7,7 @@ use crate::algorithm::lease::{Drift, InvalidTtl, Ttl};
 use crate::algorithm::quorum::NodeCount;
 use crate::algorithm::retry::{Backoff, RetryStrategy};
 use crate::backend::LockBackend;
-use crate::driver::Cluster;
+use crate::cluster::Cluster;
 use crate::manager::LockManager;
 use crate::runtime::Runtime;
 

@@ -8,69 +8,17 @@
 use std::fmt;
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::task::Poll;
+use std::time::Instant;
 
-use futures_util::future::{Either, select};
 use futures_util::lock::Mutex;
 
-use crate::algorithm::lease::saturating_add;
-use crate::algorithm::quorum::{NodeCount, NodeId, Tally, Vote};
+use crate::algorithm::quorum::{NodeId, Tally, Vote};
 use crate::algorithm::round::{Round, Step};
-use crate::backend::{BackendError, Claim, LockBackend};
-use crate::background::Background;
-use crate::config::Config;
+use crate::backend::{BackendError, Claim};
+use crate::calls::{Calls, Settled};
+use crate::cluster::Cluster;
 use crate::error::{NodeVote, Said, Votes};
-use crate::roster::Roster;
-use crate::runtime::{BoxFuture, Runtime};
-
-/// The nodes, and what all locks of a manager share.
-#[derive(Debug)]
-pub(crate) struct Cluster {
-    count: NodeCount,
-    nodes: Vec<Arc<dyn LockBackend>>,
-    names: Vec<Arc<str>>,
-    roster: Roster,
-    background: Arc<Background>,
-    pub(crate) runtime: Arc<dyn Runtime>,
-    pub(crate) config: Config,
-}
-
-impl Cluster {
-    pub(crate) fn new(
-        count: NodeCount,
-        nodes: Vec<Arc<dyn LockBackend>>,
-        names: Vec<Arc<str>>,
-        runtime: Arc<dyn Runtime>,
-        config: Config,
-    ) -> Self {
-        Self {
-            count,
-            nodes,
-            names,
-            roster: Roster::new(count),
-            background: Arc::default(),
-            runtime,
-            config,
-        }
-    }
-
-    pub(crate) const fn count(&self) -> NodeCount {
-        self.count
-    }
-
-    pub(crate) fn name(&self, node: NodeId) -> &Arc<str> {
-        &self.names[node.index()]
-    }
-
-    pub(crate) const fn background(&self) -> &Arc<Background> {
-        &self.background
-    }
-
-    pub(crate) const fn roster(&self) -> &Roster {
-        &self.roster
-    }
-}
 
 /// One attempt at a lock, from its first acquire to its last release.
 ///
@@ -84,8 +32,15 @@ pub(crate) struct Attempt {
 
 impl Attempt {
     pub(crate) fn new(cluster: Arc<Cluster>, claim: Claim) -> Arc<Self> {
-        let lanes = cluster.count.ids().map(|_| Mutex::new(())).collect();
+        let lanes = cluster.count().ids().map(|_| Mutex::new(())).collect();
         Arc::new(Self { cluster, claim, lanes })
+    }
+
+    /// Adds the calls of an operation to those on their way.
+    fn set_out(self: &Arc<Self>, calls: &mut Calls, operation: &Operation) {
+        for node in self.cluster.count().ids() {
+            calls.add(node, Box::pin(call(Arc::clone(self), operation.clone(), node)));
+        }
     }
 }
 
@@ -128,7 +83,7 @@ impl Flight {
             Operation::Extend(_) | Operation::Release => Aftermath::Drain,
         };
         let mut calls = Calls::default();
-        calls.add(attempt, operation);
+        attempt.set_out(&mut calls, operation);
         Self { attempt: Arc::clone(attempt), calls, aftermath }
     }
 
@@ -140,7 +95,7 @@ impl Flight {
     /// Turns a lost acquire into the release on all nodes.
     pub(crate) fn undo(mut self) -> Self {
         self.calls.supersede();
-        self.calls.add(&self.attempt, &Operation::Release);
+        self.attempt.set_out(&mut self.calls, &Operation::Release);
         self.aftermath = Aftermath::Drain;
         self
     }
@@ -183,7 +138,7 @@ impl Flight {
         })
         .await;
         let late = match step {
-            Step::Lost(_) => std::mem::take(&mut self.calls.settled),
+            Step::Lost(_) => self.calls.take_settled(),
             Step::Won { .. } | Step::Wait => Vec::new(),
         };
         Outcome { step, tally: *round.tally(), failures, late }
@@ -195,9 +150,9 @@ impl Drop for Flight {
         let mut calls = std::mem::take(&mut self.calls);
         if self.aftermath == Aftermath::Undo {
             calls.supersede();
-            calls.add(&self.attempt, &Operation::Release);
+            self.attempt.set_out(&mut calls, &Operation::Release);
         }
-        if !calls.open.is_empty() {
+        if !calls.have_settled() {
             let cluster = &self.attempt.cluster;
             cluster.runtime.spawn(Box::pin(settle(
                 Arc::clone(cluster),
@@ -219,7 +174,7 @@ fn settle(
 ) -> impl Future<Output = ()> + Send + 'static {
     let bound = cluster.config.cleanup_timeout(claim.ttl());
     let grace = cluster.config.node_timeout(claim.ttl());
-    let running = cluster.background.enter();
+    let running = cluster.background().enter();
     async move {
         let _running = running;
         calls.drain(&*cluster.runtime, bound).await;
@@ -242,7 +197,7 @@ impl Outcome {
     /// What each node said, for an error.
     pub(crate) fn votes(&self, cluster: &Cluster, start: Instant) -> Votes {
         let after = cluster.runtime.now().saturating_duration_since(start);
-        Votes::new(cluster.count.ids().map(|node| {
+        Votes::new(cluster.count().ids().map(|node| {
             let said = self.said(node).unwrap_or_else(|| {
                 if self.tally.is_open(node) { Said::Unheard } else { Said::Silent { after } }
             });
@@ -266,106 +221,16 @@ impl Outcome {
     }
 }
 
-/// Calls that have not settled, and answers that nobody has looked at.
-#[derive(Default)]
-struct Calls {
-    open: Vec<Call>,
-    settled: Vec<Settled>,
-}
-
-struct Call {
-    node: NodeId,
-    superseded: bool,
-    future: BoxFuture<'static, Result<Vote, BackendError>>,
-}
-
-struct Settled {
-    node: NodeId,
-    /// The answer is to an earlier operation than the one that is decided on.
-    superseded: bool,
-    answer: Result<Vote, BackendError>,
-}
-
-impl Calls {
-    fn add(&mut self, attempt: &Arc<Attempt>, operation: &Operation) {
-        let calls = attempt.cluster.count.ids().map(|node| Call {
-            node,
-            superseded: false,
-            future: Box::pin(call(Arc::clone(attempt), operation.clone(), node)),
-        });
-        self.open.extend(calls);
-    }
-
-    fn supersede(&mut self) {
-        self.settled.clear();
-        for call in &mut self.open {
-            call.superseded = true;
-        }
-    }
-
-    /// Whether there was anything to give up.
-    fn give_up_superseded(&mut self) -> bool {
-        let before = self.open.len();
-        self.open.retain(|call| !call.superseded);
-        self.open.len() < before
-    }
-
-    /// The next answer; `None` once all calls have settled.
-    ///
-    /// Every open call is polled before an answer is handed out, so that all requests have left
-    /// before the first vote can decide. Nodes are few: polling them all costs less than telling
-    /// them apart by their wakers.
-    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Settled>> {
-        if self.settled.is_empty() {
-            let mut place = 0;
-            while place < self.open.len() {
-                match self.open[place].future.as_mut().poll(context) {
-                    Poll::Pending => place += 1,
-                    Poll::Ready(answer) => {
-                        let Call { node, superseded, .. } = self.open.remove(place);
-                        self.settled.push(Settled { node, superseded, answer });
-                    }
-                }
-            }
-            // Handed out from the back, in the order of the nodes.
-            self.settled.reverse();
-        }
-        match self.settled.pop() {
-            None if !self.open.is_empty() => Poll::Pending,
-            settled => Poll::Ready(settled),
-        }
-    }
-
-    async fn drain(&mut self, runtime: &dyn Runtime, bound: Duration) {
-        if self.open.is_empty() {
-            return;
-        }
-        let deadline = saturating_add(runtime.now(), bound);
-        let all = poll_fn(|context| {
-            loop {
-                match self.poll_next(context) {
-                    Poll::Ready(Some(_)) => {}
-                    Poll::Ready(None) => return Poll::Ready(()),
-                    Poll::Pending => return Poll::Pending,
-                }
-            }
-        });
-        match select(all, runtime.sleep_until(deadline)).await {
-            Either::Left(_) | Either::Right(_) => {}
-        }
-    }
-}
-
 async fn call(
     attempt: Arc<Attempt>,
     operation: Operation,
     node: NodeId,
 ) -> Result<Vote, BackendError> {
     let _lane = attempt.lanes[node.index()].lock().await;
-    let backend = &*attempt.cluster.nodes[node.index()];
+    let backend = attempt.cluster.node(node);
     match operation {
         Operation::Acquire => {
-            attempt.cluster.roster.admit(node, backend).await?;
+            attempt.cluster.roster().admit(node, backend).await?;
             backend.acquire(&attempt.claim).await
         }
         Operation::Extend(claim) => backend.extend(&claim).await,

@@ -61,6 +61,8 @@
 pub mod algorithm;
 pub mod backend;
 mod background;
+mod calls;
+mod cluster;
 mod config;
 mod driver;
 mod error;

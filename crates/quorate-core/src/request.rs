@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::algorithm::retry::RetryStrategy;
-use crate::driver::Cluster;
+use crate::cluster::Cluster;
 use crate::error::LockError;
 use crate::guard::LockGuard;
 use crate::manager::{self, Wanted};

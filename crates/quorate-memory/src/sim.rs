@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt;
 use std::future::{Future, poll_fn};
-use std::pin::{Pin, pin};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::task::{Context, Poll, Wake, Waker};
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use quorate_core::Runtime;
@@ -14,6 +14,10 @@ use quorate_core::runtime::{BoxFuture, EntropyError};
 use crate::client::SimClient;
 use crate::clock::Clock;
 use crate::rng::SplitMix64;
+
+mod wake;
+
+use self::wake::{Alarm, Sleep, TaskWaker};
 
 /// A simulated world: a virtual clock, an executor and a source of randomness.
 ///
@@ -280,92 +284,5 @@ impl State {
     const fn take_id(&mut self) -> u64 {
         self.next_id += 1;
         self.next_id
-    }
-}
-
-struct Sleep {
-    world: Arc<World>,
-    clock: Clock,
-    deadline: Instant,
-    timer: Option<(Instant, u64)>,
-}
-
-impl Future for Sleep {
-    type Output = ();
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        let world = Arc::clone(&self.world);
-        let mut state = world.lock();
-        if self.clock.read(state.now) >= self.deadline {
-            return Poll::Ready(());
-        }
-        let at = self.clock.when(self.deadline);
-        let timer = *self.timer.get_or_insert_with(|| (at, state.take_id()));
-        let before = state.timers.insert(timer, context.waker().clone());
-        drop(state);
-        drop(before);
-        Poll::Pending
-    }
-}
-
-/// A sleep that is given up must not draw the clock to its deadline.
-impl Drop for Sleep {
-    fn drop(&mut self) {
-        if let Some(timer) = &self.timer {
-            let waker = self.world.lock().timers.remove(timer);
-            drop(waker);
-        }
-    }
-}
-
-struct TaskWaker {
-    id: u64,
-    /// A waker may be kept anywhere, and keeps no world alive.
-    world: Weak<World>,
-}
-
-impl Wake for TaskWaker {
-    fn wake(self: Arc<Self>) {
-        self.wake_by_ref();
-    }
-
-    fn wake_by_ref(self: &Arc<Self>) {
-        let Some(world) = self.world.upgrade() else { return };
-        let mut state = world.lock();
-        if let Some(task) = state.tasks.get_mut(&self.id)
-            && !task.is_queued
-        {
-            task.is_queued = true;
-            state.ready.push_back(self.id);
-        }
-    }
-}
-
-/// Whether the future of `block_on` is to be polled; at first it is.
-struct Alarm(Mutex<bool>);
-
-impl Alarm {
-    fn ringing(&self) -> MutexGuard<'_, bool> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn is_ringing(&self) -> bool {
-        *self.ringing()
-    }
-
-    fn went_off(&self) -> bool {
-        std::mem::take(&mut *self.ringing())
-    }
-}
-
-impl Default for Alarm {
-    fn default() -> Self {
-        Self(Mutex::new(true))
-    }
-}
-
-impl Wake for Alarm {
-    fn wake(self: Arc<Self>) {
-        *self.ringing() = true;
     }
 }

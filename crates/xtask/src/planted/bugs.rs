@@ -8,6 +8,7 @@ pub(super) struct Bug {
     pub(super) edits: &'static [(&'static str, &'static str, &'static str)],
 }
 
+const CALLS: &str = "crates/quorate-core/src/calls.rs";
 const DRIVER: &str = "crates/quorate-core/src/driver.rs";
 const GUARD: &str = "crates/quorate-core/src/guard.rs";
 const LEASE: &str = "crates/quorate-core/src/algorithm/lease.rs";
@@ -140,12 +141,10 @@ pub(super) const BUGS: &[Bug] = &[
         name: "no-release-before-the-retry",
         edits: &[(
             DRIVER,
-            "self.calls.add(&self.attempt, &Operation::Release);
-        self.aftermath = Aftermath::Drain;",
+            "self.attempt.set_out(&mut self.calls, &Operation::Release);",
             "if !crate::planted::PLANTED {
-                 self.calls.add(&self.attempt, &Operation::Release);
-             }
-        self.aftermath = Aftermath::Drain;",
+                 self.attempt.set_out(&mut self.calls, &Operation::Release);
+             }",
         )],
     },
     Bug {
@@ -184,22 +183,22 @@ pub(super) const BUGS: &[Bug] = &[
     Bug {
         name: "no-release-after-a-timeout",
         edits: &[(
-            DRIVER,
-            "self.open.extend(calls);",
-            "let silent: Vec<NodeId> = self.open.iter().map(|call| call.node).collect();
-             let skips = matches!(operation, Operation::Release) && crate::planted::PLANTED;
-             self.open.extend(calls.filter(|call| !(skips && silent.contains(&call.node))));",
+            CALLS,
+            "self.open.push(Call { node, superseded: false, future });",
+            "let silent = self.open.iter().any(|call| call.node == node && call.superseded);
+             if !(silent && crate::planted::PLANTED) {
+                 self.open.push(Call { node, superseded: false, future });
+             }",
         )],
     },
     Bug {
         name: "release-to-a-quorum-only",
         edits: &[(
             DRIVER,
-            "let calls = attempt.cluster.count.ids().map(|node| Call {",
-            "let all = !matches!(operation, Operation::Release) || !crate::planted::PLANTED;
-             let quorum = attempt.cluster.count.quorum();
-             let some = move |node: &NodeId| all || node.index() < quorum;
-             let calls = attempt.cluster.count.ids().filter(some).map(|node| Call {",
+            "for node in self.cluster.count().ids() {",
+            "let few = matches!(operation, Operation::Release) && crate::planted::PLANTED;
+             let quorum = self.cluster.count().quorum();
+             for node in self.cluster.count().ids().filter(|n| !few || n.index() < quorum) {",
         )],
     },
     Bug {
@@ -215,12 +214,12 @@ pub(super) const BUGS: &[Bug] = &[
         name: "late-answers-dropped",
         edits: &[(
             DRIVER,
-            "if !calls.open.is_empty() {
+            "if !calls.have_settled() {
             let cluster",
             "if crate::planted::PLANTED && self.aftermath == Aftermath::Drain {
                 return;
             }
-            if !calls.open.is_empty() {
+            if !calls.have_settled() {
             let cluster",
         )],
     },
