@@ -148,13 +148,12 @@ fn a_dropped_lock_future_leaves_nothing_on_every_runtime() {
             let mut future = Box::pin(request.into_future());
             let mut polled = 0;
             std::future::poll_fn(|context| {
-                if polled < polls {
-                    polled += 1;
-                    let _ = future.as_mut().poll(context);
-                    context.waker().wake_by_ref();
-                    return std::task::Poll::Pending;
+                polled += 1;
+                if polled > polls || future.as_mut().poll(context).is_ready() {
+                    return std::task::Poll::Ready(());
                 }
-                std::task::Poll::Ready(())
+                context.waker().wake_by_ref();
+                std::task::Poll::Pending
             })
             .await;
             drop(future);
@@ -188,6 +187,35 @@ fn a1_a_guard_can_be_dropped_after_its_runtime() {
         drop(guard);
         block_on(locks.released_everywhere());
     }
+}
+
+/// A runtime that is there, but in which nobody is: it runs no task and rings no timer.
+#[test]
+fn a1_nothing_waits_for_a_runtime_that_nobody_drives() {
+    let idle = current_thread();
+    let runtime: Arc<dyn Runtime> = idle.block_on(async { Arc::new(TokioRuntime::new()) as _ });
+    let locks = Locks::new(&runtime);
+    drop(block_on(locks.manager.lock("r")).unwrap());
+    block_on(locks.released_everywhere());
+
+    let locks = Locks::new(&runtime);
+    for node in &locks.nodes {
+        node.inject(Fault::Hung);
+    }
+    let wait = Duration::from_millis(1);
+    assert!(block_on(locks.manager.lock("r").wait(wait)).is_err(), "the deadline rings");
+    drop(idle);
+}
+
+/// The guard's home goes on; the runtime in which it is dropped does not.
+#[test]
+fn a1_a_guard_can_be_dropped_in_a_passing_runtime_without_timers() {
+    let home = multi_thread();
+    let runtime: Arc<dyn Runtime> = home.block_on(async { Arc::new(TokioRuntime::new()) as _ });
+    let locks = Locks::new(&runtime);
+    let guard = home.block_on(locks.manager.lock("r").into_future()).unwrap();
+    Builder::new_current_thread().build().unwrap().block_on(async { drop(guard) });
+    home.block_on(locks.released_everywhere());
 }
 
 /// A manager that outlives its runtime is of use in the next, and in none.

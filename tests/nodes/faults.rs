@@ -12,7 +12,8 @@ use crate::client::{BACKSTOP, Client, nothing_is_left, with_each_client};
 fn two_of_five_can_be_dead() {
     with_each_client(|client| async move {
         let nodes = Nodes::start(5);
-        let manager = client.builder(&nodes).build().unwrap();
+        // What two of them had granted is asked back for as long as that.
+        let manager = client.builder(&nodes).ttl(Duration::from_secs(2)).build().unwrap();
         let guard = manager.lock("r").await.unwrap();
         nodes[1].kill();
         nodes[3].kill();

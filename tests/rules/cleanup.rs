@@ -3,7 +3,9 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use quorate_core::{LockError, ReleaseError, Released};
+use quorate_core::{
+    BackendError, Claim, LockBackend, LockError, LockManager, ReleaseError, Released, Vote,
+};
 use quorate_memory::{Fault, Value};
 
 use crate::world::{MS, SECOND, World};
@@ -258,4 +260,147 @@ fn the_background_can_be_waited_for() {
     assert_eq!(world.sim.block_on(manager.settle(10 * SECOND)), 0);
     assert_eq!(world.sim.elapsed(), 600 * MS, "no longer than it takes");
     assert_eq!(world.keys_left(), 0);
+}
+
+#[test]
+fn c7_held_is_only_said_if_a_quorum_says_so() {
+    let world = World::new(5);
+    let manager = world.manager();
+    let first = world.sim.block_on(manager.lock("r")).unwrap();
+    for node in &world.nodes[2..] {
+        node.restart();
+    }
+    let second = world.sim.block_on(manager.try_lock("r")).expect("three have forgotten");
+    assert_eq!(world.sim.block_on(first.release()).unwrap(), Released::Lost);
+    assert_eq!(world.sim.block_on(second.release()).unwrap(), Released::Held);
+}
+
+#[test]
+fn c7_too_few_answers_leave_it_open_whether_it_was_held() {
+    let world = World::new(5);
+    let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
+    world.nodes[0].restart();
+    world.nodes[3].inject(Fault::Hung);
+    world.nodes[4].inject(Fault::Hung);
+    assert_eq!(world.sim.block_on(guard.release()).unwrap(), Released::Unsure);
+    assert_eq!(world.sim.elapsed(), 500 * MS, "one node timeout");
+}
+
+/// In the time of the drift the nodes still have it, but the validity is over.
+#[test]
+fn c7_an_expired_lease_is_told_though_the_nodes_still_have_it() {
+    let world = World::new(3);
+    let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
+    world.sim.advance(guard.remaining());
+    assert_eq!(world.holders("r"), 3);
+    assert_eq!(world.sim.block_on(guard.release()).unwrap(), Released::Lost);
+}
+
+#[test]
+fn c7_a_release_that_meets_a_blip_is_sent_again() {
+    for awaited in [true, false] {
+        let world = World::new(3);
+        let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
+        for node in &world.nodes {
+            node.inject(Fault::Failing(BackendError::from_reply("LOADING")));
+        }
+        if awaited {
+            assert!(world.sim.block_on(guard.release()).is_err());
+        } else {
+            drop(guard);
+        }
+        world.sim.advance(SECOND);
+        assert_eq!(world.keys_left(), 3);
+        for node in &world.nodes {
+            node.heal();
+        }
+        world.sim.advance(SECOND);
+        assert_eq!(world.keys_left(), 0, "awaited: {awaited}");
+    }
+}
+
+/// A node that is gone for good does not keep work piling up: what it never granted is not its to
+/// give back.
+#[test]
+fn a_dead_node_leaves_nothing_in_the_background() {
+    let world = World::new(3);
+    world.nodes[0].inject(Fault::Dead);
+    let manager = world.manager();
+    for _ in 0..10 {
+        drop(world.sim.block_on(manager.lock("r")).unwrap());
+        world.catch_up();
+    }
+    assert_eq!(world.sim.block_on(manager.settle(Duration::ZERO)), 0);
+}
+
+#[test]
+fn c5_cleanup_goes_on_for_as_long_as_the_longest_extension() {
+    let world = World::new(1);
+    let manager = world.builder().ttl(SECOND).build().unwrap();
+    let guard = world.sim.block_on(manager.lock("r")).unwrap();
+    world.sim.block_on(guard.extend_to(3600 * SECOND)).unwrap();
+    world.nodes[0].inject(Fault::Slow(20 * SECOND));
+    drop(guard);
+    world.sim.advance(60 * SECOND);
+    assert_eq!(world.keys_left(), 0);
+}
+
+#[test]
+fn c5_the_undo_of_a_lost_round_reaches_a_slow_node_however_it_is_cancelled() {
+    for polls in 1..12 {
+        let world = World::new(3);
+        for node in &world.nodes[..2] {
+            node.put("r", Value::String(b"x".to_vec()));
+            node.inject(Fault::Late(5 * MS));
+        }
+        world.nodes[2].inject(Fault::Slow(100 * MS));
+        let request = world.manager().lock("r").wait(60 * MS).retry(fixed(20 * MS));
+        drop(world.sim.block_on_for(request, polls));
+        world.sim.advance(2 * SECOND);
+        assert!(world.nodes[2].keys().is_empty(), "after {polls} polls");
+    }
+}
+
+/// A backend that panics in one of its methods.
+#[derive(Debug)]
+struct Panicking {
+    node: quorate_memory::MemoryNode,
+    on: &'static str,
+}
+
+impl Panicking {
+    fn check(&self, operation: &str) {
+        assert!(operation != self.on, "on purpose");
+    }
+}
+
+#[async_trait::async_trait]
+impl LockBackend for Panicking {
+    async fn acquire(&self, claim: &Claim) -> Result<Vote, BackendError> {
+        self.check("acquire");
+        self.node.acquire(claim).await
+    }
+
+    async fn extend(&self, claim: &Claim) -> Result<Vote, BackendError> {
+        self.node.extend(claim).await
+    }
+
+    async fn release(&self, claim: &Claim) -> Result<Vote, BackendError> {
+        self.check("release");
+        self.node.release(claim).await
+    }
+}
+
+#[test]
+fn a_backend_that_panics_fails_alone() {
+    for on in ["acquire", "release"] {
+        let world = World::new(3);
+        let nodes = world.nodes.iter().zip([on, "never", "never"]);
+        let nodes = nodes.map(|(node, on)| Panicking { node: node.clone(), on });
+        let manager = LockManager::builder(world.sim.clone(), nodes).build().unwrap();
+        drop(world.sim.block_on(manager.lock("r")).expect("two are enough"));
+        world.sim.advance(SECOND);
+        let left: Vec<usize> = world.nodes.iter().map(|node| node.keys().len()).collect();
+        assert_eq!(left, [usize::from(on == "release"), 0, 0], "{on}");
+    }
 }

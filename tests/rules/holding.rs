@@ -19,10 +19,12 @@ fn h1_a_failed_extension_leaves_the_lease_as_it_is() {
     assert!(matches!(failed, Err(ExtendError::NoQuorum { .. })), "{failed:?}");
     assert_eq!(guard.valid_until(), valid_until);
     assert!(guard.is_valid());
-    assert_eq!(world.holders("r"), 5, "nothing was released");
+    world.sim.advance(SECOND);
     for node in &world.nodes[..3] {
         node.heal();
     }
+    world.sim.advance(SECOND);
+    assert_eq!(world.holders("r"), 5, "nothing was released");
     world.sim.block_on(guard.extend()).expect("the next try may succeed");
     assert!(guard.valid_until() > valid_until);
 }
@@ -135,4 +137,35 @@ fn locks_exclude_each_other_under_the_same_prefix_only() {
     let guard = world.sim.block_on(other.try_lock("r")).unwrap();
     assert_eq!(world.nodes[0].keys(), [b"app:r".to_vec(), b"r".to_vec()]);
     drop((held, guard));
+}
+
+/// One node forgot, two do not answer: the lease may well live on.
+#[test]
+fn h5_not_held_is_only_said_if_no_quorum_can_have_it() {
+    let loading = quorate_core::BackendError::from_reply("LOADING");
+    for fault in [Fault::Hung, Fault::Failing(loading)] {
+        let world = World::new(5);
+        let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
+        world.nodes[0].restart();
+        world.nodes[1].inject(fault.clone());
+        world.nodes[2].inject(fault);
+        let failed = world.sim.block_on(guard.extend());
+        assert!(matches!(failed, Err(ExtendError::NoQuorum { .. })), "{failed:?}");
+        world.nodes[1].heal();
+        world.nodes[2].heal();
+        world.sim.block_on(guard.extend()).expect("four of five have it");
+    }
+}
+
+#[test]
+fn h3_an_extension_is_not_waited_for_beyond_the_lease() {
+    let world = World::new(3);
+    let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
+    world.sim.advance(guard.remaining() - 10 * MS);
+    for node in &world.nodes {
+        node.inject(Fault::Hung);
+    }
+    let start = world.sim.elapsed();
+    assert!(world.sim.block_on(guard.extend()).is_err());
+    assert_eq!(world.sim.elapsed() - start, 10 * MS);
 }

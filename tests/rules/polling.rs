@@ -1,5 +1,7 @@
 //! A1–A6, as far as virtual time can show them. Real runtimes are in `runtimes.rs`.
 
+use std::future::{Future, IntoFuture};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use futures_util::future::join;
@@ -168,4 +170,53 @@ fn a6_no_token_is_printed_anywhere() {
         assert!(!printed.contains(&token), "{printed}");
         assert!(!printed.contains(&token[..8]), "{printed}");
     }
+}
+
+#[test]
+fn a4_what_may_pass_is_waited_for() {
+    for reply in ["LOADING x", "READONLY x", "OOM x", "MISCONF x", "CLUSTERDOWN x", "ERR else"] {
+        let world = World::new(3);
+        for node in &world.nodes {
+            node.inject(Fault::Failing(BackendError::from_reply(reply)));
+        }
+        let (nodes, sim) = (world.nodes.clone(), world.sim.clone());
+        world.sim.spawn(Box::pin(async move {
+            sim.sleep_until(sim.now() + 2 * SECOND).await;
+            for node in &nodes {
+                node.heal();
+            }
+        }));
+        assert!(world.sim.block_on(world.manager().lock("r")).is_ok(), "{reply}");
+    }
+}
+
+/// The order in which the nodes answer changes neither the reason nor the patience.
+#[test]
+fn a4_the_reason_does_not_depend_on_who_answers_first() {
+    for shift in 0..5 {
+        let world = World::new(5);
+        let node = |place: usize| &world.nodes[(place + shift) % 5];
+        node(0).inject(Fault::Dead);
+        node(1).put("r", Value::String(b"x".to_vec()));
+        for place in 2..5 {
+            node(place).inject(Fault::Failing(BackendError::from_reply("NOAUTH")));
+        }
+        let lost = world.sim.block_on(world.manager().lock("r"));
+        assert!(matches!(lost, Err(LockError::NoQuorum { .. })), "{shift}: {lost:?}");
+        assert_eq!(world.sim.elapsed(), Duration::ZERO, "{shift}");
+    }
+}
+
+/// The votes have come, and the task is polled late.
+#[test]
+fn t5_votes_that_are_there_count_before_the_clock() {
+    let world = World::new(3);
+    for node in &world.nodes {
+        node.inject(Fault::Late(10 * MS));
+    }
+    let mut context = Context::from_waker(Waker::noop());
+    let mut request = Box::pin(world.manager().try_lock("r").into_future());
+    assert!(request.as_mut().poll(&mut context).is_pending());
+    world.sim.advance(3 * SECOND);
+    assert!(matches!(request.as_mut().poll(&mut context), Poll::Ready(Ok(_))));
 }

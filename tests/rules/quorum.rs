@@ -1,10 +1,13 @@
 //! Q1–Q6, on managers. The bare rule is tested where it stands, in `quorate-core`.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use quorate_core::{
-    BackendError, BuildError, ExtendError, LockBackend, LockError, LockManager, ReleaseError, Said,
+    BackendError, BuildError, Claim, ExtendError, Identify, LockBackend, LockError, LockManager,
+    ReleaseError, Said, Vote,
 };
 use quorate_memory::{Fault, MemoryNode, Sim, Value};
 
@@ -158,7 +161,7 @@ fn q5_a_node_that_never_answers_costs_one_node_timeout() {
 fn q6_one_server_under_two_names_is_refused() {
     let sim = Sim::new(1);
     let nodes = MemoryNode::cluster(3, sim.clone());
-    let alias = Alias(nodes[0].clone());
+    let alias = Posing::new(&nodes[0], Some("alias"), Id::True);
     let all: Vec<Arc<dyn LockBackend>> =
         vec![Arc::new(nodes[0].clone()), Arc::new(alias), Arc::new(nodes[1].clone())];
     let manager = LockManager::builder(sim.clone(), all).build().unwrap();
@@ -168,42 +171,6 @@ fn q6_one_server_under_two_names_is_refused() {
         assert_eq!(error.to_string(), "the nodes memory-1 and alias are one server");
         sim.settle();
         assert!(nodes.iter().all(|node| node.keys().is_empty()));
-    }
-}
-
-/// The same node at another address.
-#[derive(Debug)]
-struct Alias(MemoryNode);
-
-#[async_trait::async_trait]
-impl LockBackend for Alias {
-    async fn acquire(
-        &self,
-        claim: &quorate_core::Claim,
-    ) -> Result<quorate_core::Vote, BackendError> {
-        self.0.acquire(claim).await
-    }
-
-    async fn extend(
-        &self,
-        claim: &quorate_core::Claim,
-    ) -> Result<quorate_core::Vote, BackendError> {
-        self.0.extend(claim).await
-    }
-
-    async fn release(
-        &self,
-        claim: &quorate_core::Claim,
-    ) -> Result<quorate_core::Vote, BackendError> {
-        self.0.release(claim).await
-    }
-
-    fn name(&self) -> Option<&str> {
-        Some("alias")
-    }
-
-    fn identity(&self) -> Option<&dyn quorate_core::Identify> {
-        self.0.identity()
     }
 }
 
@@ -218,42 +185,109 @@ fn q6_one_address_twice_is_refused() {
 /// A node that may not tell who it is votes all the same.
 #[test]
 fn q6_where_it_cannot_be_known_nodes_vote() {
-    #[derive(Debug)]
-    struct Nameless(MemoryNode);
-
-    #[async_trait::async_trait]
-    impl LockBackend for Nameless {
-        async fn acquire(
-            &self,
-            claim: &quorate_core::Claim,
-        ) -> Result<quorate_core::Vote, BackendError> {
-            self.0.acquire(claim).await
-        }
-
-        async fn extend(
-            &self,
-            claim: &quorate_core::Claim,
-        ) -> Result<quorate_core::Vote, BackendError> {
-            self.0.extend(claim).await
-        }
-
-        async fn release(
-            &self,
-            claim: &quorate_core::Claim,
-        ) -> Result<quorate_core::Vote, BackendError> {
-            self.0.release(claim).await
-        }
-    }
-
     let sim = Sim::new(1);
     let nodes = MemoryNode::cluster(3, sim.clone());
     nodes[2].inject(Fault::Dead);
     nodes[1].inject(Fault::Dead);
-    let manager = LockManager::builder(sim.clone(), nodes.into_iter().map(Nameless));
+    let manager = LockManager::builder(
+        sim.clone(),
+        nodes.into_iter().map(|node| Posing::new(&node, None, Id::None)),
+    );
     let manager = manager.build().unwrap();
     let Err(LockError::NoQuorum { votes }) = sim.block_on(manager.try_lock("r")) else {
         panic!("two of three are dead");
     };
     let names: Vec<String> = votes.iter().map(|node| node.name.to_string()).collect();
     assert_eq!(names, ["node 1", "node 2", "node 3"]);
+}
+
+#[test]
+fn q6_a_node_that_may_not_tell_votes_and_is_asked_once() {
+    let sim = Sim::new(1);
+    let nodes: Vec<Posing> = MemoryNode::cluster(3, sim.clone())
+        .iter()
+        .map(|node| Posing::new(node, None, Id::Error("NOPERM no permission to run INFO")))
+        .collect();
+    let asked: Vec<_> = nodes.iter().map(|node| Arc::clone(&node.asked)).collect();
+    let manager = LockManager::builder(sim.clone(), nodes).build().unwrap();
+    for _ in 0..3 {
+        drop(sim.block_on(manager.lock("r")).unwrap());
+        sim.advance(Duration::ZERO);
+    }
+    assert!(asked.iter().all(|asked| asked.load(Ordering::Relaxed) == 1));
+}
+
+#[test]
+fn q6_a_node_that_cannot_tell_now_is_asked_again() {
+    let sim = Sim::new(1);
+    let nodes: Vec<Posing> = MemoryNode::cluster(1, sim.clone())
+        .iter()
+        .map(|node| Posing::new(node, None, Id::Error("ERR the proxy has a bad day")))
+        .collect();
+    let asked = Arc::clone(&nodes[0].asked);
+    let manager = LockManager::builder(sim.clone(), nodes).build().unwrap();
+    for round in 1..4 {
+        assert!(sim.block_on(manager.try_lock("r")).is_err());
+        assert_eq!(asked.load(Ordering::Relaxed), round);
+    }
+}
+
+/// What a node says about who it is.
+#[derive(Clone, Copy, Debug)]
+enum Id {
+    True,
+    None,
+    Error(&'static str),
+}
+
+/// A node that goes by another name, or tells something else about itself.
+#[derive(Debug)]
+struct Posing {
+    node: MemoryNode,
+    name: Option<&'static str>,
+    id: Id,
+    asked: Arc<AtomicUsize>,
+}
+
+impl Posing {
+    fn new(node: &MemoryNode, name: Option<&'static str>, id: Id) -> Self {
+        Self { node: node.clone(), name, id, asked: Arc::default() }
+    }
+}
+
+#[async_trait]
+impl LockBackend for Posing {
+    async fn acquire(&self, claim: &Claim) -> Result<Vote, BackendError> {
+        self.node.acquire(claim).await
+    }
+
+    async fn extend(&self, claim: &Claim) -> Result<Vote, BackendError> {
+        self.node.extend(claim).await
+    }
+
+    async fn release(&self, claim: &Claim) -> Result<Vote, BackendError> {
+        self.node.release(claim).await
+    }
+
+    fn name(&self) -> Option<&str> {
+        self.name
+    }
+
+    fn identity(&self) -> Option<&dyn Identify> {
+        match self.id {
+            Id::None => None,
+            Id::True | Id::Error(_) => Some(self),
+        }
+    }
+}
+
+#[async_trait]
+impl Identify for Posing {
+    async fn server_id(&self) -> Result<Option<String>, BackendError> {
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        match self.id {
+            Id::Error(reply) => Err(BackendError::from_reply(reply)),
+            Id::True | Id::None => self.node.server_id().await,
+        }
+    }
 }

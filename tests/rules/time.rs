@@ -100,6 +100,9 @@ fn t3_settings_that_cannot_hold_a_lock_are_refused() {
         assert!(matches!(built, Err(BuildError::NodeTimeout { .. })), "{built:?}");
     }
     assert_eq!(build(SECOND, Some(400 * MS)), Ok(()));
+    let cleanup = World::new(3).builder().cleanup_timeout(499 * MS).build();
+    let short = BuildError::CleanupTimeout { timeout: 499 * MS, least: 500 * MS };
+    assert_eq!(cleanup.err(), Some(short));
     let none = LockManager::builder(Sim::new(0), Vec::<MemoryNode>::new()).build();
     assert_eq!(none.err(), Some(BuildError::NodeCount { nodes: 0 }));
     let many = MemoryNode::cluster(65, Sim::new(0));
@@ -172,4 +175,15 @@ fn t5_a_timer_that_fires_early_decides_nothing() {
     }
     let manager = LockManager::builder(Restless(sim.clone()), nodes).build().unwrap();
     assert!(sim.block_on(manager.try_lock("r")).is_ok());
+}
+
+#[test]
+fn t3_the_node_timeout_is_cut_for_a_short_ttl() {
+    let world = World::new(3);
+    let manager = world.builder().node_timeout(4 * SECOND).build().unwrap();
+    for node in &world.nodes {
+        node.inject(Fault::Hung);
+    }
+    assert!(world.sim.block_on(manager.try_lock("r").ttl(SECOND)).is_err());
+    assert!(world.sim.elapsed() < 500 * MS, "half of the validity: {:?}", world.sim.elapsed());
 }

@@ -106,17 +106,19 @@ pub trait LockBackend: fmt::Debug + Send + Sync + 'static {
 #[async_trait]
 pub trait Identify: Send + Sync {
     /// An id that no other server has, and that the same server gives under each of its addresses:
-    /// Redis and Valkey call it `run_id`.
+    /// Redis and Valkey call it `run_id`. `None` if this server has none.
     ///
     /// # Errors
     ///
     /// `BackendError` if the node cannot be asked, or will not tell.
-    async fn server_id(&self) -> Result<String, BackendError>;
+    async fn server_id(&self) -> Result<Option<String>, BackendError>;
 }
 
+macro_rules! forward {
+    ($($pointer:ident),+) => {$(
 #[async_trait]
 #[deny(clippy::missing_trait_methods)]
-impl<T: LockBackend + ?Sized> LockBackend for Arc<T> {
+impl<T: LockBackend + ?Sized> LockBackend for $pointer<T> {
     async fn acquire(&self, claim: &Claim) -> Result<Vote, BackendError> {
         (**self).acquire(claim).await
     }
@@ -137,6 +139,10 @@ impl<T: LockBackend + ?Sized> LockBackend for Arc<T> {
         (**self).identity()
     }
 }
+    )+};
+}
+
+forward!(Arc, Box);
 
 /// Why a node's vote is unknown.
 ///
@@ -243,6 +249,7 @@ impl BackendErrorKind {
             "WRONGTYPE" => Self::WrongType,
             "ERR" if reply.contains("unknown command") => Self::Script,
             "ERR" if reply.contains("invalid password") || reply.contains("AUTH") => Self::Auth,
+            "ERR" if reply.contains("The user executing the script") => Self::Permission,
             "ERR" if reply.contains("max number of clients") => Self::Connection,
             // Redis tells of an error inside a script either by its own word or wrapped like this.
             "ERR" if reply.contains("WRONGTYPE") => Self::WrongType,
@@ -272,6 +279,7 @@ mod tests {
             ("WRONGTYPE Operation against a key", Kind::WrongType),
             ("CLUSTERDOWN Hash slot not served", Kind::Cluster),
             ("ERR unknown command 'EVALSHA'", Kind::Script),
+            ("ERR The user executing the script can't run this command", Kind::Permission),
             ("ERR max number of clients reached", Kind::Connection),
             ("ERR AUTH <password> called without any password configured", Kind::Auth),
             ("", Kind::Other),

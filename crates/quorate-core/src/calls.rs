@@ -1,14 +1,15 @@
 //! Calls on their way: kept until they settle, whatever became of the round they were made for.
 
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
+use std::panic::AssertUnwindSafe;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::Instant;
 
+use futures_util::FutureExt;
 use futures_util::future::{Either, select};
 
-use crate::algorithm::lease::saturating_add;
 use crate::algorithm::quorum::{NodeId, Vote};
-use crate::backend::BackendError;
+use crate::backend::{BackendError, BackendErrorKind};
 use crate::runtime::{BoxFuture, Runtime};
 
 /// Calls that have not settled, and answers that nobody has looked at.
@@ -32,11 +33,18 @@ pub(crate) struct Settled {
 }
 
 impl Calls {
+    /// A backend that panics has failed, and takes nobody else's call with it.
     pub(crate) fn add(
         &mut self,
         node: NodeId,
-        future: BoxFuture<'static, Result<Vote, BackendError>>,
+        call: impl Future<Output = Result<Vote, BackendError>> + Send + 'static,
     ) {
+        let call = AssertUnwindSafe(call).catch_unwind();
+        let future = Box::pin(call.map(|answer| {
+            answer.unwrap_or_else(|_| {
+                Err(BackendError::new(BackendErrorKind::Other, "the backend panicked"))
+            })
+        }));
         self.open.push(Call { node, superseded: false, future });
     }
 
@@ -91,23 +99,33 @@ impl Calls {
         }
     }
 
-    /// Waits until all calls have settled, or for `bound`.
-    pub(crate) async fn drain(&mut self, runtime: &dyn Runtime, bound: Duration) {
+    /// Waits until all calls have settled, or until `deadline`. Returns the nodes whose calls, of
+    /// the latest operation, failed in a way that may pass.
+    pub(crate) async fn drain(&mut self, runtime: &dyn Runtime, deadline: Instant) -> Vec<NodeId> {
+        let mut failed = Vec::new();
         if self.open.is_empty() {
-            return;
+            return failed;
         }
-        let deadline = saturating_add(runtime.now(), bound);
         let all = poll_fn(|context| {
             loop {
                 match self.poll_next(context) {
-                    Poll::Ready(Some(_)) => {}
+                    Poll::Ready(Some(settled)) => failed.extend(settled.passing_failure()),
                     Poll::Ready(None) => return Poll::Ready(()),
                     Poll::Pending => return Poll::Pending,
                 }
             }
         });
         match select(all, runtime.sleep_until(deadline)).await {
-            Either::Left(_) | Either::Right(_) => {}
+            Either::Left(_) | Either::Right(_) => failed,
+        }
+    }
+}
+
+impl Settled {
+    fn passing_failure(&self) -> Option<NodeId> {
+        match &self.answer {
+            Err(error) if !self.superseded && !error.kind().is_permanent() => Some(self.node),
+            _ => None,
         }
     }
 }

@@ -31,9 +31,10 @@ impl Config {
         self.node_timeout.unwrap_or_else(default).min(self.drift.validity_of(ttl) / 2)
     }
 
-    /// How long cleanup waits for a silent node. Its keys are gone by themselves after the ttl.
-    pub(crate) fn cleanup_timeout(&self, ttl: Ttl) -> Duration {
-        self.cleanup_timeout.unwrap_or_else(|| ttl.as_duration())
+    /// How long cleanup goes on for a node that does not answer: what was set, or the ttl, after
+    /// which its keys are gone by themselves.
+    pub(crate) fn cleanup_timeout(&self, longest_ttl: Duration) -> Duration {
+        self.cleanup_timeout.unwrap_or(longest_ttl)
     }
 
     /// Parses a ttl and checks that the drift leaves something of it.
@@ -100,8 +101,9 @@ impl LockManagerBuilder {
         self
     }
 
-    /// How long cleanup goes on in the background for a node that does not answer. Default: the
-    /// ttl of the lock, after which its key is gone by itself.
+    /// How long cleanup goes on in the background for a node that does not answer, or fails to
+    /// release what it had granted. Default: the longest ttl that the lock was taken or extended
+    /// with, after which its key is gone by itself. It is not under the node timeout.
     pub const fn cleanup_timeout(mut self, timeout: Duration) -> Self {
         self.cleanup_timeout = Some(timeout);
         self
@@ -123,7 +125,8 @@ impl LockManagerBuilder {
 
     /// What each key starts with. Default: nothing, as in the canonical protocol.
     ///
-    /// Locks exclude each other only under the same prefix.
+    /// Locks exclude each other if prefix and name together are the same bytes, so a prefix should
+    /// end in something that no name begins with, such as a colon.
     pub fn key_prefix(mut self, prefix: impl Into<Vec<u8>>) -> Self {
         self.prefix = prefix.into();
         self
@@ -155,6 +158,13 @@ impl LockManagerBuilder {
             node_timeout: self.node_timeout,
             cleanup_timeout: self.cleanup_timeout,
         };
+        let least = config.node_timeout(ttl);
+        match config.cleanup_timeout {
+            Some(timeout) if timeout < least => {
+                return Err(BuildError::CleanupTimeout { timeout, least });
+            }
+            _ => {}
+        }
         Ok(LockManager::new(Cluster::new(count, self.nodes, names, self.runtime, config)))
     }
 }
@@ -163,6 +173,14 @@ impl LockManagerBuilder {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BuildError {
+    /// The cleanup timeout is under the node timeout: keys would be left behind at every hitch.
+    #[error("a cleanup timeout of {timeout:?} is too short, {least:?} is the least")]
+    CleanupTimeout {
+        /// The timeout given.
+        timeout: Duration,
+        /// The shortest that would do: the node timeout.
+        least: Duration,
+    },
     /// Two nodes have the same name. One node must not vote twice.
     #[error("the node {name} is configured twice")]
     DuplicateNode {

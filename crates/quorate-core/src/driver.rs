@@ -8,11 +8,13 @@
 use std::fmt;
 use std::future::poll_fn;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use futures_util::lock::Mutex;
 
+use crate::algorithm::lease::saturating_add;
 use crate::algorithm::quorum::{NodeId, Tally, Vote};
 use crate::algorithm::round::{Round, Step};
 use crate::backend::{BackendError, Claim};
@@ -28,18 +30,33 @@ pub(crate) struct Attempt {
     pub(crate) cluster: Arc<Cluster>,
     pub(crate) claim: Claim,
     lanes: Vec<Mutex<()>>,
+    /// The nodes that are known to have granted it: there a release must not fail for good.
+    granted: AtomicU64,
+    /// The longest ttl that a node was asked for, in milliseconds.
+    longest_ttl: AtomicU64,
 }
 
 impl Attempt {
     pub(crate) fn new(cluster: Arc<Cluster>, claim: Claim) -> Arc<Self> {
         let lanes = cluster.count().ids().map(|_| Mutex::new(())).collect();
-        Arc::new(Self { cluster, claim, lanes })
+        let longest_ttl = AtomicU64::new(claim.ttl().as_millis());
+        Arc::new(Self { cluster, claim, lanes, granted: AtomicU64::new(0), longest_ttl })
+    }
+
+    fn has_granted(&self, node: NodeId) -> bool {
+        self.granted.load(Ordering::Relaxed) & (1 << node.index()) != 0
+    }
+
+    /// How long cleanup goes on: no node keeps the keys for longer.
+    fn cleanup_timeout(&self) -> Duration {
+        let longest = Duration::from_millis(self.longest_ttl.load(Ordering::Relaxed));
+        self.cluster.config.cleanup_timeout(longest)
     }
 
     /// Adds the calls of an operation to those on their way.
     fn set_out(self: &Arc<Self>, calls: &mut Calls, operation: &Operation) {
         for node in self.cluster.count().ids() {
-            calls.add(node, Box::pin(call(Arc::clone(self), operation.clone(), node)));
+            calls.add(node, call(Arc::clone(self), operation.clone(), node));
         }
     }
 }
@@ -64,6 +81,8 @@ pub(crate) enum Operation {
 enum Aftermath {
     /// Wait for the late answers.
     Drain,
+    /// See the release on every node through.
+    Release,
     /// Release on every node, the silent and the refusing ones too.
     Undo,
 }
@@ -73,6 +92,8 @@ pub(crate) struct Flight {
     attempt: Arc<Attempt>,
     calls: Calls,
     aftermath: Aftermath,
+    /// Where the operation failed, as far as heard.
+    failed: Vec<(NodeId, BackendError)>,
 }
 
 impl Flight {
@@ -80,11 +101,12 @@ impl Flight {
     pub(crate) fn new(attempt: &Arc<Attempt>, operation: &Operation) -> Self {
         let aftermath = match operation {
             Operation::Acquire => Aftermath::Undo,
-            Operation::Extend(_) | Operation::Release => Aftermath::Drain,
+            Operation::Extend(_) => Aftermath::Drain,
+            Operation::Release => Aftermath::Release,
         };
         let mut calls = Calls::default();
         attempt.set_out(&mut calls, operation);
-        Self { attempt: Arc::clone(attempt), calls, aftermath }
+        Self { attempt: Arc::clone(attempt), calls, aftermath, failed: Vec::new() }
     }
 
     /// Keeps what was won: dropping the flight no longer undoes it.
@@ -96,7 +118,8 @@ impl Flight {
     pub(crate) fn undo(mut self) -> Self {
         self.calls.supersede();
         self.attempt.set_out(&mut self.calls, &Operation::Release);
-        self.aftermath = Aftermath::Drain;
+        self.aftermath = Aftermath::Release;
+        self.failed.clear();
         self
     }
 
@@ -105,25 +128,15 @@ impl Flight {
     /// Votes that are there count before the clock is looked at, whichever woke the task.
     pub(crate) async fn decide(&mut self, round: &mut Round) -> Outcome {
         let runtime = Arc::clone(&self.attempt.cluster.runtime);
-        let mut failures = Vec::new();
         let mut timer = runtime.sleep_until(round.next_timeout());
-        let step = poll_fn(|context| {
+        let mut step = poll_fn(|context| {
             loop {
                 match self.calls.poll_next(context) {
                     Poll::Ready(Some(Settled { superseded: true, .. })) => {}
-                    Poll::Ready(Some(Settled { node, answer, .. })) => {
-                        let now = runtime.now();
-                        let step = match answer {
-                            Ok(vote) => round.on_vote(node, vote, now),
-                            Err(error) => {
-                                failures.push((node, error));
-                                round.on_unknown(node, now)
-                            }
-                        };
-                        if step != Step::Wait {
-                            return Poll::Ready(step);
-                        }
-                    }
+                    Poll::Ready(Some(settled)) => match self.hear(round, settled, runtime.now()) {
+                        Step::Wait => {}
+                        step => return Poll::Ready(step),
+                    },
                     Poll::Ready(None) | Poll::Pending => {
                         if timer.as_mut().poll(context).is_pending() {
                             return Poll::Pending;
@@ -137,11 +150,24 @@ impl Flight {
             }
         })
         .await;
-        let late = match step {
-            Step::Lost(_) => self.calls.take_settled(),
-            Step::Won { .. } | Step::Wait => Vec::new(),
-        };
-        Outcome { step, tally: *round.tally(), failures, late }
+        if let Step::Lost(_) = step {
+            // Answers that are there, too, cannot turn a loss, but they can tell its reason.
+            for settled in self.calls.take_settled().into_iter().filter(|late| !late.superseded) {
+                step = self.hear(round, settled, runtime.now());
+            }
+        }
+        Outcome { step, tally: *round.tally(), failures: self.failed.clone() }
+    }
+
+    fn hear(&mut self, round: &mut Round, settled: Settled, now: Instant) -> Step {
+        let Settled { node, answer, .. } = settled;
+        match answer {
+            Ok(vote) => round.on_vote(node, vote, now),
+            Err(error) => {
+                self.failed.push((node, error));
+                round.on_unknown(node, now)
+            }
+        }
     }
 }
 
@@ -151,46 +177,69 @@ impl Drop for Flight {
         if self.aftermath == Aftermath::Undo {
             calls.supersede();
             self.attempt.set_out(&mut calls, &Operation::Release);
+            self.failed.clear();
         }
-        if !calls.have_settled() {
-            let cluster = &self.attempt.cluster;
-            cluster.runtime.spawn(Box::pin(settle(
-                Arc::clone(cluster),
-                calls,
-                &self.attempt.claim,
-            )));
+        let releases = self.aftermath != Aftermath::Drain;
+        let passing = |(_, error): &&(_, BackendError)| releases && !error.kind().is_permanent();
+        let again: Vec<NodeId> =
+            self.failed.iter().filter(passing).map(|(node, _)| *node).collect();
+        if !calls.have_settled() || again.iter().any(|node| self.attempt.has_granted(*node)) {
+            let task = settle(Arc::clone(&self.attempt), calls, releases, again);
+            self.attempt.cluster.runtime.spawn(Box::pin(task));
         }
     }
 }
 
 /// Waits in the background until the calls have settled, up to the cleanup bound.
 ///
+/// A release that failed is sent again to a node that is known to have granted, until the bound.
 /// After it, acquires that hang are given up, which lets the releases behind them go; those get
 /// one more node timeout.
 fn settle(
-    cluster: Arc<Cluster>,
+    attempt: Arc<Attempt>,
     mut calls: Calls,
-    claim: &Claim,
+    releases: bool,
+    mut again: Vec<NodeId>,
 ) -> impl Future<Output = ()> + Send + 'static {
-    let bound = cluster.config.cleanup_timeout(claim.ttl());
-    let grace = cluster.config.node_timeout(claim.ttl());
-    let running = cluster.background().enter();
+    let running = attempt.cluster.background().enter();
     async move {
         let _running = running;
-        calls.drain(&*cluster.runtime, bound).await;
-        if calls.give_up_superseded() {
-            calls.drain(&*cluster.runtime, grace).await;
+        let cluster = &attempt.cluster;
+        let runtime = &*cluster.runtime;
+        let bound = attempt.cleanup_timeout();
+        let deadline = saturating_add(runtime.now(), bound);
+        let mut pause = (bound / 50).min(FIRST_PAUSE);
+        loop {
+            let failed = calls.drain(runtime, deadline).await;
+            again.extend(failed.into_iter().filter(|_| releases));
+            again.retain(|node| attempt.has_granted(*node));
+            let next = saturating_add(runtime.now(), pause);
+            pause = (pause * 2).min(LONGEST_PAUSE);
+            if again.is_empty() || next >= deadline {
+                break;
+            }
+            runtime.sleep_until(next).await;
+            for node in again.drain(..) {
+                calls.add(node, call(Arc::clone(&attempt), Operation::Release, node));
+            }
+        }
+        calls.give_up_superseded();
+        if releases {
+            let grace = cluster.config.node_timeout(attempt.claim.ttl());
+            calls.drain(runtime, saturating_add(runtime.now(), grace)).await;
         }
     }
 }
+
+/// How long it takes at first until a failed release is sent again, and in the end.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// How a round ended.
 pub(crate) struct Outcome {
     pub(crate) step: Step,
     pub(crate) tally: Tally,
     failures: Vec<(NodeId, BackendError)>,
-    /// Answers to a lost round that were there, and no longer needed.
-    late: Vec<Settled>,
 }
 
 impl Outcome {
@@ -198,20 +247,15 @@ impl Outcome {
     pub(crate) fn votes(&self, cluster: &Cluster, start: Instant) -> Votes {
         let after = cluster.runtime.now().saturating_duration_since(start);
         Votes::new(cluster.count().ids().map(|node| {
-            let said = self.said(node).unwrap_or_else(|| {
-                if self.tally.is_open(node) { Said::Unheard } else { Said::Silent { after } }
-            });
+            let failure = || self.failures.iter().find(|(failed, _)| *failed == node);
+            let said = match (self.tally.vote_of(node), failure()) {
+                (Some(vote), _) => Said::of(vote),
+                (None, Some((_, error))) => Said::Failed(error.clone()),
+                (None, None) if self.tally.is_open(node) => Said::Unheard,
+                (None, None) => Said::Silent { after },
+            };
             NodeVote::new(Arc::clone(cluster.name(node)), said)
         }))
-    }
-
-    fn said(&self, node: NodeId) -> Option<Said> {
-        let voted = || self.tally.vote_of(node).map(Said::of);
-        let failed = || self.failures.iter().find(|(failed, _)| *failed == node);
-        let late = || self.late.iter().find(|late| late.node == node && !late.superseded);
-        voted()
-            .or_else(|| failed().map(|(_, error)| Said::Failed(error.clone())))
-            .or_else(|| late().map(|late| late.answer.clone().map_or_else(Said::Failed, Said::of)))
     }
 
     /// Whether trying again is pointless: so many nodes fail for good that no quorum is left.
@@ -231,9 +275,16 @@ async fn call(
     match operation {
         Operation::Acquire => {
             attempt.cluster.roster().admit(node, backend).await?;
-            backend.acquire(&attempt.claim).await
+            let vote = backend.acquire(&attempt.claim).await;
+            if let Ok(Vote::Granted) = vote {
+                attempt.granted.fetch_or(1 << node.index(), Ordering::Relaxed);
+            }
+            vote
         }
-        Operation::Extend(claim) => backend.extend(&claim).await,
+        Operation::Extend(claim) => {
+            attempt.longest_ttl.fetch_max(claim.ttl().as_millis(), Ordering::Relaxed);
+            backend.extend(&claim).await
+        }
         Operation::Release => backend.release(&attempt.claim).await,
     }
 }

@@ -27,7 +27,7 @@ pub enum LockError {
         /// What the nodes said.
         votes: Votes,
     },
-    /// Enough nodes answered, and too many of them have it locked.
+    /// Nodes refused, and the failing ones alone do not account for the missing quorum.
     #[error("locked by somebody else: {votes}")]
     Held {
         /// What the nodes said.
@@ -65,13 +65,13 @@ pub enum ExtendError {
         /// What the nodes said; nothing if the lease had run out before they were asked.
         votes: Votes,
     },
-    /// So many nodes failed or stayed silent that no quorum was left. Try again while it is valid.
+    /// Nodes failed or stayed silent, so that no quorum extended it. Try again while it is valid.
     #[error("no quorum: {votes}")]
     NoQuorum {
         /// What the nodes said.
         votes: Votes,
     },
-    /// Enough nodes answered, and too many of them no longer have our keys.
+    /// So many nodes said that they no longer have our keys that no quorum can have them.
     #[error("the lock is gone: {votes}")]
     NotHeld {
         /// What the nodes said.
@@ -97,13 +97,15 @@ pub enum ReleaseError {
 
 /// How a lock was when it was released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(clippy::exhaustive_enums, reason = "complete by definition: it was held or it was not")]
+#[expect(clippy::exhaustive_enums, reason = "complete by definition: held, not held, not known")]
 pub enum Released {
     /// It was held to the end: nobody else had it in between.
     Held,
     /// It had been lost before: its validity was over, or a majority of the nodes no longer had
     /// it. Somebody else may have held it while the work went on.
     Lost,
+    /// It is free now, but too few nodes answered to tell whether it had been held to the end.
+    Unsure,
 }
 
 /// What the nodes said in one round.

@@ -71,7 +71,8 @@ impl LockGuard {
     /// # Cancel safety
     ///
     /// The future can be dropped at any time. The lease is then as it was, though the nodes may
-    /// keep the keys for longer.
+    /// keep the keys for longer. Do not keep it without polling it: other calls of this guard wait
+    /// for it, node by node.
     pub async fn extend(&self) -> Result<(), ExtendError> {
         self.extend_claim(self.attempt.claim.ttl()).await
     }
@@ -110,18 +111,20 @@ impl LockGuard {
                 self.valid_for.fetch_max(valid_for, Ordering::AcqRel);
                 Ok(())
             }
-            Step::Lost(Loss::Refused) => Err(ExtendError::NotHeld { votes: votes(&outcome) }),
             Step::Lost(Loss::Expired) => Err(ExtendError::Expired { votes: votes(&outcome) }),
-            Step::Lost(Loss::Unreachable) | Step::Wait => {
-                Err(ExtendError::NoQuorum { votes: votes(&outcome) })
+            // Fewer refusals leave room for a quorum that still has the keys.
+            Step::Lost(_) if outcome.tally.refused() > count.spare() => {
+                Err(ExtendError::NotHeld { votes: votes(&outcome) })
             }
+            Step::Lost(_) | Step::Wait => Err(ExtendError::NoQuorum { votes: votes(&outcome) }),
         }
     }
 
     /// Releases the lock on all nodes and says whether it had been held to the end.
     ///
-    /// Returns once a quorum no longer has the lock, so that others can take it; slower nodes are
-    /// released in the background.
+    /// Returns once a quorum no longer has the lock, so that others can take it, and it is known
+    /// whether it had been held; slower nodes are released in the background, and failing ones
+    /// again and again until the cleanup timeout.
     ///
     /// # Errors
     ///
@@ -136,18 +139,18 @@ impl LockGuard {
         let cluster = Arc::clone(&self.attempt.cluster);
         let start = cluster.runtime.now();
         let patience = cluster.config.node_timeout(self.attempt.claim.ttl());
-        let mut round = Round::release(cluster.count(), start, patience);
+        let mut round = Round::telling_release(cluster.count(), start, patience);
         let expired = start >= self.valid_until();
         let mut flight = self.release_flight();
         let outcome = flight.decide(&mut round).await;
+        let (tally, count) = (&outcome.tally, cluster.count());
         match outcome.step {
-            Step::Won { .. } if expired || outcome.tally.refused() > cluster.count().spare() => {
-                Ok(Released::Lost)
-            }
-            Step::Won { .. } => Ok(Released::Held),
             Step::Lost(_) | Step::Wait => {
                 Err(ReleaseError::NoQuorum { votes: outcome.votes(&cluster, start) })
             }
+            Step::Won { .. } if expired || tally.refused() > count.spare() => Ok(Released::Lost),
+            Step::Won { .. } if tally.granted() >= count.quorum() => Ok(Released::Held),
+            Step::Won { .. } => Ok(Released::Unsure),
         }
     }
 

@@ -86,12 +86,14 @@ pub const RELEASE: Script = Script {
     source: "\
 local ours = 0
 for i = 1, #KEYS do
-  if redis.pcall('GET', KEYS[i]) == ARGV[1] then ours = ours + redis.call('DEL', KEYS[i]) end
+  local held = redis.pcall('GET', KEYS[i])
+  if type(held) == 'table' and held.err and not string.find(held.err, 'WRONGTYPE') then return held end
+  if held == ARGV[1] then ours = ours + redis.call('DEL', KEYS[i]) end
 end
 if ours == #KEYS then return 1 end
 return 0
 ",
-    sha1: "824a37879a27705a380f99ad913036feaf432d5f",
+    sha1: "2a725c6877b4e393c1130c16dd7a9cfe83d8f7dc",
 };
 
 impl Script {
@@ -179,18 +181,15 @@ pub async fn release(wire: &impl Wire, claim: &Claim) -> Result<Vote, BackendErr
 ///
 /// # Errors
 ///
-/// The node cannot be asked, may not be asked (`NOPERM`), or has no `run_id`.
-pub async fn server_id(wire: &impl Wire) -> Result<String, BackendError> {
+/// The node cannot be asked, or may not be (`NOPERM`).
+pub async fn server_id(wire: &impl Wire) -> Result<Option<String>, BackendError> {
     let reply = wire.send(&[b"INFO", b"server"]).await?;
     let Reply::Bytes(info) = &reply else {
         return Err(nonsense("INFO", &reply));
     };
     let info = String::from_utf8_lossy(info);
     let id = info.lines().find_map(|line| line.strip_prefix("run_id:")).map(str::trim);
-    match id {
-        Some(id) if !id.is_empty() => Ok(id.to_owned()),
-        _ => Err(BackendError::new(BackendErrorKind::Other, "INFO tells no run_id")),
-    }
+    Ok(id.filter(|id| !id.is_empty()).map(str::to_owned))
 }
 
 fn is_noscript(error: &BackendError) -> bool {

@@ -228,6 +228,24 @@ macro_rules! one {
 names!(&str, &String, String, &[u8], &Vec<u8>, Vec<u8>);
 one!(&str, &String, String, &[u8], &Vec<u8>, Vec<u8>, Resource, &Resource);
 
+impl<const N: usize> IntoResources for &[u8; N] {
+    fn into_resources(self) -> Result<Resources, InvalidResource> {
+        self.as_slice().into_resources()
+    }
+}
+
+impl<T: IntoResource + Clone> IntoResources for &Vec<T> {
+    fn into_resources(self) -> Result<Resources, InvalidResource> {
+        self.as_slice().into_resources()
+    }
+}
+
+impl<T: IntoResource + Clone, const N: usize> IntoResources for &[T; N] {
+    fn into_resources(self) -> Result<Resources, InvalidResource> {
+        self.as_slice().into_resources()
+    }
+}
+
 impl<T: IntoResource> IntoResources for Vec<T> {
     fn into_resources(self) -> Result<Resources, InvalidResource> {
         distinct(self)
@@ -285,6 +303,9 @@ mod tests {
 
     #[test]
     fn a_name_given_twice_counts_once() {
+        let (array, vector): (&[&str; 2], &Vec<String>) =
+            (&["b", "a"], &vec!["b".to_owned(), "a".to_owned()]);
+        assert_eq!(names(array), names(vector));
         assert_eq!(names(vec!["b", "a", "b"]), Ok(vec![b"b".to_vec(), b"a".to_vec()]));
     }
 
@@ -293,6 +314,7 @@ mod tests {
         let name = [0u8, 0xff, b'\r', b'\n'];
         assert_eq!(names(&name[..]), Ok(vec![name.to_vec()]));
         assert_eq!(names(name.to_vec()), Ok(vec![name.to_vec()]));
+        assert_eq!(names(b"xy"), Ok(vec![b"xy".to_vec()]));
     }
 
     #[test]

@@ -38,9 +38,10 @@ impl Roster {
         }
         if let Some(identity) = backend.identity() {
             match identity.server_id().await {
-                Ok(server) => self.enter(node, server),
-                Err(error) if is_passing(error.kind()) => return Err(error),
-                Err(_) => {}
+                Ok(Some(server)) => self.enter(node, server),
+                Ok(None) => {}
+                Err(error) if may_never_tell(error.kind()) => {}
+                Err(error) => return Err(error),
             }
         }
         let _ = asked.set(());
@@ -63,14 +64,7 @@ impl Roster {
     }
 }
 
-/// Whether the node may well tell at the next try.
-const fn is_passing(kind: BackendErrorKind) -> bool {
-    matches!(
-        kind,
-        BackendErrorKind::Auth
-            | BackendErrorKind::Connection
-            | BackendErrorKind::Loading
-            | BackendErrorKind::TimedOut
-            | BackendErrorKind::Protocol
-    )
+/// Whether the node will not tell at the next try either, though it may vote.
+const fn may_never_tell(kind: BackendErrorKind) -> bool {
+    matches!(kind, BackendErrorKind::Permission | BackendErrorKind::Script)
 }

@@ -157,7 +157,7 @@ impl LockBackend for FredBackend {
 
 #[async_trait]
 impl Identify for FredBackend {
-    async fn server_id(&self) -> Result<String, BackendError> {
+    async fn server_id(&self) -> Result<Option<String>, BackendError> {
         let call = protocol::server_id(&self.route);
         self.tokio.enter(call).await
     }

@@ -8,6 +8,7 @@
 
 use std::future::Future;
 use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -76,7 +77,7 @@ impl Dialer {
         if let Some(attempt) = latest.as_ref() {
             let still_good = match attempt.peek() {
                 None => true,
-                Some(Ok(link)) => !link.router.is_finished(),
+                Some(Ok(link)) => link.is_usable(),
                 Some(Err(failure)) => failure.at.elapsed() < FAILURE_HOLDS,
             };
             if still_good {
@@ -102,6 +103,7 @@ fn dial(
     let link = Arc::new(Link {
         client: client.with_options(&options()),
         router: task.abort_handle(),
+        is_broken: AtomicBool::new(false),
         closed: end_of(task).boxed().shared(),
     });
     Ok(async move {
@@ -130,10 +132,16 @@ async fn end_of(router: JoinHandle<Result<(), Error>>) -> BackendError {
 struct Link {
     client: WithOptions<Client>,
     router: AbortHandle,
+    /// Set by the first call that fails: fred tells the calls before its task has ended.
+    is_broken: AtomicBool,
     closed: Shared<BoxFuture<'static, BackendError>>,
 }
 
 impl Link {
+    fn is_usable(&self) -> bool {
+        !self.is_broken.load(Ordering::Relaxed) && !self.router.is_finished()
+    }
+
     async fn call(
         &self,
         command: CustomCommand,
@@ -145,6 +153,10 @@ impl Link {
             // The answer may have come while we looked away. If there is none, there will be none.
             Either::Right((reason, reply)) => reply.now_or_never().ok_or(reason)?,
         };
+        // An error answer is a frame; an error is the end of the connection, or of what it is worth.
+        if result.is_err() {
+            self.is_broken.store(true, Ordering::Relaxed);
+        }
         match result {
             Ok(frame) => Ok(frame),
             // Cancelled is what the ending task found in its queue: the reason is where it ends.

@@ -167,13 +167,13 @@ impl LockBackend for MemoryNode {
 
 #[async_trait]
 impl Identify for MemoryNode {
-    async fn server_id(&self) -> Result<String, BackendError> {
+    async fn server_id(&self) -> Result<Option<String>, BackendError> {
         let state = self.shared.lock();
         match &state.fault {
             Some(Fault::Dead | Fault::Down) => Err(gone("connection refused")),
             Some(Fault::Failing(error)) => Err(error.clone()),
             // Known from the handshake: a client learns it once a connection.
-            _ => Ok(format!("{:p}#{}", Arc::as_ptr(&self.shared), state.starts)),
+            _ => Ok(Some(format!("{:p}#{}", Arc::as_ptr(&self.shared), state.starts))),
         }
     }
 }

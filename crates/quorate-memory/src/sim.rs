@@ -140,9 +140,11 @@ impl Sim {
 
     /// Lets `time` pass, with all that happens in it.
     pub fn advance(&self, time: Duration) {
-        let end = self.now() + time;
+        let now = self.now();
+        let end = now.checked_add(time).unwrap_or(now);
         while self.run_one() || self.jump(Some(end)) {}
-        self.world.lock().now = end;
+        let mut state = self.world.lock();
+        state.now = state.now.max(end);
     }
 
     /// Ends the world: every task is dropped where it stands, and no timer rings again.

@@ -130,7 +130,7 @@ impl LockBackend for RedisBackend {
 
 #[async_trait]
 impl Identify for RedisBackend {
-    async fn server_id(&self) -> Result<String, BackendError> {
+    async fn server_id(&self) -> Result<Option<String>, BackendError> {
         let call = self.call(&[]);
         self.tokio.enter(protocol::server_id(&call)).await
     }

@@ -102,7 +102,7 @@ mod tests {
             ("LOADING Redis is loading", Kind::Loading),
             ("MISCONF Redis is configured to save", Kind::Misconfigured),
             ("READONLY You can't write", Kind::ReadOnly),
-            ("ERR max number of clients reached", Kind::Other),
+            ("ERR max number of clients reached", Kind::Connection),
             ("OOM", Kind::OutOfMemory),
         ] {
             let error = answer(&format!("-{text}\r\n")).unwrap_err();

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use quorate_core::{LockManager, Runtime};
+use quorate_core::{BackendError, LockManager, Runtime};
 use quorate_memory::{Effect, Fault, MemoryNode, Operation, Rule, Sim, Violation};
 
 use crate::dice::Dice;
@@ -50,7 +50,7 @@ pub fn check(
 
 fn hinder(sim: &Sim, dice: &Dice, plan: &Plan, node: &MemoryNode) {
     let lasting = dice.scaled_time(plan.ttl / 8);
-    match dice.below(8) {
+    match dice.below(9) {
         0 => node.inject(Fault::Slow(lasting)),
         1 => node.inject(Fault::Late(lasting)),
         2 => {
@@ -74,6 +74,18 @@ fn hinder(sim: &Sim, dice: &Dice, plan: &Plan, node: &MemoryNode) {
         }
         // It grants, and the caller hears of a broken connection.
         4 => node.add_rule(Rule::new(Effect::Cut).on(Operation::Acquire)),
+        // Its releases fail for a while.
+        6 => {
+            let loading = BackendError::from_reply("LOADING");
+            let (node, world) = (node.clone(), sim.clone());
+            let (from, until) = (sim.now() + plan.latency * 4, sim.now() + lasting);
+            sim.spawn(Box::pin(async move {
+                world.sleep_until(from).await;
+                node.inject(Fault::Failing(loading));
+                world.sleep_until(until).await;
+                node.heal();
+            }));
+        }
         // It comes again after the release.
         5 => node.add_rule(Rule::new(Effect::Duplicate(lasting)).on(Operation::Extend)),
         _ => {}

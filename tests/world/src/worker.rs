@@ -42,6 +42,8 @@ pub struct Worker {
     pub counters: Arc<Mutex<Counters>>,
     /// Who knows when clients stood still.
     pub nemesis: Nemesis,
+    /// Guards that nobody drops while the world lasts; really forgotten, they would keep it for ever.
+    pub forgotten: Arc<Mutex<Vec<LockGuard>>>,
     /// What was seen to be wrong.
     pub wrong: Arc<Mutex<Vec<Violation>>>,
 }
@@ -138,7 +140,7 @@ impl Worker {
             }
             1 => {
                 ended();
-                std::mem::forget(guard);
+                self.forgotten.lock().unwrap_or_else(PoisonError::into_inner).push(guard);
             }
             2 | 3 => {
                 ended();

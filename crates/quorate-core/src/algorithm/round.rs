@@ -50,11 +50,11 @@ pub struct Round {
 #[derive(Clone, Copy, Debug)]
 enum Goal {
     /// The lease, and the moment after which a win comes too late.
-    Lease {
-        valid_until: Instant,
-        within: Instant,
-    },
+    Lease { valid_until: Instant, within: Instant },
+    /// The keys are not there: others can win.
     Release,
+    /// The same, and it is known whether they had been there to the end.
+    TellingRelease,
 }
 
 impl Round {
@@ -92,6 +92,14 @@ impl Round {
     #[must_use]
     pub fn release(nodes: NodeCount, start: Instant, patience: Duration) -> Self {
         Self::new(nodes, start, patience, Goal::Release)
+    }
+
+    /// A release that also tells whether the lease had been held to the end: it goes on until a
+    /// quorum has granted, or so many have refused that no quorum can still have had the keys, or
+    /// nobody is left to be heard.
+    #[must_use]
+    pub fn telling_release(nodes: NodeCount, start: Instant, patience: Duration) -> Self {
+        Self::new(nodes, start, patience, Goal::TellingRelease)
     }
 
     fn new(nodes: NodeCount, start: Instant, patience: Duration, goal: Goal) -> Self {
@@ -134,16 +142,27 @@ impl Round {
         let verdict = match self.goal {
             Goal::Lease { .. } => self.tally.verdict(),
             Goal::Release => self.tally.verdict_of_any(),
+            Goal::TellingRelease if self.tells() => self.tally.verdict_of_any(),
+            Goal::TellingRelease => Verdict::Pending,
         };
         match (verdict, self.goal) {
             (Verdict::Pending, _) => Step::Wait,
             (Verdict::Lost, _) => Step::Lost(self.loss()),
-            (Verdict::Won, Goal::Release) => Step::Won { valid_until: now },
             (Verdict::Won, Goal::Lease { within, .. }) if now >= within => {
                 Step::Lost(Loss::Expired)
             }
             (Verdict::Won, Goal::Lease { valid_until, .. }) => Step::Won { valid_until },
+            (Verdict::Won, _) => Step::Won { valid_until: now },
         }
+    }
+
+    /// Whether more votes could not tell more.
+    fn tells(&self) -> bool {
+        let tally = &self.tally;
+        tally.granted() >= tally.nodes().quorum()
+            || tally.refused() > tally.nodes().spare()
+            || tally.unknown() > tally.nodes().spare()
+            || tally.nodes().ids().all(|node| !tally.is_open(node))
     }
 
     /// Contention and faults are told apart by what the faults alone would have done.

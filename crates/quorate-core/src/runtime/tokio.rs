@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use pin_project::{pin_project, pinned_drop};
-use tokio::runtime::{Builder, EnterGuard, Handle};
+use tokio::runtime::{Builder, EnterGuard, Handle, RuntimeFlavor};
 use tokio::task::JoinHandle;
 use tokio::time;
 
@@ -15,9 +15,9 @@ use super::{BoxFuture, EntropyError, Runtime, os_random, time_suspended};
 
 /// Runs locks on tokio.
 ///
-/// Work goes to the runtime that the caller is in, else to the one that this value was made in, so
-/// a guard that is dropped on another thread is still released. If there is neither, or it has
-/// shut down, one background thread does it for all. The clock is tokio's, which can be paused in tests, plus the time
+/// Background work goes to the runtime that this value was made in, if that has threads of its own
+/// and still runs; else to the one that the caller is in; else to one thread that is started for
+/// all. So a guard that is dropped anywhere is still released. The clock is tokio's, which can be paused in tests, plus the time
 /// that the machine was suspended.
 #[derive(Clone, Debug)]
 pub struct TokioRuntime {
@@ -64,11 +64,11 @@ impl Runtime for TokioRuntime {
     }
 
     fn spawn(&self, task: BoxFuture<'static, ()>) {
-        match Handle::try_current() {
-            Ok(current) => drop(current.spawn(task)),
-            // Without any runtime the task is dropped, and the ttl is the backstop.
-            Err(_) => drop(self.home.handle().map(|handle| handle.spawn(task))),
-        }
+        // Home before the runtime that the caller is in: that may end sooner, and have no timers.
+        let current = || Handle::try_current().ok();
+        let handle = self.home.home().cloned().or_else(current).or_else(|| helper().cloned());
+        // Without any of them the task is dropped, and the ttl is the backstop.
+        drop(handle.map(|handle| handle.spawn(task)));
     }
 
     fn fill_random(&self, bytes: &mut [u8]) -> Result<(), EntropyError> {
@@ -86,17 +86,17 @@ pub struct TokioContext {
 }
 
 impl TokioContext {
-    /// The runtime that the caller is in. If there is none, or once it has shut down, futures use
-    /// the one they are polled in, and else one background thread that all share.
+    /// Lends the runtime that the caller is in, if it has threads of its own and as long as it
+    /// runs, to futures that are polled outside of tokio; else one thread that is started for all.
     #[must_use]
     pub fn current() -> Self {
-        Self { home: Handle::try_current().ok().map(Home::new) }
+        Self { home: Handle::try_current().ok().and_then(Home::new) }
     }
 
-    /// The runtime of `handle`.
+    /// Lends the runtime of `handle` in the same way.
     #[must_use]
     pub fn of(handle: Handle) -> Self {
-        Self { home: Some(Home::new(handle)) }
+        Self { home: Home::new(handle) }
     }
 
     /// Makes `future` find tokio wherever it is polled, and wherever it is dropped.
@@ -104,21 +104,25 @@ impl TokioContext {
         InTokio { context: self.clone(), future: Some(future) }
     }
 
-    /// Where to run if the caller is in no runtime; `None` if not even a thread can be started.
-    fn handle(&self) -> Option<&Handle> {
-        let home = self.home.as_deref().filter(|home| home.is_running());
-        home.map(|home| &home.handle).or_else(|| helper())
+    /// The home, while it runs.
+    fn home(&self) -> Option<&Handle> {
+        let home = self.home.as_deref().filter(|home| !home.sentinel.is_finished());
+        home.map(|home| &home.handle)
     }
 
     fn guard(&self) -> Option<EnterGuard<'_>> {
         match Handle::try_current() {
             Ok(_) => None,
-            Err(_) => self.handle().map(Handle::enter),
+            Err(_) => match self.home() {
+                Some(home) => Some(home.enter()),
+                None => helper().map(Handle::enter),
+            },
         }
     }
 }
 
-/// A runtime, and a task in it that ends when the runtime does: tokio does not tell otherwise.
+/// A runtime that works by itself, and a task in it that ends when the runtime does: tokio does
+/// not tell otherwise.
 #[derive(Debug)]
 struct Home {
     handle: Handle,
@@ -126,13 +130,14 @@ struct Home {
 }
 
 impl Home {
-    fn new(handle: Handle) -> Arc<Self> {
+    /// `None` for a current-thread runtime: it works only while somebody is in its `block_on`, and
+    /// nobody can tell from outside.
+    fn new(handle: Handle) -> Option<Arc<Self>> {
+        if handle.runtime_flavor() == RuntimeFlavor::CurrentThread {
+            return None;
+        }
         let sentinel = handle.spawn(pending());
-        Arc::new(Self { handle, sentinel })
-    }
-
-    fn is_running(&self) -> bool {
-        !self.sentinel.is_finished()
+        Some(Arc::new(Self { handle, sentinel }))
     }
 }
 

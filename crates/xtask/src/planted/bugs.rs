@@ -157,28 +157,14 @@ pub(super) const BUGS: &[Bug] = &[
     },
     Bug {
         name: "release-only-where-granted",
-        edits: &[
-            (
-                DRIVER,
-                "backend.acquire(&attempt.claim).await",
-                "let vote = backend.acquire(&attempt.claim).await;
-                 if matches!(vote, Ok(Vote::Granted)) && crate::planted::PLANTED {
-                     crate::planted::heard_grant(attempt.claim.token(), node.index());
-                 }
-                 vote",
-            ),
-            (
-                DRIVER,
-                "Operation::Release => backend.release(&attempt.claim).await,",
-                "Operation::Release
-                     if crate::planted::PLANTED
-                         && !crate::planted::was_granted(attempt.claim.token(), node.index()) =>
-                 {
-                     Ok(Vote::Refused)
-                 }
-                 Operation::Release => backend.release(&attempt.claim).await,",
-            ),
-        ],
+        edits: &[(
+            DRIVER,
+            "Operation::Release => backend.release(&attempt.claim).await,",
+            "Operation::Release if crate::planted::PLANTED && !attempt.has_granted(node) => {
+                 Ok(Vote::Refused)
+             }
+             Operation::Release => backend.release(&attempt.claim).await,",
+        )],
     },
     Bug {
         name: "no-release-after-a-timeout",
@@ -214,13 +200,19 @@ pub(super) const BUGS: &[Bug] = &[
         name: "late-answers-dropped",
         edits: &[(
             DRIVER,
-            "if !calls.have_settled() {
-            let cluster",
-            "if crate::planted::PLANTED && self.aftermath == Aftermath::Drain {
-                return;
-            }
-            if !calls.have_settled() {
-            let cluster",
+            "let releases = self.aftermath != Aftermath::Drain;",
+            "if crate::planted::PLANTED && self.aftermath != Aftermath::Undo {
+                 return;
+             }
+             let releases = self.aftermath != Aftermath::Drain;",
+        )],
+    },
+    Bug {
+        name: "failed-release-not-repeated",
+        edits: &[(
+            DRIVER,
+            "again.retain(|node| attempt.has_granted(*node));",
+            "again.retain(|node| attempt.has_granted(*node) && !crate::planted::PLANTED);",
         )],
     },
     Bug {
@@ -293,11 +285,11 @@ pub(super) const BUGS: &[Bug] = &[
         name: "extension-counts-lost-keys",
         edits: &[(
             DRIVER,
-            "Operation::Extend(claim) => backend.extend(&claim).await,",
-            "Operation::Extend(claim) if crate::planted::PLANTED => {
-                 backend.extend(&claim).await.map(|_| Vote::Granted)
-             }
-             Operation::Extend(claim) => backend.extend(&claim).await,",
+            "backend.extend(&claim).await",
+            "match backend.extend(&claim).await {
+                 Ok(_) if crate::planted::PLANTED => Ok(Vote::Granted),
+                 vote => vote,
+             }",
         )],
     },
     Bug {

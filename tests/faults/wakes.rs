@@ -1,0 +1,201 @@
+//! A hung node that wakes carries out what it was sent meanwhile, and keeps no ghost key.
+
+use std::future::IntoFuture as _;
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use quorate::runtime::TokioRuntime;
+use quorate::{LockError, LockManager};
+use quorate_tests::{Direction, Mode, Nodes, Proxy, RedisServer, When};
+
+use crate::client::{BACKSTOP, Client, nothing_is_left, on_tokio, with_each_client};
+
+const ROUNDS: usize = 20;
+
+/// Longer than any test: a key that is gone was removed, not forgotten.
+const TTL: Duration = Duration::from_secs(600);
+
+/// Three nodes, of which some hang and wake in every round.
+struct Ward {
+    nodes: Nodes,
+    manager: LockManager,
+    hung: &'static [usize],
+}
+
+impl Ward {
+    /// Connects to all nodes, so that what is sent to a hung one waits in its socket.
+    async fn open(client: Client, hung: &'static [usize], node_timeout: Duration) -> Self {
+        let nodes = Nodes::start(3);
+        let builder = client.builder(&nodes).ttl(TTL).node_timeout(node_timeout);
+        let manager = builder.build().unwrap();
+        drop(manager.lock("warm").await.unwrap());
+        nothing_is_left(&manager, &nodes).await;
+        for node in nodes.iter() {
+            node.cli(&["CONFIG", "RESETSTAT"]);
+        }
+        Self { nodes, manager, hung }
+    }
+
+    fn hang(&self) {
+        for node in self.hung {
+            self.nodes[*node].pause();
+        }
+    }
+
+    async fn wake(&self) {
+        for node in self.hung {
+            self.nodes[*node].resume();
+        }
+        nothing_is_left(&self.manager, &self.nodes).await;
+    }
+
+    /// Whether each hung node was asked for the lock each time: else nothing was tested.
+    fn close(self) {
+        for node in self.hung {
+            let asked = calls(&self.nodes[*node], "cmdstat_set");
+            assert!(asked >= ROUNDS, "node {node} was asked {asked} times");
+        }
+    }
+}
+
+/// Of `calls=17,usec=…`.
+fn calls(node: &RedisServer, command: &str) -> usize {
+    let stat = node.info(command);
+    let calls = stat.split(',').find_map(|field| field.strip_prefix("calls="));
+    calls.unwrap().parse().unwrap()
+}
+
+#[test]
+fn c3_a_lock_released_while_a_node_hung_leaves_nothing_there() {
+    with_each_client(|client| async move {
+        let ward = Ward::open(client, &[0], BACKSTOP).await;
+        for _ in 0..ROUNDS {
+            ward.hang();
+            let guard = ward.manager.try_lock("r").await.unwrap();
+            guard.release().await.unwrap();
+            ward.wake().await;
+        }
+        ward.close();
+    });
+}
+
+#[test]
+fn c4_a_guard_dropped_while_a_node_hung_leaves_nothing_there() {
+    with_each_client(|client| async move {
+        let ward = Ward::open(client, &[0], BACKSTOP).await;
+        for _ in 0..ROUNDS {
+            ward.hang();
+            drop(ward.manager.try_lock("r").await.unwrap());
+            ward.wake().await;
+        }
+        ward.close();
+    });
+}
+
+#[test]
+fn c2_a_lock_lost_to_hung_nodes_leaves_nothing_there() {
+    with_each_client(|client| async move {
+        let ward = Ward::open(client, &[0, 2], Duration::from_millis(50)).await;
+        for _ in 0..ROUNDS {
+            ward.hang();
+            let lost = ward.manager.try_lock("r").await;
+            assert!(matches!(lost, Err(LockError::NoQuorum { .. })), "{client:?}: {lost:?}");
+            ward.wake().await;
+        }
+        ward.close();
+    });
+}
+
+#[test]
+fn c5_a_lock_dropped_at_its_first_poll_leaves_nothing_there() {
+    with_each_client(|client| async move {
+        let ward = Ward::open(client, &[0, 2], BACKSTOP).await;
+        for _ in 0..ROUNDS {
+            ward.hang();
+            let pending = ward.manager.try_lock("r").into_future().now_or_never();
+            assert!(pending.is_none(), "{client:?}: {pending:?}");
+            ward.wake().await;
+        }
+        ward.close();
+    });
+}
+
+#[test]
+fn c5_a_lock_dropped_after_its_first_grant_leaves_nothing_there() {
+    with_each_client(|client| async move {
+        let ward = Ward::open(client, &[0, 2], BACKSTOP).await;
+        for _ in 0..ROUNDS {
+            ward.hang();
+            let pending = tokio::spawn(ward.manager.try_lock("r").into_future());
+            while ward.nodes[1].get("r").is_none() {
+                tokio::task::yield_now().await;
+            }
+            pending.abort();
+            assert!(pending.await.is_err_and(|end| end.is_cancelled()), "{client:?}");
+            ward.wake().await;
+        }
+        ward.close();
+    });
+}
+
+#[test]
+fn c5_a_release_dropped_at_its_first_poll_leaves_nothing_on_a_hung_node() {
+    with_each_client(|client| async move {
+        let ward = Ward::open(client, &[0], BACKSTOP).await;
+        for _ in 0..ROUNDS {
+            ward.hang();
+            let guard = ward.manager.try_lock("r").await.unwrap();
+            let _ = guard.release().now_or_never();
+            ward.wake().await;
+        }
+        ward.close();
+    });
+}
+
+/// A connection is reset while the acquire waits in the socket of a hung node. The release has to
+/// take another connection, or finds none; so the acquire may come last, and the key stays: until
+/// its ttl at the most.
+#[test]
+fn c5_an_acquire_whose_connection_is_reset_at_a_hung_node_outlives_no_ttl() {
+    for client in Client::ALL {
+        for (way_back, rounds) in [(Mode::Pass, ROUNDS), (Mode::Refuse, 5)] {
+            on_tokio(reset_in_flight(client, way_back, rounds));
+        }
+    }
+}
+
+async fn reset_in_flight(client: Client, way_back: Mode, rounds: usize) {
+    const TTL: Duration = Duration::from_secs(1);
+    let nodes = Nodes::start(3);
+    let proxy = Proxy::start(nodes[0].port());
+    let addresses = [proxy.address(), nodes[1].address(), nodes[2].address()];
+    let manager = |addresses: &[String]| {
+        let builder = LockManager::builder(TokioRuntime::new(), client.connect(addresses));
+        builder.ttl(TTL).node_timeout(Duration::from_millis(450)).wait(BACKSTOP).build().unwrap()
+    };
+    for _ in 0..rounds {
+        // A new one, which remembers no failed attempt to connect.
+        let all = manager(&addresses);
+        drop(all.lock("warm").await.unwrap());
+        nothing_is_left(&all, &nodes).await;
+
+        nodes[0].pause();
+        let sent = proxy.passed(Direction::ToNode);
+        let guard = all.lock("r").await.unwrap();
+        proxy.wait_until_more_passed(Direction::ToNode, sent);
+        proxy.set(Mode::Reset(When::Now));
+        proxy.set(way_back);
+        // However long the machine has kept us: a lease that is over is released, too.
+        guard.release().await.unwrap();
+        nodes[0].resume();
+        assert_eq!(all.settle(BACKSTOP).await, 0, "{client:?}, {way_back:?}");
+        proxy.set(Mode::Pass);
+
+        let left = nodes[0].pttl("r");
+        assert!(left != -1 && left <= TTL.as_millis() as i64, "{client:?}, {way_back:?}: {left}");
+        // The node itself tells when the key is gone: somebody else gets it.
+        let alone = manager(&[nodes[0].address()]);
+        alone.lock("r").await.unwrap().release().await.unwrap();
+        nothing_is_left(&alone, &nodes).await;
+    }
+}
