@@ -1,7 +1,7 @@
 //! The seeded world: lock managers, unchanged, on nodes and networks that fail in every way.
 //!
 //! One seed is one run. [`plan`] draws what the world is like, [`nemesis`] breaks it, [`worker`]
-//! uses locks in it, and [`run`] puts them together and judges.
+//! uses locks in it, and [`run()`] puts them together and judges.
 
 pub mod dice;
 pub mod nemesis;
