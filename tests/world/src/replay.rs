@@ -31,7 +31,9 @@ pub fn tell(seed: u64, outcome: &Outcome) -> String {
         let _ = writeln!(text, "… and {} more", outcome.violations.len() - 5);
     }
     let _ = writeln!(text);
-    for event in leading_to(outcome.violations.first(), &outcome.history.events()) {
+    let overlap = |violation: &&Violation| matches!(violation, Violation::Overlap { .. });
+    let told = outcome.violations.iter().find(overlap).or(outcome.violations.first());
+    for event in leading_to(told, &outcome.history.events()) {
         let _ = writeln!(text, "{event}");
     }
     text
