@@ -32,7 +32,7 @@ pub fn tell(seed: u64, outcome: &Outcome) -> String {
     }
     let _ = writeln!(text);
     let overlap = |violation: &&Violation| matches!(violation, Violation::Overlap { .. });
-    let told = outcome.violations.iter().find(overlap).or(outcome.violations.first());
+    let told = outcome.violations.iter().find(overlap).or_else(|| outcome.violations.first());
     for event in leading_to(told, &outcome.history.events()) {
         let _ = writeln!(text, "{event}");
     }
