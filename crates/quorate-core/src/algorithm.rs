@@ -5,5 +5,6 @@
 
 pub mod lease;
 pub mod quorum;
+pub mod renewal;
 pub mod retry;
 pub mod round;

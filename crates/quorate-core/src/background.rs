@@ -1,54 +1,44 @@
-//! What goes on in the background after a decision, counted, so that somebody can wait for it.
+//! What goes on after a decision, counted, so that somebody can wait for it.
 
-use std::future::poll_fn;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Poll, Waker};
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
 
+use event_listener::Event;
 use futures_util::future::{Either, select};
 
-use crate::algorithm::lease::saturating_add;
 use crate::runtime::Runtime;
 
 #[derive(Debug, Default)]
 pub(crate) struct Background {
-    state: Mutex<State>,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    running: usize,
-    waiting: Vec<Waker>,
+    running: AtomicUsize,
+    idle: Event,
 }
 
 impl Background {
-    /// Counts a task until what this returns is dropped, even if the task never runs.
+    /// Counts something until what this returns is dropped, even if it never runs.
     pub(crate) fn enter(self: &Arc<Self>) -> Running {
-        self.lock().running += 1;
+        self.running.fetch_add(1, Ordering::SeqCst);
         Running(Arc::clone(self))
     }
 
-    /// Waits until nothing runs, or for `bound`; tells how much still runs.
-    pub(crate) async fn settle(&self, runtime: &dyn Runtime, bound: Duration) -> usize {
-        let settled = poll_fn(|context| {
-            let mut state = self.lock();
-            if state.running == 0 {
-                return Poll::Ready(());
+    /// Waits until nothing runs, or until `deadline`; tells how much still runs.
+    pub(crate) async fn settle(&self, runtime: &dyn Runtime, deadline: Instant) -> usize {
+        let mut timer = runtime.sleep_until(deadline);
+        loop {
+            let idle = self.idle.listen();
+            if self.running() == 0 {
+                return 0;
             }
-            if !state.waiting.iter().any(|waker| waker.will_wake(context.waker())) {
-                state.waiting.push(context.waker().clone());
+            match select(idle, timer).await {
+                Either::Left(((), unfinished)) => timer = unfinished,
+                Either::Right(_) => return self.running(),
             }
-            Poll::Pending
-        });
-        let deadline = saturating_add(runtime.now(), bound);
-        match select(settled, runtime.sleep_until(deadline)).await {
-            Either::Left(_) => 0,
-            Either::Right(_) => self.lock().running,
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn running(&self) -> usize {
+        self.running.load(Ordering::SeqCst)
     }
 }
 
@@ -56,12 +46,8 @@ pub(crate) struct Running(Arc<Background>);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        let mut state = self.0.lock();
-        state.running -= 1;
-        let waiting = if state.running == 0 { std::mem::take(&mut state.waiting) } else { vec![] };
-        drop(state);
-        for waker in waiting {
-            waker.wake();
+        if self.0.running.fetch_sub(1, Ordering::SeqCst) == 1 {
+            self.0.idle.notify(usize::MAX);
         }
     }
 }

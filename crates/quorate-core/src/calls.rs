@@ -3,14 +3,12 @@
 use std::future::{Future, poll_fn};
 use std::panic::AssertUnwindSafe;
 use std::task::{Context, Poll};
-use std::time::Instant;
 
 use futures_util::FutureExt;
-use futures_util::future::{Either, select};
 
 use crate::algorithm::quorum::{NodeId, Vote};
 use crate::backend::{BackendError, BackendErrorKind};
-use crate::runtime::{BoxFuture, Runtime};
+use crate::runtime::BoxFuture;
 
 /// Calls that have not settled, and answers that nobody has looked at.
 #[derive(Default)]
@@ -33,11 +31,30 @@ pub(crate) struct Settled {
 }
 
 impl Calls {
-    /// A backend that panics has failed, and takes nobody else's call with it.
+    /// Adds a call whose answer counts.
     pub(crate) fn add(
         &mut self,
         node: NodeId,
         call: impl Future<Output = Result<Vote, BackendError>> + Send + 'static,
+    ) {
+        self.push(node, call, false);
+    }
+
+    /// Adds a call whose answer decides nothing.
+    pub(crate) fn add_aside(
+        &mut self,
+        node: NodeId,
+        call: impl Future<Output = Result<Vote, BackendError>> + Send + 'static,
+    ) {
+        self.push(node, call, true);
+    }
+
+    /// A backend that panics has failed, and takes nobody else's call with it.
+    fn push(
+        &mut self,
+        node: NodeId,
+        call: impl Future<Output = Result<Vote, BackendError>> + Send + 'static,
+        superseded: bool,
     ) {
         let call = AssertUnwindSafe(call).catch_unwind();
         let future = Box::pin(call.map(|answer| {
@@ -45,7 +62,7 @@ impl Calls {
                 Err(BackendError::new(BackendErrorKind::Other, "the backend panicked"))
             })
         }));
-        self.open.push(Call { node, superseded: false, future });
+        self.open.push(Call { node, superseded, future });
     }
 
     /// Whether nothing is on its way.
@@ -99,30 +116,20 @@ impl Calls {
         }
     }
 
-    /// Waits until all calls have settled, or until `deadline`. Returns the nodes whose calls, of
-    /// the latest operation, failed in a way that may pass.
-    pub(crate) async fn drain(&mut self, runtime: &dyn Runtime, deadline: Instant) -> Vec<NodeId> {
-        let mut failed = Vec::new();
-        if self.open.is_empty() {
-            return failed;
-        }
-        let all = poll_fn(|context| {
-            loop {
-                match self.poll_next(context) {
-                    Poll::Ready(Some(settled)) => failed.extend(settled.passing_failure()),
-                    Poll::Ready(None) => return Poll::Ready(()),
-                    Poll::Pending => return Poll::Pending,
-                }
-            }
-        });
-        match select(all, runtime.sleep_until(deadline)).await {
-            Either::Left(_) | Either::Right(_) => failed,
-        }
+    /// The next answer; `None` once all calls have settled or `timer` has fired. Then the timer must
+    /// not be used again.
+    pub(crate) async fn next(&mut self, timer: &mut BoxFuture<'static, ()>) -> Option<Settled> {
+        poll_fn(|context| match self.poll_next(context) {
+            Poll::Pending => timer.as_mut().poll(context).map(|()| None),
+            settled => settled,
+        })
+        .await
     }
 }
 
 impl Settled {
-    fn passing_failure(&self) -> Option<NodeId> {
+    /// The node, if its call of the latest operation failed in a way that may pass.
+    pub(crate) fn passing_failure(&self) -> Option<NodeId> {
         match &self.answer {
             Err(error) if !self.superseded && !error.kind().is_permanent() => Some(self.node),
             _ => None,

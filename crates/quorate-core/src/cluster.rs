@@ -6,6 +6,7 @@ use crate::algorithm::quorum::{NodeCount, NodeId};
 use crate::backend::LockBackend;
 use crate::background::Background;
 use crate::config::Config;
+use crate::register::Register;
 use crate::roster::Roster;
 use crate::runtime::Runtime;
 
@@ -17,6 +18,8 @@ pub(crate) struct Cluster {
     names: Vec<Arc<str>>,
     roster: Roster,
     background: Arc<Background>,
+    rounds: Arc<Background>,
+    register: Register,
     pub(crate) runtime: Arc<dyn Runtime>,
     pub(crate) config: Config,
 }
@@ -35,6 +38,8 @@ impl Cluster {
             names,
             roster: Roster::new(count),
             background: Arc::default(),
+            rounds: Arc::default(),
+            register: Register::default(),
             runtime,
             config,
         }
@@ -52,8 +57,25 @@ impl Cluster {
         &self.names[node.index()]
     }
 
+    /// The names of two nodes that are one server, if there are any.
+    pub(crate) fn conflict(&self) -> Option<(String, String)> {
+        let name = |node| self.name(node).to_string();
+        self.roster.conflict().map(|(first, second)| (name(first), name(second)))
+    }
+
+    /// Late answers and cleanup.
     pub(crate) const fn background(&self) -> &Arc<Background> {
         &self.background
+    }
+
+    /// Locks that are being taken.
+    pub(crate) const fn rounds(&self) -> &Arc<Background> {
+        &self.rounds
+    }
+
+    /// Leases that are held.
+    pub(crate) const fn register(&self) -> &Register {
+        &self.register
     }
 
     pub(crate) const fn roster(&self) -> &Roster {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::algorithm::lease::{Drift, InvalidTtl, Ttl};
 use crate::algorithm::quorum::NodeCount;
+use crate::algorithm::renewal::Renewal;
 use crate::algorithm::retry::{Backoff, RetryStrategy};
 use crate::backend::LockBackend;
 use crate::cluster::Cluster;
@@ -19,8 +20,12 @@ pub(crate) struct Config {
     pub(crate) wait: Duration,
     pub(crate) retry: Arc<dyn RetryStrategy>,
     pub(crate) prefix: Vec<u8>,
+    pub(crate) hold_limit: Option<Duration>,
+    pub(crate) repairs: bool,
     node_timeout: Option<Duration>,
     cleanup_timeout: Option<Duration>,
+    margin: Option<Duration>,
+    renew_every: Option<Duration>,
 }
 
 impl Config {
@@ -35,6 +40,39 @@ impl Config {
     /// which its keys are gone by themselves.
     pub(crate) fn cleanup_timeout(&self, longest_ttl: Duration) -> Duration {
         self.cleanup_timeout.unwrap_or(longest_ttl)
+    }
+
+    /// How long before its end a lease is given up: what was set, or a tenth of the validity and
+    /// 500 ms at the most; never over a quarter of it.
+    pub(crate) fn margin(&self, ttl: Ttl) -> Duration {
+        let validity = self.drift.validity_of(ttl);
+        let default = || (validity / 10).min(Duration::from_millis(500));
+        self.margin.unwrap_or_else(default).min(validity / 4)
+    }
+
+    /// When leases of `ttl` are renewed: every third of the validity, or as was set; but so that a
+    /// second try is possible after one that took a node timeout.
+    pub(crate) fn renewal(&self, ttl: Ttl) -> Renewal {
+        let validity = self.drift.validity_of(ttl);
+        let every = self.renew_every.unwrap_or(validity / 3);
+        let most = self.longest_interval(ttl).max(validity / 10);
+        Renewal::new(validity, every.min(most), self.margin(ttl))
+    }
+
+    /// The longest interval between renewals that leaves time for two tries before the margin.
+    fn longest_interval(&self, ttl: Ttl) -> Duration {
+        let taken = self.margin(ttl) + 2 * self.node_timeout(ttl);
+        self.drift.validity_of(ttl).saturating_sub(taken)
+    }
+
+    /// Checks that a cap on the time of holding leaves something to hold.
+    pub(crate) fn check_hold_limit(
+        &self,
+        limit: Option<Duration>,
+        ttl: Ttl,
+    ) -> Result<(), (Duration, Duration)> {
+        let least = self.margin(ttl);
+        limit.filter(|limit| *limit <= least).map_or(Ok(()), |limit| Err((limit, least)))
     }
 
     /// Parses a ttl and checks that the drift leaves something of it.
@@ -56,6 +94,10 @@ pub struct LockManagerBuilder {
     wait: Duration,
     retry: Arc<dyn RetryStrategy>,
     prefix: Vec<u8>,
+    margin: Option<Duration>,
+    renew_every: Option<Duration>,
+    hold_limit: Option<Duration>,
+    repairs: bool,
 }
 
 impl LockManagerBuilder {
@@ -73,6 +115,10 @@ impl LockManagerBuilder {
             wait: Duration::from_secs(30),
             retry: Arc::new(Backoff::default()),
             prefix: Vec::new(),
+            margin: None,
+            renew_every: None,
+            hold_limit: None,
+            repairs: true,
         }
     }
 
@@ -132,6 +178,42 @@ impl LockManagerBuilder {
         self
     }
 
+    /// How long before the end of a lease its holder is told that it is lost. Default: a tenth of
+    /// the validity, 500 ms at the most.
+    ///
+    /// It is the time that the work has to stop: to roll back, to close a file, to be dropped.
+    /// Renewals are tried until then. Of a shorter ttl that a request asks for, it takes a quarter
+    /// at the most.
+    pub const fn margin(mut self, margin: Duration) -> Self {
+        self.margin = Some(margin);
+        self
+    }
+
+    /// How long it takes at most from one renewal to the next where a lease is
+    /// [kept alive](crate::LockGuard::keep_alive). Default: a third of the validity.
+    ///
+    /// The moment itself is drawn from the last three tenths of it.
+    pub const fn renew_every(mut self, interval: Duration) -> Self {
+        self.renew_every = Some(interval);
+        self
+    }
+
+    /// How long a lock is held at the most, however often it is extended, unless a request says
+    /// otherwise. Default: no limit.
+    ///
+    /// A lease ends then, and [`lost`](crate::LockGuard::lost) tells it the margin before.
+    pub const fn hold_limit(mut self, limit: Duration) -> Self {
+        self.hold_limit = Some(limit);
+        self
+    }
+
+    /// Leaves nodes that have lost the keys as they are. By default an extension that was won
+    /// gives them the keys back, so that a long lease does not lose one node after the other.
+    pub const fn without_repair(mut self) -> Self {
+        self.repairs = false;
+        self
+    }
+
     /// Checks the settings. No I/O: the nodes may be down.
     ///
     /// # Errors
@@ -155,9 +237,30 @@ impl LockManagerBuilder {
             wait: self.wait,
             retry: self.retry,
             prefix: self.prefix,
+            hold_limit: self.hold_limit,
+            repairs: self.repairs,
             node_timeout: self.node_timeout,
             cleanup_timeout: self.cleanup_timeout,
+            margin: self.margin,
+            renew_every: self.renew_every,
         };
+        let most = self.drift.validity_of(ttl) / 4;
+        match config.margin {
+            Some(margin) if margin.is_zero() || margin > most => {
+                return Err(BuildError::Margin { margin, most });
+            }
+            _ => {}
+        }
+        let most = config.longest_interval(ttl);
+        match config.renew_every {
+            Some(interval) if interval.is_zero() || interval > most => {
+                return Err(BuildError::RenewInterval { interval, most });
+            }
+            _ => {}
+        }
+        config
+            .check_hold_limit(config.hold_limit, ttl)
+            .map_err(|(limit, least)| BuildError::HoldLimit { limit, least })?;
         let least = config.node_timeout(ttl);
         match config.cleanup_timeout {
             Some(timeout) if timeout < least => {
@@ -187,6 +290,22 @@ pub enum BuildError {
         /// What both are called.
         name: String,
     },
+    /// The cap on the time of holding leaves nothing to hold.
+    #[error("a hold limit of {limit:?} is too short, it must be over {least:?}")]
+    HoldLimit {
+        /// The limit given.
+        limit: Duration,
+        /// The margin, which it must exceed.
+        least: Duration,
+    },
+    /// The margin is nothing, or a large part of the validity.
+    #[error("a margin of {margin:?} does not fit the ttl, {most:?} is the most")]
+    Margin {
+        /// The margin given.
+        margin: Duration,
+        /// The longest that would do: a quarter of the validity.
+        most: Duration,
+    },
     /// There is no node, or there are more than [`NodeCount::MAX`].
     #[error("{nodes} nodes are configured, 1 to {most} are possible", most = NodeCount::MAX)]
     NodeCount {
@@ -199,6 +318,14 @@ pub enum BuildError {
         /// The timeout given.
         timeout: Duration,
         /// The longest that would do: half of the validity.
+        most: Duration,
+    },
+    /// Renewals are so far apart that there is no time for a second try.
+    #[error("a renewal every {interval:?} does not fit the ttl, {most:?} is the most")]
+    RenewInterval {
+        /// The interval given.
+        interval: Duration,
+        /// The longest that would do: the validity less the margin and two node timeouts.
         most: Duration,
     },
     /// The ttl is too short or too long.

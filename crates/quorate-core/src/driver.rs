@@ -8,7 +8,7 @@
 use std::fmt;
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ use futures_util::lock::Mutex;
 use crate::algorithm::lease::saturating_add;
 use crate::algorithm::quorum::{NodeId, Tally, Vote};
 use crate::algorithm::round::{Round, Step};
-use crate::backend::{BackendError, Claim};
+use crate::backend::{BackendError, BackendErrorKind, Claim};
 use crate::calls::{Calls, Settled};
 use crate::cluster::Cluster;
 use crate::error::{NodeVote, Said, Votes};
@@ -34,13 +34,32 @@ pub(crate) struct Attempt {
     granted: AtomicU64,
     /// The longest ttl that a node was asked for, in milliseconds.
     longest_ttl: AtomicU64,
+    /// From now on nothing may be set or prolonged: it would come back after its release.
+    over: AtomicBool,
 }
 
 impl Attempt {
     pub(crate) fn new(cluster: Arc<Cluster>, claim: Claim) -> Arc<Self> {
         let lanes = cluster.count().ids().map(|_| Mutex::new(())).collect();
         let longest_ttl = AtomicU64::new(claim.ttl().as_millis());
-        Arc::new(Self { cluster, claim, lanes, granted: AtomicU64::new(0), longest_ttl })
+        let (granted, over) = (AtomicU64::new(0), AtomicBool::new(false));
+        Arc::new(Self { cluster, claim, lanes, granted, longest_ttl, over })
+    }
+
+    /// Lets no call through any more that sets or prolongs a key. Those that have left are not
+    /// called back: a release comes to each node after them.
+    pub(crate) fn close(&self) {
+        self.over.store(true, Ordering::SeqCst);
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.over.load(Ordering::SeqCst)
+    }
+
+    fn record_grant(&self, node: NodeId, answer: &Result<Vote, BackendError>) {
+        if let Ok(Vote::Granted) = answer {
+            self.granted.fetch_or(1 << node.index(), Ordering::Relaxed);
+        }
     }
 
     fn has_granted(&self, node: NodeId) -> bool {
@@ -55,6 +74,9 @@ impl Attempt {
 
     /// Adds the calls of an operation to those on their way.
     fn set_out(self: &Arc<Self>, calls: &mut Calls, operation: &Operation) {
+        if matches!(operation, Operation::Release) {
+            self.close();
+        }
         for node in self.cluster.count().ids() {
             calls.add(node, call(Arc::clone(self), operation.clone(), node));
         }
@@ -73,18 +95,46 @@ pub(crate) enum Operation {
     Acquire,
     /// With the ttl asked for in place of the attempt's.
     Extend(Claim),
+    /// Sets what a node has lost, unless the lease is over by then.
+    Repair(Claim, Instant),
     Release,
 }
 
 /// What is left to do on the nodes when a flight ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 enum Aftermath {
     /// Wait for the late answers.
     Drain,
+    /// Give the keys back to the nodes that turn out to have lost them, while the lease lasts.
+    Repair(Claim, Instant),
     /// See the release on every node through.
     Release,
     /// Release on every node, the silent and the refusing ones too.
     Undo,
+}
+
+impl Aftermath {
+    const fn releases(&self) -> bool {
+        matches!(self, Self::Release | Self::Undo)
+    }
+
+    /// The call that a late answer calls for.
+    fn follow_up(
+        &self,
+        attempt: &Arc<Attempt>,
+        settled: &Settled,
+    ) -> Option<impl Future<Output = Result<Vote, BackendError>> + Send + 'static> {
+        match (self, settled) {
+            (
+                Self::Repair(claim, until),
+                Settled { superseded: false, answer: Ok(Vote::Refused), node },
+            ) => {
+                let operation = Operation::Repair(claim.clone(), *until);
+                Some(call(Arc::clone(attempt), operation, *node))
+            }
+            _ => None,
+        }
+    }
 }
 
 /// One operation on its way to all nodes.
@@ -101,7 +151,7 @@ impl Flight {
     pub(crate) fn new(attempt: &Arc<Attempt>, operation: &Operation) -> Self {
         let aftermath = match operation {
             Operation::Acquire => Aftermath::Undo,
-            Operation::Extend(_) => Aftermath::Drain,
+            Operation::Extend(_) | Operation::Repair(..) => Aftermath::Drain,
             Operation::Release => Aftermath::Release,
         };
         let mut calls = Calls::default();
@@ -112,6 +162,29 @@ impl Flight {
     /// Keeps what was won: dropping the flight no longer undoes it.
     pub(crate) fn keep(&mut self) {
         self.aftermath = Aftermath::Drain;
+    }
+
+    /// Repairs the nodes that said, or will say, that they no longer have the keys.
+    ///
+    /// Only for an extension that a quorum of nodes which still had them has granted (H3): a key
+    /// that is set now counts in no round before the next.
+    pub(crate) fn repair(&mut self, claim: Claim, valid_until: Instant, tally: &Tally) {
+        for node in tally.nodes().ids() {
+            if tally.vote_of(node) == Some(Vote::Refused) {
+                let operation = Operation::Repair(claim.clone(), valid_until);
+                self.calls.add_aside(node, call(Arc::clone(&self.attempt), operation, node));
+            }
+        }
+        self.aftermath = Aftermath::Repair(claim, valid_until);
+    }
+
+    /// Hears the late answers to a decided operation in the caller's own task.
+    pub(crate) async fn linger(&mut self) {
+        while let Some(settled) = poll_fn(|context| self.calls.poll_next(context)).await {
+            if let Some(call) = self.aftermath.follow_up(&self.attempt, &settled) {
+                self.calls.add_aside(settled.node, call);
+            }
+        }
     }
 
     /// Turns a lost acquire into the release on all nodes.
@@ -150,10 +223,12 @@ impl Flight {
             }
         })
         .await;
-        if let Step::Lost(_) = step {
-            // Answers that are there, too, cannot turn a loss, but they can tell its reason.
-            for settled in self.calls.take_settled().into_iter().filter(|late| !late.superseded) {
-                step = self.hear(round, settled, runtime.now());
+        // Answers that are there, too, turn no decision, but they can tell the reason of a loss, and
+        // where something is left to do.
+        for settled in self.calls.take_settled().into_iter().filter(|late| !late.superseded) {
+            let heard = self.hear(round, settled, runtime.now());
+            if let (Step::Lost(_), Step::Lost(_)) = (step, heard) {
+                step = heard;
             }
         }
         Outcome { step, tally: *round.tally(), failures: self.failed.clone() }
@@ -174,17 +249,19 @@ impl Flight {
 impl Drop for Flight {
     fn drop(&mut self) {
         let mut calls = std::mem::take(&mut self.calls);
-        if self.aftermath == Aftermath::Undo {
+        let mut aftermath = std::mem::replace(&mut self.aftermath, Aftermath::Drain);
+        if let Aftermath::Undo = aftermath {
             calls.supersede();
             self.attempt.set_out(&mut calls, &Operation::Release);
             self.failed.clear();
+            aftermath = Aftermath::Release;
         }
-        let releases = self.aftermath != Aftermath::Drain;
-        let passing = |(_, error): &&(_, BackendError)| releases && !error.kind().is_permanent();
+        let passing =
+            |(_, error): &&(_, BackendError)| aftermath.releases() && !error.kind().is_permanent();
         let again: Vec<NodeId> =
             self.failed.iter().filter(passing).map(|(node, _)| *node).collect();
         if !calls.have_settled() || again.iter().any(|node| self.attempt.has_granted(*node)) {
-            let task = settle(Arc::clone(&self.attempt), calls, releases, again);
+            let task = settle(Arc::clone(&self.attempt), calls, aftermath, again);
             self.attempt.cluster.runtime.spawn(Box::pin(task));
         }
     }
@@ -198,7 +275,7 @@ impl Drop for Flight {
 fn settle(
     attempt: Arc<Attempt>,
     mut calls: Calls,
-    releases: bool,
+    aftermath: Aftermath,
     mut again: Vec<NodeId>,
 ) -> impl Future<Output = ()> + Send + 'static {
     let running = attempt.cluster.background().enter();
@@ -210,8 +287,13 @@ fn settle(
         let deadline = saturating_add(runtime.now(), bound);
         let mut pause = (bound / 50).min(FIRST_PAUSE);
         loop {
-            let failed = calls.drain(runtime, deadline).await;
-            again.extend(failed.into_iter().filter(|_| releases));
+            let mut timer = runtime.sleep_until(deadline);
+            while let Some(settled) = calls.next(&mut timer).await {
+                if let Some(call) = aftermath.follow_up(&attempt, &settled) {
+                    calls.add_aside(settled.node, call);
+                }
+                again.extend(settled.passing_failure().filter(|_| aftermath.releases()));
+            }
             again.retain(|node| attempt.has_granted(*node));
             let next = saturating_add(runtime.now(), pause);
             pause = (pause * 2).min(LONGEST_PAUSE);
@@ -224,9 +306,10 @@ fn settle(
             }
         }
         calls.give_up_superseded();
-        if releases {
+        if aftermath.releases() {
             let grace = cluster.config.node_timeout(attempt.claim.ttl());
-            calls.drain(runtime, saturating_add(runtime.now(), grace)).await;
+            let mut timer = runtime.sleep_until(saturating_add(runtime.now(), grace));
+            while calls.next(&mut timer).await.is_some() {}
         }
     }
 }
@@ -271,20 +354,33 @@ async fn call(
     node: NodeId,
 ) -> Result<Vote, BackendError> {
     let _lane = attempt.lanes[node.index()].lock().await;
-    let backend = attempt.cluster.node(node);
+    let cluster = &attempt.cluster;
+    let backend = cluster.node(node);
     match operation {
         Operation::Acquire => {
-            attempt.cluster.roster().admit(node, backend).await?;
-            let vote = backend.acquire(&attempt.claim).await;
-            if let Ok(Vote::Granted) = vote {
-                attempt.granted.fetch_or(1 << node.index(), Ordering::Relaxed);
-            }
-            vote
+            cluster.roster().admit(node, backend).await?;
+            let answer = backend.acquire(&attempt.claim).await;
+            attempt.record_grant(node, &answer);
+            answer
         }
+        Operation::Extend(_) | Operation::Repair(..) if attempt.is_over() => Err(too_late()),
         Operation::Extend(claim) => {
             attempt.longest_ttl.fetch_max(claim.ttl().as_millis(), Ordering::Relaxed);
-            backend.extend(&claim).await
+            cluster.roster().admit(node, backend).await?;
+            let answer = backend.extend(&claim).await;
+            attempt.record_grant(node, &answer);
+            answer
+        }
+        Operation::Repair(_, until) if cluster.runtime.now() >= until => Err(too_late()),
+        Operation::Repair(claim, _) => {
+            let answer = backend.acquire(&claim).await;
+            attempt.record_grant(node, &answer);
+            answer
         }
         Operation::Release => backend.release(&attempt.claim).await,
     }
+}
+
+fn too_late() -> BackendError {
+    BackendError::new(BackendErrorKind::Other, "not sent: the lease had ended")
 }

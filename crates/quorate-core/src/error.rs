@@ -18,6 +18,9 @@ use crate::runtime::EntropyError;
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LockError {
+    /// The manager was closed.
+    #[error("the lock manager is closed")]
+    Closed,
     /// There is no randomness for a token.
     #[error(transparent)]
     Entropy(#[from] EntropyError),
@@ -26,6 +29,14 @@ pub enum LockError {
     Expired {
         /// What the nodes said.
         votes: Votes,
+    },
+    /// The cap asked for on the time of holding leaves nothing to hold.
+    #[error("a hold limit of {limit:?} is too short, it must be over {least:?}")]
+    HoldLimit {
+        /// The limit given.
+        limit: Duration,
+        /// The margin, which it must exceed.
+        least: Duration,
     },
     /// Nodes refused, and the failing ones alone do not account for the missing quorum.
     #[error("locked by somebody else: {votes}")]
@@ -59,10 +70,13 @@ pub enum LockError {
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExtendError {
+    /// The lease had been given up, or its holder been told that it is lost.
+    #[error("the lease had ended: {0}")]
+    Ended(Lost),
     /// The lease ran out before a quorum had extended it.
     #[error("the lease had expired: {votes}")]
     Expired {
-        /// What the nodes said; nothing if the lease had run out before they were asked.
+        /// What the nodes said when they were last asked; nothing if they were not.
         votes: Votes,
     },
     /// Nodes failed or stayed silent, so that no quorum extended it. Try again while it is valid.
@@ -78,6 +92,109 @@ pub enum ExtendError {
         votes: Votes,
     },
     /// The ttl asked for is too short or too long.
+    #[error(transparent)]
+    Ttl(#[from] InvalidTtl),
+}
+
+impl ExtendError {
+    pub(crate) fn of(lost: Lost) -> Self {
+        match lost {
+            Lost::Expired { votes } => Self::Expired { votes },
+            lost => Self::Ended(lost),
+        }
+    }
+}
+
+/// Why a lease is over.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Lost {
+    /// The manager was closed, and released it.
+    #[error("the lock manager was closed")]
+    Closed,
+    /// It was not extended in time.
+    #[error("the lease ran out: {votes}")]
+    Expired {
+        /// What the nodes said when an extension last failed; nothing if none did.
+        votes: Votes,
+    },
+    /// It was handed over, and is somebody else's.
+    #[error("the lease was handed over")]
+    HandedOver,
+    /// It was held for as long as its hold limit allows.
+    #[error("the lease reached its hold limit")]
+    HoldLimit,
+    /// So many nodes said that they no longer have our keys that no quorum can have them.
+    #[error("the lock is gone: {votes}")]
+    NotHeld {
+        /// What the nodes said.
+        votes: Votes,
+    },
+    /// Its guard was released or dropped.
+    #[error("the lease was released")]
+    Released,
+}
+
+/// A lease was over before the work under it had ended in time.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("stopped: {reason}")]
+#[expect(clippy::exhaustive_structs, reason = "complete by definition: why, and what is left")]
+pub struct Stopped<T> {
+    /// Why the lease is over.
+    pub reason: Lost,
+    /// What the work returned, if it ended by itself, though too late: somebody else may have held
+    /// the lock while it went on. `None` if it was stopped.
+    pub value: Option<T>,
+}
+
+/// Why work under a lock did not end as it should. See [`with`](crate::LockManager::with).
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WithError<T> {
+    /// The lock was not taken, and the work not begun.
+    #[error(transparent)]
+    Lock(#[from] LockError),
+    /// The lock was lost during the work.
+    #[error(transparent)]
+    Lost(#[from] Stopped<T>),
+}
+
+/// Why a lock that was handed over could not be adopted. It stays as it was, and adopting it may
+/// be tried again.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AdoptError {
+    /// The manager was closed.
+    #[error("the lock manager is closed")]
+    Closed,
+    /// A quorum voted too late: nothing was left of the validity.
+    #[error("the votes came too late: {votes}")]
+    Expired {
+        /// What the nodes said.
+        votes: Votes,
+    },
+    /// Nodes failed or stayed silent, so that nobody knows whether the lock is still held.
+    #[error("no quorum: {votes}")]
+    NoQuorum {
+        /// What the nodes said.
+        votes: Votes,
+    },
+    /// So many nodes do not have the keys that no quorum can have them: the lock expired, was
+    /// released, or spans other nodes.
+    #[error("the lock is gone: {votes}")]
+    NotHeld {
+        /// What the nodes said.
+        votes: Votes,
+    },
+    /// Two configured nodes are one server.
+    #[error("the nodes {first} and {second} are one server")]
+    SameServer {
+        /// The one.
+        first: String,
+        /// The other.
+        second: String,
+    },
+    /// The ttl of the record does not fit this manager's drift.
     #[error(transparent)]
     Ttl(#[from] InvalidTtl),
 }

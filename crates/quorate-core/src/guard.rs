@@ -1,46 +1,48 @@
 //! What the holder has: a lease that ends at a known moment, and the means to prolong or end it.
 
 use std::fmt;
-use std::mem;
+use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::algorithm::lease::Ttl;
-use crate::algorithm::round::{Loss, Round, Step};
-use crate::backend::Claim;
-use crate::driver::{Attempt, Flight, Operation, Outcome};
-use crate::error::{ExtendError, ReleaseError, Released, Votes};
+use crate::algorithm::round::{Round, Step};
+use crate::driver::{Flight, Operation};
+use crate::error::{ExtendError, Lost, ReleaseError, Released, Votes};
+use crate::handover::HandOver;
+use crate::lease::{self, Lease, Run, Tenure};
+use crate::register::Place;
+use crate::renewal;
 use crate::resource::Key;
 
 /// A lock that is held, until [`valid_until`](Self::valid_until).
 ///
 /// Dropping it releases it in the background, where a runtime runs; [`release`](Self::release)
-/// tells how that went. Drop neither blocks nor panics. Where nothing runs any more, the lock is
-/// free again after its ttl.
+/// tells how that went. Drop neither blocks nor panics. Where nothing runs any more, or the guard
+/// is forgotten, the lock is free again after its ttl.
 ///
 /// A guard is no proof. Between the last look at [`is_valid`](Self::is_valid) and a write, a pause
 /// may outlast the lease; only a resource that checks a fencing token is safe from that.
 #[must_use = "if unused the lock is released at once"]
 pub struct LockGuard {
-    attempt: Arc<Attempt>,
-    /// The origin of `valid_for`.
-    start: Instant,
-    /// Nanoseconds after `start`. Only grows.
-    valid_for: AtomicU64,
-    released: bool,
+    tenure: Arc<Tenure>,
+    place: Place,
 }
 
 impl LockGuard {
-    pub(crate) fn new(attempt: Arc<Attempt>, start: Instant, valid_until: Instant) -> Self {
-        let valid_for = AtomicU64::new(nanos_between(start, valid_until));
-        Self { attempt, start, valid_for, released: false }
+    /// Enters the lease among those that are held; `None` if the manager is closed.
+    pub(crate) fn new(tenure: Arc<Tenure>) -> Option<Self> {
+        let place = tenure.attempt.cluster.register().enter(&tenure)?;
+        Some(Self { tenure, place })
+    }
+
+    pub(crate) const fn tenure(&self) -> &Arc<Tenure> {
+        &self.tenure
     }
 
     /// The end of the lease, on the clock of the manager's runtime.
     #[must_use]
     pub fn valid_until(&self) -> Instant {
-        self.start + Duration::from_nanos(self.valid_for.load(Ordering::Acquire))
+        self.tenure.valid_until()
     }
 
     /// Whether the lease still holds. A look at the clock: no I/O, and no task has to run for it.
@@ -52,16 +54,73 @@ impl LockGuard {
     /// What is left of the lease, zero if nothing. No I/O.
     #[must_use]
     pub fn remaining(&self) -> Duration {
-        self.valid_until().saturating_duration_since(self.attempt.cluster.runtime.now())
+        self.tenure.remaining()
     }
 
     /// The keys that the nodes keep for this lock.
     #[must_use]
     pub fn keys(&self) -> &[Key] {
-        self.attempt.claim.keys()
+        self.tenure.keys()
+    }
+
+    /// A view of the lease, for other tasks.
+    #[must_use]
+    pub fn lease(&self) -> Lease {
+        Lease::new(Arc::clone(&self.tenure))
+    }
+
+    /// Resolves when the lease is lost or given up, and says why.
+    ///
+    /// A lease that nobody extends is lost the margin before [`valid_until`](Self::valid_until)
+    /// (see [`margin`](crate::LockManagerBuilder::margin)), whatever the nodes do: a local timer
+    /// tells, not an answer. So there is time left to stop before somebody else can have the lock.
+    /// Once this has resolved the lease is over: [`is_valid`](Self::is_valid) is false, and
+    /// nothing can extend it. Any task may hold the future; any number of them.
+    ///
+    /// # Cancel safety
+    ///
+    /// The future can be dropped at any time.
+    pub fn lost(&self) -> impl Future<Output = Lost> + Send + 'static + use<> {
+        lease::lost(Arc::clone(&self.tenure))
+    }
+
+    /// Runs `future` for as long as the lease lasts: drops it the moment that
+    /// [`lost`](Self::lost) resolves.
+    ///
+    /// What blocks the thread cannot be stopped. If `future` ends after its lease, the value comes
+    /// back inside the error.
+    ///
+    /// # Errors
+    ///
+    /// [`Stopped`](crate::Stopped), with the reason.
+    ///
+    /// # Cancel safety
+    ///
+    /// As `future`'s: dropping this drops it.
+    pub fn run<F: Future>(&self, future: F) -> Run<F> {
+        self.lease().run(future)
+    }
+
+    /// Renews the lease in a background task until it is released, dropped, lost or at its
+    /// [`hold_limit`](crate::LockRequest::hold_limit).
+    ///
+    /// A renewal that fails is tried again until the margin before the end of the lease; then
+    /// [`lost`](Self::lost) tells. The moments are drawn at random, so that many leases do not
+    /// renew at once. Renewals stop before the release begins. Asking twice changes nothing.
+    ///
+    /// A guard that is kept alive and forgotten is held until its hold limit, or for as long as the
+    /// process lives. [`with`](crate::LockManager::with) renews without a background task.
+    pub fn keep_alive(&self) {
+        if self.tenure.keep_alive() {
+            let task = renewal::renew(Arc::clone(&self.tenure));
+            self.tenure.attempt.cluster.runtime.spawn(Box::pin(task));
+        }
     }
 
     /// Prolongs the lease to the ttl it was taken with, from now.
+    ///
+    /// Nodes that have lost the keys get them back, if a quorum still had them; they count from
+    /// the next time on.
     ///
     /// # Errors
     ///
@@ -74,10 +133,11 @@ impl LockGuard {
     /// keep the keys for longer. Do not keep it without polling it: other calls of this guard wait
     /// for it, node by node.
     pub async fn extend(&self) -> Result<(), ExtendError> {
-        self.extend_claim(self.attempt.claim.ttl()).await
+        self.tenure.extend(self.tenure.attempt.claim.ttl()).await.map(drop)
     }
 
-    /// Prolongs the lease so that it ends `ttl`, less the drift, from now; never shortens it.
+    /// Prolongs the lease so that it ends `ttl`, less the drift, from now; never shortens it, and
+    /// never beyond its [`hold_limit`](crate::LockRequest::hold_limit).
     ///
     /// # Errors
     ///
@@ -87,37 +147,23 @@ impl LockGuard {
     ///
     /// As [`extend`](Self::extend).
     pub async fn extend_to(&self, ttl: Duration) -> Result<(), ExtendError> {
-        let ttl = self.attempt.cluster.config.parse_ttl(ttl)?;
-        self.extend_claim(ttl).await
+        let ttl = self.tenure.attempt.cluster.config.parse_ttl(ttl)?;
+        self.tenure.extend(ttl).await.map(drop)
     }
 
-    async fn extend_claim(&self, ttl: Ttl) -> Result<(), ExtendError> {
-        let cluster = &self.attempt.cluster;
-        let (count, config) = (cluster.count(), &cluster.config);
-        let start = cluster.runtime.now();
-        let held_until = self.valid_until();
-        if start >= held_until {
-            return Err(ExtendError::Expired { votes: Votes::new([]) });
-        }
-        let patience = config.node_timeout(ttl).min(held_until - start);
-        let mut round = Round::extend(count, start, patience, ttl, config.drift, held_until);
-        let claim: Claim = self.attempt.claim.with_ttl(ttl);
-        let mut flight = Flight::new(&self.attempt, &Operation::Extend(claim));
-        let outcome = flight.decide(&mut round).await;
-        let votes = |outcome: &Outcome| outcome.votes(cluster, start);
-        match outcome.step {
-            Step::Won { valid_until } => {
-                let valid_for = nanos_between(self.start, valid_until);
-                self.valid_for.fetch_max(valid_for, Ordering::AcqRel);
-                Ok(())
-            }
-            Step::Lost(Loss::Expired) => Err(ExtendError::Expired { votes: votes(&outcome) }),
-            // Fewer refusals leave room for a quorum that still has the keys.
-            Step::Lost(_) if outcome.tally.refused() > count.spare() => {
-                Err(ExtendError::NotHeld { votes: votes(&outcome) })
-            }
-            Step::Lost(_) | Step::Wait => Err(ExtendError::NoQuorum { votes: votes(&outcome) }),
-        }
+    /// Turns the guard into a record with which somebody else, in another process perhaps, can
+    /// [`adopt`](crate::LockManager::adopt) the lock. Nothing is released, and nothing is sent.
+    ///
+    /// Here the lease ends at once, and renewals with it. If nobody adopts it in time, it expires.
+    ///
+    /// An operation that was under way to a node that hangs may still be carried out there after
+    /// the adopter has released; it then keeps that one node for a ttl at the most.
+    #[must_use = "without the record the lock is kept until its ttl is over"]
+    pub fn hand_over(self) -> HandOver {
+        let attempt = &self.tenure.attempt;
+        attempt.close();
+        self.tenure.end(Lost::HandedOver);
+        HandOver::new(attempt.claim.clone())
     }
 
     /// Releases the lock on all nodes and says whether it had been held to the end.
@@ -135,35 +181,53 @@ impl LockGuard {
     ///
     /// The future can be dropped at any time, even before it was polled: the release goes on in
     /// the background.
-    pub async fn release(mut self) -> Result<Released, ReleaseError> {
-        let cluster = Arc::clone(&self.attempt.cluster);
-        let start = cluster.runtime.now();
-        let patience = cluster.config.node_timeout(self.attempt.claim.ttl());
-        let mut round = Round::telling_release(cluster.count(), start, patience);
-        let expired = start >= self.valid_until();
-        let mut flight = self.release_flight();
-        let outcome = flight.decide(&mut round).await;
-        let (tally, count) = (&outcome.tally, cluster.count());
-        match outcome.step {
-            Step::Lost(_) | Step::Wait => {
-                Err(ReleaseError::NoQuorum { votes: outcome.votes(&cluster, start) })
-            }
-            Step::Won { .. } if expired || tally.refused() > count.spare() => Ok(Released::Lost),
-            Step::Won { .. } if tally.granted() >= count.quorum() => Ok(Released::Held),
-            Step::Won { .. } => Ok(Released::Unsure),
-        }
+    pub async fn release(self) -> Result<Released, ReleaseError> {
+        self.release_telling().await.map(|ending| ending.released)
     }
 
-    fn release_flight(&mut self) -> Flight {
-        self.released = true;
-        Flight::new(&self.attempt, &Operation::Release)
+    pub(crate) async fn release_telling(self) -> Result<Ending, ReleaseError> {
+        let cluster = Arc::clone(&self.tenure.attempt.cluster);
+        let before = self.tenure.held();
+        let start = cluster.runtime.now();
+        let patience = cluster.config.node_timeout(self.tenure.attempt.claim.ttl());
+        let mut round = Round::telling_release(cluster.count(), start, patience);
+        self.tenure.end(Lost::Released);
+        let mut flight = Flight::new(&self.tenure.attempt, &Operation::Release);
+        let outcome = flight.decide(&mut round).await;
+        let votes = || outcome.votes(&cluster, start);
+        let (tally, count) = (&outcome.tally, cluster.count());
+        let gone = tally.refused() > count.spare();
+        let released = match (outcome.step, before) {
+            (Step::Lost(_) | Step::Wait, _) => {
+                return Err(ReleaseError::NoQuorum { votes: votes() });
+            }
+            // The manager released it, so the nodes cannot tell any more.
+            (Step::Won { .. }, Err(Lost::Closed)) => Released::Unsure,
+            (Step::Won { .. }, Err(_)) => Released::Lost,
+            (Step::Won { .. }, Ok(())) if gone => Released::Lost,
+            (Step::Won { .. }, Ok(())) if tally.granted() >= count.quorum() => Released::Held,
+            (Step::Won { .. }, Ok(())) => Released::Unsure,
+        };
+        Ok(Ending { released, gone: gone.then(votes) })
     }
+}
+
+/// How a release went.
+pub(crate) struct Ending {
+    pub(crate) released: Released,
+    /// What the nodes said, if so many of them no longer had the keys that no quorum can have had
+    /// them.
+    pub(crate) gone: Option<Votes>,
 }
 
 impl Drop for LockGuard {
     fn drop(&mut self) {
-        if !mem::replace(&mut self.released, true) {
-            drop(self.release_flight());
+        let attempt = &self.tenure.attempt;
+        attempt.cluster.register().leave(self.place);
+        // Else it was released, by its holder or with all others, or handed over.
+        if !attempt.is_over() {
+            self.tenure.end(Lost::Released);
+            drop(Flight::new(attempt, &Operation::Release));
         }
     }
 }
@@ -175,8 +239,4 @@ impl fmt::Debug for LockGuard {
             .field("valid_until", &self.valid_until())
             .finish_non_exhaustive()
     }
-}
-
-fn nanos_between(start: Instant, end: Instant) -> u64 {
-    u64::try_from(end.saturating_duration_since(start).as_nanos()).unwrap_or(u64::MAX)
 }

@@ -67,20 +67,30 @@ mod config;
 mod driver;
 mod error;
 mod guard;
+mod handover;
+mod lease;
 mod manager;
 pub mod protocol;
+mod register;
+mod renewal;
 mod request;
 pub mod resource;
 mod roster;
 pub mod runtime;
+mod with;
 
 pub use algorithm::lease::{Drift, InvalidTtl, Ttl};
 pub use algorithm::quorum::Vote;
 pub use algorithm::retry::{Backoff, RetryContext, RetryStrategy};
 pub use backend::{BackendError, BackendErrorKind, Claim, Identify, LockBackend};
 pub use config::{BuildError, LockManagerBuilder};
-pub use error::{ExtendError, LockError, NodeVote, ReleaseError, Released, Said, Votes};
+pub use error::{
+    AdoptError, ExtendError, LockError, Lost, NodeVote, ReleaseError, Released, Said, Stopped,
+    Votes, WithError,
+};
 pub use guard::LockGuard;
+pub use handover::{HandOver, InvalidHandOver};
+pub use lease::{Lease, Run};
 pub use manager::LockManager;
 pub use request::{LockRequest, TryLockRequest};
 pub use resource::{IntoResource, IntoResources, InvalidResource, Key, Resource, Resources, Token};

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures_util::future::select;
+
 use crate::algorithm::lease::{Ttl, saturating_add};
 use crate::algorithm::retry::{RetryContext, RetryStrategy};
 use crate::algorithm::round::{Loss, Round, Step};
@@ -10,8 +12,10 @@ use crate::backend::{Claim, LockBackend};
 use crate::cluster::Cluster;
 use crate::config::LockManagerBuilder;
 use crate::driver::{Attempt, Flight, Operation};
-use crate::error::{LockError, Votes};
+use crate::error::{AdoptError, LockError, Lost, Votes, WithError};
 use crate::guard::LockGuard;
+use crate::handover::{self, HandOver};
+use crate::lease::{Lease, Tenure};
 use crate::request::{LockRequest, TryLockRequest};
 use crate::resource::{IntoResources, Key, Resources, Token};
 use crate::runtime::{EntropyError, Runtime};
@@ -52,6 +56,85 @@ impl LockManager {
         TryLockRequest::new(Arc::clone(&self.cluster), resources.into_resources())
     }
 
+    /// Runs `body` under a lock on `resources`, and gives back its value.
+    ///
+    /// Waits for the lock as [`lock`](Self::lock) does, renews it as long as the body runs, and
+    /// releases it. All of it happens in the caller's task, in which the body is polled all the
+    /// while. If the lease is lost the body is dropped, the [margin](LockManagerBuilder::margin)
+    /// before the lease ends; so nothing in the body goes on while somebody else has the lock,
+    /// unless it blocks the thread or was spawned. The body is given a [`Lease`] to hand to such
+    /// tasks. For other settings, [`LockRequest::with`] does the same.
+    ///
+    /// A body that panics releases, too, before the panic goes on.
+    ///
+    /// # Errors
+    ///
+    /// [`WithError::Lock`] if the lock was not taken, [`WithError::Lost`] if it was lost. If the body
+    /// had ended by itself when that came out, its value is inside.
+    ///
+    /// # Cancel safety
+    ///
+    /// The future can be dropped at any time: it drops the body, and releases in the background.
+    pub fn with<R, F, T>(
+        &self,
+        resources: R,
+        body: F,
+    ) -> impl Future<Output = Result<T, WithError<T>>> + use<R, F, T>
+    where
+        R: IntoResources,
+        F: AsyncFnOnce(Lease) -> T,
+    {
+        self.lock(resources).with(body)
+    }
+
+    /// Takes over a lock that was [handed over](LockGuard::hand_over).
+    ///
+    /// Its validity counts from now: a quorum of nodes is asked to extend it, and must still have
+    /// it. Both managers need the same nodes. This manager's prefix plays no part: the record
+    /// holds the keys as the nodes keep them.
+    ///
+    /// # Errors
+    ///
+    /// [`AdoptError`], after one node timeout at the latest; [`AdoptError::NotHeld`] if the lock has
+    /// expired meanwhile. The record can be tried again.
+    ///
+    /// # Cancel safety
+    ///
+    /// The future can be dropped at any time. The lock is then as it was, though the nodes may
+    /// keep it for longer.
+    pub async fn adopt(&self, record: &HandOver) -> Result<LockGuard, AdoptError> {
+        handover::adopt(&self.cluster, record).await
+    }
+
+    /// Gives up everything: stops renewals, releases what is held, lets nothing more be taken, and
+    /// waits until late answers and cleanup are done, for `bound` at the most.
+    ///
+    /// Guards that are still about hold nothing from then on, and their
+    /// [`lost`](LockGuard::lost) says [`Lost::Closed`](crate::Lost::Closed). Whoever waits for a
+    /// lock gets [`LockError::Closed`].
+    ///
+    /// Returns how many operations are still under way after `bound`, zero if none. They go on in
+    /// the background; what a program that ends before them leaves is gone after its ttl. All
+    /// clones of this manager are closed.
+    ///
+    /// # Cancel safety
+    ///
+    /// From the first poll on it is closed. The future can be dropped at any time; the background
+    /// goes on.
+    pub async fn close(&self, bound: Duration) -> usize {
+        let (cluster, runtime) = (&self.cluster, &*self.cluster.runtime);
+        let deadline = saturating_add(runtime.now(), bound);
+        for tenure in cluster.register().close() {
+            tenure.end(Lost::Closed);
+            if !tenure.attempt.is_over() {
+                drop(Flight::new(&tenure.attempt, &Operation::Release));
+            }
+        }
+        // First what may still win a lock, and then what gives it back.
+        let taking = cluster.rounds().settle(runtime, deadline).await;
+        taking + cluster.background().settle(runtime, deadline).await
+    }
+
     /// Waits until late answers and cleanup in the background are done, for `bound` at the most.
     ///
     /// Returns how many operations are still under way, zero if none. A program that ends sooner
@@ -61,7 +144,8 @@ impl LockManager {
     ///
     /// The future can be dropped at any time; the background goes on.
     pub async fn settle(&self, bound: Duration) -> usize {
-        self.cluster.background().settle(&*self.cluster.runtime, bound).await
+        let runtime = &*self.cluster.runtime;
+        self.cluster.background().settle(runtime, saturating_add(runtime.now(), bound)).await
     }
 }
 
@@ -73,6 +157,7 @@ const LEAST_DELAY: Duration = Duration::from_micros(100);
 pub(crate) struct Wanted {
     pub(crate) keys: Arc<[Key]>,
     pub(crate) ttl: Ttl,
+    hold_limit: Option<Duration>,
 }
 
 impl Wanted {
@@ -80,11 +165,16 @@ impl Wanted {
         cluster: &Cluster,
         resources: &Resources,
         ttl: Option<Duration>,
+        hold_limit: Option<Duration>,
     ) -> Result<Self, LockError> {
         let config = &cluster.config;
         let ttl = ttl.map_or(Ok(config.ttl), |ttl| config.parse_ttl(ttl))?;
-        let keys = resources.as_slice().iter();
-        Ok(Self { keys: keys.map(|resource| Key::new(&config.prefix, resource)).collect(), ttl })
+        let hold_limit = hold_limit.or(config.hold_limit);
+        config
+            .check_hold_limit(hold_limit, ttl)
+            .map_err(|(limit, least)| LockError::HoldLimit { limit, least })?;
+        let keys = resources.as_slice().iter().map(|name| Key::new(&config.prefix, name)).collect();
+        Ok(Self { keys, ttl, hold_limit })
     }
 }
 
@@ -96,6 +186,7 @@ pub(crate) async fn lock(
     retry: &dyn RetryStrategy,
 ) -> Result<LockGuard, LockError> {
     let runtime = &*cluster.runtime;
+    let _taking = cluster.rounds().enter();
     let patience = cluster.config.node_timeout(wanted.ttl);
     let deadline = saturating_add(runtime.now(), wait);
     let mut defeat = match attempt(cluster, wanted, patience).await? {
@@ -116,7 +207,10 @@ pub(crate) async fn lock(
         }
         // Before the delay, so that others find the nodes free while we wait.
         release_undone(cluster, defeat.undo, patience.min(left(runtime, deadline))).await;
-        runtime.sleep_until(next).await;
+        let closing = cluster.register().closing();
+        if !cluster.register().is_closed() {
+            select(closing, runtime.sleep_until(next)).await;
+        }
         let left = left(runtime, deadline);
         if left.is_zero() {
             return Err(defeat.error);
@@ -137,6 +231,7 @@ pub(crate) async fn try_lock(
     cluster: &Arc<Cluster>,
     wanted: &Wanted,
 ) -> Result<LockGuard, LockError> {
+    let _taking = cluster.rounds().enter();
     let patience = cluster.config.node_timeout(wanted.ttl);
     attempt(cluster, wanted, patience).await?.map_err(|defeat| defeat.error)
 }
@@ -155,6 +250,9 @@ async fn attempt(
     wanted: &Wanted,
     patience: Duration,
 ) -> Result<Result<LockGuard, Defeat>, LockError> {
+    if cluster.register().is_closed() {
+        return Err(LockError::Closed);
+    }
     let token = Token::draw(|bytes| cluster.runtime.fill_random(bytes))?;
     let claim = Claim::new(Arc::clone(&wanted.keys), token, wanted.ttl);
     let attempt = Attempt::new(Arc::clone(cluster), claim);
@@ -165,14 +263,15 @@ async fn attempt(
     let mut flight = Flight::new(&attempt, &Operation::Acquire);
     let outcome = flight.decide(&mut round).await;
 
-    if let Some((first, second)) = cluster.roster().conflict() {
-        let name = |node| cluster.name(node).to_string();
-        return Err(LockError::SameServer { first: name(first), second: name(second) });
+    if let Some((first, second)) = cluster.conflict() {
+        return Err(LockError::SameServer { first, second });
     }
     let loss = match outcome.step {
         Step::Won { valid_until } => {
+            let tenure = Tenure::new(attempt, start, valid_until, wanted.hold_limit);
+            let guard = LockGuard::new(tenure).ok_or(LockError::Closed)?;
             flight.keep();
-            return Ok(Ok(LockGuard::new(attempt, start, valid_until)));
+            return Ok(Ok(guard));
         }
         Step::Lost(loss) => loss,
         // `decide` returns no open round.
@@ -199,7 +298,7 @@ fn left(runtime: &dyn Runtime, deadline: Instant) -> Duration {
     deadline.saturating_duration_since(runtime.now())
 }
 
-fn random_bits(runtime: &dyn Runtime) -> Result<u64, EntropyError> {
+pub(crate) fn random_bits(runtime: &dyn Runtime) -> Result<u64, EntropyError> {
     let mut bits = [0; 8];
     runtime.fill_random(&mut bits)?;
     Ok(u64::from_ne_bytes(bits))

@@ -6,11 +6,13 @@ use std::time::Duration;
 
 use crate::algorithm::retry::RetryStrategy;
 use crate::cluster::Cluster;
-use crate::error::LockError;
+use crate::error::{LockError, WithError};
 use crate::guard::LockGuard;
+use crate::lease::Lease;
 use crate::manager::{self, Wanted};
 use crate::resource::{InvalidResource, Resources};
 use crate::runtime::BoxFuture;
+use crate::with;
 
 /// A lock that is waited for. Made by [`LockManager::lock`](crate::LockManager::lock).
 ///
@@ -29,6 +31,7 @@ pub struct LockRequest {
     cluster: Arc<Cluster>,
     resources: Result<Resources, InvalidResource>,
     ttl: Option<Duration>,
+    hold_limit: Option<Duration>,
     wait: Option<Duration>,
     retry: Option<Arc<dyn RetryStrategy>>,
 }
@@ -38,12 +41,18 @@ impl LockRequest {
         cluster: Arc<Cluster>,
         resources: Result<Resources, InvalidResource>,
     ) -> Self {
-        Self { cluster, resources, ttl: None, wait: None, retry: None }
+        Self { cluster, resources, ttl: None, hold_limit: None, wait: None, retry: None }
     }
 
     /// How long the nodes keep the lock. Default: the manager's.
     pub const fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = Some(ttl);
+        self
+    }
+
+    /// How long the lock is held at the most, however often it is extended. Default: the manager's.
+    pub const fn hold_limit(mut self, limit: Duration) -> Self {
+        self.hold_limit = Some(limit);
         self
     }
 
@@ -60,6 +69,19 @@ impl LockRequest {
         self.retry = Some(Arc::new(retry));
         self
     }
+
+    /// Runs `body` under the lock. See [`LockManager::with`](crate::LockManager::with).
+    ///
+    /// # Errors
+    ///
+    /// [`WithError`].
+    ///
+    /// # Cancel safety
+    ///
+    /// The future can be dropped at any time: it drops the body, and releases in the background.
+    pub async fn with<T>(self, body: impl AsyncFnOnce(Lease) -> T) -> Result<T, WithError<T>> {
+        with::with(self.into_future(), body).await
+    }
 }
 
 impl IntoFuture for LockRequest {
@@ -68,8 +90,8 @@ impl IntoFuture for LockRequest {
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
-            let Self { cluster, resources, ttl, wait, retry } = self;
-            let wanted = Wanted::new(&cluster, &resources?, ttl)?;
+            let Self { cluster, resources, ttl, hold_limit, wait, retry } = self;
+            let wanted = Wanted::new(&cluster, &resources?, ttl, hold_limit)?;
             let wait = wait.unwrap_or(cluster.config.wait);
             let retry = retry.unwrap_or_else(|| Arc::clone(&cluster.config.retry));
             manager::lock(&cluster, &wanted, wait, &*retry).await
@@ -92,6 +114,7 @@ pub struct TryLockRequest {
     cluster: Arc<Cluster>,
     resources: Result<Resources, InvalidResource>,
     ttl: Option<Duration>,
+    hold_limit: Option<Duration>,
 }
 
 impl TryLockRequest {
@@ -99,13 +122,32 @@ impl TryLockRequest {
         cluster: Arc<Cluster>,
         resources: Result<Resources, InvalidResource>,
     ) -> Self {
-        Self { cluster, resources, ttl: None }
+        Self { cluster, resources, ttl: None, hold_limit: None }
     }
 
     /// How long the nodes keep the lock. Default: the manager's.
     pub const fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = Some(ttl);
         self
+    }
+
+    /// How long the lock is held at the most, however often it is extended. Default: the manager's.
+    pub const fn hold_limit(mut self, limit: Duration) -> Self {
+        self.hold_limit = Some(limit);
+        self
+    }
+
+    /// Runs `body` under the lock. See [`LockManager::with`](crate::LockManager::with).
+    ///
+    /// # Errors
+    ///
+    /// [`WithError`].
+    ///
+    /// # Cancel safety
+    ///
+    /// The future can be dropped at any time: it drops the body, and releases in the background.
+    pub async fn with<T>(self, body: impl AsyncFnOnce(Lease) -> T) -> Result<T, WithError<T>> {
+        with::with(self.into_future(), body).await
     }
 }
 
@@ -115,8 +157,8 @@ impl IntoFuture for TryLockRequest {
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
-            let Self { cluster, resources, ttl } = self;
-            let wanted = Wanted::new(&cluster, &resources?, ttl)?;
+            let Self { cluster, resources, ttl, hold_limit } = self;
+            let wanted = Wanted::new(&cluster, &resources?, ttl, hold_limit)?;
             manager::try_lock(&cluster, &wanted).await
         })
     }

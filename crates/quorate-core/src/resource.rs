@@ -82,6 +82,11 @@ impl Key {
         }
     }
 
+    /// A key as a node stores it; `None` for one that no resource has.
+    pub(crate) fn parse(bytes: Vec<u8>) -> Option<Self> {
+        (!bytes.is_empty()).then(|| Self(bytes.into()))
+    }
+
     /// The bytes of the key.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
@@ -126,6 +131,13 @@ impl Token {
             pair[1] = hex_digit(byte & 0xf);
         }
         Ok(Self(digits))
+    }
+
+    /// A token as it stands on the wire.
+    pub(crate) fn parse(digits: &str) -> Option<Self> {
+        let digits: [u8; 2 * TOKEN_ENTROPY] = digits.as_bytes().try_into().ok()?;
+        let known = |byte: &u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(byte);
+        digits.iter().all(known).then_some(Self(digits))
     }
 
     /// The token as it stands on the wire. Do not log it.

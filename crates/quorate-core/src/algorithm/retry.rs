@@ -84,7 +84,7 @@ impl RetryStrategy for Backoff {
 }
 
 /// `random` / 2⁶⁴ of `whole`.
-fn scale(whole: Duration, random: u64) -> Duration {
+pub(crate) fn scale(whole: Duration, random: u64) -> Duration {
     let nanos = u64::try_from(whole.as_nanos()).unwrap_or(u64::MAX);
     let part = (u128::from(nanos) * u128::from(random)) >> 64;
     Duration::from_nanos(u64::try_from(part).unwrap_or(u64::MAX))

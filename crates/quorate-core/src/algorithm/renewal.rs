@@ -1,0 +1,110 @@
+//! When to renew a lease: a pure function of its end and of random bits.
+
+use std::time::{Duration, Instant};
+
+use super::lease::saturating_add;
+use super::retry::scale;
+
+/// The times of a lease that is kept alive.
+///
+/// Each moment is drawn, so that leases taken together do not renew together. A renewal that
+/// failed is tried again, ever sooner as the end comes nearer, until `margin` before the end:
+/// then the holder is told, while nobody else can have the lock yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Renewal {
+    validity: Duration,
+    every: Duration,
+    margin: Duration,
+}
+
+impl Renewal {
+    /// For leases of `validity`: renewed after `every` at the latest, given up `margin` before
+    /// their end.
+    #[must_use]
+    pub const fn new(validity: Duration, every: Duration, margin: Duration) -> Self {
+        Self { validity, every, margin }
+    }
+
+    /// How long before its end the holder has to stop.
+    #[must_use]
+    pub const fn margin(&self) -> Duration {
+        self.margin
+    }
+
+    /// The moment at which the holder has to stop if the lease is not renewed.
+    #[must_use]
+    pub fn notice(&self, valid_until: Instant) -> Instant {
+        valid_until.checked_sub(self.margin).unwrap_or(valid_until)
+    }
+
+    /// When to renew a lease: once seven tenths of `every`, up to all of it, have gone by since the
+    /// round that made it valid until `valid_until`.
+    #[must_use]
+    pub fn next(&self, valid_until: Instant, random: u64) -> Instant {
+        let after = self.every / 10 * 7 + scale(self.every / 10 * 3, random);
+        valid_until.checked_sub(self.validity.saturating_sub(after)).unwrap_or(valid_until)
+    }
+
+    /// When to try again after a renewal that failed: within a quarter of the time left, or of
+    /// `every` where that is less.
+    #[must_use]
+    pub fn retry(&self, now: Instant, valid_until: Instant, random: u64) -> Instant {
+        let left = self.notice(valid_until).saturating_duration_since(now);
+        let most = (left / 4).min(self.every / 4).max(LEAST_PAUSE);
+        saturating_add(now, most / 2 + scale(most / 2, random))
+    }
+}
+
+/// So that the last tries are not made without a pause.
+const LEAST_PAUSE: Duration = Duration::from_millis(2);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn renewal() -> Renewal {
+        Renewal::new(9 * SECOND, 3 * SECOND, SECOND)
+    }
+
+    #[test]
+    fn h7_the_next_renewal_is_drawn_from_the_last_three_tenths() {
+        let start = Instant::now();
+        let valid_until = start + 9 * SECOND;
+        let earliest = renewal().next(valid_until, 0);
+        let latest = renewal().next(valid_until, u64::MAX);
+        assert_eq!(earliest - start, 2_100 * SECOND / 1000);
+        assert!(latest <= start + 3 * SECOND && latest > start + 2999 * SECOND / 1000);
+    }
+
+    #[test]
+    fn a_lease_that_was_extended_for_longer_is_renewed_later() {
+        let start = Instant::now();
+        let next = renewal().next(start + 60 * SECOND, u64::MAX);
+        assert!(next > start + 53 * SECOND, "not before it can gain anything");
+    }
+
+    #[test]
+    fn h5_tries_go_on_until_the_margin() {
+        let start = Instant::now();
+        let valid_until = start + 6 * SECOND;
+        let (mut now, mut tries) = (start, 0);
+        while now < renewal().notice(valid_until) {
+            let next = renewal().retry(now, valid_until, u64::MAX);
+            assert!(next > now);
+            now = next;
+            tries += 1;
+        }
+        assert!((10..100).contains(&tries), "{tries} tries in five seconds");
+    }
+
+    #[test]
+    fn t3_nothing_overflows() {
+        let wild = Renewal::new(Duration::MAX, Duration::MAX / 8, Duration::MAX);
+        let now = Instant::now();
+        assert_eq!(wild.notice(now), now);
+        let _ = wild.next(now, u64::MAX);
+        let _ = wild.retry(now, now, u64::MAX);
+    }
+}

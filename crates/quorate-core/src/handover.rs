@@ -1,0 +1,260 @@
+//! A lock on its way to another holder: a record that is written, sent and read.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::algorithm::lease::{Drift, InvalidTtl, Ttl};
+use crate::algorithm::round::{Loss, Round, Step};
+use crate::backend::Claim;
+use crate::cluster::Cluster;
+use crate::driver::{Attempt, Flight, Operation};
+use crate::error::AdoptError;
+use crate::guard::LockGuard;
+use crate::lease::Tenure;
+use crate::resource::{Key, Token};
+
+/// A lock that was [handed over](crate::LockGuard::hand_over), to be
+/// [adopted](crate::LockManager::adopt) once.
+///
+/// **A secret**: whoever has it can extend and release the lock, and act as its holder. `Debug`
+/// shows no token; [`encode`](Self::encode), and serde behind the feature `serde`, write it out,
+/// so send it only where a password may go. It says nothing of how long the lock is still held:
+/// that is measured when it is adopted.
+///
+/// Two holders of one record are two holders of one lock. Adopt it once, and keep no copy.
+#[derive(Clone)]
+pub struct HandOver {
+    claim: Claim,
+}
+
+impl HandOver {
+    pub(crate) const fn new(claim: Claim) -> Self {
+        Self { claim }
+    }
+
+    /// The keys that the nodes keep for the lock.
+    #[must_use]
+    pub fn keys(&self) -> &[Key] {
+        self.claim.keys()
+    }
+
+    /// The ttl that the lock was taken with, and will be extended to.
+    #[must_use]
+    pub const fn ttl(&self) -> Duration {
+        self.claim.ttl().as_duration()
+    }
+
+    /// The record as one printable word: a version, the ttl in milliseconds, the token and the keys
+    /// in hexadecimal digits, with colons between them. Do not log it.
+    #[must_use]
+    pub fn encode(&self) -> String {
+        let token = String::from_utf8_lossy(self.claim.token().as_bytes());
+        let mut text = format!("{VERSION}:{}:{token}", self.claim.ttl().as_millis());
+        for key in self.keys() {
+            text.push(':');
+            for byte in key.as_bytes() {
+                text.extend([byte >> 4, byte & 0xf].map(|nibble| {
+                    // A nibble is a digit of base 16.
+                    char::from_digit(nibble.into(), 16).unwrap_or('0')
+                }));
+            }
+        }
+        text
+    }
+
+    /// Reads what [`encode`](Self::encode) wrote.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidHandOver`] for anything else.
+    pub fn decode(text: &str) -> Result<Self, InvalidHandOver> {
+        let mut fields = text.split(':');
+        if fields.next() != Some(VERSION) {
+            return Err(InvalidHandOver::Version);
+        }
+        let ttl = fields.next().and_then(|millis| millis.parse().ok());
+        let ttl = Duration::from_millis(ttl.ok_or(InvalidHandOver::Malformed)?);
+        let ttl = Ttl::try_from(ttl).map_err(|_| InvalidHandOver::Malformed)?;
+        let token = fields.next().and_then(Token::parse).ok_or(InvalidHandOver::Malformed)?;
+        let mut keys: Vec<Key> = Vec::new();
+        for field in fields {
+            let key = unhex(field).and_then(Key::parse).ok_or(InvalidHandOver::Malformed)?;
+            if keys.contains(&key) {
+                return Err(InvalidHandOver::Malformed);
+            }
+            keys.push(key);
+        }
+        if keys.is_empty() {
+            return Err(InvalidHandOver::Malformed);
+        }
+        Ok(Self::new(Claim::new(keys, token, ttl)))
+    }
+}
+
+const VERSION: &str = "quorate1";
+
+/// Shows the keys and the ttl, never the token.
+impl fmt::Debug for HandOver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HandOver")
+            .field("keys", &self.keys())
+            .field("ttl", &self.ttl())
+            .finish_non_exhaustive()
+    }
+}
+
+impl FromStr for HandOver {
+    type Err = InvalidHandOver;
+
+    fn from_str(text: &str) -> Result<Self, InvalidHandOver> {
+        Self::decode(text)
+    }
+}
+
+/// Why a text is no [`HandOver`]. It does not repeat the text, which may hold a secret.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum InvalidHandOver {
+    /// A part is missing, too much, or not what it should be.
+    #[error("the hand-over record is malformed")]
+    Malformed,
+    /// It is no record, or one of a version that is not known here.
+    #[error("this is no hand-over record of a known version")]
+    Version,
+}
+
+fn unhex(digits: &str) -> Option<Vec<u8>> {
+    let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+    let (pairs, rest) = digits.as_bytes().as_chunks::<2>();
+    rest.is_empty().then_some(())?;
+    pairs.iter().map(|[high, low]| Some(digit(*high)? << 4 | digit(*low)?)).collect()
+}
+
+/// The lock of a record, with a validity that is measured here and now: by an extension.
+pub(crate) async fn adopt(
+    cluster: &Arc<Cluster>,
+    record: &HandOver,
+) -> Result<LockGuard, AdoptError> {
+    if cluster.register().is_closed() {
+        return Err(AdoptError::Closed);
+    }
+    let _adopting = cluster.rounds().enter();
+    let (claim, config) = (record.claim.clone(), &cluster.config);
+    let ttl = fitting(claim.ttl(), config.drift)?;
+    let attempt = Attempt::new(Arc::clone(cluster), claim.clone());
+    let start = cluster.runtime.now();
+    let patience = config.node_timeout(ttl);
+    // As an acquire, it has to be won within its own validity: no other is known here.
+    let mut round = Round::acquire(cluster.count(), start, patience, ttl, config.drift);
+    let mut flight = Flight::new(&attempt, &Operation::Extend(claim.clone()));
+    let outcome = flight.decide(&mut round).await;
+    if let Some((first, second)) = cluster.conflict() {
+        return Err(AdoptError::SameServer { first, second });
+    }
+    let votes = outcome.votes(cluster, start);
+    match outcome.step {
+        Step::Won { valid_until } => {
+            let tenure = Tenure::new(Arc::clone(&attempt), start, valid_until, config.hold_limit);
+            let guard = LockGuard::new(tenure).ok_or(AdoptError::Closed)?;
+            if config.repairs {
+                flight.repair(claim, valid_until, &outcome.tally);
+            }
+            Ok(guard)
+        }
+        Step::Lost(Loss::Expired) => Err(AdoptError::Expired { votes }),
+        // Fewer refusals leave room for a quorum that still has the keys.
+        Step::Lost(_) | Step::Wait if outcome.tally.refused() > cluster.count().spare() => {
+            Err(AdoptError::NotHeld { votes })
+        }
+        Step::Lost(_) | Step::Wait => Err(AdoptError::NoQuorum { votes }),
+    }
+}
+
+fn fitting(ttl: Ttl, drift: Drift) -> Result<Ttl, InvalidTtl> {
+    match drift.validity_of(ttl).is_zero() {
+        true => Err(InvalidTtl::TooShort { ttl: ttl.as_duration(), least: drift.least_ttl() }),
+        false => Ok(ttl),
+    }
+}
+
+#[cfg(feature = "serde")]
+mod with_serde {
+    use std::borrow::Cow;
+
+    use serde::de::Error as _;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    use super::HandOver;
+
+    /// As the text of [`HandOver::encode`], with the secret in it.
+    #[cfg_attr(docsrs, doc(cfg(feature = "serde")))]
+    impl Serialize for HandOver {
+        fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+            serializer.serialize_str(&self.encode())
+        }
+    }
+
+    #[cfg_attr(docsrs, doc(cfg(feature = "serde")))]
+    impl<'de> Deserialize<'de> for HandOver {
+        fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+            let text = Cow::<'de, str>::deserialize(deserializer)?;
+            Self::decode(&text).map_err(D::Error::custom)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record() -> HandOver {
+        let token = Token::draw(|bytes| {
+            bytes.copy_from_slice(&[0xab; 20]);
+            Ok(())
+        });
+        let keys = [Key::parse(b"a:1".to_vec()), Key::parse(vec![0, 0xff])].map(Option::unwrap);
+        HandOver::new(Claim::new(
+            keys,
+            token.unwrap(),
+            Ttl::try_from(Duration::from_secs(5)).unwrap(),
+        ))
+    }
+
+    #[test]
+    fn a_record_is_read_as_it_was_written() {
+        let text = record().encode();
+        assert_eq!(text, format!("quorate1:5000:{}:613a31:00ff", "ab".repeat(20)));
+        let read: HandOver = text.parse().unwrap();
+        assert_eq!(read.encode(), text);
+        assert_eq!(read.keys()[1].as_bytes(), [0, 0xff]);
+    }
+
+    #[test]
+    fn a6_a_record_shows_no_token_and_an_error_no_record() {
+        assert!(!format!("{:?}", record()).contains("abab"));
+        let cut = &record().encode()[..30];
+        assert!(!HandOver::decode(cut).unwrap_err().to_string().contains("ab"));
+    }
+
+    #[test]
+    fn what_is_no_record_is_refused() {
+        let good = record().encode();
+        for (text, error) in [
+            (String::new(), InvalidHandOver::Version),
+            (good.replace("quorate1", "quorate2"), InvalidHandOver::Version),
+            (good.replace(":5000:", ":0:"), InvalidHandOver::Malformed),
+            (good.replace(":5000:", ":99999999999999999999:"), InvalidHandOver::Malformed),
+            (good.replace("abab", "ab"), InvalidHandOver::Malformed),
+            (good.replace("613a31", "613a3"), InvalidHandOver::Malformed),
+            (good.replace("613a31", "613a3x"), InvalidHandOver::Malformed),
+            (good.replace("613a31", ""), InvalidHandOver::Malformed),
+            (good.replace("613a31", "00ff"), InvalidHandOver::Malformed),
+            (good[..46].to_owned(), InvalidHandOver::Malformed),
+            (format!("{good}:"), InvalidHandOver::Malformed),
+        ] {
+            assert_eq!(HandOver::decode(&text).unwrap_err(), error, "{text}");
+        }
+    }
+}
