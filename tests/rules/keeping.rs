@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use futures_util::future::{Either, join, select};
 use quorate_core::{
-    AdoptError, BuildError, ExtendError, HandOver, LockError, LockManager, Lost, Released, Runtime,
-    Stopped, WithError,
+    AdoptError, BuildError, ExtendError, HandOver, LockError, LockManager, Lost, Released,
+    RetryContext, RetryStrategy, Runtime, Stopped, WithError,
 };
 use quorate_memory::Fault;
 
@@ -21,6 +21,16 @@ const MARGIN: Duration = Duration::from_millis(500);
 fn hang(world: &World, nodes: usize) {
     for node in &world.nodes[..nodes] {
         node.inject(Fault::Hung);
+    }
+}
+
+/// Waits long between two rounds.
+#[derive(Debug)]
+struct Patient;
+
+impl RetryStrategy for Patient {
+    fn delay(&self, _: &RetryContext) -> Option<Duration> {
+        Some(20 * SECOND)
     }
 }
 
@@ -76,6 +86,18 @@ fn h4_the_reason_says_what_the_nodes_said() {
     assert!(reason.starts_with("the lease ran out: 1 of 3 nodes granted"), "{reason}");
     assert!(reason.contains("memory-1: connection refused"), "{reason}");
     assert!(reason.contains("memory-2: connection refused"), "{reason}");
+}
+
+#[test]
+fn h4_trouble_that_has_passed_is_no_reason() {
+    let world = World::new(3);
+    let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
+    hang(&world, 2);
+    assert!(world.sim.block_on(guard.extend()).is_err());
+    heal(&world);
+    world.sim.block_on(guard.extend()).unwrap();
+    let reason = world.sim.block_on(guard.lost()).to_string();
+    assert_eq!(reason, "the lease ran out: no node was asked");
 }
 
 #[test]
@@ -201,6 +223,20 @@ fn h3_nodes_that_lost_the_key_get_it_back_and_count_from_the_next_time() {
     world.nodes[2].restart();
     world.nodes[3].restart();
     world.sim.block_on(guard.extend()).expect("three have it");
+}
+
+/// Its answer takes so long that the lease is over by then.
+#[test]
+fn h3_a_node_is_not_repaired_after_the_end_of_the_lease() {
+    let world = World::new(3);
+    let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
+    world.catch_up();
+    world.nodes[0].restart();
+    world.nodes[0].inject(Fault::Late(9_950 * MS));
+    world.sim.block_on(guard.extend()).unwrap();
+    world.sim.advance(11 * SECOND);
+    assert!(!guard.is_valid());
+    assert_eq!(world.keys_left(), 0);
 }
 
 #[test]
@@ -474,7 +510,7 @@ fn close_releases_what_is_held_and_ends_who_waits() {
     let held = world.sim.block_on(manager.lock("held")).unwrap();
     std::mem::forget(world.sim.block_on(manager.lock("forgotten")).unwrap());
     let lost = kept.lost();
-    let waits = manager.lock("held");
+    let waits = manager.lock("held").retry(Patient);
     let close = async {
         world.sim.sleep_until(world.sim.now() + SECOND).await;
         manager.close(5 * SECOND).await
@@ -482,6 +518,7 @@ fn close_releases_what_is_held_and_ends_who_waits() {
     let (waited, left) = world.sim.block_on(join(waits.into_future(), close));
     assert!(matches!(waited, Err(LockError::Closed)), "{waited:?}");
     assert_eq!(left, 0);
+    assert_eq!(world.sim.elapsed(), SECOND, "nobody went on waiting");
     assert_eq!(world.keys_left(), 0, "at the moment that close returns");
     assert!(matches!(world.sim.block_on(lost), Lost::Closed));
     assert!(!held.is_valid());
@@ -526,8 +563,9 @@ fn close_leaves_no_lock_that_was_just_being_taken() {
         for _ in 0..polls {
             let _ = world.sim.block_on_for(taking.as_mut(), 1);
         }
-        let (taken, left) = world.sim.block_on(join(taking, manager.close(5 * SECOND)));
-        assert_eq!(left, 0);
+        let close = async { (manager.close(5 * SECOND).await, world.keys_left()) };
+        let (taken, left) = world.sim.block_on(join(taking, close));
+        assert_eq!(left, (0, 0), "at the moment that close returns");
         assert!(taken.is_ok() || matches!(taken, Err(LockError::Closed)));
         assert!(taken.is_err() || !taken.as_ref().unwrap().is_valid());
         drop(taken);
