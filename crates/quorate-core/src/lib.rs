@@ -67,6 +67,7 @@ mod config;
 mod driver;
 mod error;
 mod guard;
+mod inspect;
 mod manager;
 pub mod protocol;
 mod request;
@@ -77,10 +78,13 @@ pub mod runtime;
 pub use algorithm::lease::{Drift, InvalidTtl, Ttl};
 pub use algorithm::quorum::Vote;
 pub use algorithm::retry::{Backoff, RetryContext, RetryStrategy};
-pub use backend::{BackendError, BackendErrorKind, Claim, Identify, LockBackend};
+pub use backend::{
+    BackendError, BackendErrorKind, Claim, Holder, Identify, Inspect, LockBackend, Sighting,
+};
 pub use config::{BuildError, LockManagerBuilder};
 pub use error::{ExtendError, LockError, NodeVote, ReleaseError, Released, Said, Votes};
 pub use guard::LockGuard;
+pub use inspect::{InspectError, Inspection, LockState, NodeView, Saw};
 pub use manager::LockManager;
 pub use request::{LockRequest, TryLockRequest};
 pub use resource::{IntoResource, IntoResources, InvalidResource, Key, Resource, Resources, Token};
