@@ -33,7 +33,7 @@ fn a2_every_public_future_tells_its_cancel_safety() {
             }
         }
     }
-    assert_eq!(futures, 6);
+    assert_eq!(futures, 7);
 }
 
 #[test]
