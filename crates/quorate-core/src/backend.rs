@@ -145,8 +145,9 @@ pub trait Inspect: Send + Sync {
 pub struct Sighting {
     /// Whose key it is.
     pub holder: Holder,
-    /// How long the node goes on keeping it, on its own clock. `None` if it has no end, which no
-    /// lock of ours has: another program wrote it.
+    /// How long the node still keeps it. `None` is for good.
+    ///
+    /// No lock of ours is without an end: another program wrote it.
     pub time_left: Option<Duration>,
 }
 
@@ -166,7 +167,7 @@ impl Sighting {
 pub struct Holder(Arc<[u8]>);
 
 impl Holder {
-    /// The holder who stored `value`: a token of ours, or whatever another library signs with.
+    /// The holder who stored `value`: a token, or what another program wrote.
     #[must_use]
     pub fn new(value: impl Into<Arc<[u8]>>) -> Self {
         Self(value.into())

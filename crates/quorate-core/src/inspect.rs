@@ -16,8 +16,9 @@ use crate::backend::{BackendError, BackendErrorKind, Holder};
 use crate::cluster::Cluster;
 use crate::resource::{InvalidResource, Key, Resource};
 
-/// What the nodes told of one resource. Made by [`LockManager::inspect`](crate::LockManager::inspect).
+/// What the nodes told of one resource, each for itself.
 ///
+/// Made by [`LockManager::inspect`](crate::LockManager::inspect).
 /// `Display` is one line: the state, and each node that does not agree with it.
 #[derive(Clone, Debug)]
 pub struct Inspection {
@@ -48,13 +49,13 @@ impl Inspection {
         }
     }
 
-    /// How many nodes keep the key of one and the same holder: of the one whom most nodes keep.
+    /// On how many nodes the leading holder has its key: the one who has most.
     #[must_use]
     pub fn nodes_held(&self) -> usize {
         self.holdings().first().map_or(0, |leading| leading.times_left.len())
     }
 
-    /// How long a quorum goes on keeping the holder's key, if nobody extends or releases it.
+    /// How long a quorum still keeps the lock, if nobody extends or releases it.
     ///
     /// `None` unless the state is [`Held`](LockState::Held), and also for a lock without an end,
     /// which another program made. It counts from the end of the inspection; as the way of the
@@ -73,7 +74,7 @@ impl Inspection {
         self.iter().filter(|node| matches!(node.saw, Saw::Free)).count()
     }
 
-    /// The holders, that of the most nodes first; among equals in the order of the nodes.
+    /// The holders, who has most nodes first; equals in the order of the nodes.
     fn holdings(&self) -> Vec<Holding<'_>> {
         let mut holdings: Vec<Holding<'_>> = Vec::new();
         for node in self {
@@ -103,7 +104,7 @@ impl<'a> IntoIterator for &'a Inspection {
     }
 }
 
-/// Prints the state, and each node that does not agree with it. Holders are numbered.
+/// Prints the state, and each node that does not agree. Holders are numbered.
 impl fmt::Display for Inspection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (count, needed) = (self.count.get(), self.count.quorum());
@@ -115,8 +116,8 @@ impl fmt::Display for Inspection {
             }
             LockState::Free => write!(f, "free on {free} of {count} nodes, {needed} needed")?,
             LockState::Unclear => {
-                write!(f, "unclear: of {count} nodes {free} are free, ")?;
-                write!(f, "one holder has {held}, {needed} needed")?;
+                write!(f, "unclear: {held} of {count} nodes keep one holder's key, ")?;
+                write!(f, "{free} keep none, {needed} needed")?;
             }
         }
         let holdings = self.holdings();
@@ -149,8 +150,10 @@ pub enum LockState {
     Held,
     /// A quorum keeps no key: nobody holds the lock, and who asks now may get it.
     Free,
-    /// Neither: holders share the nodes, a round is under way or has left something behind, or too
-    /// many nodes fail. Nobody may rely on the lock being free.
+    /// Neither: nobody may rely on it being held, nor on it being free.
+    ///
+    /// Holders share the nodes, a round is under way or has left something behind, or too many
+    /// nodes fail.
     Unclear,
 }
 
@@ -174,8 +177,9 @@ pub enum Saw {
     Taken {
         /// Whose: equal on all nodes that keep the key of the same holder.
         holder: Holder,
-        /// How long it is kept, from the end of the inspection; zero if it ended meanwhile. `None`
-        /// is for good: another program wrote it.
+        /// How long it is kept; `None` is for good: another program wrote it.
+        ///
+        /// From the end of the inspection; zero if it ended meanwhile.
         time_left: Option<Duration>,
     },
     /// It is unknown for this reason.
@@ -185,7 +189,7 @@ pub enum Saw {
         /// How long the inspection waited.
         after: Duration,
     },
-    /// Its backend cannot look at keys: see [`LockBackend::inspector`](crate::LockBackend::inspector).
+    /// Its backend cannot look: [`inspector`](crate::LockBackend::inspector) is `None`.
     Unable,
 }
 
@@ -233,7 +237,7 @@ pub enum InspectError {
     Resource(#[from] InvalidResource),
 }
 
-/// Asks all nodes at once. Nothing outlives the future: a look leaves nothing to clean up.
+/// Asks all nodes at once. Nothing outlives the future, or has to.
 pub(crate) async fn inspect(cluster: &Cluster, resource: &Resource) -> Inspection {
     let Cluster { runtime, config, .. } = cluster;
     let key = &Key::new(&config.prefix, resource);
@@ -415,11 +419,14 @@ mod tests {
             ("aa-xa", "held on 3 of 5 nodes, 3 needed, 1.0ms left; n3: free; n4: refused"),
             (
                 "---?0",
-                "free on 3 of 5 nodes, 3 needed; n4: no answer within 500.0ms; n5: its backend cannot look",
+                "free on 3 of 5 nodes, 3 needed; n4: no answer within 500.0ms; \
+                 n5: its backend cannot look",
             ),
             (
                 "-baab",
-                "unclear: of 5 nodes 1 are free, one holder has 2, 3 needed; n1: free; n2: holder 1, 2.0ms left; n3: holder 2, 3.0ms left; n4: holder 2, 4.0ms left; n5: holder 1, 5.0ms left",
+                "unclear: 2 of 5 nodes keep one holder's key, 1 keep none, 3 needed; n1: free; \
+                 n2: holder 1, 2.0ms left; n3: holder 2, 3.0ms left; n4: holder 2, 4.0ms left; \
+                 n5: holder 1, 5.0ms left",
             ),
         ] {
             let seen = inspection(nodes);

@@ -80,7 +80,7 @@ impl LockManager {
     ///
     /// # Errors
     ///
-    /// [`InspectError`] if the name is none that could be locked. Nothing has been sent then.
+    /// [`InspectError`] if the name is none that could be locked.
     ///
     /// # Cancel safety
     ///

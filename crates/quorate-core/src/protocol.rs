@@ -97,9 +97,9 @@ return 0
     sha1: "2a725c6877b4e393c1130c16dd7a9cfe83d8f7dc",
 };
 
-/// What is there, as `milliseconds left:value`; nil if nothing is. -1 is a key without an end.
+/// What is at a key: `milliseconds left:value`, or nil.
 ///
-/// It writes nothing, so that a replica and a node out of memory run it, too.
+/// -1 is a key without an end. It writes nothing, so that a replica and a node out of memory run it, too.
 pub const INSPECT: Script = Script {
     source: "\
 local held = redis.call('GET', KEYS[1])
