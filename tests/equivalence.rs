@@ -14,7 +14,8 @@ use futures_util::future::join_all;
 use quorate::memory::{MemoryNode, Sim, Value};
 use quorate::runtime::{BoxFuture, EntropyError};
 use quorate::{
-    BackendError, BackendErrorKind, Claim, Key, LockBackend, Resource, Runtime, Token, Ttl, Vote,
+    BackendError, BackendErrorKind, Claim, Key, LockBackend, Resource, Runtime, Sighting, Token,
+    Ttl, Vote,
 };
 use quorate_tests::{Connection, RedisServer};
 
@@ -55,11 +56,33 @@ impl Runtime for SetClock {
     }
 }
 
-/// A vote, or what kind of error.
-type Answer = Result<Vote, BackendErrorKind>;
+/// A vote, what was seen, or what kind of error.
+type Answer = Result<Told, BackendErrorKind>;
 
-fn answer(result: Result<Vote, BackendError>) -> Answer {
-    result.map_err(|error| error.kind())
+#[derive(Clone, Debug, PartialEq)]
+enum Told {
+    Vote(Vote),
+    Saw(Option<Sighting>),
+}
+
+fn answer<T>(result: Result<T, BackendError>, told: fn(T) -> Told) -> Answer {
+    result.map(told).map_err(|error| error.kind())
+}
+
+fn time_left(answer: &Answer) -> Option<Duration> {
+    match answer {
+        Ok(Told::Saw(Some(sighting))) => sighting.time_left,
+        _ => None,
+    }
+}
+
+/// The answer without the time left, which depends on the moment always; only that there is one.
+fn timeless(answer: &Answer) -> Answer {
+    let mut answer = answer.clone();
+    if let Ok(Told::Saw(Some(sighting))) = &mut answer {
+        sighting.time_left = sighting.time_left.map(|_| Duration::ZERO);
+    }
+    answer
 }
 
 /// The fake twice: with keys that live as short, and as long, as those of the node can.
@@ -79,8 +102,9 @@ impl Fakes {
         Self { short: node("short"), long: node("long"), clock }
     }
 
-    /// What the answer must be, if it does not depend on the moment.
-    async fn ask(&self, call: &Call, from: Instant, to: Instant) -> Option<Answer> {
+    /// What the answer must be, if it does not depend on the moment: with the shortest and the longest
+    /// time left that a look can see.
+    async fn ask(&self, call: &Call, from: Instant, to: Instant) -> Option<[Answer; 2]> {
         let doubt = to - from;
         self.clock.set(to);
         let alive_for_sure = self.short.keys();
@@ -93,7 +117,7 @@ impl Fakes {
         let short = call.with_ttl(|ttl| ttl.checked_sub(doubt))?.on(&self.short).await;
         self.clock.set(from);
         let long = call.with_ttl(|ttl| ttl.checked_add(doubt))?.on(&self.long).await;
-        (short == long).then_some(short)
+        (timeless(&short) == timeless(&long)).then_some([short, long])
     }
 
     fn clear(&self, names: &[String]) {
@@ -108,15 +132,20 @@ enum Call {
     Acquire(Claim),
     Extend(Claim),
     Release(Claim),
+    Inspect(Key),
 }
 
 impl Call {
     async fn on(&self, node: &dyn LockBackend) -> Answer {
-        answer(match self {
-            Self::Acquire(claim) => node.acquire(claim).await,
-            Self::Extend(claim) => node.extend(claim).await,
-            Self::Release(claim) => node.release(claim).await,
-        })
+        match self {
+            Self::Acquire(claim) => answer(node.acquire(claim).await, Told::Vote),
+            Self::Extend(claim) => answer(node.extend(claim).await, Told::Vote),
+            Self::Release(claim) => answer(node.release(claim).await, Told::Vote),
+            Self::Inspect(key) => {
+                let inspector = node.inspector().expect("both can look");
+                answer(inspector.inspect(key).await, Told::Saw)
+            }
+        }
     }
 
     fn with_ttl(&self, change: impl Fn(Duration) -> Option<Duration>) -> Option<Self> {
@@ -128,6 +157,7 @@ impl Call {
             Self::Acquire(claim) => Self::Acquire(change(claim)?),
             Self::Extend(claim) => Self::Extend(change(claim)?),
             Self::Release(claim) => Self::Release(change(claim)?),
+            Self::Inspect(key) => Self::Inspect(key.clone()),
         })
     }
 
@@ -141,11 +171,13 @@ impl Call {
         let keys: Vec<Key> = (0..count).map(key).collect();
         let millis = [10, 20, 50, 100, 60_000][below(5)];
         let ttl = Ttl::try_from(Duration::from_millis(millis)).unwrap();
+        let first = keys[0].clone();
         let claim = Claim::new(keys, tokens[below(tokens.len())].clone(), ttl);
-        match below(3) {
+        match below(4) {
             0 => Self::Acquire(claim),
             1 => Self::Extend(claim),
-            _ => Self::Release(claim),
+            2 => Self::Release(claim),
+            _ => Self::Inspect(first),
         }
     }
 }
@@ -173,9 +205,12 @@ async fn session(number: u64, node: &dyn LockBackend, port: u16) -> u64 {
         let real = call.on(node).await;
         let to = Instant::now();
         match fakes.ask(&call, from - GRAIN, to + GRAIN).await {
-            Some(expected) => {
+            Some([short, long]) => {
                 let place = format!("session {number}, after {compared} calls");
-                assert_eq!(real, expected, "{place}");
+                assert_eq!(timeless(&real), timeless(&short), "{place}");
+                let bounds = time_left(&short)..=time_left(&long);
+                let left = time_left(&real);
+                assert!(bounds.contains(&left), "{place}: {left:?}, not in {bounds:?}");
                 compared += 1;
             }
             None => {

@@ -8,4 +8,5 @@ mod contention;
 mod examples;
 mod faults;
 mod input;
+mod inspect;
 mod wire;

@@ -5,6 +5,7 @@
 mod cleanup;
 mod holding;
 mod input;
+mod inspect;
 mod keeping;
 mod polling;
 mod quorum;

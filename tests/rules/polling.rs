@@ -42,7 +42,7 @@ fn a2_every_public_future_tells_its_cancel_safety() {
             }
         }
     }
-    assert_eq!(futures, 15);
+    assert_eq!(futures, 16);
 }
 
 #[test]

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use quorate_core::runtime::{BoxFuture, EntropyError};
 use quorate_core::{
-    BackendError, Claim, Identify, LockBackend, LockManager, LockManagerBuilder, Runtime, Vote,
+    BackendError, Claim, Identify, Inspect, LockBackend, LockManager, LockManagerBuilder, Runtime,
+    Vote,
 };
 use quorate_memory::{MemoryNode, Sim};
 
@@ -141,6 +142,10 @@ impl LockBackend for Spy {
 
     fn identity(&self) -> Option<&dyn Identify> {
         self.node.identity()
+    }
+
+    fn inspector(&self) -> Option<&dyn Inspect> {
+        self.node.inspector()
     }
 }
 

@@ -68,6 +68,7 @@ mod driver;
 mod error;
 mod guard;
 mod handover;
+mod inspect;
 mod lease;
 mod manager;
 pub mod protocol;
@@ -82,7 +83,9 @@ mod with;
 pub use algorithm::lease::{Drift, InvalidTtl, Ttl};
 pub use algorithm::quorum::Vote;
 pub use algorithm::retry::{Backoff, RetryContext, RetryStrategy};
-pub use backend::{BackendError, BackendErrorKind, Claim, Identify, LockBackend};
+pub use backend::{
+    BackendError, BackendErrorKind, Claim, Holder, Identify, Inspect, LockBackend, Sighting,
+};
 pub use config::{BuildError, LockManagerBuilder};
 pub use error::{
     AdoptError, ExtendError, LockError, Lost, NodeVote, ReleaseError, Released, Said, Stopped,
@@ -90,6 +93,7 @@ pub use error::{
 };
 pub use guard::LockGuard;
 pub use handover::{HandOver, InvalidHandOver};
+pub use inspect::{InspectError, Inspection, LockState, NodeView, Saw};
 pub use lease::{Lease, Run};
 pub use manager::LockManager;
 pub use request::{LockRequest, TryLockRequest};

@@ -15,9 +15,10 @@ use crate::driver::{Attempt, Flight, Operation};
 use crate::error::{AdoptError, LockError, Lost, Votes, WithError};
 use crate::guard::LockGuard;
 use crate::handover::{self, HandOver};
+use crate::inspect::{self, InspectError, Inspection};
 use crate::lease::{Lease, Tenure};
 use crate::request::{LockRequest, TryLockRequest};
-use crate::resource::{IntoResources, Key, Resources, Token};
+use crate::resource::{IntoResource, IntoResources, Key, Resources, Token};
 use crate::runtime::{EntropyError, Runtime};
 
 /// Takes locks over a fixed set of nodes. Cheap to clone.
@@ -133,6 +134,43 @@ impl LockManager {
         // First what may still win a lock, and then what gives it back.
         let taking = cluster.rounds().settle(runtime, deadline).await;
         taking + cluster.background().settle(runtime, deadline).await
+    }
+
+    /// Looks at who has `resource` locked, and for how long still, without taking it.
+    ///
+    /// All nodes are asked at once, and each is listened to for one node timeout: what goes wrong
+    /// on a node is in its [view](Inspection::iter), and no error. A lock over several resources is
+    /// looked at name by name.
+    ///
+    /// What is seen may have changed by the time it is read, so it is for people, for metrics and
+    /// for guessing how long to wait. Whether a lock can be had, only [`try_lock`](Self::try_lock)
+    /// tells; whether one's own still holds, [`is_valid`](LockGuard::is_valid) does, with no I/O.
+    ///
+    /// ```
+    /// use quorate_core::{InspectError, LockManager, LockState};
+    ///
+    /// async fn tell(manager: &LockManager) -> Result<(), InspectError> {
+    ///     let seen = manager.inspect("orders:42").await?;
+    ///     match (seen.state(), seen.time_left()) {
+    ///         (LockState::Held, Some(left)) => println!("free in {left:.1?}, if not extended"),
+    ///         (LockState::Held, None) => println!("locked by another program, for good"),
+    ///         (LockState::Free, _) => println!("free"),
+    ///         _ => println!("{seen}"), // what each node said
+    ///     }
+    ///     Ok(())
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`InspectError`] if the name is none that could be locked.
+    ///
+    /// # Cancel safety
+    ///
+    /// The future can be dropped at any time: it only reads, and leaves nothing behind.
+    pub async fn inspect(&self, resource: impl IntoResource) -> Result<Inspection, InspectError> {
+        let resource = resource.into_resource()?;
+        Ok(inspect::inspect(&self.cluster, &resource).await)
     }
 
     /// Waits until late answers and cleanup in the background are done, for `bound` at the most.

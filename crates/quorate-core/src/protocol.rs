@@ -7,9 +7,10 @@
 //! A backend for another client needs a [`Wire`] and passes its calls on to the functions here.
 
 use std::future::Future;
+use std::time::Duration;
 
 use crate::algorithm::quorum::Vote;
-use crate::backend::{BackendError, BackendErrorKind, Claim};
+use crate::backend::{BackendError, BackendErrorKind, Claim, Holder, Sighting};
 use crate::resource::Key;
 
 /// What a client must be able to do: send one command, give back its reply.
@@ -96,6 +97,18 @@ return 0
     sha1: "2a725c6877b4e393c1130c16dd7a9cfe83d8f7dc",
 };
 
+/// What is at a key: `milliseconds left:value`, or nil.
+///
+/// -1 is a key without an end. It writes nothing, so that a replica and a node out of memory run it, too.
+pub const INSPECT: Script = Script {
+    source: "\
+local held = redis.call('GET', KEYS[1])
+if not held then return false end
+return string.format('%.0f:', redis.call('PTTL', KEYS[1])) .. held
+",
+    sha1: "121a3e34303a218d6ce03e5859be8339b2d904a4",
+};
+
 impl Script {
     /// The Lua text.
     #[must_use]
@@ -109,30 +122,39 @@ impl Script {
         self.sha1
     }
 
-    /// `EVALSHA`, and `EVAL` where the node does not know the script.
+    /// Runs a script whose answer is a vote.
     async fn run(
         &self,
         wire: &impl Wire,
         keys: &[Key],
         arguments: &[&[u8]],
     ) -> Result<Vote, BackendError> {
+        match self.eval(wire, keys, arguments).await? {
+            Reply::Integer(1) => Ok(Vote::Granted),
+            Reply::Integer(0) => Ok(Vote::Refused),
+            reply => Err(nonsense("a script", &reply)),
+        }
+    }
+
+    /// `EVALSHA`, and `EVAL` where the node does not know the script.
+    async fn eval(
+        &self,
+        wire: &impl Wire,
+        keys: &[Key],
+        arguments: &[&[u8]],
+    ) -> Result<Reply, BackendError> {
         let count = keys.len().to_string();
         let mut command: Vec<&[u8]> = Vec::with_capacity(3 + keys.len() + arguments.len());
         command.extend([b"EVALSHA".as_slice(), self.sha1.as_bytes(), count.as_bytes()]);
         command.extend(keys.iter().map(Key::as_bytes));
         command.extend(arguments);
-        let reply = match wire.send(&command).await {
+        match wire.send(&command).await {
             Err(error) if is_noscript(&error) => {
                 command[0] = b"EVAL";
                 command[1] = self.source.as_bytes();
-                wire.send(&command).await?
+                wire.send(&command).await
             }
-            reply => reply?,
-        };
-        match reply {
-            Reply::Integer(1) => Ok(Vote::Granted),
-            Reply::Integer(0) => Ok(Vote::Refused),
-            reply => Err(nonsense("a script", &reply)),
+            reply => reply,
         }
     }
 }
@@ -192,6 +214,34 @@ pub async fn server_id(wire: &impl Wire) -> Result<Option<String>, BackendError>
     Ok(id.filter(|id| !id.is_empty()).map(str::to_owned))
 }
 
+/// [`Inspect::inspect`](crate::backend::Inspect::inspect) over `wire`.
+///
+/// # Errors
+///
+/// The node cannot be asked, its answer is not one of the protocol, or what is at the key is not
+/// a string (`WRONGTYPE`).
+pub async fn inspect(wire: &impl Wire, key: &Key) -> Result<Option<Sighting>, BackendError> {
+    match INSPECT.eval(wire, std::slice::from_ref(key), &[]).await? {
+        Reply::Nil => Ok(None),
+        Reply::Bytes(answer) => match sighting(&answer) {
+            Some(sighting) => Ok(Some(sighting)),
+            None => Err(nonsense("a script", &Reply::Bytes(Vec::new()))),
+        },
+        reply => Err(nonsense("a script", &reply)),
+    }
+}
+
+/// Reads the answer of [`INSPECT`]. The value may have any bytes in it, colons too.
+fn sighting(answer: &[u8]) -> Option<Sighting> {
+    let colon = answer.iter().position(|byte| *byte == b':')?;
+    let (millis, value) = (&answer[..colon], &answer[colon + 1..]);
+    let time_left = match std::str::from_utf8(millis).ok()? {
+        "-1" => None,
+        millis => Some(Duration::from_millis(millis.parse().ok()?)),
+    };
+    Some(Sighting::new(Holder::new(value), time_left))
+}
+
 fn is_noscript(error: &BackendError) -> bool {
     error.kind() == BackendErrorKind::Script && error.to_string().starts_with("NOSCRIPT")
 }
@@ -213,9 +263,26 @@ mod tests {
 
     #[test]
     fn each_script_has_the_sha1_of_its_text() {
-        for script in [ACQUIRE, OWN, EXTEND, RELEASE] {
+        for script in [ACQUIRE, OWN, EXTEND, RELEASE, INSPECT] {
             let digest = sha1_smol::Sha1::from(script.source()).digest().to_string();
             assert_eq!(script.sha1(), digest, "of {}", script.source());
+        }
+    }
+
+    #[test]
+    fn what_a_node_saw_is_read_whatever_the_value_is() {
+        let ms = |millis| Some(Duration::from_millis(millis));
+        for (answer, value, time_left) in [
+            (&b"1234:token"[..], &b"token"[..], ms(1234)),
+            (b"0:a:b:", b"a:b:", ms(0)),
+            (b"-1:another program's", b"another program's", None),
+            (b"5:\0\xff\r\n", b"\0\xff\r\n", ms(5)),
+            (b"1000000000000000:", b"", ms(1_000_000_000_000_000)),
+        ] {
+            assert_eq!(sighting(answer), Some(Sighting::new(Holder::new(value), time_left)));
+        }
+        for nonsense in [&b""[..], b"token", b":token", b"-2:token", b"1.5:token", b"\xff:token"] {
+            assert_eq!(sighting(nonsense), None);
         }
     }
 }

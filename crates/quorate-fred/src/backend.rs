@@ -10,7 +10,7 @@ use fred::types::config::Config;
 use fred::types::{ClusterHash, CustomCommand, Resp3Frame, Value};
 use quorate_core::protocol::{self, Reply, Wire};
 use quorate_core::runtime::TokioContext;
-use quorate_core::{BackendError, Claim, Identify, LockBackend, Vote};
+use quorate_core::{BackendError, Claim, Identify, Inspect, Key, LockBackend, Sighting, Vote};
 
 use crate::address::{self, Address};
 use crate::error::ConnectError;
@@ -153,12 +153,24 @@ impl LockBackend for FredBackend {
     fn identity(&self) -> Option<&dyn Identify> {
         Some(self)
     }
+
+    fn inspector(&self) -> Option<&dyn Inspect> {
+        Some(self)
+    }
 }
 
 #[async_trait]
 impl Identify for FredBackend {
     async fn server_id(&self) -> Result<Option<String>, BackendError> {
         let call = protocol::server_id(&self.route);
+        self.tokio.enter(call).await
+    }
+}
+
+#[async_trait]
+impl Inspect for FredBackend {
+    async fn inspect(&self, key: &Key) -> Result<Option<Sighting>, BackendError> {
+        let call = protocol::inspect(&self.route, key);
         self.tokio.enter(call).await
     }
 }

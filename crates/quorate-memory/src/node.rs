@@ -2,10 +2,12 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use quorate_core::{BackendError, Claim, Identify, LockBackend, Runtime, Vote};
+use quorate_core::{
+    BackendError, Claim, Identify, Inspect, Key, LockBackend, Runtime, Sighting, Vote,
+};
 
 use crate::client::SimClient;
 use crate::fault::Fault;
@@ -134,9 +136,13 @@ impl MemoryNode {
         &self.shared.name
     }
 
-    async fn call(&self, operation: Operation, claim: &Claim) -> Result<Vote, BackendError> {
+    async fn call<T: Send + 'static>(
+        &self,
+        operation: Operation,
+        act: impl Fn(&mut Store, Instant) -> Result<T, BackendError> + Send + Sync + 'static,
+    ) -> Result<T, BackendError> {
         self.shared
-            .send(operation, claim, self.client)
+            .send(operation, self.client, act)
             .await
             .unwrap_or_else(|| Err(gone("the node is gone")))
     }
@@ -145,15 +151,18 @@ impl MemoryNode {
 #[async_trait]
 impl LockBackend for MemoryNode {
     async fn acquire(&self, claim: &Claim) -> Result<Vote, BackendError> {
-        self.call(Operation::Acquire, claim).await
+        let claim = claim.clone();
+        self.call(Operation::Acquire, move |store, now| store.acquire(&claim, now)).await
     }
 
     async fn extend(&self, claim: &Claim) -> Result<Vote, BackendError> {
-        self.call(Operation::Extend, claim).await
+        let claim = claim.clone();
+        self.call(Operation::Extend, move |store, now| store.extend(&claim, now)).await
     }
 
     async fn release(&self, claim: &Claim) -> Result<Vote, BackendError> {
-        self.call(Operation::Release, claim).await
+        let claim = claim.clone();
+        self.call(Operation::Release, move |store, now| Ok(store.release(&claim, now))).await
     }
 
     fn name(&self) -> Option<&str> {
@@ -162,6 +171,18 @@ impl LockBackend for MemoryNode {
 
     fn identity(&self) -> Option<&dyn Identify> {
         Some(self)
+    }
+
+    fn inspector(&self) -> Option<&dyn Inspect> {
+        Some(self)
+    }
+}
+
+#[async_trait]
+impl Inspect for MemoryNode {
+    async fn inspect(&self, key: &Key) -> Result<Option<Sighting>, BackendError> {
+        let key = key.clone();
+        self.call(Operation::Inspect, move |store, now| store.inspect(&key, now)).await
     }
 }
 

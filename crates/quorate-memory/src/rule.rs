@@ -29,7 +29,7 @@ pub enum Effect {
 
 /// Which call it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[expect(clippy::exhaustive_enums, reason = "complete by definition: the methods of a backend")]
+#[non_exhaustive]
 pub enum Operation {
     /// `LockBackend::acquire`.
     Acquire,
@@ -37,6 +37,8 @@ pub enum Operation {
     Extend,
     /// `LockBackend::release`.
     Release,
+    /// `Inspect::inspect`.
+    Inspect,
 }
 
 /// An [`Effect`], and which messages it befalls: all, unless said otherwise.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use quorate_core::{BackendError, Claim, Vote};
+use quorate_core::{BackendError, Claim, Holder, Key, Sighting, Vote};
 
 /// What is at a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,6 +81,22 @@ impl Store {
             }
         }
         if ours == claim.keys().len() { Vote::Granted } else { Vote::Refused }
+    }
+
+    pub(crate) fn inspect(
+        &self,
+        key: &Key,
+        now: Instant,
+    ) -> Result<Option<Sighting>, BackendError> {
+        let key = key.as_bytes();
+        match self.get(key, now) {
+            None => Ok(None),
+            Some(Value::String(held)) => {
+                let holder = Holder::new(held.as_slice());
+                Ok(Some(Sighting::new(holder, self.time_left(key, now))))
+            }
+            Some(Value::List) => Err(wrong_type()),
+        }
     }
 
     pub(crate) fn get(&self, key: &[u8], now: Instant) -> Option<&Value> {

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use bb8::ManageConnection;
 use quorate_core::protocol::{self, Reply, Wire};
 use quorate_core::runtime::TokioContext;
-use quorate_core::{BackendError, Claim, Identify, Key, LockBackend, Vote};
+use quorate_core::{BackendError, Claim, Identify, Inspect, Key, LockBackend, Sighting, Vote};
 use redis::aio::{ConnectionLike, MultiplexedConnection};
 use redis::{Client, Cmd};
 use tokio::runtime::Handle;
@@ -126,6 +126,10 @@ impl LockBackend for RedisBackend {
     fn identity(&self) -> Option<&dyn Identify> {
         Some(self)
     }
+
+    fn inspector(&self) -> Option<&dyn Inspect> {
+        Some(self)
+    }
 }
 
 #[async_trait]
@@ -133,6 +137,14 @@ impl Identify for RedisBackend {
     async fn server_id(&self) -> Result<Option<String>, BackendError> {
         let call = self.call(&[]);
         self.tokio.enter(protocol::server_id(&call)).await
+    }
+}
+
+#[async_trait]
+impl Inspect for RedisBackend {
+    async fn inspect(&self, key: &Key) -> Result<Option<Sighting>, BackendError> {
+        let call = self.call(std::slice::from_ref(key));
+        self.tokio.enter(protocol::inspect(&call, key)).await
     }
 }
 

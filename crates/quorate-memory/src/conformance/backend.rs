@@ -8,7 +8,8 @@ use async_trait::async_trait;
 use futures_util::future::{join_all, poll_immediate};
 use quorate_core::runtime::BoxFuture;
 use quorate_core::{
-    BackendError, BackendErrorKind, Claim, Key, LockBackend, Resource, Token, Ttl, Vote,
+    BackendError, BackendErrorKind, Claim, Holder, Inspect, Key, LockBackend, Resource, Token, Ttl,
+    Vote,
 };
 
 use super::{Failure, Testbed, ensure};
@@ -24,6 +25,8 @@ const GRACE: Duration = Duration::from_millis(900);
 
 /// Checks the contract of [`LockBackend`], and returns the names of the cases.
 ///
+/// What only some backends can do is checked on those that can.
+///
 /// The keys begin with `quorate:conformance:`. They are removed before and after.
 ///
 /// # Errors
@@ -31,7 +34,7 @@ const GRACE: Duration = Duration::from_millis(900);
 /// The first [`Failure`].
 pub async fn backend(testbed: &dyn Testbed) -> Result<Vec<&'static str>, Failure> {
     type Case = for<'a> fn(&'a Bench<'a>) -> BoxFuture<'a, Result<(), String>>;
-    let cases: [(&'static str, Case); 13] = [
+    let mut cases: Vec<(&'static str, Case)> = vec![
         ("a free key is granted, with the token and the ttl", |b| Box::pin(grants(b))),
         ("a taken key is refused and left alone", |b| Box::pin(refuses(b))),
         ("our own token in place is a grant", |b| Box::pin(recognises(b))),
@@ -47,6 +50,11 @@ pub async fn backend(testbed: &dyn Testbed) -> Result<Vec<&'static str>, Failure
         ("a dropped call disturbs no other", |b| Box::pin(dropped(b))),
     ];
     let backend = testbed.backend();
+    if backend.inspector().is_some() {
+        cases.push(("a look tells the holder and the time left, and changes nothing", |b| {
+            Box::pin(looks(b))
+        }));
+    }
     let mut passed = Vec::new();
     for (number, (case, check)) in cases.into_iter().enumerate() {
         let bench = Bench { testbed, backend: &*backend, number };
@@ -290,6 +298,42 @@ async fn dropped(bench: &Bench<'_>) -> Result<(), String> {
         voted("release", bench.backend.release(&other).await, Vote::Granted)?;
     }
     Ok(())
+}
+
+async fn looks(bench: &Bench<'_>) -> Result<(), String> {
+    let inspector = bench.backend.inspector().ok_or("the backend can look no more")?;
+    let (a, b) = (bench.key(b'a')?, bench.key(b'b')?);
+    let ours = bench.claim(b"ab", 1)?;
+    let holder = Holder::new(ours.token().as_bytes());
+    bench.testbed.forget_scripts().await;
+    free("a free key", inspector, &a).await?;
+    ensure!(bench.value(b'a').await?.is_none(), "a look has set the key");
+    voted("acquire", bench.backend.acquire(&ours).await, Vote::Granted)?;
+    for key in [&a, &b, &a] {
+        let seen = inspector.inspect(key).await.map_err(|error| error.to_string())?;
+        let seen = seen.ok_or("a taken key was seen as free")?;
+        ensure!(seen.holder == holder, "the holder is another");
+        let left = seen.time_left.ok_or("a key that ends was seen as one without an end")?;
+        ensure!(left <= TTL && left > TTL - GRACE, "of {TTL:?}, {left:?} were seen");
+    }
+    let left = bench.time_left(b'a').await?;
+    ensure!(left <= TTL && left > TTL - GRACE, "of {TTL:?}, a look left {left:?}");
+    bench.testbed.expire(a.as_bytes()).await;
+    free("an expired key", inspector, &a).await?;
+    voted("release", bench.backend.release(&bench.claim(b"b", 1)?).await, Vote::Granted)?;
+    free("a released key", inspector, &b).await?;
+    bench.testbed.put_list(a.as_bytes()).await;
+    let seen = inspector.inspect(&a).await;
+    let kind = seen.as_ref().err().map(BackendError::kind);
+    ensure!(kind == Some(BackendErrorKind::WrongType), "a list: {seen:?}");
+    Ok(())
+}
+
+async fn free(what: &str, inspector: &dyn Inspect, key: &Key) -> Result<(), String> {
+    match inspector.inspect(key).await {
+        Ok(None) => Ok(()),
+        seen => Err(format!("{what}: {seen:?}")),
+    }
 }
 
 #[async_trait]

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use quorate_core::{BackendError, BackendErrorKind, Claim, Runtime, Vote};
+use quorate_core::{BackendError, BackendErrorKind, Runtime};
 
 use crate::clock::Clock;
 use crate::fault::Fault;
@@ -25,20 +25,56 @@ pub(super) struct State {
     pub(super) clock: Clock,
     pub(super) rules: Vec<Rule>,
     pub(super) fault: Option<Fault>,
-    waiting: VecDeque<Request>,
+    waiting: VecDeque<Box<dyn Arrive>>,
     pub(super) starts: u32,
 }
 
-struct Request {
-    operation: Operation,
-    claim: Claim,
+/// What a request does to the store, at a moment of the node's own clock.
+type Act<T> = Arc<dyn Fn(&mut Store, Instant) -> Result<T, BackendError> + Send + Sync>;
+
+struct Request<T> {
+    act: Act<T>,
     journey: Journey,
     /// None for the second arrival of a request that was sent once.
-    answer: Option<Sender<Result<Vote, BackendError>>>,
+    answer: Option<Sender<Result<T, BackendError>>>,
 }
 
-impl Request {
-    fn fail(self, why: &'static str) {
+/// A request, whatever it is answered with.
+trait Arrive: Send {
+    /// Acts on the store, unless the node fails, and puts the reply on its way.
+    fn carry_out(
+        self: Box<Self>,
+        failure: Option<BackendError>,
+        state: MutexGuard<'_, State>,
+        node: &Shared,
+    );
+
+    /// Tells the caller that the request is lost.
+    fn fail(self: Box<Self>, why: &'static str);
+}
+
+impl<T: Send + 'static> Arrive for Request<T> {
+    fn carry_out(
+        self: Box<Self>,
+        failure: Option<BackendError>,
+        mut state: MutexGuard<'_, State>,
+        node: &Shared,
+    ) {
+        let Self { act, journey, answer } = *self;
+        let now = node.local(&state);
+        let outcome = failure.map_or_else(|| act(&mut state.store, now), Err);
+        drop(state);
+        let Some(answer) = answer else { return };
+        if journey.loses_reply {
+            answer.forget();
+        } else if journey.is_cut {
+            node.after(journey.reply, move || answer.send(Err(gone("the connection was lost"))));
+        } else {
+            node.after(journey.reply, move || answer.send(outcome));
+        }
+    }
+
+    fn fail(self: Box<Self>, why: &'static str) {
         if let Some(answer) = self.answer {
             answer.send(Err(gone(why)));
         }
@@ -100,13 +136,14 @@ impl Shared {
     }
 
     /// Puts a request on its way.
-    pub(super) fn send(
+    pub(super) fn send<T: Send + 'static>(
         self: &Arc<Self>,
         operation: Operation,
-        claim: &Claim,
         client: Option<usize>,
-    ) -> Reply<Result<Vote, BackendError>> {
+        act: impl Fn(&mut Store, Instant) -> Result<T, BackendError> + Send + Sync + 'static,
+    ) -> Reply<Result<T, BackendError>> {
         let (answer, reply) = reply();
+        let act: Act<T> = Arc::new(act);
         let state = self.lock();
         let mut draw = |bound: u64| self.draw(bound);
         let mut journey = Journey::new(&state.rules, operation, client, &mut draw);
@@ -117,32 +154,25 @@ impl Shared {
         }
         drop(state);
         if let Some(later) = journey.again {
-            self.set_out(journey.request + later, operation, claim, journey, None);
+            let request = Request { act: Arc::clone(&act), journey, answer: None };
+            self.set_out(journey.request + later, request);
         }
         if journey.loses_request {
             // The answer is never given, and the caller not told that it never will be.
             answer.forget();
         } else {
-            self.set_out(journey.request, operation, claim, journey, Some(answer));
+            self.set_out(journey.request, Request { act, journey, answer: Some(answer) });
         }
         reply
     }
 
-    fn set_out(
-        self: &Arc<Self>,
-        delay: Duration,
-        operation: Operation,
-        claim: &Claim,
-        journey: Journey,
-        answer: Option<Sender<Result<Vote, BackendError>>>,
-    ) {
-        let request = Request { operation, claim: claim.clone(), journey, answer };
+    fn set_out<T: Send + 'static>(self: &Arc<Self>, delay: Duration, request: Request<T>) {
         let shared = Arc::clone(self);
-        self.after(delay, move || shared.arrive(request));
+        self.after(delay, move || shared.arrive(Box::new(request)));
     }
 
-    /// A request has come: carries it out, and puts the reply on its way.
-    fn arrive(self: &Arc<Self>, request: Request) {
+    /// A request has come.
+    fn arrive(&self, request: Box<dyn Arrive>) {
         let mut state = self.lock();
         let failure = match &state.fault {
             Some(Fault::Hung) => return state.waiting.push_back(request),
@@ -150,23 +180,7 @@ impl Shared {
             Some(Fault::Failing(error)) => Some(error.clone()),
             Some(Fault::Slow(_) | Fault::Late(_)) | None => None,
         };
-        let Request { operation, claim, journey, answer } = request;
-        let now = self.local(&state);
-        let outcome = match (failure, operation) {
-            (Some(error), _) => Err(error),
-            (None, Operation::Acquire) => state.store.acquire(&claim, now),
-            (None, Operation::Extend) => state.store.extend(&claim, now),
-            (None, Operation::Release) => Ok(state.store.release(&claim, now)),
-        };
-        drop(state);
-        let Some(answer) = answer else { return };
-        if journey.loses_reply {
-            answer.forget();
-        } else if journey.is_cut {
-            self.after(journey.reply, move || answer.send(Err(gone("the connection was lost"))));
-        } else {
-            self.after(journey.reply, move || answer.send(outcome));
-        }
+        request.carry_out(failure, state, self);
     }
 
     /// A random number below `bound`.

@@ -1,0 +1,91 @@
+//! A look at a lock on real nodes: what it tells, and that it is read only.
+
+use std::time::Duration;
+
+use quorate::{BackendErrorKind, LockState, Saw};
+use quorate_tests::{Nodes, Reply};
+
+use crate::client::{nothing_is_left, with_each_client};
+use crate::wire::commands;
+
+#[test]
+fn a_lock_is_looked_at_without_being_taken() {
+    let nodes = &Nodes::start(3);
+    with_each_client(|client| async move {
+        let manager = client.builder(nodes).ttl(Duration::from_secs(60)).build().unwrap();
+        let free = manager.inspect("r").await.unwrap();
+        assert_eq!((free.state(), free.nodes_held()), (LockState::Free, 0), "{client:?}: {free}");
+        assert_eq!(nodes.keys_left(), [], "nothing is taken");
+
+        let guard = manager.lock("r").await.unwrap();
+        manager.settle(Duration::from_secs(5)).await;
+        let monitor = nodes[0].monitor();
+        let held = manager.inspect("r").await.unwrap();
+        let commands = commands(&nodes[0], monitor);
+        assert_eq!((held.state(), held.nodes_held()), (LockState::Held, 3), "{client:?}: {held}");
+        let left = held.time_left().unwrap();
+        let bounds = Duration::from_secs(50)..=Duration::from_secs(60);
+        assert!(bounds.contains(&left), "{client:?}: {left:?}");
+        let names: Vec<_> = commands.iter().map(|words| words[0].to_ascii_uppercase()).collect();
+        let reads = ["EVALSHA", "EVAL", "GET", "PTTL"];
+        assert!(names.iter().all(|name| reads.contains(&name.as_str())), "{commands:?}");
+        assert_eq!(names.iter().filter(|name| *name == "GET").count(), 1, "{commands:?}");
+        guard.release().await.unwrap();
+        nothing_is_left(&manager, nodes).await;
+    });
+}
+
+#[test]
+fn what_other_programs_wrote_is_told_as_it_is() {
+    let nodes = &Nodes::start(3);
+    with_each_client(|client| async move {
+        let manager = client.builder(nodes).build().unwrap();
+        for node in nodes {
+            node.cli(&["SCRIPT", "FLUSH"]);
+            node.set("for ever", b"\0any:\xff bytes\r\n");
+            node.set("empty", "");
+            node.lpush("list", "x");
+            node.cli(&["SET", "far", "x", "PX", "1000000000000000"]);
+        }
+        for name in ["for ever", "empty"] {
+            let seen = manager.inspect(name).await.unwrap();
+            assert_eq!((seen.state(), seen.time_left()), (LockState::Held, None), "{seen}");
+        }
+        let far = manager.inspect("far").await.unwrap();
+        assert!(far.time_left() > Some(Duration::from_secs(999_999_999_000)), "{far}");
+
+        nodes[0].set("for ever", "somebody else's");
+        let seen = manager.inspect("for ever").await.unwrap();
+        assert_eq!((seen.state(), seen.nodes_held()), (LockState::Held, 2), "{client:?}: {seen}");
+
+        let list = manager.inspect("list").await.unwrap();
+        assert_eq!(list.state(), LockState::Unclear, "{client:?}: {list}");
+        for node in &list {
+            let Saw::Failed(error) = &node.saw else { panic!("{client:?}: {list}") };
+            assert_eq!(error.kind(), BackendErrorKind::WrongType, "{client:?}: {error}");
+        }
+        for node in nodes {
+            node.flushall();
+        }
+    });
+}
+
+/// A replica, or a node that may not write, tells what it has all the same.
+#[test]
+fn a_node_that_takes_no_writes_can_be_looked_at() {
+    let nodes = &Nodes::start(3);
+    with_each_client(|client| async move {
+        let manager = client.builder(nodes).build().unwrap();
+        let guard = manager.lock("r").await.unwrap();
+        manager.settle(Duration::from_secs(5)).await;
+        let replicates = nodes[0].cli(&["REPLICAOF", "127.0.0.1", "1"]);
+        nodes[1].cli(&["CONFIG", "SET", "maxmemory", "1"]);
+        assert_eq!(replicates, Reply::Simple("OK".to_owned()));
+        let seen = manager.inspect("r").await.unwrap();
+        assert_eq!((seen.state(), seen.nodes_held()), (LockState::Held, 3), "{client:?}: {seen}");
+        nodes[0].cli(&["REPLICAOF", "NO", "ONE"]);
+        nodes[1].cli(&["CONFIG", "SET", "maxmemory", "0"]);
+        guard.release().await.unwrap();
+        nothing_is_left(&manager, nodes).await;
+    });
+}
