@@ -1,11 +1,16 @@
 //! What all locks of a manager share: the nodes, the runtime, the settings.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
+use crate::algorithm::lease::Ttl;
 use crate::algorithm::quorum::{NodeCount, NodeId};
-use crate::backend::LockBackend;
+use crate::backend::{BackendErrorKind, LockBackend, Watch};
 use crate::background::Background;
 use crate::config::Config;
+use crate::health::Health;
+use crate::queue::Queues;
 use crate::register::Register;
 use crate::roster::Roster;
 use crate::runtime::Runtime;
@@ -17,6 +22,10 @@ pub(crate) struct Cluster {
     nodes: Vec<Arc<dyn LockBackend>>,
     names: Vec<Arc<str>>,
     roster: Roster,
+    health: Health,
+    queues: Queues,
+    /// A bit for each node that will never tell when a key is free.
+    unwatchable: AtomicU64,
     background: Arc<Background>,
     rounds: Arc<Background>,
     register: Register,
@@ -37,6 +46,9 @@ impl Cluster {
             nodes,
             names,
             roster: Roster::new(count),
+            health: Health::new(count),
+            queues: Queues::default(),
+            unwatchable: AtomicU64::new(0),
             background: Arc::default(),
             rounds: Arc::default(),
             register: Register::default(),
@@ -53,6 +65,20 @@ impl Cluster {
         &*self.nodes[node.index()]
     }
 
+    /// The node as one that can be watched; `None` if it cannot, or has said that it never will.
+    pub(crate) fn watcher(&self, node: NodeId) -> Option<&dyn Watch> {
+        let unwatchable = self.unwatchable.load(Ordering::Relaxed) & (1 << node.index()) != 0;
+        self.node(node).watcher().filter(|_| self.config.watches && !unwatchable)
+    }
+
+    /// Notes that a node could not be watched. If that will stay so, it is not tried again.
+    pub(crate) fn unwatchable(&self, node: NodeId, kind: BackendErrorKind) {
+        use BackendErrorKind as Kind;
+        if let Kind::Auth | Kind::Permission | Kind::Protocol | Kind::Script = kind {
+            self.unwatchable.fetch_or(1 << node.index(), Ordering::Relaxed);
+        }
+    }
+
     pub(crate) fn name(&self, node: NodeId) -> &Arc<str> {
         &self.names[node.index()]
     }
@@ -61,6 +87,27 @@ impl Cluster {
     pub(crate) fn conflict(&self) -> Option<(String, String)> {
         let name = |node| self.name(node).to_string();
         self.roster.conflict().map(|(first, second)| (name(first), name(second)))
+    }
+
+    /// The nodes that hang, and for how long: none if those that do not are no quorum, since then
+    /// every vote is wanted.
+    pub(crate) fn hung(&self, now: Instant, ttl: Ttl) -> Vec<(NodeId, Duration)> {
+        let patience = self.config.node_timeout(ttl);
+        let silent = |node| Some((node, self.health.hangs(node, now, patience)?));
+        let mut hung: Vec<_> = self.count.ids().filter_map(silent).collect();
+        if hung.len() > self.count.spare() {
+            hung.clear();
+        }
+        hung
+    }
+
+    pub(crate) const fn health(&self) -> &Health {
+        &self.health
+    }
+
+    /// Waiters and holders of this process.
+    pub(crate) const fn queues(&self) -> &Queues {
+        &self.queues
     }
 
     /// Late answers and cleanup.

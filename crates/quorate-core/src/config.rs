@@ -22,6 +22,7 @@ pub(crate) struct Config {
     pub(crate) prefix: Vec<u8>,
     pub(crate) hold_limit: Option<Duration>,
     pub(crate) repairs: bool,
+    pub(crate) watches: bool,
     node_timeout: Option<Duration>,
     cleanup_timeout: Option<Duration>,
     margin: Option<Duration>,
@@ -98,6 +99,7 @@ pub struct LockManagerBuilder {
     renew_every: Option<Duration>,
     hold_limit: Option<Duration>,
     repairs: bool,
+    watches: bool,
 }
 
 impl LockManagerBuilder {
@@ -119,6 +121,7 @@ impl LockManagerBuilder {
             renew_every: None,
             hold_limit: None,
             repairs: true,
+            watches: true,
         }
     }
 
@@ -214,6 +217,14 @@ impl LockManagerBuilder {
         self
     }
 
+    /// Polls for a lock that is taken, as the retry strategy says. By default waiters are woken by
+    /// the nodes when the lock is released, where a quorum of them can tell; where they cannot, a
+    /// manager polls of its own accord.
+    pub const fn without_watching(mut self) -> Self {
+        self.watches = false;
+        self
+    }
+
     /// Checks the settings. No I/O: the nodes may be down.
     ///
     /// # Errors
@@ -239,6 +250,7 @@ impl LockManagerBuilder {
             prefix: self.prefix,
             hold_limit: self.hold_limit,
             repairs: self.repairs,
+            watches: self.watches,
             node_timeout: self.node_timeout,
             cleanup_timeout: self.cleanup_timeout,
             margin: self.margin,

@@ -7,16 +7,19 @@
 
 use std::fmt;
 use std::future::poll_fn;
+use std::iter::once;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
+use event_listener::Event;
+use futures_util::future::{ready, select};
 use futures_util::lock::Mutex;
 
 use crate::algorithm::lease::saturating_add;
 use crate::algorithm::quorum::{NodeId, Tally, Vote};
-use crate::algorithm::round::{Round, Step};
+use crate::algorithm::round::{Loss, Round, Step};
 use crate::backend::{BackendError, BackendErrorKind, Claim};
 use crate::calls::{Calls, Settled};
 use crate::cluster::Cluster;
@@ -34,16 +37,49 @@ pub(crate) struct Attempt {
     granted: AtomicU64,
     /// The longest ttl that a node was asked for, in milliseconds.
     longest_ttl: AtomicU64,
+    /// The nodes that may have it, so that there is something to release.
+    asked: AtomicU64,
+    /// The nodes that are known not to have it any more.
+    rid: AtomicU64,
     /// From now on nothing may be set or prolonged: it would come back after its release.
     over: AtomicBool,
+    free: Event,
+    /// For how long this process lets waiters elsewhere go first when this is released, in
+    /// nanoseconds; zero if none were met.
+    yields: AtomicU64,
+    /// Whether waiters of this process look at it.
+    entered: AtomicBool,
 }
 
 impl Attempt {
     pub(crate) fn new(cluster: Arc<Cluster>, claim: Claim) -> Arc<Self> {
         let lanes = cluster.count().ids().map(|_| Mutex::new(())).collect();
         let longest_ttl = AtomicU64::new(claim.ttl().as_millis());
-        let (granted, over) = (AtomicU64::new(0), AtomicBool::new(false));
-        Arc::new(Self { cluster, claim, lanes, granted, longest_ttl, over })
+        Arc::new(Self {
+            cluster,
+            claim,
+            lanes,
+            granted: AtomicU64::new(0),
+            longest_ttl,
+            asked: AtomicU64::new(0),
+            rid: AtomicU64::new(0),
+            over: AtomicBool::new(false),
+            free: Event::new(),
+            yields: AtomicU64::new(0),
+            entered: AtomicBool::new(false),
+        })
+    }
+
+    /// One that any node may have: it began elsewhere.
+    pub(crate) fn adopted(cluster: Arc<Cluster>, claim: Claim) -> Arc<Self> {
+        let attempt = Self::new(cluster, claim);
+        attempt.asked.store(u64::MAX, Ordering::Relaxed);
+        attempt
+    }
+
+    /// Waiters of this process look at it from now on, until it is dropped.
+    pub(crate) fn enter(&self) {
+        self.entered.store(true, Ordering::SeqCst);
     }
 
     /// Lets no call through any more that sets or prolongs a key. Those that have left are not
@@ -56,10 +92,46 @@ impl Attempt {
         self.over.load(Ordering::SeqCst)
     }
 
-    fn record_grant(&self, node: NodeId, answer: &Result<Vote, BackendError>) {
-        if let Ok(Vote::Granted) = answer {
-            self.granted.fetch_or(1 << node.index(), Ordering::Relaxed);
+    /// Waits until a quorum of nodes is rid of it, but no longer than a node may take to answer.
+    pub(crate) async fn freed(&self) {
+        let free = self.free.listen();
+        if self.is_over() && !self.is_free() {
+            let runtime = &*self.cluster.runtime;
+            let patience = self.cluster.config.node_timeout(self.claim.ttl());
+            select(free, runtime.sleep_until(saturating_add(runtime.now(), patience))).await;
         }
+    }
+
+    fn is_free(&self) -> bool {
+        let rid = self.rid.load(Ordering::SeqCst).count_ones() as usize;
+        rid >= self.cluster.count().quorum()
+    }
+
+    /// The node answered a release, so it does not have the keys, whoever removed them.
+    fn record_rid(&self, node: NodeId) {
+        self.rid.fetch_or(1 << node.index(), Ordering::SeqCst);
+        if self.is_free() {
+            let yields = self.yields.swap(0, Ordering::SeqCst);
+            if yields > 0 {
+                let until = self.cluster.runtime.now() + Duration::from_nanos(yields);
+                self.cluster.queues().yield_until(self.claim.keys(), until);
+            }
+            self.free.notify(usize::MAX);
+        }
+    }
+
+    /// Others, elsewhere, were met on the way to it: they go first the next time.
+    pub(crate) fn yield_for(&self, time: Duration) {
+        let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        self.yields.store(nanos, Ordering::SeqCst);
+    }
+
+    fn may_have(&self, node: NodeId) -> bool {
+        self.asked.load(Ordering::Relaxed) & (1 << node.index()) != 0
+    }
+
+    fn record_grant(&self, node: NodeId) {
+        self.granted.fetch_or(1 << node.index(), Ordering::Relaxed);
     }
 
     fn has_granted(&self, node: NodeId) -> bool {
@@ -72,13 +144,43 @@ impl Attempt {
         self.cluster.config.cleanup_timeout(longest)
     }
 
-    /// Adds the calls of an operation to those on their way.
-    fn set_out(self: &Arc<Self>, calls: &mut Calls, operation: &Operation) {
+    /// Adds the calls of an operation to `nodes` to those on their way.
+    fn set_out(
+        self: &Arc<Self>,
+        calls: &mut Calls,
+        operation: &Operation,
+        nodes: impl Iterator<Item = NodeId>,
+    ) {
+        let now = self.cluster.runtime.now();
         if matches!(operation, Operation::Release) {
             self.close();
+            for node in nodes {
+                if self.may_have(node) {
+                    calls.add(node, call(Arc::clone(self), operation.clone(), node, now));
+                } else {
+                    self.record_rid(node);
+                    calls.add(node, ready(Ok(Vote::Refused)));
+                }
+            }
+            return;
         }
-        for node in self.cluster.count().ids() {
-            calls.add(node, call(Arc::clone(self), operation.clone(), node));
+        let hung = self.cluster.hung(now, self.claim.ttl());
+        for node in nodes {
+            match hung.iter().find(|(hung, _)| *hung == node) {
+                Some((_, silent)) => calls.add(node, ready(Err(not_asked(*silent)))),
+                None => {
+                    self.asked.fetch_or(1 << node.index(), Ordering::Relaxed);
+                    calls.add(node, call(Arc::clone(self), operation.clone(), node, now));
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Attempt {
+    fn drop(&mut self) {
+        if *self.entered.get_mut() {
+            self.cluster.queues().leave(self);
         }
     }
 }
@@ -130,7 +232,8 @@ impl Aftermath {
                 Settled { superseded: false, answer: Ok(Vote::Refused), node },
             ) => {
                 let operation = Operation::Repair(claim.clone(), *until);
-                Some(call(Arc::clone(attempt), operation, *node))
+                let now = attempt.cluster.runtime.now();
+                Some(call(Arc::clone(attempt), operation, *node, now))
             }
             _ => None,
         }
@@ -147,16 +250,27 @@ pub(crate) struct Flight {
 }
 
 impl Flight {
-    /// Gets the calls ready. They leave at the first poll, all of them.
+    /// Gets the calls to all nodes ready. They leave at the first poll, all of them.
     pub(crate) fn new(attempt: &Arc<Attempt>, operation: &Operation) -> Self {
+        let mut flight = Self::to_none(attempt, operation);
+        flight.ask(operation, attempt.cluster.count().ids());
+        flight
+    }
+
+    /// Gets ready to ask some nodes, and then others.
+    pub(crate) fn to_none(attempt: &Arc<Attempt>, operation: &Operation) -> Self {
         let aftermath = match operation {
             Operation::Acquire => Aftermath::Undo,
             Operation::Extend(_) | Operation::Repair(..) => Aftermath::Drain,
             Operation::Release => Aftermath::Release,
         };
-        let mut calls = Calls::default();
-        attempt.set_out(&mut calls, operation);
-        Self { attempt: Arc::clone(attempt), calls, aftermath, failed: Vec::new() }
+        let (calls, failed) = (Calls::default(), Vec::new());
+        Self { attempt: Arc::clone(attempt), calls, aftermath, failed }
+    }
+
+    /// Gets the calls to `nodes` ready.
+    pub(crate) fn ask(&mut self, operation: &Operation, nodes: impl Iterator<Item = NodeId>) {
+        self.attempt.set_out(&mut self.calls, operation, nodes);
     }
 
     /// Keeps what was won: dropping the flight no longer undoes it.
@@ -169,10 +283,11 @@ impl Flight {
     /// Only for an extension that a quorum of nodes which still had them has granted (H3): a key
     /// that is set now counts in no round before the next.
     pub(crate) fn repair(&mut self, claim: Claim, valid_until: Instant, tally: &Tally) {
+        let now = self.attempt.cluster.runtime.now();
         for node in tally.nodes().ids() {
             if tally.vote_of(node) == Some(Vote::Refused) {
                 let operation = Operation::Repair(claim.clone(), valid_until);
-                self.calls.add_aside(node, call(Arc::clone(&self.attempt), operation, node));
+                self.calls.add_aside(node, call(Arc::clone(&self.attempt), operation, node, now));
             }
         }
         self.aftermath = Aftermath::Repair(claim, valid_until);
@@ -190,10 +305,48 @@ impl Flight {
     /// Turns a lost acquire into the release on all nodes.
     pub(crate) fn undo(mut self) -> Self {
         self.calls.supersede();
-        self.attempt.set_out(&mut self.calls, &Operation::Release);
+        self.ask(&Operation::Release, self.attempt.cluster.count().ids());
         self.aftermath = Aftermath::Release;
         self.failed.clear();
         self
+    }
+
+    /// Asks one node after the other, `first` first, until one lets us in or sends us away.
+    ///
+    /// Contenders that wake together ask in the same order. So one of them is let in, and the others
+    /// have not taken single nodes from it. A node that does not answer within `patience` is passed
+    /// over.
+    pub(crate) async fn pass_gate(
+        &mut self,
+        round: &mut Round,
+        gates: impl Iterator<Item = NodeId>,
+        patience: Duration,
+    ) -> Gate {
+        let runtime = Arc::clone(&self.attempt.cluster.runtime);
+        let mut asked: Vec<NodeId> = Vec::new();
+        for gate in gates {
+            self.ask(&Operation::Acquire, once(gate));
+            asked.push(gate);
+            let mut timer = runtime.sleep_until(saturating_add(runtime.now(), patience));
+            while let Some(settled) = self.calls.next(&mut timer).await {
+                let (node, vote) = (settled.node, settled.answer.as_ref().ok().copied());
+                let step = self.hear(round, settled, runtime.now());
+                match (step, vote) {
+                    (Step::Wait, Some(Vote::Granted)) => return Gate::Open(asked),
+                    (Step::Wait, Some(Vote::Refused)) => {
+                        return Gate::Decided(self.outcome(round, Step::Lost(Loss::Refused)));
+                    }
+                    (Step::Wait, None) if node == gate => break,
+                    (Step::Wait, None) => {}
+                    (step, _) => return Gate::Decided(self.outcome(round, step)),
+                }
+            }
+        }
+        Gate::Open(asked)
+    }
+
+    fn outcome(&self, round: &Round, step: Step) -> Outcome {
+        Outcome { step, tally: *round.tally(), failures: self.failed.clone() }
     }
 
     /// Waits for the decision of `round`.
@@ -231,7 +384,7 @@ impl Flight {
                 step = heard;
             }
         }
-        Outcome { step, tally: *round.tally(), failures: self.failed.clone() }
+        self.outcome(round, step)
     }
 
     fn hear(&mut self, round: &mut Round, settled: Settled, now: Instant) -> Step {
@@ -252,7 +405,8 @@ impl Drop for Flight {
         let mut aftermath = std::mem::replace(&mut self.aftermath, Aftermath::Drain);
         if let Aftermath::Undo = aftermath {
             calls.supersede();
-            self.attempt.set_out(&mut calls, &Operation::Release);
+            let nodes = self.attempt.cluster.count().ids();
+            self.attempt.set_out(&mut calls, &Operation::Release, nodes);
             self.failed.clear();
             aftermath = Aftermath::Release;
         }
@@ -302,7 +456,8 @@ fn settle(
             }
             runtime.sleep_until(next).await;
             for node in again.drain(..) {
-                calls.add(node, call(Arc::clone(&attempt), Operation::Release, node));
+                let now = runtime.now();
+                calls.add(node, call(Arc::clone(&attempt), Operation::Release, node, now));
             }
         }
         calls.give_up_superseded();
@@ -317,6 +472,14 @@ fn settle(
 /// How long it takes at first until a failed release is sent again, and in the end.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// How the gate was passed.
+pub(crate) enum Gate {
+    /// One of these let us in, or none sent us away: the others can be asked.
+    Open(Vec<NodeId>),
+    /// The round is over.
+    Decided(Outcome),
+}
 
 /// How a round ended.
 pub(crate) struct Outcome {
@@ -352,33 +515,58 @@ async fn call(
     attempt: Arc<Attempt>,
     operation: Operation,
     node: NodeId,
+    mut now: Instant,
 ) -> Result<Vote, BackendError> {
-    let _lane = attempt.lanes[node.index()].lock().await;
+    let cluster = &attempt.cluster;
+    let lane = &attempt.lanes[node.index()];
+    let _lane = match lane.try_lock() {
+        Some(lane) => lane,
+        None => {
+            let lane = lane.lock().await;
+            now = cluster.runtime.now();
+            lane
+        }
+    };
+    match &operation {
+        Operation::Extend(_) | Operation::Repair(..) if attempt.is_over() => return Err(too_late()),
+        Operation::Repair(_, until) if cluster.runtime.now() >= *until => return Err(too_late()),
+        _ => {}
+    }
+    let asked = cluster.health().ask(node, now);
+    let answer = ask(&attempt, &operation, node).await;
+    asked.answered();
+    match (&operation, &answer) {
+        (Operation::Release, Ok(_)) => attempt.record_rid(node),
+        (_, Ok(Vote::Granted)) => attempt.record_grant(node),
+        _ => {}
+    }
+    answer
+}
+
+async fn ask(attempt: &Attempt, operation: &Operation, node: NodeId) -> Result<Vote, BackendError> {
     let cluster = &attempt.cluster;
     let backend = cluster.node(node);
     match operation {
         Operation::Acquire => {
             cluster.roster().admit(node, backend).await?;
-            let answer = backend.acquire(&attempt.claim).await;
-            attempt.record_grant(node, &answer);
-            answer
+            backend.acquire(&attempt.claim).await
         }
-        Operation::Extend(_) | Operation::Repair(..) if attempt.is_over() => Err(too_late()),
         Operation::Extend(claim) => {
             attempt.longest_ttl.fetch_max(claim.ttl().as_millis(), Ordering::Relaxed);
             cluster.roster().admit(node, backend).await?;
-            let answer = backend.extend(&claim).await;
-            attempt.record_grant(node, &answer);
-            answer
+            backend.extend(claim).await
         }
-        Operation::Repair(_, until) if cluster.runtime.now() >= until => Err(too_late()),
         Operation::Repair(claim, _) => {
-            let answer = backend.acquire(&claim).await;
-            attempt.record_grant(node, &answer);
-            answer
+            attempt.asked.fetch_or(1 << node.index(), Ordering::Relaxed);
+            backend.acquire(claim).await
         }
         Operation::Release => backend.release(&attempt.claim).await,
     }
+}
+
+fn not_asked(silent: Duration) -> BackendError {
+    let message = format!("not asked: it has not answered for {silent:.1?}");
+    BackendError::new(BackendErrorKind::TimedOut, message)
 }
 
 fn too_late() -> BackendError {

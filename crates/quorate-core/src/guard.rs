@@ -31,7 +31,10 @@ pub struct LockGuard {
 impl LockGuard {
     /// Enters the lease among those that are held; `None` if the manager is closed.
     pub(crate) fn new(tenure: Arc<Tenure>) -> Option<Self> {
-        let place = tenure.attempt.cluster.register().enter(&tenure)?;
+        let cluster = &tenure.attempt.cluster;
+        let place = cluster.register().enter(&tenure)?;
+        tenure.attempt.enter();
+        cluster.queues().enter(&tenure);
         Some(Self { tenure, place })
     }
 

@@ -143,7 +143,7 @@ pub(crate) async fn adopt(
     let _adopting = cluster.rounds().enter();
     let (claim, config) = (record.claim.clone(), &cluster.config);
     let ttl = fitting(claim.ttl(), config.drift)?;
-    let attempt = Attempt::new(Arc::clone(cluster), claim.clone());
+    let attempt = Attempt::adopted(Arc::clone(cluster), claim.clone());
     let start = cluster.runtime.now();
     let patience = config.node_timeout(ttl);
     // As an acquire, it has to be won within its own validity: no other is known here.

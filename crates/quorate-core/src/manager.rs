@@ -1,25 +1,29 @@
 //! Where locks are taken: a round after the other, until one is won or the deadline has come.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures_util::future::select;
+use futures_util::future::{Either, select};
 
 use crate::algorithm::lease::{Ttl, saturating_add};
+use crate::algorithm::quorum::{NodeCount, NodeId, Tally};
 use crate::algorithm::retry::{RetryContext, RetryStrategy};
 use crate::algorithm::round::{Loss, Round, Step};
 use crate::backend::{Claim, LockBackend};
 use crate::cluster::Cluster;
 use crate::config::LockManagerBuilder;
-use crate::driver::{Attempt, Flight, Operation};
+use crate::driver::{Attempt, Flight, Gate, Operation};
 use crate::error::{AdoptError, LockError, Lost, Votes, WithError};
 use crate::guard::LockGuard;
 use crate::handover::{self, HandOver};
 use crate::inspect::{self, InspectError, Inspection};
 use crate::lease::{Lease, Tenure};
+use crate::queue::{self, Turn};
 use crate::request::{LockRequest, TryLockRequest};
 use crate::resource::{IntoResource, IntoResources, Key, Resources, Token};
 use crate::runtime::{EntropyError, Runtime};
+use crate::waiting::{self, Free, Waited};
 
 /// Takes locks over a fixed set of nodes. Cheap to clone.
 ///
@@ -187,6 +191,9 @@ impl LockManager {
     }
 }
 
+/// Long enough for a waiter elsewhere to hear of the release and to ask the nodes.
+const YIELD: Duration = Duration::from_millis(2);
+
 /// So that time passes between two rounds, whatever a strategy says.
 const LEAST_DELAY: Duration = Duration::from_micros(100);
 
@@ -225,43 +232,117 @@ pub(crate) async fn lock(
 ) -> Result<LockGuard, LockError> {
     let runtime = &*cluster.runtime;
     let _taking = cluster.rounds().enter();
-    let patience = cluster.config.node_timeout(wanted.ttl);
-    let deadline = saturating_add(runtime.now(), wait);
-    let mut defeat = match attempt(cluster, wanted, patience).await? {
-        Ok(guard) => return Ok(guard),
-        Err(defeat) => defeat,
+    let node_timeout = cluster.config.node_timeout(wanted.ttl);
+    let start = runtime.now();
+    let deadline = saturating_add(start, wait);
+    // The first round may take its time, unless that was spent in the line.
+    let mut patience = node_timeout;
+    let _turn = match queue::turn_at_once(cluster, &wanted.keys, start) {
+        Some(turn) => turn,
+        None => {
+            let turn = before(cluster, deadline, turn(cluster, wanted, deadline)).await?;
+            patience = patience.min(left(runtime, deadline));
+            match turn.filter(|_| !patience.is_zero()) {
+                Some(turn) => turn,
+                None => return Err(LockError::Held { votes: Votes::new([]) }),
+            }
+        }
     };
+    let mut gates = Gates::None;
+    let mut defeat: Option<(Loss, Duration, LockError)> = None;
     let mut rounds: u32 = 0;
     loop {
-        rounds = rounds.saturating_add(1);
-        let context = RetryContext::new(rounds, defeat.loss, random_bits(runtime)?);
-        let delay = retry.delay(&context).filter(|_| !defeat.permanent);
-        let Some(delay) = delay else {
-            return Err(defeat.error);
-        };
-        let next = saturating_add(runtime.now(), delay.max(LEAST_DELAY));
-        if next >= deadline {
-            return Err(defeat.error);
-        }
-        // Before the delay, so that others find the nodes free while we wait.
-        release_undone(cluster, defeat.undo, patience.min(left(runtime, deadline))).await;
-        let closing = cluster.register().closing();
-        if !cluster.register().is_closed() {
-            select(closing, runtime.sleep_until(next)).await;
-        }
-        let left = left(runtime, deadline);
-        if left.is_zero() {
-            return Err(defeat.error);
-        }
-        match attempt(cluster, wanted, patience.min(left)).await? {
-            Ok(guard) => return Ok(guard),
-            // A round that the deadline cut short says less than the one before it.
-            Err(cut) if left < patience && cut.loss == Loss::Unreachable => {
-                return Err(defeat.error);
+        let whole = patience >= node_timeout;
+        let round = attempt(cluster, wanted, patience.min(node_timeout), &gates).await?;
+        let lost = match round {
+            Ok(guard) => {
+                if let Some((Loss::Refused, took, _)) = defeat {
+                    guard.tenure().attempt.yield_for(YIELD.max(3 * took));
+                }
+                return Ok(guard);
             }
-            Err(lost) => defeat = lost,
+            Err(lost) => lost,
+        };
+        // A round that the deadline cut short says less than the one before it.
+        if let (false, Loss::Unreachable, Some((_, _, error))) = (whole, lost.loss, &defeat) {
+            return Err(error.clone());
+        }
+        rounds = rounds.saturating_add(1);
+        let random = random_bits(runtime)?;
+        let delay = retry.delay(&RetryContext::new(rounds, lost.loss, random));
+        let Some(delay) = delay.filter(|_| !lost.permanent) else {
+            return Err(lost.error);
+        };
+        let delay = delay.max(LEAST_DELAY);
+        let next = saturating_add(runtime.now(), delay);
+        let watches = lost.loss == Loss::Refused && waiting::can_watch(cluster, &lost.votes);
+        if next >= deadline && !watches {
+            return Err(lost.error);
+        }
+        let waits = async {
+            // First, so that others find the nodes free while we wait.
+            release_undone(cluster, lost.undo, node_timeout.min(left(runtime, deadline))).await;
+            if watches {
+                waiting::wait(cluster, wanted, &lost.votes, next, random, deadline).await
+            } else {
+                waiting::sleep(cluster, next, deadline).await
+            }
+        };
+        let waited = before(cluster, deadline, waits).await?.unwrap_or(Waited::TooLong);
+        patience = left(runtime, deadline);
+        if waited == Waited::TooLong || patience.is_zero() {
+            return Err(lost.error);
+        }
+        gates = match (waited, &gates) {
+            (Waited::Woken(free), _) => Gates::Of(free),
+            // Who was sent away at a gate, and not woken since, asks all: the gate may be wrong.
+            (_, Gates::None) if lost.loss == Loss::Refused => Gates::All,
+            _ => Gates::None,
+        };
+        defeat = Some((lost.loss, lost.took, lost.error));
+    }
+}
+
+/// Waits in the line of this process, for the holder in this process, and for a moment where
+/// others were waiting for what was just released here.
+async fn turn(cluster: &Arc<Cluster>, wanted: &Wanted, deadline: Instant) -> Turn {
+    let runtime = &*cluster.runtime;
+    let turn = queue::turn(cluster, &wanted.keys).await;
+    turn.vacated().await;
+    if let Some(until) = cluster.queues().yields_until(&wanted.keys, runtime.now()) {
+        if until < deadline {
+            runtime.sleep_until(until).await;
         }
     }
+    turn
+}
+
+/// `future`, if it ends before the deadline and before the manager is closed.
+async fn before<F: Future>(
+    cluster: &Cluster,
+    deadline: Instant,
+    future: F,
+) -> Result<Option<F::Output>, LockError> {
+    let closing = cluster.register().closing();
+    if cluster.register().is_closed() {
+        return Err(LockError::Closed);
+    }
+    let over = select(closing, cluster.runtime.sleep_until(deadline));
+    match select(pin!(future), over).await {
+        Either::Left((output, _)) => Ok(Some(output)),
+        Either::Right((Either::Left(_), _)) => Err(LockError::Closed),
+        Either::Right((Either::Right(_), _)) => Ok(None),
+    }
+}
+
+/// Which nodes are asked first, one by one.
+enum Gates {
+    /// All nodes are asked at once.
+    None,
+    /// Those that were heard to be free.
+    Of(Free),
+    /// Any of them.
+    All,
 }
 
 /// One round.
@@ -271,7 +352,7 @@ pub(crate) async fn try_lock(
 ) -> Result<LockGuard, LockError> {
     let _taking = cluster.rounds().enter();
     let patience = cluster.config.node_timeout(wanted.ttl);
-    attempt(cluster, wanted, patience).await?.map_err(|defeat| defeat.error)
+    attempt(cluster, wanted, patience, &Gates::None).await?.map_err(|defeat| defeat.error)
 }
 
 /// A lost round. Dropping it releases on all nodes in the background.
@@ -279,6 +360,9 @@ struct Defeat {
     loss: Loss,
     permanent: bool,
     error: LockError,
+    votes: Tally,
+    /// How long the round took.
+    took: Duration,
     undo: Flight,
 }
 
@@ -287,6 +371,7 @@ async fn attempt(
     cluster: &Arc<Cluster>,
     wanted: &Wanted,
     patience: Duration,
+    gates: &Gates,
 ) -> Result<Result<LockGuard, Defeat>, LockError> {
     if cluster.register().is_closed() {
         return Err(LockError::Closed);
@@ -298,8 +383,18 @@ async fn attempt(
 
     let start = cluster.runtime.now();
     let mut round = Round::acquire(count, start, patience, wanted.ttl, drift);
-    let mut flight = Flight::new(&attempt, &Operation::Acquire);
-    let outcome = flight.decide(&mut round).await;
+    let mut flight = Flight::to_none(&attempt, &Operation::Acquire);
+    let outcome = match flight
+        .pass_gate(&mut round, in_order(cluster, gates, &wanted.keys), patience / 4)
+        .await
+    {
+        Gate::Decided(outcome) => outcome,
+        Gate::Open(asked) => {
+            let others = count.ids().filter(|node| !asked.contains(node));
+            flight.ask(&Operation::Acquire, others);
+            flight.decide(&mut round).await
+        }
+    };
 
     if let Some((first, second)) = cluster.conflict() {
         return Err(LockError::SameServer { first, second });
@@ -316,7 +411,35 @@ async fn attempt(
         Step::Wait => Loss::Unreachable,
     };
     let error = error(loss, outcome.votes(cluster, start));
-    Ok(Err(Defeat { loss, permanent: outcome.is_permanent(), error, undo: flight }))
+    let took = cluster.runtime.now().saturating_duration_since(start);
+    let (permanent, votes) = (outcome.is_permanent(), outcome.tally);
+    Ok(Err(Defeat { loss, permanent, error, votes, took, undo: flight }))
+}
+
+/// The gates for these keys, in an order that is the same for everybody.
+fn in_order(
+    cluster: &Cluster,
+    gates: &Gates,
+    keys: &[Key],
+) -> impl Iterator<Item = NodeId> + use<> {
+    let free = match gates {
+        Gates::None => Free::default(),
+        Gates::Of(free) => *free,
+        Gates::All => Free::ALL,
+    };
+    let count = cluster.count();
+    let first = keys.iter().min().map_or(0, |key| spread(key, count));
+    let rotated = count.ids().skip(first).chain(count.ids().take(first));
+    rotated.filter(move |node| free.contains(*node))
+}
+
+/// A place for a key, the same in every process (FNV-1a).
+fn spread(key: &Key, count: NodeCount) -> usize {
+    let hash = key
+        .as_bytes()
+        .iter()
+        .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193));
+    hash as usize % count.get()
 }
 
 async fn release_undone(cluster: &Cluster, flight: Flight, patience: Duration) {

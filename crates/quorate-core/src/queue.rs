@@ -1,0 +1,264 @@
+//! Whose turn it is among the waiters of this process: first come, first served.
+//!
+//! One waiter per key asks the nodes; the others wait behind it, and send nothing. It does not ask
+//! either while somebody in this process holds the key, but waits to be told.
+
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use futures_util::task::AtomicWaker;
+
+use crate::cluster::Cluster;
+use crate::driver::Attempt;
+use crate::lease::Tenure;
+use crate::resource::Key;
+
+/// The lines before the keys that somebody in this process holds or waits for.
+#[derive(Default)]
+pub(crate) struct Queues {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    lines: HashMap<Key, Line>,
+    /// Keys that were released a moment ago while others, elsewhere, waited for them.
+    yielded: VecDeque<(Key, Instant)>,
+}
+
+#[derive(Default)]
+struct Line {
+    /// Who waits, the first in front.
+    waiting: VecDeque<Arc<Ticket>>,
+    /// Whether somebody has the turn.
+    taken: bool,
+    holder: Option<Holder>,
+}
+
+/// Who holds a key in this process, for as long as that may be.
+#[derive(Clone)]
+struct Holder {
+    tenure: Weak<Tenure>,
+    attempt: Weak<Attempt>,
+}
+
+#[derive(Default)]
+struct Ticket {
+    called: AtomicBool,
+    waker: AtomicWaker,
+}
+
+impl Queues {
+    /// Notes who holds the keys of a lease.
+    pub(crate) fn enter(&self, tenure: &Arc<Tenure>) {
+        let lines = &mut self.state().lines;
+        for key in tenure.keys() {
+            let attempt = Arc::downgrade(&tenure.attempt);
+            let holder = Holder { tenure: Arc::downgrade(tenure), attempt };
+            match lines.get_mut(key) {
+                Some(line) => line.holder = Some(holder),
+                None => {
+                    lines.insert(key.clone(), Line { holder: Some(holder), ..Line::default() });
+                }
+            }
+        }
+    }
+
+    /// Notes that an attempt is over and done, and holds its keys no longer.
+    pub(crate) fn leave(&self, attempt: &Attempt) {
+        let lines = &mut self.state().lines;
+        for key in attempt.claim.keys() {
+            if let Entry::Occupied(mut line) = lines.entry(key.clone()) {
+                let held = &mut line.get_mut().holder;
+                held.take_if(|holder| std::ptr::eq(holder.attempt.as_ptr(), attempt));
+                if line.get().is_idle() {
+                    line.remove();
+                }
+            }
+        }
+    }
+
+    /// Lets waiters elsewhere go first, if somebody here wants `keys` again before `until`.
+    pub(crate) fn yield_until(&self, keys: &[Key], until: Instant) {
+        self.state().yielded.extend(keys.iter().map(|key| (key.clone(), until)));
+    }
+
+    /// Until when to let waiters elsewhere go first.
+    pub(crate) fn yields_until(&self, keys: &[Key], now: Instant) -> Option<Instant> {
+        self.state().yields_until(keys, now)
+    }
+
+    fn holder(&self, key: &Key) -> Option<Holder> {
+        self.state().lines.get(key)?.holder.clone()
+    }
+
+    /// Calls the next one to `key`.
+    fn pass_on(&self, key: &Key) {
+        let mut state = self.state();
+        let Entry::Occupied(mut entry) = state.lines.entry(key.clone()) else { return };
+        let line = entry.get_mut();
+        let next = line.waiting.pop_front();
+        match &next {
+            Some(ticket) => ticket.called.store(true, Ordering::SeqCst),
+            None => {
+                line.taken = false;
+                if line.is_idle() {
+                    entry.remove();
+                }
+            }
+        }
+        drop(state);
+        if let Some(ticket) = next {
+            ticket.waker.wake();
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn yields_until(&mut self, keys: &[Key], now: Instant) -> Option<Instant> {
+        while self.yielded.front().is_some_and(|(_, until)| *until <= now) {
+            self.yielded.pop_front();
+        }
+        let yielded = self.yielded.iter().filter(|(key, until)| keys.contains(key) && *until > now);
+        yielded.map(|(_, until)| *until).max()
+    }
+}
+
+impl Line {
+    fn is_idle(&self) -> bool {
+        !self.taken && self.waiting.is_empty() && self.holder.is_none()
+    }
+}
+
+impl fmt::Debug for Queues {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Queues").field("keys", &self.state().lines.len()).finish_non_exhaustive()
+    }
+}
+
+/// The turn at all keys of a lock. Dropping it calls the next ones.
+pub(crate) struct Turn {
+    cluster: Arc<Cluster>,
+    keys: Vec<Key>,
+}
+
+/// The turn at `keys`, if nobody in this process waits for any of them or has it, and nobody
+/// elsewhere goes first.
+pub(crate) fn turn_at_once(cluster: &Arc<Cluster>, keys: &[Key], now: Instant) -> Option<Turn> {
+    let mut state = cluster.queues().state();
+    if !state.yielded.is_empty() && state.yields_until(keys, now).is_some() {
+        return None;
+    }
+    if keys.iter().any(|key| state.lines.contains_key(key)) {
+        return None;
+    }
+    for key in keys {
+        state.lines.insert(key.clone(), Line { taken: true, ..Line::default() });
+    }
+    Some(Turn { cluster: Arc::clone(cluster), keys: keys.to_vec() })
+}
+
+/// Waits for the turn at `keys`.
+///
+/// They are taken one after the other in the order of their bytes, so that two who want the same
+/// keys never wait for each other. Dropping the future leaves the line, or hands the turn on.
+pub(crate) async fn turn(cluster: &Arc<Cluster>, keys: &[Key]) -> Turn {
+    let mut turn = Turn { cluster: Arc::clone(cluster), keys: Vec::with_capacity(keys.len()) };
+    let mut in_order: Vec<&Key> = keys.iter().collect();
+    in_order.sort();
+    for key in in_order {
+        Waiting { queues: cluster.queues(), key, ticket: None }.await;
+        turn.keys.push(key.clone());
+    }
+    turn
+}
+
+impl Turn {
+    /// Waits until nobody in this process holds the keys any more, as far as it is known here: each
+    /// was released, handed over or has run out.
+    pub(crate) async fn vacated(&self) {
+        let cluster = &self.cluster;
+        for key in &self.keys {
+            while let Some(holder) = cluster.queues().holder(key) {
+                match holder.tenure.upgrade().filter(|tenure| tenure.held().is_ok()) {
+                    Some(tenure) => tenure.ended_by(tenure.valid_until()).await,
+                    None => {
+                        // It is on its way out: asking before it is gone would be in vain.
+                        if let Some(attempt) = holder.attempt.upgrade() {
+                            attempt.freed().await;
+                        }
+                        break;
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        for key in &self.keys {
+            self.cluster.queues().pass_on(key);
+        }
+    }
+}
+
+/// A place in one line.
+struct Waiting<'a> {
+    queues: &'a Queues,
+    key: &'a Key,
+    ticket: Option<Arc<Ticket>>,
+}
+
+impl Future for Waiting<'_> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        if let Some(ticket) = &self.ticket {
+            ticket.waker.register(context.waker());
+            if !ticket.called.load(Ordering::SeqCst) {
+                return Poll::Pending;
+            }
+            self.ticket = None;
+            return Poll::Ready(());
+        }
+        let mut state = self.queues.state();
+        let line = state.lines.entry(self.key.clone()).or_default();
+        if !line.taken {
+            line.taken = true;
+            return Poll::Ready(());
+        }
+        let ticket: Arc<Ticket> = Arc::default();
+        ticket.waker.register(context.waker());
+        line.waiting.push_back(Arc::clone(&ticket));
+        drop(state);
+        self.ticket = Some(ticket);
+        Poll::Pending
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let Some(ticket) = &self.ticket else { return };
+        let mut state = self.queues.state();
+        if let Some(line) = state.lines.get_mut(self.key) {
+            line.waiting.retain(|other| !Arc::ptr_eq(other, ticket));
+        }
+        drop(state);
+        // Called already, but nobody is there any more.
+        if ticket.called.load(Ordering::SeqCst) {
+            self.queues.pass_on(self.key);
+        }
+    }
+}
