@@ -1,0 +1,205 @@
+//! Waiting for a lock: in line, woken, and past nodes that hang.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::join_all;
+use quorate_core::{LockError, Runtime};
+use quorate_memory::Fault;
+
+use crate::world::{MS, SECOND, World};
+
+fn count(world: &World, operation: &str) -> usize {
+    world.log.operations().iter().filter(|done| **done == operation).count()
+}
+
+#[test]
+fn waiters_of_one_process_are_served_in_the_order_they_came() {
+    let world = World::new(5);
+    let manager = world.manager();
+    let held = world.sim.block_on(manager.lock("r")).unwrap();
+    let served: Arc<Mutex<Vec<u32>>> = Arc::default();
+    for number in 0..20 {
+        let (manager, served, sim) = (manager.clone(), Arc::clone(&served), world.sim.clone());
+        world.sim.spawn(Box::pin(async move {
+            let guard = manager.lock("r").await.unwrap();
+            served.lock().unwrap().push(number);
+            sim.sleep_until(sim.now() + 10 * MS).await;
+            guard.release().await.unwrap();
+        }));
+        world.catch_up();
+    }
+    world.sim.advance(SECOND);
+    assert_eq!(world.log.operations(), ["acquire"; 5], "who waits for a neighbour sends nothing");
+    world.sim.block_on(held.release()).unwrap();
+    world.sim.advance(SECOND);
+    assert_eq!(*served.lock().unwrap(), (0..20).collect::<Vec<_>>());
+    assert_eq!(count(&world, "acquire"), 21 * 5, "a round for each, and none was lost");
+}
+
+#[test]
+fn the_next_one_is_called_as_soon_as_the_lock_is_free() {
+    for dropped in [false, true] {
+        let world = World::new(3);
+        let manager = world.manager();
+        let held = world.sim.block_on(manager.lock("r")).unwrap();
+        for node in &world.nodes {
+            node.inject(Fault::Slow(5 * MS));
+        }
+        let (sim, next) = (world.sim.clone(), manager.lock("r"));
+        let start = world.sim.elapsed();
+        let got: Arc<Mutex<Option<Duration>>> = Arc::default();
+        let at = Arc::clone(&got);
+        world.sim.spawn(Box::pin(async move {
+            let _guard = next.await.unwrap();
+            *at.lock().unwrap() = Some(sim.elapsed());
+        }));
+        world.catch_up();
+        match dropped {
+            true => drop(held),
+            false => drop(world.sim.block_on(held.release())),
+        }
+        world.sim.advance(SECOND);
+        // The way of the release and the way of the acquire: no poll interval.
+        assert_eq!(got.lock().unwrap().unwrap() - start, 10 * MS, "dropped: {dropped}");
+    }
+}
+
+#[test]
+fn a_waiter_that_is_cancelled_hands_its_turn_on() {
+    for polls in 1..10 {
+        let world = World::new(3);
+        let manager = world.manager();
+        let held = world.sim.block_on(manager.lock("r")).unwrap();
+        let mut first = Box::pin(manager.lock("r").into_future());
+        assert!(world.sim.block_on_for(first.as_mut(), 1).is_none());
+        let mut second = Box::pin(manager.lock("r").into_future());
+        assert!(world.sim.block_on_for(second.as_mut(), 1).is_none());
+        world.sim.block_on(held.release()).unwrap();
+        // The first is called, gets as far as so many polls take it, and is dropped.
+        let got = world.sim.block_on_for(first.as_mut(), polls);
+        drop(got);
+        drop(first);
+        let guard = world.sim.block_on(second).unwrap();
+        assert!(guard.is_valid(), "after {polls} polls");
+        assert!(world.sim.elapsed() < SECOND);
+    }
+}
+
+#[test]
+fn a_waiter_in_line_keeps_its_deadline() {
+    let world = World::new(3);
+    let manager = world.manager();
+    let _held = world.sim.block_on(manager.lock("r")).unwrap();
+    let waits = (1..=3).map(|n| manager.lock("r").wait(n * 100 * MS).into_future());
+    let timed = waits.map(|wait| wait.map(|lost| (lost, world.sim.elapsed())));
+    let lost = world.sim.block_on(join_all(timed));
+    for (number, (lost, at)) in (1..).zip(lost) {
+        let Err(error @ LockError::Held { .. }) = lost else { panic!("{lost:?}") };
+        assert_eq!(error.to_string(), "locked by somebody else: no node was asked");
+        assert_eq!(at, number * 100 * MS);
+    }
+}
+
+#[test]
+fn a_holder_in_this_process_that_never_lets_go_is_outlived() {
+    let world = World::new(3);
+    let manager = world.manager();
+    std::mem::forget(world.sim.block_on(manager.lock("r").ttl(2 * SECOND)).unwrap());
+    let guard = world.sim.block_on(manager.lock("r")).unwrap();
+    assert!(guard.is_valid());
+    let elapsed = world.sim.elapsed();
+    assert!(elapsed >= 2 * SECOND && elapsed < 3 * SECOND, "{elapsed:?}");
+}
+
+#[test]
+fn a_lock_that_was_handed_over_is_waited_for_at_the_nodes() {
+    let world = World::new(3);
+    let manager = world.manager();
+    let record = world.sim.block_on(manager.lock("r")).unwrap().hand_over();
+    let lost = world.sim.block_on(manager.lock("r").wait(SECOND));
+    assert!(matches!(lost, Err(LockError::Held { .. })), "{lost:?}");
+    let adopted = world.sim.block_on(world.manager().adopt(&record)).unwrap();
+    assert!(adopted.is_valid());
+}
+
+/// Two who want the same two, named in another order, and one of each.
+#[test]
+fn waiters_for_several_keys_never_wait_for_each_other() {
+    let world = World::new(3);
+    let manager = world.manager();
+    let sim = &world.sim;
+    let work = |names: Vec<&'static str>| {
+        let manager = manager.clone();
+        async move {
+            for _ in 0..20 {
+                let guard = manager.lock(names.clone()).await.unwrap();
+                sim.sleep_until(sim.now() + MS).await;
+                guard.release().await.unwrap();
+            }
+        }
+    };
+    let all =
+        [vec!["a", "b"], vec!["b", "a"], vec!["a"], vec!["b"], vec!["b", "c"], vec!["c", "a"]];
+    world.sim.block_on(join_all(all.map(work)));
+    assert!(world.sim.elapsed() < SECOND, "{:?}", world.sim.elapsed());
+}
+
+#[test]
+fn a_node_that_hangs_is_left_alone_but_for_a_probe() {
+    let world = World::new(5);
+    let manager = world.manager();
+    world.nodes[0].inject(Fault::Hung);
+    let asked =
+        |world: &World| world.log.calls().iter().filter(|call| call.node == "memory-1").count();
+    for _ in 0..1000 {
+        let guard = world.sim.block_on(manager.lock("r")).unwrap();
+        world.sim.block_on(guard.release()).unwrap();
+        world.sim.advance(10 * MS);
+    }
+    // Fifty before it was clear, and one in every half of a second of the ten.
+    assert!((50..80).contains(&asked(&world)), "{}", asked(&world));
+    let guard = world.sim.block_on(manager.lock("r")).unwrap();
+    world.sim.block_on(guard.release()).unwrap();
+    world.nodes[0].heal();
+    world.sim.advance(SECOND);
+    let before = asked(&world);
+    for _ in 0..10 {
+        drop(world.sim.block_on(manager.lock("r")).unwrap());
+        world.sim.advance(10 * MS);
+    }
+    assert_eq!(asked(&world) - before, 20, "it is back: acquire and release, ten times");
+    world.sim.settle();
+    assert_eq!(world.keys_left(), 0);
+}
+
+#[test]
+fn nodes_that_hang_are_asked_all_the_same_if_the_others_are_no_quorum() {
+    let world = World::new(3);
+    let manager = world.manager();
+    for node in &world.nodes[..2] {
+        node.inject(Fault::Hung);
+    }
+    for _ in 0..3 {
+        assert!(world.sim.block_on(manager.try_lock("r")).is_err());
+    }
+    for node in &world.nodes {
+        node.heal();
+    }
+    world.catch_up();
+    world.sim.block_on(manager.try_lock("r")).expect("at once");
+}
+
+#[test]
+fn the_error_says_that_a_node_was_left_alone() {
+    let world = World::new(3);
+    let manager = world.manager();
+    world.nodes[0].inject(Fault::Hung);
+    drop(world.sim.block_on(manager.lock("warm")).unwrap());
+    world.sim.advance(600 * MS);
+    drop(world.sim.block_on(manager.lock("probe")).unwrap());
+    let _held = world.sim.block_on(world.manager().lock("r")).unwrap();
+    let lost = world.sim.block_on(manager.try_lock("r")).unwrap_err().to_string();
+    assert!(lost.contains("memory-1: not asked: it has not answered for"), "{lost}");
+}
