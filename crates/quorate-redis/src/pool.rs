@@ -1,13 +1,15 @@
 //! Our own way to a node: one shared connection that a pool of size one keeps alive.
 //!
 //! The pool decides who dials and who waits for it. What it keeps is cloned and given back at
-//! once, so a checkout lasts no longer than a look at the state.
+//! once, so a checkout lasts no longer than a look at the state. And while the connection answers,
+//! nobody asks the pool: what was checked out last is used again.
 //!
 //! A pool that fails to connect tells none of those who wait for it: they hang until its timeout.
 //! So for the pool connecting never fails. What it keeps is a connection, *or the reason why there
 //! is none*, which it hands out until the next attempt is due.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::future::pending;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -17,6 +19,7 @@ use futures_util::FutureExt;
 use quorate_core::{BackendError, BackendErrorKind};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Value};
+use tokio::task::JoinHandle;
 
 use crate::dial::Dial;
 use crate::error;
@@ -26,6 +29,10 @@ use crate::line::Line;
 pub(crate) struct Lane {
     keeper: Keeper,
     pool: Mutex<Arc<Pool<Keeper>>>,
+    /// What was checked out last.
+    last: Mutex<Option<Live>>,
+    /// The origin of [`Live::answered`].
+    epoch: Instant,
 }
 
 impl Lane {
@@ -33,14 +40,20 @@ impl Lane {
     pub(crate) fn new(dial: Arc<Dial>) -> Self {
         let keeper = Keeper { dial, failures: Arc::default() };
         let pool = Mutex::new(Arc::new(keeper.pool()));
-        Self { keeper, pool }
+        Self { keeper, pool, last: Mutex::default(), epoch: Instant::now() }
     }
 
     async fn connection(&self) -> Result<Live, BackendError> {
+        if let Some(live) = self.warm() {
+            return Ok(live);
+        }
         let pool = Arc::clone(&self.pool());
         match pool.get().await {
             Ok(link) => match &*link {
-                Link::Live(live) => Ok(live.clone()),
+                Link::Live(live) => {
+                    *self.last() = Some(live.clone());
+                    Ok(live.clone())
+                }
                 Link::Dead(dead) => Err(dead.reason.clone()),
             },
             // The task that dialled was lost with the runtime that it ran on. The pool counts it
@@ -58,16 +71,37 @@ impl Lane {
         }
     }
 
+    /// The last connection, if it answered a moment ago: it needs no look at its state.
+    fn warm(&self) -> Option<Live> {
+        let last = self.last();
+        let live = last.as_ref().filter(|live| !live.broken.load(Ordering::Relaxed))?;
+        // The connection lives in a task, and goes with the runtime of that.
+        if live.runtime.0.is_finished() {
+            return None;
+        }
+        let answered = Duration::from_micros(live.answered.load(Ordering::Relaxed));
+        (self.epoch.elapsed() < answered + WARM).then(|| live.clone())
+    }
+
+    fn last(&self) -> MutexGuard<'_, Option<Live>> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn pool(&self) -> MutexGuard<'_, Arc<Pool<Keeper>>> {
         self.pool.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+/// For how long after an answer a connection is taken to be there.
+const WARM: Duration = Duration::from_millis(20);
 
 #[async_trait]
 impl Line for Lane {
     async fn send(&self, command: &Cmd) -> Result<Value, BackendError> {
         let mut live = self.connection().await?;
         let answer = live.connection.send_packed_command(command).await;
+        let now = u64::try_from(self.epoch.elapsed().as_micros()).unwrap_or_default();
+        live.answered.store(now, Ordering::Relaxed);
         answer.map_err(|error| {
             if error::ends_connection(&error) {
                 live.broken.store(true, Ordering::Relaxed);
@@ -87,9 +121,33 @@ enum Link {
 struct Live {
     connection: MultiplexedConnection,
     broken: Arc<AtomicBool>,
+    /// When it last answered, in microseconds. In the beginning it is not known to be warm.
+    answered: Arc<AtomicU64>,
+    runtime: Arc<Sentinel>,
+}
+
+/// A task that ends with the runtime in which the connection was made: tokio does not tell
+/// otherwise.
+struct Sentinel(JoinHandle<()>);
+
+impl Sentinel {
+    fn new() -> Arc<Self> {
+        Arc::new(Self(tokio::spawn(pending())))
+    }
+}
+
+impl Drop for Sentinel {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 impl Live {
+    fn new(connection: MultiplexedConnection) -> Self {
+        let (broken, answered) = (Arc::default(), Arc::default());
+        Self { connection, broken, answered, runtime: Sentinel::new() }
+    }
+
     /// Whether a command can be sent, as far as is known here. Waits for nothing.
     fn is_usable(&self) -> bool {
         !self.broken.load(Ordering::Relaxed) && !self.is_closed()
@@ -147,7 +205,7 @@ impl ManageConnection for Keeper {
         Ok(match self.dial.attempt().await {
             Ok(connection) => {
                 self.failures.store(0, Ordering::Relaxed);
-                Link::Live(Live { connection, broken: Arc::default() })
+                Link::Live(Live::new(connection))
             }
             Err(reason) => {
                 let earlier = self.failures.fetch_add(1, Ordering::Relaxed);
