@@ -66,9 +66,18 @@ impl Dialer {
         command: CustomCommand,
         arguments: Vec<Value>,
     ) -> Result<Resp3Frame, BackendError> {
-        let attempt = self.attempt()?;
-        let link = attempt.await.map_err(|failure| failure.error)?;
+        let link = match self.link() {
+            Some(link) => link,
+            None => self.attempt()?.await.map_err(|failure| failure.error)?,
+        };
         link.call(command, arguments).await
+    }
+
+    /// The connection that there is.
+    fn link(&self) -> Option<Arc<Link>> {
+        let latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        let link = latest.as_ref()?.peek()?.as_ref().ok()?;
+        link.is_usable().then(|| Arc::clone(link))
     }
 
     /// The attempt under way, or the connection that there is, or a new attempt.
