@@ -6,6 +6,7 @@ use crate::algorithm::quorum::{NodeCount, NodeId};
 use crate::backend::LockBackend;
 use crate::background::Background;
 use crate::config::Config;
+use crate::observe;
 use crate::register::Register;
 use crate::roster::Roster;
 use crate::runtime::Runtime;
@@ -20,6 +21,7 @@ pub(crate) struct Cluster {
     background: Arc<Background>,
     rounds: Arc<Background>,
     register: Register,
+    pub(crate) watched: observe::Nodes,
     pub(crate) runtime: Arc<dyn Runtime>,
     pub(crate) config: Config,
 }
@@ -40,6 +42,7 @@ impl Cluster {
             background: Arc::default(),
             rounds: Arc::default(),
             register: Register::default(),
+            watched: observe::Nodes::new(count),
             runtime,
             config,
         }

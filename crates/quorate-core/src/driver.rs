@@ -21,6 +21,7 @@ use crate::backend::{BackendError, BackendErrorKind, Claim};
 use crate::calls::{Calls, Settled};
 use crate::cluster::Cluster;
 use crate::error::{NodeVote, Said, Votes};
+use crate::observe;
 
 /// One attempt at a lock, from its first acquire to its last release.
 ///
@@ -281,6 +282,7 @@ fn settle(
     let running = attempt.cluster.background().enter();
     async move {
         let _running = running;
+        let cleanup = observe::Cleanup::begin(&attempt);
         let cluster = &attempt.cluster;
         let runtime = &*cluster.runtime;
         let bound = attempt.cleanup_timeout();
@@ -311,6 +313,7 @@ fn settle(
             let mut timer = runtime.sleep_until(saturating_add(runtime.now(), grace));
             while calls.next(&mut timer).await.is_some() {}
         }
+        cleanup.ended(&attempt, calls.unsettled());
     }
 }
 
@@ -348,12 +351,24 @@ impl Outcome {
     }
 }
 
-async fn call(
+fn call(
     attempt: Arc<Attempt>,
     operation: Operation,
     node: NodeId,
+) -> impl Future<Output = Result<Vote, BackendError>> + Send + 'static {
+    let watch = observe::Watch::new(&attempt, &operation, node);
+    watch.clone().over(ask(attempt, operation, node, watch))
+}
+
+async fn ask(
+    attempt: Arc<Attempt>,
+    operation: Operation,
+    node: NodeId,
+    watch: observe::Watch,
 ) -> Result<Vote, BackendError> {
     let _lane = attempt.lanes[node.index()].lock().await;
+    watch.sent();
+    let too_late = || watch.unsent(too_late());
     let cluster = &attempt.cluster;
     let backend = cluster.node(node);
     match operation {

@@ -70,6 +70,7 @@ mod guard;
 mod handover;
 mod lease;
 mod manager;
+pub mod observe;
 pub mod protocol;
 mod register;
 mod renewal;

@@ -16,6 +16,7 @@ use crate::error::{AdoptError, LockError, Lost, Votes, WithError};
 use crate::guard::LockGuard;
 use crate::handover::{self, HandOver};
 use crate::lease::{Lease, Tenure};
+use crate::observe;
 use crate::request::{LockRequest, TryLockRequest};
 use crate::resource::{IntoResources, Key, Resources, Token};
 use crate::runtime::{EntropyError, Runtime};
@@ -103,7 +104,8 @@ impl LockManager {
     /// The future can be dropped at any time. The lock is then as it was, though the nodes may
     /// keep it for longer.
     pub async fn adopt(&self, record: &HandOver) -> Result<LockGuard, AdoptError> {
-        handover::adopt(&self.cluster, record).await
+        let adopting = handover::adopt(&self.cluster, record);
+        observe::adopting(&self.cluster, record.keys(), adopting).await
     }
 
     /// Gives up everything: stops renewals, releases what is held, lets nothing more be taken, and
@@ -278,6 +280,7 @@ async fn attempt(
         Step::Wait => Loss::Unreachable,
     };
     let error = error(loss, outcome.votes(cluster, start));
+    observe::refused(cluster, &wanted.keys, start, loss, &error);
     Ok(Err(Defeat { loss, permanent: outcome.is_permanent(), error, undo: flight }))
 }
 
