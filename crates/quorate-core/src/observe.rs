@@ -20,16 +20,16 @@
 //! | `adopted`, `not adopted` | debug | a handed over lock is taken over, or is not | as above |
 //! | `extended` | debug | an extension is won | `keys`, `took`, `left` |
 //! | `not extended` | debug | an extension is lost; the lease is as it was | `keys`, `took`, `left`, `votes` |
-//! | `released` | debug | a release is decided, or left to the background | `keys`, `outcome`, `took` |
+//! | `released` | debug | a release is decided, or left to the background | `keys`, `outcome`, `took`, `votes` if there was no quorum |
 //! | `handed over`, `closed` | debug | a lease is given up in this way | `keys`, `held` |
 //! | `cleaned up` | debug | late answers were heard, and what was to be given back was | `keys`, `took`, `unanswered` |
 //! | `node failed` | debug | each failure after the one that was told as `node failing` | as `node failing` |
 //! | `answered` | trace | a node answers | `node`, `operation`, `vote`, `latency` |
 //!
-//! A node that fails in every round is told once, as `node failing`, until it has recovered. A
-//! silent one is noticed at the next call after a node timeout; until calls to it are given up it
-//! shows in nothing else, since the rounds are won without it. `unanswered` counts the calls that
-//! a cleanup gave up.
+//! A node that fails in every round is told once, as `node failing`, until it has recovered. One
+//! that is silent (`kind` is `Silent`) is noticed at the next call after a node timeout: the rounds
+//! are won without it, and show nothing. `unanswered` is how many nodes a cleanup gave up waiting
+//! for; they may keep a key until its ttl is over.
 //!
 //! A span `lock` (info, with `keys`) is around each acquisition, all its rounds and waiting.
 //!

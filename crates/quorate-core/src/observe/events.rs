@@ -93,12 +93,13 @@ pub(super) fn gone(tenure: &Tenure, reason: &'static str, held: Duration) {
 
 pub(super) fn released(
     tenure: &Tenure,
-    took: Duration,
+    took: Option<Duration>,
     outcome: &'static str,
     votes: Option<&Votes>,
 ) {
-    let (keys, took, votes) = (Keys(tenure.keys()), Short(took), votes.map(display));
-    debug!(target: TARGET, %keys, outcome, %took, votes, "released");
+    let keys = Keys(tenure.keys());
+    let (took, votes) = (took.map(Short).map(display), votes.map(display));
+    debug!(target: TARGET, %keys, outcome, took, votes, "released");
 }
 
 pub(super) fn cleaned_up(attempt: &Attempt, took: Duration, unanswered: usize) {

@@ -294,7 +294,7 @@ pub(crate) fn released(tenure: &Tenure, start: Instant, released: Released) {
         figures::lost(reason);
     }
     #[cfg(feature = "tracing")]
-    events::released(tenure, since(&tenure.attempt.cluster, start), outcome, None);
+    events::released(tenure, Some(since(&tenure.attempt.cluster, start)), outcome, None);
     #[cfg(feature = "metrics")]
     figures::released(outcome);
 }
@@ -303,7 +303,7 @@ pub(crate) fn released(tenure: &Tenure, start: Instant, released: Released) {
 pub(crate) fn not_released(tenure: &Tenure, start: Instant, votes: impl FnOnce() -> Votes) {
     let outcome = "no_quorum";
     #[cfg(feature = "tracing")]
-    events::released(tenure, since(&tenure.attempt.cluster, start), outcome, Some(&votes()));
+    events::released(tenure, Some(since(&tenure.attempt.cluster, start)), outcome, Some(&votes()));
     #[cfg(feature = "metrics")]
     figures::released(outcome);
 }
@@ -312,7 +312,7 @@ pub(crate) fn not_released(tenure: &Tenure, start: Instant, votes: impl FnOnce()
 pub(crate) fn dropped(tenure: &Tenure) {
     let outcome = "dropped";
     #[cfg(feature = "tracing")]
-    events::released(tenure, Duration::ZERO, outcome, None);
+    events::released(tenure, None, outcome, None);
     #[cfg(feature = "metrics")]
     figures::released(outcome);
 }
