@@ -5,6 +5,7 @@
 mod cleanup;
 mod holding;
 mod input;
+mod observe;
 mod polling;
 mod quorum;
 mod time;
