@@ -6,9 +6,13 @@
 )]
 
 use std::future::Future;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
+
+use pin_project::pin_project;
 
 #[cfg(feature = "tracing")]
 use super::events;
@@ -88,14 +92,8 @@ impl Watch {
     }
 
     /// Watches `call`, until it is answered or dropped.
-    pub(crate) async fn over(
-        self,
-        call: impl Future<Output = Result<Vote, BackendError>> + Send,
-    ) -> Result<Vote, BackendError> {
-        let unanswered = Unanswered(Some(self.0));
-        let answer = call.await;
-        unanswered.heard(&answer);
-        answer
+    pub(crate) fn over<F>(self, call: F) -> Watched<F> {
+        Watched { call, unanswered: Unanswered(Some(self.0)) }
     }
 
     /// The call leaves: those to the same node before it have settled.
@@ -157,11 +155,30 @@ impl Asked {
     }
 }
 
+/// A call that is watched.
+#[pin_project]
+pub(crate) struct Watched<F> {
+    #[pin]
+    call: F,
+    unanswered: Unanswered,
+}
+
+impl<F: Future<Output = Result<Vote, BackendError>>> Future for Watched<F> {
+    type Output = Result<Vote, BackendError>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        let answer = ready!(this.call.poll(context));
+        this.unanswered.heard(&answer);
+        Poll::Ready(answer)
+    }
+}
+
 /// A call that has not been answered when this is dropped never will be.
 struct Unanswered(Option<Arc<Asked>>);
 
 impl Unanswered {
-    fn heard(mut self, answer: &Result<Vote, BackendError>) {
+    fn heard(&mut self, answer: &Result<Vote, BackendError>) {
         if let Some(asked) = self.0.take() {
             asked.settled(Some(answer));
         }
