@@ -41,6 +41,26 @@ fn examples_without_servers() {
 }
 
 #[test]
+fn the_example_observe_tells_which_node_hangs_and_what_comes_of_it() {
+    let story = succeeds("observe", &[]);
+    let line = |words: &[&str]| {
+        let is_it = |line: &&str| words.iter().all(|word| line.contains(word));
+        let lines: Vec<_> = story.lines().filter(is_it).collect();
+        assert_eq!(lines.len(), 1, "{words:?}: {story}");
+        lines[0]
+    };
+    line(&["WARN", "node failing node=\"memory-2\"", "kind=Silent"]);
+    line(&["INFO", "node recovered node=\"memory-2\""]);
+    line(&["WARN", "lost keys=stock:7 reason=\"expired\""]);
+    assert!(line(&["quorate_node_votes_total memory-2 acquire"]).contains("silent"));
+    for node in ["memory-1", "memory-3"] {
+        assert!(!line(&["quorate_node_votes_total", node, "acquire"]).contains("silent"));
+    }
+    line(&["quorate_wait_seconds", "p50"]);
+    assert!(story.lines().count() < 40, "{story}");
+}
+
+#[test]
 fn examples_on_five_nodes_of_which_some_fail() {
     for example in ["redis", "fred"] {
         let nodes = Nodes::start(5);

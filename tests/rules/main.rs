@@ -7,6 +7,7 @@ mod holding;
 mod input;
 mod inspect;
 mod keeping;
+mod observe;
 mod polling;
 mod quorum;
 mod time;

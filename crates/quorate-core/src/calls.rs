@@ -70,6 +70,11 @@ impl Calls {
         self.open.is_empty()
     }
 
+    /// How many are on their way.
+    pub(crate) const fn unsettled(&self) -> usize {
+        self.open.len()
+    }
+
     /// Answers that are there and were not asked for.
     pub(crate) fn take_settled(&mut self) -> Vec<Settled> {
         std::mem::take(&mut self.settled)

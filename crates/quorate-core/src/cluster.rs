@@ -10,6 +10,7 @@ use crate::backend::{BackendErrorKind, LockBackend, Watch};
 use crate::background::Background;
 use crate::config::Config;
 use crate::health::Health;
+use crate::observe;
 use crate::queue::Queues;
 use crate::register::Register;
 use crate::roster::Roster;
@@ -29,6 +30,7 @@ pub(crate) struct Cluster {
     background: Arc<Background>,
     rounds: Arc<Background>,
     register: Register,
+    pub(crate) watched: observe::Nodes,
     pub(crate) runtime: Arc<dyn Runtime>,
     pub(crate) config: Config,
 }
@@ -52,6 +54,7 @@ impl Cluster {
             background: Arc::default(),
             rounds: Arc::default(),
             register: Register::default(),
+            watched: observe::Nodes::new(count),
             runtime,
             config,
         }

@@ -24,6 +24,7 @@ use crate::backend::{BackendError, BackendErrorKind, Claim};
 use crate::calls::{Calls, Settled};
 use crate::cluster::Cluster;
 use crate::error::{NodeVote, Said, Votes};
+use crate::observe;
 
 /// One attempt at a lock, from its first acquire to its last release.
 ///
@@ -435,6 +436,7 @@ fn settle(
     let running = attempt.cluster.background().enter();
     async move {
         let _running = running;
+        let cleanup = observe::Cleanup::begin(&attempt);
         let cluster = &attempt.cluster;
         let runtime = &*cluster.runtime;
         let bound = attempt.cleanup_timeout();
@@ -466,6 +468,7 @@ fn settle(
             let mut timer = runtime.sleep_until(saturating_add(runtime.now(), grace));
             while calls.next(&mut timer).await.is_some() {}
         }
+        cleanup.ended(&attempt, calls.unsettled());
     }
 }
 
@@ -511,11 +514,23 @@ impl Outcome {
     }
 }
 
-async fn call(
+fn call(
+    attempt: Arc<Attempt>,
+    operation: Operation,
+    node: NodeId,
+    now: Instant,
+) -> impl Future<Output = Result<Vote, BackendError>> + Send + 'static {
+    let watch = observe::Watch::new(&attempt, &operation, node);
+    watch.clone().over(in_lane(attempt, operation, node, now, watch))
+}
+
+/// Makes a call once those before it to the same node have settled. It was made up at `now`.
+async fn in_lane(
     attempt: Arc<Attempt>,
     operation: Operation,
     node: NodeId,
     mut now: Instant,
+    watch: observe::Watch,
 ) -> Result<Vote, BackendError> {
     let cluster = &attempt.cluster;
     let lane = &attempt.lanes[node.index()];
@@ -527,11 +542,15 @@ async fn call(
             lane
         }
     };
-    match &operation {
-        Operation::Extend(_) | Operation::Repair(..) if attempt.is_over() => return Err(too_late()),
-        Operation::Repair(_, until) if cluster.runtime.now() >= *until => return Err(too_late()),
-        _ => {}
+    let is_late = match &operation {
+        Operation::Extend(_) => attempt.is_over(),
+        Operation::Repair(_, until) => attempt.is_over() || cluster.runtime.now() >= *until,
+        Operation::Acquire | Operation::Release => false,
+    };
+    if is_late {
+        return Err(too_late());
     }
+    watch.sent();
     let asked = cluster.health().ask(node, now);
     let answer = ask(&attempt, &operation, node).await;
     asked.answered();

@@ -10,6 +10,7 @@ use crate::driver::{Flight, Operation};
 use crate::error::{ExtendError, Lost, ReleaseError, Released, Votes};
 use crate::handover::HandOver;
 use crate::lease::{self, Lease, Run, Tenure};
+use crate::observe;
 use crate::register::Place;
 use crate::renewal;
 use crate::resource::Key;
@@ -202,6 +203,7 @@ impl LockGuard {
         let gone = tally.refused() > count.spare();
         let released = match (outcome.step, before) {
             (Step::Lost(_) | Step::Wait, _) => {
+                observe::not_released(&self.tenure, start, votes);
                 return Err(ReleaseError::NoQuorum { votes: votes() });
             }
             // The manager released it, so the nodes cannot tell any more.
@@ -211,6 +213,7 @@ impl LockGuard {
             (Step::Won { .. }, Ok(())) if tally.granted() >= count.quorum() => Released::Held,
             (Step::Won { .. }, Ok(())) => Released::Unsure,
         };
+        observe::released(&self.tenure, start, released);
         Ok(Ending { released, gone: gone.then(votes) })
     }
 }
@@ -230,6 +233,7 @@ impl Drop for LockGuard {
         // Else it was released, by its holder or with all others, or handed over.
         if !attempt.is_over() {
             self.tenure.end(Lost::Released);
+            observe::dropped(&self.tenure);
             drop(Flight::new(attempt, &Operation::Release));
         }
     }

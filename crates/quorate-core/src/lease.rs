@@ -17,6 +17,7 @@ use crate::algorithm::renewal::Renewal;
 use crate::algorithm::round::{Loss, Round, Step};
 use crate::driver::{Attempt, Flight, Operation};
 use crate::error::{ExtendError, Lost, Stopped, Votes};
+use crate::observe;
 use crate::resource::Key;
 use crate::runtime::BoxFuture;
 
@@ -139,6 +140,7 @@ pub(crate) struct Tenure {
     term: Mutex<Term>,
     ended: Event,
     kept_alive: AtomicBool,
+    pub(crate) holding: observe::Holding,
 }
 
 struct Term {
@@ -161,6 +163,7 @@ impl Tenure {
         let valid_until = hold_until.map_or(valid_until, |cap| valid_until.min(cap));
         let renewal = attempt.cluster.config.renewal(attempt.claim.ttl());
         Arc::new(Self {
+            holding: observe::Holding::begin(&attempt),
             attempt,
             renewal,
             hold_until,
@@ -208,12 +211,14 @@ impl Tenure {
         let lost = self.run_out(&term);
         term.end(lost.clone(), now);
         drop(term);
+        observe::ended(self, &lost);
         self.ended.notify(usize::MAX);
         Err(lost)
     }
 
     /// Ends the lease, if it has not ended before.
     pub(crate) fn end(&self, lost: Lost) {
+        observe::ended(self, &lost);
         self.term().end(lost, self.now());
         self.ended.notify(usize::MAX);
     }
@@ -261,9 +266,11 @@ impl Tenure {
             if config.repairs {
                 flight.repair(claim, valid_until, &outcome.tally);
             }
+            observe::extended(self, start);
             return Ok(flight);
         }
         let votes = outcome.votes(cluster, start);
+        observe::not_extended(self, start, &votes);
         let mut term = self.term();
         term.trouble = Some(votes.clone());
         Err(match (&term.end, outcome.step) {

@@ -72,6 +72,7 @@ mod health;
 mod inspect;
 mod lease;
 mod manager;
+pub mod observe;
 pub mod protocol;
 mod queue;
 mod register;

@@ -19,6 +19,7 @@ use crate::guard::LockGuard;
 use crate::handover::{self, HandOver};
 use crate::inspect::{self, InspectError, Inspection};
 use crate::lease::{Lease, Tenure};
+use crate::observe;
 use crate::queue::{self, Turn};
 use crate::request::{LockRequest, TryLockRequest};
 use crate::resource::{IntoResource, IntoResources, Key, Resources, Token};
@@ -108,7 +109,8 @@ impl LockManager {
     /// The future can be dropped at any time. The lock is then as it was, though the nodes may
     /// keep it for longer.
     pub async fn adopt(&self, record: &HandOver) -> Result<LockGuard, AdoptError> {
-        handover::adopt(&self.cluster, record).await
+        let adopting = handover::adopt(&self.cluster, record);
+        observe::adopting(&self.cluster, record.keys(), adopting).await
     }
 
     /// Gives up everything: stops renewals, releases what is held, lets nothing more be taken, and
@@ -309,10 +311,9 @@ async fn turn(cluster: &Arc<Cluster>, wanted: &Wanted, deadline: Instant) -> Tur
     let runtime = &*cluster.runtime;
     let turn = queue::turn(cluster, &wanted.keys).await;
     turn.vacated().await;
-    if let Some(until) = cluster.queues().yields_until(&wanted.keys, runtime.now()) {
-        if until < deadline {
-            runtime.sleep_until(until).await;
-        }
+    let yields = cluster.queues().yields_until(&wanted.keys, runtime.now());
+    if let Some(until) = yields.filter(|until| *until < deadline) {
+        runtime.sleep_until(until).await;
     }
     turn
 }
@@ -411,6 +412,7 @@ async fn attempt(
         Step::Wait => Loss::Unreachable,
     };
     let error = error(loss, outcome.votes(cluster, start));
+    observe::refused(cluster, &wanted.keys, start, loss, &error);
     let took = cluster.runtime.now().saturating_duration_since(start);
     let (permanent, votes) = (outcome.is_permanent(), outcome.tally);
     Ok(Err(Defeat { loss, permanent, error, votes, took, undo: flight }))

@@ -10,6 +10,7 @@ use crate::error::{LockError, WithError};
 use crate::guard::LockGuard;
 use crate::lease::Lease;
 use crate::manager::{self, Wanted};
+use crate::observe;
 use crate::resource::{InvalidResource, Resources};
 use crate::runtime::BoxFuture;
 use crate::with;
@@ -94,7 +95,8 @@ impl IntoFuture for LockRequest {
             let wanted = Wanted::new(&cluster, &resources?, ttl, hold_limit)?;
             let wait = wait.unwrap_or(cluster.config.wait);
             let retry = retry.unwrap_or_else(|| Arc::clone(&cluster.config.retry));
-            manager::lock(&cluster, &wanted, wait, &*retry).await
+            let locking = manager::lock(&cluster, &wanted, wait, &*retry);
+            observe::acquiring(&cluster, &wanted.keys, locking).await
         })
     }
 }
@@ -159,7 +161,8 @@ impl IntoFuture for TryLockRequest {
         Box::pin(async move {
             let Self { cluster, resources, ttl, hold_limit } = self;
             let wanted = Wanted::new(&cluster, &resources?, ttl, hold_limit)?;
-            manager::try_lock(&cluster, &wanted).await
+            let locking = manager::try_lock(&cluster, &wanted);
+            observe::acquiring(&cluster, &wanted.keys, locking).await
         })
     }
 }

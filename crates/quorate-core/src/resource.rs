@@ -102,6 +102,13 @@ impl fmt::Debug for Key {
     }
 }
 
+/// Prints as ASCII with escapes, the first 64 bytes at the most.
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        printable(&self.0, f)
+    }
+}
+
 /// The random value that signs one attempt: 20 bytes, 40 hexadecimal digits on the wire.
 ///
 /// It is a secret of its holder: whoever knows it can release the lock, so no `Debug` and no error

@@ -1,0 +1,349 @@
+//! Somebody watches: measures, and passes it on to events and figures.
+
+#![cfg_attr(
+    not(all(feature = "tracing", feature = "metrics")),
+    allow(unused_variables, reason = "each of the two leaves out something")
+)]
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
+
+use pin_project::pin_project;
+
+#[cfg(feature = "tracing")]
+use super::events;
+#[cfg(feature = "metrics")]
+use super::figures;
+use crate::algorithm::quorum::{NodeCount, NodeId, Vote};
+use crate::algorithm::round::Loss;
+use crate::backend::BackendError;
+use crate::cluster::Cluster;
+use crate::driver::{Attempt, Operation};
+use crate::error::{AdoptError, LockError, Lost, Released, Votes};
+use crate::guard::LockGuard;
+use crate::lease::Tenure;
+use crate::resource::Key;
+
+/// What is known of the nodes of a manager.
+#[derive(Debug)]
+pub(crate) struct Nodes {
+    #[cfg(feature = "tracing")]
+    pub(super) health: Vec<std::sync::Mutex<super::health::Health>>,
+}
+
+impl Nodes {
+    pub(crate) fn new(count: NodeCount) -> Self {
+        #[cfg(feature = "metrics")]
+        figures::describe();
+        Self {
+            #[cfg(feature = "tracing")]
+            health: count.ids().map(|_| std::sync::Mutex::default()).collect(),
+        }
+    }
+}
+
+/// How long a lease has been held, and whether its end was told.
+pub(crate) struct Holding {
+    since: Instant,
+    told: AtomicBool,
+    lost: AtomicBool,
+}
+
+impl Holding {
+    pub(crate) fn begin(attempt: &Attempt) -> Self {
+        let since = attempt.cluster.runtime.now();
+        Self { since, told: AtomicBool::new(false), lost: AtomicBool::new(false) }
+    }
+}
+
+/// One call to one node.
+#[derive(Clone)]
+pub(crate) struct Watch(Arc<Asked>);
+
+pub(super) struct Asked {
+    pub(super) attempt: Arc<Attempt>,
+    pub(super) node: NodeId,
+    pub(super) operation: &'static str,
+    sent: OnceLock<Instant>,
+}
+
+impl Watch {
+    pub(crate) fn new(attempt: &Arc<Attempt>, operation: &Operation, node: NodeId) -> Self {
+        #[cfg(not(feature = "tracing"))]
+        let Nodes {} = attempt.cluster.watched;
+        let operation = match operation {
+            Operation::Acquire => "acquire",
+            Operation::Extend(_) => "extend",
+            Operation::Repair(..) => "repair",
+            Operation::Release => "release",
+        };
+        Self(Arc::new(Asked {
+            attempt: Arc::clone(attempt),
+            node,
+            operation,
+            sent: OnceLock::new(),
+        }))
+    }
+
+    /// Watches `call`, until it is answered or dropped.
+    pub(crate) fn over<F>(self, call: F) -> Watched<F> {
+        Watched { call, unanswered: Unanswered(Some(self.0)) }
+    }
+
+    /// The call leaves: those to the same node before it have settled.
+    pub(crate) fn sent(&self) {
+        let now = self.0.now();
+        let _ = self.0.sent.set(now);
+        #[cfg(feature = "tracing")]
+        events::sent(&self.0, now);
+    }
+}
+
+impl Asked {
+    pub(super) fn cluster(&self) -> &Cluster {
+        &self.attempt.cluster
+    }
+
+    pub(super) fn name(&self) -> &Arc<str> {
+        self.cluster().name(self.node)
+    }
+
+    /// How long a round listens to the node.
+    pub(super) fn patience(&self) -> Duration {
+        self.cluster().config.node_timeout(self.attempt.claim.ttl())
+    }
+
+    fn now(&self) -> Instant {
+        self.cluster().runtime.now()
+    }
+
+    fn settled(&self, answer: Option<&Result<Vote, BackendError>>) {
+        let Some(sent) = self.sent.get() else {
+            return;
+        };
+        let now = self.now();
+        let latency = now.saturating_duration_since(*sent);
+        let vote = match answer {
+            _ if latency > self.patience() => Some("silent"),
+            Some(Ok(Vote::Granted)) => Some("granted"),
+            Some(Ok(Vote::Refused)) => Some("refused"),
+            Some(Err(_)) => Some("failed"),
+            // Dropped early, with the runtime perhaps: the node is not to blame.
+            None => None,
+        };
+        #[cfg(feature = "tracing")]
+        events::settled(self, now, latency, vote, answer);
+        #[cfg(feature = "metrics")]
+        figures::settled(self, answer.map(|_| latency), vote);
+    }
+}
+
+/// A call that is watched.
+#[pin_project]
+pub(crate) struct Watched<F> {
+    #[pin]
+    call: F,
+    unanswered: Unanswered,
+}
+
+impl<F: Future<Output = Result<Vote, BackendError>>> Future for Watched<F> {
+    type Output = Result<Vote, BackendError>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        let answer = ready!(this.call.poll(context));
+        this.unanswered.heard(&answer);
+        Poll::Ready(answer)
+    }
+}
+
+/// A call that has not been answered when this is dropped never will be.
+struct Unanswered(Option<Arc<Asked>>);
+
+impl Unanswered {
+    fn heard(&mut self, answer: &Result<Vote, BackendError>) {
+        if let Some(asked) = self.0.take() {
+            asked.settled(Some(answer));
+        }
+    }
+}
+
+impl Drop for Unanswered {
+    fn drop(&mut self) {
+        if let Some(asked) = self.0.take() {
+            asked.settled(None);
+        }
+    }
+}
+
+/// What goes on in the background after a decision.
+pub(crate) struct Cleanup {
+    began: Instant,
+}
+
+impl Cleanup {
+    pub(crate) fn begin(attempt: &Attempt) -> Self {
+        Self { began: attempt.cluster.runtime.now() }
+    }
+
+    pub(crate) fn ended(self, attempt: &Attempt, unanswered: usize) {
+        let took = since(&attempt.cluster, self.began);
+        #[cfg(feature = "tracing")]
+        events::cleaned_up(attempt, took, unanswered);
+        #[cfg(feature = "metrics")]
+        figures::cleaned_up(took);
+    }
+}
+
+/// Watches the acquisition of a lock, from the first poll on.
+pub(crate) async fn acquiring(
+    cluster: &Cluster,
+    keys: &[Key],
+    locking: impl Future<Output = Result<LockGuard, LockError>> + Send,
+) -> Result<LockGuard, LockError> {
+    let began = cluster.runtime.now();
+    #[cfg(feature = "tracing")]
+    let (span, locking) = events::in_span(keys, locking);
+    let result = locking.await;
+    let waited = since(cluster, began);
+    #[cfg(feature = "tracing")]
+    span.in_scope(|| events::acquisition(keys, waited, &result));
+    #[cfg(feature = "metrics")]
+    figures::acquisition(waited, &result);
+    result
+}
+
+/// Watches a lock being taken over.
+pub(crate) async fn adopting(
+    cluster: &Cluster,
+    keys: &[Key],
+    adopting: impl Future<Output = Result<LockGuard, AdoptError>> + Send,
+) -> Result<LockGuard, AdoptError> {
+    let began = cluster.runtime.now();
+    let result = adopting.await;
+    #[cfg(feature = "tracing")]
+    events::adoption(keys, since(cluster, began), &result);
+    #[cfg(feature = "metrics")]
+    figures::adoption(&result);
+    result
+}
+
+/// A round was lost, which began at `start`.
+pub(crate) fn refused(
+    cluster: &Cluster,
+    keys: &[Key],
+    start: Instant,
+    loss: Loss,
+    error: &LockError,
+) {
+    let reason = match loss {
+        Loss::Refused => "refused",
+        Loss::Unreachable => "unreachable",
+        Loss::Expired => "expired",
+    };
+    #[cfg(feature = "tracing")]
+    events::refused(keys, since(cluster, start), reason, error);
+    #[cfg(feature = "metrics")]
+    figures::refused(reason);
+}
+
+pub(crate) fn extended(tenure: &Tenure, start: Instant) {
+    #[cfg(feature = "tracing")]
+    events::extended(tenure, since(&tenure.attempt.cluster, start));
+    #[cfg(feature = "metrics")]
+    figures::extension("extended");
+}
+
+pub(crate) fn not_extended(tenure: &Tenure, start: Instant, votes: &Votes) {
+    #[cfg(feature = "tracing")]
+    events::not_extended(tenure, since(&tenure.attempt.cluster, start), votes);
+    #[cfg(feature = "metrics")]
+    figures::extension("failed");
+}
+
+/// The lease ends, if it has not ended before. Not while its term is locked.
+pub(crate) fn ended(tenure: &Tenure, lost: &Lost) {
+    if tenure.holding.told.swap(true, Ordering::Relaxed) {
+        return;
+    }
+    // Nobody may have noticed that it ran out before it was given up.
+    let given_up = matches!(lost, Lost::Released | Lost::HandedOver | Lost::Closed);
+    let before = if given_up { tenure.held().err() } else { None };
+    let lost = before.as_ref().unwrap_or(lost);
+    let held = since(&tenure.attempt.cluster, tenure.holding.since);
+    let reason = lost_because(lost);
+    tenure.holding.lost.store(reason.is_some(), Ordering::Relaxed);
+    #[cfg(feature = "tracing")]
+    events::ended(tenure, lost, reason, held);
+    #[cfg(feature = "metrics")]
+    figures::ended(reason, held, tenure.remaining());
+}
+
+/// A release has been decided.
+pub(crate) fn released(tenure: &Tenure, start: Instant, released: Released) {
+    let outcome = match released {
+        Released::Held => "held",
+        Released::Lost => "lost",
+        Released::Unsure => "unsure",
+    };
+    if released == Released::Lost && !tenure.holding.lost.swap(true, Ordering::Relaxed) {
+        let reason = "not_held";
+        #[cfg(feature = "tracing")]
+        events::gone(tenure, reason, since(&tenure.attempt.cluster, tenure.holding.since));
+        #[cfg(feature = "metrics")]
+        figures::lost(reason);
+    }
+    #[cfg(feature = "tracing")]
+    events::released(tenure, Some(since(&tenure.attempt.cluster, start)), outcome, None);
+    #[cfg(feature = "metrics")]
+    figures::released(outcome);
+}
+
+/// A release found no quorum.
+pub(crate) fn not_released(tenure: &Tenure, start: Instant, votes: impl FnOnce() -> Votes) {
+    let outcome = "no_quorum";
+    #[cfg(feature = "tracing")]
+    events::released(tenure, Some(since(&tenure.attempt.cluster, start)), outcome, Some(&votes()));
+    #[cfg(feature = "metrics")]
+    figures::released(outcome);
+}
+
+/// A guard was dropped, and is released in the background.
+pub(crate) fn dropped(tenure: &Tenure) {
+    let outcome = "dropped";
+    #[cfg(feature = "tracing")]
+    events::released(tenure, None, outcome, None);
+    #[cfg(feature = "metrics")]
+    figures::released(outcome);
+}
+
+/// Why a lease was lost; `None` if it was given up.
+const fn lost_because(lost: &Lost) -> Option<&'static str> {
+    match lost {
+        Lost::Closed => Some("closed"),
+        Lost::Expired { .. } => Some("expired"),
+        Lost::HoldLimit => Some("hold_limit"),
+        Lost::NotHeld { .. } => Some("not_held"),
+        Lost::HandedOver | Lost::Released => None,
+    }
+}
+
+pub(super) const fn not_acquired_because(error: &LockError) -> &'static str {
+    match error {
+        LockError::Closed => "closed",
+        LockError::Entropy(_) => "entropy",
+        LockError::Expired { .. } => "expired",
+        LockError::Held { .. } => "held",
+        LockError::NoQuorum { .. } => "no_quorum",
+        LockError::SameServer { .. } => "same_server",
+        LockError::HoldLimit { .. } | LockError::Resource(_) | LockError::Ttl(_) => "invalid",
+    }
+}
+
+fn since(cluster: &Cluster, start: Instant) -> Duration {
+    cluster.runtime.now().saturating_duration_since(start)
+}
