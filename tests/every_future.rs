@@ -1,7 +1,9 @@
 //! Every public future, to be dropped at every poll: on the fake, on every runtime, on real nodes.
 
+use std::future::{Future, poll_fn};
 use std::mem::forget;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use futures_util::future::join;
@@ -173,4 +175,18 @@ pub(crate) async fn finish(record: Option<HandOver>, manager: &LockManager) {
     {
         drop(guard);
     }
+}
+
+/// Drops `future` after so many polls, unless it is done sooner.
+pub(crate) async fn is_done_after(polls: usize, future: impl Future<Output = ()>) -> bool {
+    let mut future = Box::pin(future);
+    let mut polled = 0;
+    poll_fn(move |context| {
+        if polled < polls && future.as_mut().poll(context).is_ready() {
+            return Poll::Ready(true);
+        }
+        polled += 1;
+        if polled < polls { Poll::Pending } else { Poll::Ready(false) }
+    })
+    .await
 }

@@ -5,11 +5,10 @@
 #[path = "every_future.rs"]
 mod every_future;
 
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
-use std::task::Poll;
 use std::thread;
 use std::time::Duration;
 
@@ -191,7 +190,7 @@ async fn drop_at_every_poll(doing: Doing, runtime: Arc<dyn Runtime>) -> usize {
         let manager = builder.margin(2 * MS).renew_every(4 * MS).build().unwrap();
         let begins = doing.begin(manager.clone(), Arc::clone(&runtime), 20 * MS);
         let Trial { future, record } = begins.await;
-        let is_done = is_done_after(polls, future).await;
+        let is_done = every_future::is_done_after(polls, future).await;
         every_future::finish(record, &manager).await;
         assert_eq!(manager.settle(BACKSTOP).await, 0, "{doing:?} dropped after {polls} polls");
         let left = nodes.iter().flat_map(MemoryNode::keys).count();
@@ -201,20 +200,6 @@ async fn drop_at_every_poll(doing: Doing, runtime: Arc<dyn Runtime>) -> usize {
         }
     }
     unreachable!("no future is polled that often")
-}
-
-/// Drops `future` after so many polls, unless it is done sooner.
-async fn is_done_after(polls: usize, future: impl Future<Output = ()>) -> bool {
-    let mut future = Box::pin(future);
-    let mut polled = 0;
-    poll_fn(move |context| {
-        if polled < polls && future.as_mut().poll(context).is_ready() {
-            return Poll::Ready(true);
-        }
-        polled += 1;
-        if polled < polls { Poll::Pending } else { Poll::Ready(false) }
-    })
-    .await
 }
 
 #[test]

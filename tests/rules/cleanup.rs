@@ -180,7 +180,7 @@ fn c5_a_future_dropped_at_any_poll_leaves_no_key() {
                 slow.expire("r");
                 dead.heal();
             }));
-            let done = sim.block_on_for(future, polls);
+            let is_done = sim.block_on(every_future::is_done_after(polls, future));
             let operations = world.log.operations();
             let extended = operations.iter().position(|operation| *operation == "extend");
             let set_again = |at| operations[at..].contains(&"acquire");
@@ -191,7 +191,7 @@ fn c5_a_future_dropped_at_any_poll_leaves_no_key() {
             assert_eq!(world.keys_left(), 0, "{doing:?} dropped after {polls} polls");
             assert_eq!(sim.block_on(manager.settle(Duration::ZERO)), 0, "{doing:?}: {polls}");
             moments += 1;
-            if done.is_some() {
+            if is_done {
                 break;
             }
         }
