@@ -1,6 +1,6 @@
 //! A process that takes one lock again and again, and has a referee look for overlaps.
 //!
-//! `contender redis|fred REFEREE-PORT TIMES ADDRESS…`
+//! `contender redis|fred REFEREE-PORT RESOURCE TIMES ADDRESS…`
 
 use std::env;
 use std::error::Error;
@@ -8,19 +8,20 @@ use std::time::Duration;
 
 use quorate::runtime::TokioRuntime;
 use quorate::{LockManager, LockManagerBuilder};
-use quorate_tests::{Connection, Reply};
+use quorate_tests::Referee;
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = env::args().skip(1);
-    let mut next = || arguments.next().ok_or("redis|fred REFEREE-PORT TIMES ADDRESS…");
-    let (client, port, times) = (next()?, next()?.parse::<u16>()?, next()?.parse::<u32>()?);
+    let mut next = || arguments.next().ok_or("redis|fred REFEREE-PORT RESOURCE TIMES ADDRESS…");
+    let (client, port, resource) = (next()?, next()?.parse::<u16>()?, next()?);
+    let times = next()?.parse::<u32>()?;
     let addresses: Vec<String> = arguments.collect();
-    let manager = builder(&client, addresses)?.wait(Duration::from_secs(60)).build()?;
-    let mut referee = Connection::to_port(port)?;
+    let manager = builder(&client, addresses)?.wait(Duration::from_secs(180)).build()?;
+    let mut referee = Referee::to_port(port, &resource)?;
     for _ in 0..times {
-        let guard = manager.lock("contended").await?;
-        critical_section(&mut referee)?;
+        let guard = manager.lock(&*resource).await?;
+        referee.visit()?;
         guard.release().await?;
     }
     match manager.settle(Duration::from_secs(10)).await {
@@ -36,18 +37,4 @@ fn builder(client: &str, addresses: Vec<String>) -> Result<LockManagerBuilder, B
         "fred" => Ok(LockManager::builder(runtime, quorate::fred::connect(addresses)?)),
         other => Err(format!("no client is called {other}").into()),
     }
-}
-
-/// Read, modify, write, with a flag that nobody else may have set.
-fn critical_section(referee: &mut Connection) -> Result<(), Box<dyn Error>> {
-    if referee.command(&["SET", "inside", "1", "NX"])? == Reply::Nil {
-        referee.command(&["INCR", "overlaps"])?;
-    }
-    let counter = match referee.command(&["GET", "counter"])? {
-        Reply::Bulk(counter) => String::from_utf8(counter)?.parse::<u64>()?,
-        _ => 0,
-    };
-    referee.command(&["SET", "counter", &(counter + 1).to_string()])?;
-    referee.command(&["DEL", "inside"])?;
-    Ok(())
 }

@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
+#[path = "every_future.rs"]
+mod every_future;
+
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -10,13 +13,17 @@ use std::thread;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures_util::future::join_all;
 use quorate_core::runtime::{InTokio, SmolRuntime, TokioContext, TokioRuntime};
 use quorate_core::{
-    BackendError, Claim, LockBackend, LockError, LockGuard, LockManager, Runtime, Vote,
+    BackendError, Claim, HandOver, Lease, LockBackend, LockError, LockGuard, LockManager, Runtime,
+    Vote, WithError,
 };
 use quorate_examples::{StdRuntime, block_on};
 use quorate_memory::{Fault, MemoryNode, Value, conformance};
 use tokio::runtime::{Builder, Runtime as Tokio};
+
+use crate::every_future::{Doing, Trial};
 
 /// No property here takes longer; only a broken one waits for it.
 const BACKSTOP: Duration = Duration::from_secs(30);
@@ -29,19 +36,23 @@ fn multi_thread() -> Tokio {
     Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
 }
 
-/// Runs `check` on every runtime there is.
-fn on_every_runtime<F>(check: impl Fn(Arc<dyn Runtime>) -> F)
+/// Runs `check` on every runtime there is, on all at once.
+fn on_every_runtime<F>(check: impl Fn(Arc<dyn Runtime>) -> F + Sync)
 where
     F: Future<Output = ()>,
 {
-    let tokio = current_thread();
-    tokio.block_on(async { check(Arc::new(TokioRuntime::new())).await });
-    let tokio = multi_thread();
-    tokio.block_on(async { check(Arc::new(TokioRuntime::new())).await });
-    // Tokio's value where there is no tokio.
-    block_on(check(Arc::new(TokioRuntime::new())));
-    block_on(check(Arc::new(SmolRuntime::new())));
-    block_on(check(Arc::new(StdRuntime::new())));
+    thread::scope(|scope| {
+        for tokio in [current_thread(), multi_thread()] {
+            let check = &check;
+            scope.spawn(move || {
+                tokio.block_on(async { check(Arc::new(TokioRuntime::new())).await });
+            });
+        }
+        // Tokio's value where there is no tokio.
+        scope.spawn(|| block_on(check(Arc::new(TokioRuntime::new()))));
+        scope.spawn(|| block_on(check(Arc::new(SmolRuntime::new()))));
+        scope.spawn(|| block_on(check(Arc::new(StdRuntime::new()))));
+    });
 }
 
 #[test]
@@ -75,6 +86,25 @@ impl LockBackend for Announcing {
     }
 }
 
+/// Whether a guard has a task that renews it.
+#[derive(Clone, Copy)]
+enum Keep {
+    AsItIs,
+    Alive,
+}
+
+impl Keep {
+    const BOTH: [Self; 2] = [Self::AsItIs, Self::Alive];
+
+    async fn lock(self, manager: &LockManager) -> LockGuard {
+        let guard = manager.lock("r").await.unwrap();
+        if let Self::Alive = self {
+            guard.keep_alive();
+        }
+        guard
+    }
+}
+
 struct Locks {
     manager: LockManager,
     nodes: Vec<MemoryNode>,
@@ -89,7 +119,8 @@ impl Locks {
         let announcing = nodes
             .iter()
             .map(|node| Announcing { node: node.clone(), releases: Arc::clone(&sender) });
-        let manager = LockManager::builder(Arc::clone(runtime), announcing).build().unwrap();
+        let builder = LockManager::builder(Arc::clone(runtime), announcing);
+        let manager = builder.renew_every(Duration::from_millis(2)).build().unwrap();
         Self { manager, nodes, releases }
     }
 
@@ -136,56 +167,70 @@ fn a_dropped_guard_is_released_on_every_runtime() {
     });
 }
 
-/// Contended and cancelled at every poll, on the real schedulers.
+/// Every public future, dropped after every number of polls, on the real schedulers.
 #[test]
-fn a_dropped_lock_future_leaves_nothing_on_every_runtime() {
+fn c5_a_future_dropped_at_any_poll_leaves_no_key_on_every_runtime() {
     on_every_runtime(|runtime| async move {
-        for polls in 0..4 {
-            let locks = Locks::new(&runtime);
-            locks.nodes[0].put("r", Value::String(b"x".to_vec()));
-            locks.nodes[1].inject(Fault::Late(Duration::from_millis(1)));
-            let request = locks.manager.lock("r").wait(BACKSTOP);
-            let mut future = Box::pin(request.into_future());
-            let mut polled = 0;
-            std::future::poll_fn(|context| {
-                polled += 1;
-                if polled > polls || future.as_mut().poll(context).is_ready() {
-                    return std::task::Poll::Ready(());
-                }
-                context.waker().wake_by_ref();
-                std::task::Poll::Pending
-            })
-            .await;
-            drop(future);
-            locks.nodes[0].expire("r");
-            if polls > 0 {
-                locks.released_everywhere().await;
-            }
-        }
+        let sweeps = Doing::ALL.map(|doing| drop_at_every_poll(doing, Arc::clone(&runtime)));
+        let moments: usize = join_all(sweeps).await.into_iter().sum();
+        // A busy machine wakes a task once for several reasons.
+        assert!(moments > 2 * Doing::ALL.len(), "the sweep saw only {moments} moments");
     });
+}
+
+/// Returns how many moments there were.
+async fn drop_at_every_poll(doing: Doing, runtime: Arc<dyn Runtime>) -> usize {
+    const MS: Duration = Duration::from_millis(1);
+    for polls in doing.first().. {
+        let nodes = MemoryNode::cluster(5, Arc::clone(&runtime));
+        nodes[1].inject(Fault::Slow(MS));
+        nodes[2].inject(Fault::Late(2 * MS));
+        nodes[3].inject(Fault::Slow(15 * MS));
+        nodes[4].inject(Fault::Dead);
+        let builder = || LockManager::builder(Arc::clone(&runtime), nodes.clone());
+        let manager = builder().margin(2 * MS).renew_every(4 * MS).build().unwrap();
+        let rival = builder().build().unwrap();
+        let begins = doing.begin(manager.clone(), &rival, Arc::clone(&runtime), 20 * MS);
+        let Trial { future, record } = begins.await;
+        let is_done = every_future::is_done_after(polls, future).await;
+        every_future::finish(record, &manager).await;
+        assert_eq!(rival.settle(BACKSTOP).await, 0);
+        assert_eq!(manager.settle(BACKSTOP).await, 0, "{doing:?} dropped after {polls} polls");
+        let left = nodes.iter().flat_map(MemoryNode::keys).count();
+        assert_eq!(left, 0, "{doing:?} dropped after {polls} polls");
+        if is_done {
+            return polls;
+        }
+    }
+    unreachable!("no future is polled that often")
 }
 
 #[test]
 fn a1_a_guard_can_be_dropped_in_a_thread_without_a_runtime() {
     let tokio = multi_thread();
-    let runtime: Arc<dyn Runtime> = tokio.block_on(async { Arc::new(TokioRuntime::new()) as _ });
-    let locks = Locks::new(&runtime);
-    let guard = tokio.block_on(locks.manager.lock("r").into_future()).unwrap();
-    thread::spawn(move || drop(guard)).join().expect("no panic");
-    tokio.block_on(locks.released_everywhere());
+    for keep in Keep::BOTH {
+        let runtime: Arc<dyn Runtime> =
+            tokio.block_on(async { Arc::new(TokioRuntime::new()) as _ });
+        let locks = Locks::new(&runtime);
+        let guard = tokio.block_on(keep.lock(&locks.manager));
+        thread::spawn(move || drop(guard)).join().expect("no panic");
+        tokio.block_on(locks.released_everywhere());
+    }
 }
 
 /// The helper thread takes over, for as long as the process lives.
 #[test]
 fn a1_a_guard_can_be_dropped_after_its_runtime() {
-    for tokio in [current_thread(), multi_thread()] {
-        let runtime: Arc<dyn Runtime> =
-            tokio.block_on(async { Arc::new(TokioRuntime::new()) as _ });
-        let locks = Locks::new(&runtime);
-        let guard = tokio.block_on(locks.manager.lock("r").into_future()).unwrap();
-        drop(tokio);
-        drop(guard);
-        block_on(locks.released_everywhere());
+    for keep in Keep::BOTH {
+        for tokio in [current_thread(), multi_thread()] {
+            let runtime: Arc<dyn Runtime> =
+                tokio.block_on(async { Arc::new(TokioRuntime::new()) as _ });
+            let locks = Locks::new(&runtime);
+            let guard = tokio.block_on(keep.lock(&locks.manager));
+            drop(tokio);
+            drop(guard);
+            block_on(locks.released_everywhere());
+        }
     }
 }
 
@@ -231,35 +276,40 @@ fn a_manager_survives_its_runtime() {
 
 #[test]
 fn a1_a_guard_can_be_dropped_while_its_runtime_shuts_down() {
-    let tokio = multi_thread();
-    tokio.block_on(async {
-        let runtime: Arc<dyn Runtime> = Arc::new(TokioRuntime::new());
-        let locks = Locks::new(&runtime);
-        let guard = locks.manager.lock("r").await.unwrap();
-        // Dropped by the shutdown, in the middle of it.
-        tokio::spawn(async move {
-            let _guard = guard;
-            std::future::pending::<()>().await;
-        });
-        tokio::task::yield_now().await;
-    });
-    drop(tokio);
+    for keep in Keep::BOTH {
+        for tokio in [current_thread(), multi_thread()] {
+            tokio.block_on(async {
+                let runtime: Arc<dyn Runtime> = Arc::new(TokioRuntime::new());
+                let locks = Locks::new(&runtime);
+                let guard = keep.lock(&locks.manager).await;
+                // Dropped by the shutdown, in the middle of it.
+                tokio::spawn(async move {
+                    let _guard = guard;
+                    std::future::pending::<()>().await;
+                });
+                tokio::task::yield_now().await;
+            });
+            drop(tokio);
+        }
+    }
 }
 
 #[test]
 fn a1_a_guard_can_be_dropped_while_unwinding() {
-    let tokio = multi_thread();
-    tokio.block_on(async {
-        let runtime: Arc<dyn Runtime> = Arc::new(TokioRuntime::new());
-        let locks = Locks::new(&runtime);
-        let guard = locks.manager.lock("r").await.unwrap();
-        let caught = catch_unwind(AssertUnwindSafe(move || {
-            let _guard = guard;
-            panic!("on purpose");
-        }));
-        assert!(caught.is_err());
-        locks.released_everywhere().await;
-    });
+    for keep in Keep::BOTH {
+        let tokio = multi_thread();
+        tokio.block_on(async {
+            let runtime: Arc<dyn Runtime> = Arc::new(TokioRuntime::new());
+            let locks = Locks::new(&runtime);
+            let guard = keep.lock(&locks.manager).await;
+            let caught = catch_unwind(AssertUnwindSafe(move || {
+                let _guard = guard;
+                panic!("on purpose");
+            }));
+            assert!(caught.is_err());
+            locks.released_everywhere().await;
+        });
+    }
 }
 
 #[test]
@@ -270,6 +320,21 @@ fn a1_a_forgotten_guard_leaves_the_lock_to_its_ttl() {
     std::mem::forget(sim.block_on(manager.lock("r")).unwrap());
     sim.settle();
     assert_eq!(nodes[0].keys().len(), 1);
+    sim.advance(Duration::from_secs(10));
+    assert!(nodes.iter().all(|node| node.keys().is_empty()));
+}
+
+#[test]
+fn a1_a_forgotten_guard_that_is_kept_alive_is_held_to_its_limit() {
+    const LIMIT: Duration = Duration::from_secs(60);
+    let sim = quorate_memory::Sim::new(1);
+    let nodes = MemoryNode::cluster(3, sim.clone());
+    let manager = LockManager::builder(sim.clone(), nodes.clone()).build().unwrap();
+    let guard = sim.block_on(manager.lock("r").hold_limit(LIMIT)).unwrap();
+    guard.keep_alive();
+    std::mem::forget(guard);
+    sim.advance(LIMIT);
+    assert!(nodes.iter().all(|node| node.keys().len() == 1));
     sim.advance(Duration::from_secs(10));
     assert!(nodes.iter().all(|node| node.keys().is_empty()));
 }
@@ -289,6 +354,66 @@ async fn a_paused_tokio_clock_is_the_clock_of_the_locks() {
     assert!(elapsed > Duration::from_secs(29) && elapsed <= Duration::from_secs(30), "{elapsed:?}");
 }
 
+/// As users write it: bodies that capture, borrow, fail and are functions.
+#[test]
+fn work_under_a_lock_can_be_spawned() {
+    multi_thread().block_on(async {
+        let runtime: Arc<dyn Runtime> = Arc::new(TokioRuntime::new());
+        let manager = Locks::new(&runtime).manager;
+        let name = Arc::new(Mutex::new(String::from("Ann")));
+
+        let captured = Arc::clone(&name);
+        let moves = tokio::spawn(manager.lock("a").with(async move |lease| {
+            tokio::task::yield_now().await;
+            captured.lock().unwrap().push('e');
+            lease.is_valid()
+        }));
+        assert!(moves.await.unwrap().unwrap());
+
+        let (inside, captured) = (manager.clone(), Arc::clone(&name));
+        let moves = tokio::spawn(async move {
+            let work = async move |lease: Lease| {
+                let work = async { captured.lock().unwrap().push('t') };
+                lease.run(work).await.unwrap();
+                tokio::task::yield_now().await;
+            };
+            inside.with("b", work).await
+        });
+        moves.await.unwrap().unwrap();
+
+        let (inside, captured) = (manager.clone(), Arc::clone(&name));
+        let borrows = tokio::spawn(async move {
+            let mut steps = Vec::new();
+            let (resource, steps_of) = (String::from("c"), &mut steps);
+            let work = async |lease: Lease| {
+                steps_of.push(lease.remaining());
+                tokio::task::yield_now().await;
+                captured.lock().unwrap().push('t');
+                steps_of.push(lease.remaining());
+            };
+            inside.with([&*resource, "d"], work).await.map(|()| steps.len())
+        });
+        assert_eq!(borrows.await.unwrap().unwrap(), 2);
+
+        let inside = manager.clone();
+        let fails = tokio::spawn(async move {
+            inside.try_lock("e").with(async |_| "no".parse::<u8>()).await?.map_err(Box::from)
+        });
+        let failed: Result<u8, Box<dyn std::error::Error + Send + Sync>> = fails.await.unwrap();
+        assert!(failed.is_err());
+
+        async fn function(lease: Lease) -> usize {
+            tokio::task::yield_now().await;
+            lease.keys().len()
+        }
+        let calls = tokio::spawn(manager.with(["f", "g"], function));
+        assert_eq!(calls.await.unwrap().unwrap(), 2);
+        let calls = tokio::spawn(manager.with("h", |lease: Lease| function(lease)));
+        assert_eq!(calls.await.unwrap().unwrap(), 1);
+        assert_eq!(*name.lock().unwrap(), "Annett");
+    });
+}
+
 /// What users put in structs and spawn on threads.
 #[test]
 fn public_types_are_send_and_sync() {
@@ -297,6 +422,9 @@ fn public_types_are_send_and_sync() {
     send_sync::<LockGuard>();
     send_sync::<LockManager>();
     send_sync::<LockError>();
+    send_sync::<Lease>();
+    send_sync::<HandOver>();
+    send_sync::<WithError<()>>();
     send_sync::<InTokio<()>>();
     send_sync::<TokioContext>();
     let sim = quorate_memory::Sim::new(1);
@@ -304,6 +432,12 @@ fn public_types_are_send_and_sync() {
     let manager = LockManager::builder(sim.clone(), nodes).build().unwrap();
     let guard = sim.block_on(manager.lock("r")).unwrap();
     send(guard.extend());
+    send(guard.extend_to(Duration::from_secs(20)));
+    send(guard.lost());
+    send(guard.run(async {}));
     send(guard.release());
     send(manager.lock("r").into_future());
+    send(manager.close(Duration::ZERO));
+    let record = sim.block_on(manager.lock("r")).unwrap().hand_over();
+    send(manager.adopt(&record));
 }

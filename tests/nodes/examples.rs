@@ -38,6 +38,28 @@ fn examples_without_servers() {
     assert_eq!(succeeds("custom_runtime", &[]).matches("ok: ").count(), 5);
     assert_eq!(succeeds("embed", &[]), "report sales on tokio\nreport sales on smol\n");
     assert!(succeeds("test_your_code", &[]).contains("nothing lost"));
+    let story = succeeds("renew", &[]);
+    assert_eq!(story.matches(": true").count(), 3, "{story}");
+    assert!(story.contains("a majority is gone, told "), "{story}");
+    assert!(story.contains("memory-2: no answer within"), "{story}");
+    let story = succeeds("with", &[]);
+    for words in ["2 orders", "InvalidDigit", "memory-3: refused", "memory-2: connection refused"] {
+        assert!(story.contains(words), "{words}: {story}");
+    }
+    assert_handed_over(&succeeds("handover", &[]));
+}
+
+fn assert_handed_over(story: &str) {
+    for words in ["adopted, valid for ", "Held to the end", "the lock is gone: 0 of "] {
+        assert!(story.contains(words), "{words}: {story}");
+    }
+}
+
+#[test]
+fn a_lock_is_handed_over_to_a_process() {
+    let nodes = Nodes::start(3);
+    assert_handed_over(&succeeds("handover", &nodes.addresses()));
+    assert_eq!(nodes.keys_left(), []);
 }
 
 #[test]

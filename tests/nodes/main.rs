@@ -2,11 +2,16 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
+mod cancelling;
 mod client;
+mod closing;
 mod conformance;
 mod contention;
+#[path = "../every_future.rs"]
+mod every_future;
 mod examples;
 mod faults;
+mod holding;
 mod input;
 mod inspect;
 mod wire;

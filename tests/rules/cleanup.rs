@@ -1,13 +1,15 @@
 //! C1–C7.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use quorate_core::{
-    BackendError, Claim, LockBackend, LockError, LockManager, ReleaseError, Released, Vote,
+    BackendError, Claim, LockBackend, LockError, LockManager, ReleaseError, Released, Runtime, Vote,
 };
 use quorate_memory::{Fault, Value};
 
+use crate::every_future::{self, Doing, Trial};
 use crate::world::{MS, SECOND, World};
 
 fn fixed(delay: Duration) -> impl quorate_core::RetryStrategy {
@@ -157,47 +159,48 @@ fn c5_cleanup_ends_at_its_own_bound() {
     assert_eq!(world.keys_left(), 0, "the releases stood behind the acquires in the queue");
 }
 
-/// Every public future, dropped after every number of polls, with nodes of every kind.
+/// Every public future, dropped after every number of polls, with nodes of every kind. Two of them
+/// have to be repaired on the way.
 #[test]
 fn c5_a_future_dropped_at_any_poll_leaves_no_key() {
-    let mut moments = 0;
-    for future in ["try_lock", "lock", "extend", "release"] {
-        for polls in 0.. {
+    let (mut moments, mut repaired) = (0, 0);
+    for doing in Doing::ALL {
+        for polls in doing.first().. {
             let world = World::new(5);
             world.nodes[1].inject(Fault::Slow(20 * MS));
             world.nodes[2].inject(Fault::Late(30 * MS));
             world.nodes[3].inject(Fault::Slow(1200 * MS));
             world.nodes[4].inject(Fault::Dead);
-            let manager = world.manager();
-            let (sim, lock) = (&world.sim, |name| manager.lock(name).wait(3 * SECOND));
-            let done = match future {
-                "try_lock" => sim.block_on_for(manager.try_lock("r"), polls).map(drop),
-                "lock" => {
-                    // Contended, so that several rounds are lost before one is won.
-                    let other = sim.block_on(lock("r").ttl(SECOND)).unwrap();
-                    let done = sim.block_on_for(lock("r"), polls).map(drop);
-                    drop(other);
-                    done
-                }
-                "extend" => {
-                    let guard = sim.block_on(lock("r")).unwrap();
-                    sim.block_on_for(guard.extend(), polls).map(drop)
-                }
-                _ => {
-                    let guard = sim.block_on(lock("r")).unwrap();
-                    sim.block_on_for(guard.release(), polls).map(drop)
-                }
-            };
+            let (sim, manager) = (&world.sim, world.builder().ttl(20 * SECOND).build().unwrap());
+            let rival = world.manager();
+            let begins = doing.begin(manager.clone(), &rival, Arc::new(sim.clone()), 8 * SECOND);
+            let Trial { future, record } = sim.block_on(begins);
+            let (clock, slow, dead) = (sim.clone(), world.nodes[3].clone(), world.nodes[4].clone());
+            sim.spawn(Box::pin(async move {
+                clock.sleep_until(clock.now() + 2 * SECOND).await;
+                slow.expire("r");
+                dead.heal();
+            }));
+            let is_done = sim.block_on(every_future::is_done_after(polls, future));
+            // From now on the way is short: a release that overtook something would leave it there.
+            world.nodes[3].heal();
+            let operations = world.log.operations();
+            let extended = operations.iter().position(|operation| *operation == "extend");
+            let set_again = |at| operations[at..].contains(&"acquire");
+            repaired += u32::from(doing != Doing::Close && extended.is_some_and(set_again));
+            sim.block_on(every_future::finish(record, &manager));
             // Less than the ttl: nothing is gone just because it expired.
-            world.sim.advance(4 * SECOND);
-            assert_eq!(world.keys_left(), 0, "{future} dropped after {polls} polls");
+            sim.advance(5 * SECOND);
+            assert_eq!(world.keys_left(), 0, "{doing:?} dropped after {polls} polls");
+            assert_eq!(sim.block_on(manager.settle(Duration::ZERO)), 0, "{doing:?}: {polls}");
             moments += 1;
-            if done.is_some() {
+            if is_done {
                 break;
             }
         }
     }
-    assert!(moments > 20, "the sweep saw only {moments} moments");
+    assert!(moments > 200, "the sweep saw only {moments} moments");
+    assert!(repaired > 10, "and only {repaired} repairs");
 }
 
 #[test]

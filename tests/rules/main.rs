@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 mod cleanup;
+#[path = "../every_future.rs"]
+mod every_future;
 mod holding;
 mod input;
 mod inspect;

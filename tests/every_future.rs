@@ -1,0 +1,194 @@
+//! Every public future, to be dropped at every poll: on the fake, on every runtime, on real nodes.
+
+use std::future::{Future, poll_fn};
+use std::mem::forget;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use futures_util::future::join;
+use quorate_core::runtime::BoxFuture;
+use quorate_core::{HandOver, LockManager, Runtime};
+
+/// Where a caller may be when it is cancelled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Doing {
+    Lock,
+    TryLock,
+    LockWith,
+    TryLockWith,
+    ManagerWith,
+    Extend,
+    ExtendTo,
+    Release,
+    Lost,
+    Run,
+    KeepAlive,
+    Adopt,
+    Close,
+    Settle,
+}
+
+/// One of them under way.
+pub(crate) struct Trial {
+    /// To be polled, and dropped whenever.
+    pub(crate) future: BoxFuture<'static, ()>,
+    /// A lock that belongs to whoever has this, whatever became of the future.
+    pub(crate) record: Option<HandOver>,
+}
+
+impl Doing {
+    pub(crate) const ALL: [Self; 14] = [
+        Self::Lock,
+        Self::TryLock,
+        Self::LockWith,
+        Self::TryLockWith,
+        Self::ManagerWith,
+        Self::Extend,
+        Self::ExtendTo,
+        Self::Release,
+        Self::Lost,
+        Self::Run,
+        Self::KeepAlive,
+        Self::Adopt,
+        Self::Close,
+        Self::Settle,
+    ];
+
+    /// The number of polls to begin with. A close that was never polled has closed nothing.
+    pub(crate) const fn first(self) -> usize {
+        match self {
+            Self::Close => 1,
+            _ => 0,
+        }
+    }
+
+    /// Gets ready for `self`, on the resource `r`. What holds a lock does so for `hold`. The rival is
+    /// a manager of another process, as it were.
+    pub(crate) async fn begin(
+        self,
+        manager: LockManager,
+        rival: &LockManager,
+        clock: Arc<dyn Runtime>,
+        hold: Duration,
+    ) -> Trial {
+        const BOUND: Duration = Duration::from_secs(10);
+        let work = move || {
+            let end = clock.now() + hold;
+            async move {
+                // In steps, each of them a moment to be dropped at.
+                while clock.now() < end {
+                    clock.sleep_until(end.min(clock.now() + hold / 16)).await;
+                }
+            }
+        };
+        let lock = || manager.lock("r");
+        let future: BoxFuture<'static, ()> = match self {
+            Self::Lock => {
+                // Contended, so that several rounds are lost before one is won.
+                let other = rival.lock("r").await.expect("it is free");
+                let releases = async move {
+                    work().await;
+                    drop(other);
+                };
+                let locks = lock().into_future();
+                Box::pin(async { drop(join(releases, locks).await) })
+            }
+            Self::TryLock => {
+                let locks = manager.try_lock("r").into_future();
+                Box::pin(async { drop(locks.await) })
+            }
+            Self::LockWith => {
+                let request = lock();
+                Box::pin(async { drop(request.with(async |_| work().await).await) })
+            }
+            Self::TryLockWith => {
+                let request = manager.try_lock("r");
+                Box::pin(async { drop(request.with(async |_| work().await).await) })
+            }
+            Self::ManagerWith => {
+                Box::pin(async move { drop(manager.with("r", async |_| work().await).await) })
+            }
+            Self::Extend => {
+                let guard = lock().await.expect("it is free");
+                Box::pin(async move { drop(guard.extend().await) })
+            }
+            Self::ExtendTo => {
+                let guard = lock().await.expect("it is free");
+                Box::pin(async move { drop(guard.extend_to(2 * BOUND).await) })
+            }
+            Self::Release => {
+                let guard = lock().await.expect("it is free");
+                Box::pin(async { drop(guard.release().await) })
+            }
+            Self::Lost => {
+                let guard = lock().hold_limit(hold).await.expect("it is free");
+                Box::pin(async move { drop(guard.lost().await) })
+            }
+            Self::Run => {
+                let guard = lock().await.expect("it is free");
+                Box::pin(async move { drop(guard.run(work()).await) })
+            }
+            Self::KeepAlive => {
+                let guard = lock().await.expect("it is free");
+                guard.keep_alive();
+                Box::pin(async move {
+                    work().await;
+                    drop(guard);
+                })
+            }
+            Self::Adopt => {
+                let guard = lock().await.expect("it is free");
+                // What is under way to a slow node would come after the adopter's release.
+                manager.settle(BOUND).await;
+                let record = guard.hand_over();
+                let adopted = record.clone();
+                let future = Box::pin(async move { drop(manager.adopt(&adopted).await) });
+                return Trial { future, record: Some(record) };
+            }
+            Self::Close => {
+                let kept = lock().await.expect("it is free");
+                kept.keep_alive();
+                let waiting = lock().into_future();
+                let forgotten = manager.lock(["s", "t"]).await.expect("they are free");
+                forgotten.keep_alive();
+                forget(forgotten);
+                forget(manager.lock("u").await.expect("it is free"));
+                Box::pin(async move {
+                    drop(join(waiting, manager.close(BOUND)).await);
+                    drop(kept);
+                })
+            }
+            Self::Settle => {
+                drop(lock().await.expect("it is free"));
+                Box::pin(async move {
+                    let _ = manager.settle(BOUND).await;
+                })
+            }
+        };
+        Trial { future, record: None }
+    }
+}
+
+/// Ends what is nobody's but the caller's, after the future was dropped.
+pub(crate) async fn finish(record: Option<HandOver>, manager: &LockManager) {
+    if let Some(record) = record
+        && let Ok(guard) = manager.adopt(&record).await
+    {
+        drop(guard);
+    }
+}
+
+/// Drops `future` after so many polls, unless it is done sooner.
+pub(crate) async fn is_done_after(polls: usize, future: impl Future<Output = ()>) -> bool {
+    let mut future = Box::pin(future);
+    let mut polled = 0;
+    poll_fn(move |context| {
+        if polled < polls && future.as_mut().poll(context).is_ready() {
+            return Poll::Ready(true);
+        }
+        polled += 1;
+        if polled < polls { Poll::Pending } else { Poll::Ready(false) }
+    })
+    .await
+}

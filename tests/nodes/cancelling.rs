@@ -1,0 +1,49 @@
+//! Every public future, dropped at every poll.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use quorate::runtime::TokioRuntime;
+use quorate_tests::Nodes;
+
+use crate::client::{BACKSTOP, Client, with_each_client};
+use crate::every_future::{self, Doing, Trial};
+
+#[test]
+fn c5_a_future_dropped_at_any_poll_leaves_no_key_on_real_nodes() {
+    with_each_client(|client| async move {
+        let nodes = Nodes::start(5);
+        nodes[4].kill();
+        let sweeps = Doing::ALL.map(|doing| drop_at_every_poll(doing, client, &nodes));
+        let moments: usize = join_all(sweeps).await.into_iter().sum();
+        // A busy machine wakes a task once for several reasons.
+        assert!(moments > 2 * Doing::ALL.len(), "the sweep saw only {moments} moments");
+    });
+}
+
+/// Returns how many moments there were.
+async fn drop_at_every_poll(doing: Doing, client: Client, nodes: &Nodes) -> usize {
+    const MS: Duration = Duration::from_millis(1);
+    let prefix = format!("{doing:?}:");
+    let builder = || client.builder(nodes).key_prefix(&*prefix).margin(4 * MS).renew_every(4 * MS);
+    let (mut manager, rival) = (builder().build().unwrap(), builder().build().unwrap());
+    for polls in doing.first().. {
+        if doing == Doing::Close {
+            manager = builder().build().unwrap();
+        }
+        let runtime = Arc::new(TokioRuntime::new());
+        let begins = doing.begin(manager.clone(), &rival, runtime, 24 * MS);
+        let Trial { future, record } = begins.await;
+        let is_done = every_future::is_done_after(polls, future).await;
+        every_future::finish(record, &manager).await;
+        assert_eq!(rival.settle(BACKSTOP).await, 0);
+        assert_eq!(manager.settle(BACKSTOP).await, 0, "{doing:?} dropped after {polls} polls");
+        let left = nodes.keys_left().into_iter().filter(|(_, key)| key.starts_with(&prefix));
+        assert_eq!(left.count(), 0, "{client:?}, {doing:?} dropped after {polls} polls");
+        if is_done {
+            return polls;
+        }
+    }
+    unreachable!("no future is polled that often")
+}

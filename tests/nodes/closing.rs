@@ -1,0 +1,72 @@
+//! The end: of a manager, and of a program.
+
+use std::mem::forget;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use quorate::{LockError, Lost};
+use quorate_tests::Nodes;
+
+use crate::client::{BACKSTOP, with_each_client};
+
+#[test]
+fn a_closed_manager_leaves_no_key_whatever_was_held() {
+    with_each_client(|client| async move {
+        let nodes = Nodes::start(5);
+        let builder = client.builder(&nodes).wait(BACKSTOP).ttl(Duration::from_secs(60));
+        let manager = builder.renew_every(Duration::from_millis(5)).build().unwrap();
+        let held = manager.lock("held").await.unwrap();
+        let kept = manager.lock("kept").await.unwrap();
+        kept.keep_alive();
+        forget(manager.lock(["forgotten", "with it"]).await.unwrap());
+        let forgotten = manager.lock("forgotten and kept").await.unwrap();
+        forgotten.keep_alive();
+        forget(forgotten);
+        let waiting = tokio::spawn(manager.lock("held").into_future());
+        let with = tokio::spawn(manager.with("with", async |_| std::future::pending::<()>().await));
+        // It has been renewed, and the last of them is held.
+        let valid_until = kept.valid_until();
+        while kept.valid_until() == valid_until
+            || nodes[..3].iter().any(|n| n.get("with").is_none())
+        {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+
+        assert_eq!(manager.close(BACKSTOP).await, 0, "{client:?}");
+        assert_eq!(nodes.keys_left(), [], "{client:?}");
+        for guard in [&held, &kept] {
+            assert!(!guard.is_valid());
+            assert!(matches!(guard.lost().await, Lost::Closed));
+        }
+        assert!(matches!(waiting.await.unwrap(), Err(LockError::Closed)));
+        assert!(with.await.unwrap().is_err());
+        assert!(matches!(manager.try_lock("more").await, Err(LockError::Closed)));
+    });
+}
+
+/// Two guards, one of them kept alive, are dropped at the end of `main`.
+#[test]
+fn a1_a_program_whose_runtime_has_gone_ends_at_once() {
+    const TTL: Duration = Duration::from_secs(60);
+    for client in ["redis", "fred", "memory"] {
+        for runtime in ["current-thread", "multi-thread", "smol"] {
+            let nodes = Nodes::start(3);
+            let mut program = Command::new(env!("CARGO_BIN_EXE_last_guard"))
+                .args([runtime, client, &TTL.as_secs().to_string()])
+                .args(nodes.addresses())
+                .stderr(Stdio::piped())
+                .spawn()
+                .unwrap();
+            let patience = Instant::now() + TTL / 3;
+            while program.try_wait().unwrap().is_none() && Instant::now() < patience {
+                thread::sleep(Duration::from_millis(5));
+            }
+            // Where it goes on, this is what its status says.
+            program.kill().unwrap();
+            let output = program.wait_with_output().unwrap();
+            assert_eq!(String::from_utf8_lossy(&output.stderr), "", "{runtime} and {client}");
+            assert!(output.status.success(), "{runtime} and {client}: {}", output.status);
+        }
+    }
+}
