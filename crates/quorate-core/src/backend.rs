@@ -103,6 +103,11 @@ pub trait LockBackend: fmt::Debug + Send + Sync + 'static {
     fn inspector(&self) -> Option<&dyn Inspect> {
         None
     }
+
+    /// Tells when a key may be free again, where the backend can.
+    fn watcher(&self) -> Option<&dyn Watch> {
+        None
+    }
 }
 
 /// A node that can tell which server it is.
@@ -137,6 +142,52 @@ pub trait Inspect: Send + Sync {
     /// `BackendError` if the node cannot be asked, or what is there is no lock
     /// ([`WrongType`](BackendErrorKind::WrongType)).
     async fn inspect(&self, key: &Key) -> Result<Option<Sighting>, BackendError>;
+}
+
+/// A node that tells when a key may be free again, so that whoever waits need not ask and ask.
+///
+/// What it says is a hint: when to try, never that the lock is free. That only votes decide.
+///
+/// # Contract
+///
+/// - *May be free.* A watch ends with `Ok` at once if the key is not there when the node hears of
+///   the watch, else when the key was deleted, has expired, or changed in any other way. Whoever
+///   changed it: another Redlock library, an operator.
+/// - *Too often, never too seldom.* A wake-up for nothing is allowed. A change that is not told is
+///   not, from when the node has heard of the watch until the connection breaks.
+/// - *Expiry* is told when the node notices it, which may be later than it happens; and some nodes
+///   never tell it. A waiter keeps a timer of its own for the time left of the key.
+/// - *No silent death.* When the connection of a watch breaks, so that nothing more can be told on
+///   it, the watch ends with an `Err` as soon as the client sees it. A connection that hangs is a
+///   watch that hangs: the waiter's timer is behind that, too.
+/// - *Read only.* A watch changes nothing on the node, and needs no right to write.
+/// - *Apart.* A watch neither waits for the calls of [`LockBackend`] nor holds them up, however
+///   long it lasts.
+/// - *Drop.* Dropping the future ends the watch, leaves nothing of it behind in the client, and
+///   disturbs no other watch or call. Any number of watches may be on one key.
+#[async_trait]
+pub trait Watch: Send + Sync {
+    /// Waits until `key` may be free: what there is to know then, an acquire finds out.
+    ///
+    /// There is no deadline in it: a watch of a key that is kept for good lasts for good.
+    ///
+    /// # Errors
+    ///
+    /// `BackendError` if the node cannot tell, or can no longer tell. Its kind says whether to try
+    /// again: after [`Connection`](BackendErrorKind::Connection),
+    /// [`Loading`](BackendErrorKind::Loading) or [`TimedOut`](BackendErrorKind::TimedOut) a new
+    /// watch dials anew, and the key may have become free in between; whereas
+    /// [`Script`](BackendErrorKind::Script) (the node is too old to watch),
+    /// [`Permission`](BackendErrorKind::Permission), [`Auth`](BackendErrorKind::Auth) and
+    /// [`Protocol`](BackendErrorKind::Protocol) (it does not speak RESP3, or is no Redis) stay
+    /// until somebody changes the node. [`WrongType`](BackendErrorKind::WrongType): what is at the
+    /// key is no lock.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future at any point is safe. A watch that is begun again begins with a check of
+    /// whether the key is there, so nothing is missed in between.
+    async fn watch(&self, key: &Key) -> Result<(), BackendError>;
 }
 
 /// What a node keeps at a key.
@@ -207,6 +258,10 @@ impl<T: LockBackend + ?Sized> LockBackend for $pointer<T> {
 
     fn inspector(&self) -> Option<&dyn Inspect> {
         (**self).inspector()
+    }
+
+    fn watcher(&self) -> Option<&dyn Watch> {
+        (**self).watcher()
     }
 }
     )+};

@@ -84,7 +84,7 @@ pub use algorithm::lease::{Drift, InvalidTtl, Ttl};
 pub use algorithm::quorum::Vote;
 pub use algorithm::retry::{Backoff, RetryContext, RetryStrategy};
 pub use backend::{
-    BackendError, BackendErrorKind, Claim, Holder, Identify, Inspect, LockBackend, Sighting,
+    BackendError, BackendErrorKind, Claim, Holder, Identify, Inspect, LockBackend, Sighting, Watch,
 };
 pub use config::{BuildError, LockManagerBuilder};
 pub use error::{
