@@ -78,6 +78,7 @@ mod request;
 pub mod resource;
 mod roster;
 pub mod runtime;
+mod watches;
 mod with;
 
 pub use algorithm::lease::{Drift, InvalidTtl, Ttl};
