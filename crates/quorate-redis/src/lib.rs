@@ -54,6 +54,7 @@ mod address;
 mod backend;
 mod builder;
 mod dial;
+mod ear;
 mod error;
 mod line;
 mod pool;

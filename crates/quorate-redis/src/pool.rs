@@ -14,13 +14,14 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use bb8::{ManageConnection, Pool};
 use futures_util::FutureExt;
-use quorate_core::{BackendError, BackendErrorKind};
+use quorate_core::protocol::{Reply, Watches, Wire};
+use quorate_core::{BackendError, BackendErrorKind, Key};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Value};
 
 use crate::dial::Dial;
 use crate::error;
-use crate::line::Line;
+use crate::line::{Line, packed};
 
 /// One connection to a node, made when a call needs it and made again when it broke.
 pub(crate) struct Lane {
@@ -34,6 +35,13 @@ impl Lane {
         let keeper = Keeper { dial, failures: Arc::default() };
         let pool = Mutex::new(Arc::new(keeper.pool()));
         Self { keeper, pool }
+    }
+
+    /// Waits until `key` may be free, if this is a lane for watches.
+    pub(crate) async fn watch(&self, key: &Key) -> Result<(), BackendError> {
+        let live = self.connection().await?;
+        let watches = live.watches.clone();
+        watches.watch(live, key).await
     }
 
     async fn connection(&self) -> Result<Live, BackendError> {
@@ -66,14 +74,7 @@ impl Lane {
 #[async_trait]
 impl Line for Lane {
     async fn send(&self, command: &Cmd) -> Result<Value, BackendError> {
-        let mut live = self.connection().await?;
-        let answer = live.connection.send_packed_command(command).await;
-        answer.map_err(|error| {
-            if error::ends_connection(&error) {
-                live.broken.store(true, Ordering::Relaxed);
-            }
-            error::of_redis(&error)
-        })
+        self.connection().await?.send(command).await
     }
 }
 
@@ -87,9 +88,21 @@ enum Link {
 struct Live {
     connection: MultiplexedConnection,
     broken: Arc<AtomicBool>,
+    /// Told of changes if the connection is one for watches.
+    watches: Watches,
 }
 
 impl Live {
+    async fn send(&self, command: &Cmd) -> Result<Value, BackendError> {
+        let answer = self.connection.clone().send_packed_command(command).await;
+        answer.map_err(|error| {
+            if error::ends_connection(&error) {
+                self.broken.store(true, Ordering::Relaxed);
+            }
+            error::of_redis(&error)
+        })
+    }
+
     /// Whether a command can be sent, as far as is known here. Waits for nothing.
     fn is_usable(&self) -> bool {
         !self.broken.load(Ordering::Relaxed) && !self.is_closed()
@@ -103,6 +116,12 @@ impl Live {
         let mut connection = self.connection.clone();
         let sent = connection.send_packed_command(&command).now_or_never();
         matches!(sent, Some(Err(_)))
+    }
+}
+
+impl Wire for Live {
+    async fn send(&self, command: &[&[u8]]) -> Result<Reply, BackendError> {
+        error::reply(Self::send(self, &packed(command)).await?)
     }
 }
 
@@ -144,10 +163,11 @@ impl ManageConnection for Keeper {
     type Error = Stale;
 
     async fn connect(&self) -> Result<Link, Stale> {
-        Ok(match self.dial.attempt().await {
+        let watches = Watches::new();
+        Ok(match self.dial.attempt(&watches).await {
             Ok(connection) => {
                 self.failures.store(0, Ordering::Relaxed);
-                Link::Live(Live { connection, broken: Arc::default() })
+                Link::Live(Live { connection, broken: Arc::default(), watches })
             }
             Err(reason) => {
                 let earlier = self.failures.fetch_add(1, Ordering::Relaxed);
