@@ -312,7 +312,7 @@ mod tests {
         let first = begin(&watches, &node, &k);
         let mut second = begin(&watches, &node, &k);
         drop(first);
-        assert_eq!(watches.keys(), [k.clone()]);
+        assert_eq!(watches.keys(), std::slice::from_ref(&k));
         node.answers(Ok(Reply::Nil));
         assert!(matches!(poll(&mut second), Some(Ok(()))));
         let again = begin(&watches, &held(), &k);

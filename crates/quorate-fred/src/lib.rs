@@ -74,8 +74,10 @@
 mod address;
 mod backend;
 mod error;
+mod frame;
 mod link;
 mod shared;
+mod watch;
 
 pub use fred;
 
