@@ -9,4 +9,5 @@ mod examples;
 mod faults;
 mod input;
 mod inspect;
+mod watch;
 mod wire;
