@@ -10,4 +10,5 @@ mod keeping;
 mod polling;
 mod quorum;
 mod time;
+mod watch;
 mod world;
