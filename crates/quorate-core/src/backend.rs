@@ -151,8 +151,8 @@ pub trait Inspect: Send + Sync {
 /// # Contract
 ///
 /// - *May be free.* A watch ends with `Ok` at once if the key is not there when the node hears of
-///   the watch, else when the key was deleted, has expired, or changed in any other way. Whoever
-///   changed it: another Redlock library, an operator.
+///   the watch, else when the key was deleted, has expired, or changed in any other way: an
+///   extension is a change, too. Whoever changed it: another Redlock library, an operator.
 /// - *Too often, never too seldom.* A wake-up for nothing is allowed. A change that is not told is
 ///   not, from when the node has heard of the watch until the connection breaks.
 /// - *Expiry* is told when the node notices it, which may be later than it happens; and some nodes

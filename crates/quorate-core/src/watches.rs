@@ -321,6 +321,19 @@ mod tests {
     }
 
     #[test]
+    fn a_thousand_watches_that_are_dropped_leave_nothing() {
+        let (watches, node) = (Watches::new(), held());
+        for round in 0..2 {
+            let names: Vec<_> = (0..1_000).map(|n| key(&format!("{}", n % 100))).collect();
+            let all: Vec<_> = names.iter().map(|key| begin(&watches, &node, key)).collect();
+            assert_eq!(watches.keys().len(), 100);
+            assert_eq!(node.heard.load(Ordering::Relaxed), 100 * (round + 1));
+            drop(all);
+            assert!(watches.is_empty());
+        }
+    }
+
+    #[test]
     fn one_that_was_told_does_not_take_its_successor_along() {
         let (watches, node, k) = (Watches::new(), held(), key("k"));
         let told = begin(&watches, &node, &k);
