@@ -65,7 +65,7 @@ pub struct FredBackend {
 /// How commands get to the node.
 enum Route {
     /// To where we may dial: the watches do so on their own.
-    Own(Dialer, Watcher),
+    Own(Dialer, Box<Watcher>),
     Shared(SharedClient),
 }
 
@@ -124,7 +124,7 @@ impl FredBackend {
     }
 
     fn at(Address { name, config }: Address) -> Result<Self, ConnectError> {
-        let watcher = Watcher::new(config.clone());
+        let watcher = Box::new(Watcher::new(config.clone()));
         let route = Route::Own(Dialer::new(config), watcher);
         Ok(Self { name, tokio: TokioContext::current(), route })
     }
