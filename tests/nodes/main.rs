@@ -14,4 +14,5 @@ mod faults;
 mod holding;
 mod input;
 mod inspect;
+mod watch;
 mod wire;

@@ -14,4 +14,5 @@ mod polling;
 mod quorum;
 mod time;
 mod waiting;
+mod watch;
 mod world;

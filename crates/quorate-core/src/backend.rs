@@ -151,8 +151,8 @@ pub trait Inspect: Send + Sync {
 /// # Contract
 ///
 /// - *May be free.* A watch ends with `Ok` at once if the key is not there when the node hears of
-///   the watch, else when the key was deleted, has expired, or changed in any other way. Whoever
-///   changed it: another Redlock library, an operator.
+///   the watch, else when the key was deleted, has expired, or changed in any other way: an
+///   extension is a change, too. Whoever changed it: another Redlock library, an operator.
 /// - *Too often, never too seldom.* A wake-up for nothing is allowed. A change that is not told is
 ///   not, from when the node has heard of the watch until the connection breaks.
 /// - *Expiry* is told when the node notices it, which may be later than it happens; and some nodes
@@ -369,10 +369,13 @@ impl BackendErrorKind {
             "MISCONF" => Self::Misconfigured,
             "OOM" => Self::OutOfMemory,
             "NOPERM" => Self::Permission,
+            "NOPROTO" => Self::Protocol,
             "READONLY" | "NOREPLICAS" => Self::ReadOnly,
             "NOSCRIPT" => Self::Script,
             "WRONGTYPE" => Self::WrongType,
             "ERR" if reply.contains("unknown command") => Self::Script,
+            // With a capital letter before Redis 7.
+            "ERR" if reply.contains("nknown subcommand") => Self::Script,
             "ERR" if reply.contains("invalid password") || reply.contains("AUTH") => Self::Auth,
             "ERR" if reply.contains("The user executing the script") => Self::Permission,
             "ERR" if reply.contains("max number of clients") => Self::Connection,
@@ -404,6 +407,8 @@ mod tests {
             ("WRONGTYPE Operation against a key", Kind::WrongType),
             ("CLUSTERDOWN Hash slot not served", Kind::Cluster),
             ("ERR unknown command 'EVALSHA'", Kind::Script),
+            ("ERR Unknown subcommand or wrong number of arguments", Kind::Script),
+            ("NOPROTO unsupported protocol version", Kind::Protocol),
             ("ERR The user executing the script can't run this command", Kind::Permission),
             ("ERR max number of clients reached", Kind::Connection),
             ("ERR AUTH <password> called without any password configured", Kind::Auth),

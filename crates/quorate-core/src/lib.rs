@@ -82,6 +82,7 @@ pub mod resource;
 mod roster;
 pub mod runtime;
 mod waiting;
+mod watches;
 mod with;
 
 pub use algorithm::lease::{Drift, InvalidTtl, Ttl};

@@ -1,5 +1,6 @@
 //! What is locked, the key that stands for it on a node, and the token that signs an attempt.
 
+use std::borrow::Borrow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -90,6 +91,13 @@ impl Key {
     /// The bytes of the key.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// Equal, ordered and hashed as its bytes are: a map by key can be asked for bytes.
+impl Borrow<[u8]> for Key {
+    fn borrow(&self) -> &[u8] {
         &self.0
     }
 }

@@ -3,19 +3,21 @@
 use std::fmt;
 
 use async_trait::async_trait;
-use fred::bytes::Bytes;
 use fred::clients::Client;
 use fred::interfaces::ClientLike;
 use fred::types::config::Config;
-use fred::types::{ClusterHash, CustomCommand, Resp3Frame, Value};
 use quorate_core::protocol::{self, Reply, Wire};
 use quorate_core::runtime::TokioContext;
-use quorate_core::{BackendError, Claim, Identify, Inspect, Key, LockBackend, Sighting, Vote};
+use quorate_core::{
+    BackendError, Claim, Identify, Inspect, Key, LockBackend, Sighting, Vote, Watch,
+};
 
 use crate::address::{self, Address};
-use crate::error::ConnectError;
+use crate::error::{self, ConnectError};
+use crate::frame::{decoded, encoded};
 use crate::link::Dialer;
 use crate::shared::SharedClient;
+use crate::watch::Watcher;
 
 /// Makes a node of each address, in the order given, without any I/O.
 ///
@@ -62,7 +64,8 @@ pub struct FredBackend {
 
 /// How commands get to the node.
 enum Route {
-    Own(Dialer),
+    /// To where we may dial: the watches do so on their own.
+    Own(Dialer, Box<Watcher>),
     Shared(SharedClient),
 }
 
@@ -103,6 +106,8 @@ impl FredBackend {
     /// it; the call stays pending then, until the node answers.) Errors tell the reasons that the
     /// client met after this call.
     ///
+    /// Such a node does not [watch](Watch): that needs a connection of its own.
+    ///
     /// # Errors
     ///
     /// [`ConnectError::NotOneNode`] for the client of a cluster, or of servers behind sentinels.
@@ -119,7 +124,9 @@ impl FredBackend {
     }
 
     fn at(Address { name, config }: Address) -> Result<Self, ConnectError> {
-        Ok(Self { name, tokio: TokioContext::current(), route: Route::Own(Dialer::new(config)) })
+        let watcher = Box::new(Watcher::new(config.clone()));
+        let route = Route::Own(Dialer::new(config), watcher);
+        Ok(Self { name, tokio: TokioContext::current(), route })
     }
 }
 
@@ -157,6 +164,13 @@ impl LockBackend for FredBackend {
     fn inspector(&self) -> Option<&dyn Inspect> {
         Some(self)
     }
+
+    fn watcher(&self) -> Option<&dyn Watch> {
+        match &self.route {
+            Route::Own(..) => Some(self),
+            Route::Shared(_) => None,
+        }
+    }
 }
 
 #[async_trait]
@@ -175,45 +189,23 @@ impl Inspect for FredBackend {
     }
 }
 
+#[async_trait]
+impl Watch for FredBackend {
+    async fn watch(&self, key: &Key) -> Result<(), BackendError> {
+        match &self.route {
+            Route::Own(_, watcher) => self.tokio.enter(watcher.watch(key)).await,
+            Route::Shared(_) => Err(error::lost("a shared client has no connection for watches")),
+        }
+    }
+}
+
 impl Wire for Route {
     async fn send(&self, command: &[&[u8]]) -> Result<Reply, BackendError> {
         let (name, arguments) = encoded(command);
         let frame = match self {
-            Self::Own(dialer) => dialer.call(name, arguments).await?,
+            Self::Own(dialer, _) => dialer.call(name, arguments).await?,
             Self::Shared(client) => client.call(name, arguments).await?,
         };
         decoded(frame)
-    }
-}
-
-/// All arguments are parts of one buffer: one allocation, whatever their number.
-fn encoded(command: &[&[u8]]) -> (CustomCommand, Vec<Value>) {
-    let mut parts = command.iter().copied();
-    let name = String::from_utf8_lossy(parts.next().unwrap_or_default()).into_owned();
-    let arguments = &command[command.len().min(1)..];
-    let buffer = Bytes::from(arguments.concat());
-    let mut start = 0;
-    let arguments = arguments.iter().map(|argument| {
-        let end = start + argument.len();
-        let part = buffer.slice(start..end);
-        start = end;
-        Value::Bytes(part)
-    });
-    let arguments = arguments.collect();
-    (CustomCommand::new(name, ClusterHash::default(), false), arguments)
-}
-
-fn decoded(frame: Resp3Frame) -> Result<Reply, BackendError> {
-    match frame {
-        Resp3Frame::Null => Ok(Reply::Nil),
-        Resp3Frame::Number { data, .. } => Ok(Reply::Integer(data)),
-        Resp3Frame::SimpleString { data, .. }
-        | Resp3Frame::BlobString { data, .. }
-        | Resp3Frame::VerbatimString { data, .. } => Ok(Reply::Bytes(data.into())),
-        Resp3Frame::SimpleError { data, .. } => Err(BackendError::from_reply(&data)),
-        Resp3Frame::BlobError { data, .. } => {
-            Err(BackendError::from_reply(&String::from_utf8_lossy(&data)))
-        }
-        _ => Ok(Reply::Other),
     }
 }

@@ -54,6 +54,14 @@
 //!   release behind it in this order when it goes on.
 //! - *No plaintext by mistake.* `rediss://` without a TLS feature is an error, not a warning.
 //!
+//! # Watches
+//!
+//! A node [tells when a key may be free](quorate_core::Watch) over one more connection, made with the
+//! first watch: RESP3, with client tracking on. So it takes a node of version 6 or later, whose user
+//! may run `CLIENT TRACKING` and `GET`. Each extension of a lock wakes those who watch it, too.
+//! Of a node that was flushed, fred tells nothing: keys that are watched are read again every two
+//! seconds, so that a flush is told within that time. Nodes made of a client of yours do not watch.
+//!
 //! # Runtimes
 //!
 //! fred runs on tokio. Where a call is not polled inside tokio, it uses the runtime that the
@@ -74,8 +82,10 @@
 mod address;
 mod backend;
 mod error;
+mod frame;
 mod link;
 mod shared;
+mod watch;
 
 pub use fred;
 

@@ -16,9 +16,9 @@ use fred::clients::{Client, WithOptions};
 use fred::error::Error;
 use fred::interfaces::{ClientLike, EventInterface};
 use fred::types::config::{
-    Blocking, Config, ConnectionConfig, Options, TcpConfig, UnresponsiveConfig,
+    Blocking, Config, ConnectionConfig, Options, PerformanceConfig, TcpConfig, UnresponsiveConfig,
 };
-use fred::types::{CustomCommand, Resp3Frame, Value};
+use fred::types::{CustomCommand, Resp3Frame, RespVersion, Value};
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Either, Shared, select};
 use quorate_core::BackendError;
@@ -41,14 +41,15 @@ const PEER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Connects when there is need, one attempt at a time.
 pub(crate) struct Dialer {
     config: Config,
+    performance: PerformanceConfig,
     latest: Mutex<Option<Attempt>>,
 }
 
-type Attempt = Shared<BoxFuture<'static, Result<Arc<Link>, Failure>>>;
+pub(crate) type Attempt = Shared<BoxFuture<'static, Result<Arc<Link>, Failure>>>;
 
 #[derive(Clone)]
-struct Failure {
-    error: BackendError,
+pub(crate) struct Failure {
+    pub(crate) error: BackendError,
     at: Instant,
 }
 
@@ -57,7 +58,16 @@ impl Dialer {
         // Without a policy, `false` means: never even try.
         config.fail_fast = true;
         config.blocking = Blocking::Block;
-        Self { config, latest: Mutex::new(None) }
+        Self { config, performance: PerformanceConfig::default(), latest: Mutex::new(None) }
+    }
+
+    /// For connections on which the node tells of changes.
+    pub(crate) fn for_watches(mut config: Config) -> Self {
+        config.version = RespVersion::RESP3;
+        // One script may delete many keys at once.
+        let performance =
+            PerformanceConfig { broadcast_channel_capacity: 256, ..PerformanceConfig::default() };
+        Self { performance, ..Self::new(config) }
     }
 
     /// Sends a command once and waits for the reply as long as the connection lives.
@@ -81,7 +91,7 @@ impl Dialer {
     }
 
     /// The attempt under way, or the connection that there is, or a new attempt.
-    fn attempt(&self) -> Result<Attempt, BackendError> {
+    pub(crate) fn attempt(&self) -> Result<Attempt, BackendError> {
         let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(attempt) = latest.as_ref() {
             let still_good = match attempt.peek() {
@@ -93,7 +103,7 @@ impl Dialer {
                 return Ok(attempt.clone());
             }
         }
-        let attempt = dial(self.config.clone())?.boxed().shared();
+        let attempt = dial(self.config.clone(), self.performance.clone())?.boxed().shared();
         Ok(latest.insert(attempt).clone())
     }
 }
@@ -101,12 +111,13 @@ impl Dialer {
 /// Begins to connect. The attempt goes on by itself; the future tells how it ended.
 fn dial(
     config: Config,
+    performance: PerformanceConfig,
 ) -> Result<impl Future<Output = Result<Arc<Link>, Failure>> + Send + 'static, BackendError> {
     // Only where not even quorate's own thread could be started: fred would panic.
     if Handle::try_current().is_err() {
         return Err(error::lost("there is no tokio runtime"));
     }
-    let client = Client::new(config, None, Some(connection_config()), None);
+    let client = Client::new(config, Some(performance), Some(connection_config()), None);
     let mut connected = client.reconnect_rx();
     let task = client.connect();
     let link = Arc::new(Link {
@@ -138,7 +149,7 @@ async fn end_of(router: JoinHandle<Result<(), Error>>) -> BackendError {
 }
 
 /// A connection, and the fred client that has no other.
-struct Link {
+pub(crate) struct Link {
     client: WithOptions<Client>,
     router: AbortHandle,
     /// Set by the first call that fails: fred tells the calls before its task has ended.
@@ -147,11 +158,20 @@ struct Link {
 }
 
 impl Link {
-    fn is_usable(&self) -> bool {
+    pub(crate) fn is_usable(&self) -> bool {
         !self.is_broken.load(Ordering::Relaxed) && !self.router.is_finished()
     }
 
-    async fn call(
+    pub(crate) const fn client(&self) -> &WithOptions<Client> {
+        &self.client
+    }
+
+    /// Why the connection ended, when it has.
+    pub(crate) fn closed(&self) -> Shared<BoxFuture<'static, BackendError>> {
+        self.closed.clone()
+    }
+
+    pub(crate) async fn call(
         &self,
         command: CustomCommand,
         arguments: Vec<Value>,
@@ -233,7 +253,7 @@ mod tests {
             connection
         });
         let config = Config::from_url(&format!("redis://{address}")).unwrap();
-        let Ok(link) = dial(config).unwrap().await else {
+        let Ok(link) = dial(config, PerformanceConfig::default()).unwrap().await else {
             panic!("there is a node");
         };
         drop(node.join().unwrap());

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use quorate_core::{
-    BackendError, Claim, Identify, Inspect, Key, LockBackend, Runtime, Sighting, Vote,
+    BackendError, Claim, Identify, Inspect, Key, LockBackend, Runtime, Sighting, Vote, Watch,
 };
 
 use crate::client::SimClient;
@@ -15,6 +15,7 @@ use crate::rule::{Operation, Rule};
 use crate::store::{Store, Value};
 
 mod process;
+mod watching;
 
 use self::process::{Shared, gone};
 
@@ -104,12 +105,16 @@ impl MemoryNode {
 
     /// Makes keys expire, as if their ttl were over.
     pub fn expire(&self, key: impl AsRef<[u8]>) {
-        self.shared.lock().store.remove(key.as_ref());
+        let mut state = self.shared.lock();
+        state.store.remove(key.as_ref());
+        self.shared.tell(state);
     }
 
     /// Puts a value at a key that is not of this protocol, as another program would.
     pub fn put(&self, key: impl AsRef<[u8]>, value: Value) {
-        self.shared.lock().store.put(key.as_ref(), value, None);
+        let mut state = self.shared.lock();
+        state.store.put(key.as_ref(), value, None);
+        self.shared.tell(state);
     }
 
     /// What is at a key.
@@ -176,6 +181,10 @@ impl LockBackend for MemoryNode {
     fn inspector(&self) -> Option<&dyn Inspect> {
         Some(self)
     }
+
+    fn watcher(&self) -> Option<&dyn Watch> {
+        Some(self)
+    }
 }
 
 #[async_trait]
@@ -183,6 +192,15 @@ impl Inspect for MemoryNode {
     async fn inspect(&self, key: &Key) -> Result<Option<Sighting>, BackendError> {
         let key = key.clone();
         self.call(Operation::Inspect, move |store, now| store.inspect(&key, now)).await
+    }
+}
+
+/// Tells of each change of the key, of extensions too, and of expiry as soon as the node's clock
+/// says so. The wake-up is a message like a reply: faults and rules of the moment befall it.
+#[async_trait]
+impl Watch for MemoryNode {
+    async fn watch(&self, key: &Key) -> Result<(), BackendError> {
+        self.shared.watch(key, self.client).await
     }
 }
 

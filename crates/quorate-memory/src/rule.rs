@@ -39,6 +39,9 @@ pub enum Operation {
     Release,
     /// `Inspect::inspect`.
     Inspect,
+    /// `Watch::watch`, and the wake-up that ends it, which is a message of its own: only what
+    /// befalls replies befalls it.
+    Watch,
 }
 
 /// An [`Effect`], and which messages it befalls: all, unless said otherwise.

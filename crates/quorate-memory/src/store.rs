@@ -18,6 +18,8 @@ pub enum Value {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Store {
     entries: BTreeMap<Vec<u8>, Entry>,
+    /// Keys that have changed since somebody asked.
+    changes: Vec<Vec<u8>>,
 }
 
 #[derive(Clone, Debug)]
@@ -64,8 +66,11 @@ impl Store {
         }
         let end = now + claim.ttl().as_duration();
         for key in claim.keys() {
-            if let Some(entry) = self.entries.get_mut(key.as_bytes()) {
-                entry.end = Some(entry.end.map_or(end, |before| before.max(end)));
+            if let Some(entry) = self.entries.get_mut(key.as_bytes())
+                && entry.end.is_none_or(|before| before < end)
+            {
+                entry.end = Some(end);
+                self.note_change(key.as_bytes());
             }
         }
         Ok(Vote::Granted)
@@ -116,10 +121,25 @@ impl Store {
 
     pub(crate) fn put(&mut self, key: &[u8], value: Value, end: Option<Instant>) {
         self.entries.insert(key.to_vec(), Entry { value, end });
+        self.note_change(key);
     }
 
     pub(crate) fn remove(&mut self, key: &[u8]) {
-        self.entries.remove(key);
+        if self.entries.remove(key).is_some() {
+            self.note_change(key);
+        }
+    }
+
+    pub(crate) fn end_of(&self, key: &[u8]) -> Option<Instant> {
+        self.entries.get(key)?.end
+    }
+
+    pub(crate) fn note_change(&mut self, key: &[u8]) {
+        self.changes.push(key.to_vec());
+    }
+
+    pub(crate) fn take_changes(&mut self) -> Vec<Vec<u8>> {
+        std::mem::take(&mut self.changes)
     }
 
     pub(crate) fn clear(&mut self) {
@@ -127,6 +147,6 @@ impl Store {
     }
 }
 
-fn wrong_type() -> BackendError {
+pub(crate) fn wrong_type() -> BackendError {
     BackendError::from_reply("WRONGTYPE Operation against a key holding the wrong kind of value")
 }

@@ -7,14 +7,18 @@ use async_trait::async_trait;
 use bb8::ManageConnection;
 use quorate_core::protocol::{self, Reply, Wire};
 use quorate_core::runtime::TokioContext;
-use quorate_core::{BackendError, Claim, Identify, Inspect, Key, LockBackend, Sighting, Vote};
+use quorate_core::{
+    BackendError, BackendErrorKind, Claim, Identify, Inspect, Key, LockBackend, Sighting, Vote,
+    Watch,
+};
+use redis::Client;
 use redis::aio::{ConnectionLike, MultiplexedConnection};
-use redis::{Client, Cmd};
 use tokio::runtime::Handle;
 
 use crate::builder::builder;
 use crate::error;
-use crate::line::{Fixed, Line};
+use crate::line::{Fixed, Line, packed};
+use crate::pool::Lane;
 
 /// One Redis or Valkey node, reached through redis-rs.
 ///
@@ -27,6 +31,8 @@ pub struct RedisBackend {
     name: String,
     /// At least one.
     lines: Vec<Box<dyn Line>>,
+    /// Where we may dial: a lane for watches, which makes its connection with the first of them.
+    watches: Option<Lane>,
     tokio: TokioContext,
 }
 
@@ -53,7 +59,8 @@ impl RedisBackend {
     /// - A pool that cannot connect does not tell why, and not before its `connection_timeout` of
     ///   30 s. (The manager's own deadlines hold all the same.)
     ///
-    /// [`new`](Self::new) has neither.
+    /// [`new`](Self::new) has neither. Such a node does not [watch](Watch): that needs a
+    /// connection of its own.
     #[must_use]
     pub fn from_pool<M>(name: impl Into<String>, pool: bb8::Pool<M>) -> Self
     where
@@ -66,7 +73,8 @@ impl RedisBackend {
     /// The node at the other end of `connection`, by the name `name`, which errors show.
     ///
     /// When the connection is lost, the node is: nothing makes another one. The response timeout
-    /// of the connection is not applied to calls of this node.
+    /// of the connection is not applied to calls of this node. Such a node does not
+    /// [watch](Watch): that needs a connection of its own.
     #[must_use]
     pub fn from_connection(name: impl Into<String>, connection: MultiplexedConnection) -> Self {
         let line = Fixed::new(connection);
@@ -81,7 +89,11 @@ impl RedisBackend {
     }
 
     pub(crate) fn over(name: String, lines: Vec<Box<dyn Line>>, tokio: TokioContext) -> Self {
-        Self { name, lines, tokio }
+        Self { name, lines, watches: None, tokio }
+    }
+
+    pub(crate) fn watching(self, watches: Lane) -> Self {
+        Self { watches: Some(watches), ..self }
     }
 
     fn call(&self, keys: &[Key]) -> Call<'_> {
@@ -130,6 +142,10 @@ impl LockBackend for RedisBackend {
     fn inspector(&self) -> Option<&dyn Inspect> {
         Some(self)
     }
+
+    fn watcher(&self) -> Option<&dyn Watch> {
+        self.watches.as_ref().map(|_| self as _)
+    }
 }
 
 #[async_trait]
@@ -148,17 +164,25 @@ impl Inspect for RedisBackend {
     }
 }
 
+#[async_trait]
+impl Watch for RedisBackend {
+    async fn watch(&self, key: &Key) -> Result<(), BackendError> {
+        match &self.watches {
+            Some(lane) => self.tokio.enter(lane.watch(key)).await,
+            None => Err(BackendError::new(
+                BackendErrorKind::Other,
+                "there is no connection for watches, and no address to make one",
+            )),
+        }
+    }
+}
+
 /// The line that one call takes, for all its commands.
 struct Call<'a>(&'a dyn Line);
 
 impl Wire for Call<'_> {
     async fn send(&self, command: &[&[u8]]) -> Result<Reply, BackendError> {
-        let size = command.iter().map(|part| part.len()).sum();
-        let mut packed = Cmd::with_capacity(command.len(), size);
-        for part in command {
-            packed.arg(*part);
-        }
-        error::reply(self.0.send(&packed).await?)
+        error::reply(self.0.send(&packed(command)).await?)
     }
 }
 

@@ -86,6 +86,7 @@ impl Builder {
             .map(|_| Box::new(Lane::new(Arc::clone(&dial))) as Box<dyn Line>)
             .collect();
         let tokio = self.tokio.clone().map_or_else(TokioContext::current, TokioContext::of);
-        RedisBackend::over(name(info), lines, tokio)
+        let watches = Lane::new(Arc::new(Dial::for_watches(info, self.connect_timeout)));
+        RedisBackend::over(name(info), lines, tokio).watching(watches)
     }
 }

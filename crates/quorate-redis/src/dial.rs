@@ -4,12 +4,16 @@ use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use quorate_core::protocol::Watches;
 use quorate_core::{BackendError, BackendErrorKind};
 use redis::aio::MultiplexedConnection;
 use redis::io::tcp::TcpSettings;
 use redis::io::tcp::socket2::TcpKeepalive;
-use redis::{AsyncConnectionConfig, Client, Cmd, ConnectionInfo, RedisConnectionInfo};
+use redis::{
+    AsyncConnectionConfig, Client, Cmd, ConnectionInfo, ProtocolVersion, RedisConnectionInfo,
+};
 
+use crate::ear::Ear;
 use crate::error;
 
 /// How long a peer may leave sent bytes without so much as an acknowledgement.
@@ -30,11 +34,27 @@ pub(crate) struct Dial {
     transport: ConnectionInfo,
     login: RedisConnectionInfo,
     timeout: Duration,
+    purpose: Purpose,
+}
+
+/// What a connection is for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Purpose {
+    Commands,
+    Watches,
 }
 
 impl Dial {
     pub(crate) fn new(info: &ConnectionInfo, timeout: Duration) -> Self {
-        Self { transport: transport_of(info), login: info.redis_settings().clone(), timeout }
+        let login = info.redis_settings().clone();
+        Self { transport: transport_of(info), login, timeout, purpose: Purpose::Commands }
+    }
+
+    /// The same place and login, for a connection on which the node tells of changes.
+    pub(crate) fn for_watches(info: &ConnectionInfo, timeout: Duration) -> Self {
+        let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
+        let info = info.clone().set_redis_settings(settings);
+        Self { purpose: Purpose::Watches, ..Self::new(&info, timeout) }
     }
 
     /// How long an attempt takes at the most.
@@ -42,11 +62,15 @@ impl Dial {
         self.timeout
     }
 
-    /// A connection on which the node answers, or the reason why there is none.
+    /// A connection on which the node answers, or the reason why there is none. If it is one for
+    /// watches, `watches` are told what comes on it, and when it ends.
     ///
     /// Never panics: whoever waits for the outcome would wait for ever.
-    pub(crate) async fn attempt(&self) -> Result<MultiplexedConnection, BackendError> {
-        let attempt = tokio::time::timeout(self.timeout, self.connection());
+    pub(crate) async fn attempt(
+        &self,
+        watches: &Watches,
+    ) -> Result<MultiplexedConnection, BackendError> {
+        let attempt = tokio::time::timeout(self.timeout, self.connection(watches));
         match AssertUnwindSafe(attempt).catch_unwind().await {
             Ok(Ok(outcome)) => outcome,
             Ok(Err(_)) => Err(BackendError::new(
@@ -61,18 +85,24 @@ impl Dial {
         }
     }
 
-    async fn connection(&self) -> Result<MultiplexedConnection, BackendError> {
+    async fn connection(&self, watches: &Watches) -> Result<MultiplexedConnection, BackendError> {
         // A call stays pending as long as the node may carry it out: no response timeout.
-        let config = AsyncConnectionConfig::new()
+        let mut config = AsyncConnectionConfig::new()
             .set_connection_timeout(None)
             .set_response_timeout(None)
             .set_pipeline_buffer_size(QUEUE);
+        if self.purpose == Purpose::Watches {
+            config = config.set_push_sender(Ear::of(watches));
+        }
         let mut connection = Client::open(self.transport.clone())
             .map_err(|error| error::of_redis(&error))?
             .get_multiplexed_async_connection_with_config(&config)
             .await
             .map_err(|error| error::of_redis(&error))?;
         self.log_in(&mut connection).await?;
+        if self.purpose == Purpose::Watches {
+            ask(&mut connection, redis::cmd("CLIENT").arg("TRACKING").arg("ON")).await?;
+        }
         Ok(connection)
     }
 

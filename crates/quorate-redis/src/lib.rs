@@ -36,6 +36,13 @@
 //! What you have already can be used too: a [client](RedisBackend::new), a
 //! [pool](RedisBackend::from_pool), a [connection](RedisBackend::from_connection).
 //!
+//! # Watches
+//!
+//! A node [tells when a key may be free](quorate_core::Watch) over one more connection, made with the
+//! first watch: RESP3, with client tracking on. So it takes a node of version 6 or later, whose user
+//! may run `CLIENT TRACKING` and `GET`. Each extension of a lock wakes those who watch it, too.
+//! Nodes made of a pool or a connection of yours do not watch.
+//!
 //! # Runtimes
 //!
 //! redis-rs and bb8 need tokio. A [`RedisBackend`] brings it along: it can be built and polled
@@ -54,6 +61,7 @@ mod address;
 mod backend;
 mod builder;
 mod dial;
+mod ear;
 mod error;
 mod line;
 mod pool;

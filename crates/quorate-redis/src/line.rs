@@ -56,3 +56,13 @@ impl Line for Fixed {
         self.0.clone().send_packed_command(command).await.map_err(|error| error::of_redis(&error))
     }
 }
+
+/// A command, its name first, as redis-rs sends it.
+pub(crate) fn packed(command: &[&[u8]]) -> Cmd {
+    let size = command.iter().map(|part| part.len()).sum();
+    let mut packed = Cmd::with_capacity(command.len(), size);
+    for part in command {
+        packed.arg(*part);
+    }
+    packed
+}

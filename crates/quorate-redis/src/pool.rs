@@ -16,14 +16,15 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use bb8::{ManageConnection, Pool};
 use futures_util::FutureExt;
-use quorate_core::{BackendError, BackendErrorKind};
+use quorate_core::protocol::{Reply, Watches, Wire};
+use quorate_core::{BackendError, BackendErrorKind, Key};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Value};
 use tokio::task::JoinHandle;
 
 use crate::dial::Dial;
 use crate::error;
-use crate::line::Line;
+use crate::line::{Line, packed};
 
 /// One connection to a node, made when a call needs it and made again when it broke.
 pub(crate) struct Lane {
@@ -31,8 +32,6 @@ pub(crate) struct Lane {
     pool: Mutex<Arc<Pool<Keeper>>>,
     /// What was checked out last.
     last: Mutex<Option<Live>>,
-    /// The origin of [`Live::answered`].
-    epoch: Instant,
 }
 
 impl Lane {
@@ -40,12 +39,19 @@ impl Lane {
     pub(crate) fn new(dial: Arc<Dial>) -> Self {
         let keeper = Keeper { dial, failures: Arc::default() };
         let pool = Mutex::new(Arc::new(keeper.pool()));
-        Self { keeper, pool, last: Mutex::default(), epoch: Instant::now() }
+        Self { keeper, pool, last: Mutex::default() }
+    }
+
+    /// Waits until `key` may be free, if this is a lane for watches.
+    pub(crate) async fn watch(&self, key: &Key) -> Result<(), BackendError> {
+        let live = self.connection().await?;
+        let watches = live.state.watches.clone();
+        watches.watch(live, key).await
     }
 
     async fn connection(&self) -> Result<Live, BackendError> {
-        if let Some(live) = self.warm() {
-            return Ok(live);
+        if let Some(live) = self.last().as_ref().filter(|live| live.is_warm()) {
+            return Ok(live.clone());
         }
         let pool = Arc::clone(&self.pool());
         match pool.get().await {
@@ -71,18 +77,6 @@ impl Lane {
         }
     }
 
-    /// The last connection, if it answered a moment ago: it needs no look at its state.
-    fn warm(&self) -> Option<Live> {
-        let last = self.last();
-        let live = last.as_ref().filter(|live| !live.broken.load(Ordering::Relaxed))?;
-        // The connection lives in a task, and goes with the runtime of that.
-        if live.runtime.0.is_finished() {
-            return None;
-        }
-        let answered = Duration::from_micros(live.answered.load(Ordering::Relaxed));
-        (self.epoch.elapsed() < answered + WARM).then(|| live.clone())
-    }
-
     fn last(&self) -> MutexGuard<'_, Option<Live>> {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -92,24 +86,15 @@ impl Lane {
     }
 }
 
-/// For how long after an answer a connection is taken to be there.
-const WARM: Duration = Duration::from_millis(20);
-
 #[async_trait]
 impl Line for Lane {
     async fn send(&self, command: &Cmd) -> Result<Value, BackendError> {
-        let mut live = self.connection().await?;
-        let answer = live.connection.send_packed_command(command).await;
-        let now = u64::try_from(self.epoch.elapsed().as_micros()).unwrap_or_default();
-        live.answered.store(now, Ordering::Relaxed);
-        answer.map_err(|error| {
-            if error::ends_connection(&error) {
-                live.broken.store(true, Ordering::Relaxed);
-            }
-            error::of_redis(&error)
-        })
+        self.connection().await?.send(command).await
     }
 }
+
+/// For how long after an answer a connection is taken to be there.
+const WARM: Duration = Duration::from_millis(20);
 
 /// What the pool of a lane keeps.
 enum Link {
@@ -120,21 +105,23 @@ enum Link {
 #[derive(Clone)]
 struct Live {
     connection: MultiplexedConnection,
-    broken: Arc<AtomicBool>,
-    /// When it last answered, in microseconds. In the beginning it is not known to be warm.
-    answered: Arc<AtomicU64>,
-    runtime: Arc<Sentinel>,
+    state: Arc<State>,
 }
 
-/// A task that ends with the runtime in which the connection was made: tokio does not tell
-/// otherwise.
+/// What all who use a connection know of it.
+struct State {
+    broken: AtomicBool,
+    /// When it last answered, in microseconds after `made`; zero if it has not.
+    answered: AtomicU64,
+    made: Instant,
+    runtime: Sentinel,
+    /// Told of changes if the connection is one for watches.
+    watches: Watches,
+}
+
+/// A task that ends with the runtime in which the connection was made, and with it the task in which
+/// the connection lives: tokio does not tell otherwise.
 struct Sentinel(JoinHandle<()>);
-
-impl Sentinel {
-    fn new() -> Arc<Self> {
-        Arc::new(Self(tokio::spawn(pending())))
-    }
-}
 
 impl Drop for Sentinel {
     fn drop(&mut self) {
@@ -143,14 +130,48 @@ impl Drop for Sentinel {
 }
 
 impl Live {
-    fn new(connection: MultiplexedConnection) -> Self {
-        let (broken, answered) = (Arc::default(), Arc::default());
-        Self { connection, broken, answered, runtime: Sentinel::new() }
+    fn new(connection: MultiplexedConnection, watches: Watches) -> Self {
+        let state = State {
+            broken: AtomicBool::new(false),
+            answered: AtomicU64::new(0),
+            made: Instant::now(),
+            runtime: Sentinel(tokio::spawn(pending())),
+            watches,
+        };
+        Self { connection, state: Arc::new(state) }
+    }
+
+    async fn send(mut self, command: &Cmd) -> Result<Value, BackendError> {
+        let answer = self.connection.send_packed_command(command).await;
+        let state = &self.state;
+        match answer {
+            Err(error) => {
+                if error::ends_connection(&error) {
+                    state.broken.store(true, Ordering::Relaxed);
+                }
+                Err(error::of_redis(&error))
+            }
+            Ok(value) => {
+                let now = u64::try_from(state.made.elapsed().as_micros()).unwrap_or_default();
+                state.answered.store(now.max(1), Ordering::Relaxed);
+                Ok(value)
+            }
+        }
+    }
+
+    /// Whether it answered a moment ago, so that it needs no closer look.
+    fn is_warm(&self) -> bool {
+        let state = &self.state;
+        let answered = state.answered.load(Ordering::Relaxed);
+        answered > 0
+            && !state.broken.load(Ordering::Relaxed)
+            && !state.runtime.0.is_finished()
+            && state.made.elapsed() < Duration::from_micros(answered) + WARM
     }
 
     /// Whether a command can be sent, as far as is known here. Waits for nothing.
     fn is_usable(&self) -> bool {
-        !self.broken.load(Ordering::Relaxed) && !self.is_closed()
+        !self.state.broken.load(Ordering::Relaxed) && !self.is_closed()
     }
 
     /// A connection that the node closed is told by its refusal to queue a command, and by nothing
@@ -161,6 +182,12 @@ impl Live {
         let mut connection = self.connection.clone();
         let sent = connection.send_packed_command(&command).now_or_never();
         matches!(sent, Some(Err(_)))
+    }
+}
+
+impl Wire for Live {
+    async fn send(&self, command: &[&[u8]]) -> Result<Reply, BackendError> {
+        error::reply(self.clone().send(&packed(command)).await?)
     }
 }
 
@@ -202,10 +229,11 @@ impl ManageConnection for Keeper {
     type Error = Stale;
 
     async fn connect(&self) -> Result<Link, Stale> {
-        Ok(match self.dial.attempt().await {
+        let watches = Watches::new();
+        Ok(match self.dial.attempt(&watches).await {
             Ok(connection) => {
                 self.failures.store(0, Ordering::Relaxed);
-                Link::Live(Live::new(connection))
+                Link::Live(Live::new(connection, watches))
             }
             Err(reason) => {
                 let earlier = self.failures.fetch_add(1, Ordering::Relaxed);

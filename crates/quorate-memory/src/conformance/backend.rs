@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use futures_util::future::{join_all, poll_immediate};
+use futures_util::future::{join, join_all, poll_immediate};
 use quorate_core::runtime::BoxFuture;
 use quorate_core::{
     BackendError, BackendErrorKind, Claim, Holder, Inspect, Key, LockBackend, Resource, Token, Ttl,
@@ -54,6 +54,15 @@ pub async fn backend(testbed: &dyn Testbed) -> Result<Vec<&'static str>, Failure
         cases.push(("a look tells the holder and the time left, and changes nothing", |b| {
             Box::pin(looks(b))
         }));
+    }
+    if backend.watcher().is_some() {
+        let watching: [(&'static str, Case); 4] = [
+            ("a watch of a free key ends at once", |b| Box::pin(watches_free(b))),
+            ("a watch is told of release, of expiry and of change", |b| Box::pin(watches(b))),
+            ("a watch of what is no lock is an error", |b| Box::pin(watches_no_lock(b))),
+            ("a dropped watch disturbs no other", |b| Box::pin(watches_dropped(b))),
+        ];
+        cases.extend(watching);
     }
     let mut passed = Vec::new();
     for (number, (case, check)) in cases.into_iter().enumerate() {
@@ -327,6 +336,96 @@ async fn looks(bench: &Bench<'_>) -> Result<(), String> {
     let kind = seen.as_ref().err().map(BackendError::kind);
     ensure!(kind == Some(BackendErrorKind::WrongType), "a list: {seen:?}");
     Ok(())
+}
+
+async fn watches_free(bench: &Bench<'_>) -> Result<(), String> {
+    let a = bench.key(b'a')?;
+    for _ in 0..3 {
+        watch(bench, &a).await?;
+        ensure!(bench.value(b'a').await?.is_none(), "a watch has set the key");
+    }
+    Ok(())
+}
+
+async fn watches(bench: &Bench<'_>) -> Result<(), String> {
+    let (a, ours, theirs) = (bench.key(b'a')?, bench.claim(b"ab", 1)?, bench.claim(b"a", 2)?);
+    type Change = for<'a> fn(&'a Bench<'a>, &'a Claim) -> BoxFuture<'a, Result<(), String>>;
+    let changes: [Change; 3] = [
+        |bench, claim| {
+            Box::pin(async { voted("release", bench.backend.release(claim).await, Vote::Granted) })
+        },
+        |bench, _| {
+            Box::pin(async {
+                bench.testbed.expire(bench.key(b'a')?.as_bytes()).await;
+                Ok(())
+            })
+        },
+        |bench, _| {
+            Box::pin(async {
+                bench.clear().await;
+                bench.testbed.put_list(bench.key(b'a')?.as_bytes()).await;
+                Ok(())
+            })
+        },
+    ];
+    for change in changes {
+        voted("acquire", bench.backend.acquire(&ours).await, Vote::Granted)?;
+        let both = join_all([watch(bench, &a), watch(bench, &a)]);
+        let later = async {
+            // By then, the node has most likely heard of the watches. It need not have.
+            for _ in 0..8 {
+                voted("acquire", bench.backend.acquire(&theirs).await, Vote::Refused)?;
+            }
+            let value = bench.value(b'a').await?;
+            ensure!(value.as_deref() == Some(ours.token().as_bytes()), "a watch changed the key");
+            let left = bench.time_left(b'a').await?;
+            ensure!(left <= TTL && left > TTL - GRACE, "of {TTL:?}, a watch left {left:?}");
+            change(bench, &ours).await
+        };
+        let (both, later) = join(both, later).await;
+        later?;
+        both.into_iter().collect::<Result<(), String>>()?;
+        bench.clear().await;
+    }
+    Ok(())
+}
+
+async fn watches_no_lock(bench: &Bench<'_>) -> Result<(), String> {
+    let a = bench.key(b'a')?;
+    let watcher = bench.backend.watcher().ok_or("the backend can watch no more")?;
+    bench.testbed.put_list(a.as_bytes()).await;
+    let seen = watcher.watch(&a).await;
+    let kind = seen.as_ref().err().map(BackendError::kind);
+    ensure!(kind == Some(BackendErrorKind::WrongType), "a list: {seen:?}");
+    bench.testbed.expire(a.as_bytes()).await;
+    watch(bench, &a).await
+}
+
+async fn watches_dropped(bench: &Bench<'_>) -> Result<(), String> {
+    let (a, ours) = (bench.key(b'a')?, bench.claim(b"a", 1)?);
+    voted("acquire", bench.backend.acquire(&ours).await, Vote::Granted)?;
+    let begun = || async {
+        for _ in 0..16 {
+            // Polled once, then dropped.
+            let _ = poll_immediate(pin!(watch(bench, &a))).await;
+        }
+        Ok::<(), String>(())
+    };
+    begun().await?;
+    let later = async {
+        begun().await?;
+        voted("acquire", bench.backend.acquire(&ours).await, Vote::Granted)?;
+        begun().await?;
+        voted("release", bench.backend.release(&ours).await, Vote::Granted)
+    };
+    let (told, later) = join(watch(bench, &a), later).await;
+    later?;
+    told
+}
+
+async fn watch(bench: &Bench<'_>, key: &Key) -> Result<(), String> {
+    let watcher = bench.backend.watcher().ok_or("the backend can watch no more")?;
+    watcher.watch(key).await.map_err(|error| format!("a watch: {error}"))
 }
 
 async fn free(what: &str, inspector: &dyn Inspect, key: &Key) -> Result<(), String> {

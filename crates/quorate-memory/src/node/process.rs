@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use quorate_core::{BackendError, BackendErrorKind, Runtime};
 
+use super::watching::Watched;
 use crate::clock::Clock;
 use crate::fault::Fault;
 use crate::reply::{Reply, Sender, reply};
@@ -26,6 +27,7 @@ pub(super) struct State {
     pub(super) rules: Vec<Rule>,
     pub(super) fault: Option<Fault>,
     waiting: VecDeque<Box<dyn Arrive>>,
+    pub(super) watched: Watched,
     pub(super) starts: u32,
 }
 
@@ -40,7 +42,7 @@ struct Request<T> {
 }
 
 /// A request, whatever it is answered with.
-trait Arrive: Send {
+pub(super) trait Arrive: Send {
     /// Acts on the store, unless the node fails, and puts the reply on its way.
     fn carry_out(
         self: Box<Self>,
@@ -63,14 +65,9 @@ impl<T: Send + 'static> Arrive for Request<T> {
         let Self { act, journey, answer } = *self;
         let now = node.local(&state);
         let outcome = failure.map_or_else(|| act(&mut state.store, now), Err);
-        drop(state);
-        let Some(answer) = answer else { return };
-        if journey.loses_reply {
-            answer.forget();
-        } else if journey.is_cut {
-            node.after(journey.reply, move || answer.send(Err(gone("the connection was lost"))));
-        } else {
-            node.after(journey.reply, move || answer.send(outcome));
+        node.tell(state);
+        if let Some(answer) = answer {
+            node.answer(journey, answer, outcome);
         }
     }
 
@@ -90,6 +87,7 @@ impl Shared {
             rules: Vec::new(),
             fault: None,
             waiting: VecDeque::new(),
+            watched: Watched::default(),
             starts: 1,
         };
         Self { name, runtime, state: Mutex::new(state) }
@@ -116,7 +114,11 @@ impl Shared {
             state.store.clear();
         }
         state.fault = fault;
-        drop(state);
+        if stops {
+            self.end_watches(state);
+        } else {
+            self.tell(state);
+        }
         for request in waiting {
             if stops {
                 request.fail("the connection was lost");
@@ -131,7 +133,7 @@ impl Shared {
     }
 
     /// What the node's own clock reads.
-    fn local(&self, state: &State) -> Instant {
+    pub(super) fn local(&self, state: &State) -> Instant {
         state.clock.read(self.runtime.now())
     }
 
@@ -144,15 +146,7 @@ impl Shared {
     ) -> Reply<Result<T, BackendError>> {
         let (answer, reply) = reply();
         let act: Act<T> = Arc::new(act);
-        let state = self.lock();
-        let mut draw = |bound: u64| self.draw(bound);
-        let mut journey = Journey::new(&state.rules, operation, client, &mut draw);
-        match state.fault {
-            Some(Fault::Slow(delay)) => journey.request += delay,
-            Some(Fault::Late(delay)) => journey.reply += delay,
-            _ => {}
-        }
-        drop(state);
+        let journey = self.journey(&self.lock(), operation, client);
         if let Some(later) = journey.again {
             let request = Request { act: Arc::clone(&act), journey, answer: None };
             self.set_out(journey.request + later, request);
@@ -166,13 +160,46 @@ impl Shared {
         reply
     }
 
+    /// What becomes of a message now, and of what is said to it.
+    pub(super) fn journey(
+        &self,
+        state: &State,
+        operation: Operation,
+        client: Option<usize>,
+    ) -> Journey {
+        let mut draw = |bound: u64| self.draw(bound);
+        let mut journey = Journey::new(&state.rules, operation, client, &mut draw);
+        match state.fault {
+            Some(Fault::Slow(delay)) => journey.request += delay,
+            Some(Fault::Late(delay)) => journey.reply += delay,
+            _ => {}
+        }
+        journey
+    }
+
+    /// Puts a reply on its way.
+    pub(super) fn answer<T: Send + 'static>(
+        &self,
+        journey: Journey,
+        answer: Sender<Result<T, BackendError>>,
+        outcome: Result<T, BackendError>,
+    ) {
+        if journey.loses_reply {
+            answer.forget();
+        } else if journey.is_cut {
+            self.after(journey.reply, move || answer.send(Err(gone("the connection was lost"))));
+        } else {
+            self.after(journey.reply, move || answer.send(outcome));
+        }
+    }
+
     fn set_out<T: Send + 'static>(self: &Arc<Self>, delay: Duration, request: Request<T>) {
         let shared = Arc::clone(self);
         self.after(delay, move || shared.arrive(Box::new(request)));
     }
 
     /// A request has come.
-    fn arrive(&self, request: Box<dyn Arrive>) {
+    pub(super) fn arrive(&self, request: Box<dyn Arrive>) {
         let mut state = self.lock();
         let failure = match &state.fault {
             Some(Fault::Hung) => return state.waiting.push_back(request),
@@ -192,7 +219,7 @@ impl Shared {
         u64::try_from(wide >> 64).unwrap_or(0)
     }
 
-    fn after(&self, delay: Duration, act: impl FnOnce() + Send + 'static) {
+    pub(super) fn after(&self, delay: Duration, act: impl FnOnce() + Send + 'static) {
         if delay.is_zero() {
             return act();
         }

@@ -1,0 +1,177 @@
+//! The connection for watches: RESP3, with client tracking on, apart from the one for commands.
+
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use fred::interfaces::TrackingInterface;
+use fred::types::client::Invalidation;
+use fred::types::config::Config;
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, Either, Shared, join_all, select};
+use quorate_core::protocol::{Reply, Watches, Wire};
+use quorate_core::{BackendError, Key};
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+use tokio::sync::broadcast::Receiver;
+use tokio::sync::broadcast::error::RecvError;
+use tokio::task::AbortHandle;
+
+use crate::error;
+use crate::frame::{decoded, encoded};
+use crate::link::{Dialer, Link};
+
+/// How often the keys that are watched are read again.
+///
+/// A node that was flushed says so without naming keys, and fred keeps that to itself.
+const READ_AGAIN: Duration = Duration::from_secs(2);
+
+/// Watches on one node, and their connection, made when one of them needs it.
+pub(crate) struct Watcher {
+    dialer: Dialer,
+    latest: Mutex<Option<Opening>>,
+}
+
+type Opening = Shared<BoxFuture<'static, Result<Arc<Ear>, BackendError>>>;
+
+impl Watcher {
+    /// Does no I/O.
+    pub(crate) fn new(config: Config) -> Self {
+        Self { dialer: Dialer::for_watches(config), latest: Mutex::default() }
+    }
+
+    /// Waits until `key` may be free.
+    pub(crate) async fn watch(&self, key: &Key) -> Result<(), BackendError> {
+        let ear = self.opening()?.await?;
+        let watches = ear.watches.clone();
+        watches.watch(Way(ear), key).await
+    }
+
+    /// The connection that there is, or is being made, or a new attempt.
+    fn opening(&self) -> Result<Opening, BackendError> {
+        let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(opening) = latest.as_ref() {
+            let still_good = match opening.peek() {
+                None => true,
+                Some(Ok(ear)) => ear.is_usable(),
+                Some(Err(_)) => false,
+            };
+            if still_good {
+                return Ok(opening.clone());
+            }
+        }
+        let attempt = self.dialer.attempt()?;
+        let open = async move { Ear::open(attempt.await.map_err(|failure| failure.error)?).await };
+        Ok(latest.insert(open.boxed().shared()).clone())
+    }
+}
+
+/// A connection that the node tells of changes on, and the task that hears it.
+struct Ear {
+    link: Arc<Link>,
+    watches: Watches,
+    /// Told when a watch begins.
+    begun: Arc<Notify>,
+    listener: AbortHandle,
+}
+
+impl Ear {
+    async fn open(link: Arc<Link>) -> Result<Arc<Self>, BackendError> {
+        // From before the node tells anything.
+        let heard = link.client().invalidation_rx();
+        send(&link, &[b"CLIENT", b"TRACKING", b"ON"]).await?;
+        // tokio would panic.
+        let runtime =
+            Handle::try_current().map_err(|_| error::lost("there is no tokio runtime"))?;
+        let (watches, begun) = (Watches::new(), Arc::<Notify>::default());
+        let listener = Listener {
+            link: Arc::downgrade(&link),
+            watches: watches.clone(),
+            begun: Arc::clone(&begun),
+        };
+        let closed = link.closed();
+        let listener = runtime.spawn(listener.listen(heard, closed)).abort_handle();
+        Ok(Arc::new(Self { link, watches, begun, listener }))
+    }
+
+    fn is_usable(&self) -> bool {
+        self.link.is_usable() && !self.listener.is_finished()
+    }
+}
+
+impl Drop for Ear {
+    fn drop(&mut self) {
+        self.listener.abort();
+    }
+}
+
+/// What a watch reads its key through, and is kept by: the connection lives as long as one waits.
+struct Way(Arc<Ear>);
+
+impl Wire for Way {
+    async fn send(&self, command: &[&[u8]]) -> Result<Reply, BackendError> {
+        // Its watch is among the others by now.
+        self.0.begun.notify_one();
+        send(&self.0.link, command).await
+    }
+}
+
+async fn send(link: &Link, command: &[&[u8]]) -> Result<Reply, BackendError> {
+    let (name, arguments) = encoded(command);
+    decoded(link.call(name, arguments).await?)
+}
+
+/// Passes on to the watches what the node tells. Keeps no connection alive.
+struct Listener {
+    link: Weak<Link>,
+    watches: Watches,
+    begun: Arc<Notify>,
+}
+
+impl Listener {
+    async fn listen(
+        self,
+        mut heard: Receiver<Invalidation>,
+        closed: Shared<BoxFuture<'static, BackendError>>,
+    ) {
+        let mut again = self.read_again().boxed();
+        loop {
+            let next = heard.recv().boxed();
+            match select(next, select(closed.clone(), &mut again)).await {
+                Either::Left((Ok(changed), _)) => {
+                    for key in changed.keys {
+                        self.watches.told(key.as_bytes());
+                    }
+                }
+                // More at once than there is room for: which keys they were is not known.
+                Either::Left((Err(RecvError::Lagged(_)), _)) => self.watches.told_all(),
+                Either::Left((Err(RecvError::Closed), _)) => return,
+                Either::Right((Either::Left((reason, _)), _)) => return self.watches.end(&reason),
+                Either::Right((Either::Right(((), _)), _)) => again = self.read_again().boxed(),
+            }
+        }
+    }
+
+    /// After a while with watches, reads their keys. Sleeps for good while there are none.
+    async fn read_again(&self) {
+        while self.watches.is_empty() {
+            self.begun.notified().await;
+        }
+        tokio::time::sleep(READ_AGAIN).await;
+        let keys = self.watches.keys();
+        let Some(link) = self.link.upgrade() else { return };
+        let reads = keys.iter().map(|key| async {
+            // What it is answered with otherwise, the watch itself has seen or will be told.
+            if matches!(send(&link, &[b"GET", key.as_bytes()]).await, Ok(Reply::Nil)) {
+                self.watches.told(key.as_bytes());
+            }
+        });
+        join_all(reads).await;
+    }
+}
+
+/// Also when its task is dropped with the runtime that it ran on.
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.watches.end(&error::lost("the connection for watches was lost"));
+    }
+}
