@@ -10,6 +10,7 @@ pub mod replay;
 pub mod report;
 pub mod run;
 pub mod tidy;
+pub mod watch;
 pub mod worker;
 
 pub use plan::{Class, Plan};

@@ -47,6 +47,7 @@ pub fn run(seed: u64, class: Class) -> Outcome {
     sim.spawn(Box::pin(nemesis.clone().run()));
 
     let mut managers = Vec::new();
+    let peers: Arc<Mutex<Vec<Arc<Worker>>>> = Arc::default();
     let working = Arc::new(Mutex::new(plan.clients));
     for client in &clients {
         let Some(manager) = manager(&plan, client, &nodes) else {
@@ -54,7 +55,7 @@ pub fn run(seed: u64, class: Class) -> Outcome {
             continue;
         };
         managers.push(manager.clone());
-        let worker = Worker {
+        let worker = Arc::new(Worker {
             sim: sim.clone(),
             dice: dice.clone(),
             plan: plan.clone(),
@@ -66,14 +67,15 @@ pub fn run(seed: u64, class: Class) -> Outcome {
             nemesis: nemesis.clone(),
             forgotten: Arc::clone(&forgotten),
             wrong: Arc::clone(&wrong),
-        };
-        let working = Arc::clone(&working);
-        client.spawn(Box::pin(async move {
-            worker.run().await;
-            *working.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
-        }));
+            peers: Arc::clone(&peers),
+            working: Arc::clone(&working),
+        });
+        peers.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&worker));
+        client.spawn(Box::pin(worker.run()));
     }
     sim.settle();
+    // They know each other, and would keep each other for ever.
+    peers.lock().unwrap_or_else(PoisonError::into_inner).clear();
 
     let mut violations = std::mem::take(&mut *wrong.lock().unwrap_or_else(PoisonError::into_inner));
     let left = *working.lock().unwrap_or_else(PoisonError::into_inner);
@@ -111,12 +113,16 @@ pub fn run(seed: u64, class: Class) -> Outcome {
 
 fn manager(plan: &Plan, client: &SimClient, nodes: &[MemoryNode]) -> Option<LockManager> {
     let seen: Vec<MemoryNode> = nodes.iter().map(|node| node.seen_by(client)).collect();
-    LockManager::builder(client.clone(), seen)
+    let builder = LockManager::builder(client.clone(), seen)
         .ttl(plan.ttl)
         .drift(plan.allowance())
-        .cleanup_timeout(plan.cleanup())
-        .build()
-        .ok()
+        .cleanup_timeout(plan.cleanup());
+    match plan.renew_every {
+        Some(interval) => builder.renew_every(interval),
+        None => builder,
+    }
+    .build()
+    .ok()
 }
 
 /// All is well again: every client gets every lock.
