@@ -3,6 +3,8 @@
 //! One seed is one run. [`plan`] draws what the world is like, [`nemesis`] breaks it, [`worker`]
 //! uses locks in it, and [`run()`] puts them together and judges.
 
+pub mod calm;
+pub mod closing;
 pub mod dice;
 pub mod nemesis;
 pub mod plan;

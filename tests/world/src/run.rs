@@ -9,8 +9,8 @@ use quorate_memory::{History, MemoryNode, Sim, SimClient, Violation, judge};
 use crate::dice::Dice;
 use crate::nemesis::{Faults, Nemesis};
 use crate::plan::{Class, Plan};
-use crate::tidy;
 use crate::worker::{Counters, Worker, name};
+use crate::{calm, closing, tidy};
 
 /// How a run went.
 #[derive(Clone, Debug)]
@@ -73,12 +73,20 @@ pub fn run(seed: u64, class: Class) -> Outcome {
         peers.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&worker));
         client.spawn(Box::pin(worker.run()));
     }
-    sim.settle();
+    // Bounded, so that a wrong core which goes on for ever is found, too.
+    let bound = plan.chaos
+        + (plan.thinking + plan.ttl * 60) * u32::try_from(plan.rounds).unwrap_or(u32::MAX);
+    let at_work = || *working.lock().unwrap_or_else(PoisonError::into_inner);
+    while sim.elapsed() < plan.chaos || (at_work() > 0 && sim.elapsed() < bound) {
+        sim.advance(plan.ttl);
+    }
+    // What was forgotten comes to its end, and the last faults do.
+    sim.advance(plan.ttl * 8);
     // They know each other, and would keep each other for ever.
     peers.lock().unwrap_or_else(PoisonError::into_inner).clear();
 
     let mut violations = std::mem::take(&mut *wrong.lock().unwrap_or_else(PoisonError::into_inner));
-    let left = *working.lock().unwrap_or_else(PoisonError::into_inner);
+    let left = at_work();
     if left > 0 {
         violations.push(other(&sim, format!("{left} clients never came to an end")));
     }
@@ -90,7 +98,9 @@ pub fn run(seed: u64, class: Class) -> Outcome {
             violations.push(other(&sim, format!("{key} is left on {}", node.name())));
         }
     }
+    violations.extend(calm::check(&sim, &dice, &plan, &nodes, &managers));
     violations.extend(tidy::check(&sim, &dice, &plan, &nodes, &managers));
+    violations.extend(closing::check(&sim, &dice, &plan, &nodes, &managers));
     let mut held_twice = judge(&history.events());
     for (resource, (count, added)) in
         counters.lock().unwrap_or_else(PoisonError::into_inner).counts.iter().enumerate()
