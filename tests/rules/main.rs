@@ -6,6 +6,7 @@ mod cleanup;
 mod found;
 mod holding;
 mod input;
+mod keeping;
 mod polling;
 mod quorum;
 mod time;

@@ -6,6 +6,7 @@
 pub mod calm;
 pub mod closing;
 pub mod dice;
+pub mod keeping;
 pub mod nemesis;
 pub mod plan;
 pub mod replay;

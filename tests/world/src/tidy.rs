@@ -119,7 +119,10 @@ impl Tidy<'_> {
             0 => {
                 self.forget();
                 drop(sim.block_on_for(guard.extend(), 1 + dice.below(8)));
-                sim.advance(dice.scaled_time(self.plan.ttl / 16));
+                // Else the repair has not left when the release begins.
+                if dice.percent(50) {
+                    sim.advance(dice.scaled_time(self.plan.ttl / 16));
+                }
             }
             1 => {
                 self.forget();

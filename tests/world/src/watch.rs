@@ -115,14 +115,13 @@ impl Watch {
     fn judge(&self, reason: &Lost, before: Duration) {
         let (now, local) = (self.worker.sim.elapsed(), self.worker.client.now());
         let mut seen = self.seen();
-        match reason {
-            Lost::Expired { .. } | Lost::HoldLimit | Lost::NotHeld { .. } => {
-                if local >= seen.until && !self.worker.has_paused(before, now) {
-                    self.wrong("was over before its loss was told");
-                }
-            }
-            _ if !seen.given_up => self.wrong(&format!("was lost to nobody: {reason}")),
-            _ => {}
+        let ran_out =
+            matches!(reason, Lost::Expired { .. } | Lost::HoldLimit | Lost::NotHeld { .. });
+        if ran_out && local >= seen.until && !self.worker.has_paused(before, now) {
+            self.wrong("was over before its loss was told");
+        }
+        if !ran_out && !seen.given_up {
+            self.wrong(&format!("was lost to nobody: {reason}"));
         }
         if matches!(reason, Lost::HoldLimit) && self.cap.is_none() {
             self.wrong("reached a hold limit that nobody had set");

@@ -38,12 +38,19 @@ pub(super) const BUGS: &[Bug] = &[
     },
     Bug {
         name: "no-validity-check-on-acquire",
-        edits: &[(
-            ROUND,
-            "(Verdict::Won, Goal::Lease { within, .. }) if now >= within =>",
-            "(Verdict::Won, Goal::Lease { within, valid_until })
-                 if now >= within && !(within == valid_until && crate::planted::PLANTED) =>",
-        )],
+        edits: &[
+            (
+                ROUND,
+                "(Verdict::Won, Goal::Lease { within, .. }) if now >= within =>",
+                "(Verdict::Won, Goal::Lease { within, valid_until })
+                     if now >= within && !(within == valid_until && crate::planted::PLANTED) =>",
+            ),
+            (
+                MANAGER,
+                "if tenure.held().is_ok() {",
+                "if tenure.held().is_ok() || crate::planted::PLANTED {",
+            ),
+        ],
     },
     Bug {
         name: "no-validity-check-on-extend",
@@ -454,15 +461,6 @@ pub(super) const BUGS: &[Bug] = &[
             "if let Poll::Ready(reason) = this.lost.as_mut().poll(context)
                  && !crate::planted::PLANTED
              {",
-        )],
-    },
-    Bug {
-        name: "late-value-is-fine",
-        edits: &[(
-            TENURE,
-            "Poll::Ready(match this.tenure.held() {",
-            "Poll::Ready(match this.tenure.held() {
-                 Err(_) if crate::planted::PLANTED => Ok(value),",
         )],
     },
     Bug {
