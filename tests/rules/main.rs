@@ -5,6 +5,7 @@
 mod cleanup;
 #[path = "../every_future.rs"]
 mod every_future;
+mod found;
 mod holding;
 mod input;
 mod inspect;
@@ -12,6 +13,7 @@ mod keeping;
 mod observe;
 mod polling;
 mod quorum;
+mod renewals;
 mod time;
 mod waiting;
 mod watch;

@@ -157,6 +157,9 @@ pub(crate) async fn adopt(
     match outcome.step {
         Step::Won { valid_until } => {
             let tenure = Tenure::new(Arc::clone(&attempt), start, valid_until, config.hold_limit);
+            if tenure.held().is_err() {
+                return Err(AdoptError::Expired { votes });
+            }
             let guard = LockGuard::new(tenure).ok_or(AdoptError::Closed)?;
             if config.repairs {
                 flight.repair(claim, valid_until, &outcome.tally);

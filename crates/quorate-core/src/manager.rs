@@ -403,9 +403,13 @@ async fn attempt(
     let loss = match outcome.step {
         Step::Won { valid_until } => {
             let tenure = Tenure::new(attempt, start, valid_until, wanted.hold_limit);
-            let guard = LockGuard::new(tenure).ok_or(LockError::Closed)?;
-            flight.keep();
-            return Ok(Ok(guard));
+            // The cap on the time of holding may have been reached sooner than the validity.
+            if tenure.held().is_ok() {
+                let guard = LockGuard::new(tenure).ok_or(LockError::Closed)?;
+                flight.keep();
+                return Ok(Ok(guard));
+            }
+            Loss::Expired
         }
         Step::Lost(loss) => loss,
         // `decide` returns no open round.

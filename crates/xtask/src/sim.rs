@@ -6,6 +6,9 @@ use crate::planted;
 /// What the ordinary test run does.
 const SEEDS: &str = "10000";
 
+/// And so many renewals with one node in trouble.
+const RENEWALS: &str = "100000";
+
 /// `cargo xtask sim …`: builds the world and passes the words on.
 pub(crate) fn sim(words: &[&str]) -> Outcome {
     match words {
@@ -20,6 +23,7 @@ pub(crate) fn sim(words: &[&str]) -> Outcome {
 pub(crate) fn check() -> Outcome {
     world().args(&["--seeds", SEEDS]).run()?;
     world().args(&["--seeds", "500", "--twice"]).run()?;
+    world().args(&["--keep", RENEWALS]).run()?;
     world().args(&["--seeds", "500", "--class", "broken"]).run()
 }
 

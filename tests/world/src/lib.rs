@@ -3,13 +3,17 @@
 //! One seed is one run. [`plan`] draws what the world is like, [`nemesis`] breaks it, [`worker`]
 //! uses locks in it, and [`run()`] puts them together and judges.
 
+pub mod calm;
+pub mod closing;
 pub mod dice;
+pub mod keeping;
 pub mod nemesis;
 pub mod plan;
 pub mod replay;
 pub mod report;
 pub mod run;
 pub mod tidy;
+pub mod watch;
 pub mod worker;
 
 pub use plan::{Class, Plan};

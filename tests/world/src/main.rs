@@ -5,7 +5,7 @@
 use std::process::ExitCode;
 
 use quorate_world::report::{Options, sweep};
-use quorate_world::{replay, run};
+use quorate_world::{keeping, replay, run};
 
 fn main() -> ExitCode {
     let options = match Options::parse(std::env::args().skip(1)) {
@@ -19,6 +19,11 @@ fn main() -> ExitCode {
         let outcome = run(seed, options.class);
         print!("{}", replay::tell(seed, &outcome));
         return ExitCode::from(u8::from(!outcome.violations.is_empty()));
+    }
+    if let Some(renewals) = options.keep {
+        let figures = keeping::keep(renewals);
+        print!("{figures}");
+        return ExitCode::from(u8::from(!figures.are_right()));
     }
     let report = sweep(&options);
     print!("{report}");

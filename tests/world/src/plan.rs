@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quorate_core::Drift;
+use quorate_core::{Drift, Ttl};
 
 use crate::dice::Dice;
 
@@ -34,6 +34,8 @@ pub struct Plan {
     pub ttl: Duration,
     /// How long a message takes at the most, when nothing is wrong.
     pub latency: Duration,
+    /// How long it takes at most from one renewal to the next; `None` is the default.
+    pub renew_every: Option<Duration>,
     /// How long clients do something else between two locks, at the most.
     pub thinking: Duration,
     /// Until when things break.
@@ -69,6 +71,7 @@ impl Plan {
             // There and back within a node timeout.
             latency: (ttl / *dice.pick(&[10_000, 1_000, 200, 50, 25]))
                 .min(Duration::from_millis(200)),
+            renew_every: dice.percent(30).then_some(ttl / 8),
             thinking,
             chaos,
             loss: *dice.pick(&[0, 0, 1_000, 10_000, 50_000]),
@@ -80,6 +83,12 @@ impl Plan {
     #[must_use]
     pub fn allowance(&self) -> Drift {
         Drift::default()
+    }
+
+    /// What the allowance leaves of the ttl.
+    #[must_use]
+    pub fn validity(&self) -> Duration {
+        Ttl::try_from(self.ttl).map_or(Duration::ZERO, |ttl| self.allowance().validity_of(ttl))
     }
 
     /// How long cleanup goes on for a silent node.

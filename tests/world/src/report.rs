@@ -28,12 +28,14 @@ pub struct Options {
     pub failures: usize,
     /// Runs one seed and tells its history.
     pub replay: Option<u64>,
+    /// Keeps leases alive for so many renewals, one node in trouble, in place of any seed.
+    pub keep: Option<u64>,
 }
 
 impl Options {
     /// What can be said.
     pub const USAGE: &str = "options: --seeds N, --from SEED, --class promised|broken, --twice, \
-        --failures N (stop after so many), --replay SEED";
+        --failures N (stop after so many), --replay SEED, --keep RENEWALS";
 
     /// Reads the words of a command line.
     ///
@@ -48,6 +50,7 @@ impl Options {
             twice: false,
             failures: 10,
             replay: None,
+            keep: None,
         };
         let mut words = words.into_iter();
         while let Some(word) = words.next() {
@@ -58,6 +61,7 @@ impl Options {
             match word.as_str() {
                 "--seeds" => options.seeds = number()?,
                 "--from" => options.from = number()?,
+                "--keep" => options.keep = Some(number()?),
                 "--replay" => options.replay = Some(number()?),
                 "--failures" => options.failures = usize::try_from(number()?).unwrap_or(1),
                 "--twice" => options.twice = true,

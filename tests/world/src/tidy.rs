@@ -3,18 +3,19 @@
 
 use std::time::Duration;
 
-use quorate_core::{BackendError, LockManager, Runtime};
+use quorate_core::{BackendError, LockManager, LockRequest, Runtime};
 use quorate_memory::{Effect, Fault, MemoryNode, Operation, Rule, Sim, Violation};
 
 use crate::dice::Dice;
 use crate::plan::Plan;
 use crate::worker::name;
 
-/// Uses locks on nodes that answer late, and counts what is left after eight tenths of the ttl.
+/// Uses locks on nodes that answer late, and counts what is left after nineteen twentieths of the
+/// ttl.
 ///
 /// There and back takes at most a fifth of the ttl, and no message is lost. A lock is won within an
-/// eighth; an acquire, an extension and a release one after the other have reached a node before
-/// seven tenths are over. And a key that was left cannot have expired.
+/// eighth; an acquire, an extension, a repair and a release one after the other have reached a node
+/// before that. And a key that was left cannot have expired.
 pub fn check(
     sim: &Sim,
     dice: &Dice,
@@ -33,8 +34,9 @@ pub fn check(
         }
         let resource = name(dice.below(plan.resources));
         let manager = dice.pick(managers);
-        use_carelessly(sim, dice, manager, &resource, plan.ttl / 8);
-        sim.advance((start + plan.ttl * 8 / 10).saturating_sub(sim.elapsed()));
+        let tidy = Tidy { sim, dice, plan, nodes, manager, resource: &resource };
+        tidy.use_carelessly();
+        sim.advance((start + plan.ttl * 19 / 20).saturating_sub(sim.elapsed()));
         for node in nodes {
             for key in node.keys() {
                 let key = String::from_utf8_lossy(&key);
@@ -93,21 +95,68 @@ fn hinder(sim: &Sim, dice: &Dice, plan: &Plan, node: &MemoryNode) {
     }
 }
 
-fn use_carelessly(sim: &Sim, dice: &Dice, manager: &LockManager, resource: &str, wait: Duration) {
-    let request = manager.lock(resource).wait(wait);
-    let guard = match dice.below(3) {
-        0 => sim.block_on_for(request, dice.below(12)).and_then(Result::ok),
-        1 => sim.block_on(manager.try_lock(resource)).ok(),
-        _ => sim.block_on(request).ok(),
-    };
-    let Some(guard) = guard else { return };
-    match dice.below(4) {
-        0 => drop(guard),
-        1 => drop(sim.block_on_for(guard.release(), dice.below(8))),
-        2 => {
-            drop(sim.block_on_for(guard.extend(), dice.below(8)));
-            drop(guard);
+struct Tidy<'a> {
+    sim: &'a Sim,
+    dice: &'a Dice,
+    plan: &'a Plan,
+    nodes: &'a [MemoryNode],
+    manager: &'a LockManager,
+    resource: &'a str,
+}
+
+impl Tidy<'_> {
+    fn use_carelessly(&self) {
+        let (sim, dice, manager) = (self.sim, self.dice, self.manager);
+        let request = manager.lock(self.resource).wait(self.plan.ttl / 8);
+        let guard = match dice.below(4) {
+            0 => sim.block_on_for(request, dice.below(12)).and_then(Result::ok),
+            1 => sim.block_on(manager.try_lock(self.resource)).ok(),
+            2 => return self.with(request),
+            _ => sim.block_on(request).ok(),
+        };
+        let Some(guard) = guard else { return };
+        match dice.below(3) {
+            0 => {
+                self.forget();
+                drop(sim.block_on_for(guard.extend(), 1 + dice.below(8)));
+                // Else the repair has not left when the release begins.
+                if dice.percent(50) {
+                    sim.advance(dice.scaled_time(self.plan.ttl / 16));
+                }
+            }
+            1 => {
+                self.forget();
+                guard.keep_alive();
+                sim.advance(dice.time(Duration::ZERO, self.plan.ttl / 8));
+            }
+            _ => {}
         }
-        _ => drop(sim.block_on(guard.release())),
+        match dice.below(3) {
+            0 => drop(guard),
+            1 => drop(sim.block_on_for(guard.release(), dice.below(8))),
+            _ => drop(sim.block_on(guard.release())),
+        }
+    }
+
+    /// The work is done, or dropped in the middle.
+    fn with(&self, request: LockRequest) {
+        let (sim, lasting) = (self.sim.clone(), self.dice.time(Duration::ZERO, self.plan.ttl / 8));
+        let body = async |_| {
+            self.forget();
+            sim.sleep_until(sim.now() + lasting).await;
+        };
+        match self.dice.percent(50) {
+            true => drop(self.sim.block_on_for(request.with(body), self.dice.below(12))),
+            false => drop(self.sim.block_on(request.with(body))),
+        }
+    }
+
+    /// A few nodes forget the keys, so that an extension repairs them.
+    fn forget(&self) {
+        for node in self.nodes.iter().take((self.nodes.len() - 1) / 2) {
+            if self.dice.percent(40) {
+                node.expire(self.resource);
+            }
+        }
     }
 }

@@ -1,16 +1,21 @@
 //! A client that uses locks: patiently, in a hurry, carelessly.
 
 use std::pin::pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use quorate_core::{LockError, LockGuard, LockManager, Runtime};
+use quorate_core::runtime::BoxFuture;
+use quorate_core::{
+    AdoptError, HandOver, Lease, LockError, LockGuard, LockManager, LockRequest, Runtime, Stopped,
+    WithError,
+};
 use quorate_memory::{History, LockId, MemoryNode, Sim, SimClient, Value, Violation};
 
 use crate::dice::Dice;
 use crate::nemesis::Nemesis;
 use crate::plan::{Class, Plan};
+use crate::watch::Watch;
 
 /// What the locks protect: a counter per resource, read, held for a while, and written.
 #[derive(Debug, Default)]
@@ -21,7 +26,7 @@ pub struct Counters {
 }
 
 /// One client and what it can see.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 #[expect(clippy::exhaustive_structs, reason = "a part of the tests")]
 pub struct Worker {
     /// The world.
@@ -46,24 +51,50 @@ pub struct Worker {
     pub forgotten: Arc<Mutex<Vec<LockGuard>>>,
     /// What was seen to be wrong.
     pub wrong: Arc<Mutex<Vec<Violation>>>,
+    /// All clients, to hand locks over to. Whoever ends the world empties it.
+    pub peers: Arc<Mutex<Vec<Arc<Self>>>>,
+    /// How many clients are at work.
+    pub working: Arc<Mutex<usize>>,
+}
+
+/// What a holder does with its lock.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// It extends it by hand, or not at all.
+    Plain,
+    /// A task renews it.
+    KeptAlive,
+    /// It works in `run`.
+    Run,
+}
+
+/// A lock, and until when it can be held at the most.
+struct Held {
+    guard: LockGuard,
+    cap: Option<Instant>,
 }
 
 impl Worker {
     /// Uses locks as often as planned.
-    pub async fn run(self) {
+    pub async fn run(self: Arc<Self>) {
         for _ in 0..self.plan.rounds {
             self.sleep(self.dice.scaled_time(self.plan.thinking)).await;
             let resource = self.dice.below(self.plan.resources);
-            let Some(guard) = self.lock(resource).await else { continue };
-            self.hold(resource, guard).await;
+            if self.dice.percent(12) {
+                self.with(resource).await;
+            } else if let Some(held) = self.lock(resource).await {
+                self.hold(resource, held).await;
+            }
         }
+        *lock(&self.working) -= 1;
     }
 
     /// Asks for a lock in one of several ways, and checks that the answer comes in time.
-    async fn lock(&self, resource: usize) -> Option<LockGuard> {
+    async fn lock(&self, resource: usize) -> Option<Held> {
         let name = name(resource);
         let wait = self.dice.scaled_time(self.plan.ttl * 3);
         let start = (self.sim.elapsed(), self.client.now());
+        let mut limit = None;
         let locked = match self.dice.below(10) {
             0 | 1 => self.manager.try_lock(name.as_str()).await,
             2 | 3 => {
@@ -77,88 +108,210 @@ impl Worker {
                 if let Ok(guard) = &locked {
                     // Two tenures; the other one is given up at once, which only shortens it.
                     let other = (resource + 1) % self.plan.resources;
-                    let lock = self.granted(other, guard);
+                    let lock = self.granted(other, &guard.lease());
                     self.history.ended(self.sim.elapsed(), self.client.id(), lock);
                 }
                 locked
             }
-            _ => self.manager.lock(name.as_str()).wait(wait).await,
+            _ => {
+                let request = self.manager.lock(name.as_str()).wait(wait);
+                let request = self.limited(request, &mut limit);
+                request.await
+            }
         };
         self.check_deadline(start, wait);
         match locked {
-            Ok(guard) => Some(guard),
-            Err(
-                LockError::Held { .. } | LockError::NoQuorum { .. } | LockError::Expired { .. },
-            ) => None,
+            Ok(guard) => Some(Held { guard, cap: limit.map(|limit| self.client.now() + limit) }),
             Err(error) => {
-                self.wrong(format!("a lock failed with {error}"));
+                self.check_refusal(&error);
                 None
             }
         }
     }
 
-    fn check_deadline(&self, start: (Duration, std::time::Instant), wait: Duration) {
+    /// Sets a limit now and then.
+    fn limited(&self, request: LockRequest, limit: &mut Option<Duration>) -> LockRequest {
+        *limit =
+            self.dice.percent(20).then(|| self.dice.time(self.plan.ttl / 2, self.plan.ttl * 2));
+        match *limit {
+            Some(limit) => request.hold_limit(limit),
+            None => request,
+        }
+    }
+
+    fn check_refusal(&self, error: &LockError) {
+        match error {
+            LockError::Held { .. } | LockError::NoQuorum { .. } | LockError::Expired { .. } => {}
+            error => self.wrong(format!("a lock failed with {error}")),
+        }
+    }
+
+    fn check_deadline(&self, start: (Duration, Instant), wait: Duration) {
         // The first round may take one node timeout, which is half of the validity at the most.
         let bound = wait.max(self.plan.ttl / 2) + Duration::from_micros(1);
         let took = self.client.now() - start.1;
-        if took > bound && !self.nemesis.has_paused(self.client.id(), start.0, self.sim.elapsed()) {
+        if took > bound && !self.has_paused(start.0, self.sim.elapsed()) {
             self.wrong(format!("client {} waited {took:?} of {bound:?}", self.client.id()));
         }
     }
 
-    /// Holds a lock: reads, extends now and then, writes, gives it up in one of several ways.
-    async fn hold(&self, resource: usize, guard: LockGuard) {
-        let lock = self.granted(resource, &guard);
+    /// Holds a lock: reads, extends or renews, writes, gives it up in one of several ways.
+    async fn hold(self: &Arc<Self>, resource: usize, Held { guard, cap }: Held) {
+        let lock = self.granted(resource, &guard.lease());
+        let watch = Watch::new(self, guard.lease(), lock, cap);
         let read = self.counters(|counters| counters.counts[resource].0);
+        let way = match self.dice.below(10) {
+            0 | 1 => Way::KeptAlive,
+            2 => Way::Run,
+            _ => Way::Plain,
+        };
+        let kept_alive = way == Way::KeptAlive || (way == Way::Run && self.dice.percent(50));
+        if kept_alive {
+            guard.keep_alive();
+        }
+        if kept_alive || self.dice.percent(25) {
+            self.client.spawn(Box::pin(watch.clone().lost()));
+        }
         let parts = 1 + self.dice.below(4);
-        for _ in 0..parts {
-            self.sleep(self.dice.scaled_time(self.plan.ttl)).await;
-            self.look(resource, &guard, lock);
-            if self.dice.percent(40) {
-                self.extend(&guard, lock).await;
+        if way == Way::Run {
+            let work = watch.under(self.work(resource, parts, &watch));
+            // In the end it gives the lock up, so it must have ended in time.
+            if let Ok(false) | Err(Stopped { value: Some(_), .. }) = guard.run(work).await {
+                self.wrong(format!("client {}: {lock} was over in a run", self.client.id()));
+            }
+        } else {
+            for _ in 0..parts {
+                self.sleep(self.dice.scaled_time(self.plan.ttl)).await;
+                self.look(resource, guard.is_valid(), &watch);
+                if self.dice.percent(if kept_alive { 10 } else { 40 }) {
+                    self.extend(&guard, kept_alive, &watch).await;
+                }
+            }
+            if !kept_alive && self.dice.percent(20) {
+                // To the very end: the moment in which mistakes show.
+                self.client.sleep_until(guard.valid_until() - Duration::from_nanos(100)).await;
+            }
+            if guard.is_valid() {
+                self.look(resource, true, &watch);
+                self.add(resource, read);
             }
         }
-        if self.dice.percent(20) {
-            // To the very end: the moment in which mistakes show.
-            self.client.sleep_until(guard.valid_until() - Duration::from_nanos(100)).await;
-            self.look(resource, &guard, lock);
-        }
-        if guard.is_valid() {
-            self.look(resource, &guard, lock);
-            self.counters(|counters| {
-                let (count, added) = &mut counters.counts[resource];
-                *count = read + 1;
-                *added += 1;
-            });
-        }
-        let ended = || self.history.ended(self.sim.elapsed(), self.client.id(), lock);
-        match self.dice.below(10) {
+        match self.dice.below(12) {
             0 => {
                 // It stays until the ttl is over, or until this client ends.
                 self.sleep(self.plan.ttl * 2).await;
-                ended();
+                watch.give_up();
             }
-            1 => {
-                ended();
-                self.forgotten.lock().unwrap_or_else(PoisonError::into_inner).push(guard);
+            // One that is kept alive would be held for ever.
+            1 if !kept_alive || cap.is_some() => {
+                watch.give_up();
+                self::lock(&self.forgotten).push(guard);
             }
             2 | 3 => {
-                ended();
+                watch.give_up();
                 drop(guard);
             }
             4 | 5 => {
-                ended();
+                watch.give_up();
                 let polls = self.dice.below(8);
                 drop(self.at_most(guard.release(), polls).await);
             }
+            6 | 7 => {
+                watch.give_up();
+                self.hand_over(resource, guard);
+            }
             _ => {
-                ended();
+                watch.give_up();
                 drop(guard.release().await);
             }
         }
     }
 
-    async fn extend(&self, guard: &LockGuard, lock: LockId) {
+    /// Works under a lock, which is taken, renewed and released around it.
+    async fn with(self: &Arc<Self>, resource: usize) {
+        let name = name(resource);
+        let mut limit = None;
+        let wait = self.dice.scaled_time(self.plan.ttl * 3);
+        let request = self.manager.lock(name.as_str()).wait(wait);
+        let request = self.limited(request, &mut limit);
+        let parts = 1 + self.dice.below(6);
+        let body = async |lease: Lease| {
+            let lock = self.granted(resource, &lease);
+            let cap = limit.map(|limit| self.client.now() + limit);
+            let watch = Watch::new(self, lease, lock, cap);
+            self.client.spawn(Box::pin(watch.clone().lost()));
+            watch.under(self.work(resource, parts, &watch)).await
+        };
+        let done = if self.dice.percent(20) {
+            self.at_most(request.with(body), self.dice.below(40)).await
+        } else {
+            Some(request.with(body).await)
+        };
+        match done {
+            None | Some(Ok(true)) => {}
+            Some(Ok(false)) => self.wrong("a lock was over before the work under it".to_owned()),
+            Some(Err(WithError::Lock(error))) => self.check_refusal(&error),
+            Some(Err(WithError::Lost(_))) => {}
+            Some(Err(error)) => self.wrong(format!("work failed with {error}")),
+        }
+    }
+
+    /// What is done under a lock that ends it in time. Tells whether it was valid at the end.
+    async fn work(&self, resource: usize, parts: usize, watch: &Watch) -> bool {
+        let read = self.counters(|counters| counters.counts[resource].0);
+        for _ in 0..parts {
+            self.sleep(self.dice.scaled_time(self.plan.ttl)).await;
+            self.look(resource, watch.lease().is_valid(), watch);
+        }
+        self.look(resource, watch.lease().is_valid(), watch);
+        self.add(resource, read);
+        watch.lease().is_valid()
+    }
+
+    /// Sends the lock to another client, as text.
+    fn hand_over(&self, resource: usize, guard: LockGuard) {
+        let text = guard.hand_over().encode();
+        let peer = Arc::clone(self.dice.pick(&lock(&self.peers)));
+        let transit = self.dice.scaled_time(self.plan.ttl);
+        *lock(&peer.working) += 1;
+        let client = peer.client.clone();
+        client.spawn(peer.adopt(resource, text, transit));
+    }
+
+    /// Boxed, since what is adopted may be handed over again.
+    fn adopt(
+        self: Arc<Self>,
+        resource: usize,
+        text: String,
+        transit: Duration,
+    ) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            self.sleep(transit).await;
+            let adopted = match HandOver::decode(&text) {
+                Ok(record) if self.dice.percent(20) => {
+                    self.at_most(self.manager.adopt(&record), self.dice.below(8)).await
+                }
+                Ok(record) => Some(self.manager.adopt(&record).await),
+                Err(error) => {
+                    self.wrong(format!("a record cannot be read: {error}"));
+                    None
+                }
+            };
+            match adopted {
+                Some(Ok(guard)) => self.hold(resource, Held { guard, cap: None }).await,
+                None
+                | Some(Err(
+                    AdoptError::Expired { .. }
+                    | AdoptError::NoQuorum { .. }
+                    | AdoptError::NotHeld { .. },
+                )) => {}
+                Some(Err(error)) => self.wrong(format!("a lock was not adopted: {error}")),
+            }
+            *lock(&self.working) -= 1;
+        })
+    }
+
+    async fn extend(&self, guard: &LockGuard, kept_alive: bool, watch: &Watch) {
         let before = guard.valid_until();
         let longer = self.plan.ttl * u32::try_from(1 + self.dice.below(2)).unwrap_or(1);
         let done = match self.dice.below(4) {
@@ -168,33 +321,44 @@ impl Worker {
             _ => Some(guard.extend().await),
         };
         let after = guard.valid_until();
-        if after < before {
-            self.wrong(format!("client {}: an extension shortened {lock}", self.client.id()));
-        }
+        let (client, lock) = (self.client.id(), watch.lock());
         match done {
             Some(Ok(())) => {
-                let until = self.world(after);
-                self.history.extended(self.sim.elapsed(), self.client.id(), lock, until);
+                if after < before {
+                    self.wrong(format!("client {client}: an extension shortened {lock}"));
+                }
+                watch.observe();
+                self.history.extended(self.sim.elapsed(), client, lock, self.world(after));
             }
-            // A future that was dropped may have got as far as to know its success.
-            _ if after != before => {
-                self.wrong(format!("client {}: a failed extension moved {lock}", self.client.id()));
+            // A renewal may have moved it, and a loss that was told has cut it short. A future
+            // that was dropped may have got as far as to know its success.
+            _ if after > before && !kept_alive => {
+                self.wrong(format!("client {client}: a failed extension moved {lock}"));
             }
-            _ => {}
+            _ => {
+                watch.observe();
+            }
         }
     }
 
+    fn add(&self, resource: usize, read: u64) {
+        self.counters(|counters| {
+            let (count, added) = &mut counters.counts[resource];
+            *count = read + 1;
+            *added += 1;
+        });
+    }
+
     /// Relies on the lock if it says that it is valid, and checks what that is worth.
-    fn look(&self, resource: usize, guard: &LockGuard, lock: LockId) {
-        if !guard.is_valid() {
+    fn look(&self, resource: usize, is_valid: bool, watch: &Watch) {
+        watch.observe();
+        if !is_valid {
             return;
         }
-        self.history.relied(self.sim.elapsed(), self.client.id(), lock);
+        let (client, lock) = (self.client.id(), watch.lock());
+        self.history.relied(self.sim.elapsed(), client, lock);
         if self.plan.class == Class::Promised && !self.is_backed(resource) {
-            self.wrong(format!(
-                "client {} relies on {lock}, which no quorum backs,",
-                self.client.id()
-            ));
+            self.wrong(format!("client {client} relies on {lock}, which no quorum backs,"));
         }
     }
 
@@ -207,10 +371,10 @@ impl Worker {
         longest.unwrap_or(0) > self.nodes.len() / 2
     }
 
-    fn granted(&self, resource: usize, guard: &LockGuard) -> LockId {
-        let until = self.world(guard.valid_until());
+    fn granted(&self, resource: usize, lease: &Lease) -> LockId {
+        let until = self.world(lease.valid_until());
         let now = self.sim.elapsed();
-        if !guard.is_valid() {
+        if !lease.is_valid() {
             self.wrong(format!("client {} was given a lock that is over", self.client.id()));
         }
         self.history.granted(now, self.client.id(), name(resource), until)
@@ -235,23 +399,32 @@ impl Worker {
         .await
     }
 
-    fn world(&self, local: std::time::Instant) -> Duration {
+    /// A moment of this client's clock, by that of the world.
+    #[must_use]
+    pub fn world(&self, local: Instant) -> Duration {
         let now = self.sim.now();
         let world = self.client.world_time(local);
         let elapsed = self.sim.elapsed() + world.saturating_duration_since(now);
         elapsed.saturating_sub(now.saturating_duration_since(world))
     }
 
+    /// Whether this client stood still at any time in between.
+    #[must_use]
+    pub fn has_paused(&self, from: Duration, to: Duration) -> bool {
+        self.nemesis.has_paused(self.client.id(), from, to)
+    }
+
     fn counters<T>(&self, act: impl FnOnce(&mut Counters) -> T) -> T {
-        act(&mut self.counters.lock().unwrap_or_else(PoisonError::into_inner))
+        act(&mut lock(&self.counters))
     }
 
-    fn wrong(&self, what: String) {
-        let mut wrong = self.wrong.lock().unwrap_or_else(PoisonError::into_inner);
-        wrong.push(Violation::Other { at: self.sim.elapsed(), what });
+    /// Something must not be as it is.
+    pub fn wrong(&self, what: String) {
+        lock(&self.wrong).push(Violation::Other { at: self.sim.elapsed(), what });
     }
 
-    async fn sleep(&self, time: Duration) {
+    /// Sleeps by this client's clock.
+    pub async fn sleep(&self, time: Duration) {
         self.client.sleep_until(self.client.now() + time).await;
     }
 }
@@ -260,4 +433,8 @@ impl Worker {
 #[must_use]
 pub fn name(resource: usize) -> String {
     format!("resource-{resource}")
+}
+
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -11,11 +11,15 @@ pub(super) struct Bug {
 const CALLS: &str = "crates/quorate-core/src/calls.rs";
 const DRIVER: &str = "crates/quorate-core/src/driver.rs";
 const GUARD: &str = "crates/quorate-core/src/guard.rs";
+const HANDOVER: &str = "crates/quorate-core/src/handover.rs";
 const LEASE: &str = "crates/quorate-core/src/algorithm/lease.rs";
 const MANAGER: &str = "crates/quorate-core/src/manager.rs";
 const QUORUM: &str = "crates/quorate-core/src/algorithm/quorum.rs";
+const RENEWAL: &str = "crates/quorate-core/src/algorithm/renewal.rs";
+const RENEWING: &str = "crates/quorate-core/src/renewal.rs";
 const ROUND: &str = "crates/quorate-core/src/algorithm/round.rs";
 const STORE: &str = "crates/quorate-memory/src/store.rs";
+const TENURE: &str = "crates/quorate-core/src/lease.rs";
 
 /// All of them.
 pub(super) const BUGS: &[Bug] = &[
@@ -34,12 +38,19 @@ pub(super) const BUGS: &[Bug] = &[
     },
     Bug {
         name: "no-validity-check-on-acquire",
-        edits: &[(
-            ROUND,
-            "(Verdict::Won, Goal::Lease { within, .. }) if now >= within =>",
-            "(Verdict::Won, Goal::Lease { within, valid_until })
-                 if now >= within && !(within == valid_until && crate::planted::PLANTED) =>",
-        )],
+        edits: &[
+            (
+                ROUND,
+                "(Verdict::Won, Goal::Lease { within, .. }) if now >= within =>",
+                "(Verdict::Won, Goal::Lease { within, valid_until })
+                     if now >= within && !(within == valid_until && crate::planted::PLANTED) =>",
+            ),
+            (
+                MANAGER,
+                "if tenure.held().is_ok() {",
+                "if tenure.held().is_ok() || crate::planted::PLANTED {",
+            ),
+        ],
     },
     Bug {
         name: "no-validity-check-on-extend",
@@ -55,24 +66,20 @@ pub(super) const BUGS: &[Bug] = &[
         name: "validity-from-the-reply",
         edits: &[(
             MANAGER,
-            "Step::Won { valid_until } => {
-                flight.keep();",
-            "Step::Won { valid_until } => {
-                let late = drift.valid_until(cluster.runtime.now(), wanted.ttl);
-                let valid_until = if crate::planted::PLANTED { late } else { valid_until };
-                flight.keep();",
+            "let tenure = Tenure::new(attempt, start, valid_until, wanted.hold_limit);",
+            "let late = drift.valid_until(cluster.runtime.now(), wanted.ttl);
+             let valid_until = if crate::planted::PLANTED { late } else { valid_until };
+             let tenure = Tenure::new(attempt, start, valid_until, wanted.hold_limit);",
         )],
     },
     Bug {
         name: "extension-from-the-reply",
         edits: &[(
-            GUARD,
-            "let valid_for = nanos_between(self.start, valid_until);
-                self.valid_for.fetch_max",
-            "let late = config.drift.valid_until(cluster.runtime.now(), ttl);
-             let valid_until = if crate::planted::PLANTED { late } else { valid_until };
-             let valid_for = nanos_between(self.start, valid_until);
-                self.valid_for.fetch_max",
+            TENURE,
+            "if let Step::Won { valid_until } = outcome.step {",
+            "if let Step::Won { valid_until } = outcome.step {
+             let late = config.drift.valid_until(cluster.runtime.now(), ttl);
+             let valid_until = if crate::planted::PLANTED { late } else { valid_until };",
         )],
     },
     Bug {
@@ -151,8 +158,8 @@ pub(super) const BUGS: &[Bug] = &[
         name: "cancel-skips-cleanup",
         edits: &[(
             DRIVER,
-            "if self.aftermath == Aftermath::Undo {",
-            "if self.aftermath == Aftermath::Undo && !crate::planted::PLANTED {",
+            "if let Aftermath::Undo = aftermath {",
+            "if matches!(aftermath, Aftermath::Undo) && !crate::planted::PLANTED {",
         )],
     },
     Bug {
@@ -170,10 +177,10 @@ pub(super) const BUGS: &[Bug] = &[
         name: "no-release-after-a-timeout",
         edits: &[(
             CALLS,
-            "self.open.push(Call { node, superseded: false, future });",
+            "self.open.push(Call { node, superseded, future });",
             "let silent = self.open.iter().any(|call| call.node == node && call.superseded);
              if !(silent && crate::planted::PLANTED) {
-                 self.open.push(Call { node, superseded: false, future });
+                 self.open.push(Call { node, superseded, future });
              }",
         )],
     },
@@ -200,11 +207,11 @@ pub(super) const BUGS: &[Bug] = &[
         name: "late-answers-dropped",
         edits: &[(
             DRIVER,
-            "let releases = self.aftermath != Aftermath::Drain;",
-            "if crate::planted::PLANTED && self.aftermath != Aftermath::Undo {
+            "let mut calls = std::mem::take(&mut self.calls);",
+            "if crate::planted::PLANTED && !matches!(self.aftermath, Aftermath::Undo) {
                  return;
              }
-             let releases = self.aftermath != Aftermath::Drain;",
+             let mut calls = std::mem::take(&mut self.calls);",
         )],
     },
     Bug {
@@ -219,8 +226,8 @@ pub(super) const BUGS: &[Bug] = &[
         name: "drop-skips-the-release",
         edits: &[(
             GUARD,
-            "if !mem::replace(&mut self.released, true) {",
-            "if !mem::replace(&mut self.released, true) && !crate::planted::PLANTED {",
+            "if !attempt.is_over() {",
+            "if !attempt.is_over() && !crate::planted::PLANTED {",
         )],
     },
     Bug {
@@ -271,15 +278,22 @@ pub(super) const BUGS: &[Bug] = &[
     },
     Bug {
         name: "extension-shortens-the-lease",
-        edits: &[(
-            GUARD,
-            "self.valid_for.fetch_max(valid_for, Ordering::AcqRel);",
-            "self.valid_for.fetch_max(valid_for, Ordering::AcqRel);
-             if crate::planted::PLANTED {
-                 let short = config.drift.valid_until(start, ttl);
-                 self.valid_for.store(nanos_between(self.start, short), Ordering::Release);
-             }",
-        )],
+        edits: &[
+            (
+                ROUND,
+                "valid_until: extended.max(held_until)",
+                "valid_until: if crate::planted::PLANTED { extended } else {
+                     extended.max(held_until)
+                 }",
+            ),
+            (
+                TENURE,
+                "term.valid_until = term.valid_until.max(valid_until);",
+                "term.valid_until = if crate::planted::PLANTED { valid_until } else {
+                     term.valid_until.max(valid_until)
+                 };",
+            ),
+        ],
     },
     Bug {
         name: "extension-counts-lost-keys",
@@ -295,12 +309,12 @@ pub(super) const BUGS: &[Bug] = &[
     Bug {
         name: "failed-extension-releases",
         edits: &[(
-            GUARD,
-            "let votes = |outcome: &Outcome| outcome.votes(cluster, start);",
-            "if crate::planted::PLANTED && !matches!(outcome.step, Step::Won { .. }) {
+            TENURE,
+            "let votes = outcome.votes(cluster, start);",
+            "if crate::planted::PLANTED {
                  drop(Flight::new(&self.attempt, &Operation::Release));
              }
-             let votes = |outcome: &Outcome| outcome.votes(cluster, start);",
+             let votes = outcome.votes(cluster, start);",
         )],
     },
     Bug {
@@ -316,9 +330,9 @@ pub(super) const BUGS: &[Bug] = &[
     Bug {
         name: "wall-clock-set-back",
         edits: &[(
-            GUARD,
-            "self.valid_until().saturating_duration_since(self.attempt.cluster.runtime.now())",
-            "let mut now = self.attempt.cluster.runtime.now();
+            TENURE,
+            "self.valid_until().saturating_duration_since(self.now())",
+            "let mut now = self.now();
              if crate::planted::PLANTED {
                  now -= self.attempt.claim.ttl().as_duration() / 10;
              }
@@ -330,7 +344,8 @@ pub(super) const BUGS: &[Bug] = &[
         edits: &[(
             GUARD,
             "!self.remaining().is_zero()",
-            "!self.remaining().is_zero() || (crate::planted::PLANTED && !self.released)",
+            "!self.remaining().is_zero()
+                 || (crate::planted::PLANTED && !self.tenure.attempt.is_over())",
         )],
     },
     Bug {
@@ -339,6 +354,193 @@ pub(super) const BUGS: &[Bug] = &[
             MANAGER,
             "if next >= deadline {",
             "if next >= deadline && !crate::planted::PLANTED {",
+        )],
+    },
+    Bug {
+        name: "renewal-runs-into-the-release",
+        edits: &[(
+            DRIVER,
+            "Operation::Extend(_) | Operation::Repair(..) if attempt.is_over() => Err(too_late()),",
+            "Operation::Extend(_) | Operation::Repair(..)
+                 if attempt.is_over() && !crate::planted::PLANTED => Err(too_late()),",
+        )],
+    },
+    Bug {
+        name: "repair-counted-as-a-vote",
+        edits: &[(
+            DRIVER,
+            "attempt.longest_ttl.fetch_max(claim.ttl().as_millis(), Ordering::Relaxed);",
+            "attempt.longest_ttl.fetch_max(claim.ttl().as_millis(), Ordering::Relaxed);
+             if crate::planted::PLANTED {
+                 let mut answer = backend.extend(&claim).await;
+                 if let Ok(Vote::Refused) = answer {
+                     answer = backend.acquire(&claim).await;
+                 }
+                 attempt.record_grant(node, &answer);
+                 return answer;
+             }",
+        )],
+    },
+    Bug {
+        name: "repair-without-a-quorum",
+        edits: &[(
+            TENURE,
+            "let votes = outcome.votes(cluster, start);",
+            "if crate::planted::PLANTED && config.repairs {
+                 flight.repair(claim.clone(), held_until, &outcome.tally);
+             }
+             let votes = outcome.votes(cluster, start);",
+        )],
+    },
+    Bug {
+        name: "repair-never-sent",
+        edits: &[(
+            DRIVER,
+            "Operation::Repair(_, until) if cluster.runtime.now() >= until => Err(too_late()),",
+            "Operation::Repair(_, until)
+                 if cluster.runtime.now() >= until || crate::planted::PLANTED => Err(too_late()),",
+        )],
+    },
+    Bug {
+        name: "told-at-the-end",
+        edits: &[(
+            RENEWAL,
+            "valid_until.checked_sub(self.margin).unwrap_or(valid_until)",
+            "if crate::planted::PLANTED { return valid_until; }
+             valid_until.checked_sub(self.margin).unwrap_or(valid_until)",
+        )],
+    },
+    Bug {
+        name: "told-by-a-timer-from-now",
+        edits: &[(
+            TENURE,
+            "Ok(notice) => tenure.ended_by(notice).await,",
+            "Ok(notice) => {
+                 let ttl = tenure.attempt.claim.ttl().as_duration();
+                 let late = tenure.now() + ttl;
+                 let late = if crate::planted::PLANTED { late } else { notice };
+                 tenure.ended_by(late).await;
+             }",
+        )],
+    },
+    Bug {
+        name: "one-bad-renewal-is-a-loss",
+        edits: &[(
+            RENEWING,
+            "Err(_) => failed = true,",
+            "Err(ExtendError::NoQuorum { votes }) if crate::planted::PLANTED => {
+                 tenure.end(Lost::NotHeld { votes });
+             }
+             Err(_) => failed = true,",
+        )],
+    },
+    Bug {
+        name: "failed-renewal-not-repeated",
+        edits: &[(
+            RENEWING,
+            "let due = if failed {",
+            "let due = if failed && crate::planted::PLANTED { notice } else if failed {",
+        )],
+    },
+    Bug {
+        name: "renewal-comes-too-late",
+        edits: &[(
+            RENEWAL,
+            "let after = self.every / 10 * 7 + scale(self.every / 10 * 3, random);",
+            "let mut after = self.every / 10 * 7 + scale(self.every / 10 * 3, random);
+             if crate::planted::PLANTED {
+                 after = self.validity;
+             }",
+        )],
+    },
+    Bug {
+        name: "body-goes-on-after-the-loss",
+        edits: &[(
+            TENURE,
+            "if let Poll::Ready(reason) = this.lost.as_mut().poll(context) {",
+            "if let Poll::Ready(reason) = this.lost.as_mut().poll(context)
+                 && !crate::planted::PLANTED
+             {",
+        )],
+    },
+    Bug {
+        name: "adoption-trusts-the-record",
+        edits: &[(
+            HANDOVER,
+            "match outcome.step {",
+            "let trusted = Step::Won { valid_until: config.drift.valid_until(start, ttl) };
+             match if crate::planted::PLANTED { trusted } else { outcome.step } {",
+        )],
+    },
+    Bug {
+        name: "handed-over-and-released",
+        edits: &[(GUARD, "attempt.close();", "if !crate::planted::PLANTED { attempt.close(); }")],
+    },
+    Bug {
+        name: "hold-limit-ignored",
+        edits: &[(
+            TENURE,
+            "let hold_until = hold_limit.map(|limit| saturating_add(start, limit));",
+            "let hold_limit = hold_limit.filter(|_| !crate::planted::PLANTED);
+             let hold_until = hold_limit.map(|limit| saturating_add(start, limit));",
+        )],
+    },
+    Bug {
+        name: "hold-limit-forgotten-by-extensions",
+        edits: &[(
+            TENURE,
+            "let valid_until = self.hold_until.map_or(valid_until, |cap| valid_until.min(cap));
+             term",
+            "let cap = self.hold_until.filter(|_| !crate::planted::PLANTED);
+             let valid_until = cap.map_or(valid_until, |cap| valid_until.min(cap));
+             term",
+        )],
+    },
+    Bug {
+        name: "valid-after-it-was-lost",
+        edits: &[(
+            TENURE,
+            "self.valid_until = self.valid_until.min(now);",
+            "if !crate::planted::PLANTED {
+                 self.valid_until = self.valid_until.min(now);
+             }",
+        )],
+    },
+    Bug {
+        name: "prolonged-after-it-was-lost",
+        edits: &[(
+            TENURE,
+            "if let Some(lost) = &term.end {
+            return Err(ExtendError::of(lost.clone()));",
+            "if let Some(lost) = &term.end && !crate::planted::PLANTED {
+            return Err(ExtendError::of(lost.clone()));",
+        )],
+    },
+    Bug {
+        name: "close-forgets-the-leases",
+        edits: &[(
+            MANAGER,
+            "if !tenure.attempt.is_over() {",
+            "if !tenure.attempt.is_over() && !crate::planted::PLANTED {",
+        )],
+    },
+    Bug {
+        name: "close-does-not-wait",
+        edits: &[(
+            MANAGER,
+            "taking + cluster.background().settle(runtime, deadline).await",
+            "if crate::planted::PLANTED { return 0; }
+             taking + cluster.background().settle(runtime, deadline).await",
+        )],
+    },
+    Bug {
+        name: "taken-after-the-close",
+        edits: &[(
+            MANAGER,
+            "if cluster.register().is_closed() {
+        return Err(LockError::Closed);",
+            "if cluster.register().is_closed() && !crate::planted::PLANTED {
+        return Err(LockError::Closed);",
         )],
     },
 ];

@@ -1,0 +1,143 @@
+//! Leases that live long: repair over an hour of restarts, and ten thousand renewed at once.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use quorate_core::{BackendError, Claim, LockBackend, LockGuard, LockManager, Lost, Runtime, Vote};
+use quorate_memory::{MemoryNode, Sim};
+
+use crate::world::{SECOND, World};
+
+/// One node at a time forgets everything, all five in turn, again and again. Returns how many did
+/// until the lease was lost.
+fn restarts_until_lost(
+    world: &World,
+    manager: &LockManager,
+    hold: Duration,
+) -> (u32, Option<Lost>) {
+    let guard = world.sim.block_on(manager.lock("r")).unwrap();
+    guard.keep_alive();
+    let told: Arc<Mutex<Option<Lost>>> = Arc::default();
+    let (lost, tells) = (guard.lost(), Arc::clone(&told));
+    world.sim.spawn(Box::pin(async move {
+        let lost = lost.await;
+        *tells.lock().unwrap() = Some(lost);
+    }));
+    let (mut restarts, end) = (0, world.sim.elapsed() + hold);
+    for node in world.nodes.iter().cycle() {
+        // Two renewals at least.
+        world.sim.advance(7 * SECOND);
+        if world.sim.elapsed() >= end || told.lock().unwrap().is_some() {
+            break;
+        }
+        node.restart();
+        restarts += 1;
+    }
+    assert_eq!(guard.is_valid(), told.lock().unwrap().is_none());
+    let told = told.lock().unwrap().take();
+    (restarts, told)
+}
+
+#[test]
+fn h3_a_lease_of_an_hour_outlives_rolling_restarts() {
+    let world = World::new(5);
+    let (restarts, lost) = restarts_until_lost(&world, &world.manager(), 3_600 * SECOND);
+    assert!(lost.is_none(), "{lost:?} after {restarts} restarts");
+    assert_eq!(restarts, 514);
+    world.catch_up();
+    assert_eq!(world.keys_left(), 0, "nothing of it stays");
+}
+
+#[test]
+fn without_repair_the_third_restart_of_five_nodes_ends_a_lease() {
+    let world = World::new(5);
+    let manager = world.builder().without_repair().build().unwrap();
+    let (restarts, lost) = restarts_until_lost(&world, &manager, 3_600 * SECOND);
+    assert!(matches!(lost, Some(Lost::NotHeld { .. })), "{lost:?}");
+    assert_eq!(restarts, 3);
+}
+
+/// A node that notes when it was asked to extend.
+#[derive(Clone, Debug)]
+struct Noting {
+    node: MemoryNode,
+    sim: Sim,
+    extended: Arc<Mutex<Vec<Duration>>>,
+}
+
+#[async_trait]
+impl LockBackend for Noting {
+    async fn acquire(&self, claim: &Claim) -> Result<Vote, BackendError> {
+        self.node.acquire(claim).await
+    }
+
+    async fn extend(&self, claim: &Claim) -> Result<Vote, BackendError> {
+        self.extended.lock().unwrap().push(self.sim.elapsed());
+        self.node.extend(claim).await
+    }
+
+    async fn release(&self, claim: &Claim) -> Result<Vote, BackendError> {
+        self.node.release(claim).await
+    }
+}
+
+/// Taken in one instant, ten thousand leases renew spread out.
+#[test]
+fn h7_ten_thousand_leases_do_not_renew_at_once() {
+    const LEASES: usize = 10_000;
+    let sim = Sim::new(7);
+    let extended: Arc<Mutex<Vec<Duration>>> = Arc::default();
+    let first = Noting {
+        node: MemoryNode::new("first", sim.clone()),
+        sim: sim.clone(),
+        extended: Arc::clone(&extended),
+    };
+    let mut nodes: Vec<Arc<dyn LockBackend>> = vec![Arc::new(first)];
+    for node in MemoryNode::cluster(2, sim.clone()) {
+        nodes.push(Arc::new(node));
+    }
+    let every = 3 * SECOND;
+    let manager = LockManager::builder(sim.clone(), nodes).renew_every(every).build().unwrap();
+    let guards: Arc<Mutex<Vec<LockGuard>>> = Arc::default();
+    for lease in 0..LEASES {
+        let (manager, guards) = (manager.clone(), Arc::clone(&guards));
+        sim.spawn(Box::pin(async move {
+            let guard = manager.try_lock(format!("r{lease}")).await.unwrap();
+            guard.keep_alive();
+            guards.lock().unwrap().push(guard);
+        }));
+    }
+    sim.advance(6 * every);
+    assert_eq!(guards.lock().unwrap().iter().filter(|guard| guard.is_valid()).count(), LEASES);
+
+    let times = extended.lock().unwrap().clone();
+    // The first renewals: one of each lease, in the last three tenths of the interval.
+    let first = &times[..LEASES];
+    assert!(first[0] >= every * 7 / 10 && first[0] < every * 71 / 100, "{:?}", first[0]);
+    assert!(first[LEASES - 1] > every * 99 / 100 && first[LEASES - 1] <= every);
+    assert!(times[LEASES] >= every * 14 / 10, "a second one comes later: {:?}", times[LEASES]);
+    let even = LEASES as u128 / (every * 3 / 10).as_millis();
+    assert!(
+        peak(first, Duration::ZERO, every) <= 3 * even,
+        "{}",
+        peak(first, Duration::ZERO, every)
+    );
+
+    // Later ones: a renewal every 0.85 of the interval, evenly spread.
+    let even = LEASES as u128 / (every * 85 / 100).as_millis();
+    for (period, most) in [(1, 8), (2, 8), (3, 7), (4, 6), (5, 6)] {
+        let peak = peak(&times, every * period, every * (period + 1));
+        assert!(peak <= most * even, "{peak} in a millisecond of period {period}, {even} if even");
+    }
+}
+
+/// The most in any one millisecond from a moment up to another.
+fn peak(times: &[Duration], from: Duration, to: Duration) -> u128 {
+    let mut buckets: BTreeMap<u128, u128> = BTreeMap::new();
+    for time in times.iter().filter(|time| **time >= from && **time < to) {
+        *buckets.entry(time.as_millis()).or_default() += 1;
+    }
+    buckets.into_values().max().unwrap_or(0)
+}

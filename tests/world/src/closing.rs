@@ -1,0 +1,102 @@
+//! A manager that is closed gives everything up, and leaves nothing behind.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use quorate_core::{LockError, LockManager, Lost, Runtime};
+use quorate_memory::{Effect, Fault, MemoryNode, Rule, Sim, Violation};
+
+use crate::calm::told;
+use crate::dice::Dice;
+use crate::plan::Plan;
+use crate::worker::name;
+
+/// Closes one of the managers while it holds a lock and waits for it again.
+pub fn check(
+    sim: &Sim,
+    dice: &Dice,
+    plan: &Plan,
+    nodes: &[MemoryNode],
+    managers: &[LockManager],
+) -> Vec<Violation> {
+    let mut violations = Vec::new();
+    let mut wrong = |what: String| violations.push(Violation::Other { at: sim.elapsed(), what });
+    for node in nodes {
+        node.clear_rules();
+        let most = plan.latency;
+        node.add_rule(Rule::new(Effect::Delay { least: most / 10, most }));
+        let lasting = dice.scaled_time(plan.ttl / 8);
+        match dice.below(6) {
+            0 => node.inject(Fault::Slow(lasting)),
+            1 => node.inject(Fault::Late(lasting)),
+            2 => {
+                node.inject(Fault::Hung);
+                let (node, world, until) = (node.clone(), sim.clone(), sim.now() + lasting);
+                sim.spawn(Box::pin(async move {
+                    world.sleep_until(until).await;
+                    node.heal();
+                }));
+            }
+            _ => {}
+        }
+    }
+    let (manager, resource) = (dice.pick(managers), name(dice.below(plan.resources)));
+    let start = sim.elapsed();
+    let guard = sim.block_on(manager.lock(&*resource).wait(plan.ttl / 8)).ok();
+    let lost = guard.as_ref().map(|guard| told(sim, guard));
+    if let Some(guard) = guard.as_ref().filter(|_| dice.percent(60)) {
+        guard.keep_alive();
+    }
+    let waiting: Arc<Mutex<Option<Result<(), LockError>>>> = Arc::default();
+    let waits = dice.percent(60);
+    if waits {
+        let (result, request) = (Arc::clone(&waiting), manager.lock(&*resource).wait(plan.ttl * 2));
+        sim.spawn(Box::pin(async move {
+            let locked = request.await.map(drop);
+            *result.lock().unwrap_or_else(PoisonError::into_inner) = Some(locked);
+        }));
+    }
+    sim.advance(dice.scaled_time(plan.ttl / 16));
+
+    let (begun, hurry) = (sim.elapsed(), dice.percent(25));
+    let bound = if hurry { dice.scaled_time(plan.ttl / 16) } else { plan.ttl * 2 };
+    let left = sim.block_on(manager.close(bound));
+    let took = sim.elapsed() - begun;
+    // The bound is kept by the client's clock.
+    if took > bound + bound / 100 + Duration::from_micros(1) {
+        wrong(format!("closing took {took:?} of {bound:?}"));
+    }
+    if !hurry && left > 0 {
+        wrong(format!("closing left {left} operations"));
+    }
+    let soon = sim.elapsed() < start + plan.ttl * 9 / 10;
+    sim.advance(if left > 0 { plan.ttl * 7 / 10 } else { Duration::ZERO });
+    for node in nodes.iter().filter(|_| soon) {
+        for key in node.keys() {
+            let key = String::from_utf8_lossy(&key);
+            wrong(format!("{key} was left on {} by a manager that was closed", node.name()));
+        }
+    }
+    sim.advance(plan.latency);
+    if let (Some(guard), Some(lost)) = (&guard, lost) {
+        let lost = lost.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if guard.is_valid() || !matches!(lost, Some(Lost::Closed)) {
+            wrong(format!("a lock outlived its manager, and what was told is {lost:?}"));
+        }
+    }
+    if !matches!(sim.block_on(manager.try_lock(&*resource)), Err(LockError::Closed)) {
+        wrong("a manager that was closed went on".to_owned());
+    }
+    match &*waiting.lock().unwrap_or_else(PoisonError::into_inner) {
+        None if waits => wrong("a lock is waited for though the manager was closed".to_owned()),
+        // Where the first round had not been won.
+        Some(Ok(())) if guard.is_some() => wrong("a lock was taken twice".to_owned()),
+        _ => {}
+    }
+    drop(guard);
+    for node in nodes {
+        node.heal();
+    }
+    sim.advance(plan.ttl * 3);
+    violations
+}
