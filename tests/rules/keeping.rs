@@ -66,6 +66,8 @@ fn h4_lost_resolves_before_the_lease_ends_whatever_the_nodes_do() {
             assert!(matches!(reason, Lost::Expired { .. }), "{reason:?}");
             assert_eq!(world.sim.now(), valid_until - MARGIN);
             assert!(!guard.is_valid(), "whoever was told is told for good");
+            assert_eq!(guard.valid_until(), valid_until, "and knows how much time is left");
+            assert_eq!(guard.remaining(), Duration::ZERO);
             heal(&world);
             let extended = world.sim.block_on(guard.extend());
             assert!(matches!(extended, Err(ExtendError::Expired { .. })), "{extended:?}");

@@ -326,9 +326,13 @@ impl Flight {
         let runtime = Arc::clone(&self.attempt.cluster.runtime);
         let mut asked: Vec<NodeId> = Vec::new();
         for gate in gates {
+            let until = saturating_add(runtime.now(), patience);
+            if until >= round.next_timeout() {
+                break;
+            }
             self.ask(&Operation::Acquire, once(gate));
             asked.push(gate);
-            let mut timer = runtime.sleep_until(saturating_add(runtime.now(), patience));
+            let mut timer = runtime.sleep_until(until);
             while let Some(settled) = self.calls.next(&mut timer).await {
                 let (node, vote) = (settled.node, settled.answer.as_ref().ok().copied());
                 let step = self.hear(round, settled, runtime.now());

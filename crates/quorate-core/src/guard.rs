@@ -79,7 +79,8 @@ impl LockGuard {
     /// (see [`margin`](crate::LockManagerBuilder::margin)), whatever the nodes do: a local timer
     /// tells, not an answer. So there is time left to stop before somebody else can have the lock.
     /// Once this has resolved the lease is over: [`is_valid`](Self::is_valid) is false, and
-    /// nothing can extend it. Any task may hold the future; any number of them.
+    /// nothing can extend it; [`valid_until`](Self::valid_until) still tells when others can have the
+    /// lock at the earliest, unless it was given up or is gone. Any task may hold the future; any number of them.
     ///
     /// # Cancel safety
     ///

@@ -182,7 +182,11 @@ impl Tenure {
     }
 
     pub(crate) fn remaining(&self) -> Duration {
-        self.valid_until().saturating_duration_since(self.now())
+        let term = self.term();
+        match &term.end {
+            None => term.valid_until.saturating_duration_since(self.now()),
+            Some(_) => Duration::ZERO,
+        }
     }
 
     /// What the lease came to, if it is over.
@@ -317,8 +321,11 @@ impl Tenure {
 impl Term {
     fn end(&mut self, lost: Lost, now: Instant) {
         if self.end.is_none() {
+            // Whoever is told the margin before the end can still see how much time is left.
+            if !matches!(lost, Lost::Expired { .. } | Lost::HoldLimit) {
+                self.valid_until = self.valid_until.min(now);
+            }
             self.end = Some(lost);
-            self.valid_until = self.valid_until.min(now);
         }
     }
 }

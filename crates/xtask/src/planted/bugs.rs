@@ -148,9 +148,9 @@ pub(super) const BUGS: &[Bug] = &[
         name: "no-release-before-the-retry",
         edits: &[(
             DRIVER,
-            "self.attempt.set_out(&mut self.calls, &Operation::Release);",
+            "self.ask(&Operation::Release, self.attempt.cluster.count().ids());",
             "if !crate::planted::PLANTED {
-                 self.attempt.set_out(&mut self.calls, &Operation::Release);
+                 self.ask(&Operation::Release, self.attempt.cluster.count().ids());
              }",
         )],
     },
@@ -188,19 +188,18 @@ pub(super) const BUGS: &[Bug] = &[
         name: "release-to-a-quorum-only",
         edits: &[(
             DRIVER,
-            "for node in self.cluster.count().ids() {",
-            "let few = matches!(operation, Operation::Release) && crate::planted::PLANTED;
-             let quorum = self.cluster.count().quorum();
-             for node in self.cluster.count().ids().filter(|n| !few || n.index() < quorum) {",
+            "if self.may_have(node) {",
+            "let few = crate::planted::PLANTED;
+             if self.may_have(node) && !(few && node.index() >= self.cluster.count().quorum()) {",
         )],
     },
     Bug {
         name: "release-overtakes-the-acquire",
         edits: &[(
             DRIVER,
-            "let _lane = attempt.lanes[node.index()].lock().await;",
-            "let lane = attempt.lanes[node.index()].lock();
-             let _lane = if crate::planted::PLANTED { None } else { Some(lane.await) };",
+            "let lane = &attempt.lanes[node.index()];",
+            "let own = futures_util::lock::Mutex::new(());
+             let lane = if crate::planted::PLANTED { &own } else { &attempt.lanes[node.index()] };",
         )],
     },
     Bug {
@@ -271,9 +270,8 @@ pub(super) const BUGS: &[Bug] = &[
         name: "extension-shortens-keys",
         edits: &[(
             STORE,
-            "entry.end = Some(entry.end.map_or(end, |before| before.max(end)));",
-            "let longest = entry.end.map_or(end, |before| before.max(end));
-             entry.end = Some(if quorate_core::planted::PLANTED { end } else { longest });",
+            "&& entry.end.is_none_or(|before| before < end)",
+            "&& (quorate_core::planted::PLANTED || entry.end.is_none_or(|before| before < end))",
         )],
     },
     Bug {
@@ -299,8 +297,8 @@ pub(super) const BUGS: &[Bug] = &[
         name: "extension-counts-lost-keys",
         edits: &[(
             DRIVER,
-            "backend.extend(&claim).await",
-            "match backend.extend(&claim).await {
+            "backend.extend(claim).await",
+            "match backend.extend(claim).await {
                  Ok(_) if crate::planted::PLANTED => Ok(Vote::Granted),
                  vote => vote,
              }",
@@ -352,17 +350,18 @@ pub(super) const BUGS: &[Bug] = &[
         name: "deadline-ignored",
         edits: &[(
             MANAGER,
-            "if next >= deadline {",
-            "if next >= deadline && !crate::planted::PLANTED {",
+            "let deadline = saturating_add(start, wait);",
+            "let deadline = saturating_add(start, if crate::planted::PLANTED { 3 * wait } else { wait });",
         )],
     },
     Bug {
         name: "renewal-runs-into-the-release",
         edits: &[(
             DRIVER,
-            "Operation::Extend(_) | Operation::Repair(..) if attempt.is_over() => Err(too_late()),",
-            "Operation::Extend(_) | Operation::Repair(..)
-                 if attempt.is_over() && !crate::planted::PLANTED => Err(too_late()),",
+            "Operation::Repair(_, until) => attempt.is_over() || cluster.runtime.now() >= *until,",
+            "Operation::Repair(_, until) => {
+                 (attempt.is_over() && !crate::planted::PLANTED) || cluster.runtime.now() >= *until
+             }",
         )],
     },
     Bug {
@@ -396,9 +395,8 @@ pub(super) const BUGS: &[Bug] = &[
         name: "repair-never-sent",
         edits: &[(
             DRIVER,
-            "Operation::Repair(_, until) if cluster.runtime.now() >= until => Err(too_late()),",
-            "Operation::Repair(_, until)
-                 if cluster.runtime.now() >= until || crate::planted::PLANTED => Err(too_late()),",
+            "if is_late {",
+            "if is_late || (crate::planted::PLANTED && matches!(operation, Operation::Repair(..))) {",
         )],
     },
     Bug {
@@ -537,10 +535,10 @@ pub(super) const BUGS: &[Bug] = &[
         name: "taken-after-the-close",
         edits: &[(
             MANAGER,
-            "if cluster.register().is_closed() {
-        return Err(LockError::Closed);",
-            "if cluster.register().is_closed() && !crate::planted::PLANTED {
-        return Err(LockError::Closed);",
+            ") -> Result<Result<LockGuard, Defeat>, LockError> {
+    if cluster.register().is_closed() {",
+            ") -> Result<Result<LockGuard, Defeat>, LockError> {
+    if cluster.register().is_closed() && !crate::planted::PLANTED {",
         )],
     },
 ];
