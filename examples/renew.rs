@@ -39,16 +39,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
     nodes[0].inject(Fault::Dead);
     nodes[1].inject(Fault::Hung);
-    let mut valid_until = guard.valid_until();
-    let lost = loop {
-        tokio::select! {
-            lost = guard.lost() => break lost,
-            // Work goes on here. Once it is lost, the lease is over: this was its end before.
-            () = runtime.sleep_until(runtime.now() + TTL / 50) => valid_until = guard.valid_until(),
-        }
-    };
+    let lost = guard.lost().await;
+    let left = guard.valid_until() - runtime.now();
     let Lost::Expired { votes } = lost else { return Err(lost.into()) };
-    let left = valid_until - runtime.now();
     println!("a majority is gone, told {left:.0?} before anybody else can have it: {votes}");
     Ok(())
 }
