@@ -43,6 +43,10 @@ pub(crate) trait Contestant: Sized + Send + Sync + 'static {
     /// A lock that is held.
     type Held: Send + 'static;
 
+    /// How long what is left to the background may take. Who has no bound of its own is done when
+    /// the nodes have answered, or never.
+    const SETTLE: Duration = Duration::from_secs(1);
+
     /// Ready to take locks of `ttl`. A node that is down is no error.
     fn connect(addresses: Vec<String>, ttl: Duration)
     -> impl Future<Output = Outcome<Self>> + Send;

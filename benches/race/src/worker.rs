@@ -5,7 +5,7 @@
 
 use std::fmt;
 use std::io;
-use std::time::Duration;
+use std::time::Instant;
 
 use tokio::runtime::{Builder, Runtime};
 
@@ -17,9 +17,6 @@ mod contend;
 mod cycle;
 mod hold;
 mod leases;
-
-/// How long the background may take to settle.
-const SETTLE: Duration = Duration::from_secs(15);
 
 /// `worker key=value…`
 pub(crate) fn main(words: &[String]) -> Outcome {
@@ -81,10 +78,12 @@ fn metric(name: &str, value: impl fmt::Display) {
 }
 
 /// The end of each job.
-async fn finish(contestant: &impl Contestant) -> Outcome {
+async fn finish<C: Contestant>(contestant: &C) -> Outcome {
     println!("done");
     told().await?;
-    println!("metric unsettled {}", contestant.settle(SETTLE).await);
+    let start = Instant::now();
+    metric("unsettled", contestant.settle(C::SETTLE).await);
+    metric("settled after ms", start.elapsed().as_secs_f64() * 1e3);
     Ok(())
 }
 

@@ -54,6 +54,9 @@ impl<C: Client> Manages for Quorate<C> {
 impl<C: Client> Contestant for Quorate<C> {
     type Held = LockGuard;
 
+    /// Its cleanup ends with the ttl.
+    const SETTLE: Duration = Duration::from_secs(12);
+
     async fn connect(addresses: Vec<String>, ttl: Duration) -> Outcome<Self> {
         Ok(Self { manager: C::manager(addresses, ttl)?, client: PhantomData })
     }

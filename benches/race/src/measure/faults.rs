@@ -43,7 +43,7 @@ pub(super) fn dead(race: &mut Race<'_>) -> Outcome {
 
 /// How much a client keeps in memory for a node that does not answer.
 pub(super) fn memory(race: &mut Race<'_>) -> Outcome {
-    let seconds = if race.plan.quick { 1 } else { 60 };
+    let seconds = if race.plan.quick { 0.3 } else { 60.0 };
     for contestant in OURS {
         let spec = Spec::new("cycle", contestant)
             .with("runtime", "current-thread")
@@ -60,7 +60,8 @@ pub(super) fn memory(race: &mut Race<'_>) -> Outcome {
 fn grid(race: &mut Race<'_>, measure: &'static str, faults: &[(&'static str, Fault)]) -> Outcome {
     for repetition in 0..race.plan.repetitions_up_to(3) {
         for (setting, fault) in faults {
-            for contestant in rotated(&ALL, repetition) {
+            // rslock, which comes last, takes seconds for a cycle with a node that hangs.
+            for contestant in rotated(race.plan.few(&ALL, ALL.len() - 1), repetition) {
                 let spec = Spec::new("cycle", contestant)
                     .with("runtime", "current-thread")
                     .with("tasks", 1)

@@ -1,6 +1,7 @@
 //! Takes and gives back locks that nobody else wants, as fast as it can.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::{connect, finish, metric, ready};
@@ -14,14 +15,19 @@ use crate::usage;
 pub(super) async fn run<C: Contestant>(spec: &Spec) -> Outcome {
     let contestant = Arc::new(connect::<C>(spec).await?);
     let (tasks, time) = (spec.number("tasks")?, spec.time("seconds")?);
-    let load = Load { tasks, records: spec.number_or("record", 1u8)? == 1 };
+    let enough = Arc::new(AtomicBool::new(false));
+    let load = Load { tasks, records: spec.number_or("record", 1u8)? == 1, enough };
     let nodes = spec.list("pids")?;
     load.run(&contestant, "w", Duration::from_millis(50)).await?;
 
     ready().await?;
-    let memory = usage::rss();
+    let memory = megabytes();
     let (own, theirs, start) = (usage::cpu("self"), usage::cpu_of(&nodes), Instant::now());
+    let watch = (!load.records).then(|| tokio::spawn(watch(Arc::clone(&load.enough), time)));
     let laps = load.run(&contestant, "c", time).await?;
+    if let Some(watch) = watch {
+        watch.abort();
+    }
     let elapsed = start.elapsed().as_secs_f64();
     let cycles = laps.cycles as f64;
     let (own, theirs) =
@@ -32,18 +38,44 @@ pub(super) async fn run<C: Contestant>(spec: &Spec) -> Outcome {
     metric("cycles/s", cycles / elapsed);
     metric("client CPU µs/cycle", own.as_secs_f64() * 1e6 / cycles);
     metric("node CPU µs/cycle", theirs.as_secs_f64() * 1e6 / cycles);
-    metric("RSS growth MB", (usage::rss() as f64 - memory as f64) / 1e6);
-    metric("RSS MB", usage::rss() as f64 / 1e6);
+    metric("RSS growth MB", megabytes() - memory);
+    metric("RSS MB", megabytes());
     if load.records {
         laps.tell();
     }
     finish(&*contestant).await
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 struct Load {
     tasks: usize,
     records: bool,
+    /// Ends it before its time.
+    enough: Arc<AtomicBool>,
+}
+
+/// The machine is needed for other things, too.
+const MOST_MEGABYTES: f64 = 4000.0;
+
+/// Tells the memory at a sixth, a third … of the time, and ends what takes too much.
+async fn watch(enough: Arc<AtomicBool>, time: Duration) {
+    const LOOKS: u32 = 6;
+    let start = Instant::now();
+    for look in 1..LOOKS {
+        while start.elapsed() < time / LOOKS * look {
+            if megabytes() > MOST_MEGABYTES {
+                metric("ended after s", start.elapsed().as_secs_f64());
+                enough.store(true, Ordering::Relaxed);
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        metric(&format!("RSS MB at {look}/{LOOKS}"), megabytes());
+    }
+}
+
+fn megabytes() -> f64 {
+    usage::rss() as f64 / 1e6
 }
 
 /// What happened, latencies in microseconds.
@@ -58,7 +90,7 @@ struct Laps {
 
 impl Load {
     async fn run<C: Contestant>(
-        self,
+        &self,
         contestant: &Arc<C>,
         name: &str,
         time: Duration,
@@ -67,7 +99,7 @@ impl Load {
         let tasks: Vec<_> = (0..self.tasks)
             .map(|task| {
                 let prefix = format!("race:{}:{name}:{task}", std::process::id());
-                let lap = self.task(Arc::clone(contestant), prefix, deadline);
+                let lap = self.clone().task(Arc::clone(contestant), prefix, deadline);
                 tokio::spawn(lap)
             })
             .collect();
@@ -86,7 +118,7 @@ impl Load {
     ) -> Laps {
         let mut laps = Laps::default();
         let mut start = Instant::now();
-        while start < deadline {
+        while start < deadline && !self.enough.load(Ordering::Relaxed) {
             let number = laps.cycles + laps.failed;
             let Some(held) = contestant.acquire(&format!("{prefix}:{number}")).await else {
                 laps.failed += 1;

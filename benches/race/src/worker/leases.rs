@@ -1,7 +1,7 @@
 //! Many locks held by one process, and kept alive.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use futures_util::StreamExt;
 use futures_util::stream;
@@ -40,7 +40,7 @@ pub(super) async fn run<C: Manages>(spec: &Spec) -> Outcome {
     }
     drop(taking);
     metric("taken/s", count as f64 / start.elapsed().as_secs_f64());
-    contestant.settle(Duration::from_secs(5)).await;
+    contestant.settle(C::SETTLE).await;
     metric("bytes/lease", (usage::rss() as f64 - memory as f64) / count as f64);
 
     ready().await?;
