@@ -1,11 +1,13 @@
 //! fred by hand: one client for each node, the same commands.
+//!
+//! `SET` by its own method: fred sends each command that it does not know in a write of its own.
 
 use std::time::Duration;
 
 use fred::clients::Client;
-use fred::interfaces::ClientLike;
+use fred::interfaces::{ClientLike, KeysInterface};
 use fred::types::config::{Config, ConnectionConfig, TcpConfig};
-use fred::types::{ClusterHash, CustomCommand, Resp3Frame, Value};
+use fred::types::{ClusterHash, CustomCommand, Expiration, Resp3Frame, SetOptions, Value};
 use quorate_core::protocol::RELEASE;
 
 use super::{Background, Contestant, fan, token};
@@ -17,6 +19,7 @@ pub(crate) struct BareFred {
     background: Background,
 }
 
+#[derive(Clone)]
 pub(crate) struct Held {
     key: String,
     token: String,
@@ -44,14 +47,9 @@ impl Contestant for BareFred {
 
     async fn acquire(&self, key: &str) -> Option<Held> {
         let held = Held { key: key.to_owned(), token: token()? };
-        let arguments: Vec<Value> = vec![
-            key.into(),
-            held.token.as_str().into(),
-            Value::from_static_str("NX"),
-            Value::from_static_str("PX"),
-            self.ttl.as_millis().to_string().into(),
-        ];
-        if self.round("SET", arguments).await {
+        let ttl = i64::try_from(self.ttl.as_millis()).ok()?;
+        let calls = self.nodes.iter().map(|node| set(node.clone(), held.clone(), ttl));
+        if fan::quorum(&self.background, calls).await {
             return Some(held);
         }
         self.release(held).await;
@@ -60,13 +58,8 @@ impl Contestant for BareFred {
 
     /// On the same connections, so behind the acquire.
     async fn release(&self, held: Held) -> bool {
-        let arguments = vec![
-            Value::from_static_str(RELEASE.sha1()),
-            Value::from_static_str("1"),
-            held.key.into(),
-            held.token.into(),
-        ];
-        self.round("EVALSHA", arguments).await
+        let calls = self.nodes.iter().map(|node| delete(node.clone(), held.clone()));
+        fan::quorum(&self.background, calls).await
     }
 
     async fn settle(&self, bound: Duration) -> usize {
@@ -74,21 +67,26 @@ impl Contestant for BareFred {
     }
 }
 
-impl BareFred {
-    async fn round(&self, command: &'static str, arguments: Vec<Value>) -> bool {
-        let calls = self.nodes.iter().map(|node| call(node.clone(), command, arguments.clone()));
-        fan::quorum(&self.background, calls).await
-    }
-}
-
-async fn call(node: Option<Client>, command: &'static str, arguments: Vec<Value>) -> bool {
+async fn set(node: Option<Client>, held: Held, ttl: i64) -> bool {
     let Some(client) = node else {
         return false;
     };
-    let command = CustomCommand::new_static(command, ClusterHash::FirstKey, false);
-    match client.custom_raw(command, arguments).await {
-        Ok(Resp3Frame::SimpleString { data, .. }) => &data[..] == b"OK",
-        Ok(Resp3Frame::Number { data, .. }) => data == 1,
-        _ => false,
-    }
+    let expires = Some(Expiration::PX(ttl));
+    let answer = client.set(held.key, held.token, expires, Some(SetOptions::NX), false);
+    matches!(answer.await, Ok(Value::String(ok)) if &*ok == "OK")
+}
+
+async fn delete(node: Option<Client>, held: Held) -> bool {
+    let Some(client) = node else {
+        return false;
+    };
+    let arguments: Vec<Value> = vec![
+        Value::from_static_str(RELEASE.sha1()),
+        Value::from_static_str("1"),
+        held.key.into(),
+        held.token.into(),
+    ];
+    let command = CustomCommand::new_static("EVALSHA", ClusterHash::FirstKey, false);
+    let answer = client.custom_raw(command, arguments).await;
+    matches!(answer, Ok(Resp3Frame::Number { data: 1, .. }))
 }
