@@ -46,6 +46,18 @@ impl Arena {
         load_script(&self.nodes[place]);
     }
 
+    /// All nodes run, and have nothing, whatever was done to them.
+    pub(crate) fn mend(&self) {
+        for (place, node) in self.nodes.iter().enumerate() {
+            if node.is_running() {
+                node.resume();
+            } else {
+                self.restart(place);
+            }
+            node.flushall();
+        }
+    }
+
     /// Starts a worker on the first `count` nodes, and returns at once.
     pub(crate) fn spawn(&self, spec: &Spec, count: usize) -> Outcome<Worker> {
         let nodes = &self.nodes[..count];

@@ -11,6 +11,7 @@ pub(crate) struct Book {
     entries: Vec<Entry>,
     places: BTreeMap<[String; 4], usize>,
     leftovers: Vec<Leftover>,
+    failures: Vec<String>,
 }
 
 /// One figure.
@@ -60,6 +61,15 @@ impl Book {
 
     pub(crate) fn leave(&mut self, leftover: Leftover) {
         self.leftovers.push(leftover);
+    }
+
+    /// A measure could not be taken to its end.
+    pub(crate) fn fail(&mut self, why: String) {
+        self.failures.push(why);
+    }
+
+    pub(crate) fn failures(&self) -> &[String] {
+        &self.failures
     }
 
     pub(crate) fn entries(&self) -> &[Entry] {

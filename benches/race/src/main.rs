@@ -42,15 +42,9 @@ fn race(words: &[String]) -> Outcome {
     let plan = plan::Plan::parse(words)?;
     let book = measure::run(&plan)?;
     report::write(&plan, &book)?;
-    match book.keys_left() {
-        0 => {
-            println!("no key was left on any node");
-            Ok(())
-        }
-        left if plan.quick => Err(format!("{left} keys were left on the nodes").into()),
-        left => {
-            println!("{left} KEYS WERE LEFT on the nodes: see the report");
-            Ok(())
-        }
+    match (book.failures(), book.keys_left()) {
+        ([], 0) => Ok(()),
+        ([], left) => Err(format!("quorate left {left} keys on the nodes").into()),
+        (failures, _) => Err(failures.join("\n").into()),
     }
 }

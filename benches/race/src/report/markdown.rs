@@ -66,8 +66,9 @@ fn columns(measure: &str) -> &'static [&'static str] {
         ],
         "crash" => &["ms beyond the ttl"],
         "leases" => &[
-            "bytes/lease",
+            "taken",
             "taken/s",
+            "bytes/lease",
             "released/s",
             "renewals/s",
             "CPU %",
@@ -93,6 +94,9 @@ pub(super) fn render(plan: &Plan, book: &Book) -> String {
     }
     comparison(&mut text, book);
     leftovers(&mut text, book);
+    for failure in book.failures() {
+        let _ = writeln!(text, "\n**{failure}**");
+    }
     text
 }
 

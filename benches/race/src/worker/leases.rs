@@ -32,16 +32,21 @@ pub(super) async fn run<C: Manages>(spec: &Spec) -> Outcome {
         })
         .buffer_unordered(AT_ONCE);
     while let Some(guard) = taking.next().await {
-        let guard = guard?;
+        // More than this machine can keep alive: those that there are will do.
+        let Ok(guard) = guard else {
+            break;
+        };
         if keeps {
             guard.keep_alive();
         }
         guards.push(guard);
     }
     drop(taking);
+    let count = guards.len();
+    metric("taken", count);
     metric("taken/s", count as f64 / start.elapsed().as_secs_f64());
     contestant.settle(C::SETTLE).await;
-    metric("bytes/lease", (usage::rss() as f64 - memory as f64) / count as f64);
+    metric("bytes/lease", (usage::rss() as f64 - memory as f64) / count.max(1) as f64);
 
     ready().await?;
     let (cpu, time) = (usage::cpu("self"), spec.time("seconds")?);
