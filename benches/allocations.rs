@@ -5,6 +5,7 @@
 #![allow(clippy::print_stdout, reason = "figures for a terminal")]
 
 use std::error::Error;
+use std::time::Duration;
 
 use allocation_counter::measure;
 use quorate_core::LockManager;
@@ -12,11 +13,15 @@ use quorate_memory::{MemoryNode, Sim};
 
 const CYCLES: u64 = 100;
 
+/// In-memory nodes answer at once: no time passes.
+const CLEANUP: Duration = Duration::from_secs(1);
+
 fn main() -> Result<(), Box<dyn Error>> {
     println!("{:44} {:>8} {:>8} {:>8}", "per operation", "count", "bytes", "peak");
     for nodes in [1, 3, 5, 7] {
         let (sim, manager) = manager(nodes)?;
-        show(&format!("lock and release, {nodes} nodes"), || cycle(&sim, &manager));
+        let nodes = if nodes == 1 { "1 node".to_owned() } else { format!("{nodes} nodes") };
+        show(&format!("lock and release, {nodes}"), || cycle(&sim, &manager));
     }
     let (sim, manager) = manager(5)?;
     show("lock and release three keys, 5 nodes", || {
@@ -27,6 +32,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let guard = sim.block_on(manager.try_lock("held"))?;
     show("a refused try, 5 nodes", || {
         let _ = sim.block_on(manager.try_lock("held"));
+        sim.block_on(manager.settle(CLEANUP));
     });
     show("extend, 5 nodes", || {
         let _ = sim.block_on(guard.extend());

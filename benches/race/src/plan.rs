@@ -50,7 +50,7 @@ impl Plan {
         if let Some(unknown) = plan.only.iter().find(|name| !names().contains(&name.as_str())) {
             return Err(format!("no measure {unknown}; there are {}", names().join(" ")).into());
         }
-        let sample = seconds.unwrap_or(if plan.quick { 0.05 } else { 0.4 });
+        let sample = seconds.unwrap_or(if plan.quick { 0.03 } else { 0.4 });
         plan.sample = Duration::try_from_secs_f64(sample)?;
         plan.repetitions = repetitions.unwrap_or(if plan.quick { 1 } else { 5 }).max(1);
         Ok(plan)
