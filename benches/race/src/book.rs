@@ -5,6 +5,9 @@ use std::collections::BTreeMap;
 use crate::contest::OURS;
 use crate::stats::median;
 
+/// In a setting: nothing is promised of the nodes.
+pub(crate) const PAST_CLEANUP: &str = "past the cleanup timeout";
+
 /// The samples of each figure, in the order in which they were first taken.
 #[derive(Debug, Default)]
 pub(crate) struct Book {
@@ -80,9 +83,12 @@ impl Book {
         &self.leftovers
     }
 
-    /// The keys that quorate left: there must be none.
+    /// The keys that quorate left: there must be none. But for nodes that hung for longer than the
+    /// cleanup timeout, of which nothing is promised.
     pub(crate) fn keys_left(&self) -> usize {
-        let ours = |left: &&Leftover| OURS.contains(&left.contestant.as_str());
+        let ours = |left: &&Leftover| {
+            OURS.contains(&left.contestant.as_str()) && !left.place.contains(PAST_CLEANUP)
+        };
         self.leftovers.iter().filter(ours).map(|left| left.keys).sum()
     }
 

@@ -6,12 +6,15 @@ use std::time::Duration;
 use super::Race;
 use crate::Outcome;
 use crate::arena::FIVE;
-use crate::contest::{ALL, OURS};
+use crate::book::PAST_CLEANUP;
+use crate::contest::{ALL, BARE_REDIS, QUORATE_FRED, QUORATE_REDIS};
 use crate::plan::rotated;
 use crate::spec::Spec;
 
 /// The one that fails: last, so that a serial client is not hurt more than it deserves.
 const NODE: usize = FIVE - 1;
+
+const TTL: f64 = 10.0;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Fault {
@@ -41,18 +44,22 @@ pub(super) fn dead(race: &mut Race<'_>) -> Outcome {
     grid(race, "dead", &faults)
 }
 
-/// How much a client keeps in memory for a node that does not answer.
+/// How much a client keeps in memory for a node that does not answer: for three ttls, or, with
+/// `--seconds 0.8`, for a minute.
 pub(super) fn memory(race: &mut Race<'_>) -> Outcome {
-    let seconds = if race.plan.quick { 0.3 } else { 60.0 };
-    for contestant in OURS {
+    let samples = if race.plan.quick { 10.0 } else { 75.0 };
+    let seconds = samples * race.plan.sample.as_secs_f64();
+    for contestant in [QUORATE_REDIS, QUORATE_FRED, BARE_REDIS] {
         let spec = Spec::new("cycle", contestant)
             .with("runtime", "current-thread")
             .with("tasks", 64)
             .with("record", 0)
-            .with("ttl", 10)
+            .with("ttl", TTL)
             .with("seconds", seconds);
+        let past = if seconds > TTL { PAST_CLEANUP } else { "within the ttl" };
+        let setting = format!("hung {past}, seconds: {seconds:.1}");
         let load = Load { spec, fault: Fault::Hung(When::During), strikes_after: Duration::ZERO };
-        load.sample(race, "memory", &format!("hung, seconds: {seconds}"), contestant)?;
+        load.sample(race, "memory", &setting, contestant)?;
     }
     Ok(())
 }
@@ -65,7 +72,7 @@ fn grid(race: &mut Race<'_>, measure: &'static str, faults: &[(&'static str, Fau
                 let spec = Spec::new("cycle", contestant)
                     .with("runtime", "current-thread")
                     .with("tasks", 1)
-                    .with("ttl", 10)
+                    .with("ttl", TTL)
                     .seconds(race.plan.sample * 2);
                 let load = Load { spec, fault: *fault, strikes_after: race.plan.sample / 5 };
                 load.sample(race, measure, setting, contestant)?;

@@ -19,14 +19,25 @@ pub(super) fn leases(race: &mut Race<'_>) -> Outcome {
 }
 
 fn sample(race: &mut Race<'_>, contestant: &str, count: usize, keeps: bool) -> Outcome {
-    let (how, ttl) = if keeps { ("kept alive", 10) } else { ("held", 60) };
+    let (how, ttl) = match keeps {
+        // Those many with a short ttl would be about how fast the machine is.
+        true if count <= 10_000 => ("kept alive", 10),
+        true => ("kept alive", 60),
+        false => ("held", 60),
+    };
+    // Long enough for several renewals: those of leases taken together come together at first.
+    let seconds = match keeps {
+        _ if race.plan.quick => 0.05,
+        true => 10.0,
+        false => 1.0,
+    };
     let setting = format!("{how}, ttl: {ttl} s, leases: {count}");
     let spec = Spec::new("leases", contestant)
         .with("runtime", "current-thread")
         .with("count", count)
         .with("keep", u8::from(keeps))
         .with("ttl", ttl)
-        .with("seconds", if race.plan.quick { 0.05 } else { 5.0 });
+        .with("seconds", seconds);
     let mut worker = race.arena.spawn(&spec, FIVE)?;
     worker.wait_until_ready()?.enter(&mut race.book, "leases", &setting, contestant);
     let before = race.arena.done();

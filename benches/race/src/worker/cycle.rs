@@ -1,7 +1,7 @@
 //! Takes and gives back locks that nobody else wants, as fast as it can.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::{connect, finish, metric, ready};
@@ -16,14 +16,15 @@ pub(super) async fn run<C: Contestant>(spec: &Spec) -> Outcome {
     let contestant = Arc::new(connect::<C>(spec).await?);
     let (tasks, time) = (spec.number("tasks")?, spec.time("seconds")?);
     let enough = Arc::new(AtomicBool::new(false));
-    let load = Load { tasks, records: spec.number_or("record", 1u8)? == 1, enough };
+    let records = spec.number_or("record", 1u8)? == 1;
+    let load = Load { tasks, records, enough, count: Arc::default() };
     let nodes = spec.list("pids")?;
     load.run(&contestant, "w", Duration::from_millis(50)).await?;
 
     ready().await?;
     let memory = megabytes();
     let (own, theirs, start) = (usage::cpu("self"), usage::cpu_of(&nodes), Instant::now());
-    let watch = (!load.records).then(|| tokio::spawn(watch(Arc::clone(&load.enough), time)));
+    let watch = (!load.records).then(|| tokio::spawn(load.clone().watch(time)));
     let laps = load.run(&contestant, "c", time).await?;
     if let Some(watch) = watch {
         watch.abort();
@@ -52,27 +53,12 @@ struct Load {
     records: bool,
     /// Ends it before its time.
     enough: Arc<AtomicBool>,
+    /// Cycles so far.
+    count: Arc<AtomicU64>,
 }
 
 /// The machine is needed for other things, too.
 const MOST_MEGABYTES: f64 = 4000.0;
-
-/// Tells the memory at a sixth, a third … of the time, and ends what takes too much.
-async fn watch(enough: Arc<AtomicBool>, time: Duration) {
-    const LOOKS: u32 = 6;
-    let start = Instant::now();
-    for look in 1..LOOKS {
-        while start.elapsed() < time / LOOKS * look {
-            if megabytes() > MOST_MEGABYTES {
-                metric("ended after s", start.elapsed().as_secs_f64());
-                enough.store(true, Ordering::Relaxed);
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-        metric(&format!("RSS MB at {look}/{LOOKS}"), megabytes());
-    }
-}
 
 fn megabytes() -> f64 {
     usage::rss() as f64 / 1e6
@@ -89,6 +75,27 @@ struct Laps {
 }
 
 impl Load {
+    /// Tells memory and speed in each sixth of the time, and ends what takes too much.
+    async fn watch(self, time: Duration) {
+        const LOOKS: u32 = 6;
+        let start = Instant::now();
+        for look in 1..LOOKS {
+            let count = self.count.load(Ordering::Relaxed);
+            while start.elapsed() < time / LOOKS * look {
+                if megabytes() > MOST_MEGABYTES {
+                    metric("ended after s", start.elapsed().as_secs_f64());
+                    self.enough.store(true, Ordering::Relaxed);
+                    return;
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            let done = self.count.load(Ordering::Relaxed) - count;
+            metric(&format!("RSS MB at {look}/{LOOKS}"), megabytes());
+            let each = (time / LOOKS).as_secs_f64();
+            metric(&format!("cycles/s until {look}/{LOOKS}"), done as f64 / each);
+        }
+    }
+
     async fn run<C: Contestant>(
         &self,
         contestant: &Arc<C>,
@@ -130,6 +137,7 @@ impl Load {
             let end = Instant::now();
             laps.failed += u64::from(!released);
             laps.cycles += u64::from(released);
+            self.count.fetch_add(1, Ordering::Relaxed);
             if self.records {
                 laps.acquires.push(micros(acquired - start));
                 laps.releases.push(micros(end - acquired));
