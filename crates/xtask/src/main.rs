@@ -11,6 +11,7 @@ mod features;
 mod guards;
 mod metadata;
 mod planted;
+mod race;
 mod readme;
 mod redis;
 mod sim;
@@ -82,6 +83,7 @@ fn main() -> ExitCode {
             print!("{}", help());
             Ok(())
         }
+        ["race", ref words @ ..] => race::race(words),
         ["sim", ref words @ ..] if !words.is_empty() => sim::sim(words),
         [name] if let Some(at) = STEPS.iter().position(|step| step.name == name) => {
             run(&STEPS[at..=at])
@@ -117,5 +119,7 @@ fn help() -> String {
     for step in STEPS {
         text += &format!("cargo xtask {:10} {}\n", step.name, step.about);
     }
+    text +=
+        "\ncargo xtask race\n    measures quorate beside the bare clients, on nodes of its own\n";
     text
 }

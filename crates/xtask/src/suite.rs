@@ -2,6 +2,7 @@
 
 use crate::cmd::{Outcome, cargo};
 use crate::metadata::Metadata;
+use crate::race;
 
 /// Runs all tests, and counts them: a suite that skips or finds none has not passed.
 pub(crate) fn tests() -> Outcome {
@@ -12,7 +13,8 @@ pub(crate) fn tests() -> Outcome {
     tally.judge()
 }
 
-/// Runs each benchmark once. In the test profile: it is there already, and nothing is timed.
+/// Runs each benchmark once, and a quick race. In the test profile: it is there already, and
+/// nothing is timed.
 pub(crate) fn benches() -> Outcome {
     let metadata = Metadata::read()?;
     for package in metadata.members() {
@@ -22,7 +24,7 @@ pub(crate) fn benches() -> Outcome {
                 .run()?;
         }
     }
-    Ok(())
+    race::check()
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]

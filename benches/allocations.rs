@@ -1,0 +1,66 @@
+//! How often a cycle allocates, on in-memory nodes: figures, not times, the same in every run.
+//!
+//! What the nodes and the executor of the simulation allocate is in it, so compare, and do not add up.
+
+#![allow(clippy::print_stdout, reason = "figures for a terminal")]
+
+use std::error::Error;
+use std::time::Duration;
+
+use allocation_counter::measure;
+use quorate_core::LockManager;
+use quorate_memory::{MemoryNode, Sim};
+
+const CYCLES: u64 = 100;
+
+/// In-memory nodes answer at once: no time passes.
+const CLEANUP: Duration = Duration::from_secs(1);
+
+fn main() -> Result<(), Box<dyn Error>> {
+    println!("{:44} {:>8} {:>8} {:>8}", "per operation", "count", "bytes", "peak");
+    for nodes in [1, 3, 5, 7] {
+        let (sim, manager) = manager(nodes)?;
+        let nodes = if nodes == 1 { "1 node".to_owned() } else { format!("{nodes} nodes") };
+        show(&format!("lock and release, {nodes}"), || cycle(&sim, &manager));
+    }
+    let (sim, manager) = manager(5)?;
+    show("lock and release three keys, 5 nodes", || {
+        if let Ok(guard) = sim.block_on(manager.try_lock(["a", "b", "c"])) {
+            let _ = sim.block_on(guard.release());
+        }
+    });
+    let guard = sim.block_on(manager.try_lock("held"))?;
+    show("a refused try, 5 nodes", || {
+        let _ = sim.block_on(manager.try_lock("held"));
+        sim.block_on(manager.settle(CLEANUP));
+    });
+    show("extend, 5 nodes", || {
+        let _ = sim.block_on(guard.extend());
+    });
+    Ok(())
+}
+
+fn manager(nodes: usize) -> Result<(Sim, LockManager), Box<dyn Error>> {
+    let sim = Sim::new(1);
+    let nodes = MemoryNode::cluster(nodes, sim.clone());
+    let manager = LockManager::builder(sim.clone(), nodes).build()?;
+    cycle(&sim, &manager);
+    Ok((sim, manager))
+}
+
+fn cycle(sim: &Sim, manager: &LockManager) {
+    if let Ok(guard) = sim.block_on(manager.try_lock("r")) {
+        let _ = sim.block_on(guard.release());
+    }
+}
+
+fn show(what: &str, operation: impl Fn()) {
+    let all = measure(|| (0..CYCLES).for_each(|_| operation()));
+    let each = |total: u64| total as f64 / CYCLES as f64;
+    println!(
+        "{what:44} {:8.1} {:8.0} {:8}",
+        each(all.count_total),
+        each(all.bytes_total),
+        all.bytes_max
+    );
+}

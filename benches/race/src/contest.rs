@@ -1,0 +1,132 @@
+//! Who takes part: one file each, all behind [`Contestant`].
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use quorate::runtime::os_random;
+
+use crate::Outcome;
+
+mod bare_fred;
+mod bare_redis;
+mod fan;
+mod quorate_manager;
+mod raw;
+mod rslock_manager;
+
+pub(crate) use bare_fred::BareFred;
+pub(crate) use bare_redis::BareRedis;
+pub(crate) use quorate_manager::{Manages, OnFred, OnRedis};
+pub(crate) use raw::Raw;
+pub(crate) use rslock_manager::Rslock;
+
+pub(crate) const QUORATE_REDIS: &str = "quorate/redis";
+pub(crate) const QUORATE_FRED: &str = "quorate/fred";
+pub(crate) const BARE_REDIS: &str = "bare redis-rs";
+pub(crate) const BARE_FRED: &str = "bare fred";
+pub(crate) const RAW: &str = "raw";
+pub(crate) const RSLOCK: &str = "rslock";
+
+/// All, in the order of the tables.
+pub(crate) const ALL: [&str; 6] = [QUORATE_REDIS, QUORATE_FRED, BARE_REDIS, BARE_FRED, RAW, RSLOCK];
+
+/// Those that are libraries: with waiting of their own, and something to lose.
+pub(crate) const LIBRARIES: [&str; 3] = [QUORATE_REDIS, QUORATE_FRED, RSLOCK];
+
+/// The subjects.
+pub(crate) const OURS: [&str; 2] = [QUORATE_REDIS, QUORATE_FRED];
+
+/// Something that locks on a quorum of nodes.
+pub(crate) trait Contestant: Sized + Send + Sync + 'static {
+    /// A lock that is held.
+    type Held: Send + 'static;
+
+    /// How long what is left to the background may take. Who has no bound of its own is done when
+    /// the nodes have answered, or never.
+    const SETTLE: Duration = Duration::from_secs(1);
+
+    /// Ready to take locks of `ttl`. A node that is down is no error.
+    fn connect(addresses: Vec<String>, ttl: Duration)
+    -> impl Future<Output = Outcome<Self>> + Send;
+
+    /// Takes a lock that nobody contends for.
+    fn acquire(&self, key: &str) -> impl Future<Output = Option<Self::Held>> + Send;
+
+    /// Gives it back; whether a quorum has done so.
+    fn release(&self, held: Self::Held) -> impl Future<Output = bool> + Send;
+
+    /// Waits for a lock that is contended for, in the contestant's own way if it has one.
+    fn acquire_until(
+        &self,
+        key: &str,
+        deadline: Instant,
+    ) -> impl Future<Output = Option<Self::Held>> + Send {
+        async move {
+            loop {
+                if let Some(held) = self.acquire(key).await {
+                    return Some(held);
+                }
+                let pause = random_up_to(POLL);
+                if Instant::now() + pause >= deadline {
+                    return None;
+                }
+                tokio::time::sleep(pause).await;
+            }
+        }
+    }
+
+    /// Waits for what goes on in the background; how much is left after `bound`.
+    fn settle(&self, bound: Duration) -> impl Future<Output = usize> + Send;
+}
+
+/// How long the bare clients pause at the most after a refusal, and rslock is told to.
+pub(crate) const POLL: Duration = Duration::from_millis(10);
+
+/// Work that was left to the background.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Background(Arc<AtomicUsize>);
+
+impl Background {
+    fn enter(&self) -> Running {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Running(Arc::clone(&self.0))
+    }
+
+    async fn settle(&self, bound: Duration) -> usize {
+        settle(bound, || self.0.load(Ordering::Relaxed)).await
+    }
+}
+
+#[derive(Debug)]
+struct Running(Arc<AtomicUsize>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+async fn settle(bound: Duration, left: impl Fn() -> usize + Send) -> usize {
+    let deadline = Instant::now() + bound;
+    while left() > 0 && Instant::now() < deadline {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    left()
+}
+
+fn random_up_to(most: Duration) -> Duration {
+    let mut bits = [0; 4];
+    // Without randomness there would be no token before this.
+    let _ = os_random(&mut bits);
+    most.mul_f64(f64::from(u32::from_ne_bytes(bits)) / f64::from(u32::MAX))
+}
+
+/// 20 random bytes in hexadecimal digits, as quorate's.
+fn token() -> Option<String> {
+    let mut bytes = [0; 20];
+    os_random(&mut bytes).ok()?;
+    let digit = |nibble: u8| char::from_digit(nibble.into(), 16).unwrap_or('0');
+    Some(bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 0xf)]).collect())
+}

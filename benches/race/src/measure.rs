@@ -1,0 +1,82 @@
+//! What is measured: one file each.
+
+use crate::Outcome;
+use crate::arena::Arena;
+use crate::book::Book;
+use crate::plan::Plan;
+
+mod contention;
+mod crash;
+mod cycles;
+mod faults;
+mod leases;
+mod waiting;
+
+/// One that can be chosen by its name.
+pub(crate) struct Measure {
+    pub(crate) name: &'static str,
+    pub(crate) about: &'static str,
+    run: fn(&mut Race<'_>) -> Outcome,
+}
+
+pub(crate) const MEASURES: &[Measure] = &[
+    Measure { name: "latency", about: "one task alone", run: cycles::latency },
+    Measure {
+        name: "throughput",
+        about: "many tasks, each its own locks",
+        run: cycles::throughput,
+    },
+    Measure { name: "nodes", about: "one task, by the number of nodes", run: cycles::nodes },
+    Measure {
+        name: "handover",
+        about: "eight contenders for one lock, held for 1 ms",
+        run: contention::handover,
+    },
+    Measure {
+        name: "crowd",
+        about: "fifty contenders from ten processes, 1 ms",
+        run: contention::crowd,
+    },
+    Measure {
+        name: "waiters",
+        about: "contenders in one process, by their number",
+        run: contention::waiters,
+    },
+    Measure {
+        name: "waiting",
+        about: "eight processes wait on a long hold",
+        run: waiting::waiting,
+    },
+    Measure { name: "hung", about: "one node of five is hung, one task", run: faults::hung },
+    Measure { name: "dead", about: "one node of five is dead, one task", run: faults::dead },
+    Measure {
+        name: "memory",
+        about: "one node of five is hung, 64 tasks at full load",
+        run: faults::memory,
+    },
+    Measure { name: "crash", about: "the holder is killed, another one waits", run: crash::crash },
+    Measure { name: "leases", about: "many locks held by one process", run: leases::leases },
+];
+
+/// The race under way.
+pub(crate) struct Race<'a> {
+    plan: &'a Plan,
+    arena: Arena,
+    book: Book,
+}
+
+/// The most nodes that a measure uses.
+const NODES: usize = 7;
+
+pub(crate) fn run(plan: &Plan) -> Outcome<Book> {
+    let mut race = Race { plan, arena: Arena::start(NODES), book: Book::default() };
+    for measure in MEASURES.iter().filter(|measure| plan.includes(measure.name)) {
+        let start = std::time::Instant::now();
+        if let Err(why) = (measure.run)(&mut race) {
+            race.book.fail(format!("{}: {why}", measure.name));
+            race.arena.mend();
+        }
+        println!("{}: {:.1} s", measure.name, start.elapsed().as_secs_f64());
+    }
+    Ok(race.book)
+}

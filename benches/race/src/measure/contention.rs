@@ -1,0 +1,194 @@
+//! Several who want the same lock: who gets it next, how soon, and what it costs the nodes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use super::Race;
+use crate::Outcome;
+use crate::arena::{Done, FIVE, Told};
+use crate::contest::{BARE_FRED, BARE_REDIS, LIBRARIES, QUORATE_FRED, QUORATE_REDIS, RSLOCK};
+use crate::plan::rotated;
+use crate::spec::Spec;
+use crate::stats::{mean, median, percentile};
+
+const POLLERS: [&str; 5] = [QUORATE_REDIS, QUORATE_FRED, BARE_REDIS, BARE_FRED, RSLOCK];
+
+/// Eight, in one process and in eight.
+pub(super) fn handover(race: &mut Race<'_>) -> Outcome {
+    for repetition in 0..race.plan.repetitions() {
+        for (processes, each) in [(1, 8), (8, 1)] {
+            for contestant in rotated(&POLLERS, repetition) {
+                let setting = format!("8 in processes: {processes}");
+                contend(race, "handover", &setting, contestant, processes, each)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Fifty, from ten processes.
+pub(super) fn crowd(race: &mut Race<'_>) -> Outcome {
+    for repetition in 0..race.plan.repetitions_up_to(3) {
+        for contestant in rotated(&[QUORATE_REDIS, QUORATE_FRED, BARE_REDIS, RSLOCK], repetition) {
+            contend(race, "crowd", "50 in processes: 10", contestant, 10, 5)?;
+        }
+    }
+    Ok(())
+}
+
+/// One to a thousand, in one process.
+pub(super) fn waiters(race: &mut Race<'_>) -> Outcome {
+    for repetition in 0..race.plan.repetitions_up_to(2) {
+        for &count in race.plan.few(&[1, 10, 100, 1000], 2) {
+            for contestant in rotated(&LIBRARIES, repetition) {
+                contend(race, "waiters", &format!("waiters: {count}"), contestant, 1, count)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn contend(
+    race: &mut Race<'_>,
+    measure: &'static str,
+    setting: &str,
+    contestant: &'static str,
+    processes: usize,
+    each: usize,
+) -> Outcome {
+    let spec = Spec::new("contend", contestant)
+        .with("runtime", "current-thread")
+        .with("contenders", each)
+        .with("ttl", 10)
+        .with("hold", 0.001)
+        .seconds(race.plan.sample * 2);
+    let mut workers = Vec::new();
+    for process in 0..processes {
+        workers.push(race.arena.spawn(&spec.clone().with("first", process * each), FIVE)?);
+    }
+    for worker in &mut workers {
+        worker.wait_until_ready()?;
+    }
+    let before = race.arena.done();
+    for worker in &mut workers {
+        worker.go()?;
+    }
+    let mut holds = Vec::new();
+    for worker in &mut workers {
+        holds.extend(worker.wait_until_done()?.events.iter().filter_map(|event| Hold::read(event)));
+    }
+    let done = race.arena.done().since(&before);
+    let mut rest = Told::default();
+    for worker in workers {
+        rest = worker.finish()?;
+    }
+    rest.enter(&mut race.book, measure, setting, contestant);
+    for (metric, value) in figures(holds, &done, race.plan.sample * 2, processes * each) {
+        race.book.add(measure, setting, contestant, metric, value);
+    }
+    race.arena.sweep(&mut race.book, contestant, &format!("{measure}, {setting}"));
+    Ok(())
+}
+
+/// The lock was held once. In nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Hold {
+    who: u64,
+    asked: u64,
+    acquired: u64,
+    releasing: u64,
+    released: u64,
+}
+
+impl Hold {
+    fn read(event: &[u64]) -> Option<Self> {
+        let &[who, asked, acquired, releasing, released] = event else {
+            return None;
+        };
+        Some(Self { who, asked, acquired, releasing, released })
+    }
+}
+
+fn figures(
+    mut holds: Vec<Hold>,
+    done: &Done,
+    time: Duration,
+    contenders: usize,
+) -> Vec<(&'static str, f64)> {
+    holds.sort_by_key(|hold| hold.acquired);
+    let pairs: Vec<_> = holds.windows(2).map(|pair| (pair[0], pair[1])).collect();
+    let count = holds.len() as f64;
+    let to_another = pairs.iter().filter(|(one, next)| one.who != next.who).count() as f64;
+    // From the moment that the holder begins to release.
+    let gaps: Vec<f64> = pairs
+        .iter()
+        .map(|(one, next)| next.acquired.saturating_sub(one.releasing) as f64 / 1e3)
+        .collect();
+    let overlaps = pairs.iter().filter(|(one, next)| next.acquired < one.releasing).count();
+    let mut waits: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
+    for hold in &holds {
+        waits.entry(hold.who).or_default().push((hold.acquired - hold.asked) as f64 / 1e6);
+    }
+    let all: Vec<f64> = waits.values().flatten().copied().collect();
+    let means: Vec<f64> = waits.values().map(|waits| mean(waits)).collect();
+    let served: BTreeSet<u64> = holds.iter().map(|hold| hold.who).collect();
+    let held: Vec<f64> =
+        holds.iter().map(|hold| (hold.releasing - hold.acquired) as f64 / 1e6).collect();
+    let releases: Vec<f64> =
+        holds.iter().map(|hold| (hold.released - hold.releasing) as f64 / 1e3).collect();
+    let nodes = FIVE as f64;
+    let mut figures = vec![
+        ("hand-overs/s", count / time.as_secs_f64()),
+        ("overlaps", overlaps as f64),
+        ("never served", contenders as f64 - served.len() as f64),
+    ];
+    if holds.is_empty() {
+        return figures;
+    }
+    figures.extend([
+        ("to another %", 100.0 * to_another / (pairs.len() as f64).max(1.0)),
+        ("gap p50 µs", median(&gaps)),
+        ("gap p99 µs", percentile(&gaps, 99.0)),
+        ("held p50 ms", median(&held)),
+        ("release p50 µs", median(&releases)),
+        ("mean wait ms", mean(&all)),
+        ("worst contender's mean wait ms", percentile(&means, 100.0)),
+        ("longest wait ms", percentile(&all, 100.0)),
+        ("commands/hand-over", done.commands / count),
+        ("rounds/hand-over", done.sets.iter().sum::<f64>() / nodes / count),
+        ("rounds/hand-over at the busiest node", percentile(&done.sets, 100.0) / count),
+        ("scripts/hand-over", done.evals / count),
+    ]);
+    figures
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn hold(who: u64, asked: u64, acquired: u64, releasing: u64) -> Hold {
+        Hold { who, asked, acquired, releasing, released: releasing + 100 }
+    }
+
+    fn figure(holds: Vec<Hold>, name: &str) -> Option<f64> {
+        let done = Done { commands: 30.0, sets: vec![3.0; 5], evals: 15.0 };
+        let figures = figures(holds, &done, Duration::from_secs(1), 8);
+        figures.iter().find(|(metric, _)| *metric == name).map(|(_, value)| *value)
+    }
+
+    #[test]
+    fn the_gap_is_from_release_to_the_next_holder() {
+        let holds = vec![hold(2, 0, 11_000, 20_000), hold(1, 0, 1000, 9000)];
+        assert_eq!(figure(holds.clone(), "gap p50 µs"), Some(2.0));
+        assert_eq!(figure(holds.clone(), "to another %"), Some(100.0));
+        assert_eq!(figure(holds.clone(), "overlaps"), Some(0.0));
+        assert_eq!(figure(holds.clone(), "never served"), Some(6.0));
+        assert_eq!(figure(holds, "rounds/hand-over"), Some(1.5));
+    }
+
+    #[test]
+    fn two_holders_at_once_are_seen() {
+        let holds = vec![hold(1, 0, 1000, 9000), hold(2, 0, 8000, 20_000)];
+        assert_eq!(figure(holds, "overlaps"), Some(1.0));
+    }
+}

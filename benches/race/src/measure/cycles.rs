@@ -1,0 +1,73 @@
+//! Taking and giving back locks that nobody else wants.
+
+use super::Race;
+use crate::Outcome;
+use crate::arena::FIVE;
+use crate::contest::{ALL, BARE_REDIS, QUORATE_FRED, QUORATE_REDIS};
+use crate::plan::rotated;
+use crate::spec::Spec;
+
+const RUNTIMES: [&str; 2] = ["current-thread", "multi-thread"];
+
+/// One task.
+pub(super) fn latency(race: &mut Race<'_>) -> Outcome {
+    grid(race, "latency", &[1])
+}
+
+/// Many tasks.
+pub(super) fn throughput(race: &mut Race<'_>) -> Outcome {
+    let tasks = race.plan.few(&[16, 64, 256], 1);
+    grid(race, "throughput", tasks)
+}
+
+/// One task on one to seven nodes.
+pub(super) fn nodes(race: &mut Race<'_>) -> Outcome {
+    for repetition in 0..race.plan.repetitions() {
+        for count in [1, 3, 5, 7] {
+            for contestant in rotated(&[QUORATE_REDIS, QUORATE_FRED, BARE_REDIS], repetition) {
+                let sample = Sample { contestant, runtime: RUNTIMES[0], tasks: 1, nodes: count };
+                sample.take(race, "nodes", &format!("{count} nodes"))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn grid(race: &mut Race<'_>, measure: &'static str, tasks: &[usize]) -> Outcome {
+    for repetition in 0..race.plan.repetitions() {
+        for runtime in RUNTIMES {
+            for &tasks in tasks {
+                for contestant in rotated(&ALL, repetition) {
+                    let sample = Sample { contestant, runtime, tasks, nodes: FIVE };
+                    sample.take(race, measure, &format!("{runtime}, tasks: {tasks}"))?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+struct Sample {
+    contestant: &'static str,
+    runtime: &'static str,
+    tasks: usize,
+    nodes: usize,
+}
+
+impl Sample {
+    fn take(&self, race: &mut Race<'_>, measure: &'static str, setting: &str) -> Outcome {
+        let spec = Spec::new("cycle", self.contestant)
+            .with("runtime", self.runtime)
+            .with("tasks", self.tasks)
+            .with("ttl", 10)
+            .seconds(race.plan.sample);
+        let mut worker = race.arena.spawn(&spec, self.nodes)?;
+        worker.wait_until_ready()?;
+        worker.go()?;
+        let told = worker.wait_until_done()?;
+        told.enter(&mut race.book, measure, setting, self.contestant);
+        worker.finish()?.enter(&mut race.book, measure, setting, self.contestant);
+        race.arena.sweep(&mut race.book, self.contestant, &format!("{measure}, {setting}"));
+        Ok(())
+    }
+}

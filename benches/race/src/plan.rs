@@ -1,0 +1,119 @@
+//! What to run: the words of the command line.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::Outcome;
+use crate::measure::MEASURES;
+
+const USAGE: &str = "cargo xtask race [--quick] [--only MEASURE,…] [--seconds S] \
+                     [--repetitions R] [--out DIR] [--publish]";
+
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    /// Only to see that everything runs: one repetition, tiny samples.
+    pub(crate) quick: bool,
+    /// All, if empty.
+    only: Vec<String>,
+    /// One sample of a measure that needs no more.
+    pub(crate) sample: Duration,
+    repetitions: usize,
+    pub(crate) out: PathBuf,
+    /// Writes what the README shows.
+    pub(crate) publish: bool,
+}
+
+impl Plan {
+    pub(crate) fn parse(words: &[String]) -> Outcome<Self> {
+        let (mut seconds, mut repetitions) = (None, None);
+        let mut plan = Self {
+            quick: false,
+            only: Vec::new(),
+            sample: Duration::ZERO,
+            repetitions: 0,
+            out: PathBuf::from("target/race"),
+            publish: false,
+        };
+        let mut words = words.iter();
+        while let Some(word) = words.next() {
+            let mut value = || words.next().ok_or_else(|| format!("{word} what?\n{USAGE}"));
+            match word.as_str() {
+                "--quick" => plan.quick = true,
+                "--publish" => plan.publish = true,
+                "--out" => plan.out = value()?.into(),
+                "--seconds" => seconds = Some(value()?.parse::<f64>()?),
+                "--repetitions" => repetitions = Some(value()?.parse::<usize>()?),
+                "--only" => plan.only = value()?.split(',').map(str::to_owned).collect(),
+                _ => return Err(format!("{USAGE}\nmeasures: {}", names().join(" ")).into()),
+            }
+        }
+        if let Some(unknown) = plan.only.iter().find(|name| !names().contains(&name.as_str())) {
+            return Err(format!("no measure {unknown}; there are {}", names().join(" ")).into());
+        }
+        let sample = seconds.unwrap_or(if plan.quick { 0.03 } else { 0.4 });
+        plan.sample = Duration::try_from_secs_f64(sample)?;
+        plan.repetitions = repetitions.unwrap_or(if plan.quick { 1 } else { 5 }).max(1);
+        Ok(plan)
+    }
+
+    pub(crate) fn includes(&self, measure: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|name| name == measure)
+    }
+
+    pub(crate) const fn repetitions(&self) -> usize {
+        self.repetitions
+    }
+
+    /// Fewer, for measures that take long or vary little.
+    pub(crate) fn repetitions_up_to(&self, most: usize) -> usize {
+        self.repetitions.min(most)
+    }
+
+    /// In a quick run, the first few of several settings.
+    pub(crate) fn few<'a, T>(&self, all: &'a [T], few: usize) -> &'a [T] {
+        if self.quick { &all[..few.min(all.len())] } else { all }
+    }
+}
+
+fn names() -> Vec<&'static str> {
+    MEASURES.iter().map(|measure| measure.name).collect()
+}
+
+/// `all`, beginning with another one at each repetition: none is always the first.
+pub(crate) fn rotated<'a, T: Copy>(
+    all: &'a [T],
+    repetition: usize,
+) -> impl Iterator<Item = T> + use<'a, T> {
+    let (head, tail) = all.split_at(repetition % all.len().max(1));
+    tail.iter().chain(head).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> Outcome<Plan> {
+        Plan::parse(&line.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn nothing_said_is_everything() {
+        let plan = parse("").unwrap();
+        assert!(plan.includes("latency") && plan.includes("handover"));
+        assert_eq!(plan.repetitions(), 5);
+    }
+
+    #[test]
+    fn measures_can_be_chosen_and_must_exist() {
+        let plan = parse("--only latency,crash --repetitions 9").unwrap();
+        assert!(plan.includes("crash") && !plan.includes("handover"));
+        assert_eq!((plan.repetitions(), plan.repetitions_up_to(3)), (9, 3));
+        assert!(parse("--only nonsense").is_err());
+        assert!(parse("--only").is_err());
+    }
+
+    #[test]
+    fn everybody_is_first_once() {
+        assert_eq!(rotated(&[1, 2, 3], 4).collect::<Vec<_>>(), [2, 3, 1]);
+    }
+}

@@ -1,0 +1,213 @@
+//! The tables.
+
+use std::fmt::Write as _;
+
+use super::ratios;
+use crate::book::{Book, Entry};
+use crate::measure::MEASURES;
+use crate::plan::Plan;
+
+/// The columns of a measure's tables; JSON has the rest.
+fn columns(measure: &str) -> &'static [&'static str] {
+    match measure {
+        "latency" | "nodes" => {
+            &["cycle p50 µs", "cycle p99 µs", "client CPU µs/cycle", "node CPU µs/cycle"]
+        }
+        "throughput" => {
+            &["cycles/s", "cycle p99 µs", "client CPU µs/cycle", "node CPU µs/cycle", "failed"]
+        }
+        "handover" => &[
+            "hand-overs/s",
+            "gap p50 µs",
+            "gap p99 µs",
+            "to another %",
+            "mean wait ms",
+            "worst contender's mean wait ms",
+            "longest wait ms",
+            "commands/hand-over",
+            "rounds/hand-over",
+            "never served",
+            "overlaps",
+        ],
+        "crowd" | "waiters" => &[
+            "hand-overs/s",
+            "rounds/hand-over",
+            "rounds/hand-over at the busiest node",
+            "commands/hand-over",
+            "gap p50 µs",
+            "longest wait ms",
+            "never served",
+            "overlaps",
+        ],
+        "waiting" => &["commands/s of a waiter", "rounds/s of a waiter"],
+        "hung" | "dead" => &[
+            "acquire p50 µs",
+            "acquire p99 µs",
+            "acquire max µs",
+            "release p50 µs",
+            "release p99 µs",
+            "release max µs",
+            "cycles",
+            "failed",
+            "unsettled",
+        ],
+        "memory" => &[
+            "cycles/s",
+            "cycles/s until 1/6",
+            "cycles/s until 2/6",
+            "cycles/s until 4/6",
+            "RSS MB at 1/6",
+            "RSS MB at 2/6",
+            "RSS MB at 4/6",
+            "RSS MB",
+            "ended after s",
+            "failed",
+            "settled after ms",
+            "unsettled",
+        ],
+        "crash" => &["ms beyond the ttl"],
+        "leases" => &[
+            "taken",
+            "taken/s",
+            "bytes/lease",
+            "released/s",
+            "renewals/s",
+            "CPU %",
+            "late wake-up ms",
+            "lost",
+        ],
+        _ => &[],
+    }
+}
+
+pub(super) fn render(plan: &Plan, book: &Book) -> String {
+    let mut text = String::from("# Race\n\n");
+    // Writing to a string does not fail.
+    let _ = writeln!(
+        text,
+        "Five nodes on one machine, all contestants interleaved; medians of {} repetitions of {:?}.\n",
+        plan.repetitions(),
+        plan.sample
+    );
+    for measure in MEASURES.iter().filter(|measure| plan.includes(measure.name)) {
+        let _ = writeln!(text, "## {}: {}\n", measure.name, measure.about);
+        table(&mut text, book, measure.name);
+    }
+    comparison(&mut text, book);
+    leftovers(&mut text, book);
+    for failure in book.failures() {
+        let _ = writeln!(text, "\n**{failure}**");
+    }
+    text
+}
+
+fn table(text: &mut String, book: &Book, measure: &str) {
+    let columns = columns(measure);
+    let _ = writeln!(text, "| | | {} |", columns.join(" | "));
+    let _ = writeln!(text, "|---|---|{}", "---:|".repeat(columns.len()));
+    let mut rows: Vec<(&str, &str)> = Vec::new();
+    for Entry { setting, contestant, .. } in
+        book.entries().iter().filter(|entry| entry.measure == measure)
+    {
+        if !rows.contains(&(setting, contestant)) {
+            rows.push((setting, contestant));
+        }
+    }
+    for (setting, contestant) in rows {
+        let cells = columns.iter().map(|metric| {
+            let figure = book.median(measure, setting, contestant, metric);
+            figure.map_or_else(|| "–".to_owned(), number)
+        });
+        let cells: Vec<_> = cells.collect();
+        let _ = writeln!(text, "| {setting} | {contestant} | {} |", cells.join(" | "));
+    }
+    text.push('\n');
+}
+
+fn comparison(text: &mut String, book: &Book) {
+    let ratios = ratios::all(book);
+    if ratios.is_empty() {
+        return;
+    }
+    text.push_str("## Ratios: within each repetition, then the median\n\n");
+    text.push_str(
+        "| | | cycles/s | p50 | client CPU | node CPU |\n|---|---|---:|---:|---:|---:|\n",
+    );
+    let mut rows: Vec<(&str, &str, &str, &str)> = Vec::new();
+    for ratio in &ratios {
+        let row = (ratio.of, ratio.to, ratio.measure, ratio.setting.as_str());
+        if !rows.contains(&row) {
+            rows.push(row);
+        }
+    }
+    for (of, to, measure, setting) in rows {
+        let cell = |metric: &str| {
+            let same = ratios.iter().find(|ratio| {
+                (ratio.of, ratio.to, ratio.measure, ratio.setting.as_str())
+                    == (of, to, measure, setting)
+                    && ratio.metric == metric
+            });
+            same.map_or_else(|| "–".to_owned(), |ratio| format!("{:.2}", ratio.value))
+        };
+        let cells = ["cycles/s", "cycle p50 µs", "client CPU µs/cycle", "node CPU µs/cycle"];
+        let cells = cells.map(cell).join(" | ");
+        let _ = writeln!(text, "| {of} to {to} | {setting} | {cells} |");
+    }
+    text.push('\n');
+}
+
+fn leftovers(text: &mut String, book: &Book) {
+    text.push_str("## Keys left on the nodes\n\n");
+    if book.leftovers().is_empty() {
+        text.push_str("None, after any run.\n");
+        return;
+    }
+    text.push_str(
+        "A node that hung for longer than the cleanup timeout (here the ttl) may keep what it was\n\
+         sent before, for a ttl from when it goes on; that counts as no failure.\n\n",
+    );
+    text.push_str("| | after | keys | one of them |\n|---|---|---:|---|\n");
+    for left in book.leftovers() {
+        let (contestant, place) = (&left.contestant, &left.place);
+        let _ = writeln!(text, "| {contestant} | {place} | {} | {} |", left.keys, left.example);
+    }
+}
+
+/// Three digits or more, thousands apart.
+fn number(value: f64) -> String {
+    let digits = match value.abs() {
+        value if value == value.round() || value >= 100.0 => 0,
+        value if value >= 10.0 => 1,
+        _ => 2,
+    };
+    let plain = format!("{value:.digits$}");
+    let (whole, part) = plain.split_once('.').map_or((&*plain, None), |(w, p)| (w, Some(p)));
+    let mut text = String::new();
+    for (place, digit) in whole.chars().enumerate() {
+        let left = whole.len() - place;
+        if place > 0 && left % 3 == 0 && !text.ends_with('-') {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    part.map_or_else(|| text.clone(), |part| format!("{text}.{part}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_short_and_readable() {
+        for (value, text) in [
+            (0.0, "0"),
+            (1.234, "1.23"),
+            (12.34, "12.3"),
+            (123.4, "123"),
+            (-123.4, "-123"),
+            (1_234_567.8, "1,234,568"),
+        ] {
+            assert_eq!(number(value), text);
+        }
+    }
+}

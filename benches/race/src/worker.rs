@@ -1,0 +1,97 @@
+//! The other side of the race: a process that does one job for one contestant.
+//!
+//! It says `ready`, waits for a line, does the job, tells what it measured, says `done`, waits for
+//! a line, settles what is left in the background, and ends.
+
+use std::fmt;
+use std::io;
+use std::time::Instant;
+
+use tokio::runtime::{Builder, Runtime};
+
+use crate::Outcome;
+use crate::contest::{self, BareFred, BareRedis, Contestant, OnFred, OnRedis, Raw, Rslock};
+use crate::spec::Spec;
+
+mod contend;
+mod cycle;
+mod hold;
+mod leases;
+
+/// `worker key=value…`
+pub(crate) fn main(words: &[String]) -> Outcome {
+    let spec = Spec::parse(words)?;
+    let runtime = runtime(spec.text("runtime")?)?;
+    runtime.block_on(async {
+        match spec.text("contestant")? {
+            contest::QUORATE_REDIS if spec.text("job")? == "leases" => {
+                leases::run::<OnRedis>(&spec).await
+            }
+            contest::QUORATE_FRED if spec.text("job")? == "leases" => {
+                leases::run::<OnFred>(&spec).await
+            }
+            contest::QUORATE_REDIS => job::<OnRedis>(&spec).await,
+            contest::QUORATE_FRED => job::<OnFred>(&spec).await,
+            contest::BARE_REDIS => job::<BareRedis>(&spec).await,
+            contest::BARE_FRED => job::<BareFred>(&spec).await,
+            contest::RAW => job::<Raw>(&spec).await,
+            contest::RSLOCK => job::<Rslock>(&spec).await,
+            other => Err(format!("no contestant is called {other}").into()),
+        }
+    })
+}
+
+async fn job<C: Contestant>(spec: &Spec) -> Outcome {
+    match spec.text("job")? {
+        "cycle" => cycle::run::<C>(spec).await,
+        "contend" => contend::run::<C>(spec).await,
+        "hold" => hold::hold::<C>(spec).await,
+        "take" => hold::take::<C>(spec).await,
+        other => Err(format!("no job is called {other}").into()),
+    }
+}
+
+fn runtime(flavour: &str) -> Outcome<Runtime> {
+    let mut builder = match flavour {
+        "current-thread" => Builder::new_current_thread(),
+        "multi-thread" => Builder::new_multi_thread(),
+        other => return Err(format!("no runtime is called {other}").into()),
+    };
+    if flavour == "multi-thread" {
+        builder.worker_threads(2);
+    }
+    Ok(builder.enable_all().build()?)
+}
+
+async fn connect<C: Contestant>(spec: &Spec) -> Outcome<C> {
+    C::connect(spec.list("addresses")?, spec.time("ttl")?).await
+}
+
+/// Says that it is ready, and waits to be told to go.
+async fn ready() -> Outcome {
+    println!("ready");
+    told().await
+}
+
+fn metric(name: &str, value: impl fmt::Display) {
+    println!("metric {name} {value}");
+}
+
+/// The end of each job.
+async fn finish<C: Contestant>(contestant: &C) -> Outcome {
+    println!("done");
+    told().await?;
+    let start = Instant::now();
+    metric("unsettled", contestant.settle(C::SETTLE).await);
+    metric("settled after ms", start.elapsed().as_secs_f64() * 1e3);
+    Ok(())
+}
+
+/// Waits for a line, and lets everything else go on.
+async fn told() -> Outcome {
+    let read = tokio::task::spawn_blocking(|| io::stdin().read_line(&mut String::new()));
+    match read.await?? {
+        0 => Err("the race is over".into()),
+        _ => Ok(()),
+    }
+}
