@@ -10,6 +10,7 @@ mod cmd;
 mod features;
 mod guards;
 mod metadata;
+mod model;
 mod planted;
 mod readme;
 mod redis;
@@ -82,6 +83,7 @@ fn main() -> ExitCode {
             print!("{}", help());
             Ok(())
         }
+        ["model"] => model::check(),
         ["sim", ref words @ ..] if !words.is_empty() => sim::sim(words),
         [name] if let Some(at) = STEPS.iter().position(|step| step.name == name) => {
             run(&STEPS[at..=at])
@@ -117,5 +119,6 @@ fn help() -> String {
     for step in STEPS {
         text += &format!("cargo xtask {:10} {}\n", step.name, step.about);
     }
+    text += "\ncargo xtask model\n    all proofs of fencing tokens: minutes, and gigabytes\n";
     text
 }
