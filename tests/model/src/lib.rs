@@ -41,13 +41,22 @@
 //! A reply comes at once or never. Nothing is lost by that: a client that hears late does what a
 //! client does to whom the request arrived late, or the reply not at all.
 //!
+//! # A node that loses its data
+//!
+//! There the hint alone carries the order on, so it must be ahead of all numbers that were lost. It is
+//! if the attempt began after the loss. An attempt that began before, and comes to the node after, may
+//! get a token twice: [`case::Hints::Begin`], a counterexample of seven steps. Either of these is
+//! enough: the hint is read anew for each sending, [`case::Hints::Send`], or the node does not grant to
+//! attempts from before, [`case::Hints::Quarantine`].
+//!
 //! # What is bounded
 //!
 //! Three nodes; two attempts, or three where nothing is lost or too late. An acquire that was granted
-//! is granted again, after its key vanished, once per client and in one case only. Clocks and first
-//! numbers are a few small ones: only their order matters. One loss of data. The checker keeps hashes
-//! of 64 bits; a test compares it with a search that keeps whole states. Nodes are interchangeable, so
-//! states that differ in their names only count once.
+//! is granted again, after its key vanished, once per client and in one case only. Extensions and
+//! repairs are in two cases, and not together with lost data. One loss of data. Clocks and first
+//! numbers are a few small ones. The checker keeps hashes of 64 bits; a test compares it with a search
+//! that keeps whole states. Nodes are interchangeable, so states that differ in their names only count
+//! once.
 //!
 //! # What is not here
 //!
