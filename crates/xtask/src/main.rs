@@ -10,6 +10,7 @@ mod cmd;
 mod features;
 mod guards;
 mod metadata;
+mod model;
 mod planted;
 mod race;
 mod readme;
@@ -84,6 +85,7 @@ fn main() -> ExitCode {
             Ok(())
         }
         ["race", ref words @ ..] => race::race(words),
+        ["model"] => model::check(),
         ["sim", ref words @ ..] if !words.is_empty() => sim::sim(words),
         [name] if let Some(at) = STEPS.iter().position(|step| step.name == name) => {
             run(&STEPS[at..=at])
@@ -121,5 +123,6 @@ fn help() -> String {
     }
     text +=
         "\ncargo xtask race\n    measures quorate beside the bare clients, on nodes of its own\n";
+    text += "\ncargo xtask model\n    all proofs of fencing tokens: minutes, and gigabytes\n";
     text
 }
