@@ -361,13 +361,18 @@ impl Flight {
         let runtime = Arc::clone(&self.attempt.cluster.runtime);
         let mut timer = runtime.sleep_until(round.next_timeout());
         let mut step = poll_fn(|context| {
+            // Answers that are there together were there by now.
+            let mut heard = None;
             loop {
                 match self.calls.poll_next(context) {
                     Poll::Ready(Some(Settled { superseded: true, .. })) => {}
-                    Poll::Ready(Some(settled)) => match self.hear(round, settled, runtime.now()) {
-                        Step::Wait => {}
-                        step => return Poll::Ready(step),
-                    },
+                    Poll::Ready(Some(settled)) => {
+                        let now = *heard.get_or_insert_with(|| runtime.now());
+                        match self.hear(round, settled, now) {
+                            Step::Wait => {}
+                            step => return Poll::Ready(step),
+                        }
+                    }
                     Poll::Ready(None) | Poll::Pending => {
                         if timer.as_mut().poll(context).is_pending() {
                             return Poll::Pending;
@@ -383,8 +388,10 @@ impl Flight {
         .await;
         // Answers that are there, too, turn no decision, but they can tell the reason of a loss, and
         // where something is left to do.
-        for settled in self.calls.take_settled().into_iter().filter(|late| !late.superseded) {
-            let heard = self.hear(round, settled, runtime.now());
+        let rest = self.calls.take_settled();
+        let now = if rest.is_empty() { round.next_timeout() } else { runtime.now() };
+        for settled in rest.into_iter().filter(|late| !late.superseded) {
+            let heard = self.hear(round, settled, now);
             if let (Step::Lost(_), Step::Lost(_)) = (step, heard) {
                 step = heard;
             }

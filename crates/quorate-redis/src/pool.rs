@@ -50,15 +50,16 @@ impl Lane {
     }
 
     async fn connection(&self) -> Result<Live, BackendError> {
-        if let Some(live) = self.last().as_ref().filter(|live| live.is_warm()) {
-            return Ok(live.clone());
+        if let Some(live) = self.last().as_ref().and_then(Live::warm) {
+            return Ok(live);
         }
         let pool = Arc::clone(&self.pool());
         match pool.get().await {
             Ok(link) => match &*link {
                 Link::Live(live) => {
+                    let live = live.taken_at(live.state.age());
                     *self.last() = Some(live.clone());
-                    Ok(live.clone())
+                    Ok(live)
                 }
                 Link::Dead(dead) => Err(dead.reason.clone()),
             },
@@ -93,8 +94,8 @@ impl Line for Lane {
     }
 }
 
-/// For how long after an answer a connection is taken to be there.
-const WARM: Duration = Duration::from_millis(20);
+/// For how long a connection that answered is taken to be there, in microseconds.
+const WARM: u64 = 20_000;
 
 /// What the pool of a lane keeps.
 enum Link {
@@ -106,17 +107,27 @@ enum Link {
 struct Live {
     connection: MultiplexedConnection,
     state: Arc<State>,
+    /// When it was taken to send a command, in microseconds after it was made.
+    taken_at: u64,
 }
 
 /// What all who use a connection know of it.
 struct State {
     broken: AtomicBool,
-    /// When it last answered, in microseconds after `made`; zero if it has not.
+    /// When the latest command was sent that it has answered, in microseconds after `made`; zero if
+    /// it has answered none.
     answered: AtomicU64,
     made: Instant,
     runtime: Sentinel,
     /// Told of changes if the connection is one for watches.
     watches: Watches,
+}
+
+impl State {
+    /// Microseconds since it was made, at least one.
+    fn age(&self) -> u64 {
+        u64::try_from(self.made.elapsed().as_micros()).unwrap_or(u64::MAX).max(1)
+    }
 }
 
 /// A task that ends with the runtime in which the connection was made, and with it the task in which
@@ -138,35 +149,37 @@ impl Live {
             runtime: Sentinel(tokio::spawn(pending())),
             watches,
         };
-        Self { connection, state: Arc::new(state) }
+        Self { connection, state: Arc::new(state), taken_at: 0 }
     }
 
     async fn send(mut self, command: &Cmd) -> Result<Value, BackendError> {
         let answer = self.connection.send_packed_command(command).await;
-        let state = &self.state;
         match answer {
+            Ok(value) => {
+                self.state.answered.fetch_max(self.taken_at, Ordering::Relaxed);
+                Ok(value)
+            }
             Err(error) => {
                 if error::ends_connection(&error) {
-                    state.broken.store(true, Ordering::Relaxed);
+                    self.state.broken.store(true, Ordering::Relaxed);
                 }
                 Err(error::of_redis(&error))
-            }
-            Ok(value) => {
-                let now = u64::try_from(state.made.elapsed().as_micros()).unwrap_or_default();
-                state.answered.store(now.max(1), Ordering::Relaxed);
-                Ok(value)
             }
         }
     }
 
-    /// Whether it answered a moment ago, so that it needs no closer look.
-    fn is_warm(&self) -> bool {
+    /// Another use of it, if it was used and answered a moment ago, so that it needs no closer look.
+    fn warm(&self) -> Option<Self> {
         let state = &self.state;
-        let answered = state.answered.load(Ordering::Relaxed);
-        answered > 0
-            && !state.broken.load(Ordering::Relaxed)
-            && !state.runtime.0.is_finished()
-            && state.made.elapsed() < Duration::from_micros(answered) + WARM
+        if state.broken.load(Ordering::Relaxed) || state.runtime.0.is_finished() {
+            return None;
+        }
+        let (answered, now) = (state.answered.load(Ordering::Relaxed), state.age());
+        (answered > 0 && now < answered + WARM).then(|| self.taken_at(now))
+    }
+
+    fn taken_at(&self, taken_at: u64) -> Self {
+        Self { connection: self.connection.clone(), state: Arc::clone(&self.state), taken_at }
     }
 
     /// Whether a command can be sent, as far as is known here. Waits for nothing.

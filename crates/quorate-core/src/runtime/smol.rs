@@ -4,7 +4,8 @@ use std::time::Instant;
 
 use smol::Timer;
 
-use super::{BoxFuture, EntropyError, Runtime, os_random, time_suspended};
+use super::suspend::with_time_suspended;
+use super::{BoxFuture, EntropyError, Runtime, os_random};
 
 /// Runs locks on smol's global executor and timers.
 ///
@@ -23,7 +24,7 @@ impl SmolRuntime {
 
 impl Runtime for SmolRuntime {
     fn now(&self) -> Instant {
-        Instant::now() + time_suspended()
+        with_time_suspended(Instant::now())
     }
 
     fn sleep_until(&self, deadline: Instant) -> BoxFuture<'static, ()> {

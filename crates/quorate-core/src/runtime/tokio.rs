@@ -11,7 +11,8 @@ use tokio::runtime::{Builder, EnterGuard, Handle, RuntimeFlavor};
 use tokio::task::JoinHandle;
 use tokio::time;
 
-use super::{BoxFuture, EntropyError, Runtime, os_random, time_suspended};
+use super::suspend::{last_known, with_time_suspended};
+use super::{BoxFuture, EntropyError, Runtime, os_random};
 
 /// Runs locks on tokio.
 ///
@@ -46,7 +47,7 @@ impl Default for TokioRuntime {
 
 impl Runtime for TokioRuntime {
     fn now(&self) -> Instant {
-        time::Instant::now().into_std() + time_suspended()
+        with_time_suspended(time::Instant::now().into_std())
     }
 
     fn sleep_until(&self, deadline: Instant) -> BoxFuture<'static, ()> {
@@ -54,11 +55,11 @@ impl Runtime for TokioRuntime {
         Box::pin(self.home.enter(async move {
             // More than once only after a suspend, or where tokio rounds.
             loop {
-                let now = clock.now();
-                if now >= deadline {
+                let before = deadline.checked_sub(last_known()).unwrap_or(deadline);
+                time::sleep_until(before.into()).await;
+                if clock.now() >= deadline {
                     return;
                 }
-                time::sleep(deadline - now).await;
             }
         }))
     }
