@@ -18,7 +18,7 @@ mod tokio;
 
 #[cfg(feature = "smol")]
 pub use self::smol::SmolRuntime;
-pub use self::suspend::time_suspended;
+pub use self::suspend::{time_suspended, with_time_suspended};
 #[cfg(feature = "tokio")]
 pub use self::tokio::{InTokio, TokioContext, TokioRuntime};
 

@@ -16,11 +16,13 @@ pub fn time_suspended() -> Duration {
 /// The time that the machine was suspended, added to a reading of the monotonic clock made now.
 ///
 /// Cheaper than [`time_suspended`]: one look at one other clock, unless that shows a suspend.
-pub(super) fn with_time_suspended(monotonic: Instant) -> Instant {
+#[must_use]
+pub fn with_time_suspended(monotonic: Instant) -> Instant {
     monotonic + imp::time_suspended_at(monotonic)
 }
 
 /// What was last found, without a look at any clock.
+#[cfg(feature = "tokio")]
 pub(super) fn last_known() -> Duration {
     imp::last_known()
 }
@@ -100,6 +102,7 @@ mod imp {
         Duration::ZERO
     }
 
+    #[cfg(feature = "tokio")]
     pub(super) const fn last_known() -> Duration {
         Duration::ZERO
     }

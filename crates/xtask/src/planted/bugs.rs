@@ -329,12 +329,14 @@ pub(super) const BUGS: &[Bug] = &[
         name: "wall-clock-set-back",
         edits: &[(
             TENURE,
-            "self.valid_until().saturating_duration_since(self.now())",
-            "let mut now = self.now();
-             if crate::planted::PLANTED {
-                 now -= self.attempt.claim.ttl().as_duration() / 10;
-             }
-             self.valid_until().saturating_duration_since(now)",
+            "None => term.valid_until.saturating_duration_since(self.now()),",
+            "None => {
+                 let mut now = self.now();
+                 if crate::planted::PLANTED {
+                     now -= self.attempt.claim.ttl().as_duration() / 10;
+                 }
+                 term.valid_until.saturating_duration_since(now)
+             }",
         )],
     },
     Bug {
