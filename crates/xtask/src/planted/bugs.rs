@@ -377,7 +377,6 @@ pub(super) const BUGS: &[Bug] = &[
                  if let Ok(Vote::Refused) = answer {
                      answer = backend.acquire(&claim).await;
                  }
-                 attempt.record_grant(node, &answer);
                  return answer;
              }",
         )],
@@ -500,10 +499,11 @@ pub(super) const BUGS: &[Bug] = &[
         name: "valid-after-it-was-lost",
         edits: &[(
             TENURE,
-            "self.valid_until = self.valid_until.min(now);",
-            "if !crate::planted::PLANTED {
-                 self.valid_until = self.valid_until.min(now);
-             }",
+            "Some(_) => Duration::ZERO,",
+            "Some(_) if crate::planted::PLANTED => {
+                 term.valid_until.saturating_duration_since(self.now())
+             }
+             Some(_) => Duration::ZERO,",
         )],
     },
     Bug {
