@@ -45,8 +45,15 @@ impl Lane {
     /// Waits until `key` may be free, if this is a lane for watches.
     pub(crate) async fn watch(&self, key: &Key) -> Result<(), BackendError> {
         let live = self.connection().await?;
-        let watches = live.state.watches.clone();
-        watches.watch(live, key).await
+        let state = Arc::clone(&live.state);
+        let told = state.watches.watch(live, key).await;
+        if let Err(error) = &told
+            && error.kind() == BackendErrorKind::Connection
+        {
+            // The next one dials again, however lately this connection answered.
+            state.broken.store(true, Ordering::Relaxed);
+        }
+        told
     }
 
     async fn connection(&self) -> Result<Live, BackendError> {
