@@ -66,6 +66,7 @@ mod cluster;
 mod config;
 mod driver;
 mod error;
+mod gate;
 mod guard;
 mod handover;
 mod health;
@@ -83,17 +84,20 @@ pub mod runtime;
 mod waiting;
 mod with;
 
+pub use algorithm::fence::{FenceHint, FenceVote, FencingToken};
 pub use algorithm::lease::{Drift, InvalidTtl, Ttl};
 pub use algorithm::quorum::Vote;
 pub use algorithm::retry::{Backoff, RetryContext, RetryStrategy};
 pub use backend::{
-    BackendError, BackendErrorKind, Claim, Holder, Identify, Inspect, LockBackend, Sighting, Watch,
+    BackendError, BackendErrorKind, Claim, Fence, Holder, Identify, Inspect, LockBackend, Sighting,
+    Watch,
 };
 pub use config::{BuildError, LockManagerBuilder};
 pub use error::{
     AdoptError, ExtendError, LockError, Lost, NodeVote, ReleaseError, Released, Said, Stopped,
     Votes, WithError,
 };
+pub use gate::{FenceGate, StaleToken};
 pub use guard::LockGuard;
 pub use handover::{HandOver, InvalidHandOver};
 pub use inspect::{InspectError, Inspection, LockState, NodeView, Saw};

@@ -13,6 +13,8 @@ use crate::algorithm::quorum::Vote;
 use crate::backend::{BackendError, BackendErrorKind, Claim, Holder, Sighting};
 use crate::resource::Key;
 
+pub mod fence;
+
 /// What a client must be able to do: send one command, give back its reply.
 pub trait Wire: Send + Sync {
     /// Sends a command, its name first, **once**, and waits for the reply.

@@ -32,6 +32,7 @@ pub struct LockRequest {
     resources: Result<Resources, InvalidResource>,
     ttl: Option<Duration>,
     hold_limit: Option<Duration>,
+    fenced: bool,
     wait: Option<Duration>,
     retry: Option<Arc<dyn RetryStrategy>>,
 }
@@ -41,7 +42,15 @@ impl LockRequest {
         cluster: Arc<Cluster>,
         resources: Result<Resources, InvalidResource>,
     ) -> Self {
-        Self { cluster, resources, ttl: None, hold_limit: None, wait: None, retry: None }
+        Self {
+            cluster,
+            resources,
+            ttl: None,
+            hold_limit: None,
+            fenced: false,
+            wait: None,
+            retry: None,
+        }
     }
 
     /// How long the nodes keep the lock. Default: the manager's.
@@ -53,6 +62,24 @@ impl LockRequest {
     /// How long the lock is held at the most, however often it is extended. Default: the manager's.
     pub const fn hold_limit(mut self, limit: Duration) -> Self {
         self.hold_limit = Some(limit);
+        self
+    }
+
+    /// Takes the lock with a [`FencingToken`](crate::FencingToken): a number that is greater than
+    /// that of every earlier holder of the resource, which the resource itself can check. See
+    /// [`LockGuard::fencing_token`].
+    ///
+    /// It excludes holders without a token as they exclude each other, but only holders with one
+    /// are in an order. While the nodes agree, it costs no round trip more; where they do not, one
+    /// more, within the same node timeout. Each node must be able to keep numbers (those of the
+    /// backends here are), and must not lose them: see [`protocol::fence`](crate::protocol::fence)
+    /// for what to know as an operator, and [`algorithm::fence`](crate::algorithm::fence) for why
+    /// it holds.
+    ///
+    /// Besides the others, the request fails with [`LockError::NotFenced`],
+    /// [`LockError::FenceHint`] or [`LockError::NoToken`].
+    pub const fn fenced(mut self) -> Self {
+        self.fenced = true;
         self
     }
 
@@ -90,8 +117,8 @@ impl IntoFuture for LockRequest {
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
-            let Self { cluster, resources, ttl, hold_limit, wait, retry } = self;
-            let wanted = Wanted::new(&cluster, &resources?, ttl, hold_limit)?;
+            let Self { cluster, resources, ttl, hold_limit, fenced, wait, retry } = self;
+            let wanted = Wanted::new(&cluster, &resources?, ttl, hold_limit, fenced)?;
             let wait = wait.unwrap_or(cluster.config.wait);
             let retry = retry.unwrap_or_else(|| Arc::clone(&cluster.config.retry));
             manager::lock(&cluster, &wanted, wait, &*retry).await
@@ -115,6 +142,7 @@ pub struct TryLockRequest {
     resources: Result<Resources, InvalidResource>,
     ttl: Option<Duration>,
     hold_limit: Option<Duration>,
+    fenced: bool,
 }
 
 impl TryLockRequest {
@@ -122,7 +150,7 @@ impl TryLockRequest {
         cluster: Arc<Cluster>,
         resources: Result<Resources, InvalidResource>,
     ) -> Self {
-        Self { cluster, resources, ttl: None, hold_limit: None }
+        Self { cluster, resources, ttl: None, hold_limit: None, fenced: false }
     }
 
     /// How long the nodes keep the lock. Default: the manager's.
@@ -134,6 +162,12 @@ impl TryLockRequest {
     /// How long the lock is held at the most, however often it is extended. Default: the manager's.
     pub const fn hold_limit(mut self, limit: Duration) -> Self {
         self.hold_limit = Some(limit);
+        self
+    }
+
+    /// Takes the lock with a fencing token. See [`LockRequest::fenced`].
+    pub const fn fenced(mut self) -> Self {
+        self.fenced = true;
         self
     }
 
@@ -157,8 +191,8 @@ impl IntoFuture for TryLockRequest {
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
-            let Self { cluster, resources, ttl, hold_limit } = self;
-            let wanted = Wanted::new(&cluster, &resources?, ttl, hold_limit)?;
+            let Self { cluster, resources, ttl, hold_limit, fenced } = self;
+            let wanted = Wanted::new(&cluster, &resources?, ttl, hold_limit, fenced)?;
             manager::try_lock(&cluster, &wanted).await
         })
     }

@@ -8,9 +8,12 @@ use fred::clients::Client;
 use fred::interfaces::ClientLike;
 use fred::types::config::Config;
 use fred::types::{ClusterHash, CustomCommand, Resp3Frame, Value};
-use quorate_core::protocol::{self, Reply, Wire};
+use quorate_core::protocol::{self, Reply, Wire, fence};
 use quorate_core::runtime::TokioContext;
-use quorate_core::{BackendError, Claim, Identify, Inspect, Key, LockBackend, Sighting, Vote};
+use quorate_core::{
+    BackendError, Claim, Fence, FenceHint, FenceVote, FencingToken, Identify, Inspect, Key,
+    LockBackend, Sighting, Vote,
+};
 
 use crate::address::{self, Address};
 use crate::error::ConnectError;
@@ -156,6 +159,28 @@ impl LockBackend for FredBackend {
 
     fn inspector(&self) -> Option<&dyn Inspect> {
         Some(self)
+    }
+
+    fn fencer(&self) -> Option<&dyn Fence> {
+        Some(self)
+    }
+}
+
+#[async_trait]
+impl Fence for FredBackend {
+    async fn acquire(&self, claim: &Claim, hint: FenceHint) -> Result<FenceVote, BackendError> {
+        let call = fence::acquire(&self.route, claim, hint);
+        self.tokio.enter(call).await
+    }
+
+    async fn raise(&self, claim: &Claim, number: FencingToken) -> Result<Vote, BackendError> {
+        let call = fence::raise(&self.route, claim, number);
+        self.tokio.enter(call).await
+    }
+
+    async fn release(&self, claim: &Claim, number: FencingToken) -> Result<Vote, BackendError> {
+        let call = fence::release(&self.route, claim, number);
+        self.tokio.enter(call).await
     }
 }
 

@@ -5,9 +5,12 @@ use std::hash::{DefaultHasher, Hasher};
 
 use async_trait::async_trait;
 use bb8::ManageConnection;
-use quorate_core::protocol::{self, Reply, Wire};
+use quorate_core::protocol::{self, Reply, Wire, fence};
 use quorate_core::runtime::TokioContext;
-use quorate_core::{BackendError, Claim, Identify, Inspect, Key, LockBackend, Sighting, Vote};
+use quorate_core::{
+    BackendError, Claim, Fence, FenceHint, FenceVote, FencingToken, Identify, Inspect, Key,
+    LockBackend, Sighting, Vote,
+};
 use redis::aio::{ConnectionLike, MultiplexedConnection};
 use redis::{Client, Cmd};
 use tokio::runtime::Handle;
@@ -129,6 +132,28 @@ impl LockBackend for RedisBackend {
 
     fn inspector(&self) -> Option<&dyn Inspect> {
         Some(self)
+    }
+
+    fn fencer(&self) -> Option<&dyn Fence> {
+        Some(self)
+    }
+}
+
+#[async_trait]
+impl Fence for RedisBackend {
+    async fn acquire(&self, claim: &Claim, hint: FenceHint) -> Result<FenceVote, BackendError> {
+        let call = self.call(claim.keys());
+        self.tokio.enter(fence::acquire(&call, claim, hint)).await
+    }
+
+    async fn raise(&self, claim: &Claim, number: FencingToken) -> Result<Vote, BackendError> {
+        let call = self.call(claim.keys());
+        self.tokio.enter(fence::raise(&call, claim, number)).await
+    }
+
+    async fn release(&self, claim: &Claim, number: FencingToken) -> Result<Vote, BackendError> {
+        let call = self.call(claim.keys());
+        self.tokio.enter(fence::release(&call, claim, number)).await
     }
 }
 
