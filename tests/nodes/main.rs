@@ -7,6 +7,7 @@ mod conformance;
 mod contention;
 mod examples;
 mod faults;
+mod fencing;
 mod input;
 mod inspect;
 mod wire;

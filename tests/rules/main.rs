@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 mod cleanup;
+mod fencing;
 mod holding;
 mod input;
 mod inspect;

@@ -7,6 +7,7 @@
 
 pub mod proxy;
 pub mod redis_server;
+pub mod referee;
 
 pub use proxy::{Direction, Mode, Proxy, When};
 pub use redis_server::{Builder, Connection, Monitor, Monitored, Nodes, RedisServer, Reply};
