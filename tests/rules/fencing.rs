@@ -12,7 +12,7 @@ use quorate_core::{
 };
 use quorate_memory::{Effect, Fault, MemoryNode, Operation, Rule, Sim, Value};
 
-use crate::world::{MS, SECOND, World};
+use crate::world::{MS, Paused, SECOND, World};
 
 const HOUR: u64 = 3_600_000_000;
 
@@ -513,10 +513,10 @@ fn a_grant_always_raises_so_no_number_is_voted_for_two() {
 }
 
 #[test]
-fn the_validity_that_a_raise_has_used_up_is_a_loss() {
+fn a_raise_ends_within_the_node_timeout_of_its_round() {
     let world = World::new(3);
     let manager = counting(&world);
-    stand_at(&world, &[1, 2, 3]);
+    stand_at(&world, &[3, 2, 1]);
     for node in &world.nodes {
         node.inject(Fault::Late(300 * MS));
     }
@@ -525,6 +525,58 @@ fn the_validity_that_a_raise_has_used_up_is_a_loss() {
     assert!(matches!(failed, Err(LockError::NoQuorum { .. })), "{failed:?}");
     assert_eq!(world.sim.elapsed(), 500 * MS, "both within one node timeout");
     world.sim.advance(2 * SECOND);
+    assert_eq!(lock_keys_left(&world), 0);
+}
+
+/// It says that the key is ours there, not that it stands at the number that is raised to.
+#[test]
+fn a_grant_that_comes_during_a_raise_is_no_vote_for_it() {
+    let world = World::new(3);
+    let manager = counting(&world);
+    stand_at(&world, &[30, 10, 20]);
+    world.nodes[2].inject(Fault::Slow(50 * MS));
+    for node in &world.nodes {
+        node.add_rule(Rule::new(Effect::DropRequest).on(Operation::Raise));
+    }
+    let failed = world.sim.block_on(manager.try_lock("r").fenced());
+    let Err(LockError::NoQuorum { votes }) = failed else { panic!("{failed:?}") };
+    assert_eq!(votes.granted(), 1, "{votes}");
+}
+
+#[test]
+fn a_grant_that_comes_during_a_raise_with_its_number_is_a_vote() {
+    let world = World::new(3);
+    let manager = counting(&world);
+    stand_at(&world, &[30, 10, 30]);
+    world.nodes[2].inject(Fault::Slow(50 * MS));
+    for node in &world.nodes {
+        node.add_rule(Rule::new(Effect::DropRequest).on(Operation::Raise));
+    }
+    let guard = world.sim.block_on(manager.try_lock("r").fenced()).unwrap();
+    assert_eq!((token(&guard), world.sim.elapsed()), (31, 50 * MS));
+    assert_eq!(count(&world, "raise"), 1, "the third has voted by itself");
+}
+
+#[test]
+fn t2_a_token_that_is_agreed_on_after_the_validity_is_a_loss() {
+    let world = World::new(3);
+    let client = Paused::new(&world.sim);
+    let nodes = world.nodes.clone();
+    let builder = LockManager::builder(client.clone(), nodes);
+    let manager = builder.fence_hint(|| 0).build().unwrap();
+    stand_at(&world, &[1, 2, 3]);
+    for node in &world.nodes {
+        node.inject(Fault::Slow(10 * MS));
+    }
+    // The acquire has been granted, the raise is under way, and the votes lie there when it ends.
+    let sim = world.sim.clone();
+    world.sim.spawn(Box::pin(async move {
+        sim.sleep_until(sim.now() + 15 * MS).await;
+        client.pause(20 * SECOND);
+    }));
+    let lost = world.sim.block_on(manager.try_lock("r").fenced());
+    assert!(matches!(lost, Err(LockError::Expired { .. })), "{lost:?}");
+    world.sim.advance(SECOND);
     assert_eq!(lock_keys_left(&world), 0);
 }
 

@@ -207,10 +207,10 @@ impl Asked<'_> {
     async fn repair(self, claim: &Claim) -> Result<Vote, BackendError> {
         self.attempt.may_have_now(self.node);
         let vote = self.backend.acquire(claim).await?;
-        if let (Vote::Granted, Some(highest)) = (vote, self.fencing.highest()) {
-            if self.fence.raise(claim, highest).await.is_ok() {
-                self.fencing.record(self.node, highest);
-            }
+        if let (Vote::Granted, Some(highest)) = (vote, self.fencing.highest())
+            && self.fence.raise(claim, highest).await.is_ok()
+        {
+            self.fencing.record(self.node, highest);
         }
         Ok(vote)
     }
