@@ -447,7 +447,7 @@ fn one_node_whose_number_is_broken_is_done_without() {
 fn a_raise_that_comes_after_the_next_holder_outranks_nobody() {
     let world = World::new(3);
     let manager = counting(&world);
-    stand_at(&world, &[10, 20, 30]);
+    stand_at(&world, &[10, 1000, 20]);
     for node in &world.nodes {
         let late = Effect::Delay { least: 20 * SECOND, most: 20 * SECOND };
         node.add_rule(Rule::new(late).on(Operation::Raise));
@@ -458,8 +458,11 @@ fn a_raise_that_comes_after_the_next_holder_outranks_nobody() {
         node.clear_rules();
     }
     world.sim.advance(2 * SECOND);
+    // Without the node from which the zombie has its high number.
+    world.nodes[1].inject(Fault::Down);
     let next = world.builder().fence_hint(|| 0).build().unwrap();
     let guard = world.sim.block_on(next.lock("r").fenced().ttl(60 * SECOND)).unwrap();
+    assert!(token(&guard) < 1001);
     let before = numbers(&world);
     world.sim.advance(30 * SECOND);
     assert!(guard.is_valid());
@@ -568,11 +571,12 @@ fn t2_a_token_that_is_agreed_on_after_the_validity_is_a_loss() {
     for node in &world.nodes {
         node.inject(Fault::Slow(10 * MS));
     }
-    // The acquire has been granted, the raise is under way, and the votes lie there when it ends.
+    // The acquire has been granted, the raise is under way, and the votes lie there when it ends:
+    // after the validity that counts from the acquire, before one that would count from the raise.
     let sim = world.sim.clone();
     world.sim.spawn(Box::pin(async move {
         sim.sleep_until(sim.now() + 15 * MS).await;
-        client.pause(20 * SECOND);
+        client.pause(9_885 * MS);
     }));
     let lost = world.sim.block_on(manager.try_lock("r").fenced());
     assert!(matches!(lost, Err(LockError::Expired { .. })), "{lost:?}");
