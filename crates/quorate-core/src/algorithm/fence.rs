@@ -79,10 +79,12 @@ impl fmt::Display for FencingToken {
 /// The least that a node's number becomes with a grant: microseconds since 1970 by the client's
 /// wall clock, 2⁵² (the year 2112) at the most.
 ///
-/// It decides no time, and no order between nodes that keep their data: a clock that is wrong costs
-/// a round trip. It is for a node that **lost** its data, and would begin again at 1: starting from
-/// the clock, it goes on above what it had given before, unless more than a million tokens a second
-/// were given, or the clocks went back meanwhile.
+/// It decides no time, and no order as long as nodes keep their data: a clock that is wrong costs a
+/// round trip. It is for nodes that **lost** their data, and would begin again at 1: starting from
+/// the clock, they go on above what was given before. Three things would spoil that, and only
+/// where so many nodes have forgotten a token that no majority remembers it: more than a million
+/// tokens a second; a clock that is set back; and clients whose clocks differ, for as long as they
+/// differ. A clock that was once far in the future leaves a number that high, and that long.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FenceHint(u64);
 

@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use super::{Attempt, Flight, Operation, Outcome, call};
 use crate::algorithm::fence::{Agreement, FenceHint, FenceVote, FencingToken};
 use crate::algorithm::quorum::{NodeId, Tally, Vote};
-use crate::algorithm::round::{Round, Step};
+use crate::algorithm::round::{Loss, Round, Step};
 use crate::backend::{BackendError, Claim, Fence, LockBackend};
 use crate::cluster::Cluster;
 use crate::error::LockError;
@@ -100,8 +100,8 @@ impl Flight {
                 }
                 raised
             }
-            // A quorum granted, and each grant has told its number.
-            None => acquired,
+            // Not one of the nodes that granted has told a number: there is no token to be had.
+            None => Outcome { step: Step::Lost(Loss::Refused), ..acquired },
         }
     }
 
