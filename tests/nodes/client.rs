@@ -54,12 +54,6 @@ pub(crate) fn on_tokio<F: Future>(future: F) -> F::Output {
     multi.worker_threads(2).enable_all().build().unwrap().block_on(future)
 }
 
-/// Says a figure that no assertion needs.
-#[allow(clippy::print_stdout, reason = "a measurement")]
-pub(crate) fn tell(figure: &str) {
-    println!("{figure}");
-}
-
 /// No key is left once everything in the background has settled.
 pub(crate) async fn nothing_is_left(manager: &LockManager, nodes: &Nodes) {
     assert_eq!(manager.settle(BACKSTOP).await, 0, "something is still under way");

@@ -748,6 +748,123 @@ fn a_request_for_several_that_comes_twice_levels_their_numbers() {
     assert_eq!(acquire(&claim(&[&b], 3), hint(10)), granted(501));
 }
 
+/// Twenty locks that share one number, on nodes that hear of them in different orders: no answer
+/// need be that of another node, and a raise may find that somebody else went further.
+#[test]
+fn locks_that_share_a_number_do_not_keep_each_other_out() {
+    let share = |name: &String| counter(&key(name)) == counter(&key("a0"));
+    let names: Vec<String> = (0..).map(|n| format!("a{n}")).filter(share).take(20).collect();
+    for seed in 0..8 {
+        let sim = Sim::new(seed);
+        let nodes = MemoryNode::cluster(5, sim.clone());
+        for node in &nodes {
+            node.add_rule(Rule::new(Effect::Delay { least: MS / 10, most: 2 * MS }));
+        }
+        let done = Arc::new(Mutex::new(0));
+        for name in &names {
+            let builder = LockManager::builder(sim.clone(), nodes.clone());
+            let manager = builder.fence_hint(|| 0).build().unwrap();
+            let (name, done) = (name.clone(), Arc::clone(&done));
+            sim.spawn(Box::pin(async move {
+                let mut last = None;
+                for _ in 0..20 {
+                    let guard = manager.lock(&name).fenced().await.unwrap();
+                    assert!(guard.fencing_token() > last);
+                    last = guard.fencing_token();
+                    guard.release().await.unwrap();
+                }
+                *done.lock().unwrap() += 1;
+            }));
+        }
+        sim.settle();
+        assert_eq!(*done.lock().unwrap(), names.len(), "seed {seed}");
+        assert!(sim.elapsed() < 20 * SECOND, "seed {seed}: {:?}", sim.elapsed());
+    }
+}
+
+/// A lock as it was seen from outside, on one clock.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    asked: Duration,
+    had: Duration,
+    token: FencingToken,
+}
+
+/// Keys vanish at any moment, so that several hold the lock at once; messages are late, lost and
+/// come twice; nodes hang and go away, and keep their data.
+fn in_a_storm(seed: u64) -> Vec<Seen> {
+    let sim = Sim::new(seed);
+    let nodes = MemoryNode::cluster([3, 5, 4][seed as usize % 3], sim.clone());
+    for node in &nodes {
+        node.add_rule(Rule::new(Effect::Delay { least: MS / 10, most: 3 * MS }));
+        node.add_rule(Rule::new(Effect::DropRequest).chance(20_000));
+        node.add_rule(Rule::new(Effect::DropReply).chance(20_000));
+        node.add_rule(Rule::new(Effect::Duplicate(4 * MS)).chance(50_000));
+        node.add_rule(Rule::new(Effect::Reorder(20 * MS)).chance(50_000));
+    }
+    let below = {
+        let sim = sim.clone();
+        move |bound: u64| sim.random_below(bound)
+    };
+    let seen: Arc<Mutex<Vec<Seen>>> = Arc::default();
+    for process in 0..4 {
+        let clock = sim.clone();
+        let counts = seed % 2 == 0;
+        let hint = move || if counts { 0 } else { clock.unix_micros() + process * HOUR };
+        let builder = LockManager::builder(sim.clone(), nodes.clone()).ttl(200 * MS);
+        let builder = builder.node_timeout(20 * MS).fence_hint(hint);
+        let manager = builder.build().unwrap();
+        let (sim, seen, below) = (sim.clone(), Arc::clone(&seen), below.clone());
+        sim.clone().spawn(Box::pin(async move {
+            for _ in 0..25 {
+                let asked = sim.elapsed();
+                if let Ok(guard) = manager.try_lock("r").fenced().await {
+                    let token = guard.fencing_token().unwrap();
+                    seen.lock().unwrap().push(Seen { asked, had: sim.elapsed(), token });
+                    sim.sleep_until(sim.now() + MS * u32::try_from(below(5)).unwrap()).await;
+                }
+                sim.sleep_until(sim.now() + MS * u32::try_from(below(5)).unwrap()).await;
+            }
+        }));
+    }
+    let (storm, clock) = (nodes.clone(), sim.clone());
+    sim.spawn(Box::pin(async move {
+        for _ in 0..300 {
+            clock.sleep_until(clock.now() + MS).await;
+            let node = &storm[usize::try_from(below(storm.len() as u64)).unwrap()];
+            match below(12) {
+                0..=5 => node.expire("r"),
+                6 => node.inject(Fault::Down),
+                7 => node.inject(Fault::Hung),
+                _ => node.heal(),
+            }
+        }
+        storm.iter().for_each(MemoryNode::heal);
+    }));
+    sim.settle();
+    let seen = seen.lock().unwrap().clone();
+    seen
+}
+
+#[test]
+fn in_any_storm_tokens_are_unique_and_in_real_time_order() {
+    let mut locks = 0;
+    for seed in 0..200 {
+        let seen = in_a_storm(seed);
+        locks += seen.len();
+        for (at, one) in seen.iter().enumerate() {
+            for other in &seen[at + 1..] {
+                assert_ne!(one.token, other.token, "seed {seed}: {one:?} {other:?}");
+                for (first, second) in [(one, other), (other, one)] {
+                    let in_order = first.had >= second.asked || first.token < second.token;
+                    assert!(in_order, "seed {seed}: {first:?} {second:?}");
+                }
+            }
+        }
+    }
+    assert!(locks > 1_000, "only {locks} locks were had");
+}
+
 #[test]
 fn a_gate_is_passed_with_a_token_too() {
     let world = World::new(5);
