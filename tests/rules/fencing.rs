@@ -809,7 +809,7 @@ fn in_a_storm(seed: u64) -> Vec<Seen> {
     let seen: Arc<Mutex<Vec<Seen>>> = Arc::default();
     for process in 0..4 {
         let clock = sim.clone();
-        let counts = seed % 2 == 0;
+        let counts = seed.is_multiple_of(2);
         let hint = move || if counts { 0 } else { clock.unix_micros() + process * HOUR };
         let builder = LockManager::builder(sim.clone(), nodes.clone()).ttl(200 * MS);
         let builder = builder.node_timeout(20 * MS).fence_hint(hint);
@@ -842,8 +842,7 @@ fn in_a_storm(seed: u64) -> Vec<Seen> {
         storm.iter().for_each(MemoryNode::heal);
     }));
     sim.settle();
-    let seen = seen.lock().unwrap().clone();
-    seen
+    seen.lock().unwrap().clone()
 }
 
 #[test]
