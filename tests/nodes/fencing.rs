@@ -213,7 +213,7 @@ fn numbers_are_whole_up_to_the_last_and_then_end() {
             nodes[0].set(counter.as_bytes(), garbage);
             let failed = fence.acquire(&claim(&["r", "s"], 1), none).await.unwrap_err();
             assert_eq!(failed.kind(), BackendErrorKind::Fence, "{garbage:?}: {failed}");
-            assert_eq!(nodes[0].get("r").or(nodes[0].get("s")), None);
+            assert_eq!((nodes[0].get("r"), nodes[0].get("s")), (None, None));
             // A lock that is held all the same can be released.
             assert_eq!(node.acquire(&claim(&["r"], 1)).await.unwrap(), Vote::Granted);
             let released = fence.release(&claim(&["r"], 1), FencingToken::MAX).await;

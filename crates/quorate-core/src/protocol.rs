@@ -4,6 +4,8 @@
 //! `SET key token NX PX ttl`; the rest are scripts that compare before they write. So quorate
 //! excludes, and is excluded by, every other Redlock library on the same nodes.
 //!
+//! Only where fencing tokens are asked for, numbers are kept beside the keys: see [`fence`].
+//!
 //! A backend for another client needs a [`Wire`] and passes its calls on to the functions here.
 
 use std::future::Future;
