@@ -377,7 +377,6 @@ pub(super) const BUGS: &[Bug] = &[
                  if let Ok(Vote::Refused) = answer {
                      answer = backend.acquire(&claim).await;
                  }
-                 attempt.record_grant(node, &answer);
                  return answer;
              }",
         )],
