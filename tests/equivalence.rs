@@ -12,10 +12,11 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use quorate::memory::{MemoryNode, Sim, Value};
+use quorate::protocol::fence::{COUNTERS, counter};
 use quorate::runtime::{BoxFuture, EntropyError};
 use quorate::{
-    BackendError, BackendErrorKind, Claim, Key, LockBackend, Resource, Runtime, Sighting, Token,
-    Ttl, Vote,
+    BackendError, BackendErrorKind, Claim, Fence, FenceHint, FenceVote, FencingToken, Key,
+    LockBackend, Resource, Runtime, Sighting, Token, Ttl, Vote,
 };
 use quorate_tests::{Connection, RedisServer};
 
@@ -63,6 +64,7 @@ type Answer = Result<Told, BackendErrorKind>;
 enum Told {
     Vote(Vote),
     Saw(Option<Sighting>),
+    Fenced(FenceVote),
 }
 
 fn answer<T>(result: Result<T, BackendError>, told: fn(T) -> Told) -> Answer {
@@ -133,6 +135,9 @@ enum Call {
     Extend(Claim),
     Release(Claim),
     Inspect(Key),
+    FencedAcquire(Claim, FenceHint),
+    Raise(Claim, FencingToken),
+    FencedRelease(Claim, FencingToken),
 }
 
 impl Call {
@@ -144,6 +149,15 @@ impl Call {
             Self::Inspect(key) => {
                 let inspector = node.inspector().expect("both can look");
                 answer(inspector.inspect(key).await, Told::Saw)
+            }
+            Self::FencedAcquire(claim, hint) => {
+                answer(fencer(node).acquire(claim, *hint).await, Told::Fenced)
+            }
+            Self::Raise(claim, number) => {
+                answer(fencer(node).raise(claim, *number).await, Told::Vote)
+            }
+            Self::FencedRelease(claim, number) => {
+                answer(fencer(node).release(claim, *number).await, Told::Vote)
             }
         }
     }
@@ -158,6 +172,9 @@ impl Call {
             Self::Extend(claim) => Self::Extend(change(claim)?),
             Self::Release(claim) => Self::Release(change(claim)?),
             Self::Inspect(key) => Self::Inspect(key.clone()),
+            Self::FencedAcquire(claim, hint) => Self::FencedAcquire(change(claim)?, *hint),
+            Self::Raise(claim, number) => Self::Raise(change(claim)?, *number),
+            Self::FencedRelease(claim, number) => Self::FencedRelease(change(claim)?, *number),
         })
     }
 
@@ -173,19 +190,61 @@ impl Call {
         let ttl = Ttl::try_from(Duration::from_millis(millis)).unwrap();
         let first = keys[0].clone();
         let claim = Claim::new(keys, tokens[below(tokens.len())].clone(), ttl);
-        match below(4) {
+        // Around small numbers, where calls meet, and around the last ones.
+        let number = below(12) as u64;
+        let last = FencingToken::MAX.get();
+        let number = if below(40) == 0 { last - number } else { number + 1 };
+        let number = FencingToken::new(number).unwrap();
+        match below(8) {
             0 => Self::Acquire(claim),
             1 => Self::Extend(claim),
             2 => Self::Release(claim),
-            _ => Self::Inspect(first),
+            3 => Self::Inspect(first),
+            4 | 5 => Self::FencedAcquire(claim, FenceHint::new(below(12) as u64).unwrap()),
+            6 => Self::Raise(claim, number),
+            _ => Self::FencedRelease(claim, number),
         }
     }
+}
+
+fn fencer(node: &dyn LockBackend) -> &dyn Fence {
+    node.fencer().expect("both can fence")
+}
+
+/// Names of a session, and the keys where their numbers are. No other session has those; two names
+/// share one.
+fn names_of(session: u64) -> (Vec<String>, Vec<String>) {
+    let counter_of = |name: &String| {
+        let key = counter(&Key::new(b"", &Resource::new(name).unwrap()));
+        String::from_utf8(key.as_bytes().to_vec()).unwrap()
+    };
+    let is_ours = |counter: &String| {
+        let place: u64 = counter.rsplit(':').next().unwrap().parse().unwrap();
+        place / (u64::from(COUNTERS) / SESSIONS) == session
+    };
+    let mut candidates = (0..).map(|n| format!("{session}:{n}"));
+    let mut names = Vec::new();
+    let mut counters: Vec<String> = Vec::new();
+    while names.len() < 4 {
+        let name = candidates.next().unwrap();
+        let counter = counter_of(&name);
+        let shares = counters.contains(&counter);
+        // The second one, and only that, shares the number of the first.
+        if is_ours(&counter) && shares == (names.len() == 1) {
+            names.push(name);
+            if !shares {
+                counters.push(counter);
+            }
+        }
+    }
+    (names, counters)
 }
 
 /// One of many that work on one connection, each with keys of its own. Counts what was compared.
 async fn session(number: u64, node: &dyn LockBackend, port: u16) -> u64 {
     let sim = Sim::new(number);
-    let names: Vec<String> = (0..4).map(|key| format!("{number}:{key}")).collect();
+    let (names, counters) = names_of(number);
+    let all: Vec<String> = names.iter().chain(&counters).cloned().collect();
     let tokens: Vec<Token> =
         (0..3).map(|_| Token::draw(|bytes| sim.fill_random(bytes)).unwrap()).collect();
     let fakes = Fakes::new(Instant::now() - SECOND);
@@ -199,6 +258,16 @@ async fn session(number: u64, node: &dyn LockBackend, port: u16) -> u64 {
             behind.command(&["LPUSH", name, "x"]).unwrap();
             fakes.short.put(name, Value::List);
             fakes.long.put(name, Value::List);
+        }
+        if sim.random_below(300) == 0 {
+            // Another program writes where a number is.
+            let place = usize::try_from(sim.random_below(3)).unwrap();
+            let texts = ["", "x", "007", "-1", "9007199254740992", "9007199254740990", "0", "1e1"];
+            let text = texts[usize::try_from(sim.random_below(8)).unwrap()];
+            behind.command(&["SET", &counters[place], text]).unwrap();
+            for fake in [&fakes.short, &fakes.long] {
+                fake.put(&counters[place], Value::String(text.into()));
+            }
         }
         let call = Call::draw(&sim, &names, &tokens);
         let from = Instant::now();
@@ -216,17 +285,17 @@ async fn session(number: u64, node: &dyn LockBackend, port: u16) -> u64 {
             None => {
                 // It depends on the moment. Both start again from nothing.
                 let mut clear = vec!["DEL".to_owned()];
-                clear.extend(names.iter().cloned());
+                clear.extend(all.iter().cloned());
                 behind.command(&clear).unwrap();
-                fakes.clear(&names);
+                fakes.clear(&all);
             }
         }
         if sim.random_below(200) == 0 {
             // A list would block its name for good.
             let mut clear = vec!["DEL".to_owned()];
-            clear.extend(names.iter().cloned());
+            clear.extend(all.iter().cloned());
             behind.command(&clear).unwrap();
-            fakes.clear(&names);
+            fakes.clear(&all);
         }
     }
     compared

@@ -11,6 +11,7 @@ mod contention;
 mod every_future;
 mod examples;
 mod faults;
+mod fencing;
 mod holding;
 mod input;
 mod inspect;

@@ -5,6 +5,7 @@
 mod cleanup;
 #[path = "../every_future.rs"]
 mod every_future;
+mod fencing;
 mod found;
 mod holding;
 mod input;

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use quorate_core::runtime::{BoxFuture, EntropyError};
 use quorate_core::{
-    BackendError, Claim, Identify, Inspect, LockBackend, LockManager, LockManagerBuilder, Runtime,
-    Vote,
+    BackendError, Claim, Fence, FenceHint, FenceVote, FencingToken, Identify, Inspect, LockBackend,
+    LockManager, LockManagerBuilder, Runtime, Vote,
 };
 use quorate_memory::{MemoryNode, Sim};
 
@@ -117,7 +117,7 @@ impl Drop for Unsettled {
 impl LockBackend for Spy {
     async fn acquire(&self, claim: &Claim) -> Result<Vote, BackendError> {
         let mut unsettled = self.note("acquire", claim);
-        let vote = self.node.acquire(claim).await;
+        let vote = LockBackend::acquire(&self.node, claim).await;
         unsettled.0 = None;
         vote
     }
@@ -131,7 +131,7 @@ impl LockBackend for Spy {
 
     async fn release(&self, claim: &Claim) -> Result<Vote, BackendError> {
         let mut unsettled = self.note("release", claim);
-        let vote = self.node.release(claim).await;
+        let vote = LockBackend::release(&self.node, claim).await;
         unsettled.0 = None;
         vote
     }
@@ -146,6 +146,34 @@ impl LockBackend for Spy {
 
     fn inspector(&self) -> Option<&dyn Inspect> {
         self.node.inspector()
+    }
+
+    fn fencer(&self) -> Option<&dyn Fence> {
+        Some(self)
+    }
+}
+
+#[async_trait]
+impl Fence for Spy {
+    async fn acquire(&self, claim: &Claim, hint: FenceHint) -> Result<FenceVote, BackendError> {
+        let mut unsettled = self.note("fenced acquire", claim);
+        let vote = Fence::acquire(&self.node, claim, hint).await;
+        unsettled.0 = None;
+        vote
+    }
+
+    async fn raise(&self, claim: &Claim, number: FencingToken) -> Result<Vote, BackendError> {
+        let mut unsettled = self.note("raise", claim);
+        let vote = self.node.raise(claim, number).await;
+        unsettled.0 = None;
+        vote
+    }
+
+    async fn release(&self, claim: &Claim, number: FencingToken) -> Result<Vote, BackendError> {
+        let mut unsettled = self.note("fenced release", claim);
+        let vote = Fence::release(&self.node, claim, number).await;
+        unsettled.0 = None;
+        vote
     }
 }
 
@@ -210,7 +238,7 @@ pub(crate) struct PausesClient {
 #[async_trait]
 impl LockBackend for PausesClient {
     async fn acquire(&self, claim: &Claim) -> Result<Vote, BackendError> {
-        let vote = self.node.acquire(claim).await;
+        let vote = LockBackend::acquire(&self.node, claim).await;
         self.client.pause(*self.pause.lock().unwrap());
         vote
     }
@@ -222,6 +250,6 @@ impl LockBackend for PausesClient {
     }
 
     async fn release(&self, claim: &Claim) -> Result<Vote, BackendError> {
-        self.node.release(claim).await
+        LockBackend::release(&self.node, claim).await
     }
 }

@@ -3,6 +3,7 @@
 //! The present is an argument, random bits are an argument, a decision is a return value. So the
 //! safety argument can be read, and tested over every order of votes, without any async.
 
+pub mod fence;
 pub mod lease;
 pub mod quorum;
 pub mod renewal;

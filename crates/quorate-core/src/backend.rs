@@ -7,8 +7,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
+use crate::algorithm::fence::{FenceHint, FenceVote, FencingToken};
 use crate::algorithm::lease::Ttl;
 use crate::algorithm::quorum::Vote;
+use crate::protocol;
 use crate::resource::{Key, Token};
 
 /// What an operation is about: the keys, the token that signs the attempt, and the ttl.
@@ -108,6 +110,11 @@ pub trait LockBackend: fmt::Debug + Send + Sync + 'static {
     fn watcher(&self) -> Option<&dyn Watch> {
         None
     }
+
+    /// Keeps numbers for fencing tokens, where the backend can.
+    fn fencer(&self) -> Option<&dyn Fence> {
+        None
+    }
 }
 
 /// A node that can tell which server it is.
@@ -190,6 +197,57 @@ pub trait Watch: Send + Sync {
     async fn watch(&self, key: &Key) -> Result<(), BackendError>;
 }
 
+/// A node that keeps a number for each lock, out of which fencing tokens are made.
+///
+/// What the numbers are for, and why tokens made of them hold, is told in
+/// [`algorithm::fence`](crate::algorithm::fence).
+///
+/// # Contract
+///
+/// All that [`LockBackend`] promises holds here, too: *one node*, *atomic*, *compare*, *`Err` means
+/// unknown*, *once*, *patience*, *drop*. A key that is taken here is taken there, and the other way
+/// round: [`LockBackend::extend`] and [`LockBackend::release`] work on it as on any other. Besides:
+///
+/// - *A grant raises.* Each acquire that takes a key makes the key's number greater than it was.
+/// - *Nothing lowers.* No call, no expiry and no release makes a number smaller or removes it. It
+///   is there as long as the node's data is.
+/// - *Ours only.* A number is changed by a call whose claim has the key, and by no other call about
+///   that key. (Calls about other keys may raise it: locks may share a number.)
+/// - *One number per claim.* With several keys, a grant or a raise leaves the number of each of them
+///   at what was answered or asked for.
+/// - *The end.* A number that cannot be raised any more, or is no number, is an error
+///   ([`Fence`](BackendErrorKind::Fence)), and nothing is changed.
+#[async_trait]
+pub trait Fence: Send + Sync {
+    /// Takes all keys of the claim for its ttl, or none of them, and raises their number: to one
+    /// more than the highest among them, or to `hint` if that is more.
+    ///
+    /// If all keys hold the claim's token already (the request was sent twice), it grants with the
+    /// highest number as it is, and levels the others up to it.
+    ///
+    /// # Errors
+    ///
+    /// `BackendError` if the vote is unknown. Of kind [`Fence`](BackendErrorKind::Fence) if the
+    /// number has come to its end, or is none: then nothing was taken.
+    async fn acquire(&self, claim: &Claim, hint: FenceHint) -> Result<FenceVote, BackendError>;
+
+    /// Raises the number of all keys to `number`, if all keys are ours and none of the numbers is
+    /// higher. Granted also if it stood there already.
+    ///
+    /// # Errors
+    ///
+    /// `BackendError` if the vote is unknown.
+    async fn raise(&self, claim: &Claim, number: FencingToken) -> Result<Vote, BackendError>;
+
+    /// As [`LockBackend::release`]; and raises the numbers of those keys that were ours to
+    /// `number`, where they are lower. A number that is none does not keep the keys.
+    ///
+    /// # Errors
+    ///
+    /// `BackendError` if the vote is unknown.
+    async fn release(&self, claim: &Claim, number: FencingToken) -> Result<Vote, BackendError>;
+}
+
 /// What a node keeps at a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -263,6 +321,10 @@ impl<T: LockBackend + ?Sized> LockBackend for $pointer<T> {
     fn watcher(&self) -> Option<&dyn Watch> {
         (**self).watcher()
     }
+
+    fn fencer(&self) -> Option<&dyn Fence> {
+        (**self).fencer()
+    }
 }
     )+};
 }
@@ -332,6 +394,8 @@ pub enum BackendErrorKind {
     Cluster,
     /// The connection could not be made, or broke.
     Connection,
+    /// The number for fencing tokens is at its end, or what stands in its place is no number.
+    Fence,
     /// The node is reading its data set (`LOADING`) or busy with a script (`BUSY`).
     Loading,
     /// The node cannot write to its disk and so refuses writes (`MISCONF`).
@@ -358,7 +422,7 @@ impl BackendErrorKind {
     /// Whether trying again soon is pointless: somebody has to change something first.
     #[must_use]
     pub const fn is_permanent(self) -> bool {
-        matches!(self, Self::Auth | Self::Permission | Self::Script | Self::WrongType)
+        matches!(self, Self::Auth | Self::Fence | Self::Permission | Self::Script | Self::WrongType)
     }
 
     fn of_reply(reply: &str) -> Self {
@@ -373,6 +437,7 @@ impl BackendErrorKind {
             "READONLY" | "NOREPLICAS" => Self::ReadOnly,
             "NOSCRIPT" => Self::Script,
             "WRONGTYPE" => Self::WrongType,
+            protocol::fence::WORD => Self::Fence,
             "ERR" if reply.contains("unknown command") => Self::Script,
             // With a capital letter before Redis 7.
             "ERR" if reply.contains("nknown subcommand") => Self::Script,
@@ -412,6 +477,7 @@ mod tests {
             ("ERR The user executing the script can't run this command", Kind::Permission),
             ("ERR max number of clients reached", Kind::Connection),
             ("ERR AUTH <password> called without any password configured", Kind::Auth),
+            ("QUORATEFENCE no number is left at quorate:fence:1", Kind::Fence),
             ("", Kind::Other),
         ] {
             let error = BackendError::from_reply(reply);

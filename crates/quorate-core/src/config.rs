@@ -1,5 +1,6 @@
 //! What a manager is told, and what it refuses to be told.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,6 +24,7 @@ pub(crate) struct Config {
     pub(crate) hold_limit: Option<Duration>,
     pub(crate) repairs: bool,
     pub(crate) watches: bool,
+    pub(crate) fence_hint: Option<HintSource>,
     node_timeout: Option<Duration>,
     cleanup_timeout: Option<Duration>,
     margin: Option<Duration>,
@@ -82,6 +84,22 @@ impl Config {
     }
 }
 
+/// Where the hints of fencing tokens come from, if not from the runtime.
+#[derive(Clone)]
+pub(crate) struct HintSource(Arc<dyn Fn() -> u64 + Send + Sync>);
+
+impl HintSource {
+    pub(crate) fn micros(&self) -> u64 {
+        (self.0)()
+    }
+}
+
+impl fmt::Debug for HintSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("HintSource(..)")
+    }
+}
+
 /// Sets up a [`LockManager`].
 #[derive(Debug)]
 #[must_use = "a builder does nothing until `build` is called"]
@@ -100,6 +118,7 @@ pub struct LockManagerBuilder {
     hold_limit: Option<Duration>,
     repairs: bool,
     watches: bool,
+    fence_hint: Option<HintSource>,
 }
 
 impl LockManagerBuilder {
@@ -122,6 +141,7 @@ impl LockManagerBuilder {
             hold_limit: None,
             repairs: true,
             watches: true,
+            fence_hint: None,
         }
     }
 
@@ -225,6 +245,18 @@ impl LockManagerBuilder {
         self
     }
 
+    /// Where the hint of a [fencing token](crate::LockRequest::fenced) comes from: microseconds
+    /// since 1970. Default: the wall clock of the [runtime](crate::Runtime::unix_micros).
+    ///
+    /// Tokens go on from there on a node that has lost its data; see
+    /// [`FenceHint`](crate::FenceHint). A source that stands still or goes back costs round trips,
+    /// and no order as long as nodes keep their data. One that gives more than
+    /// [`FenceHint::MAX`](crate::FenceHint::MAX) makes fenced requests fail.
+    pub fn fence_hint(mut self, micros: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
+        self.fence_hint = Some(HintSource(Arc::new(micros)));
+        self
+    }
+
     /// Checks the settings. No I/O: the nodes may be down.
     ///
     /// # Errors
@@ -251,6 +283,7 @@ impl LockManagerBuilder {
             hold_limit: self.hold_limit,
             repairs: self.repairs,
             watches: self.watches,
+            fence_hint: self.fence_hint,
             node_timeout: self.node_timeout,
             cleanup_timeout: self.cleanup_timeout,
             margin: self.margin,

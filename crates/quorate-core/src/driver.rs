@@ -17,6 +17,7 @@ use event_listener::Event;
 use futures_util::future::{ready, select};
 use futures_util::lock::Mutex;
 
+use crate::algorithm::fence::FencingToken;
 use crate::algorithm::lease::saturating_add;
 use crate::algorithm::quorum::{NodeId, Tally, Vote};
 use crate::algorithm::round::{Loss, Round, Step};
@@ -26,6 +27,10 @@ use crate::cluster::Cluster;
 use crate::error::{NodeVote, Said, Votes};
 use crate::observe;
 
+mod fencing;
+
+pub(crate) use self::fencing::Fencing;
+
 /// One attempt at a lock, from its first acquire to its last release.
 ///
 /// It is signed by one token. The lanes let one call at a time through to each node, so that a
@@ -33,6 +38,7 @@ use crate::observe;
 pub(crate) struct Attempt {
     pub(crate) cluster: Arc<Cluster>,
     pub(crate) claim: Claim,
+    fencing: Option<Fencing>,
     lanes: Vec<Mutex<()>>,
     /// The nodes that are known to have granted it: there a release must not fail for good.
     granted: AtomicU64,
@@ -53,12 +59,13 @@ pub(crate) struct Attempt {
 }
 
 impl Attempt {
-    pub(crate) fn new(cluster: Arc<Cluster>, claim: Claim) -> Arc<Self> {
+    pub(crate) fn new(cluster: Arc<Cluster>, claim: Claim, fencing: Option<Fencing>) -> Arc<Self> {
         let lanes = cluster.count().ids().map(|_| Mutex::new(())).collect();
         let longest_ttl = AtomicU64::new(claim.ttl().as_millis());
         Arc::new(Self {
             cluster,
             claim,
+            fencing,
             lanes,
             granted: AtomicU64::new(0),
             longest_ttl,
@@ -72,8 +79,13 @@ impl Attempt {
     }
 
     /// One that any node may have: it began elsewhere.
-    pub(crate) fn adopted(cluster: Arc<Cluster>, claim: Claim) -> Arc<Self> {
-        let attempt = Self::new(cluster, claim);
+    pub(crate) fn adopted(
+        cluster: Arc<Cluster>,
+        claim: Claim,
+        token: Option<FencingToken>,
+    ) -> Arc<Self> {
+        let fencing = token.map(|token| Fencing::adopted(&cluster, token));
+        let attempt = Self::new(cluster, claim, fencing);
         attempt.asked.store(u64::MAX, Ordering::Relaxed);
         attempt
     }
@@ -127,6 +139,10 @@ impl Attempt {
         self.yields.store(nanos, Ordering::SeqCst);
     }
 
+    fn may_have_now(&self, node: NodeId) {
+        self.asked.fetch_or(1 << node.index(), Ordering::Relaxed);
+    }
+
     fn may_have(&self, node: NodeId) -> bool {
         self.asked.load(Ordering::Relaxed) & (1 << node.index()) != 0
     }
@@ -170,7 +186,7 @@ impl Attempt {
             match hung.iter().find(|(hung, _)| *hung == node) {
                 Some((_, silent)) => calls.add(node, ready(Err(not_asked(*silent)))),
                 None => {
-                    self.asked.fetch_or(1 << node.index(), Ordering::Relaxed);
+                    self.may_have_now(node);
                     calls.add(node, call(Arc::clone(self), operation.clone(), node, now));
                 }
             }
@@ -198,6 +214,8 @@ pub(crate) enum Operation {
     Acquire,
     /// With the ttl asked for in place of the attempt's.
     Extend(Claim),
+    /// Brings the number of a fencing token to a node that gave a lower one.
+    Raise(FencingToken),
     /// Sets what a node has lost, unless the lease is over by then.
     Repair(Claim, Instant),
     Release,
@@ -262,7 +280,7 @@ impl Flight {
     pub(crate) fn to_none(attempt: &Arc<Attempt>, operation: &Operation) -> Self {
         let aftermath = match operation {
             Operation::Acquire => Aftermath::Undo,
-            Operation::Extend(_) | Operation::Repair(..) => Aftermath::Drain,
+            Operation::Extend(_) | Operation::Raise(_) | Operation::Repair(..) => Aftermath::Drain,
             Operation::Release => Aftermath::Release,
         };
         let (calls, failed) = (Calls::default(), Vec::new());
@@ -554,7 +572,7 @@ async fn in_lane(
         }
     };
     let is_late = match &operation {
-        Operation::Extend(_) => attempt.is_over(),
+        Operation::Extend(_) | Operation::Raise(_) => attempt.is_over(),
         Operation::Repair(_, until) => attempt.is_over() || cluster.runtime.now() >= *until,
         Operation::Acquire | Operation::Release => false,
     };
@@ -576,6 +594,9 @@ async fn in_lane(
 async fn ask(attempt: &Attempt, operation: &Operation, node: NodeId) -> Result<Vote, BackendError> {
     let cluster = &attempt.cluster;
     let backend = cluster.node(node);
+    if let Some(fenced) = fencing::ask(attempt, operation, node) {
+        return fenced.await;
+    }
     match operation {
         Operation::Acquire => {
             cluster.roster().admit(node, backend).await?;
@@ -587,9 +608,10 @@ async fn ask(attempt: &Attempt, operation: &Operation, node: NodeId) -> Result<V
             backend.extend(claim).await
         }
         Operation::Repair(claim, _) => {
-            attempt.asked.fetch_or(1 << node.index(), Ordering::Relaxed);
+            attempt.may_have_now(node);
             backend.acquire(claim).await
         }
+        Operation::Raise(_) => Err(cannot_fence()),
         Operation::Release => backend.release(&attempt.claim).await,
     }
 }
@@ -597,6 +619,10 @@ async fn ask(attempt: &Attempt, operation: &Operation, node: NodeId) -> Result<V
 fn not_asked(silent: Duration) -> BackendError {
     let message = format!("not asked: it has not answered for {silent:.1?}");
     BackendError::new(BackendErrorKind::TimedOut, message)
+}
+
+fn cannot_fence() -> BackendError {
+    BackendError::new(BackendErrorKind::Other, "not asked: the node cannot fence")
 }
 
 fn too_late() -> BackendError {

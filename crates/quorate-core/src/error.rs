@@ -30,6 +30,13 @@ pub enum LockError {
         /// What the nodes said.
         votes: Votes,
     },
+    /// The wall clock, from which fencing tokens go on after a loss of data, gives no hint: it is
+    /// beyond [`FenceHint::MAX`](crate::FenceHint::MAX), the year 2112.
+    #[error("{hint} is no hint for fencing tokens: a wall clock is far ahead")]
+    FenceHint {
+        /// The microseconds since 1970 that it gave.
+        hint: u64,
+    },
     /// The cap asked for on the time of holding leaves nothing to hold.
     #[error("a hold limit of {limit:?} is too short, it must be over {least:?}")]
     HoldLimit {
@@ -49,6 +56,22 @@ pub enum LockError {
     NoQuorum {
         /// What the nodes said.
         votes: Votes,
+    },
+    /// A quorum granted, but not one of the numbers for a
+    /// [fencing token](crate::LockRequest::fenced): keys were lost in the middle of it, or locks that
+    /// share a counter were taken at the same moment. Nobody else need hold the lock; another round
+    /// may well succeed.
+    #[error("granted, but without a fencing token: {votes}")]
+    NoToken {
+        /// What the nodes said when they were asked for the number.
+        votes: Votes,
+    },
+    /// A [fencing token](crate::LockRequest::fenced) was asked for, and a node cannot keep numbers.
+    /// Nothing was sent.
+    #[error("the node {node} cannot fence")]
+    NotFenced {
+        /// The first of those that cannot.
+        node: String,
     },
     /// A name cannot be locked.
     #[error(transparent)]

@@ -5,6 +5,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::algorithm::fence::FencingToken;
 use crate::algorithm::round::{Round, Step};
 use crate::driver::{Flight, Operation};
 use crate::error::{ExtendError, Lost, ReleaseError, Released, Votes};
@@ -65,6 +66,18 @@ impl LockGuard {
     #[must_use]
     pub fn keys(&self) -> &[Key] {
         self.tenure.keys()
+    }
+
+    /// The number to send along with each write, if the lock was taken
+    /// [with one](crate::LockRequest::fenced): a resource that keeps the highest it has seen, and
+    /// refuses lower ones, cannot be written to by a holder whose lease has run out unnoticed.
+    ///
+    /// It stays the same as long as the lock is held, also for whoever
+    /// [adopts](crate::LockManager::adopt) it. Later holders have greater ones. No I/O.
+    /// [`FenceGate`](crate::FenceGate) is the resource's side.
+    #[must_use]
+    pub fn fencing_token(&self) -> Option<FencingToken> {
+        self.tenure.attempt.fencing_token()
     }
 
     /// A view of the lease, for other tasks.
@@ -168,7 +181,7 @@ impl LockGuard {
         let attempt = &self.tenure.attempt;
         attempt.close();
         self.tenure.end(Lost::HandedOver);
-        HandOver::new(attempt.claim.clone())
+        HandOver::new(attempt.claim.clone(), attempt.fencing_token())
     }
 
     /// Releases the lock on all nodes and says whether it had been held to the end.

@@ -5,6 +5,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::algorithm::fence::FencingToken;
 use crate::algorithm::lease::{Drift, InvalidTtl, Ttl};
 use crate::algorithm::round::{Loss, Round, Step};
 use crate::backend::Claim;
@@ -27,11 +28,12 @@ use crate::resource::{Key, Token};
 #[derive(Clone)]
 pub struct HandOver {
     claim: Claim,
+    fencing_token: Option<FencingToken>,
 }
 
 impl HandOver {
-    pub(crate) const fn new(claim: Claim) -> Self {
-        Self { claim }
+    pub(crate) const fn new(claim: Claim, fencing_token: Option<FencingToken>) -> Self {
+        Self { claim, fencing_token }
     }
 
     /// The keys that the nodes keep for the lock.
@@ -46,12 +48,26 @@ impl HandOver {
         self.claim.ttl().as_duration()
     }
 
-    /// The record as one printable word: a version, the ttl in milliseconds, the token and the keys
-    /// in hexadecimal digits, with colons between them. Do not log it.
+    /// The lock's fencing token, if it was taken with one. The adopter has the same.
+    #[must_use]
+    pub const fn fencing_token(&self) -> Option<FencingToken> {
+        self.fencing_token
+    }
+
+    /// The record as one printable word: a version, the ttl in milliseconds, the fencing token if
+    /// there is one, the token and the keys in hexadecimal digits, with colons between them. Do not
+    /// log it.
+    ///
+    /// A record with a fencing token has a version of its own, so that nobody who knows nothing of
+    /// those adopts the lock and drops it.
     #[must_use]
     pub fn encode(&self) -> String {
         let token = String::from_utf8_lossy(self.claim.token().as_bytes());
-        let mut text = format!("{VERSION}:{}:{token}", self.claim.ttl().as_millis());
+        let ttl = self.claim.ttl().as_millis();
+        let mut text = match self.fencing_token {
+            None => format!("{VERSION}:{ttl}:{token}"),
+            Some(number) => format!("{FENCED_VERSION}:{ttl}:{number}:{token}"),
+        };
         for key in self.keys() {
             text.push(':');
             for byte in key.as_bytes() {
@@ -71,12 +87,18 @@ impl HandOver {
     /// [`InvalidHandOver`] for anything else.
     pub fn decode(text: &str) -> Result<Self, InvalidHandOver> {
         let mut fields = text.split(':');
-        if fields.next() != Some(VERSION) {
-            return Err(InvalidHandOver::Version);
-        }
+        let is_fenced = match fields.next() {
+            Some(VERSION) => false,
+            Some(FENCED_VERSION) => true,
+            _ => return Err(InvalidHandOver::Version),
+        };
         let ttl = fields.next().and_then(|millis| millis.parse().ok());
         let ttl = Duration::from_millis(ttl.ok_or(InvalidHandOver::Malformed)?);
         let ttl = Ttl::try_from(ttl).map_err(|_| InvalidHandOver::Malformed)?;
+        let fencing_token = match is_fenced {
+            true => Some(fields.next().and_then(fence).ok_or(InvalidHandOver::Malformed)?),
+            false => None,
+        };
         let token = fields.next().and_then(Token::parse).ok_or(InvalidHandOver::Malformed)?;
         let mut keys: Vec<Key> = Vec::new();
         for field in fields {
@@ -89,18 +111,22 @@ impl HandOver {
         if keys.is_empty() {
             return Err(InvalidHandOver::Malformed);
         }
-        Ok(Self::new(Claim::new(keys, token, ttl)))
+        Ok(Self::new(Claim::new(keys, token, ttl), fencing_token))
     }
 }
 
 const VERSION: &str = "quorate1";
 
-/// Shows the keys and the ttl, never the token.
+/// The same with a fencing token.
+const FENCED_VERSION: &str = "quorate2";
+
+/// Shows the keys, the ttl and the fencing token, never the token.
 impl fmt::Debug for HandOver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("HandOver")
             .field("keys", &self.keys())
             .field("ttl", &self.ttl())
+            .field("fencing_token", &self.fencing_token)
             .finish_non_exhaustive()
     }
 }
@@ -125,6 +151,10 @@ pub enum InvalidHandOver {
     Version,
 }
 
+fn fence(digits: &str) -> Option<FencingToken> {
+    FencingToken::new(digits.parse().ok()?)
+}
+
 fn unhex(digits: &str) -> Option<Vec<u8>> {
     let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
     let (pairs, rest) = digits.as_bytes().as_chunks::<2>();
@@ -143,7 +173,7 @@ pub(crate) async fn adopt(
     let _adopting = cluster.rounds().enter();
     let (claim, config) = (record.claim.clone(), &cluster.config);
     let ttl = fitting(claim.ttl(), config.drift)?;
-    let attempt = Attempt::adopted(Arc::clone(cluster), claim.clone());
+    let attempt = Attempt::adopted(Arc::clone(cluster), claim.clone(), record.fencing_token);
     let start = cluster.runtime.now();
     let patience = config.node_timeout(ttl);
     // As an acquire, it has to be won within its own validity: no other is known here.
@@ -218,11 +248,9 @@ mod tests {
             Ok(())
         });
         let keys = [Key::parse(b"a:1".to_vec()), Key::parse(vec![0, 0xff])].map(Option::unwrap);
-        HandOver::new(Claim::new(
-            keys,
-            token.unwrap(),
-            Ttl::try_from(Duration::from_secs(5)).unwrap(),
-        ))
+        let claim =
+            Claim::new(keys, token.unwrap(), Ttl::try_from(Duration::from_secs(5)).unwrap());
+        HandOver::new(claim, None)
     }
 
     #[test]
@@ -232,6 +260,19 @@ mod tests {
         let read: HandOver = text.parse().unwrap();
         assert_eq!(read.encode(), text);
         assert_eq!(read.keys()[1].as_bytes(), [0, 0xff]);
+    }
+
+    #[test]
+    fn a_fencing_token_goes_along_and_a_record_without_one_stays_as_it_was() {
+        let fenced =
+            HandOver { fencing_token: FencingToken::new(1_700_000_000_000_000), ..record() };
+        let text = fenced.encode();
+        let (token, keys) = ("ab".repeat(20), "613a31:00ff");
+        assert_eq!(text, format!("quorate2:5000:1700000000000000:{token}:{keys}"));
+        let read = HandOver::decode(&text).unwrap();
+        assert_eq!(read.fencing_token(), fenced.fencing_token());
+        assert_eq!(read.encode(), text);
+        assert_eq!(HandOver::decode(&record().encode()).unwrap().fencing_token(), None);
     }
 
     #[test]
@@ -246,7 +287,10 @@ mod tests {
         let good = record().encode();
         for (text, error) in [
             (String::new(), InvalidHandOver::Version),
-            (good.replace("quorate1", "quorate2"), InvalidHandOver::Version),
+            (good.replace("quorate1", "quorate3"), InvalidHandOver::Version),
+            (good.replace("quorate1", "quorate2"), InvalidHandOver::Malformed),
+            (good.replace("quorate1:5000:", "quorate2:5000:0:"), InvalidHandOver::Malformed),
+            (good.replace(":5000:", ":5000:7:"), InvalidHandOver::Malformed),
             (good.replace(":5000:", ":0:"), InvalidHandOver::Malformed),
             (good.replace(":5000:", ":99999999999999999999:"), InvalidHandOver::Malformed),
             (good.replace("abab", "ab"), InvalidHandOver::Malformed),

@@ -12,6 +12,7 @@ use event_listener::Event;
 use futures_util::future::select;
 use pin_project::pin_project;
 
+use crate::algorithm::fence::FencingToken;
 use crate::algorithm::lease::{Ttl, saturating_add};
 use crate::algorithm::renewal::Renewal;
 use crate::algorithm::round::{Loss, Round, Step};
@@ -58,6 +59,13 @@ impl Lease {
     #[must_use]
     pub fn keys(&self) -> &[Key] {
         self.tenure.keys()
+    }
+
+    /// The lock's fencing token, if one was asked for. See
+    /// [`LockGuard::fencing_token`](crate::LockGuard::fencing_token).
+    #[must_use]
+    pub fn fencing_token(&self) -> Option<FencingToken> {
+        self.tenure.attempt.fencing_token()
     }
 
     /// Resolves when the lease is lost or given up. See [`LockGuard::lost`](crate::LockGuard::lost).
@@ -270,6 +278,7 @@ impl Tenure {
             if config.repairs {
                 flight.repair(claim, valid_until, &outcome.tally);
             }
+            flight.level(&outcome.tally);
             observe::extended(self, start);
             return Ok(flight);
         }

@@ -15,7 +15,7 @@
 //! ```
 //!
 //! The pure half is [`algorithm`]: the present and random bits are arguments, a decision is a
-//! return value. Read [`algorithm::round`] first. Around it, [`LockManager`] loops over rounds, a
+//! return value. Read [`algorithm::round`] first, and [`algorithm::fence`] for fencing tokens. Around it, [`LockManager`] loops over rounds, a
 //! driver sends one operation to all nodes and hears them, and [`LockGuard`] is what the holder has.
 //! The seams are [`LockBackend`] to nodes and [`Runtime`] to clock, timer and tasks.
 //!
@@ -33,7 +33,8 @@
 //! # What a lock cannot do
 //!
 //! A holder that is paused between its last look at the clock and its write comes too late, and no
-//! lock with a timeout can prevent that. The nodes' clocks are trusted to run at about our speed,
+//! lock with a timeout can prevent that. The resource itself can, if it is told a number that rises
+//! with every holder: ask for [one](LockRequest::fenced), and see [`FenceGate`]. The nodes' clocks are trusted to run at about our speed,
 //! and their memory to last as long as a lock. The README has the whole list.
 //!
 //! # Example
@@ -66,6 +67,7 @@ mod cluster;
 mod config;
 mod driver;
 mod error;
+mod gate;
 mod guard;
 mod handover;
 mod health;
@@ -85,17 +87,20 @@ mod waiting;
 mod watches;
 mod with;
 
+pub use algorithm::fence::{FenceHint, FenceVote, FencingToken};
 pub use algorithm::lease::{Drift, InvalidTtl, Ttl};
 pub use algorithm::quorum::Vote;
 pub use algorithm::retry::{Backoff, RetryContext, RetryStrategy};
 pub use backend::{
-    BackendError, BackendErrorKind, Claim, Holder, Identify, Inspect, LockBackend, Sighting, Watch,
+    BackendError, BackendErrorKind, Claim, Fence, Holder, Identify, Inspect, LockBackend, Sighting,
+    Watch,
 };
 pub use config::{BuildError, LockManagerBuilder};
 pub use error::{
     AdoptError, ExtendError, LockError, Lost, NodeVote, ReleaseError, Released, Said, Stopped,
     Votes, WithError,
 };
+pub use gate::{FenceGate, StaleToken};
 pub use guard::LockGuard;
 pub use handover::{HandOver, InvalidHandOver};
 pub use inspect::{InspectError, Inspection, LockState, NodeView, Saw};

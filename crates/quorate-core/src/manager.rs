@@ -13,7 +13,7 @@ use crate::algorithm::round::{Loss, Round, Step};
 use crate::backend::{Claim, LockBackend};
 use crate::cluster::Cluster;
 use crate::config::LockManagerBuilder;
-use crate::driver::{Attempt, Flight, Gate, Operation};
+use crate::driver::{Attempt, Fencing, Flight, Gate, Operation};
 use crate::error::{AdoptError, LockError, Lost, Votes, WithError};
 use crate::guard::LockGuard;
 use crate::handover::{self, HandOver};
@@ -205,6 +205,7 @@ pub(crate) struct Wanted {
     pub(crate) keys: Arc<[Key]>,
     pub(crate) ttl: Ttl,
     hold_limit: Option<Duration>,
+    fenced: bool,
 }
 
 impl Wanted {
@@ -213,6 +214,7 @@ impl Wanted {
         resources: &Resources,
         ttl: Option<Duration>,
         hold_limit: Option<Duration>,
+        fenced: bool,
     ) -> Result<Self, LockError> {
         let config = &cluster.config;
         let ttl = ttl.map_or(Ok(config.ttl), |ttl| config.parse_ttl(ttl))?;
@@ -221,7 +223,11 @@ impl Wanted {
             .check_hold_limit(hold_limit, ttl)
             .map_err(|(limit, least)| LockError::HoldLimit { limit, least })?;
         let keys = resources.as_slice().iter().map(|name| Key::new(&config.prefix, name)).collect();
-        Ok(Self { keys, ttl, hold_limit })
+        let unable = |node: &NodeId| cluster.node(*node).fencer().is_none();
+        if let Some(node) = cluster.count().ids().find(unable).filter(|_| fenced) {
+            return Err(LockError::NotFenced { node: cluster.name(node).to_string() });
+        }
+        Ok(Self { keys, ttl, hold_limit, fenced })
     }
 }
 
@@ -379,7 +385,8 @@ async fn attempt(
     }
     let token = Token::draw(|bytes| cluster.runtime.fill_random(bytes))?;
     let claim = Claim::new(Arc::clone(&wanted.keys), token, wanted.ttl);
-    let attempt = Attempt::new(Arc::clone(cluster), claim);
+    let fencing = if wanted.fenced { Some(Fencing::new(cluster)?) } else { None };
+    let attempt = Attempt::new(Arc::clone(cluster), claim, fencing);
     let (count, drift) = (cluster.count(), cluster.config.drift);
 
     let start = cluster.runtime.now();
@@ -396,6 +403,9 @@ async fn attempt(
             flight.decide(&mut round).await
         }
     };
+
+    let granted = matches!(outcome.step, Step::Won { .. });
+    let outcome = flight.agree(outcome, &round).await;
 
     if let Some((first, second)) = cluster.conflict() {
         return Err(LockError::SameServer { first, second });
@@ -415,7 +425,11 @@ async fn attempt(
         // `decide` returns no open round.
         Step::Wait => Loss::Unreachable,
     };
-    let error = error(loss, outcome.votes(cluster, start));
+    let votes = outcome.votes(cluster, start);
+    let error = match loss {
+        Loss::Refused if granted => LockError::NoToken { votes },
+        loss => error(loss, votes),
+    };
     observe::refused(cluster, &wanted.keys, start, loss, &error);
     let took = cluster.runtime.now().saturating_duration_since(start);
     let (permanent, votes) = (outcome.is_permanent(), outcome.tally);
@@ -439,13 +453,9 @@ fn in_order(
     rotated.filter(move |node| free.contains(*node))
 }
 
-/// A place for a key, the same in every process (FNV-1a).
+/// A place for a key, the same in every process.
 fn spread(key: &Key, count: NodeCount) -> usize {
-    let hash = key
-        .as_bytes()
-        .iter()
-        .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193));
-    hash as usize % count.get()
+    key.stable_hash() as usize % count.get()
 }
 
 async fn release_undone(cluster: &Cluster, flight: Flight, patience: Duration) {

@@ -41,7 +41,7 @@
 //! | metric | kind | labels | what |
 //! |---|---|---|---|
 //! | `quorate_acquired_total` | counter | | locks taken |
-//! | `quorate_not_acquired_total` | counter | `reason` | requests that ended without the lock: `held`, `no_quorum`, `expired`, `closed`, `same_server`, `entropy`, `invalid` |
+//! | `quorate_not_acquired_total` | counter | `reason` | requests that ended without the lock: `held`, `no_quorum`, `no_token`, `expired`, `closed`, `same_server`, `entropy`, `invalid` |
 //! | `quorate_rounds_lost_total` | counter | `reason` | rounds lost on the way: `refused`, `unreachable`, `expired` |
 //! | `quorate_lost_total` | counter | `reason` | leases that ended before they were given up: `expired`, `not_held`, `hold_limit`, `closed` |
 //! | `quorate_extensions_total` | counter | `outcome` | extensions, renewals among them: `extended`, `failed` |
@@ -54,8 +54,9 @@
 //! | `quorate_cleanup_seconds` | histogram | | how long the background took after a decision |
 //! | `quorate_node_latency_seconds` | histogram | `node`, `operation` | from a call to its answer, late ones among them |
 //!
-//! `operation` is `acquire`, `extend`, `repair` or `release`. A vote that is `silent` is counted
-//! when the node answers at last, or when the call is given up after the cleanup timeout.
+//! `operation` is `acquire`, `extend`, `raise` (of a fencing token's number), `repair` or `release`.
+//! A vote that is `silent` is counted when the node answers at last, or when the call is given up
+//! after the cleanup timeout.
 
 #[cfg(feature = "tracing")]
 mod events;

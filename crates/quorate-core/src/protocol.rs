@@ -4,6 +4,8 @@
 //! `SET key token NX PX ttl`; the rest are scripts that compare before they write. So quorate
 //! excludes, and is excluded by, every other Redlock library on the same nodes.
 //!
+//! Only where fencing tokens are asked for, numbers are kept beside the keys: see [`fence`].
+//!
 //! A backend for another client needs a [`Wire`] and passes its calls on to the functions here. To
 //! tell when a key may be free, it needs a connection of RESP3 with client tracking on, and
 //! [`Watches`].
@@ -15,6 +17,8 @@ use crate::algorithm::quorum::Vote;
 use crate::backend::{BackendError, BackendErrorKind, Claim, Holder, Sighting};
 use crate::resource::Key;
 pub use crate::watches::Watches;
+
+pub mod fence;
 
 /// What a client must be able to do: send one command, give back its reply.
 pub trait Wire: Send + Sync {

@@ -33,6 +33,7 @@ pub struct LockRequest {
     resources: Result<Resources, InvalidResource>,
     ttl: Option<Duration>,
     hold_limit: Option<Duration>,
+    fenced: bool,
     wait: Option<Duration>,
     retry: Option<Arc<dyn RetryStrategy>>,
 }
@@ -42,7 +43,15 @@ impl LockRequest {
         cluster: Arc<Cluster>,
         resources: Result<Resources, InvalidResource>,
     ) -> Self {
-        Self { cluster, resources, ttl: None, hold_limit: None, wait: None, retry: None }
+        Self {
+            cluster,
+            resources,
+            ttl: None,
+            hold_limit: None,
+            fenced: false,
+            wait: None,
+            retry: None,
+        }
     }
 
     /// How long the nodes keep the lock. Default: the manager's.
@@ -54,6 +63,24 @@ impl LockRequest {
     /// How long the lock is held at the most, however often it is extended. Default: the manager's.
     pub const fn hold_limit(mut self, limit: Duration) -> Self {
         self.hold_limit = Some(limit);
+        self
+    }
+
+    /// Takes the lock with a [`FencingToken`](crate::FencingToken): a number that is greater than
+    /// that of every earlier holder of the resource, which the resource itself can check. See
+    /// [`LockGuard::fencing_token`].
+    ///
+    /// It excludes holders without a token as they exclude each other, but only holders with one
+    /// are in an order. While the nodes agree, it costs no round trip more; where they do not, one
+    /// more, within the same node timeout. Each node must be able to keep numbers (those of the
+    /// backends here are), and must not lose them: see [`protocol::fence`](crate::protocol::fence)
+    /// for what to know as an operator, and [`algorithm::fence`](crate::algorithm::fence) for why
+    /// it holds.
+    ///
+    /// Besides the others, the request fails with [`LockError::NotFenced`],
+    /// [`LockError::FenceHint`] or [`LockError::NoToken`].
+    pub const fn fenced(mut self) -> Self {
+        self.fenced = true;
         self
     }
 
@@ -91,8 +118,8 @@ impl IntoFuture for LockRequest {
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
-            let Self { cluster, resources, ttl, hold_limit, wait, retry } = self;
-            let wanted = Wanted::new(&cluster, &resources?, ttl, hold_limit)?;
+            let Self { cluster, resources, ttl, hold_limit, fenced, wait, retry } = self;
+            let wanted = Wanted::new(&cluster, &resources?, ttl, hold_limit, fenced)?;
             let wait = wait.unwrap_or(cluster.config.wait);
             let retry = retry.unwrap_or_else(|| Arc::clone(&cluster.config.retry));
             let locking = manager::lock(&cluster, &wanted, wait, &*retry);
@@ -117,6 +144,7 @@ pub struct TryLockRequest {
     resources: Result<Resources, InvalidResource>,
     ttl: Option<Duration>,
     hold_limit: Option<Duration>,
+    fenced: bool,
 }
 
 impl TryLockRequest {
@@ -124,7 +152,7 @@ impl TryLockRequest {
         cluster: Arc<Cluster>,
         resources: Result<Resources, InvalidResource>,
     ) -> Self {
-        Self { cluster, resources, ttl: None, hold_limit: None }
+        Self { cluster, resources, ttl: None, hold_limit: None, fenced: false }
     }
 
     /// How long the nodes keep the lock. Default: the manager's.
@@ -136,6 +164,12 @@ impl TryLockRequest {
     /// How long the lock is held at the most, however often it is extended. Default: the manager's.
     pub const fn hold_limit(mut self, limit: Duration) -> Self {
         self.hold_limit = Some(limit);
+        self
+    }
+
+    /// Takes the lock with a fencing token. See [`LockRequest::fenced`].
+    pub const fn fenced(mut self) -> Self {
+        self.fenced = true;
         self
     }
 
@@ -159,8 +193,8 @@ impl IntoFuture for TryLockRequest {
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
-            let Self { cluster, resources, ttl, hold_limit } = self;
-            let wanted = Wanted::new(&cluster, &resources?, ttl, hold_limit)?;
+            let Self { cluster, resources, ttl, hold_limit, fenced } = self;
+            let wanted = Wanted::new(&cluster, &resources?, ttl, hold_limit, fenced)?;
             let locking = manager::try_lock(&cluster, &wanted);
             observe::acquiring(&cluster, &wanted.keys, locking).await
         })

@@ -88,6 +88,18 @@ impl Key {
         (!bytes.is_empty()).then(|| Self(bytes.into()))
     }
 
+    /// A key of our own making.
+    pub(crate) fn of(bytes: Vec<u8>) -> Self {
+        Self(bytes.into())
+    }
+
+    /// A number for the key, the same in every process and version (FNV-1a).
+    pub(crate) fn stable_hash(&self) -> u32 {
+        self.0
+            .iter()
+            .fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
+    }
+
     /// The bytes of the key.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {

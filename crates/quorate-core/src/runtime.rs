@@ -1,7 +1,7 @@
 //! The seam to runtimes: clock, timer, spawner and randomness, as one object.
 //!
 //! [`TokioRuntime`] and [`SmolRuntime`] are behind the features `tokio` and `smol`;
-//! `quorate-memory` has one with virtual time. Another needs the four methods below, and a run of
+//! `quorate-memory` has one with virtual time. Another needs the four methods that are required below, and a run of
 //! `quorate_memory::conformance::runtime`.
 
 use std::fmt;
@@ -15,12 +15,14 @@ mod smol;
 mod suspend;
 #[cfg(feature = "tokio")]
 mod tokio;
+mod wall;
 
 #[cfg(feature = "smol")]
 pub use self::smol::SmolRuntime;
 pub use self::suspend::{time_suspended, with_time_suspended};
 #[cfg(feature = "tokio")]
 pub use self::tokio::{InTokio, TokioContext, TokioRuntime};
+pub use self::wall::unix_micros;
 
 /// A boxed future that can move between threads.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -51,6 +53,14 @@ pub trait Runtime: fmt::Debug + Send + Sync + 'static {
     ///
     /// There is no randomness to be had. No lock is taken then.
     fn fill_random(&self, bytes: &mut [u8]) -> Result<(), EntropyError>;
+
+    /// Microseconds since 1970 by a wall clock: the [hint](crate::FenceHint) of fencing tokens.
+    ///
+    /// It decides no time and may be wrong. A simulation gives one of its own, so that its runs can
+    /// be repeated; everybody else leaves it as it is, which is [`unix_micros`].
+    fn unix_micros(&self) -> u64 {
+        unix_micros()
+    }
 }
 
 #[deny(clippy::missing_trait_methods)]
@@ -69,6 +79,10 @@ impl<R: Runtime + ?Sized> Runtime for Arc<R> {
 
     fn fill_random(&self, bytes: &mut [u8]) -> Result<(), EntropyError> {
         (**self).fill_random(bytes)
+    }
+
+    fn unix_micros(&self) -> u64 {
+        (**self).unix_micros()
     }
 }
 

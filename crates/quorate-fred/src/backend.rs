@@ -6,10 +6,11 @@ use async_trait::async_trait;
 use fred::clients::Client;
 use fred::interfaces::ClientLike;
 use fred::types::config::Config;
-use quorate_core::protocol::{self, Reply, Wire};
+use quorate_core::protocol::{self, Reply, Wire, fence};
 use quorate_core::runtime::TokioContext;
 use quorate_core::{
-    BackendError, Claim, Identify, Inspect, Key, LockBackend, Sighting, Vote, Watch,
+    BackendError, Claim, Fence, FenceHint, FenceVote, FencingToken, Identify, Inspect, Key,
+    LockBackend, Sighting, Vote, Watch,
 };
 
 use crate::address::{self, Address};
@@ -170,6 +171,28 @@ impl LockBackend for FredBackend {
             Route::Own(..) => Some(self),
             Route::Shared(_) => None,
         }
+    }
+
+    fn fencer(&self) -> Option<&dyn Fence> {
+        Some(self)
+    }
+}
+
+#[async_trait]
+impl Fence for FredBackend {
+    async fn acquire(&self, claim: &Claim, hint: FenceHint) -> Result<FenceVote, BackendError> {
+        let call = fence::acquire(&self.route, claim, hint);
+        self.tokio.enter(call).await
+    }
+
+    async fn raise(&self, claim: &Claim, number: FencingToken) -> Result<Vote, BackendError> {
+        let call = fence::raise(&self.route, claim, number);
+        self.tokio.enter(call).await
+    }
+
+    async fn release(&self, claim: &Claim, number: FencingToken) -> Result<Vote, BackendError> {
+        let call = fence::release(&self.route, claim, number);
+        self.tokio.enter(call).await
     }
 }
 

@@ -58,4 +58,12 @@ impl Runtime for SimClient {
     fn fill_random(&self, bytes: &mut [u8]) -> Result<(), EntropyError> {
         self.sim.fill_random(bytes)
     }
+
+    fn unix_micros(&self) -> u64 {
+        let (local, world) = (self.now(), self.sim.now());
+        let micros = |ahead: Duration| u64::try_from(ahead.as_micros()).unwrap_or(u64::MAX);
+        let ahead = micros(local.saturating_duration_since(world));
+        let behind = micros(world.saturating_duration_since(local));
+        self.sim.unix_micros().saturating_add(ahead).saturating_sub(behind)
+    }
 }

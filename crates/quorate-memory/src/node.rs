@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use quorate_core::{
-    BackendError, Claim, Identify, Inspect, Key, LockBackend, Runtime, Sighting, Vote, Watch,
+    BackendError, Claim, Fence, FenceHint, FenceVote, FencingToken, Identify, Inspect, Key,
+    LockBackend, Runtime, Sighting, Vote, Watch,
 };
 
 use crate::client::SimClient;
@@ -184,6 +185,30 @@ impl LockBackend for MemoryNode {
 
     fn watcher(&self) -> Option<&dyn Watch> {
         Some(self)
+    }
+
+    fn fencer(&self) -> Option<&dyn Fence> {
+        Some(self)
+    }
+}
+
+#[async_trait]
+impl Fence for MemoryNode {
+    async fn acquire(&self, claim: &Claim, hint: FenceHint) -> Result<FenceVote, BackendError> {
+        let claim = claim.clone();
+        let act = move |store: &mut Store, now| store.fence_acquire(&claim, hint, now);
+        self.call(Operation::Acquire, act).await
+    }
+
+    async fn raise(&self, claim: &Claim, number: FencingToken) -> Result<Vote, BackendError> {
+        let claim = claim.clone();
+        self.call(Operation::Raise, move |store, now| store.raise(&claim, number, now)).await
+    }
+
+    async fn release(&self, claim: &Claim, number: FencingToken) -> Result<Vote, BackendError> {
+        let claim = claim.clone();
+        let act = move |store: &mut Store, now| Ok(store.fence_release(&claim, number, now));
+        self.call(Operation::Release, act).await
     }
 }
 

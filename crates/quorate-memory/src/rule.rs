@@ -31,11 +31,13 @@ pub enum Effect {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Operation {
-    /// `LockBackend::acquire`.
+    /// `LockBackend::acquire` and `Fence::acquire`.
     Acquire,
     /// `LockBackend::extend`.
     Extend,
-    /// `LockBackend::release`.
+    /// `Fence::raise`.
+    Raise,
+    /// `LockBackend::release` and `Fence::release`.
     Release,
     /// `Inspect::inspect`.
     Inspect,

@@ -268,6 +268,13 @@ impl Runtime for Sim {
         self.world.lock().rng.fill(bytes);
         Ok(())
     }
+
+    /// The world began on 1 January 2025.
+    fn unix_micros(&self) -> u64 {
+        const BEGINNING: u64 = 1_735_689_600_000_000;
+        let since = u64::try_from(self.elapsed().as_micros()).unwrap_or(u64::MAX);
+        BEGINNING.saturating_add(since)
+    }
 }
 
 impl fmt::Debug for Sim {

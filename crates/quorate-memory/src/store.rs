@@ -3,7 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use quorate_core::{BackendError, Claim, Holder, Key, Sighting, Vote};
+use quorate_core::protocol::fence;
+use quorate_core::{
+    BackendError, Claim, FenceHint, FenceVote, FencingToken, Holder, Key, Sighting, Vote,
+};
 
 /// What is at a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,6 +89,105 @@ impl Store {
             }
         }
         if ours == claim.keys().len() { Vote::Granted } else { Vote::Refused }
+    }
+
+    pub(crate) fn fence_acquire(
+        &mut self,
+        claim: &Claim,
+        hint: FenceHint,
+        now: Instant,
+    ) -> Result<FenceVote, BackendError> {
+        let mut ours = 0;
+        for key in claim.keys() {
+            match self.get(key.as_bytes(), now) {
+                None => {}
+                Some(Value::String(held)) if held == claim.token().as_bytes() => ours += 1,
+                Some(Value::String(_)) => return Ok(FenceVote::Refused),
+                Some(Value::List) => return Err(wrong_type()),
+            }
+        }
+        let mut highest = 0;
+        for key in claim.keys() {
+            highest = highest.max(self.number(key, now)?);
+        }
+        let number = match FencingToken::new(highest).filter(|_| ours == claim.keys().len()) {
+            Some(number) => number,
+            None => {
+                let next = hint.grant_after(highest);
+                let next = next.ok_or_else(|| fence::error("no number is left"))?;
+                self.acquire(claim, now)?;
+                next
+            }
+        };
+        self.put_numbers(claim, number);
+        Ok(FenceVote::Granted(number))
+    }
+
+    pub(crate) fn raise(
+        &mut self,
+        claim: &Claim,
+        number: FencingToken,
+        now: Instant,
+    ) -> Result<Vote, BackendError> {
+        for key in claim.keys() {
+            match self.get(key.as_bytes(), now) {
+                Some(Value::String(held)) if held == claim.token().as_bytes() => {}
+                Some(Value::List) => return Err(wrong_type()),
+                _ => return Ok(Vote::Refused),
+            }
+        }
+        for key in claim.keys() {
+            if self.number(key, now)? > number.get() {
+                return Ok(Vote::Refused);
+            }
+        }
+        self.put_numbers(claim, number);
+        Ok(Vote::Granted)
+    }
+
+    pub(crate) fn fence_release(
+        &mut self,
+        claim: &Claim,
+        number: FencingToken,
+        now: Instant,
+    ) -> Vote {
+        for key in claim.keys() {
+            let held = self.get(key.as_bytes(), now);
+            let ours =
+                matches!(held, Some(Value::String(held)) if held == claim.token().as_bytes());
+            if ours && self.number(key, now).is_ok_and(|before| before < number.get()) {
+                self.put_number(key, number);
+            }
+        }
+        self.release(claim, now)
+    }
+
+    /// The number of a key; zero if there is none yet.
+    fn number(&self, key: &Key, now: Instant) -> Result<u64, BackendError> {
+        match self.get(fence::counter(key).as_bytes(), now) {
+            None => Ok(0),
+            Some(Value::List) => Err(wrong_type()),
+            Some(Value::String(digits)) => {
+                let parsed = std::str::from_utf8(digits).ok().filter(|digits| {
+                    digits.len() <= 16 && digits.bytes().all(|byte| byte.is_ascii_digit())
+                });
+                let number = parsed.and_then(|digits| digits.parse().ok());
+                number
+                    .filter(|number| *number <= FencingToken::MAX.get())
+                    .ok_or_else(|| fence::error("not a number"))
+            }
+        }
+    }
+
+    fn put_numbers(&mut self, claim: &Claim, number: FencingToken) {
+        for key in claim.keys() {
+            self.put_number(key, number);
+        }
+    }
+
+    fn put_number(&mut self, key: &Key, number: FencingToken) {
+        let digits = Value::String(number.to_string().into_bytes());
+        self.put(fence::counter(key).as_bytes(), digits, None);
     }
 
     pub(crate) fn inspect(

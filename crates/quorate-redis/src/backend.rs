@@ -5,11 +5,11 @@ use std::hash::{DefaultHasher, Hasher};
 
 use async_trait::async_trait;
 use bb8::ManageConnection;
-use quorate_core::protocol::{self, Reply, Wire};
+use quorate_core::protocol::{self, Reply, Wire, fence};
 use quorate_core::runtime::TokioContext;
 use quorate_core::{
-    BackendError, BackendErrorKind, Claim, Identify, Inspect, Key, LockBackend, Sighting, Vote,
-    Watch,
+    BackendError, BackendErrorKind, Claim, Fence, FenceHint, FenceVote, FencingToken, Identify,
+    Inspect, Key, LockBackend, Sighting, Vote, Watch,
 };
 use redis::Client;
 use redis::aio::{ConnectionLike, MultiplexedConnection};
@@ -145,6 +145,28 @@ impl LockBackend for RedisBackend {
 
     fn watcher(&self) -> Option<&dyn Watch> {
         self.watches.as_ref().map(|_| self as _)
+    }
+
+    fn fencer(&self) -> Option<&dyn Fence> {
+        Some(self)
+    }
+}
+
+#[async_trait]
+impl Fence for RedisBackend {
+    async fn acquire(&self, claim: &Claim, hint: FenceHint) -> Result<FenceVote, BackendError> {
+        let call = self.call(claim.keys());
+        self.tokio.enter(fence::acquire(&call, claim, hint)).await
+    }
+
+    async fn raise(&self, claim: &Claim, number: FencingToken) -> Result<Vote, BackendError> {
+        let call = self.call(claim.keys());
+        self.tokio.enter(fence::raise(&call, claim, number)).await
+    }
+
+    async fn release(&self, claim: &Claim, number: FencingToken) -> Result<Vote, BackendError> {
+        let call = self.call(claim.keys());
+        self.tokio.enter(fence::release(&call, claim, number)).await
     }
 }
 

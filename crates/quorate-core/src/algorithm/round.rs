@@ -106,6 +106,13 @@ impl Round {
         Self { tally: Tally::new(nodes), deadline: saturating_add(start, patience), goal }
     }
 
+    /// A second fan-out within the same round: nobody has voted on it, but it has to be over by the
+    /// same deadline, and what it wins lasts no longer.
+    #[must_use]
+    pub const fn again(&self) -> Self {
+        Self { tally: Tally::new(self.tally.nodes()), deadline: self.deadline, goal: self.goal }
+    }
+
     /// A node voted.
     pub fn on_vote(&mut self, node: NodeId, vote: Vote, now: Instant) -> Step {
         self.tally.on_vote(node, vote);

@@ -57,6 +57,7 @@ pub(super) fn refused(keys: &[Key], took: Duration, reason: &'static str, error:
     let votes = match error {
         LockError::Held { votes }
         | LockError::NoQuorum { votes }
+        | LockError::NoToken { votes }
         | LockError::Expired { votes } => Some(display(votes)),
         _ => None,
     };

@@ -78,6 +78,7 @@ impl Watch {
         let operation = match operation {
             Operation::Acquire => "acquire",
             Operation::Extend(_) => "extend",
+            Operation::Raise(_) => "raise",
             Operation::Repair(..) => "repair",
             Operation::Release => "release",
         };
@@ -339,8 +340,13 @@ pub(super) const fn not_acquired_because(error: &LockError) -> &'static str {
         LockError::Expired { .. } => "expired",
         LockError::Held { .. } => "held",
         LockError::NoQuorum { .. } => "no_quorum",
+        LockError::NoToken { .. } => "no_token",
         LockError::SameServer { .. } => "same_server",
-        LockError::HoldLimit { .. } | LockError::Resource(_) | LockError::Ttl(_) => "invalid",
+        LockError::FenceHint { .. }
+        | LockError::HoldLimit { .. }
+        | LockError::NotFenced { .. }
+        | LockError::Resource(_)
+        | LockError::Ttl(_) => "invalid",
     }
 }
 
