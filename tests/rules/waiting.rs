@@ -1,12 +1,13 @@
 //! Waiting for a lock: in line, woken, and past nodes that hang.
 
+use std::future::IntoFuture;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use futures_util::future::join_all;
-use quorate_core::{LockError, Runtime};
-use quorate_memory::Fault;
+use futures_util::future::{join, join_all};
+use quorate_core::{LockError, LockManager, RetryContext, RetryStrategy, Runtime};
+use quorate_memory::{Fault, Value};
 
 use crate::world::{MS, SECOND, World};
 
@@ -202,4 +203,101 @@ fn the_error_says_that_a_node_was_left_alone() {
     let _held = world.sim.block_on(world.manager().lock("r")).unwrap();
     let lost = world.sim.block_on(manager.try_lock("r")).unwrap_err().to_string();
     assert!(lost.contains("memory-1: not asked: it has not answered for"), "{lost}");
+}
+
+/// Waits so long between two rounds that only being told explains being quick.
+#[derive(Debug)]
+struct Patient;
+
+impl RetryStrategy for Patient {
+    fn delay(&self, _: &RetryContext) -> Option<Duration> {
+        Some(20 * SECOND)
+    }
+}
+
+/// Two managers that know nothing of each other, on nodes that can be watched.
+fn strangers(world: &World) -> [LockManager; 2] {
+    let manager = || LockManager::builder(world.sim.clone(), world.nodes.clone()).retry(Patient);
+    [manager().build().unwrap(), manager().build().unwrap()]
+}
+
+#[test]
+fn a_waiter_elsewhere_is_woken_by_the_release() {
+    for (dead, hung) in [(0, 0), (1, 1), (2, 0), (0, 2)] {
+        let world = World::new(5);
+        let [holder, waiter] = strangers(&world);
+        for (place, node) in world.nodes.iter().enumerate() {
+            match place {
+                _ if place < dead => node.inject(Fault::Dead),
+                _ if place < dead + hung => node.inject(Fault::Hung),
+                _ => {}
+            }
+        }
+        let held = world.sim.block_on(holder.lock("r")).unwrap();
+        held.keep_alive();
+        let releases = async {
+            world.sim.sleep_until(world.sim.now() + 17 * SECOND).await;
+            held.release().await.unwrap();
+            world.sim.elapsed()
+        };
+        let waits = waiter.lock("r").wait(60 * SECOND).into_future();
+        let waits = waits.map(|guard| (guard.unwrap(), world.sim.elapsed()));
+        let (released, (guard, got)) = world.sim.block_on(join(releases, waits));
+        assert!(guard.is_valid());
+        assert!(
+            got - released < 2 * SECOND,
+            "{got:?} after {released:?}, {dead} dead, {hung} hung"
+        );
+    }
+}
+
+#[test]
+fn a_waiter_elsewhere_is_there_when_the_holder_has_vanished() {
+    let world = World::new(5);
+    let [holder, waiter] = strangers(&world);
+    std::mem::forget(world.sim.block_on(holder.lock("r")).unwrap());
+    let guard = world.sim.block_on(waiter.lock("r")).unwrap();
+    assert!(guard.is_valid());
+    let elapsed = world.sim.elapsed();
+    assert!(elapsed >= 10 * SECOND && elapsed < 10 * SECOND + 50 * MS, "{elapsed:?}");
+}
+
+/// The first node of every order keeps somebody's key, and the others are a quorum.
+#[test]
+fn a_gate_that_stays_shut_keeps_nobody_out() {
+    for shut in 0..5 {
+        let world = World::new(5);
+        let [holder, waiter] = strangers(&world);
+        world.nodes[shut].put("r", Value::String(b"a ghost".to_vec()));
+        let held = world.sim.block_on(holder.lock("r")).unwrap();
+        let releases = async {
+            world.sim.sleep_until(world.sim.now() + SECOND).await;
+            held.release().await.unwrap();
+        };
+        let waits = waiter.lock("r").into_future();
+        let ((), guard) = world.sim.block_on(join(releases, waits));
+        assert!(guard.unwrap().is_valid());
+        assert!(world.sim.elapsed() < 2 * SECOND, "{shut}: {:?}", world.sim.elapsed());
+    }
+}
+
+#[test]
+fn where_too_few_nodes_can_be_watched_a_waiter_polls() {
+    let world = World::new(5);
+    let held = world.sim.block_on(world.manager().lock("r")).unwrap();
+    let builder = || LockManager::builder(world.sim.clone(), world.nodes.clone());
+    let managers = [world.manager(), builder().without_watching().build().unwrap()];
+    for manager in managers {
+        assert!(world.sim.block_on(manager.lock("r").wait(SECOND)).is_err());
+    }
+    let releases = async {
+        world.sim.sleep_until(world.sim.now() + SECOND).await;
+        held.release().await.unwrap();
+        world.sim.elapsed()
+    };
+    let polls = builder().without_watching().build().unwrap();
+    let waits = polls.lock("r").into_future();
+    let waits = waits.map(|guard| (guard.unwrap(), world.sim.elapsed()));
+    let (released, (_guard, got)) = world.sim.block_on(join(releases, waits));
+    assert!(got - released <= 250 * MS, "the longest delay of the default strategy");
 }
