@@ -26,11 +26,12 @@ fn a_closed_manager_leaves_no_key_whatever_was_held() {
         let waiting = tokio::spawn(manager.lock("held").into_future());
         let with = tokio::spawn(manager.with("with", async |_| std::future::pending::<()>().await));
         // It has been renewed, and the last of them is held.
-        let valid_until = kept.valid_until();
+        let (valid_until, patience) = (kept.valid_until(), Instant::now() + BACKSTOP);
         while kept.valid_until() == valid_until
             || nodes[..3].iter().any(|n| n.get("with").is_none())
         {
-            tokio::time::sleep(Duration::from_millis(1)).await;
+            assert!(Instant::now() < patience, "{client:?}: not renewed, or not held");
+            tokio::task::yield_now().await;
         }
 
         assert_eq!(manager.close(BACKSTOP).await, 0, "{client:?}");

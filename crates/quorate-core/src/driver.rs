@@ -330,7 +330,7 @@ impl Flight {
         self
     }
 
-    /// Asks one node after the other, `first` first, until one lets us in or sends us away.
+    /// Asks one of the `gates` after the other, until one lets us in or sends us away.
     ///
     /// Contenders that wake together ask in the same order. So one of them is let in, and the others
     /// have not taken single nodes from it. A node that does not answer within `patience` is passed

@@ -55,7 +55,7 @@ enum Hint {
     /// It may be free. Or it cannot be watched, for good or for now.
     Watched(NodeId, Result<(), BackendErrorKind>),
     /// How long it keeps the keys.
-    Left(Duration),
+    Left(NodeId, Duration),
     Nothing,
 }
 
@@ -95,10 +95,12 @@ pub(crate) async fn wait(
             watched += 1;
             hints.push(watch(watcher, node, wanted).boxed());
             let inspector = cluster.node(node).inspector();
-            hints.extend(inspector.map(|inspector| look(inspector, wanted).boxed()));
+            hints.extend(inspector.map(|inspector| look(inspector, node, wanted).boxed()));
         }
     }
-    let mut ends: Vec<Instant> = vec![now; free.len()];
+    // When each node is free, as far as it has told.
+    let of_granted = |node| free.contains(node).then_some(now);
+    let mut ends: Vec<Option<Instant>> = cluster.count().ids().map(of_granted).collect();
     // Nobody keeps a lock for longer without saying so again, as far as is known by now.
     let mut timer =
         runtime.sleep_until(saturating_add(now, wanted.ttl.as_duration()).min(deadline));
@@ -112,7 +114,7 @@ pub(crate) async fn wait(
                     Some(Hint::Watched(node, Ok(()))) => {
                         watched -= 1;
                         free.insert(node);
-                        ends.push(runtime.now());
+                        ends[node.index()] = Some(runtime.now());
                         if free.len() >= quorum {
                             return Waited::Woken(free);
                         }
@@ -121,12 +123,13 @@ pub(crate) async fn wait(
                         cluster.unwatchable(node, kind);
                         watched -= 1;
                     }
-                    Some(Hint::Left(left)) => {
-                        ends.push(saturating_add(runtime.now(), left));
-                        if ends.len() >= quorum {
-                            ends.sort();
+                    Some(Hint::Left(node, left)) => {
+                        if !free.contains(node) {
+                            ends[node.index()] = Some(saturating_add(runtime.now(), left));
+                        }
+                        if let Some(end) = end_of_quorum(&ends, quorum) {
                             let jitter = LEAST_JITTER + scale(JITTER, random);
-                            let end = saturating_add(ends[quorum - 1], jitter);
+                            let end = saturating_add(end, jitter);
                             timer = runtime.sleep_until(end.min(deadline));
                         }
                     }
@@ -139,6 +142,13 @@ pub(crate) async fn wait(
             }
         }
     }
+}
+
+/// When so many nodes are free that they are a quorum; `None` if too few have told.
+fn end_of_quorum(ends: &[Option<Instant>], quorum: usize) -> Option<Instant> {
+    let mut told: Vec<Instant> = ends.iter().flatten().copied().collect();
+    told.sort();
+    told.get(quorum - 1).copied()
 }
 
 /// Waiters everywhere wake when a lock expires; so they do not ask at once.
@@ -166,7 +176,7 @@ async fn watch(watcher: &dyn Watch, node: NodeId, wanted: &Wanted) -> Hint {
 }
 
 /// Asks how long the node keeps the keys.
-async fn look(inspector: &dyn Inspect, wanted: &Wanted) -> Hint {
+async fn look(inspector: &dyn Inspect, node: NodeId, wanted: &Wanted) -> Hint {
     let all = join_all(wanted.keys.iter().map(|key| inspector.inspect(key)));
     let Ok(seen) = AssertUnwindSafe(all).catch_unwind().await else { return Hint::Nothing };
     let mut longest = Duration::ZERO;
@@ -177,5 +187,19 @@ async fn look(inspector: &dyn Inspect, wanted: &Wanted) -> Hint {
             Ok(Some(None)) | Err(_) => return Hint::Nothing,
         }
     }
-    Hint::Left(longest)
+    Hint::Left(node, longest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lock_is_free_when_a_quorum_of_nodes_is() {
+        let start = Instant::now();
+        let at = |seconds| Some(start + Duration::from_secs(seconds));
+        assert_eq!(end_of_quorum(&[at(9), None, at(2), None, at(5)], 3), at(9));
+        assert_eq!(end_of_quorum(&[at(9), at(1), at(2), at(7), at(5)], 3), at(5));
+        assert_eq!(end_of_quorum(&[at(9), None, at(2), None, None], 3), None);
+    }
 }
