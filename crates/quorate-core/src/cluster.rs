@@ -48,7 +48,7 @@ impl Cluster {
             nodes,
             names,
             roster: Roster::new(count),
-            health: Health::new(count),
+            health: Health::new(count, runtime.now()),
             queues: Queues::default(),
             unwatchable: AtomicU64::new(0),
             background: Arc::default(),

@@ -14,7 +14,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use event_listener::Event;
-use futures_util::future::{ready, select};
+use futures_util::future::select;
 use futures_util::lock::Mutex;
 
 use crate::algorithm::fence::FencingToken;
@@ -51,6 +51,8 @@ pub(crate) struct Attempt {
     /// From now on nothing may be set or prolonged: it would come back after its release.
     over: AtomicBool,
     free: Event,
+    /// Whether anybody waits until it is free.
+    awaited: AtomicBool,
     /// For how long this process lets waiters elsewhere go first when this is released, in
     /// nanoseconds; zero if none were met.
     yields: AtomicU64,
@@ -73,6 +75,7 @@ impl Attempt {
             rid: AtomicU64::new(0),
             over: AtomicBool::new(false),
             free: Event::new(),
+            awaited: AtomicBool::new(false),
             yields: AtomicU64::new(0),
             entered: AtomicBool::new(false),
         })
@@ -107,6 +110,7 @@ impl Attempt {
 
     /// Waits until a quorum of nodes is rid of it, but no longer than a node may take to answer.
     pub(crate) async fn freed(&self) {
+        self.awaited.store(true, Ordering::SeqCst);
         let free = self.free.listen();
         if self.is_over() && !self.is_free() {
             let runtime = &*self.cluster.runtime;
@@ -129,7 +133,9 @@ impl Attempt {
                 let until = self.cluster.runtime.now() + Duration::from_nanos(yields);
                 self.cluster.queues().yield_until(self.claim.keys(), until);
             }
-            self.free.notify(usize::MAX);
+            if self.awaited.load(Ordering::SeqCst) {
+                self.free.notify(usize::MAX);
+            }
         }
     }
 
@@ -167,8 +173,8 @@ impl Attempt {
         calls: &mut Calls,
         operation: &Operation,
         nodes: impl Iterator<Item = NodeId>,
+        now: Instant,
     ) {
-        let now = self.cluster.runtime.now();
         if matches!(operation, Operation::Release) {
             self.close();
             for node in nodes {
@@ -176,7 +182,7 @@ impl Attempt {
                     calls.add(node, call(Arc::clone(self), operation.clone(), node, now));
                 } else {
                     self.record_rid(node);
-                    calls.add(node, ready(Ok(Vote::Refused)));
+                    calls.add_settled(node, Ok(Vote::Refused));
                 }
             }
             return;
@@ -184,7 +190,7 @@ impl Attempt {
         let hung = self.cluster.hung(now, self.claim.ttl());
         for node in nodes {
             match hung.iter().find(|(hung, _)| *hung == node) {
-                Some((_, silent)) => calls.add(node, ready(Err(not_asked(*silent)))),
+                Some((_, silent)) => calls.add_settled(node, Err(not_asked(*silent))),
                 None => {
                     self.may_have_now(node);
                     calls.add(node, call(Arc::clone(self), operation.clone(), node, now));
@@ -271,8 +277,13 @@ pub(crate) struct Flight {
 impl Flight {
     /// Gets the calls to all nodes ready. They leave at the first poll, all of them.
     pub(crate) fn new(attempt: &Arc<Attempt>, operation: &Operation) -> Self {
+        Self::at(attempt.cluster.runtime.now(), attempt, operation)
+    }
+
+    /// The same, for those who know that it is `now`.
+    pub(crate) fn at(now: Instant, attempt: &Arc<Attempt>, operation: &Operation) -> Self {
         let mut flight = Self::to_none(attempt, operation);
-        flight.ask(operation, attempt.cluster.count().ids());
+        attempt.set_out(&mut flight.calls, operation, attempt.cluster.count().ids(), now);
         flight
     }
 
@@ -283,13 +294,14 @@ impl Flight {
             Operation::Extend(_) | Operation::Raise(_) | Operation::Repair(..) => Aftermath::Drain,
             Operation::Release => Aftermath::Release,
         };
-        let (calls, failed) = (Calls::default(), Vec::new());
+        let (calls, failed) = (Calls::to(attempt.cluster.count()), Vec::new());
         Self { attempt: Arc::clone(attempt), calls, aftermath, failed }
     }
 
     /// Gets the calls to `nodes` ready.
     pub(crate) fn ask(&mut self, operation: &Operation, nodes: impl Iterator<Item = NodeId>) {
-        self.attempt.set_out(&mut self.calls, operation, nodes);
+        let now = self.attempt.cluster.runtime.now();
+        self.attempt.set_out(&mut self.calls, operation, nodes, now);
     }
 
     /// Keeps what was won: dropping the flight no longer undoes it.
@@ -435,8 +447,9 @@ impl Drop for Flight {
         let mut aftermath = std::mem::replace(&mut self.aftermath, Aftermath::Drain);
         if let Aftermath::Undo = aftermath {
             calls.supersede();
-            let nodes = self.attempt.cluster.count().ids();
-            self.attempt.set_out(&mut calls, &Operation::Release, nodes);
+            let (nodes, now) =
+                (self.attempt.cluster.count().ids(), self.attempt.cluster.runtime.now());
+            self.attempt.set_out(&mut calls, &Operation::Release, nodes, now);
             self.failed.clear();
             aftermath = Aftermath::Release;
         }

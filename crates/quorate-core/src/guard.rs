@@ -205,12 +205,12 @@ impl LockGuard {
 
     pub(crate) async fn release_telling(self) -> Result<Ending, ReleaseError> {
         let cluster = Arc::clone(&self.tenure.attempt.cluster);
-        let before = self.tenure.held();
         let start = cluster.runtime.now();
+        let before = self.tenure.held_at(start);
         let patience = cluster.config.node_timeout(self.tenure.attempt.claim.ttl());
         let mut round = Round::telling_release(cluster.count(), start, patience);
-        self.tenure.end(Lost::Released);
-        let mut flight = Flight::new(&self.tenure.attempt, &Operation::Release);
+        self.tenure.end_at(start, Lost::Released);
+        let mut flight = Flight::at(start, &self.tenure.attempt, &Operation::Release);
         let outcome = flight.decide(&mut round).await;
         let votes = || outcome.votes(&cluster, start);
         let (tally, count) = (&outcome.tally, cluster.count());

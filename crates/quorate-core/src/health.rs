@@ -1,29 +1,33 @@
 //! Which nodes are worth asking: one that has stopped answering is not sent ever more calls.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::algorithm::quorum::{NodeCount, NodeId};
 
 /// How each node has answered lately.
+///
+/// A guess, on which no vote depends: what two threads say at once may be mixed.
 #[derive(Debug)]
 pub(crate) struct Health {
-    nodes: Vec<Mutex<Pulse>>,
+    start: Instant,
+    nodes: Vec<Pulse>,
 }
 
+/// Moments in nanoseconds after the start, and one more; zero for none.
 #[derive(Debug, Default)]
 struct Pulse {
     /// Calls that it has not answered.
-    open: usize,
+    open: AtomicUsize,
     /// When it was first asked after its last answer.
-    since: Option<Instant>,
+    since: AtomicU64,
     /// When it was last asked though it seemed to hang.
-    probed: Option<Instant>,
+    probed: AtomicU64,
 }
 
 impl Health {
-    pub(crate) fn new(nodes: NodeCount) -> Self {
-        Self { nodes: nodes.ids().map(|_| Mutex::default()).collect() }
+    pub(crate) fn new(nodes: NodeCount, start: Instant) -> Self {
+        Self { start, nodes: nodes.ids().map(|_| Pulse::default()).collect() }
     }
 
     /// For how long a node has hung, if it is better left alone: it has left calls unanswered, and
@@ -31,50 +35,57 @@ impl Health {
     ///
     /// Once every `patience` it is worth a call all the same, so that it is found when it wakes.
     pub(crate) fn hangs(&self, node: NodeId, now: Instant, patience: Duration) -> Option<Duration> {
-        let mut pulse = self.pulse(node);
-        let silent = now.saturating_duration_since(pulse.since.filter(|_| pulse.open > 0)?);
+        let (pulse, now) = (&self.nodes[node.index()], self.moment(now));
+        let since = pulse.since.load(Ordering::Relaxed);
+        if since == 0 || pulse.open.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        let silent = Duration::from_nanos(now.saturating_sub(since));
         if silent < patience {
             return None;
         }
-        let probed = pulse.probed.or(pulse.since);
-        if probed.is_none_or(|probed| now.saturating_duration_since(probed) >= patience) {
-            pulse.probed = Some(now);
-            return None;
-        }
-        Some(silent)
+        let probed = pulse.probed.load(Ordering::Relaxed);
+        let last = if probed == 0 { since } else { probed };
+        let is_due = Duration::from_nanos(now.saturating_sub(last)) >= patience;
+        let ours = || {
+            let (new, order) = (now, Ordering::Relaxed);
+            pulse.probed.compare_exchange(probed, new, order, order).is_ok()
+        };
+        if is_due && ours() { None } else { Some(silent) }
     }
 
     /// Counts a call until it is answered or dropped.
     pub(crate) fn ask(&self, node: NodeId, now: Instant) -> Asked<'_> {
-        let mut pulse = self.pulse(node);
-        pulse.open += 1;
-        if pulse.open == 1 || pulse.since.is_none() {
-            (pulse.since, pulse.probed) = (Some(now), None);
+        let pulse = &self.nodes[node.index()];
+        let earlier = pulse.open.fetch_add(1, Ordering::Relaxed);
+        if earlier == 0 || pulse.since.load(Ordering::Relaxed) == 0 {
+            pulse.since.store(self.moment(now), Ordering::Relaxed);
+            pulse.probed.store(0, Ordering::Relaxed);
         }
-        Asked { health: self, node }
+        Asked { pulse }
     }
 
-    fn pulse(&self, node: NodeId) -> MutexGuard<'_, Pulse> {
-        self.nodes[node.index()].lock().unwrap_or_else(PoisonError::into_inner)
+    fn moment(&self, now: Instant) -> u64 {
+        let nanos = now.saturating_duration_since(self.start).as_nanos();
+        u64::try_from(nanos).unwrap_or(u64::MAX).saturating_add(1)
     }
 }
 
 /// A call that a node has not answered yet.
 pub(crate) struct Asked<'a> {
-    health: &'a Health,
-    node: NodeId,
+    pulse: &'a Pulse,
 }
 
 impl Asked<'_> {
     /// It answered, in whatever way.
     pub(crate) fn answered(self) {
-        self.health.pulse(self.node).since = None;
+        self.pulse.since.store(0, Ordering::Relaxed);
     }
 }
 
 impl Drop for Asked<'_> {
     fn drop(&mut self) {
-        self.health.pulse(self.node).open -= 1;
+        self.pulse.open.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -85,8 +96,8 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     fn one() -> (Health, NodeId, Instant) {
-        let nodes = NodeCount::new(1).unwrap();
-        (Health::new(nodes), nodes.ids().next().unwrap(), Instant::now())
+        let (nodes, start) = (NodeCount::new(1).unwrap(), Instant::now());
+        (Health::new(nodes, start), nodes.ids().next().unwrap(), start)
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
@@ -146,7 +146,8 @@ pub(crate) struct Tenure {
     /// The cap on the time that it is held.
     hold_until: Option<Instant>,
     term: Mutex<Term>,
-    ended: Event,
+    /// Made by the first who waits for the end.
+    ended: OnceLock<Event>,
     kept_alive: AtomicBool,
     pub(crate) holding: observe::Holding,
 }
@@ -176,7 +177,7 @@ impl Tenure {
             renewal,
             hold_until,
             term: Mutex::new(Term { valid_until, end: None, trouble: None }),
-            ended: Event::new(),
+            ended: OnceLock::new(),
             kept_alive: AtomicBool::new(false),
         })
     }
@@ -199,10 +200,14 @@ impl Tenure {
 
     /// What the lease came to, if it is over.
     pub(crate) fn held(&self) -> Result<(), Lost> {
+        self.held_at(self.now())
+    }
+
+    pub(crate) fn held_at(&self, now: Instant) -> Result<(), Lost> {
         let term = self.term();
         match &term.end {
             Some(lost) => Err(lost.clone()),
-            None if self.now() < term.valid_until => Ok(()),
+            None if now < term.valid_until => Ok(()),
             None => Err(self.run_out(&term)),
         }
     }
@@ -224,20 +229,31 @@ impl Tenure {
         term.end(lost.clone(), now);
         drop(term);
         observe::ended(self, &lost);
-        self.ended.notify(usize::MAX);
+        self.tell_the_end();
         Err(lost)
     }
 
     /// Ends the lease, if it has not ended before.
     pub(crate) fn end(&self, lost: Lost) {
+        self.end_at(self.now(), lost);
+    }
+
+    pub(crate) fn end_at(&self, now: Instant, lost: Lost) {
         observe::ended(self, &lost);
-        self.term().end(lost, self.now());
-        self.ended.notify(usize::MAX);
+        self.term().end(lost, now);
+        self.tell_the_end();
+    }
+
+    /// After the end was set under the lock, under which those who wait look for it.
+    fn tell_the_end(&self) {
+        if let Some(ended) = self.ended.get() {
+            ended.notify(usize::MAX);
+        }
     }
 
     /// Waits for the end, until `deadline` at the most.
     pub(crate) async fn ended_by(&self, deadline: Instant) {
-        let ended = self.ended.listen();
+        let ended = self.ended.get_or_init(Event::new).listen();
         if self.term().end.is_none() {
             select(ended, self.attempt.cluster.runtime.sleep_until(deadline)).await;
         }

@@ -248,7 +248,7 @@ pub(crate) async fn lock(
     let _turn = match queue::turn_at_once(cluster, &wanted.keys, start) {
         Some(turn) => turn,
         None => {
-            let turn = before(cluster, deadline, turn(cluster, wanted, deadline)).await?;
+            let turn = Box::pin(before(cluster, deadline, turn(cluster, wanted, deadline))).await?;
             patience = patience.min(left(runtime, deadline));
             match turn.filter(|_| !patience.is_zero()) {
                 Some(turn) => turn,
@@ -296,7 +296,8 @@ pub(crate) async fn lock(
                 waiting::sleep(cluster, next, deadline).await
             }
         };
-        let waited = before(cluster, deadline, waits).await?.unwrap_or(Waited::TooLong);
+        // Apart, since a lock that is free needs none of it.
+        let waited = Box::pin(before(cluster, deadline, waits)).await?.unwrap_or(Waited::TooLong);
         patience = left(runtime, deadline);
         if waited == Waited::TooLong || patience.is_zero() {
             return Err(lost.error);

@@ -34,6 +34,8 @@ pub trait Wire: Send + Sync {
 pub enum Reply {
     /// A nil of either RESP version.
     Nil,
+    /// The simple string `OK`. As [`Bytes`](Self::Bytes) it counts as well.
+    Okay,
     /// An integer.
     Integer(i64),
     /// A simple or a bulk string.
@@ -150,19 +152,58 @@ impl Script {
         keys: &[Key],
         arguments: &[&[u8]],
     ) -> Result<Reply, BackendError> {
-        let count = keys.len().to_string();
-        let mut command: Vec<&[u8]> = Vec::with_capacity(3 + keys.len() + arguments.len());
-        command.extend([b"EVALSHA".as_slice(), self.sha1.as_bytes(), count.as_bytes()]);
-        command.extend(keys.iter().map(Key::as_bytes));
-        command.extend(arguments);
-        match wire.send(&command).await {
+        match send(wire, [b"EVALSHA", self.sha1.as_bytes()], keys, arguments).await {
             Err(error) if is_noscript(&error) => {
-                command[0] = b"EVAL";
-                command[1] = self.source.as_bytes();
-                wire.send(&command).await
+                let whole = [b"EVAL", self.source.as_bytes()];
+                // Seldom, and a future as large as the other.
+                Box::pin(send(wire, whole, keys, arguments)).await
             }
             reply => reply,
         }
+    }
+}
+
+/// A script's command. One for a single key, as most are, takes no allocation.
+async fn send(
+    wire: &impl Wire,
+    [name, script]: [&[u8]; 2],
+    keys: &[Key],
+    arguments: &[&[u8]],
+) -> Result<Reply, BackendError> {
+    let count = Digits::of(keys.len() as u64);
+    let count = count.as_bytes();
+    match (keys, arguments) {
+        ([key], []) => wire.send(&[name, script, count, key.as_bytes()]).await,
+        ([key], [a]) => wire.send(&[name, script, count, key.as_bytes(), a]).await,
+        ([key], [a, b]) => wire.send(&[name, script, count, key.as_bytes(), a, b]).await,
+        _ => {
+            let mut command = vec![name, script, count];
+            command.extend(keys.iter().map(Key::as_bytes));
+            command.extend(arguments);
+            wire.send(&command).await
+        }
+    }
+}
+
+/// A number as its decimal digits.
+struct Digits {
+    bytes: [u8; 20],
+    start: usize,
+}
+
+impl Digits {
+    fn of(mut number: u64) -> Self {
+        let (mut bytes, mut start) = ([b'0'; 20], 20);
+        while number > 0 || start == 20 {
+            start -= 1;
+            bytes[start] += (number % 10) as u8;
+            number /= 10;
+        }
+        Self { bytes, start }
+    }
+
+    fn as_bytes(&self) -> &[u8] {
+        &self.bytes[self.start..]
     }
 }
 
@@ -172,16 +213,17 @@ impl Script {
 ///
 /// The vote is unknown: the command failed, or its answer is not one of the protocol.
 pub async fn acquire(wire: &impl Wire, claim: &Claim) -> Result<Vote, BackendError> {
-    let ttl = claim.ttl().as_millis().to_string();
+    let ttl = Digits::of(claim.ttl().as_millis());
     let token = claim.token().as_bytes();
     let [key] = claim.keys() else {
         return ACQUIRE.run(wire, claim.keys(), &[token, ttl.as_bytes()]).await;
     };
     match wire.send(&[b"SET", key.as_bytes(), token, b"NX", b"PX", ttl.as_bytes()]).await? {
+        Reply::Okay => Ok(Vote::Granted),
         Reply::Bytes(ok) if ok == b"OK" => Ok(Vote::Granted),
         // Taken: by somebody else, by ourselves in a request that was sent twice, or by a value
         // that is no lock at all.
-        Reply::Nil => OWN.run(wire, claim.keys(), &[token]).await,
+        Reply::Nil => Box::pin(OWN.run(wire, claim.keys(), &[token])).await,
         reply => Err(nonsense("SET", &reply)),
     }
 }
@@ -192,7 +234,7 @@ pub async fn acquire(wire: &impl Wire, claim: &Claim) -> Result<Vote, BackendErr
 ///
 /// As [`acquire`].
 pub async fn extend(wire: &impl Wire, claim: &Claim) -> Result<Vote, BackendError> {
-    let ttl = claim.ttl().as_millis().to_string();
+    let ttl = Digits::of(claim.ttl().as_millis());
     EXTEND.run(wire, claim.keys(), &[claim.token().as_bytes(), ttl.as_bytes()]).await
 }
 
@@ -257,6 +299,7 @@ fn is_noscript(error: &BackendError) -> bool {
 fn nonsense(command: &str, reply: &Reply) -> BackendError {
     let what = match reply {
         Reply::Nil => "a nil",
+        Reply::Okay => "an OK",
         Reply::Integer(_) => "an unexpected integer",
         Reply::Bytes(_) => "an unexpected string",
         Reply::Other => "a reply of another type",
@@ -273,6 +316,13 @@ mod tests {
         for script in [ACQUIRE, OWN, EXTEND, RELEASE, INSPECT] {
             let digest = sha1_smol::Sha1::from(script.source()).digest().to_string();
             assert_eq!(script.sha1(), digest, "of {}", script.source());
+        }
+    }
+
+    #[test]
+    fn digits_are_those_of_the_number() {
+        for number in [0, 1, 9, 10, 42, 30_000, 1_000_000_007, u64::MAX] {
+            assert_eq!(Digits::of(number).as_bytes(), number.to_string().as_bytes());
         }
     }
 

@@ -30,7 +30,7 @@ use crate::pool::Lane;
 pub struct RedisBackend {
     name: String,
     /// At least one.
-    lines: Vec<Box<dyn Line>>,
+    lines: Vec<Line>,
     /// Where we may dial: a lane for watches, which makes its connection with the first of them.
     watches: Option<Lane>,
     tokio: TokioContext,
@@ -67,7 +67,7 @@ impl RedisBackend {
         M: ManageConnection,
         M::Connection: ConnectionLike,
     {
-        Self::over(name.into(), vec![Box::new(pool)], TokioContext::current())
+        Self::over(name.into(), vec![Line::Theirs(Box::new(pool))], TokioContext::current())
     }
 
     /// The node at the other end of `connection`, by the name `name`, which errors show.
@@ -78,7 +78,7 @@ impl RedisBackend {
     #[must_use]
     pub fn from_connection(name: impl Into<String>, connection: MultiplexedConnection) -> Self {
         let line = Fixed::new(connection);
-        Self::over(name.into(), vec![Box::new(line)], TokioContext::current())
+        Self::over(name.into(), vec![Line::Theirs(Box::new(line))], TokioContext::current())
     }
 
     /// Uses the tokio runtime of `runtime` when polled outside of tokio.
@@ -88,7 +88,7 @@ impl RedisBackend {
         self
     }
 
-    pub(crate) fn over(name: String, lines: Vec<Box<dyn Line>>, tokio: TokioContext) -> Self {
+    pub(crate) fn over(name: String, lines: Vec<Line>, tokio: TokioContext) -> Self {
         Self { name, lines, watches: None, tokio }
     }
 
@@ -101,7 +101,7 @@ impl RedisBackend {
             Some(key) if self.lines.len() > 1 => line_of(key, self.lines.len()),
             _ => 0,
         };
-        Call(&*self.lines[line])
+        Call { line: &self.lines[line], tokio: &self.tokio }
     }
 }
 
@@ -118,17 +118,17 @@ impl fmt::Debug for RedisBackend {
 impl LockBackend for RedisBackend {
     async fn acquire(&self, claim: &Claim) -> Result<Vote, BackendError> {
         let call = self.call(claim.keys());
-        self.tokio.enter(protocol::acquire(&call, claim)).await
+        protocol::acquire(&call, claim).await
     }
 
     async fn extend(&self, claim: &Claim) -> Result<Vote, BackendError> {
         let call = self.call(claim.keys());
-        self.tokio.enter(protocol::extend(&call, claim)).await
+        protocol::extend(&call, claim).await
     }
 
     async fn release(&self, claim: &Claim) -> Result<Vote, BackendError> {
         let call = self.call(claim.keys());
-        self.tokio.enter(protocol::release(&call, claim)).await
+        protocol::release(&call, claim).await
     }
 
     fn name(&self) -> Option<&str> {
@@ -156,17 +156,17 @@ impl LockBackend for RedisBackend {
 impl Fence for RedisBackend {
     async fn acquire(&self, claim: &Claim, hint: FenceHint) -> Result<FenceVote, BackendError> {
         let call = self.call(claim.keys());
-        self.tokio.enter(fence::acquire(&call, claim, hint)).await
+        fence::acquire(&call, claim, hint).await
     }
 
     async fn raise(&self, claim: &Claim, number: FencingToken) -> Result<Vote, BackendError> {
         let call = self.call(claim.keys());
-        self.tokio.enter(fence::raise(&call, claim, number)).await
+        fence::raise(&call, claim, number).await
     }
 
     async fn release(&self, claim: &Claim, number: FencingToken) -> Result<Vote, BackendError> {
         let call = self.call(claim.keys());
-        self.tokio.enter(fence::release(&call, claim, number)).await
+        fence::release(&call, claim, number).await
     }
 }
 
@@ -174,7 +174,7 @@ impl Fence for RedisBackend {
 impl Identify for RedisBackend {
     async fn server_id(&self) -> Result<Option<String>, BackendError> {
         let call = self.call(&[]);
-        self.tokio.enter(protocol::server_id(&call)).await
+        protocol::server_id(&call).await
     }
 }
 
@@ -182,7 +182,7 @@ impl Identify for RedisBackend {
 impl Inspect for RedisBackend {
     async fn inspect(&self, key: &Key) -> Result<Option<Sighting>, BackendError> {
         let call = self.call(std::slice::from_ref(key));
-        self.tokio.enter(protocol::inspect(&call, key)).await
+        protocol::inspect(&call, key).await
     }
 }
 
@@ -200,11 +200,14 @@ impl Watch for RedisBackend {
 }
 
 /// The line that one call takes, for all its commands.
-struct Call<'a>(&'a dyn Line);
+struct Call<'a> {
+    line: &'a Line,
+    tokio: &'a TokioContext,
+}
 
 impl Wire for Call<'_> {
     async fn send(&self, command: &[&[u8]]) -> Result<Reply, BackendError> {
-        error::reply(self.0.send(&packed(command)).await?)
+        error::reply(self.line.send(packed(command), self.tokio).await?)
     }
 }
 

@@ -27,7 +27,7 @@ pub(crate) fn reply(value: Value) -> Result<Reply, BackendError> {
         Value::SimpleString(text) | Value::VerbatimString { text, .. } => {
             Reply::Bytes(text.into_bytes())
         }
-        Value::Okay => Reply::Bytes(b"OK".to_vec()),
+        Value::Okay => Reply::Okay,
         Value::Attribute { data, .. } => return reply(*data),
         Value::ServerError(error) => return Err(of_answer(&error)),
         _ => Reply::Other,
@@ -124,7 +124,8 @@ mod tests {
     #[test]
     fn a_reply_keeps_its_bytes_in_both_protocols() {
         for (line, expected) in [
-            ("+OK\r\n", Reply::Bytes(b"OK".to_vec())),
+            ("+OK\r\n", Reply::Okay),
+            ("+PONG\r\n", Reply::Bytes(b"PONG".to_vec())),
             ("$2\r\n\0\r\r\n", Reply::Bytes(b"\0\r".to_vec())),
             ("=8\r\ntxt:info\r\n", Reply::Bytes(b"info".to_vec())),
             ("$-1\r\n", Reply::Nil),

@@ -60,6 +60,7 @@
 mod address;
 mod backend;
 mod builder;
+mod carrier;
 mod dial;
 mod ear;
 mod error;

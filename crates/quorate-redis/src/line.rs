@@ -4,22 +4,45 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bb8::{ManageConnection, RunError};
+use quorate_core::runtime::TokioContext;
 use quorate_core::{BackendError, BackendErrorKind};
 use redis::aio::{ConnectionLike, MultiplexedConnection};
 use redis::{Cmd, Value};
 
 use crate::error;
+use crate::pool::Lane;
 
 /// A way to one node.
-#[async_trait]
-pub(crate) trait Line: Send + Sync {
+pub(crate) enum Line {
+    /// On a connection of our own.
+    Own(Lane),
+    /// On what the user has made.
+    Theirs(Box<dyn Theirs>),
+}
+
+impl Line {
     /// Sends `command` once. An error answer may come as a value or as an error.
+    pub(crate) async fn send(
+        &self,
+        command: Cmd,
+        tokio: &TokioContext,
+    ) -> Result<Value, BackendError> {
+        match self {
+            Self::Own(lane) => lane.send(command, tokio).await,
+            Self::Theirs(line) => tokio.enter(line.send(&command)).await,
+        }
+    }
+}
+
+/// What the user has made.
+#[async_trait]
+pub(crate) trait Theirs: Send + Sync {
     async fn send(&self, command: &Cmd) -> Result<Value, BackendError>;
 }
 
 /// A pool of the user's: a connection is held during the call.
 #[async_trait]
-impl<M> Line for bb8::Pool<M>
+impl<M> Theirs for bb8::Pool<M>
 where
     M: ManageConnection,
     M::Connection: ConnectionLike,
@@ -51,7 +74,7 @@ impl Fixed {
 }
 
 #[async_trait]
-impl Line for Fixed {
+impl Theirs for Fixed {
     async fn send(&self, command: &Cmd) -> Result<Value, BackendError> {
         self.0.clone().send_packed_command(command).await.map_err(|error| error::of_redis(&error))
     }

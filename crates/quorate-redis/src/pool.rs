@@ -1,37 +1,35 @@
 //! Our own way to a node: one shared connection that a pool of size one keeps alive.
 //!
 //! The pool decides who dials and who waits for it. What it keeps is cloned and given back at
-//! once, so a checkout lasts no longer than a look at the state. And while the connection answers,
-//! nobody asks the pool: what was checked out last is used again.
+//! once, so a checkout lasts no longer than a look at the state. And nobody asks the pool before a
+//! connection has failed, or refused a command: what was checked out last is used again.
 //!
 //! A pool that fails to connect tells none of those who wait for it: they hang until its timeout.
 //! So for the pool connecting never fails. What it keeps is a connection, *or the reason why there
 //! is none*, which it hands out until the next attempt is due.
 
-use std::future::pending;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use async_trait::async_trait;
 use bb8::{ManageConnection, Pool};
-use futures_util::FutureExt;
 use quorate_core::protocol::{Reply, Watches, Wire};
+use quorate_core::runtime::TokioContext;
 use quorate_core::{BackendError, BackendErrorKind, Key};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Value};
-use tokio::task::JoinHandle;
 
+use crate::carrier::{Carrier, Trouble, is_closed};
 use crate::dial::Dial;
 use crate::error;
-use crate::line::{Line, packed};
+use crate::line::packed;
 
 /// One connection to a node, made when a call needs it and made again when it broke.
 pub(crate) struct Lane {
     keeper: Keeper,
     pool: Mutex<Arc<Pool<Keeper>>>,
     /// What was checked out last.
-    last: Mutex<Option<Live>>,
+    last: Mutex<Option<Arc<Live>>>,
 }
 
 impl Lane {
@@ -42,31 +40,49 @@ impl Lane {
         Self { keeper, pool, last: Mutex::default() }
     }
 
+    /// Sends `command` once. An error answer may come as a value or as an error.
+    pub(crate) async fn send(
+        &self,
+        mut command: Cmd,
+        tokio: &TokioContext,
+    ) -> Result<Value, BackendError> {
+        let last = self.last().clone();
+        if let Some(live) = last.filter(|live| !live.is_broken()) {
+            match live.send(command).await {
+                Ok(value) => return Ok(value),
+                Err(Trouble::Failed(error)) => return Err(error::of_redis(&error)),
+                // It has been closed since, and the command is as good as new.
+                Err(Trouble::NotSent(unsent)) => command = *unsent,
+            }
+        }
+        // Seldom, and large.
+        Box::pin(tokio.enter(self.send_anew(command))).await
+    }
+
+    async fn send_anew(&self, command: Cmd) -> Result<Value, BackendError> {
+        self.checked_out().await?.send(command).await.map_err(Trouble::told)
+    }
+
     /// Waits until `key` may be free, if this is a lane for watches.
     pub(crate) async fn watch(&self, key: &Key) -> Result<(), BackendError> {
-        let live = self.connection().await?;
-        let state = Arc::clone(&live.state);
-        let told = state.watches.watch(live, key).await;
+        let live = self.checked_out().await?;
+        let told = live.watches.watch(Loan(Arc::clone(&live)), key).await;
         if let Err(error) = &told
             && error.kind() == BackendErrorKind::Connection
         {
-            // The next one dials again, however lately this connection answered.
-            state.broken.store(true, Ordering::Relaxed);
+            // The next one dials again.
+            live.broken.store(true, Ordering::Relaxed);
         }
         told
     }
 
-    async fn connection(&self) -> Result<Live, BackendError> {
-        if let Some(live) = self.last().as_ref().and_then(Live::warm) {
-            return Ok(live);
-        }
+    async fn checked_out(&self) -> Result<Arc<Live>, BackendError> {
         let pool = Arc::clone(&self.pool());
         match pool.get().await {
             Ok(link) => match &*link {
                 Link::Live(live) => {
-                    let live = live.taken_at(live.state.age());
-                    *self.last() = Some(live.clone());
-                    Ok(live)
+                    *self.last() = Some(Arc::clone(live));
+                    Ok(Arc::clone(live))
                 }
                 Link::Dead(dead) => Err(dead.reason.clone()),
             },
@@ -85,7 +101,7 @@ impl Lane {
         }
     }
 
-    fn last(&self) -> MutexGuard<'_, Option<Live>> {
+    fn last(&self) -> MutexGuard<'_, Option<Arc<Live>>> {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -94,120 +110,53 @@ impl Lane {
     }
 }
 
-#[async_trait]
-impl Line for Lane {
-    async fn send(&self, command: &Cmd) -> Result<Value, BackendError> {
-        self.connection().await?.send(command).await
-    }
-}
-
-/// For how long a connection that answered is taken to be there, in microseconds.
-const WARM: u64 = 20_000;
-
 /// What the pool of a lane keeps.
 enum Link {
-    Live(Live),
+    Live(Arc<Live>),
     Dead(Dead),
 }
 
-#[derive(Clone)]
+/// A connection, and what all who use it know of it.
 struct Live {
     connection: MultiplexedConnection,
-    state: Arc<State>,
-    /// When it was taken to send a command, in microseconds after it was made.
-    taken_at: u64,
-}
-
-/// What all who use a connection know of it.
-struct State {
+    carrier: Carrier,
     broken: AtomicBool,
-    /// When the latest command was sent that it has answered, in microseconds after `made`; zero if
-    /// it has answered none.
-    answered: AtomicU64,
-    made: Instant,
-    runtime: Sentinel,
     /// Told of changes if the connection is one for watches.
     watches: Watches,
 }
 
-impl State {
-    /// Microseconds since it was made, at least one.
-    fn age(&self) -> u64 {
-        u64::try_from(self.made.elapsed().as_micros()).unwrap_or(u64::MAX).max(1)
-    }
-}
-
-/// A task that ends with the runtime in which the connection was made, and with it the task in which
-/// the connection lives: tokio does not tell otherwise.
-struct Sentinel(JoinHandle<()>);
-
-impl Drop for Sentinel {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
-
 impl Live {
     fn new(connection: MultiplexedConnection, watches: Watches) -> Self {
-        let state = State {
-            broken: AtomicBool::new(false),
-            answered: AtomicU64::new(0),
-            made: Instant::now(),
-            runtime: Sentinel(tokio::spawn(pending())),
-            watches,
-        };
-        Self { connection, state: Arc::new(state), taken_at: 0 }
+        let carrier = Carrier::start(connection.clone());
+        Self { connection, carrier, broken: AtomicBool::new(false), watches }
     }
 
-    async fn send(mut self, command: &Cmd) -> Result<Value, BackendError> {
-        let answer = self.connection.send_packed_command(command).await;
-        match answer {
-            Ok(value) => {
-                self.state.answered.fetch_max(self.taken_at, Ordering::Relaxed);
-                Ok(value)
-            }
-            Err(error) => {
-                if error::ends_connection(&error) {
-                    self.state.broken.store(true, Ordering::Relaxed);
-                }
-                Err(error::of_redis(&error))
-            }
+    async fn send(&self, command: Cmd) -> Result<Value, Trouble> {
+        let answer = self.carrier.send(command).await;
+        if let Err(trouble) = &answer
+            && trouble.ends_connection()
+        {
+            self.broken.store(true, Ordering::Relaxed);
         }
+        answer
     }
 
-    /// Another use of it, if it was used and answered a moment ago, so that it needs no closer look.
-    fn warm(&self) -> Option<Self> {
-        let state = &self.state;
-        if state.broken.load(Ordering::Relaxed) || state.runtime.0.is_finished() {
-            return None;
-        }
-        let (answered, now) = (state.answered.load(Ordering::Relaxed), state.age());
-        (answered > 0 && now < answered + WARM).then(|| self.taken_at(now))
-    }
-
-    fn taken_at(&self, taken_at: u64) -> Self {
-        Self { connection: self.connection.clone(), state: Arc::clone(&self.state), taken_at }
+    fn is_broken(&self) -> bool {
+        self.broken.load(Ordering::Relaxed)
     }
 
     /// Whether a command can be sent, as far as is known here. Waits for nothing.
     fn is_usable(&self) -> bool {
-        !self.state.broken.load(Ordering::Relaxed) && !self.is_closed()
-    }
-
-    /// A connection that the node closed is told by its refusal to queue a command, and by nothing
-    /// else. One that is open queues it, and then skips it, since nobody waits for the answer; or
-    /// it is quicker, one time in ten thousand, and a `PING` goes out that harms nobody.
-    fn is_closed(&self) -> bool {
-        let command = Cmd::ping();
-        let mut connection = self.connection.clone();
-        let sent = connection.send_packed_command(&command).now_or_never();
-        matches!(sent, Some(Err(_)))
+        !self.is_broken() && !self.carrier.has_ended() && !is_closed(&self.connection)
     }
 }
 
-impl Wire for Live {
+/// A connection of which somebody keeps hold.
+struct Loan(Arc<Live>);
+
+impl Wire for Loan {
     async fn send(&self, command: &[&[u8]]) -> Result<Reply, BackendError> {
-        error::reply(self.clone().send(&packed(command)).await?)
+        error::reply(self.0.send(packed(command)).await.map_err(Trouble::told)?)
     }
 }
 
@@ -253,7 +202,7 @@ impl ManageConnection for Keeper {
         Ok(match self.dial.attempt(&watches).await {
             Ok(connection) => {
                 self.failures.store(0, Ordering::Relaxed);
-                Link::Live(Live::new(connection, watches))
+                Link::Live(Arc::new(Live::new(connection, watches)))
             }
             Err(reason) => {
                 let earlier = self.failures.fetch_add(1, Ordering::Relaxed);
