@@ -12,7 +12,9 @@ use quorate_core::{
 
 use crate::client::SimClient;
 use crate::fault::Fault;
+use crate::history::History;
 use crate::rule::{Operation, Rule};
+use crate::sim::Sim;
 use crate::store::{Store, Value};
 
 mod process;
@@ -116,6 +118,12 @@ impl MemoryNode {
         let mut state = self.shared.lock();
         state.store.put(key.as_ref(), value, None);
         self.shared.tell(state);
+    }
+
+    /// Writes down in `history` from now on, with the times of `sim`, who is given free keys here,
+    /// and when the node loses its data: what [`judge_tokens`](crate::judge_tokens) asks for.
+    pub fn write_down(&self, history: &History, sim: &Sim) {
+        self.shared.lock().journal = Some((history.clone(), sim.clone()));
     }
 
     /// What is at a key.

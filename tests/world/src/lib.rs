@@ -6,9 +6,11 @@
 pub mod calm;
 pub mod closing;
 pub mod dice;
+pub mod door;
 pub mod keeping;
 pub mod nemesis;
 pub mod plan;
+pub mod process;
 pub mod replay;
 pub mod report;
 pub mod run;

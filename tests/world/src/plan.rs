@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use quorate_core::{Drift, Ttl};
+use quorate_memory::{Forgetting, Sim};
 
 use crate::dice::Dice;
 
@@ -14,6 +15,18 @@ pub enum Class {
     Promised,
     /// Nodes restart empty or from an old save, and their clocks jump: two holders are possible.
     Broken,
+}
+
+/// Who takes locks with a fencing token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums, reason = "a part of the tests")]
+pub enum Tokens {
+    /// Nobody.
+    Nobody,
+    /// Every other request.
+    Some,
+    /// Everybody.
+    All,
 }
 
 /// What a world is like.
@@ -44,12 +57,20 @@ pub struct Plan {
     pub loss: u32,
     /// How much clocks gain or lose, at the most, of a million.
     pub drift: i32,
+    /// Who asks for fencing tokens.
+    pub tokens: Tokens,
+    /// How far the wall clocks of clients are off, at the most.
+    pub wall: Duration,
+    /// Whether nodes lose their data, where the class lets them.
+    pub forgets: bool,
+    /// What is promised of tokens when they do.
+    pub forgetting: Forgetting,
 }
 
 impl Plan {
     /// Draws a plan.
     #[must_use]
-    pub fn draw(dice: &Dice, class: Class) -> Self {
+    pub fn draw(seed: u64, dice: &Dice, class: Class) -> Self {
         let nodes = *dice.pick(&[1, 2, 3, 3, 3, 4, 5, 5, 5, 6, 7]);
         let clients = match dice.below(40) {
             0 => 20 + dice.below(31),
@@ -61,6 +82,14 @@ impl Plan {
         let rounds = if clients > 6 { 2 } else { 3 + dice.below(8) };
         let thinking = ttl * u32::try_from(dice.below(5)).unwrap_or(1);
         let chaos = (thinking / 2 + ttl) * u32::try_from(rounds).unwrap_or(1);
+        // Drawn apart, so that worlds without tokens are what they were before there were any.
+        let apart = Dice::new(Sim::new(!seed));
+        let all = Tokens::All;
+        let tokens = *apart.pick(&[Tokens::Nobody, Tokens::Nobody, Tokens::Some, all, all, all]);
+        let wall = match tokens {
+            Tokens::Nobody => Duration::ZERO,
+            _ => Duration::from_secs(*apart.pick(&[0, 0, 1, 3_600])),
+        };
         Self {
             class,
             nodes,
@@ -76,6 +105,26 @@ impl Plan {
             chaos,
             loss: *dice.pick(&[0, 0, 1_000, 10_000, 50_000]),
             drift: *dice.pick(&[0, 100, 4_900, 4_900]),
+            tokens,
+            wall,
+            forgets: tokens == Tokens::Nobody || apart.percent(50),
+            forgetting: Forgetting::Excused,
+        }
+    }
+
+    /// Whether no two may hold one resource at a time.
+    #[must_use]
+    pub fn excludes(&self) -> bool {
+        self.class == Class::Promised
+    }
+
+    /// Whether the next request is for a lock with a fencing token.
+    #[must_use]
+    pub fn fences(&self, dice: &Dice) -> bool {
+        match self.tokens {
+            Tokens::Nobody => false,
+            Tokens::Some => dice.percent(50),
+            Tokens::All => true,
         }
     }
 

@@ -4,13 +4,15 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use quorate_core::{BackendError, BackendErrorKind, Runtime};
+use quorate_core::{BackendError, BackendErrorKind, Key, Runtime};
 
 use super::watching::Watched;
 use crate::clock::Clock;
 use crate::fault::Fault;
+use crate::history::{AttemptId, History};
 use crate::reply::{Reply, Sender, reply};
 use crate::rule::{Journey, Operation, Rule};
+use crate::sim::Sim;
 use crate::store::Store;
 
 pub(super) struct Shared {
@@ -29,6 +31,8 @@ pub(super) struct State {
     waiting: VecDeque<Box<dyn Arrive>>,
     pub(super) watched: Watched,
     pub(super) starts: u32,
+    /// Where it is written down who takes keys and when data are lost, and whose time that has.
+    pub(super) journal: Option<(History, Sim)>,
 }
 
 /// What a request does to the store, at a moment of the node's own clock.
@@ -64,7 +68,11 @@ impl<T: Send + 'static> Arrive for Request<T> {
     ) {
         let Self { act, journey, answer } = *self;
         let now = node.local(&state);
+        if state.journal.is_some() {
+            state.store.note_taken();
+        }
         let outcome = failure.map_or_else(|| act(&mut state.store, now), Err);
+        node.write_down(&mut state);
         node.tell(state);
         if let Some(answer) = answer {
             node.answer(journey, answer, outcome);
@@ -89,6 +97,7 @@ impl Shared {
             waiting: VecDeque::new(),
             watched: Watched::default(),
             starts: 1,
+            journal: None,
         };
         Self { name, runtime, state: Mutex::new(state) }
     }
@@ -112,6 +121,9 @@ impl Shared {
         }
         if matches!(fault, Some(Fault::Dead)) {
             state.store.clear();
+            if let Some((history, sim)) = &state.journal {
+                history.forgot(sim.elapsed(), &self.name);
+            }
         }
         state.fault = fault;
         if stops {
@@ -130,6 +142,19 @@ impl Shared {
 
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells the journal who was given keys.
+    fn write_down(&self, state: &mut State) {
+        let taken = state.store.take_taken();
+        if let Some((history, sim)) = &state.journal {
+            for claim in taken {
+                let by = AttemptId::of(claim.token().as_bytes());
+                let name = |key: &Key| String::from_utf8_lossy(key.as_bytes()).into_owned();
+                let resources = claim.keys().iter().map(name).collect();
+                history.taken(sim.elapsed(), &self.name, by, resources);
+            }
+        }
     }
 
     /// What the node's own clock reads.
