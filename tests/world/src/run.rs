@@ -16,7 +16,7 @@ use crate::nemesis::{Faults, Nemesis};
 use crate::plan::{Class, Plan, Tokens};
 use crate::process::{Begun, Process};
 use crate::worker::{Counters, Worker, fenced, lock_keys, name};
-use crate::{calm, closing, tidy};
+use crate::{agreement, calm, closing, tidy};
 
 /// How a run went.
 #[derive(Clone, Debug)]
@@ -122,6 +122,7 @@ pub fn run(seed: u64, class: Class) -> Outcome {
         }
     }
     violations.extend(calm::check(&sim, &dice, &plan, &nodes, &managers));
+    violations.extend(agreement::check(&sim, &dice, &plan, &nodes, &processes, &managers));
     violations.extend(tidy::check(&sim, &dice, &plan, &nodes, &managers));
     violations.extend(closing::check(&sim, &dice, &plan, &nodes, &managers));
     let mut held_twice = judge(&judged);

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use quorate_core::runtime::BoxFuture;
 use quorate_core::{
-    AdoptError, HandOver, Lease, LockError, LockGuard, LockManager, LockRequest, Runtime, Stopped,
-    WithError,
+    AdoptError, FencingToken, HandOver, Lease, LockError, LockGuard, LockManager, LockRequest,
+    Runtime, Stopped, WithError,
 };
 use quorate_memory::{Fenced, History, LockId, MemoryNode, Sim, SimClient, Value, Violation};
 
@@ -302,12 +302,13 @@ impl Worker {
 
     /// Sends the lock to another client, as text.
     fn hand_over(&self, resource: usize, guard: LockGuard, begun: Option<Begun>) {
+        let token = guard.fencing_token();
         let text = guard.hand_over().encode();
         let peer = Arc::clone(self.dice.pick(&lock(&self.peers)));
         let transit = self.dice.scaled_time(self.plan.ttl);
         *lock(&peer.working) += 1;
         let client = peer.client.clone();
-        client.spawn(peer.adopt(resource, text, begun, transit));
+        client.spawn(peer.adopt(resource, text, (token, begun), transit));
     }
 
     /// Boxed, since what is adopted may be handed over again.
@@ -315,23 +316,21 @@ impl Worker {
         self: Arc<Self>,
         resource: usize,
         text: String,
-        begun: Option<Begun>,
+        (token, begun): (Option<FencingToken>, Option<Begun>),
         transit: Duration,
     ) -> BoxFuture<'static, ()> {
         Box::pin(async move {
             self.sleep(transit).await;
-            let mut token = None;
-            let adopted =
-                match HandOver::decode(&text).inspect(|record| token = record.fencing_token()) {
-                    Ok(record) if self.dice.percent(20) => {
-                        self.at_most(self.manager.adopt(&record), self.dice.below(8)).await
-                    }
-                    Ok(record) => Some(self.manager.adopt(&record).await),
-                    Err(error) => {
-                        self.wrong(format!("a record cannot be read: {error}"));
-                        None
-                    }
-                };
+            let adopted = match HandOver::decode(&text) {
+                Ok(record) if self.dice.percent(20) => {
+                    self.at_most(self.manager.adopt(&record), self.dice.below(8)).await
+                }
+                Ok(record) => Some(self.manager.adopt(&record).await),
+                Err(error) => {
+                    self.wrong(format!("a record cannot be read: {error}"));
+                    None
+                }
+            };
             match adopted {
                 Some(Ok(guard)) => {
                     if guard.fencing_token() != token {
