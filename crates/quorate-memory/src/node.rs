@@ -126,6 +126,11 @@ impl MemoryNode {
         self.shared.lock().journal = Some((history.clone(), sim.clone()));
     }
 
+    /// Ends what [`write_down`](Self::write_down) began.
+    pub fn stop_writing(&self) {
+        self.shared.lock().journal = None;
+    }
+
     /// What is at a key.
     #[must_use]
     pub fn get(&self, key: impl AsRef<[u8]>) -> Option<Value> {

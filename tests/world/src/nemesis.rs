@@ -85,18 +85,28 @@ impl Nemesis {
 
     /// Sets the wall clocks of clients until the chaos ends. It is only the order of tokens, after a
     /// loss of data, that may suffer from it.
-    pub async fn set_wall_clocks(self) {
+    pub async fn set_wall_clocks(self, most: Duration) {
         for process in &self.processes {
-            self.set_wall_clock(process);
+            self.set_wall_clock(process, most);
         }
         while self.sim.elapsed() < self.plan.chaos {
-            self.sleep(self.dice.scaled_time(self.plan.ttl * 4)).await;
-            self.set_wall_clock(self.dice.pick(&self.processes));
+            self.sleep(self.dice.time(Duration::ZERO, self.plan.ttl * 2)).await;
+            self.set_wall_clock(self.dice.pick(&self.processes), most);
         }
     }
 
-    fn set_wall_clock(&self, process: &Process) {
-        let most = i32::try_from(self.plan.wall.as_millis()).unwrap_or(i32::MAX);
+    /// Keys vanish until the chaos ends, some of them while their holder has yet to be told of them.
+    pub async fn lose_keys(self) {
+        while self.sim.elapsed() < self.plan.chaos {
+            self.sleep(self.dice.scaled_time(self.plan.ttl / 2)).await;
+            let node = self.dice.pick(&self.nodes);
+            node.expire(name(self.dice.below(self.plan.resources)));
+            self.count("key gone");
+        }
+    }
+
+    fn set_wall_clock(&self, process: &Process, most: Duration) {
+        let most = i32::try_from(most.as_millis()).unwrap_or(i32::MAX);
         let ahead = i64::from(self.dice.signed(most)) * 1_000;
         process.set_wall_clock(ahead);
         self.count("wall clock set");
@@ -118,38 +128,41 @@ impl Nemesis {
     async fn break_node(&self, lasting: Duration) {
         let node = self.dice.pick(&self.nodes);
         let small = self.dice.scaled_time(self.plan.ttl / 2);
-        let (kind, fault) =
-            match self.dice.below(if self.plan.class == Class::Broken { 9 } else { 5 }) {
-                0 => ("hung", Some(Fault::Hung)),
-                1 => ("down", Some(Fault::Down)),
-                2 => ("slow", Some(Fault::Slow(small))),
-                3 => ("late", Some(Fault::Late(small))),
-                4 => {
-                    let reply =
-                        *self.dice.pick(&["READONLY", "LOADING", "OOM", "MISCONF", "NOAUTH"]);
-                    ("error", Some(Fault::Failing(BackendError::from_reply(reply))))
-                }
-                5 | 6 if !self.plan.forgets => {
-                    node.expire(name(self.dice.below(self.plan.resources)));
-                    ("key gone", None)
-                }
-                5 => {
-                    node.restart();
-                    ("restarted empty", None)
-                }
-                6 => {
-                    node.restart_from_save();
-                    ("restarted from an old save", None)
-                }
-                7 => {
-                    node.jump(self.dice.time(Duration::ZERO, self.plan.ttl * 2));
-                    ("clock jumped", None)
-                }
-                _ => {
-                    node.save();
-                    return;
-                }
-            };
+        let kinds = match self.plan.class {
+            Class::Promised => 5,
+            Class::Broken => 9,
+            Class::Storm => 6,
+        };
+        let (kind, fault) = match self.dice.below(kinds) {
+            5 if self.plan.class == Class::Storm => {
+                node.jump(self.dice.time(Duration::ZERO, self.plan.ttl * 2));
+                ("clock jumped", None)
+            }
+            0 => ("hung", Some(Fault::Hung)),
+            1 => ("down", Some(Fault::Down)),
+            2 => ("slow", Some(Fault::Slow(small))),
+            3 => ("late", Some(Fault::Late(small))),
+            4 => {
+                let reply = *self.dice.pick(&["READONLY", "LOADING", "OOM", "MISCONF", "NOAUTH"]);
+                ("error", Some(Fault::Failing(BackendError::from_reply(reply))))
+            }
+            5 => {
+                node.restart();
+                ("restarted empty", None)
+            }
+            6 => {
+                node.restart_from_save();
+                ("restarted from an old save", None)
+            }
+            7 => {
+                node.jump(self.dice.time(Duration::ZERO, self.plan.ttl * 2));
+                ("clock jumped", None)
+            }
+            _ => {
+                node.save();
+                return;
+            }
+        };
         self.count(kind);
         self.note(format!("{} {kind}", node.name()));
         let Some(fault) = fault else { return };

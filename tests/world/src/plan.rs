@@ -15,6 +15,9 @@ pub enum Class {
     Promised,
     /// Nodes restart empty or from an old save, and their clocks jump: two holders are possible.
     Broken,
+    /// Keys vanish at any moment and clocks of nodes jump, but nothing else is forgotten: two
+    /// holders are likely, and their fencing tokens are in order.
+    Storm,
 }
 
 /// Who takes locks with a fencing token.
@@ -27,6 +30,18 @@ pub enum Tokens {
     Some,
     /// Everybody.
     All,
+}
+
+/// What the wall clocks of clients say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums, reason = "a part of the tests")]
+pub enum Wall {
+    /// The right time.
+    Right,
+    /// Each is up to this far off, and they are set again and again.
+    Off(Duration),
+    /// It is 1970, so that numbers are counted one by one, and nodes come to differ.
+    Stopped,
 }
 
 /// What a world is like.
@@ -59,10 +74,8 @@ pub struct Plan {
     pub drift: i32,
     /// Who asks for fencing tokens.
     pub tokens: Tokens,
-    /// How far the wall clocks of clients are off, at the most.
-    pub wall: Duration,
-    /// Whether nodes lose their data, where the class lets them.
-    pub forgets: bool,
+    /// What the wall clocks of clients say.
+    pub wall: Wall,
     /// What is promised of tokens when they do.
     pub forgetting: Forgetting,
 }
@@ -86,11 +99,12 @@ impl Plan {
         let apart = Dice::new(Sim::new(!seed));
         let all = Tokens::All;
         let tokens = *apart.pick(&[Tokens::Nobody, Tokens::Nobody, Tokens::Some, all, all, all]);
+        let off = |seconds| Wall::Off(Duration::from_secs(seconds));
         let wall = match tokens {
-            Tokens::Nobody => Duration::ZERO,
-            _ => Duration::from_secs(*apart.pick(&[0, 0, 1, 3_600])),
+            Tokens::Nobody => Wall::Right,
+            _ => *apart.pick(&[Wall::Right, off(1), off(3_600), Wall::Stopped]),
         };
-        Self {
+        let plan = Self {
             class,
             nodes,
             clients,
@@ -107,8 +121,24 @@ impl Plan {
             drift: *dice.pick(&[0, 100, 4_900, 4_900]),
             tokens,
             wall,
-            forgets: tokens == Tokens::Nobody || apart.percent(50),
             forgetting: Forgetting::Excused,
+        };
+        if class == Class::Storm { plan.stormy(&apart) } else { plan }
+    }
+
+    /// The same for a storm: everybody has tokens, nodes differ, and messages are slow beside the
+    /// moments at which keys vanish.
+    fn stormy(self, dice: &Dice) -> Self {
+        let off = Wall::Off(Duration::from_secs(3_600));
+        let latency = (self.ttl / *dice.pick(&[200, 50, 25])).min(Duration::from_millis(100));
+        Self {
+            tokens: *dice.pick(&[Tokens::Some, Tokens::All, Tokens::All, Tokens::All]),
+            wall: *dice.pick(&[off, Wall::Stopped, Wall::Stopped, Wall::Stopped]),
+            nodes: *dice.pick(&[3, 3, 3, 4, 5, 5, 7]),
+            clients: 2 + dice.below(4),
+            thinking: self.ttl / 4 * u32::try_from(dice.below(3)).unwrap_or(1),
+            latency,
+            ..self
         }
     }
 

@@ -18,7 +18,7 @@ pub fn tell(seed: u64, outcome: &Outcome) -> String {
     let _ = writeln!(
         text,
         "seed {seed}: {} nodes, {} clients, {} resources, ttl {:?}, latency up to {:?}, drift up \
-         to {} ppm, loss {} ppm, tokens for {:?}, wall clocks up to {:?} off",
+         to {} ppm, loss {} ppm, tokens for {:?}, wall clocks {:?}",
         plan.nodes,
         plan.clients,
         plan.resources,

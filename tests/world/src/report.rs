@@ -34,7 +34,7 @@ pub struct Options {
 
 impl Options {
     /// What can be said.
-    pub const USAGE: &str = "options: --seeds N, --from SEED, --class promised|broken, --twice, \
+    pub const USAGE: &str = "options: --seeds N, --from SEED, --class promised|broken|storm, --twice, \
         --failures N (stop after so many), --replay SEED, --keep RENEWALS";
 
     /// Reads the words of a command line.
@@ -68,7 +68,8 @@ impl Options {
                 "--class" => match words.next().as_deref() {
                     Some("promised") => options.class = Class::Promised,
                     Some("broken") => options.class = Class::Broken,
-                    _ => return Err("--class takes promised or broken".to_owned()),
+                    Some("storm") => options.class = Class::Storm,
+                    _ => return Err("--class takes promised, broken or storm".to_owned()),
                 },
                 other => return Err(format!("{other} is not an option")),
             }
@@ -189,13 +190,16 @@ impl fmt::Display for Report {
             "fencing tokens: {}, and {} times a stale one was refused",
             self.tokens, self.refused
         )?;
-        if self.class == Some(Class::Broken) {
+        if self.class != Some(Class::Promised) {
             writeln!(f, "two holders in {} worlds, whose promises were broken", self.overlaps)?;
+        }
+        if self.class == Some(Class::Broken) {
             writeln!(f, "tokens out of order in {} worlds, whose nodes forgot", self.excused)?;
         }
         writeln!(f, "violations: {}", self.failures.len())?;
         let class = match self.class {
             Some(Class::Broken) => " --class broken",
+            Some(Class::Storm) => " --class storm",
             _ => "",
         };
         for (seed, what) in &self.failures {
