@@ -136,6 +136,7 @@ impl Plan {
             wall: *dice.pick(&[off, Wall::Stopped, Wall::Stopped, Wall::Stopped]),
             nodes: *dice.pick(&[3, 3, 3, 4, 5, 5, 7]),
             clients: 2 + dice.below(4),
+            resources: 1 + dice.below(3),
             thinking: self.ttl / 4 * u32::try_from(dice.below(3)).unwrap_or(1),
             latency,
             ..self

@@ -5,7 +5,6 @@
 
 use super::bugs::Bug;
 
-const DRIVER: &str = "crates/quorate-core/src/driver.rs";
 const FENCE: &str = "crates/quorate-core/src/algorithm/fence.rs";
 const FENCING: &str = "crates/quorate-core/src/driver/fencing.rs";
 const GUARD: &str = "crates/quorate-core/src/guard.rs";
@@ -205,6 +204,32 @@ pub(super) const BUGS: &[Bug] = &[
         )],
     },
     Bug {
+        name: "no-validity-check-on-raise",
+        edits: &[
+            (
+                ROUND,
+                "pub const fn again(&self) -> Self {",
+                "pub fn again(&self) -> Self {
+                 if let Goal::Lease { valid_until, within } = self.goal && crate::planted::PLANTED {
+                     let within = within + Duration::from_secs(1_000_000);
+                     let goal = Goal::Lease { valid_until, within };
+                     let tally = Tally::new(self.tally.nodes());
+                     return Self { tally, deadline: self.deadline, goal };
+                 }",
+            ),
+            (
+                MANAGER,
+                "// The cap on the time of holding",
+                "if crate::planted::PLANTED && wanted.fenced {
+                     let guard = LockGuard::new(tenure).ok_or(LockError::Closed)?;
+                     flight.keep();
+                     return Ok(Ok(guard));
+                 }
+                 // The cap on the time of holding",
+            ),
+        ],
+    },
+    Bug {
         name: "token-lost-on-the-way",
         edits: &[(
             GUARD,
@@ -238,51 +263,12 @@ pub(super) const OF_HOLDERS: &[Bug] = &[
         )],
     },
     Bug {
-        name: "no-validity-check-on-raise",
-        edits: &[
-            (
-                ROUND,
-                "pub const fn again(&self) -> Self {",
-                "pub fn again(&self) -> Self {
-                 if let Goal::Lease { valid_until, within } = self.goal && crate::planted::PLANTED {
-                     let within = within + Duration::from_secs(1_000_000);
-                     let goal = Goal::Lease { valid_until, within };
-                     let tally = Tally::new(self.tally.nodes());
-                     return Self { tally, deadline: self.deadline, goal };
-                 }",
-            ),
-            (
-                MANAGER,
-                "// The cap on the time of holding",
-                "if crate::planted::PLANTED && wanted.fenced {
-                     let guard = LockGuard::new(tenure).ok_or(LockError::Closed)?;
-                     flight.keep();
-                     return Ok(Ok(guard));
-                 }
-                 // The cap on the time of holding",
-            ),
-        ],
-    },
-    Bug {
         name: "no-token-no-release",
         edits: &[(
             FENCING,
             "None => self.backend.release(&self.attempt.claim).await,",
             "None if crate::planted::PLANTED => Ok(Vote::Refused),
              None => self.backend.release(&self.attempt.claim).await,",
-        )],
-    },
-    Bug {
-        name: "raise-overtakes-the-acquire",
-        edits: &[(
-            DRIVER,
-            "let _lane = match lane.try_lock() {",
-            "let own = futures_util::lock::Mutex::new(());
-             let lane = match operation {
-                 Operation::Raise(_) if crate::planted::PLANTED => &own,
-                 _ => lane,
-             };
-             let _lane = match lane.try_lock() {",
         )],
     },
 ];
