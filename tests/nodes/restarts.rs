@@ -368,41 +368,43 @@ fn a_guarded_lock_is_one_command_that_declares_its_keys() {
 /// What it costs a healthy node, by its own account.
 #[test]
 #[expect(clippy::print_stdout, reason = "a measurement")]
-fn the_guard_costs_a_node_microseconds() {
+fn the_guard_costs_a_node_little() {
+    const TIMES: u32 = 2_000;
     let node = RedisServer::start();
+    // Scripts include the commands in them.
+    let spent = |commands: &[&str]| {
+        let info = node.cli(&["INFO", "commandstats"]).text();
+        let micros = |line: &str| {
+            let (name, figures) = line.strip_prefix("cmdstat_")?.split_once(':')?;
+            let usec = figures.split(',').find_map(|figure| figure.strip_prefix("usec="))?;
+            commands.contains(&name).then(|| usec.parse::<f64>().unwrap())
+        };
+        info.lines().filter_map(micros).sum::<f64>() / f64::from(TIMES)
+    };
     on_tokio(async {
-        let runtime = quorate::runtime::TokioRuntime::new;
         let nodes = [node.address()];
-        let plain = LockManager::builder(runtime(), Client::Redis.connect(&nodes));
-        let plain = plain.build().unwrap();
+        let runtime = quorate::runtime::TokioRuntime::new();
+        let plain = LockManager::builder(runtime, Client::Redis.connect(&nodes)).build().unwrap();
         let guarded = manager(Client::Redis, &nodes, MAX_TTL);
         guarded.lock("warm").fenced().await.unwrap().release().await.unwrap();
-        guarded.lock("warm").await.unwrap().release().await.unwrap();
-        for (what, manager, fenced) in [
-            ("plain", &plain, false),
-            ("fenced", &plain, true),
-            ("guarded", &guarded, false),
-            ("guarded and fenced", &guarded, true),
-        ] {
-            node.cli(&["CONFIG", "RESETSTAT"]);
-            let start = Instant::now();
-            for _ in 0..2_000 {
-                let request = manager.lock("r");
-                let request = if fenced { request.fenced() } else { request };
-                request.await.unwrap().release().await.unwrap();
+        let mut costs = [[0.0; 2]; 2];
+        for (guard, manager) in [&plain, &guarded].into_iter().enumerate() {
+            for (fence, cost) in costs[guard].iter_mut().enumerate() {
+                node.cli(&["CONFIG", "RESETSTAT"]);
+                for _ in 0..TIMES {
+                    let request = manager.lock("r");
+                    let request = if fence == 1 { request.fenced() } else { request };
+                    request.await.unwrap().release().await.unwrap();
+                }
+                let is_script = guard == 1 || fence == 1;
+                *cost = spent(if is_script { &["evalsha", "eval"] } else { &["set", "evalsha"] });
             }
-            let took = start.elapsed() / 2_000;
-            let stat = |name: &str| {
-                let info = node.cli(&["INFO", "commandstats"]).text();
-                let line =
-                    info.lines().find(|line| line.starts_with(name)).unwrap_or("").to_owned();
-                line
-            };
-            println!(
-                "{what}: {took:.1?} a lock, {} {}",
-                stat("cmdstat_set:"),
-                stat("cmdstat_evalsha:")
-            );
         }
+        let [[plain, fenced], [guarded, both]] = costs;
+        println!(
+            "us a lock: plain {plain:.1}, guarded {guarded:.1}; fenced {fenced:.1}, both {both:.1}"
+        );
+        // Far above what is aimed at: this machine is shared.
+        assert!(guarded < 15.0 * plain && both < 10.0 * fenced, "{costs:?}");
     });
 }
