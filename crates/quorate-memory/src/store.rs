@@ -8,6 +8,8 @@ use quorate_core::{
     BackendError, Claim, FenceHint, FenceVote, FencingToken, Holder, Key, Sighting, Vote,
 };
 
+pub(crate) mod guarded;
+
 /// What is at a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -259,6 +261,12 @@ impl Store {
     /// Who was given free keys, once.
     pub(crate) fn take_taken(&mut self) -> Vec<Claim> {
         self.taken.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    pub(crate) fn flush(&mut self) {
+        for key in std::mem::take(&mut self.entries).into_keys() {
+            self.note_change(&key);
+        }
     }
 
     pub(crate) fn clear(&mut self) {

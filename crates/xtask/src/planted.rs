@@ -12,6 +12,8 @@ use crate::cmd::{Cmd, Outcome, root};
 
 #[path = "planted/bugs.rs"]
 mod bugs;
+#[path = "planted/guarded.rs"]
+mod guarded;
 #[path = "planted/tokens.rs"]
 mod tokens;
 
@@ -20,7 +22,9 @@ use bugs::Bug;
 /// The bugs, and the class of worlds in which each is looked for.
 fn bugs() -> impl Iterator<Item = (&'static Bug, &'static str)> {
     let promised = bugs::BUGS.iter().chain(tokens::OF_HOLDERS).map(|bug| (bug, "promised"));
-    promised.chain(tokens::BUGS.iter().map(|bug| (bug, "storm")))
+    let storm = tokens::BUGS.iter().map(|bug| (bug, "storm"));
+    let guarded = guarded::GUARDED.iter().map(|bug| (bug, "guarded"));
+    promised.chain(storm).chain(guarded)
 }
 
 /// The environment variable that names the bug.
@@ -39,7 +43,7 @@ const PARTS: [&str; 3] = ["crates/quorate-core", "crates/quorate-memory", "tests
 pub(crate) fn find_all(only: Option<&str>) -> Outcome {
     let program = build()?;
     let mut lost = Vec::new();
-    for class in ["promised", "storm"] {
+    for class in ["promised", "storm", "guarded"] {
         let none = failures(&program, "none", class, 2_000)?;
         println!("{:<32} {} of 2000 seeds fail, {class}", "(no bug)", none.len());
         if !none.is_empty() {

@@ -57,7 +57,7 @@ impl Door {
             Ok(value) => Some(value),
             Err(stale) => {
                 self.refused.fetch_add(1, Ordering::Relaxed);
-                if worker.plan.excludes() && lease.is_valid() {
+                if worker.plan.orders() && lease.is_valid() {
                     worker.wrong(format!("client {}: a holder: {stale}", worker.client.id()));
                 }
                 None

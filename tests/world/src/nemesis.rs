@@ -130,7 +130,7 @@ impl Nemesis {
         let small = self.dice.scaled_time(self.plan.ttl / 2);
         let kinds = match self.plan.class {
             Class::Promised => 5,
-            Class::Broken => 9,
+            Class::Broken | Class::Guarded => 9,
             Class::Storm => 6,
         };
         let (kind, fault) = match self.dice.below(kinds) {
@@ -153,6 +153,10 @@ impl Nemesis {
             6 => {
                 node.restart_from_save();
                 ("restarted from an old save", None)
+            }
+            7 if self.plan.class == Class::Guarded => {
+                node.flush();
+                ("flushed", None)
             }
             7 => {
                 node.jump(self.dice.time(Duration::ZERO, self.plan.ttl * 2));

@@ -15,6 +15,9 @@ pub enum Class {
     Promised,
     /// Nodes restart empty or from an old save, and their clocks jump: two holders are possible.
     Broken,
+    /// Nodes restart empty or from an old save, or are flushed, clocks drift within the allowance, and
+    /// all managers guard against restarts: no two holders, ever.
+    Guarded,
     /// Keys vanish at any moment and clocks of nodes jump, but nothing else is forgotten: two
     /// holders are likely, and their fencing tokens are in order.
     Storm,
@@ -102,6 +105,7 @@ impl Plan {
         let off = |seconds| Wall::Off(Duration::from_secs(seconds));
         let wall = match tokens {
             Tokens::Nobody => Wall::Right,
+            _ if class == Class::Guarded => *apart.pick(&[Wall::Right, Wall::Right, off(3_600)]),
             _ => *apart.pick(&[Wall::Right, off(1), off(3_600), Wall::Stopped]),
         };
         let plan = Self {
@@ -121,7 +125,11 @@ impl Plan {
             drift: *dice.pick(&[0, 100, 4_900, 4_900]),
             tokens,
             wall,
-            forgetting: Forgetting::Excused,
+            // The guard sees to it that numbers go on from clocks, which have to be right for it.
+            forgetting: match (class, wall) {
+                (Class::Guarded, Wall::Right) => Forgetting::Guarded,
+                _ => Forgetting::Excused,
+            },
         };
         if class == Class::Storm { plan.stormy(&apart) } else { plan }
     }
@@ -146,7 +154,13 @@ impl Plan {
     /// Whether no two may hold one resource at a time.
     #[must_use]
     pub fn excludes(&self) -> bool {
-        self.class == Class::Promised
+        matches!(self.class, Class::Promised | Class::Guarded)
+    }
+
+    /// Whether tokens rise with the moments since which their holders could rely on the lock.
+    #[must_use]
+    pub fn orders(&self) -> bool {
+        self.class == Class::Promised || self.forgetting == Forgetting::Guarded
     }
 
     /// Whether the next request is for a lock with a fencing token.
@@ -169,6 +183,12 @@ impl Plan {
     #[must_use]
     pub fn validity(&self) -> Duration {
         Ttl::try_from(self.ttl).map_or(Duration::ZERO, |ttl| self.allowance().validity_of(ttl))
+    }
+
+    /// The longest ttl that a worker asks for.
+    #[must_use]
+    pub fn max_ttl(&self) -> Duration {
+        self.ttl * 2
     }
 
     /// How long cleanup goes on for a silent node.

@@ -34,7 +34,7 @@ pub struct Options {
 
 impl Options {
     /// What can be said.
-    pub const USAGE: &str = "options: --seeds N, --from SEED, --class promised|broken|storm, --twice, \
+    pub const USAGE: &str = "options: --seeds N, --from SEED, --class promised|broken|guarded|storm, --twice, \
         --failures N (stop after so many), --replay SEED, --keep RENEWALS";
 
     /// Reads the words of a command line.
@@ -68,8 +68,9 @@ impl Options {
                 "--class" => match words.next().as_deref() {
                     Some("promised") => options.class = Class::Promised,
                     Some("broken") => options.class = Class::Broken,
+                    Some("guarded") => options.class = Class::Guarded,
                     Some("storm") => options.class = Class::Storm,
-                    _ => return Err("--class takes promised, broken or storm".to_owned()),
+                    _ => return Err("--class takes promised, broken, guarded or storm".to_owned()),
                 },
                 other => return Err(format!("{other} is not an option")),
             }
@@ -190,15 +191,20 @@ impl fmt::Display for Report {
             "fencing tokens: {}, and {} times a stale one was refused",
             self.tokens, self.refused
         )?;
-        if self.class != Some(Class::Promised) {
+        if matches!(self.class, Some(Class::Broken | Class::Storm)) {
             writeln!(f, "two holders in {} worlds, whose promises were broken", self.overlaps)?;
         }
-        if self.class == Some(Class::Broken) {
-            writeln!(f, "tokens out of order in {} worlds, whose nodes forgot", self.excused)?;
+        if matches!(self.class, Some(Class::Broken | Class::Guarded)) {
+            writeln!(
+                f,
+                "tokens out of order in {} worlds, whose nodes forgot and clocks were wrong",
+                self.excused
+            )?;
         }
         writeln!(f, "violations: {}", self.failures.len())?;
         let class = match self.class {
             Some(Class::Broken) => " --class broken",
+            Some(Class::Guarded) => " --class guarded",
             Some(Class::Storm) => " --class storm",
             _ => "",
         };

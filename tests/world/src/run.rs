@@ -25,7 +25,7 @@ use crate::{agreement, calm, closing, tidy};
 pub struct Outcome {
     /// What the world was like.
     pub plan: Plan,
-    /// What went wrong. In a world of [`Class::Broken`], two holders are not wrong.
+    /// What went wrong. In worlds of [`Class::Broken`] and [`Class::Storm`], two holders are not.
     pub violations: Vec<Violation>,
     /// How often two held one resource, or a counter lost an addition.
     pub overlaps: usize,
@@ -56,6 +56,9 @@ pub fn run(seed: u64, class: Class) -> Outcome {
     let processes: Vec<Process> = clients.iter().map(|client| Process::new(&sim, client)).collect();
     if plan.tokens != Tokens::Nobody {
         nodes.iter().for_each(|node| node.write_down(&history, &sim));
+    }
+    if class == Class::Guarded {
+        warm_up(&sim, &plan, &processes, &nodes);
     }
     let nemesis = Nemesis::new(&sim, &plan, &nodes, &processes, &history);
     let doors: Arc<Vec<Door>> = Arc::new((0..plan.resources).map(|_| Door::new()).collect());
@@ -127,8 +130,11 @@ pub fn run(seed: u64, class: Class) -> Outcome {
         }
     }
     nodes.iter().for_each(MemoryNode::stop_writing);
-    violations.extend(agreement::check(&sim, &dice, &plan, &nodes, &processes, &managers));
-    if plan.class != Class::Storm {
+    // What is left counts on nodes that vote as soon as they are back.
+    if plan.class != Class::Guarded {
+        violations.extend(agreement::check(&sim, &dice, &plan, &nodes, &processes, &managers));
+    }
+    if matches!(plan.class, Class::Promised | Class::Broken) {
         violations.extend(calm::check(&sim, &dice, &plan, &nodes, &managers));
         violations.extend(tidy::check(&sim, &dice, &plan, &nodes, &managers));
         violations.extend(closing::check(&sim, &dice, &plan, &nodes, &managers));
@@ -145,6 +151,8 @@ pub fn run(seed: u64, class: Class) -> Outcome {
     let overlaps = held_twice.len();
     if plan.excludes() {
         violations.extend(held_twice);
+    }
+    if plan.orders() {
         violations.extend(judge_order(&judged));
     }
     let wrong_tokens = judge_all(&judged, &plan, &doors, &sim, plan.forgetting);
@@ -210,12 +218,25 @@ fn manager(plan: &Plan, process: &Process, nodes: &[MemoryNode]) -> Option<LockM
         .ttl(plan.ttl)
         .drift(plan.allowance())
         .cleanup_timeout(plan.cleanup());
-    match plan.renew_every {
+    let builder = match plan.renew_every {
         Some(interval) => builder.renew_every(interval),
         None => builder,
+    };
+    let builder = match plan.class {
+        Class::Guarded => builder.restart_guard(plan.max_ttl()),
+        Class::Promised | Class::Broken | Class::Storm => builder,
+    };
+    builder.build().ok()
+}
+
+/// All nodes are new, and in quarantine once.
+fn warm_up(sim: &Sim, plan: &Plan, processes: &[Process], nodes: &[MemoryNode]) {
+    for process in processes.iter().take(1) {
+        if let Some(manager) = manager(plan, process, nodes) {
+            drop(sim.block_on(manager.try_lock("warm")));
+        }
     }
-    .build()
-    .ok()
+    sim.advance(plan.max_ttl());
 }
 
 /// All is well again: every client gets every lock.

@@ -15,7 +15,7 @@ use quorate_memory::{Fenced, History, LockId, MemoryNode, Sim, SimClient, Value,
 use crate::dice::Dice;
 use crate::door::Door;
 use crate::nemesis::Nemesis;
-use crate::plan::Plan;
+use crate::plan::{Class, Plan};
 use crate::process::{Begun, Process};
 use crate::watch::Watch;
 
@@ -396,7 +396,7 @@ impl Worker {
         }
         let (client, lock) = (self.client.id(), watch.lock());
         self.history.relied(self.sim.elapsed(), client, lock);
-        if self.plan.excludes() && !self.is_backed(resource) {
+        if self.plan.class == Class::Promised && !self.is_backed(resource) {
             self.wrong(format!("client {client} relies on {lock}, which no quorum backs,"));
         }
     }
@@ -478,11 +478,11 @@ pub(crate) fn fenced(request: LockRequest, fences: bool) -> LockRequest {
     if fences { request.fenced() } else { request }
 }
 
-/// The keys that a node keeps for locks: all but the numbers of fencing tokens.
+/// The keys that a node keeps for locks: all but the numbers of fencing tokens, and what guards it.
 #[must_use]
 pub fn lock_keys(node: &MemoryNode) -> Vec<Vec<u8>> {
     let mut keys = node.keys();
-    keys.retain(|key| !key.starts_with(b"quorate:fence:"));
+    keys.retain(|key| !key.starts_with(b"quorate:"));
     keys
 }
 

@@ -156,12 +156,11 @@ pub(super) const BUGS: &[Bug] = &[
         name: "hint-ignored",
         edits: &[(
             FENCING,
-            "let vote = self.fence.acquire(&self.attempt.claim, self.fencing.hint).await?;",
+            "let hint = self.fencing.hint;",
             "let hint = match crate::planted::PLANTED {
                  true => FenceHint::default(),
                  false => self.fencing.hint,
-             };
-             let vote = self.fence.acquire(&self.attempt.claim, hint).await?;",
+             };",
         )],
     },
     Bug {
