@@ -16,6 +16,7 @@ mod polling;
 mod quorum;
 mod renewals;
 mod restarts;
+mod second_rounds;
 mod time;
 mod waiting;
 mod watch;

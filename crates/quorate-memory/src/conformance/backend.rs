@@ -19,6 +19,7 @@ use crate::rng::SplitMix64;
 use crate::store::Value;
 
 mod guarded;
+mod numbers;
 
 /// Not whole seconds: a node that cuts them off would end before the holder does.
 const TTL: Duration = Duration::from_millis(60_900);
@@ -70,12 +71,18 @@ pub async fn backend(testbed: &dyn Testbed) -> Result<Vec<&'static str>, Failure
         cases.extend(watching);
     }
     if backend.fencer().is_some() {
-        let fences: [(&'static str, Case); 5] = [
+        let fences: [(&'static str, Case); 7] = [
             ("a grant with a number takes the key and raises the number", |b| Box::pin(counts(b))),
             ("our own token in place is a grant with the same number", |b| Box::pin(recounts(b))),
             ("only the holder raises a number, and nobody lowers it", |b| Box::pin(raises(b))),
             ("a number outlives its lock, and excludes nobody", |b| Box::pin(outlives(b))),
             ("several keys have one number", |b| Box::pin(counts_together(b))),
+            ("numbers end with an error, and none is lower than before", |b| {
+                Box::pin(numbers::end(b))
+            }),
+            ("a number of another type is an error, and holds no lock", |b| {
+                Box::pin(numbers::of_another_type(b))
+            }),
         ];
         cases.extend(fences);
     }
