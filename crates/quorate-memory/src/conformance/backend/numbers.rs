@@ -35,7 +35,9 @@ pub(super) async fn of_another_type(bench: &Bench<'_>) -> Result<(), String> {
     let fencer = fencer(bench)?;
     let ours = bench.claim(b"a", 1)?;
     let number = counted("acquire", bench, &ours, 0).await?;
-    bench.testbed.put_list(fence::counter(&bench.key(b'a')?).as_bytes()).await;
+    let counter = fence::counter(&bench.key(b'a')?);
+    bench.testbed.expire(counter.as_bytes()).await;
+    bench.testbed.put_list(counter.as_bytes()).await;
     match fencer.raise(&ours, token(number + 1)?).await {
         Err(error) if error.kind() == BackendErrorKind::WrongType => {}
         seen => return Err(format!("raise of what is no number: {seen:?}")),
