@@ -157,6 +157,12 @@ impl Plan {
         matches!(self.class, Class::Promised | Class::Guarded)
     }
 
+    /// Whether nodes lose their data.
+    #[must_use]
+    pub fn forgets(&self) -> bool {
+        matches!(self.class, Class::Broken | Class::Guarded)
+    }
+
     /// Whether tokens rise with the moments since which their holders could rely on the lock.
     #[must_use]
     pub fn orders(&self) -> bool {

@@ -156,7 +156,7 @@ pub fn run(seed: u64, class: Class) -> Outcome {
         violations.extend(judge_order(&judged));
     }
     let wrong_tokens = judge_all(&judged, &plan, &doors, &sim, plan.forgetting);
-    let excused = match wrong_tokens.is_empty() {
+    let excused = match wrong_tokens.is_empty() && plan.forgets() {
         true => judge_all(&judged, &plan, &doors, &sim, Forgetting::Guarded).len(),
         false => 0,
     };
