@@ -195,11 +195,7 @@ impl fmt::Display for Report {
             writeln!(f, "two holders in {} worlds, whose promises were broken", self.overlaps)?;
         }
         if matches!(self.class, Some(Class::Broken | Class::Guarded)) {
-            writeln!(
-                f,
-                "tokens out of order in {} worlds, whose nodes forgot and clocks were wrong",
-                self.excused
-            )?;
+            writeln!(f, "tokens out of order in {} worlds, whose nodes forgot", self.excused)?;
         }
         writeln!(f, "violations: {}", self.failures.len())?;
         let class = match self.class {
