@@ -15,6 +15,8 @@ mod observe;
 mod polling;
 mod quorum;
 mod renewals;
+mod restarts;
+mod second_rounds;
 mod time;
 mod waiting;
 mod watch;

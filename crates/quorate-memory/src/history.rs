@@ -4,6 +4,8 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use quorate_core::FencingToken;
+
 /// A record of locks: who held what, from when to when. Clones write to the same record.
 ///
 /// Times are those of the world: [`Sim::elapsed`](crate::Sim::elapsed), and
@@ -18,6 +20,32 @@ pub struct History {
 /// A lock in a [`History`], by the order in which they were granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LockId(usize);
+
+/// An attempt at a lock, by what signs it on the nodes. It does not give that away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AttemptId(u64);
+
+impl AttemptId {
+    /// The attempt whose keys hold this value.
+    #[must_use]
+    pub fn of(value: impl AsRef<[u8]>) -> Self {
+        Self(fnv(FNV, value.as_ref()))
+    }
+}
+
+/// What a lock with a fencing token has besides its time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_structs, reason = "complete by definition: the token and its origin")]
+pub struct Fenced {
+    /// The token.
+    pub token: FencingToken,
+    /// The attempt that it was given to. Whoever adopts the lock has the same one.
+    pub attempt: AttemptId,
+    /// When that attempt began.
+    pub asked: Duration,
+    /// The hint that it began with: microseconds since 1970 by its client's wall clock.
+    pub hint: u64,
+}
 
 /// One line of a [`History`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,6 +72,13 @@ pub enum What {
         /// Until when its holder may rely on it.
         until: Duration,
     },
+    /// A lock that was granted has a fencing token.
+    Fenced {
+        /// Which.
+        lock: LockId,
+        /// The token, and where it came from.
+        with: Fenced,
+    },
     /// A lock was extended.
     Extended {
         /// Which.
@@ -60,6 +95,20 @@ pub enum What {
     Ended {
         /// Which.
         lock: LockId,
+    },
+    /// A node set keys that were free: it granted an attempt, or was repaired.
+    Taken {
+        /// Which node.
+        node: String,
+        /// Whose keys they are now.
+        by: AttemptId,
+        /// What they are about.
+        resources: Vec<String>,
+    },
+    /// A node lost what it had stored.
+    Forgot {
+        /// Which node.
+        node: String,
     },
     /// Anything else that helps the reader.
     Note(String),
@@ -87,6 +136,11 @@ impl History {
         lock
     }
 
+    /// The lock, which was just granted, has a fencing token.
+    pub fn fenced(&self, at: Duration, client: usize, lock: LockId, with: Fenced) {
+        self.push(at, client, What::Fenced { lock, with });
+    }
+
     /// The lock may be relied on until `until` now.
     pub fn extended(&self, at: Duration, client: usize, lock: LockId, until: Duration) {
         self.push(at, client, What::Extended { lock, until });
@@ -100,6 +154,14 @@ impl History {
     /// The holder began to give the lock up.
     pub fn ended(&self, at: Duration, client: usize, lock: LockId) {
         self.push(at, client, What::Ended { lock });
+    }
+
+    pub(crate) fn taken(&self, at: Duration, node: &str, by: AttemptId, resources: Vec<String>) {
+        self.push(at, 0, What::Taken { node: node.to_owned(), by, resources });
+    }
+
+    pub(crate) fn forgot(&self, at: Duration, node: &str) {
+        self.push(at, 0, What::Forgot { node: node.to_owned() });
     }
 
     /// Anything else that helps the reader.
@@ -116,14 +178,8 @@ impl History {
     /// A number that two equal histories share, and two different ones hardly ever do.
     #[must_use]
     pub fn digest(&self) -> u64 {
-        // FNV-1a: the same in every version of every program.
-        let mut hash = 0xcbf2_9ce4_8422_2325_u64;
-        for event in self.lock().iter() {
-            for byte in event.to_string().bytes() {
-                hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-            }
-        }
-        hash
+        let events = self.lock();
+        events.iter().fold(FNV, |hash, event| fnv(hash, event.to_string().as_bytes()))
     }
 
     fn push(&self, at: Duration, client: usize, what: What) {
@@ -133,6 +189,13 @@ impl History {
     fn lock(&self) -> MutexGuard<'_, Vec<Event>> {
         self.events.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// FNV-1a: the same in every version of every program. This is the hash of nothing.
+const FNV: u64 = 0xcbf2_9ce4_8422_2325;
+
+fn fnv(before: u64, bytes: &[u8]) -> u64 {
+    bytes.iter().fold(before, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 impl fmt::Debug for History {
@@ -154,6 +217,13 @@ impl fmt::Display for LockId {
     }
 }
 
+/// Enough of it to tell it from others.
+impl fmt::Display for AttemptId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "~{:04x}", self.0 & 0xffff)
+    }
+}
+
 impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:>14.6}s  ", self.at.as_secs_f64())?;
@@ -166,9 +236,18 @@ impl fmt::Display for Event {
             What::Granted { lock, resource, until: end } => {
                 write!(f, "holds {resource} as {lock} {}", until(end))
             }
+            What::Fenced { lock, with: Fenced { token, attempt, asked, hint } } => write!(
+                f,
+                "has token {token} for {lock}, attempt {attempt} since {:.6}s with hint {hint}",
+                asked.as_secs_f64(),
+            ),
             What::Extended { lock, until: end } => write!(f, "extended {lock} {}", until(end)),
             What::Relied { lock } => write!(f, "relies on {lock}"),
             What::Ended { lock } => write!(f, "gives up {lock}"),
+            What::Taken { node, by, resources } => {
+                write!(f, "{node} is taken by {by} for {}", resources.join(", "))
+            }
+            What::Forgot { node } => write!(f, "{node} lost its data"),
             What::Note(note) => f.write_str(note),
         }
     }

@@ -40,9 +40,9 @@ mod store;
 
 pub use self::client::SimClient;
 pub use self::fault::Fault;
-pub use self::history::{Event, History, LockId, What};
+pub use self::history::{AttemptId, Event, Fenced, History, LockId, What};
 pub use self::node::MemoryNode;
-pub use self::oracle::{Violation, judge};
+pub use self::oracle::{Forgetting, Later, Violation, judge, judge_order, judge_tokens};
 pub use self::rule::{Effect, Operation, Rule};
 pub use self::sim::Sim;
 pub use self::store::Value;

@@ -6,19 +6,22 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use quorate_core::{
-    BackendError, Claim, Fence, FenceHint, FenceVote, FencingToken, Identify, Inspect, Key,
-    LockBackend, Runtime, Sighting, Vote, Watch,
+    BackendError, Claim, Fence, FenceHint, FenceVote, FencingToken, Guarded, Identify, Inspect,
+    Key, LockBackend, Quarantine, RestartGuard, Runtime, Sighting, Vote, Watch,
 };
 
 use crate::client::SimClient;
 use crate::fault::Fault;
+use crate::history::History;
 use crate::rule::{Operation, Rule};
+use crate::sim::Sim;
 use crate::store::{Store, Value};
 
-mod process;
+pub(crate) mod process;
 mod watching;
 
 use self::process::{Shared, gone};
+use crate::store::guarded::no_info;
 
 /// A node that lives in this process: the same answers as a Redis node, and faults on demand.
 ///
@@ -60,6 +63,14 @@ impl MemoryNode {
     pub fn restart(&self) {
         self.inject(Fault::Dead);
         self.heal();
+    }
+
+    /// Forgets all that is stored, as `FLUSHALL` does. The process goes on.
+    pub fn flush(&self) {
+        let mut state = self.shared.lock();
+        state.store.flush();
+        self.shared.write_loss(&state);
+        self.shared.tell(state);
     }
 
     /// Keeps a copy of what is stored, as a background save does.
@@ -118,6 +129,17 @@ impl MemoryNode {
         self.shared.tell(state);
     }
 
+    /// Writes down in `history` from now on, with the times of `sim`, who is given free keys here,
+    /// and when the node loses its data: what [`judge_tokens`](crate::judge_tokens) asks for.
+    pub fn write_down(&self, history: &History, sim: &Sim) {
+        self.shared.lock().journal = Some((history.clone(), sim.clone()));
+    }
+
+    /// Ends what [`write_down`](Self::write_down) began.
+    pub fn stop_writing(&self) {
+        self.shared.lock().journal = None;
+    }
+
     /// What is at a key.
     #[must_use]
     pub fn get(&self, key: impl AsRef<[u8]>) -> Option<Value> {
@@ -148,7 +170,7 @@ impl MemoryNode {
         act: impl Fn(&mut Store, Instant) -> Result<T, BackendError> + Send + Sync + 'static,
     ) -> Result<T, BackendError> {
         self.shared
-            .send(operation, self.client, act)
+            .send(operation, self.client, move |store, now, _| act(store, now))
             .await
             .unwrap_or_else(|| Err(gone("the node is gone")))
     }
@@ -189,6 +211,28 @@ impl LockBackend for MemoryNode {
 
     fn fencer(&self) -> Option<&dyn Fence> {
         Some(self)
+    }
+
+    fn quarantine(&self) -> Option<&dyn Quarantine> {
+        Some(self)
+    }
+}
+
+#[async_trait]
+impl Quarantine for MemoryNode {
+    async fn acquire(
+        &self,
+        claim: &Claim,
+        hint: Option<FenceHint>,
+        guard: RestartGuard,
+    ) -> Result<Guarded, BackendError> {
+        let claim = claim.clone();
+        self.shared
+            .send(Operation::Acquire, self.client, move |store, now, run| {
+                store.guarded_acquire(&claim, hint, guard, now, run)
+            })
+            .await
+            .unwrap_or_else(|| Err(gone("the node is gone")))
     }
 }
 
@@ -237,7 +281,8 @@ impl Identify for MemoryNode {
             Some(Fault::Dead | Fault::Down) => Err(gone("connection refused")),
             Some(Fault::Failing(error)) => Err(error.clone()),
             // Known from the handshake: a client learns it once a connection.
-            _ => Ok(Some(format!("{:p}#{}", Arc::as_ptr(&self.shared), state.starts))),
+            Some(Fault::NoInfo) => Err(no_info()),
+            _ => Ok(Some(self.shared.run(&state).id())),
         }
     }
 }

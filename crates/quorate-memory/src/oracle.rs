@@ -4,7 +4,13 @@ use std::collections::HashMap;
 use std::fmt;
 use std::time::Duration;
 
+use quorate_core::FencingToken;
+
 use crate::history::{Event, LockId, What};
+
+mod tokens;
+
+pub use self::tokens::{Forgetting, judge_order, judge_tokens};
 
 /// Something that a lock must not let happen.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,6 +38,43 @@ pub enum Violation {
         /// When it had ended.
         end: Duration,
     },
+    /// Two attempts had one fencing token.
+    SameToken {
+        /// What both locked.
+        resource: String,
+        /// The token.
+        token: FencingToken,
+        /// One lock, and its client.
+        first: (LockId, usize),
+        /// The other lock, and its client.
+        second: (LockId, usize),
+        /// When there were two.
+        at: Duration,
+    },
+    /// A later holder had the lower token.
+    WrongOrder {
+        /// What both locked.
+        resource: String,
+        /// The earlier lock, its client and its token.
+        first: (LockId, usize, FencingToken),
+        /// The later lock, its client and its token.
+        second: (LockId, usize, FencingToken),
+        /// In which way it was later.
+        later: Later,
+        /// When the later one had its token.
+        at: Duration,
+    },
+    /// A token is lower than the hint that its attempt began with.
+    UnderHint {
+        /// The lock, and its client.
+        lock: (LockId, usize),
+        /// The token.
+        token: FencingToken,
+        /// The hint.
+        hint: u64,
+        /// When it was had.
+        at: Duration,
+    },
     /// Something else that whoever watched the world found wrong.
     Other {
         /// When.
@@ -39,6 +82,18 @@ pub enum Violation {
         /// What.
         what: String,
     },
+}
+
+/// How one holder comes after another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Later {
+    /// Its attempt began after the other had its token.
+    Asked,
+    /// It could rely on the lock after the other could.
+    Held,
+    /// On every node that both had, it came after the other.
+    Granted,
 }
 
 impl fmt::Display for Violation {
@@ -63,6 +118,40 @@ impl fmt::Display for Violation {
                 lock.0,
                 seconds(at),
                 seconds(end),
+            ),
+            Self::SameToken { resource, token, first, second, at } => write!(
+                f,
+                "token {token} of {resource} was given twice: to client {} for {} and to client {} \
+                 for {}, at {:.6}s",
+                first.1,
+                first.0,
+                second.1,
+                second.0,
+                seconds(at),
+            ),
+            Self::WrongOrder { resource, first, second, later, at } => write!(
+                f,
+                "{} of client {} {} than {} of client {}, but token {} of {resource} is lower than \
+                 {}, at {:.6}s",
+                second.0,
+                second.1,
+                match later {
+                    Later::Asked => "asked later",
+                    Later::Held => "held later",
+                    Later::Granted => "had every node later",
+                },
+                first.0,
+                first.1,
+                second.2,
+                first.2,
+                seconds(at),
+            ),
+            Self::UnderHint { lock, token, hint, at } => write!(
+                f,
+                "client {} has token {token} for {}, under its hint {hint}, at {:.6}s",
+                lock.1,
+                lock.0,
+                seconds(at),
             ),
             Self::Other { at, what } => write!(f, "{what} at {:.6}s", seconds(at)),
         }
@@ -113,7 +202,7 @@ pub fn judge(events: &[Event]) -> Vec<Violation> {
                     _ => {}
                 }
             }
-            What::Note(_) => {}
+            What::Fenced { .. } | What::Taken { .. } | What::Forgot { .. } | What::Note(_) => {}
         }
     }
     violations.extend(overlaps(tenures));

@@ -8,6 +8,8 @@ use quorate_core::{
     BackendError, Claim, FenceHint, FenceVote, FencingToken, Holder, Key, Sighting, Vote,
 };
 
+pub(crate) mod guarded;
+
 /// What is at a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -23,6 +25,8 @@ pub(crate) struct Store {
     entries: BTreeMap<Vec<u8>, Entry>,
     /// Keys that have changed since somebody asked.
     changes: Vec<Vec<u8>>,
+    /// Claims that were given free keys since somebody asked; `None` if nobody ever will.
+    taken: Option<Vec<Claim>>,
 }
 
 #[derive(Clone, Debug)]
@@ -50,11 +54,16 @@ impl Store {
             }
         }
         let end = now + claim.ttl().as_duration();
+        let mut is_new = false;
         for key in claim.keys() {
             if self.get(key.as_bytes(), now).is_none() {
                 let token = Value::String(claim.token().as_bytes().to_vec());
                 self.put(key.as_bytes(), token, Some(end));
+                is_new = true;
             }
+        }
+        if let Some(taken) = self.taken.as_mut().filter(|_| is_new) {
+            taken.push(claim.clone());
         }
         Ok(Vote::Granted)
     }
@@ -242,6 +251,22 @@ impl Store {
 
     pub(crate) fn take_changes(&mut self) -> Vec<Vec<u8>> {
         std::mem::take(&mut self.changes)
+    }
+
+    /// Keeps in mind from now on who was given free keys.
+    pub(crate) fn note_taken(&mut self) {
+        self.taken.get_or_insert_default();
+    }
+
+    /// Who was given free keys, once.
+    pub(crate) fn take_taken(&mut self) -> Vec<Claim> {
+        self.taken.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    pub(crate) fn flush(&mut self) {
+        for key in std::mem::take(&mut self.entries).into_keys() {
+            self.note_change(&key);
+        }
     }
 
     pub(crate) fn clear(&mut self) {

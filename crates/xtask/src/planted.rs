@@ -12,8 +12,20 @@ use crate::cmd::{Cmd, Outcome, root};
 
 #[path = "planted/bugs.rs"]
 mod bugs;
+#[path = "planted/guarded.rs"]
+mod guarded;
+#[path = "planted/tokens.rs"]
+mod tokens;
 
-use bugs::{BUGS, Bug};
+use bugs::Bug;
+
+/// The bugs, and the class of worlds in which each is looked for.
+fn bugs() -> impl Iterator<Item = (&'static Bug, &'static str)> {
+    let promised = bugs::BUGS.iter().chain(tokens::OF_HOLDERS).map(|bug| (bug, "promised"));
+    let storm = tokens::BUGS.iter().map(|bug| (bug, "storm"));
+    let guarded = guarded::GUARDED.iter().map(|bug| (bug, "guarded"));
+    promised.chain(storm).chain(guarded)
+}
 
 /// The environment variable that names the bug.
 const SWITCH: &str = "QUORATE_PLANTED";
@@ -31,16 +43,18 @@ const PARTS: [&str; 3] = ["crates/quorate-core", "crates/quorate-memory", "tests
 pub(crate) fn find_all(only: Option<&str>) -> Outcome {
     let program = build()?;
     let mut lost = Vec::new();
-    let none = failures(&program, "none", 2_000)?;
-    println!("{:<32} {} of 2000 seeds fail", "(no bug)", none.len());
-    if !none.is_empty() {
-        return Err("the world fails without a planted bug".to_owned());
+    for class in ["promised", "storm", "guarded"] {
+        let none = failures(&program, "none", class, 2_000)?;
+        println!("{:<32} {} of 2000 seeds fail, {class}", "(no bug)", none.len());
+        if !none.is_empty() {
+            return Err("the world fails without a planted bug".to_owned());
+        }
     }
     println!("{:<32} {:>12} {:>12} {:>9}", "bug", "seeds to find", "median gap", "seconds");
     let mut medians = Vec::new();
-    for bug in BUGS.iter().filter(|bug| only.is_none_or(|only| only == bug.name)) {
+    for (bug, class) in bugs().filter(|(bug, _)| only.is_none_or(|only| only == bug.name)) {
         let start = Instant::now();
-        let found = failures(&program, bug.name, SEEDS)?;
+        let found = failures(&program, bug.name, class, SEEDS)?;
         let seconds = start.elapsed().as_secs_f32();
         let Some(first) = found.first() else {
             lost.push(bug.name);
@@ -60,7 +74,7 @@ pub(crate) fn find_all(only: Option<&str>) -> Outcome {
         );
     }
     if only.is_some() && medians.is_empty() && lost.is_empty() {
-        let names: Vec<_> = BUGS.iter().map(|bug| bug.name).collect();
+        let names: Vec<_> = bugs().map(|(bug, _)| bug.name).collect();
         return Err(format!("no such bug; there are: {}", names.join(", ")));
     }
     if lost.is_empty() { Ok(()) } else { Err(format!("not found: {}", lost.join(", "))) }
@@ -69,8 +83,9 @@ pub(crate) fn find_all(only: Option<&str>) -> Outcome {
 /// Tells the history of a seed under a bug.
 pub(crate) fn replay(bug: &str, seed: &str) -> Outcome {
     let program = build()?;
+    let class = bugs().find(|(known, _)| known.name == bug).map_or("promised", |(_, class)| class);
     // It fails, and that is the point.
-    let told = command(&program).args(&["--replay", seed]).env(SWITCH, bug).run();
+    let told = command(&program).args(&["--replay", seed, "--class", class]).env(SWITCH, bug).run();
     match told {
         Err(why) if why.contains("exit status: 1") => Ok(()),
         told => told,
@@ -78,11 +93,11 @@ pub(crate) fn replay(bug: &str, seed: &str) -> Outcome {
 }
 
 /// The seeds that fail, as the world prints them.
-fn failures(program: &Path, bug: &str, seeds: u64) -> Outcome<Vec<u64>> {
+fn failures(program: &Path, bug: &str, class: &str, seeds: u64) -> Outcome<Vec<u64>> {
     let seeds = seeds.to_string();
     let finds = FINDS.to_string();
     let run = command(program)
-        .args(&["--seeds", &seeds, "--failures", &finds])
+        .args(&["--seeds", &seeds, "--failures", &finds, "--class", class])
         .env(SWITCH, bug)
         .read_whatever_status()?;
     let mut found: Vec<u64> = run.lines().filter_map(failing_seed).collect();
@@ -123,7 +138,7 @@ fn build() -> Outcome<PathBuf> {
     write(&top.join("crates/quorate-core/src/planted.rs"), include_str!("planted/switch.rs.txt"))?;
     let lib = top.join("crates/quorate-core/src/lib.rs");
     write(&lib, &(read(&lib)? + "\n#[allow(missing_docs)]\npub mod planted;\n"))?;
-    for bug in BUGS {
+    for (bug, _) in bugs() {
         plant(&top, bug)?;
     }
     let manifest = top.join("Cargo.toml").display().to_string();
@@ -230,8 +245,8 @@ mod tests {
     fn every_bug_fits_the_sources() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let mut texts = std::collections::HashMap::new();
-        assert!(BUGS.len() >= 20);
-        for bug in BUGS {
+        assert!(bugs().count() >= 60);
+        for (bug, _) in bugs() {
             for (file, find, replace) in bug.edits {
                 let text = texts
                     .entry(*file)

@@ -10,7 +10,7 @@ use quorate_memory::{Effect, Fault, MemoryNode, Rule, Sim, Violation};
 
 use crate::dice::Dice;
 use crate::plan::Plan;
-use crate::worker::name;
+use crate::worker::{fenced, lock_keys, name};
 
 /// Keeps one lease through one kind of trouble.
 pub fn check(
@@ -28,6 +28,7 @@ pub fn check(
     }
     let resource = name(dice.below(plan.resources));
     let request = dice.pick(managers).lock(&*resource).wait(plan.ttl * 4);
+    let request = fenced(request, plan.fences(dice));
     let Ok(guard) = sim.block_on(request) else {
         return vec![wrong(sim, "all is well, but a lock was refused")];
     };
@@ -51,7 +52,7 @@ pub fn check(
     // What is under way takes a quarter of it, and the release comes behind it.
     sim.advance(plan.ttl / 2);
     for node in nodes {
-        for key in node.keys() {
+        for key in lock_keys(node) {
             let key = String::from_utf8_lossy(&key);
             violations.push(wrong(
                 sim,

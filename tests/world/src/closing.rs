@@ -9,7 +9,7 @@ use quorate_memory::{Effect, Fault, MemoryNode, Rule, Sim, Violation};
 use crate::calm::told;
 use crate::dice::Dice;
 use crate::plan::Plan;
-use crate::worker::name;
+use crate::worker::{fenced, lock_keys, name};
 
 /// Closes one of the managers while it holds a lock and waits for it again.
 pub fn check(
@@ -42,7 +42,8 @@ pub fn check(
     }
     let (manager, resource) = (dice.pick(managers), name(dice.below(plan.resources)));
     let start = sim.elapsed();
-    let guard = sim.block_on(manager.lock(&*resource).wait(plan.ttl / 8)).ok();
+    let request = fenced(manager.lock(&*resource).wait(plan.ttl / 8), plan.fences(dice));
+    let guard = sim.block_on(request).ok();
     let lost = guard.as_ref().map(|guard| told(sim, guard));
     if let Some(guard) = guard.as_ref().filter(|_| dice.percent(60)) {
         guard.keep_alive();
@@ -50,7 +51,8 @@ pub fn check(
     let waiting: Arc<Mutex<Option<Result<(), LockError>>>> = Arc::default();
     let waits = dice.percent(60);
     if waits {
-        let (result, request) = (Arc::clone(&waiting), manager.lock(&*resource).wait(plan.ttl * 2));
+        let request = fenced(manager.lock(&*resource).wait(plan.ttl * 2), plan.fences(dice));
+        let result = Arc::clone(&waiting);
         sim.spawn(Box::pin(async move {
             let locked = request.await.map(drop);
             *result.lock().unwrap_or_else(PoisonError::into_inner) = Some(locked);
@@ -72,7 +74,7 @@ pub fn check(
     let soon = sim.elapsed() < start + plan.ttl * 9 / 10;
     sim.advance(if left > 0 { plan.ttl * 7 / 10 } else { Duration::ZERO });
     for node in nodes.iter().filter(|_| soon) {
-        for key in node.keys() {
+        for key in lock_keys(node) {
             let key = String::from_utf8_lossy(&key);
             wrong(format!("{key} was left on {} by a manager that was closed", node.name()));
         }

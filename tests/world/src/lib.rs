@@ -3,12 +3,15 @@
 //! One seed is one run. [`plan`] draws what the world is like, [`nemesis`] breaks it, [`worker`]
 //! uses locks in it, and [`run()`] puts them together and judges.
 
+pub mod agreement;
 pub mod calm;
 pub mod closing;
 pub mod dice;
+pub mod door;
 pub mod keeping;
 pub mod nemesis;
 pub mod plan;
+pub mod process;
 pub mod replay;
 pub mod report;
 pub mod run;

@@ -5,10 +5,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use quorate_core::{BackendError, Runtime};
-use quorate_memory::{Effect, Fault, History, MemoryNode, Rule, Sim, SimClient};
+use quorate_memory::{Effect, Fault, History, MemoryNode, Rule, Sim};
 
 use crate::dice::Dice;
 use crate::plan::{Class, Plan};
+use crate::process::Process;
+use crate::worker::name;
 
 /// How often each kind of fault was injected.
 pub type Faults = BTreeMap<&'static str, u64>;
@@ -20,7 +22,7 @@ pub struct Nemesis {
     dice: Dice,
     plan: Plan,
     nodes: Vec<MemoryNode>,
-    clients: Vec<SimClient>,
+    processes: Vec<Process>,
     history: History,
     faults: Arc<Mutex<Faults>>,
     /// From when to when clients stood still.
@@ -34,7 +36,7 @@ impl Nemesis {
         sim: &Sim,
         plan: &Plan,
         nodes: &[MemoryNode],
-        clients: &[SimClient],
+        processes: &[Process],
         history: &History,
     ) -> Self {
         let nemesis = Self {
@@ -42,7 +44,7 @@ impl Nemesis {
             dice: Dice::new(sim.clone()),
             plan: plan.clone(),
             nodes: nodes.to_vec(),
-            clients: clients.to_vec(),
+            processes: processes.to_vec(),
             history: history.clone(),
             faults: Arc::default(),
             pauses: Arc::default(),
@@ -81,6 +83,39 @@ impl Nemesis {
         self.note("the chaos is over");
     }
 
+    /// Sets the wall clocks of clients until the chaos ends. It is only the order of tokens, after a
+    /// loss of data, that may suffer from it.
+    pub async fn set_wall_clocks(self, most: Duration) {
+        for process in &self.processes {
+            self.set_wall_clock(process, most);
+        }
+        while self.sim.elapsed() < self.plan.chaos {
+            self.sleep(self.dice.time(Duration::ZERO, self.plan.ttl * 2)).await;
+            self.set_wall_clock(self.dice.pick(&self.processes), most);
+        }
+    }
+
+    /// Keys vanish until the chaos ends, some of them while their holder has yet to be told of them.
+    pub async fn lose_keys(self) {
+        while self.sim.elapsed() < self.plan.chaos {
+            self.sleep(self.dice.scaled_time(self.plan.ttl / 2)).await;
+            let node = self.dice.pick(&self.nodes);
+            node.expire(name(self.dice.below(self.plan.resources)));
+            self.count("key gone");
+        }
+    }
+
+    fn set_wall_clock(&self, process: &Process, most: Duration) {
+        let most = i32::try_from(most.as_millis()).unwrap_or(i32::MAX);
+        let ahead = i64::from(self.dice.signed(most)) * 1_000;
+        process.set_wall_clock(ahead);
+        self.count("wall clock set");
+        self.note(format!(
+            "the wall clock of client {} is {ahead} µs ahead",
+            process.client().id()
+        ));
+    }
+
     async fn strike(&self) {
         let lasting = self.dice.scaled_time(self.plan.ttl * 2);
         match self.dice.below(10) {
@@ -93,34 +128,45 @@ impl Nemesis {
     async fn break_node(&self, lasting: Duration) {
         let node = self.dice.pick(&self.nodes);
         let small = self.dice.scaled_time(self.plan.ttl / 2);
-        let (kind, fault) =
-            match self.dice.below(if self.plan.class == Class::Broken { 9 } else { 5 }) {
-                0 => ("hung", Some(Fault::Hung)),
-                1 => ("down", Some(Fault::Down)),
-                2 => ("slow", Some(Fault::Slow(small))),
-                3 => ("late", Some(Fault::Late(small))),
-                4 => {
-                    let reply =
-                        *self.dice.pick(&["READONLY", "LOADING", "OOM", "MISCONF", "NOAUTH"]);
-                    ("error", Some(Fault::Failing(BackendError::from_reply(reply))))
-                }
-                5 => {
-                    node.restart();
-                    ("restarted empty", None)
-                }
-                6 => {
-                    node.restart_from_save();
-                    ("restarted from an old save", None)
-                }
-                7 => {
-                    node.jump(self.dice.time(Duration::ZERO, self.plan.ttl * 2));
-                    ("clock jumped", None)
-                }
-                _ => {
-                    node.save();
-                    return;
-                }
-            };
+        let kinds = match self.plan.class {
+            Class::Promised => 5,
+            Class::Broken | Class::Guarded => 9,
+            Class::Storm => 6,
+        };
+        let (kind, fault) = match self.dice.below(kinds) {
+            5 if self.plan.class == Class::Storm => {
+                node.jump(self.dice.time(Duration::ZERO, self.plan.ttl * 2));
+                ("clock jumped", None)
+            }
+            0 => ("hung", Some(Fault::Hung)),
+            1 => ("down", Some(Fault::Down)),
+            2 => ("slow", Some(Fault::Slow(small))),
+            3 => ("late", Some(Fault::Late(small))),
+            4 => {
+                let reply = *self.dice.pick(&["READONLY", "LOADING", "OOM", "MISCONF", "NOAUTH"]);
+                ("error", Some(Fault::Failing(BackendError::from_reply(reply))))
+            }
+            5 => {
+                node.restart();
+                ("restarted empty", None)
+            }
+            6 => {
+                node.restart_from_save();
+                ("restarted from an old save", None)
+            }
+            7 if self.plan.class == Class::Guarded => {
+                node.flush();
+                ("flushed", None)
+            }
+            7 => {
+                node.jump(self.dice.time(Duration::ZERO, self.plan.ttl * 2));
+                ("clock jumped", None)
+            }
+            _ => {
+                node.save();
+                return;
+            }
+        };
         self.count(kind);
         self.note(format!("{} {kind}", node.name()));
         let Some(fault) = fault else { return };
@@ -145,7 +191,7 @@ impl Nemesis {
 
     /// Cuts a client off some nodes, in one direction or in both.
     async fn part(&self, lasting: Duration) {
-        let client = self.dice.pick(&self.clients);
+        let client = self.dice.pick(&self.processes).client();
         let effects: &[Effect] = match self.dice.below(3) {
             0 => &[Effect::DropRequest],
             1 => &[Effect::DropReply],
@@ -170,7 +216,7 @@ impl Nemesis {
     }
 
     fn pause(&self, lasting: Duration) {
-        let client = self.dice.pick(&self.clients);
+        let client = self.dice.pick(&self.processes).client();
         self.count("client paused");
         let start = self.sim.elapsed();
         self.note(format!("client {} stands still for {lasting:?}", client.id()));

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use quorate_core::{Drift, Ttl};
+use quorate_memory::{Forgetting, Sim};
 
 use crate::dice::Dice;
 
@@ -14,6 +15,36 @@ pub enum Class {
     Promised,
     /// Nodes restart empty or from an old save, and their clocks jump: two holders are possible.
     Broken,
+    /// Nodes restart empty or from an old save, or are flushed, clocks drift within the allowance, and
+    /// all managers guard against restarts: no two holders, ever.
+    Guarded,
+    /// Keys vanish at any moment and clocks of nodes jump, but nothing else is forgotten: two
+    /// holders are likely, and their fencing tokens are in order.
+    Storm,
+}
+
+/// Who takes locks with a fencing token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums, reason = "a part of the tests")]
+pub enum Tokens {
+    /// Nobody.
+    Nobody,
+    /// Every other request.
+    Some,
+    /// Everybody.
+    All,
+}
+
+/// What the wall clocks of clients say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums, reason = "a part of the tests")]
+pub enum Wall {
+    /// The right time.
+    Right,
+    /// Each is up to this far off, and they are set again and again.
+    Off(Duration),
+    /// It is 1970, so that numbers are counted one by one, and nodes come to differ.
+    Stopped,
 }
 
 /// What a world is like.
@@ -44,12 +75,18 @@ pub struct Plan {
     pub loss: u32,
     /// How much clocks gain or lose, at the most, of a million.
     pub drift: i32,
+    /// Who asks for fencing tokens.
+    pub tokens: Tokens,
+    /// What the wall clocks of clients say.
+    pub wall: Wall,
+    /// What is promised of tokens when they do.
+    pub forgetting: Forgetting,
 }
 
 impl Plan {
     /// Draws a plan.
     #[must_use]
-    pub fn draw(dice: &Dice, class: Class) -> Self {
+    pub fn draw(seed: u64, dice: &Dice, class: Class) -> Self {
         let nodes = *dice.pick(&[1, 2, 3, 3, 3, 4, 5, 5, 5, 6, 7]);
         let clients = match dice.below(40) {
             0 => 20 + dice.below(31),
@@ -61,7 +98,17 @@ impl Plan {
         let rounds = if clients > 6 { 2 } else { 3 + dice.below(8) };
         let thinking = ttl * u32::try_from(dice.below(5)).unwrap_or(1);
         let chaos = (thinking / 2 + ttl) * u32::try_from(rounds).unwrap_or(1);
-        Self {
+        // Drawn apart, so that worlds without tokens are what they were before there were any.
+        let apart = Dice::new(Sim::new(!seed));
+        let all = Tokens::All;
+        let tokens = *apart.pick(&[Tokens::Nobody, Tokens::Nobody, Tokens::Some, all, all, all]);
+        let off = |seconds| Wall::Off(Duration::from_secs(seconds));
+        let wall = match tokens {
+            Tokens::Nobody => Wall::Right,
+            _ if class == Class::Guarded => *apart.pick(&[Wall::Right, Wall::Right, off(3_600)]),
+            _ => *apart.pick(&[Wall::Right, off(1), off(3_600), Wall::Stopped]),
+        };
+        let plan = Self {
             class,
             nodes,
             clients,
@@ -76,6 +123,59 @@ impl Plan {
             chaos,
             loss: *dice.pick(&[0, 0, 1_000, 10_000, 50_000]),
             drift: *dice.pick(&[0, 100, 4_900, 4_900]),
+            tokens,
+            wall,
+            // The guard sees to it that numbers go on from clocks, which have to be right for it.
+            forgetting: match (class, wall) {
+                (Class::Guarded, Wall::Right) => Forgetting::Guarded,
+                _ => Forgetting::Excused,
+            },
+        };
+        if class == Class::Storm { plan.stormy(&apart) } else { plan }
+    }
+
+    /// The same for a storm: everybody has tokens, nodes differ, and messages are slow beside the
+    /// moments at which keys vanish.
+    fn stormy(self, dice: &Dice) -> Self {
+        let off = Wall::Off(Duration::from_secs(3_600));
+        let latency = (self.ttl / *dice.pick(&[200, 50, 25])).min(Duration::from_millis(100));
+        Self {
+            tokens: *dice.pick(&[Tokens::Some, Tokens::All, Tokens::All, Tokens::All]),
+            wall: *dice.pick(&[off, Wall::Stopped, Wall::Stopped, Wall::Stopped]),
+            nodes: *dice.pick(&[3, 3, 3, 4, 5, 5, 7]),
+            clients: 2 + dice.below(4),
+            resources: 1 + dice.below(3),
+            thinking: self.ttl / 4 * u32::try_from(dice.below(3)).unwrap_or(1),
+            latency,
+            ..self
+        }
+    }
+
+    /// Whether no two may hold one resource at a time.
+    #[must_use]
+    pub fn excludes(&self) -> bool {
+        matches!(self.class, Class::Promised | Class::Guarded)
+    }
+
+    /// Whether nodes lose their data.
+    #[must_use]
+    pub fn forgets(&self) -> bool {
+        matches!(self.class, Class::Broken | Class::Guarded)
+    }
+
+    /// Whether tokens rise with the moments since which their holders could rely on the lock.
+    #[must_use]
+    pub fn orders(&self) -> bool {
+        self.class == Class::Promised || self.forgetting == Forgetting::Guarded
+    }
+
+    /// Whether the next request is for a lock with a fencing token.
+    #[must_use]
+    pub fn fences(&self, dice: &Dice) -> bool {
+        match self.tokens {
+            Tokens::Nobody => false,
+            Tokens::Some => dice.percent(50),
+            Tokens::All => true,
         }
     }
 
@@ -89,6 +189,12 @@ impl Plan {
     #[must_use]
     pub fn validity(&self) -> Duration {
         Ttl::try_from(self.ttl).map_or(Duration::ZERO, |ttl| self.allowance().validity_of(ttl))
+    }
+
+    /// The longest ttl that a worker asks for.
+    #[must_use]
+    pub fn max_ttl(&self) -> Duration {
+        self.ttl * 2
     }
 
     /// How long cleanup goes on for a silent node.

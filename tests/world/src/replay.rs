@@ -18,8 +18,16 @@ pub fn tell(seed: u64, outcome: &Outcome) -> String {
     let _ = writeln!(
         text,
         "seed {seed}: {} nodes, {} clients, {} resources, ttl {:?}, latency up to {:?}, drift up \
-         to {} ppm, loss {} ppm",
-        plan.nodes, plan.clients, plan.resources, plan.ttl, plan.latency, plan.drift, plan.loss
+         to {} ppm, loss {} ppm, tokens for {:?}, wall clocks {:?}",
+        plan.nodes,
+        plan.clients,
+        plan.resources,
+        plan.ttl,
+        plan.latency,
+        plan.drift,
+        plan.loss,
+        plan.tokens,
+        plan.wall,
     );
     if outcome.violations.is_empty() {
         let _ = writeln!(text, "nothing went wrong in {:?}", outcome.simulated);
@@ -44,12 +52,16 @@ fn leading_to(violation: Option<&Violation>, events: &[Event]) -> Vec<Event> {
     let (end, locks): (Duration, Vec<LockId>) = match violation {
         Some(Violation::Overlap { first, second, until, .. }) => (*until, vec![first.0, second.0]),
         Some(Violation::TooLate { lock, at, .. }) => (*at, vec![lock.0]),
+        Some(Violation::SameToken { first, second, at, .. }) => (*at, vec![first.0, second.0]),
+        Some(Violation::WrongOrder { first, second, at, .. }) => (*at, vec![first.0, second.0]),
+        Some(Violation::UnderHint { lock, at, .. }) => (*at, vec![lock.0]),
         Some(Violation::Other { at, .. }) => (*at, Vec::new()),
         _ => (Duration::MAX, Vec::new()),
     };
     let concerns = |event: &&Event| match &event.what {
         _ if event.at > end => false,
         What::Granted { lock, .. }
+        | What::Fenced { lock, .. }
         | What::Extended { lock, .. }
         | What::Relied { lock }
         | What::Ended { lock } => locks.is_empty() || locks.contains(lock),

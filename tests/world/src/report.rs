@@ -34,7 +34,7 @@ pub struct Options {
 
 impl Options {
     /// What can be said.
-    pub const USAGE: &str = "options: --seeds N, --from SEED, --class promised|broken, --twice, \
+    pub const USAGE: &str = "options: --seeds N, --from SEED, --class promised|broken|guarded|storm, --twice, \
         --failures N (stop after so many), --replay SEED, --keep RENEWALS";
 
     /// Reads the words of a command line.
@@ -68,7 +68,9 @@ impl Options {
                 "--class" => match words.next().as_deref() {
                     Some("promised") => options.class = Class::Promised,
                     Some("broken") => options.class = Class::Broken,
-                    _ => return Err("--class takes promised or broken".to_owned()),
+                    Some("guarded") => options.class = Class::Guarded,
+                    Some("storm") => options.class = Class::Storm,
+                    _ => return Err("--class takes promised, broken, guarded or storm".to_owned()),
                 },
                 other => return Err(format!("{other} is not an option")),
             }
@@ -86,6 +88,12 @@ pub struct Report {
     pub failures: BTreeMap<u64, String>,
     /// Worlds in which two held one resource.
     pub overlaps: u64,
+    /// How many fencing tokens were judged.
+    pub tokens: u64,
+    /// How many visitors with a stale token were refused.
+    pub refused: u64,
+    /// Worlds in which tokens were out of order, for which there was an excuse.
+    pub excused: u64,
     /// How much time passed in all worlds together.
     pub simulated: Duration,
     /// What was injected.
@@ -133,6 +141,9 @@ fn one(seed: u64, options: &Options) -> Report {
         return report;
     };
     report.overlaps = u64::from(outcome.overlaps > 0);
+    report.tokens = outcome.tokens;
+    report.refused = outcome.refused;
+    report.excused = u64::from(outcome.excused > 0);
     report.simulated = outcome.simulated;
     report.faults = outcome.faults;
     if let Some(first) = outcome.violations.first() {
@@ -151,6 +162,9 @@ impl Report {
         self.seeds += other.seeds;
         self.failures.extend(other.failures);
         self.overlaps += other.overlaps;
+        self.tokens += other.tokens;
+        self.refused += other.refused;
+        self.excused += other.excused;
         self.simulated += other.simulated;
         for (kind, count) in other.faults {
             *self.faults.entry(kind).or_default() += count;
@@ -172,12 +186,22 @@ impl fmt::Display for Report {
         let faults: Vec<String> =
             self.faults.iter().map(|(kind, count)| format!("{kind} {count}")).collect();
         writeln!(f, "faults injected: {}", faults.join(", "))?;
-        if self.class == Some(Class::Broken) {
+        writeln!(
+            f,
+            "fencing tokens: {}, and {} times a stale one was refused",
+            self.tokens, self.refused
+        )?;
+        if matches!(self.class, Some(Class::Broken | Class::Storm)) {
             writeln!(f, "two holders in {} worlds, whose promises were broken", self.overlaps)?;
+        }
+        if matches!(self.class, Some(Class::Broken | Class::Guarded)) {
+            writeln!(f, "tokens out of order in {} worlds, whose nodes forgot", self.excused)?;
         }
         writeln!(f, "violations: {}", self.failures.len())?;
         let class = match self.class {
             Some(Class::Broken) => " --class broken",
+            Some(Class::Guarded) => " --class guarded",
+            Some(Class::Storm) => " --class storm",
             _ => "",
         };
         for (seed, what) in &self.failures {

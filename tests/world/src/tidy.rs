@@ -8,7 +8,7 @@ use quorate_memory::{Effect, Fault, MemoryNode, Operation, Rule, Sim, Violation}
 
 use crate::dice::Dice;
 use crate::plan::Plan;
-use crate::worker::name;
+use crate::worker::{fenced, lock_keys, name};
 
 /// Uses locks on nodes that answer late, and counts what is left after nineteen twentieths of the
 /// ttl.
@@ -38,7 +38,7 @@ pub fn check(
         tidy.use_carelessly();
         sim.advance((start + plan.ttl * 19 / 20).saturating_sub(sim.elapsed()));
         for node in nodes {
-            for key in node.keys() {
+            for key in lock_keys(node) {
                 let key = String::from_utf8_lossy(&key);
                 let what = format!("{key} was left behind on {}", node.name());
                 violations.push(Violation::Other { at: start, what });
@@ -107,10 +107,14 @@ struct Tidy<'a> {
 impl Tidy<'_> {
     fn use_carelessly(&self) {
         let (sim, dice, manager) = (self.sim, self.dice, self.manager);
-        let request = manager.lock(self.resource).wait(self.plan.ttl / 8);
+        let fences = self.plan.fences(dice);
+        let request = fenced(manager.lock(self.resource).wait(self.plan.ttl / 8), fences);
         let guard = match dice.below(4) {
             0 => sim.block_on_for(request, dice.below(12)).and_then(Result::ok),
-            1 => sim.block_on(manager.try_lock(self.resource)).ok(),
+            1 => {
+                let request = manager.try_lock(self.resource);
+                sim.block_on(if fences { request.fenced() } else { request }).ok()
+            }
             2 => return self.with(request),
             _ => sim.block_on(request).ok(),
         };

@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use quorate_core::{Lease, Lost, Runtime};
+use quorate_core::{FencingToken, Lease, Lost, Runtime};
 use quorate_memory::LockId;
 
 use crate::worker::Worker;
@@ -18,6 +18,7 @@ pub struct Watch {
     lock: LockId,
     /// The cap on the time that it is held.
     cap: Option<Instant>,
+    token: Option<FencingToken>,
     seen: Arc<Mutex<Seen>>,
 }
 
@@ -39,7 +40,8 @@ impl Watch {
     pub fn new(worker: &Arc<Worker>, lease: Lease, lock: LockId, cap: Option<Instant>) -> Self {
         let (until, at) = (lease.valid_until(), worker.sim.elapsed());
         let seen = Arc::new(Mutex::new(Seen { until, at, told: false, given_up: false }));
-        let watch = Self { worker: Arc::clone(worker), lease, lock, cap, seen };
+        let token = lease.fencing_token();
+        let watch = Self { worker: Arc::clone(worker), lease, lock, cap, token, seen };
         watch.observe();
         watch
     }
@@ -77,6 +79,9 @@ impl Watch {
                 let (history, client) = (&self.worker.history, self.worker.client.id());
                 history.extended(at, client, self.lock, self.worker.world(until));
             }
+        }
+        if self.lease.fencing_token() != self.token {
+            self.wrong("has another token than before");
         }
         if self.cap.is_some_and(|cap| until > cap) {
             self.wrong("outlasts its hold limit");

@@ -7,14 +7,16 @@ use std::time::{Duration, Instant};
 
 use quorate_core::runtime::BoxFuture;
 use quorate_core::{
-    AdoptError, HandOver, Lease, LockError, LockGuard, LockManager, LockRequest, Runtime, Stopped,
-    WithError,
+    AdoptError, FencingToken, HandOver, Lease, LockError, LockGuard, LockManager, LockRequest,
+    Runtime, Stopped, WithError,
 };
-use quorate_memory::{History, LockId, MemoryNode, Sim, SimClient, Value, Violation};
+use quorate_memory::{Fenced, History, LockId, MemoryNode, Sim, SimClient, Value, Violation};
 
 use crate::dice::Dice;
+use crate::door::Door;
 use crate::nemesis::Nemesis;
 use crate::plan::{Class, Plan};
+use crate::process::{Begun, Process};
 use crate::watch::Watch;
 
 /// What the locks protect: a counter per resource, read, held for a while, and written.
@@ -37,6 +39,8 @@ pub struct Worker {
     pub plan: Plan,
     /// This client.
     pub client: SimClient,
+    /// The runtime of its manager.
+    pub process: Process,
     /// Its manager.
     pub manager: LockManager,
     /// The nodes, to look behind the manager's back.
@@ -45,6 +49,8 @@ pub struct Worker {
     pub history: History,
     /// What is protected.
     pub counters: Arc<Mutex<Counters>>,
+    /// What is protected by fencing tokens: one door per resource.
+    pub doors: Arc<Vec<Door>>,
     /// Who knows when clients stood still.
     pub nemesis: Nemesis,
     /// Guards that nobody drops while the world lasts; really forgotten, they would keep it for ever.
@@ -68,10 +74,11 @@ enum Way {
     Run,
 }
 
-/// A lock, and until when it can be held at the most.
+/// A lock, until when it can be held at the most, and the attempt that its token comes from.
 struct Held {
     guard: LockGuard,
     cap: Option<Instant>,
+    begun: Option<Begun>,
 }
 
 impl Worker {
@@ -95,33 +102,46 @@ impl Worker {
         let wait = self.dice.scaled_time(self.plan.ttl * 3);
         let start = (self.sim.elapsed(), self.client.now());
         let mut limit = None;
+        let fences = self.plan.fences(&self.dice);
         let locked = match self.dice.below(10) {
-            0 | 1 => self.manager.try_lock(name.as_str()).await,
+            0 | 1 => {
+                let request = self.manager.try_lock(name.as_str());
+                if fences { request.fenced() } else { request }.await
+            }
             2 | 3 => {
                 let polls = self.dice.below(12);
-                let request = self.manager.lock(name.as_str()).wait(wait);
+                let request = fenced(self.manager.lock(name.as_str()).wait(wait), fences);
                 self.at_most(request, polls).await?
             }
             4 if self.plan.resources > 1 => {
                 let all: Vec<String> = (0..self.plan.resources).map(self::name).collect();
-                let locked = self.manager.lock(&all[..]).wait(wait).await;
+                let locked = fenced(self.manager.lock(&all[..]).wait(wait), fences).await;
                 if let Ok(guard) = &locked {
                     // Two tenures; the other one is given up at once, which only shortens it.
                     let other = (resource + 1) % self.plan.resources;
-                    let lock = self.granted(other, &guard.lease());
+                    let lock = self.granted(other, &guard.lease(), self.process.begun());
                     self.history.ended(self.sim.elapsed(), self.client.id(), lock);
                 }
                 locked
             }
             _ => {
-                let request = self.manager.lock(name.as_str()).wait(wait);
+                let request = fenced(self.manager.lock(name.as_str()).wait(wait), fences);
                 let request = self.limited(request, &mut limit);
                 request.await
             }
         };
+        let begun = self.process.begun();
         self.check_deadline(start, wait);
         match locked {
-            Ok(guard) => Some(Held { guard, cap: limit.map(|limit| self.client.now() + limit) }),
+            Ok(guard) => {
+                let cap = limit.map(|limit| self.client.now() + limit);
+                if guard.fencing_token().is_some() != fences {
+                    self.wrong(
+                        "a token was given to who asked for none, or the reverse".to_owned(),
+                    );
+                }
+                Some(Held { guard, cap, begun })
+            }
             Err(error) => {
                 self.check_refusal(&error);
                 None
@@ -141,7 +161,10 @@ impl Worker {
 
     fn check_refusal(&self, error: &LockError) {
         match error {
-            LockError::Held { .. } | LockError::NoQuorum { .. } | LockError::Expired { .. } => {}
+            LockError::Held { .. }
+            | LockError::NoQuorum { .. }
+            | LockError::Expired { .. }
+            | LockError::NoToken { .. } => {}
             error => self.wrong(format!("a lock failed with {error}")),
         }
     }
@@ -156,10 +179,11 @@ impl Worker {
     }
 
     /// Holds a lock: reads, extends or renews, writes, gives it up in one of several ways.
-    async fn hold(self: &Arc<Self>, resource: usize, Held { guard, cap }: Held) {
-        let lock = self.granted(resource, &guard.lease());
+    async fn hold(self: &Arc<Self>, resource: usize, Held { guard, cap, begun }: Held) {
+        let lock = self.granted(resource, &guard.lease(), begun);
         let watch = Watch::new(self, guard.lease(), lock, cap);
         let read = self.counters(|counters| counters.counts[resource].0);
+        let mut visit = self.doors[resource].enter(self, &guard.lease());
         let way = match self.dice.below(10) {
             0 | 1 => Way::KeptAlive,
             2 => Way::Run,
@@ -179,6 +203,8 @@ impl Worker {
             if let Ok(false) | Err(Stopped { value: Some(_), .. }) = guard.run(work).await {
                 self.wrong(format!("client {}: {lock} was over in a run", self.client.id()));
             }
+            // Others may have been there, with the same token.
+            visit = self.doors[resource].enter(self, watch.lease());
         } else {
             for _ in 0..parts {
                 self.sleep(self.dice.scaled_time(self.plan.ttl)).await;
@@ -196,10 +222,13 @@ impl Worker {
                 self.add(resource, read);
             }
         }
+        // Whether the lock is still held is the door's business.
+        visit.write(self, watch.lease());
         match self.dice.below(12) {
             0 => {
                 // It stays until the ttl is over, or until this client ends.
                 self.sleep(self.plan.ttl * 2).await;
+                visit.write(self, watch.lease());
                 watch.give_up();
             }
             // One that is kept alive would be held for ever.
@@ -218,7 +247,7 @@ impl Worker {
             }
             6 | 7 => {
                 watch.give_up();
-                self.hand_over(resource, guard);
+                self.hand_over(resource, guard, begun);
             }
             _ => {
                 watch.give_up();
@@ -233,10 +262,11 @@ impl Worker {
         let mut limit = None;
         let wait = self.dice.scaled_time(self.plan.ttl * 3);
         let request = self.manager.lock(name.as_str()).wait(wait);
+        let request = fenced(request, self.plan.fences(&self.dice));
         let request = self.limited(request, &mut limit);
         let parts = 1 + self.dice.below(6);
         let body = async |lease: Lease| {
-            let lock = self.granted(resource, &lease);
+            let lock = self.granted(resource, &lease, self.process.begun());
             let cap = limit.map(|limit| self.client.now() + limit);
             let watch = Watch::new(self, lease, lock, cap);
             self.client.spawn(Box::pin(watch.clone().lost()));
@@ -259,23 +289,26 @@ impl Worker {
     /// What is done under a lock that ends it in time. Tells whether it was valid at the end.
     async fn work(&self, resource: usize, parts: usize, watch: &Watch) -> bool {
         let read = self.counters(|counters| counters.counts[resource].0);
+        let mut visit = self.doors[resource].enter(self, watch.lease());
         for _ in 0..parts {
             self.sleep(self.dice.scaled_time(self.plan.ttl)).await;
             self.look(resource, watch.lease().is_valid(), watch);
         }
         self.look(resource, watch.lease().is_valid(), watch);
         self.add(resource, read);
+        visit.write(self, watch.lease());
         watch.lease().is_valid()
     }
 
     /// Sends the lock to another client, as text.
-    fn hand_over(&self, resource: usize, guard: LockGuard) {
+    fn hand_over(&self, resource: usize, guard: LockGuard, begun: Option<Begun>) {
+        let token = guard.fencing_token();
         let text = guard.hand_over().encode();
         let peer = Arc::clone(self.dice.pick(&lock(&self.peers)));
         let transit = self.dice.scaled_time(self.plan.ttl);
         *lock(&peer.working) += 1;
         let client = peer.client.clone();
-        client.spawn(peer.adopt(resource, text, transit));
+        client.spawn(peer.adopt(resource, text, (token, begun), transit));
     }
 
     /// Boxed, since what is adopted may be handed over again.
@@ -283,6 +316,7 @@ impl Worker {
         self: Arc<Self>,
         resource: usize,
         text: String,
+        (token, begun): (Option<FencingToken>, Option<Begun>),
         transit: Duration,
     ) -> BoxFuture<'static, ()> {
         Box::pin(async move {
@@ -298,7 +332,12 @@ impl Worker {
                 }
             };
             match adopted {
-                Some(Ok(guard)) => self.hold(resource, Held { guard, cap: None }).await,
+                Some(Ok(guard)) => {
+                    if guard.fencing_token() != token {
+                        self.wrong("a lock was adopted with another token".to_owned());
+                    }
+                    self.hold(resource, Held { guard, cap: None, begun }).await;
+                }
                 None
                 | Some(Err(
                     AdoptError::Expired { .. }
@@ -371,13 +410,18 @@ impl Worker {
         longest.unwrap_or(0) > self.nodes.len() / 2
     }
 
-    fn granted(&self, resource: usize, lease: &Lease) -> LockId {
+    fn granted(&self, resource: usize, lease: &Lease, begun: Option<Begun>) -> LockId {
         let until = self.world(lease.valid_until());
         let now = self.sim.elapsed();
         if !lease.is_valid() {
             self.wrong(format!("client {} was given a lock that is over", self.client.id()));
         }
-        self.history.granted(now, self.client.id(), name(resource), until)
+        let lock = self.history.granted(now, self.client.id(), name(resource), until);
+        if let (Some(token), Some(Begun { attempt, at, hint })) = (lease.fencing_token(), begun) {
+            let with = Fenced { token, attempt, asked: at, hint };
+            self.history.fenced(now, self.client.id(), lock, with);
+        }
+        lock
     }
 
     /// Polls a future for so many times, then drops it.
@@ -429,12 +473,43 @@ impl Worker {
     }
 }
 
-/// What a resource is called.
+/// The request, for a lock with a fencing token or without.
+pub(crate) fn fenced(request: LockRequest, fences: bool) -> LockRequest {
+    if fences { request.fenced() } else { request }
+}
+
+/// The keys that a node keeps for locks: all but the numbers of fencing tokens, and what guards it.
+#[must_use]
+pub fn lock_keys(node: &MemoryNode) -> Vec<Vec<u8>> {
+    let mut keys = node.keys();
+    keys.retain(|key| !key.starts_with(b"quorate:"));
+    keys
+}
+
+/// What a resource is called. The third shares the number of fencing tokens with the first.
 #[must_use]
 pub fn name(resource: usize) -> String {
-    format!("resource-{resource}")
+    match resource {
+        2 => "resource-397".to_owned(),
+        resource => format!("resource-{resource}"),
+    }
 }
 
 fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_core::protocol::fence::counter;
+    use quorate_core::{Key, Resource};
+
+    use super::*;
+
+    #[test]
+    fn the_third_resource_shares_its_number_with_the_first() {
+        let counter = |place| counter(&Key::new(b"", &Resource::new(name(place)).unwrap()));
+        assert_eq!(counter(2), counter(0));
+        assert_ne!(counter(1), counter(0));
+    }
 }

@@ -4,16 +4,18 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use quorate_core::{BackendError, BackendErrorKind, Runtime};
+use quorate_core::{BackendError, BackendErrorKind, Key, Runtime};
 
 use super::watching::Watched;
 use crate::clock::Clock;
 use crate::fault::Fault;
+use crate::history::{AttemptId, History};
 use crate::reply::{Reply, Sender, reply};
 use crate::rule::{Journey, Operation, Rule};
+use crate::sim::Sim;
 use crate::store::Store;
 
-pub(super) struct Shared {
+pub(crate) struct Shared {
     pub(super) name: String,
     pub(super) runtime: Arc<dyn Runtime>,
     state: Mutex<State>,
@@ -29,10 +31,50 @@ pub(super) struct State {
     waiting: VecDeque<Box<dyn Arrive>>,
     pub(super) watched: Watched,
     pub(super) starts: u32,
+    /// Where it is written down who takes keys and when data are lost, and whose time that has.
+    pub(super) journal: Option<(History, Sim)>,
+    /// When it last started, on its own clock.
+    started: Instant,
+    /// How many requests have come.
+    requests: u64,
 }
 
 /// What a request does to the store, at a moment of the node's own clock.
-type Act<T> = Arc<dyn Fn(&mut Store, Instant) -> Result<T, BackendError> + Send + Sync>;
+type Act<T> = Arc<dyn Fn(&mut Store, Instant, &Run<'_>) -> Result<T, BackendError> + Send + Sync>;
+
+/// What the process tells about itself.
+pub(crate) struct Run<'a> {
+    node: &'a Shared,
+    starts: u32,
+    fault: Option<&'a Fault>,
+    requests: u64,
+    age: Duration,
+}
+
+impl Run<'_> {
+    /// What it is called: no other run of this or another node is called like that.
+    pub(crate) fn id(&self) -> String {
+        let id = format!("{:p}#{}", self.node, self.starts);
+        match self.fault {
+            // In turn, but in step with no pattern of requests.
+            Some(Fault::Flapping) if self.requests.count_ones() % 2 == 1 => id + "'",
+            _ => id,
+        }
+    }
+
+    /// Whole seconds, up to one too many: the start and the present are each cut off.
+    pub(crate) fn uptime(&self) -> Duration {
+        Duration::from_secs(self.age.as_secs() + u64::from(self.age.subsec_nanos() > 0))
+    }
+
+    pub(crate) const fn evicts(&self) -> bool {
+        matches!(self.fault, Some(Fault::Evicting))
+    }
+
+    pub(crate) const fn hides(&self) -> bool {
+        matches!(self.fault, Some(Fault::NoInfo))
+    }
+}
 
 struct Request<T> {
     act: Act<T>,
@@ -64,7 +106,25 @@ impl<T: Send + 'static> Arrive for Request<T> {
     ) {
         let Self { act, journey, answer } = *self;
         let now = node.local(&state);
-        let outcome = failure.map_or_else(|| act(&mut state.store, now), Err);
+        if state.journal.is_some() {
+            state.store.note_taken();
+        }
+        let outcome = match failure {
+            Some(failure) => Err(failure),
+            None => {
+                let state = &mut *state;
+                state.requests += 1;
+                let run = Run {
+                    node,
+                    starts: state.starts,
+                    fault: state.fault.as_ref(),
+                    requests: state.requests,
+                    age: now.saturating_duration_since(state.started),
+                };
+                act(&mut state.store, now, &run)
+            }
+        };
+        node.write_down(&mut state);
         node.tell(state);
         if let Some(answer) = answer {
             node.answer(journey, answer, outcome);
@@ -89,8 +149,22 @@ impl Shared {
             waiting: VecDeque::new(),
             watched: Watched::default(),
             starts: 1,
+            journal: None,
+            started: runtime.now(),
+            requests: 0,
         };
         Self { name, runtime, state: Mutex::new(state) }
+    }
+
+    /// What the process tells about itself at this moment.
+    pub(super) fn run<'a>(&'a self, state: &'a State) -> Run<'a> {
+        Run {
+            node: self,
+            starts: state.starts,
+            fault: state.fault.as_ref(),
+            requests: state.requests,
+            age: self.local(state).saturating_duration_since(state.started),
+        }
     }
 
     /// What the store says at this moment of the node's own clock.
@@ -112,6 +186,11 @@ impl Shared {
         }
         if matches!(fault, Some(Fault::Dead)) {
             state.store.clear();
+            self.write_loss(&state);
+        }
+        let was_down = matches!(state.fault, Some(Fault::Dead | Fault::Down));
+        if was_down && !stops {
+            state.started = self.local(&state);
         }
         state.fault = fault;
         if stops {
@@ -132,6 +211,26 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Tells the journal that what was stored is lost.
+    pub(super) fn write_loss(&self, state: &State) {
+        if let Some((history, sim)) = &state.journal {
+            history.forgot(sim.elapsed(), &self.name);
+        }
+    }
+
+    /// Tells the journal who was given keys.
+    fn write_down(&self, state: &mut State) {
+        let taken = state.store.take_taken();
+        if let Some((history, sim)) = &state.journal {
+            for claim in taken {
+                let by = AttemptId::of(claim.token().as_bytes());
+                let name = |key: &Key| String::from_utf8_lossy(key.as_bytes()).into_owned();
+                let resources = claim.keys().iter().map(name).collect();
+                history.taken(sim.elapsed(), &self.name, by, resources);
+            }
+        }
+    }
+
     /// What the node's own clock reads.
     pub(super) fn local(&self, state: &State) -> Instant {
         state.clock.read(self.runtime.now())
@@ -142,7 +241,7 @@ impl Shared {
         self: &Arc<Self>,
         operation: Operation,
         client: Option<usize>,
-        act: impl Fn(&mut Store, Instant) -> Result<T, BackendError> + Send + Sync + 'static,
+        act: impl Fn(&mut Store, Instant, &Run<'_>) -> Result<T, BackendError> + Send + Sync + 'static,
     ) -> Reply<Result<T, BackendError>> {
         let (answer, reply) = reply();
         let act: Act<T> = Arc::new(act);
@@ -205,7 +304,10 @@ impl Shared {
             Some(Fault::Hung) => return state.waiting.push_back(request),
             Some(Fault::Dead | Fault::Down) => Some(gone("connection refused")),
             Some(Fault::Failing(error)) => Some(error.clone()),
-            Some(Fault::Slow(_) | Fault::Late(_)) | None => None,
+            Some(
+                Fault::Slow(_) | Fault::Late(_) | Fault::Evicting | Fault::NoInfo | Fault::Flapping,
+            )
+            | None => None,
         };
         request.carry_out(failure, state, self);
     }

@@ -242,11 +242,23 @@ pub(super) const BUGS: &[Bug] = &[
     },
     Bug {
         name: "acquire-sent-twice-shortens",
-        edits: &[(
-            STORE,
-            "if self.get(key.as_bytes(), now).is_none() {",
-            "if self.get(key.as_bytes(), now).is_none() || quorate_core::planted::PLANTED {",
-        )],
+        edits: &[
+            (
+                STORE,
+                "if self.get(key.as_bytes(), now).is_none() {",
+                "if self.get(key.as_bytes(), now).is_none() || quorate_core::planted::PLANTED {",
+            ),
+            (
+                STORE,
+                "Some(number) => number,",
+                "Some(number) => {
+                     if quorate_core::planted::PLANTED {
+                         self.acquire(claim, now)?;
+                     }
+                     number
+                 }",
+            ),
+        ],
     },
     Bug {
         name: "extension-brings-keys-back",

@@ -1,0 +1,85 @@
+//! A resource that is guarded by fencing tokens, and a count that loses no addition.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use quorate_core::{FenceGate, FencingToken, Lease};
+
+use crate::worker::Worker;
+
+/// A number behind a [`FenceGate`]: read, kept for a while, and written, however late.
+#[derive(Debug)]
+pub struct Door {
+    gate: FenceGate<u64>,
+    /// How many additions were acknowledged.
+    added: AtomicU64,
+    /// How many visitors were refused.
+    refused: AtomicU64,
+}
+
+/// What somebody who has been at a [`Door`] knows.
+#[derive(Debug)]
+pub struct Visit<'a> {
+    door: &'a Door,
+    /// The token, and the number that was read with it. `None` for who has no business here.
+    read: Option<(FencingToken, u64)>,
+}
+
+impl Door {
+    /// Nobody has been here.
+    #[must_use]
+    pub const fn new() -> Self {
+        let (added, refused) = (AtomicU64::new(0), AtomicU64::new(0));
+        Self { gate: FenceGate::new(0), added, refused }
+    }
+
+    /// Reads with the token of `lease`, if it has one.
+    pub(crate) fn enter(&self, worker: &Worker, lease: &Lease) -> Visit<'_> {
+        let token = lease.fencing_token();
+        let read = token.and_then(|token| Some((token, self.pass(worker, lease, token, |n| *n)?)));
+        Visit { door: self, read }
+    }
+
+    /// The count, how many additions were acknowledged, and how many visitors were refused.
+    #[must_use]
+    pub fn counts(&self, token: FencingToken) -> (u64, u64, u64) {
+        let count = self.gate.pass(token, |number| *number).unwrap_or_default();
+        (count, self.added.load(Ordering::Relaxed), self.refused.load(Ordering::Relaxed))
+    }
+
+    fn pass<R>(
+        &self,
+        worker: &Worker,
+        lease: &Lease,
+        token: FencingToken,
+        act: impl FnOnce(&mut u64) -> R,
+    ) -> Option<R> {
+        match self.gate.pass(token, act) {
+            Ok(value) => Some(value),
+            Err(stale) => {
+                self.refused.fetch_add(1, Ordering::Relaxed);
+                if worker.plan.orders() && lease.is_valid() {
+                    worker.wrong(format!("client {}: a holder: {stale}", worker.client.id()));
+                }
+                None
+            }
+        }
+    }
+}
+
+impl Default for Door {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Visit<'_> {
+    /// Writes one more than was read last, valid or not: a holder that was paused knows nothing.
+    pub(crate) fn write(&mut self, worker: &Worker, lease: &Lease) {
+        let Some((token, read)) = self.read else { return };
+        let write = |number: &mut u64| *number = read + 1;
+        if self.door.pass(worker, lease, token, write).is_some() {
+            self.door.added.fetch_add(1, Ordering::Relaxed);
+            self.read = Some((token, read + 1));
+        }
+    }
+}
