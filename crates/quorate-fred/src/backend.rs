@@ -15,7 +15,6 @@ use quorate_core::{
 
 use crate::address::{self, Address};
 use crate::error::{self, ConnectError};
-use crate::frame::{decoded, encoded};
 use crate::link::Dialer;
 use crate::shared::SharedClient;
 use crate::watch::Watcher;
@@ -224,11 +223,9 @@ impl Watch for FredBackend {
 
 impl Wire for Route {
     async fn send(&self, command: &[&[u8]]) -> Result<Reply, BackendError> {
-        let (name, arguments) = encoded(command);
-        let frame = match self {
-            Self::Own(dialer, _) => dialer.call(name, arguments).await?,
-            Self::Shared(client) => client.call(name, arguments).await?,
-        };
-        decoded(frame)
+        match self {
+            Self::Own(dialer, _) => dialer.call(command).await,
+            Self::Shared(client) => client.call(command).await,
+        }
     }
 }

@@ -17,8 +17,7 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::task::AbortHandle;
 
 use crate::error;
-use crate::frame::{decoded, encoded};
-use crate::link::{Dialer, Link};
+use crate::link::{Closed, Dialer, Link};
 
 /// How often the keys that are watched are read again.
 ///
@@ -78,7 +77,7 @@ impl Ear {
     async fn open(link: Arc<Link>) -> Result<Arc<Self>, BackendError> {
         // From before the node tells anything.
         let heard = link.client().invalidation_rx();
-        send(&link, &[b"CLIENT", b"TRACKING", b"ON"]).await?;
+        link.call(&[b"CLIENT", b"TRACKING", b"ON"]).await?;
         // tokio would panic.
         let runtime =
             Handle::try_current().map_err(|_| error::lost("there is no tokio runtime"))?;
@@ -111,13 +110,8 @@ impl Wire for Way {
     async fn send(&self, command: &[&[u8]]) -> Result<Reply, BackendError> {
         // Its watch is among the others by now.
         self.0.begun.notify_one();
-        send(&self.0.link, command).await
+        self.0.link.call(command).await
     }
-}
-
-async fn send(link: &Link, command: &[&[u8]]) -> Result<Reply, BackendError> {
-    let (name, arguments) = encoded(command);
-    decoded(link.call(name, arguments).await?)
 }
 
 /// Passes on to the watches what the node tells. Keeps no connection alive.
@@ -128,11 +122,7 @@ struct Listener {
 }
 
 impl Listener {
-    async fn listen(
-        self,
-        mut heard: Receiver<Invalidation>,
-        closed: Shared<BoxFuture<'static, BackendError>>,
-    ) {
+    async fn listen(self, mut heard: Receiver<Invalidation>, closed: Closed) {
         let mut again = self.read_again().boxed();
         loop {
             let next = heard.recv().boxed();
@@ -161,7 +151,7 @@ impl Listener {
         let Some(link) = self.link.upgrade() else { return };
         let reads = keys.iter().map(|key| async {
             // What it is answered with otherwise, the watch itself has seen or will be told.
-            if matches!(send(&link, &[b"GET", key.as_bytes()]).await, Ok(Reply::Nil)) {
+            if matches!(link.call(&[b"GET", key.as_bytes()]).await, Ok(Reply::Nil)) {
                 self.watches.told(key.as_bytes());
             }
         });
