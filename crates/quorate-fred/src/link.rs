@@ -23,6 +23,7 @@ use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Either, Shared, select};
 use quorate_core::BackendError;
 use quorate_core::protocol::Reply;
+use quorate_core::runtime::TokioContext;
 use socket2::TcpKeepalive;
 use tokio::runtime::Handle;
 use tokio::task::{AbortHandle, JoinHandle};
@@ -44,6 +45,7 @@ const PEER_TIMEOUT: Duration = Duration::from_secs(10);
 pub(crate) struct Dialer {
     config: Config,
     performance: PerformanceConfig,
+    tokio: TokioContext,
     latest: Mutex<Option<Attempt>>,
 }
 
@@ -59,29 +61,37 @@ pub(crate) struct Failure {
 }
 
 impl Dialer {
-    pub(crate) fn new(mut config: Config) -> Self {
+    pub(crate) fn new(mut config: Config, tokio: TokioContext) -> Self {
         // Without a policy, `false` means: never even try.
         config.fail_fast = true;
         config.blocking = Blocking::Block;
-        Self { config, performance: PerformanceConfig::default(), latest: Mutex::new(None) }
+        let performance = PerformanceConfig::default();
+        Self { config, performance, tokio, latest: Mutex::new(None) }
     }
 
     /// For connections on which the node tells of changes.
-    pub(crate) fn for_watches(mut config: Config) -> Self {
+    pub(crate) fn for_watches(mut config: Config, tokio: TokioContext) -> Self {
         config.version = RespVersion::RESP3;
         // One script may delete many keys at once.
         let performance =
             PerformanceConfig { broadcast_channel_capacity: 256, ..PerformanceConfig::default() };
-        Self { performance, ..Self::new(config) }
+        Self { performance, ..Self::new(config, tokio) }
     }
 
     /// Sends a command once and waits for the reply as long as the connection lives.
+    ///
+    /// Only what makes a connection needs a runtime: not what goes over one.
     pub(crate) async fn call(&self, command: &[&[u8]]) -> Result<Reply, BackendError> {
         let link = match self.link() {
             Some(link) => link,
-            None => self.attempt()?.await.map_err(|failure| failure.error)?,
+            None => self.tokio.enter(self.connected().boxed()).await?,
         };
         link.call(command).await
+    }
+
+    /// The connection, made if there is none.
+    async fn connected(&self) -> Result<Arc<Link>, BackendError> {
+        self.attempt()?.await.map_err(|failure| failure.error)
     }
 
     /// The connection that there is.

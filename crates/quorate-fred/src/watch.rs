@@ -9,6 +9,7 @@ use fred::types::config::Config;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Either, Shared, join_all, select};
 use quorate_core::protocol::{Reply, Watches, Wire};
+use quorate_core::runtime::TokioContext;
 use quorate_core::{BackendError, Key};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
@@ -27,6 +28,7 @@ const READ_AGAIN: Duration = Duration::from_secs(2);
 /// Watches on one node, and their connection, made when one of them needs it.
 pub(crate) struct Watcher {
     dialer: Dialer,
+    tokio: TokioContext,
     latest: Mutex<Option<Opening>>,
 }
 
@@ -34,15 +36,19 @@ type Opening = Shared<BoxFuture<'static, Result<Arc<Ear>, BackendError>>>;
 
 impl Watcher {
     /// Does no I/O.
-    pub(crate) fn new(config: Config) -> Self {
-        Self { dialer: Dialer::for_watches(config), latest: Mutex::default() }
+    pub(crate) fn new(config: Config, tokio: TokioContext) -> Self {
+        let dialer = Dialer::for_watches(config, tokio.clone());
+        Self { dialer, tokio, latest: Mutex::default() }
     }
 
     /// Waits until `key` may be free.
     pub(crate) async fn watch(&self, key: &Key) -> Result<(), BackendError> {
-        let ear = self.opening()?.await?;
-        let watches = ear.watches.clone();
-        watches.watch(Way(ear), key).await
+        let watch = async {
+            let ear = self.opening()?.await?;
+            let watches = ear.watches.clone();
+            watches.watch(Way(ear), key).await
+        };
+        self.tokio.enter(watch).await
     }
 
     /// The connection that there is, or is being made, or a new attempt.
