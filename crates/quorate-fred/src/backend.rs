@@ -15,7 +15,6 @@ use quorate_core::{
 
 use crate::address::{self, Address};
 use crate::error::{self, ConnectError};
-use crate::frame::{decoded, encoded};
 use crate::link::Dialer;
 use crate::shared::SharedClient;
 use crate::watch::Watcher;
@@ -59,7 +58,6 @@ pub fn connect(
 /// it to be carried out with nobody to hear the answer. It disturbs no other call.
 pub struct FredBackend {
     name: String,
-    tokio: TokioContext,
     route: Route,
 }
 
@@ -67,7 +65,8 @@ pub struct FredBackend {
 enum Route {
     /// To where we may dial: the watches do so on their own.
     Own(Dialer, Box<Watcher>),
-    Shared(SharedClient),
+    /// What the settings of such a client make it do for a command may need a runtime.
+    Shared(SharedClient, TokioContext),
 }
 
 impl FredBackend {
@@ -117,17 +116,14 @@ impl FredBackend {
         if client.is_clustered() || client.uses_sentinels() {
             return Err(ConnectError::NotOneNode { address: name });
         }
-        Ok(Self {
-            name,
-            tokio: TokioContext::current(),
-            route: Route::Shared(SharedClient::new(client)),
-        })
+        let route = Route::Shared(SharedClient::new(client), TokioContext::current());
+        Ok(Self { name, route })
     }
 
     fn at(Address { name, config }: Address) -> Result<Self, ConnectError> {
-        let watcher = Box::new(Watcher::new(config.clone()));
-        let route = Route::Own(Dialer::new(config), watcher);
-        Ok(Self { name, tokio: TokioContext::current(), route })
+        let tokio = TokioContext::current();
+        let watcher = Box::new(Watcher::new(config.clone(), tokio.clone()));
+        Ok(Self { name, route: Route::Own(Dialer::new(config, tokio), watcher) })
     }
 }
 
@@ -140,18 +136,15 @@ impl fmt::Debug for FredBackend {
 #[async_trait]
 impl LockBackend for FredBackend {
     async fn acquire(&self, claim: &Claim) -> Result<Vote, BackendError> {
-        let call = protocol::acquire(&self.route, claim);
-        self.tokio.enter(call).await
+        protocol::acquire(&self.route, claim).await
     }
 
     async fn extend(&self, claim: &Claim) -> Result<Vote, BackendError> {
-        let call = protocol::extend(&self.route, claim);
-        self.tokio.enter(call).await
+        protocol::extend(&self.route, claim).await
     }
 
     async fn release(&self, claim: &Claim) -> Result<Vote, BackendError> {
-        let call = protocol::release(&self.route, claim);
-        self.tokio.enter(call).await
+        protocol::release(&self.route, claim).await
     }
 
     fn name(&self) -> Option<&str> {
@@ -169,7 +162,7 @@ impl LockBackend for FredBackend {
     fn watcher(&self) -> Option<&dyn Watch> {
         match &self.route {
             Route::Own(..) => Some(self),
-            Route::Shared(_) => None,
+            Route::Shared(..) => None,
         }
     }
 
@@ -185,18 +178,15 @@ impl LockBackend for FredBackend {
 #[async_trait]
 impl Fence for FredBackend {
     async fn acquire(&self, claim: &Claim, hint: FenceHint) -> Result<FenceVote, BackendError> {
-        let call = fence::acquire(&self.route, claim, hint);
-        self.tokio.enter(call).await
+        fence::acquire(&self.route, claim, hint).await
     }
 
     async fn raise(&self, claim: &Claim, number: FencingToken) -> Result<Vote, BackendError> {
-        let call = fence::raise(&self.route, claim, number);
-        self.tokio.enter(call).await
+        fence::raise(&self.route, claim, number).await
     }
 
     async fn release(&self, claim: &Claim, number: FencingToken) -> Result<Vote, BackendError> {
-        let call = fence::release(&self.route, claim, number);
-        self.tokio.enter(call).await
+        fence::release(&self.route, claim, number).await
     }
 }
 
@@ -216,16 +206,14 @@ impl Quarantine for FredBackend {
 #[async_trait]
 impl Identify for FredBackend {
     async fn server_id(&self) -> Result<Option<String>, BackendError> {
-        let call = protocol::server_id(&self.route);
-        self.tokio.enter(call).await
+        protocol::server_id(&self.route).await
     }
 }
 
 #[async_trait]
 impl Inspect for FredBackend {
     async fn inspect(&self, key: &Key) -> Result<Option<Sighting>, BackendError> {
-        let call = protocol::inspect(&self.route, key);
-        self.tokio.enter(call).await
+        protocol::inspect(&self.route, key).await
     }
 }
 
@@ -233,19 +221,17 @@ impl Inspect for FredBackend {
 impl Watch for FredBackend {
     async fn watch(&self, key: &Key) -> Result<(), BackendError> {
         match &self.route {
-            Route::Own(_, watcher) => self.tokio.enter(watcher.watch(key)).await,
-            Route::Shared(_) => Err(error::lost("a shared client has no connection for watches")),
+            Route::Own(_, watcher) => watcher.watch(key).await,
+            Route::Shared(..) => Err(error::lost("a shared client has no connection for watches")),
         }
     }
 }
 
 impl Wire for Route {
     async fn send(&self, command: &[&[u8]]) -> Result<Reply, BackendError> {
-        let (name, arguments) = encoded(command);
-        let frame = match self {
-            Self::Own(dialer, _) => dialer.call(name, arguments).await?,
-            Self::Shared(client) => client.call(name, arguments).await?,
-        };
-        decoded(frame)
+        match self {
+            Self::Own(dialer, _) => dialer.call(command).await,
+            Self::Shared(client, tokio) => tokio.enter(client.call(command)).await,
+        }
     }
 }

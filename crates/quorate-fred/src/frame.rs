@@ -1,15 +1,62 @@
 //! Commands and answers, between the protocol's form and fred's.
 
+use std::str;
+
 use fred::bytes::Bytes;
-use fred::types::{ClusterHash, CustomCommand, Resp3Frame, Value};
+use fred::clients::{Client, WithOptions};
+use fred::error::{Error, ErrorKind};
+use fred::interfaces::{ClientLike, KeysInterface};
+use fred::types::{ClusterHash, CustomCommand, Expiration, Key, Resp3Frame, SetOptions, Value};
 use quorate_core::BackendError;
 use quorate_core::protocol::Reply;
 
+/// What a node says to a command; an error answer is an error.
+pub(crate) type Answer = Result<Reply, BackendError>;
+
+/// Sends a command and waits for the answer.
+///
+/// `SET` goes by fred's own method, with its options in another order: fred gathers the commands
+/// that it knows into few writes, and makes one write of each that it does not know, or that is a
+/// script.
+///
+/// # Errors
+///
+/// The connection has ended, or is worth nothing any more.
+pub(crate) async fn exchange(
+    client: &WithOptions<Client>,
+    command: &[&[u8]],
+) -> Result<Answer, Error> {
+    if let [b"SET", key, value, b"NX", b"PX", ttl] = command
+        && let Some(ttl) = number(ttl)
+    {
+        let buffer = Bytes::from([*key, *value].concat());
+        let value = Value::Bytes(buffer.slice(key.len()..));
+        let key = Key::from(buffer.slice(..key.len()));
+        let expiry = Some(Expiration::PX(ttl));
+        let answer = client.set::<Value, _, _>(key, value, expiry, Some(SetOptions::NX), false);
+        match answer.await {
+            Ok(value) => Ok(Ok(reply(value))),
+            Err(error) if is_answer(&error) => Ok(Err(BackendError::from_reply(error.details()))),
+            Err(error) => Err(error),
+        }
+    } else {
+        let (name, arguments) = encoded(command);
+        client.custom_raw(name, arguments).await.map(decoded)
+    }
+}
+
+fn number(digits: &[u8]) -> Option<i64> {
+    str::from_utf8(digits).ok()?.parse().ok()
+}
+
 /// All arguments are parts of one buffer: one allocation, whatever their number.
-pub(crate) fn encoded(command: &[&[u8]]) -> (CustomCommand, Vec<Value>) {
-    let mut parts = command.iter().copied();
-    let name = String::from_utf8_lossy(parts.next().unwrap_or_default()).into_owned();
-    let arguments = &command[command.len().min(1)..];
+fn encoded(command: &[&[u8]]) -> (CustomCommand, Vec<Value>) {
+    let (name, arguments) = command.split_first().map_or((&b""[..], command), |(n, a)| (*n, a));
+    let hash = ClusterHash::default();
+    let name = match name {
+        b"EVALSHA" => CustomCommand::new_static("EVALSHA", hash, false),
+        name => CustomCommand::new(String::from_utf8_lossy(name).into_owned(), hash, false),
+    };
     let buffer = Bytes::from(arguments.concat());
     let mut start = 0;
     let arguments = arguments.iter().map(|argument| {
@@ -18,12 +65,10 @@ pub(crate) fn encoded(command: &[&[u8]]) -> (CustomCommand, Vec<Value>) {
         start = end;
         Value::Bytes(part)
     });
-    let arguments = arguments.collect();
-    (CustomCommand::new(name, ClusterHash::default(), false), arguments)
+    (name, arguments.collect())
 }
 
-/// An error answer becomes an error here.
-pub(crate) fn decoded(frame: Resp3Frame) -> Result<Reply, BackendError> {
+fn decoded(frame: Resp3Frame) -> Answer {
     match frame {
         Resp3Frame::Null => Ok(Reply::Nil),
         Resp3Frame::Number { data, .. } => Ok(Reply::Integer(data)),
@@ -37,3 +82,40 @@ pub(crate) fn decoded(frame: Resp3Frame) -> Result<Reply, BackendError> {
         _ => Ok(Reply::Other),
     }
 }
+
+/// What fred's own methods make of an answer that is no error.
+fn reply(value: Value) -> Reply {
+    match value {
+        Value::Null => Reply::Nil,
+        Value::Integer(number) => Reply::Integer(number),
+        Value::String(text) => Reply::Bytes(text.as_bytes().to_vec()),
+        Value::Bytes(bytes) => Reply::Bytes(bytes.into()),
+        _ => Reply::Other,
+    }
+}
+
+/// Whether an error of fred's own methods is what the node answered.
+///
+/// fred gives the same kinds to error answers and to what befalls itself, which it tells in words of
+/// its own. `CLUSTERDOWN` is an answer on which it closes the connection.
+fn is_answer(error: &Error) -> bool {
+    let details = error.details();
+    match error.kind() {
+        ErrorKind::Unknown => !OF_FRED.contains(&details),
+        ErrorKind::Cluster => !details.starts_with("CLUSTERDOWN"),
+        ErrorKind::Auth
+        | ErrorKind::Config
+        | ErrorKind::InvalidArgument
+        | ErrorKind::InvalidCommand => true,
+        _ => false,
+    }
+}
+
+/// What fred says of unknown kind when it cannot send a command, or lets go of one.
+const OF_FRED: [&str; 5] = [
+    "Client is not initialized.",
+    "Failed to route command.",
+    "Failed to send command to router.",
+    "Too many failed write attempts.",
+    "channel closed",
+];

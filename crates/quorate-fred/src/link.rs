@@ -15,18 +15,21 @@ use std::time::{Duration, Instant};
 use fred::clients::{Client, WithOptions};
 use fred::error::Error;
 use fred::interfaces::{ClientLike, EventInterface};
+use fred::types::RespVersion;
 use fred::types::config::{
     Blocking, Config, ConnectionConfig, Options, PerformanceConfig, TcpConfig, UnresponsiveConfig,
 };
-use fred::types::{CustomCommand, Resp3Frame, RespVersion, Value};
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Either, Shared, select};
 use quorate_core::BackendError;
+use quorate_core::protocol::Reply;
+use quorate_core::runtime::TokioContext;
 use socket2::TcpKeepalive;
 use tokio::runtime::Handle;
 use tokio::task::{AbortHandle, JoinHandle};
 
 use crate::error;
+use crate::frame::exchange;
 
 /// For reaching the node, TLS included, and once more for logging in.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -42,8 +45,12 @@ const PEER_TIMEOUT: Duration = Duration::from_secs(10);
 pub(crate) struct Dialer {
     config: Config,
     performance: PerformanceConfig,
+    tokio: TokioContext,
     latest: Mutex<Option<Attempt>>,
 }
+
+/// Why a connection ended, when it has.
+pub(crate) type Closed = Shared<BoxFuture<'static, BackendError>>;
 
 pub(crate) type Attempt = Shared<BoxFuture<'static, Result<Arc<Link>, Failure>>>;
 
@@ -54,33 +61,37 @@ pub(crate) struct Failure {
 }
 
 impl Dialer {
-    pub(crate) fn new(mut config: Config) -> Self {
+    pub(crate) fn new(mut config: Config, tokio: TokioContext) -> Self {
         // Without a policy, `false` means: never even try.
         config.fail_fast = true;
         config.blocking = Blocking::Block;
-        Self { config, performance: PerformanceConfig::default(), latest: Mutex::new(None) }
+        let performance = PerformanceConfig::default();
+        Self { config, performance, tokio, latest: Mutex::new(None) }
     }
 
     /// For connections on which the node tells of changes.
-    pub(crate) fn for_watches(mut config: Config) -> Self {
+    pub(crate) fn for_watches(mut config: Config, tokio: TokioContext) -> Self {
         config.version = RespVersion::RESP3;
         // One script may delete many keys at once.
         let performance =
             PerformanceConfig { broadcast_channel_capacity: 256, ..PerformanceConfig::default() };
-        Self { performance, ..Self::new(config) }
+        Self { performance, ..Self::new(config, tokio) }
     }
 
     /// Sends a command once and waits for the reply as long as the connection lives.
-    pub(crate) async fn call(
-        &self,
-        command: CustomCommand,
-        arguments: Vec<Value>,
-    ) -> Result<Resp3Frame, BackendError> {
+    ///
+    /// Only what makes a connection needs a runtime: not what goes over one.
+    pub(crate) async fn call(&self, command: &[&[u8]]) -> Result<Reply, BackendError> {
         let link = match self.link() {
             Some(link) => link,
-            None => self.attempt()?.await.map_err(|failure| failure.error)?,
+            None => self.tokio.enter(self.connected().boxed()).await?,
         };
-        link.call(command, arguments).await
+        link.call(command).await
+    }
+
+    /// The connection, made if there is none.
+    async fn connected(&self) -> Result<Arc<Link>, BackendError> {
+        self.attempt()?.await.map_err(|failure| failure.error)
     }
 
     /// The connection that there is.
@@ -154,7 +165,7 @@ pub(crate) struct Link {
     router: AbortHandle,
     /// Set by the first call that fails: fred tells the calls before its task has ended.
     is_broken: AtomicBool,
-    closed: Shared<BoxFuture<'static, BackendError>>,
+    closed: Closed,
 }
 
 impl Link {
@@ -167,30 +178,28 @@ impl Link {
     }
 
     /// Why the connection ended, when it has.
-    pub(crate) fn closed(&self) -> Shared<BoxFuture<'static, BackendError>> {
+    pub(crate) fn closed(&self) -> Closed {
         self.closed.clone()
     }
 
-    pub(crate) async fn call(
-        &self,
-        command: CustomCommand,
-        arguments: Vec<Value>,
-    ) -> Result<Resp3Frame, BackendError> {
-        let reply = pin!(self.client.custom_raw(command, arguments));
-        let result = match select(reply, self.closed.clone()).await {
+    /// Sends a command once and waits for the reply, or for the end of the connection.
+    pub(crate) async fn call(&self, command: &[&[u8]]) -> Result<Reply, BackendError> {
+        let exchange = pin!(exchange(&self.client, command));
+        let result = match select(exchange, self.closed.clone()).await {
             Either::Left((result, _)) => result,
             // The answer may have come while we looked away. If there is none, there will be none.
-            Either::Right((reason, reply)) => reply.now_or_never().ok_or(reason)?,
+            Either::Right((reason, exchange)) => exchange.now_or_never().ok_or(reason)?,
         };
-        // An error answer is a frame; an error is the end of the connection, or of what it is worth.
-        if result.is_err() {
-            self.is_broken.store(true, Ordering::Relaxed);
-        }
         match result {
-            Ok(frame) => Ok(frame),
-            // Cancelled is what the ending task found in its queue: the reason is where it ends.
-            Err(error) if error.is_canceled() => Err(self.closed.clone().await),
-            Err(error) => Err(error::of_client(&error)),
+            Ok(answer) => answer,
+            Err(error) => {
+                self.is_broken.store(true, Ordering::Relaxed);
+                match error.is_canceled() {
+                    // What the ending task found in its queue: the reason is where it ends.
+                    true => Err(self.closed.clone().await),
+                    false => Err(error::of_client(&error)),
+                }
+            }
         }
     }
 }
@@ -238,8 +247,6 @@ mod tests {
     use std::net::TcpListener;
     use std::thread;
 
-    use fred::types::ClusterHash;
-
     use super::*;
 
     #[tokio::test]
@@ -259,8 +266,7 @@ mod tests {
         drop(node.join().unwrap());
         let reason = link.closed.clone().await;
         for _ in 0..3 {
-            let command = CustomCommand::new_static("SET", ClusterHash::FirstKey, false);
-            let call = tokio::time::timeout(Duration::from_secs(20), link.call(command, vec![]));
+            let call = tokio::time::timeout(Duration::from_secs(20), link.call(&[b"SET"]));
             let error = call.await.unwrap().unwrap_err();
             assert_eq!(error.to_string(), reason.to_string());
         }

@@ -6,13 +6,15 @@ use std::time::Duration;
 use fred::clients::{Client, WithOptions};
 use fred::error::Error;
 use fred::interfaces::{ClientLike, EventInterface};
+use fred::types::ClientState;
 use fred::types::config::{Options, Server};
-use fred::types::{ClientState, CustomCommand, Resp3Frame, Value};
 use quorate_core::BackendError;
+use quorate_core::protocol::Reply;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::TryRecvError;
 
 use crate::error;
+use crate::frame::exchange;
 
 /// A client that others use too, and that reconnects by a policy of its own.
 pub(crate) struct SharedClient {
@@ -45,14 +47,10 @@ impl SharedClient {
     }
 
     /// Sends a command once if the client is connected, and waits for the reply.
-    pub(crate) async fn call(
-        &self,
-        command: CustomCommand,
-        arguments: Vec<Value>,
-    ) -> Result<Resp3Frame, BackendError> {
+    pub(crate) async fn call(&self, command: &[&[u8]]) -> Result<Reply, BackendError> {
         self.check()?;
-        match self.client.custom_raw(command, arguments).await {
-            Ok(frame) => Ok(frame),
+        match exchange(&self.client, command).await {
+            Ok(answer) => answer,
             Err(error) if error.is_canceled() => {
                 self.check()?;
                 Err(error::of_client(&error))

@@ -9,6 +9,7 @@ use fred::types::config::Config;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Either, Shared, join_all, select};
 use quorate_core::protocol::{Reply, Watches, Wire};
+use quorate_core::runtime::TokioContext;
 use quorate_core::{BackendError, Key};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
@@ -17,8 +18,7 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::task::AbortHandle;
 
 use crate::error;
-use crate::frame::{decoded, encoded};
-use crate::link::{Dialer, Link};
+use crate::link::{Closed, Dialer, Link};
 
 /// How often the keys that are watched are read again.
 ///
@@ -28,6 +28,7 @@ const READ_AGAIN: Duration = Duration::from_secs(2);
 /// Watches on one node, and their connection, made when one of them needs it.
 pub(crate) struct Watcher {
     dialer: Dialer,
+    tokio: TokioContext,
     latest: Mutex<Option<Opening>>,
 }
 
@@ -35,15 +36,19 @@ type Opening = Shared<BoxFuture<'static, Result<Arc<Ear>, BackendError>>>;
 
 impl Watcher {
     /// Does no I/O.
-    pub(crate) fn new(config: Config) -> Self {
-        Self { dialer: Dialer::for_watches(config), latest: Mutex::default() }
+    pub(crate) fn new(config: Config, tokio: TokioContext) -> Self {
+        let dialer = Dialer::for_watches(config, tokio.clone());
+        Self { dialer, tokio, latest: Mutex::default() }
     }
 
     /// Waits until `key` may be free.
     pub(crate) async fn watch(&self, key: &Key) -> Result<(), BackendError> {
-        let ear = self.opening()?.await?;
-        let watches = ear.watches.clone();
-        watches.watch(Way(ear), key).await
+        let watch = async {
+            let ear = self.opening()?.await?;
+            let watches = ear.watches.clone();
+            watches.watch(Way(ear), key).await
+        };
+        self.tokio.enter(watch).await
     }
 
     /// The connection that there is, or is being made, or a new attempt.
@@ -78,7 +83,7 @@ impl Ear {
     async fn open(link: Arc<Link>) -> Result<Arc<Self>, BackendError> {
         // From before the node tells anything.
         let heard = link.client().invalidation_rx();
-        send(&link, &[b"CLIENT", b"TRACKING", b"ON"]).await?;
+        link.call(&[b"CLIENT", b"TRACKING", b"ON"]).await?;
         // tokio would panic.
         let runtime =
             Handle::try_current().map_err(|_| error::lost("there is no tokio runtime"))?;
@@ -111,13 +116,8 @@ impl Wire for Way {
     async fn send(&self, command: &[&[u8]]) -> Result<Reply, BackendError> {
         // Its watch is among the others by now.
         self.0.begun.notify_one();
-        send(&self.0.link, command).await
+        self.0.link.call(command).await
     }
-}
-
-async fn send(link: &Link, command: &[&[u8]]) -> Result<Reply, BackendError> {
-    let (name, arguments) = encoded(command);
-    decoded(link.call(name, arguments).await?)
 }
 
 /// Passes on to the watches what the node tells. Keeps no connection alive.
@@ -128,11 +128,7 @@ struct Listener {
 }
 
 impl Listener {
-    async fn listen(
-        self,
-        mut heard: Receiver<Invalidation>,
-        closed: Shared<BoxFuture<'static, BackendError>>,
-    ) {
+    async fn listen(self, mut heard: Receiver<Invalidation>, closed: Closed) {
         let mut again = self.read_again().boxed();
         loop {
             let next = heard.recv().boxed();
@@ -161,7 +157,7 @@ impl Listener {
         let Some(link) = self.link.upgrade() else { return };
         let reads = keys.iter().map(|key| async {
             // What it is answered with otherwise, the watch itself has seen or will be told.
-            if matches!(send(&link, &[b"GET", key.as_bytes()]).await, Ok(Reply::Nil)) {
+            if matches!(link.call(&[b"GET", key.as_bytes()]).await, Ok(Reply::Nil)) {
                 self.watches.told(key.as_bytes());
             }
         });

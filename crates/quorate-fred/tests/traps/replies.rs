@@ -66,6 +66,27 @@ async fn q4_every_other_answer_is_unknown_with_its_reason() {
 }
 
 #[tokio::test]
+async fn an_error_answer_costs_no_connection() {
+    for (answer, kind) in [
+        ("-READONLY You can't write against a replica.\r\n", Kind::ReadOnly),
+        ("-NOAUTH Authentication required.\r\n", Kind::Auth),
+        ("-MOVED 1 127.0.0.1:7001\r\n", Kind::Cluster),
+        ("-WRONGTYPE Operation against a key\r\n", Kind::WrongType),
+        ("-no healthy upstream\r\n", Kind::Other),
+    ] {
+        let node = node(answer, answer);
+        let backend = backend(&node.url());
+        let claim = claim();
+        for call in [backend.acquire(&claim), backend.release(&claim), backend.acquire(&claim)] {
+            let error = call.await.unwrap_err();
+            assert_eq!(error.kind(), kind, "{error}");
+            assert_eq!(error.to_string(), answer[1..].trim_end());
+        }
+        assert_eq!(node.connections(), 1, "{answer:?}");
+    }
+}
+
+#[tokio::test]
 async fn a6_a_token_that_the_node_repeats_is_not_shown() {
     let node = node("-ERR unknown command `SET`, with args beginning with: `k`, `t0ken`\r\n", "");
     let error = backend(&node.url()).acquire(&claim()).await.unwrap_err();
