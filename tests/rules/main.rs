@@ -16,6 +16,7 @@ mod polling;
 mod quorum;
 mod renewals;
 mod time;
+mod turns;
 mod waiting;
 mod watch;
 mod world;

@@ -81,6 +81,7 @@ mod register;
 mod renewal;
 mod request;
 pub mod resource;
+mod rivals;
 mod roster;
 pub mod runtime;
 mod waiting;
