@@ -18,6 +18,7 @@ mod renewals;
 mod restarts;
 mod second_rounds;
 mod time;
+mod turns;
 mod waiting;
 mod watch;
 mod world;

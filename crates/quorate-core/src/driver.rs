@@ -8,8 +8,8 @@
 use std::fmt;
 use std::future::poll_fn;
 use std::iter::once;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{self, Arc, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
@@ -26,11 +26,15 @@ use crate::calls::{Calls, Settled};
 use crate::cluster::Cluster;
 use crate::error::{NodeVote, Said, Votes};
 use crate::observe;
+use crate::rivals::Met;
 
 mod fencing;
 mod guarding;
 
 pub(crate) use self::fencing::Fencing;
+
+/// Long enough for a waiter elsewhere to hear of the release and to ask the nodes.
+pub(crate) const YIELD: Duration = Duration::from_millis(2);
 
 /// One attempt at a lock, from its first acquire to its last release.
 ///
@@ -54,9 +58,11 @@ pub(crate) struct Attempt {
     free: Event,
     /// Whether anybody waits until it is free.
     awaited: AtomicBool,
-    /// For how long this process lets waiters elsewhere go first when this is released, in
-    /// nanoseconds; zero if none were met.
-    yields: AtomicU64,
+    /// For how long this process lets which waiters elsewhere go first when this is released, if
+    /// any were met.
+    yields: sync::Mutex<Option<(Duration, Met)>>,
+    /// Whether a node refused it: somebody else wanted it at the same time.
+    disputed: AtomicBool,
     /// Whether waiters of this process look at it.
     entered: AtomicBool,
 }
@@ -77,7 +83,8 @@ impl Attempt {
             over: AtomicBool::new(false),
             free: Event::new(),
             awaited: AtomicBool::new(false),
-            yields: AtomicU64::new(0),
+            yields: sync::Mutex::default(),
+            disputed: AtomicBool::new(false),
             entered: AtomicBool::new(false),
         })
     }
@@ -129,10 +136,13 @@ impl Attempt {
     fn record_rid(&self, node: NodeId) {
         self.rid.fetch_or(1 << node.index(), Ordering::SeqCst);
         if self.is_free() {
-            let yields = self.yields.swap(0, Ordering::SeqCst);
-            if yields > 0 {
-                let until = self.cluster.runtime.now() + Duration::from_nanos(yields);
-                self.cluster.queues().yield_until(self.claim.keys(), until);
+            let disputed =
+                self.disputed.swap(false, Ordering::Relaxed) && self.entered.load(Ordering::SeqCst);
+            let yields = self.yields().take();
+            if let Some((time, met)) = yields.or_else(|| disputed.then_some((YIELD, Met::SOMEBODY)))
+            {
+                let until = self.cluster.runtime.now() + time;
+                self.cluster.queues().yield_to(met, self.claim.keys(), until);
             }
             if self.awaited.load(Ordering::SeqCst) {
                 self.free.notify(usize::MAX);
@@ -141,9 +151,12 @@ impl Attempt {
     }
 
     /// Others, elsewhere, were met on the way to it: they go first the next time.
-    pub(crate) fn yield_for(&self, time: Duration) {
-        let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        self.yields.store(nanos, Ordering::SeqCst);
+    pub(crate) fn yield_to(&self, met: Met, time: Duration) {
+        *self.yields() = Some((time, met));
+    }
+
+    fn yields(&self) -> MutexGuard<'_, Option<(Duration, Met)>> {
+        self.yields.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn may_have_now(&self, node: NodeId) {
@@ -599,6 +612,7 @@ async fn in_lane(
     asked.answered();
     match (&operation, &answer) {
         (Operation::Release, Ok(_)) => attempt.record_rid(node),
+        (Operation::Acquire, Ok(Vote::Refused)) => attempt.disputed.store(true, Ordering::Relaxed),
         (_, Ok(Vote::Granted)) => attempt.record_grant(node),
         _ => {}
     }

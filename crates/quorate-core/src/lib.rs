@@ -83,6 +83,7 @@ mod renewal;
 mod request;
 pub mod resource;
 pub mod restarts;
+mod rivals;
 mod roster;
 pub mod runtime;
 mod waiting;

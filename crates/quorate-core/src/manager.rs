@@ -13,7 +13,7 @@ use crate::algorithm::round::{Loss, Round, Step};
 use crate::backend::{Claim, LockBackend};
 use crate::cluster::Cluster;
 use crate::config::LockManagerBuilder;
-use crate::driver::{Attempt, Fencing, Flight, Gate, Operation};
+use crate::driver::{Attempt, Fencing, Flight, Gate, Operation, YIELD};
 use crate::error::{AdoptError, LockError, Lost, Votes, WithError};
 use crate::guard::LockGuard;
 use crate::handover::{self, HandOver};
@@ -23,6 +23,7 @@ use crate::observe;
 use crate::queue::{self, Turn};
 use crate::request::{LockRequest, TryLockRequest};
 use crate::resource::{IntoResource, IntoResources, Key, Resources, Token};
+use crate::rivals::{Met, Rivals};
 use crate::runtime::{EntropyError, Runtime};
 use crate::waiting::{self, Free, Waited};
 
@@ -193,9 +194,6 @@ impl LockManager {
     }
 }
 
-/// Long enough for a waiter elsewhere to hear of the release and to ask the nodes.
-const YIELD: Duration = Duration::from_millis(2);
-
 /// So that time passes between two rounds, whatever a strategy says.
 const LEAST_DELAY: Duration = Duration::from_micros(100);
 
@@ -248,7 +246,7 @@ pub(crate) async fn lock(
     let _turn = match queue::turn_at_once(cluster, &wanted.keys, start) {
         Some(turn) => turn,
         None => {
-            let turn = Box::pin(before(cluster, deadline, turn(cluster, wanted, deadline))).await?;
+            let turn = Box::pin(before(cluster, deadline, turn(cluster, wanted))).await?;
             patience = patience.min(left(runtime, deadline));
             match turn.filter(|_| !patience.is_zero()) {
                 Some(turn) => turn,
@@ -256,7 +254,22 @@ pub(crate) async fn lock(
             }
         }
     };
+    let mut rivals = Rivals::default();
     let mut gates = Gates::None;
+    if let Some((met, until)) = cluster.queues().yields_to(&wanted.keys, runtime.now()) {
+        rivals = Rivals::after(met);
+        let votes = Tally::new(cluster.count());
+        let random = random_bits(runtime)?;
+        let waits = waiting::wait(cluster, wanted, &votes, &mut rivals, until, random, deadline);
+        let waited = before(cluster, deadline, waits).await?.unwrap_or(Waited::TooLong);
+        patience = patience.min(left(runtime, deadline));
+        match waited {
+            _ if patience.is_zero() => return Err(LockError::Held { votes: Votes::new([]) }),
+            Waited::TooLong => return Err(LockError::Held { votes: Votes::new([]) }),
+            Waited::Woken(free) => gates = Gates::Of(free),
+            Waited::Slept => {}
+        }
+    }
     let mut defeat: Option<(Loss, Duration, LockError)> = None;
     let mut rounds: u32 = 0;
     loop {
@@ -264,8 +277,11 @@ pub(crate) async fn lock(
         let round = attempt(cluster, wanted, patience.min(node_timeout), &gates).await?;
         let lost = match round {
             Ok(guard) => {
-                if let Some((Loss::Refused, took, _)) = defeat {
-                    guard.tenure().attempt.yield_for(YIELD.max(3 * took));
+                let refused = defeat.filter(|(loss, ..)| *loss == Loss::Refused);
+                let met = rivals.met(random_bits(runtime).unwrap_or_default());
+                if let Some(met) = met.or_else(|| refused.as_ref().map(|_| Met::SOMEBODY)) {
+                    let took = refused.map_or(Duration::ZERO, |(_, took, _)| took);
+                    guard.tenure().attempt.yield_to(met, YIELD.max(3 * took));
                 }
                 return Ok(guard);
             }
@@ -291,7 +307,9 @@ pub(crate) async fn lock(
             // First, so that others find the nodes free while we wait.
             release_undone(cluster, lost.undo, node_timeout.min(left(runtime, deadline))).await;
             if watches {
-                waiting::wait(cluster, wanted, &lost.votes, next, random, deadline).await
+                rivals.refused();
+                let votes = &lost.votes;
+                waiting::wait(cluster, wanted, votes, &mut rivals, next, random, deadline).await
             } else {
                 waiting::sleep(cluster, next, deadline).await
             }
@@ -312,16 +330,10 @@ pub(crate) async fn lock(
     }
 }
 
-/// Waits in the line of this process, for the holder in this process, and for a moment where
-/// others were waiting for what was just released here.
-async fn turn(cluster: &Arc<Cluster>, wanted: &Wanted, deadline: Instant) -> Turn {
-    let runtime = &*cluster.runtime;
+/// Waits in the line of this process, and for the holder in this process.
+async fn turn(cluster: &Arc<Cluster>, wanted: &Wanted) -> Turn {
     let turn = queue::turn(cluster, &wanted.keys).await;
     turn.vacated().await;
-    let yields = cluster.queues().yields_until(&wanted.keys, runtime.now());
-    if let Some(until) = yields.filter(|until| *until < deadline) {
-        runtime.sleep_until(until).await;
-    }
     turn
 }
 
@@ -448,10 +460,14 @@ fn in_order(
         Gates::Of(free) => *free,
         Gates::All => Free::ALL,
     };
+    self::gates(cluster, keys).filter(move |node| free.contains(*node))
+}
+
+/// All nodes, in the order in which everybody asks for these keys.
+pub(crate) fn gates(cluster: &Cluster, keys: &[Key]) -> impl Iterator<Item = NodeId> + use<> {
     let count = cluster.count();
     let first = keys.iter().min().map_or(0, |key| spread(key, count));
-    let rotated = count.ids().skip(first).chain(count.ids().take(first));
-    rotated.filter(move |node| free.contains(*node))
+    count.ids().skip(first).chain(count.ids().take(first))
 }
 
 /// A place for a key, the same in every process.

@@ -19,6 +19,7 @@ use crate::cluster::Cluster;
 use crate::driver::Attempt;
 use crate::lease::Tenure;
 use crate::resource::Key;
+use crate::rivals::Met;
 
 /// The lines before the keys that somebody in this process holds or waits for.
 #[derive(Default)]
@@ -30,7 +31,7 @@ pub(crate) struct Queues {
 struct State {
     lines: HashMap<Key, Line>,
     /// Keys that were released a moment ago while others, elsewhere, waited for them.
-    yielded: VecDeque<(Key, Instant)>,
+    yielded: VecDeque<Yielded>,
 }
 
 #[derive(Default)]
@@ -47,6 +48,13 @@ struct Line {
 struct Holder {
     tenure: Weak<Tenure>,
     attempt: Weak<Attempt>,
+}
+
+/// Others go first, for a moment.
+struct Yielded {
+    key: Key,
+    until: Instant,
+    met: Met,
 }
 
 #[derive(Default)]
@@ -86,13 +94,14 @@ impl Queues {
     }
 
     /// Lets waiters elsewhere go first, if somebody here wants `keys` again before `until`.
-    pub(crate) fn yield_until(&self, keys: &[Key], until: Instant) {
-        self.state().yielded.extend(keys.iter().map(|key| (key.clone(), until)));
+    pub(crate) fn yield_to(&self, met: Met, keys: &[Key], until: Instant) {
+        let yielded = keys.iter().map(|key| Yielded { key: key.clone(), until, met });
+        self.state().yielded.extend(yielded);
     }
 
-    /// Until when to let waiters elsewhere go first.
-    pub(crate) fn yields_until(&self, keys: &[Key], now: Instant) -> Option<Instant> {
-        self.state().yields_until(keys, now)
+    /// Which waiters elsewhere to let go first, and until when.
+    pub(crate) fn yields_to(&self, keys: &[Key], now: Instant) -> Option<(Met, Instant)> {
+        self.state().yields_to(keys, now)
     }
 
     fn holder(&self, key: &Key) -> Option<Holder> {
@@ -126,12 +135,14 @@ impl Queues {
 }
 
 impl State {
-    fn yields_until(&mut self, keys: &[Key], now: Instant) -> Option<Instant> {
-        while self.yielded.front().is_some_and(|(_, until)| *until <= now) {
+    fn yields_to(&mut self, keys: &[Key], now: Instant) -> Option<(Met, Instant)> {
+        while self.yielded.front().is_some_and(|yielded| yielded.until <= now) {
             self.yielded.pop_front();
         }
-        let yielded = self.yielded.iter().filter(|(key, until)| keys.contains(key) && *until > now);
-        yielded.map(|(_, until)| *until).max()
+        let meant = |yielded: &&Yielded| keys.contains(&yielded.key) && yielded.until > now;
+        let yielded = self.yielded.iter().filter(meant);
+        // What was met last counts.
+        yielded.max_by_key(|yielded| yielded.until).map(|last| (last.met, last.until))
     }
 }
 
@@ -157,7 +168,7 @@ pub(crate) struct Turn {
 /// elsewhere goes first.
 pub(crate) fn turn_at_once(cluster: &Arc<Cluster>, keys: &[Key], now: Instant) -> Option<Turn> {
     let mut state = cluster.queues().state();
-    if !state.yielded.is_empty() && state.yields_until(keys, now).is_some() {
+    if !state.yielded.is_empty() && state.yields_to(keys, now).is_some() {
         return None;
     }
     if keys.iter().any(|key| state.lines.contains_key(key)) {

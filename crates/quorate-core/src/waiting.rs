@@ -5,6 +5,7 @@
 //! as the retry strategy says.
 
 use std::panic::AssertUnwindSafe;
+use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use futures_util::future::{Either, join_all, select};
@@ -14,9 +15,10 @@ use futures_util::{FutureExt, StreamExt};
 use crate::algorithm::lease::saturating_add;
 use crate::algorithm::quorum::{NodeId, Tally, Vote};
 use crate::algorithm::retry::scale;
-use crate::backend::{BackendErrorKind, Inspect, Watch};
+use crate::backend::{BackendErrorKind, Holder, Inspect, Watch};
 use crate::cluster::Cluster;
-use crate::manager::Wanted;
+use crate::manager::{Wanted, gates};
+use crate::rivals::{Read, Rivals};
 use crate::runtime::BoxFuture;
 
 /// How a wait ended.
@@ -36,6 +38,10 @@ pub(crate) struct Free(u64);
 
 impl Free {
     pub(crate) const ALL: Self = Self(u64::MAX);
+
+    const fn only(node: NodeId) -> Self {
+        Self(1 << node.index())
+    }
 
     pub(crate) const fn contains(self, node: NodeId) -> bool {
         self.0 & (1 << node.index()) != 0
@@ -73,8 +79,121 @@ fn watcher<'a>(cluster: &'a Cluster, votes: &Tally, node: NodeId) -> Option<&'a 
     cluster.watcher(node).filter(|_| !failed)
 }
 
-/// Waits after a round with these votes was refused: for nodes that tell, else until `polls_at`.
+/// Waits after a round with these votes was refused, until it is this waiter's turn among its
+/// `rivals`: where nodes tell, else until `polls_at`.
+///
+/// At first one node is watched, the gate that will be asked; for a lock that changes hands quickly
+/// that is enough. After a moment without news all are, since that one may be mistaken.
 pub(crate) async fn wait(
+    cluster: &Cluster,
+    wanted: &Wanted,
+    votes: &Tally,
+    rivals: &mut Rivals,
+    polls_at: Instant,
+    random: u64,
+    deadline: Instant,
+) -> Waited {
+    let mut gate = first_gate(cluster, wanted, votes);
+    loop {
+        if let Some(gate) = gate
+            && let Some(waited) = at_gate(cluster, wanted, gate, rivals, deadline).await
+        {
+            return waited;
+        }
+        let waited = at_all(cluster, wanted, votes, polls_at, random, deadline).await;
+        let Waited::Woken(free) = waited else { return waited };
+        rivals.released();
+        gate = gates(cluster, &wanted.keys)
+            .find(|node| free.contains(*node) && watcher(cluster, votes, *node).is_some());
+        if gate.is_none() || rivals.is_our_turn() {
+            return waited;
+        }
+    }
+}
+
+/// The first node that can be asked, if none has granted the lost round: then that one is free, but
+/// the others are not.
+fn first_gate(cluster: &Cluster, wanted: &Wanted, votes: &Tally) -> Option<NodeId> {
+    if votes.granted() > 0 {
+        return None;
+    }
+    let hung = cluster.hung(cluster.runtime.now(), wanted.ttl);
+    let hangs = |node: NodeId| hung.iter().any(|(hung, _)| *hung == node);
+    gates(cluster, &wanted.keys)
+        .find(|node| watcher(cluster, votes, *node).is_some() && !hangs(*node))
+}
+
+/// Waits for a turn at one node; `None` if it tells nothing for a moment, or nothing more.
+async fn at_gate(
+    cluster: &Cluster,
+    wanted: &Wanted,
+    gate: NodeId,
+    rivals: &mut Rivals,
+    deadline: Instant,
+) -> Option<Waited> {
+    let runtime = &*cluster.runtime;
+    let (watcher, inspector) = (cluster.watcher(gate)?, cluster.node(gate).inspector()?);
+    loop {
+        let until = saturating_add(runtime.now(), MOMENT).min(deadline);
+        let told = {
+            let news = pin!(news(cluster, wanted, gate, watcher, inspector, rivals));
+            match select(news, runtime.sleep_until(until)).await {
+                Either::Left((told, _)) => Some(told?),
+                Either::Right(_) => None,
+            }
+        };
+        match told {
+            Some(()) => {}
+            None if runtime.now() >= deadline => return Some(Waited::TooLong),
+            None if rivals.may_be_free() && rivals.reads() > 0 => {
+                return Some(Waited::Woken(Free::only(gate)));
+            }
+            None => return None,
+        }
+        if rivals.is_our_turn() {
+            return Some(Waited::Woken(Free::only(gate)));
+        }
+    }
+}
+
+/// Waits until the lock is released at the gate, or is free there and nobody else takes it.
+async fn news(
+    cluster: &Cluster,
+    wanted: &Wanted,
+    gate: NodeId,
+    watcher: &dyn Watch,
+    inspector: &dyn Inspect,
+    rivals: &mut Rivals,
+) -> Option<()> {
+    let runtime = &*cluster.runtime;
+    if rivals.is_new() {
+        // Those who are woken take it meanwhile.
+        runtime.sleep_until(saturating_add(runtime.now(), PAUSE)).await;
+    }
+    while rivals.may_be_free() {
+        match rivals.read(holders(inspector, wanted).await?) {
+            Read::Free if rivals.is_our_turn() => return Some(()),
+            Read::Free if rivals.reads() > PROMPT_READS => {
+                runtime.sleep_until(saturating_add(runtime.now(), PAUSE)).await;
+                rivals.idled();
+            }
+            Read::Free | Read::Taken => {}
+        }
+    }
+    match watch(watcher, gate, wanted).await {
+        Hint::Watched(_, Err(kind)) => {
+            cluster.unwatchable(gate, kind);
+            None
+        }
+        _ => {
+            rivals.released();
+            Some(())
+        }
+    }
+}
+
+/// Waits until a quorum of nodes tells that it may be free.
+async fn at_all(
     cluster: &Cluster,
     wanted: &Wanted,
     votes: &Tally,
@@ -87,7 +206,7 @@ pub(crate) async fn wait(
     let quorum = cluster.count().quorum();
     let mut free = Free::default();
     let mut hints: FuturesUnordered<BoxFuture<'_, Hint>> = FuturesUnordered::new();
-    let mut watched = 0;
+    let (mut watched, mut woken) = (0, false);
     for node in cluster.count().ids() {
         if let Some(Vote::Granted) = votes.vote_of(node) {
             free.insert(node);
@@ -98,6 +217,7 @@ pub(crate) async fn wait(
             hints.extend(inspector.map(|inspector| look(inspector, node, wanted).boxed()));
         }
     }
+    let first = gates(cluster, &wanted.keys).next();
     // When each node is free, as far as it has told.
     let of_granted = |node| free.contains(node).then_some(now);
     let mut ends: Vec<Option<Instant>> = cluster.count().ids().map(of_granted).collect();
@@ -107,6 +227,7 @@ pub(crate) async fn wait(
     loop {
         match select(hints.next(), timer).await {
             Either::Right(_) if runtime.now() >= deadline => return Waited::TooLong,
+            Either::Right(_) if woken => return Waited::Woken(free),
             Either::Right(_) => return Waited::Slept,
             Either::Left((hint, unfinished)) => {
                 timer = unfinished;
@@ -116,7 +237,13 @@ pub(crate) async fn wait(
                         free.insert(node);
                         ends[node.index()] = Some(runtime.now());
                         if free.len() >= quorum {
-                            return Waited::Woken(free);
+                            if first.is_none_or(|first| free.contains(first)) {
+                                return Waited::Woken(free);
+                            }
+                            // The others will ask that one first, and its news is on the way.
+                            woken = true;
+                            let until = saturating_add(runtime.now(), GRACE);
+                            timer = runtime.sleep_until(until.min(deadline));
                         }
                     }
                     Some(Hint::Watched(node, Err(kind))) => {
@@ -127,13 +254,14 @@ pub(crate) async fn wait(
                         if !free.contains(node) {
                             ends[node.index()] = Some(saturating_add(runtime.now(), left));
                         }
-                        if let Some(end) = end_of_quorum(&ends, quorum) {
+                        if let Some(end) = end_of_quorum(&ends, quorum).filter(|_| !woken) {
                             let jitter = LEAST_JITTER + scale(JITTER, random);
                             let end = saturating_add(end, jitter);
                             timer = runtime.sleep_until(end.min(deadline));
                         }
                     }
                     Some(Hint::Nothing) => {}
+                    None if woken => return Waited::Woken(free),
                     None => return sleep(cluster, polls_at, deadline).await,
                 }
                 if free.len() + watched < quorum {
@@ -150,6 +278,17 @@ fn end_of_quorum(ends: &[Option<Instant>], quorum: usize) -> Option<Instant> {
     told.sort();
     told.get(quorum - 1).copied()
 }
+
+/// A waiter that has heard nothing for so long asks more than one node.
+const MOMENT: Duration = Duration::from_millis(20);
+
+/// For so long the first gate is waited for where a quorum of nodes is free.
+const GRACE: Duration = Duration::from_millis(1);
+
+/// So many reads follow each other at once: others are about to take the lock.
+const PROMPT_READS: u32 = 12;
+/// After them, and before the first.
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// Waiters everywhere wake when a lock expires; so they do not ask at once.
 const JITTER: Duration = Duration::from_millis(20);
@@ -188,6 +327,13 @@ async fn look(inspector: &dyn Inspect, node: NodeId, wanted: &Wanted) -> Hint {
         }
     }
     Hint::Left(node, longest)
+}
+
+/// Asks who holds the keys at a node; `None` if it cannot tell.
+async fn holders(inspector: &dyn Inspect, wanted: &Wanted) -> Option<Vec<Option<Holder>>> {
+    let all = join_all(wanted.keys.iter().map(|key| inspector.inspect(key)));
+    let seen = AssertUnwindSafe(all).catch_unwind().await.ok()?;
+    seen.into_iter().map(|seen| Some(seen.ok()?.map(|sighting| sighting.holder))).collect()
 }
 
 #[cfg(test)]

@@ -1,0 +1,229 @@
+//! Whose turn it is among waiters in other processes: a guess that each makes for itself.
+//!
+//! All who wait for a lock see the same releases. If all of them ask at each, all but one are sent
+//! away. So a waiter lets as many others go first as it saw go the last time, and then asks at once:
+//! whoever has waited for the longest is alone, and waiters fall into an order though none knows of
+//! another. If nobody takes a free lock, those further back step forward, one after the other, by
+//! reading it so many times.
+//!
+//! A wrong guess costs a question or a moment, never more: only votes decide.
+
+use crate::backend::Holder;
+
+/// What is remembered of them when the lock is released.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Met {
+    /// How many others go first the next time.
+    pub(crate) others: u32,
+    /// How often they are still believed to be there if none shows up.
+    trust: u32,
+}
+
+impl Met {
+    /// There is somebody; no more is known.
+    pub(crate) const SOMEBODY: Self = Self { others: 0, trust: 3 };
+}
+
+/// What a waiter has seen of the others while it waits.
+#[derive(Debug, Default)]
+pub(crate) struct Rivals {
+    /// So many others go first.
+    lets: u32,
+    trust: u32,
+    /// How many could have gone first, and did not.
+    idle: u32,
+    /// How often the lock was released.
+    releases: u32,
+    /// Whether it may be free.
+    free: bool,
+    /// How often it was read and found free since the latest of these releases.
+    reads: u32,
+    /// Who held the keys when they were last read.
+    holders: Vec<Option<Holder>>,
+}
+
+/// A waiter that asks at once needs about two reads to get a key.
+const READS_A_TURN: u32 = 3;
+
+/// No more are let go first, however many there are.
+const MOST: u32 = 64;
+
+impl Rivals {
+    /// The lock was released a moment ago, and others go first.
+    pub(crate) fn after(met: Met) -> Self {
+        Self { lets: met.others.min(MOST), trust: met.trust, free: true, ..Self::default() }
+    }
+
+    /// The lock may have been released.
+    pub(crate) fn released(&mut self) {
+        self.releases = self.releases.saturating_add(1);
+        self.idle = self.idle.saturating_add(self.reads / READS_A_TURN);
+        (self.free, self.reads) = (true, 0);
+    }
+
+    /// The nodes were asked, and somebody else has it.
+    pub(crate) const fn refused(&mut self) {
+        self.free = false;
+    }
+
+    /// The lock was read, and is free or somebody's.
+    ///
+    /// If it is still the same one's, it was not released, but extended.
+    pub(crate) fn read(&mut self, holders: Vec<Option<Holder>>) -> Read {
+        if holders.iter().all(Option::is_none) {
+            self.reads = self.reads.saturating_add(1);
+            self.free = true;
+            return Read::Free;
+        }
+        self.free = false;
+        if self.holders == holders && self.reads == 0 {
+            self.releases = self.releases.saturating_sub(1);
+        }
+        self.holders = holders;
+        Read::Taken
+    }
+
+    /// It was free for a moment, and nobody took it: one less goes first.
+    pub(crate) const fn idled(&mut self) {
+        self.reads = self.reads.saturating_add(READS_A_TURN);
+    }
+
+    /// Whether nothing was seen of them since the lock was released here.
+    pub(crate) const fn is_new(&self) -> bool {
+        self.free && self.releases == 0 && self.reads == 0
+    }
+
+    /// Whether it may be free, as far as is known.
+    pub(crate) const fn may_be_free(&self) -> bool {
+        self.free
+    }
+
+    /// How often it was found free in a row.
+    pub(crate) const fn reads(&self) -> u32 {
+        self.reads
+    }
+
+    /// Whether to ask the nodes, if the lock may be free.
+    pub(crate) const fn is_our_turn(&self) -> bool {
+        self.releases.saturating_add(self.reads / READS_A_TURN) > self.lets
+    }
+
+    /// What to remember after the lock was won; `None` if there was nobody.
+    ///
+    /// Who met somebody else at its turn lets more go first, and who waited for nobody fewer. The
+    /// first is felt by those who let few go, and the second by those who let many: so all come to
+    /// the same number, and have the lock equally often.
+    pub(crate) fn met(&self, random: u64) -> Option<Met> {
+        if self.releases == 0 {
+            let trust = self.trust.checked_sub(1).filter(|trust| *trust > 0)?;
+            return Some(Met { others: self.lets, trust });
+        }
+        let (lets, late) = (self.lets, self.releases.saturating_sub(self.lets + 1));
+        let idle = if self.free { self.reads / READS_A_TURN } else { 0 };
+        let others = if late > 0 {
+            lets + if lets < 5 { late } else { share(late.saturating_mul(5), lets + 1, random) }
+        } else if self.idle.saturating_add(idle) > lets {
+            lets / 2
+        } else {
+            lets - share(lets * idle.min(16), 16, random)
+        };
+        Some(Met { others, ..Met::SOMEBODY })
+    }
+}
+
+/// `amount / parts`, rounded up or down by chance.
+fn share(amount: u32, parts: u32, random: u64) -> u32 {
+    let chance = random % u64::from(parts.max(1));
+    ((u64::from(amount) + chance) / u64::from(parts.max(1))) as u32
+}
+
+/// How the lock was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Read {
+    Free,
+    Taken,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn after(others: u32) -> Rivals {
+        Rivals::after(Met { others, ..Met::SOMEBODY })
+    }
+
+    fn held_by(holder: u8) -> Vec<Option<Holder>> {
+        vec![Some(Holder::new([holder]))]
+    }
+
+    #[test]
+    fn who_has_met_nobody_asks_at_the_first_release() {
+        let mut rivals = Rivals::default();
+        assert!(!rivals.is_our_turn());
+        rivals.released();
+        assert!(rivals.is_our_turn());
+    }
+
+    #[test]
+    fn so_many_others_go_first_as_went_the_last_time() {
+        let mut rivals = after(2);
+        for holder in 1..=2 {
+            assert_eq!(rivals.read(held_by(holder)), Read::Taken);
+            rivals.released();
+            assert!(!rivals.is_our_turn());
+        }
+        assert_eq!(rivals.read(held_by(3)), Read::Taken);
+        rivals.released();
+        assert!(rivals.is_our_turn());
+        assert_eq!(rivals.met(0).map(|met| met.others), Some(2));
+    }
+
+    #[test]
+    fn an_extension_is_no_release() {
+        let mut rivals = after(1);
+        assert_eq!(rivals.read(held_by(1)), Read::Taken);
+        for _ in 0..9 {
+            rivals.released();
+            assert!(!rivals.is_our_turn());
+            assert_eq!(rivals.read(held_by(1)), Read::Taken);
+        }
+    }
+
+    #[test]
+    fn a_lock_that_nobody_takes_is_asked_for_after_a_few_reads() {
+        let mut rivals = after(2);
+        let free = || vec![None];
+        let reads = (1..).find(|_| {
+            assert_eq!(rivals.read(free()), Read::Free);
+            rivals.is_our_turn()
+        });
+        assert_eq!(reads, Some(3 * READS_A_TURN));
+    }
+
+    #[test]
+    fn who_meets_others_at_its_turn_lets_more_go_first_and_who_waits_for_nobody_fewer() {
+        let others = |rivals: &Rivals| rivals.met(0).map(|met| met.others);
+        let mut beaten = after(3);
+        (0..6).for_each(|_| beaten.released());
+        assert_eq!(others(&beaten), Some(5));
+        let mut idle = after(8);
+        idle.released();
+        while !idle.is_our_turn() {
+            idle.idled();
+        }
+        assert!(others(&idle) < Some(8));
+    }
+
+    #[test]
+    fn others_who_never_show_up_are_forgotten() {
+        let times = |met: &Met| Rivals::after(*met).met(0);
+        let known = std::iter::successors(Some(Met::SOMEBODY), times).count();
+        assert_eq!(known, 3);
+    }
+
+    #[test]
+    fn what_does_not_divide_is_rounded_by_chance() {
+        let sum: u32 = (0..16).map(|random| share(5, 16, random)).sum();
+        assert_eq!(sum, 5);
+    }
+}

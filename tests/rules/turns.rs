@@ -1,0 +1,249 @@
+//! Waiters in several processes that know nothing of each other take turns.
+
+use std::collections::BTreeSet;
+use std::future::IntoFuture;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use quorate_core::{
+    BackendError, Claim, Inspect, Key, LockBackend, LockManager, Runtime, Sighting, Vote, Watch,
+};
+use quorate_memory::{Effect, MemoryNode, Rule, Sim};
+
+use crate::world::{MS, SECOND};
+
+const MICRO: Duration = Duration::from_micros(1);
+
+/// A node at which the attempts are counted.
+#[derive(Clone, Debug)]
+struct Counted {
+    node: MemoryNode,
+    tokens: Arc<Mutex<BTreeSet<Vec<u8>>>>,
+}
+
+#[async_trait]
+impl LockBackend for Counted {
+    async fn acquire(&self, claim: &Claim) -> Result<Vote, BackendError> {
+        self.tokens.lock().unwrap().insert(claim.token().as_bytes().to_vec());
+        LockBackend::acquire(&self.node, claim).await
+    }
+
+    async fn extend(&self, claim: &Claim) -> Result<Vote, BackendError> {
+        self.node.extend(claim).await
+    }
+
+    async fn release(&self, claim: &Claim) -> Result<Vote, BackendError> {
+        LockBackend::release(&self.node, claim).await
+    }
+
+    fn inspector(&self) -> Option<&dyn Inspect> {
+        Some(&self.node)
+    }
+
+    fn watcher(&self) -> Option<&dyn Watch> {
+        Some(&self.node)
+    }
+}
+
+/// One hold: who, since when it was wanted, from when to when it was held.
+#[derive(Clone, Copy, Debug)]
+struct Hold {
+    who: usize,
+    asked: Duration,
+    acquired: Duration,
+    releasing: Duration,
+}
+
+struct Figures {
+    holds: usize,
+    rounds: f64,
+    to_another: f64,
+    gap: Duration,
+    median: Duration,
+    mean: Duration,
+    longest: Duration,
+    least: usize,
+}
+
+/// Processes with so many tasks each want one lock all the time, and hold it for `hold`.
+fn contend(seed: u64, processes: usize, each: usize, hold: Duration, time: Duration) -> Figures {
+    let sim = Sim::new(seed);
+    let nodes = MemoryNode::cluster(5, sim.clone());
+    for node in &nodes {
+        node.add_rule(Rule::new(Effect::Delay { least: 20 * MICRO, most: 50 * MICRO }));
+        // Somebody's thread is not run at once.
+        let late = Effect::Delay { least: 50 * MICRO, most: 2 * MS };
+        node.add_rule(Rule::new(late).chance(10_000));
+    }
+    let tokens = Arc::<Mutex<BTreeSet<Vec<u8>>>>::default();
+    let holds = Arc::<Mutex<Vec<Hold>>>::default();
+    for process in 0..processes {
+        let nodes =
+            nodes.iter().map(|node| Counted { node: node.clone(), tokens: Arc::clone(&tokens) });
+        let manager = LockManager::builder(sim.clone(), nodes).build().unwrap();
+        for task in 0..each {
+            let (manager, sim, holds) = (manager.clone(), sim.clone(), Arc::clone(&holds));
+            let who = process * each + task;
+            sim.clone().spawn(Box::pin(async move {
+                loop {
+                    let asked = sim.elapsed();
+                    let Ok(guard) = manager.lock("r").wait(60 * SECOND).await else { continue };
+                    let acquired = sim.elapsed();
+                    sim.sleep_until(sim.now() + hold).await;
+                    let releasing = sim.elapsed();
+                    guard.release().await.ok();
+                    holds.lock().unwrap().push(Hold { who, asked, acquired, releasing });
+                }
+            }));
+        }
+    }
+    sim.advance(time);
+    let mut holds = holds.lock().unwrap().clone();
+    holds.sort_by_key(|hold| hold.acquired);
+    let rounds = tokens.lock().unwrap().len() as f64 / holds.len() as f64;
+    figures(&holds, rounds, processes * each)
+}
+
+fn figures(holds: &[Hold], rounds: f64, contenders: usize) -> Figures {
+    let pairs = || holds.windows(2).map(|pair| (pair[0], pair[1]));
+    let mut gaps: Vec<_> = pairs().map(|(one, next)| next.acquired - one.releasing).collect();
+    gaps.sort();
+    let another = pairs().filter(|(one, next)| one.who != next.who).count();
+    let mut waits: Vec<_> = holds.iter().map(|hold| hold.acquired - hold.asked).collect();
+    waits.sort();
+    let served = |who| holds.iter().filter(|hold| hold.who == who).count();
+    Figures {
+        holds: holds.len(),
+        rounds,
+        to_another: another as f64 / gaps.len() as f64,
+        gap: gaps[gaps.len() / 2],
+        median: waits[waits.len() / 2],
+        mean: waits.iter().sum::<Duration>() / waits.len() as u32,
+        longest: waits[waits.len() - 1],
+        least: (0..contenders).map(served).min().unwrap(),
+    }
+}
+
+/// The same in a few worlds.
+fn worlds(processes: usize, each: usize, hold: Duration) -> Vec<Figures> {
+    (1..=3).map(|seed| contend(seed, processes, each, hold, 250 * hold)).collect()
+}
+
+fn median(worlds: &[Figures], figure: impl Fn(&Figures) -> f64) -> f64 {
+    let mut figures: Vec<f64> = worlds.iter().map(figure).collect();
+    figures.sort_by(f64::total_cmp);
+    figures[figures.len() / 2]
+}
+
+#[test]
+fn two_processes_take_turns() {
+    for hold in [MS, 30 * MS] {
+        let worlds = worlds(2, 1, hold);
+        let to_another = median(&worlds, |world| world.to_another);
+        assert!(to_another > 0.9, "{to_another}");
+    }
+}
+
+#[test]
+fn eight_processes_have_the_lock_about_equally_often_and_none_waits_for_long() {
+    for hold in [MS, 30 * MS] {
+        let worlds = worlds(8, 1, hold);
+        let to_another = median(&worlds, |world| world.to_another);
+        assert!(to_another > 0.95, "{to_another}");
+        let least = median(&worlds, |world| 8.0 * world.least as f64 / world.holds as f64);
+        assert!(least > 0.5, "the least served: {least} of its share");
+        let longest = median(&worlds, |world| world.longest.div_duration_f64(world.mean));
+        assert!(longest < 4.0, "the longest wait: {longest} times the mean");
+    }
+}
+
+#[test]
+fn most_who_ask_are_let_in() {
+    for (processes, each) in [(2, 1), (8, 1), (10, 5)] {
+        let rounds = median(&worlds(processes, each, MS), |world| world.rounds);
+        assert!(rounds < 2.2, "{processes} processes: {rounds} rounds for a lock");
+    }
+}
+
+#[test]
+fn the_next_one_has_the_lock_a_few_messages_after_the_release() {
+    let alone = contend(1, 1, 1, MS, 100 * MS).median;
+    for processes in [2, 8] {
+        let gap = contend(1, processes, 1, MS, 300 * MS).gap;
+        assert!(gap < 4 * alone, "{gap:?} after it, while an acquire takes {alone:?}");
+    }
+}
+
+#[test]
+fn who_waits_for_long_sends_nothing() {
+    let sim = Sim::new(1);
+    let nodes = MemoryNode::cluster(5, sim.clone());
+    let asked = Arc::<Mutex<usize>>::default();
+    let manager = || {
+        let nodes =
+            nodes.iter().map(|node| Asked { node: node.clone(), asked: Arc::clone(&asked) });
+        LockManager::builder(sim.clone(), nodes).ttl(60 * SECOND).build().unwrap()
+    };
+    let _held = sim.block_on(manager().lock("r")).unwrap();
+    for _ in 0..8 {
+        let waits = manager().lock("r").wait(60 * SECOND).into_future();
+        sim.spawn(Box::pin(async move { drop(waits.await) }));
+    }
+    sim.advance(SECOND);
+    let before = *asked.lock().unwrap();
+    assert!(before > 0);
+    sim.advance(30 * SECOND);
+    assert_eq!(*asked.lock().unwrap(), before);
+}
+
+/// A node that counts all that it is asked.
+#[derive(Clone, Debug)]
+struct Asked {
+    node: MemoryNode,
+    asked: Arc<Mutex<usize>>,
+}
+
+impl Asked {
+    fn node(&self) -> &MemoryNode {
+        *self.asked.lock().unwrap() += 1;
+        &self.node
+    }
+}
+
+#[async_trait]
+impl LockBackend for Asked {
+    async fn acquire(&self, claim: &Claim) -> Result<Vote, BackendError> {
+        LockBackend::acquire(self.node(), claim).await
+    }
+
+    async fn extend(&self, claim: &Claim) -> Result<Vote, BackendError> {
+        self.node().extend(claim).await
+    }
+
+    async fn release(&self, claim: &Claim) -> Result<Vote, BackendError> {
+        LockBackend::release(self.node(), claim).await
+    }
+
+    fn inspector(&self) -> Option<&dyn Inspect> {
+        Some(self)
+    }
+
+    fn watcher(&self) -> Option<&dyn Watch> {
+        Some(self)
+    }
+}
+
+#[async_trait]
+impl Inspect for Asked {
+    async fn inspect(&self, key: &Key) -> Result<Option<Sighting>, BackendError> {
+        self.node().inspect(key).await
+    }
+}
+
+#[async_trait]
+impl Watch for Asked {
+    async fn watch(&self, key: &Key) -> Result<(), BackendError> {
+        self.node().watch(key).await
+    }
+}
