@@ -15,6 +15,7 @@ mod observe;
 mod polling;
 mod quorum;
 mod renewals;
+mod restarts;
 mod time;
 mod waiting;
 mod watch;

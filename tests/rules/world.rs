@@ -95,6 +95,10 @@ pub(crate) struct Spy {
 }
 
 impl Spy {
+    pub(crate) fn of(node: &MemoryNode) -> Self {
+        Self { node: node.clone(), log: Arc::default() }
+    }
+
     fn note(&self, operation: &'static str, claim: &Claim) -> Unsettled {
         let token = claim.token().as_bytes().to_vec();
         let call = Call { node: self.node.name().to_owned(), operation, token };

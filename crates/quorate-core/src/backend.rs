@@ -12,6 +12,7 @@ use crate::algorithm::lease::Ttl;
 use crate::algorithm::quorum::Vote;
 use crate::protocol;
 use crate::resource::{Key, Token};
+use crate::restarts::Quarantine;
 
 /// What an operation is about: the keys, the token that signs the attempt, and the ttl.
 ///
@@ -113,6 +114,11 @@ pub trait LockBackend: fmt::Debug + Send + Sync + 'static {
 
     /// Keeps numbers for fencing tokens, where the backend can.
     fn fencer(&self) -> Option<&dyn Fence> {
+        None
+    }
+
+    /// Keeps from voting while the node may have forgotten, where the backend can.
+    fn quarantine(&self) -> Option<&dyn Quarantine> {
         None
     }
 }
@@ -325,6 +331,10 @@ impl<T: LockBackend + ?Sized> LockBackend for $pointer<T> {
     fn fencer(&self) -> Option<&dyn Fence> {
         (**self).fencer()
     }
+
+    fn quarantine(&self) -> Option<&dyn Quarantine> {
+        (**self).quarantine()
+    }
 }
     )+};
 }
@@ -394,10 +404,18 @@ pub enum BackendErrorKind {
     Cluster,
     /// The connection could not be made, or broke.
     Connection,
+    /// The node may evict keys by itself (`maxmemory-policy`), or does not tell whether. Only with
+    /// the [restart guard](crate::restarts).
+    Evicting,
     /// The number for fencing tokens is at its end, or what stands in its place is no number.
     Fence,
+    /// The node does not tell which server it is, or several servers answer in its place in turn.
+    /// Only with the [restart guard](crate::restarts).
+    Identity,
     /// The node is reading its data set (`LOADING`) or busy with a script (`BUSY`).
     Loading,
+    /// The node knows another `max_ttl` than the [restart guard](crate::restarts) of this manager.
+    MaxTtl,
     /// The node cannot write to its disk and so refuses writes (`MISCONF`).
     Misconfigured,
     /// The node is out of memory (`OOM`).
@@ -406,6 +424,9 @@ pub enum BackendErrorKind {
     Permission,
     /// The answer is not one that the protocol has. Perhaps this is no Redis at all.
     Protocol,
+    /// The node may have forgotten locks, and does not vote for a while: it restarted, is new, or
+    /// lost its data. Only with the [restart guard](crate::restarts).
+    Quarantined,
     /// The node is a replica (`READONLY`), or has too few of them (`NOREPLICAS`).
     ReadOnly,
     /// The node does not know the command, or cannot run the script.
@@ -422,10 +443,23 @@ impl BackendErrorKind {
     /// Whether trying again soon is pointless: somebody has to change something first.
     #[must_use]
     pub const fn is_permanent(self) -> bool {
-        matches!(self, Self::Auth | Self::Fence | Self::Permission | Self::Script | Self::WrongType)
+        matches!(
+            self,
+            Self::Auth
+                | Self::Evicting
+                | Self::Fence
+                | Self::Identity
+                | Self::MaxTtl
+                | Self::Permission
+                | Self::Script
+                | Self::WrongType
+        )
     }
 
     fn of_reply(reply: &str) -> Self {
+        if let Some(kind) = protocol::quarantine::kind_of(reply) {
+            return kind;
+        }
         match reply.split_ascii_whitespace().next().unwrap_or_default() {
             "NOAUTH" | "WRONGPASS" => Self::Auth,
             "CLUSTERDOWN" | "MOVED" | "ASK" | "CROSSSLOT" | "TRYAGAIN" => Self::Cluster,
@@ -478,6 +512,11 @@ mod tests {
             ("ERR max number of clients reached", Kind::Connection),
             ("ERR AUTH <password> called without any password configured", Kind::Auth),
             ("QUORATEFENCE no number is left at quorate:fence:1", Kind::Fence),
+            ("QUORATEMAXTTL its max_ttl is 60000 ms, not 10000 ms", Kind::MaxTtl),
+            ("QUORATEEVICTS the node may evict keys", Kind::Evicting),
+            ("QUORATEIDENTITY the node tells no run_id", Kind::Identity),
+            ("QUORATEINFO the restart guard needs INFO: ERR The user may not", Kind::Permission),
+            ("QUORATEINFO the restart guard needs INFO: ERR not from scripts", Kind::Script),
             ("", Kind::Other),
         ] {
             let error = BackendError::from_reply(reply);

@@ -11,6 +11,7 @@ use crate::algorithm::retry::{Backoff, RetryStrategy};
 use crate::backend::LockBackend;
 use crate::cluster::Cluster;
 use crate::manager::LockManager;
+use crate::restarts::RestartGuard;
 use crate::runtime::Runtime;
 
 /// The settings that a round and a request look at.
@@ -25,6 +26,7 @@ pub(crate) struct Config {
     pub(crate) repairs: bool,
     pub(crate) watches: bool,
     pub(crate) fence_hint: Option<HintSource>,
+    pub(crate) restart_guard: Option<RestartGuard>,
     node_timeout: Option<Duration>,
     cleanup_timeout: Option<Duration>,
     margin: Option<Duration>,
@@ -78,9 +80,10 @@ impl Config {
         limit.filter(|limit| *limit <= least).map_or(Ok(()), |limit| Err((limit, least)))
     }
 
-    /// Parses a ttl and checks that the drift leaves something of it.
+    /// Parses a ttl and checks that the drift leaves something of it, and the restart guard allows
+    /// it.
     pub(crate) fn parse_ttl(&self, ttl: Duration) -> Result<Ttl, InvalidTtl> {
-        parse_ttl(ttl, self.drift)
+        parse_ttl(ttl, self.drift, self.restart_guard)
     }
 }
 
@@ -119,6 +122,7 @@ pub struct LockManagerBuilder {
     repairs: bool,
     watches: bool,
     fence_hint: Option<HintSource>,
+    restart_guard: Option<RestartGuard>,
 }
 
 impl LockManagerBuilder {
@@ -142,6 +146,7 @@ impl LockManagerBuilder {
             repairs: true,
             watches: true,
             fence_hint: None,
+            restart_guard: None,
         }
     }
 
@@ -257,6 +262,22 @@ impl LockManagerBuilder {
         self
     }
 
+    /// Keeps nodes that restarted, or lost their data, from voting until `max_ttl` has passed.
+    /// Default: off; operators see to it that such nodes stay away.
+    ///
+    /// `max_ttl` is the longest ttl that anybody who locks on these nodes asks for: of this manager
+    /// a longer one is refused, and nodes refuse managers with another `max_ttl`. Everybody should
+    /// guard, or nobody: who does not takes locks from a node that has forgotten. Acquires are then a script
+    /// that reads `INFO`, which users of an ACL must be allowed to run.
+    ///
+    /// A plain duration is [`RestartGuard::strict`]: a cluster that is new, or new to the guard,
+    /// grants nothing for `max_ttl` once. See [`restarts`](crate::restarts) for what it covers, what
+    /// stays open, and what to know as an operator.
+    pub fn restart_guard(mut self, max_ttl: impl Into<RestartGuard>) -> Self {
+        self.restart_guard = Some(max_ttl.into());
+        self
+    }
+
     /// Checks the settings. No I/O: the nodes may be down.
     ///
     /// # Errors
@@ -266,7 +287,14 @@ impl LockManagerBuilder {
         let count = NodeCount::new(self.nodes.len())
             .ok_or(BuildError::NodeCount { nodes: self.nodes.len() })?;
         let names = names_of(&self.nodes)?;
-        let ttl = parse_ttl(self.ttl, self.drift)?;
+        if let Some(guard) = self.restart_guard {
+            Ttl::try_from(guard.max_ttl())?;
+            let unable = |(node, _): &(&Arc<dyn LockBackend>, _)| node.quarantine().is_none();
+            if let Some((_, name)) = self.nodes.iter().zip(&names).find(unable) {
+                return Err(BuildError::NotGuarded { node: name.to_string() });
+            }
+        }
+        let ttl = parse_ttl(self.ttl, self.drift, self.restart_guard)?;
         let most = self.drift.validity_of(ttl) / 2;
         match self.node_timeout {
             Some(timeout) if timeout.is_zero() || timeout > most => {
@@ -284,6 +312,7 @@ impl LockManagerBuilder {
             repairs: self.repairs,
             watches: self.watches,
             fence_hint: self.fence_hint,
+            restart_guard: self.restart_guard,
             node_timeout: self.node_timeout,
             cleanup_timeout: self.cleanup_timeout,
             margin: self.margin,
@@ -365,6 +394,12 @@ pub enum BuildError {
         /// The longest that would do: half of the validity.
         most: Duration,
     },
+    /// The [restart guard](LockManagerBuilder::restart_guard) is on, and a node cannot be guarded.
+    #[error("the node {node} cannot be guarded against restarts")]
+    NotGuarded {
+        /// The first of those that cannot.
+        node: String,
+    },
     /// Renewals are so far apart that there is no time for a second try.
     #[error("a renewal every {interval:?} does not fit the ttl, {most:?} is the most")]
     RenewInterval {
@@ -378,10 +413,16 @@ pub enum BuildError {
     Ttl(#[from] InvalidTtl),
 }
 
-fn parse_ttl(ttl: Duration, drift: Drift) -> Result<Ttl, InvalidTtl> {
+fn parse_ttl(ttl: Duration, drift: Drift, guard: Option<RestartGuard>) -> Result<Ttl, InvalidTtl> {
     let parsed = Ttl::try_from(ttl)?;
     if drift.validity_of(parsed).is_zero() {
         return Err(InvalidTtl::TooShort { ttl, least: drift.least_ttl() });
+    }
+    match guard.map(|guard| guard.max_ttl()) {
+        Some(max_ttl) if parsed.as_duration() > max_ttl => {
+            return Err(InvalidTtl::OverMaxTtl { ttl, max_ttl });
+        }
+        _ => {}
     }
     Ok(parsed)
 }

@@ -28,6 +28,7 @@ use crate::error::{NodeVote, Said, Votes};
 use crate::observe;
 
 mod fencing;
+mod guarding;
 
 pub(crate) use self::fencing::Fencing;
 
@@ -600,6 +601,10 @@ async fn ask(attempt: &Attempt, operation: &Operation, node: NodeId) -> Result<V
     match operation {
         Operation::Acquire => {
             cluster.roster().admit(node, backend).await?;
+            if let Some(guard) = cluster.config.restart_guard {
+                let guarded = Box::pin(guarding::acquire(attempt, node, None, guard));
+                return guarded.await.map(|(vote, _)| vote);
+            }
             backend.acquire(&attempt.claim).await
         }
         Operation::Extend(claim) => {

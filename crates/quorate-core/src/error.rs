@@ -217,7 +217,7 @@ pub enum AdoptError {
         /// The other.
         second: String,
     },
-    /// The ttl of the record does not fit this manager's drift.
+    /// The ttl of the record does not fit this manager's drift, or its restart guard.
     #[error(transparent)]
     Ttl(#[from] InvalidTtl),
 }

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::algorithm::fence::FencingToken;
-use crate::algorithm::lease::{Drift, InvalidTtl, Ttl};
+use crate::algorithm::lease::{InvalidTtl, Ttl};
 use crate::algorithm::round::{Loss, Round, Step};
 use crate::backend::Claim;
 use crate::cluster::Cluster;
+use crate::config::Config;
 use crate::driver::{Attempt, Flight, Operation};
 use crate::error::AdoptError;
 use crate::guard::LockGuard;
@@ -172,7 +173,7 @@ pub(crate) async fn adopt(
     }
     let _adopting = cluster.rounds().enter();
     let (claim, config) = (record.claim.clone(), &cluster.config);
-    let ttl = fitting(claim.ttl(), config.drift)?;
+    let ttl = fitting(claim.ttl(), config)?;
     let attempt = Attempt::adopted(Arc::clone(cluster), claim.clone(), record.fencing_token);
     let start = cluster.runtime.now();
     let patience = config.node_timeout(ttl);
@@ -205,11 +206,8 @@ pub(crate) async fn adopt(
     }
 }
 
-fn fitting(ttl: Ttl, drift: Drift) -> Result<Ttl, InvalidTtl> {
-    match drift.validity_of(ttl).is_zero() {
-        true => Err(InvalidTtl::TooShort { ttl: ttl.as_duration(), least: drift.least_ttl() }),
-        false => Ok(ttl),
-    }
+fn fitting(ttl: Ttl, config: &Config) -> Result<Ttl, InvalidTtl> {
+    config.parse_ttl(ttl.as_duration())
 }
 
 #[cfg(feature = "serde")]

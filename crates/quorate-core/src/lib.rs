@@ -35,7 +35,8 @@
 //! A holder that is paused between its last look at the clock and its write comes too late, and no
 //! lock with a timeout can prevent that. The resource itself can, if it is told a number that rises
 //! with every holder: ask for [one](LockRequest::fenced), and see [`FenceGate`]. The nodes' clocks are trusted to run at about our speed,
-//! and their memory to last as long as a lock. The README has the whole list.
+//! and their memory to last as long as a lock: see [`restarts`] for what can be done about that. The
+//! README has the whole list.
 //!
 //! # Example
 //!
@@ -81,6 +82,7 @@ mod register;
 mod renewal;
 mod request;
 pub mod resource;
+pub mod restarts;
 mod roster;
 pub mod runtime;
 mod waiting;
@@ -108,4 +110,5 @@ pub use lease::{Lease, Run};
 pub use manager::LockManager;
 pub use request::{LockRequest, TryLockRequest};
 pub use resource::{IntoResource, IntoResources, InvalidResource, Key, Resource, Resources, Token};
+pub use restarts::{Guarded, GuardedVote, Quarantine, RestartGuard};
 pub use runtime::{EntropyError, Runtime};

@@ -5,6 +5,8 @@
 //! excludes, and is excluded by, every other Redlock library on the same nodes.
 //!
 //! Only where fencing tokens are asked for, numbers are kept beside the keys: see [`fence`].
+//! And only with the restart guard a node keeps what tells whether it has forgotten: see
+//! [`quarantine`].
 //!
 //! A backend for another client needs a [`Wire`] and passes its calls on to the functions here. To
 //! tell when a key may be free, it needs a connection of RESP3 with client tracking on, and
@@ -19,6 +21,7 @@ use crate::resource::Key;
 pub use crate::watches::Watches;
 
 pub mod fence;
+pub mod quarantine;
 
 /// What a client must be able to do: send one command, give back its reply.
 pub trait Wire: Send + Sync {

@@ -22,4 +22,11 @@ pub enum Fault {
     Late(Duration),
     /// Every call is answered with this error, and nothing is done.
     Failing(BackendError),
+    /// The node is configured to evict keys when its memory is full. It is not full, so that only the
+    /// restart guard cares.
+    Evicting,
+    /// The user may not run `INFO`: the node does not tell who it is, and cannot be guarded.
+    NoInfo,
+    /// One address, and two servers behind it that share their data and answer in turn.
+    Flapping,
 }

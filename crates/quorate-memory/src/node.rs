@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use quorate_core::{
-    BackendError, Claim, Fence, FenceHint, FenceVote, FencingToken, Identify, Inspect, Key,
-    LockBackend, Runtime, Sighting, Vote, Watch,
+    BackendError, Claim, Fence, FenceHint, FenceVote, FencingToken, Guarded, Identify, Inspect,
+    Key, LockBackend, Quarantine, RestartGuard, Runtime, Sighting, Vote, Watch,
 };
 
 use crate::client::SimClient;
@@ -15,10 +15,11 @@ use crate::fault::Fault;
 use crate::rule::{Operation, Rule};
 use crate::store::{Store, Value};
 
-mod process;
+pub(crate) mod process;
 mod watching;
 
 use self::process::{Shared, gone};
+use crate::store::guarded::no_info;
 
 /// A node that lives in this process: the same answers as a Redis node, and faults on demand.
 ///
@@ -60,6 +61,13 @@ impl MemoryNode {
     pub fn restart(&self) {
         self.inject(Fault::Dead);
         self.heal();
+    }
+
+    /// Forgets all that is stored, as `FLUSHALL` does. The process goes on.
+    pub fn flush(&self) {
+        let mut state = self.shared.lock();
+        state.store.flush();
+        self.shared.tell(state);
     }
 
     /// Keeps a copy of what is stored, as a background save does.
@@ -148,7 +156,7 @@ impl MemoryNode {
         act: impl Fn(&mut Store, Instant) -> Result<T, BackendError> + Send + Sync + 'static,
     ) -> Result<T, BackendError> {
         self.shared
-            .send(operation, self.client, act)
+            .send(operation, self.client, move |store, now, _| act(store, now))
             .await
             .unwrap_or_else(|| Err(gone("the node is gone")))
     }
@@ -189,6 +197,28 @@ impl LockBackend for MemoryNode {
 
     fn fencer(&self) -> Option<&dyn Fence> {
         Some(self)
+    }
+
+    fn quarantine(&self) -> Option<&dyn Quarantine> {
+        Some(self)
+    }
+}
+
+#[async_trait]
+impl Quarantine for MemoryNode {
+    async fn acquire(
+        &self,
+        claim: &Claim,
+        hint: Option<FenceHint>,
+        guard: RestartGuard,
+    ) -> Result<Guarded, BackendError> {
+        let claim = claim.clone();
+        self.shared
+            .send(Operation::Acquire, self.client, move |store, now, run| {
+                store.guarded_acquire(&claim, hint, guard, now, run)
+            })
+            .await
+            .unwrap_or_else(|| Err(gone("the node is gone")))
     }
 }
 
@@ -237,7 +267,8 @@ impl Identify for MemoryNode {
             Some(Fault::Dead | Fault::Down) => Err(gone("connection refused")),
             Some(Fault::Failing(error)) => Err(error.clone()),
             // Known from the handshake: a client learns it once a connection.
-            _ => Ok(Some(format!("{:p}#{}", Arc::as_ptr(&self.shared), state.starts))),
+            Some(Fault::NoInfo) => Err(no_info()),
+            _ => Ok(Some(self.shared.run(&state).id())),
         }
     }
 }

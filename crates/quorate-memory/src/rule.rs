@@ -31,7 +31,7 @@ pub enum Effect {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Operation {
-    /// `LockBackend::acquire` and `Fence::acquire`.
+    /// `LockBackend::acquire`, `Fence::acquire` and `Quarantine::acquire`.
     Acquire,
     /// `LockBackend::extend`.
     Extend,

@@ -8,6 +8,8 @@ use quorate_core::{
     BackendError, Claim, FenceHint, FenceVote, FencingToken, Holder, Key, Sighting, Vote,
 };
 
+pub(crate) mod guarded;
+
 /// What is at a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -242,6 +244,12 @@ impl Store {
 
     pub(crate) fn take_changes(&mut self) -> Vec<Vec<u8>> {
         std::mem::take(&mut self.changes)
+    }
+
+    pub(crate) fn flush(&mut self) {
+        for key in std::mem::take(&mut self.entries).into_keys() {
+            self.note_change(&key);
+        }
     }
 
     pub(crate) fn clear(&mut self) {

@@ -52,6 +52,15 @@ pub enum InvalidTtl {
         /// The shortest ttl that would do.
         least: Duration,
     },
+    /// Over the `max_ttl` of the [restart guard](crate::restarts): a node that has forgotten the lock
+    /// would vote again before it is over.
+    #[error("a ttl of {ttl:?} is over the max_ttl of the restart guard, {max_ttl:?}")]
+    OverMaxTtl {
+        /// The ttl given.
+        ttl: Duration,
+        /// The longest ttl that the guard allows.
+        max_ttl: Duration,
+    },
     /// Over [`Ttl::MAX`].
     #[error("a ttl of {ttl:?} is over the longest, {longest:?}", longest = Ttl::MAX)]
     TooLong {

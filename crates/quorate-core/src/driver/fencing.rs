@@ -5,7 +5,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use super::{Attempt, Flight, Operation, Outcome, call};
+use super::{Attempt, Flight, Operation, Outcome, call, guarding};
 use crate::algorithm::fence::{Agreement, FenceHint, FenceVote, FencingToken};
 use crate::algorithm::quorum::{NodeId, Tally, Vote};
 use crate::algorithm::round::{Loss, Round, Step};
@@ -181,7 +181,11 @@ struct Asked<'a> {
 impl Asked<'_> {
     async fn acquire(self) -> Result<Vote, BackendError> {
         self.attempt.cluster.roster().admit(self.node, self.backend).await?;
-        let vote = self.fence.acquire(&self.attempt.claim, self.fencing.hint).await?;
+        let hint = self.fencing.hint;
+        let vote = match self.attempt.cluster.config.restart_guard {
+            Some(guard) => guarding::fenced_acquire(self.attempt, self.node, hint, guard).await?,
+            None => self.fence.acquire(&self.attempt.claim, hint).await?,
+        };
         if let FenceVote::Granted(number) = vote {
             self.fencing.record(self.node, number);
         }

@@ -13,7 +13,7 @@ use crate::reply::{Reply, Sender, reply};
 use crate::rule::{Journey, Operation, Rule};
 use crate::store::Store;
 
-pub(super) struct Shared {
+pub(crate) struct Shared {
     pub(super) name: String,
     pub(super) runtime: Arc<dyn Runtime>,
     state: Mutex<State>,
@@ -29,10 +29,48 @@ pub(super) struct State {
     waiting: VecDeque<Box<dyn Arrive>>,
     pub(super) watched: Watched,
     pub(super) starts: u32,
+    /// When it last started, on its own clock.
+    started: Instant,
+    /// How many requests have come.
+    requests: u64,
 }
 
 /// What a request does to the store, at a moment of the node's own clock.
-type Act<T> = Arc<dyn Fn(&mut Store, Instant) -> Result<T, BackendError> + Send + Sync>;
+type Act<T> = Arc<dyn Fn(&mut Store, Instant, &Run<'_>) -> Result<T, BackendError> + Send + Sync>;
+
+/// What the process tells about itself.
+pub(crate) struct Run<'a> {
+    node: &'a Shared,
+    starts: u32,
+    fault: Option<&'a Fault>,
+    requests: u64,
+    age: Duration,
+}
+
+impl Run<'_> {
+    /// What it is called: no other run of this or another node is called like that.
+    pub(crate) fn id(&self) -> String {
+        let id = format!("{:p}#{}", self.node, self.starts);
+        match self.fault {
+            // In turn, but in step with no pattern of requests.
+            Some(Fault::Flapping) if self.requests.count_ones() % 2 == 1 => id + "'",
+            _ => id,
+        }
+    }
+
+    /// Whole seconds, up to one too many: the start and the present are each cut off.
+    pub(crate) fn uptime(&self) -> Duration {
+        Duration::from_secs(self.age.as_secs() + u64::from(self.age.subsec_nanos() > 0))
+    }
+
+    pub(crate) const fn evicts(&self) -> bool {
+        matches!(self.fault, Some(Fault::Evicting))
+    }
+
+    pub(crate) const fn hides(&self) -> bool {
+        matches!(self.fault, Some(Fault::NoInfo))
+    }
+}
 
 struct Request<T> {
     act: Act<T>,
@@ -64,7 +102,21 @@ impl<T: Send + 'static> Arrive for Request<T> {
     ) {
         let Self { act, journey, answer } = *self;
         let now = node.local(&state);
-        let outcome = failure.map_or_else(|| act(&mut state.store, now), Err);
+        let outcome = match failure {
+            Some(failure) => Err(failure),
+            None => {
+                let state = &mut *state;
+                state.requests += 1;
+                let run = Run {
+                    node,
+                    starts: state.starts,
+                    fault: state.fault.as_ref(),
+                    requests: state.requests,
+                    age: now.saturating_duration_since(state.started),
+                };
+                act(&mut state.store, now, &run)
+            }
+        };
         node.tell(state);
         if let Some(answer) = answer {
             node.answer(journey, answer, outcome);
@@ -89,8 +141,21 @@ impl Shared {
             waiting: VecDeque::new(),
             watched: Watched::default(),
             starts: 1,
+            started: runtime.now(),
+            requests: 0,
         };
         Self { name, runtime, state: Mutex::new(state) }
+    }
+
+    /// What the process tells about itself at this moment.
+    pub(super) fn run<'a>(&'a self, state: &'a State) -> Run<'a> {
+        Run {
+            node: self,
+            starts: state.starts,
+            fault: state.fault.as_ref(),
+            requests: state.requests,
+            age: self.local(state).saturating_duration_since(state.started),
+        }
     }
 
     /// What the store says at this moment of the node's own clock.
@@ -112,6 +177,10 @@ impl Shared {
         }
         if matches!(fault, Some(Fault::Dead)) {
             state.store.clear();
+        }
+        let was_down = matches!(state.fault, Some(Fault::Dead | Fault::Down));
+        if was_down && !stops {
+            state.started = self.local(&state);
         }
         state.fault = fault;
         if stops {
@@ -142,7 +211,7 @@ impl Shared {
         self: &Arc<Self>,
         operation: Operation,
         client: Option<usize>,
-        act: impl Fn(&mut Store, Instant) -> Result<T, BackendError> + Send + Sync + 'static,
+        act: impl Fn(&mut Store, Instant, &Run<'_>) -> Result<T, BackendError> + Send + Sync + 'static,
     ) -> Reply<Result<T, BackendError>> {
         let (answer, reply) = reply();
         let act: Act<T> = Arc::new(act);
@@ -205,7 +274,10 @@ impl Shared {
             Some(Fault::Hung) => return state.waiting.push_back(request),
             Some(Fault::Dead | Fault::Down) => Some(gone("connection refused")),
             Some(Fault::Failing(error)) => Some(error.clone()),
-            Some(Fault::Slow(_) | Fault::Late(_)) | None => None,
+            Some(
+                Fault::Slow(_) | Fault::Late(_) | Fault::Evicting | Fault::NoInfo | Fault::Flapping,
+            )
+            | None => None,
         };
         request.carry_out(failure, state, self);
     }
