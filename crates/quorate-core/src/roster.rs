@@ -207,7 +207,10 @@ mod tests {
     ) -> bool {
         let node = NodeCount::new(2).unwrap().ids().nth(node).unwrap();
         let said = Guarded::new(GuardedVote::Refused, server);
-        let said = before.map_or(said.clone(), |before| said.after(before));
+        let said = match before {
+            Some(before) => said.after(before),
+            None => said,
+        };
         match roster.met(node, &said, asked, asked + MS, 100 * MS) {
             Ok(()) => true,
             Err(error) => {

@@ -6,11 +6,11 @@ use async_trait::async_trait;
 use fred::clients::Client;
 use fred::interfaces::ClientLike;
 use fred::types::config::Config;
-use quorate_core::protocol::{self, Reply, Wire, fence};
+use quorate_core::protocol::{self, Reply, Wire, fence, quarantine};
 use quorate_core::runtime::TokioContext;
 use quorate_core::{
-    BackendError, Claim, Fence, FenceHint, FenceVote, FencingToken, Identify, Inspect, Key,
-    LockBackend, Sighting, Vote, Watch,
+    BackendError, Claim, Fence, FenceHint, FenceVote, FencingToken, Guarded, Identify, Inspect,
+    Key, LockBackend, Quarantine, RestartGuard, Sighting, Vote, Watch,
 };
 
 use crate::address::{self, Address};
@@ -176,6 +176,10 @@ impl LockBackend for FredBackend {
     fn fencer(&self) -> Option<&dyn Fence> {
         Some(self)
     }
+
+    fn quarantine(&self) -> Option<&dyn Quarantine> {
+        Some(self)
+    }
 }
 
 #[async_trait]
@@ -192,6 +196,19 @@ impl Fence for FredBackend {
 
     async fn release(&self, claim: &Claim, number: FencingToken) -> Result<Vote, BackendError> {
         let call = fence::release(&self.route, claim, number);
+        self.tokio.enter(call).await
+    }
+}
+
+#[async_trait]
+impl Quarantine for FredBackend {
+    async fn acquire(
+        &self,
+        claim: &Claim,
+        hint: Option<FenceHint>,
+        guard: RestartGuard,
+    ) -> Result<Guarded, BackendError> {
+        let call = quarantine::acquire(&self.route, claim, hint, guard);
         self.tokio.enter(call).await
     }
 }

@@ -5,11 +5,11 @@ use std::hash::{DefaultHasher, Hasher};
 
 use async_trait::async_trait;
 use bb8::ManageConnection;
-use quorate_core::protocol::{self, Reply, Wire, fence};
+use quorate_core::protocol::{self, Reply, Wire, fence, quarantine};
 use quorate_core::runtime::TokioContext;
 use quorate_core::{
-    BackendError, BackendErrorKind, Claim, Fence, FenceHint, FenceVote, FencingToken, Identify,
-    Inspect, Key, LockBackend, Sighting, Vote, Watch,
+    BackendError, BackendErrorKind, Claim, Fence, FenceHint, FenceVote, FencingToken, Guarded,
+    Identify, Inspect, Key, LockBackend, Quarantine, RestartGuard, Sighting, Vote, Watch,
 };
 use redis::Client;
 use redis::aio::{ConnectionLike, MultiplexedConnection};
@@ -150,6 +150,10 @@ impl LockBackend for RedisBackend {
     fn fencer(&self) -> Option<&dyn Fence> {
         Some(self)
     }
+
+    fn quarantine(&self) -> Option<&dyn Quarantine> {
+        Some(self)
+    }
 }
 
 #[async_trait]
@@ -167,6 +171,19 @@ impl Fence for RedisBackend {
     async fn release(&self, claim: &Claim, number: FencingToken) -> Result<Vote, BackendError> {
         let call = self.call(claim.keys());
         self.tokio.enter(fence::release(&call, claim, number)).await
+    }
+}
+
+#[async_trait]
+impl Quarantine for RedisBackend {
+    async fn acquire(
+        &self,
+        claim: &Claim,
+        hint: Option<FenceHint>,
+        guard: RestartGuard,
+    ) -> Result<Guarded, BackendError> {
+        let call = self.call(claim.keys());
+        self.tokio.enter(quarantine::acquire(&call, claim, hint, guard)).await
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::future::{join, join_all, poll_immediate};
-use quorate_core::protocol::fence;
+use quorate_core::protocol::{fence, quarantine};
 use quorate_core::runtime::BoxFuture;
 use quorate_core::{
     BackendError, BackendErrorKind, Claim, Fence, FenceHint, FenceVote, FencingToken, Holder,
@@ -17,6 +17,8 @@ use super::{Failure, Testbed, ensure};
 use crate::node::MemoryNode;
 use crate::rng::SplitMix64;
 use crate::store::Value;
+
+mod guarded;
 
 /// Not whole seconds: a node that cuts them off would end before the holder does.
 const TTL: Duration = Duration::from_millis(60_900);
@@ -29,7 +31,8 @@ const GRACE: Duration = Duration::from_millis(900);
 /// What only some backends can do is checked on those that can.
 ///
 /// The keys begin with `quorate:conformance:`. They are removed before and after, as are their
-/// [counters](fence::counter): run it on nodes that nobody else uses.
+/// [counters](fence::counter) and what the [restart guard](quarantine) keeps: run it on nodes that
+/// nobody else uses.
 ///
 /// # Errors
 ///
@@ -76,13 +79,29 @@ pub async fn backend(testbed: &dyn Testbed) -> Result<Vec<&'static str>, Failure
         ];
         cases.extend(fences);
     }
+    if backend.quarantine().is_some() {
+        let guards: [(&'static str, Case); 4] = [
+            (
+                "a node without an epoch neither grants nor refuses until its quarantine is over",
+                |b| Box::pin(guarded::begins(b)),
+            ),
+            ("a quarantined node knows what is there", |b| Box::pin(guarded::knows(b))),
+            ("a node that knows another max_ttl changes nothing", |b| {
+                Box::pin(guarded::disagrees(b))
+            }),
+            ("several keys are guarded together or not at all", |b| Box::pin(guarded::together(b))),
+        ];
+        cases.extend(guards);
+    }
     let mut passed = Vec::new();
     for (number, (case, check)) in cases.into_iter().enumerate() {
         let bench = Bench { testbed, backend: &*backend, number };
         bench.clear().await;
+        bench.clear_guard().await;
         check(&bench).await.map_err(|detail| Failure { case, detail })?;
         bench.clear().await;
         bench.clear_counters().await;
+        bench.clear_guard().await;
         passed.push(case);
     }
     Ok(passed)
@@ -120,6 +139,13 @@ impl Bench<'_> {
             if let Ok(key) = self.key(name) {
                 self.testbed.expire(key.as_bytes()).await;
             }
+        }
+    }
+
+    /// The node knows no epoch, and is in no quarantine.
+    async fn clear_guard(&self) {
+        for key in [quarantine::EPOCH, quarantine::KEY] {
+            self.testbed.expire(key.as_bytes()).await;
         }
     }
 
