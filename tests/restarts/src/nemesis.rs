@@ -64,12 +64,16 @@ enum Blow {
     Promote,
 }
 
-/// Strikes until all cycles are done; `each` is told how many are.
-pub(crate) fn strike(plan: &Plan, nodes: &mut Nodes, mut each: impl FnMut(&Blows)) -> Blows {
+/// Strikes, one round after the other, until that is `enough`.
+pub(crate) fn strike(
+    plan: &Plan,
+    nodes: &mut Nodes,
+    mut enough: impl FnMut(&Blows) -> bool,
+) -> Blows {
     let mut dice = Dice::new(plan.seed);
     let mut blows = Blows::default();
     let (mut turn, mut round) = (0, 0_u32);
-    while blows.cycles() < plan.cycles {
+    while !enough(&blows) {
         round += 1;
         // Now and then one more than can be spared.
         let is_burst = round.is_multiple_of(BURST_EVERY);
@@ -82,7 +86,6 @@ pub(crate) fn strike(plan: &Plan, nodes: &mut Nodes, mut each: impl FnMut(&Blows
             thread::sleep(dice.part(plan.ttl, 0, 10));
         }
         blows.bursts += u32::from(is_burst);
-        each(&blows);
         // With the guard they all vote again after the ttl: mostly before the next ones are struck.
         thread::sleep(dice.part(plan.ttl, 70, 150));
     }

@@ -36,7 +36,7 @@ impl Guard {
 pub struct Plan {
     /// How many nodes there are: 3 or 5.
     pub nodes: usize,
-    /// How often a node is killed and started again.
+    /// How often a node is killed and started again, at the least.
     pub cycles: u32,
     /// Of all locks, and the longest that the guard is told of.
     pub ttl: Duration,
@@ -50,7 +50,7 @@ pub struct Plan {
 }
 
 /// Locks that are contended for.
-pub const LOCKS: u32 = 4;
+pub const LOCKS: u32 = 8;
 
 impl Plan {
     /// How many nodes may be away and leave a quorum.

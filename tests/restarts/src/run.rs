@@ -3,6 +3,8 @@
 use std::fmt;
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -12,6 +14,9 @@ use crate::judge::{Hold, Verdict, judge};
 use crate::nemesis::{self, Blows};
 use crate::plan::{Guard, LOCKS, Plan};
 use crate::resource::{counted, lost_without_tokens};
+
+/// Without the guard the nemesis goes on until that shows, for so many times the cycles.
+const PATIENCE: u32 = 20;
 
 /// What came of a run.
 #[derive(Clone, Debug, Default)]
@@ -55,7 +60,15 @@ pub fn run(plan: &Plan) -> Figures {
     let mut nodes = Nodes::start_with(plan.nodes, &nemesis::node());
     let store = RedisServer::start();
     let clients = ["redis", "fred"].map(|client| Client::start(plan, client, &nodes, &store));
-    let blows = nemesis::strike(plan, &mut nodes, |_| ());
+    let blows = nemesis::strike(plan, &mut nodes, |blows| {
+        let is_shown = || {
+            clients.iter().any(|client| client.refused.load(Ordering::SeqCst))
+                && lost_by(&store) > 0
+        };
+        let most = PATIENCE.saturating_mul(plan.cycles);
+        let is_done = blows.cycles() >= plan.cycles;
+        is_done && (plan.guard == Guard::On || is_shown() || blows.cycles() >= most)
+    });
     let mut figures = Figures { blows, ..Figures::default() };
     let mut holds = Vec::new();
     for client in clients {
@@ -68,10 +81,15 @@ pub fn run(plan: &Plan) -> Figures {
     figures.verdict = judge(&holds);
     let counted: u64 = (0..LOCKS).map(|lock| counted(&store, lock)).sum();
     figures.lost = figures.written.abs_diff(counted);
-    figures.lost_without_tokens = (0..LOCKS).map(|lock| lost_without_tokens(&store, lock)).sum();
+    figures.lost_without_tokens = lost_by(&store);
     figures.keys_left = keys_left_after(plan.ttl, &nodes);
     figures.took = start.elapsed();
     figures
+}
+
+/// Writes that are not there, of those that no token protects.
+fn lost_by(store: &RedisServer) -> u64 {
+    (0..LOCKS).map(|lock| lost_without_tokens(store, lock)).sum()
 }
 
 /// Who could not be asked to release forgets within the ttl.
@@ -91,6 +109,8 @@ fn keys_left_after(ttl: Duration, nodes: &Nodes) -> usize {
 struct Client {
     child: Child,
     lines: JoinHandle<Vec<String>>,
+    /// Whether a write was refused.
+    refused: Arc<AtomicBool>,
 }
 
 impl Client {
@@ -104,9 +124,18 @@ impl Client {
             .spawn()
             .expect("our own program");
         let output = child.stdout.take().expect("a pipe");
-        let lines =
-            thread::spawn(|| BufReader::new(output).lines().map_while(Result::ok).collect());
-        Self { child, lines }
+        let refused = Arc::new(AtomicBool::new(false));
+        let seen = Arc::clone(&refused);
+        let lines = thread::spawn(move || {
+            let see = |line: &String| {
+                let hold = line.strip_prefix("hold ").and_then(|hold| hold.parse::<Hold>().ok());
+                if hold.is_some_and(|hold| hold.refused > 0) {
+                    seen.store(true, Ordering::SeqCst);
+                }
+            };
+            BufReader::new(output).lines().map_while(Result::ok).inspect(see).collect()
+        });
+        Self { child, lines, refused }
     }
 
     /// Ends it, and takes down what it said.
