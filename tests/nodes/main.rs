@@ -15,5 +15,6 @@ mod fencing;
 mod holding;
 mod input;
 mod inspect;
+mod restarts;
 mod watch;
 mod wire;

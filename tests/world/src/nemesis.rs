@@ -94,7 +94,7 @@ impl Nemesis {
         let node = self.dice.pick(&self.nodes);
         let small = self.dice.scaled_time(self.plan.ttl / 2);
         let (kind, fault) =
-            match self.dice.below(if self.plan.class == Class::Broken { 9 } else { 5 }) {
+            match self.dice.below(if self.plan.class == Class::Promised { 5 } else { 9 }) {
                 0 => ("hung", Some(Fault::Hung)),
                 1 => ("down", Some(Fault::Down)),
                 2 => ("slow", Some(Fault::Slow(small))),
@@ -111,6 +111,10 @@ impl Nemesis {
                 6 => {
                     node.restart_from_save();
                     ("restarted from an old save", None)
+                }
+                7 if self.plan.class == Class::Guarded => {
+                    node.flush();
+                    ("flushed", None)
                 }
                 7 => {
                     node.jump(self.dice.time(Duration::ZERO, self.plan.ttl * 2));

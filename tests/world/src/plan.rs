@@ -14,6 +14,9 @@ pub enum Class {
     Promised,
     /// Nodes restart empty or from an old save, and their clocks jump: two holders are possible.
     Broken,
+    /// Nodes restart empty or from an old save, or are flushed, clocks drift within the allowance, and
+    /// all managers guard against restarts: no two holders, ever.
+    Guarded,
 }
 
 /// What a world is like.
@@ -89,6 +92,12 @@ impl Plan {
     #[must_use]
     pub fn validity(&self) -> Duration {
         Ttl::try_from(self.ttl).map_or(Duration::ZERO, |ttl| self.allowance().validity_of(ttl))
+    }
+
+    /// The longest ttl that a worker asks for.
+    #[must_use]
+    pub fn max_ttl(&self) -> Duration {
+        self.ttl * 2
     }
 
     /// How long cleanup goes on for a silent node.

@@ -34,7 +34,7 @@ pub struct Options {
 
 impl Options {
     /// What can be said.
-    pub const USAGE: &str = "options: --seeds N, --from SEED, --class promised|broken, --twice, \
+    pub const USAGE: &str = "options: --seeds N, --from SEED, --class promised|broken|guarded, --twice, \
         --failures N (stop after so many), --replay SEED, --keep RENEWALS";
 
     /// Reads the words of a command line.
@@ -68,7 +68,8 @@ impl Options {
                 "--class" => match words.next().as_deref() {
                     Some("promised") => options.class = Class::Promised,
                     Some("broken") => options.class = Class::Broken,
-                    _ => return Err("--class takes promised or broken".to_owned()),
+                    Some("guarded") => options.class = Class::Guarded,
+                    _ => return Err("--class takes promised, broken or guarded".to_owned()),
                 },
                 other => return Err(format!("{other} is not an option")),
             }
@@ -178,6 +179,7 @@ impl fmt::Display for Report {
         writeln!(f, "violations: {}", self.failures.len())?;
         let class = match self.class {
             Some(Class::Broken) => " --class broken",
+            Some(Class::Guarded) => " --class guarded",
             _ => "",
         };
         for (seed, what) in &self.failures {

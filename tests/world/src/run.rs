@@ -18,7 +18,7 @@ use crate::{calm, closing, tidy};
 pub struct Outcome {
     /// What the world was like.
     pub plan: Plan,
-    /// What went wrong. In a world of [`Class::Broken`], two holders are not wrong.
+    /// What went wrong. Only in a world of [`Class::Broken`], two holders are not wrong.
     pub violations: Vec<Violation>,
     /// How often two held one resource, or a counter lost an addition.
     pub overlaps: usize,
@@ -40,6 +40,9 @@ pub fn run(seed: u64, class: Class) -> Outcome {
     let nodes = MemoryNode::cluster(plan.nodes, sim.clone());
     let clients: Vec<SimClient> =
         (0..plan.clients).map(|_| sim.client(dice.signed(plan.drift))).collect();
+    if class == Class::Guarded {
+        warm_up(&sim, &plan, &clients, &nodes);
+    }
     let nemesis = Nemesis::new(&sim, &plan, &nodes, &clients, &history);
     let counters = Arc::new(Mutex::new(Counters { counts: vec![(0, 0); plan.resources] }));
     let wrong: Arc<Mutex<Vec<Violation>>> = Arc::default();
@@ -93,14 +96,18 @@ pub fn run(seed: u64, class: Class) -> Outcome {
     violations.extend(liveness(&sim, &plan, &managers));
     sim.advance(plan.ttl * 3 + plan.cleanup());
     for node in &nodes {
-        for key in node.keys() {
+        let keys = node.keys().into_iter().filter(|key| !key.starts_with(b"quorate:guard:"));
+        for key in keys {
             let key = String::from_utf8_lossy(&key).into_owned();
             violations.push(other(&sim, format!("{key} is left on {}", node.name())));
         }
     }
-    violations.extend(calm::check(&sim, &dice, &plan, &nodes, &managers));
-    violations.extend(tidy::check(&sim, &dice, &plan, &nodes, &managers));
-    violations.extend(closing::check(&sim, &dice, &plan, &nodes, &managers));
+    // These count on nodes that vote as soon as they are back.
+    if class != Class::Guarded {
+        violations.extend(calm::check(&sim, &dice, &plan, &nodes, &managers));
+        violations.extend(tidy::check(&sim, &dice, &plan, &nodes, &managers));
+        violations.extend(closing::check(&sim, &dice, &plan, &nodes, &managers));
+    }
     let mut held_twice = judge(&history.events());
     for (resource, (count, added)) in
         counters.lock().unwrap_or_else(PoisonError::into_inner).counts.iter().enumerate()
@@ -111,7 +118,7 @@ pub fn run(seed: u64, class: Class) -> Outcome {
         }
     }
     let overlaps = held_twice.len();
-    if class == Class::Promised {
+    if class != Class::Broken {
         violations.extend(held_twice);
     }
     let simulated = sim.elapsed();
@@ -127,12 +134,25 @@ fn manager(plan: &Plan, client: &SimClient, nodes: &[MemoryNode]) -> Option<Lock
         .ttl(plan.ttl)
         .drift(plan.allowance())
         .cleanup_timeout(plan.cleanup());
-    match plan.renew_every {
+    let builder = match plan.renew_every {
         Some(interval) => builder.renew_every(interval),
         None => builder,
+    };
+    let builder = match plan.class {
+        Class::Guarded => builder.restart_guard(plan.max_ttl()),
+        Class::Promised | Class::Broken => builder,
+    };
+    builder.build().ok()
+}
+
+/// All nodes are new, and in quarantine once.
+fn warm_up(sim: &Sim, plan: &Plan, clients: &[SimClient], nodes: &[MemoryNode]) {
+    for client in clients.iter().take(1) {
+        if let Some(manager) = manager(plan, client, nodes) {
+            drop(sim.block_on(manager.try_lock("warm")));
+        }
     }
-    .build()
-    .ok()
+    sim.advance(plan.max_ttl());
 }
 
 /// All is well again: every client gets every lock.
