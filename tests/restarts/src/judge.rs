@@ -19,7 +19,7 @@ pub struct Hold {
     pub end: Nanos,
     /// Its fencing token.
     pub token: u64,
-    /// Whether the resource that checks tokens turned the holder away.
+    /// How many resources that check tokens refused the write of the holder.
     pub refused: u32,
     /// How many writes that resource acknowledged.
     pub written: u32,

@@ -26,8 +26,8 @@ pub struct Figures {
     pub blows: Blows,
     /// What the judge said of the holds.
     pub verdict: Verdict,
-    /// Writes that a resource which checks tokens refused, though their holder's lease had not run
-    /// out.
+    /// Writes that a resource which checks tokens refused, though the lease had not run out when
+    /// their holder last looked. With the guard on, it has by then: the holder did not run.
     pub refused: u64,
     /// Writes that the store acknowledged under a token.
     pub written: u64,
