@@ -1,4 +1,5 @@
-//! The fake is the real thing: a million random calls on both, and the same answers.
+//! The fake is the real thing: a million random calls on both, and the same answers; in quarantine,
+//! too.
 //!
 //! Expiry is real, so an answer can depend on the moment. Two fakes frame what the node can have
 //! seen, widened by what Redis' millisecond clock can be off. Where both agree, the node has to
@@ -13,15 +14,19 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 use quorate::memory::{MemoryNode, Sim, Value};
 use quorate::protocol::fence::{COUNTERS, counter};
+use quorate::protocol::quarantine::{EPOCH, KEY};
 use quorate::runtime::{BoxFuture, EntropyError};
 use quorate::{
-    BackendError, BackendErrorKind, Claim, Fence, FenceHint, FenceVote, FencingToken, Key,
-    LockBackend, Resource, Runtime, Sighting, Token, Ttl, Vote,
+    BackendError, BackendErrorKind, Claim, Fence, FenceHint, FenceVote, FencingToken, GuardedVote,
+    Key, LockBackend, Resource, RestartGuard, Runtime, Sighting, Token, Ttl, Vote,
 };
 use quorate_tests::{Connection, RedisServer};
 
 const CALLS: u64 = 1_100_000;
+const QUARANTINED_CALLS: u64 = 100_000;
 const SESSIONS: u64 = 50;
+
+const GUARD: RestartGuard = RestartGuard::strict(Duration::from_secs(3_600));
 
 /// Redis truncates to milliseconds and takes a key for expired one millisecond after its time.
 const GRAIN: Duration = Duration::from_millis(2);
@@ -65,6 +70,7 @@ enum Told {
     Vote(Vote),
     Saw(Option<Sighting>),
     Fenced(FenceVote),
+    Guarded(GuardedVote),
 }
 
 fn answer<T>(result: Result<T, BackendError>, told: fn(T) -> Told) -> Answer {
@@ -98,10 +104,19 @@ struct Fakes {
 }
 
 impl Fakes {
-    fn new(origin: Instant) -> Self {
+    /// Both have an epoch.
+    async fn new(origin: Instant, quarantined: bool, tokens: &[Token]) -> Self {
         let clock = SetClock { origin, nanos: Arc::default() };
         let node = |name: &str| MemoryNode::new(name, clock.clone());
-        Self { short: node("short"), long: node("long"), clock }
+        let fakes = Self { short: node("short"), long: node("long"), clock };
+        for fake in [&fakes.short, &fakes.long] {
+            enter_epoch(fake, tokens).await;
+            fake.expire(KEY);
+            if quarantined {
+                fake.put(KEY, Value::String(b"for good".into()));
+            }
+        }
+        fakes
     }
 
     /// What the answer must be, if it does not depend on the moment: with the shortest and the longest
@@ -138,6 +153,7 @@ enum Call {
     FencedAcquire(Claim, FenceHint),
     Raise(Claim, FencingToken),
     FencedRelease(Claim, FencingToken),
+    GuardedAcquire(Claim, Option<FenceHint>),
 }
 
 impl Call {
@@ -159,6 +175,11 @@ impl Call {
             Self::FencedRelease(claim, number) => {
                 answer(fencer(node).release(claim, *number).await, Told::Vote)
             }
+            Self::GuardedAcquire(claim, hint) => {
+                let quarantine = node.quarantine().expect("both can be guarded");
+                let said = quarantine.acquire(claim, *hint, GUARD).await;
+                answer(said, |said| Told::Guarded(said.vote))
+            }
         }
     }
 
@@ -175,6 +196,7 @@ impl Call {
             Self::FencedAcquire(claim, hint) => Self::FencedAcquire(change(claim)?, *hint),
             Self::Raise(claim, number) => Self::Raise(change(claim)?, *number),
             Self::FencedRelease(claim, number) => Self::FencedRelease(change(claim)?, *number),
+            Self::GuardedAcquire(claim, hint) => Self::GuardedAcquire(change(claim)?, *hint),
         })
     }
 
@@ -195,16 +217,27 @@ impl Call {
         let last = FencingToken::MAX.get();
         let number = if below(40) == 0 { last - number } else { number + 1 };
         let number = FencingToken::new(number).unwrap();
-        match below(8) {
+        let hint = FenceHint::new(below(12) as u64).unwrap();
+        match below(11) {
             0 => Self::Acquire(claim),
             1 => Self::Extend(claim),
             2 => Self::Release(claim),
             3 => Self::Inspect(first),
-            4 | 5 => Self::FencedAcquire(claim, FenceHint::new(below(12) as u64).unwrap()),
+            4 | 5 => Self::FencedAcquire(claim, hint),
             6 => Self::Raise(claim, number),
+            7 | 8 => Self::GuardedAcquire(claim, None),
+            9 => Self::GuardedAcquire(claim, Some(hint)),
             _ => Self::FencedRelease(claim, number),
         }
     }
+}
+
+/// Lets a node know whose its data is.
+async fn enter_epoch(node: &dyn LockBackend, tokens: &[Token]) {
+    let key = Key::new(b"", &Resource::new("epoch").unwrap());
+    let claim = Claim::new([key], tokens[0].clone(), Ttl::try_from(SECOND).unwrap());
+    let said = Call::GuardedAcquire(claim, None).on(node).await;
+    assert_eq!(said, Ok(Told::Guarded(GuardedVote::Quarantined { left: GUARD.max_ttl() })));
 }
 
 fn fencer(node: &dyn LockBackend) -> &dyn Fence {
@@ -241,16 +274,22 @@ fn names_of(session: u64) -> (Vec<String>, Vec<String>) {
 }
 
 /// One of many that work on one connection, each with keys of its own. Counts what was compared.
-async fn session(number: u64, node: &dyn LockBackend, port: u16) -> u64 {
+async fn session(
+    number: u64,
+    calls: u64,
+    quarantined: bool,
+    node: &dyn LockBackend,
+    port: u16,
+) -> u64 {
     let sim = Sim::new(number);
     let (names, counters) = names_of(number);
     let all: Vec<String> = names.iter().chain(&counters).cloned().collect();
     let tokens: Vec<Token> =
         (0..3).map(|_| Token::draw(|bytes| sim.fill_random(bytes)).unwrap()).collect();
-    let fakes = Fakes::new(Instant::now() - SECOND);
+    let fakes = Fakes::new(Instant::now() - SECOND, quarantined, &tokens).await;
     let mut behind = Connection::to_port(port).unwrap();
     let mut compared = 0;
-    for _ in 0..CALLS / SESSIONS {
+    for _ in 0..calls / SESSIONS {
         if sim.random_below(500) == 0 {
             // Another program puts a list where a lock may be.
             let name = &names[usize::try_from(sim.random_below(4)).unwrap()];
@@ -303,15 +342,37 @@ async fn session(number: u64, node: &dyn LockBackend, port: u16) -> u64 {
 
 const SECOND: Duration = Duration::from_secs(1);
 
-#[test]
-fn a_million_calls_on_the_fake_and_on_a_real_node_agree() {
+/// Counts the calls that were compared.
+fn compare(calls: u64, quarantined: bool) -> u64 {
     let server = RedisServer::start();
     let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let compared: u64 = tokio.block_on(async {
         let node = quorate::redis::connect([server.address()]).unwrap().remove(0);
-        let sessions = (0..SESSIONS).map(|number| session(number, &node, server.port()));
-        join_all(sessions).await.into_iter().sum()
+        let token = Token::draw(|bytes| {
+            bytes.fill(7);
+            Ok(())
+        });
+        enter_epoch(&node, &[token.unwrap()]).await;
+        assert_eq!(server.cli(&["DEL", KEY]).integer(), 1);
+        if quarantined {
+            server.set(KEY, "for good");
+        }
+        let session = |number| session(number, calls, quarantined, &node, server.port());
+        join_all((0..SESSIONS).map(session)).await.into_iter().sum()
     });
-    println!("{compared} of {CALLS} answers did not depend on the moment, and agreed");
+    assert!(server.get(EPOCH).is_some());
+    println!("{compared} of {calls} answers did not depend on the moment, and agreed");
+    compared
+}
+
+#[test]
+fn a_million_calls_on_the_fake_and_on_a_real_node_agree() {
+    let compared = compare(CALLS, false);
     assert!(compared > CALLS / 2, "only {compared} calls could be compared");
+}
+
+#[test]
+fn calls_on_nodes_in_quarantine_agree() {
+    let compared = compare(QUARANTINED_CALLS, true);
+    assert!(compared > QUARANTINED_CALLS / 2, "only {compared} calls could be compared");
 }

@@ -35,10 +35,20 @@ fn kind(votes: &Votes, node: usize) -> BackendErrorKind {
     }
 }
 
-/// Fails if a quorum votes. Gives what the first node said.
+/// Fails if a quorum votes. Gives what the nodes say that were heard, which has to be the same.
 async fn failure(manager: &LockManager) -> (BackendErrorKind, String) {
     let votes = votes_of(manager.try_lock("r").await);
-    (kind(&votes, 0), votes.to_string())
+    (only_kind(&votes), votes.to_string())
+}
+
+fn only_kind(votes: &Votes) -> BackendErrorKind {
+    let mut kinds = votes.iter().filter_map(|node| match &node.said {
+        Said::Failed(error) => Some(error.kind()),
+        _ => None,
+    });
+    let first = kinds.next().unwrap();
+    assert!(kinds.all(|kind| kind == first), "{votes}");
+    first
 }
 
 #[test]
@@ -53,8 +63,9 @@ fn nodes_that_are_new_grant_nothing_for_max_ttl_once() {
         let guard = manager.lock("r").await.unwrap();
         assert!(start.elapsed() >= MAX_TTL);
         assert_eq!(guard.release().await.unwrap(), Released::Held);
+        assert_eq!(manager.settle(BACKSTOP).await, 0);
         for node in &nodes {
-            assert_eq!(node.keys(), [EPOCH]);
+            until("the end of the last quarantine", || node.keys() == [EPOCH]).await;
             let epoch = format!("{}:{}", node.run_id(), MAX_TTL.as_millis());
             assert_eq!(node.get(EPOCH), Some(epoch.into_bytes()));
             assert_eq!(node.pttl(EPOCH), -1, "it has no end");
@@ -142,10 +153,10 @@ fn a_node_that_restarts_with_all_of_its_data_extends_and_does_not_grant() {
         for client in Client::ALL {
             let node = RedisServer::builder().append_only().start();
             let (one, other) = (
-                manager(client, &[node.address()], MAX_TTL),
-                manager(client, &[node.address()], MAX_TTL),
+                manager(client, &[node.address()], 2 * MAX_TTL),
+                manager(client, &[node.address()], 2 * MAX_TTL),
             );
-            let guard = one.lock("r").await.unwrap();
+            let guard = one.lock("r").ttl(2 * MAX_TTL).await.unwrap();
             guard.keep_alive();
             node.restart();
             let votes = votes_of(other.try_lock("s").await);
@@ -257,12 +268,12 @@ fn managers_with_another_max_ttl_are_told_both() {
         let start = Instant::now();
         let votes = votes_of(other.lock("r").await);
         assert!(start.elapsed() < BACKSTOP, "waiting is pointless");
-        assert_eq!(kind(&votes, 0), BackendErrorKind::MaxTtl);
+        assert_eq!(only_kind(&votes), BackendErrorKind::MaxTtl);
         assert!(votes.to_string().contains("its max_ttl is 1500 ms, not 3000 ms"), "{votes}");
         // Anything else in its place is not written over either.
         nodes.iter().for_each(|node| node.set(EPOCH, "garbage"));
         let votes = votes_of(ours.try_lock("r").await);
-        assert_eq!(kind(&votes, 0), BackendErrorKind::MaxTtl);
+        assert_eq!(only_kind(&votes), BackendErrorKind::MaxTtl);
         assert!(votes.to_string().contains("no epoch at quorate:guard:epoch"), "{votes}");
         nodes.iter().for_each(RedisServer::flushall);
     });
@@ -368,41 +379,43 @@ fn a_guarded_lock_is_one_command_that_declares_its_keys() {
 /// What it costs a healthy node, by its own account.
 #[test]
 #[expect(clippy::print_stdout, reason = "a measurement")]
-fn the_guard_costs_a_node_microseconds() {
+fn the_guard_costs_a_node_little() {
+    const TIMES: u32 = 2_000;
     let node = RedisServer::start();
+    // Scripts include the commands in them.
+    let spent = |commands: &[&str]| {
+        let info = node.cli(&["INFO", "commandstats"]).text();
+        let micros = |line: &str| {
+            let (name, figures) = line.strip_prefix("cmdstat_")?.split_once(':')?;
+            let usec = figures.split(',').find_map(|figure| figure.strip_prefix("usec="))?;
+            commands.contains(&name).then(|| usec.parse::<f64>().unwrap())
+        };
+        info.lines().filter_map(micros).sum::<f64>() / f64::from(TIMES)
+    };
     on_tokio(async {
-        let runtime = quorate::runtime::TokioRuntime::new;
         let nodes = [node.address()];
-        let plain = LockManager::builder(runtime(), Client::Redis.connect(&nodes));
-        let plain = plain.build().unwrap();
+        let runtime = quorate::runtime::TokioRuntime::new();
+        let plain = LockManager::builder(runtime, Client::Redis.connect(&nodes)).build().unwrap();
         let guarded = manager(Client::Redis, &nodes, MAX_TTL);
         guarded.lock("warm").fenced().await.unwrap().release().await.unwrap();
-        guarded.lock("warm").await.unwrap().release().await.unwrap();
-        for (what, manager, fenced) in [
-            ("plain", &plain, false),
-            ("fenced", &plain, true),
-            ("guarded", &guarded, false),
-            ("guarded and fenced", &guarded, true),
-        ] {
-            node.cli(&["CONFIG", "RESETSTAT"]);
-            let start = Instant::now();
-            for _ in 0..2_000 {
-                let request = manager.lock("r");
-                let request = if fenced { request.fenced() } else { request };
-                request.await.unwrap().release().await.unwrap();
+        let mut costs = [[0.0; 2]; 2];
+        for (guard, manager) in [&plain, &guarded].into_iter().enumerate() {
+            for (fence, cost) in costs[guard].iter_mut().enumerate() {
+                node.cli(&["CONFIG", "RESETSTAT"]);
+                for _ in 0..TIMES {
+                    let request = manager.lock("r");
+                    let request = if fence == 1 { request.fenced() } else { request };
+                    request.await.unwrap().release().await.unwrap();
+                }
+                let is_script = guard == 1 || fence == 1;
+                *cost = spent(if is_script { &["evalsha", "eval"] } else { &["set", "evalsha"] });
             }
-            let took = start.elapsed() / 2_000;
-            let stat = |name: &str| {
-                let info = node.cli(&["INFO", "commandstats"]).text();
-                let line =
-                    info.lines().find(|line| line.starts_with(name)).unwrap_or("").to_owned();
-                line
-            };
-            println!(
-                "{what}: {took:.1?} a lock, {} {}",
-                stat("cmdstat_set:"),
-                stat("cmdstat_evalsha:")
-            );
         }
+        let [[plain, fenced], [guarded, both]] = costs;
+        println!(
+            "us a lock: plain {plain:.1}, guarded {guarded:.1}; fenced {fenced:.1}, both {both:.1}"
+        );
+        // Far above what is aimed at: this machine is shared.
+        assert!(guarded < 15.0 * plain && both < 10.0 * fenced, "{costs:?}");
     });
 }

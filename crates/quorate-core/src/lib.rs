@@ -15,7 +15,7 @@
 //! ```
 //!
 //! The pure half is [`algorithm`]: the present and random bits are arguments, a decision is a
-//! return value. Read [`algorithm::round`] first, and [`algorithm::fence`] for fencing tokens. Around it, [`LockManager`] loops over rounds, a
+//! return value. Read [`algorithm::round`] first, and [`algorithm::fence`] for fencing tokens, and [`restarts`] for nodes that forget. Around it, [`LockManager`] loops over rounds, a
 //! driver sends one operation to all nodes and hears them, and [`LockGuard`] is what the holder has.
 //! The seams are [`LockBackend`] to nodes and [`Runtime`] to clock, timer and tasks.
 //!

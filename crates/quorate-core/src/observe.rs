@@ -29,7 +29,8 @@
 //! A node that fails in every round is told once, as `node failing`, until it has recovered. One
 //! that is silent (`kind` is `Silent`) is noticed at the next call after a node timeout: the rounds
 //! are won without it, and show nothing. `unanswered` is how many nodes a cleanup gave up waiting
-//! for; they may keep a key until its ttl is over.
+//! for; they may keep a key until its ttl is over. Else `kind` is the
+//! [`BackendErrorKind`](crate::BackendErrorKind), such as `Quarantined`.
 //!
 //! A span `lock` (info, with `keys`) is around each acquisition, all its rounds and waiting.
 //!

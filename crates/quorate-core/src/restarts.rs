@@ -8,6 +8,21 @@
 //! it: a node that may have forgotten is *quarantined*. Its vote is unknown, as if it did not
 //! answer, until `max_ttl` has passed.
 //!
+//! ```
+//! use std::sync::Arc;
+//! use std::time::Duration;
+//!
+//! use quorate_core::{BuildError, LockBackend, LockManager, Runtime};
+//!
+//! fn manager(
+//!     runtime: impl Runtime,
+//!     nodes: Vec<Arc<dyn LockBackend>>,
+//! ) -> Result<LockManager, BuildError> {
+//!     let longest = Duration::from_secs(30);
+//!     LockManager::builder(runtime, nodes).ttl(longest / 3).restart_guard(longest).build()
+//! }
+//! ```
+//!
 //! # How a node is known to have forgotten
 //!
 //! Each run of a Redis or Valkey process has an id of its own, its `run_id`. The node keeps an

@@ -24,6 +24,8 @@
 //! fail, as [`observe`] lists. `serde` is for [`HandOver`]. `tls-rustls` or `tls-native-tls` and
 //! `unix-sockets` are for the clients. None of them is on by default.
 //!
+//! What to do about nodes that restart is told in [`restarts`].
+//!
 //! This crate only gathers the others. The algorithm, the errors and the guarantees are in
 //! [`quorate_core`], which a library that embeds locking can depend on alone.
 #![cfg_attr(docsrs, feature(doc_cfg))]

@@ -12,8 +12,11 @@ use crate::cmd::{Cmd, Outcome, root};
 
 #[path = "planted/bugs.rs"]
 mod bugs;
+#[path = "planted/guarded.rs"]
+mod guarded;
 
 use bugs::{BUGS, Bug};
+use guarded::GUARDED;
 
 /// The environment variable that names the bug.
 const SWITCH: &str = "QUORATE_PLANTED";
@@ -24,6 +27,9 @@ const SEEDS: u64 = 40_000;
 /// After so many finds, the next bug has its turn.
 const FINDS: usize = 5;
 
+/// The bugs, by the kind of world that must find them.
+const ALL: [(&str, &[Bug]); 2] = [("promised", BUGS), ("guarded", GUARDED)];
+
 /// What the copies are made of.
 const PARTS: [&str; 3] = ["crates/quorate-core", "crates/quorate-memory", "tests/world"];
 
@@ -31,16 +37,18 @@ const PARTS: [&str; 3] = ["crates/quorate-core", "crates/quorate-memory", "tests
 pub(crate) fn find_all(only: Option<&str>) -> Outcome {
     let program = build()?;
     let mut lost = Vec::new();
-    let none = failures(&program, "none", 2_000)?;
-    println!("{:<32} {} of 2000 seeds fail", "(no bug)", none.len());
-    if !none.is_empty() {
-        return Err("the world fails without a planted bug".to_owned());
+    for (class, _) in ALL {
+        let none = failures(&program, class, "none", 2_000)?;
+        println!("{:<32} {} of 2000 seeds fail, {class}", "(no bug)", none.len());
+        if !none.is_empty() {
+            return Err("the world fails without a planted bug".to_owned());
+        }
     }
     println!("{:<32} {:>12} {:>12} {:>9}", "bug", "seeds to find", "median gap", "seconds");
     let mut medians = Vec::new();
-    for bug in BUGS.iter().filter(|bug| only.is_none_or(|only| only == bug.name)) {
+    for (class, bug) in all().filter(|(_, bug)| only.is_none_or(|only| only == bug.name)) {
         let start = Instant::now();
-        let found = failures(&program, bug.name, SEEDS)?;
+        let found = failures(&program, class, bug.name, SEEDS)?;
         let seconds = start.elapsed().as_secs_f32();
         let Some(first) = found.first() else {
             lost.push(bug.name);
@@ -60,17 +68,23 @@ pub(crate) fn find_all(only: Option<&str>) -> Outcome {
         );
     }
     if only.is_some() && medians.is_empty() && lost.is_empty() {
-        let names: Vec<_> = BUGS.iter().map(|bug| bug.name).collect();
+        let names: Vec<_> = all().map(|(_, bug)| bug.name).collect();
         return Err(format!("no such bug; there are: {}", names.join(", ")));
     }
     if lost.is_empty() { Ok(()) } else { Err(format!("not found: {}", lost.join(", "))) }
+}
+
+fn all() -> impl Iterator<Item = (&'static str, &'static Bug)> {
+    ALL.into_iter().flat_map(|(class, bugs)| bugs.iter().map(move |bug| (class, bug)))
 }
 
 /// Tells the history of a seed under a bug.
 pub(crate) fn replay(bug: &str, seed: &str) -> Outcome {
     let program = build()?;
     // It fails, and that is the point.
-    let told = command(&program).args(&["--replay", seed]).env(SWITCH, bug).run();
+    let class = all().find(|(_, known)| known.name == bug).map_or("promised", |(class, _)| class);
+    let told = command(&program).args(&["--class", class, "--replay", seed]);
+    let told = told.env(SWITCH, bug).run();
     match told {
         Err(why) if why.contains("exit status: 1") => Ok(()),
         told => told,
@@ -78,11 +92,11 @@ pub(crate) fn replay(bug: &str, seed: &str) -> Outcome {
 }
 
 /// The seeds that fail, as the world prints them.
-fn failures(program: &Path, bug: &str, seeds: u64) -> Outcome<Vec<u64>> {
+fn failures(program: &Path, class: &str, bug: &str, seeds: u64) -> Outcome<Vec<u64>> {
     let seeds = seeds.to_string();
     let finds = FINDS.to_string();
     let run = command(program)
-        .args(&["--seeds", &seeds, "--failures", &finds])
+        .args(&["--class", class, "--seeds", &seeds, "--failures", &finds])
         .env(SWITCH, bug)
         .read_whatever_status()?;
     let mut found: Vec<u64> = run.lines().filter_map(failing_seed).collect();
@@ -123,7 +137,7 @@ fn build() -> Outcome<PathBuf> {
     write(&top.join("crates/quorate-core/src/planted.rs"), include_str!("planted/switch.rs.txt"))?;
     let lib = top.join("crates/quorate-core/src/lib.rs");
     write(&lib, &(read(&lib)? + "\n#[allow(missing_docs)]\npub mod planted;\n"))?;
-    for bug in BUGS {
+    for (_, bug) in all() {
         plant(&top, bug)?;
     }
     let manifest = top.join("Cargo.toml").display().to_string();
@@ -231,7 +245,7 @@ mod tests {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let mut texts = std::collections::HashMap::new();
         assert!(BUGS.len() >= 20);
-        for bug in BUGS {
+        for (_, bug) in all() {
             for (file, find, replace) in bug.edits {
                 let text = texts
                     .entry(*file)

@@ -24,7 +24,8 @@ pub(crate) fn check() -> Outcome {
     world().args(&["--seeds", SEEDS]).run()?;
     world().args(&["--seeds", "500", "--twice"]).run()?;
     world().args(&["--keep", RENEWALS]).run()?;
-    world().args(&["--seeds", "500", "--class", "broken"]).run()
+    world().args(&["--seeds", "500", "--class", "broken"]).run()?;
+    world().args(&["--seeds", "1000", "--class", "guarded"]).run()
 }
 
 fn world() -> crate::cmd::Cmd {
