@@ -1,8 +1,9 @@
 //! A process that takes one lock with a fencing token again and again.
 //!
-//! `fenced order redis|fred REFEREE-PORT TIMES ADDRESS…` writes each token to the referee.
-//! `fenced stale redis|fred REFEREE-PORT TIMES ADDRESS…` says that it holds the lock, waits for a
-//! line, in which time it may be stopped, and then writes all the same.
+//! `fenced order redis|fred REFEREE-PORT RESOURCE TIMES ADDRESS…` writes each token to the referee.
+//! `fenced stale redis|fred REFEREE-PORT RESOURCE TIMES ADDRESS…` says that it holds the lock, waits
+//! for a line, in which time it may be stopped, and then writes all the same: to the referee, and to
+//! whoever reads what it says.
 
 #![expect(clippy::print_stdout, reason = "it is talked to through its output")]
 
@@ -19,16 +20,16 @@ use quorate_tests::referee::write;
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = env::args().skip(1);
-    let mut next = || arguments.next().ok_or("order|stale redis|fred REFEREE-PORT TIMES ADDRESS…");
-    let (mode, client, port) = (next()?, next()?, next()?.parse::<u16>()?);
+    let mut next = || arguments.next().ok_or("order|stale redis|fred PORT RESOURCE TIMES ADDRESS…");
+    let (mode, client, port, resource) = (next()?, next()?, next()?.parse::<u16>()?, next()?);
     let times = next()?.parse::<u32>()?;
     let addresses: Vec<String> = arguments.collect();
     let manager = builder(&client, addresses)?.wait(Duration::from_secs(60)).build()?;
     let mut referee = Connection::to_port(port)?;
     for _ in 0..times {
         match &*mode {
-            "order" => order(&manager, &mut referee).await?,
-            "stale" => stale(&manager, &mut referee).await?,
+            "order" => order(&manager, &resource, &mut referee).await?,
+            "stale" => stale(&manager, &resource, &mut referee).await?,
             other => return Err(format!("no mode is called {other}").into()),
         }
     }
@@ -45,16 +46,24 @@ fn builder(client: &str, addresses: Vec<String>) -> Result<LockManagerBuilder, B
     }
 }
 
-async fn order(manager: &LockManager, referee: &mut Connection) -> Result<(), Box<dyn Error>> {
-    let guard = manager.lock("contended").fenced().await?;
+async fn order(
+    manager: &LockManager,
+    resource: &str,
+    referee: &mut Connection,
+) -> Result<(), Box<dyn Error>> {
+    let guard = manager.lock(resource).fenced().await?;
     let token = guard.fencing_token().ok_or("it has none")?;
     referee.command(&["RPUSH", "tokens", &token.to_string()])?;
     guard.release().await?;
     Ok(())
 }
 
-async fn stale(manager: &LockManager, referee: &mut Connection) -> Result<(), Box<dyn Error>> {
-    let guard = manager.lock("contended").fenced().ttl(Duration::from_millis(300)).await?;
+async fn stale(
+    manager: &LockManager,
+    resource: &str,
+    referee: &mut Connection,
+) -> Result<(), Box<dyn Error>> {
+    let guard = manager.lock(resource).fenced().ttl(Duration::from_millis(300)).await?;
     let token = guard.fencing_token().ok_or("it has none")?;
     if !guard.is_valid() {
         return Err("the lease was over before it began".into());
@@ -62,9 +71,8 @@ async fn stale(manager: &LockManager, referee: &mut Connection) -> Result<(), Bo
     // Between this look and the write: a pause.
     println!("holds {token}");
     io::stdin().read_line(&mut String::new())?;
-    referee.command(&["INCR", "late"])?;
-    let passed = write(referee, token.get())?;
-    println!("{}", if passed { "written" } else { "refused" });
+    let passed = write(referee, resource, token.get())?;
+    println!("{} with {token}", if passed { "written" } else { "refused" });
     drop(guard);
     Ok(())
 }

@@ -226,6 +226,31 @@ fn a_full_node_refuses_writes_and_a_replica_too() {
 }
 
 #[test]
+fn a_replica_that_lags_takes_over_the_address_and_is_what_restarts() {
+    let at_once = RedisServer::builder()
+        .config("repl-diskless-sync-delay", &["0"])
+        .config("rdb-del-sync-files", &["yes"]);
+    let mut node = at_once.clone().start();
+    let (port, primary) = (node.port(), node.run_id());
+    node.set("heard", "x");
+    let line = Proxy::start(port);
+    let replica = at_once.replica_through(&line).start();
+    replica.wait_until_in_sync();
+    line.set(Mode::BlackHole(Direction::ToClient));
+    node.set("missed", "x");
+    let (run_id, pid) = (replica.run_id(), replica.pid());
+    node.take_over(replica);
+
+    assert_eq!((node.port(), node.run_id(), node.pid()), (port, run_id, pid));
+    assert_ne!(node.run_id(), primary);
+    assert_eq!(node.keys(), ["heard"]);
+    node.set("k", "v");
+    node.restart();
+    assert_eq!((node.port(), node.keys().len()), (port, 0));
+    node.set("k", "v");
+}
+
+#[test]
 fn a_monitor_sees_every_command_between_start_and_stop() {
     let node = RedisServer::start();
     node.set("before", "x");

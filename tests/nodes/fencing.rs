@@ -2,12 +2,15 @@
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
+use quorate::protocol::RELEASE;
 use quorate::protocol::fence::counter;
 use quorate::{
-    BackendErrorKind, Claim, FenceHint, FenceVote, FencingToken, Key, LockError, Resource, Token,
-    Vote,
+    BackendErrorKind, Claim, FenceGate, FenceHint, FenceVote, FencingToken, Key, LockError,
+    LockGuard, Resource, Token, Vote,
 };
 use quorate_tests::referee::write;
 use quorate_tests::{Connection, Nodes, RedisServer};
@@ -20,9 +23,10 @@ fn key(name: &str) -> Key {
     Key::new(b"", &Resource::new(name).unwrap())
 }
 
-fn spawn(mode: &str, client: &str, referee: &RedisServer, times: u32, nodes: &Nodes) -> Child {
+fn spawn(words: [&str; 3], referee: &RedisServer, times: u32, nodes: &Nodes) -> Child {
+    let [mode, client, resource] = words;
     Command::new(env!("CARGO_BIN_EXE_fenced"))
-        .args([mode, client, &referee.port().to_string(), &times.to_string()])
+        .args([mode, client, &referee.port().to_string(), resource, &times.to_string()])
         .args(nodes.addresses())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -54,7 +58,7 @@ fn a_thousand_tokens_of_two_processes_are_in_order() {
         let nodes = Nodes::start(count);
         let referee = RedisServer::start();
         let processes =
-            ["redis", "fred"].map(|client| spawn("order", client, &referee, TIMES, &nodes));
+            ["redis", "fred"].map(|client| spawn(["order", client, "r"], &referee, TIMES, &nodes));
         for process in processes {
             let output = process.wait_with_output().unwrap();
             assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -67,43 +71,83 @@ fn a_thousand_tokens_of_two_processes_are_in_order() {
     }
 }
 
-/// A client is stopped while it holds the lock, wakes after its ttl, knows nothing, and writes.
+/// Clients are stopped while they hold a lock, wake after its ttl, know nothing, and write: ten
+/// processes, each ten times, to a gate in this process and to a store.
 #[test]
-fn a_holder_that_was_stopped_past_its_ttl_is_refused() {
-    const TIMES: u32 = 20;
-    let nodes = Nodes::start(3);
-    let referee = RedisServer::start();
-    on_tokio(async {
-        let manager = Client::Redis.builder(&nodes).build().unwrap();
-        let mut behind = Connection::to_port(referee.port()).unwrap();
-        let mut child = spawn("stale", "redis", &referee, TIMES, &nodes);
-        let mut orders = child.stdin.take().unwrap();
-        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let pid = Pid::from_child(&child);
-        for round in 0..TIMES {
-            let said = lines.next().unwrap().unwrap();
-            let stale: u64 = said.strip_prefix("holds ").unwrap().parse().unwrap();
+fn a_hundred_holders_that_were_stopped_past_their_ttl_are_refused() {
+    const PROCESSES: usize = 10;
+    const TIMES: u32 = 10;
+    for count in [3, 5] {
+        let nodes = Nodes::start(count);
+        let referee = RedisServer::start();
+        let refused = AtomicU32::new(0);
+        thread::scope(|scope| {
+            for place in 0..PROCESSES {
+                let (nodes, referee, refused) = (&nodes, &referee, &refused);
+                scope.spawn(move || {
+                    let (stale, later) =
+                        [("redis", Client::Fred), ("fred", Client::Redis)][place % 2];
+                    let resource = format!("r{place}");
+                    let child = spawn(["stale", stale, &resource], referee, TIMES, nodes);
+                    on_tokio(refuse(child, &resource, later, referee, nodes, refused));
+                });
+            }
+        });
+        assert_eq!(refused.into_inner(), PROCESSES as u32 * TIMES);
+        assert_eq!(lock_keys_left(&nodes), []);
+    }
+}
+
+/// Stops the process each time that it holds the lock, takes the lock when the ttl is over, writes,
+/// and lets the process write after it.
+async fn refuse(
+    mut child: Child,
+    resource: &str,
+    later: Client,
+    referee: &RedisServer,
+    nodes: &Nodes,
+    refused: &AtomicU32,
+) {
+    let manager = later.builder(nodes).build().unwrap();
+    let gate = FenceGate::new("nothing");
+    let mut store = Connection::to_port(referee.port()).unwrap();
+    let mut orders = child.stdin.take().unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let pid = Pid::from_child(&child);
+    let mut rounds = 0;
+    let mut held: Option<(FencingToken, LockGuard)> = None;
+    for line in lines.map(Result::unwrap) {
+        let token = |number: &str| FencingToken::new(number.parse().unwrap()).unwrap();
+        if let Some(number) = line.strip_prefix("holds ") {
+            let stale = token(number);
             kill_process(pid, Signal::STOP).unwrap();
             let stopped = waitid(WaitId::Pid(pid), WaitIdOptions::STOPPED).unwrap();
-            assert!(stopped.is_some_and(|status| status.stopped()), "round {round}");
+            assert!(stopped.is_some_and(|status| status.stopped()), "round {rounds}");
             // Not before its ttl is over.
-            let guard = manager.lock("contended").fenced().await.unwrap();
-            let token = guard.fencing_token().unwrap().get();
-            assert!(token > stale, "round {round}: {token} after {stale}");
-            assert!(write(&mut behind, token).unwrap());
+            let guard = manager.lock(resource).fenced().await.unwrap();
+            let token = guard.fencing_token().unwrap();
+            assert!(token > stale, "round {rounds}: {token} after {stale}");
+            assert!(write(&mut store, resource, token.get()).unwrap());
+            gate.pass(token, |value| *value = "ours").unwrap();
+            held = Some((stale, guard));
             orders.write_all(b"go\n").unwrap();
             kill_process(pid, Signal::CONT).unwrap();
-            assert_eq!(lines.next().unwrap().unwrap(), "refused", "round {round}");
-            assert!(guard.is_valid());
-            guard.release().await.unwrap();
+            continue;
         }
-        let output = child.wait_with_output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        let late = referee.get("late");
-        assert_eq!(late, Some(TIMES.to_string().into_bytes()), "it did write, each time");
-        assert_eq!(manager.settle(BACKSTOP).await, 0);
-        assert_eq!(lock_keys_left(&nodes), []);
-    });
+        let stale = token(line.strip_prefix("refused with ").expect(&line));
+        let (was, guard) = held.take().unwrap();
+        assert_eq!(stale, was);
+        let passed = gate.pass(stale, |value| *value = "theirs");
+        assert_eq!(passed.unwrap_err().token, stale, "round {rounds}");
+        assert!(guard.is_valid());
+        guard.release().await.unwrap();
+        rounds += 1;
+    }
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(gate.into_inner(), "ours");
+    refused.fetch_add(rounds, Ordering::SeqCst);
+    assert_eq!(manager.settle(BACKSTOP).await, 0);
 }
 
 #[test]
@@ -128,7 +172,7 @@ fn holders_with_and_without_a_token_exclude_each_other() {
 }
 
 #[test]
-fn a_fenced_lock_is_one_command_that_declares_key_and_counter() {
+fn a_fenced_lock_is_one_command_with_key_and_counter_and_a_release_like_any_other() {
     let nodes = &Nodes::start(1);
     with_each_client(|client| async move {
         let manager = client.builder(nodes).key_prefix("p:").build().unwrap();
@@ -143,9 +187,9 @@ fn a_fenced_lock_is_one_command_that_declares_key_and_counter() {
         assert_eq!(calls.len(), 2, "acquire and release: {seen:?}");
         let counter = counter(&key("p:orders:42"));
         let counter = std::str::from_utf8(counter.as_bytes()).unwrap();
-        for call in calls {
-            assert_eq!(call[2..5], ["2", "p:orders:42", counter], "{client:?}");
-        }
+        assert_eq!(calls[0][2..5], ["2", "p:orders:42", counter], "{client:?}");
+        // The node does not lag, so there is nothing to bring forward.
+        assert_eq!(calls[1][1..4], [RELEASE.sha1(), "1", "p:orders:42"], "{client:?}");
         assert_eq!(nodes[0].get(counter), Some(token.to_string().into_bytes()));
         assert_eq!(nodes[0].pttl(counter), -1, "it has no end");
         nodes[0].flushall();

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
 
 mod builder;
 mod dir;
@@ -22,6 +24,9 @@ use resp::Endpoint;
 
 /// The harness's own user, present wherever the test asked for passwords or users.
 const ADMIN: (&str, &str) = ("quorate-harness", "quorate-harness");
+
+/// A primary waits for other replicas first, for 5 s if it is not told otherwise.
+const SYNC_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A `redis-server` or `valkey-server` process, killed and cleaned up on drop.
 ///
@@ -143,6 +148,45 @@ impl RedisServer {
                 panic!("{self} did not restart:\n{log}")
             }
         }
+    }
+
+    /// Waits until it, a replica, has the data of its primary and hears of what comes.
+    ///
+    /// # Panics
+    ///
+    /// If that takes too long.
+    pub fn wait_until_in_sync(&self) {
+        let deadline = Instant::now() + SYNC_TIMEOUT;
+        while self.info("master_link_status") != "up" {
+            assert!(Instant::now() < deadline, "{self} is not in sync:\n{}", self.log());
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Kills it, and has a replica take its address as a primary with what it has heard: a failover.
+    /// The replica goes on as the process it is. A later [`restart`](Self::restart) is one of its.
+    ///
+    /// # Panics
+    ///
+    /// If one of them listens on a unix socket, or the replica cannot change its port (Redis 7 can).
+    pub fn take_over(&mut self, replica: Self) {
+        let port = self.port().to_string();
+        assert_ne!(replica.port(), self.port(), "a node cannot take over from itself");
+        self.kill();
+        let orders: [&[&str]; 3] = [
+            &["REPLICAOF", "NO", "ONE"],
+            &["CONFIG", "SET", "port", &port],
+            &["CONFIG", "REWRITE"],
+        ];
+        let mut connection = replica.connect();
+        for order in orders {
+            let reply = connection.command(order).expect("the connection outlives its port");
+            assert_eq!(reply.error(), None, "{order:?} at {replica}");
+        }
+        let Self { process, dir, admin, .. } = replica;
+        self.process = process;
+        self.dir = dir;
+        self.admin = admin;
     }
 
     /// Stops it with `SIGSTOP` and waits until it has stopped: connections stay, answers do not come.

@@ -70,14 +70,15 @@ redis.call('SET', KEYS[1], ARGV[1])
 return 1
 ";
 
-/// Writes under `token` to a resource that checks fencing tokens, one key on the node at the other
-/// end; `false` if a greater one was there before.
+/// Writes under `token` to a resource that checks fencing tokens, a key of this name on the node at
+/// the other end; `false` if a greater one was there before.
 ///
 /// # Errors
 ///
 /// If the connection breaks.
-pub fn write(resource: &mut Connection, token: u64) -> io::Result<bool> {
-    let reply = resource.command(&["EVAL", WRITE, "1", "fence", &token.to_string()])?;
+pub fn write(node: &mut Connection, resource: &str, token: u64) -> io::Result<bool> {
+    let fence = format!("{resource}:fence");
+    let reply = node.command(&["EVAL", WRITE, "1", &fence, &token.to_string()])?;
     match reply {
         Reply::Integer(written) => Ok(written == 1),
         other => Err(io::Error::other(format!("{other:?}"))),

@@ -87,7 +87,8 @@ impl Book {
     /// cleanup timeout, of which nothing is promised.
     pub(crate) fn keys_left(&self) -> usize {
         let ours = |left: &&Leftover| {
-            OURS.contains(&left.contestant.as_str()) && !left.place.contains(PAST_CLEANUP)
+            let is_ours = OURS.iter().any(|name| left.contestant.starts_with(name));
+            is_ours && !left.place.contains(PAST_CLEANUP)
         };
         self.leftovers.iter().filter(ours).map(|left| left.keys).sum()
     }

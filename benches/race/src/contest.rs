@@ -38,6 +38,24 @@ pub(crate) const LIBRARIES: [&str; 3] = [QUORATE_REDIS, QUORATE_FRED, RSLOCK];
 /// The subjects.
 pub(crate) const OURS: [&str; 2] = [QUORATE_REDIS, QUORATE_FRED];
 
+/// A way to lock that is compared to the plain one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Variant {
+    pub(crate) name: &'static str,
+    /// With a fencing token.
+    pub(crate) fenced: bool,
+    /// By a manager with the restart guard.
+    pub(crate) guarded: bool,
+}
+
+/// Those that are measured in turns, the plain one first.
+pub(crate) const TURNS: [Variant; 4] = [
+    Variant { name: "plain", fenced: false, guarded: false },
+    Variant { name: "fenced", fenced: true, guarded: false },
+    Variant { name: "guarded", fenced: false, guarded: true },
+    Variant { name: "fenced and guarded", fenced: true, guarded: true },
+];
+
 /// Something that locks on a quorum of nodes.
 pub(crate) trait Contestant: Sized + Send + Sync + 'static {
     /// A lock that is held.

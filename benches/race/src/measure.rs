@@ -9,6 +9,7 @@ mod contention;
 mod crash;
 mod cycles;
 mod faults;
+mod fencing;
 mod leases;
 mod waiting;
 
@@ -27,6 +28,11 @@ pub(crate) const MEASURES: &[Measure] = &[
         run: cycles::throughput,
     },
     Measure { name: "nodes", about: "one task, by the number of nodes", run: cycles::nodes },
+    Measure {
+        name: "fencing",
+        about: "what fencing tokens and the restart guard cost",
+        run: fencing::fencing,
+    },
     Measure {
         name: "handover",
         about: "eight contenders for one lock, held for 1 ms",

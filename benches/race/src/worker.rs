@@ -17,6 +17,7 @@ mod contend;
 mod cycle;
 mod hold;
 mod leases;
+mod turns;
 
 /// `worker key=value…`
 pub(crate) fn main(words: &[String]) -> Outcome {
@@ -29,6 +30,12 @@ pub(crate) fn main(words: &[String]) -> Outcome {
             }
             contest::QUORATE_FRED if spec.text("job")? == "leases" => {
                 leases::run::<OnFred>(&spec).await
+            }
+            contest::QUORATE_REDIS if spec.text("job")? == "turns" => {
+                turns::run::<OnRedis>(&spec).await
+            }
+            contest::QUORATE_FRED if spec.text("job")? == "turns" => {
+                turns::run::<OnFred>(&spec).await
             }
             contest::QUORATE_REDIS => job::<OnRedis>(&spec).await,
             contest::QUORATE_FRED => job::<OnFred>(&spec).await,

@@ -15,6 +15,7 @@ mod planted;
 mod race;
 mod readme;
 mod redis;
+mod restarts;
 mod sim;
 mod suite;
 
@@ -86,6 +87,7 @@ fn main() -> ExitCode {
         }
         ["race", ref words @ ..] => race::race(words),
         ["model"] => model::check(),
+        ["restarts", ref words @ ..] => restarts::restarts(words),
         ["sim", ref words @ ..] if !words.is_empty() => sim::sim(words),
         [name] if let Some(at) = STEPS.iter().position(|step| step.name == name) => {
             run(&STEPS[at..=at])
@@ -124,5 +126,6 @@ fn help() -> String {
     text +=
         "\ncargo xtask race\n    measures quorate beside the bare clients, on nodes of its own\n";
     text += "\ncargo xtask model\n    all proofs of fencing tokens: minutes, and gigabytes\n";
+    text += "\ncargo xtask restarts\n    contended locks while nodes lose their data a thousand times\n";
     text
 }

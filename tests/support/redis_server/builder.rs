@@ -9,6 +9,7 @@ use super::dir::TempDir;
 use super::process::{Process, StartError};
 use super::resp::Endpoint;
 use super::{ADMIN, RedisServer};
+use crate::proxy::Proxy;
 
 /// How often a start picks another port after somebody else took the first one.
 const PORT_TRIES: usize = 16;
@@ -80,6 +81,11 @@ impl Builder {
     /// If the primary listens on a unix socket.
     pub fn replica_of(self, primary: &RedisServer) -> Self {
         self.config("replicaof", &["127.0.0.1", &primary.port().to_string()])
+    }
+
+    /// Makes it a replica of the node behind a proxy, which can make it lag.
+    pub fn replica_through(self, proxy: &Proxy) -> Self {
+        self.config("replicaof", &["127.0.0.1", &proxy.port().to_string()])
     }
 
     /// Starts it, and waits until it is ready.

@@ -1,6 +1,6 @@
 //! Several independent nodes.
 
-use std::ops::Deref;
+use std::ops::{Deref, DerefMut};
 use std::thread;
 
 use super::{Builder, RedisServer};
@@ -59,6 +59,12 @@ impl Deref for Nodes {
 
     fn deref(&self) -> &Self::Target {
         &self.0
+    }
+}
+
+impl DerefMut for Nodes {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.0
     }
 }
 

@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 use std::time::{Duration, Instant};
 
 use quorate::runtime::TokioRuntime;
-use quorate::{LockGuard, LockManager, Released};
+use quorate::{LockGuard, LockManager, LockManagerBuilder, Released};
 
 use super::Contestant;
 use crate::Outcome;
@@ -20,32 +20,42 @@ pub(crate) struct Quorate<C> {
 }
 
 pub(crate) trait Client: 'static {
-    fn manager(addresses: Vec<String>, ttl: Duration) -> Outcome<LockManager>;
+    fn builder(addresses: Vec<String>, ttl: Duration) -> Outcome<LockManagerBuilder>;
 }
 
 pub(crate) struct Redis;
 pub(crate) struct Fred;
+pub(crate) struct WithGuard<C>(PhantomData<fn() -> C>);
 
 impl Client for Redis {
-    fn manager(addresses: Vec<String>, ttl: Duration) -> Outcome<LockManager> {
-        let nodes = quorate::redis::connect(addresses)?;
-        Ok(LockManager::builder(TokioRuntime::new(), nodes).ttl(ttl).build()?)
+    fn builder(addresses: Vec<String>, _ttl: Duration) -> Outcome<LockManagerBuilder> {
+        Ok(LockManager::builder(TokioRuntime::new(), quorate::redis::connect(addresses)?))
     }
 }
 
 impl Client for Fred {
-    fn manager(addresses: Vec<String>, ttl: Duration) -> Outcome<LockManager> {
-        let nodes = quorate::fred::connect(addresses)?;
-        Ok(LockManager::builder(TokioRuntime::new(), nodes).ttl(ttl).build()?)
+    fn builder(addresses: Vec<String>, _ttl: Duration) -> Outcome<LockManagerBuilder> {
+        Ok(LockManager::builder(TokioRuntime::new(), quorate::fred::connect(addresses)?))
+    }
+}
+
+impl<C: Client> Client for WithGuard<C> {
+    fn builder(addresses: Vec<String>, ttl: Duration) -> Outcome<LockManagerBuilder> {
+        Ok(C::builder(addresses, ttl)?.restart_guard(ttl))
     }
 }
 
 /// A contestant that is a manager, for what only quorate can do.
 pub(crate) trait Manages: Contestant {
+    /// The same with nodes kept away for the ttl that may have forgotten.
+    type Guarded: Manages;
+
     fn manager(&self) -> &LockManager;
 }
 
 impl<C: Client> Manages for Quorate<C> {
+    type Guarded = Quorate<WithGuard<C>>;
+
     fn manager(&self) -> &LockManager {
         &self.manager
     }
@@ -58,7 +68,8 @@ impl<C: Client> Contestant for Quorate<C> {
     const SETTLE: Duration = Duration::from_secs(12);
 
     async fn connect(addresses: Vec<String>, ttl: Duration) -> Outcome<Self> {
-        Ok(Self { manager: C::manager(addresses, ttl)?, client: PhantomData })
+        let manager = C::builder(addresses, ttl)?.ttl(ttl).build()?;
+        Ok(Self { manager, client: PhantomData })
     }
 
     async fn acquire(&self, key: &str) -> Option<LockGuard> {

@@ -13,6 +13,9 @@ fn columns(measure: &str) -> &'static [&'static str] {
         "latency" | "nodes" => {
             &["cycle p50 µs", "cycle p99 µs", "client CPU µs/cycle", "node CPU µs/cycle"]
         }
+        "fencing" => {
+            &["cycle p50 µs", "cycle p99 µs", "acquire p50 µs", "release p50 µs", "cycles"]
+        }
         "throughput" => {
             &["cycles/s", "cycle p99 µs", "client CPU µs/cycle", "node CPU µs/cycle", "failed"]
         }

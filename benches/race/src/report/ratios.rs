@@ -5,13 +5,19 @@ use crate::contest::{BARE_FRED, BARE_REDIS, QUORATE_FRED, QUORATE_REDIS, RAW, RS
 use crate::stats::median;
 
 /// Who is compared to whom.
-const PAIRS: [(&str, &str); 6] = [
+const PAIRS: [(&str, &str); 12] = [
     (QUORATE_REDIS, BARE_REDIS),
     (QUORATE_FRED, BARE_FRED),
     (QUORATE_REDIS, RSLOCK),
     (QUORATE_FRED, RSLOCK),
     (QUORATE_REDIS, RAW),
     (BARE_REDIS, RAW),
+    ("quorate/redis fenced", "quorate/redis plain"),
+    ("quorate/redis guarded", "quorate/redis plain"),
+    ("quorate/redis fenced and guarded", "quorate/redis plain"),
+    ("quorate/fred fenced", "quorate/fred plain"),
+    ("quorate/fred guarded", "quorate/fred plain"),
+    ("quorate/fred fenced and guarded", "quorate/fred plain"),
 ];
 
 const METRICS: [&str; 4] = ["cycles/s", "cycle p50 µs", "client CPU µs/cycle", "node CPU µs/cycle"];
@@ -31,7 +37,7 @@ pub(super) fn all(book: &Book) -> Vec<Ratio> {
     for (of, to) in PAIRS {
         let is_compared = |entry: &&Entry| {
             entry.contestant == of
-                && matches!(entry.measure, "latency" | "throughput")
+                && matches!(entry.measure, "latency" | "throughput" | "fencing")
                 && METRICS.contains(&entry.metric.as_str())
         };
         for entry in book.entries().iter().filter(is_compared) {

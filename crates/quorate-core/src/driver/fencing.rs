@@ -221,9 +221,12 @@ impl Asked<'_> {
 
     async fn release(self) -> Result<Vote, BackendError> {
         match self.fencing.highest() {
-            Some(highest) => self.fence.release(&self.attempt.claim, highest).await,
-            // No number was heard of, so there is none to bring forward.
-            None => self.backend.release(&self.attempt.claim).await,
+            Some(highest) if self.fencing.number_of(self.node) != Some(highest) => {
+                self.fence.release(&self.attempt.claim, highest).await
+            }
+            // It stands there already, or no number was heard of: there is none to bring forward,
+            // and the canonical release costs less.
+            Some(_) | None => self.backend.release(&self.attempt.claim).await,
         }
     }
 }

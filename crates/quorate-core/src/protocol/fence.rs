@@ -92,7 +92,8 @@ return 1
 };
 
 /// Deletes the keys that are ours, and raises their counters; 1 if all keys were ours. `KEYS` as
-/// [`ACQUIRE`]; `ARGV` token, number.
+/// [`ACQUIRE`]; `ARGV` token, number. Sent to nodes that lag; others get the canonical
+/// [`RELEASE`](super::RELEASE).
 ///
 /// The lock goes in any case: what is wrong with a counter, or a node without memory for it, is no
 /// reason to keep it.

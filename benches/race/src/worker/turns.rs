@@ -1,0 +1,101 @@
+//! Locks plain, with fencing tokens, with the restart guard, with both: one cycle of each in turn, so
+//! that all meet the same machine.
+
+use std::time::{Duration, Instant};
+
+use quorate::{LockManager, Released};
+
+use super::{connect, finish, metric, ready};
+use crate::Outcome;
+use crate::contest::{Manages, TURNS, Variant};
+use crate::plan::rotated;
+use crate::spec::Spec;
+use crate::stats::percentile;
+
+/// A guard makes new nodes wait for the ttl.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What is in the background of one cycle must not be in the way of the next.
+const SETTLE: Duration = Duration::from_secs(5);
+
+/// `seconds`, `ttl`.
+pub(super) async fn run<M: Manages>(spec: &Spec) -> Outcome {
+    let plain = connect::<M>(spec).await?;
+    let guarded = connect::<M::Guarded>(spec).await?;
+    let mut laps = TURNS.map(|variant| Laps::new(variant, &plain, &guarded));
+    turns(&mut laps, Duration::from_millis(100)).await?;
+    laps.iter_mut().for_each(Laps::clear);
+    ready().await?;
+    turns(&mut laps, spec.time("seconds")?).await?;
+    for lap in &laps {
+        lap.tell();
+    }
+    finish(&plain).await
+}
+
+async fn turns(laps: &mut [Laps<'_>; 4], time: Duration) -> Outcome {
+    let start = Instant::now();
+    let mut turn = 0;
+    while start.elapsed() < time {
+        for place in rotated(&[0, 1, 2, 3], turn) {
+            laps[place].cycle(turn).await?;
+        }
+        turn += 1;
+    }
+    Ok(())
+}
+
+struct Laps<'a> {
+    variant: Variant,
+    manager: &'a LockManager,
+    acquires: Vec<f64>,
+    releases: Vec<f64>,
+    both: Vec<f64>,
+}
+
+impl<'a> Laps<'a> {
+    fn new<M: Manages>(variant: Variant, plain: &'a M, guarded: &'a M::Guarded) -> Self {
+        let manager = if variant.guarded { guarded.manager() } else { plain.manager() };
+        Self { variant, manager, acquires: Vec::new(), releases: Vec::new(), both: Vec::new() }
+    }
+
+    async fn cycle(&mut self, turn: usize) -> Outcome {
+        let name = format!("race:{}:{}:{turn}", std::process::id(), self.variant.name);
+        let request = self.manager.lock(name).wait(PATIENCE);
+        let request = if self.variant.fenced { request.fenced() } else { request };
+        let start = Instant::now();
+        let guard = request.await?;
+        let acquired = Instant::now();
+        let released = guard.release().await?;
+        let end = Instant::now();
+        if released != Released::Held {
+            return Err("a lock was lost that nobody else wanted".into());
+        }
+        self.acquires.push(micros(acquired - start));
+        self.releases.push(micros(end - acquired));
+        self.both.push(micros(end - start));
+        self.manager.settle(SETTLE).await;
+        Ok(())
+    }
+
+    fn clear(&mut self) {
+        self.acquires.clear();
+        self.releases.clear();
+        self.both.clear();
+    }
+
+    fn tell(&self) {
+        let name = self.variant.name;
+        metric(&format!("{name}: cycle p99 µs"), percentile(&self.both, 99.0));
+        for (what, times) in
+            [("cycle", &self.both), ("acquire", &self.acquires), ("release", &self.releases)]
+        {
+            metric(&format!("{name}: {what} p50 µs"), percentile(times, 50.0));
+        }
+        metric(&format!("{name}: cycles"), self.both.len());
+    }
+}
+
+fn micros(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e6
+}

@@ -1,0 +1,64 @@
+//! The one clock that all processes of a machine share.
+
+use std::time::{Duration, Instant};
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// Nanoseconds on `CLOCK_MONOTONIC`.
+pub type Nanos = u64;
+
+/// Tells moments of this process on the clock that all share.
+#[derive(Clone, Copy, Debug)]
+pub struct Clock {
+    instant: Instant,
+    nanos: Nanos,
+}
+
+impl Clock {
+    /// Reads both clocks at one moment, or nearly: the closest of several tries.
+    #[must_use]
+    pub fn start() -> Self {
+        let one = || {
+            let (before, instant, after) = (now(), Instant::now(), now());
+            (after - before, Self { instant, nanos: before.midpoint(after) })
+        };
+        let tries = (0..100).map(|_| one()).min_by_key(|(apart, _)| *apart);
+        tries.map_or_else(|| one().1, |(_, clock)| clock)
+    }
+
+    /// A moment on the clock that all share.
+    #[must_use]
+    pub fn at(&self, moment: Instant) -> Nanos {
+        match moment.checked_duration_since(self.instant) {
+            Some(later) => self.nanos + nanos(later),
+            None => self.nanos - nanos(self.instant - moment),
+        }
+    }
+}
+
+/// The present.
+#[must_use]
+pub fn now() -> Nanos {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs()
+}
+
+fn nanos(time: Duration) -> Nanos {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_clocks_run_alike() {
+        let clock = Clock::start();
+        let (before, moment, after) = (now(), Instant::now(), now());
+        let slack = 1_000_000;
+        assert!((before - slack..=after + slack).contains(&clock.at(moment)));
+        let hour = Duration::from_secs(3600);
+        assert_eq!(clock.at(moment + hour) - clock.at(moment), nanos(hour));
+        assert_eq!(clock.at(moment) - clock.at(moment - hour), nanos(hour));
+    }
+}

@@ -1,0 +1,148 @@
+//! Nodes lose their data: killed, emptied, rolled back, or replaced by a replica that lags.
+
+use std::fmt;
+use std::fs;
+use std::thread;
+use std::time::Duration;
+
+use quorate_tests::{Builder, Direction, Mode, Nodes, Proxy, RedisServer};
+
+use crate::dice::Dice;
+use crate::plan::Plan;
+
+/// The file that a node starts from, if there is one.
+const DUMP: &str = "dump.rdb";
+
+/// What was done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(clippy::exhaustive_structs, reason = "a part of the tests")]
+pub struct Blows {
+    /// `kill -9`, and a start with nothing.
+    pub kills: u32,
+    /// `FLUSHALL`.
+    pub flushes: u32,
+    /// `kill -9`, and a start from a file that was saved before.
+    pub rollbacks: u32,
+    /// `kill -9`, and a replica that had not heard the latest takes the address.
+    pub promotions: u32,
+    /// How often so many nodes lost their data at once that what is left is no quorum.
+    pub bursts: u32,
+}
+
+impl Blows {
+    /// Kills and restarts, the later with something or nothing.
+    #[must_use]
+    pub const fn cycles(&self) -> u32 {
+        self.kills + self.rollbacks + self.promotions
+    }
+}
+
+impl fmt::Display for Blows {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { kills, flushes, rollbacks, promotions, bursts } = self;
+        write!(
+            f,
+            "{kills} kills, {flushes} flushes, {rollbacks} rollbacks, {promotions} promotions; \
+             {bursts} bursts"
+        )
+    }
+}
+
+/// Settings of all nodes. A replica is sent all that there is when it asks, and keeps no file of it.
+pub(crate) fn node() -> Builder {
+    RedisServer::builder()
+        .config("repl-diskless-sync-delay", &["0"])
+        .config("rdb-del-sync-files", &["yes"])
+}
+
+/// The next thing to do to a node.
+#[derive(Clone, Copy, Debug)]
+enum Blow {
+    Kill,
+    Flush,
+    Rollback,
+    Promote,
+}
+
+/// Strikes, one round after the other, until that is `enough`.
+pub(crate) fn strike(
+    plan: &Plan,
+    nodes: &mut Nodes,
+    mut enough: impl FnMut(&Blows) -> bool,
+) -> Blows {
+    let mut dice = Dice::new(plan.seed);
+    let mut blows = Blows::default();
+    let (mut turn, mut round) = (0, 0_u32);
+    while !enough(&blows) {
+        round += 1;
+        // Now and then one more than can be spared.
+        let is_burst = round.is_multiple_of(BURST_EVERY);
+        let victims = plan.spare() + usize::from(is_burst);
+        for _ in 0..victims {
+            let place = turn % plan.nodes;
+            turn += 1;
+            let blow = choose(&mut dice);
+            blow.strike(&mut nodes[place], plan.ttl, &mut blows);
+            thread::sleep(dice.part(plan.ttl, 0, 10));
+        }
+        blows.bursts += u32::from(is_burst);
+        // With the guard they all vote again after the ttl: mostly before the next ones are struck.
+        thread::sleep(dice.part(plan.ttl, 70, 150));
+    }
+    blows
+}
+
+/// Each so many rounds.
+const BURST_EVERY: u32 = 4;
+
+fn choose(dice: &mut Dice) -> Blow {
+    match dice.below(20) {
+        0..15 => Blow::Kill,
+        15..17 => Blow::Flush,
+        17..19 => Blow::Rollback,
+        _ => Blow::Promote,
+    }
+}
+
+impl Blow {
+    fn strike(self, node: &mut RedisServer, ttl: Duration, blows: &mut Blows) {
+        match self {
+            Self::Kill => {
+                node.kill();
+                node.restart();
+                blows.kills += 1;
+            }
+            Self::Flush => {
+                node.flushall();
+                blows.flushes += 1;
+            }
+            Self::Rollback => {
+                roll_back(node, ttl);
+                blows.rollbacks += 1;
+            }
+            Self::Promote => {
+                promote(node, ttl);
+                blows.promotions += 1;
+            }
+        }
+    }
+}
+
+/// It saves its data, goes on for a while, and wakes up with what it saved.
+fn roll_back(node: &RedisServer, ttl: Duration) {
+    assert_eq!(node.cli(&["SAVE"]).text(), "OK");
+    thread::sleep(ttl / 4);
+    node.restart();
+    // The next start is one with nothing again.
+    fs::remove_file(node.dir().join(DUMP)).expect("the file that it started from");
+}
+
+/// A replica is cut off, and a while later takes the node's place.
+fn promote(node: &mut RedisServer, ttl: Duration) {
+    let line = Proxy::start(node.port());
+    let replica = self::node().replica_through(&line).start();
+    replica.wait_until_in_sync();
+    line.set(Mode::BlackHole(Direction::ToClient));
+    thread::sleep(ttl / 4);
+    node.take_over(replica);
+}
