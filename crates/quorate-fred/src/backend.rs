@@ -198,8 +198,7 @@ impl Quarantine for FredBackend {
         hint: Option<FenceHint>,
         guard: RestartGuard,
     ) -> Result<Guarded, BackendError> {
-        let call = quarantine::acquire(&self.route, claim, hint, guard);
-        self.tokio.enter(call).await
+        quarantine::acquire(&self.route, claim, hint, guard).await
     }
 }
 

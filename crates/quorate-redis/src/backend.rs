@@ -183,7 +183,7 @@ impl Quarantine for RedisBackend {
         guard: RestartGuard,
     ) -> Result<Guarded, BackendError> {
         let call = self.call(claim.keys());
-        self.tokio.enter(quarantine::acquire(&call, claim, hint, guard)).await
+        quarantine::acquire(&call, claim, hint, guard).await
     }
 }
 
