@@ -177,10 +177,11 @@ pub(super) const BUGS: &[Bug] = &[
         name: "no-release-after-a-timeout",
         edits: &[(
             CALLS,
-            "self.open.push(Call { node, superseded, future });",
-            "let silent = self.open.iter().any(|call| call.node == node && call.superseded);
-             if !(silent && crate::planted::PLANTED) {
-                 self.open.push(Call { node, superseded, future });
+            "self.calls.push(Call { node, superseded, state });",
+            "let mut silent = self.calls.iter().filter(|call| call.node == node && call.superseded);
+             let is_open = |call: &Call| matches!(call.state, State::Open(_));
+             if !(silent.any(is_open) && crate::planted::PLANTED) {
+                 self.calls.push(Call { node, superseded, state });
              }",
         )],
     },
