@@ -259,9 +259,9 @@ pub(super) const OF_HOLDERS: &[Bug] = &[
         name: "no-token-no-release",
         edits: &[(
             FENCING,
-            "None => self.backend.release(&self.attempt.claim).await,",
+            "Some(_) | None => self.backend.release(&self.attempt.claim).await,",
             "None if crate::planted::PLANTED => Ok(Vote::Refused),
-             None => self.backend.release(&self.attempt.claim).await,",
+             Some(_) | None => self.backend.release(&self.attempt.claim).await,",
         )],
     },
 ];
