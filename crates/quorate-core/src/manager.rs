@@ -24,7 +24,7 @@ use crate::queue::{self, Turn};
 use crate::request::{LockRequest, TryLockRequest};
 use crate::resource::{IntoResource, IntoResources, Key, Resources, Token};
 use crate::rivals::{Met, Rivals};
-use crate::runtime::{EntropyError, Runtime};
+use crate::runtime::{BoxFuture, EntropyError, Runtime};
 use crate::waiting::{self, Free, Waited};
 
 /// Takes locks over a fixed set of nodes. Cheap to clone.
@@ -243,10 +243,12 @@ pub(crate) async fn lock(
     let deadline = saturating_add(start, wait);
     // The first round may take its time, unless that was spent in the line.
     let mut patience = node_timeout;
+    let (mut rivals, mut gates) = (Rivals::default(), Gates::None);
     let _turn = match queue::turn_at_once(cluster, &wanted.keys, start) {
         Some(turn) => turn,
         None => {
-            let turn = Box::pin(before(cluster, deadline, turn(cluster, wanted))).await?;
+            let line = in_line(cluster, wanted, deadline, &mut rivals, &mut gates);
+            let turn = apart(line).await?;
             patience = patience.min(left(runtime, deadline));
             match turn.filter(|_| !patience.is_zero()) {
                 Some(turn) => turn,
@@ -254,22 +256,6 @@ pub(crate) async fn lock(
             }
         }
     };
-    let mut rivals = Rivals::default();
-    let mut gates = Gates::None;
-    if let Some((met, until)) = cluster.queues().yields_to(&wanted.keys, runtime.now()) {
-        rivals = Rivals::after(met);
-        let votes = Tally::new(cluster.count());
-        let random = random_bits(runtime)?;
-        let waits = waiting::wait(cluster, wanted, &votes, &mut rivals, until, random, deadline);
-        let waited = before(cluster, deadline, waits).await?.unwrap_or(Waited::TooLong);
-        patience = patience.min(left(runtime, deadline));
-        match waited {
-            _ if patience.is_zero() => return Err(LockError::Held { votes: Votes::new([]) }),
-            Waited::TooLong => return Err(LockError::Held { votes: Votes::new([]) }),
-            Waited::Woken(free) => gates = Gates::Of(free),
-            Waited::Slept => {}
-        }
-    }
     let mut defeat: Option<(Loss, Duration, LockError)> = None;
     let mut rounds: u32 = 0;
     loop {
@@ -278,7 +264,7 @@ pub(crate) async fn lock(
         let lost = match round {
             Ok(guard) => {
                 let refused = defeat.filter(|(loss, ..)| *loss == Loss::Refused);
-                let met = rivals.met(random_bits(runtime).unwrap_or_default());
+                let met = rivals.met(|| random_bits(runtime).unwrap_or_default());
                 if let Some(met) = met.or_else(|| refused.as_ref().map(|_| Met::SOMEBODY)) {
                     let took = refused.map_or(Duration::ZERO, |(_, took, _)| took);
                     guard.tenure().attempt.yield_to(met, YIELD.max(3 * took));
@@ -303,38 +289,65 @@ pub(crate) async fn lock(
         if next >= deadline && !watches {
             return Err(lost.error);
         }
-        let waits = async {
+        let Defeat { loss, error, votes, took, undo, .. } = lost;
+        let rest = async {
             // First, so that others find the nodes free while we wait.
-            release_undone(cluster, lost.undo, node_timeout.min(left(runtime, deadline))).await;
+            release_undone(cluster, undo, node_timeout.min(left(runtime, deadline))).await;
             if watches {
                 rivals.refused();
-                let votes = &lost.votes;
-                waiting::wait(cluster, wanted, votes, &mut rivals, next, random, deadline).await
+                waiting::wait(cluster, wanted, &votes, &mut rivals, next, random, deadline).await
             } else {
                 waiting::sleep(cluster, next, deadline).await
             }
         };
-        // Apart, since a lock that is free needs none of it.
-        let waited = Box::pin(before(cluster, deadline, waits)).await?.unwrap_or(Waited::TooLong);
+        let waited = apart(before(cluster, deadline, rest)).await?.unwrap_or(Waited::TooLong);
         patience = left(runtime, deadline);
         if waited == Waited::TooLong || patience.is_zero() {
-            return Err(lost.error);
+            return Err(error);
         }
         gates = match (waited, &gates) {
             (Waited::Woken(free), _) => Gates::Of(free),
             // Who was sent away at a gate, and not woken since, asks all: the gate may be wrong.
-            (_, Gates::None) if lost.loss == Loss::Refused => Gates::All,
+            (_, Gates::None) if loss == Loss::Refused => Gates::All,
             _ => Gates::None,
         };
-        defeat = Some((lost.loss, lost.took, lost.error));
+        defeat = Some((loss, took, error));
     }
 }
 
-/// Waits in the line of this process, and for the holder in this process.
-async fn turn(cluster: &Arc<Cluster>, wanted: &Wanted) -> Turn {
-    let turn = queue::turn(cluster, &wanted.keys).await;
-    turn.vacated().await;
-    turn
+/// Waits in the line of this process, for the holder in this process, and for those elsewhere who
+/// go first. `None` if that takes too long.
+async fn in_line(
+    cluster: &Arc<Cluster>,
+    wanted: &Wanted,
+    deadline: Instant,
+    rivals: &mut Rivals,
+    gates: &mut Gates,
+) -> Result<Option<Turn>, LockError> {
+    let turn = async {
+        let turn = queue::turn(cluster, &wanted.keys).await;
+        turn.vacated().await;
+        turn
+    };
+    let Some(turn) = before(cluster, deadline, turn).await? else { return Ok(None) };
+    let now = cluster.runtime.now();
+    let Some((met, until)) = cluster.queues().yields_to(&wanted.keys, now) else {
+        return Ok(Some(turn));
+    };
+    *rivals = Rivals::after(met);
+    let (votes, random) = (Tally::new(cluster.count()), random_bits(&*cluster.runtime)?);
+    let waits = waiting::wait(cluster, wanted, &votes, rivals, until, random, deadline);
+    match before(cluster, deadline, waits).await? {
+        None | Some(Waited::TooLong) => return Ok(None),
+        Some(Waited::Woken(free)) => *gates = Gates::Of(free),
+        Some(Waited::Slept) => {}
+    }
+    Ok(Some(turn))
+}
+
+/// What a lock that is free has no need of, kept out of its future, which would be twice as large.
+fn apart<'a, F: Future + Send + 'a>(future: F) -> BoxFuture<'a, F::Output> {
+    Box::pin(future)
 }
 
 /// `future`, if it ends before the deadline and before the manager is closed.

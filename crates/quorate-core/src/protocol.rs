@@ -18,6 +18,7 @@ use std::time::Duration;
 use crate::algorithm::quorum::Vote;
 use crate::backend::{BackendError, BackendErrorKind, Claim, Holder, Sighting};
 use crate::resource::Key;
+use crate::runtime::BoxFuture;
 pub use crate::watches::Watches;
 
 pub mod fence;
@@ -157,13 +158,21 @@ impl Script {
     ) -> Result<Reply, BackendError> {
         match send(wire, [b"EVALSHA", self.sha1.as_bytes()], keys, arguments).await {
             Err(error) if is_noscript(&error) => {
-                let whole = [b"EVAL", self.source.as_bytes()];
-                // Seldom, and a future as large as the other.
-                Box::pin(send(wire, whole, keys, arguments)).await
+                send_whole(wire, self.source, keys, arguments).await
             }
             reply => reply,
         }
     }
+}
+
+/// Apart, since it is seldom, and its future as large as that of the short form.
+fn send_whole<'a>(
+    wire: &'a impl Wire,
+    source: &'a str,
+    keys: &'a [Key],
+    arguments: &'a [&'a [u8]],
+) -> BoxFuture<'a, Result<Reply, BackendError>> {
+    Box::pin(send(wire, [b"EVAL", source.as_bytes()], keys, arguments))
 }
 
 /// A script's command. One for a single key, as most are, takes no allocation.
@@ -226,9 +235,14 @@ pub async fn acquire(wire: &impl Wire, claim: &Claim) -> Result<Vote, BackendErr
         Reply::Bytes(ok) if ok == b"OK" => Ok(Vote::Granted),
         // Taken: by somebody else, by ourselves in a request that was sent twice, or by a value
         // that is no lock at all.
-        Reply::Nil => Box::pin(OWN.run(wire, claim.keys(), &[token])).await,
+        Reply::Nil => is_own(wire, claim).await,
         reply => Err(nonsense("SET", &reply)),
     }
+}
+
+/// Apart, so that an acquire of what is free has a small future: many are under way at a time.
+fn is_own<'a>(wire: &'a impl Wire, claim: &'a Claim) -> BoxFuture<'a, Result<Vote, BackendError>> {
+    Box::pin(async move { OWN.run(wire, claim.keys(), &[claim.token().as_bytes()]).await })
 }
 
 /// [`LockBackend::extend`](crate::LockBackend::extend) over `wire`.

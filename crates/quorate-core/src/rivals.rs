@@ -113,11 +113,12 @@ impl Rivals {
     /// Who met somebody else at its turn lets more go first, and who waited for nobody fewer. The
     /// first is felt by those who let few go, and the second by those who let many: so all come to
     /// the same number, and have the lock equally often.
-    pub(crate) fn met(&self, random: u64) -> Option<Met> {
+    pub(crate) fn met(&self, random: impl FnOnce() -> u64) -> Option<Met> {
         if self.releases == 0 {
             let trust = self.trust.checked_sub(1).filter(|trust| *trust > 0)?;
             return Some(Met { others: self.lets, trust });
         }
+        let random = random();
         let (lets, late) = (self.lets, self.releases.saturating_sub(self.lets + 1));
         let idle = if self.free { self.reads / READS_A_TURN } else { 0 };
         let others = if late > 0 {
@@ -175,7 +176,7 @@ mod tests {
         assert_eq!(rivals.read(held_by(3)), Read::Taken);
         rivals.released();
         assert!(rivals.is_our_turn());
-        assert_eq!(rivals.met(0).map(|met| met.others), Some(2));
+        assert_eq!(rivals.met(|| 0).map(|met| met.others), Some(2));
     }
 
     #[test]
@@ -202,7 +203,7 @@ mod tests {
 
     #[test]
     fn who_meets_others_at_its_turn_lets_more_go_first_and_who_waits_for_nobody_fewer() {
-        let others = |rivals: &Rivals| rivals.met(0).map(|met| met.others);
+        let others = |rivals: &Rivals| rivals.met(|| 0).map(|met| met.others);
         let mut beaten = after(3);
         (0..6).for_each(|_| beaten.released());
         assert_eq!(others(&beaten), Some(5));
@@ -216,7 +217,7 @@ mod tests {
 
     #[test]
     fn others_who_never_show_up_are_forgotten() {
-        let times = |met: &Met| Rivals::after(*met).met(0);
+        let times = |met: &Met| Rivals::after(*met).met(|| 0);
         let known = std::iter::successors(Some(Met::SOMEBODY), times).count();
         assert_eq!(known, 3);
     }

@@ -16,6 +16,7 @@ use redis::aio::{ConnectionLike, MultiplexedConnection};
 use tokio::runtime::Handle;
 
 use crate::builder::builder;
+use crate::carrier::Trouble;
 use crate::error;
 use crate::line::{Fixed, Line, packed};
 use crate::pool::Lane;
@@ -224,7 +225,15 @@ struct Call<'a> {
 
 impl Wire for Call<'_> {
     async fn send(&self, command: &[&[u8]]) -> Result<Reply, BackendError> {
-        error::reply(self.line.send(packed(command), self.tokio).await?)
+        let unsent = match self.line.send(packed(command)) {
+            Ok(sent) => match sent.await {
+                // The connection has ended since, and the command is as good as new.
+                Err(Trouble::NotSent(unsent)) => *unsent,
+                answer => return error::reply(answer.map_err(Trouble::told)?),
+            },
+            Err(unsent) => unsent,
+        };
+        error::reply(self.line.send_anew(unsent, self.tokio).await?)
     }
 }
 

@@ -15,7 +15,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use quorate_core::BackendError;
 use redis::aio::MultiplexedConnection;
-use redis::{Cmd, RedisError, RedisResult, Value};
+use redis::{Cmd, RedisError, Value};
 use tokio::sync::mpsc::error::SendError;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
@@ -65,7 +65,7 @@ impl Trouble {
 
     pub(crate) fn told(self) -> BackendError {
         match self {
-            Self::NotSent(_) => error::of_redis(&gone()),
+            Self::NotSent(_) => lost(),
             Self::Failed(error) => error::of_redis(&error),
         }
     }
@@ -83,7 +83,7 @@ impl Carrier {
             under_way: VecDeque::new(),
             yielded: false,
             answered: Instant::now(),
-            has_failed: false,
+            has_ended: false,
         };
         Self { jobs: sender, task: tokio::spawn(round) }
     }
@@ -94,13 +94,27 @@ impl Carrier {
         self.task.is_finished()
     }
 
-    /// Sends a command together with others, and waits for its answer.
-    pub(crate) async fn send(&self, command: Cmd) -> Result<Value, Trouble> {
+    /// Sends a command together with others. Gives it back if the task is gone.
+    pub(crate) fn send(&self, command: Cmd) -> Result<Answer, Cmd> {
         let (caller, answer) = oneshot::channel();
-        if let Err(SendError(job)) = self.jobs.send(Job { command, caller }) {
-            return Err(Trouble::NotSent(Box::new(job.command)));
+        match self.jobs.send(Job { command, caller }) {
+            Ok(()) => Ok(Answer(answer)),
+            Err(SendError(job)) => Err(job.command),
         }
-        answer.await.unwrap_or_else(|_| Err(Trouble::Failed(gone())))
+    }
+}
+
+/// The answer to one command, once it is there.
+pub(crate) struct Answer(oneshot::Receiver<Result<Value, Trouble>>);
+
+impl Future for Answer {
+    type Output = Result<Value, Trouble>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        self.0.poll_unpin(context).map(|answer| {
+            // The task was lost with its runtime.
+            answer.unwrap_or_else(|_| Err(Trouble::Failed(gone())))
+        })
     }
 }
 
@@ -118,18 +132,24 @@ struct Round {
     many: usize,
     connection: MultiplexedConnection,
     /// In the order in which they left, which is that of their answers.
-    under_way: VecDeque<Request>,
+    under_way: VecDeque<BoxFuture<'static, Connection>>,
     /// Whether others had the chance to join what is gathered.
     yielded: bool,
     /// When the connection last answered.
     answered: Instant,
-    has_failed: bool,
+    has_ended: bool,
 }
 
-/// Commands under way, and who waits for their answers.
-struct Request {
-    answers: BoxFuture<'static, RedisResult<Vec<Value>>>,
-    callers: Vec<oneshot::Sender<Result<Value, Trouble>>>,
+/// What a request has shown of the connection.
+enum Connection {
+    Lives,
+    Ended,
+}
+
+impl Connection {
+    fn after(error: &RedisError) -> Self {
+        if error::ends_connection(error) { Self::Ended } else { Self::Lives }
+    }
 }
 
 impl Future for Round {
@@ -138,11 +158,10 @@ impl Future for Round {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let this = &mut *self;
         while let Some(first) = this.under_way.front_mut()
-            && let Poll::Ready(answers) = first.answers.as_mut().poll(context)
+            && let Poll::Ready(connection) = first.as_mut().poll(context)
         {
-            if let Some(request) = this.under_way.pop_front() {
-                this.deliver(answers, request.callers);
-            }
+            this.under_way.pop_front();
+            this.notice(&connection);
         }
         let mut is_over = false;
         while let Poll::Ready(count) =
@@ -179,7 +198,7 @@ impl Round {
     /// closely only if it may have ended unnoticed.
     fn is_closed(&self) -> bool {
         let looks = self.under_way.is_empty() && self.answered.elapsed() >= WARM;
-        self.has_failed || looks && is_closed(&self.connection)
+        self.has_ended || looks && is_closed(&self.connection)
     }
 
     fn turn_away(&mut self) {
@@ -191,47 +210,73 @@ impl Round {
     /// One request with what was gathered and is still waited for. It is polled at once, so that
     /// what leaves first is in front of what leaves later.
     fn set_out(&mut self, context: &mut Context<'_>) {
-        let count = self.gathered.len().min(LARGEST);
-        let mut pipeline = redis::Pipeline::with_capacity(count);
-        let mut callers = Vec::with_capacity(count);
-        for Job { command, caller } in self.gathered.drain(..count) {
-            if !caller.is_closed() {
-                pipeline.add_command(command);
-                callers.push(caller);
+        let (count, connection) = (self.gathered.len().min(LARGEST), self.connection.clone());
+        let mut jobs = self.gathered.drain(..count).filter(|job| !job.caller.is_closed());
+        let mut request = match (jobs.next(), jobs.next()) {
+            (None, _) => return,
+            (Some(job), None) => by_itself(connection, job),
+            (Some(first), Some(second)) => {
+                together(connection, [first, second].into_iter().chain(jobs.by_ref()), count)
             }
-        }
-        if callers.is_empty() {
-            return;
-        }
-        let (mut connection, count) = (self.connection.clone(), callers.len());
-        let mut answers: BoxFuture<'_, _> =
-            Box::pin(async move { connection.send_packed_commands(&pipeline, 0, count).await });
-        match answers.as_mut().poll(context) {
-            Poll::Pending => self.under_way.push_back(Request { answers, callers }),
-            Poll::Ready(answers) => self.deliver(answers, callers),
+        };
+        drop(jobs);
+        let first = request.as_mut().poll(context);
+        match first {
+            Poll::Pending => self.under_way.push_back(request),
+            Poll::Ready(connection) => self.notice(&connection),
         }
     }
 
-    fn deliver(
-        &mut self,
-        answers: RedisResult<Vec<Value>>,
-        callers: Vec<oneshot::Sender<Result<Value, Trouble>>>,
-    ) {
-        match answers {
+    fn notice(&mut self, connection: &Connection) {
+        match connection {
+            Connection::Lives => self.answered = Instant::now(),
+            Connection::Ended => self.has_ended = true,
+        }
+    }
+}
+
+/// A single command costs less by itself; and if what the node answers makes no sense, it is told
+/// so: in a request of several, redis-rs waits for the rest, and only tells that there was none.
+fn by_itself(
+    mut connection: MultiplexedConnection,
+    Job { command, caller }: Job,
+) -> BoxFuture<'static, Connection> {
+    Box::pin(async move {
+        let answer = connection.send_packed_command(&command).await;
+        let connection = answer.as_ref().map_or_else(Connection::after, |_| Connection::Lives);
+        let _ = caller.send(answer.map_err(Trouble::Failed));
+        connection
+    })
+}
+
+fn together(
+    mut connection: MultiplexedConnection,
+    jobs: impl Iterator<Item = Job>,
+    count: usize,
+) -> BoxFuture<'static, Connection> {
+    let mut pipeline = redis::Pipeline::with_capacity(count);
+    let mut callers = Vec::with_capacity(count);
+    for Job { command, caller } in jobs {
+        pipeline.add_command(command);
+        callers.push(caller);
+    }
+    let count = callers.len();
+    Box::pin(async move {
+        match connection.send_packed_commands(&pipeline, 0, count).await {
             Ok(answers) => {
-                self.answered = Instant::now();
                 for (caller, answer) in callers.into_iter().zip(answers) {
                     let _ = caller.send(Ok(answer));
                 }
+                Connection::Lives
             }
             Err(error) => {
-                self.has_failed |= error::ends_connection(&error);
                 for caller in callers {
                     let _ = caller.send(Err(Trouble::Failed(error.clone())));
                 }
+                Connection::after(&error)
             }
         }
-    }
+    })
 }
 
 /// A connection that the node closed is told by its refusal to queue a command, and by nothing
@@ -241,6 +286,11 @@ pub(crate) fn is_closed(connection: &MultiplexedConnection) -> bool {
     let (command, mut connection) = (Cmd::ping(), connection.clone());
     let sent = connection.send_packed_command(&command).now_or_never();
     matches!(sent, Some(Err(_)))
+}
+
+/// That the connection was lost.
+pub(crate) fn lost() -> BackendError {
+    error::of_redis(&gone())
 }
 
 fn gone() -> RedisError {

@@ -4,13 +4,14 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bb8::{ManageConnection, RunError};
+use futures_util::future::BoxFuture;
 use quorate_core::runtime::TokioContext;
 use quorate_core::{BackendError, BackendErrorKind};
 use redis::aio::{ConnectionLike, MultiplexedConnection};
 use redis::{Cmd, Value};
 
 use crate::error;
-use crate::pool::Lane;
+use crate::pool::{Lane, Sent};
 
 /// A way to one node.
 pub(crate) enum Line {
@@ -21,15 +22,25 @@ pub(crate) enum Line {
 }
 
 impl Line {
-    /// Sends `command` once. An error answer may come as a value or as an error.
-    pub(crate) async fn send(
-        &self,
-        command: Cmd,
-        tokio: &TokioContext,
-    ) -> Result<Value, BackendError> {
+    /// Sends `command` once if there is a connection. Gives it back if not.
+    pub(crate) fn send(&self, command: Cmd) -> Result<Sent, Cmd> {
         match self {
-            Self::Own(lane) => lane.send(command, tokio).await,
-            Self::Theirs(line) => tokio.enter(line.send(&command)).await,
+            Self::Own(lane) => lane.send(command),
+            Self::Theirs(_) => Err(command),
+        }
+    }
+
+    /// Sends `command` once. An error answer may come as a value or as an error.
+    ///
+    /// Our own connection is made for it, or looked at: seldom, and much to keep in a future.
+    pub(crate) fn send_anew<'a>(
+        &'a self,
+        command: Cmd,
+        tokio: &'a TokioContext,
+    ) -> BoxFuture<'a, Result<Value, BackendError>> {
+        match self {
+            Self::Own(lane) => Box::pin(tokio.enter(lane.send_anew(command))),
+            Self::Theirs(line) => Box::pin(tokio.enter(async move { line.send(&command).await })),
         }
     }
 }

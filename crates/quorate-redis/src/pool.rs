@@ -8,18 +8,21 @@
 //! So for the pool connecting never fails. What it keeps is a connection, *or the reason why there
 //! is none*, which it hands out until the next attempt is due.
 
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use bb8::{ManageConnection, Pool};
+use futures_util::FutureExt;
 use quorate_core::protocol::{Reply, Watches, Wire};
-use quorate_core::runtime::TokioContext;
 use quorate_core::{BackendError, BackendErrorKind, Key};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Value};
 
-use crate::carrier::{Carrier, Trouble, is_closed};
+use crate::carrier::{Answer, Carrier, Trouble, is_closed, lost};
 use crate::dial::Dial;
 use crate::error;
 use crate::line::packed;
@@ -40,27 +43,20 @@ impl Lane {
         Self { keeper, pool, last: Mutex::default() }
     }
 
-    /// Sends `command` once. An error answer may come as a value or as an error.
-    pub(crate) async fn send(
-        &self,
-        mut command: Cmd,
-        tokio: &TokioContext,
-    ) -> Result<Value, BackendError> {
+    /// Sends `command` once, on what was checked out last. Gives it back if there is nothing.
+    pub(crate) fn send(&self, command: Cmd) -> Result<Sent, Cmd> {
         let last = self.last().clone();
-        if let Some(live) = last.filter(|live| !live.is_broken()) {
-            match live.send(command).await {
-                Ok(value) => return Ok(value),
-                Err(Trouble::Failed(error)) => return Err(error::of_redis(&error)),
-                // It has been closed since, and the command is as good as new.
-                Err(Trouble::NotSent(unsent)) => command = *unsent,
-            }
+        match last {
+            Some(live) => Live::send(live, command),
+            None => Err(command),
         }
-        // Seldom, and large.
-        Box::pin(tokio.enter(self.send_anew(command))).await
     }
 
-    async fn send_anew(&self, command: Cmd) -> Result<Value, BackendError> {
-        self.checked_out().await?.send(command).await.map_err(Trouble::told)
+    /// Sends `command` once, on what the pool has or makes.
+    pub(crate) async fn send_anew(&self, command: Cmd) -> Result<Value, BackendError> {
+        let live = self.checked_out().await?;
+        let sent = Live::send(live, command).map_err(|_| lost())?;
+        sent.await.map_err(Trouble::told)
     }
 
     /// Waits until `key` may be free, if this is a lane for watches.
@@ -131,14 +127,18 @@ impl Live {
         Self { connection, carrier, broken: AtomicBool::new(false), watches }
     }
 
-    async fn send(&self, command: Cmd) -> Result<Value, Trouble> {
-        let answer = self.carrier.send(command).await;
-        if let Err(trouble) = &answer
-            && trouble.ends_connection()
-        {
-            self.broken.store(true, Ordering::Relaxed);
+    /// Sends `command` once. Gives it back if nothing more can be sent.
+    fn send(live: Arc<Self>, command: Cmd) -> Result<Sent, Cmd> {
+        if live.is_broken() {
+            return Err(command);
         }
-        answer
+        match live.carrier.send(command) {
+            Ok(answer) => Ok(Sent { live, answer }),
+            Err(command) => {
+                live.broken.store(true, Ordering::Relaxed);
+                Err(command)
+            }
+        }
     }
 
     fn is_broken(&self) -> bool {
@@ -151,12 +151,33 @@ impl Live {
     }
 }
 
+/// A command under way, whose connection stays.
+pub(crate) struct Sent {
+    live: Arc<Live>,
+    answer: Answer,
+}
+
+impl Future for Sent {
+    type Output = Result<Value, Trouble>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let answer = ready!(self.answer.poll_unpin(context));
+        if let Err(trouble) = &answer
+            && trouble.ends_connection()
+        {
+            self.live.broken.store(true, Ordering::Relaxed);
+        }
+        Poll::Ready(answer)
+    }
+}
+
 /// A connection of which somebody keeps hold.
 struct Loan(Arc<Live>);
 
 impl Wire for Loan {
     async fn send(&self, command: &[&[u8]]) -> Result<Reply, BackendError> {
-        error::reply(self.0.send(packed(command)).await.map_err(Trouble::told)?)
+        let sent = Live::send(Arc::clone(&self.0), packed(command)).map_err(|_| lost())?;
+        error::reply(sent.await.map_err(Trouble::told)?)
     }
 }
 
