@@ -11,6 +11,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use quorate_core::{
     BackendErrorKind, Claim, Key, LockBackend, Resource, Token, Ttl, Vote, runtime,
 };
@@ -69,6 +70,56 @@ fn calls_need_no_tokio_and_share_one_connection() {
         assert_eq!(caller.join().unwrap().unwrap(), Vote::Granted);
     }
     assert_eq!(peer.connections(), 1);
+}
+
+#[test]
+fn commands_that_leave_together_each_get_their_own_answer() {
+    let peer = Peer::start(|_, stream| {
+        answer(stream, |command| match command {
+            taken if taken.contains("SET\r\n") && taken.contains("odd") => Some("$-1\r\n"),
+            script if script.contains("EVALSHA\r\n") => Some(":0\r\n"),
+            _ => Some("+OK\r\n"),
+        })
+    });
+    let node = one(&format!("redis://{}", peer.address));
+    let first = claim("orders:42");
+    assert_eq!(block_on(node.acquire(&first)).unwrap(), Vote::Granted);
+    let claims: Vec<_> =
+        (0..200).map(|n| claim(&format!("{}:{n}", ["even", "odd"][n % 2]))).collect();
+    // All of them are there when the first of them leaves.
+    let votes = block_on(join_all(claims.iter().map(|claim| node.acquire(claim))));
+    for (n, vote) in votes.into_iter().enumerate() {
+        assert_eq!(vote.unwrap(), [Vote::Granted, Vote::Refused][n % 2], "of {n}");
+    }
+    assert_eq!(peer.connections(), 1);
+}
+
+#[test]
+fn of_what_leaves_together_all_is_unknown_when_the_connection_breaks_and_nothing_is_sent_twice() {
+    let seen: Arc<AtomicUsize> = Arc::default();
+    let broken = Arc::clone(&seen);
+    let peer = Peer::start(move |_, stream| {
+        answer(stream, |command| {
+            let breaks = command.contains("orders:20\r\n");
+            broken.fetch_add(usize::from(breaks), Ordering::SeqCst);
+            (!breaks).then_some("+OK\r\n")
+        })
+    });
+    let node = one(&format!("redis://{}", peer.address));
+    let first = claim("orders:42");
+    assert_eq!(block_on(node.acquire(&first)).unwrap(), Vote::Granted);
+    let claims: Vec<_> = (0..40).map(|n| claim(&format!("orders:{n}"))).collect();
+    let votes = block_on(join_all(claims.iter().map(|claim| node.acquire(claim))));
+    assert!(votes[20].is_err());
+    for vote in votes {
+        match vote {
+            Ok(vote) => assert_eq!(vote, Vote::Granted),
+            Err(error) => assert_eq!(error.kind(), BackendErrorKind::Connection, "{error}"),
+        }
+    }
+    assert_eq!(seen.load(Ordering::SeqCst), 1);
+    let vote = block_on(node.acquire(&claim("orders:43")));
+    assert_eq!(vote.unwrap(), Vote::Granted);
 }
 
 #[test]
