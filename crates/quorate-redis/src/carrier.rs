@@ -75,7 +75,7 @@ impl Carrier {
     /// Starts the task in the runtime that the caller is in.
     pub(crate) fn start(connection: MultiplexedConnection) -> Self {
         let (sender, jobs) = unbounded_channel();
-        let round = Round {
+        let work = Work {
             jobs,
             gathered: Vec::with_capacity(LARGEST),
             many: MANY,
@@ -85,7 +85,7 @@ impl Carrier {
             answered: Instant::now(),
             has_ended: false,
         };
-        Self { jobs: sender, task: tokio::spawn(round) }
+        Self { jobs: sender, task: tokio::spawn(work) }
     }
 
     /// Whether the runtime has ended in which the task was started, and with it the connection:
@@ -124,8 +124,8 @@ impl Drop for Carrier {
     }
 }
 
-/// The work of the task.
-struct Round {
+/// What the task does.
+struct Work {
     jobs: UnboundedReceiver<Job>,
     gathered: Vec<Job>,
     /// With how many those are looked through that nobody waits for any more.
@@ -152,7 +152,7 @@ impl Connection {
     }
 }
 
-impl Future for Round {
+impl Future for Work {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
@@ -193,7 +193,7 @@ impl Future for Round {
     }
 }
 
-impl Round {
+impl Work {
     /// Whether the connection has ended, as far as is known here. Waits for nothing, and looks
     /// closely only if it may have ended unnoticed.
     fn is_closed(&self) -> bool {

@@ -23,11 +23,14 @@
 //! # Connections
 //!
 //! [`connect`] does no I/O and refuses no node that is down: a node is dialled when a call needs
-//! it. All calls to a node share one connection, in order, without waiting for each other's
-//! replies; [`Builder::connections`] makes more. A node that cannot be reached costs a call
-//! nothing: the reason of the last attempt is told at once until the next attempt is due, 50 ms
-//! later at first and one second later at most. A connection that the node closed while nothing
-//! was sent on it is replaced before the next command.
+//! it. A node that cannot be reached costs a call nothing: the reason of the last attempt is told at
+//! once until the next attempt is due, 50 ms later at first and one second later at most.
+//!
+//! All calls to a node share one connection, in order, without waiting for each other's replies;
+//! [`Builder::connections`] makes more. Those that are there at the same time travel as one request
+//! of up to 64 commands; with eight requests under way, the rest gathers. If the connection breaks,
+//! or the node answers what makes no sense, a whole request is unknown. What has not left when a
+//! connection turns out to have ended goes over a new one.
 //!
 //! There is no response timeout: a call is pending as long as the node may still carry it out, and
 //! the manager has deadlines of its own. On TCP, a connection whose other end has gone without a
