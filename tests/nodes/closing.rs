@@ -1,7 +1,9 @@
 //! The end: of a manager, and of a program.
 
+use std::io::Read;
 use std::mem::forget;
 use std::process::{Command, Stdio};
+use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -59,15 +61,20 @@ fn a1_a_program_whose_runtime_has_gone_ends_at_once() {
                 .stderr(Stdio::piped())
                 .spawn()
                 .unwrap();
-            let patience = Instant::now() + TTL / 3;
-            while program.try_wait().unwrap().is_none() && Instant::now() < patience {
-                thread::sleep(Duration::from_millis(5));
+            let mut stderr = program.stderr.take().unwrap();
+            let (tell, ended) = mpsc::channel();
+            thread::spawn(move || {
+                let mut said = String::new();
+                tell.send(stderr.read_to_string(&mut said).map(|_| said))
+            });
+            // It is told when the program ends, and with it the pipe.
+            let told = ended.recv_timeout(TTL / 3);
+            if told.is_err() {
+                program.kill().unwrap();
             }
-            // Where it goes on, this is what its status says.
-            program.kill().unwrap();
-            let output = program.wait_with_output().unwrap();
-            assert_eq!(String::from_utf8_lossy(&output.stderr), "", "{runtime} and {client}");
-            assert!(output.status.success(), "{runtime} and {client}: {}", output.status);
+            let status = program.wait().unwrap();
+            assert!(status.success(), "{runtime} and {client}: {status}");
+            assert_eq!(told.unwrap().unwrap(), "", "{runtime} and {client}");
         }
     }
 }

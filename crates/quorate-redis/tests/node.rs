@@ -122,6 +122,31 @@ fn of_what_leaves_together_all_is_unknown_when_the_connection_breaks_and_nothing
     assert_eq!(vote.unwrap(), Vote::Granted);
 }
 
+/// Eight requests of 64 commands can be under way; the rest has not left when the first one fails.
+#[test]
+fn what_has_not_left_when_the_connection_breaks_goes_over_a_new_one() {
+    const LEFT: usize = 8 * 64;
+    let peer = Peer::start(|connection, stream| {
+        answer(stream, |command| {
+            let breaks = connection == 1 && command.contains("many:0\r\n");
+            (!breaks).then_some("+OK\r\n")
+        })
+    });
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let node = one(&format!("redis://{}", peer.address));
+        assert_eq!(node.acquire(&claim("orders:42")).await.unwrap(), Vote::Granted);
+        let claims: Vec<_> = (0..LEFT + 100).map(|n| claim(&format!("many:{n}"))).collect();
+        let votes = join_all(claims.iter().map(|claim| node.acquire(claim))).await;
+        let (left, kept) = votes.split_at(LEFT);
+        assert!(left[0].is_err());
+        for vote in kept {
+            assert_eq!(vote.clone().unwrap(), Vote::Granted);
+        }
+    });
+    assert_eq!(peer.connections(), 2);
+}
+
 #[test]
 fn each_of_several_connections_is_made_once() {
     let peer = Peer::start(|_, stream| agree(stream));
