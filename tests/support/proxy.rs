@@ -5,12 +5,13 @@
 
 use std::io::{self, PipeReader, PipeWriter, Write as _};
 use std::net::{Ipv4Addr, TcpListener};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread;
 use std::thread::JoinHandle;
 use std::time::Duration;
-use std::{process, thread};
+
+use crate::redis_server::free_port;
 
 mod link;
 mod relay;
@@ -195,20 +196,14 @@ impl Traffic {
     }
 }
 
-/// Takes a port below those that systems hand out to outgoing connections, like the nodes do: a
-/// client must not get it while nobody listens there.
+/// Takes a port from the same line as the nodes: none is given out twice in a process, so no node of
+/// another test comes to have it while the proxy refuses.
 fn listen_anywhere() -> TcpListener {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    const PORTS: u32 = 22_000;
-    for _ in 0..PORTS {
-        let step = NEXT.fetch_add(1, Ordering::Relaxed);
-        let scattered = process::id().wrapping_mul(104_729).wrapping_add(step);
-        let port = 10_000 + scattered % PORTS;
-        if let Ok(listener) = listen_on(port as u16) {
+    loop {
+        if let Ok(listener) = listen_on(free_port()) {
             return listener;
         }
     }
-    panic!("no free port on 127.0.0.1");
 }
 
 fn listen_on(port: u16) -> io::Result<TcpListener> {

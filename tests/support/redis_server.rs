@@ -14,6 +14,7 @@ mod process;
 mod resp;
 
 pub use builder::Builder;
+pub(crate) use builder::free_port;
 pub use monitor::{Monitor, Monitored};
 pub use nodes::Nodes;
 pub use resp::{Connection, Reply};

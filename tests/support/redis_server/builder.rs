@@ -137,7 +137,7 @@ impl Builder {
 }
 
 /// A port that nobody listens on, and that no other call in this process returned.
-fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let span = PORTS.end - PORTS.start;
     loop {
