@@ -237,7 +237,11 @@ async fn enter_epoch(node: &dyn LockBackend, tokens: &[Token]) {
     let key = Key::new(b"", &Resource::new("epoch").unwrap());
     let claim = Claim::new([key], tokens[0].clone(), Ttl::try_from(SECOND).unwrap());
     let said = Call::GuardedAcquire(claim, None).on(node).await;
-    assert_eq!(said, Ok(Told::Guarded(GuardedVote::Quarantined { left: GUARD.max_ttl() })));
+    let Ok(Told::Guarded(GuardedVote::Quarantined { left })) = said else {
+        panic!("not in quarantine: {said:?}");
+    };
+    // The node's clock may go on between what the script sets and what it reads.
+    assert!(left <= GUARD.max_ttl() && !left.is_zero(), "{left:?}");
 }
 
 fn fencer(node: &dyn LockBackend) -> &dyn Fence {

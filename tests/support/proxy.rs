@@ -5,11 +5,14 @@
 
 use std::io::{self, PipeReader, PipeWriter, Write as _};
 use std::net::{Ipv4Addr, TcpListener};
+use std::ops::Deref;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::thread::JoinHandle;
 use std::time::Duration;
+
+use rustix::net::{Shutdown, shutdown};
 
 use crate::redis_server::free_port;
 
@@ -198,7 +201,7 @@ impl Traffic {
 
 /// Takes a port from the same line as the nodes: none is given out twice in a process, so no node of
 /// another test comes to have it while the proxy refuses.
-fn listen_anywhere() -> TcpListener {
+fn listen_anywhere() -> Listener {
     loop {
         if let Ok(listener) = listen_on(free_port()) {
             return listener;
@@ -206,8 +209,29 @@ fn listen_anywhere() -> TcpListener {
     }
 }
 
-fn listen_on(port: u16) -> io::Result<TcpListener> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
-    listener.set_nonblocking(true)?;
-    Ok(listener)
+fn listen_on(port: u16) -> io::Result<Listener> {
+    let socket = TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
+    socket.set_nonblocking(true)?;
+    Ok(Listener(socket))
+}
+
+/// Listens until it is dropped, and no longer.
+///
+/// A process that another thread is just forking has a copy of every socket until it execs: closing
+/// ours would leave that one listening. A shutdown ends both.
+struct Listener(TcpListener);
+
+impl Deref for Listener {
+    type Target = TcpListener;
+
+    fn deref(&self) -> &TcpListener {
+        &self.0
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        // Not every system knows that of a socket that listens.
+        let _ = shutdown(&self.0, Shutdown::Read);
+    }
 }

@@ -71,8 +71,9 @@ impl Link {
         }
     }
 
+    /// The node learns it no later than the client.
     pub(super) fn end(self, fate: Fate) {
-        for socket in [self.client, self.node] {
+        for socket in [self.node, self.client] {
             match fate {
                 Fate::Reset => reset(socket),
                 Fate::Live | Fate::Cut => cut(socket),
@@ -88,7 +89,7 @@ pub(super) fn reset(socket: TcpStream) {
     drop(socket);
 }
 
-/// Closes with a `FIN`.
+/// Closes with a `FIN`, whoever has a copy of the socket.
 fn cut(mut socket: TcpStream) {
     let _ = socket.shutdown(Shutdown::Write);
     // Unread bytes would make it an `RST`.

@@ -1,7 +1,7 @@
 //! The one thread of a proxy: waits for sockets, moves bytes, obeys orders.
 
 use std::io::{self, Read as _};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, TcpStream};
 use std::sync::Arc;
 use std::sync::mpsc::TryRecvError;
 use std::time::Instant;
@@ -9,14 +9,14 @@ use std::time::Instant;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::link::{Fate, Link};
-use super::{Inbox, Mode, Order, Traffic, When, listen_on};
+use super::{Inbox, Listener, Mode, Order, Traffic, When, listen_on};
 
 pub(super) struct Relay {
     port: u16,
     node_port: u16,
     mode: Mode,
     /// None while connections are refused.
-    listener: Option<TcpListener>,
+    listener: Option<Listener>,
     links: Vec<Link>,
     traffic: Arc<Traffic>,
 }
@@ -24,7 +24,7 @@ pub(super) struct Relay {
 impl Relay {
     pub(super) const fn new(
         port: u16,
-        listener: TcpListener,
+        listener: Listener,
         node_port: u16,
         traffic: Arc<Traffic>,
     ) -> Self {
@@ -47,14 +47,14 @@ impl Relay {
                     let _ = done.send(());
                 }
                 Err(TryRecvError::Empty) => {}
-                Err(TryRecvError::Disconnected) => return,
+                Err(TryRecvError::Disconnected) => return end_all(self.links, Fate::Cut),
             }
         }
     }
 
     fn wait(&self, inbox: &Inbox) {
         let mut sockets = vec![PollFd::new(&inbox.doorbell, PollFlags::IN)];
-        sockets.extend(self.listener.iter().map(|socket| PollFd::new(socket, PollFlags::IN)));
+        sockets.extend(self.listener.iter().map(|socket| PollFd::new(&**socket, PollFlags::IN)));
         sockets.extend(self.links.iter().flat_map(Link::interests));
         let next = self.links.iter().filter_map(|link| link.next_due(self.mode)).min();
         let left = next.map(|due| due.saturating_duration_since(Instant::now()));
