@@ -15,6 +15,7 @@ use quorate_core::{
 
 use crate::address::{self, Address};
 use crate::error::{self, ConnectError};
+use crate::frame::Command;
 use crate::link::Dialer;
 use crate::shared::SharedClient;
 use crate::watch::Watcher;
@@ -43,11 +44,13 @@ pub fn connect(
 
 /// One Redis or Valkey node over fred. `Debug` shows its name and no secret.
 ///
-/// All calls go over one connection, in the order in which they are first polled. The connection
-/// is made by the first call that needs it, is given up when the backend is dropped, and is
-/// replaced by the first call after it broke. While an attempt to connect is under way, calls wait
-/// for its outcome (five seconds at most to reach the node, five more to log in); for ten
-/// milliseconds after one that failed, calls share its error.
+/// All calls go over one connection, in the order in which they are first polled if none of them
+/// has to wait. The connection is made by the first call that needs it, is given up when the
+/// backend is dropped, and is replaced by the first call after it broke. While an attempt to
+/// connect is under way, calls wait for its outcome (five seconds at most to reach the node, five
+/// more to log in); for ten milliseconds after one that failed, calls share its error. Once 48 KiB
+/// of commands are under way (of a few hundred calls), calls wait until the node has answered some
+/// of them.
 ///
 /// The node's answers become votes and errors as [`quorate_core::protocol`] says. A call fails as
 /// soon as its connection does. See the [crate](crate) for what else is different from plain fred.
@@ -170,6 +173,11 @@ impl LockBackend for FredBackend {
         Some(self)
     }
 
+    /// On a connection of our own.
+    fn keeps_order(&self) -> bool {
+        matches!(self.route, Route::Own(..))
+    }
+
     fn quarantine(&self) -> Option<&dyn Quarantine> {
         Some(self)
     }
@@ -227,7 +235,13 @@ impl Watch for FredBackend {
 }
 
 impl Wire for Route {
-    async fn send(&self, command: &[&[u8]]) -> Result<Reply, BackendError> {
+    type Command = Command;
+
+    fn pack(&self, command: &[&[u8]]) -> Command {
+        Command::of(command)
+    }
+
+    async fn send(&self, command: Command) -> Result<Reply, BackendError> {
         match self {
             Self::Own(dialer, _) => dialer.call(command).await,
             Self::Shared(client, tokio) => tokio.enter(client.call(command)).await,

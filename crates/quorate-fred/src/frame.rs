@@ -13,35 +13,68 @@ use quorate_core::protocol::Reply;
 /// What a node says to a command; an error answer is an error.
 pub(crate) type Answer = Result<Reply, BackendError>;
 
-/// Sends a command and waits for the answer.
+/// A command in fred's form.
 ///
 /// `SET` goes by fred's own method, with its options in another order: fred gathers the commands
 /// that it knows into few writes, and makes one write of each that it does not know, or that is a
 /// script.
+pub(crate) enum Command {
+    SetNew { key: Key, value: Value, ttl: i64 },
+    Other(CustomCommand, Vec<Value>),
+}
+
+impl Command {
+    pub(crate) fn of(command: &[&[u8]]) -> Self {
+        if let [b"SET", key, value, b"NX", b"PX", ttl] = command
+            && let Some(ttl) = number(ttl)
+        {
+            let buffer = Bytes::from([*key, *value].concat());
+            let value = Value::Bytes(buffer.slice(key.len()..));
+            Self::SetNew { key: Key::from(buffer.slice(..key.len())), value, ttl }
+        } else {
+            let (name, arguments) = encoded(command);
+            Self::Other(name, arguments)
+        }
+    }
+
+    /// In bytes on the wire, or a little less.
+    pub(crate) fn size(&self) -> u64 {
+        // `$3\r\nSET\r\n`
+        const AROUND: usize = 6;
+        let part = |value: &Value| AROUND + value.as_bytes().map_or(0, <[u8]>::len);
+        let size = match self {
+            // `NX`, `PX` and the ttl are as long as that, too.
+            Self::SetNew { key, value, .. } => 6 * AROUND + key.as_bytes().len() + part(value),
+            Self::Other(name, arguments) => {
+                AROUND + name.cmd.len() + arguments.iter().map(part).sum::<usize>()
+            }
+        };
+        size as u64
+    }
+}
+
+/// Sends a command and waits for the answer.
 ///
 /// # Errors
 ///
 /// The connection has ended, or is worth nothing any more.
 pub(crate) async fn exchange(
     client: &WithOptions<Client>,
-    command: &[&[u8]],
+    command: Command,
 ) -> Result<Answer, Error> {
-    if let [b"SET", key, value, b"NX", b"PX", ttl] = command
-        && let Some(ttl) = number(ttl)
-    {
-        let buffer = Bytes::from([*key, *value].concat());
-        let value = Value::Bytes(buffer.slice(key.len()..));
-        let key = Key::from(buffer.slice(..key.len()));
-        let expiry = Some(Expiration::PX(ttl));
-        let answer = client.set::<Value, _, _>(key, value, expiry, Some(SetOptions::NX), false);
-        match answer.await {
-            Ok(value) => Ok(Ok(reply(value))),
-            Err(error) if is_answer(&error) => Ok(Err(BackendError::from_reply(error.details()))),
-            Err(error) => Err(error),
+    match command {
+        Command::SetNew { key, value, ttl } => {
+            let expiry = Some(Expiration::PX(ttl));
+            let answer = client.set::<Value, _, _>(key, value, expiry, Some(SetOptions::NX), false);
+            match answer.await {
+                Ok(value) => Ok(Ok(reply(value))),
+                Err(error) if is_answer(&error) => {
+                    Ok(Err(BackendError::from_reply(error.details())))
+                }
+                Err(error) => Err(error),
+            }
         }
-    } else {
-        let (name, arguments) = encoded(command);
-        client.custom_raw(name, arguments).await.map(decoded)
+        Command::Other(name, arguments) => client.custom_raw(name, arguments).await.map(decoded),
     }
 }
 

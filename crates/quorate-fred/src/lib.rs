@@ -52,6 +52,11 @@
 //!   deadlines are quorate's. A peer that vanished is noticed by TCP after about ten seconds. A
 //!   process that is merely stopped keeps its connection, so that it carries out an acquire and the
 //!   release behind it in this order when it goes on.
+//! - *No end of commands for a node that hangs.* Once 48 KiB are under way on a connection, calls wait
+//!   until the node has answered some of them, and those whose callers go meanwhile are never sent.
+//!   So no more than a few hundred commands are kept for such a node, and they fit into its socket:
+//!   what does not would make TCP end the connection after ten seconds. While calls wait, the node
+//!   is sent a `PING` now and then.
 //! - *No plaintext by mistake.* `rediss://` without a TLS feature is an error, not a warning.
 //!
 //! # Watches
@@ -86,6 +91,7 @@ mod frame;
 mod link;
 mod shared;
 mod watch;
+mod window;
 
 pub use fred;
 

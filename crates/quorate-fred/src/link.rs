@@ -29,7 +29,8 @@ use tokio::runtime::Handle;
 use tokio::task::{AbortHandle, JoinHandle};
 
 use crate::error;
-use crate::frame::exchange;
+use crate::frame::{Command, exchange};
+use crate::window::{Place, Window};
 
 /// For reaching the node, TLS included, and once more for logging in.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -81,7 +82,7 @@ impl Dialer {
     /// Sends a command once and waits for the reply as long as the connection lives.
     ///
     /// Only what makes a connection needs a runtime: not what goes over one.
-    pub(crate) async fn call(&self, command: &[&[u8]]) -> Result<Reply, BackendError> {
+    pub(crate) async fn call(&self, command: Command) -> Result<Reply, BackendError> {
         let link = match self.link() {
             Some(link) => link,
             None => self.tokio.enter(self.connected().boxed()).await?,
@@ -125,9 +126,7 @@ fn dial(
     performance: PerformanceConfig,
 ) -> Result<impl Future<Output = Result<Arc<Link>, Failure>> + Send + 'static, BackendError> {
     // Only where not even quorate's own thread could be started: fred would panic.
-    if Handle::try_current().is_err() {
-        return Err(error::lost("there is no tokio runtime"));
-    }
+    let runtime = Handle::try_current().map_err(|_| error::lost("there is no tokio runtime"))?;
     let client = Client::new(config, Some(performance), Some(connection_config()), None);
     let mut connected = client.reconnect_rx();
     let task = client.connect();
@@ -136,6 +135,8 @@ fn dial(
         router: task.abort_handle(),
         is_broken: AtomicBool::new(false),
         closed: end_of(task).boxed().shared(),
+        window: Arc::default(),
+        runtime,
     });
     Ok(async move {
         let connected = connected.recv().boxed();
@@ -166,6 +167,9 @@ pub(crate) struct Link {
     /// Set by the first call that fails: fred tells the calls before its task has ended.
     is_broken: AtomicBool,
     closed: Closed,
+    window: Arc<Window>,
+    /// That of fred's task.
+    runtime: Handle,
 }
 
 impl Link {
@@ -183,13 +187,21 @@ impl Link {
     }
 
     /// Sends a command once and waits for the reply, or for the end of the connection.
-    pub(crate) async fn call(&self, command: &[&[u8]]) -> Result<Reply, BackendError> {
+    ///
+    /// While too much is under way, it waits before that, and is not sent if it is dropped.
+    pub(crate) async fn call(&self, command: Command) -> Result<Reply, BackendError> {
+        let size = command.size();
+        let place = match self.window.place(size) {
+            Some(place) => place,
+            None => self.room(size).await?,
+        };
         let exchange = pin!(exchange(&self.client, command));
         let result = match select(exchange, self.closed.clone()).await {
             Either::Left((result, _)) => result,
             // The answer may have come while we looked away. If there is none, there will be none.
             Either::Right((reason, exchange)) => exchange.now_or_never().ok_or(reason)?,
         };
+        self.window.answered(place);
         match result {
             Ok(answer) => answer,
             Err(error) => {
@@ -201,6 +213,29 @@ impl Link {
                 }
             }
         }
+    }
+}
+
+impl Link {
+    /// Waits for a place. Apart from [`call`](Self::call), whose future would be larger for it.
+    fn room(&self, size: u64) -> BoxFuture<'_, Result<Place, BackendError>> {
+        let (client, closed) = (self.client.clone(), self.closed.clone());
+        let ask = move || {
+            let (client, closed) = (client.clone(), closed.clone());
+            async move {
+                let asked = pin!(exchange(&client, Command::of(&[b"PING"])));
+                select(asked, closed).await;
+            }
+        };
+        let wait = self.window.wait(size, &self.runtime, ask).boxed();
+        let closed = self.closed.clone();
+        let room = async move {
+            match select(wait, closed).await {
+                Either::Left((place, _)) => Ok(place),
+                Either::Right((reason, _)) => Err(reason),
+            }
+        };
+        room.boxed()
     }
 }
 
@@ -266,7 +301,8 @@ mod tests {
         drop(node.join().unwrap());
         let reason = link.closed.clone().await;
         for _ in 0..3 {
-            let call = tokio::time::timeout(Duration::from_secs(20), link.call(&[b"SET"]));
+            let call =
+                tokio::time::timeout(Duration::from_secs(20), link.call(Command::of(&[b"SET"])));
             let error = call.await.unwrap().unwrap_err();
             assert_eq!(error.to_string(), reason.to_string());
         }

@@ -1,6 +1,6 @@
 //! A client of the user's, made safe command by command.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use fred::clients::{Client, WithOptions};
@@ -8,18 +8,23 @@ use fred::error::Error;
 use fred::interfaces::{ClientLike, EventInterface};
 use fred::types::ClientState;
 use fred::types::config::{Options, Server};
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use quorate_core::BackendError;
 use quorate_core::protocol::Reply;
+use tokio::runtime::Handle;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::TryRecvError;
 
 use crate::error;
-use crate::frame::exchange;
+use crate::frame::{Command, exchange};
+use crate::window::{Place, Window};
 
 /// A client that others use too, and that reconnects by a policy of its own.
 pub(crate) struct SharedClient {
     client: WithOptions<Client>,
     watch: Mutex<Watch>,
+    window: Arc<Window>,
 }
 
 /// What became of the connection since we last looked.
@@ -43,13 +48,23 @@ impl SharedClient {
             fail_fast: true,
             ..Options::default()
         };
-        Self { watch: Mutex::new(Watch::of(&client)), client: client.with_options(&options) }
+        let watch = Mutex::new(Watch::of(&client));
+        Self { watch, client: client.with_options(&options), window: Arc::default() }
     }
 
     /// Sends a command once if the client is connected, and waits for the reply.
-    pub(crate) async fn call(&self, command: &[&[u8]]) -> Result<Reply, BackendError> {
+    ///
+    /// While too much is under way, it waits before that, and is not sent if it is dropped.
+    pub(crate) async fn call(&self, command: Command) -> Result<Reply, BackendError> {
         self.check()?;
-        match exchange(&self.client, command).await {
+        let size = command.size();
+        let place = match self.window.place(size) {
+            Some(place) => place,
+            None => self.room(size).await?,
+        };
+        let result = exchange(&self.client, command).await;
+        self.window.answered(place);
+        match result {
             Ok(answer) => answer,
             Err(error) if error.is_canceled() => {
                 self.check()?;
@@ -57,6 +72,26 @@ impl SharedClient {
             }
             Err(error) => Err(error::of_client(&error)),
         }
+    }
+
+    /// Waits for a place. Apart from [`call`](Self::call), whose future would be larger for it.
+    fn room(&self, size: u64) -> BoxFuture<'_, Result<Place, BackendError>> {
+        let client = self.client.clone();
+        let ask = move || {
+            let client = client.clone();
+            async move {
+                let _ = exchange(&client, Command::of(&[b"PING"])).await;
+            }
+        };
+        let room = async move {
+            let runtime =
+                Handle::try_current().map_err(|_| error::lost("there is no tokio runtime"))?;
+            let place = self.window.wait(size, &runtime, ask).await;
+            // What was lost meanwhile made the room.
+            self.check().inspect_err(|_| self.window.answered(place))?;
+            Ok(place)
+        };
+        room.boxed()
     }
 
     /// Fails while there is no connection, with the last reason heard of.

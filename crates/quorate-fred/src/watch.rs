@@ -18,6 +18,7 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::task::AbortHandle;
 
 use crate::error;
+use crate::frame::Command;
 use crate::link::{Closed, Dialer, Link};
 
 /// How often the keys that are watched are read again.
@@ -83,7 +84,7 @@ impl Ear {
     async fn open(link: Arc<Link>) -> Result<Arc<Self>, BackendError> {
         // From before the node tells anything.
         let heard = link.client().invalidation_rx();
-        link.call(&[b"CLIENT", b"TRACKING", b"ON"]).await?;
+        link.call(Command::of(&[b"CLIENT", b"TRACKING", b"ON"])).await?;
         // tokio would panic.
         let runtime =
             Handle::try_current().map_err(|_| error::lost("there is no tokio runtime"))?;
@@ -113,7 +114,13 @@ impl Drop for Ear {
 struct Way(Arc<Ear>);
 
 impl Wire for Way {
-    async fn send(&self, command: &[&[u8]]) -> Result<Reply, BackendError> {
+    type Command = Command;
+
+    fn pack(&self, command: &[&[u8]]) -> Command {
+        Command::of(command)
+    }
+
+    async fn send(&self, command: Command) -> Result<Reply, BackendError> {
         // Its watch is among the others by now.
         self.0.begun.notify_one();
         self.0.link.call(command).await
@@ -157,7 +164,7 @@ impl Listener {
         let Some(link) = self.link.upgrade() else { return };
         let reads = keys.iter().map(|key| async {
             // What it is answered with otherwise, the watch itself has seen or will be told.
-            if matches!(link.call(&[b"GET", key.as_bytes()]).await, Ok(Reply::Nil)) {
+            if matches!(link.call(Command::of(&[b"GET", key.as_bytes()])).await, Ok(Reply::Nil)) {
                 self.watches.told(key.as_bytes());
             }
         });

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::future_not_send, reason = "tests")]
 
 mod down;
+mod hung;
 mod node;
 mod once;
 mod pending;
@@ -22,7 +23,11 @@ use quorate_fred::FredBackend;
 use node::Node;
 
 fn claim() -> Claim {
-    let key = Key::new(b"", &Resource::new("orders:42").unwrap());
+    claim_of("orders:42")
+}
+
+fn claim_of(name: &str) -> Claim {
+    let key = Key::new(b"", &Resource::new(name).unwrap());
     let token = Token::draw(os_random).unwrap();
     Claim::new([key], token, Ttl::try_from(Duration::from_secs(10)).unwrap())
 }
