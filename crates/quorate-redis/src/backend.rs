@@ -5,14 +5,15 @@ use std::hash::{DefaultHasher, Hasher};
 
 use async_trait::async_trait;
 use bb8::ManageConnection;
-use quorate_core::protocol::{self, Reply, Wire, fence, quarantine};
+use quorate_core::protocol::{self, Exchange, Reply, Wire, fence, quarantine};
 use quorate_core::runtime::TokioContext;
 use quorate_core::{
-    BackendError, BackendErrorKind, Claim, Fence, FenceHint, FenceVote, FencingToken, Guarded,
-    Identify, Inspect, Key, LockBackend, Quarantine, RestartGuard, Sighting, Vote, Watch,
+    Ask, BackendError, BackendErrorKind, Call, Carry, Claim, Fence, FenceHint, FenceVote,
+    FencingToken, Guarded, Identify, Inspect, Key, LockBackend, Quarantine, RestartGuard, Sighting,
+    Vote, Watch,
 };
-use redis::Client;
 use redis::aio::{ConnectionLike, MultiplexedConnection};
+use redis::{Client, Cmd};
 use tokio::runtime::Handle;
 
 use crate::builder::builder;
@@ -97,12 +98,16 @@ impl RedisBackend {
         Self { watches: Some(watches), ..self }
     }
 
-    fn call(&self, keys: &[Key]) -> Call<'_> {
+    fn call(&self, keys: &[Key]) -> Way<'_> {
+        Way { line: self.line(keys), tokio: &self.tokio }
+    }
+
+    fn line(&self, keys: &[Key]) -> &Line {
         let line = match keys.first() {
             Some(key) if self.lines.len() > 1 => line_of(key, self.lines.len()),
             _ => 0,
         };
-        Call { line: &self.lines[line], tokio: &self.tokio }
+        &self.lines[line]
     }
 }
 
@@ -154,6 +159,38 @@ impl LockBackend for RedisBackend {
 
     fn quarantine(&self) -> Option<&dyn Quarantine> {
         Some(self)
+    }
+
+    /// On the one connection of our own. Of several, the first key of a claim decides.
+    fn keeps_order(&self) -> bool {
+        matches!(self.lines[..], [Line::Own(_)])
+    }
+
+    fn carrier(&self) -> Option<&dyn Carry> {
+        Some(self)
+    }
+}
+
+/// Where others are under way to the node on a connection of our own. A call that has no company
+/// has a quicker way.
+impl Carry for RedisBackend {
+    fn carries(&self, claim: &Claim) -> bool {
+        match self.line(claim.keys()) {
+            Line::Own(lane) => lane.carries(),
+            Line::Theirs(_) => false,
+        }
+    }
+
+    fn carry(&self, call: Call) {
+        let exchange = match call.ask() {
+            Ask::Acquire => Exchange::acquire(call.claim()),
+            Ask::Release => Exchange::release(),
+            // It is dropped, which is an answer.
+            _ => return,
+        };
+        if let Line::Own(lane) = self.line(call.claim().keys()) {
+            lane.carry(call, exchange);
+        }
     }
 }
 
@@ -218,14 +255,20 @@ impl Watch for RedisBackend {
 }
 
 /// The line that one call takes, for all its commands.
-struct Call<'a> {
+struct Way<'a> {
     line: &'a Line,
     tokio: &'a TokioContext,
 }
 
-impl Wire for Call<'_> {
-    async fn send(&self, command: &[&[u8]]) -> Result<Reply, BackendError> {
-        let unsent = match self.line.send(packed(command)) {
+impl Wire for Way<'_> {
+    type Command = Cmd;
+
+    fn pack(&self, command: &[&[u8]]) -> Cmd {
+        packed(command)
+    }
+
+    async fn send(&self, command: Cmd) -> Result<Reply, BackendError> {
+        let unsent = match self.line.send(command) {
             Ok(sent) => match sent.await {
                 // The connection has ended since, and the command is as good as new.
                 Err(Trouble::NotSent(unsent)) => *unsent,

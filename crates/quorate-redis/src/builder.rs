@@ -82,8 +82,9 @@ impl Builder {
     pub fn build(&self, client: Client) -> RedisBackend {
         let info = client.get_connection_info();
         let dial = Arc::new(Dial::new(info, self.connect_timeout));
-        let lines =
-            (0..self.connections.max(1)).map(|_| Line::Own(Lane::new(Arc::clone(&dial)))).collect();
+        let lines = (0..self.connections.max(1))
+            .map(|_| Line::Own(Arc::new(Lane::new(Arc::clone(&dial)))))
+            .collect();
         let tokio = self.tokio.clone().map_or_else(TokioContext::current, TokioContext::of);
         let watches = Lane::new(Arc::new(Dial::for_watches(info, self.connect_timeout)));
         RedisBackend::over(name(info), lines, tokio).watching(watches)

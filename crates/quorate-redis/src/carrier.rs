@@ -2,26 +2,35 @@
 //!
 //! A request through redis-rs costs a message to the task that drives the connection and a message
 //! back, far more than a command in it. So a task of our own gathers what is there when it runs, and
-//! sends it as one request.
+//! sends it as one request. A command that has nobody to travel with goes without that task.
 
 use std::collections::VecDeque;
 use std::future::Future;
 use std::io;
-use std::pin::Pin;
+use std::ops::ControlFlow;
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
-use quorate_core::BackendError;
+use futures_util::future::{BoxFuture, Either, select};
+use quorate_core::protocol::Exchange;
+use quorate_core::{BackendError, Call};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisError, Value};
 use tokio::sync::mpsc::error::SendError;
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::mpsc::{
+    UnboundedReceiver, UnboundedSender, WeakUnboundedSender, unbounded_channel,
+};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
+use tokio::time::{Sleep, sleep};
 
 use crate::error;
+use crate::line::packed;
+use crate::pool::Lane;
+use crate::pulse::{Loner, Pulse};
 
 /// How many commands one request has at the most: the first of them waits for the last.
 const LARGEST: usize = 64;
@@ -29,21 +38,38 @@ const LARGEST: usize = 64;
 /// How many requests may be under way before others gather.
 const MOST_UNDER_WAY: usize = 8;
 
+/// How often it is looked whether there is still a connection.
+const WATCH: Duration = Duration::from_secs(1);
+
 /// How many commands may be kept back before those are thrown out that nobody waits for.
 const MANY: usize = 1024;
 
-/// For how long a connection that answered is taken to be there.
-const WARM: Duration = Duration::from_millis(20);
-
 /// The task that carries commands together over one connection.
 pub(crate) struct Carrier {
+    connection: MultiplexedConnection,
+    pulse: Arc<Pulse>,
     jobs: UnboundedSender<Job>,
     task: JoinHandle<()>,
 }
 
-struct Job {
-    command: Cmd,
-    caller: oneshot::Sender<Result<Value, Trouble>>,
+/// What is to be sent.
+enum Job {
+    Command(Cmd, oneshot::Sender<Result<Value, Trouble>>),
+    Call(Carried),
+}
+
+/// A call to carry, and what is next for it.
+pub(crate) struct Carried {
+    call: Call,
+    exchange: Exchange,
+    /// Where it goes if it has not left when the connection ends. Who waits for it keeps that.
+    lane: Weak<Lane>,
+}
+
+/// Who waits for the answer to a command that has left.
+enum Waiter {
+    Caller(oneshot::Sender<Result<Value, Trouble>>),
+    Call(Carried),
 }
 
 /// Why there is no answer.
@@ -75,46 +101,178 @@ impl Carrier {
     /// Starts the task in the runtime that the caller is in.
     pub(crate) fn start(connection: MultiplexedConnection) -> Self {
         let (sender, jobs) = unbounded_channel();
-        let work = Work {
-            jobs,
-            gathered: Vec::with_capacity(LARGEST),
-            many: MANY,
-            connection,
-            under_way: VecDeque::new(),
-            yielded: false,
-            answered: Instant::now(),
-            has_ended: false,
-        };
-        Self { jobs: sender, task: tokio::spawn(work) }
+        let pulse = Arc::new(Pulse::new());
+        let work = Work::new(jobs, sender.downgrade(), connection.clone(), Arc::clone(&pulse));
+        Self { connection, pulse, jobs: sender, task: tokio::spawn(work) }
+    }
+
+    /// Whether nothing is to be sent over the connection any more.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.pulse.is_broken()
+    }
+
+    /// Nothing is to be sent over the connection any more.
+    pub(crate) fn give_up(&self) {
+        self.pulse.end();
     }
 
     /// Whether the runtime has ended in which the task was started, and with it the connection:
     /// tokio does not tell otherwise.
-    pub(crate) fn has_ended(&self) -> bool {
+    fn has_ended(&self) -> bool {
         self.task.is_finished()
     }
 
-    /// Sends a command together with others. Gives it back if the task is gone.
+    /// Whether no command can be sent any more, as far as is known here. Waits for nothing.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.has_ended() || is_closed(&self.connection)
+    }
+
+    /// Sends a command, together with others if there are any. Gives it back if the task is gone.
+    ///
+    /// It may not have left before the answer is first polled.
     pub(crate) fn send(&self, command: Cmd) -> Result<Answer, Cmd> {
-        let (caller, answer) = oneshot::channel();
-        match self.jobs.send(Job { command, caller }) {
-            Ok(()) => Ok(Answer(answer)),
-            Err(SendError(job)) => Err(job.command),
+        if !self.pulse.has_company() && self.pulse.is_warm() && !self.has_ended() {
+            let loner = Loner::new(&self.pulse);
+            return Ok(Answer::Alone(alone(self.connection.clone(), command, loner)));
         }
+        let (caller, answer) = oneshot::channel();
+        match self.queue(Job::Command(command, caller)) {
+            Ok(()) => Ok(Answer::Carried(answer)),
+            Err(SendError(Job::Command(command, _))) => Err(command),
+            Err(SendError(Job::Call(_))) => Ok(Answer::Carried(answer)),
+        }
+    }
+
+    /// Whether a command would have others to travel with.
+    pub(crate) fn has_company(&self) -> bool {
+        self.pulse.has_company() && !self.has_ended()
+    }
+
+    /// Sends the commands of a call, together with others. If the task is gone, the call is, too.
+    pub(crate) fn carry(&self, carried: Carried) {
+        let _ = self.queue(Job::Call(carried));
+    }
+
+    fn queue(&self, job: Job) -> Result<(), SendError<Job>> {
+        self.pulse.waits();
+        self.jobs.send(job)
     }
 }
 
 /// The answer to one command, once it is there.
-pub(crate) struct Answer(oneshot::Receiver<Result<Value, Trouble>>);
+pub(crate) enum Answer {
+    Alone(BoxFuture<'static, Result<Value, Trouble>>),
+    Carried(oneshot::Receiver<Result<Value, Trouble>>),
+}
 
 impl Future for Answer {
     type Output = Result<Value, Trouble>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        self.0.poll_unpin(context).map(|answer| {
-            // The task was lost with its runtime.
-            answer.unwrap_or_else(|_| Err(Trouble::Failed(gone())))
-        })
+        match &mut *self {
+            Self::Alone(answer) => answer.as_mut().poll(context),
+            Self::Carried(answer) => answer.poll_unpin(context).map(|answer| {
+                // The task was lost with its runtime.
+                answer.unwrap_or_else(|_| Err(Trouble::Failed(gone())))
+            }),
+        }
+    }
+}
+
+fn alone(
+    mut connection: MultiplexedConnection,
+    command: Cmd,
+    loner: Loner,
+) -> BoxFuture<'static, Result<Value, Trouble>> {
+    Box::pin(async move {
+        let sent = pin!(connection.send_packed_command(&command));
+        match select(sent, pin!(loner.forgotten())).await {
+            Either::Left((answer, _)) => {
+                if answer.is_ok() {
+                    loner.beat();
+                }
+                answer.map_err(Trouble::Failed)
+            }
+            Either::Right(_) => Err(Trouble::Failed(gone())),
+        }
+    })
+}
+
+impl Carried {
+    pub(crate) const fn new(call: Call, exchange: Exchange, lane: Weak<Lane>) -> Self {
+        Self { call, exchange, lane }
+    }
+
+    /// Makes of an answer what is next, if anything is.
+    fn heard(self, answer: Result<Value, BackendError>) -> Option<Self> {
+        match self.exchange.heard(answer.and_then(error::reply)) {
+            ControlFlow::Continue(exchange) => Some(Self { exchange, ..self }),
+            ControlFlow::Break(answer) => {
+                self.call.answer(answer);
+                None
+            }
+        }
+    }
+
+    fn command(&self) -> Cmd {
+        self.exchange.command(self.call.claim(), packed)
+    }
+
+    /// Goes on over other connections, command by command, until it is given up: what undoes it may
+    /// have gone before it then.
+    async fn go_on(mut self) {
+        while let Some(lane) = self.lane.upgrade() {
+            let sent = lane.send_if(|| self.call.is_wanted(), || self.command()).await;
+            let Some(answer) = sent else { return };
+            match self.heard(answer) {
+                Some(next) => self = next,
+                None => return,
+            }
+        }
+    }
+}
+
+impl Job {
+    fn is_wanted(&self) -> bool {
+        match self {
+            Self::Command(_, caller) => !caller.is_closed(),
+            Self::Call(carried) => carried.call.is_wanted(),
+        }
+    }
+
+    fn set_out(self) -> (Cmd, Waiter) {
+        match self {
+            Self::Command(command, caller) => (command, Waiter::Caller(caller)),
+            Self::Call(carried) => (carried.command(), Waiter::Call(carried)),
+        }
+    }
+
+    /// The connection has ended before it could leave.
+    fn turn_away(self) {
+        match self {
+            Self::Command(command, caller) => {
+                let _ = caller.send(Err(Trouble::NotSent(Box::new(command))));
+            }
+            Self::Call(carried) => {
+                tokio::spawn(carried.go_on());
+            }
+        }
+    }
+}
+
+impl Waiter {
+    fn hear(self, answer: Result<Value, RedisError>, more: &WeakUnboundedSender<Job>) {
+        match self {
+            Self::Caller(caller) => {
+                let _ = caller.send(answer.map_err(Trouble::Failed));
+            }
+            Self::Call(carried) => {
+                let next = carried.heard(answer.map_err(|error| error::of_redis(&error)));
+                if let (Some(next), Some(more)) = (next, more.upgrade()) {
+                    let _ = more.send(Job::Call(next));
+                }
+            }
+        }
     }
 }
 
@@ -127,17 +285,32 @@ impl Drop for Carrier {
 /// What the task does.
 struct Work {
     jobs: UnboundedReceiver<Job>,
+    /// For what an answer makes necessary.
+    more: WeakUnboundedSender<Job>,
     gathered: Vec<Job>,
     /// With how many those are looked through that nobody waits for any more.
     many: usize,
     connection: MultiplexedConnection,
+    pulse: Arc<Pulse>,
     /// In the order in which they left, which is that of their answers.
-    under_way: VecDeque<BoxFuture<'static, Connection>>,
+    under_way: VecDeque<Request>,
     /// Whether others had the chance to join what is gathered.
     yielded: bool,
-    /// When the connection last answered.
-    answered: Instant,
-    has_ended: bool,
+    /// When to look again whether what is under way was forgotten.
+    watch: Option<Pin<Box<Sleep>>>,
+}
+
+/// With its runtime, perhaps, and then redis-rs' task is gone, too.
+impl Drop for Work {
+    fn drop(&mut self) {
+        self.pulse.end();
+        self.pulse.forget();
+    }
+}
+
+struct Request {
+    answers: BoxFuture<'static, Connection>,
+    commands: usize,
 }
 
 /// What a request has shown of the connection.
@@ -157,80 +330,131 @@ impl Future for Work {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let this = &mut *self;
-        while let Some(first) = this.under_way.front_mut()
-            && let Poll::Ready(connection) = first.as_mut().poll(context)
-        {
-            this.under_way.pop_front();
-            this.notice(&connection);
+        let (done, taken) = this.work(context);
+        this.keep_watch(context);
+        let under_way: usize = this.under_way.iter().map(|request| request.commands).sum();
+        this.pulse.holds(this.gathered.len() + under_way, taken);
+        done
+    }
+}
+
+impl Work {
+    fn new(
+        jobs: UnboundedReceiver<Job>,
+        more: WeakUnboundedSender<Job>,
+        connection: MultiplexedConnection,
+        pulse: Arc<Pulse>,
+    ) -> Self {
+        Self {
+            jobs,
+            more,
+            gathered: Vec::with_capacity(LARGEST),
+            many: MANY,
+            connection,
+            pulse,
+            under_way: VecDeque::new(),
+            yielded: false,
+            watch: None,
         }
-        let mut is_over = false;
-        while let Poll::Ready(count) =
-            this.jobs.poll_recv_many(context, &mut this.gathered, LARGEST)
+    }
+
+    /// redis-rs forgets a command that comes to its queue in the very moment in which the connection
+    /// ends there, on another thread: it is neither sent nor ever answered. So while anything is
+    /// under way somebody looks, now and then, whether there is a connection at all.
+    fn keep_watch(&mut self, context: &mut Context<'_>) {
+        self.pulse.watched_by(context.waker());
+        loop {
+            let watch = match &mut self.watch {
+                Some(watch) => watch,
+                None if self.under_way.is_empty() && !self.pulse.wants_watch() => return,
+                none => none.insert(Box::pin(sleep(WATCH))),
+            };
+            if watch.as_mut().poll(context).is_pending() {
+                return;
+            }
+            if is_closed(&self.connection) {
+                self.under_way.clear();
+                self.pulse.end();
+                self.pulse.forget();
+            }
+            self.watch = None;
+            self.pulse.has_watched();
+        }
+    }
+
+    /// The second is how many commands were taken in.
+    fn work(&mut self, context: &mut Context<'_>) -> (Poll<()>, usize) {
+        while let Some(first) = self.under_way.front_mut()
+            && let Poll::Ready(connection) = first.answers.as_mut().poll(context)
         {
+            self.under_way.pop_front();
+            self.notice(&connection);
+        }
+        let (mut is_over, mut taken) = (false, 0);
+        while let Poll::Ready(count) =
+            self.jobs.poll_recv_many(context, &mut self.gathered, LARGEST)
+        {
+            taken += count;
             is_over = count == 0;
             if is_over {
                 break;
             }
         }
-        if this.gathered.len() >= this.many {
-            this.gathered.retain(|job| !job.caller.is_closed());
-            this.many = (2 * this.gathered.len()).max(MANY);
+        if self.gathered.len() >= self.many {
+            self.gathered.retain(Job::is_wanted);
+            self.many = (2 * self.gathered.len()).max(MANY);
         }
-        while !this.gathered.is_empty() && this.under_way.len() < MOST_UNDER_WAY {
-            if !this.under_way.is_empty() && !this.yielded {
-                this.yielded = true;
+        while !self.gathered.is_empty() && self.under_way.len() < MOST_UNDER_WAY {
+            if !self.under_way.is_empty() && !self.yielded {
+                self.yielded = true;
                 context.waker().wake_by_ref();
-                return Poll::Pending;
+                return (Poll::Pending, taken);
             }
-            if this.is_closed() {
-                this.turn_away();
+            if self.is_closed() {
+                self.pulse.end();
+                self.gathered.drain(..).filter(Job::is_wanted).for_each(Job::turn_away);
             } else {
-                this.set_out(context);
+                self.set_out(context);
             }
         }
-        this.yielded = false;
-        if is_over && this.under_way.is_empty() { Poll::Ready(()) } else { Poll::Pending }
+        self.yielded = false;
+        let is_done = is_over && self.under_way.is_empty();
+        (if is_done { Poll::Ready(()) } else { Poll::Pending }, taken)
     }
-}
 
-impl Work {
     /// Whether the connection has ended, as far as is known here. Waits for nothing, and looks
     /// closely only if it may have ended unnoticed.
     fn is_closed(&self) -> bool {
-        let looks = self.under_way.is_empty() && self.answered.elapsed() >= WARM;
-        self.has_ended || looks && is_closed(&self.connection)
-    }
-
-    fn turn_away(&mut self) {
-        for Job { command, caller } in self.gathered.drain(..) {
-            let _ = caller.send(Err(Trouble::NotSent(Box::new(command))));
-        }
+        let looks = self.under_way.is_empty() && !self.pulse.is_warm();
+        self.pulse.is_broken() || looks && is_closed(&self.connection)
     }
 
     /// One request with what was gathered and is still waited for. It is polled at once, so that
     /// what leaves first is in front of what leaves later.
     fn set_out(&mut self, context: &mut Context<'_>) {
         let (count, connection) = (self.gathered.len().min(LARGEST), self.connection.clone());
-        let mut jobs = self.gathered.drain(..count).filter(|job| !job.caller.is_closed());
+        let jobs = self.gathered.drain(..count).filter(Job::is_wanted);
+        let mut jobs = jobs.map(Job::set_out);
+        self.pulse.leaves(count);
+        let more = self.more.clone();
         let mut request = match (jobs.next(), jobs.next()) {
             (None, _) => return,
-            (Some(job), None) => by_itself(connection, job),
+            (Some(job), None) => by_itself(connection, job, more),
             (Some(first), Some(second)) => {
-                together(connection, [first, second].into_iter().chain(jobs.by_ref()), count)
+                together(connection, [first, second].into_iter().chain(jobs.by_ref()), count, more)
             }
         };
         drop(jobs);
-        let first = request.as_mut().poll(context);
-        match first {
+        match request.answers.as_mut().poll(context) {
             Poll::Pending => self.under_way.push_back(request),
             Poll::Ready(connection) => self.notice(&connection),
         }
     }
 
-    fn notice(&mut self, connection: &Connection) {
+    fn notice(&self, connection: &Connection) {
         match connection {
-            Connection::Lives => self.answered = Instant::now(),
-            Connection::Ended => self.has_ended = true,
+            Connection::Lives => self.pulse.beat(),
+            Connection::Ended => self.pulse.end(),
         }
     }
 }
@@ -239,50 +463,54 @@ impl Work {
 /// so: in a request of several, redis-rs waits for the rest, and only tells that there was none.
 fn by_itself(
     mut connection: MultiplexedConnection,
-    Job { command, caller }: Job,
-) -> BoxFuture<'static, Connection> {
-    Box::pin(async move {
+    (command, waiter): (Cmd, Waiter),
+    more: WeakUnboundedSender<Job>,
+) -> Request {
+    let answers = Box::pin(async move {
         let answer = connection.send_packed_command(&command).await;
         let connection = answer.as_ref().map_or_else(Connection::after, |_| Connection::Lives);
-        let _ = caller.send(answer.map_err(Trouble::Failed));
+        waiter.hear(answer, &more);
         connection
-    })
+    });
+    Request { answers, commands: 1 }
 }
 
 fn together(
     mut connection: MultiplexedConnection,
-    jobs: impl Iterator<Item = Job>,
+    jobs: impl Iterator<Item = (Cmd, Waiter)>,
     count: usize,
-) -> BoxFuture<'static, Connection> {
+    more: WeakUnboundedSender<Job>,
+) -> Request {
     let mut pipeline = redis::Pipeline::with_capacity(count);
-    let mut callers = Vec::with_capacity(count);
-    for Job { command, caller } in jobs {
+    let mut waiters = Vec::with_capacity(count);
+    for (command, waiter) in jobs {
         pipeline.add_command(command);
-        callers.push(caller);
+        waiters.push(waiter);
     }
-    let count = callers.len();
-    Box::pin(async move {
-        match connection.send_packed_commands(&pipeline, 0, count).await {
+    let commands = waiters.len();
+    let answers = Box::pin(async move {
+        match connection.send_packed_commands(&pipeline, 0, commands).await {
             Ok(answers) => {
-                for (caller, answer) in callers.into_iter().zip(answers) {
-                    let _ = caller.send(Ok(answer));
+                for (waiter, answer) in waiters.into_iter().zip(answers) {
+                    waiter.hear(Ok(answer), &more);
                 }
                 Connection::Lives
             }
             Err(error) => {
-                for caller in callers {
-                    let _ = caller.send(Err(Trouble::Failed(error.clone())));
+                for waiter in waiters {
+                    waiter.hear(Err(error.clone()), &more);
                 }
                 Connection::after(&error)
             }
         }
-    })
+    });
+    Request { answers, commands }
 }
 
 /// A connection that the node closed is told by its refusal to queue a command, and by nothing
 /// else. One that is open queues it, and then skips it, since nobody waits for the answer; or
 /// it is quicker, one time in ten thousand, and a `PING` goes out that harms nobody.
-pub(crate) fn is_closed(connection: &MultiplexedConnection) -> bool {
+fn is_closed(connection: &MultiplexedConnection) -> bool {
     let (command, mut connection) = (Cmd::ping(), connection.clone());
     let sent = connection.send_packed_command(&command).now_or_never();
     matches!(sent, Some(Err(_)))
@@ -295,4 +523,74 @@ pub(crate) fn lost() -> BackendError {
 
 fn gone() -> RedisError {
     RedisError::from(io::Error::from(io::ErrorKind::BrokenPipe))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use futures_util::future::poll_immediate;
+    use redis::{AsyncConnectionConfig, RedisConnectionInfo};
+    use tokio::io::{DuplexStream, duplex};
+    use tokio::time::timeout;
+
+    use super::*;
+
+    /// A connection to nobody, its other end, and what drives it.
+    async fn connected() -> (MultiplexedConnection, DuplexStream, JoinHandle<()>) {
+        let (ours, theirs) = duplex(4096);
+        let info = RedisConnectionInfo::default().set_skip_set_lib_name();
+        let config = AsyncConnectionConfig::new().set_response_timeout(None);
+        let made = MultiplexedConnection::new_with_config(&info, ours, config).await;
+        let (connection, driver) = made.unwrap();
+        (connection, theirs, tokio::spawn(driver))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_travels_alone_and_was_forgotten_is_told_when_the_connection_is_gone() {
+        let (connection, _theirs, driver) = connected().await;
+        let carrier = Carrier::start(connection);
+        let loner = Loner::new(&carrier.pulse);
+        let mut told = pin!(loner.forgotten());
+        assert_eq!(poll_immediate(told.as_mut()).await, None);
+        sleep(10 * WATCH).await;
+        assert_eq!(poll_immediate(told.as_mut()).await, None, "the node is slow, and there");
+        driver.abort();
+        timeout(10 * WATCH, told).await.unwrap();
+        assert!(carrier.is_broken());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_carried_and_forgotten_is_dropped_when_the_connection_is_gone() {
+        let (connection, _theirs, driver) = connected().await;
+        let (sender, jobs) = unbounded_channel();
+        let pulse = Arc::new(Pulse::new());
+        let mut work = Work::new(jobs, sender.downgrade(), connection, Arc::clone(&pulse));
+        let (caller, answer) = oneshot::channel::<()>();
+        let answers = Box::pin(async move {
+            let _caller = caller;
+            pending().await
+        });
+        work.under_way.push_back(Request { answers, commands: 1 });
+        let work = tokio::spawn(work);
+        let mut answer = pin!(answer);
+        sleep(10 * WATCH).await;
+        assert_eq!(poll_immediate(answer.as_mut()).await, None, "the node is slow, and there");
+        driver.abort();
+        assert!(timeout(10 * WATCH, answer).await.unwrap().is_err());
+        assert!(pulse.is_broken());
+        work.abort();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_at_rest_is_not_watched() {
+        let (connection, _theirs, driver) = connected().await;
+        let carrier = Carrier::start(connection);
+        drop(Loner::new(&carrier.pulse));
+        sleep(10 * WATCH).await;
+        assert!(!carrier.pulse.wants_watch());
+        driver.abort();
+        sleep(10 * WATCH).await;
+        assert!(!carrier.is_broken(), "nobody looked");
+    }
 }

@@ -28,9 +28,9 @@
 //!
 //! All calls to a node share one connection, in order, without waiting for each other's replies;
 //! [`Builder::connections`] makes more. Those that are there at the same time travel as one request
-//! of up to 64 commands; with eight requests under way, the rest gathers. If the connection breaks,
-//! or the node answers what makes no sense, a whole request is unknown. What has not left when a
-//! connection turns out to have ended goes over a new one.
+//! of up to 64 commands, one or two by themselves; with eight requests under way, the rest gathers.
+//! If the connection breaks, or the node answers what makes no sense, a whole request is unknown.
+//! What has not left when a connection turns out to have ended goes over a new one.
 //!
 //! There is no response timeout: a call is pending as long as the node may still carry it out, and
 //! the manager has deadlines of its own. On TCP, a connection whose other end has gone without a
@@ -69,6 +69,7 @@ mod ear;
 mod error;
 mod line;
 mod pool;
+mod pulse;
 
 pub use bb8;
 pub use redis;

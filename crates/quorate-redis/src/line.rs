@@ -1,5 +1,6 @@
 //! Ways to a node: what carries one command there and one answer back.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -16,7 +17,7 @@ use crate::pool::{Lane, Sent};
 /// A way to one node.
 pub(crate) enum Line {
     /// On a connection of our own.
-    Own(Lane),
+    Own(Arc<Lane>),
     /// On what the user has made.
     Theirs(Box<dyn Theirs>),
 }

@@ -10,19 +10,19 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use bb8::{ManageConnection, Pool};
 use futures_util::FutureExt;
-use quorate_core::protocol::{Reply, Watches, Wire};
-use quorate_core::{BackendError, BackendErrorKind, Key};
+use quorate_core::protocol::{Exchange, Reply, Watches, Wire};
+use quorate_core::{BackendError, BackendErrorKind, Call, Key};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Value};
 
-use crate::carrier::{Answer, Carrier, Trouble, is_closed, lost};
+use crate::carrier::{Answer, Carried, Carrier, Trouble, lost};
 use crate::dial::Dial;
 use crate::error;
 use crate::line::packed;
@@ -52,9 +52,44 @@ impl Lane {
         }
     }
 
+    /// Whether there is a connection on which a call would not be alone.
+    pub(crate) fn carries(&self) -> bool {
+        let last = self.last();
+        let live = last.as_ref().filter(|live| !live.carrier.is_broken());
+        live.is_some_and(|live| live.carrier.has_company())
+    }
+
+    /// Carries a call, on what was checked out last.
+    pub(crate) fn carry(self: &Arc<Self>, call: Call, exchange: Exchange) {
+        // If there is nothing any more, the call is dropped, which is an answer.
+        let last = self.last().clone();
+        if let Some(live) = last {
+            live.carrier.carry(Carried::new(call, exchange, Arc::downgrade(self)));
+        }
+    }
+
     /// Sends `command` once, on what the pool has or makes.
     pub(crate) async fn send_anew(&self, command: Cmd) -> Result<Value, BackendError> {
-        let live = self.checked_out().await?;
+        Self::send_on(self.checked_out().await?, command).await
+    }
+
+    /// The same, if it is still wanted when there is a connection.
+    pub(crate) async fn send_if(
+        &self,
+        is_wanted: impl Fn() -> bool,
+        command: impl FnOnce() -> Cmd,
+    ) -> Option<Result<Value, BackendError>> {
+        let live = self.checked_out().await;
+        if !is_wanted() {
+            return None;
+        }
+        Some(match live {
+            Ok(live) => Self::send_on(live, command()).await,
+            Err(error) => Err(error),
+        })
+    }
+
+    async fn send_on(live: Arc<Live>, command: Cmd) -> Result<Value, BackendError> {
         let sent = Live::send(live, command).map_err(|_| lost())?;
         sent.await.map_err(Trouble::told)
     }
@@ -67,7 +102,7 @@ impl Lane {
             && error.kind() == BackendErrorKind::Connection
         {
             // The next one dials again.
-            live.broken.store(true, Ordering::Relaxed);
+            live.carrier.give_up();
         }
         told
     }
@@ -114,40 +149,34 @@ enum Link {
 
 /// A connection, and what all who use it know of it.
 struct Live {
-    connection: MultiplexedConnection,
     carrier: Carrier,
-    broken: AtomicBool,
     /// Told of changes if the connection is one for watches.
     watches: Watches,
 }
 
 impl Live {
     fn new(connection: MultiplexedConnection, watches: Watches) -> Self {
-        let carrier = Carrier::start(connection.clone());
-        Self { connection, carrier, broken: AtomicBool::new(false), watches }
+        let carrier = Carrier::start(connection);
+        Self { carrier, watches }
     }
 
     /// Sends `command` once. Gives it back if nothing more can be sent.
     fn send(live: Arc<Self>, command: Cmd) -> Result<Sent, Cmd> {
-        if live.is_broken() {
+        if live.carrier.is_broken() {
             return Err(command);
         }
         match live.carrier.send(command) {
             Ok(answer) => Ok(Sent { live, answer }),
             Err(command) => {
-                live.broken.store(true, Ordering::Relaxed);
+                live.carrier.give_up();
                 Err(command)
             }
         }
     }
 
-    fn is_broken(&self) -> bool {
-        self.broken.load(Ordering::Relaxed)
-    }
-
     /// Whether a command can be sent, as far as is known here. Waits for nothing.
     fn is_usable(&self) -> bool {
-        !self.is_broken() && !self.carrier.has_ended() && !is_closed(&self.connection)
+        !self.carrier.is_broken() && !self.carrier.is_closed()
     }
 }
 
@@ -165,7 +194,7 @@ impl Future for Sent {
         if let Err(trouble) = &answer
             && trouble.ends_connection()
         {
-            self.live.broken.store(true, Ordering::Relaxed);
+            self.live.carrier.give_up();
         }
         Poll::Ready(answer)
     }
@@ -175,8 +204,14 @@ impl Future for Sent {
 struct Loan(Arc<Live>);
 
 impl Wire for Loan {
-    async fn send(&self, command: &[&[u8]]) -> Result<Reply, BackendError> {
-        let sent = Live::send(Arc::clone(&self.0), packed(command)).map_err(|_| lost())?;
+    type Command = Cmd;
+
+    fn pack(&self, command: &[&[u8]]) -> Cmd {
+        packed(command)
+    }
+
+    async fn send(&self, command: Cmd) -> Result<Reply, BackendError> {
+        let sent = Live::send(Arc::clone(&self.0), command).map_err(|_| lost())?;
         error::reply(sent.await.map_err(Trouble::told)?)
     }
 }

@@ -2,18 +2,21 @@
 
 #![expect(clippy::unwrap_used, reason = "clippy takes helpers for no test")]
 
+use std::future::IntoFuture;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::pin::pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use quorate_core::runtime::TokioRuntime;
 use quorate_core::{
-    BackendErrorKind, Claim, Key, LockBackend, Resource, Token, Ttl, Vote, runtime,
+    BackendErrorKind, Claim, Key, LockBackend, LockManager, Resource, Token, Ttl, Vote, runtime,
 };
 use quorate_redis::{RedisBackend, bb8, connect, redis};
 
@@ -122,10 +125,11 @@ fn of_what_leaves_together_all_is_unknown_when_the_connection_breaks_and_nothing
     assert_eq!(vote.unwrap(), Vote::Granted);
 }
 
-/// Eight requests of 64 commands can be under way; the rest has not left when the first one fails.
+/// Two commands by themselves, and eight requests of 64, can be under way; the rest has not left when the
+/// first one fails.
 #[test]
 fn what_has_not_left_when_the_connection_breaks_goes_over_a_new_one() {
-    const LEFT: usize = 8 * 64;
+    const LEFT: usize = 2 + 8 * 64;
     let peer = Peer::start(|connection, stream| {
         answer(stream, |command| {
             let breaks = connection == 1 && command.contains("many:0\r\n");
@@ -145,6 +149,88 @@ fn what_has_not_left_when_the_connection_breaks_goes_over_a_new_one() {
         }
     });
     assert_eq!(peer.connections(), 2);
+}
+
+/// The same for calls that the backend is given to carry: here nobody polls for them.
+#[test]
+fn a_carried_call_that_has_not_left_goes_over_a_new_connection() {
+    const LEFT: usize = 2 + 8 * 64;
+    let peer = Peer::start(|connection, stream| {
+        answer(stream, |command| {
+            let breaks = connection == 1 && command.contains("many:0\r\n");
+            let said = match command.split("\r\n").nth(2) {
+                Some("INFO") => "-NOPERM not for you\r\n",
+                Some("EVALSHA") => ":1\r\n",
+                _ => "+OK\r\n",
+            };
+            (!breaks).then_some(said)
+        })
+    });
+    let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    tokio.block_on(async {
+        let node = one(&format!("redis://{}", peer.address));
+        let manager = LockManager::builder(TokioRuntime::new(), [node]).build().unwrap();
+        manager.lock("orders:42").await.unwrap().release().await.unwrap();
+        let locks = (0..LEFT + 100).map(|n| manager.try_lock(format!("many:{n}")).into_future());
+        let locks = join_all(locks).await;
+        let (left, kept) = locks.split_at(LEFT);
+        assert!(left[0].is_err());
+        for lock in kept {
+            assert!(lock.is_ok(), "{lock:?}");
+        }
+    });
+    assert_eq!(peer.connections(), 2);
+}
+
+/// What undoes it may have gone before it then.
+#[test]
+fn a_carried_call_that_was_given_up_does_not_leave_over_a_new_connection() {
+    let (let_in, door) = channel::<()>();
+    let door = Mutex::new(door);
+    let heard = Arc::<Mutex<Vec<String>>>::default();
+    let hears = Arc::clone(&heard);
+    let peer = Peer::start(move |connection, stream| {
+        let is_shut = AtomicBool::new(connection == 2);
+        answer(stream, |command| {
+            let words: Vec<_> = command.split("\r\n").skip(2).step_by(2).collect();
+            if is_shut.swap(false, Ordering::SeqCst) {
+                // It is made as soon as everybody has gone.
+                door.lock().unwrap().recv().unwrap();
+            }
+            if connection == 2 {
+                hears.lock().unwrap().extend(words.get(1).map(|key| (*key).to_owned()));
+            }
+            let breaks = connection == 1 && words.get(1) == Some(&"many:0");
+            let said = match words.first() {
+                Some(&"INFO") => "-NOPERM not for you\r\n",
+                Some(&"EVALSHA") => ":1\r\n",
+                _ => "+OK\r\n",
+            };
+            (!breaks).then_some(said)
+        })
+    });
+    let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    tokio.block_on(async {
+        let node = one(&format!("redis://{}", peer.address));
+        let manager = LockManager::builder(TokioRuntime::new(), [node])
+            .node_timeout(Duration::from_millis(100))
+            .cleanup_timeout(Duration::from_millis(200))
+            .build()
+            .unwrap();
+        let settled = || manager.settle(Duration::from_secs(20));
+        drop(manager.lock("orders:42").wait(Duration::from_secs(20)).await.unwrap());
+        assert_eq!(settled().await, 0);
+        let locks = (0..2 + 8 * 64 + 100).map(|n| manager.try_lock(format!("many:{n}")));
+        let locks = join_all(locks.map(IntoFuture::into_future)).await;
+        assert!(locks.iter().all(Result::is_err), "nobody has answered");
+        assert_eq!(settled().await, 0);
+        let_in.send(()).unwrap();
+        drop(manager.lock("orders:42").wait(Duration::from_secs(20)).await.unwrap());
+    });
+    let heard = heard.lock().unwrap();
+    assert!(heard.iter().any(|key| key == "orders:42"));
+    let late: Vec<_> = heard.iter().filter(|key| key.starts_with("many:")).collect();
+    assert_eq!(late, [""; 0]);
 }
 
 #[test]
