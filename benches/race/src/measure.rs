@@ -13,6 +13,8 @@ mod fencing;
 mod leases;
 mod waiting;
 
+pub(crate) use faults::HEALTHY;
+
 /// One that can be chosen by its name.
 pub(crate) struct Measure {
     pub(crate) name: &'static str,

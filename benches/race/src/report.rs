@@ -58,7 +58,7 @@ fn as_json(book: &Book) -> serde_json::Value {
             "example": left.example,
         })
     });
-    let ratios = ratios::all(book).into_iter().map(|ratio| {
+    let ratios = ratios::all(book).into_iter().chain(ratios::of_hung(book)).map(|ratio| {
         json!({
             "measure": ratio.measure,
             "setting": ratio.setting,

@@ -16,6 +16,9 @@ const NODE: usize = FIVE - 1;
 
 const TTL: f64 = 10.0;
 
+/// In a setting: what the others are compared to.
+pub(crate) const HEALTHY: &str = "healthy";
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Fault {
     None,
@@ -31,23 +34,25 @@ enum When {
 
 pub(super) fn hung(race: &mut Race<'_>) -> Outcome {
     let faults = [
-        ("healthy", Fault::None),
+        (HEALTHY, Fault::None),
         ("hung before", Fault::Hung(When::Before)),
         ("hung during", Fault::Hung(When::During)),
     ];
-    grid(race, "hung", &faults)
+    let repetitions = race.plan.repetitions();
+    grid(race, "hung", &faults, repetitions)
 }
 
 pub(super) fn dead(race: &mut Race<'_>) -> Outcome {
     let faults =
         [("dead before", Fault::Dead(When::Before)), ("dead during", Fault::Dead(When::During))];
-    grid(race, "dead", &faults)
+    let repetitions = race.plan.repetitions_up_to(3);
+    grid(race, "dead", &faults, repetitions)
 }
 
-/// How much a client keeps in memory for a node that does not answer: for three ttls, or, with
-/// `--seconds 0.8`, for a minute.
+/// How much a client keeps for a node that does not answer: for a minute, which is six ttls. Where
+/// samples are longer or shorter than usual, so is this.
 pub(super) fn memory(race: &mut Race<'_>) -> Outcome {
-    let samples = if race.plan.quick { 10.0 } else { 75.0 };
+    let samples = if race.plan.quick { 10.0 } else { 150.0 };
     let seconds = samples * race.plan.sample.as_secs_f64();
     for contestant in [QUORATE_REDIS, QUORATE_FRED, BARE_REDIS] {
         let spec = Spec::new("cycle", contestant)
@@ -64,17 +69,24 @@ pub(super) fn memory(race: &mut Race<'_>) -> Outcome {
     Ok(())
 }
 
-fn grid(race: &mut Race<'_>, measure: &'static str, faults: &[(&'static str, Fault)]) -> Outcome {
-    for repetition in 0..race.plan.repetitions_up_to(3) {
-        for (setting, fault) in faults {
-            // rslock, which comes last, takes seconds for a cycle with a node that hangs.
-            for contestant in rotated(race.plan.few(&ALL, ALL.len() - 1), repetition) {
+/// Each contestant meets all faults one right after the other: what disturbs one of these samples
+/// disturbs the others, and the ratio of two of them the less.
+fn grid(
+    race: &mut Race<'_>,
+    measure: &'static str,
+    faults: &[(&'static str, Fault)],
+    repetitions: usize,
+) -> Outcome {
+    for repetition in 0..repetitions {
+        // rslock, which comes last, takes seconds for a cycle with a node that hangs.
+        for contestant in rotated(race.plan.few(&ALL, ALL.len() - 1), repetition) {
+            for (setting, fault) in rotated(faults, repetition) {
                 let spec = Spec::new("cycle", contestant)
                     .with("runtime", "current-thread")
                     .with("tasks", 1)
                     .with("ttl", TTL)
                     .seconds(race.plan.sample * 2);
-                let load = Load { spec, fault: *fault, strikes_after: race.plan.sample / 5 };
+                let load = Load { spec, fault, strikes_after: race.plan.sample / 5 };
                 load.sample(race, measure, setting, contestant)?;
             }
         }

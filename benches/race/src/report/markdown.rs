@@ -63,6 +63,8 @@ fn columns(measure: &str) -> &'static [&'static str] {
             "RSS MB at 2/6",
             "RSS MB at 4/6",
             "RSS MB",
+            "unsettled at 2/6",
+            "unsettled at 5/6",
             "ended after s",
             "failed",
             "settled after ms",
@@ -95,6 +97,12 @@ pub(super) fn render(plan: &Plan, book: &Book) -> String {
     for measure in MEASURES.iter().filter(|measure| plan.includes(measure.name)) {
         let _ = writeln!(text, "## {}: {}\n", measure.name, measure.about);
         table(&mut text, book, measure.name);
+        if measure.name == "hung" {
+            to_healthy(&mut text, book);
+        }
+        if measure.name == "handover" {
+            to_acquire(&mut text, book);
+        }
     }
     comparison(&mut text, book);
     leftovers(&mut text, book);
@@ -123,6 +131,48 @@ fn table(text: &mut String, book: &Book, measure: &str) {
         });
         let cells: Vec<_> = cells.collect();
         let _ = writeln!(text, "| {setting} | {contestant} | {} |", cells.join(" | "));
+    }
+    text.push('\n');
+}
+
+/// What a node that hangs does to each contestant.
+fn to_healthy(text: &mut String, book: &Book) {
+    let ratios = ratios::of_hung(book);
+    if ratios.is_empty() {
+        return;
+    }
+    text.push_str("To healthy nodes, within each repetition, then the median:\n\n");
+    let _ = writeln!(text, "| | | {} |", ratios::HUNG.join(" | "));
+    let _ = writeln!(text, "|---|---|{}", "---:|".repeat(ratios::HUNG.len()));
+    let mut rows: Vec<(&str, &str)> = Vec::new();
+    for ratio in &ratios {
+        let row = (ratio.setting.as_str(), ratio.of);
+        if !rows.contains(&row) {
+            rows.push(row);
+        }
+    }
+    for (setting, of) in rows {
+        let cells = ratios::HUNG.map(|metric| {
+            let same = ratios.iter().find(|ratio| {
+                (ratio.setting.as_str(), ratio.of, ratio.metric.as_str()) == (setting, of, metric)
+            });
+            same.map_or_else(|| "–".to_owned(), |ratio| number(ratio.value))
+        });
+        let _ = writeln!(text, "| {setting} | {of} | {} |", cells.join(" | "));
+    }
+    text.push('\n');
+}
+
+/// How long a lock is nobody's while it changes hands.
+fn to_acquire(text: &mut String, book: &Book) {
+    let ratios = ratios::of_gaps(book);
+    if ratios.is_empty() {
+        return;
+    }
+    text.push_str("The gap to an acquire by hand, alone and at full speed (p50 of *latency*):\n\n");
+    text.push_str("| | | gap to acquire |\n|---|---|---:|\n");
+    for ratio in ratios {
+        let _ = writeln!(text, "| {} | {} | {:.2} |", ratio.setting, ratio.of, ratio.value);
     }
     text.push('\n');
 }

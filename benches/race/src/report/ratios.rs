@@ -1,7 +1,8 @@
 //! How quorate compares: within each repetition, then the median.
 
 use crate::book::{Book, Entry};
-use crate::contest::{BARE_FRED, BARE_REDIS, QUORATE_FRED, QUORATE_REDIS, RAW, RSLOCK};
+use crate::contest::{ALL, BARE_FRED, BARE_REDIS, QUORATE_FRED, QUORATE_REDIS, RAW, RSLOCK};
+use crate::measure::HEALTHY;
 use crate::stats::median;
 
 /// Who is compared to whom.
@@ -61,8 +62,99 @@ pub(super) fn all(book: &Book) -> Vec<Ratio> {
     ratios
 }
 
+/// What of a contestant with a node that hangs is compared to the same one with healthy nodes.
+pub(super) const HUNG: [&str; 4] =
+    ["acquire p50 µs", "acquire p99 µs", "release p50 µs", "release p99 µs"];
+
+/// How each contestant does with a node that hangs, compared to itself with healthy nodes.
+pub(super) fn of_hung(book: &Book) -> Vec<Ratio> {
+    let mut ratios = Vec::new();
+    for entry in book.entries().iter().filter(|entry| entry.measure == "hung") {
+        let healthy = book.entries().iter().find(|other| {
+            (other.measure, other.setting.as_str()) == (entry.measure, HEALTHY)
+                && (&other.contestant, &other.metric) == (&entry.contestant, &entry.metric)
+        });
+        let contestant = ALL.into_iter().find(|name| *name == entry.contestant);
+        if let (Some(healthy), Some(of)) = (healthy, contestant)
+            && entry.setting != HEALTHY
+            && HUNG.contains(&entry.metric.as_str())
+        {
+            ratios.push(Ratio {
+                measure: entry.measure,
+                setting: entry.setting.clone(),
+                metric: entry.metric.clone(),
+                of,
+                to: HEALTHY,
+                value: paired(entry, healthy),
+            });
+        }
+    }
+    ratios
+}
+
+/// The gap between two holders, compared to a lock that nobody contends, taken by hand on the same
+/// client.
+pub(super) fn of_gaps(book: &Book) -> Vec<Ratio> {
+    let mut ratios = Vec::new();
+    for (of, to) in [(QUORATE_REDIS, BARE_REDIS), (QUORATE_FRED, BARE_FRED)] {
+        let alone = book.entries().iter().find(|entry| {
+            (entry.measure, &*entry.contestant) == ("latency", to)
+                && entry.setting.starts_with("current-thread")
+                && entry.metric == "acquire p50 µs"
+        });
+        let gaps = book.entries().iter().filter(|entry| {
+            (entry.measure, &*entry.contestant) == ("handover", of) && entry.metric == "gap p50 µs"
+        });
+        ratios.extend(gaps.filter_map(|gap| {
+            Some(Ratio {
+                measure: gap.measure,
+                setting: gap.setting.clone(),
+                metric: gap.metric.clone(),
+                of,
+                to,
+                value: paired(gap, alone?),
+            })
+        }));
+    }
+    ratios
+}
+
 /// Samples of one repetition were taken one after the other: what disturbed one disturbed both.
 pub(super) fn paired(entry: &Entry, other: &Entry) -> f64 {
     let pairs = entry.samples.iter().zip(&other.samples);
     median(&pairs.map(|(one, other)| one / other).collect::<Vec<_>>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gap_is_compared_to_an_acquire_by_hand_on_the_same_client() {
+        let mut book = Book::default();
+        for (client, acquire) in [(BARE_REDIS, 100.0), (BARE_FRED, 200.0)] {
+            book.add("latency", "current-thread, tasks: 1", client, "acquire p50 µs", acquire);
+            book.add("latency", "multi-thread, tasks: 1", client, "acquire p50 µs", 1.0);
+        }
+        book.add("handover", "8 in processes: 1", QUORATE_FRED, "gap p50 µs", 300.0);
+        let ratios = of_gaps(&book);
+        assert_eq!(ratios.len(), 1);
+        assert_eq!((ratios[0].of, ratios[0].to), (QUORATE_FRED, BARE_FRED));
+        assert!((ratios[0].value - 1.5).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_ratio_is_taken_within_each_repetition_and_then_the_median() {
+        let mut book = Book::default();
+        // The machine was slow in the second repetition, for both.
+        for (healthy, hung) in [(100.0, 120.0), (900.0, 990.0), (100.0, 130.0)] {
+            book.add("hung", HEALTHY, QUORATE_FRED, "acquire p99 µs", healthy);
+            book.add("hung", "hung before", QUORATE_FRED, "acquire p99 µs", hung);
+            book.add("hung", "hung before", QUORATE_FRED, "cycles", hung);
+        }
+        let ratios = of_hung(&book);
+        assert_eq!(ratios.len(), 1);
+        assert_eq!((ratios[0].of, ratios[0].setting.as_str()), (QUORATE_FRED, "hung before"));
+        assert!((ratios[0].value - 1.2).abs() < 1e-9);
+    }
 }
