@@ -72,9 +72,13 @@ fn c2_others_find_the_nodes_free_during_the_delay() {
 
 #[test]
 fn c3_a_release_never_overtakes_its_acquire() {
-    for won in [true, false] {
-        let world = World::new(3);
+    let worlds: [fn(usize) -> World; 2] = [World::new, World::carrying];
+    for (won, world) in [true, false].into_iter().flat_map(|won| worlds.map(|world| (won, world))) {
+        let world = world(3);
         let manager = world.manager();
+        // Only a node that has told who it is is carried to.
+        drop(world.sim.block_on(manager.lock("first")).unwrap());
+        world.sim.settle();
         world.nodes[0].inject(Fault::Slow(100 * MS));
         if !won {
             world.nodes[1].put("r", Value::String(b"x".to_vec()));

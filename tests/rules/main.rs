@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
+mod carried;
 mod cleanup;
 #[path = "../every_future.rs"]
 mod every_future;

@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::{join, join_all};
-use quorate_core::{LockError, LockManager, RetryContext, RetryStrategy, Runtime};
-use quorate_memory::{Fault, Value};
+use quorate_core::{
+    Backoff, LockError, LockManager, Released, RetryContext, RetryStrategy, Runtime,
+};
+use quorate_memory::{Effect, Fault, Operation, Rule, Value};
 
 use crate::world::{MS, SECOND, World};
 
@@ -39,32 +41,114 @@ fn waiters_of_one_process_are_served_in_the_order_they_came() {
     assert_eq!(count(&world, "acquire"), 21 * 5, "a round for each, and none was lost");
 }
 
-#[test]
-fn the_next_one_is_called_as_soon_as_the_lock_is_free() {
-    for dropped in [false, true] {
-        let world = World::new(3);
-        let manager = world.manager();
-        let held = world.sim.block_on(manager.lock("r")).unwrap();
-        for node in &world.nodes {
-            node.inject(Fault::Slow(5 * MS));
-        }
-        let (sim, next) = (world.sim.clone(), manager.lock("r"));
-        let start = world.sim.elapsed();
-        let got: Arc<Mutex<Option<Duration>>> = Arc::default();
-        let at = Arc::clone(&got);
+/// How long after each release the next one of this process has the lock, where a message to a node
+/// and its answer take 5 ms. Each holds it for a moment.
+fn gaps(world: &World, waiters: usize, dropped: bool) -> Vec<Duration> {
+    let manager = world.manager();
+    let held = world.sim.block_on(manager.lock("r")).unwrap();
+    for node in &world.nodes {
+        node.inject(Fault::Slow(5 * MS));
+    }
+    let times = Arc::new(Mutex::new(vec![(world.sim.elapsed(), world.sim.elapsed())]));
+    for _ in 0..waiters {
+        let (sim, times, next) = (world.sim.clone(), Arc::clone(&times), manager.lock("r"));
         world.sim.spawn(Box::pin(async move {
-            let _guard = next.await.unwrap();
-            *at.lock().unwrap() = Some(sim.elapsed());
+            let guard = next.await.unwrap();
+            let got = sim.elapsed();
+            sim.sleep_until(sim.now() + 20 * MS).await;
+            times.lock().unwrap().push((got, sim.elapsed()));
+            match dropped {
+                true => drop(guard),
+                false => assert_eq!(guard.release().await.unwrap(), Released::Held),
+            }
         }));
         world.catch_up();
-        match dropped {
-            true => drop(held),
-            false => drop(world.sim.block_on(held.release())),
-        }
-        world.sim.advance(SECOND);
-        // The way of the release and the way of the acquire: no poll interval.
-        assert_eq!(got.lock().unwrap().unwrap() - start, 10 * MS, "dropped: {dropped}");
     }
+    match dropped {
+        true => drop(held),
+        false => drop(world.sim.block_on(held.release())),
+    }
+    world.sim.advance(SECOND);
+    let times = times.lock().unwrap();
+    assert_eq!(times.len(), waiters + 1);
+    times.windows(2).map(|pair| pair[1].0 - pair[0].1).collect()
+}
+
+#[test]
+fn the_next_one_asks_right_behind_the_release() {
+    for dropped in [false, true] {
+        let world = World::new(5);
+        let gaps = gaps(&world, 8, dropped);
+        // The way of the acquire, and not of the release before it; but now and then others have a
+        // chance.
+        assert_eq!(gaps, [5, 5, 5, 10, 5, 5, 5, 10].map(|gap| gap * MS), "dropped: {dropped}");
+        assert_eq!(world.log.operations().len(), 2 * 9 * 5, "one round for each");
+        assert_eq!(world.keys_left(), 0);
+    }
+}
+
+#[test]
+fn where_nodes_may_be_reached_in_another_order_the_next_one_waits_for_the_release() {
+    let world = World::carrying(5);
+    let gaps = gaps(&world, 5, false);
+    assert_eq!(gaps, [10 * MS; 5], "the way of the release and the way of the acquire");
+}
+
+#[test]
+fn the_next_one_waits_for_the_release_where_others_were_met() {
+    let world = World::new(5);
+    // Somebody else has two nodes, so that they were seen to refuse.
+    for node in &world.nodes[..2] {
+        node.put("r", Value::String(b"somebody".to_vec()));
+    }
+    let gaps = gaps(&world, 1, false);
+    assert!(gaps[0] >= 10 * MS, "{gaps:?}");
+}
+
+#[test]
+fn who_came_before_the_release_after_all_asks_again_when_it_is_answered() {
+    let world = World::new(5);
+    let late = Effect::Delay { least: 50 * MS, most: 50 * MS };
+    for node in &world.nodes {
+        node.add_rule(Rule::new(late).on(Operation::Release));
+    }
+    let manager = world.builder().retry(Backoff::default().limit(1)).build().unwrap();
+    let held = world.sim.block_on(manager.lock("r")).unwrap();
+    let mut next = Box::pin(manager.lock("r").into_future());
+    assert!(world.sim.block_on_for(next.as_mut(), 1).is_none());
+    drop(held);
+    let (guard, start) = (world.sim.block_on(next), world.sim.elapsed());
+    assert!(guard.unwrap().is_valid());
+    assert!(start >= 50 * MS);
+    assert!(world.sim.elapsed() < SECOND);
+}
+
+#[test]
+fn a_node_that_breaks_its_word_on_the_order_costs_time_and_nothing_else() {
+    let world = World::new(5);
+    let sim = &world.sim;
+    let manager = world.manager();
+    for node in &world.nodes {
+        node.add_rule(Rule::new(Effect::Delay { least: MS, most: 5 * MS }));
+    }
+    let holders = Arc::<Mutex<u32>>::default();
+    for _ in 0..5 {
+        let (sim, manager, holders) = (sim.clone(), manager.clone(), Arc::clone(&holders));
+        world.sim.spawn(Box::pin(async move {
+            for _ in 0..20 {
+                let guard = manager.lock("r").wait(60 * SECOND).await.unwrap();
+                let before = std::mem::replace(&mut *holders.lock().unwrap(), 1);
+                assert_eq!(before, 0, "two hold it");
+                sim.sleep_until(sim.now() + MS).await;
+                *holders.lock().unwrap() = 0;
+                guard.release().await.unwrap();
+            }
+        }));
+    }
+    sim.advance(60 * SECOND);
+    assert_eq!(sim.block_on(manager.settle(SECOND)), 0);
+    assert!(count(&world, "acquire") >= 100 * 5, "all were served");
+    assert_eq!(world.keys_left(), 0);
 }
 
 #[test]

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use quorate_core::runtime::{BoxFuture, EntropyError};
 use quorate_core::{
-    BackendError, Claim, Fence, FenceHint, FenceVote, FencingToken, Identify, Inspect, LockBackend,
-    LockManager, LockManagerBuilder, Runtime, Vote,
+    Ask, BackendError, Call as CarriedCall, Carry, Claim, Fence, FenceHint, FenceVote,
+    FencingToken, Identify, Inspect, LockBackend, LockManager, LockManagerBuilder, Runtime, Vote,
 };
 use quorate_memory::{MemoryNode, Sim};
 
@@ -20,17 +20,28 @@ pub(crate) struct World {
     pub(crate) sim: Sim,
     pub(crate) nodes: Vec<MemoryNode>,
     pub(crate) log: Arc<Log>,
+    carries: bool,
 }
 
 impl World {
     pub(crate) fn new(nodes: usize) -> Self {
         let sim = Sim::new(7);
         let nodes = MemoryNode::cluster(nodes, sim.clone());
-        Self { sim, nodes, log: Arc::default() }
+        Self { sim, nodes, log: Arc::default(), carries: false }
+    }
+
+    /// The same, with backends that carry calls by themselves.
+    pub(crate) fn carrying(nodes: usize) -> Self {
+        Self { carries: true, ..Self::new(nodes) }
     }
 
     pub(crate) fn spies(&self) -> Vec<Spy> {
-        let spy = |node: &MemoryNode| Spy { node: node.clone(), log: Arc::clone(&self.log) };
+        let carrier = self.carries.then(|| self.sim.clone());
+        let spy = |node: &MemoryNode| Spy {
+            node: node.clone(),
+            log: Arc::clone(&self.log),
+            carrier: carrier.clone(),
+        };
         self.nodes.iter().map(spy).collect()
     }
 
@@ -92,11 +103,13 @@ impl Log {
 pub(crate) struct Spy {
     node: MemoryNode,
     log: Arc<Log>,
+    /// Where calls are carried, if they are.
+    carrier: Option<Sim>,
 }
 
 impl Spy {
     pub(crate) fn of(node: &MemoryNode) -> Self {
-        Self { node: node.clone(), log: Arc::default() }
+        Self { node: node.clone(), log: Arc::default(), carrier: None }
     }
 
     fn note(&self, operation: &'static str, claim: &Claim) -> Unsettled {
@@ -154,6 +167,32 @@ impl LockBackend for Spy {
 
     fn fencer(&self) -> Option<&dyn Fence> {
         Some(self)
+    }
+
+    fn keeps_order(&self) -> bool {
+        self.carrier.is_none() && self.node.keeps_order()
+    }
+
+    fn carrier(&self) -> Option<&dyn Carry> {
+        self.carrier.as_ref().map(|_| self as _)
+    }
+}
+
+impl Carry for Spy {
+    fn carries(&self, _: &Claim) -> bool {
+        true
+    }
+
+    fn carry(&self, call: CarriedCall) {
+        let spy = self.clone();
+        self.carrier.as_ref().unwrap().spawn(Box::pin(async move {
+            let answer = match call.ask() {
+                Ask::Acquire => LockBackend::acquire(&spy, call.claim()).await,
+                Ask::Release => LockBackend::release(&spy, call.claim()).await,
+                ask => panic!("{ask:?}"),
+            };
+            call.answer(answer);
+        }));
     }
 }
 

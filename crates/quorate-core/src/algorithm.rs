@@ -5,6 +5,7 @@
 
 pub mod fence;
 pub mod lease;
+pub(crate) mod node_set;
 pub mod quorum;
 pub mod renewal;
 pub mod retry;

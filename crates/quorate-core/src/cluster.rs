@@ -1,10 +1,10 @@
 //! What all locks of a manager share: the nodes, the runtime, the settings.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::algorithm::lease::Ttl;
+use crate::algorithm::node_set::NodeSet;
 use crate::algorithm::quorum::{NodeCount, NodeId};
 use crate::backend::{BackendErrorKind, LockBackend, Watch};
 use crate::background::Background;
@@ -15,6 +15,7 @@ use crate::queue::Queues;
 use crate::register::Register;
 use crate::roster::Roster;
 use crate::runtime::Runtime;
+use crate::shared_set::AtomicNodeSet;
 
 /// The nodes, and what all locks of a manager share.
 #[derive(Debug)]
@@ -22,11 +23,13 @@ pub(crate) struct Cluster {
     count: NodeCount,
     nodes: Vec<Arc<dyn LockBackend>>,
     names: Vec<Arc<str>>,
+    /// The nodes that calls reach in the order in which they set out.
+    orderly: NodeSet,
     roster: Roster,
     health: Health,
     queues: Queues,
-    /// A bit for each node that will never tell when a key is free.
-    unwatchable: AtomicU64,
+    /// The nodes that will never tell when a key is free.
+    unwatchable: AtomicNodeSet,
     background: Arc<Background>,
     rounds: Arc<Background>,
     register: Register,
@@ -43,14 +46,16 @@ impl Cluster {
         runtime: Arc<dyn Runtime>,
         config: Config,
     ) -> Self {
+        let orderly = count.ids().filter(|node| nodes[node.index()].keeps_order()).collect();
         Self {
             count,
             nodes,
             names,
+            orderly,
             roster: Roster::new(count),
             health: Health::new(count, runtime.now()),
             queues: Queues::default(),
-            unwatchable: AtomicU64::new(0),
+            unwatchable: AtomicNodeSet::default(),
             background: Arc::default(),
             rounds: Arc::default(),
             register: Register::default(),
@@ -68,17 +73,21 @@ impl Cluster {
         &*self.nodes[node.index()]
     }
 
+    pub(crate) const fn orderly(&self) -> NodeSet {
+        self.orderly
+    }
+
     /// The node as one that can be watched; `None` if it cannot, or has said that it never will.
     pub(crate) fn watcher(&self, node: NodeId) -> Option<&dyn Watch> {
-        let unwatchable = self.unwatchable.load(Ordering::Relaxed) & (1 << node.index()) != 0;
-        self.node(node).watcher().filter(|_| self.config.watches && !unwatchable)
+        let watches = self.config.watches && !self.unwatchable.contains(node);
+        self.node(node).watcher().filter(|_| watches)
     }
 
     /// Notes that a node could not be watched. If that will stay so, it is not tried again.
     pub(crate) fn unwatchable(&self, node: NodeId, kind: BackendErrorKind) {
         use BackendErrorKind as Kind;
         if let Kind::Auth | Kind::Permission | Kind::Protocol | Kind::Script = kind {
-            self.unwatchable.fetch_or(1 << node.index(), Ordering::Relaxed);
+            self.unwatchable.insert(node);
         }
     }
 

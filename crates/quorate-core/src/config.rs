@@ -76,8 +76,9 @@ impl Config {
         limit: Option<Duration>,
         ttl: Ttl,
     ) -> Result<(), (Duration, Duration)> {
+        let Some(limit) = limit else { return Ok(()) };
         let least = self.margin(ttl);
-        limit.filter(|limit| *limit <= least).map_or(Ok(()), |limit| Err((limit, least)))
+        if limit > least { Ok(()) } else { Err((limit, least)) }
     }
 
     /// Parses a ttl and checks that the drift leaves something of it, and the restart guard allows

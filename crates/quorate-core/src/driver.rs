@@ -1,283 +1,44 @@
-//! The only place that awaits a backend.
+//! The only place that asks a backend.
 //!
 //! A [`Flight`] is one operation on its way to all nodes. Its calls outlive the decision: a future
 //! that is dropped may be a command that is never sent, or a grant that nobody gives back. So what
 //! has not settled when a flight is dropped (decided, or cancelled by the caller) goes on in the
 //! background, up to the cleanup bound.
+//!
+//! Here is how an operation is decided. Below it: an [`attempt`] is what all calls with one token
+//! share, [`calling`] is how a node is asked, [`calls`] are those on their way, [`carried`] are those
+//! that a backend looks after by itself, [`cleanup`] is what comes after the decision; [`fencing`] and
+//! [`guarding`] are the calls with more to them.
 
-use std::fmt;
 use std::future::poll_fn;
 use std::iter::once;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{self, Arc, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use event_listener::Event;
-use futures_util::future::select;
-use futures_util::lock::Mutex;
-
-use crate::algorithm::fence::FencingToken;
+use self::calls::{Calls, Settled};
 use crate::algorithm::lease::saturating_add;
 use crate::algorithm::quorum::{NodeId, Tally, Vote};
 use crate::algorithm::round::{Loss, Round, Step};
-use crate::backend::{BackendError, BackendErrorKind, Claim};
-use crate::calls::{Calls, Settled};
+use crate::backend::{BackendError, Claim};
 use crate::cluster::Cluster;
 use crate::error::{NodeVote, Said, Votes};
-use crate::observe;
-use crate::rivals::Met;
 
+mod attempt;
+mod calling;
+mod calls;
+mod carried;
+mod cleanup;
 mod fencing;
 mod guarding;
 
+pub(crate) use self::attempt::{Attempt, YIELD};
+pub(crate) use self::calling::Operation;
+use self::calling::set_out_aside;
+pub(crate) use self::calls::Answer;
+pub use self::carried::{Ask, Call};
+use self::cleanup::{Aftermath, settle};
 pub(crate) use self::fencing::Fencing;
-
-/// Long enough for a waiter elsewhere to hear of the release and to ask the nodes.
-pub(crate) const YIELD: Duration = Duration::from_millis(2);
-
-/// One attempt at a lock, from its first acquire to its last release.
-///
-/// It is signed by one token. The lanes let one call at a time through to each node, so that a
-/// release comes after the acquire that it undoes.
-pub(crate) struct Attempt {
-    pub(crate) cluster: Arc<Cluster>,
-    pub(crate) claim: Claim,
-    fencing: Option<Fencing>,
-    lanes: Vec<Mutex<()>>,
-    /// The nodes that are known to have granted it: there a release must not fail for good.
-    granted: AtomicU64,
-    /// The longest ttl that a node was asked for, in milliseconds.
-    longest_ttl: AtomicU64,
-    /// The nodes that may have it, so that there is something to release.
-    asked: AtomicU64,
-    /// The nodes that are known not to have it any more.
-    rid: AtomicU64,
-    /// From now on nothing may be set or prolonged: it would come back after its release.
-    over: AtomicBool,
-    free: Event,
-    /// Whether anybody waits until it is free.
-    awaited: AtomicBool,
-    /// For how long this process lets which waiters elsewhere go first when this is released, if
-    /// any were met.
-    yields: sync::Mutex<Option<(Duration, Met)>>,
-    /// Whether a node refused it: somebody else wanted it at the same time.
-    disputed: AtomicBool,
-    /// Whether waiters of this process look at it.
-    entered: AtomicBool,
-}
-
-impl Attempt {
-    pub(crate) fn new(cluster: Arc<Cluster>, claim: Claim, fencing: Option<Fencing>) -> Arc<Self> {
-        let lanes = cluster.count().ids().map(|_| Mutex::new(())).collect();
-        let longest_ttl = AtomicU64::new(claim.ttl().as_millis());
-        Arc::new(Self {
-            cluster,
-            claim,
-            fencing,
-            lanes,
-            granted: AtomicU64::new(0),
-            longest_ttl,
-            asked: AtomicU64::new(0),
-            rid: AtomicU64::new(0),
-            over: AtomicBool::new(false),
-            free: Event::new(),
-            awaited: AtomicBool::new(false),
-            yields: sync::Mutex::default(),
-            disputed: AtomicBool::new(false),
-            entered: AtomicBool::new(false),
-        })
-    }
-
-    /// One that any node may have: it began elsewhere.
-    pub(crate) fn adopted(
-        cluster: Arc<Cluster>,
-        claim: Claim,
-        token: Option<FencingToken>,
-    ) -> Arc<Self> {
-        let fencing = token.map(|token| Fencing::adopted(&cluster, token));
-        let attempt = Self::new(cluster, claim, fencing);
-        attempt.asked.store(u64::MAX, Ordering::Relaxed);
-        attempt
-    }
-
-    /// Waiters of this process look at it from now on, until it is dropped.
-    pub(crate) fn enter(&self) {
-        self.entered.store(true, Ordering::SeqCst);
-    }
-
-    /// Lets no call through any more that sets or prolongs a key. Those that have left are not
-    /// called back: a release comes to each node after them.
-    pub(crate) fn close(&self) {
-        self.over.store(true, Ordering::SeqCst);
-    }
-
-    pub(crate) fn is_over(&self) -> bool {
-        self.over.load(Ordering::SeqCst)
-    }
-
-    /// Waits until a quorum of nodes is rid of it, but no longer than a node may take to answer.
-    pub(crate) async fn freed(&self) {
-        self.awaited.store(true, Ordering::SeqCst);
-        let free = self.free.listen();
-        if self.is_over() && !self.is_free() {
-            let runtime = &*self.cluster.runtime;
-            let patience = self.cluster.config.node_timeout(self.claim.ttl());
-            select(free, runtime.sleep_until(saturating_add(runtime.now(), patience))).await;
-        }
-    }
-
-    fn is_free(&self) -> bool {
-        let rid = self.rid.load(Ordering::SeqCst).count_ones() as usize;
-        rid >= self.cluster.count().quorum()
-    }
-
-    /// The node answered a release, so it does not have the keys, whoever removed them.
-    fn record_rid(&self, node: NodeId) {
-        self.rid.fetch_or(1 << node.index(), Ordering::SeqCst);
-        if self.is_free() {
-            let disputed =
-                self.disputed.swap(false, Ordering::Relaxed) && self.entered.load(Ordering::SeqCst);
-            let yields = self.yields().take();
-            if let Some((time, met)) = yields.or_else(|| disputed.then_some((YIELD, Met::SOMEBODY)))
-            {
-                let until = self.cluster.runtime.now() + time;
-                self.cluster.queues().yield_to(met, self.claim.keys(), until);
-            }
-            if self.awaited.load(Ordering::SeqCst) {
-                self.free.notify(usize::MAX);
-            }
-        }
-    }
-
-    /// Others, elsewhere, were met on the way to it: they go first the next time.
-    pub(crate) fn yield_to(&self, met: Met, time: Duration) {
-        *self.yields() = Some((time, met));
-    }
-
-    fn yields(&self) -> MutexGuard<'_, Option<(Duration, Met)>> {
-        self.yields.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn may_have_now(&self, node: NodeId) {
-        self.asked.fetch_or(1 << node.index(), Ordering::Relaxed);
-    }
-
-    fn may_have(&self, node: NodeId) -> bool {
-        self.asked.load(Ordering::Relaxed) & (1 << node.index()) != 0
-    }
-
-    fn record_grant(&self, node: NodeId) {
-        self.granted.fetch_or(1 << node.index(), Ordering::Relaxed);
-    }
-
-    fn has_granted(&self, node: NodeId) -> bool {
-        self.granted.load(Ordering::Relaxed) & (1 << node.index()) != 0
-    }
-
-    /// How long cleanup goes on: no node keeps the keys for longer.
-    fn cleanup_timeout(&self) -> Duration {
-        let longest = Duration::from_millis(self.longest_ttl.load(Ordering::Relaxed));
-        self.cluster.config.cleanup_timeout(longest)
-    }
-
-    /// Adds the calls of an operation to `nodes` to those on their way.
-    fn set_out(
-        self: &Arc<Self>,
-        calls: &mut Calls,
-        operation: &Operation,
-        nodes: impl Iterator<Item = NodeId>,
-        now: Instant,
-    ) {
-        if matches!(operation, Operation::Release) {
-            self.close();
-            for node in nodes {
-                if self.may_have(node) {
-                    calls.add(node, call(Arc::clone(self), operation.clone(), node, now));
-                } else {
-                    self.record_rid(node);
-                    calls.add_settled(node, Ok(Vote::Refused));
-                }
-            }
-            return;
-        }
-        let hung = self.cluster.hung(now, self.claim.ttl());
-        for node in nodes {
-            match hung.iter().find(|(hung, _)| *hung == node) {
-                Some((_, silent)) => calls.add_settled(node, Err(not_asked(*silent))),
-                None => {
-                    self.may_have_now(node);
-                    calls.add(node, call(Arc::clone(self), operation.clone(), node, now));
-                }
-            }
-        }
-    }
-}
-
-impl Drop for Attempt {
-    fn drop(&mut self) {
-        if *self.entered.get_mut() {
-            self.cluster.queues().leave(self);
-        }
-    }
-}
-
-impl fmt::Debug for Attempt {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Attempt").field("claim", &self.claim).finish_non_exhaustive()
-    }
-}
-
-/// What the nodes are asked to do.
-#[derive(Clone, Debug)]
-pub(crate) enum Operation {
-    Acquire,
-    /// With the ttl asked for in place of the attempt's.
-    Extend(Claim),
-    /// Brings the number of a fencing token to a node that gave a lower one.
-    Raise(FencingToken),
-    /// Sets what a node has lost, unless the lease is over by then.
-    Repair(Claim, Instant),
-    Release,
-}
-
-/// What is left to do on the nodes when a flight ends.
-#[derive(Clone, Debug)]
-enum Aftermath {
-    /// Wait for the late answers.
-    Drain,
-    /// Give the keys back to the nodes that turn out to have lost them, while the lease lasts.
-    Repair(Claim, Instant),
-    /// See the release on every node through.
-    Release,
-    /// Release on every node, the silent and the refusing ones too.
-    Undo,
-}
-
-impl Aftermath {
-    const fn releases(&self) -> bool {
-        matches!(self, Self::Release | Self::Undo)
-    }
-
-    /// The call that a late answer calls for.
-    fn follow_up(
-        &self,
-        attempt: &Arc<Attempt>,
-        settled: &Settled,
-    ) -> Option<impl Future<Output = Result<Vote, BackendError>> + Send + 'static> {
-        match (self, settled) {
-            (
-                Self::Repair(claim, until),
-                Settled { superseded: false, answer: Ok(Vote::Refused), node },
-            ) => {
-                let operation = Operation::Repair(claim.clone(), *until);
-                let now = attempt.cluster.runtime.now();
-                Some(call(Arc::clone(attempt), operation, *node, now))
-            }
-            _ => None,
-        }
-    }
-}
 
 /// One operation on its way to all nodes.
 pub(crate) struct Flight {
@@ -289,7 +50,8 @@ pub(crate) struct Flight {
 }
 
 impl Flight {
-    /// Gets the calls to all nodes ready. They leave at the first poll, all of them.
+    /// Gets the calls to all nodes ready. They leave at the first poll, all of them, but for those that
+    /// backends carry: they have left.
     pub(crate) fn new(attempt: &Arc<Attempt>, operation: &Operation) -> Self {
         Self::at(attempt.cluster.runtime.now(), attempt, operation)
     }
@@ -308,13 +70,21 @@ impl Flight {
             Operation::Extend(_) | Operation::Raise(_) | Operation::Repair(..) => Aftermath::Drain,
             Operation::Release => Aftermath::Release,
         };
-        let (calls, failed) = (Calls::to(attempt.cluster.count()), Vec::new());
-        Self { attempt: Arc::clone(attempt), calls, aftermath, failed }
+        Self {
+            attempt: Arc::clone(attempt),
+            calls: Calls::default(),
+            aftermath,
+            failed: Vec::new(),
+        }
     }
 
     /// Gets the calls to `nodes` ready.
-    pub(crate) fn ask(&mut self, operation: &Operation, nodes: impl Iterator<Item = NodeId>) {
-        let now = self.attempt.cluster.runtime.now();
+    pub(crate) fn ask(
+        &mut self,
+        now: Instant,
+        operation: &Operation,
+        nodes: impl Iterator<Item = NodeId>,
+    ) {
         self.attempt.set_out(&mut self.calls, operation, nodes, now);
     }
 
@@ -328,11 +98,10 @@ impl Flight {
     /// Only for an extension that a quorum of nodes which still had them has granted (H3): a key
     /// that is set now counts in no round before the next.
     pub(crate) fn repair(&mut self, claim: Claim, valid_until: Instant, tally: &Tally) {
-        let now = self.attempt.cluster.runtime.now();
         for node in tally.nodes().ids() {
             if tally.vote_of(node) == Some(Vote::Refused) {
                 let operation = Operation::Repair(claim.clone(), valid_until);
-                self.calls.add_aside(node, call(Arc::clone(&self.attempt), operation, node, now));
+                set_out_aside(&self.attempt, operation, node, &mut self.calls);
             }
         }
         self.aftermath = Aftermath::Repair(claim, valid_until);
@@ -341,16 +110,15 @@ impl Flight {
     /// Hears the late answers to a decided operation in the caller's own task.
     pub(crate) async fn linger(&mut self) {
         while let Some(settled) = poll_fn(|context| self.calls.poll_next(context)).await {
-            if let Some(call) = self.aftermath.follow_up(&self.attempt, &settled) {
-                self.calls.add_aside(settled.node, call);
-            }
+            self.aftermath.follow_up(&self.attempt, &settled, &mut self.calls);
         }
     }
 
     /// Turns a lost acquire into the release on all nodes.
     pub(crate) fn undo(mut self) -> Self {
         self.calls.supersede();
-        self.ask(&Operation::Release, self.attempt.cluster.count().ids());
+        let (count, now) = (self.attempt.cluster.count(), self.attempt.cluster.runtime.now());
+        self.ask(now, &Operation::Release, count.ids());
         self.aftermath = Aftermath::Release;
         self.failed.clear();
         self
@@ -370,11 +138,12 @@ impl Flight {
         let runtime = Arc::clone(&self.attempt.cluster.runtime);
         let mut asked: Vec<NodeId> = Vec::new();
         for gate in gates {
-            let until = saturating_add(runtime.now(), patience);
+            let now = runtime.now();
+            let until = saturating_add(now, patience);
             if until >= round.next_timeout() {
                 break;
             }
-            self.ask(&Operation::Acquire, once(gate));
+            self.ask(now, &Operation::Acquire, once(gate));
             asked.push(gate);
             let mut timer = runtime.sleep_until(until);
             while let Some(settled) = self.calls.next(&mut timer).await {
@@ -409,7 +178,6 @@ impl Flight {
             let mut heard = None;
             loop {
                 match self.calls.poll_next(context) {
-                    Poll::Ready(Some(Settled { superseded: true, .. })) => {}
                     Poll::Ready(Some(settled)) => {
                         let now = *heard.get_or_insert_with(|| runtime.now());
                         match self.hear(round, settled, now) {
@@ -432,10 +200,8 @@ impl Flight {
         .await;
         // Answers that are there, too, turn no decision, but they can tell the reason of a loss, and
         // where something is left to do.
-        let rest = self.calls.take_settled();
-        let now = if rest.is_empty() { round.next_timeout() } else { runtime.now() };
-        for settled in rest.into_iter().filter(|late| !late.superseded) {
-            let heard = self.hear(round, settled, now);
+        for settled in self.calls.take_settled() {
+            let heard = self.hear(round, settled, runtime.now());
             if let (Step::Lost(_), Step::Lost(_)) = (step, heard) {
                 step = heard;
             }
@@ -444,7 +210,7 @@ impl Flight {
     }
 
     fn hear(&mut self, round: &mut Round, settled: Settled, now: Instant) -> Step {
-        let Settled { node, answer, .. } = settled;
+        let Settled { node, answer } = settled;
         match answer {
             Ok(vote) => round.on_vote(node, vote, now),
             Err(error) => {
@@ -477,60 +243,6 @@ impl Drop for Flight {
         }
     }
 }
-
-/// Waits in the background until the calls have settled, up to the cleanup bound.
-///
-/// A release that failed is sent again to a node that is known to have granted, until the bound.
-/// After it, acquires that hang are given up, which lets the releases behind them go; those get
-/// one more node timeout.
-fn settle(
-    attempt: Arc<Attempt>,
-    mut calls: Calls,
-    aftermath: Aftermath,
-    mut again: Vec<NodeId>,
-) -> impl Future<Output = ()> + Send + 'static {
-    let running = attempt.cluster.background().enter();
-    async move {
-        let _running = running;
-        let cleanup = observe::Cleanup::begin(&attempt);
-        let cluster = &attempt.cluster;
-        let runtime = &*cluster.runtime;
-        let bound = attempt.cleanup_timeout();
-        let deadline = saturating_add(runtime.now(), bound);
-        let mut pause = (bound / 50).min(FIRST_PAUSE);
-        loop {
-            let mut timer = runtime.sleep_until(deadline);
-            while let Some(settled) = calls.next(&mut timer).await {
-                if let Some(call) = aftermath.follow_up(&attempt, &settled) {
-                    calls.add_aside(settled.node, call);
-                }
-                again.extend(settled.passing_failure().filter(|_| aftermath.releases()));
-            }
-            again.retain(|node| attempt.has_granted(*node));
-            let next = saturating_add(runtime.now(), pause);
-            pause = (pause * 2).min(LONGEST_PAUSE);
-            if again.is_empty() || next >= deadline {
-                break;
-            }
-            runtime.sleep_until(next).await;
-            for node in again.drain(..) {
-                let now = runtime.now();
-                calls.add(node, call(Arc::clone(&attempt), Operation::Release, node, now));
-            }
-        }
-        calls.give_up_superseded();
-        if aftermath.releases() {
-            let grace = cluster.config.node_timeout(attempt.claim.ttl());
-            let mut timer = runtime.sleep_until(saturating_add(runtime.now(), grace));
-            while calls.next(&mut timer).await.is_some() {}
-        }
-        cleanup.ended(&attempt, calls.unsettled());
-    }
-}
-
-/// How long it takes at first until a failed release is sent again, and in the end.
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// How the gate was passed.
 pub(crate) enum Gate {
@@ -568,95 +280,4 @@ impl Outcome {
         let permanent = self.failures.iter().filter(|(_, error)| error.kind().is_permanent());
         permanent.count() > self.tally.nodes().spare()
     }
-}
-
-fn call(
-    attempt: Arc<Attempt>,
-    operation: Operation,
-    node: NodeId,
-    now: Instant,
-) -> impl Future<Output = Result<Vote, BackendError>> + Send + 'static {
-    let watch = observe::Watch::new(&attempt, &operation, node);
-    watch.clone().over(in_lane(attempt, operation, node, now, watch))
-}
-
-/// Makes a call once those before it to the same node have settled. It was made up at `now`.
-async fn in_lane(
-    attempt: Arc<Attempt>,
-    operation: Operation,
-    node: NodeId,
-    mut now: Instant,
-    watch: observe::Watch,
-) -> Result<Vote, BackendError> {
-    let cluster = &attempt.cluster;
-    let lane = &attempt.lanes[node.index()];
-    let _lane = match lane.try_lock() {
-        Some(lane) => lane,
-        None => {
-            let lane = lane.lock().await;
-            now = cluster.runtime.now();
-            lane
-        }
-    };
-    let is_late = match &operation {
-        Operation::Extend(_) | Operation::Raise(_) => attempt.is_over(),
-        Operation::Repair(_, until) => attempt.is_over() || cluster.runtime.now() >= *until,
-        Operation::Acquire | Operation::Release => false,
-    };
-    if is_late {
-        return Err(too_late());
-    }
-    watch.sent();
-    let asked = cluster.health().ask(node, now);
-    let answer = ask(&attempt, &operation, node).await;
-    asked.answered();
-    match (&operation, &answer) {
-        (Operation::Release, Ok(_)) => attempt.record_rid(node),
-        (Operation::Acquire, Ok(Vote::Refused)) => attempt.disputed.store(true, Ordering::Relaxed),
-        (_, Ok(Vote::Granted)) => attempt.record_grant(node),
-        _ => {}
-    }
-    answer
-}
-
-async fn ask(attempt: &Attempt, operation: &Operation, node: NodeId) -> Result<Vote, BackendError> {
-    let cluster = &attempt.cluster;
-    let backend = cluster.node(node);
-    if let Some(fenced) = fencing::ask(attempt, operation, node) {
-        return fenced.await;
-    }
-    match operation {
-        Operation::Acquire => {
-            cluster.roster().admit(node, backend).await?;
-            if let Some(guard) = cluster.config.restart_guard {
-                let guarded = Box::pin(guarding::acquire(attempt, node, None, guard));
-                return guarded.await.map(|(vote, _)| vote);
-            }
-            backend.acquire(&attempt.claim).await
-        }
-        Operation::Extend(claim) => {
-            attempt.longest_ttl.fetch_max(claim.ttl().as_millis(), Ordering::Relaxed);
-            cluster.roster().admit(node, backend).await?;
-            backend.extend(claim).await
-        }
-        Operation::Repair(claim, _) => {
-            attempt.may_have_now(node);
-            backend.acquire(claim).await
-        }
-        Operation::Raise(_) => Err(cannot_fence()),
-        Operation::Release => backend.release(&attempt.claim).await,
-    }
-}
-
-fn not_asked(silent: Duration) -> BackendError {
-    let message = format!("not asked: it has not answered for {silent:.1?}");
-    BackendError::new(BackendErrorKind::TimedOut, message)
-}
-
-fn cannot_fence() -> BackendError {
-    BackendError::new(BackendErrorKind::Other, "not asked: the node cannot fence")
-}
-
-fn too_late() -> BackendError {
-    BackendError::new(BackendErrorKind::Other, "not sent: the lease had ended")
 }

@@ -54,38 +54,30 @@ impl Health {
         if is_due && ours() { None } else { Some(silent) }
     }
 
-    /// Counts a call until it is answered or dropped.
-    pub(crate) fn ask(&self, node: NodeId, now: Instant) -> Asked<'_> {
+    /// Notes that the node is asked.
+    pub(crate) fn asked(&self, node: NodeId, now: Instant) {
         let pulse = &self.nodes[node.index()];
         let earlier = pulse.open.fetch_add(1, Ordering::Relaxed);
         if earlier == 0 || pulse.since.load(Ordering::Relaxed) == 0 {
             pulse.since.store(self.moment(now), Ordering::Relaxed);
             pulse.probed.store(0, Ordering::Relaxed);
         }
-        Asked { pulse }
+    }
+
+    /// Notes that it has answered one of the calls.
+    pub(crate) fn answered(&self, node: NodeId) {
+        self.nodes[node.index()].since.store(0, Ordering::Relaxed);
+        self.given_up(node);
+    }
+
+    /// Notes that nobody waits for one of the answers any more.
+    pub(crate) fn given_up(&self, node: NodeId) {
+        self.nodes[node.index()].open.fetch_sub(1, Ordering::Relaxed);
     }
 
     fn moment(&self, now: Instant) -> u64 {
         let nanos = now.saturating_duration_since(self.start).as_nanos();
         u64::try_from(nanos).unwrap_or(u64::MAX).saturating_add(1)
-    }
-}
-
-/// A call that a node has not answered yet.
-pub(crate) struct Asked<'a> {
-    pulse: &'a Pulse,
-}
-
-impl Asked<'_> {
-    /// It answered, in whatever way.
-    pub(crate) fn answered(self) {
-        self.pulse.since.store(0, Ordering::Relaxed);
-    }
-}
-
-impl Drop for Asked<'_> {
-    fn drop(&mut self) {
-        self.pulse.open.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -105,17 +97,17 @@ mod tests {
         let (health, node, start) = one();
         let hangs = |after: Duration| health.hangs(node, start + after, SECOND);
         assert_eq!(hangs(Duration::ZERO), None);
-        let first = health.ask(node, start);
+        health.asked(node, start);
         assert_eq!(hangs(SECOND / 2), None, "it may just be slow");
-        let _second = health.ask(node, start + SECOND / 2);
+        health.asked(node, start + SECOND / 2);
         assert_eq!(hangs(SECOND), None, "a probe");
-        let _probe = health.ask(node, start + SECOND);
+        health.asked(node, start + SECOND);
         assert_eq!(hangs(SECOND * 3 / 2), Some(SECOND * 3 / 2));
         assert_eq!(hangs(SECOND * 2), None, "the next probe");
         assert_eq!(hangs(SECOND * 2), Some(SECOND * 2));
-        first.answered();
+        health.answered(node);
         assert_eq!(hangs(SECOND * 2), None, "it lives");
-        let _third = health.ask(node, start + SECOND * 3);
+        health.asked(node, start + SECOND * 3);
         assert_eq!(hangs(SECOND * 7 / 2), None);
     }
 
@@ -125,14 +117,16 @@ mod tests {
         for second in 0..100 {
             let now = start + SECOND * second;
             assert_eq!(health.hangs(node, now, SECOND / 2), None);
-            health.ask(node, now).answered();
+            health.asked(node, now);
+            health.answered(node);
         }
     }
 
     #[test]
     fn calls_that_are_given_up_are_no_longer_open() {
         let (health, node, start) = one();
-        drop(health.ask(node, start));
+        health.asked(node, start);
+        health.given_up(node);
         assert_eq!(health.hangs(node, start + SECOND * 9, SECOND), None);
     }
 }

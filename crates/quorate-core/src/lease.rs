@@ -142,7 +142,6 @@ impl<F> fmt::Debug for Run<F> {
 /// The state of a lease, shared by its guard, its views, and the task that renews it.
 pub(crate) struct Tenure {
     pub(crate) attempt: Arc<Attempt>,
-    pub(crate) renewal: Renewal,
     /// The cap on the time that it is held.
     hold_until: Option<Instant>,
     term: Mutex<Term>,
@@ -170,11 +169,9 @@ impl Tenure {
     ) -> Arc<Self> {
         let hold_until = hold_limit.map(|limit| saturating_add(start, limit));
         let valid_until = hold_until.map_or(valid_until, |cap| valid_until.min(cap));
-        let renewal = attempt.cluster.config.renewal(attempt.claim.ttl());
         Arc::new(Self {
             holding: observe::Holding::begin(&attempt),
             attempt,
-            renewal,
             hold_until,
             term: Mutex::new(Term { valid_until, end: None, trouble: None }),
             ended: OnceLock::new(),
@@ -221,7 +218,7 @@ impl Tenure {
         if let Some(lost) = &term.end {
             return Err(lost.clone());
         }
-        let (now, notice) = (self.now(), self.renewal.notice(term.valid_until));
+        let (now, notice) = (self.now(), self.renewal().notice(term.valid_until));
         if now < notice {
             return Ok(notice);
         }
@@ -265,12 +262,12 @@ impl Tenure {
         if self.is_capped(valid_until) {
             return valid_until;
         }
-        self.renewal.next(valid_until, random)
+        self.renewal().next(valid_until, random)
     }
 
     /// When to try to renew again.
     pub(crate) fn retry_at(&self, random: u64) -> Instant {
-        self.renewal.retry(self.now(), self.valid_until(), random)
+        self.renewal().retry(self.now(), self.valid_until(), random)
     }
 
     /// Whether this is the first to ask for renewals.
@@ -332,6 +329,11 @@ impl Tenure {
 
     fn is_capped(&self, valid_until: Instant) -> bool {
         self.hold_until.is_some_and(|cap| valid_until >= cap)
+    }
+
+    /// When it is to be renewed, and given up.
+    fn renewal(&self) -> Renewal {
+        self.attempt.cluster.config.renewal(self.attempt.claim.ttl())
     }
 
     fn now(&self) -> Instant {

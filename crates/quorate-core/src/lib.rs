@@ -63,7 +63,6 @@
 pub mod algorithm;
 pub mod backend;
 mod background;
-mod calls;
 mod cluster;
 mod config;
 mod driver;
@@ -86,6 +85,7 @@ pub mod restarts;
 mod rivals;
 mod roster;
 pub mod runtime;
+mod shared_set;
 mod waiting;
 mod watches;
 mod with;
@@ -95,10 +95,11 @@ pub use algorithm::lease::{Drift, InvalidTtl, Ttl};
 pub use algorithm::quorum::Vote;
 pub use algorithm::retry::{Backoff, RetryContext, RetryStrategy};
 pub use backend::{
-    BackendError, BackendErrorKind, Claim, Fence, Holder, Identify, Inspect, LockBackend, Sighting,
-    Watch,
+    BackendError, BackendErrorKind, Carry, Claim, Fence, Holder, Identify, Inspect, LockBackend,
+    Sighting, Watch,
 };
 pub use config::{BuildError, LockManagerBuilder};
+pub use driver::{Ask, Call};
 pub use error::{
     AdoptError, ExtendError, LockError, Lost, NodeVote, ReleaseError, Released, Said, Stopped,
     Votes, WithError,

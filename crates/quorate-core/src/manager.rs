@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use futures_util::future::{Either, select};
 
 use crate::algorithm::lease::{Ttl, saturating_add};
+use crate::algorithm::node_set::NodeSet;
 use crate::algorithm::quorum::{NodeCount, NodeId, Tally};
 use crate::algorithm::retry::{RetryContext, RetryStrategy};
 use crate::algorithm::round::{Loss, Round, Step};
@@ -25,7 +26,7 @@ use crate::request::{LockRequest, TryLockRequest};
 use crate::resource::{IntoResource, IntoResources, Key, Resources, Token};
 use crate::rivals::{Met, Rivals};
 use crate::runtime::{BoxFuture, EntropyError, Runtime};
-use crate::waiting::{self, Free, Waited};
+use crate::waiting::{self, Waited};
 
 /// Takes locks over a fixed set of nodes. Cheap to clone.
 ///
@@ -244,7 +245,7 @@ pub(crate) async fn lock(
     // The first round may take its time, unless that was spent in the line.
     let mut patience = node_timeout;
     let (mut rivals, mut gates) = (Rivals::default(), Gates::None);
-    let _turn = match queue::turn_at_once(cluster, &wanted.keys, start) {
+    let mut turn = match queue::turn_at_once(cluster, &wanted.keys, start) {
         Some(turn) => turn,
         None => {
             let line = in_line(cluster, wanted, deadline, &mut rivals, &mut gates);
@@ -273,6 +274,20 @@ pub(crate) async fn lock(
             }
             Err(lost) => lost,
         };
+        if lost.loss == Loss::Refused && turn.has_followed() {
+            // The release in front may have come later after all, and then there is nobody else.
+            let Defeat { error, undo, .. } = lost;
+            let gone = async {
+                release_undone(cluster, undo, node_timeout.min(left(runtime, deadline))).await;
+                turn.followed_is_gone().await;
+            };
+            let gone = apart(before(cluster, deadline, gone)).await?;
+            patience = left(runtime, deadline);
+            if gone.is_none() || patience.is_zero() {
+                return Err(error);
+            }
+            continue;
+        }
         // A round that the deadline cut short says less than the one before it.
         if let (false, Loss::Unreachable, Some((_, _, error))) = (whole, lost.loss, &defeat) {
             return Err(error.clone());
@@ -325,7 +340,7 @@ async fn in_line(
     gates: &mut Gates,
 ) -> Result<Option<Turn>, LockError> {
     let turn = async {
-        let turn = queue::turn(cluster, &wanted.keys).await;
+        let mut turn = queue::turn(cluster, &wanted.keys).await;
         turn.vacated().await;
         turn
     };
@@ -373,7 +388,7 @@ enum Gates {
     /// All nodes are asked at once.
     None,
     /// Those that were heard to be free.
-    Of(Free),
+    Of(NodeSet),
     /// Any of them.
     All,
 }
@@ -425,7 +440,8 @@ async fn attempt(
         Gate::Decided(outcome) => outcome,
         Gate::Open(asked) => {
             let others = count.ids().filter(|node| !asked.contains(node));
-            flight.ask(&Operation::Acquire, others);
+            let now = if asked.is_empty() { start } else { cluster.runtime.now() };
+            flight.ask(now, &Operation::Acquire, others);
             flight.decide(&mut round).await
         }
     };
@@ -469,9 +485,9 @@ fn in_order(
     keys: &[Key],
 ) -> impl Iterator<Item = NodeId> + use<> {
     let free = match gates {
-        Gates::None => Free::default(),
+        Gates::None => NodeSet::default(),
         Gates::Of(free) => *free,
-        Gates::All => Free::ALL,
+        Gates::All => NodeSet::ALL,
     };
     self::gates(cluster, keys).filter(move |node| free.contains(*node))
 }

@@ -21,15 +21,27 @@ use crate::resource::Key;
 use crate::runtime::BoxFuture;
 pub use crate::watches::Watches;
 
+pub use self::exchange::Exchange;
+
+mod exchange;
 pub mod fence;
 pub mod quarantine;
 
 /// What a client must be able to do: send one command, give back its reply.
 pub trait Wire: Send + Sync {
-    /// Sends a command, its name first, **once**, and waits for the reply.
+    /// A command as the client sends it.
+    type Command: Send;
+
+    /// Makes a command of its parts, the name first.
+    fn pack(&self, command: &[&[u8]]) -> Self::Command;
+
+    /// Sends a command **once**, and waits for the reply.
     ///
     /// An error answer of the node is [`BackendError::from_reply`].
-    fn send(&self, command: &[&[u8]]) -> impl Future<Output = Result<Reply, BackendError>> + Send;
+    fn send(
+        &self,
+        command: Self::Command,
+    ) -> impl Future<Output = Result<Reply, BackendError>> + Send;
 }
 
 /// A node's answer, as far as the protocol goes.
@@ -156,43 +168,40 @@ impl Script {
         keys: &[Key],
         arguments: &[&[u8]],
     ) -> Result<Reply, BackendError> {
-        match send(wire, [b"EVALSHA", self.sha1.as_bytes()], keys, arguments).await {
+        let pack = |parts: &[&[u8]]| wire.pack(parts);
+        let command = packed([b"EVALSHA", self.sha1.as_bytes()], keys, arguments, pack);
+        match wire.send(command).await {
             Err(error) if is_noscript(&error) => {
-                send_whole(wire, self.source, keys, arguments).await
+                let command = packed([b"EVAL", self.source.as_bytes()], keys, arguments, pack);
+                // A node is told the whole text once, so that is not kept in every future.
+                apart(wire.send(command)).await
             }
             reply => reply,
         }
     }
 }
 
-/// Apart, since it is seldom, and its future as large as that of the short form.
-fn send_whole<'a>(
-    wire: &'a impl Wire,
-    source: &'a str,
-    keys: &'a [Key],
-    arguments: &'a [&'a [u8]],
-) -> BoxFuture<'a, Result<Reply, BackendError>> {
-    Box::pin(send(wire, [b"EVAL", source.as_bytes()], keys, arguments))
+fn apart<'a, F: Future + Send + 'a>(future: F) -> BoxFuture<'a, F::Output> {
+    Box::pin(future)
 }
 
-/// A script's command. One for a single key, as most are, takes no allocation.
-async fn send(
-    wire: &impl Wire,
+fn packed<C>(
     [name, script]: [&[u8]; 2],
     keys: &[Key],
     arguments: &[&[u8]],
-) -> Result<Reply, BackendError> {
+    pack: impl FnOnce(&[&[u8]]) -> C,
+) -> C {
     let count = Digits::of(keys.len() as u64);
     let count = count.as_bytes();
     match (keys, arguments) {
-        ([key], []) => wire.send(&[name, script, count, key.as_bytes()]).await,
-        ([key], [a]) => wire.send(&[name, script, count, key.as_bytes(), a]).await,
-        ([key], [a, b]) => wire.send(&[name, script, count, key.as_bytes(), a, b]).await,
+        ([key], []) => pack(&[name, script, count, key.as_bytes()]),
+        ([key], [a]) => pack(&[name, script, count, key.as_bytes(), a]),
+        ([key], [a, b]) => pack(&[name, script, count, key.as_bytes(), a, b]),
         _ => {
             let mut command = vec![name, script, count];
             command.extend(keys.iter().map(Key::as_bytes));
             command.extend(arguments);
-            wire.send(&command).await
+            pack(&command)
         }
     }
 }
@@ -225,24 +234,7 @@ impl Digits {
 ///
 /// The vote is unknown: the command failed, or its answer is not one of the protocol.
 pub async fn acquire(wire: &impl Wire, claim: &Claim) -> Result<Vote, BackendError> {
-    let ttl = Digits::of(claim.ttl().as_millis());
-    let token = claim.token().as_bytes();
-    let [key] = claim.keys() else {
-        return ACQUIRE.run(wire, claim.keys(), &[token, ttl.as_bytes()]).await;
-    };
-    match wire.send(&[b"SET", key.as_bytes(), token, b"NX", b"PX", ttl.as_bytes()]).await? {
-        Reply::Okay => Ok(Vote::Granted),
-        Reply::Bytes(ok) if ok == b"OK" => Ok(Vote::Granted),
-        // Taken: by somebody else, by ourselves in a request that was sent twice, or by a value
-        // that is no lock at all.
-        Reply::Nil => is_own(wire, claim).await,
-        reply => Err(nonsense("SET", &reply)),
-    }
-}
-
-/// Apart, so that an acquire of what is free has a small future: many are under way at a time.
-fn is_own<'a>(wire: &'a impl Wire, claim: &'a Claim) -> BoxFuture<'a, Result<Vote, BackendError>> {
-    Box::pin(async move { OWN.run(wire, claim.keys(), &[claim.token().as_bytes()]).await })
+    Exchange::acquire(claim).over(wire, claim).await
 }
 
 /// [`LockBackend::extend`](crate::LockBackend::extend) over `wire`.
@@ -251,8 +243,7 @@ fn is_own<'a>(wire: &'a impl Wire, claim: &'a Claim) -> BoxFuture<'a, Result<Vot
 ///
 /// As [`acquire`].
 pub async fn extend(wire: &impl Wire, claim: &Claim) -> Result<Vote, BackendError> {
-    let ttl = Digits::of(claim.ttl().as_millis());
-    EXTEND.run(wire, claim.keys(), &[claim.token().as_bytes(), ttl.as_bytes()]).await
+    Exchange::extend().over(wire, claim).await
 }
 
 /// [`LockBackend::release`](crate::LockBackend::release) over `wire`.
@@ -261,7 +252,7 @@ pub async fn extend(wire: &impl Wire, claim: &Claim) -> Result<Vote, BackendErro
 ///
 /// As [`acquire`].
 pub async fn release(wire: &impl Wire, claim: &Claim) -> Result<Vote, BackendError> {
-    RELEASE.run(wire, claim.keys(), &[claim.token().as_bytes()]).await
+    Exchange::release().over(wire, claim).await
 }
 
 /// [`Identify::server_id`](crate::backend::Identify::server_id) over `wire`: the `run_id` of
@@ -271,7 +262,7 @@ pub async fn release(wire: &impl Wire, claim: &Claim) -> Result<Vote, BackendErr
 ///
 /// The node cannot be asked, or may not be (`NOPERM`).
 pub async fn server_id(wire: &impl Wire) -> Result<Option<String>, BackendError> {
-    let reply = wire.send(&[b"INFO", b"server"]).await?;
+    let reply = wire.send(wire.pack(&[b"INFO", b"server"])).await?;
     let Reply::Bytes(info) = &reply else {
         return Err(nonsense("INFO", &reply));
     };

@@ -41,6 +41,8 @@ struct Line {
     /// Whether somebody has the turn.
     taken: bool,
     holder: Option<Holder>,
+    /// How often it was handed over within this process.
+    handed_over: u32,
 }
 
 /// Who holds a key in this process, for as long as that may be.
@@ -56,6 +58,9 @@ struct Yielded {
     until: Instant,
     met: Met,
 }
+
+/// So often waiters elsewhere have a chance to take a lock that changes hands within this process.
+const EVERY: u32 = 4;
 
 #[derive(Default)]
 struct Ticket {
@@ -106,6 +111,15 @@ impl Queues {
 
     fn holder(&self, key: &Key) -> Option<Holder> {
         self.state().lines.get(key)?.holder.clone()
+    }
+
+    /// Whether the next holder of `key` asks the nodes right behind the release of the last. Not every
+    /// time: waiters elsewhere, of whom nothing is known here, would never find it free.
+    fn follows(&self, key: &Key) -> bool {
+        let mut state = self.state();
+        let Some(line) = state.lines.get_mut(key) else { return false };
+        line.handed_over = line.handed_over.wrapping_add(1);
+        line.handed_over % EVERY != 0
     }
 
     /// Calls the next one to `key`.
@@ -162,6 +176,8 @@ impl fmt::Debug for Queues {
 pub(crate) struct Turn {
     cluster: Arc<Cluster>,
     keys: Vec<Key>,
+    /// What held the keys before, and may not be gone from the nodes yet.
+    followed: Vec<Arc<Attempt>>,
 }
 
 /// The turn at `keys`, if nobody in this process waits for any of them or has it, and nobody
@@ -171,13 +187,23 @@ pub(crate) fn turn_at_once(cluster: &Arc<Cluster>, keys: &[Key], now: Instant) -
     if !state.yielded.is_empty() && state.yields_to(keys, now).is_some() {
         return None;
     }
-    if keys.iter().any(|key| state.lines.contains_key(key)) {
-        return None;
+    let taken = || Line { taken: true, ..Line::default() };
+    match keys {
+        // One look, where two would do.
+        [key] => match state.lines.entry(key.clone()) {
+            Entry::Occupied(_) => return None,
+            Entry::Vacant(line) => {
+                line.insert(taken());
+            }
+        },
+        keys => {
+            if keys.iter().any(|key| state.lines.contains_key(key)) {
+                return None;
+            }
+            state.lines.extend(keys.iter().map(|key| (key.clone(), taken())));
+        }
     }
-    for key in keys {
-        state.lines.insert(key.clone(), Line { taken: true, ..Line::default() });
-    }
-    Some(Turn { cluster: Arc::clone(cluster), keys: keys.to_vec() })
+    Some(Turn::new(cluster, keys.to_vec()))
 }
 
 /// Waits for the turn at `keys`.
@@ -185,7 +211,7 @@ pub(crate) fn turn_at_once(cluster: &Arc<Cluster>, keys: &[Key], now: Instant) -
 /// They are taken one after the other in the order of their bytes, so that two who want the same
 /// keys never wait for each other. Dropping the future leaves the line, or hands the turn on.
 pub(crate) async fn turn(cluster: &Arc<Cluster>, keys: &[Key]) -> Turn {
-    let mut turn = Turn { cluster: Arc::clone(cluster), keys: Vec::with_capacity(keys.len()) };
+    let mut turn = Turn::new(cluster, Vec::with_capacity(keys.len()));
     let mut in_order: Vec<&Key> = keys.iter().collect();
     in_order.sort();
     for key in in_order {
@@ -196,9 +222,13 @@ pub(crate) async fn turn(cluster: &Arc<Cluster>, keys: &[Key]) -> Turn {
 }
 
 impl Turn {
+    fn new(cluster: &Arc<Cluster>, keys: Vec<Key>) -> Self {
+        Self { cluster: Arc::clone(cluster), keys, followed: Vec::new() }
+    }
+
     /// Waits until nobody in this process holds the keys any more, as far as it is known here: each
     /// was released, handed over or has run out.
-    pub(crate) async fn vacated(&self) {
+    pub(crate) async fn vacated(&mut self) {
         let cluster = &self.cluster;
         for key in &self.keys {
             while let Some(holder) = cluster.queues().holder(key) {
@@ -207,12 +237,28 @@ impl Turn {
                     None => {
                         // It is on its way out: asking before it is gone would be in vain.
                         if let Some(attempt) = holder.attempt.upgrade() {
-                            attempt.freed().await;
+                            let follows = cluster.queues().follows(key);
+                            attempt.freed(follows).await;
+                            if !attempt.is_free(false) {
+                                self.followed.push(attempt);
+                            }
                         }
                         break;
                     }
                 }
             }
+        }
+    }
+
+    /// Whether the keys may still be on the nodes from before.
+    pub(crate) const fn has_followed(&self) -> bool {
+        !self.followed.is_empty()
+    }
+
+    /// Waits until they are not.
+    pub(crate) async fn followed_is_gone(&mut self) {
+        for attempt in std::mem::take(&mut self.followed) {
+            attempt.freed(false).await;
         }
     }
 }

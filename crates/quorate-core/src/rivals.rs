@@ -3,10 +3,12 @@
 //! All who wait for a lock see the same releases. If all of them ask at each, all but one are sent
 //! away. So a waiter lets as many others go first as it saw go the last time, and then asks at once:
 //! whoever has waited for the longest is alone, and waiters fall into an order though none knows of
-//! another. If nobody takes a free lock, those further back step forward, one after the other, by
-//! reading it so many times.
+//! another. Those far behind do not even listen. If nobody takes a free lock, those further back
+//! step forward, one after the other, by reading it so many times.
 //!
 //! A wrong guess costs a question or a moment, never more: only votes decide.
+
+use std::time::{Duration, Instant};
 
 use crate::backend::Holder;
 
@@ -17,11 +19,13 @@ pub(crate) struct Met {
     pub(crate) others: u32,
     /// How often they are still believed to be there if none shows up.
     trust: u32,
+    /// The time from one release to the next, if it is known.
+    pace: Option<Duration>,
 }
 
 impl Met {
     /// There is somebody; no more is known.
-    pub(crate) const SOMEBODY: Self = Self { others: 0, trust: 3 };
+    pub(crate) const SOMEBODY: Self = Self { others: 0, trust: 3, pace: None };
 }
 
 /// What a waiter has seen of the others while it waits.
@@ -34,16 +38,26 @@ pub(crate) struct Rivals {
     idle: u32,
     /// How often the lock was released.
     releases: u32,
+    /// How many of these were not heard, but taken for granted.
+    rested: u32,
     /// Whether it may be free.
     free: bool,
     /// How often it was read and found free since the latest of these releases.
     reads: u32,
     /// Who held the keys when they were last read.
     holders: Vec<Option<Holder>>,
+    /// When the latest release was heard of.
+    heard: Option<Instant>,
+    /// The time from one release to the next, if it is known.
+    pace: Option<Duration>,
 }
 
 /// A waiter that asks at once needs about two reads to get a key.
 const READS_A_TURN: u32 = 3;
+
+/// For so long nothing is heard of them at the most. A lock that changes hands more slowly keeps no
+/// machine busy.
+const LONGEST_REST: Duration = Duration::from_millis(15);
 
 /// No more are let go first, however many there are.
 const MOST: u32 = 64;
@@ -51,11 +65,16 @@ const MOST: u32 = 64;
 impl Rivals {
     /// The lock was released a moment ago, and others go first.
     pub(crate) fn after(met: Met) -> Self {
-        Self { lets: met.others.min(MOST), trust: met.trust, free: true, ..Self::default() }
+        let (lets, trust, pace) = (met.others.min(MOST), met.trust, met.pace);
+        Self { lets, trust, pace, free: true, ..Self::default() }
     }
 
-    /// The lock may have been released.
-    pub(crate) fn released(&mut self) {
+    /// The lock may have been released, as was heard `now`.
+    pub(crate) fn released(&mut self, now: Instant) {
+        if let Some(before) = self.heard.replace(now) {
+            let time = now.saturating_duration_since(before);
+            self.pace = Some(self.pace.map_or(time, |pace| (3 * pace.min(2 * time) + time) / 4));
+        }
         self.releases = self.releases.saturating_add(1);
         self.idle = self.idle.saturating_add(self.reads / READS_A_TURN);
         (self.free, self.reads) = (true, 0);
@@ -93,6 +112,26 @@ impl Rivals {
         self.free && self.releases == 0 && self.reads == 0
     }
 
+    /// How long nothing needs to be heard of the others: all who go first, but for the last of them,
+    /// are taken to come and go as quickly as those before them.
+    ///
+    /// Each who listens to a release costs the machine about as much as a lock, and whoever is about
+    /// to take it has to wait for that.
+    pub(crate) fn rests(&mut self) -> Option<Duration> {
+        let gone = self.releases.saturating_add(self.reads / READS_A_TURN);
+        let far = self.lets.saturating_sub(gone).saturating_sub(1);
+        let pace = self.pace.filter(|pace| !pace.is_zero())?;
+        let most = u32::try_from(LONGEST_REST.as_nanos() / pace.as_nanos()).unwrap_or(u32::MAX);
+        let far = far.min(most);
+        if far == 0 {
+            return None;
+        }
+        self.releases += far;
+        self.rested += far;
+        (self.heard, self.free, self.reads) = (None, true, 0);
+        Some(pace * far)
+    }
+
     /// Whether it may be free, as far as is known.
     pub(crate) const fn may_be_free(&self) -> bool {
         self.free
@@ -114,9 +153,14 @@ impl Rivals {
     /// first is felt by those who let few go, and the second by those who let many: so all come to
     /// the same number, and have the lock equally often.
     pub(crate) fn met(&self, random: impl FnOnce() -> u64) -> Option<Met> {
+        // Nobody was heard of.
+        let trust = if self.releases <= self.rested {
+            self.trust.checked_sub(1).filter(|trust| *trust > 0)?
+        } else {
+            Met::SOMEBODY.trust
+        };
         if self.releases == 0 {
-            let trust = self.trust.checked_sub(1).filter(|trust| *trust > 0)?;
-            return Some(Met { others: self.lets, trust });
+            return Some(Met { others: self.lets, trust, pace: self.pace });
         }
         let random = random();
         let (lets, late) = (self.lets, self.releases.saturating_sub(self.lets + 1));
@@ -128,7 +172,7 @@ impl Rivals {
         } else {
             lets - share(lets * idle.min(16), 16, random)
         };
-        Some(Met { others, ..Met::SOMEBODY })
+        Some(Met { others, trust, pace: self.pace })
     }
 }
 
@@ -149,6 +193,10 @@ pub(crate) enum Read {
 mod tests {
     use super::*;
 
+    fn now() -> Instant {
+        Instant::now()
+    }
+
     fn after(others: u32) -> Rivals {
         Rivals::after(Met { others, ..Met::SOMEBODY })
     }
@@ -161,7 +209,7 @@ mod tests {
     fn who_has_met_nobody_asks_at_the_first_release() {
         let mut rivals = Rivals::default();
         assert!(!rivals.is_our_turn());
-        rivals.released();
+        rivals.released(now());
         assert!(rivals.is_our_turn());
     }
 
@@ -170,11 +218,11 @@ mod tests {
         let mut rivals = after(2);
         for holder in 1..=2 {
             assert_eq!(rivals.read(held_by(holder)), Read::Taken);
-            rivals.released();
+            rivals.released(now());
             assert!(!rivals.is_our_turn());
         }
         assert_eq!(rivals.read(held_by(3)), Read::Taken);
-        rivals.released();
+        rivals.released(now());
         assert!(rivals.is_our_turn());
         assert_eq!(rivals.met(|| 0).map(|met| met.others), Some(2));
     }
@@ -184,7 +232,7 @@ mod tests {
         let mut rivals = after(1);
         assert_eq!(rivals.read(held_by(1)), Read::Taken);
         for _ in 0..9 {
-            rivals.released();
+            rivals.released(now());
             assert!(!rivals.is_our_turn());
             assert_eq!(rivals.read(held_by(1)), Read::Taken);
         }
@@ -202,13 +250,44 @@ mod tests {
     }
 
     #[test]
+    fn those_far_behind_hear_nothing_until_the_last_before_them_has_it() {
+        let (start, second) = (now(), Duration::from_secs(1));
+        let mut rivals = after(6);
+        assert_eq!(rivals.rests(), None, "the pace is not known");
+        assert_eq!(rivals.read(held_by(1)), Read::Taken);
+        rivals.released(start);
+        assert_eq!(rivals.rests(), None);
+        rivals.released(start + second / 500);
+        // Two of six have gone, and one is listened to.
+        assert_eq!(rivals.rests(), Some(3 * second / 500));
+        assert_eq!(rivals.rests(), None);
+        assert!(rivals.may_be_free() && !rivals.is_our_turn());
+        rivals.released(start + second);
+        assert!(!rivals.is_our_turn(), "the last of them");
+        rivals.released(start + second + second / 500);
+        assert!(rivals.is_our_turn());
+        // The rest was no time between two releases.
+        let met = rivals.met(|| 0).unwrap();
+        assert_eq!(Rivals::after(Met { others: 3, ..met }).rests(), Some(2 * second / 500));
+    }
+
+    #[test]
+    fn where_a_lock_changes_hands_slowly_all_listen() {
+        let rests =
+            |pace| Rivals::after(Met { others: 20, pace: Some(pace), ..Met::SOMEBODY }).rests();
+        assert_eq!(rests(LONGEST_REST * 2), None);
+        assert_eq!(rests(LONGEST_REST / 2), Some(LONGEST_REST));
+        assert_eq!(rests(Duration::ZERO), None);
+    }
+
+    #[test]
     fn who_meets_others_at_its_turn_lets_more_go_first_and_who_waits_for_nobody_fewer() {
         let others = |rivals: &Rivals| rivals.met(|| 0).map(|met| met.others);
         let mut beaten = after(3);
-        (0..6).for_each(|_| beaten.released());
+        (0..6).for_each(|_| beaten.released(now()));
         assert_eq!(others(&beaten), Some(5));
         let mut idle = after(8);
-        idle.released();
+        idle.released(now());
         while !idle.is_our_turn() {
             idle.idled();
         }
@@ -220,6 +299,24 @@ mod tests {
         let times = |met: &Met| Rivals::after(*met).met(|| 0);
         let known = std::iter::successors(Some(Met::SOMEBODY), times).count();
         assert_eq!(known, 3);
+    }
+
+    #[test]
+    fn others_who_never_show_up_are_forgotten_though_they_were_rested_for() {
+        let pace = Some(Duration::from_millis(1));
+        let alone = |met: &Met| {
+            let mut rivals = Rivals::after(*met);
+            // Somebody has had it for long, and still does.
+            rivals.read(held_by(1));
+            assert!(rivals.rests().is_some());
+            rivals.read(held_by(1));
+            while !rivals.is_our_turn() {
+                rivals.read(vec![None]);
+            }
+            rivals.met(|| 0)
+        };
+        let twenty = Met { others: 20, pace, ..Met::SOMEBODY };
+        assert_eq!(std::iter::successors(Some(twenty), alone).take(10).count(), 3);
     }
 
     #[test]

@@ -44,6 +44,11 @@ impl Roster {
         }
     }
 
+    /// Whether the node has told who it is, or never will.
+    pub(crate) fn has_admitted(&self, node: NodeId) -> bool {
+        self.asked[node.index()].get().is_some()
+    }
+
     /// Asks a node who it is before its first vote.
     ///
     /// A node that cannot or may not tell votes all the same: where it cannot be known, the
@@ -53,8 +58,7 @@ impl Roster {
         node: NodeId,
         backend: &dyn LockBackend,
     ) -> Result<(), BackendError> {
-        let asked = &self.asked[node.index()];
-        if asked.get().is_some() {
+        if self.has_admitted(node) {
             return Ok(());
         }
         if let Some(identity) = backend.identity() {
@@ -65,7 +69,7 @@ impl Roster {
                 Err(error) => return Err(error),
             }
         }
-        let _ = asked.set(());
+        let _ = self.asked[node.index()].set(());
         Ok(())
     }
 

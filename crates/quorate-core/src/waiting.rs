@@ -13,6 +13,7 @@ use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 
 use crate::algorithm::lease::saturating_add;
+use crate::algorithm::node_set::NodeSet;
 use crate::algorithm::quorum::{NodeId, Tally, Vote};
 use crate::algorithm::retry::scale;
 use crate::backend::{BackendErrorKind, Holder, Inspect, Watch};
@@ -25,35 +26,11 @@ use crate::runtime::BoxFuture;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Waited {
     /// A quorum may be free. These nodes were heard to be.
-    Woken(Free),
+    Woken(NodeSet),
     /// It is time to try.
     Slept,
     /// The deadline comes before the next try.
     TooLong,
-}
-
-/// Nodes that may be free.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Free(u64);
-
-impl Free {
-    pub(crate) const ALL: Self = Self(u64::MAX);
-
-    const fn only(node: NodeId) -> Self {
-        Self(1 << node.index())
-    }
-
-    pub(crate) const fn contains(self, node: NodeId) -> bool {
-        self.0 & (1 << node.index()) != 0
-    }
-
-    const fn insert(&mut self, node: NodeId) {
-        self.0 |= 1 << node.index();
-    }
-
-    const fn len(self) -> usize {
-        self.0.count_ones() as usize
-    }
 }
 
 /// What a node told.
@@ -102,7 +79,7 @@ pub(crate) async fn wait(
         }
         let waited = at_all(cluster, wanted, votes, polls_at, random, deadline).await;
         let Waited::Woken(free) = waited else { return waited };
-        rivals.released();
+        rivals.released(cluster.runtime.now());
         gate = gates(cluster, &wanted.keys)
             .find(|node| free.contains(*node) && watcher(cluster, votes, *node).is_some());
         if gate.is_none() || rivals.is_our_turn() {
@@ -134,6 +111,9 @@ async fn at_gate(
     let runtime = &*cluster.runtime;
     let (watcher, inspector) = (cluster.watcher(gate)?, cluster.node(gate).inspector()?);
     loop {
+        if let Some(rest) = rivals.rests() {
+            runtime.sleep_until(saturating_add(runtime.now(), rest).min(deadline)).await;
+        }
         let until = saturating_add(runtime.now(), MOMENT).min(deadline);
         let told = {
             let news = pin!(news(cluster, wanted, gate, watcher, inspector, rivals));
@@ -146,12 +126,12 @@ async fn at_gate(
             Some(()) => {}
             None if runtime.now() >= deadline => return Some(Waited::TooLong),
             None if rivals.may_be_free() && rivals.reads() > 0 => {
-                return Some(Waited::Woken(Free::only(gate)));
+                return Some(Waited::Woken(NodeSet::only(gate)));
             }
             None => return None,
         }
         if rivals.is_our_turn() {
-            return Some(Waited::Woken(Free::only(gate)));
+            return Some(Waited::Woken(NodeSet::only(gate)));
         }
     }
 }
@@ -186,7 +166,7 @@ async fn news(
             None
         }
         _ => {
-            rivals.released();
+            rivals.released(runtime.now());
             Some(())
         }
     }
@@ -204,7 +184,7 @@ async fn at_all(
     let runtime = &*cluster.runtime;
     let now = runtime.now();
     let quorum = cluster.count().quorum();
-    let mut free = Free::default();
+    let mut free = NodeSet::default();
     let mut hints: FuturesUnordered<BoxFuture<'_, Hint>> = FuturesUnordered::new();
     let (mut watched, mut woken) = (0, false);
     for node in cluster.count().ids() {

@@ -212,7 +212,7 @@ impl Tidings {
 
 /// Whether the key is there. What is there goes no further than this.
 async fn is_there(wire: &impl Wire, key: &Key) -> Result<bool, BackendError> {
-    match wire.send(&[b"GET", key.as_bytes()]).await? {
+    match wire.send(wire.pack(&[b"GET", key.as_bytes()])).await? {
         Reply::Nil => Ok(false),
         Reply::Bytes(_) => Ok(true),
         Reply::Okay | Reply::Integer(_) | Reply::Other => {
@@ -250,8 +250,13 @@ mod tests {
     }
 
     impl Wire for Node {
-        async fn send(&self, command: &[&[u8]]) -> Result<Reply, BackendError> {
+        type Command = ();
+
+        fn pack(&self, command: &[&[u8]]) {
             assert_eq!(command[0], b"GET");
+        }
+
+        async fn send(&self, (): ()) -> Result<Reply, BackendError> {
             self.heard.fetch_add(1, Ordering::Relaxed);
             std::future::poll_fn(|_| match self.answer.get() {
                 Some(answer) => Poll::Ready(answer.clone()),

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use quorate_core::{
-    BackendError, Claim, Fence, FenceHint, FenceVote, FencingToken, Guarded, Identify, Inspect,
-    Key, LockBackend, Quarantine, RestartGuard, Runtime, Sighting, Vote, Watch,
+    Ask, BackendError, Call, Carry, Claim, Fence, FenceHint, FenceVote, FencingToken, Guarded,
+    Identify, Inspect, Key, LockBackend, Quarantine, RestartGuard, Runtime, Sighting, Vote, Watch,
 };
 
 use crate::client::SimClient;
@@ -35,13 +35,15 @@ pub struct MemoryNode {
     shared: Arc<Shared>,
     /// Whose calls come through this handle, where it matters.
     client: Option<usize>,
+    /// Whether it [carries](Carry) calls by itself.
+    carries: bool,
 }
 
 impl MemoryNode {
     /// A healthy, empty node.
     pub fn new(name: impl Into<String>, runtime: impl Runtime) -> Self {
         let shared = Shared::new(name.into(), Arc::new(runtime));
-        Self { shared: Arc::new(shared), client: None }
+        Self { shared: Arc::new(shared), client: None, carries: false }
     }
 
     /// `count` healthy, empty nodes: `memory-1` and so on.
@@ -91,7 +93,14 @@ impl MemoryNode {
     /// The same node, as `client` sees it: rules for that client apply.
     #[must_use]
     pub fn seen_by(&self, client: &SimClient) -> Self {
-        Self { shared: Arc::clone(&self.shared), client: Some(client.id()) }
+        Self { client: Some(client.id()), ..self.clone() }
+    }
+
+    /// The same node, as a backend that [carries](Carry) calls by itself: on tasks of the runtime that
+    /// the node is made with.
+    #[must_use]
+    pub fn carrying(&self) -> Self {
+        Self { carries: true, ..self.clone() }
     }
 
     /// Adds a rule to those that messages to and from this node are under.
@@ -215,6 +224,37 @@ impl LockBackend for MemoryNode {
 
     fn quarantine(&self) -> Option<&dyn Quarantine> {
         Some(self)
+    }
+
+    /// Those that are carried go as the tasks of the runtime do.
+    fn keeps_order(&self) -> bool {
+        !self.carries
+    }
+
+    fn carrier(&self) -> Option<&dyn Carry> {
+        self.carries.then_some(self)
+    }
+}
+
+impl Carry for MemoryNode {
+    fn carries(&self, _: &Claim) -> bool {
+        true
+    }
+
+    fn carry(&self, call: Call) {
+        let node = self.clone();
+        self.shared.runtime.spawn(Box::pin(async move {
+            if !call.is_wanted() {
+                return;
+            }
+            let answer = match call.ask() {
+                Ask::Acquire => LockBackend::acquire(&node, call.claim()).await,
+                Ask::Release => LockBackend::release(&node, call.claim()).await,
+                // It would be dropped, which is an answer.
+                _ => return,
+            };
+            call.answer(answer);
+        }));
     }
 }
 

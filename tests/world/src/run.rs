@@ -50,7 +50,11 @@ pub fn run(seed: u64, class: Class) -> Outcome {
     let dice = Dice::new(sim.clone());
     let plan = Plan::draw(seed, &dice, class);
     let history = History::new();
-    let nodes = MemoryNode::cluster(plan.nodes, sim.clone());
+    // Some carry calls by themselves, the others are polled for.
+    let nodes: Vec<MemoryNode> = MemoryNode::cluster(plan.nodes, sim.clone())
+        .into_iter()
+        .map(|node| if dice.percent(50) { node.carrying() } else { node })
+        .collect();
     let clients: Vec<SimClient> =
         (0..plan.clients).map(|_| sim.client(dice.signed(plan.drift))).collect();
     let processes: Vec<Process> = clients.iter().map(|client| Process::new(&sim, client)).collect();

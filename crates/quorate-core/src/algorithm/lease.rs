@@ -90,9 +90,9 @@ impl Drift {
     /// What drift takes off `ttl`. Never overflows.
     #[must_use]
     pub fn of(&self, ttl: Ttl) -> Duration {
-        let nanos = ttl.as_duration().as_nanos() * u128::from(self.parts_per_million) / 1_000_000;
-        let part = u64::try_from(nanos).map_or(Duration::MAX, Duration::from_nanos);
-        part.saturating_add(self.constant)
+        // A millionth of a millisecond is a nanosecond.
+        let nanos = ttl.as_millis().checked_mul(self.parts_per_million.into());
+        nanos.map_or(Duration::MAX, Duration::from_nanos).saturating_add(self.constant)
     }
 
     /// What drift leaves of `ttl`, zero if nothing.

@@ -12,6 +12,16 @@ impl NodeId {
     pub const fn index(self) -> usize {
         self.0 as usize
     }
+
+    /// Its place among 64 bits.
+    pub(super) const fn bit(self) -> u64 {
+        1 << (self.0 & 63)
+    }
+
+    /// The node whose bit is the one at `place`.
+    pub(super) const fn of_bit(place: u32) -> Self {
+        Self((place & 63) as u8)
+    }
 }
 
 /// How many nodes are configured: 1 to 64.
@@ -99,8 +109,8 @@ impl Tally {
     pub fn on_vote(&mut self, node: NodeId, vote: Vote) {
         if self.is_open(node) {
             match vote {
-                Vote::Granted => self.granted |= bit(node),
-                Vote::Refused => self.refused |= bit(node),
+                Vote::Granted => self.granted |= node.bit(),
+                Vote::Refused => self.refused |= node.bit(),
             }
         }
     }
@@ -108,7 +118,7 @@ impl Tally {
     /// Gives a node up: it failed, or stayed silent.
     pub fn on_unknown(&mut self, node: NodeId) {
         if self.is_open(node) {
-            self.unknown |= bit(node);
+            self.unknown |= node.bit();
         }
     }
 
@@ -158,9 +168,9 @@ impl Tally {
     /// What a node said, if it voted.
     #[must_use]
     pub const fn vote_of(&self, node: NodeId) -> Option<Vote> {
-        if self.granted & bit(node) != 0 {
+        if self.granted & node.bit() != 0 {
             Some(Vote::Granted)
-        } else if self.refused & bit(node) != 0 {
+        } else if self.refused & node.bit() != 0 {
             Some(Vote::Refused)
         } else {
             None
@@ -170,7 +180,7 @@ impl Tally {
     /// Whether a node has neither voted nor been given up.
     #[must_use]
     pub const fn is_open(&self, node: NodeId) -> bool {
-        (self.granted | self.refused | self.unknown) & bit(node) == 0
+        (self.granted | self.refused | self.unknown) & node.bit() == 0
     }
 
     const fn open(&self) -> usize {
@@ -202,8 +212,4 @@ impl fmt::Debug for Tally {
         }
         f.write_str(")")
     }
-}
-
-const fn bit(node: NodeId) -> u64 {
-    1 << (node.0 & 63)
 }

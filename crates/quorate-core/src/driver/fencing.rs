@@ -5,7 +5,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use super::{Attempt, Flight, Operation, Outcome, call, guarding};
+use super::calling::set_out_aside;
+use super::{Attempt, Flight, Operation, Outcome, guarding};
 use crate::algorithm::fence::{Agreement, FenceHint, FenceVote, FencingToken};
 use crate::algorithm::quorum::{NodeId, Tally, Vote};
 use crate::algorithm::round::{Loss, Round, Step};
@@ -126,7 +127,7 @@ impl Flight {
                 }
             };
         }
-        self.ask(&Operation::Raise(number), others.into_iter());
+        self.ask(now, &Operation::Raise(number), others.into_iter());
         self.decide(&mut round).await
     }
 
@@ -139,12 +140,10 @@ impl Flight {
         else {
             return;
         };
-        let now = attempt.cluster.runtime.now();
         for node in extended.nodes().ids() {
             let lags = fencing.number_of(node).is_none_or(|number| number < highest);
             if lags && extended.vote_of(node) == Some(Vote::Granted) {
-                let raise = call(Arc::clone(&attempt), Operation::Raise(highest), node, now);
-                self.calls.add_aside(node, raise);
+                set_out_aside(&attempt, Operation::Raise(highest), node, &mut self.calls);
             }
         }
     }

@@ -108,7 +108,7 @@ pub(super) fn cleaned_up(attempt: &Attempt, took: Duration, unanswered: usize) {
     debug!(target: TARGET, %keys, %took, unanswered, "cleaned up");
 }
 
-pub(super) fn sent(asked: &Asked, now: Instant) {
+pub(super) fn sent(asked: &Asked<'_>, now: Instant) {
     let silent = health(asked).sent(now, asked.patience());
     if let Some(silent) = silent {
         fails(asked, Told::First, &Failure::Silent(silent));
@@ -116,7 +116,7 @@ pub(super) fn sent(asked: &Asked, now: Instant) {
 }
 
 pub(super) fn settled(
-    asked: &Asked,
+    asked: &Asked<'_>,
     now: Instant,
     latency: Duration,
     vote: Option<&'static str>,
@@ -168,7 +168,7 @@ impl Told {
     }
 }
 
-fn fails(asked: &Asked, told: Told, failure: &Failure<'_>) {
+fn fails(asked: &Asked<'_>, told: Told, failure: &Failure<'_>) {
     let (node, operation) = (&**asked.name(), asked.operation);
     let (kind, error) = (Kind(failure), failure);
     match told {
@@ -198,7 +198,7 @@ impl fmt::Display for Failure<'_> {
     }
 }
 
-fn health(asked: &Asked) -> MutexGuard<'_, Health> {
+fn health<'a>(asked: &'a Asked<'_>) -> MutexGuard<'a, Health> {
     let health = &asked.cluster().watched.health[asked.node.index()];
     health.lock().unwrap_or_else(PoisonError::into_inner)
 }

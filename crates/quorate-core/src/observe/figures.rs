@@ -93,7 +93,7 @@ pub(super) fn cleaned_up(took: Duration) {
     histogram!(CLEANUP).record(took);
 }
 
-pub(super) fn settled(asked: &Asked, latency: Option<Duration>, vote: Option<&'static str>) {
+pub(super) fn settled(asked: &Asked<'_>, latency: Option<Duration>, vote: Option<&'static str>) {
     let node = || Arc::clone(asked.name());
     if let Some(vote) = vote {
         counter!(VOTES, "node" => node(), "operation" => asked.operation, "vote" => vote)

@@ -1,12 +1,11 @@
 //! Nobody watches: everything here is nothing, and has no size.
 
-use std::sync::Arc;
 use std::time::Instant;
 
 use crate::algorithm::quorum::{NodeCount, NodeId};
 use crate::algorithm::round::Loss;
 use crate::cluster::Cluster;
-use crate::driver::{Attempt, Operation};
+use crate::driver::{Answer, Attempt, Operation};
 use crate::error::{LockError, Lost, Released, Votes};
 use crate::lease::Tenure;
 use crate::resource::Key;
@@ -28,22 +27,18 @@ impl Holding {
     }
 }
 
-#[derive(Clone)]
+#[derive(Clone, Copy)]
 pub(crate) struct Watch;
 
 impl Watch {
-    pub(crate) fn new(attempt: &Arc<Attempt>, _: &Operation, _: NodeId) -> Self {
+    pub(crate) fn begin(attempt: &Attempt, _: &Operation) -> Self {
         let Nodes = attempt.cluster.watched;
         Self
     }
 
-    #[expect(clippy::unused_self, reason = "as it is where somebody watches")]
-    pub(crate) fn over<F>(self, call: F) -> F {
-        call
-    }
+    pub(crate) const fn sent(self, _: &Attempt, _: NodeId) {}
 
-    #[expect(clippy::unused_self, reason = "as it is where somebody watches")]
-    pub(crate) const fn sent(&self) {}
+    pub(crate) const fn settled(self, _: &Attempt, _: NodeId, _: Option<&Answer>) {}
 }
 
 pub(crate) struct Cleanup;

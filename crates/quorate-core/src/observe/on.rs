@@ -6,13 +6,9 @@
 )]
 
 use std::future::Future;
-use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
-use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
-
-use pin_project::pin_project;
 
 #[cfg(feature = "tracing")]
 use super::events;
@@ -20,9 +16,8 @@ use super::events;
 use super::figures;
 use crate::algorithm::quorum::{NodeCount, NodeId, Vote};
 use crate::algorithm::round::Loss;
-use crate::backend::BackendError;
 use crate::cluster::Cluster;
-use crate::driver::{Attempt, Operation};
+use crate::driver::{Answer, Attempt, Operation};
 use crate::error::{AdoptError, LockError, Lost, Released, Votes};
 use crate::guard::LockGuard;
 use crate::lease::Tenure;
@@ -60,19 +55,23 @@ impl Holding {
     }
 }
 
-/// One call to one node.
-#[derive(Clone)]
-pub(crate) struct Watch(Arc<Asked>);
+/// Calls that are sent together.
+#[derive(Clone, Copy)]
+pub(crate) struct Watch {
+    operation: &'static str,
+    sent: Instant,
+}
 
-pub(super) struct Asked {
-    pub(super) attempt: Arc<Attempt>,
+/// What a node was asked.
+pub(super) struct Asked<'a> {
+    pub(super) attempt: &'a Attempt,
     pub(super) node: NodeId,
     pub(super) operation: &'static str,
-    sent: OnceLock<Instant>,
+    sent: Instant,
 }
 
 impl Watch {
-    pub(crate) fn new(attempt: &Arc<Attempt>, operation: &Operation, node: NodeId) -> Self {
+    pub(crate) fn begin(attempt: &Attempt, operation: &Operation) -> Self {
         #[cfg(not(feature = "tracing"))]
         let Nodes {} = attempt.cluster.watched;
         let operation = match operation {
@@ -82,29 +81,25 @@ impl Watch {
             Operation::Repair(..) => "repair",
             Operation::Release => "release",
         };
-        Self(Arc::new(Asked {
-            attempt: Arc::clone(attempt),
-            node,
-            operation,
-            sent: OnceLock::new(),
-        }))
+        Self { operation, sent: attempt.cluster.runtime.now() }
     }
 
-    /// Watches `call`, until it is answered or dropped.
-    pub(crate) fn over<F>(self, call: F) -> Watched<F> {
-        Watched { call, unanswered: Unanswered(Some(self.0)) }
-    }
-
-    /// The call leaves: those to the same node before it have settled.
-    pub(crate) fn sent(&self) {
-        let now = self.0.now();
-        let _ = self.0.sent.set(now);
+    pub(crate) fn sent(self, attempt: &Attempt, node: NodeId) {
         #[cfg(feature = "tracing")]
-        events::sent(&self.0, now);
+        events::sent(&self.asked(attempt, node), self.sent);
+    }
+
+    /// A node has answered, or nobody waits for it any more.
+    pub(crate) fn settled(self, attempt: &Attempt, node: NodeId, answer: Option<&Answer>) {
+        self.asked(attempt, node).settled(answer);
+    }
+
+    const fn asked(self, attempt: &Attempt, node: NodeId) -> Asked<'_> {
+        Asked { attempt, node, operation: self.operation, sent: self.sent }
     }
 }
 
-impl Asked {
+impl Asked<'_> {
     pub(super) fn cluster(&self) -> &Cluster {
         &self.attempt.cluster
     }
@@ -113,21 +108,14 @@ impl Asked {
         self.cluster().name(self.node)
     }
 
-    /// How long a round listens to the node.
+    /// How long the node may take to answer.
     pub(super) fn patience(&self) -> Duration {
         self.cluster().config.node_timeout(self.attempt.claim.ttl())
     }
 
-    fn now(&self) -> Instant {
-        self.cluster().runtime.now()
-    }
-
-    fn settled(&self, answer: Option<&Result<Vote, BackendError>>) {
-        let Some(sent) = self.sent.get() else {
-            return;
-        };
-        let now = self.now();
-        let latency = now.saturating_duration_since(*sent);
+    fn settled(&self, answer: Option<&Answer>) {
+        let now = self.cluster().runtime.now();
+        let latency = now.saturating_duration_since(self.sent);
         let vote = match answer {
             _ if latency > self.patience() => Some("silent"),
             Some(Ok(Vote::Granted)) => Some("granted"),
@@ -140,44 +128,6 @@ impl Asked {
         events::settled(self, now, latency, vote, answer);
         #[cfg(feature = "metrics")]
         figures::settled(self, answer.map(|_| latency), vote);
-    }
-}
-
-/// A call that is watched.
-#[pin_project]
-pub(crate) struct Watched<F> {
-    #[pin]
-    call: F,
-    unanswered: Unanswered,
-}
-
-impl<F: Future<Output = Result<Vote, BackendError>>> Future for Watched<F> {
-    type Output = Result<Vote, BackendError>;
-
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = self.project();
-        let answer = ready!(this.call.poll(context));
-        this.unanswered.heard(&answer);
-        Poll::Ready(answer)
-    }
-}
-
-/// A call that has not been answered when this is dropped never will be.
-struct Unanswered(Option<Arc<Asked>>);
-
-impl Unanswered {
-    fn heard(&mut self, answer: &Result<Vote, BackendError>) {
-        if let Some(asked) = self.0.take() {
-            asked.settled(Some(answer));
-        }
-    }
-}
-
-impl Drop for Unanswered {
-    fn drop(&mut self) {
-        if let Some(asked) = self.0.take() {
-            asked.settled(None);
-        }
     }
 }
 

@@ -62,12 +62,13 @@ mod imp {
             base
         });
         let passed = nanos(clock_gettime(ClockId::Boottime)).saturating_sub(boottime);
-        let seen = match monotonic.checked_duration_since(base) {
-            Some(seen) => i64::try_from(seen.as_nanos()).unwrap_or(i64::MAX),
-            None => 0,
-        };
+        let seen = monotonic.saturating_duration_since(base);
+        let seen = i64::try_from(seen.as_secs())
+            .unwrap_or(i64::MAX)
+            .saturating_mul(1_000_000_000)
+            .saturating_add(i64::from(seen.subsec_nanos()));
         let known = SINCE.load(Ordering::Relaxed);
-        if (passed - seen - known).abs() < NOTICEABLE {
+        if passed.saturating_sub(seen).saturating_sub(known).saturating_abs() < NOTICEABLE {
             return last_known();
         }
         time_suspended()

@@ -3,7 +3,7 @@
 use std::future::{Future, pending};
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
 use pin_project::{pin_project, pinned_drop};
@@ -47,21 +47,11 @@ impl Default for TokioRuntime {
 
 impl Runtime for TokioRuntime {
     fn now(&self) -> Instant {
-        with_time_suspended(time::Instant::now().into_std())
+        now()
     }
 
     fn sleep_until(&self, deadline: Instant) -> BoxFuture<'static, ()> {
-        let clock = self.clone();
-        Box::pin(self.home.enter(async move {
-            // More than once only after a suspend, or where tokio rounds.
-            loop {
-                let before = deadline.checked_sub(last_known()).unwrap_or(deadline);
-                time::sleep_until(before.into()).await;
-                if clock.now() >= deadline {
-                    return;
-                }
-            }
-        }))
+        Box::pin(Alarm { home: self.home.clone(), deadline, sleep: None })
     }
 
     fn spawn(&self, task: BoxFuture<'static, ()>) {
@@ -74,6 +64,41 @@ impl Runtime for TokioRuntime {
 
     fn fill_random(&self, bytes: &mut [u8]) -> Result<(), EntropyError> {
         os_random(bytes)
+    }
+}
+
+fn now() -> Instant {
+    with_time_suspended(time::Instant::now().into_std())
+}
+
+/// A timer that goes on while the machine is suspended. Tokio is needed to begin it, and for nothing
+/// after that.
+#[pin_project]
+struct Alarm {
+    home: TokioContext,
+    deadline: Instant,
+    /// Begun by the first poll.
+    #[pin]
+    sleep: Option<time::Sleep>,
+}
+
+impl Future for Alarm {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let mut this = self.project();
+        // More than once only after a suspend, or where tokio rounds.
+        loop {
+            if let Some(sleep) = this.sleep.as_mut().as_pin_mut() {
+                ready!(sleep.poll(context));
+                if now() >= *this.deadline {
+                    return Poll::Ready(());
+                }
+            }
+            let before = this.deadline.checked_sub(last_known()).unwrap_or(*this.deadline);
+            let _entered = this.home.guard();
+            this.sleep.set(Some(time::sleep_until(before.into())));
+        }
     }
 }
 

@@ -20,6 +20,7 @@ use crate::store::Value;
 
 mod guarded;
 mod numbers;
+mod order;
 
 /// Not whole seconds: a node that cuts them off would end before the holder does.
 const TTL: Duration = Duration::from_millis(60_900);
@@ -56,6 +57,11 @@ pub async fn backend(testbed: &dyn Testbed) -> Result<Vec<&'static str>, Failure
         ("a dropped call disturbs no other", |b| Box::pin(dropped(b))),
     ];
     let backend = testbed.backend();
+    if backend.keeps_order() {
+        cases.push(("calls arrive in the order in which they set out", |b| {
+            Box::pin(order::kept(b))
+        }));
+    }
     if backend.inspector().is_some() {
         cases.push(("a look tells the holder and the time left, and changes nothing", |b| {
             Box::pin(looks(b))

@@ -8,7 +8,10 @@ pub(super) struct Bug {
     pub(super) edits: &'static [(&'static str, &'static str, &'static str)],
 }
 
-const CALLS: &str = "crates/quorate-core/src/calls.rs";
+const CALLING: &str = "crates/quorate-core/src/driver/calling.rs";
+const CALLS: &str = "crates/quorate-core/src/driver/calls.rs";
+const CLEANUP: &str = "crates/quorate-core/src/driver/cleanup.rs";
+const ATTEMPT: &str = "crates/quorate-core/src/driver/attempt.rs";
 const DRIVER: &str = "crates/quorate-core/src/driver.rs";
 const GUARD: &str = "crates/quorate-core/src/guard.rs";
 const HANDOVER: &str = "crates/quorate-core/src/handover.rs";
@@ -115,9 +118,9 @@ pub(super) const BUGS: &[Bug] = &[
         name: "refusals-counted-as-grants",
         edits: &[(
             QUORUM,
-            "Vote::Refused => self.refused |= bit(node),",
-            "Vote::Refused if crate::planted::PLANTED => self.granted |= bit(node),
-             Vote::Refused => self.refused |= bit(node),",
+            "Vote::Refused => self.refused |= node.bit(),",
+            "Vote::Refused if crate::planted::PLANTED => self.granted |= node.bit(),
+             Vote::Refused => self.refused |= node.bit(),",
         )],
     },
     Bug {
@@ -148,9 +151,9 @@ pub(super) const BUGS: &[Bug] = &[
         name: "no-release-before-the-retry",
         edits: &[(
             DRIVER,
-            "self.ask(&Operation::Release, self.attempt.cluster.count().ids());",
+            "self.ask(now, &Operation::Release, count.ids());",
             "if !crate::planted::PLANTED {
-                 self.ask(&Operation::Release, self.attempt.cluster.count().ids());
+                 self.ask(now, &Operation::Release, count.ids());
              }",
         )],
     },
@@ -164,31 +167,37 @@ pub(super) const BUGS: &[Bug] = &[
     },
     Bug {
         name: "release-only-where-granted",
-        edits: &[(
-            DRIVER,
-            "Operation::Release => backend.release(&attempt.claim).await,",
-            "Operation::Release if crate::planted::PLANTED && !attempt.has_granted(node) => {
-                 Ok(Vote::Refused)
-             }
-             Operation::Release => backend.release(&attempt.claim).await,",
-        )],
+        edits: &[
+            (
+                CALLING,
+                "Operation::Release => Some(Ask::Release),",
+                "Operation::Release => (!crate::planted::PLANTED).then_some(Ask::Release),",
+            ),
+            (
+                CALLING,
+                "Operation::Release => backend.release(&attempt.claim).await,",
+                "Operation::Release if crate::planted::PLANTED && !attempt.has_granted(node) => {
+                     Ok(Vote::Refused)
+                 }
+                 Operation::Release => backend.release(&attempt.claim).await,",
+            ),
+        ],
     },
     Bug {
         name: "no-release-after-a-timeout",
         edits: &[(
-            CALLS,
-            "self.calls.push(Call { node, superseded, state });",
-            "let mut silent = self.calls.iter().filter(|call| call.node == node && call.superseded);
-             let is_open = |call: &Call| matches!(call.state, State::Open(_));
-             if !(silent.any(is_open) && crate::planted::PLANTED) {
-                 self.calls.push(Call { node, superseded, state });
-             }",
+            CALLING,
+            "attempt.enter_lane(node).await;",
+            "if crate::planted::PLANTED && matches!(operation, Operation::Release) {
+                 return Ok(Vote::Refused);
+             }
+             attempt.enter_lane(node).await;",
         )],
     },
     Bug {
         name: "release-to-a-quorum-only",
         edits: &[(
-            DRIVER,
+            ATTEMPT,
             "if self.may_have(node) {",
             "let few = crate::planted::PLANTED;
              if self.may_have(node) && !(few && node.index() >= self.cluster.count().quorum()) {",
@@ -197,10 +206,19 @@ pub(super) const BUGS: &[Bug] = &[
     Bug {
         name: "release-overtakes-the-acquire",
         edits: &[(
-            DRIVER,
-            "let lane = &attempt.lanes[node.index()];",
-            "let own = futures_util::lock::Mutex::new(());
-             let lane = if crate::planted::PLANTED { &own } else { &attempt.lanes[node.index()] };",
+            ATTEMPT,
+            "self.lanes.try_insert(node)",
+            "crate::planted::PLANTED || self.lanes.try_insert(node)",
+        )],
+    },
+    Bug {
+        name: "carried-answer-not-noted",
+        edits: &[(
+            CALLS,
+            "under_way.heard(&attempt, node, &answer);",
+            "if !crate::planted::PLANTED {
+                 under_way.heard(&attempt, node, &answer);
+             }",
         )],
     },
     Bug {
@@ -217,7 +235,7 @@ pub(super) const BUGS: &[Bug] = &[
     Bug {
         name: "failed-release-not-repeated",
         edits: &[(
-            DRIVER,
+            CLEANUP,
             "again.retain(|node| attempt.has_granted(*node));",
             "again.retain(|node| attempt.has_granted(*node) && !crate::planted::PLANTED);",
         )],
@@ -309,7 +327,7 @@ pub(super) const BUGS: &[Bug] = &[
     Bug {
         name: "extension-counts-lost-keys",
         edits: &[(
-            DRIVER,
+            CALLING,
             "backend.extend(claim).await",
             "match backend.extend(claim).await {
                  Ok(_) if crate::planted::PLANTED => Ok(Vote::Granted),
@@ -372,7 +390,7 @@ pub(super) const BUGS: &[Bug] = &[
     Bug {
         name: "renewal-runs-into-the-release",
         edits: &[(
-            DRIVER,
+            CALLING,
             "Operation::Repair(_, until) => attempt.is_over() || cluster.runtime.now() >= *until,",
             "Operation::Repair(_, until) => {
                  (attempt.is_over() && !crate::planted::PLANTED) || cluster.runtime.now() >= *until
@@ -382,9 +400,9 @@ pub(super) const BUGS: &[Bug] = &[
     Bug {
         name: "repair-counted-as-a-vote",
         edits: &[(
-            DRIVER,
-            "attempt.longest_ttl.fetch_max(claim.ttl().as_millis(), Ordering::Relaxed);",
-            "attempt.longest_ttl.fetch_max(claim.ttl().as_millis(), Ordering::Relaxed);
+            CALLING,
+            "attempt.asked_for(claim);",
+            "attempt.asked_for(claim);
              if crate::planted::PLANTED {
                  let mut answer = backend.extend(&claim).await;
                  if let Ok(Vote::Refused) = answer {
@@ -408,7 +426,7 @@ pub(super) const BUGS: &[Bug] = &[
     Bug {
         name: "repair-never-sent",
         edits: &[(
-            DRIVER,
+            CALLING,
             "if is_late {",
             "if is_late || (crate::planted::PLANTED && matches!(operation, Operation::Repair(..))) {",
         )],

@@ -2,7 +2,7 @@
 
 use super::bugs::Bug;
 
-const DRIVER: &str = "crates/quorate-core/src/driver.rs";
+const CALLING: &str = "crates/quorate-core/src/driver/calling.rs";
 const GUARDED_STORE: &str = "crates/quorate-memory/src/store/guarded.rs";
 
 /// All of them.
@@ -10,7 +10,7 @@ pub(super) const GUARDED: &[Bug] = &[
     Bug {
         name: "guard-off",
         edits: &[(
-            DRIVER,
+            CALLING,
             "if let Some(guard) = cluster.config.restart_guard {",
             "let guard = cluster.config.restart_guard;
              if let Some(guard) = guard.filter(|_| !crate::planted::PLANTED) {",
