@@ -26,12 +26,12 @@ impl Clock {
         tries.map_or_else(|| one().1, |(_, clock)| clock)
     }
 
-    /// A moment on the clock that all share.
+    /// A moment on the clock that all share, which begins with the machine.
     #[must_use]
     pub fn at(&self, moment: Instant) -> Nanos {
         match moment.checked_duration_since(self.instant) {
             Some(later) => self.nanos + nanos(later),
-            None => self.nanos - nanos(self.instant - moment),
+            None => self.nanos.saturating_sub(nanos(self.instant - moment)),
         }
     }
 }
@@ -59,6 +59,9 @@ mod tests {
         assert!((before - slack..=after + slack).contains(&clock.at(moment)));
         let hour = Duration::from_secs(3600);
         assert_eq!(clock.at(moment + hour) - clock.at(moment), nanos(hour));
-        assert_eq!(clock.at(moment) - clock.at(moment - hour), nanos(hour));
+        let little = Duration::from_millis(10);
+        assert_eq!(clock.at(moment) - clock.at(moment - little), nanos(little));
+        let before_the_machine = Duration::from_nanos(clock.at(moment)) + hour;
+        assert_eq!(clock.at(moment - before_the_machine), 0);
     }
 }
