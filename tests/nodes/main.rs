@@ -16,5 +16,6 @@ mod holding;
 mod input;
 mod inspect;
 mod restarts;
+mod together;
 mod watch;
 mod wire;

@@ -16,6 +16,8 @@ use crate::world::{MS, SECOND, World};
 enum Fate {
     /// They are kept here.
     Kept,
+    /// The same, and they would be sent in this order.
+    KeptInOrder,
     Dropped,
     Panic,
     /// They are not carried but asked for.
@@ -65,6 +67,10 @@ impl LockBackend for Odd {
         LockBackend::release(&self.node, claim).await
     }
 
+    fn keeps_order(&self) -> bool {
+        self.fate == Fate::KeptInOrder
+    }
+
     fn carrier(&self) -> Option<&dyn Carry> {
         Some(self)
     }
@@ -77,7 +83,7 @@ impl Carry for Odd {
 
     fn carry(&self, call: Call) {
         match self.fate {
-            Fate::Kept => self.calls.lock().unwrap().push(call),
+            Fate::Kept | Fate::KeptInOrder => self.calls.lock().unwrap().push(call),
             Fate::Dropped => drop(call),
             Fate::Panic => panic!("on purpose"),
             Fate::Asked => unreachable!(),
@@ -160,7 +166,7 @@ fn c3_the_release_goes_behind_a_carried_acquire_and_after_it_was_given_up() {
         let guard = world.sim.block_on(manager.lock("r").ttl(10 * SECOND)).unwrap();
         assert_eq!(world.sim.block_on(guard.release()).unwrap(), Released::Held);
         world.sim.advance(SECOND);
-        assert_eq!((odd.carried(), odd.wanted()), (vec![Ask::Acquire], vec![true]));
+        assert_eq!((odd.carried(), odd.wanted()), (vec![Ask::Acquire], vec![false]));
         assert_eq!(odd.asked(), [], "the release waits");
         if answered {
             let call = odd.calls.lock().unwrap().remove(0);
@@ -168,10 +174,42 @@ fn c3_the_release_goes_behind_a_carried_acquire_and_after_it_was_given_up() {
             world.sim.advance(Duration::ZERO);
         } else {
             world.sim.advance(10 * SECOND);
-            assert_eq!(odd.wanted(), [false], "the cleanup bound has passed");
+            // The cleanup bound has passed.
         }
         assert_eq!(odd.asked(), [Ask::Release]);
     }
+}
+
+#[test]
+fn c3_a_release_that_is_carried_in_order_does_not_wait_for_the_acquire_in_front_of_it() {
+    let (world, odd, manager) = with_an_odd_node(3, Fate::KeptInOrder);
+    let guard = world.sim.block_on(manager.lock("r").ttl(10 * SECOND)).unwrap();
+    assert_eq!((odd.carried(), odd.wanted()), (vec![Ask::Acquire], vec![true]));
+    assert_eq!(world.sim.block_on(guard.release()).unwrap(), Released::Held);
+    assert_eq!(odd.carried(), [Ask::Acquire, Ask::Release]);
+    assert_eq!(odd.wanted(), [false, true], "an acquire that has not left must not leave");
+    let calls = std::mem::take(&mut *odd.calls.lock().unwrap());
+    calls.into_iter().for_each(|call| call.answer(Ok(Vote::Granted)));
+    assert_eq!(world.sim.block_on(manager.settle(SECOND)), 0);
+    assert_eq!(odd.asked(), []);
+}
+
+#[test]
+fn c3_a_release_does_not_come_in_front_of_a_repair() {
+    let (world, odd, manager) = with_an_odd_node(3, Fate::KeptInOrder);
+    let mut guard = world.sim.block_on(manager.lock("r").ttl(10 * SECOND)).unwrap();
+    let acquire = odd.calls.lock().unwrap().pop().unwrap();
+    acquire.answer(Ok(Vote::Granted));
+    odd.node.expire("r");
+    odd.node.inject(Fault::Slow(100 * MS));
+    world.sim.block_on(guard.extend()).unwrap();
+    // The extension is refused, and the repair is under way.
+    world.sim.advance(150 * MS);
+    assert_eq!(odd.asked(), [Ask::Acquire]);
+    assert_eq!(world.sim.block_on(guard.release()).unwrap(), Released::Held);
+    assert_eq!((odd.carried(), odd.asked()), (vec![], vec![Ask::Acquire]), "the release waits");
+    world.sim.advance(SECOND);
+    assert_eq!(odd.asked(), [Ask::Acquire, Ask::Release]);
 }
 
 #[test]

@@ -129,9 +129,12 @@ pub trait LockBackend: fmt::Debug + Send + Sync + 'static {
     /// Then the next waiter of a process asks the nodes right behind the release of the last holder,
     /// where it would otherwise wait for their answer: a lock changes hands in one round trip less.
     /// (Not with fencing tokens or a restart guard, and not where waiters of other processes were
-    /// met.) Only speed rests on it. Where it is not so now and then, since a connection was lost or
-    /// the node had to be sent a script again, the waiter is refused, and asks once more when the
-    /// release is answered.
+    /// met.) Where it is not so now and then, since a connection was lost or the node had to be sent
+    /// a script again, the waiter is refused, and asks once more when the release is answered.
+    ///
+    /// And a release that is carried does not wait for the answer to the acquire that was given to
+    /// the carrier before it. From then on that acquire is not [wanted](Call::is_wanted): if it has
+    /// not left, or would have to be sent again, it must not.
     fn keeps_order(&self) -> bool {
         false
     }

@@ -21,10 +21,14 @@ use crate::resource::Key;
 use crate::runtime::BoxFuture;
 pub use crate::watches::Watches;
 
+pub use self::company::Company;
 pub use self::exchange::Exchange;
+pub use self::joint::{Answers, EACH, Joint};
 
+mod company;
 mod exchange;
 pub mod fence;
+mod joint;
 pub mod quarantine;
 
 /// What a client must be able to do: send one command, give back its reply.
@@ -56,6 +60,8 @@ pub enum Reply {
     Integer(i64),
     /// A simple or a bulk string.
     Bytes(Vec<u8>),
+    /// An array.
+    List(Vec<Self>),
     /// Anything else, which no command of ours is answered with.
     Other,
 }
@@ -310,6 +316,7 @@ fn nonsense(command: &str, reply: &Reply) -> BackendError {
         Reply::Okay => "an OK",
         Reply::Integer(_) => "an unexpected integer",
         Reply::Bytes(_) => "an unexpected string",
+        Reply::List(_) => "an unexpected array",
         Reply::Other => "a reply of another type",
     };
     BackendError::new(BackendErrorKind::Protocol, format!("{what} in answer to {command}"))
@@ -321,7 +328,7 @@ mod tests {
 
     #[test]
     fn each_script_has_the_sha1_of_its_text() {
-        for script in [ACQUIRE, OWN, EXTEND, RELEASE, INSPECT] {
+        for script in [ACQUIRE, OWN, EXTEND, RELEASE, INSPECT, EACH] {
             let digest = sha1_smol::Sha1::from(script.source()).digest().to_string();
             assert_eq!(script.sha1(), digest, "of {}", script.source());
         }

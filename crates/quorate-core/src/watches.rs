@@ -215,7 +215,7 @@ async fn is_there(wire: &impl Wire, key: &Key) -> Result<bool, BackendError> {
     match wire.send(wire.pack(&[b"GET", key.as_bytes()])).await? {
         Reply::Nil => Ok(false),
         Reply::Bytes(_) => Ok(true),
-        Reply::Okay | Reply::Integer(_) | Reply::Other => {
+        Reply::Okay | Reply::Integer(_) | Reply::List(_) | Reply::Other => {
             Err(BackendError::new(BackendErrorKind::Protocol, "the answer to GET is no string"))
         }
     }

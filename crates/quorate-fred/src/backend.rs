@@ -6,14 +6,15 @@ use async_trait::async_trait;
 use fred::clients::Client;
 use fred::interfaces::ClientLike;
 use fred::types::config::Config;
-use quorate_core::protocol::{self, Reply, Wire, fence, quarantine};
+use quorate_core::protocol::{self, Exchange, Reply, Wire, fence, quarantine};
 use quorate_core::runtime::TokioContext;
 use quorate_core::{
-    BackendError, Claim, Fence, FenceHint, FenceVote, FencingToken, Guarded, Identify, Inspect,
-    Key, LockBackend, Quarantine, RestartGuard, Sighting, Vote, Watch,
+    Ask, BackendError, Call, Carry, Claim, Fence, FenceHint, FenceVote, FencingToken, Guarded,
+    Identify, Inspect, Key, LockBackend, Quarantine, RestartGuard, Sighting, Vote, Watch,
 };
 
 use crate::address::{self, Address};
+use crate::carrier::Carried;
 use crate::error::{self, ConnectError};
 use crate::frame::Command;
 use crate::link::Dialer;
@@ -180,6 +181,33 @@ impl LockBackend for FredBackend {
 
     fn quarantine(&self) -> Option<&dyn Quarantine> {
         Some(self)
+    }
+
+    /// On a connection of our own.
+    fn carrier(&self) -> Option<&dyn Carry> {
+        match &self.route {
+            Route::Own(..) => Some(self),
+            Route::Shared(..) => None,
+        }
+    }
+}
+
+/// Where others are under way to the node. A call that has no company has a quicker way.
+impl Carry for FredBackend {
+    fn carries(&self, _: &Claim) -> bool {
+        matches!(&self.route, Route::Own(dialer, _) if dialer.carries())
+    }
+
+    fn carry(&self, call: Call) {
+        let exchange = match call.ask() {
+            Ask::Acquire => Exchange::acquire(call.claim()),
+            Ask::Release => Exchange::release(),
+            // It is dropped, which is an answer.
+            _ => return,
+        };
+        if let Route::Own(dialer, _) = &self.route {
+            dialer.carry(Carried::new(call, exchange));
+        }
     }
 }
 

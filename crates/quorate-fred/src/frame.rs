@@ -112,6 +112,9 @@ fn decoded(frame: Resp3Frame) -> Answer {
         Resp3Frame::BlobError { data, .. } => {
             Err(BackendError::from_reply(&String::from_utf8_lossy(&data)))
         }
+        Resp3Frame::Array { data, .. } => {
+            data.into_iter().map(decoded).collect::<Result<_, _>>().map(Reply::List)
+        }
         _ => Ok(Reply::Other),
     }
 }

@@ -86,6 +86,7 @@
 
 mod address;
 mod backend;
+mod carrier;
 mod error;
 mod frame;
 mod link;

@@ -28,6 +28,7 @@ use socket2::TcpKeepalive;
 use tokio::runtime::Handle;
 use tokio::task::{AbortHandle, JoinHandle};
 
+use crate::carrier::{Carried, Carrier, Way};
 use crate::error;
 use crate::frame::{Command, exchange};
 use crate::window::{Place, Window};
@@ -90,6 +91,19 @@ impl Dialer {
         link.call(command).await
     }
 
+    /// Whether there is a connection on which a call would not be alone.
+    pub(crate) fn carries(&self) -> bool {
+        self.link().is_some_and(|link| link.has_company())
+    }
+
+    /// Carries a call on the connection that there is.
+    pub(crate) fn carry(&self, carried: Carried) {
+        // If there is none any more, the call is dropped, which is an answer.
+        if let Some(link) = self.link() {
+            link.carry(carried);
+        }
+    }
+
     /// The connection, made if there is none.
     async fn connected(&self) -> Result<Arc<Link>, BackendError> {
         self.attempt()?.await.map_err(|failure| failure.error)
@@ -130,14 +144,19 @@ fn dial(
     let client = Client::new(config, Some(performance), Some(connection_config()), None);
     let mut connected = client.reconnect_rx();
     let task = client.connect();
-    let link = Arc::new(Link {
-        client: client.with_options(&options()),
-        router: task.abort_handle(),
-        is_broken: AtomicBool::new(false),
-        closed: end_of(task).boxed().shared(),
-        window: Arc::default(),
-        runtime,
-    });
+    let router = task.abort_handle();
+    let client = client.with_options(&options());
+    let closed = end_of(task).boxed().shared();
+    let (window, is_broken) = (Arc::<Window>::default(), Arc::<AtomicBool>::default());
+    let way = Way {
+        client: client.clone(),
+        closed: closed.clone(),
+        window: Arc::clone(&window),
+        is_broken: Arc::clone(&is_broken),
+        runtime: runtime.clone(),
+    };
+    let carrier = Carrier::start(way);
+    let link = Arc::new(Link { client, router, is_broken, carrier, closed, window, runtime });
     Ok(async move {
         let connected = connected.recv().boxed();
         let error = match select(connected, link.closed.clone()).await {
@@ -165,7 +184,8 @@ pub(crate) struct Link {
     client: WithOptions<Client>,
     router: AbortHandle,
     /// Set by the first call that fails: fred tells the calls before its task has ended.
-    is_broken: AtomicBool,
+    is_broken: Arc<AtomicBool>,
+    carrier: Carrier,
     closed: Closed,
     window: Arc<Window>,
     /// That of fred's task.
@@ -195,6 +215,7 @@ impl Link {
             Some(place) => place,
             None => self.room(size).await?,
         };
+        let _alone = self.carrier.company().alone_for_now();
         let exchange = pin!(exchange(&self.client, command));
         let result = match select(exchange, self.closed.clone()).await {
             Either::Left((result, _)) => result,
@@ -217,17 +238,20 @@ impl Link {
 }
 
 impl Link {
+    /// Carries a call, together with others.
+    pub(crate) fn carry(&self, carried: Carried) {
+        self.carrier.carry(carried);
+    }
+
+    /// Whether a call would have others to travel with.
+    pub(crate) fn has_company(&self) -> bool {
+        self.carrier.company().is_there()
+    }
+
     /// Waits for a place. Apart from [`call`](Self::call), whose future would be larger for it.
     fn room(&self, size: u64) -> BoxFuture<'_, Result<Place, BackendError>> {
-        let (client, closed) = (self.client.clone(), self.closed.clone());
-        let ask = move || {
-            let (client, closed) = (client.clone(), closed.clone());
-            async move {
-                let asked = pin!(exchange(&client, Command::of(&[b"PING"])));
-                select(asked, closed).await;
-            }
-        };
-        let wait = self.window.wait(size, &self.runtime, ask).boxed();
+        let (client, window) = (self.client.clone(), Arc::clone(&self.window));
+        let wait = room(client, self.closed.clone(), window, self.runtime.clone(), size).boxed();
         let closed = self.closed.clone();
         let room = async move {
             match select(wait, closed).await {
@@ -237,6 +261,24 @@ impl Link {
         };
         room.boxed()
     }
+}
+
+/// Waits for a place in the window of a connection.
+pub(crate) async fn room(
+    client: WithOptions<Client>,
+    closed: Closed,
+    window: Arc<Window>,
+    runtime: Handle,
+    size: u64,
+) -> Place {
+    let ask = move || {
+        let (client, closed) = (client.clone(), closed.clone());
+        async move {
+            let asked = pin!(exchange(&client, Command::of(&[b"PING"])));
+            select(asked, closed).await;
+        }
+    };
+    window.wait(size, &runtime, ask).await
 }
 
 impl Drop for Link {

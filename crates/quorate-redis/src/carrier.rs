@@ -9,14 +9,15 @@ use std::future::Future;
 use std::io;
 use std::ops::ControlFlow;
 use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Either, select};
-use quorate_core::protocol::Exchange;
-use quorate_core::{BackendError, Call};
+use quorate_core::protocol::{Exchange, Joint};
+use quorate_core::{Ask, BackendError, Call};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisError, Value};
 use tokio::sync::mpsc::error::SendError;
@@ -56,6 +57,7 @@ pub(crate) struct Carrier {
 enum Job {
     Command(Cmd, oneshot::Sender<Result<Value, Trouble>>),
     Call(Carried),
+    Calls(Joint, Vec<Carried>),
 }
 
 /// A call to carry, and what is next for it.
@@ -70,6 +72,7 @@ pub(crate) struct Carried {
 enum Waiter {
     Caller(oneshot::Sender<Result<Value, Trouble>>),
     Call(Carried),
+    Calls(Joint, Vec<Carried>),
 }
 
 /// Why there is no answer.
@@ -131,7 +134,7 @@ impl Carrier {
     ///
     /// It may not have left before the answer is first polled.
     pub(crate) fn send(&self, command: Cmd) -> Result<Answer, Cmd> {
-        if !self.pulse.has_company() && self.pulse.is_warm() && !self.has_ended() {
+        if !self.pulse.company().is_there() && self.pulse.is_warm() && !self.has_ended() {
             let loner = Loner::new(&self.pulse);
             return Ok(Answer::Alone(alone(self.connection.clone(), command, loner)));
         }
@@ -139,13 +142,13 @@ impl Carrier {
         match self.queue(Job::Command(command, caller)) {
             Ok(()) => Ok(Answer::Carried(answer)),
             Err(SendError(Job::Command(command, _))) => Err(command),
-            Err(SendError(Job::Call(_))) => Ok(Answer::Carried(answer)),
+            Err(SendError(_)) => Ok(Answer::Carried(answer)),
         }
     }
 
     /// Whether a command would have others to travel with.
     pub(crate) fn has_company(&self) -> bool {
-        self.pulse.has_company() && !self.has_ended()
+        self.pulse.company().is_there() && !self.has_ended()
     }
 
     /// Sends the commands of a call, together with others. If the task is gone, the call is, too.
@@ -154,7 +157,7 @@ impl Carrier {
     }
 
     fn queue(&self, job: Job) -> Result<(), SendError<Job>> {
-        self.pulse.waits();
+        self.pulse.company().waits();
         self.jobs.send(job)
     }
 }
@@ -214,6 +217,10 @@ impl Carried {
         }
     }
 
+    fn is_release_of_one(&self) -> bool {
+        self.call.ask() == Ask::Release && Joint::takes(self.exchange, self.call.claim())
+    }
+
     fn command(&self) -> Cmd {
         self.exchange.command(self.call.claim(), packed)
     }
@@ -237,6 +244,7 @@ impl Job {
         match self {
             Self::Command(_, caller) => !caller.is_closed(),
             Self::Call(carried) => carried.call.is_wanted(),
+            Self::Calls(_, calls) => calls.iter().any(|carried| carried.call.is_wanted()),
         }
     }
 
@@ -244,6 +252,11 @@ impl Job {
         match self {
             Self::Command(command, caller) => (command, Waiter::Caller(caller)),
             Self::Call(carried) => (carried.command(), Waiter::Call(carried)),
+            Self::Calls(joint, mut calls) => {
+                calls.retain(|carried| carried.call.is_wanted());
+                let each = calls.iter().map(|carried| (carried.exchange, carried.call.claim()));
+                (joint.command(each, packed), Waiter::Calls(joint, calls))
+            }
         }
     }
 
@@ -256,22 +269,76 @@ impl Job {
             Self::Call(carried) => {
                 tokio::spawn(carried.go_on());
             }
+            Self::Calls(_, calls) => calls.into_iter().map(Self::Call).for_each(Self::turn_away),
         }
     }
 }
 
 impl Waiter {
-    fn hear(self, answer: Result<Value, RedisError>, more: &WeakUnboundedSender<Job>) {
+    /// How many calls, or commands of callers.
+    fn count(&self) -> usize {
+        match self {
+            Self::Caller(_) | Self::Call(_) => 1,
+            Self::Calls(_, calls) => calls.len(),
+        }
+    }
+
+    fn hear(self, answer: Result<Value, RedisError>, more: &More) {
         match self {
             Self::Caller(caller) => {
                 let _ = caller.send(answer.map_err(Trouble::Failed));
             }
             Self::Call(carried) => {
                 let next = carried.heard(answer.map_err(|error| error::of_redis(&error)));
-                if let (Some(next), Some(more)) = (next, more.upgrade()) {
-                    let _ = more.send(Job::Call(next));
+                if let Some(next) = next {
+                    more.send(Job::Call(next));
                 }
             }
+            Self::Calls(joint, calls) => hear_together(joint, calls, answer, more),
+        }
+    }
+}
+
+fn hear_together(
+    joint: Joint,
+    calls: Vec<Carried>,
+    answer: Result<Value, RedisError>,
+    more: &More,
+) {
+    let answer = match answer {
+        Err(error) if error::ends_connection(&error) => {
+            let error = error::of_redis(&error);
+            return calls.into_iter().for_each(|carried| carried.call.answer(Err(error.clone())));
+        }
+        Err(error) => Err(error::of_redis(&error)),
+        Ok(value) => error::reply(value),
+    };
+    match joint.heard(calls.len(), answer) {
+        ControlFlow::Continue(joint) => more.send(Job::Calls(joint, calls)),
+        ControlFlow::Break(Some(answers)) => {
+            for (carried, answer) in calls.into_iter().zip(answers) {
+                carried.call.answer(answer);
+            }
+        }
+        ControlFlow::Break(None) => {
+            more.separately.store(true, Ordering::Relaxed);
+            calls.into_iter().for_each(|carried| more.send(Job::Call(carried)));
+        }
+    }
+}
+
+/// For what an answer makes necessary.
+#[derive(Clone)]
+struct More {
+    jobs: WeakUnboundedSender<Job>,
+    /// Whether the node will not have calls together.
+    separately: Arc<AtomicBool>,
+}
+
+impl More {
+    fn send(&self, job: Job) {
+        if let Some(jobs) = self.jobs.upgrade() {
+            let _ = jobs.send(job);
         }
     }
 }
@@ -285,8 +352,7 @@ impl Drop for Carrier {
 /// What the task does.
 struct Work {
     jobs: UnboundedReceiver<Job>,
-    /// For what an answer makes necessary.
-    more: WeakUnboundedSender<Job>,
+    more: More,
     gathered: Vec<Job>,
     /// With how many those are looked through that nobody waits for any more.
     many: usize,
@@ -310,7 +376,7 @@ impl Drop for Work {
 
 struct Request {
     answers: BoxFuture<'static, Connection>,
-    commands: usize,
+    calls: usize,
 }
 
 /// What a request has shown of the connection.
@@ -332,8 +398,8 @@ impl Future for Work {
         let this = &mut *self;
         let (done, taken) = this.work(context);
         this.keep_watch(context);
-        let under_way: usize = this.under_way.iter().map(|request| request.commands).sum();
-        this.pulse.holds(this.gathered.len() + under_way, taken);
+        let under_way: usize = this.under_way.iter().map(|request| request.calls).sum();
+        this.pulse.company().holds(this.gathered.len() + under_way, taken);
         done
     }
 }
@@ -345,6 +411,7 @@ impl Work {
         connection: MultiplexedConnection,
         pulse: Arc<Pulse>,
     ) -> Self {
+        let more = More { jobs: more, separately: Arc::default() };
         Self {
             jobs,
             more,
@@ -432,23 +499,46 @@ impl Work {
     /// One request with what was gathered and is still waited for. It is polled at once, so that
     /// what leaves first is in front of what leaves later.
     fn set_out(&mut self, context: &mut Context<'_>) {
-        let (count, connection) = (self.gathered.len().min(LARGEST), self.connection.clone());
-        let jobs = self.gathered.drain(..count).filter(Job::is_wanted);
-        let mut jobs = jobs.map(Job::set_out);
-        self.pulse.leaves(count);
-        let more = self.more.clone();
-        let mut request = match (jobs.next(), jobs.next()) {
+        let count = self.gathered.len().min(LARGEST);
+        self.pulse.company().leaves(count);
+        let mut commands = self.commands(count);
+        let (connection, more) = (self.connection.clone(), self.more.clone());
+        let mut request = match (commands.pop(), commands.is_empty()) {
             (None, _) => return,
-            (Some(job), None) => by_itself(connection, job, more),
-            (Some(first), Some(second)) => {
-                together(connection, [first, second].into_iter().chain(jobs.by_ref()), count, more)
+            (Some(command), true) => by_itself(connection, command, more),
+            (Some(last), false) => {
+                commands.push(last);
+                together(connection, commands, more)
             }
         };
-        drop(jobs);
         match request.answers.as_mut().poll(context) {
             Poll::Pending => self.under_way.push_back(request),
             Poll::Ready(connection) => self.notice(&connection),
         }
+    }
+
+    /// The next `count` of what was gathered, if it is still waited for.
+    ///
+    /// Calls that give keys back are one command, and come first: whoever waits for the keys may be
+    /// among those behind it. What undoes an acquire does not come in front of it, as such an acquire
+    /// is not wanted any more. A node takes keys for less by `SET` than by a script, and redis-rs
+    /// writes many commands at once.
+    fn commands(&mut self, count: usize) -> Vec<(Cmd, Waiter)> {
+        let together = !self.more.separately.load(Ordering::Relaxed);
+        let (mut releases, mut others) = (Vec::new(), Vec::with_capacity(count));
+        for job in self.gathered.drain(..count).filter(Job::is_wanted) {
+            match job {
+                Job::Call(carried) if together && carried.is_release_of_one() => {
+                    releases.push(carried);
+                }
+                job => others.push(job),
+            }
+        }
+        let releases = match releases.len() {
+            0 | 1 => releases.pop().map(Job::Call),
+            _ => Some(Job::Calls(Joint::default(), releases)),
+        };
+        releases.into_iter().chain(others).map(Job::set_out).collect()
     }
 
     fn notice(&self, connection: &Connection) {
@@ -464,32 +554,33 @@ impl Work {
 fn by_itself(
     mut connection: MultiplexedConnection,
     (command, waiter): (Cmd, Waiter),
-    more: WeakUnboundedSender<Job>,
+    more: More,
 ) -> Request {
+    let calls = waiter.count();
     let answers = Box::pin(async move {
         let answer = connection.send_packed_command(&command).await;
         let connection = answer.as_ref().map_or_else(Connection::after, |_| Connection::Lives);
         waiter.hear(answer, &more);
         connection
     });
-    Request { answers, commands: 1 }
+    Request { answers, calls }
 }
 
 fn together(
     mut connection: MultiplexedConnection,
-    jobs: impl Iterator<Item = (Cmd, Waiter)>,
-    count: usize,
-    more: WeakUnboundedSender<Job>,
+    commands: Vec<(Cmd, Waiter)>,
+    more: More,
 ) -> Request {
+    let count = commands.len();
     let mut pipeline = redis::Pipeline::with_capacity(count);
     let mut waiters = Vec::with_capacity(count);
-    for (command, waiter) in jobs {
+    for (command, waiter) in commands {
         pipeline.add_command(command);
         waiters.push(waiter);
     }
-    let commands = waiters.len();
+    let calls = waiters.iter().map(Waiter::count).sum();
     let answers = Box::pin(async move {
-        match connection.send_packed_commands(&pipeline, 0, commands).await {
+        match connection.send_packed_commands(&pipeline, 0, count).await {
             Ok(answers) => {
                 for (waiter, answer) in waiters.into_iter().zip(answers) {
                     waiter.hear(Ok(answer), &more);
@@ -504,7 +595,7 @@ fn together(
             }
         }
     });
-    Request { answers, commands }
+    Request { answers, calls }
 }
 
 /// A connection that the node closed is told by its refusal to queue a command, and by nothing
@@ -571,7 +662,7 @@ mod tests {
             let _caller = caller;
             pending().await
         });
-        work.under_way.push_back(Request { answers, commands: 1 });
+        work.under_way.push_back(Request { answers, calls: 1 });
         let work = tokio::spawn(work);
         let mut answer = pin!(answer);
         sleep(10 * WATCH).await;

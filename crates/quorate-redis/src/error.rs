@@ -30,6 +30,9 @@ pub(crate) fn reply(value: Value) -> Result<Reply, BackendError> {
         Value::Okay => Reply::Okay,
         Value::Attribute { data, .. } => return reply(*data),
         Value::ServerError(error) => return Err(of_answer(&error)),
+        Value::Array(values) => {
+            Reply::List(values.into_iter().map(reply).collect::<Result<_, _>>()?)
+        }
         _ => Reply::Other,
     })
 }
@@ -131,7 +134,11 @@ mod tests {
             ("$-1\r\n", Reply::Nil),
             ("_\r\n", Reply::Nil),
             (":1\r\n", Reply::Integer(1)),
-            ("*1\r\n:1\r\n", Reply::Other),
+            (
+                "*2\r\n:1\r\n$2\r\nno\r\n",
+                Reply::List(vec![Reply::Integer(1), Reply::Bytes(b"no".to_vec())]),
+            ),
+            ("%1\r\n:1\r\n:2\r\n", Reply::Other),
         ] {
             assert_eq!(answer(line).unwrap(), expected, "{line}");
         }

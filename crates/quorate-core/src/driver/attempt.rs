@@ -33,6 +33,8 @@ pub(crate) struct Attempt {
     pub(super) fencing: Option<Fencing>,
     /// The nodes to which a call is under way.
     lanes: AtomicNodeSet,
+    /// Those of them at which that is an acquire which the backend carries.
+    acquiring: AtomicNodeSet,
     /// One of them is not any more.
     left: Event,
     /// The nodes that are known to have granted it: there a release must not fail for good.
@@ -67,6 +69,7 @@ impl Attempt {
             claim,
             fencing,
             lanes: AtomicNodeSet::default(),
+            acquiring: AtomicNodeSet::default(),
             left: Event::new(),
             granted: AtomicNodeSet::default(),
             longest_ttl,
@@ -132,6 +135,22 @@ impl Attempt {
     /// Takes the lane of a node for a call, if there is none under way.
     pub(super) fn enters_lane(&self, node: NodeId) -> bool {
         self.lanes.try_insert(node)
+    }
+
+    /// The same for a release that is to be carried. Where calls keep their order, it need not wait
+    /// for the answer to an acquire that is carried, too: it comes behind it, or the acquire does not
+    /// leave any more.
+    pub(super) fn enters_lane_behind(&self, node: NodeId) -> bool {
+        self.enters_lane(node)
+            || self.acquiring.contains(node) && self.cluster.orderly().contains(node)
+    }
+
+    pub(super) fn acquires_by_carrier(&self, node: NodeId) {
+        self.acquiring.insert(node);
+    }
+
+    pub(super) fn has_acquired(&self, node: NodeId) {
+        self.acquiring.remove(node);
     }
 
     /// The same, once those before it have settled.

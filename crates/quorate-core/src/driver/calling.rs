@@ -48,6 +48,9 @@ pub(super) fn set_out(
             Some((carrier, call)) => {
                 carried.insert(node);
                 under_way.sent(attempt, node, now);
+                if let Kind::Acquire = under_way.kind {
+                    attempt.acquires_by_carrier(node);
+                }
                 inbox.carries(node);
                 // If it panics, the call is dropped, which is an answer.
                 let _ = unless_it_panics(|| carrier.carry(call));
@@ -76,7 +79,11 @@ fn to_carry<'a>(
     let carrier = attempt.cluster.node(node).carrier()?;
     let is_ready = unless_it_panics(|| carrier.carries(&attempt.claim)).unwrap_or(false);
     let call = || (carrier, Call::new(ask, attempt.claim.clone(), node, Arc::clone(inbox)));
-    (is_ready && attempt.enters_lane(node)).then(call)
+    let is_free = || match ask {
+        Ask::Acquire => attempt.enters_lane(node),
+        Ask::Release => attempt.enters_lane_behind(node),
+    };
+    (is_ready && is_free()).then(call)
 }
 
 /// A call whose answer decides nothing.
@@ -223,13 +230,25 @@ impl UnderWay {
             _ => {}
         }
         let _ = unless_it_panics(|| self.watch.settled(attempt, node, Some(answer)));
-        attempt.leave_lane(node);
+        self.leaves_lane(attempt, node);
     }
 
     pub(super) fn given_up(self, attempt: &Attempt, node: NodeId) {
         attempt.cluster.health().given_up(node);
         let _ = unless_it_panics(|| self.watch.settled(attempt, node, None));
+        self.leaves_lane(attempt, node);
+    }
+
+    fn leaves_lane(self, attempt: &Attempt, node: NodeId) {
+        if let Kind::Acquire = self.kind {
+            attempt.has_acquired(node);
+        }
         attempt.leave_lane(node);
+    }
+
+    /// Whether it would do no good any more.
+    pub(super) fn is_late(self, attempt: &Attempt) -> bool {
+        matches!(self.kind, Kind::Acquire) && attempt.is_over()
     }
 }
 

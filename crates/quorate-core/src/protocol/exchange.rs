@@ -46,6 +46,16 @@ impl Exchange {
         Self::at(Step::Release)
     }
 
+    /// Whether it begins by taking one key.
+    pub(super) const fn takes_one(self) -> bool {
+        matches!(self.step, Step::Set)
+    }
+
+    /// Whether it begins by giving keys back.
+    pub(super) const fn gives_back(self) -> bool {
+        matches!(self.step, Step::Release) && !self.whole
+    }
+
     const fn at(step: Step) -> Self {
         Self { step, whole: false }
     }
