@@ -197,7 +197,7 @@ fn c3_a_release_that_is_carried_in_order_does_not_wait_for_the_acquire_in_front_
 #[test]
 fn c3_a_release_does_not_come_in_front_of_a_repair() {
     let (world, odd, manager) = with_an_odd_node(3, Fate::KeptInOrder);
-    let mut guard = world.sim.block_on(manager.lock("r").ttl(10 * SECOND)).unwrap();
+    let guard = world.sim.block_on(manager.lock("r").ttl(10 * SECOND)).unwrap();
     let acquire = odd.calls.lock().unwrap().pop().unwrap();
     acquire.answer(Ok(Vote::Granted));
     odd.node.expire("r");
