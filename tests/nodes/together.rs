@@ -43,7 +43,9 @@ async fn given_back(guards: impl Iterator<Item = LockGuard>) -> Vec<Released> {
 
 fn said(error: LockError) -> Vec<NodeVote> {
     match error {
-        LockError::NoQuorum { votes } | LockError::Held { votes } => votes.iter().cloned().collect(),
+        LockError::NoQuorum { votes } | LockError::Held { votes } => {
+            votes.iter().cloned().collect()
+        }
         other => panic!("{other:?}"),
     }
 }

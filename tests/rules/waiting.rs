@@ -9,7 +9,7 @@ use futures_util::future::{join, join_all};
 use quorate_core::{
     Backoff, LockError, LockManager, Released, RetryContext, RetryStrategy, Runtime,
 };
-use quorate_memory::{Effect, Fault, Operation, Rule, Value};
+use quorate_memory::{Effect, Fault, Rule, Value};
 
 use crate::world::{MS, SECOND, World};
 
@@ -77,11 +77,12 @@ fn gaps(world: &World, waiters: usize, dropped: bool) -> Vec<Duration> {
 #[test]
 fn the_next_one_asks_right_behind_the_release() {
     for dropped in [false, true] {
-        let world = World::new(5);
+        let world = World::in_order(5);
         let gaps = gaps(&world, 8, dropped);
         // The way of the acquire, and not of the release before it; but now and then others have a
         // chance.
-        assert_eq!(gaps, [5, 5, 5, 10, 5, 5, 5, 10].map(|gap| gap * MS), "dropped: {dropped}");
+        let gaps: Vec<_> = gaps.iter().map(Duration::as_millis).collect();
+        assert_eq!(gaps, [5, 5, 5, 10, 5, 5, 5, 10], "dropped: {dropped}");
         assert_eq!(world.log.operations().len(), 2 * 9 * 5, "one round for each");
         assert_eq!(world.keys_left(), 0);
     }
@@ -89,14 +90,15 @@ fn the_next_one_asks_right_behind_the_release() {
 
 #[test]
 fn where_nodes_may_be_reached_in_another_order_the_next_one_waits_for_the_release() {
-    let world = World::carrying(5);
-    let gaps = gaps(&world, 5, false);
-    assert_eq!(gaps, [10 * MS; 5], "the way of the release and the way of the acquire");
+    for world in [World::new(5), World::carrying(5)] {
+        let gaps = gaps(&world, 5, false);
+        assert_eq!(gaps, [10 * MS; 5], "the way of the release and the way of the acquire");
+    }
 }
 
 #[test]
 fn the_next_one_waits_for_the_release_where_others_were_met() {
-    let world = World::new(5);
+    let world = World::in_order(5);
     // Somebody else has two nodes, so that they were seen to refuse.
     for node in &world.nodes[..2] {
         node.put("r", Value::String(b"somebody".to_vec()));
@@ -107,11 +109,7 @@ fn the_next_one_waits_for_the_release_where_others_were_met() {
 
 #[test]
 fn who_came_before_the_release_after_all_asks_again_when_it_is_answered() {
-    let world = World::new(5);
-    let late = Effect::Delay { least: 50 * MS, most: 50 * MS };
-    for node in &world.nodes {
-        node.add_rule(Rule::new(late).on(Operation::Release));
-    }
+    let world = World { resends: Some(50 * MS), ..World::in_order(5) };
     let manager = world.builder().retry(Backoff::default().limit(1)).build().unwrap();
     let held = world.sim.block_on(manager.lock("r")).unwrap();
     let mut next = Box::pin(manager.lock("r").into_future());
@@ -124,8 +122,8 @@ fn who_came_before_the_release_after_all_asks_again_when_it_is_answered() {
 }
 
 #[test]
-fn a_node_that_breaks_its_word_on_the_order_costs_time_and_nothing_else() {
-    let world = World::new(5);
+fn releases_that_are_sent_again_cost_time_and_nothing_else() {
+    let world = World { resends: Some(3 * MS), ..World::in_order(5) };
     let sim = &world.sim;
     let manager = world.manager();
     for node in &world.nodes {

@@ -35,11 +35,12 @@ impl Health {
     ///
     /// Once every `patience` it is worth a call all the same, so that it is found when it wakes.
     pub(crate) fn hangs(&self, node: NodeId, now: Instant, patience: Duration) -> Option<Duration> {
-        let (pulse, now) = (&self.nodes[node.index()], self.moment(now));
+        let pulse = &self.nodes[node.index()];
         let since = pulse.since.load(Ordering::Relaxed);
         if since == 0 || pulse.open.load(Ordering::Relaxed) == 0 {
             return None;
         }
+        let now = self.moment(now);
         let silent = Duration::from_nanos(now.saturating_sub(since));
         if silent < patience {
             return None;

@@ -24,12 +24,14 @@ pub use crate::watches::Watches;
 pub use self::company::Company;
 pub use self::exchange::Exchange;
 pub use self::joint::{Answers, EACH, Joint};
+pub use self::seats::Seats;
 
 mod company;
 mod exchange;
 pub mod fence;
 mod joint;
 pub mod quarantine;
+mod seats;
 
 /// What a client must be able to do: send one command, give back its reply.
 pub trait Wire: Send + Sync {

@@ -26,6 +26,12 @@ impl AtomicNodeSet {
         !NodeSet::of_bits(before).contains(node)
     }
 
+    /// Removes it. Whether it was there.
+    pub(crate) fn take(&self, node: NodeId) -> bool {
+        let one = NodeSet::only(node).bits();
+        self.0.fetch_and(!one, Ordering::SeqCst) & one != 0
+    }
+
     pub(crate) fn remove(&self, node: NodeId) {
         self.0.fetch_and(!NodeSet::only(node).bits(), Ordering::SeqCst);
     }

@@ -17,7 +17,7 @@ use fred::clients::{Client, WithOptions};
 use fred::error::Error;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use quorate_core::protocol::{Company, Exchange, Joint};
+use quorate_core::protocol::{Company, Exchange, Joint, Seats};
 use quorate_core::{BackendError, Call};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -39,7 +39,15 @@ const MANY: usize = 1024;
 /// The way to the task that carries calls over one connection.
 pub(crate) struct Carrier {
     calls: UnboundedSender<Carried>,
-    company: Arc<Company>,
+    fellows: Arc<Fellows>,
+}
+
+/// Who travels over one connection.
+#[derive(Default)]
+struct Fellows {
+    company: Company,
+    /// Of those who travel alone. They are told of the end of the connection.
+    seats: Seats,
 }
 
 /// A call, and what is next for it.
@@ -62,20 +70,57 @@ impl Carrier {
     /// Starts the task.
     pub(crate) fn start(way: Way) -> Self {
         let (sender, calls) = unbounded_channel();
-        let company = Arc::<Company>::default();
+        let fellows = Arc::<Fellows>::default();
         let runtime = way.runtime.clone();
-        runtime.spawn(Work::new(calls, way, Arc::clone(&company)));
-        Self { calls: sender, company }
+        runtime.spawn(Work::new(calls, way, Arc::clone(&fellows)));
+        Self { calls: sender, fellows }
     }
 
-    pub(crate) const fn company(&self) -> &Arc<Company> {
-        &self.company
+    /// Whether a call would have others to travel with.
+    pub(crate) fn has_company(&self) -> bool {
+        self.fellows.company.is_there()
+    }
+
+    /// Somebody's call travels alone.
+    pub(crate) fn alone(&self) -> Loner<'_> {
+        self.fellows.company.sets_out_alone();
+        Loner { fellows: &self.fellows, seat: self.fellows.seats.take() }
     }
 
     /// If the task has gone, the call goes, too, which is an answer.
     pub(crate) fn carry(&self, carried: Carried) {
-        self.company.waits();
+        self.fellows.company.waits();
         let _ = self.calls.send(carried);
+    }
+}
+
+/// Somebody whose call travels alone.
+pub(crate) struct Loner<'a> {
+    fellows: &'a Fellows,
+    seat: Option<usize>,
+}
+
+impl Loner<'_> {
+    /// Whether [`poll_end`](Self::poll_end) is of any use.
+    pub(crate) const fn is_told(&self) -> bool {
+        self.seat.is_some()
+    }
+
+    /// Ready when the connection has ended.
+    pub(crate) fn poll_end(&self, context: &Context<'_>) -> Poll<()> {
+        match self.seat {
+            Some(seat) => self.fellows.seats.poll_end(seat, context),
+            None => Poll::Pending,
+        }
+    }
+}
+
+impl Drop for Loner<'_> {
+    fn drop(&mut self) {
+        self.fellows.company.was_alone();
+        if let Some(seat) = self.seat {
+            self.fellows.seats.leave(seat);
+        }
     }
 }
 
@@ -105,7 +150,14 @@ struct Work {
     /// Whether the node will not have calls together.
     separately: bool,
     way: Way,
-    company: Arc<Company>,
+    fellows: Arc<Fellows>,
+}
+
+/// With its runtime, perhaps, and then fred's task is gone, too.
+impl Drop for Work {
+    fn drop(&mut self) {
+        self.fellows.seats.end();
+    }
 }
 
 /// What makes one command.
@@ -176,13 +228,13 @@ impl Future for Work {
         this.set_out(context);
         let under_way: usize = this.under_way.iter().map(|request| request.job.count()).sum();
         let gathered: usize = this.gathered.iter().map(Job::count).sum();
-        this.company.holds(gathered + under_way, taken);
+        this.fellows.company.holds(gathered + under_way, taken);
         if is_over && gathered + under_way == 0 { Poll::Ready(()) } else { Poll::Pending }
     }
 }
 
 impl Work {
-    const fn new(calls: UnboundedReceiver<Carried>, way: Way, company: Arc<Company>) -> Self {
+    const fn new(calls: UnboundedReceiver<Carried>, way: Way, fellows: Arc<Fellows>) -> Self {
         Self {
             calls,
             gathered: VecDeque::new(),
@@ -193,7 +245,7 @@ impl Work {
             yielded: false,
             separately: false,
             way,
-            company,
+            fellows,
         }
     }
 
@@ -273,7 +325,7 @@ impl Work {
                 self.gathered.push_front(job);
                 return;
             };
-            self.company.leaves(before);
+            self.fellows.company.leaves(before);
             let client = self.way.client.clone();
             let answer = async move { exchange(&client, command).await };
             let mut request = Request { answer: Box::pin(answer), job, place };

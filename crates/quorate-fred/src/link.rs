@@ -6,10 +6,11 @@
 //! what was sent, cancels what was queued, and ends with the reason. What comes after that would
 //! stay in its queue for ever, so each call also watches for the end.
 
-use std::future::Future;
-use std::pin::pin;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use fred::clients::{Client, WithOptions};
@@ -215,12 +216,15 @@ impl Link {
             Some(place) => place,
             None => self.room(size).await?,
         };
-        let _alone = self.carrier.company().alone_for_now();
-        let exchange = pin!(exchange(&self.client, command));
-        let result = match select(exchange, self.closed.clone()).await {
-            Either::Left((result, _)) => result,
-            // The answer may have come while we looked away. If there is none, there will be none.
-            Either::Right((reason, exchange)) => exchange.now_or_never().ok_or(reason)?,
+        let mut exchange = pin!(exchange(&self.client, command));
+        let result = self.unless_closed(exchange.as_mut()).await;
+        let result = match result {
+            Some(result) => result,
+            None => {
+                let reason = self.closed.clone().await;
+                // The answer may have come while we looked away. If there is none, there will be none.
+                exchange.now_or_never().ok_or(reason)?
+            }
         };
         self.window.answered(place);
         match result {
@@ -238,6 +242,23 @@ impl Link {
 }
 
 impl Link {
+    /// Waits for what comes over the connection, or for its end. The task that carries calls is told
+    /// of it; where that task has no place for us, we look ourselves.
+    async fn unless_closed<T>(&self, mut answer: Pin<&mut impl Future<Output = T>>) -> Option<T> {
+        let loner = self.carrier.alone();
+        if !loner.is_told() {
+            return match select(answer, self.closed.clone()).await {
+                Either::Left((answer, _)) => Some(answer),
+                Either::Right(_) => None,
+            };
+        }
+        poll_fn(|context| match answer.as_mut().poll(context) {
+            Poll::Ready(answer) => Poll::Ready(Some(answer)),
+            Poll::Pending => loner.poll_end(context).map(|()| None),
+        })
+        .await
+    }
+
     /// Carries a call, together with others.
     pub(crate) fn carry(&self, carried: Carried) {
         self.carrier.carry(carried);
@@ -245,7 +266,7 @@ impl Link {
 
     /// Whether a call would have others to travel with.
     pub(crate) fn has_company(&self) -> bool {
-        self.carrier.company().is_there()
+        self.carrier.has_company()
     }
 
     /// Waits for a place. Apart from [`call`](Self::call), whose future would be larger for it.

@@ -8,7 +8,7 @@
 //! use quorate_memory::{MemoryNode, Sim, conformance};
 //!
 //! let sim = Sim::new(1);
-//! let node = MemoryNode::new("mine", sim.clone());
+//! let node = MemoryNode::new("mine", sim.clone()).in_order();
 //! let passed = sim.block_on(conformance::backend(&node))?;
 //! assert!(passed.contains(&"a taken key is refused and left alone"));
 //! # Ok::<(), conformance::Failure>(())

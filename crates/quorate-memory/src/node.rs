@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
+use futures_util::FutureExt;
 use quorate_core::{
     Ask, BackendError, Call, Carry, Claim, Fence, FenceHint, FenceVote, FencingToken, Guarded,
     Identify, Inspect, Key, LockBackend, Quarantine, RestartGuard, Runtime, Sighting, Vote, Watch,
@@ -20,7 +21,7 @@ use crate::store::{Store, Value};
 pub(crate) mod process;
 mod watching;
 
-use self::process::{Shared, gone};
+use self::process::{Connection, Shared, Way, gone};
 use crate::store::guarded::no_info;
 
 /// A node that lives in this process: the same answers as a Redis node, and faults on demand.
@@ -37,13 +38,15 @@ pub struct MemoryNode {
     client: Option<usize>,
     /// Whether it [carries](Carry) calls by itself.
     carries: bool,
+    /// The connection on which requests keep their order, if they do.
+    connection: Option<Arc<Connection>>,
 }
 
 impl MemoryNode {
     /// A healthy, empty node.
     pub fn new(name: impl Into<String>, runtime: impl Runtime) -> Self {
         let shared = Shared::new(name.into(), Arc::new(runtime));
-        Self { shared: Arc::new(shared), client: None, carries: false }
+        Self { shared: Arc::new(shared), client: None, carries: false, connection: None }
     }
 
     /// `count` healthy, empty nodes: `memory-1` and so on.
@@ -90,10 +93,19 @@ impl MemoryNode {
         self.heal();
     }
 
-    /// The same node, as `client` sees it: rules for that client apply.
+    /// The same node, as `client` sees it, over a connection of its own: rules for that client apply.
     #[must_use]
     pub fn seen_by(&self, client: &SimClient) -> Self {
-        Self { client: Some(client.id()), ..self.clone() }
+        let connection = self.connection.as_ref().map(|_| Arc::default());
+        Self { client: Some(client.id()), connection, ..self.clone() }
+    }
+
+    /// The same node over one connection, on which no request overtakes another:
+    /// [`keeps_order`](LockBackend::keeps_order). Without it, each goes by itself, and
+    /// [delays](crate::Effect::Delay) put them into another order.
+    #[must_use]
+    pub fn in_order(&self) -> Self {
+        Self { connection: Some(Arc::default()), ..self.clone() }
     }
 
     /// The same node, as a backend that [carries](Carry) calls by itself: on tasks of the runtime that
@@ -173,13 +185,17 @@ impl MemoryNode {
         &self.shared.name
     }
 
+    fn way(&self) -> Way<'_> {
+        Way { client: self.client, connection: self.connection.as_deref() }
+    }
+
     async fn call<T: Send + 'static>(
         &self,
         operation: Operation,
         act: impl Fn(&mut Store, Instant) -> Result<T, BackendError> + Send + Sync + 'static,
     ) -> Result<T, BackendError> {
         self.shared
-            .send(operation, self.client, move |store, now, _| act(store, now))
+            .send(operation, self.way(), move |store, now, _| act(store, now))
             .await
             .unwrap_or_else(|| Err(gone("the node is gone")))
     }
@@ -226,9 +242,8 @@ impl LockBackend for MemoryNode {
         Some(self)
     }
 
-    /// Those that are carried go as the tasks of the runtime do.
     fn keeps_order(&self) -> bool {
-        !self.carries
+        self.connection.is_some()
     }
 
     fn carrier(&self) -> Option<&dyn Carry> {
@@ -243,7 +258,7 @@ impl Carry for MemoryNode {
 
     fn carry(&self, call: Call) {
         let node = self.clone();
-        self.shared.runtime.spawn(Box::pin(async move {
+        let mut carried = Box::pin(async move {
             if !call.is_wanted() {
                 return;
             }
@@ -254,7 +269,11 @@ impl Carry for MemoryNode {
                 _ => return,
             };
             call.answer(answer);
-        }));
+        });
+        // On a connection it leaves here and now. Else the tasks go as they please.
+        if self.connection.is_none() || carried.as_mut().now_or_never().is_none() {
+            self.shared.runtime.spawn(carried);
+        }
     }
 }
 
@@ -268,7 +287,7 @@ impl Quarantine for MemoryNode {
     ) -> Result<Guarded, BackendError> {
         let claim = claim.clone();
         self.shared
-            .send(Operation::Acquire, self.client, move |store, now, run| {
+            .send(Operation::Acquire, self.way(), move |store, now, run| {
                 store.guarded_acquire(&claim, hint, guard, now, run)
             })
             .await

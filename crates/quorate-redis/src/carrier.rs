@@ -5,7 +5,7 @@
 //! sends it as one request. A command that has nobody to travel with goes without that task.
 
 use std::collections::VecDeque;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::io;
 use std::ops::ControlFlow;
 use std::pin::{Pin, pin};
@@ -15,7 +15,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use futures_util::future::{BoxFuture, Either, select};
+use futures_util::future::BoxFuture;
 use quorate_core::protocol::{Exchange, Joint};
 use quorate_core::{Ask, BackendError, Call};
 use redis::aio::MultiplexedConnection;
@@ -134,8 +134,9 @@ impl Carrier {
     ///
     /// It may not have left before the answer is first polled.
     pub(crate) fn send(&self, command: Cmd) -> Result<Answer, Cmd> {
-        if !self.pulse.company().is_there() && self.pulse.is_warm() && !self.has_ended() {
-            let loner = Loner::new(&self.pulse);
+        if !self.has_ended()
+            && let Some(loner) = Loner::set_out(&self.pulse)
+        {
             return Ok(Answer::Alone(alone(self.connection.clone(), command, loner)));
         }
         let (caller, answer) = oneshot::channel();
@@ -188,16 +189,17 @@ fn alone(
     loner: Loner,
 ) -> BoxFuture<'static, Result<Value, Trouble>> {
     Box::pin(async move {
-        let sent = pin!(connection.send_packed_command(&command));
-        match select(sent, pin!(loner.forgotten())).await {
-            Either::Left((answer, _)) => {
+        let mut sent = pin!(connection.send_packed_command(&command));
+        poll_fn(|context| match sent.as_mut().poll(context) {
+            Poll::Ready(answer) => {
                 if answer.is_ok() {
                     loner.beat();
                 }
-                answer.map_err(Trouble::Failed)
+                Poll::Ready(answer.map_err(Trouble::Failed))
             }
-            Either::Right(_) => Err(Trouble::Failed(gone())),
-        }
+            Poll::Pending => loner.poll_forgotten(context).map(|()| Err(Trouble::Failed(gone()))),
+        })
+        .await
     })
 }
 
@@ -641,8 +643,9 @@ mod tests {
     async fn who_travels_alone_and_was_forgotten_is_told_when_the_connection_is_gone() {
         let (connection, _theirs, driver) = connected().await;
         let carrier = Carrier::start(connection);
-        let loner = Loner::new(&carrier.pulse);
-        let mut told = pin!(loner.forgotten());
+        carrier.pulse.beat();
+        let loner = Loner::set_out(&carrier.pulse).unwrap();
+        let mut told = pin!(poll_fn(|context| loner.poll_forgotten(context)));
         assert_eq!(poll_immediate(told.as_mut()).await, None);
         sleep(10 * WATCH).await;
         assert_eq!(poll_immediate(told.as_mut()).await, None, "the node is slow, and there");
@@ -677,7 +680,8 @@ mod tests {
     async fn a_connection_at_rest_is_not_watched() {
         let (connection, _theirs, driver) = connected().await;
         let carrier = Carrier::start(connection);
-        drop(Loner::new(&carrier.pulse));
+        carrier.pulse.beat();
+        drop(Loner::set_out(&carrier.pulse).unwrap());
         sleep(10 * WATCH).await;
         assert!(!carrier.pulse.wants_watch());
         driver.abort();

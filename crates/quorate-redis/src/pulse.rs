@@ -1,14 +1,12 @@
 //! What is known of a connection without asking: whether it is there, and who travels on it.
 
-use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::task::Waker;
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use futures_util::task::AtomicWaker;
-use quorate_core::protocol::Company;
-use tokio::sync::Notify;
+use quorate_core::protocol::{Company, Seats};
 
 /// For how long a connection that answered is taken to be there.
 const WARM: Duration = Duration::from_millis(20);
@@ -23,8 +21,8 @@ pub(crate) struct Pulse {
     /// Whether somebody wants the task to keep watch.
     watch_wanted: AtomicBool,
     watchman: AtomicWaker,
-    /// What travels alone was forgotten.
-    forgotten: Notify,
+    /// Of those who travel alone. They are told if they were forgotten.
+    seats: Seats,
 }
 
 impl Pulse {
@@ -36,7 +34,7 @@ impl Pulse {
             broken: AtomicBool::new(false),
             watch_wanted: AtomicBool::new(false),
             watchman: AtomicWaker::new(),
-            forgotten: Notify::new(),
+            seats: Seats::default(),
         }
     }
 
@@ -44,13 +42,18 @@ impl Pulse {
         &self.company
     }
 
+    /// It has answered.
     pub(crate) fn beat(&self) {
         self.last.store(self.now(), Ordering::Relaxed);
     }
 
     /// Whether it can be taken to be there without a closer look.
     pub(crate) fn is_warm(&self) -> bool {
-        let since = self.now().saturating_sub(self.last.load(Ordering::Relaxed));
+        self.was_warm(self.now())
+    }
+
+    fn was_warm(&self, now: u64) -> bool {
+        let since = now.saturating_sub(self.last.load(Ordering::Relaxed));
         Duration::from_nanos(since) < WARM
     }
 
@@ -81,7 +84,7 @@ impl Pulse {
 
     /// Tells all who travel alone that they will never hear anything.
     pub(crate) fn forget(&self) {
-        self.forgotten.notify_waiters();
+        self.seats.end();
     }
 
     fn now(&self) -> u64 {
@@ -90,31 +93,44 @@ impl Pulse {
 }
 
 /// Somebody whose command travels alone.
-pub(crate) struct Loner(Arc<Pulse>);
+pub(crate) struct Loner {
+    pulse: Arc<Pulse>,
+    seat: usize,
+    /// When it set out.
+    since: u64,
+}
 
 impl Loner {
-    pub(crate) fn new(pulse: &Arc<Pulse>) -> Self {
+    /// `None` where a command would have company, where the connection is to be looked at first, or
+    /// where too many travel alone.
+    pub(crate) fn set_out(pulse: &Arc<Pulse>) -> Option<Self> {
+        let since = pulse.now();
+        if pulse.company.is_there() || !pulse.was_warm(since) {
+            return None;
+        }
+        let seat = pulse.seats.take()?;
         pulse.company.sets_out_alone();
         if !pulse.wants_watch() {
             pulse.watch_wanted.store(true, Ordering::SeqCst);
             pulse.watchman.wake();
         }
-        Self(Arc::clone(pulse))
+        Some(Self { pulse: Arc::clone(pulse), seat, since })
     }
 
-    /// Waits until it is known that no answer will come.
-    pub(crate) fn forgotten(&self) -> impl Future<Output = ()> + use<'_> {
-        self.0.forgotten.notified()
+    /// Ready when it is known that no answer will come.
+    pub(crate) fn poll_forgotten(&self, context: &Context<'_>) -> Poll<()> {
+        self.pulse.seats.poll_end(self.seat, context)
     }
 
-    /// Its answer has come.
+    /// Its answer has come: the connection was there after it had set out.
     pub(crate) fn beat(&self) {
-        self.0.beat();
+        self.pulse.last.store(self.since, Ordering::Relaxed);
     }
 }
 
 impl Drop for Loner {
     fn drop(&mut self) {
-        self.0.company.was_alone();
+        self.pulse.company.was_alone();
+        self.pulse.seats.leave(self.seat);
     }
 }

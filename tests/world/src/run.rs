@@ -50,10 +50,11 @@ pub fn run(seed: u64, class: Class) -> Outcome {
     let dice = Dice::new(sim.clone());
     let plan = Plan::draw(seed, &dice, class);
     let history = History::new();
-    // Some carry calls by themselves, the others are polled for.
+    // Some carry calls by themselves, the others are polled for; some keep their order.
     let nodes: Vec<MemoryNode> = MemoryNode::cluster(plan.nodes, sim.clone())
         .into_iter()
         .map(|node| if dice.percent(50) { node.carrying() } else { node })
+        .map(|node| if dice.percent(50) { node.in_order() } else { node })
         .collect();
     let clients: Vec<SimClient> =
         (0..plan.clients).map(|_| sim.client(dice.signed(plan.drift))).collect();

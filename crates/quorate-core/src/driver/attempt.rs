@@ -35,6 +35,8 @@ pub(crate) struct Attempt {
     lanes: AtomicNodeSet,
     /// Those of them at which that is an acquire which the backend carries.
     acquiring: AtomicNodeSet,
+    /// Those at which that is an acquire which has left, and is not being polled for at this moment.
+    parked: AtomicNodeSet,
     /// One of them is not any more.
     left: Event,
     /// The nodes that are known to have granted it: there a release must not fail for good.
@@ -70,6 +72,7 @@ impl Attempt {
             fencing,
             lanes: AtomicNodeSet::default(),
             acquiring: AtomicNodeSet::default(),
+            parked: AtomicNodeSet::default(),
             left: Event::new(),
             granted: AtomicNodeSet::default(),
             longest_ttl,
@@ -137,12 +140,36 @@ impl Attempt {
         self.lanes.try_insert(node)
     }
 
-    /// The same for a release that is to be carried. Where calls keep their order, it need not wait
-    /// for the answer to an acquire that is carried, too: it comes behind it, or the acquire does not
-    /// leave any more.
+    /// The same for a release. Where calls keep their order, it need not wait for the answer to an
+    /// acquire that has left: it comes behind it. Nobody polls for that acquire any more then, so that
+    /// it is not sent again.
     pub(super) fn enters_lane_behind(&self, node: NodeId) -> bool {
-        self.enters_lane(node)
+        if self.enters_lane(node) {
+            return true;
+        }
+        let is_behind = self.cluster.orderly().contains(node) && self.unparks(node);
+        if is_behind {
+            // As far as is known.
+            self.record_grant(node);
+        }
+        is_behind
+    }
+
+    /// The same for a release that is to be carried: it comes behind an acquire that is carried, too,
+    /// or that acquire does not leave any more.
+    pub(super) fn is_carried_behind(&self, node: NodeId) -> bool {
+        self.enters_lane_behind(node)
             || self.acquiring.contains(node) && self.cluster.orderly().contains(node)
+    }
+
+    /// An acquire has left, and nobody polls for it at this moment.
+    pub(super) fn parks(&self, node: NodeId) {
+        self.parked.insert(node);
+    }
+
+    /// Whether it is ours to go on with what was parked.
+    pub(super) fn unparks(&self, node: NodeId) -> bool {
+        self.parked.take(node)
     }
 
     pub(super) fn acquires_by_carrier(&self, node: NodeId) {

@@ -53,12 +53,6 @@ impl Company {
         self.alone.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Notes that a call travels alone, as long as this is kept.
-    pub fn alone_for_now(&self) -> impl Drop + Send + '_ {
-        self.sets_out_alone();
-        Alone(self)
-    }
-
     /// Notes that the task was given one more to look at.
     pub fn waits(&self) {
         self.waiting.fetch_add(1, Ordering::Relaxed);
@@ -80,14 +74,6 @@ impl Company {
             _ => HABIT,
         };
         self.habit.store(habit, Ordering::Relaxed);
-    }
-}
-
-struct Alone<'a>(&'a Company);
-
-impl Drop for Alone<'_> {
-    fn drop(&mut self) {
-        self.0.was_alone();
     }
 }
 

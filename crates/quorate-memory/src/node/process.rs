@@ -39,6 +39,37 @@ pub(super) struct State {
     requests: u64,
 }
 
+/// How a request gets to the node.
+#[derive(Clone, Copy)]
+pub(super) struct Way<'a> {
+    pub(super) client: Option<usize>,
+    pub(super) connection: Option<&'a Connection>,
+}
+
+/// What keeps requests in order.
+#[derive(Debug, Default)]
+pub(super) struct Connection {
+    /// When the last request arrives that is on its way.
+    last: Mutex<Option<Instant>>,
+}
+
+impl Connection {
+    /// How long a request is on its way that would be for `delay`.
+    fn delay(&self, now: Instant, delay: Duration) -> Duration {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut arrival = now + delay;
+        if let Some(last) = *last
+            && arrival <= last
+        {
+            arrival = last + Duration::from_nanos(1);
+        }
+        if arrival > now {
+            *last = Some(arrival);
+        }
+        arrival - now
+    }
+}
+
 /// What a request does to the store, at a moment of the node's own clock.
 type Act<T> = Arc<dyn Fn(&mut Store, Instant, &Run<'_>) -> Result<T, BackendError> + Send + Sync>;
 
@@ -240,12 +271,17 @@ impl Shared {
     pub(super) fn send<T: Send + 'static>(
         self: &Arc<Self>,
         operation: Operation,
-        client: Option<usize>,
+        way: Way<'_>,
         act: impl Fn(&mut Store, Instant, &Run<'_>) -> Result<T, BackendError> + Send + Sync + 'static,
     ) -> Reply<Result<T, BackendError>> {
         let (answer, reply) = reply();
         let act: Act<T> = Arc::new(act);
-        let journey = self.journey(&self.lock(), operation, client);
+        let mut journey = self.journey(&self.lock(), operation, way.client);
+        if let Some(connection) = way.connection
+            && !journey.loses_request
+        {
+            journey.request = connection.delay(self.runtime.now(), journey.request);
+        }
         if let Some(later) = journey.again {
             let request = Request { act: Arc::clone(&act), journey, answer: None };
             self.set_out(journey.request + later, request);

@@ -212,6 +212,24 @@ pub(super) const BUGS: &[Bug] = &[
         )],
     },
     Bug {
+        name: "release-behind-acquire-without-order",
+        edits: &[(
+            ATTEMPT,
+            "let is_behind = self.cluster.orderly().contains(node) && self.unparks(node);",
+            "let is_behind = (crate::planted::PLANTED || self.cluster.orderly().contains(node))
+                && self.unparks(node);",
+        )],
+    },
+    Bug {
+        name: "carried-release-behind-acquire-without-order",
+        edits: &[(
+            ATTEMPT,
+            "|| self.acquiring.contains(node) && self.cluster.orderly().contains(node)",
+            "|| self.acquiring.contains(node)
+                && (crate::planted::PLANTED || self.cluster.orderly().contains(node))",
+        )],
+    },
+    Bug {
         name: "carried-answer-not-noted",
         edits: &[(
             CALLS,
