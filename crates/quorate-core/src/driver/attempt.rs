@@ -41,6 +41,9 @@ pub(crate) struct Attempt {
     left: Event,
     /// The nodes that are known to have granted it: there a release must not fail for good.
     granted: AtomicNodeSet,
+    /// The nodes at which a release went behind an acquire that had not been answered. If both are
+    /// lost with their connection, it is worth another.
+    unheard: AtomicNodeSet,
     /// The longest ttl that a node was asked for, in milliseconds.
     longest_ttl: AtomicU64,
     /// The nodes that may have it, so that there is something to release.
@@ -75,6 +78,7 @@ impl Attempt {
             parked: AtomicNodeSet::default(),
             left: Event::new(),
             granted: AtomicNodeSet::default(),
+            unheard: AtomicNodeSet::default(),
             longest_ttl,
             asked: AtomicNodeSet::default(),
             rid: AtomicNodeSet::default(),
@@ -147,19 +151,21 @@ impl Attempt {
         if self.enters_lane(node) {
             return true;
         }
-        let is_behind = self.cluster.orderly().contains(node) && self.unparks(node);
-        if is_behind {
-            // As far as is known.
-            self.record_grant(node);
-        }
-        is_behind
+        self.goes_behind(node, || self.unparks(node))
     }
 
     /// The same for a release that is to be carried: it comes behind an acquire that is carried, too,
     /// or that acquire does not leave any more.
     pub(super) fn is_carried_behind(&self, node: NodeId) -> bool {
-        self.enters_lane_behind(node)
-            || self.acquiring.contains(node) && self.cluster.orderly().contains(node)
+        self.enters_lane_behind(node) || self.goes_behind(node, || self.acquiring.contains(node))
+    }
+
+    fn goes_behind(&self, node: NodeId, may: impl FnOnce() -> bool) -> bool {
+        let goes_behind = self.cluster.orderly().contains(node) && may();
+        if goes_behind {
+            self.unheard.insert(node);
+        }
+        goes_behind
     }
 
     /// An acquire has left, and nobody polls for it at this moment.
@@ -267,8 +273,15 @@ impl Attempt {
         self.disputed.store(true, Ordering::Relaxed);
     }
 
-    pub(super) fn has_granted(&self, node: NodeId) -> bool {
-        self.granted.contains(node)
+    /// Whether a release that failed is to be sent again.
+    pub(super) fn may_have_granted(&self, node: NodeId) -> bool {
+        self.granted.contains(node) || self.unheard.contains(node)
+    }
+
+    /// The same for one that is sent again now, which has been heard of the acquire before it.
+    pub(super) fn releases_again(&self, node: NodeId) -> bool {
+        let unheard = self.unheard.take(node);
+        self.granted.contains(node) || unheard
     }
 
     /// It was asked for that ttl, too.

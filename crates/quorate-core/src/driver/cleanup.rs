@@ -64,7 +64,7 @@ pub(super) fn settle(
                 aftermath.follow_up(&attempt, &settled, &mut calls);
                 again.extend(settled.passing_failure().filter(|_| aftermath.releases()));
             }
-            again.retain(|node| attempt.has_granted(*node));
+            again.retain(|node| attempt.releases_again(*node));
             if again.is_empty() {
                 break;
             }

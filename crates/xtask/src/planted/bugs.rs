@@ -176,7 +176,7 @@ pub(super) const BUGS: &[Bug] = &[
             (
                 CALLING,
                 "Operation::Release => backend.release(&attempt.claim).await,",
-                "Operation::Release if crate::planted::PLANTED && !attempt.has_granted(node) => {
+                "Operation::Release if crate::planted::PLANTED && !attempt.may_have_granted(node) => {
                      Ok(Vote::Refused)
                  }
                  Operation::Release => backend.release(&attempt.claim).await,",
@@ -215,18 +215,17 @@ pub(super) const BUGS: &[Bug] = &[
         name: "release-behind-acquire-without-order",
         edits: &[(
             ATTEMPT,
-            "let is_behind = self.cluster.orderly().contains(node) && self.unparks(node);",
-            "let is_behind = (crate::planted::PLANTED || self.cluster.orderly().contains(node))
-                && self.unparks(node);",
+            "let goes_behind = self.cluster.orderly().contains(node) && may();",
+            "let goes_behind =
+                 (crate::planted::PLANTED || self.cluster.orderly().contains(node)) && may();",
         )],
     },
     Bug {
-        name: "carried-release-behind-acquire-without-order",
+        name: "release-behind-acquire-not-repeated",
         edits: &[(
             ATTEMPT,
-            "|| self.acquiring.contains(node) && self.cluster.orderly().contains(node)",
-            "|| self.acquiring.contains(node)
-                && (crate::planted::PLANTED || self.cluster.orderly().contains(node))",
+            "let unheard = self.unheard.take(node);",
+            "let unheard = !crate::planted::PLANTED && self.unheard.take(node);",
         )],
     },
     Bug {
@@ -254,8 +253,8 @@ pub(super) const BUGS: &[Bug] = &[
         name: "failed-release-not-repeated",
         edits: &[(
             CLEANUP,
-            "again.retain(|node| attempt.has_granted(*node));",
-            "again.retain(|node| attempt.has_granted(*node) && !crate::planted::PLANTED);",
+            "again.retain(|node| attempt.releases_again(*node));",
+            "again.retain(|node| attempt.releases_again(*node) && !crate::planted::PLANTED);",
         )],
     },
     Bug {
