@@ -45,8 +45,8 @@ pub fn connect(
 
 /// One Redis or Valkey node over fred. `Debug` shows its name and no secret.
 ///
-/// All calls go over one connection, in the order in which they are first polled if none of them
-/// has to wait. The connection is made by the first call that needs it, is given up when the
+/// All calls go over one connection, in the order in which they are first polled, or given to the
+/// [carrier](LockBackend::carrier), if none of them has to wait. The connection is made by the first call that needs it, is given up when the
 /// backend is dropped, and is replaced by the first call after it broke. While an attempt to
 /// connect is under way, calls wait for its outcome (five seconds at most to reach the node, five
 /// more to log in); for ten milliseconds after one that failed, calls share its error. Once 48 KiB

@@ -11,7 +11,7 @@ use std::ops::ControlFlow;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use fred::clients::{Client, WithOptions};
 use fred::error::Error;
@@ -134,6 +134,14 @@ pub(crate) struct Way {
     pub(crate) runtime: Handle,
 }
 
+impl Way {
+    /// Waits for a place for about so many bytes.
+    fn room(&self, size: u64) -> BoxFuture<'static, Place> {
+        let (client, closed) = (self.client.clone(), self.closed.clone());
+        room(client, closed, Arc::clone(&self.window), self.runtime.clone(), size).boxed()
+    }
+}
+
 /// What the task does. It ends with the connection, or when nobody can give it anything any more.
 struct Work {
     calls: UnboundedReceiver<Carried>,
@@ -156,6 +164,7 @@ struct Work {
 /// With its runtime, perhaps, and then fred's task is gone, too.
 impl Drop for Work {
     fn drop(&mut self) {
+        self.way.is_broken.store(true, Ordering::Relaxed);
         self.fellows.seats.end();
     }
 }
@@ -227,7 +236,7 @@ impl Future for Work {
         let (taken, is_over) = this.take_in(context);
         this.set_out(context);
         let under_way: usize = this.under_way.iter().map(|request| request.job.count()).sum();
-        let gathered: usize = this.gathered.iter().map(Job::count).sum();
+        let gathered = this.gathered.len();
         this.fellows.company.holds(gathered + under_way, taken);
         if is_over && gathered + under_way == 0 { Poll::Ready(()) } else { Poll::Pending }
     }
@@ -251,13 +260,14 @@ impl Work {
 
     /// Hears the answers that are there.
     fn hear(&mut self, context: &mut Context<'_>) {
+        let mut again = Vec::new();
         while let Some(first) = self.under_way.front_mut()
             && let Poll::Ready(result) = first.answer.as_mut().poll(context)
             && let Some(Request { job, place, .. }) = self.under_way.pop_front()
         {
             self.way.window.answered(place);
             match result {
-                Ok(answer) => self.heard(job, answer),
+                Ok(answer) => self.heard(job, answer, &mut again),
                 Err(error) => {
                     self.way.is_broken.store(true, Ordering::Relaxed);
                     match error.is_canceled() {
@@ -269,27 +279,28 @@ impl Work {
                 }
             }
         }
+        // In front of those that came later, in the order in which they left.
+        again.into_iter().rev().for_each(|job| self.gathered.push_front(job));
     }
 
-    fn heard(&mut self, job: Job, answer: Answer) {
+    /// What is to be sent again, or next, goes into `again`.
+    fn heard(&mut self, job: Job, answer: Answer, again: &mut Vec<Job>) {
         match job {
             Job::Call(Carried { call, exchange }) => match exchange.heard(answer) {
                 ControlFlow::Break(answer) => call.answer(answer),
                 ControlFlow::Continue(exchange) => {
-                    self.gathered.push_front(Job::Call(Carried { call, exchange }));
+                    again.push(Job::Call(Carried { call, exchange }));
                 }
             },
             Job::Calls(joint, calls) => match joint.heard(calls.len(), answer) {
-                ControlFlow::Continue(joint) => self.gathered.push_front(Job::Calls(joint, calls)),
+                ControlFlow::Continue(joint) => again.push(Job::Calls(joint, calls)),
                 ControlFlow::Break(Some(answers)) => {
                     let each = calls.into_iter().zip(answers);
                     each.for_each(|(carried, answer)| carried.call.answer(answer));
                 }
                 ControlFlow::Break(None) => {
                     self.separately = true;
-                    calls.into_iter().rev().map(Job::Call).for_each(|job| {
-                        self.gathered.push_front(job);
-                    });
+                    again.extend(calls.into_iter().map(Job::Call));
                 }
             },
         }
@@ -318,14 +329,22 @@ impl Work {
                 context.waker().wake_by_ref();
                 return;
             }
-            let before: usize = self.gathered.iter().take(LARGEST).map(Job::count).sum();
+            let mut place = None;
+            if let Some(room) = &mut self.room {
+                let Poll::Ready(here) = room.as_mut().poll(context) else { return };
+                place = Some(here);
+                self.room = None;
+            }
+            let before = self.gathered.len().min(LARGEST);
             let Some(job) = self.next() else { break };
             let command = job.command();
-            let Poll::Ready(place) = self.place(command.size(), context) else {
+            let size = command.size();
+            let Some(place) = place.or_else(|| self.way.window.place(size)) else {
                 self.gathered.push_front(job);
-                return;
+                self.room = Some(self.way.room(size));
+                continue;
             };
-            self.fellows.company.leaves(before);
+            self.fellows.company.leaves(before.max(job.count()));
             let client = self.way.client.clone();
             let answer = async move { exchange(&client, command).await };
             let mut request = Request { answer: Box::pin(answer), job, place };
@@ -365,22 +384,6 @@ impl Work {
             1 => Job::Call(calls.pop()?),
             _ => Job::Calls(Joint::default(), calls),
         })
-    }
-
-    fn place(&mut self, size: u64, context: &mut Context<'_>) -> Poll<Place> {
-        if self.room.is_none()
-            && let Some(place) = self.way.window.place(size)
-        {
-            return Poll::Ready(place);
-        }
-        let Way { client, closed, window, runtime, .. } = &self.way;
-        let waiting = self.room.get_or_insert_with(|| {
-            let (client, closed) = (client.clone(), closed.clone());
-            room(client, closed, Arc::clone(window), runtime.clone(), size).boxed()
-        });
-        let place = ready!(waiting.as_mut().poll(context));
-        self.room = None;
-        Poll::Ready(place)
     }
 
     fn end(&mut self, reason: &BackendError) {

@@ -4,7 +4,7 @@
 //! time, and that goes on calling itself connected until its first attempt has begun. A client
 //! without a policy does none of that: when its connection breaks, the task that drives it fails
 //! what was sent, cancels what was queued, and ends with the reason. What comes after that would
-//! stay in its queue for ever, so each call also watches for the end.
+//! stay in its queue for ever, so each call is told of the end, too.
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};

@@ -103,6 +103,9 @@ impl MemoryNode {
     /// The same node over one connection, on which no request overtakes another:
     /// [`keeps_order`](LockBackend::keeps_order). Without it, each goes by itself, and
     /// [delays](crate::Effect::Delay) put them into another order.
+    ///
+    /// Nothing arrives [twice](crate::Effect::Duplicate) there. It takes a [`Sim`]: with the timers of
+    /// another runtime, requests that are delayed may still change places.
     #[must_use]
     pub fn in_order(&self) -> Self {
         Self { connection: Some(Arc::default()), ..self.clone() }

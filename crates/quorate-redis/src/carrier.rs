@@ -25,7 +25,7 @@ use tokio::sync::mpsc::{
     UnboundedReceiver, UnboundedSender, WeakUnboundedSender, unbounded_channel,
 };
 use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, unconstrained};
 use tokio::time::{Sleep, sleep};
 
 use crate::error;
@@ -105,8 +105,9 @@ impl Carrier {
     pub(crate) fn start(connection: MultiplexedConnection) -> Self {
         let (sender, jobs) = unbounded_channel();
         let pulse = Arc::new(Pulse::new());
+        // Its requests leave when they are first polled, which a budget would keep some from.
         let work = Work::new(jobs, sender.downgrade(), connection.clone(), Arc::clone(&pulse));
-        Self { connection, pulse, jobs: sender, task: tokio::spawn(work) }
+        Self { connection, pulse, jobs: sender, task: tokio::spawn(unconstrained(work)) }
     }
 
     /// Whether nothing is to be sent over the connection any more.
@@ -227,17 +228,17 @@ impl Carried {
         self.exchange.command(self.call.claim(), packed)
     }
 
-    /// Goes on over other connections, command by command, until it is given up: what undoes it may
-    /// have gone before it then.
-    async fn go_on(mut self) {
-        while let Some(lane) = self.lane.upgrade() {
-            let sent = lane.send_if(|| self.call.is_wanted(), || self.command()).await;
-            let Some(answer) = sent else { return };
-            match self.heard(answer) {
-                Some(next) => self = next,
-                None => return,
-            }
+    /// Goes on over another connection, unless it is given up: what undoes it may have gone before
+    /// it then.
+    async fn go_on(self) {
+        if let Some(lane) = self.lane.upgrade() {
+            lane.carry_anew(self).await;
         }
+    }
+
+    /// There is no connection for it.
+    pub(crate) fn fails(self, error: BackendError) {
+        self.call.answer(Err(error));
     }
 }
 

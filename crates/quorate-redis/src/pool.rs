@@ -73,20 +73,12 @@ impl Lane {
         Self::send_on(self.checked_out().await?, command).await
     }
 
-    /// The same, if it is still wanted when there is a connection.
-    pub(crate) async fn send_if(
-        &self,
-        is_wanted: impl Fn() -> bool,
-        command: impl FnOnce() -> Cmd,
-    ) -> Option<Result<Value, BackendError>> {
-        let live = self.checked_out().await;
-        if !is_wanted() {
-            return None;
+    /// Carries a call that has not left, on what the pool has or makes.
+    pub(crate) async fn carry_anew(&self, carried: Carried) {
+        match self.checked_out().await {
+            Ok(live) => live.carrier.carry(carried),
+            Err(error) => carried.fails(error),
         }
-        Some(match live {
-            Ok(live) => Self::send_on(live, command()).await,
-            Err(error) => Err(error),
-        })
     }
 
     async fn send_on(live: Arc<Live>, command: Cmd) -> Result<Value, BackendError> {

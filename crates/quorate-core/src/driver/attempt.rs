@@ -26,7 +26,8 @@ pub(crate) const YIELD: Duration = Duration::from_millis(2);
 /// One attempt at a lock, from its first acquire to its last release.
 ///
 /// It is signed by one token. The lanes let one call at a time through to each node, so that a
-/// release comes after the acquire that it undoes.
+/// release comes after the acquire that it undoes; where order is kept, a release may come right
+/// behind that acquire.
 pub(crate) struct Attempt {
     pub(crate) cluster: Arc<Cluster>,
     pub(crate) claim: Claim,
@@ -35,7 +36,8 @@ pub(crate) struct Attempt {
     lanes: AtomicNodeSet,
     /// Those of them at which that is an acquire which the backend carries.
     acquiring: AtomicNodeSet,
-    /// Those at which that is an acquire which has left, and is not being polled for at this moment.
+    /// Those at which that is an acquire which is not being polled for at this moment: it has left, or
+    /// will not before it is.
     parked: AtomicNodeSet,
     /// One of them is not any more.
     left: Event,
@@ -145,7 +147,7 @@ impl Attempt {
     }
 
     /// The same for a release. Where calls keep their order, it need not wait for the answer to an
-    /// acquire that has left: it comes behind it. Nobody polls for that acquire any more then, so that
+    /// acquire that is parked: it comes behind it. Nobody polls for that acquire any more then, so that
     /// it is not sent again.
     pub(super) fn enters_lane_behind(&self, node: NodeId) -> bool {
         if self.enters_lane(node) {
@@ -168,7 +170,7 @@ impl Attempt {
         goes_behind
     }
 
-    /// An acquire has left, and nobody polls for it at this moment.
+    /// An acquire has been polled for, and is not at this moment.
     pub(super) fn parks(&self, node: NodeId) {
         self.parked.insert(node);
     }
@@ -186,7 +188,7 @@ impl Attempt {
         self.acquiring.remove(node);
     }
 
-    /// The same, once those before it have settled.
+    /// Takes the lane of a node once those before it have settled.
     pub(super) async fn enter_lane(&self, node: NodeId) {
         loop {
             let left = self.left.listen();

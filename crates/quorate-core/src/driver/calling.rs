@@ -205,7 +205,8 @@ fn unless_it_panics<T>(call: impl FnOnce() -> T) -> Result<T, BackendError> {
         .map_err(|_| BackendError::new(BackendErrorKind::Other, "the backend panicked"))
 }
 
-/// What is to be noted of calls that have left: each has the lane of its node until it settles.
+/// What is to be noted of calls that have left: each has the lane of its node until it settles, or is
+/// in it behind another that does.
 #[derive(Clone, Copy)]
 pub(super) struct UnderWay {
     kind: Kind,
@@ -287,7 +288,7 @@ impl<'a> Waiting<'a> {
         !std::mem::take(&mut self.is_parked) || self.attempt.unparks(self.node)
     }
 
-    /// It has left, and is left alone for a while.
+    /// It has left in its turn, or will not before it is polled again. It is left alone for a while.
     fn pauses(&mut self) {
         if let Some(UnderWay { kind: Kind::Acquire, .. }) = self.under_way {
             self.is_parked = true;
@@ -304,6 +305,10 @@ impl<'a> Waiting<'a> {
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
+        if self.is_parked {
+            // Nothing goes behind it any more.
+            self.attempt.unparks(self.node);
+        }
         if let Some(under_way) = self.under_way.take() {
             under_way.given_up(self.attempt, self.node);
         }

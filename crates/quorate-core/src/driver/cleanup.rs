@@ -41,8 +41,8 @@ impl Aftermath {
 /// Waits in the background until the calls have settled, up to the cleanup bound.
 ///
 /// A release that failed is sent again to a node that is known to have granted, until the bound.
-/// After it, acquires that hang are given up, which lets the releases behind them go; those get
-/// one more node timeout.
+/// After it, acquires that hang are given up, which lets the releases go that wait for them; those
+/// get one more node timeout.
 pub(super) fn settle(
     attempt: Arc<Attempt>,
     mut calls: Calls,

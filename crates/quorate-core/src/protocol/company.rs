@@ -32,7 +32,7 @@ impl Company {
     #[must_use]
     pub fn is_there(&self) -> bool {
         self.alone.load(Ordering::Relaxed) >= FEW
-            || self.waiting.load(Ordering::Relaxed) > 0
+            || self.waiting.load(Ordering::Acquire) > 0
             || self.carried.load(Ordering::Relaxed) > 0
             || self.habit.load(Ordering::Relaxed) > 0
     }
@@ -63,7 +63,7 @@ impl Company {
         self.carried.store(calls, Ordering::Relaxed);
         // What goes on after a first answer comes in uncounted.
         let less = |waiting: usize| Some(waiting.saturating_sub(taken));
-        let _ = self.waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+        let _ = self.waiting.fetch_update(Ordering::Release, Ordering::Relaxed, less);
     }
 
     /// Notes that some calls leave together.

@@ -10,7 +10,7 @@ use std::ops::ControlFlow;
 use super::exchange::Exchange;
 use super::{Digits, Reply, Script, is_noscript, nonsense};
 use crate::algorithm::quorum::Vote;
-use crate::backend::{BackendError, Claim};
+use crate::backend::{BackendError, BackendErrorKind, Claim};
 
 /// For each key what `SET NX` with a check for our own token, or [`RELEASE`](super::RELEASE), would
 /// say: 1, 0 or the text of an error. `ARGV` for each key: token, and the ttl in ms to take it, or
@@ -86,7 +86,7 @@ impl Joint {
     }
 
     /// What the answer of the node tells: the end of all `count` calls, or what follows. `None` if
-    /// the node will not have them together, and has made none of them.
+    /// the node may not have them together, and has made none of them.
     pub fn heard(
         self,
         count: usize,
@@ -102,9 +102,18 @@ impl Joint {
             Err(error) if is_noscript(&error) && !self.whole => {
                 return ControlFlow::Continue(Self { whole: true });
             }
-            Err(_) => None,
+            Err(error) if is_against_many(error.kind()) => None,
+            // Nothing was done, and each would have heard the same.
+            Err(error) => Some(vec![Err(error); count]),
         })
     }
+}
+
+/// Whether it may be the company that a node objects to: that keys are of several slots, or that one
+/// of them is not the user's.
+const fn is_against_many(kind: BackendErrorKind) -> bool {
+    use BackendErrorKind as Kind;
+    matches!(kind, Kind::Cluster | Kind::Permission | Kind::Script)
 }
 
 fn told(said: Reply) -> Result<Vote, BackendError> {
@@ -121,7 +130,6 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::backend::BackendErrorKind;
     use crate::{Key, Resource, Token, Ttl};
 
     fn claim(name: &str) -> Claim {
@@ -167,6 +175,12 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_told_to_all_and_what_is_refused_is_asked_one_by_one() {
+        let loading = BackendError::from_reply("LOADING Redis is loading");
+        let ControlFlow::Break(Some(answers)) = Joint::default().heard(3, Err(loading)) else {
+            panic!("it is the end")
+        };
+        let kinds = answers.iter().map(|answer| answer.as_ref().unwrap_err().kind());
+        assert!(kinds.eq([BackendErrorKind::Loading; 3]));
         let short = Joint::default().heard(3, Ok(Reply::List(vec![Reply::Integer(1)])));
         let ControlFlow::Break(Some(answers)) = short else { panic!("it is the end") };
         assert_eq!(answers.len(), 3);

@@ -282,7 +282,9 @@ impl Shared {
         {
             journey.request = connection.delay(self.runtime.now(), journey.request);
         }
-        if let Some(later) = journey.again {
+        if let Some(later) = journey.again
+            && way.connection.is_none()
+        {
             let request = Request { act: Arc::clone(&act), journey, answer: None };
             self.set_out(journey.request + later, request);
         }
