@@ -224,38 +224,3 @@ fn an_answer_to_a_call_that_was_given_up_changes_nothing() {
     let guard = world.sim.block_on(manager.lock("r")).unwrap();
     assert_eq!(world.sim.block_on(guard.release()).unwrap(), Released::Held);
 }
-
-#[test]
-fn c3_a_release_goes_behind_an_acquire_that_has_left_where_order_is_kept() {
-    for (world, expected) in [(World::in_order(3), 6), (World::new(3), 5)] {
-        let manager = world.manager();
-        drop(world.sim.block_on(manager.lock("first")).unwrap());
-        world.sim.advance(SECOND);
-        world.nodes[0].inject(Fault::Hung);
-        let before = world.log.operations().len();
-        let guard = world.sim.block_on(manager.lock("r").ttl(10 * SECOND)).unwrap();
-        assert_eq!(world.sim.block_on(guard.release()).unwrap(), Released::Held);
-        assert_eq!(world.log.operations().len() - before, expected);
-        world.nodes[0].heal();
-        assert_eq!(world.sim.block_on(manager.settle(10 * SECOND)), 0);
-        assert_eq!(world.log.operations().len() - before, 6);
-        assert_eq!(world.keys_left(), 0);
-    }
-}
-
-#[test]
-fn c3_an_acquire_that_has_not_left_does_not_leave_behind_its_release() {
-    let world = World { dials: Some(100 * MS), ..World::in_order(3) };
-    let manager = world.manager();
-    for released in [false, true] {
-        // Once a node has told who it is, acquires leave for it at the first poll.
-        let guard = world.sim.block_on(manager.lock("r").ttl(10 * SECOND)).unwrap();
-        assert_eq!(world.holders("r"), 2);
-        match released {
-            true => assert_eq!(world.sim.block_on(guard.release()).unwrap(), Released::Held),
-            false => drop(guard),
-        }
-        assert_eq!(world.sim.block_on(manager.settle(10 * SECOND)), 0);
-        assert_eq!(world.keys_left(), 0);
-    }
-}

@@ -23,15 +23,13 @@ pub(crate) struct World {
     pub(crate) carries: bool,
     /// How long it takes until a release is sent again that did not come through at first.
     pub(crate) resends: Option<Duration>,
-    /// How long it takes until an acquire leaves for the first node, to which there is no connection.
-    pub(crate) dials: Option<Duration>,
 }
 
 impl World {
     pub(crate) fn new(nodes: usize) -> Self {
         let sim = Sim::new(7);
         let nodes = MemoryNode::cluster(nodes, sim.clone());
-        Self { sim, nodes, log: Arc::default(), carries: false, resends: None, dials: None }
+        Self { sim, nodes, log: Arc::default(), carries: false, resends: None }
     }
 
     /// The same, over connections that keep their order.
@@ -52,10 +50,6 @@ impl World {
             log: Arc::clone(&self.log),
             carrier: carrier.clone(),
             resends: self.resends.map(|after| (self.sim.clone(), after)),
-            dials: self
-                .dials
-                .filter(|_| node.name() == self.nodes[0].name())
-                .map(|after| (self.sim.clone(), after)),
         };
         self.nodes.iter().map(spy).collect()
     }
@@ -121,12 +115,11 @@ pub(crate) struct Spy {
     /// Where calls are carried, if they are.
     carrier: Option<Sim>,
     resends: Option<(Sim, Duration)>,
-    dials: Option<(Sim, Duration)>,
 }
 
 impl Spy {
     pub(crate) fn of(node: &MemoryNode) -> Self {
-        Self { node: node.clone(), log: Arc::default(), carrier: None, resends: None, dials: None }
+        Self { node: node.clone(), log: Arc::default(), carrier: None, resends: None }
     }
 
     fn note(&self, operation: &'static str, claim: &Claim) -> Unsettled {
@@ -151,9 +144,6 @@ impl Drop for Unsettled {
 impl LockBackend for Spy {
     async fn acquire(&self, claim: &Claim) -> Result<Vote, BackendError> {
         let mut unsettled = self.note("acquire", claim);
-        if let Some((sim, after)) = &self.dials {
-            sim.sleep_until(sim.now() + *after).await;
-        }
         let vote = LockBackend::acquire(&self.node, claim).await;
         unsettled.0 = None;
         vote

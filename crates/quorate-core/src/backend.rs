@@ -80,8 +80,8 @@ impl Claim {
 ///
 /// Calls of one claim come to one node one after the other: a release is first polled after the
 /// acquire that it undoes has settled, or was given up after the cleanup bound. So a backend may
-/// use several connections. Where one [keeps order](LockBackend::keeps_order), the release comes
-/// without that wait.
+/// use several connections. Where one [keeps order](LockBackend::keeps_order), a release that is
+/// carried comes without that wait.
 #[async_trait]
 pub trait LockBackend: fmt::Debug + Send + Sync + 'static {
     /// Takes all keys of the claim for its ttl, or none of them.
@@ -133,10 +133,9 @@ pub trait LockBackend: fmt::Debug + Send + Sync + 'static {
     /// met.) Where it is not so now and then, since a connection was lost or the node had to be sent
     /// a script again, the waiter is refused, and asks once more when the release is answered.
     ///
-    /// And a release does not wait for the answer to the acquire that it undoes. That acquire is not
-    /// polled for any more then, or is not [wanted](Call::is_wanted) if it was carried: if it has not
-    /// left by then, or would have to be sent again, it must not. So a backend that does something
-    /// with an acquire while it is not polled does not keep order in this sense.
+    /// And a release that is carried does not wait for the answer to the acquire that was given to
+    /// the carrier before it. From then on that acquire is not [wanted](Call::is_wanted): if it has
+    /// not left, or would have to be sent again, it must not.
     fn keeps_order(&self) -> bool {
         false
     }

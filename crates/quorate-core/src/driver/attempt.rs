@@ -26,8 +26,8 @@ pub(crate) const YIELD: Duration = Duration::from_millis(2);
 /// One attempt at a lock, from its first acquire to its last release.
 ///
 /// It is signed by one token. The lanes let one call at a time through to each node, so that a
-/// release comes after the acquire that it undoes; where order is kept, a release may come right
-/// behind that acquire.
+/// release comes after the acquire that it undoes; where order is kept, a release that is
+/// carried may come right behind that acquire.
 pub(crate) struct Attempt {
     pub(crate) cluster: Arc<Cluster>,
     pub(crate) claim: Claim,
@@ -36,9 +36,6 @@ pub(crate) struct Attempt {
     lanes: AtomicNodeSet,
     /// Those of them at which that is an acquire which the backend carries.
     acquiring: AtomicNodeSet,
-    /// Those at which that is an acquire which is not being polled for at this moment: it has left, or
-    /// will not before it is.
-    parked: AtomicNodeSet,
     /// One of them is not any more.
     left: Event,
     /// The nodes that are known to have granted it: there a release must not fail for good.
@@ -77,7 +74,6 @@ impl Attempt {
             fencing,
             lanes: AtomicNodeSet::default(),
             acquiring: AtomicNodeSet::default(),
-            parked: AtomicNodeSet::default(),
             left: Event::new(),
             granted: AtomicNodeSet::default(),
             unheard: AtomicNodeSet::default(),
@@ -146,38 +142,18 @@ impl Attempt {
         self.lanes.try_insert(node)
     }
 
-    /// The same for a release. Where calls keep their order, it need not wait for the answer to an
-    /// acquire that is parked: it comes behind it. Nobody polls for that acquire any more then, so that
-    /// it is not sent again.
+    /// The same for a release that is to be carried. Where calls keep their order, it need not wait
+    /// for the answer to an acquire that is carried, too: it comes behind it, or that acquire does not
+    /// leave any more.
     pub(super) fn enters_lane_behind(&self, node: NodeId) -> bool {
         if self.enters_lane(node) {
             return true;
         }
-        self.goes_behind(node, || self.unparks(node))
-    }
-
-    /// The same for a release that is to be carried: it comes behind an acquire that is carried, too,
-    /// or that acquire does not leave any more.
-    pub(super) fn is_carried_behind(&self, node: NodeId) -> bool {
-        self.enters_lane_behind(node) || self.goes_behind(node, || self.acquiring.contains(node))
-    }
-
-    fn goes_behind(&self, node: NodeId, may: impl FnOnce() -> bool) -> bool {
-        let goes_behind = self.cluster.orderly().contains(node) && may();
+        let goes_behind = self.cluster.orderly().contains(node) && self.acquiring.contains(node);
         if goes_behind {
             self.unheard.insert(node);
         }
         goes_behind
-    }
-
-    /// An acquire has been polled for, and is not at this moment.
-    pub(super) fn parks(&self, node: NodeId) {
-        self.parked.insert(node);
-    }
-
-    /// Whether it is ours to go on with what was parked.
-    pub(super) fn unparks(&self, node: NodeId) -> bool {
-        self.parked.take(node)
     }
 
     pub(super) fn acquires_by_carrier(&self, node: NodeId) {

@@ -81,7 +81,7 @@ fn to_carry<'a>(
     let call = || (carrier, Call::new(ask, attempt.claim.clone(), node, Arc::clone(inbox)));
     let is_free = || match ask {
         Ask::Acquire => attempt.enters_lane(node),
-        Ask::Release => attempt.is_carried_behind(node),
+        Ask::Release => attempt.enters_lane_behind(node),
     };
     (is_ready && is_free()).then(call)
 }
@@ -153,10 +153,7 @@ enum Stage<'a> {
 
 impl<'a> Polled<'a> {
     fn new(attempt: &'a Attempt, operation: &'a Operation, node: NodeId, now: Instant) -> Self {
-        let ask = is_plain(attempt, operation, node).filter(|ask| match ask {
-            Ask::Acquire => attempt.enters_lane(node),
-            Ask::Release => attempt.enters_lane_behind(node),
-        });
+        let ask = is_plain(attempt, operation, node).filter(|_| attempt.enters_lane(node));
         let stage = match ask {
             Some(ask) => {
                 let waiting = Waiting::begin(attempt, operation, node, now);
@@ -172,23 +169,12 @@ impl<'a> Polled<'a> {
     }
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Answer> {
-        let (call, mut waiting) = match &mut self.stage {
-            Stage::Asked(call, waiting) => (call, Some(waiting)),
-            Stage::Apart(call) => (call, None),
-            Stage::Settled => return Poll::Pending,
+        let (Stage::Asked(call, _) | Stage::Apart(call)) = &mut self.stage else {
+            return Poll::Pending;
         };
-        if waiting.as_mut().is_some_and(|waiting| !waiting.goes_on()) {
-            self.stage = Stage::Settled;
-            return Poll::Ready(Err(undone()));
-        }
         let polled = unless_it_panics(|| call.as_mut().poll(context));
         let answer = match polled {
-            Ok(Poll::Pending) => {
-                if let Some(waiting) = waiting {
-                    waiting.pauses();
-                }
-                return Poll::Pending;
-            }
+            Ok(Poll::Pending) => return Poll::Pending,
             Ok(Poll::Ready(answer)) => answer,
             Err(error) => Err(error),
         };
@@ -272,28 +258,13 @@ struct Waiting<'a> {
     attempt: &'a Attempt,
     node: NodeId,
     under_way: Option<UnderWay>,
-    /// Whether it may be left alone: what undoes it need not wait for its answer.
-    is_parked: bool,
 }
 
 impl<'a> Waiting<'a> {
     fn begin(attempt: &'a Attempt, operation: &Operation, node: NodeId, now: Instant) -> Self {
         let under_way = UnderWay::begin(attempt, operation);
         under_way.sent(attempt, node, now);
-        Self { attempt, node, under_way: Some(under_way), is_parked: false }
-    }
-
-    /// Whether it is still to be polled for: a release may have gone behind it.
-    fn goes_on(&mut self) -> bool {
-        !std::mem::take(&mut self.is_parked) || self.attempt.unparks(self.node)
-    }
-
-    /// It has left in its turn, or will not before it is polled again. It is left alone for a while.
-    fn pauses(&mut self) {
-        if let Some(UnderWay { kind: Kind::Acquire, .. }) = self.under_way {
-            self.is_parked = true;
-            self.attempt.parks(self.node);
-        }
+        Self { attempt, node, under_way: Some(under_way) }
     }
 
     fn heard(mut self, answer: &Answer) {
@@ -305,10 +276,6 @@ impl<'a> Waiting<'a> {
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        if self.is_parked {
-            // Nothing goes behind it any more.
-            self.attempt.unparks(self.node);
-        }
         if let Some(under_way) = self.under_way.take() {
             under_way.given_up(self.attempt, self.node);
         }
@@ -394,10 +361,6 @@ async fn ask(attempt: &Attempt, operation: &Operation, node: NodeId) -> Answer {
 
 fn cannot_fence() -> BackendError {
     BackendError::new(BackendErrorKind::Other, "not asked: the node cannot fence")
-}
-
-fn undone() -> BackendError {
-    BackendError::new(BackendErrorKind::Other, "not waited for: it is undone")
 }
 
 fn too_late() -> BackendError {

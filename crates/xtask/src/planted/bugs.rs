@@ -215,17 +215,9 @@ pub(super) const BUGS: &[Bug] = &[
         name: "release-behind-acquire-without-order",
         edits: &[(
             ATTEMPT,
-            "let goes_behind = self.cluster.orderly().contains(node) && may();",
-            "let goes_behind =
-                 (crate::planted::PLANTED || self.cluster.orderly().contains(node)) && may();",
-        )],
-    },
-    Bug {
-        name: "release-behind-acquire-not-repeated",
-        edits: &[(
-            ATTEMPT,
-            "let unheard = self.unheard.take(node);",
-            "let unheard = !crate::planted::PLANTED && self.unheard.take(node);",
+            "self.cluster.orderly().contains(node) && self.acquiring.contains(node);",
+            "(crate::planted::PLANTED || self.cluster.orderly().contains(node))
+                 && self.acquiring.contains(node);",
         )],
     },
     Bug {
