@@ -1,11 +1,12 @@
 //! Waiting for a lock: in line, woken, and past nodes that hang.
 
+use std::collections::BTreeSet;
 use std::future::IntoFuture;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use futures_util::future::{join, join_all};
+use futures_util::future::{join, join_all, poll_immediate};
 use quorate_core::{
     Backoff, LockError, LockManager, Released, RetryContext, RetryStrategy, Runtime,
 };
@@ -382,4 +383,41 @@ fn where_too_few_nodes_can_be_watched_a_waiter_polls() {
     let waits = waits.map(|guard| (guard.unwrap(), world.sim.elapsed()));
     let (released, (_guard, got)) = world.sim.block_on(join(releases, waits));
     assert!(got - released <= 250 * MS, "the longest delay of the default strategy");
+}
+
+#[test]
+fn the_node_that_waiters_watch_is_asked_first_to_release() {
+    let world = World::new(5);
+    let manager = world.manager();
+    let first = |name: &str, operation: &str| {
+        let calls = world.log.calls();
+        let mut meant = calls.iter().rev().filter(|call| call.operation == operation);
+        let node = meant.nth(4).map(|call| call.node.clone());
+        node.unwrap_or_else(|| panic!("{name}: five nodes were asked to {operation}"))
+    };
+    let mut gates = BTreeSet::new();
+    for number in 0..20 {
+        let name = format!("r:{number}");
+        let held = world.sim.block_on(manager.lock(&*name)).unwrap();
+        world.sim.block_on(held.release()).unwrap();
+        world.catch_up();
+        world.sim.advance(SECOND);
+        let gate = first(&name, "release");
+        assert_eq!(gate, first(&name, "acquire"));
+        // A waiter elsewhere that is woken asks this one before the others.
+        let held = world.sim.block_on(manager.lock(&*name)).unwrap();
+        let elsewhere = world.manager();
+        let mut waits = Box::pin(elsewhere.lock(&*name).into_future());
+        assert!(world.sim.block_on(poll_immediate(waits.as_mut())).is_none());
+        world.sim.advance(SECOND);
+        drop(held);
+        let before = world.log.calls().len();
+        drop(world.sim.block_on(waits).unwrap());
+        let asked = world.log.calls().split_off(before);
+        let woken = asked.into_iter().find(|call| call.operation == "acquire").unwrap();
+        assert_eq!(woken.node, gate, "{name}");
+        world.sim.advance(SECOND);
+        gates.insert(gate);
+    }
+    assert!(gates.len() > 3, "not the same one for all locks: {gates:?}");
 }

@@ -13,6 +13,7 @@ use crate::health::Health;
 use crate::observe;
 use crate::queue::Queues;
 use crate::register::Register;
+use crate::resource::Key;
 use crate::roster::Roster;
 use crate::runtime::Runtime;
 use crate::shared_set::AtomicNodeSet;
@@ -71,6 +72,13 @@ impl Cluster {
 
     pub(crate) fn node(&self, node: NodeId) -> &dyn LockBackend {
         &*self.nodes[node.index()]
+    }
+
+    /// The node that is asked for these keys before all others: the same one in every process, and
+    /// not the same for all keys.
+    pub(crate) fn first_gate(&self, keys: &[Key]) -> NodeId {
+        let place = keys.iter().min().map_or(0, Key::stable_hash) % self.count.get() as u32;
+        NodeId::of_bit(place)
     }
 
     pub(crate) const fn orderly(&self) -> NodeSet {

@@ -8,7 +8,7 @@ use futures_util::future::{Either, select};
 
 use crate::algorithm::lease::{Ttl, saturating_add};
 use crate::algorithm::node_set::NodeSet;
-use crate::algorithm::quorum::{NodeCount, NodeId, Tally};
+use crate::algorithm::quorum::{NodeId, Tally};
 use crate::algorithm::retry::{RetryContext, RetryStrategy};
 use crate::algorithm::round::{Loss, Round, Step};
 use crate::backend::{Claim, LockBackend};
@@ -494,14 +494,7 @@ fn in_order(
 
 /// All nodes, in the order in which everybody asks for these keys.
 pub(crate) fn gates(cluster: &Cluster, keys: &[Key]) -> impl Iterator<Item = NodeId> + use<> {
-    let count = cluster.count();
-    let first = keys.iter().min().map_or(0, |key| spread(key, count));
-    count.ids().skip(first).chain(count.ids().take(first))
-}
-
-/// A place for a key, the same in every process.
-fn spread(key: &Key, count: NodeCount) -> usize {
-    key.stable_hash() as usize % count.get()
+    NodeSet::from_iter(cluster.count().ids()).ids_from(cluster.first_gate(keys))
 }
 
 async fn release_undone(cluster: &Cluster, flight: Flight, patience: Duration) {

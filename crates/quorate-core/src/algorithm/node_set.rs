@@ -67,6 +67,12 @@ impl NodeSet {
     pub(crate) fn ids(mut self) -> impl Iterator<Item = NodeId> {
         std::iter::from_fn(move || self.pop())
     }
+
+    /// The same from `first` on, and then those before it.
+    pub(crate) fn ids_from(self, first: NodeId) -> impl Iterator<Item = NodeId> {
+        let before = Self(first.bit() - 1);
+        Self(self.0 & !before.0).ids().chain(self.intersection(before).ids())
+    }
 }
 
 impl FromIterator<NodeId> for NodeSet {
@@ -89,6 +95,9 @@ mod tests {
             assert_eq!(set.len(), chosen.len());
             assert!(nodes.ids().all(|node| set.contains(node) == chosen.contains(&node)));
             assert_eq!(set.ids().collect::<Vec<_>>(), chosen);
+            let (before, after) = chosen.split_at(chosen.len() / 2);
+            let from: Vec<NodeId> = set.ids_from(after[0]).collect();
+            assert_eq!(from, [after, before].concat());
             let (first, mut rest) = (chosen[0], set);
             assert!(rest.remove(first) && !rest.remove(first) && !rest.contains(first));
             assert_eq!(rest.union(NodeSet::only(first)), set);

@@ -19,7 +19,7 @@ impl NodeId {
     }
 
     /// The node whose bit is the one at `place`.
-    pub(super) const fn of_bit(place: u32) -> Self {
+    pub(crate) const fn of_bit(place: u32) -> Self {
         Self((place & 63) as u8)
     }
 }

@@ -32,6 +32,8 @@ pub(crate) struct Attempt {
     pub(crate) cluster: Arc<Cluster>,
     pub(crate) claim: Claim,
     pub(super) fencing: Option<Fencing>,
+    /// The node that is asked first. It is the one that waiters elsewhere watch.
+    first: NodeId,
     /// The nodes to which a call is under way.
     lanes: AtomicNodeSet,
     /// Those of them at which that is an acquire which the backend carries.
@@ -68,10 +70,12 @@ pub(crate) struct Attempt {
 impl Attempt {
     pub(crate) fn new(cluster: Arc<Cluster>, claim: Claim, fencing: Option<Fencing>) -> Arc<Self> {
         let longest_ttl = AtomicU64::new(claim.ttl().as_millis());
+        let first = cluster.first_gate(claim.keys());
         Arc::new(Self {
             cluster,
             claim,
             fencing,
+            first,
             lanes: AtomicNodeSet::default(),
             acquiring: AtomicNodeSet::default(),
             left: Event::new(),
@@ -135,6 +139,11 @@ impl Attempt {
                 Either::Right(_) => return,
             }
         }
+    }
+
+    /// In the order in which calls leave for them.
+    pub(super) fn in_order(&self, nodes: NodeSet) -> impl Iterator<Item = NodeId> + use<> {
+        nodes.ids_from(self.first)
     }
 
     /// Takes the lane of a node for a call, if there is none under way.

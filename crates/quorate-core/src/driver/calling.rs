@@ -43,7 +43,7 @@ pub(super) fn set_out(
     let under_way = UnderWay::begin(attempt, operation);
     let inbox = Inbox::of(attempt, under_way);
     let (mut carried, mut rest) = (NodeSet::default(), NodeSet::default());
-    for node in nodes.ids() {
+    for node in attempt.in_order(nodes) {
         match to_carry(attempt, operation, node, &inbox) {
             Some((carrier, call)) => {
                 carried.insert(node);
@@ -111,7 +111,7 @@ async fn all(
     inbox: Arc<Inbox>,
 ) {
     let mut calls = Vec::with_capacity(nodes.len());
-    for node in nodes.ids() {
+    for node in attempt.in_order(nodes) {
         match unless_it_panics(|| Polled::new(&attempt, &operation, node, now)) {
             Ok(call) => calls.push(call),
             Err(error) => inbox.put(node, Err(error)),
