@@ -8,6 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use quorate_core::{
     BackendError, Claim, Inspect, Key, LockBackend, LockManager, Runtime, Sighting, Vote, Watch,
+    Watched,
 };
 use quorate_memory::{Effect, MemoryNode, Rule, Sim};
 
@@ -143,11 +144,13 @@ fn median(worlds: &[Figures], figure: impl Fn(&Figures) -> f64) -> f64 {
 }
 
 #[test]
-fn two_processes_take_turns() {
-    for hold in [MS, 30 * MS] {
+fn two_processes_take_turns_however_short_they_hold_it() {
+    for hold in [200 * MICRO, 600 * MICRO, MS, 30 * MS] {
         let worlds = worlds(2, 1, hold);
         let to_another = median(&worlds, |world| world.to_another);
-        assert!(to_another > 0.9, "{to_another}");
+        assert!(to_another > 0.9, "held for {hold:?}: {to_another}");
+        let longest = median(&worlds, |world| world.longest.div_duration_f64(world.mean));
+        assert!(longest < 8.0, "held for {hold:?}: {longest} times the mean");
     }
 }
 
@@ -258,7 +261,7 @@ impl Inspect for Asked {
 
 #[async_trait]
 impl Watch for Asked {
-    async fn watch(&self, key: &Key) -> Result<(), BackendError> {
-        self.node().watch(key).await
+    async fn look(&self, key: &Key) -> Result<Watched, BackendError> {
+        self.node().look(key).await
     }
 }

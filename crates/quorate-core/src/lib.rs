@@ -96,7 +96,7 @@ pub use algorithm::quorum::Vote;
 pub use algorithm::retry::{Backoff, RetryContext, RetryStrategy};
 pub use backend::{
     BackendError, BackendErrorKind, Carry, Claim, Fence, Holder, Identify, Inspect, LockBackend,
-    Sighting, Watch,
+    Sighting, Watch, Watched,
 };
 pub use config::{BuildError, LockManagerBuilder};
 pub use driver::{Ask, Call};

@@ -21,11 +21,17 @@ pub(crate) struct Met {
     trust: u32,
     /// The time from one release to the next, if it is known.
     pace: Option<Duration>,
+    /// Whether there seems to be only one.
+    one: bool,
 }
+
+/// So often in a row nobody may show up before others are forgotten. Each time costs a moment; but
+/// whoever forgets the only other one takes the lock again at once, and is always quicker.
+const TRUST: u32 = 8;
 
 impl Met {
     /// There is somebody; no more is known.
-    pub(crate) const SOMEBODY: Self = Self { others: 0, trust: 3, pace: None };
+    pub(crate) const SOMEBODY: Self = Self { others: 0, trust: TRUST, pace: None, one: false };
 }
 
 /// What a waiter has seen of the others while it waits.
@@ -50,6 +56,8 @@ pub(crate) struct Rivals {
     heard: Option<Instant>,
     /// The time from one release to the next, if it is known.
     pace: Option<Duration>,
+    /// Whether there seems to be only one of them.
+    one: bool,
 }
 
 /// A waiter that asks at once needs about two reads to get a key.
@@ -65,8 +73,8 @@ const MOST: u32 = 64;
 impl Rivals {
     /// The lock was released a moment ago, and others go first.
     pub(crate) fn after(met: Met) -> Self {
-        let (lets, trust, pace) = (met.others.min(MOST), met.trust, met.pace);
-        Self { lets, trust, pace, free: true, ..Self::default() }
+        let Met { others, trust, pace, one } = met;
+        Self { lets: others.min(MOST), trust, pace, one, free: true, ..Self::default() }
     }
 
     /// The lock may have been released, as was heard `now`.
@@ -82,7 +90,7 @@ impl Rivals {
 
     /// The nodes were asked, and somebody else has it.
     pub(crate) const fn refused(&mut self) {
-        self.free = false;
+        (self.free, self.one) = (false, false);
     }
 
     /// The lock was read, and is free or somebody's.
@@ -110,6 +118,11 @@ impl Rivals {
     /// Whether nothing was seen of them since the lock was released here.
     pub(crate) const fn is_new(&self) -> bool {
         self.free && self.releases == 0 && self.reads == 0
+    }
+
+    /// Whether there seems to be only one other, so that nobody is disturbed by whoever listens to it.
+    pub(crate) const fn are_one(&self) -> bool {
+        self.one
     }
 
     /// How long nothing needs to be heard of the others: all who go first, but for the last of them,
@@ -159,10 +172,14 @@ impl Rivals {
         } else {
             Met::SOMEBODY.trust
         };
+        let (pace, random) = (self.pace, random());
+        // It is doubted now and then: who listens to one of two is always in front of the other.
+        let doubts = random >> 32 & 0xf == 0;
         if self.releases == 0 {
-            return Some(Met { others: self.lets, trust, pace: self.pace });
+            // Whoever may have had it meanwhile, nobody else came after.
+            let one = self.lets == 0 && !doubts;
+            return Some(Met { others: self.lets, trust, pace, one });
         }
-        let random = random();
         let (lets, late) = (self.lets, self.releases.saturating_sub(self.lets + 1));
         let idle = if self.free { self.reads / READS_A_TURN } else { 0 };
         let others = if late > 0 {
@@ -172,7 +189,7 @@ impl Rivals {
         } else {
             lets - share(lets * idle.min(16), 16, random)
         };
-        Some(Met { others, trust, pace: self.pace })
+        Some(Met { others, trust, pace, one: self.one && others == 0 && !doubts })
     }
 }
 
@@ -295,10 +312,34 @@ mod tests {
     }
 
     #[test]
+    fn one_other_is_listened_to_until_a_third_is_met_and_doubted_now_and_then() {
+        let (sure, doubts) = (1_u64 << 32, 0);
+        // Nobody came after it, if it had it at all.
+        let waited = || Rivals { reads: READS_A_TURN, ..Rivals::after(Met::SOMEBODY) };
+        let one = waited().met(|| sure).unwrap();
+        assert!(one.one && !waited().met(|| doubts).unwrap().one);
+        assert!(Rivals::after(one).are_one());
+        let released = || {
+            let mut rivals = Rivals::after(one);
+            rivals.read(held_by(1));
+            rivals.released(now());
+            assert!(rivals.is_our_turn());
+            rivals
+        };
+        assert!(released().met(|| sure).unwrap().one);
+        assert!(!released().met(|| doubts).unwrap().one);
+        let mut beaten = released();
+        beaten.refused();
+        beaten.released(now());
+        assert!(!beaten.met(|| sure).unwrap().one);
+        assert!(!Rivals::after(Met { others: 1, ..one }).met(|| sure).unwrap().one);
+    }
+
+    #[test]
     fn others_who_never_show_up_are_forgotten() {
         let times = |met: &Met| Rivals::after(*met).met(|| 0);
         let known = std::iter::successors(Some(Met::SOMEBODY), times).count();
-        assert_eq!(known, 3);
+        assert_eq!(known, TRUST as usize);
     }
 
     #[test]
@@ -316,7 +357,7 @@ mod tests {
             rivals.met(|| 0)
         };
         let twenty = Met { others: 20, pace, ..Met::SOMEBODY };
-        assert_eq!(std::iter::successors(Some(twenty), alone).take(10).count(), 3);
+        assert_eq!(std::iter::successors(Some(twenty), alone).take(50).count(), TRUST as usize);
     }
 
     #[test]

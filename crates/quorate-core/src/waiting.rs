@@ -8,7 +8,7 @@ use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::time::{Duration, Instant};
 
-use futures_util::future::{Either, join_all, select};
+use futures_util::future::{Either, join_all, select, select_all};
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 
@@ -16,7 +16,7 @@ use crate::algorithm::lease::saturating_add;
 use crate::algorithm::node_set::NodeSet;
 use crate::algorithm::quorum::{NodeId, Tally, Vote};
 use crate::algorithm::retry::scale;
-use crate::backend::{BackendErrorKind, Holder, Inspect, Watch};
+use crate::backend::{BackendError, BackendErrorKind, Holder, Inspect, Watch, Watched};
 use crate::cluster::Cluster;
 use crate::manager::{Wanted, gates};
 use crate::rivals::{Read, Rivals};
@@ -146,30 +146,86 @@ async fn news(
     rivals: &mut Rivals,
 ) -> Option<()> {
     let runtime = &*cluster.runtime;
-    if rivals.is_new() {
+    let mut is_early = rivals.is_new();
+    if is_early && !rivals.are_one() {
         // Those who are woken take it meanwhile.
         runtime.sleep_until(saturating_add(runtime.now(), PAUSE)).await;
+        is_early = false;
     }
-    while rivals.may_be_free() {
-        match rivals.read(holders(inspector, wanted).await?) {
+    let unless_it_fails = |told: Result<(), BackendErrorKind>| {
+        told.map_err(|kind| cluster.unwatchable(gate, kind)).ok()
+    };
+    loop {
+        let seen = match look_at(watcher, wanted).await {
+            Ok(seen) => seen,
+            Err(kind) => return unless_it_fails(Err(kind)),
+        };
+        let holders = seen.iter().map(|seen| seen.holder().cloned()).collect();
+        match rivals.read(holders) {
+            Read::Taken => {
+                let taken = seen.into_iter().filter(|seen| seen.holder().is_some());
+                let given_back = join_all(taken.map(Watched::changed));
+                unless_it_fails(unless_it_panics(given_back).await.and_then(all_told))?;
+                rivals.released(runtime.now());
+                return Some(());
+            }
             Read::Free if rivals.is_our_turn() => return Some(()),
-            Read::Free if rivals.reads() > PROMPT_READS => {
+            Read::Free => {
+                let taken = select_all(seen.into_iter().map(|seen| seen.changed().boxed()));
+                let taken = pin!(unless_it_panics(taken));
+                let steps = steps(cluster, wanted, inspector, rivals, is_early);
+                let told_so = match select(taken, pin!(steps)).await {
+                    Either::Left((taken, _)) => taken,
+                    Either::Right((Stepped::Turn, _)) => return Some(()),
+                    Either::Right((Stepped::Taken, taken)) => taken.await,
+                };
+                unless_it_fails(told_so.and_then(|(taken, ..)| told(taken)))?;
+                is_early = false;
+            }
+        }
+    }
+}
+
+/// How stepping forward ended.
+enum Stepped {
+    /// It is this waiter's turn.
+    Turn,
+    /// Somebody has it: that will be told.
+    Taken,
+}
+
+/// Steps forward as long as nobody takes a lock that is free, until it is this waiter's turn.
+async fn steps(
+    cluster: &Cluster,
+    wanted: &Wanted,
+    inspector: &dyn Inspect,
+    rivals: &mut Rivals,
+    mut is_early: bool,
+) -> Stepped {
+    let runtime = &*cluster.runtime;
+    while !rivals.is_our_turn() {
+        let prompt = !std::mem::take(&mut is_early) && rivals.reads() <= PROMPT_READS;
+        let holders = if prompt { holders(inspector, wanted).await } else { None };
+        match holders.map(|holders| rivals.read(holders)) {
+            Some(Read::Taken) => return Stepped::Taken,
+            Some(Read::Free) => {}
+            None => {
                 runtime.sleep_until(saturating_add(runtime.now(), PAUSE)).await;
                 rivals.idled();
             }
-            Read::Free | Read::Taken => {}
         }
     }
-    match watch(watcher, gate, wanted).await {
-        Hint::Watched(_, Err(kind)) => {
-            cluster.unwatchable(gate, kind);
-            None
-        }
-        _ => {
-            rivals.released(runtime.now());
-            Some(())
-        }
-    }
+    Stepped::Turn
+}
+
+/// Looks at all keys at a node, and watches them from then on.
+async fn look_at(watcher: &dyn Watch, wanted: &Wanted) -> Result<Vec<Watched>, BackendErrorKind> {
+    let all = join_all(wanted.keys.iter().map(|key| watcher.look(key)));
+    unless_it_panics(all)
+        .await?
+        .into_iter()
+        .map(|seen| seen.map_err(|error| error.kind()))
+        .collect()
 }
 
 /// Waits until a quorum of nodes tells that it may be free.
@@ -286,12 +342,19 @@ pub(crate) async fn sleep(cluster: &Cluster, until: Instant, deadline: Instant) 
 /// Waits until none of the keys is known to be on the node.
 async fn watch(watcher: &dyn Watch, node: NodeId, wanted: &Wanted) -> Hint {
     let all = join_all(wanted.keys.iter().map(|key| watcher.watch(key)));
-    let heard = AssertUnwindSafe(all).catch_unwind().await;
-    let failure = match heard {
-        Ok(answers) => answers.into_iter().find_map(Result::err).map(|error| error.kind()),
-        Err(_panic) => Some(BackendErrorKind::Other),
-    };
-    Hint::Watched(node, failure.map_or(Ok(()), Err))
+    Hint::Watched(node, unless_it_panics(all).await.and_then(all_told))
+}
+
+fn all_told(answers: Vec<Result<(), BackendError>>) -> Result<(), BackendErrorKind> {
+    answers.into_iter().try_for_each(told)
+}
+
+fn told(answer: Result<(), BackendError>) -> Result<(), BackendErrorKind> {
+    answer.map_err(|error| error.kind())
+}
+
+async fn unless_it_panics<F: Future>(future: F) -> Result<F::Output, BackendErrorKind> {
+    AssertUnwindSafe(future).catch_unwind().await.map_err(|_panic| BackendErrorKind::Other)
 }
 
 /// Asks how long the node keeps the keys.
@@ -312,7 +375,7 @@ async fn look(inspector: &dyn Inspect, node: NodeId, wanted: &Wanted) -> Hint {
 /// Asks who holds the keys at a node; `None` if it cannot tell.
 async fn holders(inspector: &dyn Inspect, wanted: &Wanted) -> Option<Vec<Option<Holder>>> {
     let all = join_all(wanted.keys.iter().map(|key| inspector.inspect(key)));
-    let seen = AssertUnwindSafe(all).catch_unwind().await.ok()?;
+    let seen = unless_it_panics(all).await.ok()?;
     seen.into_iter().map(|seen| Some(seen.ok()?.map(|sighting| sighting.holder))).collect()
 }
 

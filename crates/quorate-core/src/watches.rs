@@ -4,13 +4,13 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry as MapEntry;
 use std::fmt;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use event_listener::Event;
 use futures_util::FutureExt;
-use futures_util::future::{BoxFuture, Either, Shared, WeakShared, select};
+use futures_util::future::{BoxFuture, Either, Shared, select};
 
-use crate::backend::{BackendError, BackendErrorKind};
+use crate::backend::{BackendError, BackendErrorKind, Holder, Watched};
 use crate::protocol::{Reply, Wire};
 use crate::resource::Key;
 
@@ -21,8 +21,8 @@ use crate::resource::Key;
 /// `invalidate` message to [`told`](Self::told), or to [`told_all`](Self::told_all) if it names no
 /// keys, and the connection's end to [`end`](Self::end).
 ///
-/// `GET` registers a key with the node and finds out in the same moment whether it is there. Its
-/// answer is a token of somebody, and is dropped at once. All who watch a key at one time share one
+/// `GET` registers a key with the node, and tells in the same moment who has it. Its answer is a token
+/// of somebody, which nobody can read out of a [`Holder`]. All who watch a key at one time share one
 /// `GET`, and nothing of a key is kept here when the last of them has gone.
 ///
 /// Clones are handles of the same watches. `Debug` shows how many keys are watched.
@@ -48,11 +48,14 @@ struct State {
 
 type Outcome = Result<(), BackendError>;
 
+/// What a look has seen.
+type Seen = Result<Option<Holder>, BackendError>;
+
 /// A key that is watched.
 struct Slot {
     tidings: Arc<Tidings>,
-    /// Alive as long as somebody waits.
-    watch: WeakShared<BoxFuture<'static, Outcome>>,
+    /// Alive as long as somebody watches.
+    entry: Weak<Entry>,
 }
 
 /// What the connection has told of a key.
@@ -69,7 +72,8 @@ impl Watches {
         Self::default()
     }
 
-    /// Waits until `key` may be free. `wire` leads to the connection that these watches are of.
+    /// Looks at who has `key`, and watches it from then on. `wire` leads to the connection that these
+    /// watches are of, and is kept as long as anybody watches.
     ///
     /// Nothing is sent, and nothing kept, before the first poll.
     ///
@@ -79,35 +83,52 @@ impl Watches {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future ends this watch and no other.
-    pub async fn watch(&self, wire: impl Wire + 'static, key: &Key) -> Result<(), BackendError> {
-        self.join(wire, key)?.await
+    /// Dropping the future, or what it gave, ends this watch and no other.
+    pub async fn look(
+        &self,
+        wire: impl Wire + Clone + 'static,
+        key: &Key,
+    ) -> Result<Watched, BackendError> {
+        loop {
+            let entry = self.join(wire.clone(), key)?;
+            let read = entry.read.clone();
+            let seen = match select(pin!(entry.tidings.told()), read).await {
+                Either::Left((told, _)) => told.map(|()| None)?,
+                Either::Right((seen, _)) => Some(seen?),
+            };
+            // What is told before the answer comes may be of before it, or of after it.
+            if let Some(holder) = seen {
+                return Ok(Watched::new(holder, async move { entry.tidings.told().await }));
+            }
+        }
     }
 
     /// The watch of `key` that is under way, or a new one.
     ///
-    /// Whoever joins later than the node has answered needs no answer of his own: the key was
-    /// there, and whatever became of it since will be told, to him as well.
-    fn join(
-        &self,
-        wire: impl Wire + 'static,
-        key: &Key,
-    ) -> Result<Shared<BoxFuture<'static, Outcome>>, BackendError> {
+    /// Whoever joins later than the node has answered needs no answer of his own: it was so then, and
+    /// whatever became of it since will be told, to him as well.
+    fn join(&self, wire: impl Wire + 'static, key: &Key) -> Result<Arc<Entry>, BackendError> {
         let mut state = self.lock();
         if let Some(why) = &state.ended {
             return Err(why.clone());
         }
-        if let Some(watch) = state.slots.get(key).and_then(|slot| slot.watch.upgrade()) {
-            return Ok(watch);
+        if let Some(entry) = state.slots.get(key).and_then(|slot| slot.entry.upgrade()) {
+            return Ok(entry);
         }
-        let tidings = Arc::<Tidings>::default();
-        let entry =
-            Entry { watches: self.clone(), key: key.clone(), tidings: Arc::clone(&tidings) };
-        let watch = entry.watch(wire).boxed().shared();
-        if let Some(weak) = watch.downgrade() {
-            state.slots.insert(key.clone(), Slot { tidings, watch: weak });
-        }
-        Ok(watch)
+        let (tidings, wire) = (Arc::<Tidings>::default(), Arc::new(wire));
+        let read = {
+            let (wire, key) = (Arc::clone(&wire), key.clone());
+            async move { read(&*wire, &key).await }.boxed().shared()
+        };
+        let entry = Arc::new(Entry {
+            watches: self.clone(),
+            key: key.clone(),
+            tidings: Arc::clone(&tidings),
+            read,
+            _wire: wire,
+        });
+        state.slots.insert(key.clone(), Slot { tidings, entry: Arc::downgrade(&entry) });
+        Ok(entry)
     }
 
     /// The node said that `key` has changed, or is gone.
@@ -160,24 +181,14 @@ impl fmt::Debug for Watches {
     }
 }
 
-/// A place among the watches, which is given up when the last who waits has gone.
+/// A place among the watches, which is given up when the last who watches has gone.
 struct Entry {
     watches: Watches,
     key: Key,
     tidings: Arc<Tidings>,
-}
-
-impl Entry {
-    async fn watch(self, wire: impl Wire) -> Outcome {
-        let told = pin!(self.tidings.told());
-        let read = pin!(is_there(&wire, &self.key));
-        match select(told, read).await {
-            Either::Left((outcome, _)) => outcome,
-            Either::Right((Ok(true), told)) => told.await,
-            Either::Right((Ok(false), _)) => Ok(()),
-            Either::Right((Err(error), _)) => Err(error),
-        }
-    }
+    read: Shared<BoxFuture<'static, Seen>>,
+    /// The connection lives as long as somebody watches.
+    _wire: Arc<dyn Send + Sync>,
 }
 
 impl Drop for Entry {
@@ -210,11 +221,11 @@ impl Tidings {
     }
 }
 
-/// Whether the key is there. What is there goes no further than this.
-async fn is_there(wire: &impl Wire, key: &Key) -> Result<bool, BackendError> {
+/// Who has the key.
+async fn read(wire: &impl Wire, key: &Key) -> Seen {
     match wire.send(wire.pack(&[b"GET", key.as_bytes()])).await? {
-        Reply::Nil => Ok(false),
-        Reply::Bytes(_) => Ok(true),
+        Reply::Nil => Ok(None),
+        Reply::Bytes(value) => Ok(Some(Holder::new(value))),
         Reply::Okay | Reply::Integer(_) | Reply::List(_) | Reply::Other => {
             Err(BackendError::new(BackendErrorKind::Protocol, "the answer to GET is no string"))
         }
@@ -276,8 +287,14 @@ mod tests {
 
     type Watching<'a> = std::pin::Pin<Box<dyn Future<Output = Outcome> + 'a>>;
 
+    /// As the watch of a backend.
+    async fn watched(watches: &Watches, node: Node, key: &Key) -> Outcome {
+        let seen = watches.look(node, key).await?;
+        if seen.holder().is_none() { Ok(()) } else { seen.changed().await }
+    }
+
     fn begin<'a>(watches: &'a Watches, node: &Node, key: &'a Key) -> Watching<'a> {
-        let mut watch: Watching<'a> = Box::pin(watches.watch(node.clone(), key));
+        let mut watch: Watching<'a> = Box::pin(watched(watches, node.clone(), key));
         assert!(poll(&mut watch).is_none());
         watch
     }
@@ -292,7 +309,7 @@ mod tests {
     #[test]
     fn a_free_key_is_told_at_once() {
         let (watches, key) = (Watches::new(), key("k"));
-        let mut watch: Watching<'_> = Box::pin(watches.watch(Node::with(Reply::Nil), &key));
+        let mut watch: Watching<'_> = Box::pin(watched(&watches, Node::with(Reply::Nil), &key));
         assert!(matches!(poll(&mut watch), Some(Ok(()))));
         assert!(watches.is_empty());
     }
@@ -312,11 +329,31 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_before_the_answer_to_the_read_counts() {
+    fn a_free_key_is_watched_until_somebody_has_it() {
+        let (watches, k) = (Watches::new(), key("k"));
+        let look = |node| watches.look(node, &k).now_or_never().unwrap().unwrap();
+        let seen = look(Node::with(Reply::Nil));
+        assert_eq!(seen.holder(), None);
+        let mut changed: Watching<'_> = Box::pin(seen.changed());
+        assert!(poll(&mut changed).is_none());
+        assert_eq!(watches.keys(), std::slice::from_ref(&k));
+        watches.told(b"k");
+        assert!(matches!(poll(&mut changed), Some(Ok(()))));
+        assert!(watches.is_empty());
+        assert_eq!(look(held()).holder(), Some(&Holder::new(*b"s3cret")));
+        assert!(watches.is_empty(), "what it gave is dropped");
+    }
+
+    #[test]
+    fn what_is_told_before_the_answer_to_the_read_makes_another_read() {
         let (watches, node, k) = (Watches::new(), Node::default(), key("k"));
         let mut watch = begin(&watches, &node, &k);
         watches.told(b"k");
+        assert!(poll(&mut watch).is_none());
+        assert_eq!(node.heard.load(Ordering::Relaxed), 2);
         node.answers(Ok(Reply::Bytes(Vec::new())));
+        assert!(poll(&mut watch).is_none(), "it may have been told of what was before");
+        watches.told(b"k");
         assert!(matches!(poll(&mut watch), Some(Ok(()))));
     }
 
@@ -364,7 +401,7 @@ mod tests {
         let (watches, node, k) = (Watches::new(), held(), key("k"));
         let mut watch = begin(&watches, &node, &k);
         watches.end(&BackendError::new(BackendErrorKind::Connection, "gone"));
-        let mut late: Watching<'_> = Box::pin(watches.watch(node, &k));
+        let mut late: Watching<'_> = Box::pin(watched(&watches, node, &k));
         for watch in [&mut watch, &mut late] {
             let error = poll(watch).unwrap().unwrap_err();
             assert_eq!(error.kind(), BackendErrorKind::Connection);
@@ -377,7 +414,7 @@ mod tests {
         let (watches, k) = (Watches::new(), key("k"));
         let refuses = Node::default();
         refuses.answers(Err(BackendError::from_reply("WRONGTYPE Operation against a key")));
-        let mut watch: Watching<'_> = Box::pin(watches.watch(refuses, &k));
+        let mut watch: Watching<'_> = Box::pin(watched(&watches, refuses, &k));
         let error = poll(&mut watch).unwrap().unwrap_err();
         assert_eq!(error.kind(), BackendErrorKind::WrongType);
         let _held = begin(&watches, &held(), &k);

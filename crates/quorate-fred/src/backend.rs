@@ -10,7 +10,7 @@ use quorate_core::protocol::{self, Exchange, Reply, Wire, fence, quarantine};
 use quorate_core::runtime::TokioContext;
 use quorate_core::{
     Ask, BackendError, Call, Carry, Claim, Fence, FenceHint, FenceVote, FencingToken, Guarded,
-    Identify, Inspect, Key, LockBackend, Quarantine, RestartGuard, Sighting, Vote, Watch,
+    Identify, Inspect, Key, LockBackend, Quarantine, RestartGuard, Sighting, Vote, Watch, Watched,
 };
 
 use crate::address::{self, Address};
@@ -254,9 +254,9 @@ impl Inspect for FredBackend {
 
 #[async_trait]
 impl Watch for FredBackend {
-    async fn watch(&self, key: &Key) -> Result<(), BackendError> {
+    async fn look(&self, key: &Key) -> Result<Watched, BackendError> {
         match &self.route {
-            Route::Own(_, watcher) => watcher.watch(key).await,
+            Route::Own(_, watcher) => watcher.look(key).await,
             Route::Shared(..) => Err(error::lost("a shared client has no connection for watches")),
         }
     }

@@ -10,7 +10,7 @@ use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Either, Shared, join_all, select};
 use quorate_core::protocol::{Reply, Watches, Wire};
 use quorate_core::runtime::TokioContext;
-use quorate_core::{BackendError, Key};
+use quorate_core::{BackendError, Key, Watched};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::sync::broadcast::Receiver;
@@ -42,14 +42,14 @@ impl Watcher {
         Self { dialer, tokio, latest: Mutex::default() }
     }
 
-    /// Waits until `key` may be free.
-    pub(crate) async fn watch(&self, key: &Key) -> Result<(), BackendError> {
-        let watch = async {
+    /// Looks at `key`, and watches it from then on.
+    pub(crate) async fn look(&self, key: &Key) -> Result<Watched, BackendError> {
+        let look = async {
             let ear = self.opening()?.await?;
             let watches = ear.watches.clone();
-            watches.watch(Way(ear), key).await
+            watches.look(Way(ear), key).await
         };
-        self.tokio.enter(watch).await
+        self.tokio.enter(look).await
     }
 
     /// The connection that there is, or is being made, or a new attempt.
@@ -111,6 +111,7 @@ impl Drop for Ear {
 }
 
 /// What a watch reads its key through, and is kept by: the connection lives as long as one waits.
+#[derive(Clone)]
 struct Way(Arc<Ear>);
 
 impl Wire for Way {

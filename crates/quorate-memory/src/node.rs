@@ -9,6 +9,7 @@ use futures_util::FutureExt;
 use quorate_core::{
     Ask, BackendError, Call, Carry, Claim, Fence, FenceHint, FenceVote, FencingToken, Guarded,
     Identify, Inspect, Key, LockBackend, Quarantine, RestartGuard, Runtime, Sighting, Vote, Watch,
+    Watched,
 };
 
 use crate::client::SimClient;
@@ -330,7 +331,7 @@ impl Inspect for MemoryNode {
 /// says so. The wake-up is a message like a reply: faults and rules of the moment befall it.
 #[async_trait]
 impl Watch for MemoryNode {
-    async fn watch(&self, key: &Key) -> Result<(), BackendError> {
+    async fn look(&self, key: &Key) -> Result<Watched, BackendError> {
         self.shared.watch(key, self.client).await
     }
 }

@@ -10,7 +10,7 @@ use quorate_core::runtime::TokioContext;
 use quorate_core::{
     Ask, BackendError, BackendErrorKind, Call, Carry, Claim, Fence, FenceHint, FenceVote,
     FencingToken, Guarded, Identify, Inspect, Key, LockBackend, Quarantine, RestartGuard, Sighting,
-    Vote, Watch,
+    Vote, Watch, Watched,
 };
 use redis::aio::{ConnectionLike, MultiplexedConnection};
 use redis::{Client, Cmd};
@@ -243,9 +243,9 @@ impl Inspect for RedisBackend {
 
 #[async_trait]
 impl Watch for RedisBackend {
-    async fn watch(&self, key: &Key) -> Result<(), BackendError> {
+    async fn look(&self, key: &Key) -> Result<Watched, BackendError> {
         match &self.watches {
-            Some(lane) => self.tokio.enter(lane.watch(key)).await,
+            Some(lane) => self.tokio.enter(lane.look(key)).await,
             None => Err(BackendError::new(
                 BackendErrorKind::Other,
                 "there is no connection for watches, and no address to make one",

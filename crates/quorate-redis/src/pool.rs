@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use bb8::{ManageConnection, Pool};
 use futures_util::FutureExt;
 use quorate_core::protocol::{Exchange, Reply, Watches, Wire};
-use quorate_core::{BackendError, BackendErrorKind, Call, Key};
+use quorate_core::{BackendError, BackendErrorKind, Call, Key, Watched};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Value};
 
@@ -86,17 +86,17 @@ impl Lane {
         sent.await.map_err(Trouble::told)
     }
 
-    /// Waits until `key` may be free, if this is a lane for watches.
-    pub(crate) async fn watch(&self, key: &Key) -> Result<(), BackendError> {
+    /// Looks at `key` and watches it, if this is a lane for watches.
+    pub(crate) async fn look(&self, key: &Key) -> Result<Watched, BackendError> {
         let live = self.checked_out().await?;
-        let told = live.watches.watch(Loan(Arc::clone(&live)), key).await;
-        if let Err(error) = &told
-            && error.kind() == BackendErrorKind::Connection
-        {
-            // The next one dials again.
-            live.carrier.give_up();
-        }
-        told
+        let seen = live.watches.look(Loan(Arc::clone(&live)), key).await;
+        let seen = seen.inspect_err(|error| live.ends_with(error))?;
+        let holder = seen.holder().cloned();
+        let changed = async move {
+            let told = seen.changed().await;
+            told.inspect_err(|error| live.ends_with(error))
+        };
+        Ok(Watched::new(holder, changed))
     }
 
     async fn checked_out(&self) -> Result<Arc<Live>, BackendError> {
@@ -152,6 +152,13 @@ impl Live {
         Self { carrier, watches }
     }
 
+    /// After this, the next one dials again, if the connection was lost.
+    fn ends_with(&self, error: &BackendError) {
+        if error.kind() == BackendErrorKind::Connection {
+            self.carrier.give_up();
+        }
+    }
+
     /// Sends `command` once. Gives it back if nothing more can be sent.
     fn send(live: Arc<Self>, command: Cmd) -> Result<Sent, Cmd> {
         if live.carrier.is_broken() {
@@ -193,6 +200,7 @@ impl Future for Sent {
 }
 
 /// A connection of which somebody keeps hold.
+#[derive(Clone)]
 struct Loan(Arc<Live>);
 
 impl Wire for Loan {

@@ -68,9 +68,10 @@ pub async fn backend(testbed: &dyn Testbed) -> Result<Vec<&'static str>, Failure
         }));
     }
     if backend.watcher().is_some() {
-        let watching: [(&'static str, Case); 4] = [
+        let watching: [(&'static str, Case); 5] = [
             ("a watch of a free key ends at once", |b| Box::pin(watches_free(b))),
             ("a watch is told of release, of expiry and of change", |b| Box::pin(watches(b))),
+            ("a watch tells who has a key, and when another has", |b| Box::pin(watches_all(b))),
             ("a watch of what is no lock is an error", |b| Box::pin(watches_no_lock(b))),
             ("a dropped watch disturbs no other", |b| Box::pin(watches_dropped(b))),
         ];
@@ -447,6 +448,28 @@ async fn watches(bench: &Bench<'_>) -> Result<(), String> {
         later?;
         both.into_iter().collect::<Result<(), String>>()?;
         bench.clear().await;
+    }
+    Ok(())
+}
+
+async fn watches_all(bench: &Bench<'_>) -> Result<(), String> {
+    let (a, ours) = (bench.key(b'a')?, bench.claim(b"a", 1)?);
+    let watcher = bench.backend.watcher().ok_or("the backend can watch no more")?;
+    let look = || async { watcher.look(&a).await.map_err(|error| format!("a look: {error}")) };
+    for _ in 0..3 {
+        let free = look().await?;
+        ensure!(free.holder().is_none(), "nobody has it, and {free:?}");
+        let taken = bench.backend.acquire(&ours);
+        let (told, taken) = join(free.changed(), taken).await;
+        voted("acquire", taken, Vote::Granted)?;
+        ensure!(told.is_ok(), "it was taken, and {told:?}");
+
+        let held = look().await?;
+        let holder = Holder::new(ours.token().as_bytes());
+        ensure!(held.holder() == Some(&holder), "another holder than the one whose key it is");
+        let (told, released) = join(held.changed(), bench.backend.release(&ours)).await;
+        voted("release", released, Vote::Granted)?;
+        ensure!(told.is_ok(), "it was released, and {told:?}");
     }
     Ok(())
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use quorate_core::{BackendError, BackendErrorKind, Key, Runtime};
 
-use super::watching::Watched;
+use super::watching::Entries;
 use crate::clock::Clock;
 use crate::fault::Fault;
 use crate::history::{AttemptId, History};
@@ -29,7 +29,7 @@ pub(super) struct State {
     pub(super) rules: Vec<Rule>,
     pub(super) fault: Option<Fault>,
     waiting: VecDeque<Box<dyn Arrive>>,
-    pub(super) watched: Watched,
+    pub(super) watched: Entries,
     pub(super) starts: u32,
     /// Where it is written down who takes keys and when data are lost, and whose time that has.
     pub(super) journal: Option<(History, Sim)>,
@@ -178,7 +178,7 @@ impl Shared {
             rules: Vec::new(),
             fault: None,
             waiting: VecDeque::new(),
-            watched: Watched::default(),
+            watched: Entries::default(),
             starts: 1,
             journal: None,
             started: runtime.now(),

@@ -7,7 +7,7 @@ use std::sync::{Arc, MutexGuard};
 use std::time::Instant;
 
 use futures_util::future::{Either, select};
-use quorate_core::{BackendError, Key};
+use quorate_core::{BackendError, Holder, Key, Watched};
 
 use super::process::{Arrive, Shared, State, gone};
 use crate::fault::Fault;
@@ -17,9 +17,12 @@ use crate::store::{Value, wrong_type};
 
 type Outcome = Result<(), BackendError>;
 
+/// What a look has seen.
+type Seen = Result<Option<Holder>, BackendError>;
+
 /// The watches whose callers still wait, in the order in which they were begun.
 #[derive(Default)]
-pub(super) struct Watched {
+pub(super) struct Entries {
     watches: BTreeMap<u64, Entry>,
     begun: u64,
 }
@@ -32,7 +35,7 @@ struct Entry {
     answer: Sender<Outcome>,
 }
 
-impl Watched {
+impl Entries {
     fn take(&mut self, which: impl Fn(&Entry) -> bool) -> Vec<Entry> {
         let ids = self.watches.iter().filter(|(_, entry)| which(entry)).map(|(id, _)| *id);
         let ids: Vec<u64> = ids.collect();
@@ -41,33 +44,53 @@ impl Watched {
 }
 
 impl Shared {
-    /// Waits until `key` may be free.
-    pub(super) async fn watch(self: &Arc<Self>, key: &Key, client: Option<usize>) -> Outcome {
-        let (watch, told, heard) = self.begin(key, client);
-        let told = pin!(told);
-        let expired = pin!(async {
-            if heard.await.is_some() {
-                self.mind_expiry(key).await;
+    /// Looks at `key`, and watches it from then on.
+    pub(super) async fn watch(
+        self: &Arc<Self>,
+        key: &Key,
+        client: Option<usize>,
+    ) -> Result<Watched, BackendError> {
+        let (watch, told, seen) = self.begin(key, client);
+        let lost = || gone("the node is gone");
+        // What is told before the answer comes is for later, but for the end of the connection.
+        let (holder, told) = match select(seen, told).await {
+            Either::Left((seen, told)) => {
+                (seen.unwrap_or_else(|| Err(lost()))?, Either::Left(told))
             }
-            pending::<()>().await;
-        });
-        let told = match select(told, expired).await {
-            Either::Left((told, _)) => told,
-            Either::Right(_) => None,
+            Either::Right((told, seen)) => {
+                let told = told.unwrap_or_else(|| Err(lost()));
+                if told.is_err() {
+                    return told.map(|()| Watched::new(None, pending()));
+                }
+                (seen.await.unwrap_or_else(|| Err(lost()))?, Either::Right(told))
+            }
         };
-        drop(watch);
-        told.unwrap_or_else(|| Err(gone("the node is gone")))
+        let key = key.clone();
+        Ok(Watched::new(holder, async move {
+            let told = match told {
+                Either::Left(told) => told,
+                Either::Right(told) => return told,
+            };
+            let expired = pin!(async {
+                watch.shared.mind_expiry(&key).await;
+                pending::<()>().await;
+            });
+            match select(told, expired).await {
+                Either::Left((told, _)) => told.unwrap_or_else(|| Err(lost())),
+                Either::Right(_) => Err(lost()),
+            }
+        }))
     }
 
     /// Puts the request of a watch on its way. What comes back is the watch, what it is told, and
-    /// that it was heard of and the key is there.
+    /// what was seen when it was heard of.
     fn begin(
         self: &Arc<Self>,
         key: &Key,
         client: Option<usize>,
-    ) -> (Watch, Reply<Outcome>, Reply<()>) {
+    ) -> (Watch, Reply<Outcome>, Reply<Seen>) {
         let (answer, told) = reply();
-        let (hears, heard) = reply();
+        let (sees, seen) = reply();
         let mut state = self.lock();
         let journey = self.journey(&state, Operation::Watch, client);
         state.watched.begun += 1;
@@ -76,13 +99,13 @@ impl Shared {
         state.watched.watches.insert(id, entry);
         drop(state);
         if journey.loses_request {
-            hears.forget();
+            sees.forget();
         } else {
             let shared = Arc::clone(self);
-            let request = Box::new(Request { id, journey, hears });
+            let request = Box::new(Request { id, journey, sees });
             self.after(journey.request, move || shared.arrive(request));
         }
-        (Watch { shared: Arc::clone(self), id }, told, heard)
+        (Watch { shared: Arc::clone(self), id }, told, seen)
     }
 
     /// Tells of the expiry of a key for which somebody waits, once it has come.
@@ -160,7 +183,7 @@ impl Drop for Watch {
 struct Request {
     id: u64,
     journey: Journey,
-    hears: Sender<()>,
+    sees: Sender<Seen>,
 }
 
 impl Arrive for Request {
@@ -170,26 +193,21 @@ impl Arrive for Request {
         mut state: MutexGuard<'_, State>,
         node: &Shared,
     ) {
-        let Self { id, journey, hears } = *self;
+        let Self { id, journey, sees } = *self;
         let now = node.local(&state);
         // Given up, or ended with an earlier run of the node.
-        let Some(entry) = state.watched.watches.remove(&id) else { return };
-        let there = state.store.get(entry.key.as_bytes(), now).cloned();
-        let outcome = match (failure, there) {
-            (Some(failure), _) => Err(failure),
-            (None, None) => Ok(()),
-            (None, Some(Value::List)) => Err(wrong_type()),
-            (None, Some(Value::String(_))) if journey.is_cut => {
-                Err(gone("the connection was lost"))
-            }
-            (None, Some(Value::String(_))) => {
-                state.watched.watches.insert(id, Entry { is_heard: true, ..entry });
-                drop(state);
-                return hears.send(());
-            }
-        };
+        let State { watched, store, .. } = &mut *state;
+        let Some(entry) = watched.watches.get_mut(&id) else { return };
+        entry.is_heard = true;
+        let there = store.get(entry.key.as_bytes(), now).cloned();
         drop(state);
-        node.answer(journey, entry.answer, outcome);
+        let seen = match (failure, there) {
+            (Some(failure), _) => Err(failure),
+            (None, Some(Value::List)) => Err(wrong_type()),
+            (None, Some(Value::String(value))) => Ok(Some(Holder::new(value))),
+            (None, None) => Ok(None),
+        };
+        node.answer(journey, sees, seen);
     }
 
     /// The watch was told with all the others.
