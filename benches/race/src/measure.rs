@@ -37,7 +37,7 @@ pub(crate) const MEASURES: &[Measure] = &[
     },
     Measure {
         name: "handover",
-        about: "eight contenders for one lock, held for 1 ms",
+        about: "contenders for one lock, held for 1 ms",
         run: contention::handover,
     },
     Measure {

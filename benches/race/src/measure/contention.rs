@@ -13,12 +13,17 @@ use crate::stats::{mean, median, percentile};
 
 const POLLERS: [&str; 5] = [QUORATE_REDIS, QUORATE_FRED, BARE_REDIS, BARE_FRED, RSLOCK];
 
-/// Eight, in one process and in eight.
+/// By hand, with nobody to hand over to.
+const ALONE: [&str; 2] = [BARE_REDIS, BARE_FRED];
+
+/// Eight, in one process and in eight; two in two; and one, who gives back and takes again.
 pub(super) fn handover(race: &mut Race<'_>) -> Outcome {
     for repetition in 0..race.plan.repetitions() {
-        for (processes, each) in [(1, 8), (8, 1)] {
-            for contestant in rotated(&POLLERS, repetition) {
-                let setting = format!("8 in processes: {processes}");
+        let settings: [(usize, usize, &[&str]); 4] =
+            [(1, 8, &POLLERS), (8, 1, &POLLERS), (2, 1, &POLLERS), (1, 1, &ALONE)];
+        for (processes, each, contestants) in settings {
+            for contestant in rotated(contestants, repetition) {
+                let setting = format!("{} in processes: {processes}", processes * each);
                 contend(race, "handover", &setting, contestant, processes, each)?;
             }
         }

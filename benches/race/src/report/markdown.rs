@@ -169,10 +169,15 @@ fn to_acquire(text: &mut String, book: &Book) {
     if ratios.is_empty() {
         return;
     }
-    text.push_str("The gap to an acquire by hand, alone and at full speed (p50 of *latency*):\n\n");
-    text.push_str("| | | gap to acquire |\n|---|---|---:|\n");
-    for ratio in ratios {
-        let _ = writeln!(text, "| {} | {} | {:.2} |", ratio.setting, ratio.of, ratio.value);
+    text.push_str(
+        "The gap to what is done by hand and alone: to an acquire at full speed (p50 of *latency*), \
+         and to\nthe gap of one that holds for as long, gives back and takes again:\n\n",
+    );
+    text.push_str("| | | gap to acquire | gap to gap |\n|---|---|---:|---:|\n");
+    for (ratio, paced) in ratios {
+        let paced = paced.map_or_else(|| "–".to_owned(), |paced| format!("{paced:.2}"));
+        let ratios::Ratio { setting, of, value, .. } = ratio;
+        let _ = writeln!(text, "| {setting} | {of} | {value:.2} | {paced} |");
     }
     text.push('\n');
 }

@@ -93,27 +93,31 @@ pub(super) fn of_hung(book: &Book) -> Vec<Ratio> {
 }
 
 /// The gap between two holders, compared to a lock that nobody contends, taken by hand on the same
-/// client.
-pub(super) fn of_gaps(book: &Book) -> Vec<Ratio> {
+/// client: at full speed, and at the pace of the holders, by one who gives back and takes again.
+pub(super) fn of_gaps(book: &Book) -> Vec<(Ratio, Option<f64>)> {
     let mut ratios = Vec::new();
     for (of, to) in [(QUORATE_REDIS, BARE_REDIS), (QUORATE_FRED, BARE_FRED)] {
-        let alone = book.entries().iter().find(|entry| {
-            (entry.measure, &*entry.contestant) == ("latency", to)
-                && entry.setting.starts_with("current-thread")
-                && entry.metric == "acquire p50 µs"
-        });
+        let by_hand = |measure: &str, setting: &str, metric: &str| {
+            book.entries().iter().find(|entry| {
+                (entry.measure, &*entry.contestant, &*entry.metric) == (measure, to, metric)
+                    && entry.setting.starts_with(setting)
+            })
+        };
+        let alone = by_hand("latency", "current-thread", "acquire p50 µs");
+        let paced = by_hand("handover", "1 in processes", "gap p50 µs");
         let gaps = book.entries().iter().filter(|entry| {
             (entry.measure, &*entry.contestant) == ("handover", of) && entry.metric == "gap p50 µs"
         });
         ratios.extend(gaps.filter_map(|gap| {
-            Some(Ratio {
+            let ratio = Ratio {
                 measure: gap.measure,
                 setting: gap.setting.clone(),
                 metric: gap.metric.clone(),
                 of,
                 to,
                 value: paired(gap, alone?),
-            })
+            };
+            Some((ratio, paced.map(|paced| paired(gap, paced))))
         }));
     }
     ratios
@@ -137,10 +141,11 @@ mod tests {
             book.add("latency", "multi-thread, tasks: 1", client, "acquire p50 µs", 1.0);
         }
         book.add("handover", "8 in processes: 1", QUORATE_FRED, "gap p50 µs", 300.0);
+        book.add("handover", "1 in processes: 1", BARE_FRED, "gap p50 µs", 600.0);
         let ratios = of_gaps(&book);
-        assert_eq!(ratios.len(), 1);
-        assert_eq!((ratios[0].of, ratios[0].to), (QUORATE_FRED, BARE_FRED));
-        assert!((ratios[0].value - 1.5).abs() < 1e-9);
+        let [(ratio, Some(paced))] = &*ratios else { panic!("there is one") };
+        assert_eq!((ratio.of, ratio.to), (QUORATE_FRED, BARE_FRED));
+        assert!((ratio.value - 1.5).abs() < 1e-9 && (paced - 0.5).abs() < 1e-9);
     }
 
     #[test]
