@@ -155,6 +155,15 @@ fn two_processes_take_turns_however_short_they_hold_it() {
 }
 
 #[test]
+fn three_processes_have_the_lock_about_equally_often_however_short_they_hold_it() {
+    for hold in [200 * MICRO, 600 * MICRO, MS] {
+        let worlds = worlds(3, 1, hold);
+        let least = median(&worlds, |world| 3.0 * world.least as f64 / world.holds as f64);
+        assert!(least > 0.6, "held for {hold:?}: the least served has {least} of its share");
+    }
+}
+
+#[test]
 fn eight_processes_have_the_lock_about_equally_often_and_none_waits_for_long() {
     for hold in [MS, 30 * MS] {
         let worlds = worlds(8, 1, hold);

@@ -253,3 +253,36 @@ fn the_same_seed_is_the_same_run() {
     assert_ne!(run(3), run(4));
     assert!(run(3).iter().any(Option::is_none), "some are lost");
 }
+
+#[test]
+fn a_key_that_has_expired_is_free_until_somebody_takes_it() {
+    let scene = Scene::new();
+    scene.sim.advance(TTL + SECOND);
+    for _ in 0..3 {
+        let seen = scene.sim.block_on(scene.node.look(&scene.key)).unwrap();
+        assert_eq!(seen.holder(), None);
+        let mut changed = pin!(seen.changed());
+        scene.sim.advance(SECOND);
+        assert!(scene.sim.block_on(poll_immediate(changed.as_mut())).is_none());
+    }
+    let seen = scene.sim.block_on(scene.node.look(&scene.key)).unwrap();
+    let (told, vote) = (seen.changed(), scene.claim(2));
+    assert_eq!(scene.sim.block_on(scene.node.acquire(&vote)).unwrap(), Vote::Granted);
+    scene.sim.block_on(told).unwrap();
+}
+
+#[test]
+fn a_look_whose_answer_is_lost_ends_with_the_connection() {
+    let scene = Scene::new();
+    scene.node.add_rule(Rule::new(Effect::DropReply).on(Operation::Watch));
+    let mut looks = pin!(scene.node.look(&scene.key));
+    assert!(scene.sim.block_on(poll_immediate(looks.as_mut())).is_none());
+    scene.sim.advance(SECOND);
+    scene.node.clear_rules();
+    assert_eq!(scene.sim.block_on(scene.node.release(&scene.claim(1))).unwrap(), Vote::Granted);
+    scene.sim.advance(SECOND);
+    assert!(scene.sim.block_on(poll_immediate(looks.as_mut())).is_none());
+    scene.node.inject(Fault::Dead);
+    let error = scene.sim.block_on(looks).unwrap_err();
+    assert_eq!(error.kind(), BackendErrorKind::Connection);
+}

@@ -110,7 +110,7 @@ pub trait LockBackend: fmt::Debug + Send + Sync + 'static {
         None
     }
 
-    /// Tells when a key may be free again, where the backend can.
+    /// Tells who has a key, and when that changes, where the backend can.
     fn watcher(&self) -> Option<&dyn Watch> {
         None
     }
@@ -203,8 +203,8 @@ pub trait Inspect: Send + Sync {
 ///
 /// # Contract
 ///
-/// - *From the look on.* What is seen is what was there when the node heard of the look. What is
-///   told from then on is that the key was set, was deleted, has expired, or changed in any other
+/// - *From the look on.* What is seen is what was there when the node heard of the look, or of an
+///   earlier one, if nothing was told of the key since. What is told from then on is that the key was set, was deleted, has expired, or changed in any other
 ///   way: an extension is a change, too. Whoever changed it: another Redlock library, an operator.
 /// - *Too often, never too seldom.* A wake-up for nothing is allowed. A change that is not told is
 ///   not, until the connection breaks.

@@ -9,7 +9,7 @@
 //! [`quarantine`].
 //!
 //! A backend for another client needs a [`Wire`] and passes its calls on to the functions here. To
-//! tell when a key may be free, it needs a connection of RESP3 with client tracking on, and
+//! tell when a key changes, it needs a connection of RESP3 with client tracking on, and
 //! [`Watches`].
 
 use std::future::Future;

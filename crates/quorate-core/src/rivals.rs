@@ -48,6 +48,8 @@ pub(crate) struct Rivals {
     rested: u32,
     /// Whether it may be free.
     free: bool,
+    /// Whether the latest of these may have been an extension.
+    may_be_extended: bool,
     /// How often it was read and found free since the latest of these releases.
     reads: u32,
     /// Who held the keys when they were last read.
@@ -58,6 +60,8 @@ pub(crate) struct Rivals {
     pace: Option<Duration>,
     /// Whether there seems to be only one of them.
     one: bool,
+    /// Whether somebody else had it when the nodes were asked.
+    refused: bool,
 }
 
 /// A waiter that asks at once needs about two reads to get a key.
@@ -85,25 +89,31 @@ impl Rivals {
         }
         self.releases = self.releases.saturating_add(1);
         self.idle = self.idle.saturating_add(self.reads / READS_A_TURN);
-        (self.free, self.reads) = (true, 0);
+        (self.free, self.reads, self.may_be_extended) = (true, 0, true);
+    }
+
+    /// Somebody has taken it.
+    pub(crate) const fn taken(&mut self) {
+        self.free = false;
     }
 
     /// The nodes were asked, and somebody else has it.
     pub(crate) const fn refused(&mut self) {
-        (self.free, self.one) = (false, false);
+        (self.free, self.one, self.refused) = (false, false, true);
     }
 
     /// The lock was read, and is free or somebody's.
     ///
     /// If it is still the same one's, it was not released, but extended.
     pub(crate) fn read(&mut self, holders: Vec<Option<Holder>>) -> Read {
+        let may_be_extended = std::mem::take(&mut self.may_be_extended);
         if holders.iter().all(Option::is_none) {
             self.reads = self.reads.saturating_add(1);
             self.free = true;
             return Read::Free;
         }
         self.free = false;
-        if self.holders == holders && self.reads == 0 {
+        if self.holders == holders && may_be_extended {
             self.releases = self.releases.saturating_sub(1);
         }
         self.holders = holders;
@@ -120,7 +130,8 @@ impl Rivals {
         self.free && self.releases == 0 && self.reads == 0
     }
 
-    /// Whether there seems to be only one other, so that nobody is disturbed by whoever listens to it.
+    /// Whether there seems to be only one other: who listens to it from the first moment on disturbs no
+    /// third.
     pub(crate) const fn are_one(&self) -> bool {
         self.one
     }
@@ -177,8 +188,8 @@ impl Rivals {
         let doubts = random >> 32 & 0xf == 0;
         if self.releases == 0 {
             // Whoever may have had it meanwhile, nobody else came after.
-            let one = self.lets == 0 && !doubts;
-            return Some(Met { others: self.lets, trust, pace, one });
+            let one = self.lets == 0 && !self.refused && !doubts;
+            return Some(Met { others: self.lets / 2, trust, pace, one });
         }
         let (lets, late) = (self.lets, self.releases.saturating_sub(self.lets + 1));
         let idle = if self.free { self.reads / READS_A_TURN } else { 0 };
@@ -332,7 +343,23 @@ mod tests {
         beaten.refused();
         beaten.released(now());
         assert!(!beaten.met(|| sure).unwrap().one);
+        let mut late = waited();
+        late.refused();
+        assert!(!late.met(|| sure).unwrap().one, "somebody had it");
         assert!(!Rivals::after(Met { others: 1, ..one }).met(|| sure).unwrap().one);
+    }
+
+    #[test]
+    fn a_holder_that_is_seen_twice_is_one_release_less_only_if_one_was_heard_between() {
+        let mut rivals = after(1);
+        rivals.read(held_by(1));
+        rivals.released(now());
+        rivals.read(held_by(2));
+        // Somewhere else it was waited for in vain.
+        rivals.refused();
+        rivals.read(held_by(2));
+        rivals.released(now());
+        assert!(rivals.is_our_turn());
     }
 
     #[test]

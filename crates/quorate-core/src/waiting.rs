@@ -70,7 +70,7 @@ pub(crate) async fn wait(
     random: u64,
     deadline: Instant,
 ) -> Waited {
-    let mut gate = first_gate(cluster, wanted, votes);
+    let mut gate = gate_to_watch(cluster, wanted, votes);
     loop {
         if let Some(gate) = gate
             && let Some(waited) = at_gate(cluster, wanted, gate, rivals, deadline).await
@@ -90,7 +90,7 @@ pub(crate) async fn wait(
 
 /// The first node that can be asked, if none has granted the lost round: then that one is free, but
 /// the others are not.
-fn first_gate(cluster: &Cluster, wanted: &Wanted, votes: &Tally) -> Option<NodeId> {
+fn gate_to_watch(cluster: &Cluster, wanted: &Wanted, votes: &Tally) -> Option<NodeId> {
     if votes.granted() > 0 {
         return None;
     }
@@ -155,11 +155,16 @@ async fn news(
     let unless_it_fails = |told: Result<(), BackendErrorKind>| {
         told.map_err(|kind| cluster.unwatchable(gate, kind)).ok()
     };
+    let mut was_taken = false;
     loop {
         let seen = match look_at(watcher, wanted).await {
             Ok(seen) => seen,
             Err(kind) => return unless_it_fails(Err(kind)),
         };
+        if std::mem::take(&mut was_taken) && seen.iter().all(|seen| seen.holder().is_none()) {
+            // It was held for less than a look takes.
+            rivals.released(runtime.now());
+        }
         let holders = seen.iter().map(|seen| seen.holder().cloned()).collect();
         match rivals.read(holders) {
             Read::Taken => {
@@ -180,7 +185,8 @@ async fn news(
                     Either::Right((Stepped::Taken, taken)) => taken.await,
                 };
                 unless_it_fails(told_so.and_then(|(taken, ..)| told(taken)))?;
-                is_early = false;
+                rivals.taken();
+                (was_taken, is_early) = (true, false);
             }
         }
     }
@@ -204,8 +210,9 @@ async fn steps(
 ) -> Stepped {
     let runtime = &*cluster.runtime;
     while !rivals.is_our_turn() {
-        let prompt = !std::mem::take(&mut is_early) && rivals.reads() <= PROMPT_READS;
-        let holders = if prompt { holders(inspector, wanted).await } else { None };
+        let is_prompt = !is_early && rivals.reads() <= PROMPT_READS;
+        is_early = false;
+        let holders = if is_prompt { holders(inspector, wanted).await } else { None };
         match holders.map(|holders| rivals.read(holders)) {
             Some(Read::Taken) => return Stepped::Taken,
             Some(Read::Free) => {}
@@ -253,7 +260,7 @@ async fn at_all(
             hints.extend(inspector.map(|inspector| look(inspector, node, wanted).boxed()));
         }
     }
-    let first = gates(cluster, &wanted.keys).next();
+    let first = cluster.first_gate(&wanted.keys);
     // When each node is free, as far as it has told.
     let of_granted = |node| free.contains(node).then_some(now);
     let mut ends: Vec<Option<Instant>> = cluster.count().ids().map(of_granted).collect();
@@ -273,7 +280,7 @@ async fn at_all(
                         free.insert(node);
                         ends[node.index()] = Some(runtime.now());
                         if free.len() >= quorum {
-                            if first.is_none_or(|first| free.contains(first)) {
+                            if free.contains(first) {
                                 return Waited::Woken(free);
                             }
                             // The others will ask that one first, and its news is on the way.

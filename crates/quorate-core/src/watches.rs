@@ -86,15 +86,17 @@ impl Watches {
     /// Dropping the future, or what it gave, ends this watch and no other.
     pub async fn look(
         &self,
-        wire: impl Wire + Clone + 'static,
+        wire: impl Wire + 'static,
         key: &Key,
     ) -> Result<Watched, BackendError> {
+        let wire = Arc::new(wire);
         loop {
-            let entry = self.join(wire.clone(), key)?;
+            let entry = self.join(&wire, key)?;
             let read = entry.read.clone();
-            let seen = match select(pin!(entry.tidings.told()), read).await {
-                Either::Left((told, _)) => told.map(|()| None)?,
-                Either::Right((seen, _)) => Some(seen?),
+            // An answer that is there is one, whatever was told since.
+            let seen = match select(read, pin!(entry.tidings.told())).await {
+                Either::Left((seen, _)) => Some(seen?),
+                Either::Right((told, _)) => told.map(|()| None)?,
             };
             // What is told before the answer comes may be of before it, or of after it.
             if let Some(holder) = seen {
@@ -107,7 +109,11 @@ impl Watches {
     ///
     /// Whoever joins later than the node has answered needs no answer of his own: it was so then, and
     /// whatever became of it since will be told, to him as well.
-    fn join(&self, wire: impl Wire + 'static, key: &Key) -> Result<Arc<Entry>, BackendError> {
+    fn join<W: Wire + 'static>(
+        &self,
+        wire: &Arc<W>,
+        key: &Key,
+    ) -> Result<Arc<Entry>, BackendError> {
         let mut state = self.lock();
         if let Some(why) = &state.ended {
             return Err(why.clone());
@@ -115,11 +121,12 @@ impl Watches {
         if let Some(entry) = state.slots.get(key).and_then(|slot| slot.entry.upgrade()) {
             return Ok(entry);
         }
-        let (tidings, wire) = (Arc::<Tidings>::default(), Arc::new(wire));
+        let tidings = Arc::<Tidings>::default();
         let read = {
-            let (wire, key) = (Arc::clone(&wire), key.clone());
+            let (wire, key) = (Arc::clone(wire), key.clone());
             async move { read(&*wire, &key).await }.boxed().shared()
         };
+        let wire: Arc<dyn Send + Sync> = Arc::<W>::clone(wire);
         let entry = Arc::new(Entry {
             watches: self.clone(),
             key: key.clone(),
@@ -144,6 +151,17 @@ impl Watches {
         let slots = std::mem::take(&mut self.lock().slots);
         for slot in slots.into_values() {
             slot.tidings.tell(Ok(()));
+        }
+    }
+
+    /// The key was read again, apart from the watches, and `holder` has it.
+    pub fn read_again(&self, key: &Key, holder: Option<&Holder>) {
+        let entry = self.lock().slots.get(key).and_then(|slot| slot.entry.upgrade());
+        // What a watch has not read yet, it will read newer.
+        if let Some(Ok(seen)) = entry.as_ref().and_then(|entry| entry.read.peek())
+            && seen.as_ref() != holder
+        {
+            self.told(key.as_bytes());
         }
     }
 
@@ -342,6 +360,36 @@ mod tests {
         assert!(watches.is_empty());
         assert_eq!(look(held()).holder(), Some(&Holder::new(*b"s3cret")));
         assert!(watches.is_empty(), "what it gave is dropped");
+    }
+
+    #[test]
+    fn an_answer_that_is_there_is_not_asked_for_again_though_it_has_changed_since() {
+        let (watches, node, k) = (Watches::new(), Node::default(), key("k"));
+        let mut looks = Box::pin(watches.look(node.clone(), &k));
+        assert!(looks.as_mut().now_or_never().is_none());
+        node.answers(Ok(Reply::Bytes(b"s3cret".to_vec())));
+        watches.told(b"k");
+        let seen = looks.now_or_never().unwrap().unwrap();
+        assert_eq!(seen.holder(), Some(&Holder::new(*b"s3cret")));
+        assert!(matches!(seen.changed().now_or_never(), Some(Ok(()))));
+        assert_eq!(node.heard.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
+    fn what_is_read_again_is_told_if_it_is_new() {
+        let (watches, k) = (Watches::new(), key("k"));
+        let theirs = Holder::new(*b"s3cret");
+        for (was, same, other) in [
+            (Reply::Bytes(b"s3cret".to_vec()), Some(&theirs), None),
+            (Reply::Nil, None, Some(&theirs)),
+        ] {
+            let seen = watches.look(Node::with(was), &k).now_or_never().unwrap().unwrap();
+            let mut changed: Watching<'_> = Box::pin(seen.changed());
+            watches.read_again(&k, same);
+            assert!(poll(&mut changed).is_none());
+            watches.read_again(&k, other);
+            assert!(matches!(poll(&mut changed), Some(Ok(()))));
+        }
     }
 
     #[test]

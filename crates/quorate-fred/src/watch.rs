@@ -10,7 +10,7 @@ use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Either, Shared, join_all, select};
 use quorate_core::protocol::{Reply, Watches, Wire};
 use quorate_core::runtime::TokioContext;
-use quorate_core::{BackendError, Key, Watched};
+use quorate_core::{BackendError, Holder, Key, Watched};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::sync::broadcast::Receiver;
@@ -111,7 +111,6 @@ impl Drop for Ear {
 }
 
 /// What a watch reads its key through, and is kept by: the connection lives as long as one waits.
-#[derive(Clone)]
 struct Way(Arc<Ear>);
 
 impl Wire for Way {
@@ -164,9 +163,13 @@ impl Listener {
         let keys = self.watches.keys();
         let Some(link) = self.link.upgrade() else { return };
         let reads = keys.iter().map(|key| async {
-            // What it is answered with otherwise, the watch itself has seen or will be told.
-            if matches!(link.call(Command::of(&[b"GET", key.as_bytes()])).await, Ok(Reply::Nil)) {
-                self.watches.told(key.as_bytes());
+            // Another answer the watch itself has seen, or will be told.
+            match link.call(Command::of(&[b"GET", key.as_bytes()])).await {
+                Ok(Reply::Nil) => self.watches.read_again(key, None),
+                Ok(Reply::Bytes(value)) => {
+                    self.watches.read_again(key, Some(&Holder::new(value)));
+                }
+                _ => {}
             }
         });
         join_all(reads).await;

@@ -200,7 +200,6 @@ impl Future for Sent {
 }
 
 /// A connection of which somebody keeps hold.
-#[derive(Clone)]
 struct Loan(Arc<Live>);
 
 impl Wire for Loan {

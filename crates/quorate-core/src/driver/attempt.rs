@@ -32,7 +32,7 @@ pub(crate) struct Attempt {
     pub(crate) cluster: Arc<Cluster>,
     pub(crate) claim: Claim,
     pub(super) fencing: Option<Fencing>,
-    /// The node that is asked first. It is the one that waiters elsewhere watch.
+    /// The node that is asked first. It is the one that waiters elsewhere watch, unless it hangs.
     first: NodeId,
     /// The nodes to which a call is under way.
     lanes: AtomicNodeSet,

@@ -59,20 +59,23 @@ impl Shared {
             }
             Either::Right((told, seen)) => {
                 let told = told.unwrap_or_else(|| Err(lost()));
-                if told.is_err() {
-                    return told.map(|()| Watched::new(None, pending()));
+                if let Err(error) = told {
+                    return Err(error);
                 }
                 (seen.await.unwrap_or_else(|| Err(lost()))?, Either::Right(told))
             }
         };
-        let key = key.clone();
+        // What is free does not expire, and what has expired is there until it is written over.
+        let key = holder.as_ref().map(|_| key.clone());
         Ok(Watched::new(holder, async move {
             let told = match told {
                 Either::Left(told) => told,
                 Either::Right(told) => return told,
             };
             let expired = pin!(async {
-                watch.shared.mind_expiry(&key).await;
+                if let Some(key) = &key {
+                    watch.shared.mind_expiry(key).await;
+                }
                 pending::<()>().await;
             });
             match select(told, expired).await {
@@ -197,8 +200,9 @@ impl Arrive for Request {
         let now = node.local(&state);
         // Given up, or ended with an earlier run of the node.
         let State { watched, store, .. } = &mut *state;
-        let Some(entry) = watched.watches.get_mut(&id) else { return };
-        entry.is_heard = true;
+        let Some(entry) = watched.watches.get_mut(&id) else { return sees.forget() };
+        // Who waits for an answer that is lost is told of the end of the connection, and of nothing else.
+        entry.is_heard = !journey.loses_reply;
         let there = store.get(entry.key.as_bytes(), now).cloned();
         drop(state);
         let seen = match (failure, there) {
@@ -211,5 +215,7 @@ impl Arrive for Request {
     }
 
     /// The watch was told with all the others.
-    fn fail(self: Box<Self>, _: &'static str) {}
+    fn fail(self: Box<Self>, _: &'static str) {
+        self.sees.forget();
+    }
 }
