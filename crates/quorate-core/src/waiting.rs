@@ -155,16 +155,11 @@ async fn news(
     let unless_it_fails = |told: Result<(), BackendErrorKind>| {
         told.map_err(|kind| cluster.unwatchable(gate, kind)).ok()
     };
-    let mut was_taken = false;
     loop {
         let seen = match look_at(watcher, wanted).await {
             Ok(seen) => seen,
             Err(kind) => return unless_it_fails(Err(kind)),
         };
-        if std::mem::take(&mut was_taken) && seen.iter().all(|seen| seen.holder().is_none()) {
-            // It was held for less than a look takes.
-            rivals.released(runtime.now());
-        }
         let holders = seen.iter().map(|seen| seen.holder().cloned()).collect();
         match rivals.read(holders) {
             Read::Taken => {
@@ -186,7 +181,7 @@ async fn news(
                 };
                 unless_it_fails(told_so.and_then(|(taken, ..)| told(taken)))?;
                 rivals.taken();
-                (was_taken, is_early) = (true, false);
+                is_early = false;
             }
         }
     }
