@@ -293,10 +293,15 @@ pub(super) fn is_closed(connection: &MultiplexedConnection) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::future::{pending, poll_fn};
+    use std::future::{IntoFuture, pending, poll_fn};
     use std::pin::pin;
+    use std::sync::{Mutex, Weak};
 
+    use async_trait::async_trait;
     use futures_util::future::poll_immediate;
+    use quorate_core::protocol::{EACH, Exchange};
+    use quorate_core::runtime::TokioRuntime;
+    use quorate_core::{BackendError, Call, Carry, Claim, LockBackend, LockManager, Vote};
     use redis::{AsyncConnectionConfig, RedisConnectionInfo};
     use tokio::io::{DuplexStream, duplex};
     use tokio::sync::mpsc::unbounded_channel;
@@ -305,7 +310,7 @@ mod tests {
     use tokio::time::timeout;
 
     use super::*;
-    use crate::carrier::Carrier;
+    use crate::carrier::{Carried, Carrier};
     use crate::pulse::Loner;
 
     /// A connection to nobody, its other end, and what drives it.
@@ -366,5 +371,76 @@ mod tests {
         driver.abort();
         sleep(10 * WATCH).await;
         assert!(!carrier.is_broken(), "nobody looked");
+    }
+
+    /// A node that grants everything, and keeps the calls that it is given to carry.
+    #[derive(Debug, Default)]
+    struct Keeps(Mutex<Vec<Call>>);
+
+    #[async_trait]
+    impl LockBackend for Keeps {
+        async fn acquire(&self, _: &Claim) -> Result<Vote, BackendError> {
+            Ok(Vote::Granted)
+        }
+
+        async fn extend(&self, _: &Claim) -> Result<Vote, BackendError> {
+            Ok(Vote::Granted)
+        }
+
+        async fn release(&self, _: &Claim) -> Result<Vote, BackendError> {
+            Ok(Vote::Granted)
+        }
+
+        fn carrier(&self) -> Option<&dyn Carry> {
+            Some(self)
+        }
+    }
+
+    impl Carry for Keeps {
+        fn carries(&self, _: &Claim) -> bool {
+            true
+        }
+
+        fn carry(&self, call: Call) {
+            self.0.lock().unwrap().push(call);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn releases_go_together_in_front_of_what_takes_keys_and_behind_what_callers_send() {
+        let node = Arc::new(Keeps::default());
+        let manager =
+            LockManager::builder(TokioRuntime::new(), [Arc::clone(&node)]).build().unwrap();
+        // Calls are carried from the second on.
+        drop(manager.lock("first").await.unwrap());
+        let mut calls = Vec::new();
+        for name in ["one", "other"] {
+            let mut lock = pin!(manager.lock(name).into_future());
+            assert!(poll_immediate(lock.as_mut()).await.is_none());
+            node.0.lock().unwrap().pop().unwrap().answer(Ok(Vote::Granted));
+            drop(lock.await.unwrap());
+            calls.push((node.0.lock().unwrap().pop().unwrap(), Exchange::release()));
+        }
+        let mut lock = pin!(manager.lock("next").into_future());
+        assert!(poll_immediate(lock.as_mut()).await.is_none());
+        let acquire = node.0.lock().unwrap().pop().unwrap();
+        let exchange = Exchange::acquire(acquire.claim());
+        calls.insert(1, (acquire, exchange));
+
+        let (connection, _theirs, _driver) = connected().await;
+        let (sender, jobs) = unbounded_channel();
+        let mut work = Work::new(jobs, sender.downgrade(), connection, Arc::new(Pulse::new()));
+        let carried = |(call, exchange)| Job::Call(Carried::new(call, exchange, Weak::new()));
+        work.gathered.extend(calls.into_iter().map(carried));
+        let (caller, _answer) = oneshot::channel();
+        work.gathered.push(Job::Command(Cmd::ping(), caller));
+        let sent: Vec<_> = work.commands(4).into_iter().map(|(command, _)| command).collect();
+        let shows = |command: &Cmd, what: &str| {
+            String::from_utf8_lossy(&command.get_packed_command()).contains(what)
+        };
+        let [callers, releases, takes] = &*sent else { panic!("three of four: {}", sent.len()) };
+        assert!(shows(callers, "PING"));
+        assert!(shows(releases, EACH.sha1()) && shows(releases, "one") && shows(releases, "other"));
+        assert!(shows(takes, "SET") && shows(takes, "next"));
     }
 }
