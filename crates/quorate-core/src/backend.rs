@@ -204,8 +204,9 @@ pub trait Inspect: Send + Sync {
 /// # Contract
 ///
 /// - *From the look on.* What is seen is what was there when the node heard of the look, or of an
-///   earlier one, if nothing was told of the key since. What is told from then on is that the key was set, was deleted, has expired, or changed in any other
-///   way: an extension is a change, too. Whoever changed it: another Redlock library, an operator.
+///   earlier one, if nothing was told of the key since. What is told from then on is that the key
+///   was set, was deleted, has expired, or changed in any other way: an extension is a change, too.
+///   Whoever changed it: another Redlock library, an operator.
 /// - *Too often, never too seldom.* A wake-up for nothing is allowed. A change that is not told is
 ///   not, until the connection breaks.
 /// - *Expiry* is told when the node notices it, which may be later than it happens; and some nodes
