@@ -156,6 +156,7 @@ fn figures(
         ("gap p99 µs", percentile(&gaps, 99.0)),
         ("held p50 ms", median(&held)),
         ("release p50 µs", median(&releases)),
+        ("wait p50 µs", 1e3 * median(&all)),
         ("mean wait ms", mean(&all)),
         ("worst contender's mean wait ms", percentile(&means, 100.0)),
         ("longest wait ms", percentile(&all, 100.0)),

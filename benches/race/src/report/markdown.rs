@@ -165,19 +165,23 @@ fn to_healthy(text: &mut String, book: &Book) {
 
 /// How long a lock is nobody's while it changes hands.
 fn to_acquire(text: &mut String, book: &Book) {
-    let ratios = ratios::of_gaps(book);
-    if ratios.is_empty() {
+    let gaps = ratios::of_gaps(book);
+    if gaps.is_empty() {
         return;
     }
     text.push_str(
-        "The gap to what is done by hand and alone: to an acquire at full speed (p50 of *latency*), \
-         and to\nthe gap of one that holds for as long, gives back and takes again:\n\n",
+        "The gap to what is done by hand by one who is alone: to an acquire at full speed (p50 of \
+         *latency*), to an\nacquire by one that holds for as long as they do, and to the time in which \
+         that one gives back\nand has it again:\n\n",
     );
-    text.push_str("| | | gap to acquire | gap to gap |\n|---|---|---:|---:|\n");
-    for (ratio, paced) in ratios {
-        let paced = paced.map_or_else(|| "–".to_owned(), |paced| format!("{paced:.2}"));
-        let ratios::Ratio { setting, of, value, .. } = ratio;
-        let _ = writeln!(text, "| {setting} | {of} | {value:.2} | {paced} |");
+    text.push_str(
+        "| | | to acquire | to acquire at its pace | to gap |\n|---|---|---:|---:|---:|\n",
+    );
+    let shown = |ratio: Option<f64>| ratio.map_or_else(|| "–".to_owned(), |it| format!("{it:.2}"));
+    for gap in gaps {
+        let ratios::Gap { setting, of, .. } = gap;
+        let ratios = [gap.to_acquire, gap.to_acquire_at_its_pace, gap.to_gap].map(shown);
+        let _ = writeln!(text, "| {setting} | {of} | {} |", ratios.join(" | "));
     }
     text.push('\n');
 }

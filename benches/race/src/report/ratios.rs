@@ -92,10 +92,21 @@ pub(super) fn of_hung(book: &Book) -> Vec<Ratio> {
     ratios
 }
 
-/// The gap between two holders, compared to a lock that nobody contends, taken by hand on the same
-/// client: at full speed, and at the pace of the holders, by one who gives back and takes again.
-pub(super) fn of_gaps(book: &Book) -> Vec<(Ratio, Option<f64>)> {
-    let mut ratios = Vec::new();
+/// The gap between two holders, compared to what a lock that nobody contends takes by hand, on the
+/// same client.
+pub(super) struct Gap {
+    pub(super) setting: String,
+    pub(super) of: &'static str,
+    /// To an acquire at full speed, ...
+    pub(super) to_acquire: Option<f64>,
+    /// to one by somebody who holds the lock for as long as they, ...
+    pub(super) to_acquire_at_its_pace: Option<f64>,
+    /// and to the time in which that one gives it back and has it again.
+    pub(super) to_gap: Option<f64>,
+}
+
+pub(super) fn of_gaps(book: &Book) -> Vec<Gap> {
+    let mut gaps = Vec::new();
     for (of, to) in [(QUORATE_REDIS, BARE_REDIS), (QUORATE_FRED, BARE_FRED)] {
         let by_hand = |measure: &str, setting: &str, metric: &str| {
             book.entries().iter().find(|entry| {
@@ -103,24 +114,24 @@ pub(super) fn of_gaps(book: &Book) -> Vec<(Ratio, Option<f64>)> {
                     && entry.setting.starts_with(setting)
             })
         };
-        let alone = by_hand("latency", "current-thread", "acquire p50 µs");
-        let paced = by_hand("handover", "1 in processes", "gap p50 µs");
-        let gaps = book.entries().iter().filter(|entry| {
+        let acquire = by_hand("latency", "current-thread", "acquire p50 µs");
+        let paced = by_hand("handover", "1 in processes", "wait p50 µs");
+        let gap = by_hand("handover", "1 in processes", "gap p50 µs");
+        let ours = book.entries().iter().filter(|entry| {
             (entry.measure, &*entry.contestant) == ("handover", of) && entry.metric == "gap p50 µs"
         });
-        ratios.extend(gaps.filter_map(|gap| {
-            let ratio = Ratio {
-                measure: gap.measure,
-                setting: gap.setting.clone(),
-                metric: gap.metric.clone(),
+        gaps.extend(ours.map(|ours| {
+            let to = |other: Option<&Entry>| other.map(|other| paired(ours, other));
+            Gap {
+                setting: ours.setting.clone(),
                 of,
-                to,
-                value: paired(gap, alone?),
-            };
-            Some((ratio, paced.map(|paced| paired(gap, paced))))
+                to_acquire: to(acquire),
+                to_acquire_at_its_pace: to(paced),
+                to_gap: to(gap),
+            }
         }));
     }
-    ratios
+    gaps
 }
 
 /// Samples of one repetition were taken one after the other: what disturbed one disturbed both.
@@ -141,11 +152,13 @@ mod tests {
             book.add("latency", "multi-thread, tasks: 1", client, "acquire p50 µs", 1.0);
         }
         book.add("handover", "8 in processes: 1", QUORATE_FRED, "gap p50 µs", 300.0);
+        book.add("handover", "1 in processes: 1", BARE_FRED, "wait p50 µs", 400.0);
         book.add("handover", "1 in processes: 1", BARE_FRED, "gap p50 µs", 600.0);
-        let ratios = of_gaps(&book);
-        let [(ratio, Some(paced))] = &*ratios else { panic!("there is one") };
-        assert_eq!((ratio.of, ratio.to), (QUORATE_FRED, BARE_FRED));
-        assert!((ratio.value - 1.5).abs() < 1e-9 && (paced - 0.5).abs() < 1e-9);
+        let gaps = of_gaps(&book);
+        let [gap] = &*gaps else { panic!("there is one") };
+        assert_eq!((&*gap.setting, gap.of), ("8 in processes: 1", QUORATE_FRED));
+        let ratios = [gap.to_acquire, gap.to_acquire_at_its_pace, gap.to_gap];
+        assert_eq!(ratios, [Some(1.5), Some(0.75), Some(0.5)]);
     }
 
     #[test]
