@@ -15,6 +15,7 @@ mod fencing;
 mod holding;
 mod input;
 mod inspect;
+mod order;
 mod restarts;
 mod together;
 mod watch;

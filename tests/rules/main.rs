@@ -6,6 +6,7 @@ mod carried;
 mod cleanup;
 #[path = "../every_future.rs"]
 mod every_future;
+mod falling_back;
 mod fencing;
 mod found;
 mod holding;
@@ -13,6 +14,7 @@ mod input;
 mod inspect;
 mod keeping;
 mod observe;
+mod order;
 mod polling;
 mod quorum;
 mod renewals;

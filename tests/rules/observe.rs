@@ -19,8 +19,8 @@ use crate::world::{MS, SECOND, World};
 
 /// An event, as somebody reads it.
 #[derive(Clone, Debug)]
-struct Told {
-    level: Level,
+pub(crate) struct Told {
+    pub(crate) level: Level,
     what: String,
     fields: BTreeMap<&'static str, String>,
     /// The span that it happened in.
@@ -28,7 +28,7 @@ struct Told {
 }
 
 impl Told {
-    fn field(&self, name: &str) -> &str {
+    pub(crate) fn field(&self, name: &str) -> &str {
         self.fields.get(name).unwrap_or_else(|| panic!("no {name}: {self:?}"))
     }
 
@@ -113,7 +113,7 @@ impl Visit for Fields {
 }
 
 /// Everything that was told while `scene` was played.
-fn told(scene: impl FnOnce()) -> Vec<Told> {
+pub(crate) fn told(scene: impl FnOnce()) -> Vec<Told> {
     static INSTALLED: Once = Once::new();
     INSTALLED.call_once(|| tracing::subscriber::set_global_default(Listener).unwrap());
     NOTES.with_borrow_mut(|notes| *notes = Some(Notes::default()));
@@ -121,7 +121,7 @@ fn told(scene: impl FnOnce()) -> Vec<Told> {
     NOTES.with_borrow_mut(Option::take).unwrap().told
 }
 
-fn of(what: &str, told: &[Told]) -> Vec<Told> {
+pub(crate) fn of(what: &str, told: &[Told]) -> Vec<Told> {
     told.iter().filter(|told| told.what == what).cloned().collect()
 }
 

@@ -1,4 +1,4 @@
-//! Waiters in several processes that know nothing of each other take turns.
+//! Waiters in several processes take turns, quickly and without a rush.
 
 use std::collections::BTreeSet;
 use std::future::IntoFuture;
@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use quorate_core::{
-    BackendError, Claim, Inspect, Key, LockBackend, LockManager, Runtime, Sighting, Vote, Watch,
-    Watched,
+    BackendError, Claim, Inspect, Key, LockBackend, LockManager, Place, Queue, Runtime, Sighting,
+    Vote, Watch, Watched,
 };
 use quorate_memory::{Effect, MemoryNode, Rule, Sim};
 
@@ -18,9 +18,20 @@ const MICRO: Duration = Duration::from_micros(1);
 
 /// A node at which the attempts are counted.
 #[derive(Clone, Debug)]
-struct Counted {
+pub(crate) struct Counted {
     node: Asked,
-    tokens: Arc<Mutex<BTreeSet<Vec<u8>>>>,
+    tokens: Tokens,
+    /// Whether it keeps waiters in order.
+    orders: bool,
+}
+
+pub(crate) type Tokens = Arc<Mutex<BTreeSet<Vec<u8>>>>;
+
+impl Counted {
+    pub(crate) fn new(node: &MemoryNode, tokens: &Tokens) -> Self {
+        let node = Asked { node: node.clone(), asked: Arc::default() };
+        Self { node, tokens: Arc::clone(tokens), orders: true }
+    }
 }
 
 #[async_trait]
@@ -44,6 +55,10 @@ impl LockBackend for Counted {
 
     fn watcher(&self) -> Option<&dyn Watch> {
         Some(&self.node)
+    }
+
+    fn queue(&self) -> Option<&dyn Queue> {
+        self.orders.then_some(&self.node)
     }
 }
 
@@ -71,6 +86,18 @@ struct Figures {
 
 /// Processes with so many tasks each want one lock all the time, and hold it for `hold`.
 fn contend(seed: u64, processes: usize, each: usize, hold: Duration, time: Duration) -> Figures {
+    contend_where(true, seed, processes, each, hold, time)
+}
+
+/// The same, where nodes keep waiters in order or do not.
+fn contend_where(
+    orders: bool,
+    seed: u64,
+    processes: usize,
+    each: usize,
+    hold: Duration,
+    time: Duration,
+) -> Figures {
     let sim = Sim::new(seed);
     let nodes = MemoryNode::cluster(5, sim.clone());
     for node in &nodes {
@@ -79,12 +106,12 @@ fn contend(seed: u64, processes: usize, each: usize, hold: Duration, time: Durat
         let late = Effect::Delay { least: 50 * MICRO, most: 2 * MS };
         node.add_rule(Rule::new(late).chance(10_000));
     }
-    let tokens = Arc::<Mutex<BTreeSet<Vec<u8>>>>::default();
+    let tokens = Tokens::default();
     let asked = Arc::<Mutex<usize>>::default();
     let holds = Arc::<Mutex<Vec<Hold>>>::default();
     for process in 0..processes {
         let asked = |node: &MemoryNode| Asked { node: node.clone(), asked: Arc::clone(&asked) };
-        let counted = |node| Counted { node: asked(node), tokens: Arc::clone(&tokens) };
+        let counted = |node| Counted { node: asked(node), tokens: Arc::clone(&tokens), orders };
         let nodes = nodes.iter().map(counted);
         let manager = LockManager::builder(sim.clone(), nodes).build().unwrap();
         for task in 0..each {
@@ -148,7 +175,7 @@ fn two_processes_take_turns_however_short_they_hold_it() {
     for hold in [200 * MICRO, 600 * MICRO, MS, 30 * MS] {
         let worlds = worlds(2, 1, hold);
         let to_another = median(&worlds, |world| world.to_another);
-        assert!(to_another > 0.9, "held for {hold:?}: {to_another}");
+        assert!(to_another > 0.93, "held for {hold:?}: {to_another}");
         let longest = median(&worlds, |world| world.longest.div_duration_f64(world.mean));
         assert!(longest < 8.0, "held for {hold:?}: {longest} times the mean");
     }
@@ -159,7 +186,7 @@ fn three_processes_have_the_lock_about_equally_often_however_short_they_hold_it(
     for hold in [200 * MICRO, 600 * MICRO, MS] {
         let worlds = worlds(3, 1, hold);
         let least = median(&worlds, |world| 3.0 * world.least as f64 / world.holds as f64);
-        assert!(least > 0.6, "held for {hold:?}: the least served has {least} of its share");
+        assert!(least > 0.9, "held for {hold:?}: the least served has {least} of its share");
     }
 }
 
@@ -168,22 +195,64 @@ fn eight_processes_have_the_lock_about_equally_often_and_none_waits_for_long() {
     for hold in [MS, 30 * MS] {
         let worlds = worlds(8, 1, hold);
         let to_another = median(&worlds, |world| world.to_another);
-        assert!(to_another > 0.95, "{to_another}");
+        assert!(to_another > 0.99, "{to_another}");
         let least = median(&worlds, |world| 8.0 * world.least as f64 / world.holds as f64);
-        assert!(least > 0.5, "the least served: {least} of its share");
+        assert!(least > 0.9, "the least served: {least} of its share");
         let longest = median(&worlds, |world| world.longest.div_duration_f64(world.mean));
-        assert!(longest < 4.0, "the longest wait: {longest} times the mean");
+        assert!(longest < 2.5, "the longest wait: {longest} times the mean");
+    }
+}
+
+#[test]
+fn a_process_that_is_far_from_the_nodes_is_not_kept_out() {
+    for each in [1, 4] {
+        let sim = Sim::new(1);
+        let nodes = MemoryNode::cluster(5, sim.clone());
+        let served = [0, 1].map(|_| Arc::<Mutex<usize>>::default());
+        for ((way, tasks), served) in [(20, each), (300, 1)].into_iter().zip(&served) {
+            let client = sim.client(0);
+            let delay = Effect::Delay { least: way * MICRO, most: way * MICRO };
+            let nodes = nodes.iter().map(|node| {
+                node.add_rule(Rule::new(delay).client(&client));
+                node.seen_by(&client)
+            });
+            let manager = LockManager::builder(sim.clone(), nodes).build().unwrap();
+            for _ in 0..tasks {
+                let (manager, sim, served) = (manager.clone(), sim.clone(), Arc::clone(served));
+                sim.clone().spawn(Box::pin(async move {
+                    loop {
+                        let Ok(guard) = manager.lock("r").wait(60 * SECOND).await else { continue };
+                        // For less than the way of the other.
+                        sim.sleep_until(sim.now() + 100 * MICRO).await;
+                        guard.release().await.ok();
+                        *served.lock().unwrap() += 1;
+                    }
+                }));
+            }
+        }
+        sim.advance(SECOND);
+        let [near, far] = served.map(|served| *served.lock().unwrap());
+        assert!(far * 5 > near, "{far} times, beside {near} of {each} that are near");
     }
 }
 
 #[test]
 fn most_who_ask_are_let_in() {
-    for (processes, each, most) in [(2, 1, 1.2), (8, 1, 2.2), (10, 5, 2.6)] {
-        // They differ by a third from one world to the next.
-        let worlds = (1..=15).map(|seed| contend(seed, processes, each, MS, 250 * MS));
+    for (processes, each, most) in [(2, 1, 1.1), (8, 1, 1.2), (10, 5, 1.2)] {
+        let worlds = (1..=5).map(|seed| contend(seed, processes, each, MS, 250 * MS));
         let rounds = median(&worlds.collect::<Vec<_>>(), |world| world.rounds);
         assert!(rounds < most, "{processes} processes: {rounds} rounds for a lock");
     }
+}
+
+#[test]
+fn where_no_node_keeps_them_in_order_they_ask_one_node_and_all_have_the_lock() {
+    let worlds: Vec<_> =
+        (1..=5).map(|seed| contend_where(false, seed, 8, 1, MS, 500 * MS)).collect();
+    let calls = median(&worlds, |world| world.calls);
+    assert!(calls < 40.0, "{calls} calls for a lock");
+    let least = median(&worlds, |world| 8.0 * world.least as f64 / world.holds as f64);
+    assert!(least > 0.4, "the least served: {least} of its share");
 }
 
 #[test]
@@ -198,7 +267,7 @@ fn the_next_one_has_the_lock_a_few_messages_after_the_release() {
     let alone = contend(1, 1, 1, MS, 100 * MS).median;
     for processes in [2, 8] {
         let gap = contend(1, processes, 1, MS, 300 * MS).gap;
-        assert!(gap < 4 * alone, "{gap:?} after it, while an acquire takes {alone:?}");
+        assert!(gap < 2 * alone, "{gap:?} after it, while an acquire takes {alone:?}");
     }
 }
 
@@ -259,12 +328,32 @@ impl LockBackend for Asked {
     fn watcher(&self) -> Option<&dyn Watch> {
         Some(self)
     }
+
+    fn queue(&self) -> Option<&dyn Queue> {
+        Some(self)
+    }
 }
 
 #[async_trait]
 impl Inspect for Asked {
     async fn inspect(&self, key: &Key) -> Result<Option<Sighting>, BackendError> {
         self.node().inspect(key).await
+    }
+}
+
+#[async_trait]
+impl Queue for Asked {
+    async fn join(&self, key: &Key, place: &Place) -> Result<Option<Place>, BackendError> {
+        self.node().join(key, place).await
+    }
+
+    async fn leave(
+        &self,
+        key: &Key,
+        place: &Place,
+        before: Option<&Place>,
+    ) -> Result<(), BackendError> {
+        self.node().leave(key, place, before).await
     }
 }
 

@@ -11,6 +11,7 @@ use crate::algorithm::fence::{FenceHint, FenceVote, FencingToken};
 use crate::algorithm::lease::Ttl;
 use crate::algorithm::quorum::Vote;
 use crate::driver::Call;
+use crate::places::{Place, Queue};
 use crate::protocol;
 use crate::resource::{Key, Token};
 use crate::restarts::Quarantine;
@@ -112,6 +113,11 @@ pub trait LockBackend: fmt::Debug + Send + Sync + 'static {
 
     /// Tells who has a key, and when that changes, where the backend can.
     fn watcher(&self) -> Option<&dyn Watch> {
+        None
+    }
+
+    /// Keeps those who wait for a key in order, where the backend can.
+    fn queue(&self) -> Option<&dyn Queue> {
         None
     }
 
@@ -384,6 +390,11 @@ impl Holder {
     pub fn new(value: impl Into<Arc<[u8]>>) -> Self {
         Self(value.into())
     }
+
+    /// The place that is named there; nobody's secret.
+    pub(crate) fn as_place(&self) -> Option<Place> {
+        Place::parse(&self.0)
+    }
 }
 
 impl fmt::Debug for Holder {
@@ -423,6 +434,10 @@ impl<T: LockBackend + ?Sized> LockBackend for $pointer<T> {
 
     fn watcher(&self) -> Option<&dyn Watch> {
         (**self).watcher()
+    }
+
+    fn queue(&self) -> Option<&dyn Queue> {
+        (**self).queue()
     }
 
     fn fencer(&self) -> Option<&dyn Fence> {

@@ -11,6 +11,7 @@ use crate::background::Background;
 use crate::config::Config;
 use crate::health::Health;
 use crate::observe;
+use crate::places::Queue;
 use crate::queue::Queues;
 use crate::register::Register;
 use crate::resource::Key;
@@ -31,6 +32,8 @@ pub(crate) struct Cluster {
     queues: Queues,
     /// The nodes that will never tell when a key is free.
     unwatchable: AtomicNodeSet,
+    /// The nodes that will never keep waiters in order.
+    unordered: AtomicNodeSet,
     background: Arc<Background>,
     rounds: Arc<Background>,
     register: Register,
@@ -57,6 +60,7 @@ impl Cluster {
             health: Health::new(count, runtime.now()),
             queues: Queues::default(),
             unwatchable: AtomicNodeSet::default(),
+            unordered: AtomicNodeSet::default(),
             background: Arc::default(),
             rounds: Arc::default(),
             register: Register::default(),
@@ -93,9 +97,23 @@ impl Cluster {
 
     /// Notes that a node could not be watched. If that will stay so, it is not tried again.
     pub(crate) fn unwatchable(&self, node: NodeId, kind: BackendErrorKind) {
-        use BackendErrorKind as Kind;
-        if let Kind::Auth | Kind::Permission | Kind::Protocol | Kind::Script = kind {
-            self.unwatchable.insert(node);
+        if stays(kind) && self.unwatchable.try_insert(node) {
+            observe::cannot(self, node, "watch", kind);
+        }
+    }
+
+    /// The node as one that keeps waiters in order; `None` if it cannot, or has said that it never
+    /// will.
+    pub(crate) fn queue(&self, node: NodeId) -> Option<&dyn Queue> {
+        self.node(node).queue().filter(|_| !self.unordered.contains(node))
+    }
+
+    /// Notes that a node did not keep waiters in order. If that will stay so, it is not tried again.
+    pub(crate) fn unordered(&self, node: NodeId, kind: BackendErrorKind) {
+        // The keys of a queue lie in different slots.
+        let stays = stays(kind) || kind == BackendErrorKind::Cluster;
+        if stays && self.unordered.try_insert(node) {
+            observe::cannot(self, node, "queue", kind);
         }
     }
 
@@ -148,4 +166,10 @@ impl Cluster {
     pub(crate) const fn roster(&self) -> &Roster {
         &self.roster
     }
+}
+
+/// Whether a node that cannot tell or order will not be able to, until somebody changes it.
+const fn stays(kind: BackendErrorKind) -> bool {
+    use BackendErrorKind as Kind;
+    matches!(kind, Kind::Auth | Kind::Permission | Kind::Protocol | Kind::Script)
 }

@@ -38,6 +38,7 @@ use self::calling::set_out_aside;
 pub(crate) use self::calls::Answer;
 pub use self::carried::{Ask, Call};
 use self::cleanup::{Aftermath, settle};
+pub(crate) use self::cleanup::{FIRST_PAUSE, LONGEST_PAUSE};
 pub(crate) use self::fencing::Fencing;
 
 /// One operation on its way to all nodes.

@@ -24,8 +24,8 @@ use crate::observe;
 use crate::queue::{self, Turn};
 use crate::request::{LockRequest, TryLockRequest};
 use crate::resource::{IntoResource, IntoResources, Key, Resources, Token};
-use crate::rivals::{Met, Rivals};
 use crate::runtime::{BoxFuture, EntropyError, Runtime};
+use crate::standing::Standing;
 use crate::waiting::{self, Waited};
 
 /// Takes locks over a fixed set of nodes. Cheap to clone.
@@ -244,11 +244,11 @@ pub(crate) async fn lock(
     let deadline = saturating_add(start, wait);
     // The first round may take its time, unless that was spent in the line.
     let mut patience = node_timeout;
-    let (mut rivals, mut gates) = (Rivals::default(), Gates::None);
-    let mut turn = match queue::turn_at_once(cluster, &wanted.keys, start) {
+    let (mut standing, mut gates) = (Standing::default(), Gates::None);
+    let mut turn = match queue::turn_at_once(cluster, &wanted.keys, start, wait) {
         Some(turn) => turn,
         None => {
-            let line = in_line(cluster, wanted, deadline, &mut rivals, &mut gates);
+            let line = in_line(cluster, wanted, deadline, &mut standing, &mut gates);
             let turn = apart(line).await?;
             patience = patience.min(left(runtime, deadline));
             match turn.filter(|_| !patience.is_zero()) {
@@ -265,11 +265,8 @@ pub(crate) async fn lock(
         let lost = match round {
             Ok(guard) => {
                 let refused = defeat.filter(|(loss, ..)| *loss == Loss::Refused);
-                let met = rivals.met(|| random_bits(runtime).unwrap_or_default());
-                if let Some(met) = met.or_else(|| refused.as_ref().map(|_| Met::SOMEBODY)) {
-                    let took = refused.map_or(Duration::ZERO, |(_, took, _)| took);
-                    guard.tenure().attempt.yield_to(met, YIELD.max(3 * took));
-                }
+                let took = refused.map_or(Duration::ZERO, |(_, took, _)| took);
+                standing.won(&guard.tenure().attempt, YIELD.max(3 * took));
                 return Ok(guard);
             }
             Err(lost) => lost,
@@ -309,8 +306,8 @@ pub(crate) async fn lock(
             // First, so that others find the nodes free while we wait.
             release_undone(cluster, undo, node_timeout.min(left(runtime, deadline))).await;
             if watches {
-                rivals.refused();
-                waiting::wait(cluster, wanted, &votes, &mut rivals, next, random, deadline).await
+                standing.refused();
+                waiting::wait(cluster, wanted, &votes, &mut standing, next, random, deadline).await
             } else {
                 waiting::sleep(cluster, next, deadline).await
             }
@@ -321,6 +318,7 @@ pub(crate) async fn lock(
             return Err(error);
         }
         gates = match (waited, &gates) {
+            (Waited::Woken(_), _) if standing.is_alone() => Gates::None,
             (Waited::Woken(free), _) => Gates::Of(free),
             // Who was sent away at a gate, and not woken since, asks all: the gate may be wrong.
             (_, Gates::None) if loss == Loss::Refused => Gates::All,
@@ -336,7 +334,7 @@ async fn in_line(
     cluster: &Arc<Cluster>,
     wanted: &Wanted,
     deadline: Instant,
-    rivals: &mut Rivals,
+    standing: &mut Standing,
     gates: &mut Gates,
 ) -> Result<Option<Turn>, LockError> {
     let turn = async {
@@ -349,13 +347,18 @@ async fn in_line(
     let Some((met, until)) = cluster.queues().yields_to(&wanted.keys, now) else {
         return Ok(Some(turn));
     };
-    *rivals = Rivals::after(met);
+    *standing = Standing::after(met);
     let (votes, random) = (Tally::new(cluster.count()), random_bits(&*cluster.runtime)?);
-    let waits = waiting::wait(cluster, wanted, &votes, rivals, until, random, deadline);
+    // They may not be there: some time is left for asking.
+    let node_timeout = cluster.config.node_timeout(wanted.ttl);
+    let reserve = node_timeout.min(deadline.saturating_duration_since(now) / 2);
+    let deadline = deadline.checked_sub(reserve).unwrap_or(deadline);
+    let waits = waiting::wait(cluster, wanted, &votes, standing, until, random, deadline);
     match before(cluster, deadline, waits).await? {
-        None | Some(Waited::TooLong) => return Ok(None),
+        None | Some(Waited::TooLong) => {}
+        Some(Waited::Woken(_)) if standing.is_alone() => {}
         Some(Waited::Woken(free)) => *gates = Gates::Of(free),
-        Some(Waited::Slept) => {}
+        Some(Waited::Slept | Waited::RanOut) => {}
     }
     Ok(Some(turn))
 }

@@ -4,7 +4,8 @@
 //! `SET key token NX PX ttl`; the rest are scripts that compare before they write. So quorate
 //! excludes, and is excluded by, every other Redlock library on the same nodes.
 //!
-//! Only where fencing tokens are asked for, numbers are kept beside the keys: see [`fence`].
+//! Only where fencing tokens are asked for, numbers are kept beside the keys: see [`fence`]. Only
+//! those who wait for a lock keep their places there: see [`queue`].
 //! And only with the restart guard a node keeps what tells whether it has forgotten: see
 //! [`quarantine`].
 //!
@@ -31,6 +32,7 @@ mod exchange;
 pub mod fence;
 mod joint;
 pub mod quarantine;
+pub mod queue;
 mod seats;
 
 /// What a client must be able to do: send one command, give back its reply.
@@ -330,7 +332,7 @@ mod tests {
 
     #[test]
     fn each_script_has_the_sha1_of_its_text() {
-        for script in [ACQUIRE, OWN, EXTEND, RELEASE, INSPECT, EACH] {
+        for script in [ACQUIRE, OWN, EXTEND, RELEASE, INSPECT, EACH, queue::JOIN, queue::LEAVE] {
             let digest = sha1_smol::Sha1::from(script.source()).digest().to_string();
             assert_eq!(script.sha1(), digest, "of {}", script.source());
         }

@@ -8,10 +8,10 @@ use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use futures_util::task::AtomicWaker;
 
@@ -19,12 +19,15 @@ use crate::cluster::Cluster;
 use crate::driver::Attempt;
 use crate::lease::Tenure;
 use crate::resource::Key;
-use crate::rivals::Met;
+use crate::standing::Met;
+use crate::waiting::MOMENT;
 
 /// The lines before the keys that somebody in this process holds or waits for.
 #[derive(Default)]
 pub(crate) struct Queues {
     state: Mutex<State>,
+    /// How many locks were released.
+    released: AtomicU32,
 }
 
 #[derive(Default)]
@@ -58,6 +61,10 @@ struct Yielded {
     until: Instant,
     met: Met,
 }
+
+/// So often a lock that was released is asked for from behind the queue, though nobody was met: one
+/// who is further from the nodes may stand there, and would never be met.
+const LOOKS_AROUND: u32 = 128;
 
 /// So often waiters elsewhere have a chance to take a lock that changes hands within this process.
 const EVERY: u32 = 4;
@@ -102,6 +109,11 @@ impl Queues {
     pub(crate) fn yield_to(&self, met: Met, keys: &[Key], until: Instant) {
         let yielded = keys.iter().map(|key| Yielded { key: key.clone(), until, met });
         self.state().yielded.extend(yielded);
+    }
+
+    /// A lock was released; whether to see now if others wait for it.
+    pub(crate) fn looks_around(&self) -> bool {
+        self.released.fetch_add(1, Ordering::Relaxed) % LOOKS_AROUND == LOOKS_AROUND - 1
     }
 
     /// Which waiters elsewhere to let go first, and until when.
@@ -181,10 +193,15 @@ pub(crate) struct Turn {
 }
 
 /// The turn at `keys`, if nobody in this process waits for any of them or has it, and nobody
-/// elsewhere goes first.
-pub(crate) fn turn_at_once(cluster: &Arc<Cluster>, keys: &[Key], now: Instant) -> Option<Turn> {
+/// elsewhere goes first, as far as there is time to `wait` for them.
+pub(crate) fn turn_at_once(
+    cluster: &Arc<Cluster>,
+    keys: &[Key],
+    now: Instant,
+    wait: Duration,
+) -> Option<Turn> {
     let mut state = cluster.queues().state();
-    if !state.yielded.is_empty() && state.yields_to(keys, now).is_some() {
+    if wait >= MOMENT && !state.yielded.is_empty() && state.yields_to(keys, now).is_some() {
         return None;
     }
     let taken = || Line { taken: true, ..Line::default() };

@@ -1,14 +1,15 @@
 //! What a refused waiter does until another round is worth making.
 //!
-//! Where enough nodes can be watched it waits to be told that a quorum of them may be free, with a
-//! timer behind it for the time that the lock still lasts. Where they cannot, it sleeps for as long
-//! as the retry strategy says.
+//! Where enough nodes can be watched it [comes first](crate::standing) among those of other processes,
+//! and waits to be told that a quorum of nodes may be free, with a timer behind it for the time that
+//! the lock still lasts. Where they cannot, it sleeps for as long as the retry strategy says.
 
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures_util::future::{Either, join_all, select, select_all};
+use futures_util::future::{Either, join_all, select};
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 
@@ -16,11 +17,11 @@ use crate::algorithm::lease::saturating_add;
 use crate::algorithm::node_set::NodeSet;
 use crate::algorithm::quorum::{NodeId, Tally, Vote};
 use crate::algorithm::retry::scale;
-use crate::backend::{BackendError, BackendErrorKind, Holder, Inspect, Watch, Watched};
+use crate::backend::{BackendError, BackendErrorKind, Inspect, Watch, Watched};
 use crate::cluster::Cluster;
 use crate::manager::{Wanted, gates};
-use crate::rivals::{Read, Rivals};
 use crate::runtime::BoxFuture;
+use crate::standing::Standing;
 
 /// How a wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +30,8 @@ pub(crate) enum Waited {
     Woken(NodeSet),
     /// It is time to try.
     Slept,
+    /// The lock has come to its end, as far as is known.
+    RanOut,
     /// The deadline comes before the next try.
     TooLong,
 }
@@ -56,168 +59,164 @@ fn watcher<'a>(cluster: &'a Cluster, votes: &Tally, node: NodeId) -> Option<&'a 
     cluster.watcher(node).filter(|_| !failed)
 }
 
-/// Waits after a round with these votes was refused, until it is this waiter's turn among its
-/// `rivals`: where nodes tell, else until `polls_at`.
+/// Waits after a round with these votes was refused, until it is this waiter's turn: where nodes
+/// tell, else until `polls_at`.
 ///
-/// At first one node is watched, the gate that will be asked; for a lock that changes hands quickly
-/// that is enough. After a moment without news all are, since that one may be mistaken.
+/// At first one node is listened to, the gate that will be asked; for a lock that changes hands
+/// quickly that is enough. After a moment without news all are, since that one may be mistaken, and
+/// so may those be who go first.
 pub(crate) async fn wait(
-    cluster: &Cluster,
+    cluster: &Arc<Cluster>,
     wanted: &Wanted,
     votes: &Tally,
-    rivals: &mut Rivals,
+    standing: &mut Standing,
     polls_at: Instant,
     random: u64,
     deadline: Instant,
 ) -> Waited {
-    let mut gate = gate_to_watch(cluster, wanted, votes);
+    let mut gate = gate_to_watch(cluster, wanted, votes, standing);
+    let mut woken = false;
     loop {
-        if let Some(gate) = gate
-            && let Some(waited) = at_gate(cluster, wanted, gate, rivals, deadline).await
-        {
-            return waited;
+        if let Some(gate) = gate {
+            if let Some(waited) = at_gate(cluster, wanted, gate, standing, deadline).await {
+                return waited;
+            }
+            let patience = standing.patience(cluster.config.node_timeout(wanted.ttl));
+            if woken
+                && !standing.is_first()
+                && lies_free(cluster, wanted, gate, patience, deadline).await
+            {
+                standing.passes_by();
+                return Waited::Woken(NodeSet::only(gate));
+            }
         }
-        let waited = at_all(cluster, wanted, votes, polls_at, random, deadline).await;
-        let Waited::Woken(free) = waited else { return waited };
-        rivals.released(cluster.runtime.now());
-        gate = gates(cluster, &wanted.keys)
-            .find(|node| free.contains(*node) && watcher(cluster, votes, *node).is_some());
-        if gate.is_none() || rivals.is_our_turn() {
-            return waited;
+        // The first need not mind the others.
+        let random = if standing.leads() { 0 } else { random };
+        match at_all(cluster, wanted, votes, polls_at, random, deadline).await {
+            Waited::Woken(free) => {
+                let tells = |node: &NodeId| watcher(cluster, votes, *node).is_some();
+                let place = standing.node().filter(tells);
+                let mut all = gates(cluster, &wanted.keys).filter(|node| free.contains(*node));
+                gate = place.or_else(|| all.find(tells));
+                if gate.is_none() || standing.is_first() {
+                    return Waited::Woken(free);
+                }
+            }
+            Waited::RanOut if gate.is_some() && !standing.is_first() => {}
+            waited => return waited,
         }
+        woken = true;
     }
+}
+
+/// Whether those who go first let it lie there, since they are gone: whether a quorum is free.
+async fn lies_free(
+    cluster: &Cluster,
+    wanted: &Wanted,
+    gate: NodeId,
+    patience: Duration,
+    deadline: Instant,
+) -> bool {
+    let quorum = cluster.count().quorum();
+    let looks = async |node: NodeId| match cluster.node(node).inspector() {
+        Some(inspector) => look(inspector, node, wanted).await,
+        None => Hint::Nothing,
+    };
+    let mut looks: FuturesUnordered<_> = cluster.count().ids().map(looks).collect();
+    let quorum_is_free = async {
+        let mut free = 0;
+        while free < quorum && free + looks.len() >= quorum {
+            let seen = looks.next().await;
+            free += usize::from(matches!(seen, Some(Hint::Left(_, Duration::ZERO))));
+        }
+        Ok(free >= quorum)
+    };
+    within(cluster, gate, patience, deadline, quorum_is_free).await.unwrap_or(false)
 }
 
 /// The first node that can be asked, if none has granted the lost round: then that one is free, but
 /// the others are not.
-fn gate_to_watch(cluster: &Cluster, wanted: &Wanted, votes: &Tally) -> Option<NodeId> {
+fn gate_to_watch(
+    cluster: &Cluster,
+    wanted: &Wanted,
+    votes: &Tally,
+    standing: &Standing,
+) -> Option<NodeId> {
     if votes.granted() > 0 {
         return None;
     }
     let hung = cluster.hung(cluster.runtime.now(), wanted.ttl);
     let hangs = |node: NodeId| hung.iter().any(|(hung, _)| *hung == node);
-    gates(cluster, &wanted.keys)
-        .find(|node| watcher(cluster, votes, *node).is_some() && !hangs(*node))
+    let mut all = standing.node().into_iter().chain(gates(cluster, &wanted.keys));
+    all.find(|node| watcher(cluster, votes, *node).is_some() && !hangs(*node))
 }
 
 /// Waits for a turn at one node; `None` if it tells nothing for a moment, or nothing more.
 async fn at_gate(
-    cluster: &Cluster,
+    cluster: &Arc<Cluster>,
     wanted: &Wanted,
     gate: NodeId,
-    rivals: &mut Rivals,
+    standing: &mut Standing,
     deadline: Instant,
 ) -> Option<Waited> {
-    let runtime = &*cluster.runtime;
-    let (watcher, inspector) = (cluster.watcher(gate)?, cluster.node(gate).inspector()?);
-    loop {
-        if let Some(rest) = rivals.rests() {
-            runtime.sleep_until(saturating_add(runtime.now(), rest).min(deadline)).await;
-        }
-        let until = saturating_add(runtime.now(), MOMENT).min(deadline);
-        let told = {
-            let news = pin!(news(cluster, wanted, gate, watcher, inspector, rivals));
-            match select(news, runtime.sleep_until(until)).await {
-                Either::Left((told, _)) => Some(told?),
-                Either::Right(_) => None,
-            }
-        };
-        match told {
-            Some(()) => {}
-            None if runtime.now() >= deadline => return Some(Waited::TooLong),
-            None if rivals.may_be_free() && rivals.reads() > 0 => {
-                return Some(Waited::Woken(NodeSet::only(gate)));
-            }
-            None => return None,
-        }
-        if rivals.is_our_turn() {
-            return Some(Waited::Woken(NodeSet::only(gate)));
-        }
+    match turn_at(cluster, wanted, gate, standing, deadline).await {
+        Ok(()) => Some(Waited::Woken(NodeSet::only(gate))),
+        Err(waited) => waited,
     }
 }
 
-/// Waits until the lock is released at the gate, or is free there and nobody else takes it.
-async fn news(
-    cluster: &Cluster,
+async fn turn_at(
+    cluster: &Arc<Cluster>,
     wanted: &Wanted,
     gate: NodeId,
-    watcher: &dyn Watch,
-    inspector: &dyn Inspect,
-    rivals: &mut Rivals,
-) -> Option<()> {
-    let runtime = &*cluster.runtime;
-    let mut is_early = rivals.is_new();
-    if is_early && !rivals.are_one() {
-        // Those who are woken take it meanwhile.
-        runtime.sleep_until(saturating_add(runtime.now(), PAUSE)).await;
-        is_early = false;
-    }
-    let unless_it_fails = |told: Result<(), BackendErrorKind>| {
-        told.map_err(|kind| cluster.unwatchable(gate, kind)).ok()
-    };
+    standing: &mut Standing,
+    deadline: Instant,
+) -> Result<(), Option<Waited>> {
+    let watcher = cluster.watcher(gate).ok_or(None)?;
+    let patience = standing.patience(cluster.config.node_timeout(wanted.ttl));
+    let joins = standing.join(cluster, wanted, gate).map(Ok);
+    let joined = within(cluster, gate, patience, deadline, joins).await;
+    standing.hears(&joined);
+    joined?;
     loop {
-        let seen = match look_at(watcher, wanted).await {
-            Ok(seen) => seen,
-            Err(kind) => return unless_it_fails(Err(kind)),
-        };
-        let holders = seen.iter().map(|seen| seen.holder().cloned()).collect();
-        match rivals.read(holders) {
-            Read::Taken => {
-                let taken = seen.into_iter().filter(|seen| seen.holder().is_some());
-                let given_back = join_all(taken.map(Watched::changed));
-                unless_it_fails(unless_it_panics(given_back).await.and_then(all_told))?;
-                rivals.released(runtime.now());
-                return Some(());
-            }
-            Read::Free if rivals.is_our_turn() => return Some(()),
-            Read::Free => {
-                let taken = select_all(seen.into_iter().map(|seen| seen.changed().boxed()));
-                let taken = pin!(unless_it_panics(taken));
-                let steps = steps(cluster, wanted, inspector, rivals, is_early);
-                let told_so = match select(taken, pin!(steps)).await {
-                    Either::Left((taken, _)) => taken,
-                    Either::Right((Stepped::Turn, _)) => return Some(()),
-                    Either::Right((Stepped::Taken, taken)) => taken.await,
-                };
-                unless_it_fails(told_so.and_then(|(taken, ..)| told(taken)))?;
-                rivals.taken();
-                is_early = false;
-            }
-        }
+        let look = async { unless_it_panics(standing.look(watcher)).await? };
+        let seen = within(cluster, gate, patience, deadline, look).await;
+        standing.hears(&seen);
+        let Some(before) = seen? else { break };
+        within(cluster, gate, MOMENT, deadline, before.changed().map(told)).await?;
     }
+    let seen = within(cluster, gate, patience, deadline, look_at(watcher, wanted)).await;
+    standing.hears(&seen);
+    let seen = seen?;
+    let mut taken = seen.into_iter().filter(|seen| seen.holder().is_some()).peekable();
+    if taken.peek().is_some() {
+        standing.meets();
+        let given_back = join_all(taken.map(Watched::changed));
+        let given_back = async { unless_it_panics(given_back).await.and_then(all_told) };
+        within(cluster, gate, MOMENT, deadline, given_back).await?;
+    }
+    Ok(())
 }
 
-/// How stepping forward ended.
-enum Stepped {
-    /// It is this waiter's turn.
-    Turn,
-    /// Somebody has it: that will be told.
-    Taken,
-}
-
-/// Steps forward as long as nobody takes a lock that is free, until it is this waiter's turn.
-async fn steps(
+/// What a node tells, unless that takes longer than `time`.
+async fn within<T>(
     cluster: &Cluster,
-    wanted: &Wanted,
-    inspector: &dyn Inspect,
-    rivals: &mut Rivals,
-    mut is_early: bool,
-) -> Stepped {
+    node: NodeId,
+    time: Duration,
+    deadline: Instant,
+    tells: impl Future<Output = Result<T, BackendErrorKind>>,
+) -> Result<T, Option<Waited>> {
     let runtime = &*cluster.runtime;
-    while !rivals.is_our_turn() {
-        let is_prompt = !is_early && rivals.reads() <= PROMPT_READS;
-        is_early = false;
-        let holders = if is_prompt { holders(inspector, wanted).await } else { None };
-        match holders.map(|holders| rivals.read(holders)) {
-            Some(Read::Taken) => return Stepped::Taken,
-            Some(Read::Free) => {}
-            None => {
-                runtime.sleep_until(saturating_add(runtime.now(), PAUSE)).await;
-                rivals.idled();
-            }
+    let until = saturating_add(runtime.now(), time).min(deadline);
+    match select(pin!(tells), runtime.sleep_until(until)).await {
+        Either::Left((Ok(told), _)) => Ok(told),
+        Either::Left((Err(kind), _)) => {
+            cluster.unwatchable(node, kind);
+            Err(None)
         }
+        Either::Right(_) if runtime.now() >= deadline => Err(Some(Waited::TooLong)),
+        Either::Right(_) => Err(None),
     }
-    Stepped::Turn
 }
 
 /// Looks at all keys at a node, and watches them from then on.
@@ -266,7 +265,7 @@ async fn at_all(
         match select(hints.next(), timer).await {
             Either::Right(_) if runtime.now() >= deadline => return Waited::TooLong,
             Either::Right(_) if woken => return Waited::Woken(free),
-            Either::Right(_) => return Waited::Slept,
+            Either::Right(_) => return Waited::RanOut,
             Either::Left((hint, unfinished)) => {
                 timer = unfinished;
                 match hint {
@@ -318,15 +317,10 @@ fn end_of_quorum(ends: &[Option<Instant>], quorum: usize) -> Option<Instant> {
 }
 
 /// A waiter that has heard nothing for so long asks more than one node.
-const MOMENT: Duration = Duration::from_millis(20);
+pub(crate) const MOMENT: Duration = Duration::from_millis(20);
 
 /// For so long the first gate is waited for where a quorum of nodes is free.
 const GRACE: Duration = Duration::from_millis(1);
-
-/// So many reads follow each other at once: others are about to take the lock.
-const PROMPT_READS: u32 = 12;
-/// After them, and before the first.
-const PAUSE: Duration = Duration::from_millis(1);
 
 /// Waiters everywhere wake when a lock expires; so they do not ask at once.
 const JITTER: Duration = Duration::from_millis(20);
@@ -372,13 +366,6 @@ async fn look(inspector: &dyn Inspect, node: NodeId, wanted: &Wanted) -> Hint {
         }
     }
     Hint::Left(node, longest)
-}
-
-/// Asks who holds the keys at a node; `None` if it cannot tell.
-async fn holders(inspector: &dyn Inspect, wanted: &Wanted) -> Option<Vec<Option<Holder>>> {
-    let all = join_all(wanted.keys.iter().map(|key| inspector.inspect(key)));
-    let seen = unless_it_panics(all).await.ok()?;
-    seen.into_iter().map(|seen| Some(seen.ok()?.map(|sighting| sighting.holder))).collect()
 }
 
 #[cfg(test)]

@@ -6,11 +6,12 @@ use async_trait::async_trait;
 use fred::clients::Client;
 use fred::interfaces::ClientLike;
 use fred::types::config::Config;
-use quorate_core::protocol::{self, Exchange, Reply, Wire, fence, quarantine};
+use quorate_core::protocol::{self, Exchange, Reply, Wire, fence, quarantine, queue};
 use quorate_core::runtime::TokioContext;
 use quorate_core::{
     Ask, BackendError, Call, Carry, Claim, Fence, FenceHint, FenceVote, FencingToken, Guarded,
-    Identify, Inspect, Key, LockBackend, Quarantine, RestartGuard, Sighting, Vote, Watch, Watched,
+    Identify, Inspect, Key, LockBackend, Place, Quarantine, Queue, RestartGuard, Sighting, Vote,
+    Watch, Watched,
 };
 
 use crate::address::{self, Address};
@@ -170,6 +171,10 @@ impl LockBackend for FredBackend {
         }
     }
 
+    fn queue(&self) -> Option<&dyn Queue> {
+        Some(self)
+    }
+
     fn fencer(&self) -> Option<&dyn Fence> {
         Some(self)
     }
@@ -249,6 +254,22 @@ impl Identify for FredBackend {
 impl Inspect for FredBackend {
     async fn inspect(&self, key: &Key) -> Result<Option<Sighting>, BackendError> {
         protocol::inspect(&self.route, key).await
+    }
+}
+
+#[async_trait]
+impl Queue for FredBackend {
+    async fn join(&self, key: &Key, place: &Place) -> Result<Option<Place>, BackendError> {
+        queue::join(&self.route, key, place).await
+    }
+
+    async fn leave(
+        &self,
+        key: &Key,
+        place: &Place,
+        before: Option<&Place>,
+    ) -> Result<(), BackendError> {
+        queue::leave(&self.route, key, place, before).await
     }
 }
 

@@ -8,8 +8,8 @@ use async_trait::async_trait;
 use futures_util::FutureExt;
 use quorate_core::{
     Ask, BackendError, Call, Carry, Claim, Fence, FenceHint, FenceVote, FencingToken, Guarded,
-    Identify, Inspect, Key, LockBackend, Quarantine, RestartGuard, Runtime, Sighting, Vote, Watch,
-    Watched,
+    Identify, Inspect, Key, LockBackend, Place, Quarantine, Queue, RestartGuard, Runtime, Sighting,
+    Vote, Watch, Watched,
 };
 
 use crate::client::SimClient;
@@ -238,6 +238,10 @@ impl LockBackend for MemoryNode {
         Some(self)
     }
 
+    fn queue(&self) -> Option<&dyn Queue> {
+        Some(self)
+    }
+
     fn fencer(&self) -> Option<&dyn Fence> {
         Some(self)
     }
@@ -324,6 +328,25 @@ impl Inspect for MemoryNode {
     async fn inspect(&self, key: &Key) -> Result<Option<Sighting>, BackendError> {
         let key = key.clone();
         self.call(Operation::Inspect, move |store, now| store.inspect(&key, now)).await
+    }
+}
+
+#[async_trait]
+impl Queue for MemoryNode {
+    async fn join(&self, key: &Key, place: &Place) -> Result<Option<Place>, BackendError> {
+        let (key, place) = (key.clone(), place.clone());
+        self.call(Operation::Queue, move |store, now| store.join(&key, &place, now)).await
+    }
+
+    async fn leave(
+        &self,
+        key: &Key,
+        place: &Place,
+        before: Option<&Place>,
+    ) -> Result<(), BackendError> {
+        let (key, place, before) = (key.clone(), place.clone(), before.cloned());
+        let act = move |store: &mut Store, now| store.leave(&key, &place, before.as_ref(), now);
+        self.call(Operation::Queue, act).await
     }
 }
 

@@ -41,6 +41,8 @@ pub enum Operation {
     Release,
     /// `Inspect::inspect`.
     Inspect,
+    /// `Queue::join` and `Queue::leave`.
+    Queue,
     /// `Watch::look` with its answer, and the wake-up that ends the watch, which is a message of its
     /// own: only what befalls replies befalls it.
     Watch,

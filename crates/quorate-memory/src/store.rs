@@ -9,6 +9,7 @@ use quorate_core::{
 };
 
 pub(crate) mod guarded;
+mod queued;
 
 /// What is at a key.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,12 +5,12 @@ use std::hash::{DefaultHasher, Hasher};
 
 use async_trait::async_trait;
 use bb8::ManageConnection;
-use quorate_core::protocol::{self, Exchange, Reply, Wire, fence, quarantine};
+use quorate_core::protocol::{self, Exchange, Reply, Wire, fence, quarantine, queue};
 use quorate_core::runtime::TokioContext;
 use quorate_core::{
     Ask, BackendError, BackendErrorKind, Call, Carry, Claim, Fence, FenceHint, FenceVote,
-    FencingToken, Guarded, Identify, Inspect, Key, LockBackend, Quarantine, RestartGuard, Sighting,
-    Vote, Watch, Watched,
+    FencingToken, Guarded, Identify, Inspect, Key, LockBackend, Place, Quarantine, Queue,
+    RestartGuard, Sighting, Vote, Watch, Watched,
 };
 use redis::aio::{ConnectionLike, MultiplexedConnection};
 use redis::{Client, Cmd};
@@ -153,6 +153,10 @@ impl LockBackend for RedisBackend {
         self.watches.as_ref().map(|_| self as _)
     }
 
+    fn queue(&self) -> Option<&dyn Queue> {
+        Some(self)
+    }
+
     fn fencer(&self) -> Option<&dyn Fence> {
         Some(self)
     }
@@ -251,6 +255,22 @@ impl Watch for RedisBackend {
                 "there is no connection for watches, and no address to make one",
             )),
         }
+    }
+}
+
+#[async_trait]
+impl Queue for RedisBackend {
+    async fn join(&self, key: &Key, place: &Place) -> Result<Option<Place>, BackendError> {
+        queue::join(&self.call(std::slice::from_ref(key)), key, place).await
+    }
+
+    async fn leave(
+        &self,
+        key: &Key,
+        place: &Place,
+        before: Option<&Place>,
+    ) -> Result<(), BackendError> {
+        queue::leave(&self.call(std::slice::from_ref(key)), key, place, before).await
     }
 }
 

@@ -478,7 +478,8 @@ pub(crate) fn fenced(request: LockRequest, fences: bool) -> LockRequest {
     if fences { request.fenced() } else { request }
 }
 
-/// The keys that a node keeps for locks: all but the numbers of fencing tokens, and what guards it.
+/// The keys that a node keeps for locks: all but the numbers of fencing tokens, the places of waiters,
+/// which end by themselves where messages are lost, and what guards it.
 #[must_use]
 pub fn lock_keys(node: &MemoryNode) -> Vec<Vec<u8>> {
     let mut keys = node.keys();

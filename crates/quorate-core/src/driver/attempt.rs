@@ -17,8 +17,8 @@ use crate::algorithm::node_set::NodeSet;
 use crate::algorithm::quorum::{NodeId, Vote};
 use crate::backend::{BackendError, BackendErrorKind, Claim};
 use crate::cluster::Cluster;
-use crate::rivals::Met;
 use crate::shared_set::AtomicNodeSet;
+use crate::standing::Met;
 
 /// Long enough for a waiter elsewhere to hear of the release and to ask the nodes.
 pub(crate) const YIELD: Duration = Duration::from_millis(2);
@@ -217,17 +217,24 @@ impl Attempt {
 
     /// The node answered a release, so it does not have the keys, whoever removed them.
     pub(super) fn record_rid(&self, node: NodeId) {
-        if self.rid.insert(node).len() < self.cluster.count().quorum() {
+        let quorum = self.cluster.count().quorum();
+        let rid = self.rid.insert(node).len();
+        if rid < quorum {
             // With those to which releases are on their way, it may be enough.
             if self.awaited.load(Ordering::SeqCst) && self.is_free(true) {
                 self.free.notify(usize::MAX);
             }
             return;
         }
-        let disputed =
-            self.disputed.swap(false, Ordering::Relaxed) && self.entered.load(Ordering::SeqCst);
-        let yields = self.yields().take();
-        if let Some((time, met)) = yields.or_else(|| disputed.then_some((YIELD, Met::SOMEBODY))) {
+        let was_held = self.entered.load(Ordering::SeqCst);
+        let disputed = self.disputed.swap(false, Ordering::Relaxed) && was_held;
+        let looks = was_held && rid == quorum && self.cluster.queues().looks_around();
+        let yields = self
+            .yields()
+            .take()
+            .or_else(|| disputed.then_some((YIELD, Met::SOMEBODY)))
+            .or_else(|| looks.then_some((YIELD, Met::PERHAPS)));
+        if let Some((time, met)) = yields {
             let until = self.cluster.runtime.now() + time;
             self.cluster.queues().yield_to(met, self.claim.keys(), until);
         }

@@ -86,6 +86,6 @@ pub(super) fn settle(
     }
 }
 
-/// How long it takes at first until a failed release is sent again, and in the end.
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// How long it takes at first until what failed is sent again, and in the end.
+pub(crate) const FIRST_PAUSE: Duration = Duration::from_millis(50);
+pub(crate) const LONGEST_PAUSE: Duration = Duration::from_secs(1);

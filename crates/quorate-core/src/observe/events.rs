@@ -12,7 +12,7 @@ use tracing::{Span, debug, info, info_span, trace, warn};
 use super::health::{Answered, Health};
 use super::on::{Asked, not_acquired_because};
 use crate::algorithm::quorum::Vote;
-use crate::backend::BackendError;
+use crate::backend::{BackendError, BackendErrorKind};
 use crate::driver::Attempt;
 use crate::error::{AdoptError, LockError, Lost, Votes};
 use crate::guard::LockGuard;
@@ -149,6 +149,10 @@ pub(super) fn settled(
         }
         (None, _) => {}
     }
+}
+
+pub(super) fn cannot(node: &str, operation: &'static str, kind: BackendErrorKind) {
+    warn!(target: TARGET, node, operation, ?kind, "node cannot");
 }
 
 enum Failure<'a> {

@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use crate::algorithm::quorum::{NodeCount, NodeId};
 use crate::algorithm::round::Loss;
+use crate::backend::BackendErrorKind;
 use crate::cluster::Cluster;
 use crate::driver::{Answer, Attempt, Operation};
 use crate::error::{LockError, Lost, Released, Votes};
@@ -75,3 +76,5 @@ pub(crate) const fn released(_: &Tenure, _: Instant, _: Released) {}
 pub(crate) fn not_released(_: &Tenure, _: Instant, _: impl FnOnce() -> Votes) {}
 
 pub(crate) const fn dropped(_: &Tenure) {}
+
+pub(crate) const fn cannot(_: &Cluster, _: NodeId, _: &'static str, _: BackendErrorKind) {}

@@ -16,6 +16,7 @@ use super::events;
 use super::figures;
 use crate::algorithm::quorum::{NodeCount, NodeId, Vote};
 use crate::algorithm::round::Loss;
+use crate::backend::BackendErrorKind;
 use crate::cluster::Cluster;
 use crate::driver::{Answer, Attempt, Operation};
 use crate::error::{AdoptError, LockError, Lost, Released, Votes};
@@ -270,6 +271,17 @@ pub(crate) fn dropped(tenure: &Tenure) {
     events::released(tenure, None, outcome, None);
     #[cfg(feature = "metrics")]
     figures::released(outcome);
+}
+
+/// A node that is not asked for it any more: waiters do without.
+pub(crate) fn cannot(
+    cluster: &Cluster,
+    node: NodeId,
+    operation: &'static str,
+    kind: BackendErrorKind,
+) {
+    #[cfg(feature = "tracing")]
+    events::cannot(cluster.name(node), operation, kind);
 }
 
 /// Why a lease was lost; `None` if it was given up.

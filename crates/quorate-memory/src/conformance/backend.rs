@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use futures_util::future::{join, join_all, poll_immediate};
-use quorate_core::protocol::{fence, quarantine};
+use futures_util::future::{join_all, poll_immediate};
+use quorate_core::protocol::{fence, quarantine, queue};
 use quorate_core::runtime::BoxFuture;
 use quorate_core::{
     BackendError, BackendErrorKind, Claim, Fence, FenceHint, FenceVote, FencingToken, Holder,
@@ -21,6 +21,8 @@ use crate::store::Value;
 mod guarded;
 mod numbers;
 mod order;
+mod queued;
+mod watched;
 
 /// Not whole seconds: a node that cuts them off would end before the holder does.
 const TTL: Duration = Duration::from_millis(60_900);
@@ -69,13 +71,28 @@ pub async fn backend(testbed: &dyn Testbed) -> Result<Vec<&'static str>, Failure
     }
     if backend.watcher().is_some() {
         let watching: [(&'static str, Case); 5] = [
-            ("a watch of a free key ends at once", |b| Box::pin(watches_free(b))),
-            ("a watch is told of release, of expiry and of change", |b| Box::pin(watches(b))),
-            ("a watch tells who has a key, and when another has", |b| Box::pin(watches_all(b))),
-            ("a watch of what is no lock is an error", |b| Box::pin(watches_no_lock(b))),
-            ("a dropped watch disturbs no other", |b| Box::pin(watches_dropped(b))),
+            ("a watch of a free key ends at once", |b| Box::pin(watched::free(b))),
+            ("a watch is told of release, of expiry and of change", |b| {
+                Box::pin(watched::changes(b))
+            }),
+            ("a watch tells who has a key, and when another has", |b| Box::pin(watched::all(b))),
+            ("a watch of what is no lock is an error", |b| Box::pin(watched::no_lock(b))),
+            ("a dropped watch disturbs no other", |b| Box::pin(watched::dropped(b))),
         ];
         cases.extend(watching);
+    }
+    if backend.queue().is_some() {
+        let queues: [(&'static str, Case); 3] = [
+            ("who joins a queue stands behind the last", |b| Box::pin(queued::in_order(b))),
+            ("a queue is no lock, and each key has its own", |b| Box::pin(queued::apart(b))),
+            ("what is no queue is an error", |b| Box::pin(queued::no_queue(b))),
+        ];
+        cases.extend(queues);
+    }
+    if backend.queue().is_some() && backend.watcher().is_some() {
+        cases.push(("a place tells the one before it, and when it is left", |b| {
+            Box::pin(queued::watched(b))
+        }));
     }
     if backend.fencer().is_some() {
         let fences: [(&'static str, Case); 7] = [
@@ -152,6 +169,7 @@ impl Bench<'_> {
         for name in *b"abc" {
             if let Ok(key) = self.key(name) {
                 self.testbed.expire(key.as_bytes()).await;
+                self.testbed.expire(queue::last(&key).as_bytes()).await;
             }
         }
     }
@@ -398,118 +416,6 @@ async fn looks(bench: &Bench<'_>) -> Result<(), String> {
     let kind = seen.as_ref().err().map(BackendError::kind);
     ensure!(kind == Some(BackendErrorKind::WrongType), "a list: {seen:?}");
     Ok(())
-}
-
-async fn watches_free(bench: &Bench<'_>) -> Result<(), String> {
-    let a = bench.key(b'a')?;
-    for _ in 0..3 {
-        watch(bench, &a).await?;
-        ensure!(bench.value(b'a').await?.is_none(), "a watch has set the key");
-    }
-    Ok(())
-}
-
-async fn watches(bench: &Bench<'_>) -> Result<(), String> {
-    let (a, ours, theirs) = (bench.key(b'a')?, bench.claim(b"ab", 1)?, bench.claim(b"a", 2)?);
-    type Change = for<'a> fn(&'a Bench<'a>, &'a Claim) -> BoxFuture<'a, Result<(), String>>;
-    let changes: [Change; 3] = [
-        |bench, claim| {
-            Box::pin(async { voted("release", bench.backend.release(claim).await, Vote::Granted) })
-        },
-        |bench, _| {
-            Box::pin(async {
-                bench.testbed.expire(bench.key(b'a')?.as_bytes()).await;
-                Ok(())
-            })
-        },
-        |bench, _| {
-            Box::pin(async {
-                bench.clear().await;
-                bench.testbed.put_list(bench.key(b'a')?.as_bytes()).await;
-                Ok(())
-            })
-        },
-    ];
-    for change in changes {
-        voted("acquire", bench.backend.acquire(&ours).await, Vote::Granted)?;
-        let both = join_all([watch(bench, &a), watch(bench, &a)]);
-        let later = async {
-            // By then, the node has most likely heard of the watches. It need not have.
-            for _ in 0..8 {
-                voted("acquire", bench.backend.acquire(&theirs).await, Vote::Refused)?;
-            }
-            let value = bench.value(b'a').await?;
-            ensure!(value.as_deref() == Some(ours.token().as_bytes()), "a watch changed the key");
-            let left = bench.time_left(b'a').await?;
-            ensure!(left <= TTL && left > TTL - GRACE, "of {TTL:?}, a watch left {left:?}");
-            change(bench, &ours).await
-        };
-        let (both, later) = join(both, later).await;
-        later?;
-        both.into_iter().collect::<Result<(), String>>()?;
-        bench.clear().await;
-    }
-    Ok(())
-}
-
-async fn watches_all(bench: &Bench<'_>) -> Result<(), String> {
-    let (a, ours) = (bench.key(b'a')?, bench.claim(b"a", 1)?);
-    let watcher = bench.backend.watcher().ok_or("the backend can watch no more")?;
-    let look = || async { watcher.look(&a).await.map_err(|error| format!("a look: {error}")) };
-    for _ in 0..3 {
-        let free = look().await?;
-        ensure!(free.holder().is_none(), "nobody has it, and {free:?}");
-        let taken = bench.backend.acquire(&ours);
-        let (told, taken) = join(free.changed(), taken).await;
-        voted("acquire", taken, Vote::Granted)?;
-        ensure!(told.is_ok(), "it was taken, and {told:?}");
-
-        let held = look().await?;
-        let holder = Holder::new(ours.token().as_bytes());
-        ensure!(held.holder() == Some(&holder), "another holder than the one whose key it is");
-        let (told, released) = join(held.changed(), bench.backend.release(&ours)).await;
-        voted("release", released, Vote::Granted)?;
-        ensure!(told.is_ok(), "it was released, and {told:?}");
-    }
-    Ok(())
-}
-
-async fn watches_no_lock(bench: &Bench<'_>) -> Result<(), String> {
-    let a = bench.key(b'a')?;
-    let watcher = bench.backend.watcher().ok_or("the backend can watch no more")?;
-    bench.testbed.put_list(a.as_bytes()).await;
-    let seen = watcher.watch(&a).await;
-    let kind = seen.as_ref().err().map(BackendError::kind);
-    ensure!(kind == Some(BackendErrorKind::WrongType), "a list: {seen:?}");
-    bench.testbed.expire(a.as_bytes()).await;
-    watch(bench, &a).await
-}
-
-async fn watches_dropped(bench: &Bench<'_>) -> Result<(), String> {
-    let (a, ours) = (bench.key(b'a')?, bench.claim(b"a", 1)?);
-    voted("acquire", bench.backend.acquire(&ours).await, Vote::Granted)?;
-    let begun = || async {
-        for _ in 0..16 {
-            // Polled once, then dropped.
-            let _ = poll_immediate(pin!(watch(bench, &a))).await;
-        }
-        Ok::<(), String>(())
-    };
-    begun().await?;
-    let later = async {
-        begun().await?;
-        voted("acquire", bench.backend.acquire(&ours).await, Vote::Granted)?;
-        begun().await?;
-        voted("release", bench.backend.release(&ours).await, Vote::Granted)
-    };
-    let (told, later) = join(watch(bench, &a), later).await;
-    later?;
-    told
-}
-
-async fn watch(bench: &Bench<'_>, key: &Key) -> Result<(), String> {
-    let watcher = bench.backend.watcher().ok_or("the backend can watch no more")?;
-    watcher.watch(key).await.map_err(|error| format!("a watch: {error}"))
 }
 
 async fn free(what: &str, inspector: &dyn Inspect, key: &Key) -> Result<(), String> {
