@@ -28,6 +28,35 @@ fn process(sim: &Sim, nodes: &[MemoryNode]) -> LockManager {
     LockManager::builder(sim.clone(), nodes.to_vec()).build().unwrap()
 }
 
+/// So many processes want one lock all the time, each for a moment. How often each had it.
+fn contend(sim: &Sim, nodes: &[MemoryNode], processes: usize) -> Arc<Mutex<Vec<u32>>> {
+    let served = Arc::new(Mutex::new(vec![0; processes]));
+    for number in 0..processes {
+        let (manager, served, sim_) = (process(sim, nodes), Arc::clone(&served), sim.clone());
+        sim.spawn(Box::pin(async move {
+            loop {
+                let Ok(guard) = manager.lock("r").wait(60 * SECOND).await else { continue };
+                served.lock().unwrap()[number] += 1;
+                sim_.sleep_until(sim_.now() + MS).await;
+                guard.release().await.ok();
+            }
+        }));
+    }
+    served
+}
+
+/// Somebody has a place at each node, and never leaves it.
+fn haunt(sim: &Sim, nodes: &[MemoryNode]) {
+    for (number, node) in nodes.iter().enumerate() {
+        let fill = |bytes: &mut [u8]| {
+            bytes.fill(number as u8);
+            Ok(())
+        };
+        let (key, ghost) = (Key::new(b"", &Resource::new("r").unwrap()), Place::draw(fill));
+        assert_eq!(sim.block_on(node.join(&key, &ghost.unwrap())).unwrap(), None);
+    }
+}
+
 /// No message is late.
 const NOBODY: (usize, Duration) = (0, Duration::ZERO);
 
@@ -102,14 +131,7 @@ fn a_place_that_nobody_answers_for_is_passed_by_after_a_moment() {
         let sim = Sim::new(1);
         let nodes = nodes(&sim);
         let held = sim.block_on(process(&sim, &nodes).lock("r")).unwrap();
-        for (number, node) in nodes.iter().enumerate() {
-            let fill = |bytes: &mut [u8]| {
-                bytes.fill(number as u8);
-                Ok(())
-            };
-            let (key, ghost) = (Key::new(b"", &Resource::new("r").unwrap()), Place::draw(fill));
-            assert_eq!(sim.block_on(node.join(&key, &ghost.unwrap())).unwrap(), None);
-        }
+        haunt(&sim, &nodes);
         let times = Arc::<Mutex<Vec<Duration>>>::default();
         for _ in 0..waiters {
             let (manager, times, sim_) = (process(&sim, &nodes), Arc::clone(&times), sim.clone());
@@ -140,18 +162,7 @@ fn where_no_node_keeps_them_in_order_all_are_served_all_the_same() {
         for node in &nodes {
             node.add_rule(Rule::new(effect).on(Operation::Queue));
         }
-        let served = Arc::new(Mutex::new([0; 4]));
-        for number in 0..4 {
-            let (manager, served, sim_) = (process(&sim, &nodes), Arc::clone(&served), sim.clone());
-            sim.spawn(Box::pin(async move {
-                loop {
-                    let Ok(guard) = manager.lock("r").wait(60 * SECOND).await else { continue };
-                    served.lock().unwrap()[number] += 1;
-                    sim_.sleep_until(sim_.now() + MS).await;
-                    guard.release().await.ok();
-                }
-            }));
-        }
+        let served = contend(&sim, &nodes, 4);
         sim.advance(4 * SECOND);
         let served = served.lock().unwrap();
         assert!(served.iter().all(|served| *served > 10), "{effect:?}: {served:?}");
@@ -240,18 +251,7 @@ fn processes_that_are_all_far_from_the_nodes_have_the_lock_in_turn() {
         let nodes = MemoryNode::cluster(5, sim.clone());
         let delay = Effect::Delay { least: way, most: way + way / 10 };
         nodes.iter().for_each(|node| node.add_rule(Rule::new(delay)));
-        let served = Arc::new(Mutex::new([0; 3]));
-        for number in 0..3 {
-            let (manager, served, sim_) = (process(&sim, &nodes), Arc::clone(&served), sim.clone());
-            sim.spawn(Box::pin(async move {
-                loop {
-                    let Ok(guard) = manager.lock("r").wait(60 * SECOND).await else { continue };
-                    served.lock().unwrap()[number] += 1;
-                    sim_.sleep_until(sim_.now() + MS).await;
-                    guard.release().await.ok();
-                }
-            }));
-        }
+        let served = contend(&sim, &nodes, 3);
         sim.advance(1000 * way);
         let served = served.lock().unwrap();
         // Each time the lock goes a few ways.
@@ -266,30 +266,12 @@ fn a_place_that_nobody_answers_for_costs_a_moment_and_no_more() {
         let sim = Sim::new(1);
         let nodes = nodes(&sim);
         let held = sim.block_on(process(&sim, &nodes).lock("r")).unwrap();
-        for (number, node) in nodes.iter().enumerate() {
-            let fill = |bytes: &mut [u8]| {
-                bytes.fill(number as u8);
-                Ok(())
-            };
-            let (key, ghost) = (Key::new(b"", &Resource::new("r").unwrap()), Place::draw(fill));
-            sim.block_on(node.join(&key, &ghost.unwrap())).unwrap();
-        }
-        let served = Arc::<Mutex<u32>>::default();
-        for _ in 0..processes {
-            let (manager, served, sim_) = (process(&sim, &nodes), Arc::clone(&served), sim.clone());
-            sim.spawn(Box::pin(async move {
-                loop {
-                    let Ok(guard) = manager.lock("r").wait(60 * SECOND).await else { continue };
-                    *served.lock().unwrap() += 1;
-                    sim_.sleep_until(sim_.now() + MS).await;
-                    guard.release().await.ok();
-                }
-            }));
-        }
+        haunt(&sim, &nodes);
+        let served = contend(&sim, &nodes, processes);
         sim.advance(MS);
         sim.block_on(held.release()).unwrap();
         sim.advance(SECOND);
-        let served = *served.lock().unwrap();
+        let served: u32 = served.lock().unwrap().iter().sum();
         assert!(served > 600, "{processes} processes had it {served} times in a second");
     }
 }
