@@ -243,9 +243,9 @@ impl LockManagerBuilder {
         self
     }
 
-    /// Polls for a lock that is taken, as the retry strategy says. By default waiters are woken by
-    /// the nodes when the lock is released, where a quorum of them can tell; where they cannot, a
-    /// manager polls of its own accord.
+    /// Polls for a lock that is taken, as the retry strategy says, and takes no [place](crate::Queue)
+    /// among those who wait. By default waiters are woken by the nodes when the lock is released,
+    /// where a quorum of them can tell; where they cannot, a manager polls of its own accord.
     pub const fn without_watching(mut self) -> Self {
         self.watches = false;
         self
