@@ -10,6 +10,7 @@ use quorate_core::runtime::os_random;
 use quorate_tests::RedisServer;
 
 use crate::client::{Client, with_each_client};
+use crate::watch::{calls, until};
 
 fn one(client: Client, address: &str) -> Arc<dyn LockBackend> {
     client.connect(&[address.to_owned()]).remove(0)
@@ -68,6 +69,8 @@ fn who_may_not_keep_places_is_told_so_and_has_the_lock_all_the_same() {
         let (ours, theirs) = (manager(), manager());
         let held = ours.lock("r").await.unwrap();
         let waits = tokio::spawn(async move { theirs.lock("r").await });
+        // Somebody else's key is looked at before it is refused.
+        until(|| nodes.iter().map(|node| calls(node, "get")).sum::<u64>() >= 2).await;
         held.release().await.unwrap();
         waits.await.unwrap().unwrap().release().await.unwrap();
     });

@@ -69,14 +69,14 @@ fn watch(
 }
 
 /// How often a node has carried out a command.
-fn calls(node: &RedisServer, command: &str) -> u64 {
+pub(crate) fn calls(node: &RedisServer, command: &str) -> u64 {
     let info = node.cli(&["INFO", "commandstats"]).text();
     let line =
         info.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{command}:calls=")));
     line.and_then(|line| line.split(',').next()).map_or(0, |calls| calls.parse().unwrap())
 }
 
-async fn until(mut is_so: impl FnMut() -> bool) {
+pub(crate) async fn until(mut is_so: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !is_so() {
         assert!(begun.elapsed() < BACKSTOP, "it never is");

@@ -4,9 +4,13 @@ use std::future::IntoFuture;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use futures_util::FutureExt;
 use futures_util::future::join;
-use quorate_core::{BackendError, Key, LockManager, Place, Queue, Resource, Runtime};
+use quorate_core::{
+    BackendError, Claim, Inspect, Key, LockBackend, LockManager, Place, Queue, Resource, Runtime,
+    Vote, Watch, Watched,
+};
 use quorate_memory::{Effect, Fault, MemoryNode, Operation, Rule, Sim};
 
 use crate::turns::{Counted, Tokens};
@@ -150,6 +154,8 @@ fn a_place_that_nobody_answers_for_is_passed_by_after_a_moment() {
         assert_eq!(times.len(), waiters);
         let last = times[waiters - 1] - released;
         assert!(last < 50 * MS, "{waiters} behind it had the lock after {last:?}");
+        let haunted = nodes.iter().filter(|node| !node.keys().is_empty()).count();
+        assert_eq!(haunted, 4, "it is removed where it was passed by");
     }
 }
 
@@ -287,5 +293,104 @@ fn a_lock_that_nobody_else_wants_is_had_in_little_time_however_often() {
             let guard = guard.unwrap_or_else(|error| panic!("{wait:?}, {time}: {error}"));
             sim.block_on(guard.release()).unwrap();
         }
+    }
+}
+
+/// A node that tells of the lock later than it could, as Redis does of keys that have expired.
+#[derive(Clone, Debug)]
+struct Lazy {
+    node: MemoryNode,
+    sim: Sim,
+    late: Duration,
+    /// Whether it tells how long the lock lasts.
+    inspects: bool,
+}
+
+#[async_trait]
+impl LockBackend for Lazy {
+    async fn acquire(&self, claim: &Claim) -> Result<Vote, BackendError> {
+        LockBackend::acquire(&self.node, claim).await
+    }
+
+    async fn extend(&self, claim: &Claim) -> Result<Vote, BackendError> {
+        self.node.extend(claim).await
+    }
+
+    async fn release(&self, claim: &Claim) -> Result<Vote, BackendError> {
+        LockBackend::release(&self.node, claim).await
+    }
+
+    fn inspector(&self) -> Option<&dyn Inspect> {
+        self.inspects.then_some(&self.node)
+    }
+
+    fn queue(&self) -> Option<&dyn Queue> {
+        Some(&self.node)
+    }
+
+    fn watcher(&self) -> Option<&dyn Watch> {
+        Some(self)
+    }
+}
+
+#[async_trait]
+impl Watch for Lazy {
+    async fn look(&self, key: &Key) -> Result<Watched, BackendError> {
+        let seen = self.node.look(key).await?;
+        if key.as_bytes() != b"r" {
+            return Ok(seen);
+        }
+        let (holder, sim, late) = (seen.holder().cloned(), self.sim.clone(), self.late);
+        Ok(Watched::new(holder, async move {
+            seen.changed().await?;
+            sim.sleep_until(sim.now() + late).await;
+            Ok(())
+        }))
+    }
+}
+
+fn lazy_process(sim: &Sim, nodes: &[MemoryNode], late: Duration, inspects: bool) -> LockManager {
+    let lazy = |node: &MemoryNode| Lazy { node: node.clone(), sim: sim.clone(), late, inspects };
+    LockManager::builder(sim.clone(), nodes.iter().map(lazy)).build().unwrap()
+}
+
+#[test]
+fn nodes_that_only_watch_are_enough_to_pass_by_a_place_that_nobody_answers_for() {
+    let sim = Sim::new(1);
+    let nodes = nodes(&sim);
+    let held = sim.block_on(process(&sim, &nodes).lock("r")).unwrap();
+    haunt(&sim, &nodes);
+    let waits = lazy_process(&sim, &nodes, Duration::ZERO, false);
+    let waits = waits.lock("r").wait(60 * SECOND).into_future();
+    let releases = async {
+        sim.sleep_until(sim.now() + SECOND).await;
+        held.release().await.unwrap();
+    };
+    let begun = sim.elapsed();
+    let (_guard, ()) = sim.block_on(join(waits, releases));
+    let waited = sim.elapsed() - begun;
+    assert!(waited < SECOND + 50 * MS, "{waited:?}");
+}
+
+#[test]
+fn waiters_are_served_in_their_order_too_when_the_holder_has_vanished() {
+    for seed in 1..=5 {
+        let sim = Sim::new(seed);
+        let nodes = nodes(&sim);
+        std::mem::forget(sim.block_on(process(&sim, &nodes).lock("r")).unwrap());
+        let served = Arc::<Mutex<Vec<usize>>>::default();
+        for number in 0..6 {
+            let manager = lazy_process(&sim, &nodes, 100 * MS, true);
+            let served = Arc::clone(&served);
+            sim.spawn(Box::pin(async move {
+                // It is kept: who is next is not told by its release.
+                let guard = manager.lock("r").wait(60 * SECOND).await.unwrap();
+                served.lock().unwrap().push(number);
+                std::mem::forget(guard);
+            }));
+            sim.advance(5 * MS);
+        }
+        sim.advance(55 * SECOND);
+        assert_eq!(*served.lock().unwrap(), [0, 1, 2, 3, 4], "seed {seed}");
     }
 }

@@ -184,29 +184,27 @@ impl Standing {
         watcher: &dyn Watch,
     ) -> Result<Option<Watched>, BackendErrorKind> {
         let Some(joined) = &mut self.joined else { return Ok(None) };
-        while let Some(before) = &joined.before {
-            let look = async |place: &Place| match watcher.look(place.key()).await {
-                Ok(seen) => Ok(Some(seen).filter(|seen| seen.holder().is_some())),
-                Err(error) => Err(error.kind()),
-            };
-            let further = OptionFuture::from(joined.further.as_ref().map(look));
-            let (seen, beyond) = join(look(before), further).await;
-            let seen = match seen? {
-                Some(seen) => Some(seen),
-                // It was given up. If that was not for the lock, those before it still go first.
-                None => {
-                    joined.before = joined.further.take();
-                    beyond.transpose()?.flatten()
-                }
-            };
-            if let Some(seen) = seen {
-                self.met = true;
-                joined.further = seen.holder().and_then(Holder::as_place);
-                return Ok(Some(seen));
+        let Some(before) = &joined.before else { return Ok(None) };
+        let look = async |place: &Place| match watcher.look(place.key()).await {
+            Ok(seen) => Ok(Some(seen).filter(|seen| seen.holder().is_some())),
+            Err(error) => Err(error.kind()),
+        };
+        let further = OptionFuture::from(joined.further.as_ref().map(look));
+        let (seen, beyond) = join(look(before), further).await;
+        let seen = match seen? {
+            Some(seen) => Some(seen),
+            // It was given up. If that was not for the lock, those before it still go first.
+            None => {
+                let beyond = beyond.transpose()?.flatten();
+                joined.before = joined.further.take().filter(|_| beyond.is_some());
+                beyond
             }
-            joined.before = None;
+        };
+        if let Some(seen) = &seen {
+            self.met = true;
+            joined.further = seen.holder().and_then(Holder::as_place);
         }
-        Ok(None)
+        Ok(seen)
     }
 
     /// The lock was won: gives the place to the next one, and tells the attempt at it whether it is

@@ -118,16 +118,17 @@ async fn lies_free(
     deadline: Instant,
 ) -> bool {
     let quorum = cluster.count().quorum();
-    let looks = async |node: NodeId| match cluster.node(node).inspector() {
-        Some(inspector) => look(inspector, node, wanted).await,
-        None => Hint::Nothing,
+    let is_free = async |node: NodeId| match cluster.watcher(node) {
+        Some(watcher) => look_at(watcher, wanted)
+            .await
+            .is_ok_and(|seen| seen.iter().all(|seen| seen.holder().is_none())),
+        None => false,
     };
-    let mut looks: FuturesUnordered<_> = cluster.count().ids().map(looks).collect();
+    let mut looks: FuturesUnordered<_> = cluster.count().ids().map(is_free).collect();
     let quorum_is_free = async {
         let mut free = 0;
         while free < quorum && free + looks.len() >= quorum {
-            let seen = looks.next().await;
-            free += usize::from(matches!(seen, Some(Hint::Left(_, Duration::ZERO))));
+            free += usize::from(looks.next().await.unwrap_or(false));
         }
         Ok(free >= quorum)
     };
