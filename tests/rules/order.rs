@@ -49,15 +49,18 @@ fn contend(sim: &Sim, nodes: &[MemoryNode], processes: usize) -> Arc<Mutex<Vec<u
     served
 }
 
-/// Somebody has a place at each node, and never leaves it.
-fn haunt(sim: &Sim, nodes: &[MemoryNode]) {
+/// So many have places at each node, and never leave them.
+fn haunt(sim: &Sim, nodes: &[MemoryNode], ghosts: usize) {
     for (number, node) in nodes.iter().enumerate() {
-        let fill = |bytes: &mut [u8]| {
-            bytes.fill(number as u8);
-            Ok(())
-        };
-        let (key, ghost) = (Key::new(b"", &Resource::new("r").unwrap()), Place::draw(fill));
-        assert_eq!(sim.block_on(node.join(&key, &ghost.unwrap())).unwrap(), None);
+        for ghost in 0..ghosts {
+            let fill = |bytes: &mut [u8]| {
+                bytes.fill((10 * ghost + number) as u8);
+                Ok(())
+            };
+            let (key, place) = (Key::new(b"", &Resource::new("r").unwrap()), Place::draw(fill));
+            let before = sim.block_on(node.join(&key, &place.unwrap())).unwrap();
+            assert_eq!(before.is_some(), ghost > 0);
+        }
     }
 }
 
@@ -135,7 +138,7 @@ fn a_place_that_nobody_answers_for_is_passed_by_after_a_moment() {
         let sim = Sim::new(1);
         let nodes = nodes(&sim);
         let held = sim.block_on(process(&sim, &nodes).lock("r")).unwrap();
-        haunt(&sim, &nodes);
+        haunt(&sim, &nodes, 1);
         let times = Arc::<Mutex<Vec<Duration>>>::default();
         for _ in 0..waiters {
             let (manager, times, sim_) = (process(&sim, &nodes), Arc::clone(&times), sim.clone());
@@ -156,6 +159,53 @@ fn a_place_that_nobody_answers_for_is_passed_by_after_a_moment() {
         assert!(last < 50 * MS, "{waiters} behind it had the lock after {last:?}");
         let haunted = nodes.iter().filter(|node| !node.keys().is_empty()).count();
         assert_eq!(haunted, 4, "it is removed where it was passed by");
+    }
+}
+
+#[test]
+fn several_places_that_nobody_answers_for_are_passed_by_after_a_moment_too() {
+    for ghosts in [2, 5] {
+        let sim = Sim::new(1);
+        let nodes = nodes(&sim);
+        let held = sim.block_on(process(&sim, &nodes).lock("r")).unwrap();
+        haunt(&sim, &nodes, ghosts);
+        let waits = process(&sim, &nodes);
+        let waits = waits.lock("r").wait(60 * SECOND).into_future();
+        let releases = async {
+            sim.sleep_until(sim.now() + SECOND).await;
+            held.release().await.unwrap();
+        };
+        let begun = sim.elapsed();
+        let (_guard, ()) = sim.block_on(join(waits, releases));
+        let waited = sim.elapsed() - begun - SECOND;
+        assert!(waited < 300 * MS, "{waited:?} behind {ghosts}");
+    }
+}
+
+#[test]
+fn a_node_that_hangs_does_not_hold_up_those_who_have_their_places_there() {
+    for hung in 0..5 {
+        let sim = Sim::new(1);
+        let nodes = nodes(&sim);
+        let held = sim.block_on(process(&sim, &nodes).lock("r")).unwrap();
+        let served = Arc::<Mutex<Vec<Duration>>>::default();
+        for _ in 0..6 {
+            let (manager, served, sim_) = (process(&sim, &nodes), Arc::clone(&served), sim.clone());
+            sim.spawn(Box::pin(async move {
+                let guard = manager.lock("r").wait(60 * SECOND).await.unwrap();
+                served.lock().unwrap().push(sim_.elapsed());
+                guard.release().await.unwrap();
+            }));
+            sim.advance(MS);
+        }
+        sim.advance(SECOND);
+        nodes[hung].inject(Fault::Hung);
+        sim.block_on(held.release()).unwrap();
+        let released = sim.elapsed();
+        sim.advance(8 * SECOND);
+        let served = served.lock().unwrap();
+        let times: Vec<_> = served.iter().map(|at| *at - released).collect();
+        assert!(times.len() == 6 && times[5] < SECOND, "{times:?} where {hung} hangs");
     }
 }
 
@@ -272,7 +322,7 @@ fn a_place_that_nobody_answers_for_costs_a_moment_and_no_more() {
         let sim = Sim::new(1);
         let nodes = nodes(&sim);
         let held = sim.block_on(process(&sim, &nodes).lock("r")).unwrap();
-        haunt(&sim, &nodes);
+        haunt(&sim, &nodes, 1);
         let served = contend(&sim, &nodes, processes);
         sim.advance(MS);
         sim.block_on(held.release()).unwrap();
@@ -359,7 +409,7 @@ fn nodes_that_only_watch_are_enough_to_pass_by_a_place_that_nobody_answers_for()
     let sim = Sim::new(1);
     let nodes = nodes(&sim);
     let held = sim.block_on(process(&sim, &nodes).lock("r")).unwrap();
-    haunt(&sim, &nodes);
+    haunt(&sim, &nodes, 1);
     let waits = lazy_process(&sim, &nodes, Duration::ZERO, false);
     let waits = waits.lock("r").wait(60 * SECOND).into_future();
     let releases = async {

@@ -263,6 +263,16 @@ fn those_far_behind_ask_nothing() {
 }
 
 #[test]
+fn those_far_behind_ask_little_however_long_it_is_held() {
+    for hold in [10 * MS, 50 * MS, 400 * MS] {
+        let [few, many] =
+            [3, 15].map(|processes| median(&worlds(processes, 1, hold), |world| world.calls));
+        let more = (many - few) / 12.0;
+        assert!(more < 4.0, "{more} calls by each who waits, for each hold of {hold:?}");
+    }
+}
+
+#[test]
 fn the_next_one_has_the_lock_a_few_messages_after_the_release() {
     let alone = contend(1, 1, 1, MS, 100 * MS).median;
     for processes in [2, 8] {
@@ -291,6 +301,30 @@ fn who_waits_for_long_sends_nothing() {
     assert!(before > 0);
     sim.advance(30 * SECOND);
     assert_eq!(*asked.lock().unwrap(), before);
+}
+
+#[test]
+fn who_waits_for_long_asks_little_when_the_lock_is_prolonged() {
+    const WAITERS: usize = 12;
+    let sim = Sim::new(1);
+    let nodes = MemoryNode::cluster(5, sim.clone());
+    let asked = Arc::<Mutex<usize>>::default();
+    let manager = || {
+        let nodes =
+            nodes.iter().map(|node| Asked { node: node.clone(), asked: Arc::clone(&asked) });
+        LockManager::builder(sim.clone(), nodes).ttl(60 * SECOND).build().unwrap()
+    };
+    let held = sim.block_on(manager().lock("r")).unwrap();
+    for _ in 0..WAITERS {
+        let waits = manager().lock("r").wait(60 * SECOND).into_future();
+        sim.spawn(Box::pin(async move { drop(waits.await) }));
+    }
+    sim.advance(SECOND);
+    let before = *asked.lock().unwrap();
+    sim.block_on(held.extend()).unwrap();
+    sim.advance(SECOND);
+    let more = *asked.lock().unwrap() - before;
+    assert!(more < 40 + 4 * WAITERS, "{more} calls for one extension");
 }
 
 /// A node that counts all that it is asked.

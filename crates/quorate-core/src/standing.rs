@@ -5,8 +5,8 @@
 //! before its own, and only the first the lock. When that has it, it leaves its place, and by that
 //! calls the next one to the front, while it holds the lock and nobody has to hurry.
 //!
-//! The order is no promise. A place that nobody answers for is passed by after a moment; only votes
-//! decide.
+//! The order is no promise. A place that nobody answers for is [passed by](crate::waiting) after a
+//! moment; only votes decide.
 
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
@@ -139,6 +139,11 @@ impl Standing {
         self.joined.as_ref().is_none_or(|joined| joined.before.is_none() && !joined.is_over())
     }
 
+    /// Whether nobody is known to go before the one that goes before it.
+    pub(crate) fn is_second(&self) -> bool {
+        self.joined.as_ref().is_some_and(|joined| joined.further.is_none())
+    }
+
     /// Whether it is the first in a queue.
     pub(crate) fn leads(&self) -> bool {
         let has_joined = |joined: &Joined| joined.joining.is_none();
@@ -149,6 +154,14 @@ impl Standing {
     /// the queue, and nobody has taken it out of turn.
     pub(crate) fn is_alone(&self) -> bool {
         self.in_order && self.leads()
+    }
+
+    /// For how long it keeps its place from now on, up to `time`.
+    pub(crate) fn stands_for(&self, time: Duration) -> Duration {
+        let left = |joined: &Joined| {
+            joined.until.saturating_duration_since(joined.queue.cluster.runtime.now())
+        };
+        self.joined.as_ref().map_or(time, |joined| left(joined).min(time))
     }
 
     /// Joins the queue at `gate`, if the node keeps one.

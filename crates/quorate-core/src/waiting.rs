@@ -23,6 +23,8 @@ use crate::manager::{Wanted, gates};
 use crate::runtime::BoxFuture;
 use crate::standing::Standing;
 
+mod following;
+
 /// How a wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Waited {
@@ -62,9 +64,9 @@ fn watcher<'a>(cluster: &'a Cluster, votes: &Tally, node: NodeId) -> Option<&'a 
 /// Waits after a round with these votes was refused, until it is this waiter's turn: where nodes
 /// tell, else until `polls_at`.
 ///
-/// At first one node is listened to, the gate that will be asked; for a lock that changes hands
-/// quickly that is enough. After a moment without news all are, since that one may be mistaken, and
-/// so may those be who go first.
+/// One node is listened to, the gate that will be asked: who [follows](following) others stays there.
+/// For the first that is enough where the lock changes hands quickly; after a moment without news it
+/// listens to all, since that one may be mistaken. So do the others where the gate tells nothing.
 pub(crate) async fn wait(
     cluster: &Arc<Cluster>,
     wanted: &Wanted,
@@ -78,16 +80,16 @@ pub(crate) async fn wait(
     let mut woken = false;
     loop {
         if let Some(gate) = gate {
-            if let Some(waited) = at_gate(cluster, wanted, gate, standing, deadline).await {
+            if let Some(waited) = at_gate(cluster, wanted, gate, standing, random, deadline).await {
                 return waited;
             }
             let patience = standing.patience(cluster.config.node_timeout(wanted.ttl));
             if woken
                 && !standing.is_first()
-                && lies_free(cluster, wanted, gate, patience, deadline).await
+                && let Some(free) = lies_free(cluster, wanted, gate, patience, deadline).await
             {
                 standing.passes_by();
-                return Waited::Woken(NodeSet::only(gate));
+                return Waited::Woken(free);
             }
         }
         // The first need not mind the others.
@@ -109,30 +111,32 @@ pub(crate) async fn wait(
     }
 }
 
-/// Whether those who go first let it lie there, since they are gone: whether a quorum is free.
+/// The nodes where those who go first let it lie, since they are gone; `None` if they are no quorum.
 async fn lies_free(
     cluster: &Cluster,
     wanted: &Wanted,
     gate: NodeId,
     patience: Duration,
     deadline: Instant,
-) -> bool {
+) -> Option<NodeSet> {
     let quorum = cluster.count().quorum();
     let is_free = async |node: NodeId| match cluster.watcher(node) {
-        Some(watcher) => look_at(watcher, wanted)
-            .await
-            .is_ok_and(|seen| seen.iter().all(|seen| seen.holder().is_none())),
+        Some(watcher) => look_at(watcher, wanted).await.is_ok_and(|seen| !is_taken(&seen)),
         None => false,
     };
-    let mut looks: FuturesUnordered<_> = cluster.count().ids().map(is_free).collect();
-    let quorum_is_free = async {
-        let mut free = 0;
-        while free < quorum && free + looks.len() >= quorum {
-            free += usize::from(looks.next().await.unwrap_or(false));
+    let look = async |node: NodeId| is_free(node).await.then_some(node);
+    let mut looks: FuturesUnordered<_> = cluster.count().ids().map(look).collect();
+    let nodes = async {
+        let mut free = NodeSet::default();
+        while free.len() < quorum && free.len() + looks.len() >= quorum {
+            if let Some(Some(node)) = looks.next().await {
+                free.insert(node);
+            }
         }
-        Ok(free >= quorum)
+        Ok(free)
     };
-    within(cluster, gate, patience, deadline, quorum_is_free).await.unwrap_or(false)
+    let free = within(cluster, gate, patience, deadline, nodes).await.ok()?;
+    (free.len() >= quorum).then_some(free)
 }
 
 /// The first node that can be asked, if none has granted the lost round: then that one is free, but
@@ -158,9 +162,10 @@ async fn at_gate(
     wanted: &Wanted,
     gate: NodeId,
     standing: &mut Standing,
+    random: u64,
     deadline: Instant,
 ) -> Option<Waited> {
-    match turn_at(cluster, wanted, gate, standing, deadline).await {
+    match turn_at(cluster, wanted, gate, standing, random, deadline).await {
         Ok(()) => Some(Waited::Woken(NodeSet::only(gate))),
         Err(waited) => waited,
     }
@@ -171,6 +176,7 @@ async fn turn_at(
     wanted: &Wanted,
     gate: NodeId,
     standing: &mut Standing,
+    random: u64,
     deadline: Instant,
 ) -> Result<(), Option<Waited>> {
     let watcher = cluster.watcher(gate).ok_or(None)?;
@@ -184,19 +190,26 @@ async fn turn_at(
         let seen = within(cluster, gate, patience, deadline, look).await;
         standing.hears(&seen);
         let Some(before) = seen? else { break };
-        within(cluster, gate, MOMENT, deadline, before.changed().map(told)).await?;
+        following::follow(cluster, wanted, gate, standing, before, random, deadline).await?;
     }
     let seen = within(cluster, gate, patience, deadline, look_at(watcher, wanted)).await;
     standing.hears(&seen);
     let seen = seen?;
-    let mut taken = seen.into_iter().filter(|seen| seen.holder().is_some()).peekable();
-    if taken.peek().is_some() {
+    if is_taken(&seen) {
         standing.meets();
-        let given_back = join_all(taken.map(Watched::changed));
-        let given_back = async { unless_it_panics(given_back).await.and_then(all_told) };
-        within(cluster, gate, MOMENT, deadline, given_back).await?;
+        within(cluster, gate, MOMENT, deadline, given_back(seen)).await?;
     }
     Ok(())
+}
+
+fn is_taken(seen: &[Watched]) -> bool {
+    seen.iter().any(|seen| seen.holder().is_some())
+}
+
+/// Waits until what was seen taken has been given back, or prolonged.
+async fn given_back(seen: Vec<Watched>) -> Result<(), BackendErrorKind> {
+    let taken = seen.into_iter().filter(|seen| seen.holder().is_some());
+    unless_it_panics(join_all(taken.map(Watched::changed))).await.and_then(all_told)
 }
 
 /// What a node tells, unless that takes longer than `time`.
@@ -207,16 +220,27 @@ async fn within<T>(
     deadline: Instant,
     tells: impl Future<Output = Result<T, BackendErrorKind>>,
 ) -> Result<T, Option<Waited>> {
+    heard(cluster, node, time, deadline, tells).await?.ok_or(None)
+}
+
+/// What a node tells; `None` if nothing within `time`.
+async fn heard<T>(
+    cluster: &Cluster,
+    node: NodeId,
+    time: Duration,
+    deadline: Instant,
+    tells: impl Future<Output = Result<T, BackendErrorKind>>,
+) -> Result<Option<T>, Option<Waited>> {
     let runtime = &*cluster.runtime;
     let until = saturating_add(runtime.now(), time).min(deadline);
     match select(pin!(tells), runtime.sleep_until(until)).await {
-        Either::Left((Ok(told), _)) => Ok(told),
+        Either::Left((Ok(told), _)) => Ok(Some(told)),
         Either::Left((Err(kind), _)) => {
             cluster.unwatchable(node, kind);
             Err(None)
         }
         Either::Right(_) if runtime.now() >= deadline => Err(Some(Waited::TooLong)),
-        Either::Right(_) => Err(None),
+        Either::Right(_) => Ok(None),
     }
 }
 
