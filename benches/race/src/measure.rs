@@ -46,6 +46,11 @@ pub(crate) const MEASURES: &[Measure] = &[
         run: contention::crowd,
     },
     Measure {
+        name: "line",
+        about: "processes that wait for one lock, held for 20 ms, by their number",
+        run: contention::line,
+    },
+    Measure {
         name: "waiters",
         about: "contenders in one process, by their number",
         run: contention::waiters,

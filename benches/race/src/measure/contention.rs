@@ -16,15 +16,29 @@ const POLLERS: [&str; 5] = [QUORATE_REDIS, QUORATE_FRED, BARE_REDIS, BARE_FRED, 
 /// By hand, with nobody to hand over to.
 const ALONE: [&str; 2] = [BARE_REDIS, BARE_FRED];
 
+/// For how long each holds the lock, but for those in [`line`].
+const HOLD: Duration = Duration::from_millis(1);
+
+/// Those who want the lock.
+struct Crowd {
+    measure: &'static str,
+    setting: String,
+    processes: usize,
+    /// In each process.
+    each: usize,
+    hold: Duration,
+}
+
 /// Eight, in one process and in eight; two in two; and one, who gives back and takes again.
 pub(super) fn handover(race: &mut Race<'_>) -> Outcome {
     for repetition in 0..race.plan.repetitions() {
         let settings: [(usize, usize, &[&str]); 4] =
             [(1, 8, &POLLERS), (8, 1, &POLLERS), (2, 1, &POLLERS), (1, 1, &ALONE)];
         for (processes, each, contestants) in settings {
+            let setting = format!("{} in processes: {processes}", processes * each);
+            let crowd = Crowd { measure: "handover", setting, processes, each, hold: HOLD };
             for contestant in rotated(contestants, repetition) {
-                let setting = format!("{} in processes: {processes}", processes * each);
-                contend(race, "handover", &setting, contestant, processes, each)?;
+                contend(race, &crowd, contestant)?;
             }
         }
     }
@@ -33,9 +47,11 @@ pub(super) fn handover(race: &mut Race<'_>) -> Outcome {
 
 /// Fifty, from ten processes.
 pub(super) fn crowd(race: &mut Race<'_>) -> Outcome {
+    let setting = "50 in processes: 10".to_owned();
+    let crowd = Crowd { measure: "crowd", setting, processes: 10, each: 5, hold: HOLD };
     for repetition in 0..race.plan.repetitions_up_to(3) {
         for contestant in rotated(&[QUORATE_REDIS, QUORATE_FRED, BARE_REDIS, RSLOCK], repetition) {
-            contend(race, "crowd", "50 in processes: 10", contestant, 10, 5)?;
+            contend(race, &crowd, contestant)?;
         }
     }
     Ok(())
@@ -44,31 +60,45 @@ pub(super) fn crowd(race: &mut Race<'_>) -> Outcome {
 /// One to a thousand, in one process.
 pub(super) fn waiters(race: &mut Race<'_>) -> Outcome {
     for repetition in 0..race.plan.repetitions_up_to(2) {
-        for &count in race.plan.few(&[1, 10, 100, 1000], 2) {
+        for &each in race.plan.few(&[1, 10, 100, 1000], 2) {
+            let setting = format!("waiters: {each}");
+            let crowd = Crowd { measure: "waiters", setting, processes: 1, each, hold: HOLD };
             for contestant in rotated(&LIBRARIES, repetition) {
-                contend(race, "waiters", &format!("waiters: {count}"), contestant, 1, count)?;
+                contend(race, &crowd, contestant)?;
             }
         }
     }
     Ok(())
 }
 
-fn contend(
-    race: &mut Race<'_>,
-    measure: &'static str,
-    setting: &str,
-    contestant: &'static str,
-    processes: usize,
-    each: usize,
-) -> Outcome {
+/// Two to 24 processes, of which all but one wait for long.
+pub(super) fn line(race: &mut Race<'_>) -> Outcome {
+    for repetition in 0..race.plan.repetitions_up_to(3) {
+        for &processes in race.plan.few(&[2, 8, 24], 2) {
+            let setting = format!("processes: {processes}");
+            let hold = Duration::from_millis(20);
+            let crowd = Crowd { measure: "line", setting, processes, each: 1, hold };
+            for contestant in rotated(&[QUORATE_REDIS, QUORATE_FRED, RSLOCK], repetition) {
+                contend(race, &crowd, contestant)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn contend(race: &mut Race<'_>, crowd: &Crowd, contestant: &'static str) -> Outcome {
+    let Crowd { measure, setting, processes, each, hold } = crowd;
+    // Enough holds for a median.
+    let holds = if race.plan.quick { 5 } else { 80 };
+    let time = (race.plan.sample * 2).max(*hold * holds);
     let spec = Spec::new("contend", contestant)
         .with("runtime", "current-thread")
         .with("contenders", each)
         .with("ttl", 10)
-        .with("hold", 0.001)
-        .seconds(race.plan.sample * 2);
+        .with("hold", hold.as_secs_f64())
+        .seconds(time);
     let mut workers = Vec::new();
-    for process in 0..processes {
+    for process in 0..*processes {
         workers.push(race.arena.spawn(&spec.clone().with("first", process * each), FIVE)?);
     }
     for worker in &mut workers {
@@ -88,7 +118,7 @@ fn contend(
         rest = worker.finish()?;
     }
     rest.enter(&mut race.book, measure, setting, contestant);
-    for (metric, value) in figures(holds, &done, race.plan.sample * 2, processes * each) {
+    for (metric, value) in figures(holds, &done, time, processes * each) {
         race.book.add(measure, setting, contestant, metric, value);
     }
     race.arena.sweep(&mut race.book, contestant, &format!("{measure}, {setting}"));

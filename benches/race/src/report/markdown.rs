@@ -32,7 +32,7 @@ fn columns(measure: &str) -> &'static [&'static str] {
             "never served",
             "overlaps",
         ],
-        "crowd" | "waiters" => &[
+        "crowd" | "line" | "waiters" => &[
             "hand-overs/s",
             "rounds/hand-over",
             "rounds/hand-over at the busiest node",
