@@ -80,7 +80,7 @@ pub(crate) async fn wait(
     let mut woken = false;
     loop {
         if let Some(gate) = gate {
-            if let Some(waited) = at_gate(cluster, wanted, gate, standing, random, deadline).await {
+            if let Some(waited) = at_gate(cluster, wanted, gate, standing, deadline).await {
                 return waited;
             }
             let patience = standing.patience(cluster.config.node_timeout(wanted.ttl));
@@ -162,10 +162,9 @@ async fn at_gate(
     wanted: &Wanted,
     gate: NodeId,
     standing: &mut Standing,
-    random: u64,
     deadline: Instant,
 ) -> Option<Waited> {
-    match turn_at(cluster, wanted, gate, standing, random, deadline).await {
+    match turn_at(cluster, wanted, gate, standing, deadline).await {
         Ok(()) => Some(Waited::Woken(NodeSet::only(gate))),
         Err(waited) => waited,
     }
@@ -176,7 +175,6 @@ async fn turn_at(
     wanted: &Wanted,
     gate: NodeId,
     standing: &mut Standing,
-    random: u64,
     deadline: Instant,
 ) -> Result<(), Option<Waited>> {
     let watcher = cluster.watcher(gate).ok_or(None)?;
@@ -190,7 +188,7 @@ async fn turn_at(
         let seen = within(cluster, gate, patience, deadline, look).await;
         standing.hears(&seen);
         let Some(before) = seen? else { break };
-        following::follow(cluster, wanted, gate, standing, before, random, deadline).await?;
+        following::follow(cluster, wanted, gate, standing, before, deadline).await?;
     }
     let seen = within(cluster, gate, patience, deadline, look_at(watcher, wanted)).await;
     standing.hears(&seen);

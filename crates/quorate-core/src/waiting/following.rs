@@ -14,12 +14,9 @@ use futures_util::future::{BoxFuture, TryFutureExt, select};
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 
-use super::{
-    JITTER, MOMENT, Waited, given_back, heard, is_taken, lies_free, look_at, told, within,
-};
+use super::{MOMENT, Waited, given_back, heard, is_taken, lies_free, look_at, told, within};
 use crate::algorithm::node_set::NodeSet;
 use crate::algorithm::quorum::NodeId;
-use crate::algorithm::retry::scale;
 use crate::backend::{BackendErrorKind, Watch, Watched};
 use crate::cluster::Cluster;
 use crate::manager::{Wanted, gates};
@@ -49,7 +46,6 @@ pub(super) async fn follow(
     gate: NodeId,
     standing: &mut Standing,
     before: Watched,
-    random: u64,
     deadline: Instant,
 ) -> Result<(), Option<Waited>> {
     let watcher = cluster.watcher(gate).ok_or(None)?;
@@ -73,10 +69,8 @@ pub(super) async fn follow(
                 news => news,
             }
         } else {
-            let rest = MOMENT + scale(JITTER, random);
-            let time = if standing.is_second() { MOMENT } else { MOMENT + rest };
             let here = either(&mut moved, taken(seen));
-            let news = heard(cluster, gate, time, deadline, here).await?;
+            let news = heard(cluster, gate, MOMENT, deadline, here).await?;
             if news.is_none()
                 && let Some(free) = lies_free(cluster, wanted, gate, patience, deadline).await
             {
