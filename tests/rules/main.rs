@@ -15,6 +15,7 @@ mod inspect;
 mod keeping;
 mod observe;
 mod order;
+mod passing;
 mod polling;
 mod quorum;
 mod renewals;

@@ -8,18 +8,19 @@ use async_trait::async_trait;
 use futures_util::FutureExt;
 use futures_util::future::join;
 use quorate_core::{
-    BackendError, Claim, Inspect, Key, LockBackend, LockManager, Place, Queue, Resource, Runtime,
-    Vote, Watch, Watched,
+    BackendError, Claim, Inspect, Key, LockBackend, LockManager, Place, Queue, Runtime, Vote,
+    Watch, Watched,
 };
 use quorate_memory::{Effect, Fault, MemoryNode, Operation, Rule, Sim};
 
+use crate::passing::haunt;
 use crate::turns::{Counted, Tokens};
 use crate::world::{MS, SECOND};
 
 const MICRO: Duration = Duration::from_micros(1);
 
 /// Nodes to which a message takes a moment.
-fn nodes(sim: &Sim) -> Vec<MemoryNode> {
+pub(crate) fn nodes(sim: &Sim) -> Vec<MemoryNode> {
     let nodes = MemoryNode::cluster(5, sim.clone());
     for node in &nodes {
         node.add_rule(Rule::new(Effect::Delay { least: 20 * MICRO, most: 50 * MICRO }));
@@ -28,12 +29,22 @@ fn nodes(sim: &Sim) -> Vec<MemoryNode> {
 }
 
 /// The manager of another process.
-fn process(sim: &Sim, nodes: &[MemoryNode]) -> LockManager {
+pub(crate) fn process(sim: &Sim, nodes: &[MemoryNode]) -> LockManager {
     LockManager::builder(sim.clone(), nodes.to_vec()).build().unwrap()
 }
 
 /// So many processes want one lock all the time, each for a moment. How often each had it.
 fn contend(sim: &Sim, nodes: &[MemoryNode], processes: usize) -> Arc<Mutex<Vec<u32>>> {
+    contend_for(MS, sim, nodes, processes)
+}
+
+/// The same, each for that long.
+pub(crate) fn contend_for(
+    hold: Duration,
+    sim: &Sim,
+    nodes: &[MemoryNode],
+    processes: usize,
+) -> Arc<Mutex<Vec<u32>>> {
     let served = Arc::new(Mutex::new(vec![0; processes]));
     for number in 0..processes {
         let (manager, served, sim_) = (process(sim, nodes), Arc::clone(&served), sim.clone());
@@ -41,27 +52,12 @@ fn contend(sim: &Sim, nodes: &[MemoryNode], processes: usize) -> Arc<Mutex<Vec<u
             loop {
                 let Ok(guard) = manager.lock("r").wait(60 * SECOND).await else { continue };
                 served.lock().unwrap()[number] += 1;
-                sim_.sleep_until(sim_.now() + MS).await;
+                sim_.sleep_until(sim_.now() + hold).await;
                 guard.release().await.ok();
             }
         }));
     }
     served
-}
-
-/// So many have places at each node, and never leave them.
-fn haunt(sim: &Sim, nodes: &[MemoryNode], ghosts: usize) {
-    for (number, node) in nodes.iter().enumerate() {
-        for ghost in 0..ghosts {
-            let fill = |bytes: &mut [u8]| {
-                bytes.fill((10 * ghost + number) as u8);
-                Ok(())
-            };
-            let (key, place) = (Key::new(b"", &Resource::new("r").unwrap()), Place::draw(fill));
-            let before = sim.block_on(node.join(&key, &place.unwrap())).unwrap();
-            assert_eq!(before.is_some(), ghost > 0);
-        }
-    }
 }
 
 /// No message is late.
@@ -128,101 +124,6 @@ fn who_gives_up_waiting_leaves_the_others_in_order_and_nothing_on_the_nodes() {
         ] {
             assert_eq!(served(hold, impatient, NOBODY), patient, "held for {hold:?}");
         }
-    }
-}
-
-/// So many processes want the lock once, one after the other, for no time. When each had it.
-fn served_at(sim: &Sim, nodes: &[MemoryNode], waiters: usize) -> Arc<Mutex<Vec<Duration>>> {
-    let times = Arc::<Mutex<Vec<Duration>>>::default();
-    for _ in 0..waiters {
-        let (manager, times, sim_) = (process(sim, nodes), Arc::clone(&times), sim.clone());
-        sim.spawn(Box::pin(async move {
-            let guard = manager.lock("r").wait(60 * SECOND).await.unwrap();
-            times.lock().unwrap().push(sim_.elapsed());
-            guard.release().await.unwrap();
-        }));
-        sim.advance(MS);
-    }
-    times
-}
-
-/// Its process was killed while it waited.
-#[test]
-fn a_place_that_nobody_answers_for_is_passed_by_after_a_moment() {
-    for waiters in [1, 4] {
-        let sim = Sim::new(1);
-        let nodes = nodes(&sim);
-        let held = sim.block_on(process(&sim, &nodes).lock("r")).unwrap();
-        haunt(&sim, &nodes, 1);
-        let times = served_at(&sim, &nodes, waiters);
-        sim.advance(SECOND);
-        sim.block_on(held.release()).unwrap();
-        let released = sim.elapsed();
-        sim.advance(SECOND);
-        let times = times.lock().unwrap();
-        assert_eq!(times.len(), waiters);
-        let last = times[waiters - 1] - released;
-        assert!(last < 50 * MS, "{waiters} behind it had the lock after {last:?}");
-        let haunted = nodes.iter().filter(|node| !node.keys().is_empty()).count();
-        assert_eq!(haunted, 4, "it is removed where it was passed by");
-    }
-}
-
-/// By somebody who does not stand in line, say, and whose hold shows that nobody let it lie there.
-#[test]
-fn those_before_have_another_moment_when_somebody_takes_the_lock() {
-    let sim = Sim::new(1);
-    let nodes = nodes(&sim);
-    let [held, other] = [process(&sim, &nodes), process(&sim, &nodes)];
-    let held = sim.block_on(held.lock("r")).unwrap();
-    haunt(&sim, &nodes, 1);
-    let times = served_at(&sim, &nodes, 1);
-    sim.advance(SECOND);
-    sim.block_on(held.release()).unwrap();
-    sim.advance(25 * MS);
-    let taken = sim.block_on(other.try_lock("r")).unwrap();
-    sim.advance(5 * MS);
-    sim.block_on(taken.release()).unwrap();
-    let released = sim.elapsed();
-    sim.advance(SECOND);
-    let waited = times.lock().unwrap()[0] - released;
-    assert!(waited > 30 * MS && waited < 50 * MS, "{waited:?}");
-}
-
-#[test]
-fn several_places_that_nobody_answers_for_are_passed_by_after_a_moment_too() {
-    for (ghosts, waiters) in [(2, 1), (5, 1), (2, 6)] {
-        let sim = Sim::new(1);
-        let nodes = nodes(&sim);
-        let held = sim.block_on(process(&sim, &nodes).lock("r")).unwrap();
-        haunt(&sim, &nodes, ghosts);
-        let times = served_at(&sim, &nodes, waiters);
-        sim.advance(SECOND);
-        sim.block_on(held.release()).unwrap();
-        let released = sim.elapsed();
-        sim.advance(SECOND);
-        let times: Vec<_> = times.lock().unwrap().iter().map(|at| *at - released).collect();
-        assert!(
-            times.len() == waiters && times[waiters - 1] < 330 * MS,
-            "{times:?} behind {ghosts}"
-        );
-    }
-}
-
-#[test]
-fn a_node_that_hangs_does_not_hold_up_those_who_have_their_places_there() {
-    for hung in 0..5 {
-        let sim = Sim::new(1);
-        let nodes = nodes(&sim);
-        let held = sim.block_on(process(&sim, &nodes).lock("r")).unwrap();
-        let served = served_at(&sim, &nodes, 6);
-        sim.advance(SECOND);
-        nodes[hung].inject(Fault::Hung);
-        sim.block_on(held.release()).unwrap();
-        let released = sim.elapsed();
-        sim.advance(8 * SECOND);
-        let times: Vec<_> = served.lock().unwrap().iter().map(|at| *at - released).collect();
-        assert!(times.len() == 6 && times[5] < SECOND / 2, "{times:?} where {hung} hangs");
     }
 }
 
@@ -334,22 +235,6 @@ fn processes_that_are_all_far_from_the_nodes_have_the_lock_in_turn() {
 }
 
 #[test]
-fn a_place_that_nobody_answers_for_costs_a_moment_and_no_more() {
-    for processes in [1, 2, 4] {
-        let sim = Sim::new(1);
-        let nodes = nodes(&sim);
-        let held = sim.block_on(process(&sim, &nodes).lock("r")).unwrap();
-        haunt(&sim, &nodes, 1);
-        let served = contend(&sim, &nodes, processes);
-        sim.advance(MS);
-        sim.block_on(held.release()).unwrap();
-        sim.advance(SECOND);
-        let served: u32 = served.lock().unwrap().iter().sum();
-        assert!(served > 600, "{processes} processes had it {served} times in a second");
-    }
-}
-
-#[test]
 fn a_lock_that_nobody_else_wants_is_had_in_little_time_however_often() {
     let sim = Sim::new(1);
     let nodes = nodes(&sim);
@@ -436,7 +321,7 @@ fn nodes_that_only_watch_are_enough_to_pass_by_a_place_that_nobody_answers_for()
     let begun = sim.elapsed();
     let (_guard, ()) = sim.block_on(join(waits, releases));
     let waited = sim.elapsed() - begun;
-    assert!(waited < SECOND + 50 * MS, "{waited:?}");
+    assert!(waited < SECOND + 80 * MS, "{waited:?}");
 }
 
 #[test]

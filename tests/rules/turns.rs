@@ -264,7 +264,7 @@ fn those_far_behind_ask_nothing() {
 
 #[test]
 fn those_far_behind_ask_little_however_long_it_is_held() {
-    for (hold, little) in [(10 * MS, 0.5), (50 * MS, 1.5), (400 * MS, 4.0)] {
+    for (hold, little) in [(10 * MS, 0.5), (50 * MS, 1.5), (400 * MS, 5.0)] {
         let [few, many] =
             [3, 15].map(|processes| median(&worlds(processes, 1, hold), |world| world.calls));
         let more = (many - few) / 12.0;

@@ -32,6 +32,8 @@ use crate::waiting::MOMENT;
 pub(crate) struct Met {
     /// So often in a row they are believed to be there though nobody shows up.
     trust: u32,
+    /// Whether it takes them long until it is one's turn.
+    for_long: bool,
 }
 
 /// Each time costs two questions at one node. But whoever forgets the others takes the lock again at
@@ -40,10 +42,13 @@ const TRUST: u32 = 8;
 
 impl Met {
     /// There is somebody.
-    pub(crate) const SOMEBODY: Self = Self { trust: TRUST };
+    pub(crate) const SOMEBODY: Self = Self { trust: TRUST, for_long: false };
     /// There may be somebody.
-    pub(crate) const PERHAPS: Self = Self { trust: 1 };
+    pub(crate) const PERHAPS: Self = Self { trust: 1, for_long: false };
 }
+
+/// A node that was not heard so often in a row, each time for twice as long, is as good as gone.
+const SILENCES: u32 = 5;
 
 /// Where a waiter stands.
 #[derive(Default)]
@@ -57,14 +62,19 @@ pub(crate) struct Standing {
     trust: u32,
     /// Whether the lock was released here a moment ago, and others go first.
     yields: bool,
+    /// Whether it can spare a moment before it stands in line.
+    has_time: bool,
     /// How often the gate was not heard in time.
     unheard: u32,
+    /// How often in a row.
+    silences: u32,
 }
 
 /// A place in a queue. Dropping it gives it up.
 struct Joined {
     queue: Line,
     place: Place,
+    since: Instant,
     /// Until when the node keeps the place, at least.
     until: Instant,
     /// The way to it. What gives the place up must not overtake it.
@@ -86,13 +96,17 @@ struct Line {
     ttl: Ttl,
 }
 
-/// For so long others have a chance where no node keeps them in order.
+/// For so long others have a chance where no node keeps them in order. Where one does, what stands in
+/// line again would only take time from the one who is about to have the lock.
 const PAUSE: Duration = Duration::from_millis(1);
+
+/// Whoever stood in line for so long loses nothing by a pause, which timers may make twice as long.
+const LONG: Duration = Duration::from_millis(5);
 
 impl Standing {
     /// The lock was released here a moment ago.
     pub(crate) fn after(met: Met) -> Self {
-        Self { trust: met.trust, yields: true, ..Self::default() }
+        Self { trust: met.trust, yields: true, has_time: met.for_long, ..Self::default() }
     }
 
     /// Somebody else has the lock.
@@ -123,8 +137,20 @@ impl Standing {
 
     /// The gate was waited for.
     pub(crate) const fn hears<T, E>(&mut self, told: &Result<T, E>) {
-        if told.is_err() {
-            self.unheard = self.unheard.saturating_add(1);
+        match told {
+            Ok(_) => self.silences = 0,
+            Err(_) => {
+                self.unheard = self.unheard.saturating_add(1);
+                self.silences = self.silences.saturating_add(1);
+            }
+        }
+    }
+
+    /// Gives its place up if the node has not been heard for so often that it is not just far away:
+    /// those who stand elsewhere, or nowhere, would have the lock for ever.
+    pub(crate) fn leaves_a_silent_node(&mut self) {
+        if self.silences >= SILENCES {
+            self.joined = None;
         }
     }
 
@@ -167,11 +193,12 @@ impl Standing {
     /// Joins the queue at `gate`, if the node keeps one.
     pub(crate) async fn join(&mut self, cluster: &Arc<Cluster>, wanted: &Wanted, gate: NodeId) {
         let yields = std::mem::take(&mut self.yields);
-        if cluster.queue(gate).is_none() {
-            if yields {
-                let runtime = &*cluster.runtime;
-                runtime.sleep_until(saturating_add(runtime.now(), PAUSE)).await;
-            }
+        let orders = cluster.queue(gate).is_some();
+        if yields && (self.has_time || !orders) {
+            let runtime = &*cluster.runtime;
+            runtime.sleep_until(saturating_add(runtime.now(), PAUSE)).await;
+        }
+        if !orders {
             return;
         }
         if self.node() != Some(gate) {
@@ -220,12 +247,26 @@ impl Standing {
         Ok(seen)
     }
 
+    /// Looks whether anybody stands before the one who goes first.
+    pub(crate) async fn looks_further(&mut self, watcher: &dyn Watch) {
+        let Some(joined) = &mut self.joined else { return };
+        let Some(further) = &joined.further else { return };
+        if let Ok(Ok(seen)) = AssertUnwindSafe(watcher.look(further.key())).catch_unwind().await
+            && seen.holder().is_none()
+        {
+            joined.further = None;
+        }
+    }
+
     /// The lock was won: gives the place to the next one, and tells the attempt at it whether it is
     /// to let others go first for `time` when it is released.
     pub(crate) fn won(self, attempt: &Arc<Attempt>, time: Duration) {
         let trust = if self.met { TRUST } else { self.trust.saturating_sub(1) };
         if trust > 0 {
-            attempt.yield_to(Met { trust }, time);
+            let now = attempt.cluster.runtime.now();
+            let stood = |joined: &Joined| now.saturating_duration_since(joined.since);
+            let for_long = self.joined.as_ref().is_some_and(|joined| stood(joined) >= LONG);
+            attempt.yield_to(Met { trust, for_long }, time);
         }
     }
 }
@@ -237,9 +278,10 @@ impl Joined {
         let place = Place::draw(|bytes| cluster.runtime.fill_random(bytes)).ok()?;
         let queue = Line { cluster: Arc::clone(cluster), node, key, ttl: wanted.ttl };
         // The node counts from later on; its clock may run faster by the drift.
-        let until = saturating_add(cluster.runtime.now(), Place::TTL - Place::TTL / 10);
-        let joining = queue.clone().join(place.clone()).boxed();
-        Some(Self { queue, place, until, joining: Some(joining), before: None, further: None })
+        let since = cluster.runtime.now();
+        let until = saturating_add(since, Place::TTL - Place::TTL / 10);
+        let joining = Some(queue.clone().join(place.clone()).boxed());
+        Some(Self { queue, place, since, until, joining, before: None, further: None })
     }
 
     /// Whether the node may have forgotten the place.

@@ -80,16 +80,15 @@ pub(crate) async fn wait(
     let mut woken = false;
     loop {
         if let Some(gate) = gate {
-            if let Some(waited) = at_gate(cluster, wanted, gate, standing, deadline).await {
+            if let Some(waited) = at_gate(cluster, wanted, gate, standing, random, deadline).await {
                 return waited;
             }
-            let patience = standing.patience(cluster.config.node_timeout(wanted.ttl));
-            if woken
-                && !standing.is_first()
-                && let Some(free) = lies_free(cluster, wanted, gate, patience, deadline).await
-            {
-                standing.passes_by();
-                return Waited::Woken(free);
+            if woken && !standing.is_first() {
+                if let Some(free) = lies_free(cluster, wanted, gate, deadline).await {
+                    standing.passes_by();
+                    return Waited::Woken(free);
+                }
+                standing.leaves_a_silent_node();
             }
         }
         // The first need not mind the others.
@@ -116,9 +115,10 @@ async fn lies_free(
     cluster: &Cluster,
     wanted: &Wanted,
     gate: NodeId,
-    patience: Duration,
     deadline: Instant,
 ) -> Option<NodeSet> {
+    // Others may be farther away than the gate.
+    let patience = cluster.config.node_timeout(wanted.ttl).max(MOMENT);
     let quorum = cluster.count().quorum();
     let is_free = async |node: NodeId| match cluster.watcher(node) {
         Some(watcher) => look_at(watcher, wanted).await.is_ok_and(|seen| !is_taken(&seen)),
@@ -162,9 +162,10 @@ async fn at_gate(
     wanted: &Wanted,
     gate: NodeId,
     standing: &mut Standing,
+    random: u64,
     deadline: Instant,
 ) -> Option<Waited> {
-    match turn_at(cluster, wanted, gate, standing, deadline).await {
+    match turn_at(cluster, wanted, gate, standing, random, deadline).await {
         Ok(()) => Some(Waited::Woken(NodeSet::only(gate))),
         Err(waited) => waited,
     }
@@ -175,20 +176,24 @@ async fn turn_at(
     wanted: &Wanted,
     gate: NodeId,
     standing: &mut Standing,
+    random: u64,
     deadline: Instant,
 ) -> Result<(), Option<Waited>> {
     let watcher = cluster.watcher(gate).ok_or(None)?;
     let patience = standing.patience(cluster.config.node_timeout(wanted.ttl));
     let joins = standing.join(cluster, wanted, gate).map(Ok);
     let joined = within(cluster, gate, patience, deadline, joins).await;
-    standing.hears(&joined);
+    // Who stands there already has asked nothing.
+    if joined.is_err() {
+        standing.hears(&joined);
+    }
     joined?;
     loop {
         let look = async { unless_it_panics(standing.look(watcher)).await? };
         let seen = within(cluster, gate, patience, deadline, look).await;
         standing.hears(&seen);
         let Some(before) = seen? else { break };
-        following::follow(cluster, wanted, gate, standing, before, deadline).await?;
+        following::follow(cluster, wanted, gate, standing, before, random, deadline).await?;
     }
     let seen = within(cluster, gate, patience, deadline, look_at(watcher, wanted)).await;
     standing.hears(&seen);

@@ -10,13 +10,17 @@ use std::future::pending;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures_util::future::{BoxFuture, TryFutureExt, select};
+use futures_util::future::{BoxFuture, TryFutureExt, join, select};
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 
-use super::{MOMENT, Waited, given_back, heard, is_taken, lies_free, look_at, told, within};
+use super::{
+    JITTER, MOMENT, Waited, given_back, heard, is_taken, lies_free, look_at, told,
+    unless_it_panics, within,
+};
 use crate::algorithm::node_set::NodeSet;
 use crate::algorithm::quorum::NodeId;
+use crate::algorithm::retry::scale;
 use crate::backend::{BackendErrorKind, Watch, Watched};
 use crate::cluster::Cluster;
 use crate::manager::{Wanted, gates};
@@ -24,6 +28,11 @@ use crate::standing::Standing;
 
 /// For so long one who is not even the second does not look whether anybody takes the lock.
 const LONG_MOMENT: Duration = Duration::from_millis(200);
+
+/// A lock that lies free for so long is let lie by the one who goes first; for the others by all of
+/// those between, too.
+const LIES: Duration = Duration::from_millis(40);
+const LIES_LONG: Duration = Duration::from_millis(60);
 
 /// What can be new to a waiter.
 #[derive(Clone, Copy)]
@@ -46,17 +55,26 @@ pub(super) async fn follow(
     gate: NodeId,
     standing: &mut Standing,
     before: Watched,
+    random: u64,
     deadline: Instant,
 ) -> Result<(), Option<Waited>> {
+    let runtime = &*cluster.runtime;
     let watcher = cluster.watcher(gate).ok_or(None)?;
-    let mut moved: Tidings<'_> = before.changed().map(told).map_ok(|()| News::Moved).boxed();
+    let mut moved = tell(before, News::Moved);
     loop {
+        // Whoever has little time looks in time.
+        let left = deadline.saturating_duration_since(runtime.now());
         let quiet = if standing.is_second() { MOMENT } else { LONG_MOMENT };
+        let quiet = quiet.min(left / 3).max(MOMENT);
         if heard(cluster, gate, quiet, deadline, &mut moved).await?.is_some() {
             return Ok(());
         }
         let patience = standing.patience(cluster.config.node_timeout(wanted.ttl));
-        let seen = within(cluster, gate, patience, deadline, look_at(watcher, wanted)).await;
+        let looks = async {
+            let (seen, ()) = join(look_at(watcher, wanted), standing.looks_further(watcher)).await;
+            seen
+        };
+        let seen = within(cluster, gate, patience, deadline, looks).await;
         standing.hears(&seen);
         let seen = seen?;
         let news = if is_taken(&seen) {
@@ -70,9 +88,10 @@ pub(super) async fn follow(
             }
         } else {
             let here = either(&mut moved, taken(seen));
-            let news = heard(cluster, gate, MOMENT, deadline, here).await?;
+            let lies = if standing.is_second() { LIES } else { LIES_LONG + scale(JITTER, random) };
+            let news = heard(cluster, gate, lies, deadline, here).await?;
             if news.is_none()
-                && let Some(free) = lies_free(cluster, wanted, gate, patience, deadline).await
+                && let Some(free) = lies_free(cluster, wanted, gate, deadline).await
             {
                 standing.passes_by();
                 return Err(Some(Waited::Woken(free.union(NodeSet::only(gate)))));
@@ -87,8 +106,8 @@ pub(super) async fn follow(
     }
 }
 
-/// Tells when the lock has changed at another node. So many are watched that one of them, or the gate,
-/// is there.
+/// Tells when the lock has changed at another node. So many are watched that, with the gate, they are
+/// more than may fail.
 async fn elsewhere(
     cluster: &Cluster,
     wanted: &Wanted,
@@ -103,24 +122,38 @@ async fn elsewhere(
     }
 }
 
-/// Waits until a node that had the keys may not have them any more, or can no longer tell.
+/// Waits until a node that has the keys, or will have them, may not have them any more. One that
+/// cannot tell is no news.
 async fn change_at(watcher: &dyn Watch, wanted: &Wanted) {
-    match look_at(watcher, wanted).await {
-        Ok(seen) if is_taken(&seen) => drop(given_back(seen).await),
-        _ => pending().await,
+    loop {
+        let Ok(seen) = look_at(watcher, wanted).await else { return pending().await };
+        let is_taken = is_taken(&seen);
+        let told = if is_taken { given_back(seen).await } else { taken(seen).await.map(drop) };
+        match told {
+            Ok(()) if is_taken => return,
+            Ok(()) => {}
+            Err(_) => return pending().await,
+        }
     }
 }
 
 /// Tells when somebody has taken what was free.
 fn taken(seen: Vec<Watched>) -> Tidings<'static> {
-    let mut changes: FuturesUnordered<_> = seen.into_iter().map(Watched::changed).collect();
-    let any = async move {
+    let mut changes: FuturesUnordered<_> =
+        seen.into_iter().map(|seen| tell(seen, News::Changed)).collect();
+    async move {
         match changes.next().await {
-            Some(change) => told(change).map(|()| News::Changed),
+            Some(news) => news,
             None => pending().await,
         }
-    };
-    any.boxed()
+    }
+    .boxed()
+}
+
+/// Tells `news` when what was seen has changed.
+fn tell(seen: Watched, news: News) -> Tidings<'static> {
+    let told = async move { unless_it_panics(seen.changed()).await.and_then(told) };
+    told.map_ok(move |()| news).boxed()
 }
 
 /// What comes first.
