@@ -16,7 +16,7 @@ const POLLERS: [&str; 5] = [QUORATE_REDIS, QUORATE_FRED, BARE_REDIS, BARE_FRED, 
 /// By hand, with nobody to hand over to.
 const ALONE: [&str; 2] = [BARE_REDIS, BARE_FRED];
 
-/// For how long each holds the lock, but for those in [`line`].
+/// For how long each holds the lock, but for those that wait in line for long.
 const HOLD: Duration = Duration::from_millis(1);
 
 /// Those who want the lock.
