@@ -6,9 +6,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures_util::future::join;
 use quorate_core::{
-    BackendError, Claim, Inspect, Key, LockBackend, LockManager, Place, Queue, Runtime, Sighting,
-    Vote, Watch, Watched,
+    BackendError, Claim, Inspect, Key, LockBackend, LockGuard, LockManager, Place, Queue, Runtime,
+    Sighting, Vote, Watch, Watched,
 };
 use quorate_memory::{Effect, MemoryNode, Rule, Sim};
 
@@ -281,9 +282,8 @@ fn the_next_one_has_the_lock_a_few_messages_after_the_release() {
     }
 }
 
-#[test]
-fn who_waits_for_long_sends_nothing() {
-    let sim = Sim::new(1);
+/// Somebody holds the lock, and so many wait for it, each in a process. How often nodes were asked.
+fn waited_for(sim: &Sim, waiters: usize) -> (LockGuard, Arc<Mutex<usize>>) {
     let nodes = MemoryNode::cluster(5, sim.clone());
     let asked = Arc::<Mutex<usize>>::default();
     let manager = || {
@@ -291,12 +291,19 @@ fn who_waits_for_long_sends_nothing() {
             nodes.iter().map(|node| Asked { node: node.clone(), asked: Arc::clone(&asked) });
         LockManager::builder(sim.clone(), nodes).ttl(60 * SECOND).build().unwrap()
     };
-    let _held = sim.block_on(manager().lock("r")).unwrap();
-    for _ in 0..8 {
+    let held = sim.block_on(manager().lock("r")).unwrap();
+    for _ in 0..waiters {
         let waits = manager().lock("r").wait(60 * SECOND).into_future();
         sim.spawn(Box::pin(async move { drop(waits.await) }));
     }
     sim.advance(SECOND);
+    (held, asked)
+}
+
+#[test]
+fn who_waits_for_long_sends_nothing() {
+    let sim = Sim::new(1);
+    let (_held, asked) = waited_for(&sim, 8);
     let before = *asked.lock().unwrap();
     assert!(before > 0);
     sim.advance(30 * SECOND);
@@ -307,24 +314,33 @@ fn who_waits_for_long_sends_nothing() {
 fn who_waits_for_long_asks_little_when_the_lock_is_prolonged() {
     const WAITERS: usize = 12;
     let sim = Sim::new(1);
-    let nodes = MemoryNode::cluster(5, sim.clone());
-    let asked = Arc::<Mutex<usize>>::default();
-    let manager = || {
-        let nodes =
-            nodes.iter().map(|node| Asked { node: node.clone(), asked: Arc::clone(&asked) });
-        LockManager::builder(sim.clone(), nodes).ttl(60 * SECOND).build().unwrap()
-    };
-    let held = sim.block_on(manager().lock("r")).unwrap();
-    for _ in 0..WAITERS {
-        let waits = manager().lock("r").wait(60 * SECOND).into_future();
-        sim.spawn(Box::pin(async move { drop(waits.await) }));
-    }
-    sim.advance(SECOND);
+    let (held, asked) = waited_for(&sim, WAITERS);
     let before = *asked.lock().unwrap();
     sim.block_on(held.extend()).unwrap();
     sim.advance(SECOND);
     let more = *asked.lock().unwrap() - before;
     assert!(more < 40 + 4 * WAITERS, "{more} calls for one extension");
+}
+
+/// It would take time from the one who is about to have the lock, and has enough.
+#[test]
+fn who_stood_in_line_for_long_pauses_before_it_stands_there_again() {
+    for (hold, pauses) in [(2 * MS, false), (15 * MS, true)] {
+        let sim = Sim::new(1);
+        let nodes = MemoryNode::cluster(5, sim.clone());
+        let manager = || LockManager::builder(sim.clone(), nodes.clone()).build().unwrap();
+        let (other, waits) = (manager(), manager());
+        let held = sim.block_on(other.lock("r")).unwrap();
+        let releases = async {
+            sim.sleep_until(sim.now() + hold).await;
+            held.release().await.unwrap();
+        };
+        let (guard, ()) = sim.block_on(join(waits.lock("r").into_future(), releases));
+        sim.block_on(guard.unwrap().release()).unwrap();
+        let released = sim.elapsed();
+        let _again = sim.block_on(waits.lock("r")).unwrap();
+        assert_eq!(sim.elapsed() - released >= MS, pauses, "after it had waited for {hold:?}");
+    }
 }
 
 /// A node that counts all that it is asked.

@@ -120,11 +120,10 @@ async fn lies_free(
     // Others may be farther away than the gate.
     let patience = cluster.config.node_timeout(wanted.ttl).max(MOMENT);
     let quorum = cluster.count().quorum();
-    let is_free = async |node: NodeId| match cluster.watcher(node) {
-        Some(watcher) => look_at(watcher, wanted).await.is_ok_and(|seen| !is_taken(&seen)),
-        None => false,
+    let look = async |node: NodeId| {
+        let seen = look_at(cluster.watcher(node)?, wanted).await.ok()?;
+        (!is_taken(&seen)).then_some(node)
     };
-    let look = async |node: NodeId| is_free(node).await.then_some(node);
     let mut looks: FuturesUnordered<_> = cluster.count().ids().map(look).collect();
     let nodes = async {
         let mut free = NodeSet::default();
