@@ -56,7 +56,7 @@ fn places_end_by_themselves_and_none_is_left_when_all_have_left() {
 fn who_may_not_keep_places_is_told_so_and_has_the_lock_all_the_same() {
     with_each_client(|client| async move {
         let nodes: Vec<_> = (0..3)
-            .map(|_| RedisServer::builder().user("app", "on >pw ~r* resetchannels +@all").start())
+            .map(|_| RedisServer::builder().user("app", "on >pw ~r* +@all").start())
             .collect();
         let addresses: Vec<_> = nodes.iter().map(|node| node.address_as("app", "pw")).collect();
         let joined = queue(&one(client, &addresses[0])).join(&key(), &place()).await;

@@ -109,13 +109,16 @@ fn a_release_wakes_whoever_made_the_lock() {
 
         let script = "if redis.call('get',KEYS[1]) == ARGV[1] then return redis.call('del',KEYS[1]) \
                       else return 0 end";
-        for release in [
+        let mut releases = vec![
             vec!["EVAL", script, "1", "r", "another-libraries-token"],
             vec!["DEL", "r"],
             vec!["UNLINK", "r"],
-            vec!["GETDEL", "r"],
             vec!["RENAME", "r", "elsewhere"],
-        ] {
+        ];
+        if RedisServer::version() >= (6, 2) {
+            releases.push(vec!["GETDEL", "r"]);
+        }
+        for release in releases {
             scene.taken("r");
             let watch = scene.begun("r").await;
             assert_eq!(scene.node.cli(&release).error(), None);
@@ -229,7 +232,11 @@ fn a_thousand_watches_on_one_key_are_one_read() {
         // One more if a slow machine reads again what is still watched.
         let reads = scene.reads() - before;
         assert!(reads <= 3, "{client:?}: {reads}");
-        assert_eq!(calls(&scene.node, "client|tracking"), 1);
+        assert_eq!(scene.node.info("tracking_clients"), "1", "{client:?}");
+        // Before, subcommands were not counted each by itself.
+        if RedisServer::version() >= (7, 0) {
+            assert_eq!(calls(&scene.node, "client|tracking"), 1, "{client:?}");
+        }
     });
 }
 
@@ -259,7 +266,7 @@ fn a_thousand_watches_can_be_dropped_and_the_next_one_begins_anew() {
 #[test]
 fn who_may_not_watch_is_told_so_and_can_lock() {
     with_each_client(|client| async move {
-        let rules = "on >pw ~* +@all -client|tracking";
+        let rules = "on >pw ~* +@all -client";
         let node = RedisServer::builder().user("app", rules).start();
         let backend = one(client, &node.address_as("app", "pw"));
         cannot_watch(&backend, BackendErrorKind::Permission).await;
@@ -291,7 +298,7 @@ async fn cannot_watch(backend: &Arc<dyn LockBackend>, expected: BackendErrorKind
 #[test]
 fn a_watcher_needs_to_read_and_nothing_else() {
     with_each_client(|client| async move {
-        let rules = "on >pw ~locks:* resetchannels -@all +hello +client|tracking +get +ping";
+        let rules = "on >pw ~locks:* -@all +hello +client|tracking +get +ping";
         let node = RedisServer::builder().user("eye", rules).start();
         let backend = one(client, &node.address_as("eye", "pw"));
         watched(&backend, "locks:r").await.unwrap();

@@ -58,6 +58,16 @@ impl RedisServer {
         Builder::default()
     }
 
+    /// The major and the minor version of the server: `(7, 0)`. Valkey goes on from Redis 7.2.
+    ///
+    /// # Panics
+    ///
+    /// If there is no `redis-server`, or it tells no version.
+    #[must_use]
+    pub fn version() -> (u32, u32) {
+        process::version()
+    }
+
     /// The URL that clients take: `redis://127.0.0.1:PORT`, or `unix:///PATH`.
     #[must_use]
     pub fn address(&self) -> String {

@@ -51,7 +51,8 @@ pub(crate) fn of_redis(error: &RedisError) -> BackendError {
             (BackendErrorKind::Protocol, "the answer is not one of Redis".to_owned())
         }
         ErrorKind::RESP3NotSupported => {
-            (BackendErrorKind::Protocol, "the node does not speak RESP3".to_owned())
+            // As a node answers whose `HELLO` was renamed, and as fred tells it.
+            (BackendErrorKind::Script, "the node does not know HELLO, so no RESP3".to_owned())
         }
         ErrorKind::Io => {
             let (kind, message) = if error.is_timeout() {

@@ -125,7 +125,7 @@ impl Builder {
         }
         if self.admin {
             let (name, password) = ADMIN;
-            lines.push(format!("user {name} on >{password} ~* &* +@all"));
+            lines.push(format!("user {name} on >{password} ~* +@all"));
         }
         for directive in &self.directives {
             let values = directive.values.iter().map(|value| quote(value));

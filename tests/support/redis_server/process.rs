@@ -185,3 +185,15 @@ fn program() -> PathBuf {
         })
         .unwrap_or_else(|| panic!("{MISSING}"))
 }
+
+/// What the program to run says of itself: `Redis server v=7.0.15 …`, `Valkey server v=8.0.1 …`.
+pub(super) fn version() -> (u32, u32) {
+    let program = program();
+    let told = Command::new(&program).arg("--version").output().expect("a program that runs");
+    let told = String::from_utf8_lossy(&told.stdout).into_owned();
+    let version = told.split_once("v=").and_then(|(_, rest)| {
+        let mut parts = rest.split(|letter: char| !letter.is_ascii_digit());
+        Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+    });
+    version.unwrap_or_else(|| panic!("{} tells no version: {told}", program.display()))
+}

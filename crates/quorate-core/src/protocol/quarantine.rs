@@ -162,11 +162,14 @@ pub(crate) fn kind_of(reply: &str) -> Option<BackendErrorKind> {
         "QUORATEEVICTS" => Some(BackendErrorKind::Evicting),
         "QUORATEIDENTITY" => Some(BackendErrorKind::Identity),
         "QUORATEMAXTTL" => Some(BackendErrorKind::MaxTtl),
-        // The user may not, or nobody may.
-        "QUORATEINFO" if reply.contains("user") || reply.contains("NOPERM") => {
-            Some(BackendErrorKind::Permission)
+        "QUORATEINFO" => {
+            let (_, said) = reply.split_once(": ").unwrap_or_default();
+            // The user may not, or nobody may.
+            Some(match BackendError::from_reply(said).kind() {
+                kind @ BackendErrorKind::Permission => kind,
+                _ => BackendErrorKind::Script,
+            })
         }
-        "QUORATEINFO" => Some(BackendErrorKind::Script),
         _ => None,
     }
 }
