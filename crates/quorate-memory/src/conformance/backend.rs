@@ -9,8 +9,7 @@ use futures_util::future::{join_all, poll_immediate};
 use quorate_core::protocol::{fence, quarantine, queue};
 use quorate_core::runtime::BoxFuture;
 use quorate_core::{
-    BackendError, BackendErrorKind, Claim, Fence, FenceHint, FenceVote, FencingToken, Holder,
-    Inspect, Key, LockBackend, Resource, Token, Ttl, Vote,
+    BackendError, BackendErrorKind, Claim, Key, LockBackend, Resource, Token, Ttl, Vote,
 };
 
 use super::{Failure, Testbed, ensure};
@@ -19,6 +18,7 @@ use crate::rng::SplitMix64;
 use crate::store::Value;
 
 mod guarded;
+mod looked;
 mod numbers;
 mod order;
 mod queued;
@@ -66,7 +66,7 @@ pub async fn backend(testbed: &dyn Testbed) -> Result<Vec<&'static str>, Failure
     }
     if backend.inspector().is_some() {
         cases.push(("a look tells the holder and the time left, and changes nothing", |b| {
-            Box::pin(looks(b))
+            Box::pin(looked::at(b))
         }));
     }
     if backend.watcher().is_some() {
@@ -96,11 +96,17 @@ pub async fn backend(testbed: &dyn Testbed) -> Result<Vec<&'static str>, Failure
     }
     if backend.fencer().is_some() {
         let fences: [(&'static str, Case); 7] = [
-            ("a grant with a number takes the key and raises the number", |b| Box::pin(counts(b))),
-            ("our own token in place is a grant with the same number", |b| Box::pin(recounts(b))),
-            ("only the holder raises a number, and nobody lowers it", |b| Box::pin(raises(b))),
-            ("a number outlives its lock, and excludes nobody", |b| Box::pin(outlives(b))),
-            ("several keys have one number", |b| Box::pin(counts_together(b))),
+            ("a grant with a number takes the key and raises the number", |b| {
+                Box::pin(numbers::counts(b))
+            }),
+            ("our own token in place is a grant with the same number", |b| {
+                Box::pin(numbers::recounts(b))
+            }),
+            ("only the holder raises a number, and nobody lowers it", |b| {
+                Box::pin(numbers::raises(b))
+            }),
+            ("a number outlives its lock, and excludes nobody", |b| Box::pin(numbers::outlives(b))),
+            ("several keys have one number", |b| Box::pin(numbers::counts_together(b))),
             ("numbers end with an error, and none is lower than before", |b| {
                 Box::pin(numbers::end(b))
             }),
@@ -386,157 +392,6 @@ async fn dropped(bench: &Bench<'_>) -> Result<(), String> {
         voted("acquire", bench.backend.acquire(&other).await, Vote::Granted)?;
         voted("release", bench.backend.release(&other).await, Vote::Granted)?;
     }
-    Ok(())
-}
-
-async fn looks(bench: &Bench<'_>) -> Result<(), String> {
-    let inspector = bench.backend.inspector().ok_or("the backend can look no more")?;
-    let (a, b) = (bench.key(b'a')?, bench.key(b'b')?);
-    let ours = bench.claim(b"ab", 1)?;
-    let holder = Holder::new(ours.token().as_bytes());
-    bench.testbed.forget_scripts().await;
-    free("a free key", inspector, &a).await?;
-    ensure!(bench.value(b'a').await?.is_none(), "a look has set the key");
-    voted("acquire", bench.backend.acquire(&ours).await, Vote::Granted)?;
-    for key in [&a, &b, &a] {
-        let seen = inspector.inspect(key).await.map_err(|error| error.to_string())?;
-        let seen = seen.ok_or("a taken key was seen as free")?;
-        ensure!(seen.holder == holder, "the holder is another");
-        let left = seen.time_left.ok_or("a key that ends was seen as one without an end")?;
-        ensure!(left <= TTL && left > TTL - GRACE, "of {TTL:?}, {left:?} were seen");
-    }
-    let left = bench.time_left(b'a').await?;
-    ensure!(left <= TTL && left > TTL - GRACE, "of {TTL:?}, a look left {left:?}");
-    bench.testbed.expire(a.as_bytes()).await;
-    free("an expired key", inspector, &a).await?;
-    voted("release", bench.backend.release(&bench.claim(b"b", 1)?).await, Vote::Granted)?;
-    free("a released key", inspector, &b).await?;
-    bench.testbed.put_list(a.as_bytes()).await;
-    let seen = inspector.inspect(&a).await;
-    let kind = seen.as_ref().err().map(BackendError::kind);
-    ensure!(kind == Some(BackendErrorKind::WrongType), "a list: {seen:?}");
-    Ok(())
-}
-
-async fn free(what: &str, inspector: &dyn Inspect, key: &Key) -> Result<(), String> {
-    match inspector.inspect(key).await {
-        Ok(None) => Ok(()),
-        seen => Err(format!("{what}: {seen:?}")),
-    }
-}
-
-fn fencer<'a>(bench: &Bench<'a>) -> Result<&'a dyn Fence, String> {
-    bench.backend.fencer().ok_or_else(|| "the backend can fence no more".to_owned())
-}
-
-/// The number of a grant. Other runs may have left any number behind.
-async fn counted(what: &str, bench: &Bench<'_>, claim: &Claim, hint: u64) -> Result<u64, String> {
-    let hint = FenceHint::new(hint).ok_or("a hint that is too great")?;
-    match fencer(bench)?.acquire(claim, hint).await {
-        Ok(FenceVote::Granted(number)) => Ok(number.get()),
-        seen => Err(format!("{what}: {seen:?} instead of a grant")),
-    }
-}
-
-fn token(number: u64) -> Result<FencingToken, String> {
-    FencingToken::new(number).ok_or_else(|| format!("{number} is no token"))
-}
-
-async fn counts(bench: &Bench<'_>) -> Result<(), String> {
-    let fencer = fencer(bench)?;
-    let mut last = 0;
-    for holder in 1..=3 {
-        let claim = bench.claim(b"a", holder)?;
-        bench.testbed.forget_scripts().await;
-        let number = counted("acquire", bench, &claim, 0).await?;
-        ensure!(number > last, "{number} after {last}");
-        let value = bench.value(b'a').await?;
-        ensure!(value.as_deref() == Some(claim.token().as_bytes()), "the value is not the token");
-        let left = bench.time_left(b'a').await?;
-        ensure!(left <= TTL && left > TTL - GRACE, "of {TTL:?}, {left:?} are left");
-        let ahead = token(number + 7)?;
-        bench.testbed.forget_scripts().await;
-        voted("raise", fencer.raise(&claim, ahead).await, Vote::Granted)?;
-        bench.testbed.forget_scripts().await;
-        voted("release", fencer.release(&claim, ahead).await, Vote::Granted)?;
-        ensure!(bench.value(b'a').await?.is_none(), "the key is still there");
-        last = ahead.get();
-    }
-    let claim = bench.claim(b"a", 4)?;
-    let hinted = counted("acquire with a hint", bench, &claim, last + 1_000).await?;
-    ensure!(hinted == last + 1_000, "{hinted} instead of the hint, {}", last + 1_000);
-    Ok(())
-}
-
-async fn recounts(bench: &Bench<'_>) -> Result<(), String> {
-    for names in [&b"a"[..], b"abc"] {
-        let claim = bench.claim(names, 1)?;
-        let number = counted("acquire", bench, &claim, 0).await?;
-        let again = counted("acquire, sent twice", bench, &claim, number + 1_000).await?;
-        ensure!(number == again, "{number}, and then {again}");
-        bench.clear().await;
-        let anew = counted("acquire after expiry", bench, &claim, 0).await?;
-        ensure!(anew > number, "a new grant gave {anew} after {number}");
-        bench.clear().await;
-    }
-    Ok(())
-}
-
-async fn raises(bench: &Bench<'_>) -> Result<(), String> {
-    let fencer = fencer(bench)?;
-    let (ours, theirs) = (bench.claim(b"a", 1)?, bench.claim(b"a", 2)?);
-    let before = counted("acquire", bench, &theirs, 0).await?;
-    bench.testbed.expire(bench.key(b'a')?.as_bytes()).await;
-    let far = token(before + 1_000)?;
-    voted("raise of a free key", fencer.raise(&theirs, far).await, Vote::Refused)?;
-    let number = counted("acquire", bench, &ours, 0).await?;
-    ensure!(number > before && number < far.get(), "{number} after {before}");
-    voted("raise by another", fencer.raise(&theirs, far).await, Vote::Refused)?;
-    voted("release by another", fencer.release(&theirs, far).await, Vote::Refused)?;
-    voted("raise to less", fencer.raise(&ours, token(before)?).await, Vote::Refused)?;
-    let again = counted("acquire, sent twice", bench, &ours, 0).await?;
-    ensure!(again == number, "{number} became {again}");
-    voted("raise to the same", fencer.raise(&ours, token(number)?).await, Vote::Granted)?;
-    voted("release", fencer.release(&ours, token(before)?).await, Vote::Granted)?;
-    let next = counted("acquire", bench, &theirs, 0).await?;
-    ensure!(next > number, "a release with a lower number left {next} after {number}");
-    Ok(())
-}
-
-async fn outlives(bench: &Bench<'_>) -> Result<(), String> {
-    let (ours, theirs) = (bench.claim(b"a", 1)?, bench.claim(b"a", 2)?);
-    let number = counted("acquire", bench, &ours, 0).await?;
-    voted("acquire without", bench.backend.acquire(&theirs).await, Vote::Refused)?;
-    voted("extend", bench.backend.extend(&ours).await, Vote::Granted)?;
-    voted("release without", bench.backend.release(&ours).await, Vote::Granted)?;
-    voted("acquire without", bench.backend.acquire(&theirs).await, Vote::Granted)?;
-    let refused = fencer(bench)?.acquire(&ours, FenceHint::MAX).await;
-    ensure!(matches!(refused, Ok(FenceVote::Refused)), "acquire of a taken key: {refused:?}");
-    voted("release", bench.backend.release(&theirs).await, Vote::Granted)?;
-    let next = counted("acquire", bench, &ours, 0).await?;
-    ensure!(next > number && next < FenceHint::MAX.get(), "{next} after {number}");
-    Ok(())
-}
-
-async fn counts_together(bench: &Bench<'_>) -> Result<(), String> {
-    let fencer = fencer(bench)?;
-    let (both, b) = (bench.claim(b"ab", 1)?, bench.claim(b"b", 2)?);
-    let of_b = counted("acquire", bench, &b, 0).await?;
-    let refused = fencer.acquire(&both, FenceHint::default()).await;
-    ensure!(matches!(refused, Ok(FenceVote::Refused)), "acquire, one key taken: {refused:?}");
-    ensure!(bench.value(b'a').await?.is_none(), "a part of the keys was taken");
-    voted("raise", fencer.raise(&b, token(of_b + 100)?).await, Vote::Granted)?;
-    voted("release", fencer.release(&b, token(of_b)?).await, Vote::Granted)?;
-    let of_both = counted("acquire", bench, &both, 0).await?;
-    ensure!(of_both > of_b + 100, "{of_both} after {}", of_b + 100);
-    bench.testbed.expire(bench.key(b'b')?.as_bytes()).await;
-    let far = token(of_both + 100)?;
-    voted("raise, one key gone", fencer.raise(&both, far).await, Vote::Refused)?;
-    let next = counted("acquire", bench, &b, 0).await?;
-    ensure!(next > of_both && next < far.get(), "{next} after {of_both}");
-    voted("release, one key gone", fencer.release(&both, far).await, Vote::Refused)?;
-    let of_a = counted("acquire", bench, &bench.claim(b"a", 3)?, 0).await?;
-    ensure!(of_a > far.get(), "{of_a} after {}, which was released with", far.get());
     Ok(())
 }
 
