@@ -412,3 +412,20 @@ fn a_backend_that_panics_fails_alone() {
         assert_eq!(left, [usize::from(on == "release"), 0, 0], "{on}");
     }
 }
+
+/// It was granted there to whoever handed it over.
+#[test]
+fn a_lock_that_was_adopted_is_released_again_where_that_failed() {
+    let world = World::new(3);
+    let manager = world.manager();
+    let guard = world.sim.block_on(manager.lock("r")).unwrap();
+    world.catch_up();
+    world.nodes[2].inject(Fault::Down);
+    let record = guard.hand_over();
+    let guard = world.sim.block_on(manager.adopt(&record)).unwrap();
+    world.sim.block_on(guard.release()).unwrap();
+    world.sim.advance(SECOND);
+    world.nodes[2].heal();
+    world.sim.advance(2 * SECOND);
+    assert_eq!(world.keys_left(), 0);
+}

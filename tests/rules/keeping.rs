@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use futures_util::future::{Either, join, select};
+use futures_util::future::{Either, join, join3, select};
 use quorate_core::{
     AdoptError, BuildError, ExtendError, HandOver, LockError, LockManager, Lost, Released,
     RetryContext, RetryStrategy, Runtime, Stopped, WithError,
@@ -99,7 +99,7 @@ fn h4_trouble_that_has_passed_is_no_reason() {
     heal(&world);
     world.sim.block_on(guard.extend()).unwrap();
     let reason = world.sim.block_on(guard.lost()).to_string();
-    assert_eq!(reason, "the lease ran out: no node was asked");
+    assert_eq!(reason, "the lease ran out: nobody extended it");
 }
 
 #[test]
@@ -520,7 +520,7 @@ fn close_releases_what_is_held_and_ends_who_waits() {
     let (waited, left) = world.sim.block_on(join(waits.into_future(), close));
     assert!(matches!(waited, Err(LockError::Closed)), "{waited:?}");
     assert_eq!(left, 0);
-    assert_eq!(world.sim.elapsed(), SECOND, "nobody went on waiting");
+    assert_eq!(world.sim.elapsed(), SECOND + MARGIN, "the forgotten one has its margin");
     assert_eq!(world.keys_left(), 0, "at the moment that close returns");
     assert!(matches!(world.sim.block_on(lost), Lost::Closed));
     assert!(!held.is_valid());
@@ -536,6 +536,66 @@ fn close_releases_what_is_held_and_ends_who_waits() {
     assert_eq!(world.sim.block_on(manager.close(SECOND)), 0, "twice is no harm");
     world.sim.advance(HOUR);
     assert_eq!(world.keys_left(), 0);
+}
+
+/// H4: as with any other loss.
+#[test]
+fn h4_work_under_a_lock_has_the_margin_to_stop_when_the_manager_closes() {
+    for (work, bound, freed) in [
+        (100 * MS, 5 * SECOND, 100 * MS),
+        (2 * SECOND, 5 * SECOND, MARGIN),
+        (2 * SECOND, 400 * MS, 200 * MS),
+    ] {
+        let world = World::new(3);
+        let (manager, other, sim) = (world.manager(), world.manager(), world.sim.clone());
+        let guard = world.sim.block_on(manager.lock("r")).unwrap();
+        let lost = guard.lost();
+        let worker = async {
+            assert!(matches!(lost.await, Lost::Closed));
+            assert!(sim.elapsed().is_zero(), "it is told at once");
+            assert!(!guard.is_valid());
+            sim.sleep_until(sim.now() + work).await;
+            drop(guard);
+        };
+        let next = async {
+            let guard = other.lock("r").await.unwrap();
+            let at = sim.elapsed();
+            guard.release().await.unwrap();
+            at
+        };
+        let closes = async { (manager.close(bound).await, sim.elapsed()) };
+        let ((), at, (left, closed)) = world.sim.block_on(join3(worker, next, closes));
+        assert_eq!((left, closed), (0, freed), "{work:?}, {bound:?}");
+        assert!(at >= freed, "another had it after {at:?}, not {freed:?}");
+    }
+}
+
+#[test]
+fn a_release_in_time_after_close_tells_that_the_lock_was_held() {
+    let world = World::new(3);
+    let manager = world.manager();
+    let guard = world.sim.block_on(manager.lock("r")).unwrap();
+    let release = async {
+        assert!(matches!(guard.lost().await, Lost::Closed));
+        guard.release().await.unwrap()
+    };
+    let (released, left) = world.sim.block_on(join(release, manager.close(SECOND)));
+    assert_eq!((released, left, world.keys_left()), (Released::Held, 0, 0));
+}
+
+#[test]
+fn close_waits_for_a_release_that_is_under_way() {
+    let world = World::new(3);
+    for node in &world.nodes {
+        node.inject(Fault::Slow(100 * MS));
+    }
+    let manager = world.manager();
+    let guard = world.sim.block_on(manager.lock("r")).unwrap();
+    let mut release = Box::pin(guard.release());
+    assert!(world.sim.block_on_for(release.as_mut(), 1).is_none());
+    let close = async { (manager.close(5 * SECOND).await, world.keys_left()) };
+    let (_, left) = world.sim.block_on(join(release, close));
+    assert_eq!(left, (0, 0), "at the moment that close returns");
 }
 
 #[test]

@@ -13,6 +13,7 @@ mod holding;
 mod input;
 mod inspect;
 mod keeping;
+mod line;
 mod observe;
 mod order;
 mod passing;

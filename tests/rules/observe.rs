@@ -244,13 +244,13 @@ fn a_lost_lease_is_a_warning_with_the_reason_once() {
         world.sim.advance(11 * SECOND);
         assert_eq!(world.sim.block_on(guard.release()).unwrap(), Released::Lost);
     };
-    assert_eq!(end(&sleeps), lost("expired", "11.0s"));
+    assert_eq!(end(&sleeps), lost("expired", "9.9s"));
     let drops = |world: &World| {
         let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
         world.sim.advance(11 * SECOND);
         drop(guard);
     };
-    assert_eq!(end(&drops), lost("expired", "11.0s"));
+    assert_eq!(end(&drops), lost("expired", "9.9s"));
     // Only the nodes know.
     let forgotten = |world: &World| {
         let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
@@ -393,6 +393,25 @@ fn everything(world: &World) {
     sim.block_on(manager.try_lock("r")).unwrap_err();
     sim.block_on(manager.close(SECOND));
     sim.settle();
+}
+
+#[test]
+fn a_request_that_cannot_be_is_told_and_counted() {
+    let world = World::new(3);
+    let (snapshotter, recorder) = recorder();
+    let told = told(|| {
+        metrics::with_local_recorder(&recorder, || {
+            let manager = world.manager();
+            world.sim.block_on(manager.lock("")).unwrap_err();
+            world.sim.block_on(manager.try_lock("r").ttl(MS)).unwrap_err();
+            world.sim.block_on(manager.lock("r").hold_limit(MS)).unwrap_err();
+        });
+    });
+    let told: Vec<_> = told.iter().filter(|told| told.what == "not acquired").collect();
+    assert_eq!(told.len(), 3);
+    assert!(told.iter().all(|told| told.field("reason") == "invalid"), "{told:#?}");
+    let counted = figures(&snapshotter);
+    assert_eq!(counted["not_acquired_total invalid"], [3], "{counted:#?}");
 }
 
 #[test]

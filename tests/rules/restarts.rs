@@ -632,7 +632,7 @@ fn a_backend_that_cannot_guard_is_refused_when_the_manager_is_built() {
     let built = LockManager::builder(world.sim.clone(), nodes).restart_guard(MAX_TTL).build();
     let refused = BuildError::NotGuarded { node: "memory-2".to_owned() };
     assert_eq!(built.unwrap_err(), refused);
-    assert_eq!(refused.to_string(), "the node memory-2 cannot be guarded against restarts");
+    assert_eq!(refused.to_string(), "memory-2 cannot be guarded against restarts");
 }
 
 #[test]

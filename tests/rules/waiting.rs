@@ -181,7 +181,7 @@ fn a_waiter_in_line_keeps_its_deadline() {
     let lost = world.sim.block_on(join_all(timed));
     for (number, (lost, at)) in (1..).zip(lost) {
         let Err(error @ LockError::Held { .. }) = lost else { panic!("{lost:?}") };
-        assert_eq!(error.to_string(), "locked by somebody else: no node was asked");
+        assert_eq!(error.to_string(), "locked by somebody else, with the same manager");
         assert_eq!(at, number * 100 * MS);
     }
 }

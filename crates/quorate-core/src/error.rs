@@ -45,10 +45,11 @@ pub enum LockError {
         /// The margin, which it must exceed.
         least: Duration,
     },
-    /// Nodes refused, and the failing ones alone do not account for the missing quorum.
-    #[error("locked by somebody else: {votes}")]
+    /// Nodes refused, and the failing ones alone do not account for the missing quorum. Or another
+    /// guard of this manager has it: locks are not reentrant.
+    #[error("locked by somebody else{}", votes.or(", with the same manager"))]
     Held {
-        /// What the nodes said.
+        /// What the nodes said; nothing if they were not asked, since it is held here.
         votes: Votes,
     },
     /// So many nodes failed or stayed silent that no quorum was left.
@@ -68,7 +69,7 @@ pub enum LockError {
     },
     /// A [fencing token](crate::LockRequest::fenced) was asked for, and a node cannot keep numbers.
     /// Nothing was sent.
-    #[error("the node {node} cannot fence")]
+    #[error("{node} cannot fence")]
     NotFenced {
         /// The first of those that cannot.
         node: String,
@@ -97,7 +98,7 @@ pub enum ExtendError {
     #[error("the lease had ended: {0}")]
     Ended(Lost),
     /// The lease ran out before a quorum had extended it.
-    #[error("the lease had expired: {votes}")]
+    #[error("the lease had expired{}", votes.or(""))]
     Expired {
         /// What the nodes said when they were last asked; nothing if they were not.
         votes: Votes,
@@ -136,7 +137,7 @@ pub enum Lost {
     #[error("the lock manager was closed")]
     Closed,
     /// It was not extended in time.
-    #[error("the lease ran out: {votes}")]
+    #[error("the lease ran out{}", votes.or(": nobody extended it"))]
     Expired {
         /// What the nodes said when an extension last failed; nothing if none did.
         votes: Votes,
@@ -244,7 +245,8 @@ pub enum Released {
     /// It had been lost before: its validity was over, or a majority of the nodes no longer had
     /// it. Somebody else may have held it while the work went on.
     Lost,
-    /// It is free now, but too few nodes answered to tell whether it had been held to the end.
+    /// It is free now, but nobody can tell whether it had been held to the end: too few nodes
+    /// answered, or the manager was closed and had released it already.
     Unsure,
 }
 
@@ -262,6 +264,11 @@ impl Votes {
     /// The nodes in the order they are configured.
     pub fn iter(&self) -> std::slice::Iter<'_, NodeVote> {
         self.nodes.iter()
+    }
+
+    /// What goes behind a reason: the votes, or this `otherwise` if nobody was asked.
+    fn or(&self, otherwise: &str) -> String {
+        if self.nodes.is_empty() { otherwise.to_owned() } else { format!(": {self}") }
     }
 
     /// How many nodes granted.

@@ -205,8 +205,13 @@ impl LockGuard {
 
     pub(crate) async fn release_telling(self) -> Result<Ending, ReleaseError> {
         let cluster = Arc::clone(&self.tenure.attempt.cluster);
+        let _releasing = cluster.background().enter();
         let start = cluster.runtime.now();
-        let before = self.tenure.held_at(start);
+        let before = match self.tenure.held_at(start) {
+            // Nobody has released it yet, so the nodes can tell.
+            Err(Lost::Closed) if !self.tenure.attempt.is_over() => Ok(()),
+            before => before,
+        };
         let patience = cluster.config.node_timeout(self.tenure.attempt.claim.ttl());
         let mut round = Round::telling_release(cluster.count(), start, patience);
         self.tenure.end_at(start, Lost::Released);

@@ -23,7 +23,7 @@ use crate::lease::{Lease, Tenure};
 use crate::observe;
 use crate::queue::{self, Turn};
 use crate::request::{LockRequest, TryLockRequest};
-use crate::resource::{IntoResource, IntoResources, Key, Resources, Token};
+use crate::resource::{IntoResource, IntoResources, InvalidResource, Key, Resources, Token};
 use crate::runtime::{BoxFuture, EntropyError, Runtime};
 use crate::standing::Standing;
 use crate::waiting::{self, Waited};
@@ -122,6 +122,10 @@ impl LockManager {
     /// [`lost`](LockGuard::lost) says [`Lost::Closed`](crate::Lost::Closed). Whoever waits for a
     /// lock gets [`LockError::Closed`].
     ///
+    /// Each lock is released when its guard is gone. If that takes longer than the
+    /// [margin](LockManagerBuilder::margin), or half of `bound`, it is released then: so much time
+    /// has the work under it to stop before somebody else can have the lock.
+    ///
     /// Returns how many operations are still under way after `bound`, zero if none. They go on in
     /// the background; what a program that ends before them leaves is gone after its ttl. All
     /// clones of this manager are closed.
@@ -132,12 +136,17 @@ impl LockManager {
     /// goes on.
     pub async fn close(&self, bound: Duration) -> usize {
         let (cluster, runtime) = (&self.cluster, &*self.cluster.runtime);
-        let deadline = saturating_add(runtime.now(), bound);
+        let now = runtime.now();
+        let deadline = saturating_add(now, bound);
         for tenure in cluster.register().close() {
             tenure.end(Lost::Closed);
-            if !tenure.attempt.is_over() {
-                drop(Flight::new(&tenure.attempt, &Operation::Release));
-            }
+            let margin = cluster.config.margin(tenure.attempt.claim.ttl());
+            let (until, running) =
+                (saturating_add(now, margin.min(bound / 2)), cluster.background().enter());
+            runtime.spawn(Box::pin(async move {
+                tenure.abandoned_by(until).await;
+                drop(running);
+            }));
         }
         // First what may still win a lock, and then what gives it back.
         let taking = cluster.rounds().settle(runtime, deadline).await;
@@ -210,6 +219,18 @@ pub(crate) struct Wanted {
 impl Wanted {
     pub(crate) fn new(
         cluster: &Cluster,
+        resources: Result<Resources, InvalidResource>,
+        ttl: Option<Duration>,
+        hold_limit: Option<Duration>,
+        fenced: bool,
+    ) -> Result<Self, LockError> {
+        let checked = resources.map_err(LockError::from);
+        let checked = checked.and_then(|all| Self::check(cluster, &all, ttl, hold_limit, fenced));
+        checked.inspect_err(observe::invalid)
+    }
+
+    fn check(
+        cluster: &Cluster,
         resources: &Resources,
         ttl: Option<Duration>,
         hold_limit: Option<Duration>,
@@ -242,18 +263,16 @@ pub(crate) async fn lock(
     let node_timeout = cluster.config.node_timeout(wanted.ttl);
     let start = runtime.now();
     let deadline = saturating_add(start, wait);
-    // The first round may take its time, unless that was spent in the line.
+    // The first round may take its time.
     let mut patience = node_timeout;
     let (mut standing, mut gates) = (Standing::default(), Gates::None);
     let mut turn = match queue::turn_at_once(cluster, &wanted.keys, start, wait) {
         Some(turn) => turn,
         None => {
             let line = in_line(cluster, wanted, deadline, &mut standing, &mut gates);
-            let turn = apart(line).await?;
-            patience = patience.min(left(runtime, deadline));
-            match turn.filter(|_| !patience.is_zero()) {
+            match apart(line).await? {
                 Some(turn) => turn,
-                None => return Err(LockError::Held { votes: Votes::new([]) }),
+                None => return apart(out_of_line(cluster, wanted)).await,
             }
         }
     };
@@ -271,6 +290,7 @@ pub(crate) async fn lock(
             }
             Err(lost) => lost,
         };
+        turn.tells(&lost.error);
         if lost.loss == Loss::Refused && turn.has_followed() {
             // The release in front may have come later after all, and then there is nobody else.
             let Defeat { error, undo, .. } = lost;
@@ -361,6 +381,15 @@ async fn in_line(
         Some(Waited::Slept | Waited::RanOut) => {}
     }
     Ok(Some(turn))
+}
+
+/// The turn did not come in time. Who has it may have been told why; where nothing is known, there is
+/// a round all the same.
+async fn out_of_line(cluster: &Arc<Cluster>, wanted: &Wanted) -> Result<LockGuard, LockError> {
+    match cluster.queues().in_the_way(&wanted.keys) {
+        Some(error) => Err(error),
+        None => try_lock(cluster, wanted).await,
+    }
 }
 
 /// What a lock that is free has no need of, kept out of its future, which would be twice as large.

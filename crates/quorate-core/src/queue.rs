@@ -17,6 +17,7 @@ use futures_util::task::AtomicWaker;
 
 use crate::cluster::Cluster;
 use crate::driver::Attempt;
+use crate::error::{LockError, Votes};
 use crate::lease::Tenure;
 use crate::resource::Key;
 use crate::standing::Met;
@@ -44,6 +45,8 @@ struct Line {
     /// Whether somebody has the turn.
     taken: bool,
     holder: Option<Holder>,
+    /// Why nobody here has the key, as the nodes told the one whose turn it is.
+    told: Option<LockError>,
     /// How often it was handed over within this process.
     handed_over: u32,
 }
@@ -83,7 +86,7 @@ impl Queues {
             let attempt = Arc::downgrade(&tenure.attempt);
             let holder = Holder { tenure: Arc::downgrade(tenure), attempt };
             match lines.get_mut(key) {
-                Some(line) => line.holder = Some(holder),
+                Some(line) => (line.holder, line.told) = (Some(holder), None),
                 None => {
                     lines.insert(key.clone(), Line { holder: Some(holder), ..Line::default() });
                 }
@@ -106,9 +109,11 @@ impl Queues {
     }
 
     /// Lets waiters elsewhere go first, if somebody here wants `keys` again before `until`.
-    pub(crate) fn yield_to(&self, met: Met, keys: &[Key], until: Instant) {
+    pub(crate) fn yield_to(&self, met: Met, keys: &[Key], now: Instant, until: Instant) {
         let yielded = keys.iter().map(|key| Yielded { key: key.clone(), until, met });
-        self.state().yielded.extend(yielded);
+        let mut state = self.state();
+        state.forget_what_is_over(now);
+        state.yielded.extend(yielded);
     }
 
     /// A lock was released; whether to see now if others wait for it.
@@ -123,6 +128,19 @@ impl Queues {
 
     fn holder(&self, key: &Key) -> Option<Holder> {
         self.state().lines.get(key)?.holder.clone()
+    }
+
+    /// Why one whose turn does not come has none of `keys`, as far as it is known here.
+    pub(crate) fn in_the_way(&self, keys: &[Key]) -> Option<LockError> {
+        let is_held = |key: &Key| {
+            let tenure = self.holder(key).and_then(|holder| holder.tenure.upgrade());
+            tenure.is_some_and(|tenure| tenure.held().is_ok())
+        };
+        if keys.iter().any(is_held) {
+            return Some(LockError::Held { votes: Votes::new([]) });
+        }
+        let state = self.state();
+        keys.iter().find_map(|key| state.lines.get(key)?.told.clone())
     }
 
     /// Whether the next holder of `key` asks the nodes right behind the release of the last. Not every
@@ -161,10 +179,14 @@ impl Queues {
 }
 
 impl State {
-    fn yields_to(&mut self, keys: &[Key], now: Instant) -> Option<(Met, Instant)> {
+    fn forget_what_is_over(&mut self, now: Instant) {
         while self.yielded.front().is_some_and(|yielded| yielded.until <= now) {
             self.yielded.pop_front();
         }
+    }
+
+    fn yields_to(&mut self, keys: &[Key], now: Instant) -> Option<(Met, Instant)> {
+        self.forget_what_is_over(now);
         let meant = |yielded: &&Yielded| keys.contains(&yielded.key) && yielded.until > now;
         let yielded = self.yielded.iter().filter(meant);
         // What was met last counts.
@@ -267,6 +289,16 @@ impl Turn {
         }
     }
 
+    /// A round was lost. Who waits behind need not ask to be told why; where several keys are asked
+    /// for, it may be another one's fault.
+    pub(crate) fn tells(&self, error: &LockError) {
+        if let [key] = &*self.keys
+            && let Some(line) = self.cluster.queues().state().lines.get_mut(key)
+        {
+            line.told = Some(error.clone());
+        }
+    }
+
     /// Whether the keys may still be on the nodes from before.
     pub(crate) const fn has_followed(&self) -> bool {
         !self.followed.is_empty()
@@ -334,5 +366,24 @@ impl Drop for Waiting<'_> {
         if ticket.called.load(Ordering::SeqCst) {
             self.queues.pass_on(self.key);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::resource::Resource;
+
+    /// Nobody need ever look at them: `try_lock` does not.
+    #[test]
+    fn what_was_yielded_is_forgotten_when_its_time_is_over() {
+        let (queues, mut now) = (Queues::default(), Instant::now());
+        let key = Key::new(b"", &Resource::new("r").unwrap());
+        for _ in 0..1_000 {
+            now += Duration::from_millis(3);
+            let until = now + Duration::from_millis(2);
+            queues.yield_to(Met::PERHAPS, std::slice::from_ref(&key), now, until);
+        }
+        assert_eq!(queues.state().yielded.len(), 1);
     }
 }

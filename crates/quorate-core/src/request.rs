@@ -119,7 +119,7 @@ impl IntoFuture for LockRequest {
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
             let Self { cluster, resources, ttl, hold_limit, fenced, wait, retry } = self;
-            let wanted = Wanted::new(&cluster, &resources?, ttl, hold_limit, fenced)?;
+            let wanted = Wanted::new(&cluster, resources, ttl, hold_limit, fenced)?;
             let wait = wait.unwrap_or(cluster.config.wait);
             let retry = retry.unwrap_or_else(|| Arc::clone(&cluster.config.retry));
             let locking = manager::lock(&cluster, &wanted, wait, &*retry);
@@ -194,7 +194,7 @@ impl IntoFuture for TryLockRequest {
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
             let Self { cluster, resources, ttl, hold_limit, fenced } = self;
-            let wanted = Wanted::new(&cluster, &resources?, ttl, hold_limit, fenced)?;
+            let wanted = Wanted::new(&cluster, resources, ttl, hold_limit, fenced)?;
             let locking = manager::try_lock(&cluster, &wanted);
             observe::acquiring(&cluster, &wanted.keys, locking).await
         })

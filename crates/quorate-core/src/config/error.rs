@@ -54,7 +54,7 @@ pub enum BuildError {
         most: Duration,
     },
     /// The [restart guard](super::LockManagerBuilder::restart_guard) is on, and a node cannot be guarded.
-    #[error("the node {node} cannot be guarded against restarts")]
+    #[error("{node} cannot be guarded against restarts")]
     NotGuarded {
         /// The first of those that cannot.
         node: String,

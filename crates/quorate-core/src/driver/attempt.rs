@@ -103,6 +103,7 @@ impl Attempt {
         let fencing = token.map(|token| Fencing::adopted(&cluster, token));
         let attempt = Self::new(cluster, claim, fencing);
         attempt.asked.insert_all();
+        attempt.granted.insert_all();
         attempt
     }
 
@@ -235,8 +236,8 @@ impl Attempt {
             .or_else(|| disputed.then_some((YIELD, Met::SOMEBODY)))
             .or_else(|| looks.then_some((YIELD, Met::PERHAPS)));
         if let Some((time, met)) = yields {
-            let until = self.cluster.runtime.now() + time;
-            self.cluster.queues().yield_to(met, self.claim.keys(), until);
+            let now = self.cluster.runtime.now();
+            self.cluster.queues().yield_to(met, self.claim.keys(), now, now + time);
         }
         self.tell_who_waits();
     }

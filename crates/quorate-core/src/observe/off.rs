@@ -57,6 +57,8 @@ pub(crate) fn acquiring<F>(_: &Cluster, _: &[Key], locking: F) -> F {
     locking
 }
 
+pub(crate) const fn invalid(_: &LockError) {}
+
 pub(crate) fn adopting<F>(_: &Cluster, _: &[Key], adopting: F) -> F {
     adopting
 }

@@ -169,6 +169,15 @@ pub(crate) async fn acquiring(
     result
 }
 
+/// A request asks for what there is not.
+pub(crate) fn invalid(error: &LockError) {
+    let result = Err(error.clone());
+    #[cfg(feature = "tracing")]
+    events::acquisition(&[], Duration::ZERO, &result);
+    #[cfg(feature = "metrics")]
+    figures::acquisition(Duration::ZERO, &result);
+}
+
 /// Watches a lock being taken over.
 pub(crate) async fn adopting(
     cluster: &Cluster,
@@ -226,7 +235,8 @@ pub(crate) fn ended(tenure: &Tenure, lost: &Lost) {
     let given_up = matches!(lost, Lost::Released | Lost::HandedOver | Lost::Closed);
     let before = if given_up { tenure.held().err() } else { None };
     let lost = before.as_ref().unwrap_or(lost);
-    let held = since(&tenure.attempt.cluster, tenure.holding.since);
+    let end = tenure.attempt.cluster.runtime.now().min(tenure.valid_until());
+    let held = end.saturating_duration_since(tenure.holding.since);
     let reason = lost_because(lost);
     tenure.holding.lost.store(reason.is_some(), Ordering::Relaxed);
     #[cfg(feature = "tracing")]

@@ -1,0 +1,97 @@
+//! Who waits in the line of this process, and what is told where the turn does not come.
+
+use std::future::IntoFuture;
+use std::time::Duration;
+
+use futures_util::future::{join, join_all, join3};
+use quorate_core::{LockError, Runtime};
+use quorate_memory::Fault;
+
+use crate::world::{MS, SECOND, World};
+
+fn all(world: &World, fault: &Fault) {
+    for node in &world.nodes {
+        node.inject(fault.clone());
+    }
+}
+
+/// E: *held by somebody* and *could not reach the nodes* are never the same.
+#[test]
+fn who_waits_in_line_during_an_outage_is_told_of_the_outage() {
+    for fault in [Fault::Down, Fault::Hung] {
+        let world = World::new(3);
+        all(&world, &fault);
+        let manager = world.manager();
+        let waits = [30, 5, 5, 1].map(|wait| manager.lock("r").wait(wait * SECOND).into_future());
+        for error in world.sim.block_on(join_all(waits)) {
+            let Err(LockError::NoQuorum { votes }) = error else { panic!("{fault:?}: {error:?}") };
+            assert_eq!(votes.iter().count(), 3, "each node has its reason");
+        }
+        let waits = (0..10).map(|_| manager.lock("s").wait(SECOND).into_future());
+        for error in world.sim.block_on(join_all(waits)) {
+            assert!(matches!(error, Err(LockError::NoQuorum { .. })), "{fault:?}: {error:?}");
+        }
+    }
+}
+
+#[test]
+fn who_waits_in_line_for_what_others_have_is_told_by_which_nodes_and_asks_nothing() {
+    let world = World::new(3);
+    let _held = world.sim.block_on(world.manager().lock("r").ttl(60 * SECOND)).unwrap();
+    let manager = world.manager();
+    let waits = [8, 4, 2].map(|wait| manager.lock("r").wait(wait * SECOND).into_future());
+    for error in world.sim.block_on(join_all(waits)) {
+        let Err(LockError::Held { votes }) = error else { panic!("{error:?}") };
+        assert_eq!(votes.iter().count(), 3);
+    }
+}
+
+/// Whoever wants both stands in line for one, while somebody elsewhere has the other.
+#[test]
+fn a_lock_that_is_free_is_had_in_the_end_though_one_in_front_waits_for_more() {
+    let world = World::new(3);
+    let (here, elsewhere) = (world.manager(), world.manager());
+    let _held = world.sim.block_on(elsewhere.lock("b").ttl(60 * SECOND)).unwrap();
+    let front = here.lock("b").wait(30 * SECOND).into_future();
+    let both = here.lock(["a", "b"]).wait(30 * SECOND).into_future();
+    let sim = world.sim.clone();
+    let one = async {
+        sim.sleep_until(sim.now() + SECOND).await;
+        here.lock("a").wait(5 * SECOND).await.map(|guard| (guard, sim.elapsed()))
+    };
+    let (_, _, locked) = world.sim.block_on(join3(front, both, one));
+    let (_guard, at) = locked.unwrap();
+    assert_eq!(at, 6 * SECOND, "first come, first served, up to its deadline");
+}
+
+/// `LockRequest::wait`: the first round may take one node timeout, even if that is longer.
+#[test]
+fn the_first_round_is_made_in_any_case() {
+    let world = World::new(5);
+    let manager = world.manager();
+    world.nodes[4].inject(Fault::Hung);
+    for _ in 0..2 {
+        let guard = world.sim.block_on(manager.lock("r").wait(Duration::ZERO)).unwrap();
+        world.sim.block_on(guard.release()).unwrap();
+        world.sim.advance(SECOND);
+    }
+}
+
+#[test]
+fn a_turn_that_comes_just_before_the_deadline_is_no_outage() {
+    for at in 80..105u32 {
+        let world = World::new(3);
+        all(&world, &Fault::Slow(3 * MS));
+        let manager = world.manager();
+        let guard = world.sim.block_on(manager.lock("r")).unwrap();
+        let (sim, start) = (world.sim.clone(), world.sim.now());
+        let releases = async {
+            sim.sleep_until(start + at * MS).await;
+            guard.release().await.unwrap()
+        };
+        let waits = manager.lock("r").wait(100 * MS).into_future();
+        let (_, waited) = world.sim.block_on(join(releases, waits));
+        assert!(!matches!(waited, Err(LockError::NoQuorum { .. })), "{at}: {waited:?}");
+        assert!(at > 95 || waited.is_ok(), "{at}: {waited:?}");
+    }
+}
