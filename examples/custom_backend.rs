@@ -117,14 +117,14 @@ impl Testbed for MapNode {
     }
 
     async fn expire(&self, key: &[u8]) {
-        self.entries().remove(key);
+        if let Some(entry) = self.entries().get_mut(key) {
+            entry.end = Some(Instant::now());
+        }
     }
 
     async fn put_list(&self, key: &[u8]) {
         self.entries().insert(key.to_vec(), Entry { token: None, end: None });
     }
-
-    async fn forget_scripts(&self) {}
 }
 
 #[tokio::main(flavor = "current_thread")]

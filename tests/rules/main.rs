@@ -4,6 +4,7 @@
 
 mod carried;
 mod cleanup;
+mod contract;
 #[path = "../every_future.rs"]
 mod every_future;
 mod falling_back;

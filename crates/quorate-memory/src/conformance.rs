@@ -14,8 +14,10 @@
 //! # Ok::<(), conformance::Failure>(())
 //! ```
 
+use std::future::poll_fn;
 use std::sync::Arc;
-use std::time::Duration;
+use std::task::Poll;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use quorate_core::LockBackend;
@@ -26,7 +28,8 @@ mod runtime;
 pub use self::backend::backend;
 pub use self::runtime::runtime;
 
-/// A backend, and what a test does to its node behind its back.
+/// A backend, and what a test does to its node behind its back. Its methods are implemented under
+/// [`async_trait`].
 #[async_trait]
 pub trait Testbed: Sync {
     /// The backend that is tested.
@@ -38,14 +41,35 @@ pub trait Testbed: Sync {
     /// How long a key still lives; `None` if it is not there or has no end.
     async fn time_left(&self, key: &[u8]) -> Option<Duration>;
 
-    /// Makes a key expire now (`PEXPIRE key 0`).
+    /// Makes a key expire now (`PEXPIRE key 0`): has its end come, where the store keeps ends.
     async fn expire(&self, key: &[u8]);
 
-    /// Puts a value that is not a string at a key (`LPUSH key x`).
-    async fn put_list(&self, key: &[u8]);
+    /// Lets so much time pass at the node. As it is, it goes by on the clock of this machine, and
+    /// others are polled meanwhile.
+    async fn pass(&self, time: Duration) {
+        let until = Instant::now() + time;
+        poll_fn(|context| {
+            if Instant::now() < until {
+                context.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            Poll::Ready(())
+        })
+        .await;
+    }
 
-    /// Makes the node forget what a client may have prepared on it (`SCRIPT FLUSH`).
-    async fn forget_scripts(&self);
+    /// Whether there may be something at a key that is no lock. Where not, since the store is one of
+    /// locks alone, say, what a backend tells of it is not checked.
+    fn has_other_values(&self) -> bool {
+        true
+    }
+
+    /// Puts a value that is not a string at a key (`LPUSH key x`). Not called unless the store
+    /// [may have such](Self::has_other_values).
+    async fn put_list(&self, _key: &[u8]) {}
+
+    /// Makes the node forget what a client may have prepared on it (`SCRIPT FLUSH`), if anything.
+    async fn forget_scripts(&self) {}
 }
 
 /// The property that does not hold.

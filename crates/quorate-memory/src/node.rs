@@ -119,6 +119,12 @@ impl MemoryNode {
         Self { carries: true, ..self.clone() }
     }
 
+    /// Lets so much time pass on the runtime that the node is made with.
+    pub(crate) async fn pass(&self, time: Duration) {
+        let runtime = &*self.shared.runtime;
+        runtime.sleep_until(runtime.now() + time).await;
+    }
+
     /// Adds a rule to those that messages to and from this node are under.
     pub fn add_rule(&self, rule: Rule) {
         self.shared.lock().rules.push(rule);

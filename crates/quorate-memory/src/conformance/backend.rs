@@ -48,16 +48,19 @@ pub async fn backend(testbed: &dyn Testbed) -> Result<Vec<&'static str>, Failure
         ("a taken key is refused and left alone", |b| Box::pin(refuses(b))),
         ("our own token in place is a grant", |b| Box::pin(recognises(b))),
         ("an expired key is free", |b| Box::pin(expires(b))),
+        ("a key ends by itself when its ttl is over", |b| Box::pin(ends(b))),
         ("a release frees ours, and only ours", |b| Box::pin(releases(b))),
         ("an extension lengthens and never shortens", |b| Box::pin(extends(b))),
         ("an extension neither takes nor brings back", |b| Box::pin(extends_only_ours(b))),
         ("several keys are taken together or not at all", |b| Box::pin(all_or_none(b))),
         ("names are bytes, of any length", |b| Box::pin(binary(b))),
-        ("a value of another type is an unknown vote", |b| Box::pin(wrong_type(b))),
         ("of many at once, one is granted", |b| Box::pin(one_of_many(b))),
         ("forgotten scripts are sent again", |b| Box::pin(forgotten(b))),
         ("a dropped call disturbs no other", |b| Box::pin(dropped(b))),
     ];
+    if testbed.has_other_values() {
+        cases.push(("a value of another type is an unknown vote", |b| Box::pin(wrong_type(b))));
+    }
     let backend = testbed.backend();
     if backend.keeps_order() {
         cases.push(("calls arrive in the order in which they set out", |b| {
@@ -181,6 +184,15 @@ impl Bench<'_> {
     }
 
     /// The node knows no epoch, and is in no quarantine.
+    /// Puts a value there that is no lock; `false` where there is no such.
+    async fn put_list(&self, key: &Key) -> bool {
+        let may = self.testbed.has_other_values();
+        if may {
+            self.testbed.put_list(key.as_bytes()).await;
+        }
+        may
+    }
+
     async fn clear_guard(&self) {
         for key in [quarantine::EPOCH, quarantine::KEY] {
             self.testbed.expire(key.as_bytes()).await;
@@ -261,6 +273,32 @@ async fn expires(bench: &Bench<'_>) -> Result<(), String> {
     Ok(())
 }
 
+/// Not what the testbed does to a key, but what the backend asked for.
+async fn ends(bench: &Bench<'_>) -> Result<(), String> {
+    let ttl = Duration::from_millis(20);
+    let short = Ttl::try_from(ttl).map_err(|error| error.to_string())?;
+    for names in [&b"a"[..], b"ab"] {
+        let (ours, theirs) = (bench.claim(names, 1)?, bench.claim(names, 2)?);
+        let theirs = theirs.with_ttl(short);
+        for extended in [false, true] {
+            voted("acquire", bench.backend.acquire(&theirs).await, Vote::Granted)?;
+            if extended {
+                voted("extend", bench.backend.extend(&theirs).await, Vote::Granted)?;
+            }
+            bench.testbed.pass(ttl + ttl).await;
+            voted("extend of what has ended", bench.backend.extend(&theirs).await, Vote::Refused)?;
+            voted(
+                "release of what has ended",
+                bench.backend.release(&theirs).await,
+                Vote::Refused,
+            )?;
+            voted("acquire of what has ended", bench.backend.acquire(&ours).await, Vote::Granted)?;
+            voted("release", bench.backend.release(&ours).await, Vote::Granted)?;
+        }
+    }
+    Ok(())
+}
+
 async fn releases(bench: &Bench<'_>) -> Result<(), String> {
     let (ours, theirs) = (bench.claim(b"a", 1)?, bench.claim(b"a", 2)?);
     voted("release of a free key", bench.backend.release(&ours).await, Vote::Refused)?;
@@ -304,6 +342,15 @@ async fn extends_only_ours(bench: &Bench<'_>) -> Result<(), String> {
     let both = bench.claim(b"ab", 2)?;
     voted("extend, one key missing", bench.backend.extend(&both).await, Vote::Refused)?;
     ensure!(bench.value(b'b').await?.is_none(), "an extension brought the key back");
+    let other = bench.claim(b"b", 1)?;
+    voted("acquire", bench.backend.acquire(&other).await, Vote::Granted)?;
+    let longer = Ttl::try_from(TTL * 3).map_err(|error| error.to_string())?;
+    let longer = bench.backend.extend(&both.with_ttl(longer)).await;
+    voted("extend, one key another's", longer, Vote::Refused)?;
+    for name in *b"ab" {
+        let left = bench.time_left(name).await?;
+        ensure!(left <= TTL, "an extension that was refused left {left:?}");
+    }
     Ok(())
 }
 
@@ -345,7 +392,7 @@ async fn binary(bench: &Bench<'_>) -> Result<(), String> {
 
 async fn wrong_type(bench: &Bench<'_>) -> Result<(), String> {
     for names in [&b"a"[..], b"ab"] {
-        bench.testbed.put_list(bench.key(b'a')?.as_bytes()).await;
+        bench.put_list(&bench.key(b'a')?).await;
         let claim = bench.claim(names, 1)?;
         for seen in [bench.backend.acquire(&claim).await, bench.backend.extend(&claim).await] {
             let kind = seen.as_ref().err().map(BackendError::kind);
@@ -416,9 +463,11 @@ impl Testbed for MemoryNode {
         Self::expire(self, key);
     }
 
+    async fn pass(&self, time: Duration) {
+        Self::pass(self, time).await;
+    }
+
     async fn put_list(&self, key: &[u8]) {
         self.put(key, Value::List);
     }
-
-    async fn forget_scripts(&self) {}
 }
