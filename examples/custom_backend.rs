@@ -7,10 +7,11 @@ use std::error::Error;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use async_trait::async_trait;
 use quorate::memory::conformance::{self, Testbed};
 use quorate::runtime::TokioRuntime;
-use quorate::{BackendError, BackendErrorKind, Claim, Key, LockBackend, LockManager, Vote};
+use quorate::{
+    BackendError, BackendErrorKind, Claim, Key, LockBackend, LockManager, Vote, async_trait,
+};
 
 /// A node on a map. In its place stands the store that you have.
 #[derive(Clone, Debug, Default)]

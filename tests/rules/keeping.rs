@@ -1,5 +1,6 @@
 //! H3–H7: leases that live as long as the work, and who is told when they do not.
 
+use std::error::Error;
 use std::future::{IntoFuture, pending, ready};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -402,10 +403,22 @@ fn with_tells_of_a_loss_that_only_the_release_sees() {
         nodes[..2].iter().for_each(quorate_memory::MemoryNode::restart);
         7
     }));
-    let Err(WithError::Lost(Stopped { reason: Lost::NotHeld { .. }, value: Some(7) })) = done
+    let Err(WithError::Lost(Stopped { reason: Lost::NotHeld { .. }, value: Some(7) })) = &done
     else {
         panic!("{done:?}");
     };
+    let boxed: Box<dyn Error + Send + Sync> = done.unwrap_err().without_value().into();
+    assert!(boxed.to_string().starts_with("stopped: the lock is gone: "), "{boxed}");
+}
+
+/// Else it would hang.
+#[test]
+#[should_panic(expected = "is a lease kept alive? use `advance`")]
+fn a_world_with_a_lease_that_is_kept_alive_does_not_settle() {
+    let world = World::new(1);
+    let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
+    guard.keep_alive();
+    world.sim.settle();
 }
 
 #[test]

@@ -66,6 +66,25 @@ impl Claim {
 
 /// **One** independent node that keeps keys.
 ///
+/// It is implemented under [`async_trait`](crate::async_trait), and so are the traits beside it:
+///
+/// ```
+/// use quorate_core::{BackendError, Claim, LockBackend, Vote, async_trait};
+///
+/// #[derive(Debug)]
+/// struct Node;
+///
+/// #[async_trait]
+/// impl LockBackend for Node {
+///     async fn acquire(&self, claim: &Claim) -> Result<Vote, BackendError> {
+///         todo!("take all of {:?} for {:?}, or none", claim.keys(), claim.ttl())
+///     }
+/// #   async fn extend(&self, _: &Claim) -> Result<Vote, BackendError> { todo!() }
+/// #   async fn release(&self, _: &Claim) -> Result<Vote, BackendError> { todo!() }
+///     // … and `extend` and `release`
+/// }
+/// ```
+///
 /// # Contract
 ///
 /// `quorate-memory`'s `conformance` module is this contract as code: run it on every backend.

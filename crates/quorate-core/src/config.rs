@@ -106,9 +106,13 @@ impl fmt::Debug for HintSource {
 }
 
 fn parse_ttl(ttl: Duration, drift: Drift, guard: Option<RestartGuard>) -> Result<Ttl, InvalidTtl> {
-    let parsed = Ttl::try_from(ttl)?;
+    let too_short = InvalidTtl::TooShort { ttl, least: drift.least_ttl() };
+    let parsed = match Ttl::try_from(ttl) {
+        Err(InvalidTtl::TooShort { .. }) => return Err(too_short),
+        parsed => parsed?,
+    };
     if drift.validity_of(parsed).is_zero() {
-        return Err(InvalidTtl::TooShort { ttl, least: drift.least_ttl() });
+        return Err(too_short);
     }
     match guard.map(|guard| guard.max_ttl()) {
         Some(max_ttl) if parsed.as_duration() > max_ttl => {

@@ -2,19 +2,34 @@
 //!
 //! *Held by somebody* and *could not reach the nodes* are never the same variant.
 
-use std::fmt;
-use std::sync::Arc;
+mod votes;
+
 use std::time::Duration;
 
+pub use self::votes::{NodeVote, Said, Votes};
 use crate::algorithm::lease::InvalidTtl;
-use crate::algorithm::quorum::{NodeCount, Vote};
-use crate::backend::BackendError;
 use crate::resource::InvalidResource;
 use crate::runtime::EntropyError;
 
 /// Why a lock was not taken. Whatever had been taken on single nodes is given back.
 ///
 /// After several rounds, the error is that of the last round which was not cut short.
+///
+/// ```
+/// use quorate_core::{LockGuard, LockManager};
+///
+/// async fn guard(manager: &LockManager) -> Option<LockGuard> {
+///     let error = match manager.lock("orders:42").await {
+///         Ok(guard) => return Some(guard),
+///         Err(error) => error,
+///     };
+///     println!("{}", if error.is_held() { "another is at it" } else { "not locked" });
+///     for node in error.votes().into_iter().flat_map(|votes| votes.failures()) {
+///         println!("{} failed: {}", node.name, node.said);
+///     }
+///     None
+/// }
+/// ```
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LockError {
@@ -90,6 +105,26 @@ pub enum LockError {
     Ttl(#[from] InvalidTtl),
 }
 
+impl LockError {
+    /// Whether somebody else has the lock: then it is no trouble, and waiting helps.
+    #[must_use]
+    pub const fn is_held(&self) -> bool {
+        matches!(self, Self::Held { .. })
+    }
+
+    /// What the nodes said, where they were asked.
+    #[must_use]
+    pub const fn votes(&self) -> Option<&Votes> {
+        match self {
+            Self::Expired { votes }
+            | Self::Held { votes }
+            | Self::NoQuorum { votes }
+            | Self::NoToken { votes } => Some(votes),
+            _ => None,
+        }
+    }
+}
+
 /// Why a lease was not extended. It stays as it was: valid until it was valid before.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -121,6 +156,18 @@ pub enum ExtendError {
 }
 
 impl ExtendError {
+    /// What the nodes said, where they were asked.
+    #[must_use]
+    pub const fn votes(&self) -> Option<&Votes> {
+        match self {
+            Self::Expired { votes } | Self::NoQuorum { votes } | Self::NotHeld { votes } => {
+                Some(votes)
+            }
+            Self::Ended(lost) => lost.votes(),
+            Self::Ttl(_) => None,
+        }
+    }
+
     pub(crate) fn of(lost: Lost) -> Self {
         match lost {
             Lost::Expired { votes } => Self::Expired { votes },
@@ -159,6 +206,17 @@ pub enum Lost {
     Released,
 }
 
+impl Lost {
+    /// What the nodes said, where that is why it is over.
+    #[must_use]
+    pub const fn votes(&self) -> Option<&Votes> {
+        match self {
+            Self::Expired { votes } | Self::NotHeld { votes } => Some(votes),
+            _ => None,
+        }
+    }
+}
+
 /// A lease was over before the work under it had ended in time.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("stopped: {reason}")]
@@ -171,6 +229,14 @@ pub struct Stopped<T> {
     pub value: Option<T>,
 }
 
+impl<T> Stopped<T> {
+    /// The same without the value, which an error that is passed on need not carry.
+    #[must_use]
+    pub fn without_value(self) -> Stopped<()> {
+        Stopped { reason: self.reason, value: None }
+    }
+}
+
 /// Why work under a lock did not end as it should. See [`with`](crate::LockManager::with).
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -181,6 +247,18 @@ pub enum WithError<T> {
     /// The lock was lost during the work.
     #[error(transparent)]
     Lost(#[from] Stopped<T>),
+}
+
+impl<T> WithError<T> {
+    /// The same without the value, which an error that is passed on need not carry: it may be
+    /// borrowed, or bound to a thread.
+    #[must_use]
+    pub fn without_value(self) -> WithError<()> {
+        match self {
+            Self::Lock(error) => WithError::Lock(error),
+            Self::Lost(stopped) => WithError::Lost(stopped.without_value()),
+        }
+    }
 }
 
 /// Why a lock that was handed over could not be adopted. It stays as it was, and adopting it may
@@ -223,6 +301,19 @@ pub enum AdoptError {
     Ttl(#[from] InvalidTtl),
 }
 
+impl AdoptError {
+    /// What the nodes said, where they were asked.
+    #[must_use]
+    pub const fn votes(&self) -> Option<&Votes> {
+        match self {
+            Self::Expired { votes } | Self::NoQuorum { votes } | Self::NotHeld { votes } => {
+                Some(votes)
+            }
+            _ => None,
+        }
+    }
+}
+
 /// Why a release could not be confirmed.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -234,6 +325,16 @@ pub enum ReleaseError {
         /// What the nodes said.
         votes: Votes,
     },
+}
+
+impl ReleaseError {
+    /// What the nodes said.
+    #[must_use]
+    pub const fn votes(&self) -> &Votes {
+        match self {
+            Self::NoQuorum { votes } => votes,
+        }
+    }
 }
 
 /// How a lock was when it was released.
@@ -248,112 +349,4 @@ pub enum Released {
     /// It is free now, but nobody can tell whether it had been held to the end: too few nodes
     /// answered, or the manager was closed and had released it already.
     Unsure,
-}
-
-/// What the nodes said in one round.
-#[derive(Clone, Debug)]
-pub struct Votes {
-    nodes: Arc<[NodeVote]>,
-}
-
-impl Votes {
-    pub(crate) fn new(nodes: impl IntoIterator<Item = NodeVote>) -> Self {
-        Self { nodes: nodes.into_iter().collect() }
-    }
-
-    /// The nodes in the order they are configured.
-    pub fn iter(&self) -> std::slice::Iter<'_, NodeVote> {
-        self.nodes.iter()
-    }
-
-    /// What goes behind a reason: the votes, or this `otherwise` if nobody was asked.
-    fn or(&self, otherwise: &str) -> String {
-        if self.nodes.is_empty() { otherwise.to_owned() } else { format!(": {self}") }
-    }
-
-    /// How many nodes granted.
-    #[must_use]
-    pub fn granted(&self) -> usize {
-        self.iter().filter(|node| matches!(node.said, Said::Granted)).count()
-    }
-}
-
-impl<'a> IntoIterator for &'a Votes {
-    type Item = &'a NodeVote;
-    type IntoIter = std::slice::Iter<'a, NodeVote>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.iter()
-    }
-}
-
-/// Prints the count, and each node that did not grant with its reason.
-impl fmt::Display for Votes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Some(count) = NodeCount::new(self.nodes.len()) else {
-            return f.write_str("no node was asked");
-        };
-        let granted = self.granted();
-        write!(f, "{granted} of {} nodes granted, {} needed", count.get(), count.quorum())?;
-        for node in self.iter().filter(|node| !matches!(node.said, Said::Granted)) {
-            write!(f, "; {}: {}", node.name, node.said)?;
-        }
-        Ok(())
-    }
-}
-
-/// What one node said.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct NodeVote {
-    /// The node: its address, without a password.
-    pub name: Arc<str>,
-    /// Its answer, or the lack of one.
-    pub said: Said,
-}
-
-impl NodeVote {
-    pub(crate) const fn new(name: Arc<str>, said: Said) -> Self {
-        Self { name, said }
-    }
-}
-
-/// A node's answer, or the lack of one.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub enum Said {
-    /// It granted.
-    Granted,
-    /// It refused: the key is somebody else's, or (asked to extend or release) not ours.
-    Refused,
-    /// Its vote is unknown for this reason.
-    Failed(BackendError),
-    /// It did not answer in time.
-    Silent {
-        /// How long the round waited.
-        after: Duration,
-    },
-    /// The round was certain before it answered.
-    Unheard,
-}
-
-impl Said {
-    pub(crate) const fn of(vote: Vote) -> Self {
-        match vote {
-            Vote::Granted => Self::Granted,
-            Vote::Refused => Self::Refused,
-        }
-    }
-}
-
-impl fmt::Display for Said {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Granted => f.write_str("granted"),
-            Self::Refused => f.write_str("refused"),
-            Self::Failed(error) => error.fmt(f),
-            Self::Silent { after } => write!(f, "no answer within {after:.1?}"),
-            Self::Unheard => f.write_str("not waited for"),
-        }
-    }
 }

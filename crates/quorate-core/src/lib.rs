@@ -91,6 +91,9 @@ mod waiting;
 mod watches;
 mod with;
 
+/// For an `impl` of [`LockBackend`] and of the traits beside it, whose methods are `async`.
+pub use async_trait::async_trait;
+
 pub use algorithm::fence::{FenceHint, FenceVote, FencingToken};
 pub use algorithm::lease::{Drift, InvalidTtl, Ttl};
 pub use algorithm::quorum::Vote;

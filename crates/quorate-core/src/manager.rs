@@ -52,9 +52,17 @@ impl LockManager {
         Self { cluster: Arc::new(cluster) }
     }
 
-    /// Locks `resources`, waiting while they are taken. Await the request that this returns.
+    /// Locks `resources`, waiting while they are taken: for 30 s, if neither the request nor the
+    /// [builder](LockManagerBuilder::wait) says otherwise. Await the request that this returns.
     ///
-    /// Several resources are locked together: each node grants all of them or none.
+    /// The lock ends after its ttl, of 10 s if nothing else is said, unless the guard
+    /// [extends](LockGuard::extend) it or [keeps it alive](LockGuard::keep_alive).
+    ///
+    /// Several resources are locked together: each node grants all of them or none. Who waits for
+    /// several is in line for each of them, before those of this process that come later, though only
+    /// one of them may be taken.
+    ///
+    /// Locks are not reentrant: who locks again what it has waits for itself.
     pub fn lock(&self, resources: impl IntoResources) -> LockRequest {
         LockRequest::new(Arc::clone(&self.cluster), resources.into_resources())
     }
@@ -78,7 +86,8 @@ impl LockManager {
     /// # Errors
     ///
     /// [`WithError::Lock`] if the lock was not taken, [`WithError::Lost`] if it was lost. If the body
-    /// had ended by itself when that came out, its value is inside.
+    /// had ended by itself when that came out, its value is inside; where errors are boxed,
+    /// [`without_value`](WithError::without_value) leaves it out.
     ///
     /// # Cancel safety
     ///

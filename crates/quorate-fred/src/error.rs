@@ -16,7 +16,7 @@ pub enum ConnectError {
         reason: String,
     },
     /// The address can be used with a feature of this crate only.
-    #[error("{address:?} needs the feature {feature} of quorate-fred")]
+    #[error("{address:?} needs the feature {feature}")]
     MissingFeature {
         /// The address without its password.
         address: String,

@@ -15,6 +15,9 @@ use crate::client::SimClient;
 use crate::clock::Clock;
 use crate::rng::SplitMix64;
 
+/// With so many timers something goes on for ever.
+const MOST_TIMERS: u32 = 100_000;
+
 mod wake;
 
 use self::wake::{Alarm, Sleep, TaskWaker};
@@ -134,8 +137,23 @@ impl Sim {
     }
 
     /// Runs until nothing is left that could run, at whatever time.
+    ///
+    /// What goes on for ever has no such end: a lease that is kept alive, a task that does something
+    /// every minute. [`advance`](Self::advance) by some time there.
+    ///
+    /// # Panics
+    ///
+    /// If there is no end after a hundred thousand timers.
     pub fn settle(&self) {
-        while self.run_one() || self.jump(None) {}
+        let mut timers = 0;
+        loop {
+            while self.run_one() {}
+            if !self.jump(None) {
+                return;
+            }
+            timers += 1;
+            assert!(timers < MOST_TIMERS, "no end in sight: is a lease kept alive? use `advance`");
+        }
     }
 
     /// Lets `time` pass, with all that happens in it.

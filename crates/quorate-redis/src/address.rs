@@ -1,5 +1,7 @@
 //! Addresses: what they become, and how they are told without their secrets.
 
+use std::borrow::Cow;
+
 use redis::{Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisError};
 
 use crate::error::ConnectError;
@@ -27,7 +29,7 @@ macro_rules! by_reference {
     ($($text:ty),+) => {$(
         impl IntoClient for $text {
             fn into_client(self) -> Result<Client, ConnectError> {
-                self.as_str().into_client()
+                AsRef::<str>::as_ref(&self).into_client()
             }
         }
     )+};
@@ -43,7 +45,7 @@ macro_rules! by_value {
     )+};
 }
 
-by_reference!(String, &String);
+by_reference!(String, &String, &&str, Box<str>, Cow<'_, str>);
 by_value!(ConnectionAddr, ConnectionInfo);
 
 impl<T: Into<String>> IntoClient for (T, u16) {
@@ -69,13 +71,22 @@ fn open(address: impl IntoConnectionInfo) -> Result<Client, ConnectError> {
 }
 
 fn invalid(address: &str, error: &RedisError) -> ConnectError {
-    // "Redis URL did not parse - InvalidClientConfig: detail": the detail quotes the address.
-    let reason = error.to_string();
-    ConnectError::InvalidAddress {
-        address: without_secrets(address),
-        reason: reason.split(" - ").next().unwrap_or_default().to_owned(),
-    }
+    let told = error.to_string();
+    let reason = match address.split_once("://") {
+        None if !address.is_empty() => "it has no scheme such as redis://",
+        Some((scheme, _)) if scheme.ends_with("-cluster") || scheme.ends_with("-sentinel") => {
+            "it is not one node but a group of them"
+        }
+        Some(("rediss" | "valkeys", _)) if !HAS_TLS => {
+            "it needs the feature tls-rustls or tls-native-tls"
+        }
+        // "Redis URL did not parse - InvalidClientConfig: detail": the detail quotes the address.
+        _ => told.split(" - ").next().unwrap_or_default(),
+    };
+    ConnectError::InvalidAddress { address: without_secrets(address), reason: reason.to_owned() }
 }
+
+const HAS_TLS: bool = cfg!(any(feature = "tls-rustls", feature = "tls-native-tls"));
 
 /// The name of a node: `host:port`, `host:port/database`, or the path of its socket.
 pub(crate) fn name(info: &ConnectionInfo) -> String {
@@ -136,6 +147,41 @@ fn without_secrets(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_address_that_is_none_is_told_why() {
+        for (text, why) in [
+            ("10.0.0.1:6379", "it has no scheme such as redis://"),
+            ("redis-sentinel://10.0.0.1:26379", "it is not one node but a group of them"),
+            ("redis-cluster://10.0.0.1", "it is not one node but a group of them"),
+            ("http://10.0.0.1", "Redis URL did not parse"),
+            ("redis://10.0.0.1:99999", "Redis URL did not parse"),
+        ] {
+            let ConnectError::InvalidAddress { address, reason } = text.into_client().unwrap_err();
+            assert_eq!(reason, why, "{address}");
+        }
+        if !HAS_TLS {
+            let ConnectError::InvalidAddress { reason, .. } =
+                "rediss://10.0.0.1".into_client().unwrap_err();
+            assert_eq!(reason, "it needs the feature tls-rustls or tls-native-tls");
+        }
+    }
+
+    #[test]
+    fn texts_of_all_kinds_are_addresses() {
+        let text = "redis://10.0.0.1";
+        let clients = [
+            text.into_client(),
+            (&text).into_client(),
+            text.to_owned().into_client(),
+            (&text.to_owned()).into_client(),
+            Box::<str>::from(text).into_client(),
+            Cow::Borrowed(text).into_client(),
+        ];
+        for client in clients {
+            assert_eq!(name(client.unwrap().get_connection_info()), "10.0.0.1:6379");
+        }
+    }
 
     #[test]
     fn a6_a_name_is_the_address_without_user_and_password() {

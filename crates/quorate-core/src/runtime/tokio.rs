@@ -18,8 +18,11 @@ use super::{BoxFuture, EntropyError, Runtime, os_random};
 ///
 /// Background work goes to the runtime that this value was made in, if that has threads of its own
 /// and still runs; else to the one that the caller is in; else to one thread that is started for
-/// all. So a guard that is dropped anywhere is still released. The clock is tokio's, which can be paused in tests, plus the time
-/// that the machine was suspended.
+/// all. So a guard that is dropped anywhere is still released, unless the runtime ends at that moment,
+/// as it does behind the last line of `main`: [`close`](crate::LockManager::close) the manager there.
+/// The clock is tokio's, which can be paused in tests, plus the time that the machine was suspended.
+///
+/// A runtime that you build yourself needs its timers, and the clients its I/O: `enable_all`.
 #[derive(Clone, Debug)]
 pub struct TokioRuntime {
     home: TokioContext,

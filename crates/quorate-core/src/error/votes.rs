@@ -1,0 +1,122 @@
+//! What each node said.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::algorithm::quorum::{NodeCount, Vote};
+use crate::backend::BackendError;
+
+/// What the nodes said in one round.
+#[derive(Clone, Debug)]
+pub struct Votes {
+    nodes: Arc<[NodeVote]>,
+}
+
+impl Votes {
+    pub(crate) fn new(nodes: impl IntoIterator<Item = NodeVote>) -> Self {
+        Self { nodes: nodes.into_iter().collect() }
+    }
+
+    /// The nodes in the order they are configured.
+    pub fn iter(&self) -> std::slice::Iter<'_, NodeVote> {
+        self.nodes.iter()
+    }
+
+    /// What goes behind a reason: the votes, or this `otherwise` if nobody was asked.
+    pub(super) fn or(&self, otherwise: &str) -> String {
+        if self.nodes.is_empty() { otherwise.to_owned() } else { format!(": {self}") }
+    }
+
+    /// The nodes that failed or stayed silent, for a log: those with a name and a reason that is
+    /// theirs.
+    pub fn failures(&self) -> impl Iterator<Item = &NodeVote> {
+        self.iter().filter(|node| matches!(node.said, Said::Failed(_) | Said::Silent { .. }))
+    }
+
+    /// How many nodes granted.
+    #[must_use]
+    pub fn granted(&self) -> usize {
+        self.iter().filter(|node| matches!(node.said, Said::Granted)).count()
+    }
+}
+
+impl<'a> IntoIterator for &'a Votes {
+    type Item = &'a NodeVote;
+    type IntoIter = std::slice::Iter<'a, NodeVote>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
+/// Prints the count, and each node that did not grant with its reason.
+impl fmt::Display for Votes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(count) = NodeCount::new(self.nodes.len()) else {
+            return f.write_str("no node was asked");
+        };
+        let granted = self.granted();
+        write!(f, "{granted} of {} nodes granted, {} needed", count.get(), count.quorum())?;
+        for node in self.iter().filter(|node| !matches!(node.said, Said::Granted)) {
+            write!(f, "; {}: {}", node.name, node.said)?;
+        }
+        Ok(())
+    }
+}
+
+/// What one node said.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct NodeVote {
+    /// The node: its address, without a password.
+    pub name: Arc<str>,
+    /// Its answer, or the lack of one.
+    pub said: Said,
+}
+
+impl NodeVote {
+    pub(crate) const fn new(name: Arc<str>, said: Said) -> Self {
+        Self { name, said }
+    }
+}
+
+/// A node's answer, or the lack of one.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Said {
+    /// It granted.
+    Granted,
+    /// It refused: the key is somebody else's, or (asked to extend or release) not ours.
+    Refused,
+    /// Its vote is unknown for this reason.
+    Failed(BackendError),
+    /// It did not answer in time.
+    Silent {
+        /// How long the round waited.
+        after: Duration,
+    },
+    /// The round was certain before it answered.
+    Unheard,
+}
+
+impl Said {
+    pub(crate) const fn of(vote: Vote) -> Self {
+        match vote {
+            Vote::Granted => Self::Granted,
+            Vote::Refused => Self::Refused,
+        }
+    }
+}
+
+impl fmt::Display for Said {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Granted => f.write_str("granted"),
+            Self::Refused => f.write_str("refused"),
+            Self::Failed(error) => error.fmt(f),
+            Self::Silent { after } => write!(f, "no answer within {after:.1?}"),
+            Self::Unheard => f.write_str("not waited for"),
+        }
+    }
+}
