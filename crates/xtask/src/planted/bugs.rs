@@ -559,9 +559,9 @@ pub(super) const BUGS: &[Bug] = &[
     Bug {
         name: "close-forgets-the-leases",
         edits: &[(
-            MANAGER,
-            "if !tenure.attempt.is_over() {",
-            "if !tenure.attempt.is_over() && !crate::planted::PLANTED {",
+            TENURE,
+            "if self.now() >= deadline && !self.attempt.is_over() {",
+            "if self.now() >= deadline && !self.attempt.is_over() && !crate::planted::PLANTED {",
         )],
     },
     Bug {
