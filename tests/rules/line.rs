@@ -1,6 +1,7 @@
 //! Who waits in the line of this process, and what is told where the turn does not come.
 
 use std::future::IntoFuture;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::future::{join, join_all, join3};
@@ -41,32 +42,46 @@ fn who_waits_in_line_during_an_outage_is_told_of_the_outage() {
 fn who_waits_in_line_for_what_others_have_is_told_by_which_nodes_and_asks_nothing() {
     let world = World::new(3);
     let _held = world.sim.block_on(world.manager().lock("r").ttl(60 * SECOND)).unwrap();
-    let manager = world.manager();
-    let waits = [8, 4, 2].map(|wait| manager.lock("r").wait(wait * SECOND).into_future());
-    for error in world.sim.block_on(join_all(waits)) {
-        let error = error.unwrap_err();
-        assert!(error.is_held(), "{error}");
+    let (manager, told) = (world.manager(), Arc::<Mutex<Vec<_>>>::default());
+    for wait in [30, 2, 1] {
+        let (wait, told) = (manager.lock("r").wait(wait * SECOND).into_future(), Arc::clone(&told));
+        world.sim.spawn(Box::pin(async move {
+            let error = wait.await.unwrap_err();
+            told.lock().unwrap().push(error);
+        }));
+    }
+    for ended in [1, 2] {
+        world.sim.advance(SECOND - MS);
+        let before = world.log.operations().len();
+        world.sim.advance(MS);
+        assert_eq!(world.log.operations().len(), before);
+        let told = told.lock().unwrap();
+        assert_eq!(told.len(), ended);
+        let error = &told[ended - 1];
         let votes = error.votes().unwrap();
-        assert_eq!((votes.iter().count(), votes.failures().count()), (3, 0));
+        assert!(error.is_held(), "{error}");
+        assert_eq!((votes.iter().count(), votes.failures().count()), (3, 0), "{error}");
     }
 }
 
-/// Whoever wants both stands in line for one, while somebody elsewhere has the other.
+/// Whoever wants both stands in line for one, or asks for both, while somebody elsewhere has one.
 #[test]
 fn a_lock_that_is_free_is_had_in_the_end_though_one_in_front_waits_for_more() {
-    let world = World::new(3);
-    let (here, elsewhere) = (world.manager(), world.manager());
-    let _held = world.sim.block_on(elsewhere.lock("b").ttl(60 * SECOND)).unwrap();
-    let front = here.lock("b").wait(30 * SECOND).into_future();
-    let both = here.lock(["a", "b"]).wait(30 * SECOND).into_future();
-    let sim = world.sim.clone();
-    let one = async {
-        sim.sleep_until(sim.now() + SECOND).await;
-        here.lock("a").wait(5 * SECOND).await.map(|guard| (guard, sim.elapsed()))
-    };
-    let (_, _, locked) = world.sim.block_on(join3(front, both, one));
-    let (_guard, at) = locked.unwrap();
-    assert_eq!(at, 6 * SECOND, "first come, first served, up to its deadline");
+    for in_front in [0, 1] {
+        let world = World::new(3);
+        let (here, elsewhere) = (world.manager(), world.manager());
+        let _held = world.sim.block_on(elsewhere.lock("b").ttl(60 * SECOND)).unwrap();
+        let front = (0..in_front).map(|_| here.lock("b").wait(30 * SECOND).into_future());
+        let both = here.lock(["a", "b"]).wait(30 * SECOND).into_future();
+        let sim = world.sim.clone();
+        let one = async {
+            sim.sleep_until(sim.now() + SECOND).await;
+            here.lock("a").wait(5 * SECOND).await.map(|guard| (guard, sim.elapsed()))
+        };
+        let (_, _, locked) = world.sim.block_on(join3(join_all(front), both, one));
+        let (_guard, at) = locked.unwrap();
+        assert_eq!(at, 6 * SECOND, "first come, first served, up to its deadline");
+    }
 }
 
 /// `LockRequest::wait`: the first round may take one node timeout, even if that is longer.
@@ -74,6 +89,7 @@ fn a_lock_that_is_free_is_had_in_the_end_though_one_in_front_waits_for_more() {
 fn the_first_round_is_made_in_any_case() {
     let world = World::new(5);
     let manager = world.manager();
+    all(&world, &Fault::Slow(2 * MS));
     world.nodes[4].inject(Fault::Hung);
     for _ in 0..2 {
         let guard = world.sim.block_on(manager.lock("r").wait(Duration::ZERO)).unwrap();
