@@ -29,7 +29,7 @@ pub use self::backend::backend;
 pub use self::runtime::runtime;
 
 /// A backend, and what a test does to its node behind its back. Its methods are implemented under
-/// [`async_trait`].
+/// [`async_trait`](quorate_core::async_trait).
 #[async_trait]
 pub trait Testbed: Sync {
     /// The backend that is tested.
