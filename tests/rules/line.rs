@@ -80,7 +80,7 @@ fn a_lock_that_is_free_is_had_in_the_end_though_one_in_front_waits_for_more() {
         };
         let (_, _, locked) = world.sim.block_on(join3(join_all(front), both, one));
         let (_guard, at) = locked.unwrap();
-        assert_eq!(at, 6 * SECOND, "first come, first served, up to its deadline");
+        assert!(at > 4 * SECOND && at <= 6 * SECOND, "first come, first served, for long: {at:?}");
     }
 }
 
@@ -100,7 +100,7 @@ fn the_first_round_is_made_in_any_case() {
 
 #[test]
 fn a_turn_that_comes_just_before_the_deadline_is_no_outage() {
-    for at in 80..105u32 {
+    for (wait, at) in (80..105).flat_map(|at| [(100, at), (2_000, 1_900 + at)]) {
         let world = World::new(3);
         all(&world, &Fault::Slow(3 * MS));
         let manager = world.manager();
@@ -110,9 +110,14 @@ fn a_turn_that_comes_just_before_the_deadline_is_no_outage() {
             sim.sleep_until(start + at * MS).await;
             guard.release().await.unwrap()
         };
-        let waits = manager.lock("r").wait(100 * MS).into_future();
-        let (_, waited) = world.sim.block_on(join(releases, waits));
+        let waits = async {
+            let waited = manager.lock("r").wait(wait * MS).await;
+            (waited, sim.now() - start)
+        };
+        let (_, (waited, took)) = world.sim.block_on(join(releases, waits));
         assert!(!matches!(waited, Err(LockError::NoQuorum { .. })), "{at}: {waited:?}");
-        assert!(at > 95 || waited.is_ok(), "{at}: {waited:?}");
+        assert!(at + 12 > wait || waited.is_ok(), "{at}: {waited:?}");
+        // A first round may take one node timeout.
+        assert!(wait < 1_000 || took <= wait * MS, "{at}: {took:?} for {wait} ms");
     }
 }

@@ -4,6 +4,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures_util::FutureExt;
 use futures_util::future::{Either, select};
 
 use crate::algorithm::lease::{Ttl, saturating_add};
@@ -272,20 +273,27 @@ pub(crate) async fn lock(
     let node_timeout = cluster.config.node_timeout(wanted.ttl);
     let start = runtime.now();
     let deadline = saturating_add(start, wait);
-    // The first round may take its time.
+    // The first round may take its time, unless that was spent in the line.
     let mut patience = node_timeout;
+    let mut defeat: Option<(Loss, Duration, LockError)> = None;
     let (mut standing, mut gates) = (Standing::default(), Gates::None);
     let mut turn = match queue::turn_at_once(cluster, &wanted.keys, start, wait) {
         Some(turn) => turn,
         None => {
-            let line = in_line(cluster, wanted, deadline, &mut standing, &mut gates);
+            // The first round may take one node timeout, even if the wait is shorter.
+            let latest = deadline.max(saturating_add(start, node_timeout));
+            let line = in_line(cluster, wanted, (deadline, latest), &mut standing, &mut gates);
             match apart(line).await? {
-                Some(turn) => turn,
-                None => return apart(out_of_line(cluster, wanted)).await,
+                Place::First(turn) => turn,
+                Place::Behind(turn, why) => {
+                    patience = left(runtime, latest);
+                    defeat = why.map(|why| (Loss::Unreachable, Duration::ZERO, why));
+                    turn
+                }
+                Place::OutOfTurn(guard) => return Ok(guard),
             }
         }
     };
-    let mut defeat: Option<(Loss, Duration, LockError)> = None;
     let mut rounds: u32 = 0;
     loop {
         let whole = patience >= node_timeout;
@@ -357,31 +365,76 @@ pub(crate) async fn lock(
     }
 }
 
+/// How one fared in the line of this process.
+enum Place {
+    /// Nobody was there.
+    First(Turn),
+    /// Others were. With what kept the line from moving, if it is known.
+    Behind(Turn, Option<LockError>),
+    /// The line did not move, and the lock was free all the same.
+    OutOfTurn(LockGuard),
+}
+
 /// Waits in the line of this process, for the holder in this process, and for those elsewhere who
-/// go first. `None` if that takes too long.
+/// go first. The error is what is in the way when the deadline comes; a round that is made here ends
+/// by the `latest`.
 async fn in_line(
+    cluster: &Arc<Cluster>,
+    wanted: &Wanted,
+    (deadline, latest): (Instant, Instant),
+    standing: &mut Standing,
+    gates: &mut Gates,
+) -> Result<Place, LockError> {
+    let runtime = &*cluster.runtime;
+    // Some time is left for asking.
+    let node_timeout = cluster.config.node_timeout(wanted.ttl);
+    let reserve = node_timeout.min(left(runtime, deadline) / 2);
+    let before_deadline = deadline.checked_sub(reserve).unwrap_or(deadline);
+    let mut turn = pin!(async {
+        let mut turn = queue::turn(cluster, &wanted.keys).await;
+        turn.vacated().await;
+        turn
+    });
+    if let Some(turn) = turn.as_mut().now_or_never() {
+        let has_waited = others_first(cluster, wanted, before_deadline, standing, gates).await?;
+        return Ok(if has_waited { Place::Behind(turn, None) } else { Place::First(turn) });
+    }
+    let in_the_way = || cluster.queues().in_the_way(&wanted.keys);
+    let mut why = in_the_way();
+    if let Some(turn) = before(cluster, before_deadline, turn.as_mut()).await? {
+        others_first(cluster, wanted, before_deadline, standing, gates).await?;
+        return Ok(Place::Behind(turn, why));
+    }
+    why = in_the_way().or(why);
+    let why = match why {
+        Some(why) => why,
+        // Nobody knows anything. It may even be free: who has the turn waits for other keys, too.
+        None => match attempt(cluster, wanted, left(runtime, latest), &Gates::None).await? {
+            Ok(guard) => return Ok(Place::OutOfTurn(guard)),
+            Err(defeat) => defeat.error,
+        },
+    };
+    match before(cluster, deadline, turn).await? {
+        Some(turn) => Ok(Place::Behind(turn, Some(why))),
+        None => Err(in_the_way().unwrap_or(why)),
+    }
+}
+
+/// Lets those elsewhere go first whom the last holder met, if there are any.
+async fn others_first(
     cluster: &Arc<Cluster>,
     wanted: &Wanted,
     deadline: Instant,
     standing: &mut Standing,
     gates: &mut Gates,
-) -> Result<Option<Turn>, LockError> {
-    let turn = async {
-        let mut turn = queue::turn(cluster, &wanted.keys).await;
-        turn.vacated().await;
-        turn
-    };
-    let Some(turn) = before(cluster, deadline, turn).await? else { return Ok(None) };
+) -> Result<bool, LockError> {
     let now = cluster.runtime.now();
     let Some((met, until)) = cluster.queues().yields_to(&wanted.keys, now) else {
-        return Ok(Some(turn));
+        return Ok(false);
     };
     *standing = Standing::after(met);
     let (votes, random) = (Tally::new(cluster.count()), random_bits(&*cluster.runtime)?);
-    // They may not be there: some time is left for asking.
-    let node_timeout = cluster.config.node_timeout(wanted.ttl);
-    let reserve = node_timeout.min(deadline.saturating_duration_since(now) / 2);
-    let deadline = deadline.checked_sub(reserve).unwrap_or(deadline);
+    // They may not be there.
     let waits = waiting::wait(cluster, wanted, &votes, standing, until, random, deadline);
     match before(cluster, deadline, waits).await? {
         None | Some(Waited::TooLong) => {}
@@ -389,16 +442,7 @@ async fn in_line(
         Some(Waited::Woken(free)) => *gates = Gates::Of(free),
         Some(Waited::Slept | Waited::RanOut) => {}
     }
-    Ok(Some(turn))
-}
-
-/// The turn did not come in time. Who has it may have been told why; where nothing is known, there is
-/// a round all the same.
-async fn out_of_line(cluster: &Arc<Cluster>, wanted: &Wanted) -> Result<LockGuard, LockError> {
-    match cluster.queues().in_the_way(&wanted.keys) {
-        Some(error) => Err(error),
-        None => try_lock(cluster, wanted).await,
-    }
+    Ok(true)
 }
 
 /// What a lock that is free has no need of, kept out of its future, which would be twice as large.
