@@ -131,7 +131,18 @@ impl Dialer {
             }
         }
         let attempt = dial(self.config.clone(), self.performance.clone())?.boxed().shared();
+        seen_through(&attempt);
         Ok(latest.insert(attempt).clone())
+    }
+}
+
+/// Polls a future to its end, though all who asked for it may be gone: else whoever comes next, hours
+/// later perhaps, would be told how it ended then.
+pub(crate) fn seen_through<T: Clone + Send + Sync + 'static>(
+    shared: &Shared<BoxFuture<'static, T>>,
+) {
+    if let Ok(runtime) = Handle::try_current() {
+        drop(runtime.spawn(shared.clone().map(drop)));
     }
 }
 

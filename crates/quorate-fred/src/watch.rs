@@ -19,7 +19,7 @@ use tokio::task::AbortHandle;
 
 use crate::error;
 use crate::frame::Command;
-use crate::link::{Closed, Dialer, Link};
+use crate::link::{Closed, Dialer, Link, seen_through};
 
 /// How often the keys that are watched are read again.
 ///
@@ -67,7 +67,9 @@ impl Watcher {
         }
         let attempt = self.dialer.attempt()?;
         let open = async move { Ear::open(attempt.await.map_err(|failure| failure.error)?).await };
-        Ok(latest.insert(open.boxed().shared()).clone())
+        let opening = open.boxed().shared();
+        seen_through(&opening);
+        Ok(latest.insert(opening).clone())
     }
 }
 

@@ -120,6 +120,9 @@ fn without_secrets(text: &str) -> String {
         None => ("", text),
     };
     if scheme.contains("unix") {
+        if !rest.starts_with('/') {
+            return format!("{scheme}{HIDDEN}");
+        }
         let path = rest.split('?').next().unwrap_or_default();
         return format!("{scheme}{path}");
     }
@@ -234,6 +237,9 @@ mod tests {
             "unix:///run/redis.sock?db=x&pass=hunter2",
             "unix:/run/redis.sock?db=x&pass=hunter2",
             "redis://a.example/?protocol=hunter2",
+            "redis+unix://:hunter2@/run/redis.sock",
+            "unix://ann:hunter2@/run/redis.sock",
+            "redis+unix://hunter2",
         ] {
             let error = text.into_client().expect_err(text);
             let told = format!("{error} {error:?}");

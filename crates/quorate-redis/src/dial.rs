@@ -136,7 +136,11 @@ impl Dial {
             let mut command = redis::cmd("CLIENT");
             command.arg("SETINFO").arg(what).arg(text);
             match connection.send_packed_command(&command).await {
-                Ok(answer) => heard = error::reply(answer).err(),
+                // What is harmless by itself is not why the connection ends.
+                Ok(answer) => {
+                    let error = error::reply(answer).err();
+                    heard = error.filter(|error| !error.kind().is_permanent());
+                }
                 // "ERR max number of clients reached" comes before the end.
                 Err(error) => return Err(heard.unwrap_or_else(|| error::of_redis(&error))),
             }

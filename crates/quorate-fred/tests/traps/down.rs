@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use fred::interfaces::{ClientLike, EventInterface};
 use fred::types::ClientState;
+use futures_util::FutureExt;
 use quorate_core::{BackendErrorKind as Kind, LockBackend, Vote};
 use quorate_fred::{ConnectError, FredBackend};
 use tokio::time::timeout;
@@ -50,6 +51,23 @@ async fn a_node_that_was_started_again_serves_again() {
     let acquired = until_answered(|| async { backend.acquire(&claim()).await }).await;
     assert_eq!(acquired, Vote::Granted);
     assert_eq!(node.heard("SET"), 1);
+}
+
+#[tokio::test]
+async fn how_an_attempt_ended_that_all_had_left_is_not_told_later() {
+    let mut connections = 0;
+    let node = Node::start(move |command| match connections {
+        0 => {
+            connections = 1;
+            Answer::HangUp
+        }
+        _ => obliging(command),
+    });
+    let backend = backend(&node.url());
+    // It goes on by itself, and fails.
+    assert!(backend.acquire(&claim()).now_or_never().is_none());
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert_eq!(backend.acquire(&claim()).await.unwrap(), Vote::Granted);
 }
 
 #[tokio::test]

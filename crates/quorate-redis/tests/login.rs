@@ -1,0 +1,83 @@
+//! A connection that breaks while it is being made.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::thread;
+use std::time::Duration;
+
+use quorate_core::runtime::{TokioRuntime, os_random};
+use quorate_core::{
+    BackendErrorKind, Claim, Key, LockBackend, LockError, LockManager, Resource, Token, Ttl,
+};
+
+/// The address of a node that closes its first connections, each behind its first answer to `CLIENT`:
+/// that of Redis 7.0.15.
+fn node(breaks: usize) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for (number, stream) in listener.incoming().enumerate() {
+            let stream = stream.unwrap();
+            thread::spawn(move || serve(stream, number < breaks));
+        }
+    });
+    format!("redis://{address}")
+}
+
+/// Serves a connection to its end.
+fn serve(mut stream: TcpStream, breaks: bool) -> Option<()> {
+    let mut reader = BufReader::new(stream.try_clone().ok()?);
+    let mut number = |mark: char| -> Option<(usize, Vec<u8>)> {
+        let mut line = String::new();
+        reader.read_line(&mut line).ok()?;
+        let number: usize = line.trim().strip_prefix(mark)?.parse().ok()?;
+        let mut text = vec![0; if mark == '$' { number + 2 } else { 0 }];
+        reader.read_exact(&mut text).ok()?;
+        text.truncate(number);
+        Some((number, text))
+    };
+    loop {
+        let (count, _) = number('*')?;
+        let parts: Vec<Vec<u8>> =
+            (0..count).map(|_| number('$').map(|(_, text)| text)).collect::<Option<_>>()?;
+        let answer: &[u8] = match &*parts[0] {
+            b"CLIENT" => b"-ERR unknown subcommand 'SETINFO'. Try CLIENT HELP.\r\n",
+            b"INFO" => b"$10\r\nrun_id:abc\r\n",
+            b"SET" => b"+OK\r\n",
+            _ => b":1\r\n",
+        };
+        stream.write_all(answer).ok()?;
+        if breaks && parts[0] == b"CLIENT" {
+            return None;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_connection_that_breaks_during_the_login_is_a_lost_connection() {
+    let node = quorate_redis::connect([node(1)]).unwrap().remove(0);
+    let key = Key::new(b"", &Resource::new("r").unwrap());
+    let token = Token::draw(os_random).unwrap();
+    let claim = Claim::new([key], token, Ttl::try_from(Duration::from_secs(10)).unwrap());
+    let error = node.acquire(&claim).await.unwrap_err();
+    assert_eq!(error.kind(), BackendErrorKind::Connection, "{error}");
+}
+
+#[tokio::test]
+async fn a4_a_connection_that_breaks_during_the_login_ends_no_wait() {
+    let nodes = quorate_redis::connect([node(1)]).unwrap();
+    let manager = LockManager::builder(TokioRuntime::new(), nodes).build().unwrap();
+    manager.lock("r").await.unwrap().release().await.unwrap();
+}
+
+/// They would be taken for nodes that cannot tell.
+#[tokio::test]
+async fn q6_one_server_is_found_out_though_its_first_connections_broke() {
+    for breaks in [0, 1] {
+        let nodes = quorate_redis::connect([node(breaks), node(breaks)]).unwrap();
+        let manager = LockManager::builder(TokioRuntime::new(), nodes).build().unwrap();
+        let locked = manager.lock("r").await;
+        assert!(matches!(locked, Err(LockError::SameServer { .. })), "{breaks}: {locked:?}");
+    }
+}
