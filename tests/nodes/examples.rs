@@ -34,7 +34,7 @@ fn examples_without_servers() {
         assert_eq!(story.matches(words).count(), 3, "{words}: {story}");
     }
     assert!(story.contains("no quorum: 2 of 5 nodes granted, 3 needed; memory-1: connection"));
-    assert_eq!(succeeds("custom_backend", &[]).matches("ok: ").count(), 13);
+    assert_eq!(succeeds("custom_backend", &[]).matches("ok: ").count(), 14);
     assert_eq!(succeeds("custom_runtime", &[]).matches("ok: ").count(), 5);
     assert_eq!(succeeds("embed", &[]), "report sales on tokio\nreport sales on smol\n");
     let story = succeeds("fencing", &[]);

@@ -584,6 +584,21 @@ fn h4_work_under_a_lock_has_the_margin_to_stop_when_the_manager_closes() {
 }
 
 #[test]
+fn who_closes_again_does_not_put_off_what_was_closed() {
+    let world = World::new(3);
+    let manager = world.manager();
+    let guard = world.sim.block_on(manager.lock("r")).unwrap();
+    let again = async {
+        world.sim.sleep_until(world.sim.now() + 100 * MS).await;
+        manager.close(60 * SECOND).await
+    };
+    let first = async { (manager.close(400 * MS).await, world.keys_left()) };
+    let (first, again) = world.sim.block_on(join(first, again));
+    assert_eq!((first.1, again), (0, 0), "released after half of the bound");
+    drop(guard);
+}
+
+#[test]
 fn a_release_in_time_after_close_tells_that_the_lock_was_held() {
     let world = World::new(3);
     let manager = world.manager();

@@ -4,7 +4,7 @@ use std::future::IntoFuture;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use futures_util::future::{join, join_all, join3};
+use futures_util::future::{join, join_all, join3, join4};
 use quorate_core::{LockError, Runtime};
 use quorate_memory::Fault;
 
@@ -82,6 +82,57 @@ fn a_lock_that_is_free_is_had_in_the_end_though_one_in_front_waits_for_more() {
         let (_guard, at) = locked.unwrap();
         assert!(at > 4 * SECOND && at <= 6 * SECOND, "first come, first served, for long: {at:?}");
     }
+}
+
+/// What kept the line from moving when the wait began is over.
+#[test]
+fn what_was_told_before_is_no_reason_when_the_time_is_over() {
+    let world = World::new(3);
+    let (here, elsewhere) = (world.manager(), world.manager());
+    let _held = world.sim.block_on(elsewhere.lock("b").ttl(60 * SECOND)).unwrap();
+    let other = world.sim.block_on(elsewhere.lock("c").ttl(60 * SECOND)).unwrap();
+    let _more = world.sim.block_on(elsewhere.lock("d").ttl(60 * SECOND)).unwrap();
+    let guard = world.sim.block_on(here.lock("a")).unwrap();
+    let sim = world.sim.clone();
+    let waits = |name: &'static str, at: u32, wait: u32| {
+        let (sim, request) = (sim.clone(), here.lock(name).wait(wait * SECOND).into_future());
+        async move {
+            sim.sleep_until(sim.now() + at * SECOND / 10).await;
+            request.await
+        }
+    };
+    // Each of them stands behind another who waits for more.
+    let both = here.lock(["a", "b"]).wait(30 * SECOND).into_future();
+    let many = async {
+        sim.sleep_until(sim.now() + SECOND / 10).await;
+        here.lock(["c", "d"]).wait(30 * SECOND).await
+    };
+    let free = async {
+        sim.sleep_until(sim.now() + SECOND).await;
+        guard.release().await.unwrap();
+        sim.sleep_until(sim.now() + SECOND).await;
+        other.release().await.unwrap();
+    };
+    let locks = join_all([waits("a", 5, 5), waits("c", 0, 1), waits("c", 30, 5)]);
+    let (_, _, _, locked) = world.sim.block_on(join4(both, many, free, locks));
+    assert!(locked[0].is_ok(), "it was released here: {:?}", locked[0]);
+    assert!(matches!(locked[1], Err(LockError::Held { .. })), "{:?}", locked[1]);
+    assert!(locked[2].is_ok(), "it was released elsewhere: {:?}", locked[2]);
+}
+
+/// The turn comes when the lease in front runs out, and then there are no nodes.
+#[test]
+fn an_outage_is_told_to_one_whose_turn_comes_late() {
+    let world = World::new(3);
+    let manager = world.manager();
+    let _guard = world.sim.block_on(manager.lock("r")).unwrap();
+    let fails = async {
+        world.sim.sleep_until(world.sim.now() + 5 * SECOND).await;
+        all(&world, &Fault::Down);
+    };
+    let waits = manager.lock("r").wait(10 * SECOND).into_future();
+    let (waited, ()) = world.sim.block_on(join(waits, fails));
+    assert!(matches!(waited, Err(LockError::NoQuorum { .. })), "{waited:?}");
 }
 
 /// `LockRequest::wait`: the first round may take one node timeout, even if that is longer.

@@ -106,6 +106,11 @@ pub enum LockError {
 }
 
 impl LockError {
+    /// Another guard of the same manager has it.
+    pub(crate) fn held_here() -> Self {
+        Self::Held { votes: Votes::new([]) }
+    }
+
     /// Whether somebody else has the lock: then it is no trouble, and waiting helps.
     #[must_use]
     pub const fn is_held(&self) -> bool {

@@ -216,6 +216,8 @@ impl LockGuard {
         let mut round = Round::telling_release(cluster.count(), start, patience);
         self.tenure.end_at(start, Lost::Released);
         let mut flight = Flight::at(start, &self.tenure.attempt, &Operation::Release);
+        // Whoever closes the manager waits for it to set out.
+        self.tenure.tell_the_end();
         let outcome = flight.decide(&mut round).await;
         let votes = || outcome.votes(&cluster, start);
         let (tally, count) = (&outcome.tally, cluster.count());
@@ -248,12 +250,15 @@ pub(crate) struct Ending {
 impl Drop for LockGuard {
     fn drop(&mut self) {
         let attempt = &self.tenure.attempt;
-        attempt.cluster.register().leave(self.place);
+        let cluster = &attempt.cluster;
         // Else it was released, by its holder or with all others, or handed over.
-        if !attempt.is_over() {
+        let releasing = (!attempt.is_over()).then(|| cluster.background().enter());
+        cluster.register().leave(self.place);
+        if releasing.is_some() {
             self.tenure.end(Lost::Released);
             observe::dropped(&self.tenure);
             drop(Flight::new(attempt, &Operation::Release));
+            self.tenure.tell_the_end();
         }
     }
 }

@@ -241,21 +241,23 @@ impl Tenure {
         self.tell_the_end();
     }
 
-    /// After the end was set under the lock, under which those who wait look for it.
     /// After its end: waits for its holder to give it up, and does so itself at `deadline`.
     pub(crate) async fn abandoned_by(&self, deadline: Instant) {
-        // Its holder ends it once more.
-        let again = self.ended.get_or_init(Event::new).listen();
-        if self.attempt.is_over() {
-            return;
-        }
-        select(again, self.attempt.cluster.runtime.sleep_until(deadline)).await;
-        if self.now() >= deadline && !self.attempt.is_over() {
-            drop(Flight::new(&self.attempt, &Operation::Release));
+        loop {
+            // Its holder tells once more.
+            let again = self.ended.get_or_init(Event::new).listen();
+            if self.attempt.is_over() {
+                return;
+            }
+            if self.now() >= deadline {
+                return drop(Flight::new(&self.attempt, &Operation::Release));
+            }
+            select(again, self.attempt.cluster.runtime.sleep_until(deadline)).await;
         }
     }
 
-    fn tell_the_end(&self) {
+    /// After the end was set under the lock, under which those who wait look for it.
+    pub(crate) fn tell_the_end(&self) {
         if let Some(ended) = self.ended.get() {
             ended.notify(usize::MAX);
         }

@@ -16,7 +16,7 @@ use crate::backend::{Claim, LockBackend};
 use crate::cluster::Cluster;
 use crate::config::LockManagerBuilder;
 use crate::driver::{Attempt, Fencing, Flight, Gate, Operation, YIELD};
-use crate::error::{AdoptError, LockError, Lost, Votes, WithError};
+use crate::error::{AdoptError, LockError, Lost, NodeVote, Said, Votes, WithError};
 use crate::guard::LockGuard;
 use crate::handover::{self, HandOver};
 use crate::inspect::{self, InspectError, Inspection};
@@ -134,7 +134,8 @@ impl LockManager {
     ///
     /// Each lock is released when its guard is gone. If that takes longer than the
     /// [margin](LockManagerBuilder::margin), or half of `bound`, it is released then: so much time
-    /// has the work under it to stop before somebody else can have the lock.
+    /// has the work under it to stop before somebody else can have the lock, or what is left of the
+    /// lease if that is less.
     ///
     /// Returns how many operations are still under way after `bound`, zero if none. They go on in
     /// the background; what a program that ends before them leaves is gone after its ttl. All
@@ -287,6 +288,9 @@ pub(crate) async fn lock(
                 Place::First(turn) => turn,
                 Place::Behind(turn, why) => {
                     patience = left(runtime, latest);
+                    if patience.is_zero() {
+                        return Err(why.unwrap_or_else(LockError::held_here));
+                    }
                     defeat = why.map(|why| (Loss::Unreachable, Duration::ZERO, why));
                     turn
                 }
@@ -307,7 +311,6 @@ pub(crate) async fn lock(
             }
             Err(lost) => lost,
         };
-        turn.tells(&lost.error);
         if lost.loss == Loss::Refused && turn.has_followed() {
             // The release in front may have come later after all, and then there is nobody else.
             let Defeat { error, undo, .. } = lost;
@@ -323,9 +326,12 @@ pub(crate) async fn lock(
             continue;
         }
         // A round that the deadline cut short says less than the one before it.
-        if let (false, Loss::Unreachable, Some((_, _, error))) = (whole, lost.loss, &defeat) {
+        if let (false, Loss::Unreachable, Some((_, _, error))) = (whole, lost.loss, &defeat)
+            && !lost.has_failed(cluster)
+        {
             return Err(error.clone());
         }
+        turn.tells(&lost.error);
         rounds = rounds.saturating_add(1);
         let random = random_bits(runtime)?;
         let delay = retry.delay(&RetryContext::new(rounds, lost.loss, random));
@@ -400,13 +406,12 @@ async fn in_line(
         return Ok(if has_waited { Place::Behind(turn, None) } else { Place::First(turn) });
     }
     let in_the_way = || cluster.queues().in_the_way(&wanted.keys);
-    let mut why = in_the_way();
+    let why = in_the_way();
     if let Some(turn) = before(cluster, before_deadline, turn.as_mut()).await? {
         others_first(cluster, wanted, before_deadline, standing, gates).await?;
         return Ok(Place::Behind(turn, why));
     }
-    why = in_the_way().or(why);
-    let why = match why {
+    let why = match in_the_way() {
         Some(why) => why,
         // Nobody knows anything. It may even be free: who has the turn waits for other keys, too.
         None => match attempt(cluster, wanted, left(runtime, latest), &Gates::None).await? {
@@ -497,6 +502,15 @@ struct Defeat {
     /// How long the round took.
     took: Duration,
     undo: Flight,
+}
+
+impl Defeat {
+    /// Whether so many nodes have failed, and not just been silent, that more time would not help.
+    fn has_failed(&self, cluster: &Cluster) -> bool {
+        let is_failed = |vote: &&NodeVote| matches!(vote.said, Said::Failed(_));
+        let votes = self.error.votes().into_iter().flatten();
+        votes.filter(is_failed).count() > cluster.count().spare()
+    }
 }
 
 /// One round under a token of its own. `Err` means that there is no point in another.

@@ -17,7 +17,7 @@ use futures_util::task::AtomicWaker;
 
 use crate::cluster::Cluster;
 use crate::driver::Attempt;
-use crate::error::{LockError, Votes};
+use crate::error::LockError;
 use crate::lease::Tenure;
 use crate::resource::Key;
 use crate::standing::Met;
@@ -137,7 +137,7 @@ impl Queues {
             tenure.is_some_and(|tenure| tenure.held().is_ok())
         };
         if keys.iter().any(is_held) {
-            return Some(LockError::Held { votes: Votes::new([]) });
+            return Some(LockError::held_here());
         }
         let state = self.state();
         keys.iter().find_map(|key| state.lines.get(key)?.told.clone())
@@ -158,6 +158,7 @@ impl Queues {
         let Entry::Occupied(mut entry) = state.lines.entry(key.clone()) else { return };
         let line = entry.get_mut();
         let next = line.waiting.pop_front();
+        line.told = None;
         match &next {
             Some(ticket) => ticket.called.store(true, Ordering::SeqCst),
             None => {
@@ -292,7 +293,7 @@ impl Turn {
     /// A round was lost. Who waits behind need not ask to be told why; where several keys are asked
     /// for, it may be another one's fault.
     pub(crate) fn tells(&self, error: &LockError) {
-        if let [key] = &*self.keys
+        if let ([key], LockError::Held { .. } | LockError::NoQuorum { .. }) = (&*self.keys, error)
             && let Some(line) = self.cluster.queues().state().lines.get_mut(key)
         {
             line.told = Some(error.clone());

@@ -86,7 +86,9 @@ impl LockRequest {
 
     /// For how long to try. Default: the manager's.
     ///
-    /// The first round is made in any case and may take one node timeout, even if that is longer.
+    /// The first round may take one node timeout, even if that is longer. It is made in any case, unless
+    /// the lock is held with this manager or others wait for it here: then the error may be what those
+    /// in front were told.
     pub const fn wait(mut self, wait: Duration) -> Self {
         self.wait = Some(wait);
         self

@@ -35,7 +35,7 @@ use crate::frame::{Command, exchange};
 use crate::window::{Place, Window};
 
 /// For reaching the node, TLS included, and once more for logging in.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long a failed attempt answers for the node. A hundred attempts a second cost nothing, and
 /// a node that was started again is back before a client notices.

@@ -10,16 +10,17 @@ use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Either, Shared, join_all, select};
 use quorate_core::protocol::{Reply, Watches, Wire};
 use quorate_core::runtime::TokioContext;
-use quorate_core::{BackendError, Holder, Key, Watched};
+use quorate_core::{BackendError, BackendErrorKind, Holder, Key, Watched};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::task::AbortHandle;
+use tokio::time::timeout;
 
 use crate::error;
 use crate::frame::Command;
-use crate::link::{Closed, Dialer, Link, seen_through};
+use crate::link::{CONNECT_TIMEOUT, Closed, Dialer, Link, seen_through};
 
 /// How often the keys that are watched are read again.
 ///
@@ -66,7 +67,17 @@ impl Watcher {
             }
         }
         let attempt = self.dialer.attempt()?;
-        let open = async move { Ear::open(attempt.await.map_err(|failure| failure.error)?).await };
+        let open = async move {
+            let link = attempt.await.map_err(|failure| failure.error)?;
+            // Nobody may be left who could give it up.
+            match timeout(CONNECT_TIMEOUT, Ear::open(link)).await {
+                Ok(opened) => opened,
+                Err(_) => {
+                    let told = "no answer to CLIENT TRACKING";
+                    Err(BackendError::new(BackendErrorKind::TimedOut, told))
+                }
+            }
+        };
         let opening = open.boxed().shared();
         seen_through(&opening);
         Ok(latest.insert(opening).clone())

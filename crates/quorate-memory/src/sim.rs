@@ -152,7 +152,10 @@ impl Sim {
                 return;
             }
             timers += 1;
-            assert!(timers < MOST_TIMERS, "no end in sight: is a lease kept alive? use `advance`");
+            assert!(
+                timers < MOST_TIMERS,
+                "no end after {timers} timers: is a lease kept alive? use `advance`"
+            );
         }
     }
 

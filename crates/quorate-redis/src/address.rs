@@ -73,7 +73,9 @@ fn open(address: impl IntoConnectionInfo) -> Result<Client, ConnectError> {
 fn invalid(address: &str, error: &RedisError) -> ConnectError {
     let told = error.to_string();
     let reason = match address.split_once("://") {
-        None if !address.is_empty() => "it has no scheme such as redis://",
+        None if !address.is_empty() && !address.starts_with("unix:") => {
+            "it has no scheme such as redis://"
+        }
         Some((scheme, _)) if scheme.ends_with("-cluster") || scheme.ends_with("-sentinel") => {
             "it is not one node but a group of them"
         }

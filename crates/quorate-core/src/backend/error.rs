@@ -41,7 +41,8 @@ impl BackendError {
     pub fn from_reply(reply: &str) -> Self {
         let told = reply.split(", with args beginning with").next().unwrap_or_default();
         let told = out_of_script(told);
-        Self::new(BackendErrorKind::of_reply(&told), told)
+        let ours = protocol::quarantine::kind_of(&told);
+        Self::new(ours.unwrap_or_else(|| BackendErrorKind::of_word(&told)), told)
     }
 
     /// What went wrong.
@@ -125,11 +126,12 @@ impl BackendErrorKind {
         )
     }
 
-    /// The kind of an error answer, which is told [outside of a script](out_of_script).
-    fn of_reply(reply: &str) -> Self {
-        if let Some(kind) = protocol::quarantine::kind_of(reply) {
-            return kind;
-        }
+    /// The kind of what a server says by itself, inside a script or not.
+    pub(crate) fn of_servers(reply: &str) -> Self {
+        Self::of_word(&out_of_script(reply))
+    }
+
+    fn of_word(reply: &str) -> Self {
         match reply.split_ascii_whitespace().next().unwrap_or_default() {
             "NOAUTH" | "WRONGPASS" => Self::Auth,
             "CLUSTERDOWN" | "MOVED" | "ASK" | "CROSSSLOT" | "TRYAGAIN" => Self::Cluster,
@@ -243,6 +245,8 @@ mod tests {
             let reply = format!("QUORATEINFO the restart guard needs INFO: {said}");
             assert_eq!(BackendError::from_reply(&reply).kind(), kind, "{said}");
         }
+        let endless = "QUORATEINFO a: ".repeat(100_000);
+        assert_eq!(BackendError::from_reply(&endless).kind(), Kind::Script);
     }
 
     /// As Redis 6.0.16 told it: of a script, and to a script.

@@ -165,7 +165,7 @@ pub(crate) fn kind_of(reply: &str) -> Option<BackendErrorKind> {
         "QUORATEINFO" => {
             let (_, said) = reply.split_once(": ").unwrap_or_default();
             // The user may not, or nobody may.
-            Some(match BackendError::from_reply(said).kind() {
+            Some(match BackendErrorKind::of_servers(said) {
                 kind @ BackendErrorKind::Permission => kind,
                 _ => BackendErrorKind::Script,
             })
