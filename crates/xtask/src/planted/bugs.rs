@@ -253,8 +253,8 @@ pub(super) const BUGS: &[Bug] = &[
         name: "drop-skips-the-release",
         edits: &[(
             GUARD,
-            "if !attempt.is_over() {",
-            "if !attempt.is_over() && !crate::planted::PLANTED {",
+            "if releasing.is_some() {",
+            "if releasing.is_some() && !crate::planted::PLANTED {",
         )],
     },
     Bug {
@@ -560,8 +560,9 @@ pub(super) const BUGS: &[Bug] = &[
         name: "close-forgets-the-leases",
         edits: &[(
             TENURE,
-            "if self.now() >= deadline && !self.attempt.is_over() {",
-            "if self.now() >= deadline && !self.attempt.is_over() && !crate::planted::PLANTED {",
+            "return drop(Flight::new(&self.attempt, &Operation::Release));",
+            "if crate::planted::PLANTED { return; }
+                return drop(Flight::new(&self.attempt, &Operation::Release));",
         )],
     },
     Bug {
