@@ -69,19 +69,29 @@ impl Claim {
 /// It is implemented under [`async_trait`](crate::async_trait), and so are the traits beside it:
 ///
 /// ```
-/// use quorate_core::{BackendError, Claim, LockBackend, Vote, async_trait};
+/// use quorate_core::{BackendError, BackendErrorKind, Claim, LockBackend, Vote, async_trait};
 ///
+/// /// A node that is never there.
 /// #[derive(Debug)]
-/// struct Node;
+/// struct Nowhere;
+///
+/// fn away() -> BackendError {
+///     BackendError::new(BackendErrorKind::Connection, "nobody is there")
+/// }
 ///
 /// #[async_trait]
-/// impl LockBackend for Node {
-///     async fn acquire(&self, claim: &Claim) -> Result<Vote, BackendError> {
-///         todo!("take all of {:?} for {:?}, or none", claim.keys(), claim.ttl())
+/// impl LockBackend for Nowhere {
+///     async fn acquire(&self, _: &Claim) -> Result<Vote, BackendError> {
+///         Err(away())
 ///     }
-/// #   async fn extend(&self, _: &Claim) -> Result<Vote, BackendError> { todo!() }
-/// #   async fn release(&self, _: &Claim) -> Result<Vote, BackendError> { todo!() }
-///     // … and `extend` and `release`
+///
+///     async fn extend(&self, _: &Claim) -> Result<Vote, BackendError> {
+///         Err(away())
+///     }
+///
+///     async fn release(&self, _: &Claim) -> Result<Vote, BackendError> {
+///         Err(away())
+///     }
 /// }
 /// ```
 ///

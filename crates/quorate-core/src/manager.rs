@@ -1,10 +1,11 @@
 //! Where locks are taken: a round after the other, until one is won or the deadline has come.
 
+mod line;
+
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures_util::FutureExt;
 use futures_util::future::{Either, select};
 
 use crate::algorithm::lease::{Ttl, saturating_add};
@@ -22,7 +23,7 @@ use crate::handover::{self, HandOver};
 use crate::inspect::{self, InspectError, Inspection};
 use crate::lease::{Lease, Tenure};
 use crate::observe;
-use crate::queue::{self, Turn};
+use crate::queue;
 use crate::request::{LockRequest, TryLockRequest};
 use crate::resource::{IntoResource, IntoResources, InvalidResource, Key, Resources, Token};
 use crate::runtime::{BoxFuture, EntropyError, Runtime};
@@ -283,10 +284,10 @@ pub(crate) async fn lock(
         None => {
             // The first round may take one node timeout, even if the wait is shorter.
             let latest = deadline.max(saturating_add(start, node_timeout));
-            let line = in_line(cluster, wanted, (deadline, latest), &mut standing, &mut gates);
+            let line = line::wait(cluster, wanted, (deadline, latest), &mut standing, &mut gates);
             match apart(line).await? {
-                Place::First(turn) => turn,
-                Place::Behind(turn, why) => {
+                line::Place::First(turn) => turn,
+                line::Place::Behind(turn, why) => {
                     patience = left(runtime, latest);
                     if patience.is_zero() {
                         return Err(why.unwrap_or_else(LockError::held_here));
@@ -294,7 +295,7 @@ pub(crate) async fn lock(
                     defeat = why.map(|why| (Loss::Unreachable, Duration::ZERO, why));
                     turn
                 }
-                Place::OutOfTurn(guard) => return Ok(guard),
+                line::Place::OutOfTurn(guard) => return Ok(guard),
             }
         }
     };
@@ -369,85 +370,6 @@ pub(crate) async fn lock(
         };
         defeat = Some((loss, took, error));
     }
-}
-
-/// How one fared in the line of this process.
-enum Place {
-    /// Nobody was there.
-    First(Turn),
-    /// Others were. With what kept the line from moving, if it is known.
-    Behind(Turn, Option<LockError>),
-    /// The line did not move, and the lock was free all the same.
-    OutOfTurn(LockGuard),
-}
-
-/// Waits in the line of this process, for the holder in this process, and for those elsewhere who
-/// go first. The error is what is in the way when the deadline comes; a round that is made here ends
-/// by the `latest`.
-async fn in_line(
-    cluster: &Arc<Cluster>,
-    wanted: &Wanted,
-    (deadline, latest): (Instant, Instant),
-    standing: &mut Standing,
-    gates: &mut Gates,
-) -> Result<Place, LockError> {
-    let runtime = &*cluster.runtime;
-    // Some time is left for asking.
-    let node_timeout = cluster.config.node_timeout(wanted.ttl);
-    let reserve = node_timeout.min(left(runtime, deadline) / 2);
-    let before_deadline = deadline.checked_sub(reserve).unwrap_or(deadline);
-    let mut turn = pin!(async {
-        let mut turn = queue::turn(cluster, &wanted.keys).await;
-        turn.vacated().await;
-        turn
-    });
-    if let Some(turn) = turn.as_mut().now_or_never() {
-        let has_waited = others_first(cluster, wanted, before_deadline, standing, gates).await?;
-        return Ok(if has_waited { Place::Behind(turn, None) } else { Place::First(turn) });
-    }
-    let in_the_way = || cluster.queues().in_the_way(&wanted.keys);
-    let why = in_the_way();
-    if let Some(turn) = before(cluster, before_deadline, turn.as_mut()).await? {
-        others_first(cluster, wanted, before_deadline, standing, gates).await?;
-        return Ok(Place::Behind(turn, why));
-    }
-    let why = match in_the_way() {
-        Some(why) => why,
-        // Nobody knows anything. It may even be free: who has the turn waits for other keys, too.
-        None => match attempt(cluster, wanted, left(runtime, latest), &Gates::None).await? {
-            Ok(guard) => return Ok(Place::OutOfTurn(guard)),
-            Err(defeat) => defeat.error,
-        },
-    };
-    match before(cluster, deadline, turn).await? {
-        Some(turn) => Ok(Place::Behind(turn, Some(why))),
-        None => Err(in_the_way().unwrap_or(why)),
-    }
-}
-
-/// Lets those elsewhere go first whom the last holder met, if there are any.
-async fn others_first(
-    cluster: &Arc<Cluster>,
-    wanted: &Wanted,
-    deadline: Instant,
-    standing: &mut Standing,
-    gates: &mut Gates,
-) -> Result<bool, LockError> {
-    let now = cluster.runtime.now();
-    let Some((met, until)) = cluster.queues().yields_to(&wanted.keys, now) else {
-        return Ok(false);
-    };
-    *standing = Standing::after(met);
-    let (votes, random) = (Tally::new(cluster.count()), random_bits(&*cluster.runtime)?);
-    // They may not be there.
-    let waits = waiting::wait(cluster, wanted, &votes, standing, until, random, deadline);
-    match before(cluster, deadline, waits).await? {
-        None | Some(Waited::TooLong) => {}
-        Some(Waited::Woken(_)) if standing.is_alone() => {}
-        Some(Waited::Woken(free)) => *gates = Gates::Of(free),
-        Some(Waited::Slept | Waited::RanOut) => {}
-    }
-    Ok(true)
 }
 
 /// What a lock that is free has no need of, kept out of its future, which would be twice as large.
