@@ -288,13 +288,13 @@ impl Wire for Way<'_> {
     }
 
     async fn send(&self, command: Cmd) -> Result<Reply, BackendError> {
-        let unsent = match self.line.send(command) {
-            Ok(sent) => match sent.await {
-                // The connection has ended since, and the command is as good as new.
+        let unsent = match self.line.live() {
+            Some(live) => match live.send(command).await {
+                // The connection has ended, and the command is as good as new.
                 Err(Trouble::NotSent(unsent)) => *unsent,
                 answer => return error::reply(answer.map_err(Trouble::told)?),
             },
-            Err(unsent) => unsent,
+            None => command,
         };
         error::reply(self.line.send_anew(unsent, self.tokio).await?)
     }

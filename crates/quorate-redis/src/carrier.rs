@@ -5,12 +5,10 @@
 //! sends it as one request. A command that has nobody to travel with goes without that task.
 
 use std::future::{Future, poll_fn};
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::Poll;
 
-use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Value};
 use tokio::sync::mpsc::error::SendError;
@@ -18,7 +16,7 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, unconstrained};
 
-pub(crate) use self::job::{Carried, Trouble, lost};
+pub(crate) use self::job::{Carried, Trouble};
 use self::job::{Job, gone};
 use self::work::{Work, is_closed};
 use crate::pulse::{Loner, Pulse};
@@ -65,21 +63,32 @@ impl Carrier {
         self.has_ended() || is_closed(&self.connection)
     }
 
-    /// Sends a command, together with others if there are any. Gives it back if the task is gone.
-    ///
-    /// It may not have left before the answer is first polled.
-    pub(crate) fn send(&self, command: Cmd) -> Result<Answer, Cmd> {
-        if !self.has_ended()
-            && let Some(loner) = Loner::set_out(&self.pulse)
+    /// Sends a command, together with others if there are any.
+    pub(crate) async fn send(&self, command: Cmd) -> Result<Value, Trouble> {
+        if self.is_broken() {
+            return Err(Trouble::NotSent(Box::new(command)));
+        }
+        let loner = if self.has_ended() { None } else { Loner::set_out(&self.pulse) };
+        let answer = match loner {
+            Some(loner) => alone(&mut self.connection.clone(), &command, loner).await,
+            None => self.together(command).await,
+        };
+        if let Err(trouble) = &answer
+            && trouble.ends_connection()
         {
-            return Ok(Answer::Alone(alone(self.connection.clone(), command, loner)));
+            self.give_up();
         }
+        answer
+    }
+
+    async fn together(&self, command: Cmd) -> Result<Value, Trouble> {
         let (caller, answer) = oneshot::channel();
-        match self.queue(Job::Command(command, caller)) {
-            Ok(()) => Ok(Answer::Carried(answer)),
-            Err(SendError(Job::Command(command, _))) => Err(command),
-            Err(SendError(_)) => Ok(Answer::Carried(answer)),
+        if let Err(SendError(Job::Command(command, _))) = self.queue(Job::Command(command, caller))
+        {
+            return Err(Trouble::NotSent(Box::new(command)));
         }
+        // The task may be lost with its runtime.
+        answer.await.unwrap_or_else(|_| Err(Trouble::Failed(gone())))
     }
 
     /// Whether a command would have others to travel with.
@@ -98,44 +107,22 @@ impl Carrier {
     }
 }
 
-/// The answer to one command, once it is there.
-pub(crate) enum Answer {
-    Alone(BoxFuture<'static, Result<Value, Trouble>>),
-    Carried(oneshot::Receiver<Result<Value, Trouble>>),
-}
-
-impl Future for Answer {
-    type Output = Result<Value, Trouble>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        match &mut *self {
-            Self::Alone(answer) => answer.as_mut().poll(context),
-            Self::Carried(answer) => answer.poll_unpin(context).map(|answer| {
-                // The task was lost with its runtime.
-                answer.unwrap_or_else(|_| Err(Trouble::Failed(gone())))
-            }),
-        }
-    }
-}
-
-fn alone(
-    mut connection: MultiplexedConnection,
-    command: Cmd,
-    loner: Loner,
-) -> BoxFuture<'static, Result<Value, Trouble>> {
-    Box::pin(async move {
-        let mut sent = pin!(connection.send_packed_command(&command));
-        poll_fn(|context| match sent.as_mut().poll(context) {
-            Poll::Ready(answer) => {
-                if answer.is_ok() {
-                    loner.beat();
-                }
-                Poll::Ready(answer.map_err(Trouble::Failed))
+async fn alone(
+    connection: &mut MultiplexedConnection,
+    command: &Cmd,
+    loner: Loner<'_>,
+) -> Result<Value, Trouble> {
+    let mut sent = pin!(connection.send_packed_command(command));
+    poll_fn(|context| match sent.as_mut().poll(context) {
+        Poll::Ready(answer) => {
+            if answer.is_ok() {
+                loner.beat();
             }
-            Poll::Pending => loner.poll_forgotten(context).map(|()| Err(Trouble::Failed(gone()))),
-        })
-        .await
+            Poll::Ready(answer.map_err(Trouble::Failed))
+        }
+        Poll::Pending => loner.poll_forgotten(context).map(|()| Err(Trouble::Failed(gone()))),
     })
+    .await
 }
 
 impl Drop for Carrier {

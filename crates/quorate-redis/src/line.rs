@@ -12,7 +12,7 @@ use redis::aio::{ConnectionLike, MultiplexedConnection};
 use redis::{Cmd, Value};
 
 use crate::error;
-use crate::pool::{Lane, Sent};
+use crate::pool::{Lane, Live};
 
 /// A way to one node.
 pub(crate) enum Line {
@@ -23,11 +23,11 @@ pub(crate) enum Line {
 }
 
 impl Line {
-    /// Sends `command` once if there is a connection. Gives it back if not.
-    pub(crate) fn send(&self, command: Cmd) -> Result<Sent, Cmd> {
+    /// Our own connection, if there is one.
+    pub(crate) fn live(&self) -> Option<Arc<Live>> {
         match self {
-            Self::Own(lane) => lane.send(command),
-            Self::Theirs(_) => Err(command),
+            Self::Own(lane) => lane.live(),
+            Self::Theirs(_) => None,
         }
     }
 

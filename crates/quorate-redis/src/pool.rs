@@ -8,21 +8,17 @@
 //! So for the pool connecting never fails. What it keeps is a connection, *or the reason why there
 //! is none*, which it hands out until the next attempt is due.
 
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use bb8::{ManageConnection, Pool};
-use futures_util::FutureExt;
 use quorate_core::protocol::{Exchange, Reply, Watches, Wire};
 use quorate_core::{BackendError, BackendErrorKind, Call, Key, Watched};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Value};
 
-use crate::carrier::{Answer, Carried, Carrier, Trouble, lost};
+use crate::carrier::{Carried, Carrier, Trouble};
 use crate::dial::Dial;
 use crate::error;
 use crate::line::packed;
@@ -43,13 +39,9 @@ impl Lane {
         Self { keeper, pool, last: Mutex::default() }
     }
 
-    /// Sends `command` once, on what was checked out last. Gives it back if there is nothing.
-    pub(crate) fn send(&self, command: Cmd) -> Result<Sent, Cmd> {
-        let last = self.last().clone();
-        match last {
-            Some(live) => Live::send(live, command),
-            None => Err(command),
-        }
+    /// What was checked out last.
+    pub(crate) fn live(&self) -> Option<Arc<Live>> {
+        self.last().clone()
     }
 
     /// Whether there is a connection on which a call would not be alone.
@@ -62,15 +54,14 @@ impl Lane {
     /// Carries a call, on what was checked out last.
     pub(crate) fn carry(self: &Arc<Self>, call: Call, exchange: Exchange) {
         // If there is nothing any more, the call is dropped, which is an answer.
-        let last = self.last().clone();
-        if let Some(live) = last {
+        if let Some(live) = self.live() {
             live.carrier.carry(Carried::new(call, exchange, Arc::downgrade(self)));
         }
     }
 
     /// Sends `command` once, on what the pool has or makes.
     pub(crate) async fn send_anew(&self, command: Cmd) -> Result<Value, BackendError> {
-        Self::send_on(self.checked_out().await?, command).await
+        self.checked_out().await?.send(command).await.map_err(Trouble::told)
     }
 
     /// Carries a call that has not left, on what the pool has or makes.
@@ -79,11 +70,6 @@ impl Lane {
             Ok(live) => live.carrier.carry(carried),
             Err(error) => carried.fails(error),
         }
-    }
-
-    async fn send_on(live: Arc<Live>, command: Cmd) -> Result<Value, BackendError> {
-        let sent = Live::send(live, command).map_err(|_| lost())?;
-        sent.await.map_err(Trouble::told)
     }
 
     /// Looks at `key` and watches it, if this is a lane for watches.
@@ -140,7 +126,7 @@ enum Link {
 }
 
 /// A connection, and what all who use it know of it.
-struct Live {
+pub(crate) struct Live {
     carrier: Carrier,
     /// Told of changes if the connection is one for watches.
     watches: Watches,
@@ -159,43 +145,14 @@ impl Live {
         }
     }
 
-    /// Sends `command` once. Gives it back if nothing more can be sent.
-    fn send(live: Arc<Self>, command: Cmd) -> Result<Sent, Cmd> {
-        if live.carrier.is_broken() {
-            return Err(command);
-        }
-        match live.carrier.send(command) {
-            Ok(answer) => Ok(Sent { live, answer }),
-            Err(command) => {
-                live.carrier.give_up();
-                Err(command)
-            }
-        }
+    /// Sends `command` once, unless nothing more can be sent.
+    pub(crate) fn send(&self, command: Cmd) -> impl Future<Output = Result<Value, Trouble>> {
+        self.carrier.send(command)
     }
 
     /// Whether a command can be sent, as far as is known here. Waits for nothing.
     fn is_usable(&self) -> bool {
         !self.carrier.is_broken() && !self.carrier.is_closed()
-    }
-}
-
-/// A command under way, whose connection stays.
-pub(crate) struct Sent {
-    live: Arc<Live>,
-    answer: Answer,
-}
-
-impl Future for Sent {
-    type Output = Result<Value, Trouble>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let answer = ready!(self.answer.poll_unpin(context));
-        if let Err(trouble) = &answer
-            && trouble.ends_connection()
-        {
-            self.live.carrier.give_up();
-        }
-        Poll::Ready(answer)
     }
 }
 
@@ -210,8 +167,7 @@ impl Wire for Loan {
     }
 
     async fn send(&self, command: Cmd) -> Result<Reply, BackendError> {
-        let sent = Live::send(Arc::clone(&self.0), command).map_err(|_| lost())?;
-        error::reply(sent.await.map_err(Trouble::told)?)
+        error::reply(self.0.send(command).await.map_err(Trouble::told)?)
     }
 }
 

@@ -1,6 +1,5 @@
 //! What is known of a connection without asking: whether it is there, and who travels on it.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
@@ -93,17 +92,17 @@ impl Pulse {
 }
 
 /// Somebody whose command travels alone.
-pub(crate) struct Loner {
-    pulse: Arc<Pulse>,
+pub(crate) struct Loner<'a> {
+    pulse: &'a Pulse,
     seat: usize,
     /// When it set out.
     since: u64,
 }
 
-impl Loner {
+impl<'a> Loner<'a> {
     /// `None` where a command would have company, where the connection is to be looked at first, or
     /// where too many travel alone.
-    pub(crate) fn set_out(pulse: &Arc<Pulse>) -> Option<Self> {
+    pub(crate) fn set_out(pulse: &'a Pulse) -> Option<Self> {
         let since = pulse.now();
         if pulse.company.is_there() || !pulse.was_warm(since) {
             return None;
@@ -114,7 +113,7 @@ impl Loner {
             pulse.watch_wanted.store(true, Ordering::SeqCst);
             pulse.watchman.wake();
         }
-        Some(Self { pulse: Arc::clone(pulse), seat, since })
+        Some(Self { pulse, seat, since })
     }
 
     /// Ready when it is known that no answer will come.
@@ -128,7 +127,7 @@ impl Loner {
     }
 }
 
-impl Drop for Loner {
+impl Drop for Loner<'_> {
     fn drop(&mut self) {
         self.pulse.company.was_alone();
         self.pulse.seats.leave(self.seat);

@@ -198,17 +198,13 @@ impl Trouble {
 
     pub(crate) fn told(self) -> BackendError {
         match self {
-            Self::NotSent(_) => lost(),
+            Self::NotSent(_) => error::of_redis(&gone()),
             Self::Failed(error) => error::of_redis(&error),
         }
     }
 }
 
 /// That the connection was lost.
-pub(crate) fn lost() -> BackendError {
-    error::of_redis(&gone())
-}
-
 pub(super) fn gone() -> RedisError {
     RedisError::from(io::Error::from(io::ErrorKind::BrokenPipe))
 }
