@@ -64,6 +64,11 @@ impl Plan {
         self.repetitions
     }
 
+    /// More, for a measure that takes little time and varies much.
+    pub(crate) const fn repetitions_of_what_varies(&self) -> usize {
+        if self.quick { self.repetitions } else { 3 * self.repetitions }
+    }
+
     /// Fewer, for measures that take long or vary little.
     pub(crate) fn repetitions_up_to(&self, most: usize) -> usize {
         self.repetitions.min(most)

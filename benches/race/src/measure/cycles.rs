@@ -11,13 +11,13 @@ const RUNTIMES: [&str; 2] = ["current-thread", "multi-thread"];
 
 /// One task.
 pub(super) fn latency(race: &mut Race<'_>) -> Outcome {
-    grid(race, "latency", &[1])
+    grid(race, "latency", &[1], race.plan.repetitions_of_what_varies())
 }
 
 /// Many tasks.
 pub(super) fn throughput(race: &mut Race<'_>) -> Outcome {
     let tasks = race.plan.few(&[16, 64, 256], 1);
-    grid(race, "throughput", tasks)
+    grid(race, "throughput", tasks, race.plan.repetitions())
 }
 
 /// One task on one to seven nodes.
@@ -33,8 +33,13 @@ pub(super) fn nodes(race: &mut Race<'_>) -> Outcome {
     Ok(())
 }
 
-fn grid(race: &mut Race<'_>, measure: &'static str, tasks: &[usize]) -> Outcome {
-    for repetition in 0..race.plan.repetitions() {
+fn grid(
+    race: &mut Race<'_>,
+    measure: &'static str,
+    tasks: &[usize],
+    repetitions: usize,
+) -> Outcome {
+    for repetition in 0..repetitions {
         for runtime in RUNTIMES {
             for &tasks in tasks {
                 for contestant in rotated(&ALL, repetition) {

@@ -90,9 +90,11 @@ pub(super) fn render(plan: &Plan, book: &Book) -> String {
     // Writing to a string does not fail.
     let _ = writeln!(
         text,
-        "Five nodes on one machine, all contestants interleaved; medians of {} repetitions of {:?}.\n",
+        "Five nodes on one machine, all contestants interleaved; medians of {} repetitions of {:?}, of \
+         {}\nfor *latency*.\n",
         plan.repetitions(),
-        plan.sample
+        plan.sample,
+        plan.repetitions_of_what_varies(),
     );
     for measure in MEASURES.iter().filter(|measure| plan.includes(measure.name)) {
         let _ = writeln!(text, "## {}: {}\n", measure.name, measure.about);
