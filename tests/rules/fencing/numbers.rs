@@ -1,0 +1,179 @@
+//! What becomes of the number that a node keeps.
+
+use super::*;
+
+#[test]
+fn clocks_that_are_an_hour_apart_change_no_order() {
+    let world = World::new(3);
+    let now = Sim::new(0).unix_micros();
+    let ahead = world.builder().fence_hint(move || now + HOUR).build().unwrap();
+    let behind = world.builder().fence_hint(move || now).build().unwrap();
+    let mut last = 0;
+    for manager in [&behind, &ahead, &behind, &ahead, &behind, &behind] {
+        let guard = lock(&world, manager);
+        assert!(token(&guard) > last, "{} after {last}", token(&guard));
+        last = token(&guard);
+        world.sim.settle_and_release(guard);
+    }
+    assert!(last > now + HOUR);
+    assert_eq!(count(&world, "raise"), 0, "nor a round trip, while the nodes agree");
+}
+
+#[test]
+fn one_clock_far_in_the_future_harms_nobody() {
+    let world = World::new(3);
+    let wild = world.builder().fence_hint(|| FenceHint::MAX.get()).build().unwrap();
+    let guard = lock(&world, &wild);
+    assert_eq!(token(&guard), 1 << 52);
+    world.sim.settle_and_release(guard);
+    let guard = lock(&world, &world.manager());
+    assert_eq!(token(&guard), (1 << 52) + 1);
+}
+
+#[test]
+fn a_hint_over_the_limit_is_a_typed_error_and_nothing_is_sent() {
+    let world = World::new(3);
+    let broken = world.builder().fence_hint(|| FenceHint::MAX.get() + 1).build().unwrap();
+    let failed = world.sim.block_on(broken.lock("r").fenced());
+    assert!(matches!(failed, Err(LockError::FenceHint { hint }) if hint == (1 << 52) + 1));
+    assert_eq!(world.log.calls(), []);
+    assert!(world.sim.block_on(broken.lock("r")).is_ok(), "without a token it plays no part");
+}
+
+#[test]
+fn a_request_that_arrives_twice_has_one_number() {
+    let world = World::new(1);
+    let node = &world.nodes[0];
+    let (ours, theirs) = (claim(&["r"], 1), claim(&["r"], 2));
+    let hint = FenceHint::new(100).unwrap();
+    let acquire = |claim| world.sim.block_on(Fence::acquire(node, claim, hint)).unwrap();
+    assert_eq!(acquire(&ours), granted(100));
+    assert_eq!(acquire(&ours), granted(100));
+    assert_eq!(acquire(&theirs), FenceVote::Refused);
+    assert_eq!(number(node, "r"), Some(100));
+    node.expire("r");
+    assert_eq!(acquire(&theirs), granted(101));
+    assert_eq!(acquire(&theirs), granted(101));
+    node.expire("r");
+    assert_eq!(acquire(&ours), granted(102), "a new grant, not the old one again");
+}
+
+#[test]
+fn requests_that_are_all_sent_twice_give_tokens_in_order() {
+    let world = World::new(3);
+    let manager = counting(&world);
+    for node in &world.nodes {
+        node.add_rule(Rule::new(Effect::Duplicate(5 * MS)));
+    }
+    for expected in 1..=20 {
+        let guard = lock(&world, &manager);
+        assert_eq!(token(&guard), expected);
+        world.sim.advance(SECOND);
+        world.sim.settle_and_release(guard);
+    }
+}
+
+#[test]
+fn after_a_loss_of_data_tokens_go_on_from_the_clock() {
+    let world = World::new(3);
+    let manager = world.manager();
+    let before = lock(&world, &manager);
+    let last = token(&before);
+    world.sim.settle_and_release(before);
+    world.sim.advance(MS);
+    for node in &world.nodes {
+        node.restart();
+    }
+    let after = token(&lock(&world, &manager));
+    assert!(after > last, "{after} after {last}");
+}
+
+/// What the hints are for: this is a reason to leave them as they are, not a property to keep.
+#[test]
+fn without_a_clock_a_majority_that_lost_its_data_begins_again() {
+    let world = World::new(3);
+    let manager = counting(&world);
+    for _ in 0..5 {
+        world.sim.settle_and_release(lock(&world, &manager));
+    }
+    world.nodes[0].restart();
+    world.nodes[1].restart();
+    world.nodes[2].inject(Fault::Down);
+    assert_eq!(token(&lock(&world, &manager)), 1);
+}
+
+#[test]
+fn an_extension_gives_a_node_that_lost_its_data_key_and_number_back() {
+    let world = World::new(3);
+    let manager = counting(&world);
+    stand_at(&world, &[70, 70, 70]);
+    let guard = lock(&world, &manager);
+    world.catch_up();
+    world.nodes[0].restart();
+    assert_eq!(numbers(&world)[0], None);
+    world.sim.block_on(guard.extend()).unwrap();
+    world.catch_up();
+    assert_eq!(numbers(&world), [Some(71); 3]);
+    assert_eq!(world.holders("r"), 3);
+    assert_eq!(token(&guard), 71);
+}
+
+#[test]
+fn a_number_that_has_come_to_its_end_is_an_error_and_takes_nothing() {
+    let world = World::new(3);
+    let manager = counting(&world);
+    stand_at(&world, &[(1 << 53) - 2; 3]);
+    let guard = lock(&world, &manager);
+    assert_eq!(guard.fencing_token(), Some(FencingToken::MAX));
+    world.sim.settle_and_release(guard);
+    let start = world.sim.elapsed();
+    let votes = votes_of(world.sim.block_on(manager.lock("r").fenced()));
+    assert_eq!(world.sim.elapsed(), start, "waiting would not mend it");
+    for vote in votes.iter().filter(|vote| !matches!(vote.said, Said::Unheard)) {
+        let Said::Failed(error) = &vote.said else { panic!("{vote:?}") };
+        assert_eq!(error.kind(), BackendErrorKind::Fence);
+        assert!(error.to_string().contains("no number is left"), "{error}");
+    }
+    world.catch_up();
+    assert_eq!(lock_keys_left(&world), 0);
+    assert_eq!(numbers(&world), [Some((1 << 53) - 1); 3]);
+    assert!(world.sim.block_on(manager.lock("r")).is_ok(), "a lock without a token is to be had");
+}
+
+#[test]
+fn what_is_no_number_is_an_error_and_is_left_alone() {
+    for garbage in
+        ["", "x", "-1", "1.5", "1e3", "0x10", " 7", "9007199254740992", "00000000000000001"]
+    {
+        let world = World::new(3);
+        let manager = counting(&world);
+        for node in &world.nodes[..2] {
+            put(node, "r", garbage);
+        }
+        let votes = votes_of(world.sim.block_on(manager.lock("r").fenced()));
+        let failed = votes.iter().filter_map(|vote| match &vote.said {
+            Said::Failed(error) => Some(error.kind()),
+            _ => None,
+        });
+        assert_eq!(failed.collect::<Vec<_>>(), [BackendErrorKind::Fence; 2], "{garbage}");
+        world.catch_up();
+        assert_eq!(lock_keys_left(&world), 0);
+        let kept = world.nodes[0].get(counter(&key("r")).as_bytes());
+        assert_eq!(kept, Some(Value::String(garbage.into())));
+    }
+    let world = World::new(3);
+    for node in &world.nodes[..2] {
+        node.put(counter(&key("r")).as_bytes(), Value::List);
+    }
+    let votes = votes_of(world.sim.block_on(world.manager().lock("r").fenced()));
+    assert!(votes.to_string().contains("WRONGTYPE"), "{votes}");
+}
+
+#[test]
+fn one_node_whose_number_is_broken_is_done_without() {
+    let world = World::new(3);
+    put(&world.nodes[1], "r", "broken");
+    let guard = lock(&world, &world.manager());
+    world.sim.settle_and_release(guard);
+    assert_eq!(lock_keys_left(&world), 0, "its lock goes all the same");
+}

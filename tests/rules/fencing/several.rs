@@ -1,0 +1,87 @@
+//! Tokens for several resources at once.
+
+use super::*;
+
+/// Names whose counters are, or are not, the same.
+fn names_that_share(share: bool) -> [String; 2] {
+    let first = "a0".to_owned();
+    let same = |other: &String| counter(&key(other)) == counter(&key(&first));
+    let other = (1..).map(|n| format!("a{n}")).find(|other| same(other) == share);
+    [first, other.unwrap()]
+}
+
+#[test]
+fn several_resources_have_one_token_and_each_has_its_order() {
+    for share in [false, true] {
+        let [a, b] = names_that_share(share);
+        let world = World::new(3);
+        let manager = counting(&world);
+        let mut last = [0, 0];
+        let both = [a.clone(), b.clone()];
+        for names in [&both[..1], &both[..1], &both, &both[1..], &both, &both[..1], &both[1..]] {
+            let guard = world.sim.block_on(manager.lock(names).fenced()).unwrap();
+            for name in names {
+                let last = &mut last[usize::from(*name == b)];
+                assert!(token(&guard) > *last, "{names:?}: {} after {last}", token(&guard));
+                *last = token(&guard);
+            }
+            world.sim.settle_and_release(guard);
+        }
+        assert_eq!(lock_keys_left(&world), 0);
+    }
+}
+
+/// Its answer is the higher of two numbers, so the lower one must not stay where it is: a later
+/// holder of that resource alone would get a smaller token.
+#[test]
+fn a_request_for_several_that_comes_twice_levels_their_numbers() {
+    let [a, b] = names_that_share(false);
+    let shares_with_a = (1..).map(|n| format!("x{n}"));
+    let neighbour = shares_with_a.clone().find(|x| counter(&key(x)) == counter(&key(&a))).unwrap();
+    let world = World::new(1);
+    let node = &world.nodes[0];
+    let hint = |micros| FenceHint::new(micros).unwrap();
+    let both = claim(&[&a, &b], 1);
+    let acquire = |claim: &Claim, at| world.sim.block_on(Fence::acquire(node, claim, at)).unwrap();
+    assert_eq!(acquire(&both, hint(10)), granted(10));
+    assert_eq!(acquire(&claim(&[&neighbour], 2), hint(500)), granted(500));
+    assert_eq!((number(node, &a), number(node, &b)), (Some(500), Some(10)));
+    assert_eq!(acquire(&both, hint(10)), granted(500));
+    assert_eq!(number(node, &b), Some(500));
+    node.expire(&b);
+    assert_eq!(acquire(&claim(&[&b], 3), hint(10)), granted(501));
+}
+
+/// Twenty locks that share one number, on nodes that hear of them in different orders: no answer
+/// need be that of another node, and a raise may find that somebody else went further.
+#[test]
+fn locks_that_share_a_number_do_not_keep_each_other_out() {
+    let share = |name: &String| counter(&key(name)) == counter(&key("a0"));
+    let names: Vec<String> = (0..).map(|n| format!("a{n}")).filter(share).take(20).collect();
+    for seed in 0..8 {
+        let sim = Sim::new(seed);
+        let nodes = MemoryNode::cluster(5, sim.clone());
+        for node in &nodes {
+            node.add_rule(Rule::new(Effect::Delay { least: MS / 10, most: 2 * MS }));
+        }
+        let done = Arc::new(Mutex::new(0));
+        for name in &names {
+            let builder = LockManager::builder(sim.clone(), nodes.clone());
+            let manager = builder.fence_hint(|| 0).build().unwrap();
+            let (name, done) = (name.clone(), Arc::clone(&done));
+            sim.spawn(Box::pin(async move {
+                let mut last = None;
+                for _ in 0..20 {
+                    let guard = manager.lock(&name).fenced().await.unwrap();
+                    assert!(guard.fencing_token() > last);
+                    last = guard.fencing_token();
+                    guard.release().await.unwrap();
+                }
+                *done.lock().unwrap() += 1;
+            }));
+        }
+        sim.settle();
+        assert_eq!(*done.lock().unwrap(), names.len(), "seed {seed}");
+        assert!(sim.elapsed() < 20 * SECOND, "seed {seed}: {:?}", sim.elapsed());
+    }
+}

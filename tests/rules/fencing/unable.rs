@@ -1,0 +1,56 @@
+//! Nodes that cannot fence.
+
+use super::*;
+
+/// Three methods, as a backend of somebody else's may have.
+#[derive(Clone, Debug)]
+struct Plain(MemoryNode);
+
+#[async_trait::async_trait]
+impl LockBackend for Plain {
+    async fn acquire(&self, claim: &Claim) -> Result<Vote, quorate_core::BackendError> {
+        LockBackend::acquire(&self.0, claim).await
+    }
+
+    async fn extend(&self, claim: &Claim) -> Result<Vote, quorate_core::BackendError> {
+        self.0.extend(claim).await
+    }
+
+    async fn release(&self, claim: &Claim) -> Result<Vote, quorate_core::BackendError> {
+        LockBackend::release(&self.0, claim).await
+    }
+}
+
+#[test]
+fn a_node_that_cannot_fence_is_a_typed_error_and_nothing_is_sent() {
+    let world = World::new(3);
+    let mut nodes: Vec<Arc<dyn LockBackend>> =
+        world.spies().into_iter().map(|spy| Arc::new(spy) as _).collect();
+    nodes[1] = Arc::new(Plain(world.nodes[1].clone()));
+    let manager = LockManager::builder(world.sim.clone(), nodes).build().unwrap();
+    for failed in [
+        world.sim.block_on(manager.lock("r").fenced()),
+        world.sim.block_on(manager.try_lock("r").fenced()),
+    ] {
+        let Err(LockError::NotFenced { node }) = failed else { panic!("{failed:?}") };
+        assert_eq!(node, "node 2");
+    }
+    assert_eq!(world.log.calls(), []);
+    assert_eq!(world.sim.elapsed(), Duration::ZERO);
+    assert!(world.sim.block_on(manager.lock("r")).is_ok());
+}
+
+/// A record with a token is adopted by nodes that cannot count, too: the token is the record's.
+#[test]
+fn an_adopter_whose_nodes_cannot_fence_has_the_token_all_the_same() {
+    let world = World::new(3);
+    let guard = lock(&world, &world.manager());
+    let first = guard.fencing_token();
+    let record = guard.hand_over();
+    let nodes = world.nodes.iter().cloned().map(Plain);
+    let manager = LockManager::builder(world.sim.clone(), nodes).build().unwrap();
+    let adopted = world.sim.block_on(manager.adopt(&record)).unwrap();
+    assert_eq!(adopted.fencing_token(), first);
+    world.sim.settle_and_release(adopted);
+    assert_eq!(lock_keys_left(&world), 0);
+}

@@ -1,0 +1,164 @@
+//! Work under a lock: `with`, and `run` under a guard.
+
+use super::*;
+
+#[test]
+fn run_stops_a_future_when_the_lease_is_lost() {
+    let world = World::new(3);
+    let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
+    assert_eq!(world.sim.block_on(guard.run(ready(7))).unwrap(), 7);
+    let flag = Arc::new(());
+    let held = Arc::clone(&flag);
+    let work = guard.run(async move {
+        pending::<()>().await;
+        drop(held);
+    });
+    let valid_until = guard.valid_until();
+    let mut work = Box::pin(work);
+    let Err(Stopped { reason: Lost::Expired { .. }, value: None }) =
+        world.sim.block_on(work.as_mut())
+    else {
+        panic!("it never ends by itself");
+    };
+    assert_eq!(Arc::strong_count(&flag), 1, "the work is dropped, not only left");
+    assert_eq!(world.sim.now(), valid_until - MARGIN);
+}
+
+#[test]
+fn run_gives_the_value_of_work_that_ended_too_late() {
+    let world = World::new(3);
+    let client = Paused::new(&world.sim);
+    let manager = LockManager::builder(client.clone(), world.nodes.clone()).build().unwrap();
+    let guard = world.sim.block_on(manager.lock("r")).unwrap();
+    let blocking = guard.run(async {
+        client.pause(20 * SECOND);
+        7
+    });
+    let stopped = world.sim.block_on(blocking).unwrap_err();
+    assert!(matches!(stopped, Stopped { reason: Lost::Expired { .. }, value: Some(7) }));
+}
+
+#[test]
+fn with_renews_for_as_long_as_the_body_runs_and_then_releases() {
+    let world = World::new(5);
+    let manager = world.manager();
+    let sim = world.sim.clone();
+    let value = world.sim.block_on(manager.with("r", async |lease| {
+        for _ in 0..100 {
+            sim.sleep_until(sim.now() + 3 * SECOND).await;
+            assert!(lease.is_valid());
+            assert_eq!(lease.keys()[0].as_bytes(), b"r");
+        }
+        7
+    }));
+    assert_eq!(value.unwrap(), 7);
+    world.catch_up();
+    assert_eq!(world.keys_left(), 0);
+    assert!(world.sim.elapsed() < 301 * SECOND, "the body was not held up");
+}
+
+#[test]
+fn with_drops_the_body_before_the_lease_ends_and_says_why() {
+    let world = World::new(5);
+    let manager = world.manager();
+    let (sim, nodes) = (world.sim.clone(), world.nodes.clone());
+    let ended = Arc::new(std::sync::Mutex::new(None));
+    let end = Arc::clone(&ended);
+    let failed = world.sim.block_on(manager.with("r", async move |lease| {
+        nodes[..3].iter().for_each(|node| node.inject(Fault::Hung));
+        loop {
+            *end.lock().unwrap() = Some((sim.now(), lease.valid_until()));
+            sim.sleep_until(sim.now() + MS).await;
+        }
+    }));
+    let Err(WithError::<()>::Lost(Stopped { reason, value: None })) = failed else {
+        panic!("the body never ends by itself");
+    };
+    let text = reason.to_string();
+    assert!(text.contains("memory-1: no answer within"), "{text}");
+    let (last, valid_until) = ended.lock().unwrap().unwrap();
+    assert!(last <= valid_until - MARGIN);
+    assert!(world.sim.now() <= valid_until - MARGIN, "the caller knows at once");
+}
+
+#[test]
+fn with_tells_what_it_knows_when_the_lock_is_not_had() {
+    let world = World::new(3);
+    let manager = world.manager();
+    let _held = world.sim.block_on(manager.lock("r")).unwrap();
+    let request = manager.try_lock("r").with(async |_| panic!("not run"));
+    let failed: Result<(), _> = world.sim.block_on(request);
+    assert!(matches!(failed, Err(WithError::Lock(LockError::Held { .. }))), "{failed:?}");
+}
+
+/// The nodes lost it while the body ran, and no renewal was due: the release tells.
+#[test]
+fn with_tells_of_a_loss_that_only_the_release_sees() {
+    let world = World::new(3);
+    let manager = world.manager();
+    let nodes = world.nodes.clone();
+    let done = world.sim.block_on(manager.with("r", async |_| {
+        nodes[..2].iter().for_each(quorate_memory::MemoryNode::restart);
+        7
+    }));
+    let Err(WithError::Lost(Stopped { reason: Lost::NotHeld { .. }, value: Some(7) })) = &done
+    else {
+        panic!("{done:?}");
+    };
+    let boxed: Box<dyn Error + Send + Sync> = done.unwrap_err().without_value().into();
+    assert!(boxed.to_string().starts_with("stopped: the lock is gone: "), "{boxed}");
+}
+
+/// Else it would hang.
+#[test]
+#[should_panic(expected = "is a lease kept alive? use `advance`")]
+fn a_world_with_a_lease_that_is_kept_alive_does_not_settle() {
+    let world = World::new(1);
+    let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
+    guard.keep_alive();
+    world.sim.settle();
+}
+
+#[test]
+fn with_releases_before_a_panic_of_the_body_goes_on() {
+    let world = World::new(3);
+    let manager = world.manager();
+    let body = manager.with("r", async |_| -> () { panic!("on purpose") });
+    let panicked = catch_unwind(AssertUnwindSafe(|| world.sim.block_on(body)));
+    let panic = panicked.unwrap_err();
+    assert_eq!(panic.downcast_ref::<&str>(), Some(&"on purpose"));
+    assert_eq!(world.keys_left(), 0, "at that moment");
+}
+
+#[test]
+fn a3_with_polls_the_body_while_a_renewal_waits() {
+    let world = World::new(3);
+    let manager = world.manager();
+    let (sim, nodes) = (world.sim.clone(), world.nodes.clone());
+    let ticks = world.sim.block_on(manager.with("r", async |_| {
+        nodes[..2].iter().for_each(|node| node.inject(Fault::Slow(400 * MS)));
+        let mut ticks = 0;
+        while sim.elapsed() < 20 * SECOND {
+            let before = sim.elapsed();
+            sim.sleep_until(sim.now() + 10 * MS).await;
+            assert_eq!(sim.elapsed() - before, 10 * MS);
+            ticks += 1;
+        }
+        ticks
+    }));
+    assert_eq!(ticks.unwrap(), 2000);
+}
+
+#[test]
+fn with_spawns_nothing_while_the_body_runs() {
+    let world = World::new(5);
+    let manager = world.manager();
+    let (sim, nodes) = (world.sim.clone(), world.nodes.clone());
+    nodes[4].inject(Fault::Slow(100 * MS));
+    let inner = manager.clone();
+    let idle = world.sim.block_on(manager.with("r", async |_| {
+        sim.sleep_until(sim.now() + 30 * SECOND).await;
+        inner.settle(Duration::ZERO).await
+    }));
+    assert_eq!(idle.unwrap(), 0, "late answers are heard in the caller's own task");
+}
