@@ -194,6 +194,8 @@ pub trait LockBackend: fmt::Debug + Send + Sync + 'static {
 /// calls, too; they are not given up by dropping a future, but when they are no longer
 /// [wanted](Call::is_wanted). One that is not wanted and has not left must not leave: what undoes it
 /// may have gone before it.
+///
+/// A test makes its own calls with [`Call::apart`].
 pub trait Carry: Send + Sync {
     /// Whether a call about `claim` would be carried at this moment. If not, [`LockBackend`] is
     /// asked: for what has to be connected first, say, or is as quick without company.

@@ -36,7 +36,7 @@ pub(crate) use self::attempt::{Attempt, YIELD};
 pub(crate) use self::calling::Operation;
 use self::calling::set_out_aside;
 pub(crate) use self::calls::Answer;
-pub use self::carried::{Ask, Call};
+pub use self::carried::{Answered, Ask, Call};
 use self::cleanup::{Aftermath, settle};
 pub(crate) use self::cleanup::{FIRST_PAUSE, LONGEST_PAUSE};
 pub(crate) use self::fencing::Fencing;

@@ -103,7 +103,7 @@ pub use backend::{
     Sighting, Watch, Watched,
 };
 pub use config::{BuildError, LockManagerBuilder};
-pub use driver::{Ask, Call};
+pub use driver::{Answered, Ask, Call};
 pub use error::{
     AdoptError, ExtendError, LockError, Lost, NodeVote, ReleaseError, Released, Said, Stopped,
     Votes, WithError,

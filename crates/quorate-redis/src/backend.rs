@@ -171,7 +171,7 @@ impl LockBackend for RedisBackend {
     }
 
     fn carrier(&self) -> Option<&dyn Carry> {
-        Some(self)
+        self.lines.iter().all(|line| matches!(line, Line::Own(_))).then_some(self as _)
     }
 }
 

@@ -17,6 +17,7 @@ use crate::node::MemoryNode;
 use crate::rng::SplitMix64;
 use crate::store::Value;
 
+mod carried;
 mod guarded;
 mod looked;
 mod numbers;
@@ -66,6 +67,13 @@ pub async fn backend(testbed: &dyn Testbed) -> Result<Vec<&'static str>, Failure
         cases.push(("calls arrive in the order in which they set out", |b| {
             Box::pin(order::kept(b))
         }));
+    }
+    if backend.carrier().is_some() {
+        let carrying: [(&'static str, Case); 2] = [
+            ("what is carried is as if it had been asked for", |b| Box::pin(carried::keeps(b))),
+            ("what is carried and not wanted does not leave", |b| Box::pin(carried::unwanted(b))),
+        ];
+        cases.extend(carrying);
     }
     if backend.inspector().is_some() {
         cases.push(("a look tells the holder and the time left, and changes nothing", |b| {
