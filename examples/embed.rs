@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use quorate::memory::MemoryNode;
 use quorate::runtime::{SmolRuntime, TokioRuntime};
-use quorate::{BuildError, LockBackend, LockError, LockManager, Runtime};
+use quorate::{BuildError, LockBackend, LockError, LockManager, Released, Runtime};
 
 /// What your library offers. No client and no runtime shows in its type.
 #[derive(Debug)]
@@ -42,9 +42,11 @@ impl Reports {
             Err(error) => return Err(ReportError::Unavailable(error)),
         };
         let report = format!("report {name}");
-        // Dropping the lock would do, and tells nothing.
-        drop(lock.release().await);
-        Ok(report)
+        // Dropping the lock would free it, too, and tell nothing.
+        match lock.release().await {
+            Ok(Released::Held) => Ok(report),
+            _ => Err(ReportError::Overtaken),
+        }
     }
 }
 
@@ -54,6 +56,8 @@ impl Reports {
 pub enum ReportError {
     /// Another process writes it right now.
     InProgress,
+    /// Another process may have begun to write it, too.
+    Overtaken,
     /// The lock service does not answer.
     Unavailable(LockError),
 }
@@ -62,6 +66,7 @@ impl fmt::Display for ReportError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::InProgress => f.write_str("the report is being written"),
+            Self::Overtaken => f.write_str("the report may have been written twice"),
             Self::Unavailable(error) => error.fmt(f),
         }
     }

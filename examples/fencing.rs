@@ -53,6 +53,6 @@ async fn main() -> Result<(), Box<dyn Error>> {
     }
 
     println!("the second holder sells: {} pieces left", stock.sell(token_of(&holder)?)?);
-    holder.release().await?;
+    println!("the second holder gives it back: {:?}", holder.release().await?);
     Ok(())
 }

@@ -10,25 +10,24 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use quorate::memory::{Fault, MemoryNode, Sim};
-use quorate::{LockError, LockManager, Runtime};
+use quorate::{LockManager, Runtime, WithError};
 
 /// The code under test: it reads, takes its time, and writes.
 ///
 /// # Errors
 ///
-/// [`LockError`] if the lock is not to be had.
+/// [`WithError`] if the lock is not to be had, or was lost: then nothing is written.
 pub async fn add_one(
     locks: &LockManager,
     clock: &impl Runtime,
     counter: &AtomicU64,
-) -> Result<(), LockError> {
-    let lock = locks.lock("counter").await?;
-    let seen = counter.load(Ordering::Relaxed);
-    clock.sleep_until(clock.now() + Duration::from_millis(50)).await;
-    if lock.is_valid() {
+) -> Result<(), WithError<()>> {
+    let work = async |_| {
+        let seen = counter.load(Ordering::Relaxed);
+        clock.sleep_until(clock.now() + Duration::from_millis(50)).await;
         counter.store(seen + 1, Ordering::Relaxed);
-    }
-    Ok(())
+    };
+    locks.with("counter", work).await
 }
 
 fn nothing_is_lost_while_two_nodes_fail(seed: u64) -> Result<Duration, Box<dyn Error>> {

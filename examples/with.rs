@@ -38,7 +38,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         Err(WithError::Lock(LockError::Held { votes })) => println!("not begun: {votes}"),
         other => return Err(format!("expected it to be held: {other:?}").into()),
     }
-    guard.release().await?;
+    println!("it was {:?} to the end", guard.release().await?);
 
     println!("-- two of three nodes die: the work is stopped in time");
     let work = async |_| {

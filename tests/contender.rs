@@ -22,7 +22,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     for _ in 0..times {
         let guard = manager.lock(&*resource).await?;
         referee.visit()?;
-        guard.release().await?;
+        let _ = guard.release().await?;
     }
     match manager.settle(Duration::from_secs(10)).await {
         0 => Ok(()),

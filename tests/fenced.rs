@@ -54,7 +54,7 @@ async fn order(
     let guard = manager.lock(resource).fenced().await?;
     let token = guard.fencing_token().ok_or("it has none")?;
     referee.command(&["RPUSH", "tokens", &token.to_string()])?;
-    guard.release().await?;
+    let _ = guard.release().await?;
     Ok(())
 }
 

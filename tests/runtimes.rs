@@ -154,7 +154,7 @@ fn a_lock_works_on_every_runtime() {
         let guard = locks.manager.lock("r").await.unwrap();
         guard.extend().await.unwrap();
         assert!(matches!(locks.manager.try_lock("r").await, Err(LockError::Held { .. })));
-        guard.release().await.unwrap();
+        let _ = guard.release().await.unwrap();
     });
 }
 

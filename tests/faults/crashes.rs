@@ -143,7 +143,7 @@ async fn nothing_outlives_its_ttl(client: Client, nodes: &Nodes) {
     for node in nodes.iter() {
         let alone = LockManager::builder(TokioRuntime::new(), client.connect(&[node.address()]));
         let alone = alone.ttl(TTL).wait(BACKSTOP).build().unwrap();
-        alone.lock("counter").await.unwrap().release().await.unwrap();
+        let _ = alone.lock("counter").await.unwrap().release().await.unwrap();
     }
     for (node, key) in nodes.keys_left() {
         let left = nodes[node].pttl(&key);

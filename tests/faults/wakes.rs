@@ -76,7 +76,7 @@ fn c3_a_lock_released_while_a_node_hung_leaves_nothing_there() {
         for _ in 0..ROUNDS {
             ward.hang();
             let guard = ward.manager.try_lock("r").await.unwrap();
-            guard.release().await.unwrap();
+            let _ = guard.release().await.unwrap();
             ward.wake().await;
         }
         ward.close();
@@ -191,7 +191,7 @@ async fn reset_in_flight(client: Client, way_back: Mode, rounds: usize) {
         proxy.set(Mode::Reset(When::Now));
         proxy.set(way_back);
         // However long the machine has kept us: a lease that is over is released, too.
-        guard.release().await.unwrap();
+        let _ = guard.release().await.unwrap();
         nodes[0].resume();
         assert_eq!(all.settle(BACKSTOP).await, 0, "{client:?}, {way_back:?}");
         proxy.set(Mode::Pass);
@@ -200,7 +200,7 @@ async fn reset_in_flight(client: Client, way_back: Mode, rounds: usize) {
         assert!(left != -1 && left <= TTL.as_millis() as i64, "{client:?}, {way_back:?}: {left}");
         // The node itself tells when the key is gone: somebody else gets it.
         let alone = manager(&[nodes[0].address()]);
-        alone.lock("r").await.unwrap().release().await.unwrap();
+        let _ = alone.lock("r").await.unwrap().release().await.unwrap();
         nothing_is_left(&alone, &nodes).await;
     }
 }

@@ -20,7 +20,7 @@ fn two_of_five_can_be_dead() {
         guard.extend().await.unwrap();
         assert_eq!(guard.release().await.unwrap(), Released::Held);
         for _ in 0..20 {
-            manager.try_lock("r").await.unwrap().release().await.unwrap();
+            let _ = manager.try_lock("r").await.unwrap().release().await.unwrap();
         }
         assert_eq!(manager.settle(BACKSTOP).await, 0);
     });
@@ -34,7 +34,7 @@ fn two_of_five_may_never_have_been_up() {
         nodes[4].kill();
         let manager = client.builder(&nodes).build().unwrap();
         let guard = manager.lock("r").await.unwrap();
-        guard.release().await.unwrap();
+        let _ = guard.release().await.unwrap();
         assert_eq!(manager.settle(BACKSTOP).await, 0);
     });
 }
@@ -45,7 +45,7 @@ fn two_of_five_can_hang_and_keep_no_ghost_key_when_they_wake() {
         let nodes = Nodes::start(5);
         let manager = client.builder(&nodes).ttl(Duration::from_secs(60)).build().unwrap();
         // Connected before they hang, so that what is sent waits in their sockets.
-        manager.lock("warm").await.unwrap().release().await.unwrap();
+        let _ = manager.lock("warm").await.unwrap().release().await.unwrap();
         nothing_is_left(&manager, &nodes).await;
         nodes[0].pause();
         nodes[2].pause();
@@ -65,7 +65,7 @@ fn three_dead_are_named_with_their_reasons_within_the_deadline() {
     with_each_client(|client| async move {
         let nodes = Nodes::start(5);
         let manager = client.builder(&nodes).build().unwrap();
-        manager.lock("r").await.unwrap().release().await.unwrap();
+        let _ = manager.lock("r").await.unwrap().release().await.unwrap();
         for node in &nodes[..3] {
             node.kill();
         }
@@ -90,7 +90,7 @@ fn nodes_that_come_back_vote_again() {
     with_each_client(|client| async move {
         let nodes = Nodes::start(3);
         let manager = client.builder(&nodes).build().unwrap();
-        manager.lock("r").await.unwrap().release().await.unwrap();
+        let _ = manager.lock("r").await.unwrap().release().await.unwrap();
         for node in nodes.iter() {
             node.kill();
         }
@@ -99,7 +99,7 @@ fn nodes_that_come_back_vote_again() {
             node.restart();
         }
         let guard = manager.lock("r").wait(BACKSTOP).await.unwrap();
-        guard.release().await.unwrap();
+        let _ = guard.release().await.unwrap();
         nothing_is_left(&manager, &nodes).await;
     });
 }
@@ -110,13 +110,13 @@ fn a_restart_while_idle_costs_no_lock() {
     with_each_client(|client| async move {
         let nodes = Nodes::start(3);
         let manager = client.builder(&nodes).build().unwrap();
-        manager.lock("r").await.unwrap().release().await.unwrap();
+        let _ = manager.lock("r").await.unwrap().release().await.unwrap();
         nothing_is_left(&manager, &nodes).await;
         for node in nodes.iter() {
             node.kill();
             node.restart();
         }
-        manager.lock("r").wait(BACKSTOP).await.unwrap().release().await.unwrap();
+        let _ = manager.lock("r").wait(BACKSTOP).await.unwrap().release().await.unwrap();
     });
 }
 
@@ -158,14 +158,14 @@ fn a_manager_survives_the_runtime_that_its_connections_were_made_in() {
         let first = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let manager = first.block_on(async {
             let manager = client.builder(&nodes).build().unwrap();
-            manager.lock("r").await.unwrap().release().await.unwrap();
+            let _ = manager.lock("r").await.unwrap().release().await.unwrap();
             nothing_is_left(&manager, &nodes).await;
             manager
         });
         drop(first);
         quorate_examples::block_on(async {
             let guard = manager.lock("r").wait(BACKSTOP).await.unwrap();
-            guard.release().await.unwrap();
+            let _ = guard.release().await.unwrap();
             nothing_is_left(&manager, &nodes).await;
         });
     }

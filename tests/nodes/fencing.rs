@@ -140,7 +140,7 @@ async fn refuse(
         let passed = gate.pass(stale, |value| *value = "theirs");
         assert_eq!(passed.unwrap_err().token, stale, "round {rounds}");
         assert!(guard.is_valid());
-        guard.release().await.unwrap();
+        let _ = guard.release().await.unwrap();
         rounds += 1;
     }
     let output = child.wait_with_output().unwrap();
@@ -160,12 +160,12 @@ fn holders_with_and_without_a_token_exclude_each_other() {
         assert!(matches!(other.try_lock("r").await, Err(LockError::Held { .. })));
         assert!(matches!(other.try_lock("r").fenced().await, Err(LockError::Held { .. })));
         fenced.extend().await.unwrap();
-        fenced.release().await.unwrap();
+        let _ = fenced.release().await.unwrap();
         assert_eq!(other.settle(BACKSTOP).await + one.settle(BACKSTOP).await, 0);
         let plain = other.try_lock("r").await.unwrap();
         assert_eq!(plain.fencing_token(), None);
         assert!(matches!(one.try_lock("r").fenced().await, Err(LockError::Held { .. })));
-        plain.release().await.unwrap();
+        let _ = plain.release().await.unwrap();
         assert_eq!(other.settle(BACKSTOP).await + one.settle(BACKSTOP).await, 0);
         assert_eq!(lock_keys_left(nodes), []);
     });
@@ -176,11 +176,11 @@ fn a_fenced_lock_is_one_command_with_key_and_counter_and_a_release_like_any_othe
     let nodes = &Nodes::start(1);
     with_each_client(|client| async move {
         let manager = client.builder(nodes).key_prefix("p:").build().unwrap();
-        manager.lock("warm").fenced().await.unwrap().release().await.unwrap();
+        let _ = manager.lock("warm").fenced().await.unwrap().release().await.unwrap();
         let monitor = nodes[0].monitor();
         let guard = manager.lock("orders:42").fenced().await.unwrap();
         let token = guard.fencing_token().unwrap();
-        guard.release().await.unwrap();
+        let _ = guard.release().await.unwrap();
         assert_eq!(manager.settle(BACKSTOP).await, 0);
         let seen = commands(&nodes[0], monitor);
         let calls: Vec<_> = seen.iter().filter(|command| command[0] == "EVALSHA").collect();
@@ -211,7 +211,7 @@ fn a_laggard_is_raised_and_all_agree_again() {
         // The two that answered first are the quorum.
         assert!([501, 9_007_199_254_740_001].contains(&token), "{token}");
         manager.settle(BACKSTOP).await;
-        guard.release().await.unwrap();
+        let _ = guard.release().await.unwrap();
         assert_eq!(manager.settle(BACKSTOP).await, 0);
         for node in nodes.iter() {
             assert_eq!(node.get(counter.as_bytes()).unwrap(), b"9007199254740001");
@@ -310,7 +310,7 @@ fn a_token_costs_little_on_healthy_nodes() {
                 let request = manager.lock("r");
                 let request = if fenced == 1 { request.fenced() } else { request };
                 let start = Instant::now();
-                request.await.unwrap().release().await.unwrap();
+                let _ = request.await.unwrap().release().await.unwrap();
                 let took = start.elapsed();
                 manager.settle(BACKSTOP).await;
                 if turn >= 100 {

@@ -30,7 +30,7 @@ fn a_lock_is_looked_at_without_being_taken() {
         let reads = ["EVALSHA", "EVAL", "GET", "PTTL"];
         assert!(names.iter().all(|name| reads.contains(&name.as_str())), "{commands:?}");
         assert_eq!(names.iter().filter(|name| *name == "GET").count(), 1, "{commands:?}");
-        guard.release().await.unwrap();
+        let _ = guard.release().await.unwrap();
         nothing_is_left(&manager, nodes).await;
     });
 }
@@ -85,7 +85,7 @@ fn a_node_that_takes_no_writes_can_be_looked_at() {
         assert_eq!((seen.state(), seen.nodes_held()), (LockState::Held, 3), "{client:?}: {seen}");
         nodes[0].cli(&["REPLICAOF", "NO", "ONE"]);
         nodes[1].cli(&["CONFIG", "SET", "maxmemory", "0"]);
-        guard.release().await.unwrap();
+        let _ = guard.release().await.unwrap();
         nothing_is_left(&manager, nodes).await;
     });
 }

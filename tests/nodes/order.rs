@@ -71,7 +71,7 @@ fn who_may_not_keep_places_is_told_so_and_has_the_lock_all_the_same() {
         let waits = tokio::spawn(async move { theirs.lock("r").await });
         // Somebody else's key is looked at before it is refused.
         until(|| nodes.iter().map(|node| calls(node, "get")).sum::<u64>() >= 2).await;
-        held.release().await.unwrap();
-        waits.await.unwrap().unwrap().release().await.unwrap();
+        let _ = held.release().await.unwrap();
+        let _ = waits.await.unwrap().unwrap().release().await.unwrap();
     });
 }

@@ -72,7 +72,7 @@ fn nodes_that_are_new_grant_nothing_for_max_ttl_once() {
         }
         // From now on nobody waits, whoever it is.
         let other = crate::restarts::manager(client, &nodes.addresses(), MAX_TTL);
-        other.try_lock("r").fenced().await.unwrap().release().await.unwrap();
+        let _ = other.try_lock("r").fenced().await.unwrap().release().await.unwrap();
     });
 }
 
@@ -104,7 +104,7 @@ fn a_node_that_forgot_a_lock_gives_it_to_nobody_while_it_may_be_held() {
             for (how, lose) in LOSSES {
                 let node = node_for(how);
                 let one = manager(client, &[node.address()], MAX_TTL);
-                one.lock("warm").await.unwrap().release().await.unwrap();
+                let _ = one.lock("warm").await.unwrap().release().await.unwrap();
                 if how.starts_with("rolled back") {
                     assert_eq!(node.cli(&["SAVE"]).text(), "OK");
                 }
@@ -164,7 +164,7 @@ fn a_node_that_restarts_with_all_of_its_data_extends_and_does_not_grant() {
             let free = other.lock("s").await.unwrap();
             assert!(guard.is_valid(), "extended in between");
             assert_eq!(guard.release().await.unwrap(), Released::Held);
-            free.release().await.unwrap();
+            let _ = free.release().await.unwrap();
             assert_eq!(one.settle(BACKSTOP).await + other.settle(BACKSTOP).await, 0);
             assert_eq!(node.keys(), [EPOCH]);
         }
@@ -187,7 +187,7 @@ fn a_replica_that_is_promoted_is_quarantined_however_long_it_is_up() {
             let replica = RedisServer::builder().replica_of(&primary).start();
             let at_primary = manager(client, &[primary.address()], MAX_TTL);
             let at_replica = manager(client, &[replica.address()], MAX_TTL);
-            at_primary.lock("warm").await.unwrap().release().await.unwrap();
+            let _ = at_primary.lock("warm").await.unwrap().release().await.unwrap();
             until("the epoch", || replica.get(EPOCH) == primary.get(EPOCH)).await;
             let (kind, _) = failure(&at_replica).await;
             assert_eq!(kind, BackendErrorKind::ReadOnly);
@@ -223,10 +223,10 @@ fn one_of_three_that_restarts_hurts_nobody() {
     with_each_client(|client| async move {
         let guarded = || manager(client, &nodes.addresses(), MAX_TTL);
         let one = guarded();
-        one.lock("r").await.unwrap().release().await.unwrap();
+        let _ = one.lock("r").await.unwrap().release().await.unwrap();
         nodes[1].restart();
         for _ in 0..10 {
-            one.lock("r").await.unwrap().release().await.unwrap();
+            let _ = one.lock("r").await.unwrap().release().await.unwrap();
             assert_eq!(one.settle(BACKSTOP).await, 0);
         }
         nodes[1].restart();
@@ -250,7 +250,7 @@ fn a_soft_guard_asks_for_how_long_a_node_without_an_epoch_is_up() {
         let up = || node.info("uptime_in_seconds").parse::<u64>().unwrap();
         until("some seconds", || up() > MAX_TTL.as_secs() + 1).await;
         node.flushall();
-        soft.try_lock("r").await.unwrap().release().await.unwrap();
+        let _ = soft.try_lock("r").await.unwrap().release().await.unwrap();
         assert_eq!(node.keys(), [EPOCH]);
         node.flushall();
         let (kind, _) = failure(&manager(Client::Redis, &[node.address()], MAX_TTL)).await;
@@ -263,7 +263,7 @@ fn managers_with_another_max_ttl_are_told_both() {
     let nodes = &Nodes::start(3);
     with_each_client(|client| async move {
         let ours = manager(client, &nodes.addresses(), MAX_TTL);
-        ours.lock("r").await.unwrap().release().await.unwrap();
+        let _ = ours.lock("r").await.unwrap().release().await.unwrap();
         let other = manager(client, &nodes.addresses(), 2 * MAX_TTL);
         let start = Instant::now();
         let votes = votes_of(other.lock("r").await);
@@ -295,10 +295,10 @@ fn a_user_who_may_not_read_info_is_told_so() {
             let (kind, text) = failure(&manager(client, &of("elsewhere"), MAX_TTL)).await;
             assert_eq!(kind, BackendErrorKind::Permission, "{text}");
             let narrow = manager(client, &of("narrow"), MAX_TTL);
-            narrow.lock("r").await.unwrap().release().await.unwrap();
+            let _ = narrow.lock("r").await.unwrap().release().await.unwrap();
             let runtime = quorate::runtime::TokioRuntime::new();
             let plain = LockManager::builder(runtime, client.connect(&of("blind")));
-            plain.build().unwrap().lock("r").await.unwrap().release().await.unwrap();
+            let _ = plain.build().unwrap().lock("r").await.unwrap().release().await.unwrap();
         }
     });
 }
@@ -364,9 +364,9 @@ fn a_guarded_lock_is_one_command_that_declares_its_keys() {
     let nodes = &Nodes::start(1);
     with_each_client(|client| async move {
         let manager = manager(client, &nodes.addresses(), MAX_TTL);
-        manager.lock("warm").await.unwrap().release().await.unwrap();
+        let _ = manager.lock("warm").await.unwrap().release().await.unwrap();
         let monitor = nodes[0].monitor();
-        manager.lock(["a", "b"]).await.unwrap().release().await.unwrap();
+        let _ = manager.lock(["a", "b"]).await.unwrap().release().await.unwrap();
         assert_eq!(manager.settle(BACKSTOP).await, 0);
         let seen = commands(&nodes[0], monitor);
         let calls: Vec<_> = seen.iter().filter(|command| command[0] == "EVALSHA").collect();
@@ -397,7 +397,7 @@ fn the_guard_costs_a_node_little() {
         let runtime = quorate::runtime::TokioRuntime::new();
         let plain = LockManager::builder(runtime, Client::Redis.connect(&nodes)).build().unwrap();
         let guarded = manager(Client::Redis, &nodes, MAX_TTL);
-        guarded.lock("warm").fenced().await.unwrap().release().await.unwrap();
+        let _ = guarded.lock("warm").fenced().await.unwrap().release().await.unwrap();
         let mut costs = [[0.0; 2]; 2];
         for (guard, manager) in [&plain, &guarded].into_iter().enumerate() {
             for (fence, cost) in costs[guard].iter_mut().enumerate() {
@@ -405,7 +405,7 @@ fn the_guard_costs_a_node_little() {
                 for _ in 0..TIMES {
                     let request = manager.lock("r");
                     let request = if fence == 1 { request.fenced() } else { request };
-                    request.await.unwrap().release().await.unwrap();
+                    let _ = request.await.unwrap().release().await.unwrap();
                 }
                 let is_script = guard == 1 || fence == 1;
                 *cost = spent(if is_script { &["evalsha", "eval"] } else { &["set", "evalsha"] });

@@ -23,7 +23,7 @@ fn a_lock_is_set_key_token_nx_px_ttl() {
     with_each_client(|client| async move {
         let manager = client.builder(nodes).ttl(Duration::from_secs(7)).build().unwrap();
         // The scripts are known from now on, so that each step is one command.
-        manager.lock("warm").await.unwrap().release().await.unwrap();
+        let _ = manager.lock("warm").await.unwrap().release().await.unwrap();
         nothing_is_left(&manager, nodes).await;
 
         let monitor = nodes[0].monitor();
@@ -35,7 +35,7 @@ fn a_lock_is_set_key_token_nx_px_ttl() {
         assert_eq!(nodes[0].cli(&["TYPE", "orders:42"]).text(), "string");
         let pttl = nodes[0].pttl("orders:42");
         assert!((6_000..=7_000).contains(&pttl), "{pttl}");
-        guard.release().await.unwrap();
+        let _ = guard.release().await.unwrap();
         nothing_is_left(&manager, nodes).await;
 
         let seen = commands(&nodes[0], monitor);
@@ -60,11 +60,11 @@ fn a5_several_resources_are_one_script_call_that_declares_every_key() {
     let nodes = &Nodes::start(1);
     with_each_client(|client| async move {
         let manager = client.builder(nodes).build().unwrap();
-        manager.lock(["x", "y"]).await.unwrap().release().await.unwrap();
+        let _ = manager.lock(["x", "y"]).await.unwrap().release().await.unwrap();
         let monitor = nodes[0].monitor();
         let guard = manager.lock(["a", "b", "c"]).await.unwrap();
         guard.extend().await.unwrap();
-        guard.release().await.unwrap();
+        let _ = guard.release().await.unwrap();
         let seen = commands(&nodes[0], monitor);
         // The script's own commands are seen as well; they carry no client address of ours.
         let calls: Vec<_> = seen.iter().filter(|command| command[0].starts_with("EVAL")).collect();
@@ -97,7 +97,7 @@ fn locks_of_other_libraries_exclude_ours_and_the_other_way_round() {
             let reply = node.cli(&["SET", "shared", "another", "NX", "PX", "60000"]);
             assert_eq!(reply, quorate_tests::Reply::Nil);
         }
-        guard.release().await.unwrap();
+        let _ = guard.release().await.unwrap();
         nothing_is_left(&manager, nodes).await;
     });
 }
@@ -134,7 +134,7 @@ fn databases_sockets_and_users_work_as_in_the_client() {
             assert!(user.get("r").is_some(), "{client:?}");
             assert!(plain.get("r").is_none(), "it is in database 5");
             assert_eq!(plain.info("db5").split(',').next(), Some("keys=1"), "{client:?}");
-            guard.release().await.unwrap();
+            let _ = guard.release().await.unwrap();
             assert_eq!(manager.settle(Duration::from_secs(5)).await, 0);
         }
     });

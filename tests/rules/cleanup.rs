@@ -125,7 +125,7 @@ fn c4_a_late_grant_is_recorded_as_ours() {
     assert_eq!(world.holders("r"), 5, "the late acquires were carried out");
     world.sim.block_on(guard.extend()).unwrap();
     assert!(world.nodes.iter().all(|node| node.time_left("r") == Some(10 * SECOND)));
-    world.sim.block_on(guard.release()).unwrap();
+    let _ = world.sim.block_on(guard.release()).unwrap();
     world.catch_up();
     assert_eq!(world.keys_left(), 0);
 }
@@ -139,7 +139,7 @@ fn c4_late_answers_are_awaited_after_every_decision() {
     }
     let guard = world.sim.block_on(manager.lock("r")).unwrap();
     world.sim.block_on(guard.extend()).unwrap();
-    world.sim.block_on(guard.release()).unwrap();
+    let _ = world.sim.block_on(guard.release()).unwrap();
     world.sim.settle();
     // The two late nodes are not asked to extend what is being released by then.
     assert_eq!(world.log.operations().len(), 13);
@@ -423,7 +423,7 @@ fn a_lock_that_was_adopted_is_released_again_where_that_failed() {
     world.nodes[2].inject(Fault::Down);
     let record = guard.hand_over();
     let guard = world.sim.block_on(manager.adopt(&record)).unwrap();
-    world.sim.block_on(guard.release()).unwrap();
+    let _ = world.sim.block_on(guard.release()).unwrap();
     world.sim.advance(SECOND);
     world.nodes[2].heal();
     world.sim.advance(2 * SECOND);

@@ -338,7 +338,7 @@ trait Settle {
 
 impl Settle for Sim {
     fn settle_and_release(&self, guard: LockGuard) {
-        self.block_on(guard.release()).unwrap();
+        let _ = self.block_on(guard.release()).unwrap();
         self.advance(SECOND);
     }
 }

@@ -124,7 +124,7 @@ fn several_resources_are_one_lock() {
     assert!(third.is_err());
     world.catch_up();
     assert_eq!(world.holders("c"), 0, "all or nothing");
-    world.sim.block_on(both.release()).unwrap();
+    let _ = world.sim.block_on(both.release()).unwrap();
     assert_eq!(world.keys_left(), 0);
 }
 

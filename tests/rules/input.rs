@@ -15,7 +15,7 @@ fn names_of_any_bytes_are_locked_as_they_are() {
         let guard = world.sim.block_on(manager.lock(name)).unwrap();
         assert_eq!(world.nodes[0].keys(), [name.to_vec()]);
         assert!(world.sim.block_on(manager.try_lock(name)).is_err());
-        world.sim.block_on(guard.release()).unwrap();
+        let _ = world.sim.block_on(guard.release()).unwrap();
     }
 }
 

@@ -135,7 +135,7 @@ fn h4_every_holder_of_the_future_is_told() {
     }
     world.catch_up();
     let lease = guard.lease();
-    world.sim.block_on(guard.release()).unwrap();
+    let _ = world.sim.block_on(guard.release()).unwrap();
     world.catch_up();
     assert_eq!(told.load(Ordering::Relaxed), 10);
     assert!(!lease.is_valid());

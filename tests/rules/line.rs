@@ -109,9 +109,9 @@ fn what_was_told_before_is_no_reason_when_the_time_is_over() {
     };
     let free = async {
         sim.sleep_until(sim.now() + SECOND).await;
-        guard.release().await.unwrap();
+        let _ = guard.release().await.unwrap();
         sim.sleep_until(sim.now() + SECOND).await;
-        other.release().await.unwrap();
+        let _ = other.release().await.unwrap();
     };
     let locks = join_all([waits("a", 5, 5), waits("c", 0, 1), waits("c", 30, 5)]);
     let (_, _, _, locked) = world.sim.block_on(join4(both, many, free, locks));
@@ -144,7 +144,7 @@ fn the_first_round_is_made_in_any_case() {
     world.nodes[4].inject(Fault::Hung);
     for _ in 0..2 {
         let guard = world.sim.block_on(manager.lock("r").wait(Duration::ZERO)).unwrap();
-        world.sim.block_on(guard.release()).unwrap();
+        let _ = world.sim.block_on(guard.release()).unwrap();
         world.sim.advance(SECOND);
     }
 }

@@ -147,7 +147,7 @@ fn a_lock_taken_and_released_is_told() {
         let manager = world.builder().key_prefix("app:").build().unwrap();
         let guard = world.sim.block_on(manager.lock(["a", "b\n"])).unwrap();
         world.sim.advance(SECOND);
-        world.sim.block_on(guard.release()).unwrap();
+        let _ = world.sim.block_on(guard.release()).unwrap();
         world.sim.settle();
     });
     let acquired = only("acquired", &told);
@@ -296,7 +296,7 @@ fn cleanup_tells_how_many_nodes_never_answered() {
         let world = World::new(5);
         world.nodes[4].inject(Fault::Hung);
         let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
-        world.sim.block_on(guard.release()).unwrap();
+        let _ = world.sim.block_on(guard.release()).unwrap();
         world.sim.settle();
     });
     let cleaned_up = of("cleaned up", &told);
@@ -315,7 +315,7 @@ fn a_failing_node_is_told_once_until_it_has_recovered() {
         let manager = world.manager();
         let round = || {
             let guard = world.sim.block_on(manager.lock("r")).unwrap();
-            world.sim.block_on(guard.release()).unwrap();
+            let _ = world.sim.block_on(guard.release()).unwrap();
             world.sim.advance(100 * MS);
         };
         round();
@@ -357,7 +357,7 @@ fn a_silent_node_is_told_though_the_rounds_are_won_without_it() {
         world.nodes[1].inject(Fault::Hung);
         for _ in 0..100 {
             let guard = world.sim.block_on(manager.lock("r")).unwrap();
-            world.sim.block_on(guard.release()).unwrap();
+            let _ = world.sim.block_on(guard.release()).unwrap();
             world.sim.advance(100 * MS);
         }
     });
@@ -379,7 +379,7 @@ fn everything(world: &World) {
         sim.block_on(manager.try_lock("r")).unwrap_err();
         let record = guard.hand_over();
         let guard = sim.block_on(manager.adopt(&record)).unwrap();
-        sim.block_on(guard.release()).unwrap();
+        let _ = sim.block_on(guard.release()).unwrap();
         sim.block_on(manager.adopt(&record)).unwrap_err();
         world.nodes[0].heal();
         sim.advance(20 * SECOND);
@@ -470,7 +470,7 @@ fn the_figures_of_a_story_are_right() {
         sim.block_on(guard.extend()).unwrap();
         world.nodes[0].inject(Fault::Failing(BackendError::from_reply("LOADING")));
         sim.advance(1_010 * MS);
-        sim.block_on(guard.release()).unwrap();
+        let _ = sim.block_on(guard.release()).unwrap();
         sim.settle();
         world.nodes[0].heal();
         world.nodes[2].inject(Fault::Hung);

@@ -86,14 +86,14 @@ fn served(hold: Duration, impatient: &[usize], (place, late): (usize, Duration))
             let Ok(guard) = waits.await else { return };
             served.lock().unwrap().push(number);
             sim_.sleep_until(sim_.now() + hold).await;
-            guard.release().await.unwrap();
+            let _ = guard.release().await.unwrap();
             drop(manager);
         }));
         sim.advance(5 * MS);
     }
     sim.advance(400 * MS);
     assert!(served.lock().unwrap().is_empty());
-    sim.block_on(held.release()).unwrap();
+    let _ = sim.block_on(held.release()).unwrap();
     sim.advance(8 * hold + SECOND);
     assert!(nodes.iter().all(|node| node.keys().is_empty()), "something is left on a node");
     let served = served.lock().unwrap();
@@ -180,13 +180,13 @@ fn places_that_have_ended_are_taken_anew_and_nobody_rushes() {
             let guard = manager.lock("r").wait(600 * SECOND).await.unwrap();
             times.lock().unwrap().push(sim_.elapsed());
             sim_.sleep_until(sim_.now() + MS).await;
-            guard.release().await.unwrap();
+            let _ = guard.release().await.unwrap();
         }));
         sim.advance(SECOND);
     }
     sim.advance(2 * Place::TTL);
     let before = tokens.lock().unwrap().len();
-    sim.block_on(held.release()).unwrap();
+    let _ = sim.block_on(held.release()).unwrap();
     let released = sim.elapsed();
     sim.advance(SECOND);
     let times = times.lock().unwrap();
@@ -214,7 +214,7 @@ fn a_place_that_could_not_be_given_up_at_once_is_given_up_later() {
     assert_eq!(nodes.iter().filter(waits_at).count(), 1);
     assert_eq!(sim.block_on(theirs.settle(5 * SECOND)), 0);
     assert_eq!(nodes.iter().filter(waits_at).count(), 0);
-    sim.block_on(held.release()).unwrap();
+    let _ = sim.block_on(held.release()).unwrap();
 }
 
 /// Longer ways than a waiter that is near would wait for an answer.
@@ -243,7 +243,7 @@ fn a_lock_that_nobody_else_wants_is_had_in_little_time_however_often() {
         for time in 0..300 {
             let guard = sim.block_on(manager.lock("r").wait(wait).into_future());
             let guard = guard.unwrap_or_else(|error| panic!("{wait:?}, {time}: {error}"));
-            sim.block_on(guard.release()).unwrap();
+            let _ = sim.block_on(guard.release()).unwrap();
         }
     }
 }
@@ -316,7 +316,7 @@ fn nodes_that_only_watch_are_enough_to_pass_by_a_place_that_nobody_answers_for()
     let waits = waits.lock("r").wait(60 * SECOND).into_future();
     let releases = async {
         sim.sleep_until(sim.now() + SECOND).await;
-        held.release().await.unwrap();
+        let _ = held.release().await.unwrap();
     };
     let begun = sim.elapsed();
     let (_guard, ()) = sim.block_on(join(waits, releases));

@@ -35,7 +35,7 @@ fn served_at(sim: &Sim, nodes: &[MemoryNode], waiters: usize) -> Arc<Mutex<Vec<D
         sim.spawn(Box::pin(async move {
             let guard = manager.lock("r").wait(60 * SECOND).await.unwrap();
             times.lock().unwrap().push(sim_.elapsed());
-            guard.release().await.unwrap();
+            let _ = guard.release().await.unwrap();
         }));
         sim.advance(MS);
     }
@@ -52,7 +52,7 @@ fn a_place_that_nobody_answers_for_is_passed_by_after_a_moment() {
         haunt(&sim, &nodes, 1);
         let times = served_at(&sim, &nodes, waiters);
         sim.advance(SECOND);
-        sim.block_on(held.release()).unwrap();
+        let _ = sim.block_on(held.release()).unwrap();
         let released = sim.elapsed();
         sim.advance(SECOND);
         let times = times.lock().unwrap();
@@ -74,11 +74,11 @@ fn those_before_have_another_moment_when_somebody_takes_the_lock() {
     haunt(&sim, &nodes, 1);
     let times = served_at(&sim, &nodes, 1);
     sim.advance(SECOND);
-    sim.block_on(held.release()).unwrap();
+    let _ = sim.block_on(held.release()).unwrap();
     sim.advance(25 * MS);
     let taken = sim.block_on(other.try_lock("r")).unwrap();
     sim.advance(5 * MS);
-    sim.block_on(taken.release()).unwrap();
+    let _ = sim.block_on(taken.release()).unwrap();
     let released = sim.elapsed();
     sim.advance(SECOND);
     let waited = times.lock().unwrap()[0] - released;
@@ -94,7 +94,7 @@ fn several_places_that_nobody_answers_for_are_passed_by_after_a_moment_too() {
         haunt(&sim, &nodes, ghosts);
         let times = served_at(&sim, &nodes, waiters);
         sim.advance(SECOND);
-        sim.block_on(held.release()).unwrap();
+        let _ = sim.block_on(held.release()).unwrap();
         let released = sim.elapsed();
         sim.advance(SECOND);
         let times: Vec<_> = times.lock().unwrap().iter().map(|at| *at - released).collect();
@@ -132,14 +132,14 @@ fn those_who_are_killed_anywhere_in_line_cost_a_moment_and_no_order() {
                 let guard = waits.await.unwrap();
                 served.lock().unwrap().push((number, sim_.elapsed()));
                 sim_.sleep_until(sim_.now() + hold).await;
-                guard.release().await.unwrap();
+                let _ = guard.release().await.unwrap();
             };
             sim.spawn(Box::pin(until_killed(&is_killed, task)));
             sim.advance(2 * MS);
         }
         sim.advance(SECOND);
         ghost.store(true, Ordering::SeqCst);
-        sim.block_on(held.release()).unwrap();
+        let _ = sim.block_on(held.release()).unwrap();
         let released = sim.elapsed();
         sim.advance(7 * hold + SECOND);
         let served = served.lock().unwrap();
@@ -167,7 +167,7 @@ fn a_place_is_passed_by_where_the_gate_is_near_and_the_others_are_far() {
         haunt(&sim, &nodes, 1);
         let times = served_at(&sim, &nodes, 2);
         sim.advance(SECOND);
-        sim.block_on(held.release()).unwrap();
+        let _ = sim.block_on(held.release()).unwrap();
         sim.advance(SECOND);
         assert_eq!(times.lock().unwrap().len(), 2, "{near} is near");
     }
@@ -193,7 +193,7 @@ fn a_node_that_hangs_does_not_hold_up_those_who_have_their_places_there() {
         let served = served_at(&sim, &nodes, 6);
         sim.advance(SECOND);
         nodes[hung].inject(Fault::Hung);
-        sim.block_on(held.release()).unwrap();
+        let _ = sim.block_on(held.release()).unwrap();
         let released = sim.elapsed();
         sim.advance(8 * SECOND);
         let times: Vec<_> = served.lock().unwrap().iter().map(|at| *at - released).collect();
@@ -213,7 +213,7 @@ fn a_node_that_hangs_holds_nobody_up_where_others_were_late() {
         sim.spawn(Box::pin(async move {
             let guard = next.await.unwrap();
             sim_.sleep_until(sim_.now() + SECOND).await;
-            guard.release().await.unwrap();
+            let _ = guard.release().await.unwrap();
         }));
         sim.advance(MS);
         let times = served_at(&sim, &nodes, 4);
@@ -222,7 +222,7 @@ fn a_node_that_hangs_holds_nobody_up_where_others_were_late() {
             let late_by = Effect::Delay { least: 400 * MS, most: 400 * MS };
             late.add_rule(Rule::new(late_by).on(Operation::Acquire));
         }
-        sim.block_on(held.release()).unwrap();
+        let _ = sim.block_on(held.release()).unwrap();
         sim.advance(700 * MS);
         nodes.iter().for_each(MemoryNode::clear_rules);
         nodes[hung].inject(Fault::Hung);
@@ -242,7 +242,7 @@ fn those_who_stand_at_a_node_that_hangs_are_not_kept_out_by_those_who_do_not() {
         nodes[hung].inject(Fault::Hung);
         let others = contend_for(100 * MS, &sim, &nodes, 3);
         sim.advance(MS);
-        sim.block_on(held.release()).unwrap();
+        let _ = sim.block_on(held.release()).unwrap();
         sim.advance(8 * SECOND);
         let others: u32 = others.lock().unwrap().iter().sum();
         assert!(others > 30, "{others}");
@@ -260,7 +260,7 @@ fn a_place_that_nobody_answers_for_costs_a_moment_and_no_more() {
         haunt(&sim, &nodes, 1);
         let served = contend_for(MS, &sim, &nodes, processes);
         sim.advance(MS);
-        sim.block_on(held.release()).unwrap();
+        let _ = sim.block_on(held.release()).unwrap();
         sim.advance(SECOND);
         let served: u32 = served.lock().unwrap().iter().sum();
         assert!(served > 600, "{processes} processes had it {served} times in a second");

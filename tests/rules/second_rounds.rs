@@ -55,7 +55,7 @@ fn managers(world: &World, count: u64, apart: u64) -> Vec<LockManager> {
 fn one_by_one(world: &World, managers: &[LockManager], locks: usize) {
     for manager in managers.iter().cycle().take(locks) {
         let guard = world.sim.block_on(manager.lock("r").fenced()).unwrap();
-        world.sim.block_on(guard.release()).unwrap();
+        let _ = world.sim.block_on(guard.release()).unwrap();
         world.sim.advance(10 * MS);
     }
 }
@@ -109,7 +109,7 @@ fn fifty_that_contend_need_few_second_rounds() {
                             let wait = 600 * SECOND;
                             let guard = manager.lock("r").fenced().wait(wait).await.unwrap();
                             sim.sleep_until(sim.now() + MS).await;
-                            guard.release().await.unwrap();
+                            let _ = guard.release().await.unwrap();
                             *had.lock().unwrap() += 1;
                         }
                     }));

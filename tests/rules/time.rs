@@ -125,7 +125,7 @@ fn t3_nothing_overflows_at_the_longest_durations() {
     assert!(matches!(over, Err(ExtendError::Ttl(InvalidTtl::TooLong { .. }))));
     let over = world.sim.block_on(manager.lock("s").ttl(Duration::MAX));
     assert!(matches!(over, Err(LockError::Ttl(InvalidTtl::TooLong { .. }))));
-    world.sim.block_on(guard.release()).unwrap();
+    let _ = world.sim.block_on(guard.release()).unwrap();
 }
 
 /// All texts that a node is ever sent.

@@ -333,10 +333,10 @@ fn who_stood_in_line_for_long_pauses_before_it_stands_there_again() {
         let held = sim.block_on(other.lock("r")).unwrap();
         let releases = async {
             sim.sleep_until(sim.now() + hold).await;
-            held.release().await.unwrap();
+            let _ = held.release().await.unwrap();
         };
         let (guard, ()) = sim.block_on(join(waits.lock("r").into_future(), releases));
-        sim.block_on(guard.unwrap().release()).unwrap();
+        let _ = sim.block_on(guard.unwrap().release()).unwrap();
         let released = sim.elapsed();
         let _again = sim.block_on(waits.lock("r")).unwrap();
         assert_eq!(sim.elapsed() - released >= MS, pauses, "after it had waited for {hold:?}");

@@ -30,13 +30,13 @@ fn waiters_of_one_process_are_served_in_the_order_they_came() {
             let guard = manager.lock("r").await.unwrap();
             served.lock().unwrap().push(number);
             sim.sleep_until(sim.now() + 10 * MS).await;
-            guard.release().await.unwrap();
+            let _ = guard.release().await.unwrap();
         }));
         world.catch_up();
     }
     world.sim.advance(SECOND);
     assert_eq!(world.log.operations(), ["acquire"; 5], "who waits for a neighbour sends nothing");
-    world.sim.block_on(held.release()).unwrap();
+    let _ = world.sim.block_on(held.release()).unwrap();
     world.sim.advance(SECOND);
     assert_eq!(*served.lock().unwrap(), (0..20).collect::<Vec<_>>());
     assert_eq!(count(&world, "acquire"), 21 * 5, "a round for each, and none was lost");
@@ -140,7 +140,7 @@ fn releases_that_are_sent_again_cost_time_and_nothing_else() {
                 assert_eq!(before, 0, "two hold it");
                 sim.sleep_until(sim.now() + MS).await;
                 *holders.lock().unwrap() = 0;
-                guard.release().await.unwrap();
+                let _ = guard.release().await.unwrap();
             }
         }));
     }
@@ -160,7 +160,7 @@ fn a_waiter_that_is_cancelled_hands_its_turn_on() {
         assert!(world.sim.block_on_for(first.as_mut(), 1).is_none());
         let mut second = Box::pin(manager.lock("r").into_future());
         assert!(world.sim.block_on_for(second.as_mut(), 1).is_none());
-        world.sim.block_on(held.release()).unwrap();
+        let _ = world.sim.block_on(held.release()).unwrap();
         // The first is called, gets as far as so many polls take it, and is dropped.
         let got = world.sim.block_on_for(first.as_mut(), polls);
         drop(got);
@@ -220,7 +220,7 @@ fn waiters_for_several_keys_never_wait_for_each_other() {
             for _ in 0..20 {
                 let guard = manager.lock(names.clone()).await.unwrap();
                 sim.sleep_until(sim.now() + MS).await;
-                guard.release().await.unwrap();
+                let _ = guard.release().await.unwrap();
             }
         }
     };
@@ -239,13 +239,13 @@ fn a_node_that_hangs_is_left_alone_but_for_a_probe() {
         |world: &World| world.log.calls().iter().filter(|call| call.node == "memory-1").count();
     for _ in 0..1000 {
         let guard = world.sim.block_on(manager.lock("r")).unwrap();
-        world.sim.block_on(guard.release()).unwrap();
+        let _ = world.sim.block_on(guard.release()).unwrap();
         world.sim.advance(10 * MS);
     }
     // Fifty before it was clear, and one in every half of a second of the ten.
     assert!((50..80).contains(&asked(&world)), "{}", asked(&world));
     let guard = world.sim.block_on(manager.lock("r")).unwrap();
-    world.sim.block_on(guard.release()).unwrap();
+    let _ = world.sim.block_on(guard.release()).unwrap();
     world.nodes[0].heal();
     world.sim.advance(SECOND);
     let before = asked(&world);
@@ -320,7 +320,7 @@ fn a_waiter_elsewhere_is_woken_by_the_release() {
         held.keep_alive();
         let releases = async {
             world.sim.sleep_until(world.sim.now() + 17 * SECOND).await;
-            held.release().await.unwrap();
+            let _ = held.release().await.unwrap();
             world.sim.elapsed()
         };
         let waits = waiter.lock("r").wait(60 * SECOND).into_future();
@@ -355,7 +355,7 @@ fn a_gate_that_stays_shut_keeps_nobody_out() {
         let held = world.sim.block_on(holder.lock("r")).unwrap();
         let releases = async {
             world.sim.sleep_until(world.sim.now() + SECOND).await;
-            held.release().await.unwrap();
+            let _ = held.release().await.unwrap();
         };
         let waits = waiter.lock("r").into_future();
         let ((), guard) = world.sim.block_on(join(releases, waits));
@@ -375,7 +375,7 @@ fn where_too_few_nodes_can_be_watched_a_waiter_polls() {
     }
     let releases = async {
         world.sim.sleep_until(world.sim.now() + SECOND).await;
-        held.release().await.unwrap();
+        let _ = held.release().await.unwrap();
         world.sim.elapsed()
     };
     let polls = builder().without_watching().build().unwrap();
@@ -399,7 +399,7 @@ fn the_node_that_waiters_watch_is_asked_first_to_release() {
     for number in 0..20 {
         let name = format!("r:{number}");
         let held = world.sim.block_on(manager.lock(&*name)).unwrap();
-        world.sim.block_on(held.release()).unwrap();
+        let _ = world.sim.block_on(held.release()).unwrap();
         world.catch_up();
         world.sim.advance(SECOND);
         let gate = first(&name, "release");

@@ -345,6 +345,7 @@ impl ReleaseError {
 /// How a lock was when it was released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::exhaustive_enums, reason = "complete by definition: held, not held, not known")]
+#[must_use = "it may tell that the lock had been lost"]
 pub enum Released {
     /// It was held to the end: nobody else had it in between.
     Held,

@@ -43,7 +43,7 @@
 //! ```
 //! use std::sync::Arc;
 //!
-//! use quorate_core::{LockBackend, LockManager, Runtime};
+//! use quorate_core::{LockBackend, LockManager, Released, Runtime};
 //!
 //! async fn transfer(
 //!     runtime: impl Runtime,
@@ -52,8 +52,10 @@
 //!     let manager = LockManager::builder(runtime, nodes).build()?;
 //!     let guard = manager.lock(["account:1", "account:2"]).await?;
 //!     // … both accounts are ours until guard.valid_until() …
-//!     guard.release().await?;
-//!     Ok(())
+//!     match guard.release().await? {
+//!         Released::Held => Ok(()),
+//!         _ => Err("somebody else may have had them before the end".into()),
+//!     }
 //! }
 //! ```
 //!

@@ -68,7 +68,7 @@ async fn a_connection_that_breaks_during_the_login_is_a_lost_connection() {
 async fn a4_a_connection_that_breaks_during_the_login_ends_no_wait() {
     let nodes = quorate_redis::connect([node(1)]).unwrap();
     let manager = LockManager::builder(TokioRuntime::new(), nodes).build().unwrap();
-    manager.lock("r").await.unwrap().release().await.unwrap();
+    let _ = manager.lock("r").await.unwrap().release().await.unwrap();
 }
 
 /// They would be taken for nodes that cannot tell.

@@ -170,7 +170,7 @@ fn a_carried_call_that_has_not_left_goes_over_a_new_connection() {
     tokio.block_on(async {
         let node = one(&format!("redis://{}", peer.address));
         let manager = LockManager::builder(TokioRuntime::new(), [node]).build().unwrap();
-        manager.lock("orders:42").await.unwrap().release().await.unwrap();
+        let _ = manager.lock("orders:42").await.unwrap().release().await.unwrap();
         let locks = (0..LEFT + 100).map(|n| manager.try_lock(format!("many:{n}")).into_future());
         let locks = join_all(locks).await;
         let (left, kept) = locks.split_at(LEFT);

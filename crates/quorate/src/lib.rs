@@ -6,7 +6,7 @@
 //! ```no_run
 //! # #[cfg(all(feature = "redis", feature = "tokio"))]
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-//! use quorate::{LockManager, runtime::TokioRuntime};
+//! use quorate::{LockManager, Released, runtime::TokioRuntime};
 //!
 //! let nodes = quorate::redis::connect([
 //!     "redis://10.0.0.1", "redis://10.0.0.2", "redis://10.0.0.3",
@@ -15,7 +15,9 @@
 //!
 //! let guard = manager.lock("orders:42").await?;
 //! // … the work, while guard.is_valid() …
-//! guard.release().await?;
+//! if guard.release().await? != Released::Held {
+//!     // … somebody else may have had it before the end of the work …
+//! }
 //! # Ok(())
 //! # }
 //! ```

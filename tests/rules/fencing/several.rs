@@ -75,7 +75,7 @@ fn locks_that_share_a_number_do_not_keep_each_other_out() {
                     let guard = manager.lock(&name).fenced().await.unwrap();
                     assert!(guard.fencing_token() > last);
                     last = guard.fencing_token();
-                    guard.release().await.unwrap();
+                    let _ = guard.release().await.unwrap();
                 }
                 *done.lock().unwrap() += 1;
             }));

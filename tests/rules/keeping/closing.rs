@@ -59,7 +59,7 @@ fn h4_work_under_a_lock_has_the_margin_to_stop_when_the_manager_closes() {
         let next = async {
             let guard = other.lock("r").await.unwrap();
             let at = sim.elapsed();
-            guard.release().await.unwrap();
+            let _ = guard.release().await.unwrap();
             at
         };
         let closes = async { (manager.close(bound).await, sim.elapsed()) };
