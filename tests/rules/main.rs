@@ -23,6 +23,7 @@ mod quorum;
 mod renewals;
 mod restarts;
 mod second_rounds;
+mod settings;
 mod time;
 mod turns;
 mod waiting;
