@@ -278,19 +278,33 @@ fn a_manager_survives_its_runtime() {
 fn a1_a_guard_can_be_dropped_while_its_runtime_shuts_down() {
     for keep in Keep::BOTH {
         for tokio in [current_thread(), multi_thread()] {
+            let (tells, told) = channel();
             tokio.block_on(async {
                 let runtime: Arc<dyn Runtime> = Arc::new(TokioRuntime::new());
                 let locks = Locks::new(&runtime);
                 let guard = keep.lock(&locks.manager).await;
                 // Dropped by the shutdown, in the middle of it.
+                let drops = Drops(Some(guard), tells);
                 tokio::spawn(async move {
-                    let _guard = guard;
+                    let _drops = drops;
                     std::future::pending::<()>().await;
                 });
                 tokio::task::yield_now().await;
             });
             drop(tokio);
+            assert_eq!(told.try_recv(), Ok(true), "it panicked, or was not dropped");
         }
+    }
+}
+
+/// Tells whether the guard can be dropped: tokio hides a panic in a task that it shuts down.
+struct Drops(Option<LockGuard>, Sender<bool>);
+
+impl Drop for Drops {
+    fn drop(&mut self) {
+        let guard = self.0.take();
+        let dropped = catch_unwind(AssertUnwindSafe(move || drop(guard)));
+        let _ = self.1.send(dropped.is_ok());
     }
 }
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use quorate_core::{
-    BackendError, BuildError, Claim, ExtendError, Identify, LockBackend, LockError, LockManager,
-    ReleaseError, Said, Vote,
+    AdoptError, BackendError, BuildError, Claim, ExtendError, Identify, LockBackend, LockError,
+    LockManager, ReleaseError, Said, Vote,
 };
 use quorate_memory::{Fault, MemoryNode, Sim, Value};
 
@@ -172,6 +172,10 @@ fn q6_one_server_under_two_names_is_refused() {
         sim.settle();
         assert!(nodes.iter().all(|node| node.keys().is_empty()));
     }
+    let others = LockManager::builder(sim.clone(), nodes).build().unwrap();
+    let record = sim.block_on(others.lock("r")).unwrap().hand_over();
+    let refused = sim.block_on(manager.adopt(&record));
+    assert!(matches!(refused, Err(AdoptError::SameServer { .. })), "{refused:?}");
 }
 
 #[test]

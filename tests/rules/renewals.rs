@@ -141,3 +141,17 @@ fn peak(times: &[Duration], from: Duration, to: Duration) -> u128 {
     }
     buckets.into_values().max().unwrap_or(0)
 }
+
+#[test]
+fn who_keeps_a_lease_alive_twice_renews_it_once() {
+    let (mut renewed, ttl) = (Vec::new(), 10 * SECOND);
+    for times in [1, 2] {
+        let world = World::new(3);
+        let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
+        (0..times).for_each(|_| guard.keep_alive());
+        world.sim.advance(10 * ttl);
+        renewed.push(world.log.operations().iter().filter(|done| **done == "extend").count());
+        assert!(guard.is_valid());
+    }
+    assert_eq!(renewed[0], renewed[1], "the same seed, the same moments");
+}

@@ -128,11 +128,15 @@ fn t3_nothing_overflows_at_the_longest_durations() {
     let _ = world.sim.block_on(guard.release()).unwrap();
 }
 
-/// All texts that a node is ever sent.
+/// All scripts that a node is ever sent.
 #[test]
 fn t4_the_protocol_has_no_absolute_time() {
-    use quorate_core::protocol::{ACQUIRE, EXTEND, OWN, RELEASE};
-    for script in [ACQUIRE, EXTEND, OWN, RELEASE] {
+    use quorate_core::protocol::{
+        ACQUIRE, EACH, EXTEND, INSPECT, OWN, RELEASE, fence, quarantine, queue,
+    };
+    let plain = [ACQUIRE, OWN, EXTEND, RELEASE, EACH, INSPECT, queue::JOIN, queue::LEAVE];
+    let others = [fence::ACQUIRE, fence::RAISE, fence::RELEASE, quarantine::ACQUIRE];
+    for script in plain.into_iter().chain(others) {
         let text = script.source();
         for absolute in ["PXAT", "EXAT", "EXPIREAT", "TIME"] {
             assert!(!text.contains(absolute), "{absolute} in {text}");

@@ -8,9 +8,9 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::{join, join_all, poll_immediate};
 use quorate_core::{
-    Backoff, LockError, LockManager, Released, RetryContext, RetryStrategy, Runtime,
+    Backoff, LockBackend, LockError, LockManager, Released, RetryContext, RetryStrategy, Runtime,
 };
-use quorate_memory::{Effect, Fault, Rule, Value};
+use quorate_memory::{Effect, Fault, MemoryNode, Rule, Value};
 
 use crate::world::{MS, SECOND, World};
 
@@ -181,7 +181,7 @@ fn a_waiter_in_line_keeps_its_deadline() {
     let lost = world.sim.block_on(join_all(timed));
     for (number, (lost, at)) in (1..).zip(lost) {
         let Err(error @ LockError::Held { .. }) = lost else { panic!("{lost:?}") };
-        assert_eq!(error.to_string(), "locked by somebody else, with the same manager");
+        assert_eq!(error.to_string(), "locked by another guard of the same manager");
         assert_eq!(at, number * 100 * MS);
     }
 }
@@ -268,9 +268,17 @@ fn nodes_that_hang_are_asked_all_the_same_if_the_others_are_no_quorum() {
     for _ in 0..3 {
         assert!(world.sim.block_on(manager.try_lock("r")).is_err());
     }
+    // By now they are known to hang, and all of this is within one node timeout.
+    let (names, before) = (["a", "b", "c", "d"], world.log.calls().len());
+    let tries = names.map(|name| manager.try_lock(name).into_future());
+    assert!(world.sim.block_on(join_all(tries)).iter().all(Result::is_err));
+    let asked = world.log.calls().split_off(before);
     for node in &world.nodes {
-        node.heal();
+        let acquires = asked.iter().filter(|call| call.operation == "acquire");
+        let acquires = acquires.filter(|call| Some(&*call.node) == LockBackend::name(node));
+        assert_eq!(acquires.count(), names.len(), "{node:?}");
     }
+    world.nodes.iter().for_each(MemoryNode::heal);
     world.catch_up();
     drop(world.sim.block_on(manager.try_lock("r")).expect("at once"));
 }

@@ -62,7 +62,7 @@ pub enum LockError {
     },
     /// Nodes refused, and the failing ones alone do not account for the missing quorum. Or another
     /// guard of this manager has it: locks are not reentrant.
-    #[error("locked by somebody else{}", votes.or(", with the same manager"))]
+    #[error("locked by {}", by_whom(votes))]
     Held {
         /// What the nodes said; nothing if they were not asked, since it is held here.
         votes: Votes,
@@ -84,7 +84,7 @@ pub enum LockError {
     },
     /// A [fencing token](crate::LockRequest::fenced) was asked for, and a node cannot keep numbers.
     /// Nothing was sent.
-    #[error("{node} cannot fence")]
+    #[error("{node} keeps no numbers for fencing tokens")]
     NotFenced {
         /// The first of those that cannot.
         node: String,
@@ -103,6 +103,14 @@ pub enum LockError {
     /// The ttl asked for is too short or too long.
     #[error(transparent)]
     Ttl(#[from] InvalidTtl),
+}
+
+/// Who has a lock that was refused, as an error says it.
+fn by_whom(votes: &Votes) -> String {
+    match votes.or("") {
+        here if here.is_empty() => "another guard of the same manager".to_owned(),
+        said => format!("somebody else{said}"),
+    }
 }
 
 impl LockError {

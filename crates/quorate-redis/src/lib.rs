@@ -1,4 +1,4 @@
-//! Nodes for quorate over [redis-rs](redis), behind a [bb8] pool.
+//! Nodes for quorate over [redis-rs](redis): a connection to each, which a [bb8] pool keeps alive.
 //!
 //! ```
 //! use std::time::Duration;

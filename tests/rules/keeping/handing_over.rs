@@ -52,3 +52,16 @@ fn a_record_that_could_not_be_adopted_can_be_tried_again() {
     let guard = world.sim.block_on(manager.adopt(&record)).unwrap();
     assert!(guard.is_valid());
 }
+
+#[test]
+fn a_closed_manager_adopts_nothing() {
+    let world = World::new(3);
+    let (giver, taker) = (world.manager(), world.manager());
+    let record = world.sim.block_on(giver.lock("r")).unwrap().hand_over();
+    world.sim.block_on(taker.close(SECOND));
+    let before = world.log.calls().len();
+    let failed = world.sim.block_on(taker.adopt(&record));
+    assert!(matches!(failed, Err(AdoptError::Closed)), "{failed:?}");
+    assert_eq!(world.log.calls().len(), before, "nothing was sent");
+    assert!(world.sim.block_on(giver.adopt(&record)).unwrap().is_valid(), "others can");
+}

@@ -79,7 +79,8 @@ impl LockManagerBuilder {
     /// ttl, 500 ms at the most.
     ///
     /// It covers connecting, too. A round ends as soon as its outcome is certain, so this delays
-    /// only those rounds that lack a quorum.
+    /// only those rounds that lack a quorum. Of a shorter ttl that a request asks for, it takes half
+    /// of the validity at the most.
     pub const fn node_timeout(mut self, timeout: Duration) -> Self {
         self.node_timeout = Some(timeout);
         self
@@ -94,7 +95,8 @@ impl LockManagerBuilder {
     }
 
     /// For how long [`lock`](LockManager::lock) tries, unless a request says otherwise.
-    /// Default: 30 s, three times the default ttl, so that it outlasts a crashed holder.
+    /// Default: 30 s, whatever the ttl: three times the default one. To outlast a crashed holder it
+    /// has to be longer than the ttl that holders take.
     pub const fn wait(mut self, wait: Duration) -> Self {
         self.wait = wait;
         self
@@ -130,7 +132,8 @@ impl LockManagerBuilder {
     /// How long it takes at most from one renewal to the next where a lease is
     /// [kept alive](crate::LockGuard::keep_alive). Default: a third of the validity.
     ///
-    /// The moment itself is drawn from the last three tenths of it.
+    /// The moment itself is drawn from the last three tenths of it. Of a shorter ttl that a request
+    /// asks for, it leaves time for a second try: two node timeouts and the margin.
     pub const fn renew_every(mut self, interval: Duration) -> Self {
         self.renew_every = Some(interval);
         self

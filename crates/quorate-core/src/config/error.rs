@@ -32,7 +32,9 @@ pub enum BuildError {
         least: Duration,
     },
     /// The margin is nothing, or a large part of the validity.
-    #[error("a margin of {margin:?} does not fit the ttl, {most:?} is the most")]
+    #[error(
+        "a margin of {margin:?} does not fit the ttl: more than nothing, and {most:?} at the most"
+    )]
     Margin {
         /// The margin given.
         margin: Duration,
@@ -46,7 +48,9 @@ pub enum BuildError {
         nodes: usize,
     },
     /// The per-node timeout is not far under the ttl: one slow node would use up the validity.
-    #[error("a node timeout of {timeout:?} does not fit the ttl, {most:?} is the most")]
+    #[error(
+        "a node timeout of {timeout:?} does not fit the ttl: more than nothing, and {most:?} at the most"
+    )]
     NodeTimeout {
         /// The timeout given.
         timeout: Duration,
@@ -60,7 +64,9 @@ pub enum BuildError {
         node: String,
     },
     /// Renewals are so far apart that there is no time for a second try.
-    #[error("a renewal every {interval:?} does not fit the ttl, {most:?} is the most")]
+    #[error(
+        "a renewal every {interval:?} does not fit the ttl: more than nothing, and {most:?} at the most"
+    )]
     RenewInterval {
         /// The interval given.
         interval: Duration,

@@ -360,7 +360,10 @@ async fn ask(attempt: &Attempt, operation: &Operation, node: NodeId) -> Answer {
 }
 
 fn cannot_fence() -> BackendError {
-    BackendError::new(BackendErrorKind::Other, "not asked: the node cannot fence")
+    BackendError::new(
+        BackendErrorKind::Other,
+        "not asked: the node keeps no numbers for fencing tokens",
+    )
 }
 
 fn too_late() -> BackendError {
