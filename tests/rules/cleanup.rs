@@ -5,7 +5,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use quorate_core::{
-    BackendError, Claim, LockBackend, LockError, LockManager, ReleaseError, Released, Runtime, Vote,
+    BackendError, Carry, Claim, LockBackend, LockError, LockManager, ReleaseError, Released,
+    Runtime, Vote,
 };
 use quorate_memory::{Fault, Value};
 
@@ -397,11 +398,16 @@ impl LockBackend for Panicking {
         self.check("release");
         self.node.release(claim).await
     }
+
+    fn carrier(&self) -> Option<&dyn Carry> {
+        self.check("carrier");
+        None
+    }
 }
 
 #[test]
 fn a_backend_that_panics_fails_alone() {
-    for on in ["acquire", "release"] {
+    for on in ["acquire", "release", "carrier"] {
         let world = World::new(3);
         let nodes = world.nodes.iter().zip([on, "never", "never"]);
         let nodes = nodes.map(|(node, on)| Panicking { node: node.clone(), on });
@@ -428,4 +434,26 @@ fn a_lock_that_was_adopted_is_released_again_where_that_failed() {
     world.nodes[2].heal();
     world.sim.advance(2 * SECOND);
     assert_eq!(world.keys_left(), 0);
+}
+
+#[test]
+fn c7_a_release_that_failed_is_sent_again_though_another_node_hangs() {
+    for awaited in [true, false] {
+        let world = World::new(3);
+        let manager = world.manager();
+        let guard = world.sim.block_on(manager.lock("r")).unwrap();
+        world.catch_up();
+        world.nodes[0].inject(Fault::Hung);
+        world.nodes[1].inject(Fault::Failing(BackendError::from_reply("LOADING")));
+        if awaited {
+            drop(world.sim.block_on(guard.release()));
+        } else {
+            drop(guard);
+        }
+        world.sim.advance(100 * MS);
+        world.nodes[1].heal();
+        world.sim.advance(SECOND);
+        assert!(world.nodes[1].keys().is_empty(), "awaited: {awaited}");
+        assert!(world.sim.block_on(manager.try_lock("r")).is_ok());
+    }
 }

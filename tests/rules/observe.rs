@@ -7,6 +7,7 @@ use std::num::NonZeroU64;
 use std::sync::Once;
 use std::time::Duration;
 
+use metrics::{Counter, Gauge, Histogram, Key, KeyName, Recorder, SharedString, Unit};
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 use quorate_core::{BackendError, Lost, Released};
 use quorate_memory::Fault;
@@ -504,4 +505,55 @@ fn the_figures_of_a_story_are_right() {
     }
     assert_eq!(figure("validity_left_seconds"), [8_878]);
     assert!(figure("node_votes_total memory-1 release failed")[0] > 1, "it is sent again");
+}
+
+/// A recorder that panics at one figure.
+struct Panics(&'static str);
+
+impl Panics {
+    fn at(&self, key: &Key) {
+        assert!(key.name() != self.0, "on purpose");
+    }
+}
+
+impl Recorder for Panics {
+    fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn register_counter(&self, key: &Key, _: &metrics::Metadata<'_>) -> Counter {
+        self.at(key);
+        Counter::noop()
+    }
+
+    fn register_gauge(&self, key: &Key, _: &metrics::Metadata<'_>) -> Gauge {
+        self.at(key);
+        Gauge::noop()
+    }
+
+    fn register_histogram(&self, key: &Key, _: &metrics::Metadata<'_>) -> Histogram {
+        self.at(key);
+        Histogram::noop()
+    }
+}
+
+#[test]
+fn a1_a_lock_is_released_though_who_watches_panics() {
+    for figure in ["quorate_hold_seconds", "quorate_releases_total", "quorate_node_votes_total"] {
+        for awaited in [true, false] {
+            let world = World::new(3);
+            let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
+            metrics::with_local_recorder(&Panics(figure), || {
+                if awaited {
+                    assert_eq!(world.sim.block_on(guard.release()).unwrap(), Released::Held);
+                } else {
+                    drop(guard);
+                }
+                world.catch_up();
+            });
+            assert_eq!(world.keys_left(), 0, "{figure}, awaited: {awaited}");
+        }
+    }
 }

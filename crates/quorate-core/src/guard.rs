@@ -207,10 +207,10 @@ impl LockGuard {
         let cluster = Arc::clone(&self.tenure.attempt.cluster);
         let _releasing = cluster.background().enter();
         let start = cluster.runtime.now();
-        let before = match self.tenure.held_at(start) {
+        let before = match self.tenure.attempt.is_over() {
+            true => self.tenure.held_at(start),
             // Nobody has released it yet, so the nodes can tell.
-            Err(Lost::Closed) if !self.tenure.attempt.is_over() => Ok(()),
-            before => before,
+            false => self.tenure.held_but_for_close(start),
         };
         let patience = cluster.config.node_timeout(self.tenure.attempt.claim.ttl());
         let mut round = Round::telling_release(cluster.count(), start, patience);

@@ -154,6 +154,8 @@ pub(crate) struct Tenure {
 struct Term {
     /// Only grows until the end, and never beyond the cap.
     valid_until: Instant,
+    /// What that was when the lease ended.
+    would_end: Option<Instant>,
     end: Option<Lost>,
     /// What the nodes said in the last extension, if that failed.
     trouble: Option<Votes>,
@@ -173,7 +175,7 @@ impl Tenure {
             holding: observe::Holding::begin(&attempt),
             attempt,
             hold_until,
-            term: Mutex::new(Term { valid_until, end: None, trouble: None }),
+            term: Mutex::new(Term { valid_until, would_end: None, end: None, trouble: None }),
             ended: OnceLock::new(),
             kept_alive: AtomicBool::new(false),
         })
@@ -206,6 +208,17 @@ impl Tenure {
             Some(lost) => Err(lost.clone()),
             None if now < term.valid_until => Ok(()),
             None => Err(self.run_out(&term)),
+        }
+    }
+
+    /// The same, as if the manager had not been closed: for what the nodes can still tell.
+    pub(crate) fn held_but_for_close(&self, now: Instant) -> Result<(), Lost> {
+        let held = self.held_at(now);
+        let term = self.term();
+        match (held, term.would_end) {
+            (Err(Lost::Closed), Some(end)) if now < end => Ok(()),
+            (Err(Lost::Closed), _) => Err(self.run_out(&term)),
+            (held, _) => held,
         }
     }
 
@@ -364,6 +377,7 @@ impl Term {
     fn end(&mut self, lost: Lost, now: Instant) {
         if self.end.is_none() {
             // Whoever is told the margin before the end can still see how much time is left.
+            self.would_end = Some(self.valid_until);
             if !matches!(lost, Lost::Expired { .. } | Lost::HoldLimit) {
                 self.valid_until = self.valid_until.min(now);
             }

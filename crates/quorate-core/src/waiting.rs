@@ -238,7 +238,7 @@ async fn heard<T>(
 
 /// Looks at all keys at a node, and watches them from then on.
 async fn look_at(watcher: &dyn Watch, wanted: &Wanted) -> Result<Vec<Watched>, BackendErrorKind> {
-    let all = join_all(wanted.keys.iter().map(|key| watcher.look(key)));
+    let all = async { join_all(wanted.keys.iter().map(|key| watcher.look(key))).await };
     unless_it_panics(all)
         .await?
         .into_iter()

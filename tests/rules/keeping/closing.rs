@@ -149,3 +149,15 @@ fn close_leaves_no_lock_that_was_just_being_taken() {
         assert_eq!(world.keys_left(), 0, "after {polls} polls");
     }
 }
+
+#[test]
+fn c7_a_lease_that_ran_out_is_told_as_lost_after_close_too() {
+    let world = World::new(3);
+    let manager = world.manager();
+    let guard = world.sim.block_on(manager.lock("r")).unwrap();
+    world.sim.advance(9_850 * MS);
+    assert!(world.sim.block_on_for(manager.close(SECOND), 1).is_none());
+    world.sim.advance(60 * MS);
+    assert_eq!(world.holders("r"), 3, "the nodes still have it");
+    assert_eq!(world.sim.block_on(guard.release()).unwrap(), Released::Lost);
+}

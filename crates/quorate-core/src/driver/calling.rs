@@ -76,7 +76,7 @@ fn to_carry<'a>(
     inbox: &Arc<Inbox>,
 ) -> Option<(&'a dyn Carry, Call)> {
     let ask = is_plain(attempt, operation, node)?;
-    let carrier = attempt.cluster.node(node).carrier()?;
+    let carrier = unless_it_panics(|| attempt.cluster.node(node).carrier()).ok()??;
     let is_ready = unless_it_panics(|| carrier.carries(&attempt.claim)).unwrap_or(false);
     let call = || (carrier, Call::new(ask, attempt.claim.clone(), node, Arc::clone(inbox)));
     let is_free = || match ask {
@@ -218,8 +218,7 @@ impl UnderWay {
 
     fn sent(self, attempt: &Attempt, node: NodeId, now: Instant) {
         attempt.cluster.health().asked(node, now);
-        // Who watches is told by code of the user's.
-        let _ = unless_it_panics(|| self.watch.sent(attempt, node));
+        self.watch.sent(attempt, node);
     }
 
     pub(super) fn heard(self, attempt: &Attempt, node: NodeId, answer: &Answer) {
@@ -230,13 +229,13 @@ impl UnderWay {
             (_, Ok(Vote::Granted)) => attempt.record_grant(node),
             _ => {}
         }
-        let _ = unless_it_panics(|| self.watch.settled(attempt, node, Some(answer)));
+        self.watch.settled(attempt, node, Some(answer));
         self.leaves_lane(attempt, node);
     }
 
     pub(super) fn given_up(self, attempt: &Attempt, node: NodeId) {
         attempt.cluster.health().given_up(node);
-        let _ = unless_it_panics(|| self.watch.settled(attempt, node, None));
+        self.watch.settled(attempt, node, None);
         self.leaves_lane(attempt, node);
     }
 

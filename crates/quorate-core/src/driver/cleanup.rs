@@ -58,23 +58,28 @@ pub(super) fn settle(
         let bound = attempt.cleanup_timeout();
         let deadline = saturating_add(runtime.now(), bound);
         let mut pause = (bound / 50).min(FIRST_PAUSE);
+        again.retain(|node| attempt.releases_again(*node));
         loop {
-            let mut timer = runtime.sleep_until(deadline);
-            while let Some(settled) = calls.next(&mut timer).await {
-                aftermath.follow_up(&attempt, &settled, &mut calls);
-                again.extend(settled.passing_failure().filter(|_| aftermath.releases()));
-            }
-            again.retain(|node| attempt.releases_again(*node));
-            if again.is_empty() {
-                break;
-            }
             let next = saturating_add(runtime.now(), pause);
-            pause = (pause * 2).min(LONGEST_PAUSE);
-            if next >= deadline {
+            let goes_again = !again.is_empty() && next < deadline;
+            // What has failed does not wait for those that have yet to answer.
+            let mut timer = runtime.sleep_until(if goes_again { next } else { deadline });
+            let mut is_first = false;
+            while !is_first && let Some(settled) = calls.next(&mut timer).await {
+                aftermath.follow_up(&attempt, &settled, &mut calls);
+                let failed = settled.passing_failure().filter(|_| aftermath.releases());
+                if let Some(node) = failed.filter(|node| attempt.releases_again(*node)) {
+                    is_first = again.is_empty();
+                    again.push(node);
+                }
+            }
+            if goes_again {
+                runtime.sleep_until(next).await;
+                pause = (pause * 2).min(LONGEST_PAUSE);
+                attempt.set_out(&mut calls, &Operation::Release, again.drain(..), runtime.now());
+            } else if !is_first {
                 break;
             }
-            runtime.sleep_until(next).await;
-            attempt.set_out(&mut calls, &Operation::Release, again.drain(..), runtime.now());
         }
         calls.give_up_superseded();
         if aftermath.releases() && !calls.have_settled() {

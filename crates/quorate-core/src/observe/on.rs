@@ -6,6 +6,7 @@
 )]
 
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -87,7 +88,7 @@ impl Watch {
 
     pub(crate) fn sent(self, attempt: &Attempt, node: NodeId) {
         #[cfg(feature = "tracing")]
-        events::sent(&self.asked(attempt, node), self.sent);
+        quietly(|| events::sent(&self.asked(attempt, node), self.sent));
     }
 
     /// A node has answered, or nobody waits for it any more.
@@ -126,9 +127,9 @@ impl Asked<'_> {
             None => None,
         };
         #[cfg(feature = "tracing")]
-        events::settled(self, now, latency, vote, answer);
+        quietly(|| events::settled(self, now, latency, vote, answer));
         #[cfg(feature = "metrics")]
-        figures::settled(self, answer.map(|_| latency), vote);
+        quietly(|| figures::settled(self, answer.map(|_| latency), vote));
     }
 }
 
@@ -145,9 +146,9 @@ impl Cleanup {
     pub(crate) fn ended(self, attempt: &Attempt, unanswered: usize) {
         let took = since(&attempt.cluster, self.began);
         #[cfg(feature = "tracing")]
-        events::cleaned_up(attempt, took, unanswered);
+        quietly(|| events::cleaned_up(attempt, took, unanswered));
         #[cfg(feature = "metrics")]
-        figures::cleaned_up(took);
+        quietly(|| figures::cleaned_up(took));
     }
 }
 
@@ -163,9 +164,9 @@ pub(crate) async fn acquiring(
     let result = locking.await;
     let waited = since(cluster, began);
     #[cfg(feature = "tracing")]
-    span.in_scope(|| events::acquisition(keys, waited, &result));
+    quietly(|| span.in_scope(|| events::acquisition(keys, waited, &result)));
     #[cfg(feature = "metrics")]
-    figures::acquisition(waited, &result);
+    quietly(|| figures::acquisition(waited, &result));
     result
 }
 
@@ -173,9 +174,9 @@ pub(crate) async fn acquiring(
 pub(crate) fn invalid(error: &LockError) {
     let result = Err(error.clone());
     #[cfg(feature = "tracing")]
-    events::acquisition(&[], Duration::ZERO, &result);
+    quietly(|| events::acquisition(&[], Duration::ZERO, &result));
     #[cfg(feature = "metrics")]
-    figures::acquisition(Duration::ZERO, &result);
+    quietly(|| figures::acquisition(Duration::ZERO, &result));
 }
 
 /// Watches a lock being taken over.
@@ -187,9 +188,9 @@ pub(crate) async fn adopting(
     let began = cluster.runtime.now();
     let result = adopting.await;
     #[cfg(feature = "tracing")]
-    events::adoption(keys, since(cluster, began), &result);
+    quietly(|| events::adoption(keys, since(cluster, began), &result));
     #[cfg(feature = "metrics")]
-    figures::adoption(&result);
+    quietly(|| figures::adoption(&result));
     result
 }
 
@@ -207,23 +208,23 @@ pub(crate) fn refused(
         Loss::Expired => "expired",
     };
     #[cfg(feature = "tracing")]
-    events::refused(keys, since(cluster, start), reason, error);
+    quietly(|| events::refused(keys, since(cluster, start), reason, error));
     #[cfg(feature = "metrics")]
-    figures::refused(reason);
+    quietly(|| figures::refused(reason));
 }
 
 pub(crate) fn extended(tenure: &Tenure, start: Instant) {
     #[cfg(feature = "tracing")]
-    events::extended(tenure, since(&tenure.attempt.cluster, start));
+    quietly(|| events::extended(tenure, since(&tenure.attempt.cluster, start)));
     #[cfg(feature = "metrics")]
-    figures::extension("extended");
+    quietly(|| figures::extension("extended"));
 }
 
 pub(crate) fn not_extended(tenure: &Tenure, start: Instant, votes: &Votes) {
     #[cfg(feature = "tracing")]
-    events::not_extended(tenure, since(&tenure.attempt.cluster, start), votes);
+    quietly(|| events::not_extended(tenure, since(&tenure.attempt.cluster, start), votes));
     #[cfg(feature = "metrics")]
-    figures::extension("failed");
+    quietly(|| figures::extension("failed"));
 }
 
 /// The lease ends, if it has not ended before. Not while its term is locked.
@@ -240,9 +241,9 @@ pub(crate) fn ended(tenure: &Tenure, lost: &Lost) {
     let reason = lost_because(lost);
     tenure.holding.lost.store(reason.is_some(), Ordering::Relaxed);
     #[cfg(feature = "tracing")]
-    events::ended(tenure, lost, reason, held);
+    quietly(|| events::ended(tenure, lost, reason, held));
     #[cfg(feature = "metrics")]
-    figures::ended(reason, held, tenure.remaining());
+    quietly(|| figures::ended(reason, held, tenure.remaining()));
 }
 
 /// A release has been decided.
@@ -255,32 +256,43 @@ pub(crate) fn released(tenure: &Tenure, start: Instant, released: Released) {
     if released == Released::Lost && !tenure.holding.lost.swap(true, Ordering::Relaxed) {
         let reason = "not_held";
         #[cfg(feature = "tracing")]
-        events::gone(tenure, reason, since(&tenure.attempt.cluster, tenure.holding.since));
+        quietly(|| {
+            events::gone(tenure, reason, since(&tenure.attempt.cluster, tenure.holding.since))
+        });
         #[cfg(feature = "metrics")]
-        figures::lost(reason);
+        quietly(|| figures::lost(reason));
     }
     #[cfg(feature = "tracing")]
-    events::released(tenure, Some(since(&tenure.attempt.cluster, start)), outcome, None);
+    quietly(|| {
+        events::released(tenure, Some(since(&tenure.attempt.cluster, start)), outcome, None)
+    });
     #[cfg(feature = "metrics")]
-    figures::released(outcome);
+    quietly(|| figures::released(outcome));
 }
 
 /// A release found no quorum.
 pub(crate) fn not_released(tenure: &Tenure, start: Instant, votes: impl FnOnce() -> Votes) {
     let outcome = "no_quorum";
     #[cfg(feature = "tracing")]
-    events::released(tenure, Some(since(&tenure.attempt.cluster, start)), outcome, Some(&votes()));
+    quietly(|| {
+        events::released(
+            tenure,
+            Some(since(&tenure.attempt.cluster, start)),
+            outcome,
+            Some(&votes()),
+        )
+    });
     #[cfg(feature = "metrics")]
-    figures::released(outcome);
+    quietly(|| figures::released(outcome));
 }
 
 /// A guard was dropped, and is released in the background.
 pub(crate) fn dropped(tenure: &Tenure) {
     let outcome = "dropped";
     #[cfg(feature = "tracing")]
-    events::released(tenure, None, outcome, None);
+    quietly(|| events::released(tenure, None, outcome, None));
     #[cfg(feature = "metrics")]
-    figures::released(outcome);
+    quietly(|| figures::released(outcome));
 }
 
 /// A node that is not asked for it any more: waiters do without.
@@ -291,7 +303,7 @@ pub(crate) fn cannot(
     kind: BackendErrorKind,
 ) {
     #[cfg(feature = "tracing")]
-    events::cannot(cluster.name(node), operation, kind);
+    quietly(|| events::cannot(cluster.name(node), operation, kind));
 }
 
 /// Why a lease was lost; `None` if it was given up.
@@ -320,6 +332,11 @@ pub(super) const fn not_acquired_because(error: &LockError) -> &'static str {
         | LockError::Resource(_)
         | LockError::Ttl(_) => "invalid",
     }
+}
+
+/// Who watches is code of the user's, and no lock is to be lost by it.
+fn quietly(tell: impl FnOnce()) {
+    let _ = catch_unwind(AssertUnwindSafe(tell));
 }
 
 fn since(cluster: &Cluster, start: Instant) -> Duration {

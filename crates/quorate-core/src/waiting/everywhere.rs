@@ -121,13 +121,13 @@ fn end_of_quorum(ends: &[Option<Instant>], quorum: usize) -> Option<Instant> {
 
 /// Waits until none of the keys is known to be on the node.
 async fn watch(watcher: &dyn Watch, node: NodeId, wanted: &Wanted) -> Hint {
-    let all = join_all(wanted.keys.iter().map(|key| watcher.watch(key)));
+    let all = async { join_all(wanted.keys.iter().map(|key| watcher.watch(key))).await };
     Hint::Watched(node, unless_it_panics(all).await.and_then(all_told))
 }
 
 /// Asks how long the node keeps the keys.
 async fn look(inspector: &dyn Inspect, node: NodeId, wanted: &Wanted) -> Hint {
-    let all = join_all(wanted.keys.iter().map(|key| inspector.inspect(key)));
+    let all = async { join_all(wanted.keys.iter().map(|key| inspector.inspect(key))).await };
     let Ok(seen) = AssertUnwindSafe(all).catch_unwind().await else { return Hint::Nothing };
     let mut longest = Duration::ZERO;
     for sighting in seen {
