@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use fred::clients::{Client, WithOptions};
-use fred::error::Error;
+use fred::error::{Error, ErrorKind};
 use fred::interfaces::{ClientLike, EventInterface};
 use fred::types::ClientState;
 use fred::types::config::{Options, Server};
@@ -35,7 +35,8 @@ pub(crate) struct SharedClient {
 struct Watch {
     errors: Receiver<(Error, Option<Server>)>,
     connections: Receiver<Server>,
-    is_lost: bool,
+    /// How many connections were lost and not followed by another.
+    losses: u64,
     reason: Option<BackendError>,
 }
 
@@ -98,7 +99,7 @@ impl SharedClient {
     fn check(&self) -> Result<(), BackendError> {
         let mut watch = self.watch.lock().unwrap_or_else(PoisonError::into_inner);
         watch.catch_up(&self.client);
-        if self.client.state() == ClientState::Connected && !watch.is_lost {
+        if self.client.state() == ClientState::Connected && watch.losses == 0 {
             return Ok(());
         }
         let reason = watch.reason.clone();
@@ -111,35 +112,149 @@ impl Watch {
         Self {
             errors: client.error_rx(),
             connections: client.reconnect_rx(),
-            is_lost: false,
+            losses: 0,
             reason: None,
         }
     }
 
     fn catch_up(&mut self, client: &Client) {
+        // A connection that is told from here on waits for the next look: the loss before it may not
+        // be seen in this one.
+        let made = self.connections.len();
+        if self.hear_of_losses().and_then(|()| self.hear_of_connections(made)).is_err() {
+            // The client was closed with `quit`, and may be opened again.
+            *self = Self::of(client);
+        }
+    }
+
+    fn hear_of_losses(&mut self) -> Result<(), Closed> {
+        let mut before: Option<Error> = None;
         loop {
             match self.errors.try_recv() {
-                Ok((error, _)) => {
-                    self.is_lost = true;
+                Ok((error, server)) => {
+                    // What a node says before it ends the connection may be told by itself, too.
+                    let told = *error.kind() != ErrorKind::IO && before.as_ref() == Some(&error);
+                    match server {
+                        Some(_) if !told => self.losses += 1,
+                        // An attempt that failed.
+                        _ => self.losses = self.losses.max(1),
+                    }
                     self.reason = Some(error::of_client(&error));
+                    before = Some(error);
                 }
                 Err(TryRecvError::Lagged(_)) => {}
-                Err(TryRecvError::Empty) => break,
-                // The client was closed with `quit`, and may be opened again.
-                Err(TryRecvError::Closed) => {
-                    *self = Self::of(client);
-                    return;
-                }
+                Err(TryRecvError::Empty) => return Ok(()),
+                Err(TryRecvError::Closed) => return Err(Closed),
             }
         }
-        // Each loss is followed by a connection, so a connection is the later of the two. If it
-        // is not (lost again, and no call in between), fred answers for the rest of its delay.
-        loop {
+    }
+
+    /// Each loss is followed by a connection, in the end.
+    fn hear_of_connections(&mut self, mut made: usize) -> Result<(), Closed> {
+        while made > 0 {
             match self.connections.try_recv() {
-                Ok(_) => self.is_lost = false,
-                Err(TryRecvError::Lagged(_)) => {}
-                Err(TryRecvError::Empty | TryRecvError::Closed) => break,
+                Ok(_) => {
+                    self.losses = self.losses.saturating_sub(1);
+                    made -= 1;
+                }
+                Err(TryRecvError::Lagged(missed)) => {
+                    self.losses = self.losses.saturating_sub(missed);
+                    made = made.saturating_sub(usize::try_from(missed).unwrap_or(usize::MAX));
+                }
+                Err(TryRecvError::Empty) => return Ok(()),
+                Err(TryRecvError::Closed) => return Err(Closed),
             }
         }
+        Ok(())
+    }
+}
+
+/// One of the two is closed, and another was opened in its place.
+struct Closed;
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::broadcast::{Sender, channel};
+
+    use super::*;
+
+    struct Told {
+        errors: Sender<(Error, Option<Server>)>,
+        connections: Sender<Server>,
+    }
+
+    impl Told {
+        fn watched() -> (Self, Watch) {
+            let ((errors, lost), (connections, made)) = (channel(32), channel(32));
+            let watch = Watch { errors: lost, connections: made, losses: 0, reason: None };
+            (Self { errors, connections }, watch)
+        }
+
+        fn loss(&self, error: &Error) {
+            self.errors.send((error.clone(), Some(Server::new("node", 1)))).unwrap();
+        }
+
+        fn failed_attempt(&self) {
+            self.errors.send((broken(), None)).unwrap();
+        }
+
+        fn connection(&self) {
+            self.connections.send(Server::new("node", 1)).unwrap();
+        }
+    }
+
+    fn broken() -> Error {
+        Error::new(ErrorKind::IO, "broken pipe")
+    }
+
+    fn is_lost(watch: &mut Watch) -> bool {
+        watch.catch_up(&Client::default());
+        watch.losses > 0
+    }
+
+    #[test]
+    fn a_connection_follows_each_loss_however_many_attempts_it_takes() {
+        let (told, mut watch) = Told::watched();
+        assert!(!is_lost(&mut watch));
+        told.loss(&broken());
+        assert!(is_lost(&mut watch));
+        told.failed_attempt();
+        told.failed_attempt();
+        assert!(is_lost(&mut watch));
+        told.connection();
+        assert!(!is_lost(&mut watch));
+    }
+
+    #[test]
+    fn what_is_lost_again_before_anybody_looks_is_lost() {
+        let (told, mut watch) = Told::watched();
+        told.loss(&broken());
+        told.connection();
+        told.loss(&broken());
+        assert!(is_lost(&mut watch));
+        told.connection();
+        assert!(!is_lost(&mut watch));
+    }
+
+    #[test]
+    fn a_loss_that_is_told_twice_is_one() {
+        let (told, mut watch) = Told::watched();
+        let says = Error::new(ErrorKind::Unknown, "LOADING");
+        told.loss(&says);
+        told.loss(&says);
+        assert!(is_lost(&mut watch));
+        told.connection();
+        assert!(!is_lost(&mut watch));
+    }
+
+    #[test]
+    fn what_is_told_while_one_looks_is_seen_as_a_whole_at_the_next_look() {
+        let (told, mut watch) = Told::watched();
+        let made = watch.connections.len();
+        assert!(watch.hear_of_losses().is_ok());
+        told.loss(&broken());
+        told.connection();
+        assert!(watch.hear_of_connections(made).is_ok());
+        assert!(!is_lost(&mut watch));
     }
 }

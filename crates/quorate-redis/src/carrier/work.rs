@@ -1,11 +1,12 @@
 //! What the task of a connection does: it gathers, sends, and hands out the answers.
 
 use std::collections::VecDeque;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
+use std::thread::yield_now;
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -14,6 +15,7 @@ use quorate_core::protocol::Joint;
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisError};
 use tokio::sync::mpsc::{UnboundedReceiver, WeakUnboundedSender};
+use tokio::task::unconstrained;
 use tokio::time::{Sleep, sleep};
 
 use super::job::{Job, More, Waiter};
@@ -54,6 +56,7 @@ impl Drop for Work {
     fn drop(&mut self) {
         self.pulse.end();
         self.pulse.forget();
+        self.let_go_of_jobs();
     }
 }
 
@@ -129,6 +132,21 @@ impl Work {
             }
             self.watch = None;
             self.pulse.has_watched();
+        }
+    }
+
+    /// What comes to the queue in the very moment in which it ends would stay there for as long as
+    /// anybody can send; and who waits for it can. So those that are on the way are waited for: they
+    /// have been counted, and are there in nanoseconds.
+    fn let_go_of_jobs(&mut self) {
+        self.jobs.close();
+        loop {
+            let next = poll_fn(|context| self.jobs.poll_recv(context));
+            match unconstrained(next).now_or_never() {
+                Some(Some(job)) => drop(job),
+                Some(None) => return,
+                None => yield_now(),
+            }
         }
     }
 
@@ -293,7 +311,7 @@ pub(super) fn is_closed(connection: &MultiplexedConnection) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::future::{IntoFuture, pending, poll_fn};
+    use std::future::{IntoFuture, pending};
     use std::pin::pin;
     use std::sync::{Mutex, Weak};
 
