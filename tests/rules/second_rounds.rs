@@ -119,7 +119,8 @@ fn fifty_that_contend_need_few_second_rounds() {
             assert_eq!(*had.lock().unwrap(), 1_000);
             let share = Share::of(&world, 1_000);
             share.print(&format!("{nodes} nodes, 50 tasks, clocks {} h apart", apart / HOUR));
-            assert!(share.raised < 500, "{share:?}");
+            let most = if apart == 0 { 5 } else { 250 };
+            assert!(share.raised <= most, "{share:?}");
         }
     }
 }

@@ -54,7 +54,23 @@ pub(crate) fn parse(text: &str) -> Result<Address, ConnectError> {
         _ => return Err(invalid("the scheme is unknown")),
     };
     let name = name_of(&config.server, config.database)?;
-    Ok(Address { name, config })
+    Ok(Address { name, config: with_tls_name(config) })
+}
+
+/// An IPv6 address stands in brackets in a URL, and in a certificate it does not.
+#[cfg(any(feature = "tls-native-tls", feature = "tls-rustls"))]
+fn with_tls_name(mut config: Config) -> Config {
+    if let ServerConfig::Centralized { server } = &mut config.server {
+        let bare = server.host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+        let bare = bare.map(Into::into);
+        server.tls_server_name = bare;
+    }
+    config
+}
+
+#[cfg(not(any(feature = "tls-native-tls", feature = "tls-rustls")))]
+const fn with_tls_name(config: Config) -> Config {
+    config
 }
 
 /// What errors call the node.
@@ -165,6 +181,17 @@ mod tests {
     #[test]
     fn tls_is_never_dropped_in_silence() {
         assert!(parse("rediss://localhost").unwrap().config.uses_tls());
+    }
+
+    #[cfg(any(feature = "tls-native-tls", feature = "tls-rustls"))]
+    #[test]
+    fn a_certificate_names_an_ipv6_address_without_brackets() {
+        let tls_name = |text: &str| match parse(text).unwrap().config.server {
+            ServerConfig::Centralized { server } => server.tls_server_name,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(tls_name("rediss://[::1]:7000").as_deref(), Some("::1"));
+        assert_eq!(tls_name("rediss://localhost").as_deref(), None, "the host itself");
     }
 
     #[cfg(feature = "unix-sockets")]

@@ -108,8 +108,9 @@ impl FredBackend {
     /// Nothing is asked of the client's other settings: whatever they say, a lock command is sent
     /// once, does not time out, and is not queued while the client is disconnected. (If the
     /// connection breaks in the very moment between the check and the sending, fred may yet queue
-    /// it; the call stays pending then, until the node answers.) Errors tell the reasons that the
-    /// client met after this call.
+    /// it; the call stays pending then, until the node answers. So it is with a client that had lost
+    /// its connection before this call and has not begun to reconnect: fred says that it is
+    /// connected.) Errors tell the reasons that the client met after this call.
     ///
     /// Such a node does not [watch](Watch): that needs a connection of its own.
     ///

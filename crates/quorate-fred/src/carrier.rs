@@ -5,13 +5,14 @@
 //! can be one. A call that has nobody to travel with goes without that task.
 
 use std::collections::VecDeque;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::iter::from_fn;
 use std::ops::ControlFlow;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
+use std::thread::yield_now;
 
 use fred::clients::{Client, WithOptions};
 use fred::error::Error;
@@ -21,6 +22,7 @@ use quorate_core::protocol::{Company, Exchange, Joint, Seats};
 use quorate_core::{BackendError, Call};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::task::unconstrained;
 
 use crate::error;
 use crate::frame::{Answer, Command, exchange};
@@ -166,6 +168,7 @@ impl Drop for Work {
     fn drop(&mut self) {
         self.way.is_broken.store(true, Ordering::Relaxed);
         self.fellows.seats.end();
+        while self.last_call().is_some() {}
     }
 }
 
@@ -388,12 +391,25 @@ impl Work {
 
     fn end(&mut self, reason: &BackendError) {
         self.way.is_broken.store(true, Ordering::Relaxed);
-        self.calls.close();
         self.under_way.drain(..).for_each(|request| request.job.fails(reason));
         self.cancelled.drain(..).for_each(|job| job.fails(reason));
         self.gathered.drain(..).for_each(|job| job.fails(reason));
-        while let Ok(carried) = self.calls.try_recv() {
+        while let Some(carried) = self.last_call() {
             carried.call.answer(Err(reason.clone()));
+        }
+    }
+
+    /// One of those that are left in the queue when it ends. What comes in that very moment would stay
+    /// there for as long as anybody can send, so it is waited for: it has been counted, and is there
+    /// in nanoseconds.
+    fn last_call(&mut self) -> Option<Carried> {
+        self.calls.close();
+        loop {
+            let next = poll_fn(|context| self.calls.poll_recv(context));
+            match unconstrained(next).now_or_never() {
+                Some(last) => return last,
+                None => yield_now(),
+            }
         }
     }
 }

@@ -9,7 +9,8 @@ use crate::error::ConnectError;
 /// What a node can be made of: a URL, redis-rs' own types, or a client.
 ///
 /// URLs are those of redis-rs: `redis://[user][:password]@host[:port][/database]`, `rediss://` for
-/// TLS, `redis+unix:///path[?db=..&user=..&pass=..]`.
+/// TLS, `redis+unix:///path[?db=..&user=..&pass=..]`. What redis-rs would ignore is refused, such as
+/// `?db=3` of a host.
 pub trait IntoClient {
     /// A client that has not connected yet.
     ///
@@ -21,8 +22,34 @@ pub trait IntoClient {
 
 impl IntoClient for &str {
     fn into_client(self) -> Result<Client, ConnectError> {
+        if has_more_than_is_read(self) {
+            return Err(ConnectError::InvalidAddress {
+                address: without_secrets(self),
+                reason: "only the parameter protocol is known here, and ? and # in a password are \
+                         written %3F and %23"
+                    .to_owned(),
+            });
+        }
         Client::open(self).map_err(|error| invalid(self, &error))
     }
+}
+
+/// Whether redis-rs would ignore a part of the address: `?db=3` of a host, or what follows a `#`. The
+/// lock would be in another place than the one that was meant.
+fn has_more_than_is_read(text: &str) -> bool {
+    let Some((scheme, rest)) = text.split_once("://") else { return false };
+    if scheme.contains("unix") {
+        return false;
+    }
+    let (rest, fragment) = match rest.split_once('#') {
+        Some((rest, fragment)) => (rest, Some(fragment)),
+        None => (rest, None),
+    };
+    // Of TLS it is read, and refused if it is not known.
+    let is_ignored = fragment.is_some() && !matches!(scheme, "rediss" | "valkeys");
+    let query = rest.split_once('?').map_or("", |(_, query)| query);
+    let mut others = query.split('&').filter(|part| !part.is_empty());
+    is_ignored || others.any(|part| part.split('=').next() != Some("protocol"))
 }
 
 macro_rules! by_reference {
@@ -170,6 +197,25 @@ mod tests {
                 "rediss://10.0.0.1".into_client().unwrap_err();
             assert_eq!(reason, "it needs the feature tls-rustls or tls-native-tls");
         }
+    }
+
+    #[test]
+    fn what_redis_rs_would_ignore_is_refused() {
+        for text in [
+            "redis://a.example?db=3",
+            "redis://a.example/?protocol=3&db=3",
+            "valkey://a.example/#3",
+            "redis://ann:127?hunter2@a.example",
+            "redis://ann:127#hunter2@a.example",
+            "rediss://a.example?db=3",
+        ] {
+            let told = text.into_client().expect_err(text).to_string();
+            assert!(told.contains("only the parameter protocol"), "{told}");
+            assert!(!told.contains("hunter2"), "{told}");
+        }
+        assert!("redis://a.example/3?protocol=resp3".into_client().is_ok());
+        assert!("redis://a.example?".into_client().is_ok());
+        assert_eq!("rediss://a.example#insecure".into_client().is_ok(), HAS_TLS);
     }
 
     #[test]

@@ -45,6 +45,7 @@ mod imp {
         SUSPENDS.time_at(monotonic, &System)
     }
 
+    #[cfg(feature = "tokio")]
     pub(super) fn last_known() -> Duration {
         SUSPENDS.last_known()
     }

@@ -118,6 +118,28 @@ async fn a_client_that_was_never_connected_queues_nothing() {
     assert_eq!(node.heard("SET"), 0);
 }
 
+/// The same after a second loss, with no call in between.
+#[tokio::test]
+async fn nor_does_one_that_has_lost_its_connection_twice() {
+    let node = Node::start(obliging);
+    let address = node.address();
+    let client = connected_client(&node, Some(500)).await;
+    let backend = FredBackend::from_client("mine", client.clone()).unwrap();
+    assert_eq!(backend.acquire(&claim()).await.unwrap(), Vote::Granted);
+    let (mut losses, mut connections) = (client.error_rx(), client.reconnect_rx());
+    drop(node);
+    losses.recv().await.unwrap();
+    let node = Node::start_at(address, obliging);
+    connections.recv().await.unwrap();
+    while client.state() != ClientState::Connected {
+        tokio::task::yield_now().await;
+    }
+    drop(node);
+    losses.recv().await.unwrap();
+    let acquired = backend.acquire(&claim()).now_or_never();
+    assert!(matches!(acquired, Some(Err(_))), "it waits for the node to be back: {acquired:?}");
+}
+
 /// fred goes on saying `Connected` until the delay before its first attempt is over, and for ever
 /// if it has no policy: what is sent then would be queued.
 #[tokio::test]

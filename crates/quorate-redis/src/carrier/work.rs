@@ -56,7 +56,7 @@ impl Drop for Work {
     fn drop(&mut self) {
         self.pulse.end();
         self.pulse.forget();
-        self.let_go_of_jobs();
+        while self.last_job().is_some() {}
     }
 }
 
@@ -135,16 +135,15 @@ impl Work {
         }
     }
 
-    /// What comes to the queue in the very moment in which it ends would stay there for as long as
-    /// anybody can send; and who waits for it can. So those that are on the way are waited for: they
-    /// have been counted, and are there in nanoseconds.
-    fn let_go_of_jobs(&mut self) {
+    /// One of those that are left in the queue when it ends. What comes in that very moment would stay
+    /// there for as long as anybody can send, and who waits for it can. So it is waited for: it has
+    /// been counted, and is there in nanoseconds.
+    fn last_job(&mut self) -> Option<Job> {
         self.jobs.close();
         loop {
             let next = poll_fn(|context| self.jobs.poll_recv(context));
             match unconstrained(next).now_or_never() {
-                Some(Some(job)) => drop(job),
-                Some(None) => return,
+                Some(last) => return last,
                 None => yield_now(),
             }
         }
