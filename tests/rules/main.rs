@@ -24,6 +24,7 @@ mod renewals;
 mod restarts;
 mod second_rounds;
 mod settings;
+mod stories;
 mod time;
 mod turns;
 mod waiting;
