@@ -198,7 +198,8 @@ pub trait LockBackend: fmt::Debug + Send + Sync + 'static {
 /// A test makes its own calls with [`Call::apart`].
 pub trait Carry: Send + Sync {
     /// Whether a call about `claim` would be carried at this moment. If not, [`LockBackend`] is
-    /// asked: for what has to be connected first, say, or is as quick without company.
+    /// asked: for what has to be connected first, say, or is as quick without company. Among many
+    /// calls about the same keys it is to say yes in the end: the conformance suite makes 24 of them.
     fn carries(&self, claim: &Claim) -> bool;
 
     /// Takes a call on its way. It does not wait, and it [answers](Call::answer) in the end.

@@ -37,6 +37,8 @@ struct Watch {
     connections: Receiver<Server>,
     /// How many connections were lost and not followed by another.
     losses: u64,
+    /// The error that was told last, if no connection was since.
+    before: Option<Error>,
     reason: Option<BackendError>,
 }
 
@@ -109,12 +111,9 @@ impl SharedClient {
 
 impl Watch {
     fn of(client: &Client) -> Self {
-        Self {
-            errors: client.error_rx(),
-            connections: client.reconnect_rx(),
-            losses: 0,
-            reason: None,
-        }
+        // In this order a loss between the two is heard of by the connection after it, at the most.
+        let connections = client.reconnect_rx();
+        Self { errors: client.error_rx(), connections, losses: 0, before: None, reason: None }
     }
 
     fn catch_up(&mut self, client: &Client) {
@@ -128,19 +127,19 @@ impl Watch {
     }
 
     fn hear_of_losses(&mut self) -> Result<(), Closed> {
-        let mut before: Option<Error> = None;
         loop {
             match self.errors.try_recv() {
                 Ok((error, server)) => {
                     // What a node says before it ends the connection may be told by itself, too.
-                    let told = *error.kind() != ErrorKind::IO && before.as_ref() == Some(&error);
+                    let told =
+                        *error.kind() != ErrorKind::IO && self.before.as_ref() == Some(&error);
                     match server {
                         Some(_) if !told => self.losses += 1,
                         // An attempt that failed.
                         _ => self.losses = self.losses.max(1),
                     }
                     self.reason = Some(error::of_client(&error));
-                    before = Some(error);
+                    self.before = Some(error);
                 }
                 Err(TryRecvError::Lagged(_)) => {}
                 Err(TryRecvError::Empty) => return Ok(()),
@@ -155,6 +154,7 @@ impl Watch {
             match self.connections.try_recv() {
                 Ok(_) => {
                     self.losses = self.losses.saturating_sub(1);
+                    self.before = None;
                     made -= 1;
                 }
                 Err(TryRecvError::Lagged(missed)) => {
@@ -186,7 +186,8 @@ mod tests {
     impl Told {
         fn watched() -> (Self, Watch) {
             let ((errors, lost), (connections, made)) = (channel(32), channel(32));
-            let watch = Watch { errors: lost, connections: made, losses: 0, reason: None };
+            let watch =
+                Watch { errors: lost, connections: made, losses: 0, before: None, reason: None };
             (Self { errors, connections }, watch)
         }
 
@@ -241,6 +242,7 @@ mod tests {
         let (told, mut watch) = Told::watched();
         let says = Error::new(ErrorKind::Unknown, "LOADING");
         told.loss(&says);
+        assert!(is_lost(&mut watch), "between the two");
         told.loss(&says);
         assert!(is_lost(&mut watch));
         told.connection();

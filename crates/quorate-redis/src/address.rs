@@ -25,22 +25,22 @@ impl IntoClient for &str {
         if has_more_than_is_read(self) {
             return Err(ConnectError::InvalidAddress {
                 address: without_secrets(self),
-                reason: "only the parameter protocol is known here, and ? and # in a password are \
-                         written %3F and %23"
-                    .to_owned(),
+                reason:
+                    "known are the parameters protocol and, of a unix socket, db, user and pass; ? \
+                         and # in a password are written %3F and %23"
+                        .to_owned(),
             });
         }
         Client::open(self).map_err(|error| invalid(self, &error))
     }
 }
 
-/// Whether redis-rs would ignore a part of the address: `?db=3` of a host, or what follows a `#`. The
-/// lock would be in another place than the one that was meant.
+/// Whether redis-rs would ignore a parameter, such as `?db=3` of a host, or what follows a `#`. The lock
+/// would be in another place than the one that was meant.
 fn has_more_than_is_read(text: &str) -> bool {
     let Some((scheme, rest)) = text.split_once("://") else { return false };
-    if scheme.contains("unix") {
-        return false;
-    }
+    let is_unix = scheme.contains("unix");
+    let known: &[&str] = if is_unix { &["db", "user", "pass", "protocol"] } else { &["protocol"] };
     let (rest, fragment) = match rest.split_once('#') {
         Some((rest, fragment)) => (rest, Some(fragment)),
         None => (rest, None),
@@ -49,7 +49,8 @@ fn has_more_than_is_read(text: &str) -> bool {
     let is_ignored = fragment.is_some() && !matches!(scheme, "rediss" | "valkeys");
     let query = rest.split_once('?').map_or("", |(_, query)| query);
     let mut others = query.split('&').filter(|part| !part.is_empty());
-    is_ignored || others.any(|part| part.split('=').next() != Some("protocol"))
+    is_ignored
+        || others.any(|part| part.split('=').next().is_none_or(|name| !known.contains(&name)))
 }
 
 macro_rules! by_reference {
@@ -208,9 +209,12 @@ mod tests {
             "redis://ann:127?hunter2@a.example",
             "redis://ann:127#hunter2@a.example",
             "rediss://a.example?db=3",
+            "redis+unix:///run/redis.sock?database=3",
+            "unix:///run/redis.sock?password=hunter2",
+            "unix:///run/redis.sock#3",
         ] {
             let told = text.into_client().expect_err(text).to_string();
-            assert!(told.contains("only the parameter protocol"), "{told}");
+            assert!(told.contains("known are the parameters protocol"), "{told}");
             assert!(!told.contains("hunter2"), "{told}");
         }
         assert!("redis://a.example/3?protocol=resp3".into_client().is_ok());

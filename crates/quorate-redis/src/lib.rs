@@ -1,4 +1,5 @@
-//! Nodes for quorate over [redis-rs](redis): a connection to each, which a [bb8] pool keeps alive.
+//! Nodes for quorate over [redis-rs](redis): a connection to each that a [bb8] pool keeps
+//! alive, and one more where somebody waits.
 //!
 //! ```
 //! use std::time::Duration;

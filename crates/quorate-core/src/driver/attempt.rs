@@ -276,7 +276,7 @@ impl Attempt {
     /// The same for one that is sent again now, which has been heard of the acquire before it.
     pub(super) fn releases_again(&self, node: NodeId) -> bool {
         let unheard = self.unheard.take(node);
-        self.granted.contains(node) || unheard
+        self.granted.contains(node) || unheard || self.acquiring.contains(node)
     }
 
     /// It was asked for that ttl, too.

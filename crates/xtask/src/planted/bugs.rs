@@ -243,11 +243,18 @@ pub(super) const BUGS: &[Bug] = &[
     },
     Bug {
         name: "failed-release-not-repeated",
-        edits: &[(
-            CLEANUP,
-            "again.retain(|node| attempt.releases_again(*node));",
-            "again.retain(|node| attempt.releases_again(*node) && !crate::planted::PLANTED);",
-        )],
+        edits: &[
+            (
+                CLEANUP,
+                "again.retain(|node| attempt.releases_again(*node));",
+                "again.retain(|node| attempt.releases_again(*node) && !crate::planted::PLANTED);",
+            ),
+            (
+                CLEANUP,
+                "failed.filter(|node| attempt.releases_again(*node))",
+                "failed.filter(|node| attempt.releases_again(*node) && !crate::planted::PLANTED)",
+            ),
+        ],
     },
     Bug {
         name: "drop-skips-the-release",
