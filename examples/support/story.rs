@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::time::Duration;
 
-use quorate::{LockError, LockManager};
+use quorate::{LockError, LockManager, Released};
 
 /// Takes a lock, meets contention, extends, releases; says what happens.
 ///
@@ -29,6 +29,8 @@ pub async fn tell(manager: &LockManager) -> Result<(), Box<dyn Error>> {
 
     let again = manager.try_lock("orders:42").await?;
     println!("and free for the next one");
-    drop(again);
-    Ok(())
+    match again.release().await? {
+        Released::Held => Ok(()),
+        other => Err(format!("it was {other:?} to the end").into()),
+    }
 }
