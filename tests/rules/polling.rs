@@ -1,11 +1,15 @@
 //! A1–A6, as far as virtual time can show them. Real runtimes are in `runtimes.rs`.
 
-use std::future::{Future, IntoFuture};
+use std::future::{Future, IntoFuture, poll_fn};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use quorate_core::{BackendError, Backoff, LockError, Runtime};
-use quorate_memory::{Fault, Value};
+use quorate_core::{
+    BackendError, Backoff, Claim, LockBackend, LockError, LockManager, Runtime, Vote, async_trait,
+};
+use quorate_memory::{Fault, MemoryNode, Value};
 
 use crate::world::{MS, SECOND, World};
 
@@ -208,4 +212,59 @@ fn t5_votes_that_are_there_count_before_the_clock() {
     assert!(request.as_mut().poll(&mut context).is_pending());
     world.sim.advance(3 * SECOND);
     assert!(matches!(request.as_mut().poll(&mut context), Poll::Ready(Ok(_))));
+}
+
+/// Counts how often its calls are polled.
+#[derive(Debug)]
+struct Polled {
+    node: MemoryNode,
+    polls: Arc<AtomicUsize>,
+}
+
+impl Polled {
+    async fn counted<T>(&self, call: impl Future<Output = T>) -> T {
+        let mut call = Box::pin(call);
+        poll_fn(|context| {
+            self.polls.fetch_add(1, Ordering::SeqCst);
+            call.as_mut().poll(context)
+        })
+        .await
+    }
+}
+
+#[async_trait]
+impl LockBackend for Polled {
+    async fn acquire(&self, claim: &Claim) -> Result<Vote, BackendError> {
+        self.counted(LockBackend::acquire(&self.node, claim)).await
+    }
+
+    async fn extend(&self, claim: &Claim) -> Result<Vote, BackendError> {
+        self.counted(self.node.extend(claim)).await
+    }
+
+    async fn release(&self, claim: &Claim) -> Result<Vote, BackendError> {
+        self.counted(LockBackend::release(&self.node, claim)).await
+    }
+}
+
+/// Each answer wakes the caller, or the cleanup, for itself alone.
+#[test]
+fn a_call_is_polled_when_it_asks_for_it_and_not_when_another_does() {
+    let world = World::new(5);
+    let polls = Arc::<AtomicUsize>::default();
+    let nodes = world.nodes.iter().zip(1..).map(|(node, place)| {
+        node.inject(Fault::Slow(place * MS));
+        Polled { node: node.clone(), polls: Arc::clone(&polls) }
+    });
+    let manager = LockManager::builder(world.sim.clone(), nodes).build().unwrap();
+    let guard = world.sim.block_on(manager.lock("r")).unwrap();
+    world.sim.settle();
+    let to_acquire = polls.swap(0, Ordering::SeqCst);
+    world.sim.block_on(guard.extend()).unwrap();
+    world.sim.settle();
+    let to_extend = polls.swap(0, Ordering::SeqCst);
+    drop(guard);
+    world.sim.settle();
+    let to_release = polls.load(Ordering::SeqCst);
+    assert_eq!((to_acquire, to_extend, to_release), (10, 10, 10));
 }

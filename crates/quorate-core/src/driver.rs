@@ -25,6 +25,7 @@ use crate::cluster::Cluster;
 use crate::error::{NodeVote, Said, Votes};
 
 mod attempt;
+mod bell;
 mod calling;
 mod calls;
 mod carried;
@@ -174,7 +175,7 @@ impl Flight {
     pub(crate) async fn decide(&mut self, round: &mut Round) -> Outcome {
         let runtime = Arc::clone(&self.attempt.cluster.runtime);
         let mut timer = runtime.sleep_until(round.next_timeout());
-        let mut step = poll_fn(|context| {
+        let (mut step, now) = poll_fn(|context| {
             // Answers that are there together were there by now.
             let mut heard = None;
             loop {
@@ -183,16 +184,17 @@ impl Flight {
                         let now = *heard.get_or_insert_with(|| runtime.now());
                         match self.hear(round, settled, now) {
                             Step::Wait => {}
-                            step => return Poll::Ready(step),
+                            step => return Poll::Ready((step, now)),
                         }
                     }
                     Poll::Ready(None) | Poll::Pending => {
                         if timer.as_mut().poll(context).is_pending() {
                             return Poll::Pending;
                         }
-                        match round.on_timeout(runtime.now()) {
+                        let now = runtime.now();
+                        match round.on_timeout(now) {
                             Step::Wait => timer = runtime.sleep_until(round.next_timeout()),
-                            step => return Poll::Ready(step),
+                            step => return Poll::Ready((step, now)),
                         }
                     }
                 }
@@ -202,7 +204,7 @@ impl Flight {
         // Answers that are there, too, turn no decision, but they can tell the reason of a loss, and
         // where something is left to do.
         for settled in self.calls.take_settled() {
-            let heard = self.hear(round, settled, runtime.now());
+            let heard = self.hear(round, settled, now);
             if let (Step::Lost(_), Step::Lost(_)) = (step, heard) {
                 step = heard;
             }

@@ -32,6 +32,10 @@ impl AtomicNodeSet {
         self.0.fetch_and(!one, Ordering::SeqCst) & one != 0
     }
 
+    pub(crate) fn take_all(&self) -> NodeSet {
+        NodeSet::of_bits(self.0.swap(0, Ordering::SeqCst))
+    }
+
     pub(crate) fn remove(&self, node: NodeId) {
         self.0.fetch_and(!NodeSet::only(node).bits(), Ordering::SeqCst);
     }
@@ -69,5 +73,6 @@ mod tests {
         assert!(set.get().is_empty());
         set.insert_all();
         assert!(nodes.ids().all(|node| set.contains(node)));
+        assert_eq!((set.take_all(), set.get()), (NodeSet::ALL, NodeSet::default()));
     }
 }

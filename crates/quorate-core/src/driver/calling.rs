@@ -3,13 +3,13 @@
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use super::attempt::Attempt;
 use super::calls::{Answer, Calls, Inbox};
 use super::carried::{Ask, Call};
-use super::{fencing, guarding};
+use super::{bell, fencing, guarding};
 use crate::algorithm::fence::FencingToken;
 use crate::algorithm::node_set::NodeSet;
 use crate::algorithm::quorum::{NodeId, Vote};
@@ -112,7 +112,7 @@ async fn all(
 ) {
     let mut calls = Vec::with_capacity(nodes.len());
     for node in attempt.in_order(nodes) {
-        match unless_it_panics(|| Polled::new(&attempt, &operation, node, now)) {
+        match unless_it_panics(|| Polled::new(&attempt, &operation, node, now, &inbox)) {
             Ok(call) => calls.push(call),
             Err(error) => inbox.put(node, Err(error)),
         }
@@ -121,8 +121,10 @@ async fn all(
         let asked = calls.iter().filter(|call| call.is_asked()).map(|call| call.node);
         asked.chain(carried.ids()).collect()
     });
-    poll_fn(|context| {
-        calls.retain_mut(|call| match call.poll(context) {
+    inbox.all_ask();
+    poll_fn(|_| {
+        let asking = inbox.take_asking();
+        calls.retain_mut(|call| match call.poll(asking) {
             Poll::Ready(answer) => {
                 inbox.put(call.node, answer);
                 false
@@ -140,6 +142,7 @@ async fn all(
 /// A call to one node that has to be polled for.
 struct Polled<'a> {
     node: NodeId,
+    bell: Waker,
     stage: Stage<'a>,
 }
 
@@ -152,7 +155,13 @@ enum Stage<'a> {
 }
 
 impl<'a> Polled<'a> {
-    fn new(attempt: &'a Attempt, operation: &'a Operation, node: NodeId, now: Instant) -> Self {
+    fn new(
+        attempt: &'a Attempt,
+        operation: &'a Operation,
+        node: NodeId,
+        now: Instant,
+        inbox: &Arc<Inbox>,
+    ) -> Self {
         let ask = is_plain(attempt, operation, node).filter(|_| attempt.enters_lane(node));
         let stage = match ask {
             Some(ask) => {
@@ -161,18 +170,22 @@ impl<'a> Polled<'a> {
             }
             None => Stage::Apart(Box::pin(in_lane(attempt, operation, node, now))),
         };
-        Self { node, stage }
+        Self { node, bell: bell::of(node, inbox), stage }
     }
 
     const fn is_asked(&self) -> bool {
         matches!(self.stage, Stage::Asked(..))
     }
 
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Answer> {
-        let (Stage::Asked(call, _) | Stage::Apart(call)) = &mut self.stage else {
+    /// Goes on, if it is among those that are `asking` for it.
+    fn poll(&mut self, asking: NodeSet) -> Poll<Answer> {
+        let (true, Stage::Asked(call, _) | Stage::Apart(call)) =
+            (asking.contains(self.node), &mut self.stage)
+        else {
             return Poll::Pending;
         };
-        let polled = unless_it_panics(|| call.as_mut().poll(context));
+        let mut context = Context::from_waker(&self.bell);
+        let polled = unless_it_panics(|| call.as_mut().poll(&mut context));
         let answer = match polled {
             Ok(Poll::Pending) => return Poll::Pending,
             Ok(Poll::Ready(answer)) => answer,

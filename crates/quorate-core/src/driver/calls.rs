@@ -12,6 +12,7 @@ use crate::algorithm::node_set::NodeSet;
 use crate::algorithm::quorum::{NodeId, Vote};
 use crate::backend::BackendError;
 use crate::runtime::BoxFuture;
+use crate::shared_set::AtomicNodeSet;
 
 /// Calls that have not settled, and answers that nobody has looked at.
 #[derive(Default)]
@@ -47,6 +48,8 @@ struct Batch {
 pub(super) struct Inbox {
     state: Mutex<State>,
     waker: AtomicWaker,
+    /// The calls that ask to be polled.
+    asking: AtomicNodeSet,
 }
 
 #[derive(Default)]
@@ -131,9 +134,8 @@ impl Calls {
 
     /// The next answer that counts; `None` once all calls have settled.
     ///
-    /// Every open call is polled before an answer is handed out, so that all requests have left
-    /// before the first vote can decide. Nodes are few: polling them all costs less than telling
-    /// them apart by their wakers.
+    /// Every call is polled before an answer is handed out, so that all requests have left before the
+    /// first vote can decide.
     pub(super) fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Settled>> {
         if self.answers.is_empty() || self.fresh {
             self.fresh = false;
@@ -160,12 +162,13 @@ impl Calls {
 impl Batch {
     /// Hears what the nodes have answered. Ready once all have.
     fn poll(&mut self, context: &mut Context<'_>, answers: &mut Answers) -> Poll<()> {
+        // In front of the look at what asks to be polled.
+        self.inbox.waker.register(context.waker());
         if let Some(calls) = &mut self.calls
             && calls.as_mut().poll(context).is_ready()
         {
             self.calls = None;
         }
-        self.inbox.waker.register(context.waker());
         let heard = std::mem::take(&mut self.inbox.state().answers);
         self.open -= heard.len();
         if self.counts {
@@ -188,7 +191,24 @@ impl Inbox {
     pub(super) fn of(attempt: &Arc<Attempt>, under_way: UnderWay) -> Arc<Self> {
         let carried = Carried { attempt: Arc::clone(attempt), under_way, open: NodeSet::default() };
         let state = State { answers: Answers::default(), carried: Some(carried) };
-        Arc::new(Self { state: Mutex::new(state), waker: AtomicWaker::new() })
+        Arc::new(Self { state: Mutex::new(state), ..Self::default() })
+    }
+
+    /// None of the calls that have to be polled for has left.
+    pub(super) fn all_ask(&self) {
+        self.asking.insert_all();
+    }
+
+    /// One of them can go on.
+    pub(super) fn asks(&self, node: NodeId) {
+        if self.asking.try_insert(node) {
+            self.waker.wake();
+        }
+    }
+
+    /// Those that can go on since this was last asked.
+    pub(super) fn take_asking(&self) -> NodeSet {
+        self.asking.take_all()
     }
 
     /// A backend is given a call to carry.

@@ -56,11 +56,12 @@ pub(super) fn settle(
         let cluster = &attempt.cluster;
         let runtime = &*cluster.runtime;
         let bound = attempt.cleanup_timeout();
-        let deadline = saturating_add(runtime.now(), bound);
+        let mut now = runtime.now();
+        let deadline = saturating_add(now, bound);
         let mut pause = (bound / 50).min(FIRST_PAUSE);
         again.retain(|node| attempt.releases_again(*node));
         loop {
-            let next = saturating_add(runtime.now(), pause);
+            let next = saturating_add(now, pause);
             let goes_again = !again.is_empty() && next < deadline;
             // What has failed does not wait for those that have yet to answer.
             let mut timer = runtime.sleep_until(if goes_again { next } else { deadline });
@@ -80,6 +81,7 @@ pub(super) fn settle(
             } else if !is_first {
                 break;
             }
+            now = runtime.now();
         }
         calls.give_up_superseded();
         if aftermath.releases() && !calls.have_settled() {
