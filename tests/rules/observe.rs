@@ -3,8 +3,10 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::future::IntoFuture;
 use std::num::NonZeroU64;
-use std::sync::Once;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use metrics::{Counter, Gauge, Histogram, Key, KeyName, Recorder, SharedString, Unit};
@@ -554,6 +556,82 @@ fn a1_a_lock_is_released_though_who_watches_panics() {
                 world.catch_up();
             });
             assert_eq!(world.keys_left(), 0, "{figure}, awaited: {awaited}");
+        }
+    }
+}
+
+/// A subscriber that panics in one of its methods, once it is told to.
+struct Upset {
+    at: &'static str,
+    armed: Arc<AtomicBool>,
+}
+
+impl Upset {
+    fn at(&self, method: &str) {
+        assert!(!(self.armed.load(Ordering::SeqCst) && method == self.at), "on purpose");
+    }
+}
+
+impl Subscriber for Upset {
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        self.at("enabled");
+        true
+    }
+
+    fn register_callsite(&self, _: &'static Metadata<'static>) -> Interest {
+        Interest::sometimes()
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        self.at("new_span");
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, _: &Event<'_>) {
+        self.at("event");
+    }
+
+    fn enter(&self, _: &Id) {
+        self.at("enter");
+    }
+
+    fn exit(&self, _: &Id) {
+        self.at("exit");
+    }
+
+    fn try_close(&self, _: Id) -> bool {
+        self.at("try_close");
+        true
+    }
+}
+
+/// Before the first poll, or in the middle, a subscriber begins to panic. A lock is taken and given
+/// back all the same, and a cancelled acquisition leaves nothing behind.
+#[test]
+fn a1_a_subscriber_that_panics_keeps_no_lock() {
+    for at in ["enabled", "new_span", "enter", "exit", "event", "try_close"] {
+        for polls in 0..4 {
+            let armed = Arc::<AtomicBool>::default();
+            let subscriber = Upset { at, armed: Arc::clone(&armed) };
+            tracing::subscriber::with_default(subscriber, || {
+                let world = World::new(3);
+                slow(&world, 10 * MS);
+                let mut request = Box::pin(world.manager().lock("r").into_future());
+                let cancelled = world.sim.block_on_for(&mut request, polls);
+                armed.store(true, Ordering::SeqCst);
+                drop((request, cancelled));
+                world.sim.settle();
+                assert_eq!(world.keys_left(), 0, "cancelled after {polls} polls, at {at}");
+
+                let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
+                assert_eq!(world.sim.block_on(guard.release()).unwrap(), Released::Held, "{at}");
+                world.sim.settle();
+                assert_eq!(world.keys_left(), 0, "{at}");
+            });
         }
     }
 }

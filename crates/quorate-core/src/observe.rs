@@ -73,6 +73,8 @@ mod health;
 mod off;
 #[cfg(any(feature = "tracing", feature = "metrics"))]
 mod on;
+#[cfg(feature = "tracing")]
+mod span;
 
 #[cfg(not(any(feature = "tracing", feature = "metrics")))]
 pub(crate) use self::off::*;

@@ -1,16 +1,15 @@
 //! Events and spans.
 
 use std::fmt;
-use std::future::Future;
 use std::sync::{MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tracing::field::display;
-use tracing::instrument::{Instrument, Instrumented};
-use tracing::{Span, debug, info, info_span, trace, warn};
+use tracing::{debug, info, info_span, trace, warn};
 
 use super::health::{Answered, Health};
 use super::on::{Asked, not_acquired_because};
+use super::span::QuietSpan;
 use crate::algorithm::quorum::Vote;
 use crate::backend::{BackendError, BackendErrorKind};
 use crate::driver::Attempt;
@@ -21,10 +20,8 @@ use crate::resource::Key;
 
 const TARGET: &str = "quorate";
 
-/// The span around an acquisition, and the acquisition in it.
-pub(super) fn in_span<F: Future>(keys: &[Key], locking: F) -> (Span, Instrumented<F>) {
-    let span = info_span!(target: TARGET, "lock", keys = %Keys(keys));
-    (span.clone(), locking.instrument(span))
+pub(super) fn lock_span(keys: &[Key]) -> QuietSpan {
+    QuietSpan::new(|| info_span!(target: TARGET, "lock", keys = %Keys(keys)))
 }
 
 pub(super) fn acquisition(keys: &[Key], waited: Duration, result: &Result<LockGuard, LockError>) {

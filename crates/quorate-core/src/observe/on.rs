@@ -160,11 +160,16 @@ pub(crate) async fn acquiring(
 ) -> Result<LockGuard, LockError> {
     let began = cluster.runtime.now();
     #[cfg(feature = "tracing")]
-    let (span, locking) = events::in_span(keys, locking);
+    let span = events::lock_span(keys);
+    #[cfg(feature = "tracing")]
+    let locking = span.around(locking);
     let result = locking.await;
     let waited = since(cluster, began);
     #[cfg(feature = "tracing")]
-    quietly(|| span.in_scope(|| events::acquisition(keys, waited, &result)));
+    {
+        let _entered = span.enter();
+        quietly(|| events::acquisition(keys, waited, &result));
+    }
     #[cfg(feature = "metrics")]
     quietly(|| figures::acquisition(waited, &result));
     result
@@ -335,8 +340,8 @@ pub(super) const fn not_acquired_because(error: &LockError) -> &'static str {
 }
 
 /// Who watches is code of the user's, and no lock is to be lost by it.
-fn quietly(tell: impl FnOnce()) {
-    let _ = catch_unwind(AssertUnwindSafe(tell));
+pub(super) fn quietly<T>(tell: impl FnOnce() -> T) -> Option<T> {
+    catch_unwind(AssertUnwindSafe(tell)).ok()
 }
 
 fn since(cluster: &Cluster, start: Instant) -> Duration {
