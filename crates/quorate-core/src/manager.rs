@@ -1,6 +1,8 @@
 //! Where locks are taken: a round after the other, until one is won or the deadline has come.
 
 mod line;
+mod one_round;
+mod wanted;
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -8,27 +10,29 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::{Either, select};
 
-use crate::algorithm::lease::{Ttl, saturating_add};
-use crate::algorithm::node_set::NodeSet;
-use crate::algorithm::quorum::{NodeId, Tally};
+use crate::algorithm::lease::saturating_add;
 use crate::algorithm::retry::{RetryContext, RetryStrategy};
-use crate::algorithm::round::{Loss, Round, Step};
-use crate::backend::{Claim, LockBackend};
+use crate::algorithm::round::Loss;
+use crate::backend::LockBackend;
 use crate::cluster::Cluster;
 use crate::config::LockManagerBuilder;
-use crate::driver::{Attempt, Fencing, Flight, Gate, Operation, YIELD};
-use crate::error::{AdoptError, LockError, Lost, NodeVote, Said, Votes, WithError};
+use crate::driver::YIELD;
+use crate::error::{AdoptError, LockError, Lost, WithError};
 use crate::guard::LockGuard;
 use crate::handover::{self, HandOver};
 use crate::inspect::{self, InspectError, Inspection};
-use crate::lease::{Lease, Tenure};
+use crate::lease::Lease;
 use crate::observe;
 use crate::queue;
 use crate::request::{LockRequest, TryLockRequest};
-use crate::resource::{IntoResource, IntoResources, InvalidResource, Key, Resources, Token};
+use crate::resource::{IntoResource, IntoResources};
 use crate::runtime::{BoxFuture, EntropyError, Runtime};
 use crate::standing::Standing;
 use crate::waiting::{self, Waited};
+
+pub(crate) use self::one_round::gates;
+use self::one_round::{Defeat, Gates, attempt, release_undone};
+pub(crate) use self::wanted::Wanted;
 
 /// Takes locks over a fixed set of nodes. Cheap to clone.
 ///
@@ -219,50 +223,6 @@ impl LockManager {
 /// So that time passes between two rounds, whatever a strategy says.
 const LEAST_DELAY: Duration = Duration::from_micros(100);
 
-/// What a request asks for, checked.
-#[derive(Debug)]
-pub(crate) struct Wanted {
-    pub(crate) keys: Arc<[Key]>,
-    pub(crate) ttl: Ttl,
-    hold_limit: Option<Duration>,
-    fenced: bool,
-}
-
-impl Wanted {
-    pub(crate) fn new(
-        cluster: &Cluster,
-        resources: Result<Resources, InvalidResource>,
-        ttl: Option<Duration>,
-        hold_limit: Option<Duration>,
-        fenced: bool,
-    ) -> Result<Self, LockError> {
-        let checked = resources.map_err(LockError::from);
-        let checked = checked.and_then(|all| Self::check(cluster, &all, ttl, hold_limit, fenced));
-        checked.inspect_err(observe::invalid)
-    }
-
-    fn check(
-        cluster: &Cluster,
-        resources: &Resources,
-        ttl: Option<Duration>,
-        hold_limit: Option<Duration>,
-        fenced: bool,
-    ) -> Result<Self, LockError> {
-        let config = &cluster.config;
-        let ttl = ttl.map_or(Ok(config.ttl), |ttl| config.parse_ttl(ttl))?;
-        let hold_limit = hold_limit.or(config.hold_limit);
-        config
-            .check_hold_limit(hold_limit, ttl)
-            .map_err(|(limit, least)| LockError::HoldLimit { limit, least })?;
-        let keys = resources.as_slice().iter().map(|name| Key::new(&config.prefix, name)).collect();
-        let unable = |node: &NodeId| cluster.node(*node).fencer().is_none();
-        if let Some(node) = cluster.count().ids().find(unable).filter(|_| fenced) {
-            return Err(LockError::NotFenced { node: cluster.name(node).to_string() });
-        }
-        Ok(Self { keys, ttl, hold_limit, fenced })
-    }
-}
-
 /// Rounds until one is won, the deadline has come, or the strategy or the nodes rule it out.
 pub(crate) async fn lock(
     cluster: &Arc<Cluster>,
@@ -395,16 +355,6 @@ async fn before<F: Future>(
     }
 }
 
-/// Which nodes are asked first, one by one.
-enum Gates {
-    /// All nodes are asked at once.
-    None,
-    /// Those that were heard to be free.
-    Of(NodeSet),
-    /// Any of them.
-    All,
-}
-
 /// One round.
 pub(crate) async fn try_lock(
     cluster: &Arc<Cluster>,
@@ -413,122 +363,6 @@ pub(crate) async fn try_lock(
     let _taking = cluster.rounds().enter();
     let patience = cluster.config.node_timeout(wanted.ttl);
     attempt(cluster, wanted, patience, &Gates::None).await?.map_err(|defeat| defeat.error)
-}
-
-/// A lost round. Dropping it releases on all nodes in the background.
-struct Defeat {
-    loss: Loss,
-    permanent: bool,
-    error: LockError,
-    votes: Tally,
-    /// How long the round took.
-    took: Duration,
-    undo: Flight,
-}
-
-impl Defeat {
-    /// Whether so many nodes have failed, and not just been silent, that more time would not help.
-    fn has_failed(&self, cluster: &Cluster) -> bool {
-        let is_failed = |vote: &&NodeVote| matches!(vote.said, Said::Failed(_));
-        let votes = self.error.votes().into_iter().flatten();
-        votes.filter(is_failed).count() > cluster.count().spare()
-    }
-}
-
-/// One round under a token of its own. `Err` means that there is no point in another.
-async fn attempt(
-    cluster: &Arc<Cluster>,
-    wanted: &Wanted,
-    patience: Duration,
-    gates: &Gates,
-) -> Result<Result<LockGuard, Defeat>, LockError> {
-    if cluster.register().is_closed() {
-        return Err(LockError::Closed);
-    }
-    let token = Token::draw(|bytes| cluster.runtime.fill_random(bytes))?;
-    let claim = Claim::new(Arc::clone(&wanted.keys), token, wanted.ttl);
-    let fencing = if wanted.fenced { Some(Fencing::new(cluster)?) } else { None };
-    let attempt = Attempt::new(Arc::clone(cluster), claim, fencing);
-    let (count, drift) = (cluster.count(), cluster.config.drift);
-
-    let start = cluster.runtime.now();
-    let mut round = Round::acquire(count, start, patience, wanted.ttl, drift);
-    let mut flight = Flight::to_none(&attempt, &Operation::Acquire);
-    let outcome = match flight
-        .pass_gate(&mut round, in_order(cluster, gates, &wanted.keys), patience / 4)
-        .await
-    {
-        Gate::Decided(outcome) => outcome,
-        Gate::Open(asked) => {
-            let others = count.ids().filter(|node| !asked.contains(node));
-            let now = if asked.is_empty() { start } else { cluster.runtime.now() };
-            flight.ask(now, &Operation::Acquire, others);
-            flight.decide(&mut round).await
-        }
-    };
-
-    let granted = matches!(outcome.step, Step::Won { .. });
-    let outcome = flight.agree(outcome, &round).await;
-
-    if let Some((first, second)) = cluster.conflict() {
-        return Err(LockError::SameServer { first, second });
-    }
-    let loss = match outcome.step {
-        Step::Won { valid_until } => {
-            let tenure = Tenure::new(attempt, start, valid_until, wanted.hold_limit);
-            // The cap on the time of holding may have been reached sooner than the validity.
-            if tenure.held().is_ok() {
-                let guard = LockGuard::new(tenure).ok_or(LockError::Closed)?;
-                flight.keep();
-                return Ok(Ok(guard));
-            }
-            Loss::Expired
-        }
-        Step::Lost(loss) => loss,
-        // `decide` returns no open round.
-        Step::Wait => Loss::Unreachable,
-    };
-    let votes = outcome.votes(cluster, start);
-    let error = match loss {
-        Loss::Refused if granted => LockError::NoToken { votes },
-        loss => error(loss, votes),
-    };
-    observe::refused(cluster, &wanted.keys, start, loss, &error);
-    let took = cluster.runtime.now().saturating_duration_since(start);
-    let (permanent, votes) = (outcome.is_permanent(), outcome.tally);
-    Ok(Err(Defeat { loss, permanent, error, votes, took, undo: flight }))
-}
-
-/// The gates for these keys, in an order that is the same for everybody.
-fn in_order(
-    cluster: &Cluster,
-    gates: &Gates,
-    keys: &[Key],
-) -> impl Iterator<Item = NodeId> + use<> {
-    let free = match gates {
-        Gates::None => NodeSet::default(),
-        Gates::Of(free) => *free,
-        Gates::All => NodeSet::ALL,
-    };
-    self::gates(cluster, keys).filter(move |node| free.contains(*node))
-}
-
-/// All nodes, in the order in which everybody asks for these keys.
-pub(crate) fn gates(cluster: &Cluster, keys: &[Key]) -> impl Iterator<Item = NodeId> + use<> {
-    NodeSet::from_iter(cluster.count().ids()).ids_from(cluster.first_gate(keys))
-}
-
-async fn release_undone(cluster: &Cluster, flight: Flight, patience: Duration) {
-    let mut round = Round::release(cluster.count(), cluster.runtime.now(), patience);
-    flight.undo().decide(&mut round).await;
-}
-
-const fn error(loss: Loss, votes: Votes) -> LockError {
-    match loss {
-        Loss::Refused => LockError::Held { votes },
-        Loss::Unreachable => LockError::NoQuorum { votes },
-        Loss::Expired => LockError::Expired { votes },
-    }
 }
 
 fn left(runtime: &dyn Runtime, deadline: Instant) -> Duration {

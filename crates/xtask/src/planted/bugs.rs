@@ -17,6 +17,7 @@ const GUARD: &str = "crates/quorate-core/src/guard.rs";
 const HANDOVER: &str = "crates/quorate-core/src/handover.rs";
 const LEASE: &str = "crates/quorate-core/src/algorithm/lease.rs";
 const MANAGER: &str = "crates/quorate-core/src/manager.rs";
+const ONE_ROUND: &str = "crates/quorate-core/src/manager/one_round.rs";
 const QUORUM: &str = "crates/quorate-core/src/algorithm/quorum.rs";
 const RENEWAL: &str = "crates/quorate-core/src/algorithm/renewal.rs";
 const RENEWING: &str = "crates/quorate-core/src/renewal.rs";
@@ -29,7 +30,7 @@ pub(super) const BUGS: &[Bug] = &[
     Bug {
         name: "token-reused-on-retry",
         edits: &[(
-            MANAGER,
+            ONE_ROUND,
             "let token = Token::draw(|bytes| cluster.runtime.fill_random(bytes))?;",
             "let draw = || Token::draw(|bytes| cluster.runtime.fill_random(bytes));
              let token = if crate::planted::PLANTED {
@@ -49,7 +50,7 @@ pub(super) const BUGS: &[Bug] = &[
                      if now >= within && !(within == valid_until && crate::planted::PLANTED) =>",
             ),
             (
-                MANAGER,
+                ONE_ROUND,
                 "if tenure.held().is_ok() {",
                 "if tenure.held().is_ok() || crate::planted::PLANTED {",
             ),
@@ -68,7 +69,7 @@ pub(super) const BUGS: &[Bug] = &[
     Bug {
         name: "validity-from-the-reply",
         edits: &[(
-            MANAGER,
+            ONE_ROUND,
             "let tenure = Tenure::new(attempt, start, valid_until, wanted.hold_limit);",
             "let late = drift.valid_until(cluster.runtime.now(), wanted.ttl);
              let valid_until = if crate::planted::PLANTED { late } else { valid_until };
@@ -584,7 +585,7 @@ pub(super) const BUGS: &[Bug] = &[
     Bug {
         name: "taken-after-the-close",
         edits: &[(
-            MANAGER,
+            ONE_ROUND,
             ") -> Result<Result<LockGuard, Defeat>, LockError> {
     if cluster.register().is_closed() {",
             ") -> Result<Result<LockGuard, Defeat>, LockError> {

@@ -11,7 +11,7 @@ use super::bugs::Bug;
 const FENCE: &str = "crates/quorate-core/src/algorithm/fence.rs";
 const FENCING: &str = "crates/quorate-core/src/driver/fencing.rs";
 const GUARD: &str = "crates/quorate-core/src/guard.rs";
-const MANAGER: &str = "crates/quorate-core/src/manager.rs";
+const ONE_ROUND: &str = "crates/quorate-core/src/manager/one_round.rs";
 const ROUND: &str = "crates/quorate-core/src/algorithm/round.rs";
 const STORE: &str = "crates/quorate-memory/src/store.rs";
 
@@ -100,7 +100,7 @@ pub(super) const BUGS: &[Bug] = &[
                  })",
             ),
             (
-                MANAGER,
+                ONE_ROUND,
                 "let granted = matches!(outcome.step, Step::Won { .. });
     let outcome = flight.agree(outcome, &round).await;",
                 "let granted = matches!(outcome.step, Step::Won { .. });
@@ -211,7 +211,7 @@ pub(super) const BUGS: &[Bug] = &[
                  }",
             ),
             (
-                MANAGER,
+                ONE_ROUND,
                 "// The cap on the time of holding",
                 "if crate::planted::PLANTED && wanted.fenced {
                      let guard = LockGuard::new(tenure).ok_or(LockError::Closed)?;
