@@ -395,7 +395,7 @@ fn where_too_few_nodes_can_be_watched_a_waiter_polls() {
 
 #[test]
 fn the_node_that_waiters_watch_is_asked_first_to_release() {
-    let world = World::new(5);
+    let world = World { watches: true, ..World::new(5) };
     let manager = world.manager();
     let first = |name: &str, operation: &str| {
         let calls = world.log.calls();

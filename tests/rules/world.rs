@@ -10,6 +10,7 @@ use quorate_core::runtime::{BoxFuture, EntropyError};
 use quorate_core::{
     Ask, BackendError, Call as CarriedCall, Carry, Claim, Fence, FenceHint, FenceVote,
     FencingToken, Identify, Inspect, LockBackend, LockManager, LockManagerBuilder, Runtime, Vote,
+    Watch,
 };
 use quorate_memory::{MemoryNode, Sim};
 
@@ -23,13 +24,15 @@ pub(crate) struct World {
     pub(crate) carries: bool,
     /// How long it takes until a release is sent again that did not come through at first.
     pub(crate) resends: Option<Duration>,
+    /// Whether it can be watched.
+    pub(crate) watches: bool,
 }
 
 impl World {
     pub(crate) fn new(nodes: usize) -> Self {
         let sim = Sim::new(7);
         let nodes = MemoryNode::cluster(nodes, sim.clone());
-        Self { sim, nodes, log: Arc::default(), carries: false, resends: None }
+        Self { sim, nodes, log: Arc::default(), carries: false, resends: None, watches: false }
     }
 
     /// The same, over connections that keep their order.
@@ -50,6 +53,7 @@ impl World {
             log: Arc::clone(&self.log),
             carrier: carrier.clone(),
             resends: self.resends.map(|after| (self.sim.clone(), after)),
+            watches: self.watches,
         };
         self.nodes.iter().map(spy).collect()
     }
@@ -115,11 +119,18 @@ pub(crate) struct Spy {
     /// Where calls are carried, if they are.
     carrier: Option<Sim>,
     resends: Option<(Sim, Duration)>,
+    watches: bool,
 }
 
 impl Spy {
     pub(crate) fn of(node: &MemoryNode) -> Self {
-        Self { node: node.clone(), log: Arc::default(), carrier: None, resends: None }
+        Self {
+            node: node.clone(),
+            log: Arc::default(),
+            carrier: None,
+            resends: None,
+            watches: false,
+        }
     }
 
     fn note(&self, operation: &'static str, claim: &Claim) -> Unsettled {
@@ -176,6 +187,10 @@ impl LockBackend for Spy {
 
     fn inspector(&self) -> Option<&dyn Inspect> {
         self.node.inspector()
+    }
+
+    fn watcher(&self) -> Option<&dyn Watch> {
+        self.watches.then_some(&self.node)
     }
 
     fn fencer(&self) -> Option<&dyn Fence> {
