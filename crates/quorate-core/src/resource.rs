@@ -1,6 +1,6 @@
 //! What is locked, the key that stands for it on a node, and the token that signs an attempt.
 
-use std::borrow::Borrow;
+use std::borrow::{Borrow, Cow};
 use std::fmt;
 use std::sync::Arc;
 
@@ -194,9 +194,9 @@ impl Resources {
 
 /// Names that can be locked: one name, or an array, slice or vector of names.
 ///
-/// A name is a `&str`, a `String`, bytes (`&[u8]`, `Vec<u8>`) or a [`Resource`]. Names are never
-/// joined: `["a", "bc"]` locks two resources, which are not those of `["ab", "c"]`. A name that
-/// is given twice counts once.
+/// A name is a `&str`, a `String`, another kind of string (`Cow`, `Box`, `Arc`), bytes (`&[u8]`,
+/// `Vec<u8>`, `b"..."`) or a [`Resource`]. Names are never joined: `["a", "bc"]` locks two
+/// resources, which are not those of `["ab", "c"]`. A name that is given twice counts once.
 pub trait IntoResources {
     /// Checks the names.
     ///
@@ -264,8 +264,26 @@ macro_rules! one {
     )+};
 }
 
+macro_rules! shared_names {
+    ($($name:ty),+) => {$(
+        impl IntoResource for $name {
+            fn into_resource(self) -> Result<Resource, InvalidResource> {
+                Resource::new(self.as_bytes())
+            }
+        }
+    )+};
+}
+
 names!(&str, &String, String, &[u8], &Vec<u8>, Vec<u8>);
+shared_names!(Cow<'_, str>, Box<str>, Arc<str>, &Arc<str>);
 one!(&str, &String, String, &[u8], &Vec<u8>, Vec<u8>, Resource, &Resource);
+one!(Cow<'_, str>, Box<str>, Arc<str>, &Arc<str>);
+
+impl<const N: usize> IntoResource for &[u8; N] {
+    fn into_resource(self) -> Result<Resource, InvalidResource> {
+        Resource::new(self.as_slice())
+    }
+}
 
 impl<const N: usize> IntoResources for &[u8; N] {
     fn into_resources(self) -> Result<Resources, InvalidResource> {
@@ -354,6 +372,17 @@ mod tests {
         assert_eq!(names(&name[..]), Ok(vec![name.to_vec()]));
         assert_eq!(names(name.to_vec()), Ok(vec![name.to_vec()]));
         assert_eq!(names(b"xy"), Ok(vec![b"xy".to_vec()]));
+        assert_eq!(names([b"xy", b"zz"]), Ok(vec![b"xy".to_vec(), b"zz".to_vec()]));
+    }
+
+    #[test]
+    fn a_name_may_be_any_kind_of_string() {
+        let xy = || Ok(vec![b"xy".to_vec()]);
+        let shared = Arc::<str>::from("xy");
+        assert_eq!(names(&shared), xy());
+        assert_eq!(names(shared), xy());
+        assert_eq!(names(Box::<str>::from("xy")), xy());
+        assert_eq!(names([Cow::Borrowed("xy"), Cow::Owned("xy".to_owned())]), xy());
     }
 
     #[test]
