@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use quorate_core::{BackendError, Claim, LockBackend, LockGuard, LockManager, Lost, Runtime, Vote};
 use quorate_memory::{MemoryNode, Sim};
 
-use crate::world::{SECOND, World};
+use crate::world::{MS, SECOND, World};
 
 /// One node at a time forgets everything, all five in turn, again and again. Returns how many did
 /// until the lease was lost.
@@ -38,6 +38,24 @@ fn restarts_until_lost(
     assert_eq!(guard.is_valid(), told.lock().unwrap().is_none());
     let told = told.lock().unwrap().take();
     (restarts, told)
+}
+
+/// A vote for an extension backs the lease to its end, though a shorter ttl was asked for: else a node
+/// that was repaired for the short one would count for the long one.
+#[test]
+fn h3_an_extension_for_less_still_backs_the_whole_lease() {
+    let world = World::new(3);
+    let guard = world.sim.block_on(world.manager().lock("r").ttl(60 * SECOND)).unwrap();
+    world.sim.settle();
+    for node in &world.nodes[..2] {
+        node.flush();
+        world.sim.block_on(guard.extend_to(SECOND)).unwrap();
+        world.sim.advance(MS);
+    }
+    world.sim.advance(50 * SECOND);
+    assert!(guard.is_valid());
+    assert_eq!(world.holders("r"), 3);
+    assert!(world.sim.block_on(world.manager().try_lock("r")).is_err());
 }
 
 #[test]

@@ -311,6 +311,8 @@ impl Tenure {
         let (start, held_until) = (cluster.runtime.now(), self.valid_until());
         let patience = config.node_timeout(ttl).min(held_until.saturating_duration_since(start));
         let mut round = Round::extend(count, start, patience, ttl, config.drift, held_until);
+        // A vote backs the lease for as long as it lasts, also one for less.
+        let ttl = config.drift.ttl_until(start, held_until).map_or(ttl, |least| ttl.max(least));
         let claim = self.attempt.claim.with_ttl(ttl);
         let mut flight = Flight::new(&self.attempt, &Operation::Extend(claim.clone()));
         let outcome = flight.decide(&mut round).await;

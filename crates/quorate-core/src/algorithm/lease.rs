@@ -111,6 +111,17 @@ impl Drift {
             .map_or(Duration::MAX, |ms| Duration::from_millis(ms.saturating_add(1)))
     }
 
+    /// The shortest ttl of a lease whose round starts at `start` and that holds until `until`; `None`
+    /// if there is none.
+    #[must_use]
+    pub fn ttl_until(&self, start: Instant, until: Instant) -> Option<Ttl> {
+        let left = 1_000_000_u128.checked_sub(self.parts_per_million.into())?;
+        let wanted = until.saturating_duration_since(start).saturating_add(self.constant);
+        // Of each millisecond so many nanoseconds are left.
+        let millis = (left > 0).then(|| wanted.as_nanos().div_ceil(left))?;
+        Ttl::try_from(Duration::from_millis(u64::try_from(millis).ok()?)).ok()
+    }
+
     /// Until when a lease holds whose round started at `start`, before the first byte was sent:
     /// start + ttl − drift.
     #[must_use]
@@ -169,6 +180,24 @@ mod tests {
         let start = Instant::now();
         assert_eq!(wild.valid_until(start, ttl(1)), start);
         assert!(saturating_add(start, Duration::MAX) > start + Ttl::MAX);
+    }
+
+    #[test]
+    fn the_shortest_ttl_that_lasts_until_then() {
+        let start = Instant::now();
+        for drift in [
+            Drift::default(),
+            Drift::new(0, Duration::ZERO),
+            Drift::new(333_333, Duration::from_micros(1234)),
+        ] {
+            for millis in [5, 10, 999, 1_000, 60_000, 31_536_000_000] {
+                let until = drift.valid_until(start, ttl(millis));
+                assert_eq!(drift.ttl_until(start, until), Some(ttl(millis)), "{drift:?} {millis}");
+            }
+        }
+        assert_eq!(Drift::new(1_000_000, Duration::ZERO).ttl_until(start, start), None);
+        assert_eq!(Drift::new(u32::MAX, Duration::MAX).ttl_until(start, start), None);
+        assert_eq!(Drift::new(1, Duration::MAX).ttl_until(start, start), None);
     }
 
     #[test]
