@@ -1,15 +1,15 @@
 //! A1–A6, as far as virtual time can show them. Real runtimes are in `runtimes.rs`.
 
 use std::future::{Future, IntoFuture, poll_fn};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use quorate_core::{
     BackendError, Backoff, Claim, LockBackend, LockError, LockManager, Runtime, Vote, async_trait,
 };
-use quorate_memory::{Fault, MemoryNode, Value};
+use quorate_memory::{Fault, MemoryNode, Sim, Value};
 
 use crate::world::{MS, SECOND, World};
 
@@ -267,4 +267,68 @@ fn a_call_is_polled_when_it_asks_for_it_and_not_when_another_does() {
     world.sim.settle();
     let to_release = polls.load(Ordering::SeqCst);
     assert_eq!((to_acquire, to_extend, to_release), (10, 10, 10));
+}
+
+/// Registers its waker before it looks, and keeps it.
+#[derive(Debug)]
+struct Keeps {
+    node: MemoryNode,
+    waker: Mutex<Option<Waker>>,
+    _alive: Arc<()>,
+}
+
+impl Keeps {
+    async fn registered(&self) {
+        poll_fn(|context| {
+            *self.waker.lock().unwrap() = Some(context.waker().clone());
+            Poll::Ready(())
+        })
+        .await;
+    }
+}
+
+#[async_trait]
+impl LockBackend for Keeps {
+    async fn acquire(&self, claim: &Claim) -> Result<Vote, BackendError> {
+        self.registered().await;
+        LockBackend::acquire(&self.node, claim).await
+    }
+
+    async fn extend(&self, claim: &Claim) -> Result<Vote, BackendError> {
+        self.registered().await;
+        self.node.extend(claim).await
+    }
+
+    async fn release(&self, claim: &Claim) -> Result<Vote, BackendError> {
+        self.registered().await;
+        LockBackend::release(&self.node, claim).await
+    }
+}
+
+#[test]
+fn a_waker_that_a_backend_keeps_does_not_keep_the_manager() {
+    let (sim, alive) = (Sim::new(7), Arc::new(()));
+    let keeps = |node| Keeps { node, waker: Mutex::default(), _alive: Arc::clone(&alive) };
+    let nodes: Vec<Keeps> = MemoryNode::cluster(3, sim.clone()).into_iter().map(keeps).collect();
+    let manager = LockManager::builder(sim.clone(), nodes).build().unwrap();
+    let guard = sim.block_on(manager.lock("r")).unwrap();
+    let _ = sim.block_on(guard.release()).unwrap();
+    sim.settle();
+    drop(manager);
+    sim.end();
+    assert_eq!(Arc::strong_count(&alive), 1, "its nodes are still there");
+}
+
+/// What leaves does not wake who polls for it.
+#[test]
+fn a_lock_is_polled_once_to_leave_and_once_for_each_answer_that_it_needs() {
+    let world = World::new(3);
+    world.nodes.iter().zip(1..).for_each(|(node, place)| node.inject(Fault::Slow(place * MS)));
+    let (mut lock, mut polls) = (world.manager().lock("r").into_future(), 0);
+    let lock = poll_fn(|context| {
+        polls += 1;
+        lock.as_mut().poll(context)
+    });
+    let _guard = world.sim.block_on(lock).unwrap();
+    assert_eq!(polls, 3);
 }

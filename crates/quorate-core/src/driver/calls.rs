@@ -169,8 +169,13 @@ impl Batch {
         {
             self.calls = None;
         }
-        let heard = std::mem::take(&mut self.inbox.state().answers);
+        let mut state = self.inbox.state();
+        let heard = std::mem::take(&mut state.answers);
         self.open -= heard.len();
+        // Who keeps a waker of a call keeps the inbox, and is not to keep the manager with it.
+        let carried = state.carried.take_if(|_| self.open == 0);
+        drop(state);
+        drop(carried);
         if self.counts {
             answers.append(heard);
         }
