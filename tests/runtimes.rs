@@ -5,7 +5,7 @@
 #[path = "every_future.rs"]
 mod every_future;
 
-use std::future::Future;
+use std::future::{Future, IntoFuture};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -13,6 +13,7 @@ use std::thread;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures_util::FutureExt;
 use futures_util::future::join_all;
 use quorate_core::runtime::{InTokio, SmolRuntime, TokioContext, TokioRuntime};
 use quorate_core::{
@@ -454,4 +455,52 @@ fn public_types_are_send_and_sync() {
     send(manager.close(Duration::ZERO));
     let record = sim.block_on(manager.lock("r")).unwrap().hand_over();
     send(manager.adopt(&record));
+}
+
+/// What would hang, or panic, does so in a thread of its own.
+fn ends(what: impl FnOnce() + Send + 'static) -> bool {
+    let (done, waited) = channel();
+    thread::spawn(move || {
+        what();
+        done.send(())
+    });
+    waited.recv_timeout(BACKSTOP).is_ok()
+}
+
+/// The holder waits outside of the runtime that the manager was made in, and that one ends.
+#[test]
+fn h4_a_lease_is_told_as_lost_though_the_runtime_has_ended() {
+    assert!(ends(|| {
+        let tokio = multi_thread();
+        let runtime: Arc<dyn Runtime> =
+            tokio.block_on(async { Arc::new(TokioRuntime::new()) as _ });
+        let locks = Locks::new(&runtime);
+        let request = locks.manager.lock("r").ttl(Duration::from_millis(400));
+        let guard = block_on(request.into_future()).unwrap();
+        let mut lost = Box::pin(guard.lost());
+        assert!((&mut lost).now_or_never().is_none());
+        drop(tokio);
+        block_on(lost);
+    }));
+}
+
+/// Begun in one runtime, and waited for in another while the first has ended, or nobody drives it.
+#[test]
+fn h4_a_lease_is_told_as_lost_in_another_runtime_than_was_waited_in_before() {
+    for is_dropped in [false, true] {
+        let works = ends(move || {
+            let first = current_thread();
+            let runtime: Arc<dyn Runtime> =
+                first.block_on(async { Arc::new(TokioRuntime::new()) as _ });
+            let locks = Locks::new(&runtime);
+            let request = locks.manager.lock("r").ttl(Duration::from_millis(400));
+            let guard = first.block_on(request.into_future()).unwrap();
+            let mut lost = Box::pin(guard.lost());
+            assert!(first.block_on(async { (&mut lost).now_or_never() }).is_none());
+            let first = (!is_dropped).then_some(first);
+            current_thread().block_on(lost);
+            drop(first);
+        });
+        assert!(works, "the first runtime was dropped: {is_dropped}");
+    }
 }

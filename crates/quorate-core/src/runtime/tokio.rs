@@ -54,7 +54,7 @@ impl Runtime for TokioRuntime {
     }
 
     fn sleep_until(&self, deadline: Instant) -> BoxFuture<'static, ()> {
-        Box::pin(Alarm { home: self.home.clone(), deadline, sleep: None })
+        Box::pin(Alarm { home: self.home.clone(), deadline, sleep: None, begun_in: None })
     }
 
     fn spawn(&self, task: BoxFuture<'static, ()>) {
@@ -74,8 +74,8 @@ fn now() -> Instant {
     with_time_suspended(time::Instant::now().into_std())
 }
 
-/// A timer that goes on while the machine is suspended. Tokio is needed to begin it, and for nothing
-/// after that.
+/// A timer that goes on while the machine is suspended, and in another runtime than it was begun in:
+/// that one may have ended, or nobody drive it.
 #[pin_project]
 struct Alarm {
     home: TokioContext,
@@ -83,6 +83,7 @@ struct Alarm {
     /// Begun by the first poll.
     #[pin]
     sleep: Option<time::Sleep>,
+    begun_in: Option<tokio::runtime::Id>,
 }
 
 impl Future for Alarm {
@@ -90,6 +91,11 @@ impl Future for Alarm {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let mut this = self.project();
+        let here = this.home.id();
+        if *this.begun_in != here {
+            this.sleep.set(None);
+            *this.begun_in = here;
+        }
         // More than once only after a suspend, or where tokio rounds.
         loop {
             if let Some(sleep) = this.sleep.as_mut().as_pin_mut() {
@@ -137,6 +143,14 @@ impl TokioContext {
     fn home(&self) -> Option<&Handle> {
         let home = self.home.as_deref().filter(|home| !home.sentinel.is_finished());
         home.map(|home| &home.handle)
+    }
+
+    /// Where timers are begun.
+    fn id(&self) -> Option<tokio::runtime::Id> {
+        if let Ok(current) = Handle::try_current() {
+            return Some(current.id());
+        }
+        self.home().or_else(|| helper()).map(Handle::id)
     }
 
     fn guard(&self) -> Option<EnterGuard<'_>> {
