@@ -172,3 +172,30 @@ fn a_turn_that_comes_just_before_the_deadline_is_no_outage() {
         assert!(wait < 1_000 || took <= wait * MS, "{at}: {took:?} for {wait} ms");
     }
 }
+
+/// All have the same deadline, and the lock goes from one to the other as it comes: in each gap
+/// between two holders nobody knows who has it, and everybody has little time left.
+#[test]
+fn many_whose_time_is_nearly_over_do_not_all_ask() {
+    let world = World::in_order(3);
+    all(&world, &Fault::Slow(MS));
+    let manager = world.manager();
+    let asked = |world: &World| {
+        world.log.operations().iter().filter(|operation| **operation == "acquire").count()
+    };
+    let sim = &world.sim;
+    let locks = (0..500).map(|_| async {
+        let guard = manager.lock("r").wait(SECOND).await?;
+        sim.sleep_until(sim.now() + MS).await;
+        let _ = guard.release().await;
+        Ok::<_, LockError>(())
+    });
+    let ended = world.sim.block_on(join_all(locks));
+    let had = ended.iter().filter(|ended| ended.is_ok()).count();
+    assert!(had > 100 && had < 480, "some had it, some had not: {had}");
+    for error in ended.into_iter().filter_map(Result::err) {
+        assert!(error.is_held(), "{error}");
+    }
+    let asked = asked(&world) / 3;
+    assert!(asked <= had + had / 10 + 2, "{asked} rounds for {had} locks");
+}

@@ -239,7 +239,7 @@ pub(crate) async fn lock(
     let mut patience = node_timeout;
     let mut defeat: Option<(Loss, Duration, LockError)> = None;
     let (mut standing, mut gates) = (Standing::default(), Gates::None);
-    let mut turn = match queue::turn_at_once(cluster, &wanted.keys, start, wait) {
+    let mut turn = match queue::turn_at_once(cluster, &wanted.keys, start, (wait, patience)) {
         Some(turn) => turn,
         None => {
             // The first round may take one node timeout, even if the wait is shorter.

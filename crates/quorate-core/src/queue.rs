@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::task::AtomicWaker;
 
+use crate::algorithm::lease::saturating_add;
 use crate::cluster::Cluster;
 use crate::driver::Attempt;
 use crate::error::LockError;
@@ -47,6 +48,8 @@ struct Line {
     holder: Option<Holder>,
     /// Why nobody here has the key, as the nodes told the one whose turn it is.
     told: Option<LockError>,
+    /// Until when somebody asks the nodes for it, at the latest.
+    asked_until: Option<Instant>,
     /// How often it was handed over within this process.
     handed_over: u32,
 }
@@ -86,7 +89,9 @@ impl Queues {
             let attempt = Arc::downgrade(&tenure.attempt);
             let holder = Holder { tenure: Arc::downgrade(tenure), attempt };
             match lines.get_mut(key) {
-                Some(line) => (line.holder, line.told) = (Some(holder), None),
+                Some(line) => {
+                    (line.holder, line.told, line.asked_until) = (Some(holder), None, None);
+                }
                 None => {
                     lines.insert(key.clone(), Line { holder: Some(holder), ..Line::default() });
                 }
@@ -143,6 +148,29 @@ impl Queues {
         keys.iter().find_map(|key| state.lines.get(key)?.told.clone())
     }
 
+    /// Notes that the nodes are asked for `keys` out of turn, until `until` at the latest. If somebody
+    /// does it already, or is about to, the error is until when: one is enough, however many wait.
+    pub(crate) fn ask_out_of_turn(
+        &self,
+        keys: &[Key],
+        now: Instant,
+        until: Instant,
+    ) -> Result<(), Instant> {
+        let mut state = self.state();
+        let is_asked = |key: &Key| {
+            let line = state.lines.get(key)?;
+            let going = line.holder.as_ref().and_then(|holder| holder.attempt.upgrade());
+            // Whoever has the turn asks once it is gone.
+            let goes = going.is_some_and(|attempt| attempt.is_over() && !attempt.is_free(false));
+            if goes { Some(until) } else { line.asked_until.filter(|until| *until > now) }
+        };
+        if let Some(until) = keys.iter().filter_map(is_asked).max() {
+            return Err(until);
+        }
+        state.ask(keys, until);
+        Ok(())
+    }
+
     /// Whether the next holder of `key` asks the nodes right behind the release of the last. Not every
     /// time: waiters elsewhere, of whom nothing is known here, would never find it free.
     fn follows(&self, key: &Key) -> bool {
@@ -158,7 +186,7 @@ impl Queues {
         let Entry::Occupied(mut entry) = state.lines.entry(key.clone()) else { return };
         let line = entry.get_mut();
         let next = line.waiting.pop_front();
-        line.told = None;
+        (line.told, line.asked_until) = (None, None);
         match &next {
             Some(ticket) => ticket.called.store(true, Ordering::SeqCst),
             None => {
@@ -174,12 +202,34 @@ impl Queues {
         }
     }
 
+    /// A round for `keys` was lost. Who waits behind need not ask to be told why; where several keys
+    /// are asked for, it may be another one's fault.
+    pub(crate) fn tell(&self, keys: &[Key], error: &LockError) {
+        self.state().tell(keys, error);
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl State {
+    fn ask(&mut self, keys: &[Key], until: Instant) {
+        for key in keys {
+            if let Some(line) = self.lines.get_mut(key) {
+                line.asked_until = Some(until);
+            }
+        }
+    }
+
+    fn tell(&mut self, keys: &[Key], error: &LockError) {
+        if let ([key], LockError::Held { .. } | LockError::NoQuorum { .. }) = (keys, error)
+            && let Some(line) = self.lines.get_mut(key)
+        {
+            line.told = Some(error.clone());
+        }
+    }
+
     fn forget_what_is_over(&mut self, now: Instant) {
         while self.yielded.front().is_some_and(|yielded| yielded.until <= now) {
             self.yielded.pop_front();
@@ -217,17 +267,19 @@ pub(crate) struct Turn {
 
 /// The turn at `keys`, if nobody in this process waits for any of them or has it, and nobody
 /// elsewhere goes first, as far as there is time to `wait` for them.
+/// The first round takes its `patience` at the most.
 pub(crate) fn turn_at_once(
     cluster: &Arc<Cluster>,
     keys: &[Key],
     now: Instant,
-    wait: Duration,
+    (wait, patience): (Duration, Duration),
 ) -> Option<Turn> {
     let mut state = cluster.queues().state();
     if wait >= MOMENT && !state.yielded.is_empty() && state.yields_to(keys, now).is_some() {
         return None;
     }
-    let taken = || Line { taken: true, ..Line::default() };
+    let asked_until = Some(saturating_add(now, patience));
+    let taken = || Line { taken: true, asked_until, ..Line::default() };
     match keys {
         // One look, where two would do.
         [key] => match state.lines.entry(key.clone()) {
@@ -290,14 +342,14 @@ impl Turn {
         }
     }
 
-    /// A round was lost. Who waits behind need not ask to be told why; where several keys are asked
-    /// for, it may be another one's fault.
+    /// The first round is about to begin, and is over by `until`.
+    pub(crate) fn asks(&self, until: Instant) {
+        self.cluster.queues().state().ask(&self.keys, until);
+    }
+
+    /// See [`Queues::tell`].
     pub(crate) fn tells(&self, error: &LockError) {
-        if let ([key], LockError::Held { .. } | LockError::NoQuorum { .. }) = (&*self.keys, error)
-            && let Some(line) = self.cluster.queues().state().lines.get_mut(key)
-        {
-            line.told = Some(error.clone());
-        }
+        self.cluster.queues().tell(&self.keys, error);
     }
 
     /// Whether the keys may still be on the nodes from before.

@@ -8,6 +8,7 @@ use std::time::Instant;
 use futures_util::FutureExt;
 
 use super::{Gates, Wanted, attempt, before, left, random_bits};
+use crate::algorithm::lease::saturating_add;
 use crate::algorithm::quorum::Tally;
 use crate::cluster::Cluster;
 use crate::error::LockError;
@@ -44,6 +45,7 @@ pub(super) async fn wait(
     let mut turn = pin!(async {
         let mut turn = queue::turn(cluster, &wanted.keys).await;
         turn.vacated().await;
+        turn.asks(saturating_add(runtime.now(), node_timeout));
         turn
     });
     if let Some(turn) = turn.as_mut().now_or_never() {
@@ -56,13 +58,29 @@ pub(super) async fn wait(
         others_first(cluster, wanted, before_deadline, standing, gates).await?;
         return Ok(Place::Behind(turn, why));
     }
-    let why = match in_the_way() {
-        Some(why) => why,
+    let why = loop {
+        if let Some(why) = in_the_way() {
+            break why;
+        }
         // Nobody knows anything. It may even be free: who has the turn waits for other keys, too.
-        None => match attempt(cluster, wanted, left(runtime, latest), &Gates::None).await? {
-            Ok(guard) => return Ok(Place::OutOfTurn(guard)),
-            Err(defeat) => defeat.error,
-        },
+        let (keys, now) = (&*wanted.keys, runtime.now());
+        let until = saturating_add(now, node_timeout.min(latest.saturating_duration_since(now)));
+        match cluster.queues().ask_out_of_turn(keys, now, until) {
+            Ok(()) => match attempt(cluster, wanted, left(runtime, latest), &Gates::None).await? {
+                Ok(guard) => return Ok(Place::OutOfTurn(guard)),
+                Err(defeat) => {
+                    cluster.queues().tell(keys, &defeat.error);
+                    break defeat.error;
+                }
+            },
+            // Somebody does already, and what the nodes say is heard here, too.
+            Err(until) if until < deadline => {
+                if let Some(turn) = before(cluster, until, turn.as_mut()).await? {
+                    return Ok(Place::Behind(turn, why));
+                }
+            }
+            Err(_) => break why.unwrap_or_else(LockError::held_here),
+        }
     };
     match before(cluster, deadline, turn).await? {
         Some(turn) => Ok(Place::Behind(turn, Some(why))),
