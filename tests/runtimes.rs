@@ -22,7 +22,7 @@ use quorate_core::{
 };
 use quorate_examples::{StdRuntime, block_on};
 use quorate_memory::{Fault, MemoryNode, Value, conformance};
-use tokio::runtime::{Builder, Runtime as Tokio};
+use tokio::runtime::{Builder, Handle, Runtime as Tokio};
 
 use crate::every_future::{Doing, Trial};
 
@@ -503,4 +503,19 @@ fn h4_a_lease_is_told_as_lost_in_another_runtime_than_was_waited_in_before() {
         });
         assert!(works, "the first runtime was dropped: {is_dropped}");
     }
+}
+
+/// What is begun there, a connection perhaps, does not stand still with the runtime of somebody who
+/// came by.
+#[test]
+fn a1_what_finds_tokio_finds_its_home_in_front_of_the_callers_runtime() {
+    let (home, caller) = (multi_thread(), current_thread());
+    let context = TokioContext::of(home.handle().clone());
+    let found = || async { Handle::current().id() };
+    assert_eq!(caller.block_on(context.enter(found())), home.handle().id());
+    assert_eq!(block_on(context.enter(found())), home.handle().id());
+    drop(home);
+    assert_eq!(caller.block_on(context.enter(found())), caller.handle().id());
+    let none = TokioContext::of(caller.handle().clone());
+    assert_eq!(caller.block_on(none.enter(found())), caller.handle().id());
 }

@@ -1,5 +1,6 @@
 //! Tokio, and tokio for those who run on something else.
 
+use std::borrow::Cow;
 use std::future::{Future, pending};
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
@@ -7,7 +8,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
 use pin_project::{pin_project, pinned_drop};
-use tokio::runtime::{Builder, EnterGuard, Handle, RuntimeFlavor};
+use tokio::runtime::{Builder, Handle, RuntimeFlavor};
 use tokio::task::JoinHandle;
 use tokio::time;
 
@@ -58,11 +59,8 @@ impl Runtime for TokioRuntime {
     }
 
     fn spawn(&self, task: BoxFuture<'static, ()>) {
-        // Home before the runtime that the caller is in: that may end sooner, and have no timers.
-        let current = || Handle::try_current().ok();
-        let handle = self.home.home().cloned().or_else(current).or_else(|| helper().cloned());
-        // Without any of them the task is dropped, and the ttl is the backstop.
-        drop(handle.map(|handle| handle.spawn(task)));
+        // Without any runtime the task is dropped, and the ttl is the backstop.
+        drop(self.home.here().map(|handle| handle.spawn(task)));
     }
 
     fn fill_random(&self, bytes: &mut [u8]) -> Result<(), EntropyError> {
@@ -91,7 +89,7 @@ impl Future for Alarm {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let mut this = self.project();
-        let here = this.home.id();
+        let here = this.home.here().map(|handle| handle.id());
         if *this.begun_in != here {
             this.sleep.set(None);
             *this.begun_in = here;
@@ -105,8 +103,8 @@ impl Future for Alarm {
                 }
             }
             let before = this.deadline.checked_sub(last_known()).unwrap_or(*this.deadline);
-            let _entered = this.home.guard();
-            this.sleep.set(Some(time::sleep_until(before.into())));
+            let sleep = this.home.enter_here(|| time::sleep_until(before.into()));
+            this.sleep.set(Some(sleep));
         }
     }
 }
@@ -121,8 +119,13 @@ pub struct TokioContext {
 }
 
 impl TokioContext {
-    /// Lends the runtime that the caller is in, if it has threads of its own and as long as it
-    /// runs, to futures that are polled outside of tokio; else one thread that is started for all.
+    /// Lends the runtime that the caller is in to futures that are polled anywhere, if it has threads
+    /// of its own and as long as it runs. Else they find the one that they are polled in, or, outside
+    /// of tokio, one thread that is started for all.
+    ///
+    /// What a future begins in a current-thread runtime, a connection above all, goes on only while
+    /// that runtime is driven, and stands still for everybody else, too, while it is not. Where
+    /// several of them share it, lend a multi-threaded one by [`of`](Self::of).
     #[must_use]
     pub fn current() -> Self {
         Self { home: Handle::try_current().ok().and_then(Home::new) }
@@ -145,22 +148,18 @@ impl TokioContext {
         home.map(|home| &home.handle)
     }
 
-    /// Where timers are begun.
-    fn id(&self) -> Option<tokio::runtime::Id> {
-        if let Ok(current) = Handle::try_current() {
-            return Some(current.id());
-        }
-        self.home().or_else(|| helper()).map(Handle::id)
+    /// The runtime that a future finds when it is polled here: home before the one that the caller is
+    /// in, which may stand still as soon as the caller has left it.
+    fn here(&self) -> Option<Cow<'_, Handle>> {
+        let home = self.home().map(Cow::Borrowed);
+        let current = || Handle::try_current().ok().map(Cow::Owned);
+        home.or_else(current).or_else(|| helper().map(Cow::Borrowed))
     }
 
-    fn guard(&self) -> Option<EnterGuard<'_>> {
-        match Handle::try_current() {
-            Ok(_) => None,
-            Err(_) => match self.home() {
-                Some(home) => Some(home.enter()),
-                None => helper().map(Handle::enter),
-            },
-        }
+    fn enter_here<T>(&self, what: impl FnOnce() -> T) -> T {
+        let here = self.here();
+        let _entered = here.as_ref().map(|handle| handle.enter());
+        what()
     }
 }
 
@@ -206,11 +205,10 @@ impl<F: Future> Future for InTokio<F> {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
         let this = self.project();
-        let _entered = this.context.guard();
-        match this.future.as_pin_mut() {
+        this.context.enter_here(|| match this.future.as_pin_mut() {
             Some(future) => future.poll(context),
             None => Poll::Pending,
-        }
+        })
     }
 }
 
@@ -218,8 +216,7 @@ impl<F: Future> Future for InTokio<F> {
 impl<F> PinnedDrop for InTokio<F> {
     fn drop(self: Pin<&mut Self>) {
         let mut this = self.project();
-        let _entered = this.context.guard();
-        this.future.set(None);
+        this.context.enter_here(|| this.future.set(None));
     }
 }
 
