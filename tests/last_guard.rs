@@ -44,7 +44,7 @@ async fn lock(
     addresses: &[String],
 ) -> Outcome<Guards> {
     let nodes = nodes(client, &runtime, addresses)?;
-    let builder = LockManager::builder(Arc::clone(&runtime), nodes).ttl(ttl);
+    let builder = LockManager::builder(Arc::clone(&runtime), nodes).ttl(ttl).wait(ttl);
     let manager = builder.renew_every(Duration::from_millis(1)).build()?;
     let kept = manager.lock("kept").await?;
     kept.keep_alive();

@@ -17,6 +17,7 @@ mod input;
 mod inspect;
 mod order;
 mod restarts;
+mod tls;
 mod together;
 mod watch;
 mod wire;

@@ -10,5 +10,7 @@ pub mod redis_server;
 pub mod referee;
 
 pub use proxy::{Direction, Mode, Proxy, When};
-pub use redis_server::{Builder, Connection, Monitor, Monitored, Nodes, RedisServer, Reply};
+pub use redis_server::{
+    Builder, Connection, Monitor, Monitored, Nodes, RedisServer, Reply, TEST_CA,
+};
 pub use referee::Referee;

@@ -13,8 +13,8 @@ mod nodes;
 mod process;
 mod resp;
 
-pub use builder::Builder;
 pub(crate) use builder::free_port;
+pub use builder::{Builder, TEST_CA};
 pub use monitor::{Monitor, Monitored};
 pub use nodes::Nodes;
 pub use resp::{Connection, Reply};
@@ -36,6 +36,7 @@ const SYNC_TIMEOUT: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub struct RedisServer {
     endpoint: Endpoint,
+    tls_port: Option<u16>,
     admin: bool,
     // Declared before `dir`: the process goes first.
     process: Mutex<Option<Process>>,
@@ -85,6 +86,19 @@ impl RedisServer {
     #[must_use]
     pub fn address_as(&self, user: &str, password: &str) -> String {
         format!("redis://{user}:{password}@127.0.0.1:{}", self.port())
+    }
+
+    /// The URL of its port [for TLS](Builder::tls): `rediss://localhost:PORT`.
+    ///
+    /// # Panics
+    ///
+    /// If it has none.
+    #[must_use]
+    pub fn tls_address(&self) -> String {
+        match self.tls_port {
+            Some(port) => format!("rediss://localhost:{port}"),
+            None => panic!("the node was started without TLS"),
+        }
     }
 
     /// The TCP port.

@@ -83,7 +83,8 @@ impl RedisBackend {
         Self::over(name.into(), vec![Line::Theirs(Box::new(line))], TokioContext::current())
     }
 
-    /// Uses the tokio runtime of `runtime` when polled outside of tokio.
+    /// The tokio runtime in which connections live, if it has threads of its own; see
+    /// [Runtimes](crate#runtimes).
     #[must_use]
     pub fn tokio(mut self, runtime: Handle) -> Self {
         self.tokio = TokioContext::of(runtime);

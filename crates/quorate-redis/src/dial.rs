@@ -6,12 +6,16 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use quorate_core::protocol::Watches;
 use quorate_core::{BackendError, BackendErrorKind};
+#[cfg(feature = "tls-rustls")]
+use redis::ConnectionAddr;
 use redis::aio::MultiplexedConnection;
 use redis::io::tcp::TcpSettings;
 use redis::io::tcp::socket2::TcpKeepalive;
 use redis::{
     AsyncConnectionConfig, Client, Cmd, ConnectionInfo, ProtocolVersion, RedisConnectionInfo,
 };
+#[cfg(feature = "tls-rustls")]
+use rustls::crypto::CryptoProvider;
 
 use crate::ear::Ear;
 use crate::error;
@@ -77,10 +81,9 @@ impl Dial {
                 BackendErrorKind::TimedOut,
                 format!("no connection within {:?}", self.timeout),
             )),
-            // A tokio runtime without I/O, rustls without a crypto provider.
             Err(_) => Err(BackendError::new(
                 BackendErrorKind::Other,
-                "redis-rs panicked while it connected",
+                "redis-rs panicked while it connected: has the tokio runtime I/O and timers?",
             )),
         }
     }
@@ -93,6 +96,10 @@ impl Dial {
             .set_pipeline_buffer_size(QUEUE);
         if self.purpose == Purpose::Watches {
             config = config.set_push_sender(Ear::of(watches));
+        }
+        #[cfg(feature = "tls-rustls")]
+        if let ConnectionAddr::TcpTls { .. } = self.transport.addr() {
+            provide_crypto();
         }
         let mut connection = Client::open(self.transport.clone())
             .map_err(|error| error::of_redis(&error))?
@@ -146,6 +153,15 @@ impl Dial {
             }
         }
         Ok(())
+    }
+}
+
+/// rustls panics where no provider was chosen and several are compiled in, or none.
+#[cfg(feature = "tls-rustls")]
+fn provide_crypto() {
+    if CryptoProvider::get_default().is_none() {
+        // Somebody may have come before us, which is as good.
+        let _ = rustls::crypto::ring::default_provider().install_default();
     }
 }
 

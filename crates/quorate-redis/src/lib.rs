@@ -50,15 +50,20 @@
 //! # Runtimes
 //!
 //! redis-rs and bb8 need tokio. A [`RedisBackend`] brings it along: it can be built and polled
-//! on any executor. It uses the tokio runtime that it is polled in, else the one that it was built
-//! in (or given, [`Builder::tokio`]), and where there is none, or it has shut down, one background
-//! thread. A connection lives in the runtime in which it was made, and is replaced after that.
+//! on any executor. It uses the tokio runtime that it was built in (or was given,
+//! [`Builder::tokio`]) if that has threads of its own; else the one that it is polled in, and outside
+//! of tokio one background thread. A connection lives in the runtime in which it was made, and is
+//! replaced when that has ended.
+//!
+//! **A connection stands still with its runtime.** Where several current-thread runtimes share nodes
+//! (as the workers of actix-web do), one that blocks or is not driven keeps the calls of all others
+//! from their answers: give the nodes a multi-threaded runtime.
 //!
 //! # TLS
 //!
-//! `rediss://` needs the feature `tls-rustls` or `tls-native-tls`. With rustls, the application
-//! chooses the crypto provider, as for every use of redis-rs: either it installs one with
-//! `CryptoProvider::install_default`, or exactly one is among rustls' features. For certificates
+//! `rediss://` needs the feature `tls-rustls` or `tls-native-tls`. With rustls, the crypto provider is
+//! the one that the program has installed with `CryptoProvider::install_default`; if it has none by
+//! the time of the first connection, ring's is installed. For certificates
 //! of your own, give [`connect`] clients that were made by `redis::Client::build_with_tls`.
 
 mod address;

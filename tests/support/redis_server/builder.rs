@@ -20,11 +20,18 @@ const PORT_TRIES: usize = 16;
 /// client that reconnects to that very node and so ends up talking to itself.
 const PORTS: std::ops::Range<u32> = 10_000..32_000;
 
+const TLS_FILES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/support/tls");
+
+/// The certificate of the authority that nodes [with TLS](Builder::tls) are certified by: a file in
+/// PEM. It certifies nothing else, and its key is gone.
+pub const TEST_CA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/support/tls/ca.crt");
+
 /// Settings of a [`RedisServer`] to be.
 #[derive(Clone, Debug, Default)]
 #[must_use = "nothing runs until `start`"]
 pub struct Builder {
     unix_socket: bool,
+    tls: bool,
     admin: bool,
     directives: Vec<Directive>,
 }
@@ -61,6 +68,12 @@ impl Builder {
     /// Listens on a unix socket and on no port.
     pub fn unix_socket(mut self) -> Self {
         self.unix_socket = true;
+        self
+    }
+
+    /// Listens on a port for TLS as well, as `localhost`, with a certificate of [`TEST_CA`].
+    pub fn tls(mut self) -> Self {
+        self.tls = true;
         self
     }
 
@@ -102,10 +115,11 @@ impl Builder {
             } else {
                 Endpoint::Tcp(free_port())
             };
-            match Process::start(dir.path(), &self.render(&endpoint)) {
+            let tls_port = self.tls.then(free_port);
+            match Process::start(dir.path(), &self.render(&endpoint, tls_port)) {
                 Ok(process) => {
                     let process = Mutex::new(Some(process));
-                    return RedisServer { endpoint, admin: self.admin, process, dir };
+                    return RedisServer { endpoint, tls_port, admin: self.admin, process, dir };
                 }
                 Err(StartError::AddressInUse(_)) => {}
                 Err(StartError::Died(log)) => panic!("redis-server did not start:\n{log}"),
@@ -114,7 +128,7 @@ impl Builder {
         panic!("redis-server found no free port in {PORT_TRIES} tries");
     }
 
-    fn render(&self, endpoint: &Endpoint) -> String {
+    fn render(&self, endpoint: &Endpoint, tls_port: Option<u16>) -> String {
         let mut lines = vec![String::from("bind 127.0.0.1\nsave \"\"")];
         match endpoint {
             Endpoint::Tcp(port) => lines.push(format!("port {port}")),
@@ -122,6 +136,13 @@ impl Builder {
                 let path = quote(&path.to_string_lossy());
                 lines.push(format!("port 0\nunixsocket {path}"));
             }
+        }
+        if let Some(port) = tls_port {
+            let file = |name: &str| quote(&format!("{TLS_FILES}/{name}"));
+            lines.push(format!("tls-port {port}\ntls-auth-clients no"));
+            lines.push(format!("tls-ca-cert-file {}", file("ca.crt")));
+            lines.push(format!("tls-cert-file {}", file("server.crt")));
+            lines.push(format!("tls-key-file {}", file("server.key")));
         }
         if self.admin {
             let (name, password) = ADMIN;
