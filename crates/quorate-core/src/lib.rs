@@ -36,7 +36,7 @@
 //! lock with a timeout can prevent that. The resource itself can, if it is told a number that rises
 //! with every holder: ask for [one](LockRequest::fenced), and see [`FenceGate`]. The nodes' clocks are trusted to run at about our speed,
 //! and their memory to last as long as a lock: see [`restarts`] for what can be done about that. The
-//! README has the whole list.
+//! [README] has the whole list.
 //!
 //! # Example
 //!
@@ -59,6 +59,7 @@
 //! }
 //! ```
 //!
+//! [README]: https://github.com/quorate/quorate#what-it-cannot-guarantee
 //! [Redlock]: https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

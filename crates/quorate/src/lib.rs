@@ -43,5 +43,5 @@ pub use quorate_redis as redis;
 
 /// The README's example is compiled.
 #[cfg(all(doctest, feature = "redis", feature = "tokio"))]
-#[doc = include_str!("../../../README.md")]
+#[doc = include_str!("../README.md")]
 struct Readme;
