@@ -2,6 +2,7 @@
 
 mod code;
 mod dependencies;
+mod packages;
 mod purity;
 mod sources;
 
@@ -14,5 +15,6 @@ pub(crate) fn check() -> Outcome {
     let mut breaches = dependencies::breaches(&metadata);
     breaches.extend(dependencies::tree_breaches()?);
     breaches.extend(sources::breaches(&metadata)?);
+    breaches.extend(packages::breaches(&metadata)?);
     if breaches.is_empty() { Ok(()) } else { Err(format!("\n  {}", breaches.join("\n  "))) }
 }

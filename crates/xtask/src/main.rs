@@ -62,7 +62,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "guards",
-        about: "what may depend on what, who may read a clock, the MSRV",
+        about: "what may depend on what, who may read a clock, the MSRV, what is packed",
         run: guards::check,
     },
     Step { name: "readme", about: "README.md agrees with the manifests", run: readme::check },

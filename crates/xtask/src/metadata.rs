@@ -19,6 +19,9 @@ pub(crate) struct Package {
     pub(crate) version: String,
     pub(crate) rust_version: Option<String>,
     pub(crate) is_published: bool,
+    /// From the folder of the package.
+    pub(crate) readme: Option<String>,
+    pub(crate) repository: Option<String>,
     pub(crate) features: Vec<String>,
     pub(crate) benches: Vec<String>,
     pub(crate) dependencies: Vec<Dependency>,
@@ -88,6 +91,8 @@ impl Package {
             rust_version: json["rust_version"].as_str().map(str::to_owned),
             // `publish = false` is an empty list of registries.
             is_published: json["publish"].as_array().is_none_or(|list| !list.is_empty()),
+            readme: json["readme"].as_str().map(str::to_owned),
+            repository: json["repository"].as_str().map(str::to_owned),
             features: keys(&json["features"]),
             benches: list(&json["targets"])
                 .filter(is_bench)
@@ -132,7 +137,8 @@ pub(crate) mod tests {
             "packages": [
                 {
                     "id": "0", "name": "quorate", "version": "0.1.0", "publish": null,
-                    "rust_version": "1.88", "features": {"redis": [], "default": []},
+                    "rust_version": "1.88", "readme": "README.md",
+                    "repository": "https://example.com", "features": {"redis": [], "default": []},
                     "targets": [{"kind": ["bench"], "name": "fast"}, {"kind": ["lib"], "name": "l"}],
                     "dependencies": [{"name": "old", "kind": null}, {"name": "new", "kind": "dev"}],
                 },
@@ -166,6 +172,8 @@ pub(crate) mod tests {
         let package = sample.package("quorate").expect("a member");
         assert_eq!(package.features, ["default", "redis"]);
         assert_eq!(package.benches, ["fast"]);
+        assert_eq!(package.readme.as_deref(), Some("README.md"));
+        assert_eq!(package.repository.as_deref(), Some("https://example.com"));
         let dev: Vec<_> = package.dependencies.iter().map(|d| d.is_dev).collect();
         assert_eq!(dev, [false, true]);
         assert!(sample.package("old").is_err());
