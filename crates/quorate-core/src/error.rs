@@ -309,6 +309,14 @@ pub enum AdoptError {
         /// The other.
         second: String,
     },
+    /// This manager's cap on the time of holding leaves nothing to hold of the record's ttl.
+    #[error("a hold limit of {limit:?} is too short for the record, it must be over {least:?}")]
+    HoldLimit {
+        /// The limit of this manager.
+        limit: Duration,
+        /// The margin of the record's ttl, which it must exceed.
+        least: Duration,
+    },
     /// The ttl of the record does not fit this manager's drift, or its restart guard.
     #[error(transparent)]
     Ttl(#[from] InvalidTtl),

@@ -6,11 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::algorithm::fence::FencingToken;
-use crate::algorithm::lease::{InvalidTtl, Ttl};
+use crate::algorithm::lease::Ttl;
 use crate::algorithm::round::{Loss, Round, Step};
 use crate::backend::Claim;
 use crate::cluster::Cluster;
-use crate::config::Config;
 use crate::driver::{Attempt, Flight, Operation};
 use crate::error::AdoptError;
 use crate::guard::LockGuard;
@@ -93,7 +92,7 @@ impl HandOver {
             Some(FENCED_VERSION) => true,
             _ => return Err(InvalidHandOver::Version),
         };
-        let ttl = fields.next().and_then(|millis| millis.parse().ok());
+        let ttl = fields.next().and_then(number);
         let ttl = Duration::from_millis(ttl.ok_or(InvalidHandOver::Malformed)?);
         let ttl = Ttl::try_from(ttl).map_err(|_| InvalidHandOver::Malformed)?;
         let fencing_token = match is_fenced {
@@ -153,7 +152,12 @@ pub enum InvalidHandOver {
 }
 
 fn fence(digits: &str) -> Option<FencingToken> {
-    FencingToken::new(digits.parse().ok()?)
+    FencingToken::new(number(digits)?)
+}
+
+/// As `encode` writes it: without a sign.
+fn number(digits: &str) -> Option<u64> {
+    digits.parse().ok().filter(|_| digits.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 fn unhex(digits: &str) -> Option<Vec<u8>> {
@@ -173,7 +177,10 @@ pub(crate) async fn adopt(
     }
     let _adopting = cluster.rounds().enter();
     let (claim, config) = (record.claim.clone(), &cluster.config);
-    let ttl = fitting(claim.ttl(), config)?;
+    let ttl = config.parse_ttl(claim.ttl().as_duration())?;
+    config
+        .check_hold_limit(config.hold_limit, ttl)
+        .map_err(|(limit, least)| AdoptError::HoldLimit { limit, least })?;
     let attempt = Attempt::adopted(Arc::clone(cluster), claim.clone(), record.fencing_token);
     let start = cluster.runtime.now();
     let patience = config.node_timeout(ttl);
@@ -204,10 +211,6 @@ pub(crate) async fn adopt(
         }
         Step::Lost(_) | Step::Wait => Err(AdoptError::NoQuorum { votes }),
     }
-}
-
-fn fitting(ttl: Ttl, config: &Config) -> Result<Ttl, InvalidTtl> {
-    config.parse_ttl(ttl.as_duration())
 }
 
 #[cfg(feature = "serde")]
@@ -290,6 +293,7 @@ mod tests {
             (good.replace("quorate1:5000:", "quorate2:5000:0:"), InvalidHandOver::Malformed),
             (good.replace(":5000:", ":5000:7:"), InvalidHandOver::Malformed),
             (good.replace(":5000:", ":0:"), InvalidHandOver::Malformed),
+            (good.replace(":5000:", ":+5000:"), InvalidHandOver::Malformed),
             (good.replace(":5000:", ":99999999999999999999:"), InvalidHandOver::Malformed),
             (good.replace("abab", "ab"), InvalidHandOver::Malformed),
             (good.replace("613a31", "613a3"), InvalidHandOver::Malformed),

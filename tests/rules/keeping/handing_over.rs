@@ -65,3 +65,14 @@ fn a_closed_manager_adopts_nothing() {
     assert_eq!(world.log.calls().len(), before, "nothing was sent");
     assert!(world.sim.block_on(giver.adopt(&record)).unwrap().is_valid(), "others can");
 }
+
+#[test]
+fn h4_a_lock_is_not_adopted_for_no_time_and_the_record_goes_on() {
+    let world = World::new(3);
+    let record =
+        world.sim.block_on(world.manager().lock("r").ttl(60 * SECOND)).unwrap().hand_over();
+    let short = world.builder().ttl(SECOND).hold_limit(150 * MS).build().unwrap();
+    let refused = world.sim.block_on(short.adopt(&record));
+    assert!(matches!(refused, Err(AdoptError::HoldLimit { .. })), "{refused:?}");
+    assert!(world.sim.block_on(world.manager().adopt(&record)).is_ok());
+}
