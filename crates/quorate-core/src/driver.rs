@@ -266,7 +266,7 @@ impl Outcome {
     /// What each node said, for an error.
     pub(crate) fn votes(&self, cluster: &Cluster, start: Instant) -> Votes {
         let after = cluster.runtime.now().saturating_duration_since(start);
-        Votes::new(cluster.count().ids().map(|node| {
+        let votes = cluster.count().ids().map(|node| {
             let failure = || self.failures.iter().find(|(failed, _)| *failed == node);
             let said = match (self.tally.vote_of(node), failure()) {
                 (Some(vote), _) => Said::of(vote),
@@ -275,7 +275,8 @@ impl Outcome {
                 (None, None) => Said::Silent { after },
             };
             NodeVote::new(Arc::clone(cluster.name(node)), said)
-        }))
+        });
+        votes.collect()
     }
 
     /// Whether trying again is pointless: so many nodes fail for good that no quorum is left.

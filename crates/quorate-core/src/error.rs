@@ -116,7 +116,7 @@ fn by_whom(votes: &Votes) -> String {
 impl LockError {
     /// Another guard of the same manager has it.
     pub(crate) fn held_here() -> Self {
-        Self::Held { votes: Votes::new([]) }
+        Self::Held { votes: Votes::default() }
     }
 
     /// Whether somebody else has the lock: then it is no trouble, and waiting helps.
@@ -263,6 +263,22 @@ pub enum WithError<T> {
 }
 
 impl<T> WithError<T> {
+    /// Whether somebody else has the lock, so that the work was not begun: then it is no trouble,
+    /// and waiting helps.
+    #[must_use]
+    pub const fn is_held(&self) -> bool {
+        matches!(self, Self::Lock(error) if error.is_held())
+    }
+
+    /// What the nodes said, where that is why the lock was not taken or was lost.
+    #[must_use]
+    pub const fn votes(&self) -> Option<&Votes> {
+        match self {
+            Self::Lock(error) => error.votes(),
+            Self::Lost(stopped) => stopped.reason.votes(),
+        }
+    }
+
     /// The same without the value, which an error that is passed on need not carry: it may be
     /// borrowed, or bound to a thread.
     #[must_use]
@@ -371,4 +387,37 @@ pub enum Released {
     /// It is free now, but nobody can tell whether it had been held to the end: too few nodes
     /// answered, or the manager was closed and had released it already.
     Unsure,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_of_work_under_a_lock_tells_what_that_of_the_lock_tells() {
+        let granted = |votes: Option<&Votes>| votes.map(Votes::granted);
+        let votes: Votes = [NodeVote::new("a", Said::Granted), NodeVote::new("b", Said::Refused)]
+            .into_iter()
+            .collect();
+        let work = |reason| WithError::from(Stopped { reason, value: Some(5) });
+
+        let held = WithError::<u8>::from(LockError::Held { votes: votes.clone() });
+        assert!(held.is_held());
+        assert_eq!(granted(held.votes()), Some(1));
+        let no_quorum = WithError::<u8>::from(LockError::NoQuorum { votes: votes.clone() });
+        assert!(!no_quorum.is_held());
+        assert_eq!(granted(no_quorum.votes()), Some(1));
+        let lost = work(Lost::NotHeld { votes });
+        assert!(!lost.is_held(), "by us, until it was lost");
+        assert_eq!(granted(lost.votes()), Some(1));
+        assert!(work(Lost::HoldLimit).votes().is_none());
+        assert!(WithError::<u8>::from(LockError::Closed).votes().is_none());
+    }
+
+    #[test]
+    fn votes_of_more_nodes_than_a_manager_takes_are_counted_as_well() {
+        let votes: Votes = (0..99).map(|_| NodeVote::new("node", Said::Granted)).collect();
+        assert_eq!(votes.to_string(), "99 of 99 nodes granted, 50 needed");
+        assert_eq!(Votes::default().to_string(), "no node was asked");
+    }
 }

@@ -354,7 +354,7 @@ impl Tenure {
         if self.is_capped(term.valid_until) {
             return Lost::HoldLimit;
         }
-        Lost::Expired { votes: term.trouble.clone().unwrap_or_else(|| Votes::new([])) }
+        Lost::Expired { votes: term.trouble.clone().unwrap_or_default() }
     }
 
     fn is_capped(&self, valid_until: Instant) -> bool {

@@ -4,20 +4,39 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::algorithm::quorum::{NodeCount, Vote};
+use crate::algorithm::quorum::Vote;
 use crate::backend::BackendError;
 
-/// What the nodes said in one round.
-#[derive(Clone, Debug)]
+/// What the nodes said in one round. By default no node was asked.
+///
+/// Managers make them. Who tests how his own code takes an error makes one as well:
+///
+/// ```
+/// use quorate_core::{BackendError, LockError, NodeVote, Said, Votes};
+///
+/// let votes: Votes = [
+///     NodeVote::new("10.0.0.1:6379", Said::Granted),
+///     NodeVote::new("10.0.0.2:6379", Said::Unheard),
+///     NodeVote::new("10.0.0.3:6379", Said::Failed(BackendError::from_reply("LOADING"))),
+/// ]
+/// .into_iter()
+/// .collect();
+/// let error = LockError::NoQuorum { votes };
+/// assert_eq!(
+///     error.to_string(),
+///     "no quorum: 1 of 3 nodes granted, 2 needed; 10.0.0.2:6379: not waited for; \
+///      10.0.0.3:6379: LOADING",
+/// );
+///
+/// let error = LockError::Held { votes: Votes::default() };
+/// assert_eq!(error.to_string(), "locked by another guard of the same manager");
+/// ```
+#[derive(Clone, Debug, Default)]
 pub struct Votes {
     nodes: Arc<[NodeVote]>,
 }
 
 impl Votes {
-    pub(crate) fn new(nodes: impl IntoIterator<Item = NodeVote>) -> Self {
-        Self { nodes: nodes.into_iter().collect() }
-    }
-
     /// The nodes in the order they are configured.
     pub fn iter(&self) -> std::slice::Iter<'_, NodeVote> {
         self.nodes.iter()
@@ -41,6 +60,13 @@ impl Votes {
     }
 }
 
+/// In the order given, which is that of the nodes as they are configured.
+impl FromIterator<NodeVote> for Votes {
+    fn from_iter<I: IntoIterator<Item = NodeVote>>(nodes: I) -> Self {
+        Self { nodes: nodes.into_iter().collect() }
+    }
+}
+
 impl<'a> IntoIterator for &'a Votes {
     type Item = &'a NodeVote;
     type IntoIter = std::slice::Iter<'a, NodeVote>;
@@ -53,11 +79,11 @@ impl<'a> IntoIterator for &'a Votes {
 /// Prints the count, and each node that did not grant with its reason.
 impl fmt::Display for Votes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Some(count) = NodeCount::new(self.nodes.len()) else {
+        let nodes = self.nodes.len();
+        if nodes == 0 {
             return f.write_str("no node was asked");
-        };
-        let granted = self.granted();
-        write!(f, "{granted} of {} nodes granted, {} needed", count.get(), count.quorum())?;
+        }
+        write!(f, "{} of {nodes} nodes granted, {} needed", self.granted(), nodes / 2 + 1)?;
         for node in self.iter().filter(|node| !matches!(node.said, Said::Granted)) {
             write!(f, "; {}: {}", node.name, node.said)?;
         }
@@ -76,8 +102,10 @@ pub struct NodeVote {
 }
 
 impl NodeVote {
-    pub(crate) const fn new(name: Arc<str>, said: Said) -> Self {
-        Self { name, said }
+    /// What the node called `name` said.
+    #[must_use]
+    pub fn new(name: impl Into<Arc<str>>, said: Said) -> Self {
+        Self { name: name.into(), said }
     }
 }
 
