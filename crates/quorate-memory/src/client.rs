@@ -6,7 +6,7 @@ use quorate_core::Runtime;
 use quorate_core::runtime::{BoxFuture, EntropyError};
 
 use crate::clock::Clock;
-use crate::sim::Sim;
+use crate::sim::{Sim, after};
 
 /// One of several processes that share a [`Sim`]: the [`Runtime`] of its lock manager.
 ///
@@ -29,6 +29,12 @@ impl SimClient {
         self.sim.pause(self.id, time);
     }
 
+    /// Ends when `time` has passed since this call, on this client's clock.
+    #[must_use = "time passes only if it is awaited"]
+    pub fn sleep(&self, time: Duration) -> BoxFuture<'static, ()> {
+        self.sleep_until(after(self.now(), time))
+    }
+
     /// The number of this client, from 1.
     #[must_use]
     pub const fn id(&self) -> usize {
@@ -48,7 +54,7 @@ impl Runtime for SimClient {
     }
 
     fn sleep_until(&self, deadline: Instant) -> BoxFuture<'static, ()> {
-        self.sim.sleep(self.clock, deadline)
+        self.sim.sleep_of(self.clock, deadline)
     }
 
     fn spawn(&self, task: BoxFuture<'static, ()>) {
@@ -65,5 +71,37 @@ impl Runtime for SimClient {
         let ahead = micros(local.saturating_duration_since(world));
         let behind = micros(world.saturating_duration_since(local));
         self.sim.unix_micros().saturating_add(ahead).saturating_sub(behind)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sleep_lasts_by_the_clock_of_the_one_who_sleeps() {
+        const SECOND: Duration = Duration::from_secs(1);
+        let sim = Sim::new(1);
+        sim.block_on(sim.sleep(SECOND));
+        assert_eq!(sim.elapsed(), SECOND);
+        // It gains a second in each.
+        let fast = sim.client(1_000_000);
+        sim.block_on(fast.sleep(SECOND));
+        assert_eq!(sim.elapsed(), SECOND * 3 / 2);
+        // From the call on, not from the first look.
+        let early = sim.sleep(SECOND);
+        sim.advance(SECOND);
+        sim.block_on(early);
+        assert_eq!(sim.elapsed(), SECOND * 5 / 2);
+    }
+
+    #[test]
+    fn a_sleep_beyond_all_clocks_is_long_and_one_that_is_given_up_draws_no_clock() {
+        let sim = Sim::new(1);
+        for sleep in [sim.sleep(Duration::MAX), sim.client(-100).sleep(Duration::MAX)] {
+            assert!(sim.block_on_for(sleep, 1).is_none());
+        }
+        sim.settle();
+        assert_eq!(sim.elapsed(), Duration::ZERO);
     }
 }

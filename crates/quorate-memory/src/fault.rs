@@ -20,7 +20,8 @@ pub enum Fault {
     Slow(Duration),
     /// Every request is carried out at once, and its reply takes this long to come back.
     Late(Duration),
-    /// Every call is answered with this error, and nothing is done.
+    /// Every call is answered with this error, and nothing is done. An error answer of a node is
+    /// `Fault::Failing(BackendError::from_reply("READONLY You can't write against a replica."))`.
     Failing(BackendError),
     /// The node is configured to evict keys when its memory is full. It is not full, so that only the
     /// restart guard cares.

@@ -93,9 +93,46 @@ impl Sim {
         SimClient::new(self.clone(), id, Clock::new(self.world.origin, parts_per_million))
     }
 
+    /// Ends when `time` has passed since this call, on the world's clock.
+    #[must_use = "time passes only if it is awaited"]
+    pub fn sleep(&self, time: Duration) -> BoxFuture<'static, ()> {
+        self.sleep_until(after(self.now(), time))
+    }
+
     /// Runs `future`, and whatever was spawned, until `future` is done.
     ///
     /// What else was spawned stays for the next call; [`settle`](Self::settle) runs it to the end.
+    ///
+    /// Many futures at once, and their values, are one future: `futures_util::future::join_all`
+    /// takes turns with them on this thread, so that they need be neither `Send` nor `'static`.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use futures_util::future::join_all;
+    /// use quorate_core::{LockManager, Ttl};
+    /// use quorate_memory::{MemoryNode, Sim};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let sim = Sim::new(7);
+    /// let nodes = MemoryNode::cluster(3, sim.clone());
+    /// let manager = LockManager::builder(sim.clone(), nodes).build()?;
+    ///
+    /// let workers = (0..5).map(|n| {
+    ///     let (manager, sim) = (&manager, &sim);
+    ///     async move {
+    ///         let guard = manager.lock("orders:42").await?;
+    ///         sim.sleep(Duration::from_secs(1)).await;
+    ///         let _ = guard.release().await;
+    ///         Ok::<_, quorate_core::LockError>(n)
+    ///     }
+    /// });
+    /// let done: Result<Vec<_>, _> = sim.block_on(join_all(workers)).into_iter().collect();
+    /// assert_eq!(done?, [0, 1, 2, 3, 4]);
+    /// assert!(sim.elapsed() >= Duration::from_secs(5));
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Panics
     ///
@@ -195,7 +232,7 @@ impl Sim {
         u64::try_from(wide >> 64).unwrap_or(0)
     }
 
-    pub(crate) fn sleep(&self, clock: Clock, deadline: Instant) -> BoxFuture<'static, ()> {
+    pub(crate) fn sleep_of(&self, clock: Clock, deadline: Instant) -> BoxFuture<'static, ()> {
         Box::pin(Sleep { world: Arc::clone(&self.world), clock, deadline, timer: None })
     }
 
@@ -278,7 +315,7 @@ impl Runtime for Sim {
     }
 
     fn sleep_until(&self, deadline: Instant) -> BoxFuture<'static, ()> {
-        self.sleep(Clock::new(self.world.origin, 0), deadline)
+        self.sleep_of(Clock::new(self.world.origin, 0), deadline)
     }
 
     fn spawn(&self, task: BoxFuture<'static, ()>) {
@@ -302,6 +339,12 @@ impl fmt::Debug for Sim {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Sim").field("elapsed", &self.elapsed()).finish_non_exhaustive()
     }
+}
+
+/// What a clock reads `time` later; if that is beyond all clocks, in thirty years.
+pub(crate) fn after(now: Instant, time: Duration) -> Instant {
+    const FAR: Duration = Duration::from_secs(30 * 365 * 86_400);
+    now.checked_add(time).or_else(|| now.checked_add(FAR)).unwrap_or(now)
 }
 
 impl World {
