@@ -8,45 +8,95 @@ use crate::error::ConnectError;
 
 /// What a node can be made of: a URL, redis-rs' own types, or a client.
 ///
-/// URLs are those of redis-rs: `redis://[user][:password]@host[:port][/database]`, `rediss://` for
-/// TLS, `redis+unix:///path[?db=..&user=..&pass=..]`. What redis-rs would ignore is refused, such as
-/// `?db=3` of a host.
+/// URLs are those of redis-rs, with a `?protocol=resp3` if wanted:
+///
+/// - `redis://[[user]:password@]host[:port][/database]`, or `valkey://`;
+/// - `rediss://…`, or `valkeys://`, with the feature `tls-rustls` or `tls-native-tls`; with
+///   `#insecure` behind it, the certificate is not checked;
+/// - `redis+unix:///path[?db=..&user=..&pass=..]`, `valkey+unix://` or `unix://`.
+///
+/// Characters that mean something in a URL are percent-encoded in users and passwords. What redis-rs
+/// would ignore is refused, such as `?db=3` of a host, and so is a space before or after the URL.
 pub trait IntoClient {
     /// A client that has not connected yet.
     ///
     /// # Errors
     ///
-    /// [`ConnectError::InvalidAddress`] if a text is no address.
+    /// [`ConnectError`] if a text is no address, or that of a group of nodes, or of TLS without a
+    /// feature for it.
     fn into_client(self) -> Result<Client, ConnectError>;
 }
 
 impl IntoClient for &str {
     fn into_client(self) -> Result<Client, ConnectError> {
-        if has_more_than_is_read(self) {
-            return Err(ConnectError::InvalidAddress {
-                address: without_secrets(self),
-                reason:
-                    "known are the parameters protocol and, of a unix socket, db, user and pass; ? \
-                         and # in a password are written %3F and %23"
-                        .to_owned(),
-            });
-        }
-        Client::open(self).map_err(|error| invalid(self, &error))
+        check(self)?;
+        Client::open(self).map_err(|error| refused(self, &error))
     }
+}
+
+/// Refuses what redis-rs would not read as it is meant, or would not say what is wrong with.
+fn check(text: &str) -> Result<(), ConnectError> {
+    // redis-rs drops them.
+    if text.trim() != text || text.contains(char::is_control) {
+        return Err(invalid(
+            text.trim(),
+            "there are spaces around it, or control characters in it",
+        ));
+    }
+    let Some((scheme, rest)) = text.split_once("://") else {
+        return Err(invalid(text, "it has no scheme such as redis://"));
+    };
+    let address = || without_secrets(text);
+    let scheme = scheme.to_ascii_lowercase();
+    let kind = match scheme.as_str() {
+        "redis" | "valkey" => Kind::Tcp,
+        "rediss" | "valkeys" => Kind::Tls,
+        "redis+unix" | "valkey+unix" | "unix" => Kind::Unix,
+        _ if scheme.ends_with("-cluster") || scheme.ends_with("-sentinel") => {
+            return Err(ConnectError::NotOneNode { address: address() });
+        }
+        _ => return Err(invalid(text, "the scheme is unknown")),
+    };
+    if has_more_than_is_read(kind, rest) {
+        return Err(invalid(
+            text,
+            "known are the parameters protocol and, of a unix socket, db, user and pass; ? and # \
+             in a password are written %3F and %23",
+        ));
+    }
+    let before_path = rest.split('/').next().unwrap_or_default();
+    match kind {
+        Kind::Unix if before_path.contains('@') => {
+            Err(invalid(text, "the login of a unix socket is written ?user=..&pass=.."))
+        }
+        Kind::Tls if !HAS_TLS => Err(ConnectError::MissingFeature {
+            address: address(),
+            feature: "tls-rustls or tls-native-tls",
+        }),
+        _ => Ok(()),
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Tcp,
+    Tls,
+    Unix,
 }
 
 /// Whether redis-rs would ignore a parameter, such as `?db=3` of a host, or what follows a `#`. The lock
 /// would be in another place than the one that was meant.
-fn has_more_than_is_read(text: &str) -> bool {
-    let Some((scheme, rest)) = text.split_once("://") else { return false };
-    let is_unix = scheme.contains("unix");
-    let known: &[&str] = if is_unix { &["db", "user", "pass", "protocol"] } else { &["protocol"] };
+fn has_more_than_is_read(kind: Kind, rest: &str) -> bool {
+    let known: &[&str] = match kind {
+        Kind::Unix => &["db", "user", "pass", "protocol"],
+        Kind::Tcp | Kind::Tls => &["protocol"],
+    };
     let (rest, fragment) = match rest.split_once('#') {
         Some((rest, fragment)) => (rest, Some(fragment)),
         None => (rest, None),
     };
     // Of TLS it is read, and refused if it is not known.
-    let is_ignored = fragment.is_some() && !matches!(scheme, "rediss" | "valkeys");
+    let is_ignored = fragment.is_some() && kind != Kind::Tls;
     let query = rest.split_once('?').map_or("", |(_, query)| query);
     let mut others = query.split('&').filter(|part| !part.is_empty());
     is_ignored
@@ -95,24 +145,15 @@ impl IntoClient for &Client {
 }
 
 fn open(address: impl IntoConnectionInfo) -> Result<Client, ConnectError> {
-    Client::open(address).map_err(|error| invalid("", &error))
+    Client::open(address).map_err(|error| refused("", &error))
 }
 
-fn invalid(address: &str, error: &RedisError) -> ConnectError {
-    let told = error.to_string();
-    let reason = match address.split_once("://") {
-        None if !address.is_empty() && !address.starts_with("unix:") => {
-            "it has no scheme such as redis://"
-        }
-        Some((scheme, _)) if scheme.ends_with("-cluster") || scheme.ends_with("-sentinel") => {
-            "it is not one node but a group of them"
-        }
-        Some(("rediss" | "valkeys", _)) if !HAS_TLS => {
-            "it needs the feature tls-rustls or tls-native-tls"
-        }
-        // "Redis URL did not parse - InvalidClientConfig: detail": the detail quotes the address.
-        _ => told.split(" - ").next().unwrap_or_default(),
-    };
+/// "Redis URL did not parse - InvalidClientConfig: detail": the detail quotes the address.
+fn refused(address: &str, error: &RedisError) -> ConnectError {
+    invalid(address, error.to_string().split(" - ").next().unwrap_or_default())
+}
+
+fn invalid(address: &str, reason: &str) -> ConnectError {
     ConnectError::InvalidAddress { address: without_secrets(address), reason: reason.to_owned() }
 }
 
@@ -143,13 +184,15 @@ pub(crate) fn name(info: &ConnectionInfo) -> String {
 fn without_secrets(text: &str) -> String {
     const HIDDEN: &str = "…";
     let (scheme, rest) = match text.split_once("://") {
-        Some((scheme, rest)) if scheme.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'+') => {
+        Some((scheme, rest))
+            if scheme.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'-')) =>
+        {
             (&text[..scheme.len() + 3], rest)
         }
         Some(_) => return HIDDEN.to_owned(),
         None => ("", text),
     };
-    if scheme.contains("unix") {
+    if scheme.to_ascii_lowercase().contains("unix") {
         if !rest.starts_with('/') {
             return format!("{scheme}{HIDDEN}");
         }
@@ -181,22 +224,62 @@ fn without_secrets(text: &str) -> String {
 mod tests {
     use super::*;
 
+    fn refusal(text: &str) -> (String, String) {
+        match text.into_client().expect_err(text) {
+            ConnectError::InvalidAddress { address, reason } => (address, reason),
+            other => panic!("{other}"),
+        }
+    }
+
     #[test]
     fn an_address_that_is_none_is_told_why() {
-        for (text, why) in [
-            ("10.0.0.1:6379", "it has no scheme such as redis://"),
-            ("redis-sentinel://10.0.0.1:26379", "it is not one node but a group of them"),
-            ("redis-cluster://10.0.0.1", "it is not one node but a group of them"),
-            ("http://10.0.0.1", "Redis URL did not parse"),
-            ("redis://10.0.0.1:99999", "Redis URL did not parse"),
+        const STRAY: &str = "there are spaces around it, or control characters in it";
+        const NO_SCHEME: &str = "it has no scheme such as redis://";
+        for (text, shown, why) in [
+            ("", "", NO_SCHEME),
+            ("10.0.0.1:6379", "10.0.0.1:6379", NO_SCHEME),
+            ("unix:/run/redis.sock?database=3", "unix:", NO_SCHEME),
+            ("http://10.0.0.1", "http://10.0.0.1", "the scheme is unknown"),
+            ("x-redis://10.0.0.1", "x-redis://10.0.0.1", "the scheme is unknown"),
+            ("redis://10.0.0.1:99999", "redis://10.0.0.1:99999", "Redis URL did not parse"),
+            (" redis://10.0.0.1", "redis://10.0.0.1", STRAY),
+            ("redis://10.0.0.1 ", "redis://10.0.0.1", STRAY),
+            ("redis://10.0.0.1\n", "redis://10.0.0.1", STRAY),
+            ("redis://10.0.\n0.1", "redis://10.0.\n0.1", STRAY),
+            (
+                "unix://ann:hunter2@localhost/run/redis.sock",
+                "unix://…",
+                "the login of a unix socket is written ?user=..&pass=..",
+            ),
         ] {
-            let ConnectError::InvalidAddress { address, reason } = text.into_client().unwrap_err();
-            assert_eq!(reason, why, "{address}");
+            assert_eq!(refusal(text), (shown.to_owned(), why.to_owned()));
         }
-        if !HAS_TLS {
-            let ConnectError::InvalidAddress { reason, .. } =
-                "rediss://10.0.0.1".into_client().unwrap_err();
-            assert_eq!(reason, "it needs the feature tls-rustls or tls-native-tls");
+    }
+
+    #[test]
+    fn a_group_of_nodes_is_no_node() {
+        for (text, address) in [
+            ("redis-sentinel://:hunter2@10.0.0.1:26379", "redis-sentinel://10.0.0.1:26379"),
+            ("rediss-cluster://10.0.0.1?node=10.0.0.2", "rediss-cluster://10.0.0.1"),
+        ] {
+            let address = address.to_owned();
+            assert_eq!(text.into_client().unwrap_err(), ConnectError::NotOneNode { address });
+        }
+    }
+
+    #[test]
+    fn tls_is_never_dropped_in_silence() {
+        for text in ["rediss://:hunter2@10.0.0.1", "VALKEYS://:hunter2@10.0.0.1"] {
+            match text.into_client() {
+                Ok(client) => {
+                    let address = client.get_connection_info().addr();
+                    assert!(matches!(address, ConnectionAddr::TcpTls { insecure: false, .. }));
+                }
+                Err(error) => {
+                    assert!(!HAS_TLS && matches!(error, ConnectError::MissingFeature { .. }));
+                    assert!(!error.to_string().contains("hunter2"), "{error}");
+                }
+            }
         }
     }
 
@@ -266,7 +349,7 @@ mod tests {
             ("unix:///run/redis.sock?db=x", "unix:///run/redis.sock"),
             ("", ""),
         ] {
-            let ConnectError::InvalidAddress { address, reason } = text.into_client().unwrap_err();
+            let (address, reason) = refusal(text);
             assert_eq!(address, expected);
             assert!(!reason.is_empty());
         }

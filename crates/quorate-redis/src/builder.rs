@@ -21,7 +21,7 @@ use crate::pool::Lane;
 ///
 /// # Errors
 ///
-/// [`ConnectError::InvalidAddress`] for the first address that is none.
+/// [`ConnectError`] names the first address that cannot be used, without its password.
 pub fn connect(
     addresses: impl IntoIterator<Item = impl IntoClient>,
 ) -> Result<Vec<RedisBackend>, ConnectError> {
@@ -69,7 +69,7 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// [`ConnectError::InvalidAddress`] for the first address that is none.
+    /// [`ConnectError`] names the first address that cannot be used, without its password.
     pub fn connect(
         &self,
         addresses: impl IntoIterator<Item = impl IntoClient>,

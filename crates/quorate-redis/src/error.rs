@@ -4,17 +4,31 @@ use quorate_core::protocol::Reply;
 use quorate_core::{BackendError, BackendErrorKind};
 use redis::{ErrorKind, RedisError, ServerError, Value};
 
-/// Why nodes could not be made of addresses. Nothing has been connected to.
+/// An address that no node can be reached at, whatever the node does. It shows no password.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
-    /// An address that redis-rs does not understand, or was not built for (`rediss://`).
+    /// The address is not one, or says something that would be ignored.
     #[error("{address:?} is not the address of a node: {reason}")]
     InvalidAddress {
         /// The address without user, password and parameters; as much as is surely none of them.
         address: String,
-        /// What redis-rs has against it.
+        /// What is wrong with it.
         reason: String,
+    },
+    /// The address can be used with a feature of this crate only.
+    #[error("{address:?} needs the feature {feature}")]
+    MissingFeature {
+        /// The address without user and password.
+        address: String,
+        /// The feature, or those of which one is needed.
+        feature: &'static str,
+    },
+    /// A cluster, or servers behind sentinels. Every lock needs *independent* nodes.
+    #[error("{address:?} is not one node but a group of them")]
+    NotOneNode {
+        /// The address without user and password.
+        address: String,
     },
 }
 
