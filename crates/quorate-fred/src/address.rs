@@ -16,8 +16,19 @@ pub(crate) fn parse(text: &str) -> Result<Address, ConnectError> {
         address: redacted(text),
         reason: reason.to_owned(),
     };
+    // They would be dropped.
+    if text.trim() != text || text.contains(char::is_control) {
+        return Err(ConnectError::InvalidAddress {
+            address: redacted(text.trim()),
+            reason: "there are spaces around it, or control characters in it".to_owned(),
+        });
+    }
     let (scheme, rest) =
         text.split_once("://").ok_or_else(|| invalid("it has no scheme such as redis://"))?;
+    let scheme = scheme.to_ascii_lowercase();
+    if scheme.ends_with("-cluster") || scheme.ends_with("-sentinel") {
+        return Err(ConnectError::NotOneNode { address: redacted(text) });
+    }
     // They would be ignored.
     if rest.contains(['?', '#']) {
         return Err(invalid(
@@ -26,10 +37,10 @@ pub(crate) fn parse(text: &str) -> Result<Address, ConnectError> {
     }
     let read = |url: &str| Config::from_url(url).map_err(|error| invalid(error.details()));
     // fred takes every unknown scheme for `redis`, and without a TLS feature `rediss` as well.
-    let config = match scheme {
+    let config = match scheme.as_str() {
         "redis" | "valkey" => read(text)?,
         "rediss" | "valkeys" if HAS_TLS => read(text)?,
-        "rediss" | "valkeys" => return Err(missing(text, "tls-native-tls or tls-rustls")),
+        "rediss" | "valkeys" => return Err(missing(text, "tls-rustls or tls-native-tls")),
         #[cfg(feature = "unix-sockets")]
         "redis+unix" | "valkey+unix" | "unix" => {
             let (login, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
@@ -47,10 +58,6 @@ pub(crate) fn parse(text: &str) -> Result<Address, ConnectError> {
         }
         #[cfg(not(feature = "unix-sockets"))]
         "redis+unix" | "valkey+unix" | "unix" => return Err(missing(text, "unix-sockets")),
-        _ if scheme.ends_with("-cluster") || scheme.ends_with("-sentinel") => {
-            let address = redacted(text);
-            return Err(ConnectError::NotOneNode { address });
-        }
         _ => return Err(invalid("the scheme is unknown")),
     };
     let name = name_of(&config.server, config.database)?;
@@ -139,6 +146,7 @@ mod tests {
         assert_eq!(name("valkey://10.0.0.1:7000/0"), "10.0.0.1:7000");
         assert_eq!(name("redis://:secret@host:1/3"), "host:1/3");
         assert_eq!(name("redis://user:s%2Fecret@[::1]:1"), "[::1]:1");
+        assert_eq!(name("REDIS://localhost"), "localhost:6379");
     }
 
     #[test]
@@ -151,6 +159,10 @@ mod tests {
             "redis://localhost/three",
             "redis://localhost/256",
             "redis://",
+            " redis://localhost",
+            "redis://localhost ",
+            "redis://localhost\n",
+            "redis://local\nhost",
         ] {
             let error = parse(address).err().unwrap();
             assert!(matches!(error, ConnectError::InvalidAddress { .. }), "{error}");
@@ -159,9 +171,11 @@ mod tests {
 
     #[test]
     fn a_group_of_servers_is_no_node() {
-        for address in
-            ["redis-cluster://localhost:7000", "rediss-sentinel://:secret@localhost:26379"]
-        {
+        for address in [
+            "redis-cluster://localhost:7000",
+            "rediss-sentinel://:secret@localhost:26379",
+            "redis-cluster://localhost:7000?node=other:7000",
+        ] {
             let error = parse(address).err().unwrap();
             assert!(matches!(error, ConnectError::NotOneNode { .. }), "{error}");
         }
