@@ -1,6 +1,7 @@
 //! [`FredBackend`]: one node behind one fred connection.
 
 use std::fmt;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use fred::clients::Client;
@@ -13,8 +14,10 @@ use quorate_core::{
     Identify, Inspect, Key, LockBackend, Place, Quarantine, Queue, RestartGuard, Sighting, Vote,
     Watch, Watched,
 };
+use tokio::runtime::Handle;
 
-use crate::address::{self, Address};
+use crate::address::Address;
+use crate::builder::builder;
 use crate::carrier::Carried;
 use crate::error::{self, ConnectError};
 use crate::frame::Command;
@@ -22,36 +25,14 @@ use crate::link::Dialer;
 use crate::shared::SharedClient;
 use crate::watch::Watcher;
 
-/// Makes a node of each address, in the order given, without any I/O.
-///
-/// An address is what [fred takes](Config::from_url) for a server on its own:
-///
-/// - `redis://[[user]:password@]host[:port][/database]`, or `valkey://`;
-/// - `rediss://…`, or `valkeys://`, with the feature `tls-native-tls` or `tls-rustls`;
-/// - `redis+unix://[[user]:password@]/path`, `valkey+unix://` or `unix://`, with the feature
-///   `unix-sockets`.
-///
-/// Characters that mean something in a URL are percent-encoded in users and passwords. Parameters
-/// (`?…`) are refused rather than ignored. Nodes may be down: that is found out by the calls. For
-/// other settings, such as a database behind a Unix socket, see [`FredBackend::new`].
-///
-/// # Errors
-///
-/// [`ConnectError`] names the first address that cannot be used, without its password.
-pub fn connect(
-    addresses: impl IntoIterator<Item = impl AsRef<str>>,
-) -> Result<Vec<FredBackend>, ConnectError> {
-    addresses.into_iter().map(|text| FredBackend::at(address::parse(text.as_ref())?)).collect()
-}
-
 /// One Redis or Valkey node over fred. `Debug` shows its name and no secret.
 ///
 /// All calls go over one connection, in the order in which they are first polled, or given to the
 /// [carrier](LockBackend::carrier), if none of them has to wait. The connection is made by the first call that needs it, is given up when the
 /// backend is dropped, and is replaced by the first call after it broke. While an attempt to
-/// connect is under way, calls wait for its outcome (five seconds at most to reach the node, five
-/// more to log in); for ten milliseconds after one that failed, calls share its error. Once 48 KiB
-/// of commands are under way (of a few hundred calls), calls wait until the node has answered some
+/// connect is under way, calls wait for its outcome (for the
+/// [`connect_timeout`](crate::Builder::connect_timeout) at most); for ten milliseconds after one
+/// that failed, calls share its error. Once 48 KiB of commands are under way (of a few hundred calls), calls wait until the node has answered some
 /// of them.
 ///
 /// The node's answers become votes and errors as [`quorate_core::protocol`] says. A call fails as
@@ -75,20 +56,22 @@ enum Route {
 }
 
 impl FredBackend {
-    /// The node of `config`: for TLS settings, credential providers or RESP3.
+    /// The node of `config`, on a connection of its own with default settings: for TLS settings,
+    /// credential providers or RESP3.
     ///
-    /// What `config` says of failing fast and of blocked connections is not used: the connection
-    /// is the backend's own, is never blocked, and is made when a call needs it.
+    /// Does no I/O. What `config` says of failing fast and of blocked connections is not used: the
+    /// connection is the backend's own, is never blocked, and is made when a call needs it.
     ///
     /// # Errors
     ///
     /// [`ConnectError::NotOneNode`] for a cluster, or servers behind sentinels.
     pub fn new(config: Config) -> Result<Self, ConnectError> {
-        let name = address::name_of(&config.server, config.database)?;
-        Self::at(Address { name, config })
+        builder().build(config)
     }
 
-    /// The node behind a client of yours, called `name` in errors: write no password there.
+    /// The node behind a client of yours, **whose connection it shares**, called `name` in errors:
+    /// write no password there. (`RedisBackend::new` of quorate-redis, which takes a client of
+    /// redis-rs, makes a connection of its own from it.)
     ///
     /// Prefer [`new`](Self::new): on a connection of its own, the lock traffic neither waits behind
     /// other commands nor depends on the client's settings. Share a client where connections are
@@ -126,10 +109,27 @@ impl FredBackend {
         Ok(Self { name, route })
     }
 
-    fn at(Address { name, config }: Address) -> Result<Self, ConnectError> {
-        let tokio = TokioContext::current();
-        let watcher = Box::new(Watcher::new(config.clone(), tokio.clone()));
-        Ok(Self { name, route: Route::Own(Dialer::new(config, tokio), watcher) })
+    /// Uses the tokio runtime of `runtime` when polled outside of tokio.
+    ///
+    /// Of [`from_client`](Self::from_client), the client's connection stays in the runtime in which
+    /// you made it.
+    #[must_use]
+    pub fn tokio(mut self, runtime: Handle) -> Self {
+        let tokio = TokioContext::of(runtime);
+        match &mut self.route {
+            Route::Own(dialer, watcher) => {
+                watcher.lend(tokio.clone());
+                dialer.lend(tokio);
+            }
+            Route::Shared(_, context) => *context = tokio,
+        }
+        self
+    }
+
+    pub(crate) fn at(address: Address, timeout: Duration, tokio: TokioContext) -> Self {
+        let Address { name, config } = address;
+        let watcher = Box::new(Watcher::new(config.clone(), timeout, tokio.clone()));
+        Self { name, route: Route::Own(Dialer::new(config, timeout, tokio), watcher) }
     }
 }
 

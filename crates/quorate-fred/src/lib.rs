@@ -4,6 +4,8 @@
 //! the first call that needs it, and a node that is down costs nothing but its own vote.
 //!
 //! ```
+//! use std::time::Duration;
+//!
 //! use quorate_core::LockBackend;
 //!
 //! # fn main() -> Result<(), quorate_fred::ConnectError> {
@@ -13,6 +15,12 @@
 //!     "redis://10.0.0.3",
 //! ])?;
 //! assert_eq!(nodes[1].name(), Some("10.0.0.2:6379/1"));
+//!
+//! // The same with other settings.
+//! let nodes = quorate_fred::builder()
+//!     .connect_timeout(Duration::from_millis(300))
+//!     .connect(["redis://:secret@10.0.0.1:6379/2"])?;
+//! # assert_eq!(nodes.len(), 1);
 //! # Ok(())
 //! # }
 //! ```
@@ -49,7 +57,7 @@
 //! - *No queue.* Nothing waits for a node to come back. A call on a node that is down fails with
 //!   the reason why the connection could not be made, and the command is never sent.
 //! - *No timeout.* A command that was sent is awaited for as long as its connection lives;
-//!   deadlines are quorate's. A peer that vanished is noticed by TCP after about ten seconds. A
+//!   deadlines are quorate's. ([`Builder::connect_timeout`] is for making a connection.) A peer that vanished is noticed by TCP after about ten seconds. A
 //!   process that is merely stopped keeps its connection, so that it carries out an acquire and the
 //!   release behind it in this order when it goes on.
 //! - *No end of commands for a node that hangs.* Once 48 KiB are under way on a connection, calls wait
@@ -70,7 +78,7 @@
 //! # Runtimes
 //!
 //! fred runs on tokio. Where a call is not polled inside tokio, it uses the runtime that the
-//! backend was made in, or a background thread of quorate's; see
+//! backend was made in (or given, [`Builder::tokio`]), or a background thread of quorate's; see
 //! [`TokioContext`](quorate_core::runtime::TokioContext). A connection lives in the runtime of the
 //! call that opened it; when that runtime ends, so do the calls on it, and the next call opens
 //! another. A runtime of your own needs `enable_all`.
@@ -78,7 +86,7 @@
 //! # Features
 //!
 //! - `tls-native-tls` or `tls-rustls` for `rediss://` with the certificates that the system trusts.
-//!   For others, give [`FredBackend::new`] a [`Config`](fred::types::config::Config) with a `tls`
+//!   For others, give [`Builder::build`] a [`Config`](fred::types::config::Config) with a `tls`
 //!   of your own. Where other crates bring rustls a second crypto provider, install one with
 //!   `CryptoProvider::install_default` first: rustls panics if it has to choose.
 //! - `unix-sockets` for `redis+unix://`.
@@ -86,6 +94,7 @@
 
 mod address;
 mod backend;
+mod builder;
 mod carrier;
 mod error;
 mod frame;
@@ -96,5 +105,6 @@ mod window;
 
 pub use fred;
 
-pub use backend::{FredBackend, connect};
+pub use backend::FredBackend;
+pub use builder::{Builder, builder, connect};
 pub use error::ConnectError;

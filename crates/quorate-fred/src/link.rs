@@ -18,24 +18,23 @@ use fred::error::Error;
 use fred::interfaces::{ClientLike, EventInterface};
 use fred::types::RespVersion;
 use fred::types::config::{
-    Blocking, Config, ConnectionConfig, Options, PerformanceConfig, TcpConfig, UnresponsiveConfig,
+    Blocking, Config, ConnectionConfig, Options, PerformanceConfig, Server, TcpConfig,
+    UnresponsiveConfig,
 };
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Either, Shared, select};
-use quorate_core::BackendError;
 use quorate_core::protocol::Reply;
 use quorate_core::runtime::TokioContext;
+use quorate_core::{BackendError, BackendErrorKind};
 use socket2::TcpKeepalive;
 use tokio::runtime::Handle;
+use tokio::sync::broadcast::Receiver;
 use tokio::task::{AbortHandle, JoinHandle};
 
 use crate::carrier::{Carried, Carrier, Way};
 use crate::error;
 use crate::frame::{Command, exchange};
 use crate::window::{Place, Window};
-
-/// For reaching the node, TLS included, and once more for logging in.
-pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long a failed attempt answers for the node. A hundred attempts a second cost nothing, and
 /// a node that was started again is back before a client notices.
@@ -48,6 +47,7 @@ const PEER_TIMEOUT: Duration = Duration::from_secs(10);
 pub(crate) struct Dialer {
     config: Config,
     performance: PerformanceConfig,
+    timeout: Duration,
     tokio: TokioContext,
     latest: Mutex<Option<Attempt>>,
 }
@@ -64,21 +64,31 @@ pub(crate) struct Failure {
 }
 
 impl Dialer {
-    pub(crate) fn new(mut config: Config, tokio: TokioContext) -> Self {
+    pub(crate) fn new(mut config: Config, timeout: Duration, tokio: TokioContext) -> Self {
         // Without a policy, `false` means: never even try.
         config.fail_fast = true;
         config.blocking = Blocking::Block;
         let performance = PerformanceConfig::default();
-        Self { config, performance, tokio, latest: Mutex::new(None) }
+        Self { config, performance, timeout, tokio, latest: Mutex::new(None) }
     }
 
     /// For connections on which the node tells of changes.
-    pub(crate) fn for_watches(mut config: Config, tokio: TokioContext) -> Self {
+    pub(crate) fn for_watches(mut config: Config, timeout: Duration, tokio: TokioContext) -> Self {
         config.version = RespVersion::RESP3;
         // One script may delete many keys at once.
         let performance =
             PerformanceConfig { broadcast_channel_capacity: 256, ..PerformanceConfig::default() };
-        Self { performance, ..Self::new(config, tokio) }
+        Self { performance, ..Self::new(config, timeout, tokio) }
+    }
+
+    /// How long an attempt takes at the most.
+    pub(crate) const fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    /// Uses `tokio` from the next call on.
+    pub(crate) fn lend(&mut self, tokio: TokioContext) {
+        self.tokio = tokio;
     }
 
     /// Sends a command once and waits for the reply as long as the connection lives.
@@ -130,7 +140,8 @@ impl Dialer {
                 return Ok(attempt.clone());
             }
         }
-        let attempt = dial(self.config.clone(), self.performance.clone())?.boxed().shared();
+        let (config, performance) = (self.config.clone(), self.performance.clone());
+        let attempt = dial(config, performance, self.timeout)?.boxed().shared();
         seen_through(&attempt);
         Ok(latest.insert(attempt).clone())
     }
@@ -150,11 +161,12 @@ pub(crate) fn seen_through<T: Clone + Send + Sync + 'static>(
 fn dial(
     config: Config,
     performance: PerformanceConfig,
+    timeout: Duration,
 ) -> Result<impl Future<Output = Result<Arc<Link>, Failure>> + Send + 'static, BackendError> {
     // Only where not even quorate's own thread could be started: fred would panic.
     let runtime = Handle::try_current().map_err(|_| error::lost("there is no tokio runtime"))?;
-    let client = Client::new(config, Some(performance), Some(connection_config()), None);
-    let mut connected = client.reconnect_rx();
+    let client = Client::new(config, Some(performance), Some(connection_config(timeout)), None);
+    let connected = client.reconnect_rx();
     let task = client.connect();
     let router = task.abort_handle();
     let client = client.with_options(&options());
@@ -168,17 +180,36 @@ fn dial(
         runtime: runtime.clone(),
     };
     let carrier = Carrier::start(way);
+    // In a task: a runtime without a timer makes it panic.
+    let timer = runtime.spawn(async move { tokio::time::sleep(timeout).await });
     let link = Arc::new(Link { client, router, is_broken, carrier, closed, window, runtime });
     Ok(async move {
-        let connected = connected.recv().boxed();
-        let error = match select(connected, link.closed.clone()).await {
-            Either::Left((Ok(_), _)) => return Ok(link),
-            Either::Left((Err(_), closed)) => closed.await,
-            Either::Right((reason, _)) => reason,
-        };
-        let at = Instant::now();
-        Err(Failure { error, at })
+        let is_over = timer.abort_handle();
+        let outcome = reached(&link, connected, timer, timeout).await;
+        is_over.abort();
+        outcome.map(|()| link).map_err(|error| Failure { error, at: Instant::now() })
     })
+}
+
+/// Waits until the node is reached and has let us in.
+async fn reached(
+    link: &Link,
+    mut connected: Receiver<Server>,
+    timer: JoinHandle<()>,
+    timeout: Duration,
+) -> Result<(), BackendError> {
+    let connected = connected.recv().boxed();
+    match select(connected, select(link.closed.clone(), timer)).await {
+        Either::Left((Ok(_), _)) => Ok(()),
+        Either::Left((Err(_), _)) => Err(link.closed.clone().await),
+        Either::Right((Either::Left((reason, _)), _)) => Err(reason),
+        Either::Right((Either::Right((Ok(()), _)), _)) => {
+            let told = format!("no connection within {timeout:?}");
+            Err(BackendError::new(BackendErrorKind::TimedOut, told))
+        }
+        // So did fred's, or it was lost with the same runtime.
+        Either::Right((Either::Right((Err(_), _)), _)) => Err(link.closed.clone().await),
+    }
 }
 
 /// Why fred's task ended.
@@ -329,13 +360,15 @@ fn options() -> Options {
 /// process, and would take one that is stopped, or busy with a script, for one that is gone: it
 /// closes the connection, and the acquire that was in it is carried out after the release that
 /// came over the next one.
-fn connection_config() -> ConnectionConfig {
+fn connection_config(timeout: Duration) -> ConnectionConfig {
+    // Ours is over before. fred's make it panic where there is no timer, which ends the attempt.
+    let backstop = timeout.saturating_mul(2).max(Duration::from_millis(1));
     let keepalive = TcpKeepalive::new().with_time(PEER_TIMEOUT / 2).with_interval(PEER_TIMEOUT / 5);
     #[cfg(unix)]
     let keepalive = keepalive.with_retries(3);
     ConnectionConfig {
-        connection_timeout: CONNECT_TIMEOUT,
-        internal_command_timeout: CONNECT_TIMEOUT,
+        connection_timeout: backstop,
+        internal_command_timeout: backstop,
         max_command_attempts: 1,
         reconnect_on_auth_error: false,
         unresponsive: UnresponsiveConfig { max_timeout: None, ..UnresponsiveConfig::default() },
@@ -357,6 +390,7 @@ mod tests {
     use std::thread;
 
     use super::*;
+    use crate::builder::CONNECT_TIMEOUT;
 
     #[tokio::test]
     async fn what_is_sent_after_the_end_fails_and_does_not_wait_in_a_queue() {
@@ -369,7 +403,8 @@ mod tests {
             connection
         });
         let config = Config::from_url(&format!("redis://{address}")).unwrap();
-        let Ok(link) = dial(config, PerformanceConfig::default()).unwrap().await else {
+        let Ok(link) = dial(config, PerformanceConfig::default(), CONNECT_TIMEOUT).unwrap().await
+        else {
             panic!("there is a node");
         };
         drop(node.join().unwrap());
@@ -384,7 +419,7 @@ mod tests {
 
     #[test]
     fn a_peer_that_vanished_is_noticed_and_one_that_is_stopped_keeps_its_connection() {
-        let config = connection_config();
+        let config = connection_config(CONNECT_TIMEOUT);
         assert!(config.tcp.keepalive.is_some());
         #[cfg(target_os = "linux")]
         assert_eq!(config.tcp.user_timeout, Some(PEER_TIMEOUT));

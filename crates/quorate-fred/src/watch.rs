@@ -1,7 +1,7 @@
 //! The connection for watches: RESP3, with client tracking on, apart from the one for commands.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fred::interfaces::TrackingInterface;
 use fred::types::client::Invalidation;
@@ -20,7 +20,7 @@ use tokio::time::timeout;
 
 use crate::error;
 use crate::frame::Command;
-use crate::link::{CONNECT_TIMEOUT, Closed, Dialer, Link, seen_through};
+use crate::link::{Closed, Dialer, Link, seen_through};
 
 /// How often the keys that are watched are read again.
 ///
@@ -38,9 +38,15 @@ type Opening = Shared<BoxFuture<'static, Result<Arc<Ear>, BackendError>>>;
 
 impl Watcher {
     /// Does no I/O.
-    pub(crate) fn new(config: Config, tokio: TokioContext) -> Self {
-        let dialer = Dialer::for_watches(config, tokio.clone());
+    pub(crate) fn new(config: Config, timeout: Duration, tokio: TokioContext) -> Self {
+        let dialer = Dialer::for_watches(config, timeout, tokio.clone());
         Self { dialer, tokio, latest: Mutex::default() }
+    }
+
+    /// Uses `tokio` from the next watch on.
+    pub(crate) fn lend(&mut self, tokio: TokioContext) {
+        self.dialer.lend(tokio.clone());
+        self.tokio = tokio;
     }
 
     /// Looks at `key`, and watches it from then on.
@@ -67,10 +73,11 @@ impl Watcher {
             }
         }
         let attempt = self.dialer.attempt()?;
+        let (most, begun) = (self.dialer.timeout(), Instant::now());
         let open = async move {
             let link = attempt.await.map_err(|failure| failure.error)?;
             // Nobody may be left who could give it up.
-            match timeout(CONNECT_TIMEOUT, Ear::open(link)).await {
+            match timeout(most.saturating_sub(begun.elapsed()), Ear::open(link)).await {
                 Ok(opened) => opened,
                 Err(_) => {
                     let told = "no answer to CLIENT TRACKING";

@@ -93,6 +93,63 @@ async fn a_refused_login_is_told_in_the_words_of_the_node() {
 }
 
 #[tokio::test]
+async fn a_node_that_says_nothing_is_given_up_after_the_connect_timeout() {
+    // Connections are made by the kernel and never accepted.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("redis://{}", listener.local_addr().unwrap());
+    let settings = quorate_fred::builder().connect_timeout(Duration::from_millis(20));
+    let config = fred::types::config::Config::from_url(&url).unwrap();
+    for backend in [settings.connect([&url]).unwrap().remove(0), settings.build(config).unwrap()] {
+        let error = backend.acquire(&claim()).await.unwrap_err();
+        assert_eq!(error.kind(), Kind::TimedOut);
+        assert_eq!(error.to_string(), "no connection within 20ms");
+        let error = backend.watcher().unwrap().look(&claim().keys()[0]).await.unwrap_err();
+        assert_eq!(error.to_string(), "no connection within 20ms");
+    }
+}
+
+/// As a whole, and not for each part of it.
+#[tokio::test]
+async fn a_slow_login_fails_within_the_connect_timeout_or_not_at_all() {
+    const STEP: Duration = Duration::from_millis(100);
+    let node = Node::start(|command| match command[0].as_str() {
+        "PING" | "CLIENT" | "INFO" => {
+            std::thread::sleep(STEP);
+            Answer::Usual
+        }
+        _ => obliging(command),
+    });
+    for (timeout, is_reached) in [(STEP * 2, false), (Duration::ZERO, false), (STEP * 99, true)] {
+        let settings = quorate_fred::builder().connect_timeout(timeout);
+        let backend = settings.connect([node.url()]).unwrap().remove(0);
+        let voted = backend.acquire(&claim()).await;
+        match voted {
+            Ok(_) => assert!(is_reached, "within {timeout:?}"),
+            Err(error) => {
+                assert!(!is_reached, "within {timeout:?}: {error}");
+                assert_eq!(error.kind(), Kind::TimedOut);
+            }
+        }
+    }
+    assert_eq!(node.heard("SET"), 1);
+}
+
+/// The node lets us in and does not answer `CLIENT TRACKING`.
+#[tokio::test]
+async fn a_connection_for_watches_is_made_within_the_connect_timeout() {
+    let node = Node::start(|command| match command[0].as_str() {
+        "CLIENT" if command[1] == "TRACKING" => Answer::Say(""),
+        _ => Answer::Usual,
+    });
+    let settings = quorate_fred::builder().connect_timeout(Duration::from_millis(500));
+    let backend = settings.connect([node.url()]).unwrap().remove(0);
+    let claim = claim();
+    let look = backend.watcher().unwrap().look(&claim.keys()[0]);
+    let error = timeout(Duration::from_secs(20), look).await.unwrap().err().unwrap();
+    assert_eq!(error.kind(), Kind::TimedOut);
+}
+
+#[tokio::test]
 async fn what_is_no_redis_is_told_as_such() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();

@@ -135,6 +135,7 @@ impl Shared {
                 Answer::Usual => match command[0].as_str() {
                     "PING" => "+PONG\r\n",
                     "AUTH" | "SELECT" => "+OK\r\n",
+                    "HELLO" => "%1\r\n$5\r\nproto\r\n:3\r\n",
                     "CLIENT" => ":1\r\n",
                     "INFO" => "$21\r\nrun_id:42\r\nx:1\r\ny:2\r\n\r\n",
                     _ => "-ERR not in the script\r\n",
@@ -145,11 +146,15 @@ impl Shared {
     }
 }
 
-/// Reads an array of bulk strings, which is what clients send.
+/// Reads an array of bulk strings, which is what clients send; or fred's `HELLO`, which is a line.
 fn read_command(reader: &mut impl BufRead) -> Option<Vec<String>> {
-    let count = read_number(reader, '*')?;
-    let parts = (0..count).map(|_| {
-        let len = read_number(reader, '$')?;
+    let line = read_line(reader)?;
+    let Some(count) = line.strip_prefix('*') else {
+        let words: Vec<_> = line.split_whitespace().map(str::to_owned).collect();
+        return (!words.is_empty()).then_some(words);
+    };
+    let parts = (0..count.parse().ok()?).map(|_: usize| {
+        let len: usize = read_line(reader)?.strip_prefix('$')?.parse().ok()?;
         let mut part = vec![0; len + 2];
         reader.read_exact(&mut part).ok()?;
         part.truncate(len);
@@ -158,8 +163,8 @@ fn read_command(reader: &mut impl BufRead) -> Option<Vec<String>> {
     parts.collect()
 }
 
-fn read_number(reader: &mut impl BufRead, kind: char) -> Option<usize> {
+fn read_line(reader: &mut impl BufRead) -> Option<String> {
     let mut line = String::new();
     reader.read_line(&mut line).ok()?;
-    line.trim_end().strip_prefix(kind)?.parse().ok()
+    Some(line.trim_end().to_owned())
 }
