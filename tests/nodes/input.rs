@@ -166,3 +166,42 @@ fn a_bad_address_is_told_without_its_password() {
         }
     }
 }
+
+#[test]
+fn an_address_that_both_clients_refuse_is_refused_by_both_in_the_same_words() {
+    for bad in [
+        "127.0.0.1:6379",
+        "http://127.0.0.1",
+        " redis://127.0.0.1",
+        "redis://127.0.0.1 ",
+        "redis://127.0.\n0.1",
+        "redis-cluster://127.0.0.1:6379",
+        "rediss-sentinel://127.0.0.1:26379",
+    ] {
+        let redis = quorate::redis::connect([bad]).unwrap_err().to_string();
+        let fred = quorate::fred::connect([bad]).unwrap_err().to_string();
+        assert_eq!(redis, fred, "{bad:?}");
+    }
+}
+
+/// The table of the documentation of `quorate`.
+#[test]
+fn the_clients_take_the_same_addresses_but_for_the_differences_that_are_told() {
+    for (address, redis, fred) in [
+        ("redis://ann:pass@a.example:7000/255", true, true),
+        ("VALKEY://:pass@[::1]", true, true),
+        ("redis://a.example/256", true, false),
+        ("redis://a.example/?protocol=resp3", true, false),
+        ("redis://0.0.0.0", false, true),
+        ("redis://[::]", false, true),
+        ("redis://a.example?db=3", false, false),
+        ("unix:///run/redis.sock", true, true),
+        ("unix:///run/redis.sock?user=ann&pass=pass&db=3", true, false),
+        ("unix://ann:pass@/run/redis.sock", false, true),
+        // redis-rs would ignore the login.
+        ("unix://ann:pass@localhost/run/redis.sock", false, true),
+    ] {
+        assert_eq!(quorate::redis::connect([address]).is_ok(), redis, "redis: {address}");
+        assert_eq!(quorate::fred::connect([address]).is_ok(), fred, "fred: {address}");
+    }
+}

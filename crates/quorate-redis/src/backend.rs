@@ -39,10 +39,12 @@ pub struct RedisBackend {
 }
 
 impl RedisBackend {
-    /// The node of `client`, on a connection of its own with default settings.
+    /// The node of `client`, **on a connection of its own** with default settings.
     ///
     /// Does no I/O. Of the client, the place, the login and the TCP settings are used; what those
-    /// leave open is set as [the crate](crate) says.
+    /// leave open is set as [the crate](crate) says. To share a connection of yours, use
+    /// [`from_connection`](Self::from_connection), which is what `FredBackend::from_client` of
+    /// quorate-fred does with a client of fred.
     #[must_use]
     pub fn new(client: Client) -> Self {
         builder().build(client)

@@ -37,8 +37,9 @@
 //! the manager has deadlines of its own. On TCP, a connection whose other end has gone without a
 //! word is given up after about five seconds; a process that is merely stopped keeps it.
 //!
-//! What you have already can be used too: a [client](RedisBackend::new), a
-//! [pool](RedisBackend::from_pool), a [connection](RedisBackend::from_connection).
+//! What you have already can be used too: the settings of a [client](RedisBackend::new), for a
+//! connection of its own; a [pool](RedisBackend::from_pool) or a
+//! [connection](RedisBackend::from_connection), which are shared.
 //!
 //! # Watches
 //!

@@ -1,7 +1,7 @@
 //! Distributed locks over a quorum of Redis or Valkey nodes (Redlock), for async Rust.
 //!
 //! Pick a runtime and a client by feature: `tokio` or `smol`, and `redis`, `fred` or `memory`.
-//! Everything else is the same code:
+//! Everything else is the same code, but for some [addresses](#addresses):
 //!
 //! ```no_run
 //! # #[cfg(all(feature = "redis", feature = "tokio"))]
@@ -27,6 +27,34 @@
 //! `unix-sockets` are for the clients. None of them is on by default.
 //!
 //! What to do about nodes that restart is told in [`restarts`].
+//!
+//! # Addresses
+//!
+//! `redis::connect` and `fred::connect` make nodes of addresses, and `builder()` of each makes them
+//! with other settings. They take the same addresses, but for these differences:
+//!
+//! | address | redis | fred |
+//! |---|---|---|
+//! | `redis://[[user]:password@]host[:port]`, `valkey://…` | yes | yes |
+//! | … with `/database` | any number | 0 to 255 |
+//! | … with `?protocol=resp3` | yes | no, see below |
+//! | … of the host `0.0.0.0` or `[::]` | no | yes |
+//! | `rediss://…`, `valkeys://…` | with `tls-rustls` or `tls-native-tls` | likewise |
+//! | … with `#insecure`: certificates are not checked | yes | no, see below |
+//! | `unix:///path`, `redis+unix://…`, `valkey+unix://…` | yes; `%20` is a space | with `unix-sockets`; a `%` is a `%` |
+//! | … with a login | `unix:///path?user=…&pass=…` | `unix://[user]:password@/path` |
+//! | … with a database | `unix:///path?db=…` | no, see below |
+//!
+//! Where fred says no, `FredBackend::new` takes a `Config` of fred that says it. Both refuse the address
+//! of a cluster or of sentinels, an unknown scheme, a parameter that would be ignored, a space before
+//! or after the address, and TLS without a feature for it; the `ConnectError` of each has the same
+//! variants.
+//!
+//! Of a client that you have, `RedisBackend::new` takes the address and the login, for **a connection of
+//! its own**; `FredBackend::from_client` **shares the client's connection**. The other way round these
+//! are `RedisBackend::from_connection` and, for the client's configuration, `FredBackend::new`.
+//!
+//! # Crates
 //!
 //! This crate only gathers the others. The algorithm, the errors and the guarantees are in
 //! [`quorate_core`], which a library that embeds locking can depend on alone.
