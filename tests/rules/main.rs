@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
+mod cancel_safety;
 mod carried;
 mod cleanup;
 mod contract;

@@ -121,12 +121,39 @@ impl Claim {
 #[async_trait]
 pub trait LockBackend: fmt::Debug + Send + Sync + 'static {
     /// Takes all keys of the claim for its ttl, or none of them.
+    ///
+    /// # Errors
+    ///
+    /// `BackendError` if the vote is unknown; the operation may have happened.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, it may or may not be carried out, and no other call is disturbed. Nothing is undone: to
+    /// give back what may have been taken, the caller sends a release.
     async fn acquire(&self, claim: &Claim) -> Result<Vote, BackendError>;
 
     /// Makes all keys live for at least the claim's ttl from now, if all are ours. Never shortens.
+    ///
+    /// # Errors
+    ///
+    /// `BackendError` if the vote is unknown; the operation may have happened.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, it may or may not be carried out, and no other call is disturbed: the keys end as before,
+    /// or later.
     async fn extend(&self, claim: &Claim) -> Result<Vote, BackendError>;
 
     /// Removes those keys of the claim that are ours; granted if all of them were.
+    ///
+    /// # Errors
+    ///
+    /// `BackendError` if the vote is unknown; the operation may have happened.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, it may or may not be carried out, and no other call is disturbed. It can be sent again: a
+    /// key that is gone, or somebody else's by then, is left alone.
     async fn release(&self, claim: &Claim) -> Result<Vote, BackendError>;
 
     /// What errors call this node: an address **without its password**. Without a name, a node is
@@ -218,6 +245,10 @@ pub trait Identify: Send + Sync {
     /// # Errors
     ///
     /// `BackendError` if the node cannot be asked, or will not tell.
+    ///
+    /// # Cancel safety
+    ///
+    /// The future can be dropped at any time: it only reads, and no other call is disturbed.
     async fn server_id(&self) -> Result<Option<String>, BackendError>;
 }
 

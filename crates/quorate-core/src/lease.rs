@@ -101,6 +101,10 @@ impl fmt::Debug for Lease {
 }
 
 /// A future that ends with its lease. Made by [`LockGuard::run`](crate::LockGuard::run).
+///
+/// # Cancel safety
+///
+/// As that of the future inside: dropping this drops it. The lease stays as it was.
 #[pin_project]
 #[must_use = "futures do nothing unless polled"]
 pub struct Run<F> {

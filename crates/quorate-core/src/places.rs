@@ -68,6 +68,11 @@ pub trait Queue: Send + Sync {
     /// # Errors
     ///
     /// `BackendError` if it is unknown whether the place was taken.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, the place may or may not be taken, and no other call is disturbed. The caller
+    /// [leaves](Self::leave) it; else those behind wait for it until [`Place::TTL`] is over.
     async fn join(&self, key: &Key, place: &Place) -> Result<Option<Place>, BackendError>;
 
     /// Leaves the queue, from any place in it. If it is the last, the one `before` it is the last
@@ -76,6 +81,11 @@ pub trait Queue: Send + Sync {
     /// # Errors
     ///
     /// `BackendError` if it is unknown whether the place was given up.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, the place may or may not be given up, and no other call is disturbed. It can be sent
+    /// again.
     async fn leave(
         &self,
         key: &Key,

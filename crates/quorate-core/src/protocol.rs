@@ -45,7 +45,14 @@ pub trait Wire: Send + Sync {
 
     /// Sends a command **once**, and waits for the reply.
     ///
-    /// An error answer of the node is [`BackendError::from_reply`].
+    /// # Errors
+    ///
+    /// [`BackendError::from_reply`] of an error answer of the node. Any other if there is no answer:
+    /// then the command may have been carried out.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, the command may or may not be carried out. Its reply is nobody's: no other call is given it.
     fn send(
         &self,
         command: Self::Command,
@@ -243,6 +250,11 @@ impl Digits {
 /// # Errors
 ///
 /// The vote is unknown: the command failed, or its answer is not one of the protocol.
+///
+/// # Cancel safety
+///
+/// Dropped, the command that was sent may or may not be carried out, and what would follow it is not
+/// sent: the question whose the key is, or the text of the script. The caller sends a [`release`].
 pub async fn acquire(wire: &impl Wire, claim: &Claim) -> Result<Vote, BackendError> {
     Exchange::acquire(claim).over(wire, claim).await
 }
@@ -252,6 +264,11 @@ pub async fn acquire(wire: &impl Wire, claim: &Claim) -> Result<Vote, BackendErr
 /// # Errors
 ///
 /// As [`acquire`].
+///
+/// # Cancel safety
+///
+/// Dropped, the command that was sent may or may not be carried out, and the text of the script is not
+/// sent after it: the keys end as before, or later.
 pub async fn extend(wire: &impl Wire, claim: &Claim) -> Result<Vote, BackendError> {
     Exchange::extend().over(wire, claim).await
 }
@@ -261,6 +278,11 @@ pub async fn extend(wire: &impl Wire, claim: &Claim) -> Result<Vote, BackendErro
 /// # Errors
 ///
 /// As [`acquire`].
+///
+/// # Cancel safety
+///
+/// Dropped, the command that was sent may or may not be carried out, and the text of the script is not
+/// sent after it. It can be sent again.
 pub async fn release(wire: &impl Wire, claim: &Claim) -> Result<Vote, BackendError> {
     Exchange::release().over(wire, claim).await
 }
@@ -271,6 +293,10 @@ pub async fn release(wire: &impl Wire, claim: &Claim) -> Result<Vote, BackendErr
 /// # Errors
 ///
 /// The node cannot be asked, or may not be (`NOPERM`).
+///
+/// # Cancel safety
+///
+/// The future can be dropped at any time: it only reads.
 pub async fn server_id(wire: &impl Wire) -> Result<Option<String>, BackendError> {
     let reply = wire.send(wire.pack(&[b"INFO", b"server"])).await?;
     let Reply::Bytes(info) = &reply else {
@@ -287,6 +313,10 @@ pub async fn server_id(wire: &impl Wire) -> Result<Option<String>, BackendError>
 ///
 /// The node cannot be asked, its answer is not one of the protocol, or what is at the key is not
 /// a string (`WRONGTYPE`).
+///
+/// # Cancel safety
+///
+/// The future can be dropped at any time: it only reads.
 pub async fn inspect(wire: &impl Wire, key: &Key) -> Result<Option<Sighting>, BackendError> {
     match INSPECT.eval(wire, std::slice::from_ref(key), &[]).await? {
         Reply::Nil => Ok(None),

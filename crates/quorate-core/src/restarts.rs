@@ -224,6 +224,11 @@ pub trait Quarantine: Send + Sync {
     /// # Errors
     ///
     /// `BackendError` if the vote is unknown for another reason than a quarantine.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, it may or may not be carried out, and no other call is disturbed. The caller gives back
+    /// what may have been taken; a number that was raised, and a quarantine that has begun, stay.
     async fn acquire(
         &self,
         claim: &Claim,

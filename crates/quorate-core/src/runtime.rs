@@ -42,6 +42,10 @@ pub trait Runtime: fmt::Debug + Send + Sync + 'static {
     fn now(&self) -> Instant;
 
     /// Resolves at `deadline` or later.
+    ///
+    /// # Cancel safety
+    ///
+    /// The future can be dropped at any time, and wakes nobody after that.
     fn sleep_until(&self, deadline: Instant) -> BoxFuture<'static, ()>;
 
     /// Runs `task` in the background.

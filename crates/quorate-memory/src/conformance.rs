@@ -30,6 +30,10 @@ pub use self::runtime::runtime;
 
 /// A backend, and what a test does to its node behind its back. Its methods are implemented under
 /// [`async_trait`](quorate_core::async_trait).
+///
+/// # Cancel safety
+///
+/// The suite awaits each of these futures to its end, and drops one only if it is dropped itself.
 #[async_trait]
 pub trait Testbed: Sync {
     /// The backend that is tested.

@@ -38,6 +38,11 @@ pub trait Fence: Send + Sync {
     ///
     /// `BackendError` if the vote is unknown. Of kind [`Fence`](super::BackendErrorKind::Fence) if the
     /// number has come to its end, or is none: then nothing was taken.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, it may or may not be carried out, and no other call is disturbed. The caller gives back
+    /// what may have been taken; a number that was raised stays so.
     async fn acquire(&self, claim: &Claim, hint: FenceHint) -> Result<FenceVote, BackendError>;
 
     /// Raises the number of all keys to `number`, if all keys are ours and none of the numbers is
@@ -46,6 +51,10 @@ pub trait Fence: Send + Sync {
     /// # Errors
     ///
     /// `BackendError` if the vote is unknown.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, the number may or may not be raised, and no other call is disturbed. It can be sent again.
     async fn raise(&self, claim: &Claim, number: FencingToken) -> Result<Vote, BackendError>;
 
     /// As [`LockBackend::release`](super::LockBackend::release); and raises the numbers of those keys that were ours to
@@ -54,5 +63,10 @@ pub trait Fence: Send + Sync {
     /// # Errors
     ///
     /// `BackendError` if the vote is unknown.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`LockBackend::release`](super::LockBackend::release): it may or may not be carried out, and can
+    /// be sent again.
     async fn release(&self, claim: &Claim, number: FencingToken) -> Result<Vote, BackendError>;
 }

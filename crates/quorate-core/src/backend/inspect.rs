@@ -26,6 +26,10 @@ pub trait Inspect: Send + Sync {
     ///
     /// `BackendError` if the node cannot be asked, or what is there is no lock
     /// ([`WrongType`](super::BackendErrorKind::WrongType)).
+    ///
+    /// # Cancel safety
+    ///
+    /// The future can be dropped at any time: it only reads, and no other call is disturbed.
     async fn inspect(&self, key: &Key) -> Result<Option<Sighting>, BackendError>;
 }
 

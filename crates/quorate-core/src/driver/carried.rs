@@ -103,8 +103,12 @@ impl fmt::Debug for Call {
     }
 }
 
-/// The answer to a call that was made [apart](Call::apart). Once it is dropped, the call is not
-/// [wanted](Call::is_wanted) any more.
+/// The answer to a call that was made [apart](Call::apart).
+///
+/// # Cancel safety
+///
+/// Dropped, the call is not [wanted](Call::is_wanted) any more: it does not leave if it has not yet.
+/// If it has, it may or may not be carried out.
 #[must_use = "dropped, it makes the call unwanted"]
 pub struct Answered(Arc<Desk>);
 

@@ -132,6 +132,11 @@ pub fn counter(key: &Key) -> Key {
 ///
 /// The vote is unknown: the command failed, its answer is not one of the protocol, or the counter
 /// cannot count on ([`BackendErrorKind::Fence`]).
+///
+/// # Cancel safety
+///
+/// As [`Fence::acquire`](crate::Fence::acquire): keys may be taken and numbers raised. The text of the
+/// script is not sent after a command that was dropped.
 pub async fn acquire(
     wire: &impl Wire,
     claim: &Claim,
@@ -154,6 +159,10 @@ pub async fn acquire(
 /// # Errors
 ///
 /// As [`acquire`].
+///
+/// # Cancel safety
+///
+/// As [`Fence::raise`](crate::Fence::raise): the number may or may not be raised.
 pub async fn raise(
     wire: &impl Wire,
     claim: &Claim,
@@ -168,6 +177,11 @@ pub async fn raise(
 /// # Errors
 ///
 /// As [`acquire`], but for the counter.
+///
+/// # Cancel safety
+///
+/// As [`Fence::release`](crate::Fence::release): keys may be deleted and numbers raised. It can be sent
+/// again.
 pub async fn release(
     wire: &impl Wire,
     claim: &Claim,

@@ -112,6 +112,11 @@ return answer('granted', number)
 ///
 /// The vote is unknown: the command failed, its answer is not one of the protocol, or the node
 /// cannot be guarded.
+///
+/// # Cancel safety
+///
+/// As [`Quarantine::acquire`](crate::Quarantine::acquire): keys may be taken, numbers raised, and a
+/// quarantine begun.
 pub async fn acquire(
     wire: &impl Wire,
     claim: &Claim,

@@ -56,6 +56,10 @@ pub fn last(key: &Key) -> Key {
 /// # Errors
 ///
 /// The command failed, or its answer is not one of the protocol.
+///
+/// # Cancel safety
+///
+/// As [`Queue::join`](crate::Queue::join): the place may be taken, and the caller leaves it.
 pub async fn join(
     wire: &impl Wire,
     key: &Key,
@@ -80,6 +84,10 @@ pub async fn join(
 /// # Errors
 ///
 /// The command failed, or its answer is not one of the protocol.
+///
+/// # Cancel safety
+///
+/// As [`Queue::leave`](crate::Queue::leave): the place may still be there. It can be sent again.
 pub async fn leave(
     wire: &impl Wire,
     key: &Key,

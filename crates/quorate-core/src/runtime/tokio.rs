@@ -138,6 +138,10 @@ impl TokioContext {
     }
 
     /// Makes `future` find tokio wherever it is polled, and wherever it is dropped.
+    ///
+    /// # Cancel safety
+    ///
+    /// As `future`'s: dropping this drops it.
     pub fn enter<F: Future>(&self, future: F) -> InTokio<F> {
         InTokio { context: self.clone(), future: Some(future) }
     }
@@ -190,6 +194,10 @@ impl Drop for Home {
 }
 
 /// A future that finds tokio wherever it is polled. See [`TokioContext::enter`].
+///
+/// # Cancel safety
+///
+/// As that of the future inside: dropping this drops it, with tokio at hand.
 #[pin_project(PinnedDrop)]
 #[derive(Debug)]
 #[must_use = "futures do nothing unless polled"]

@@ -42,6 +42,10 @@ const GRACE: Duration = Duration::from_millis(900);
 /// # Errors
 ///
 /// The first [`Failure`].
+///
+/// # Cancel safety
+///
+/// Dropped, it leaves on the node what the case under way has put there. A run to the end removes it.
 pub async fn backend(testbed: &dyn Testbed) -> Result<Vec<&'static str>, Failure> {
     type Case = for<'a> fn(&'a Bench<'a>) -> BoxFuture<'a, Result<(), String>>;
     let mut cases: Vec<(&'static str, Case)> = vec![

@@ -20,6 +20,11 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// # Errors
 ///
 /// The first [`Failure`].
+///
+/// # Cancel safety
+///
+/// The future can be dropped at any time. Tasks that it has spawned end by themselves, 10 ms later at
+/// most.
 pub async fn runtime(runtime: &Arc<dyn Runtime>) -> Result<Vec<&'static str>, Failure> {
     type Case = fn(Arc<dyn Runtime>) -> BoxFuture<'static, Result<(), String>>;
     let cases: [(&'static str, Case); 5] = [
