@@ -174,10 +174,11 @@ impl LockGuard {
     ///
     /// Here the lease ends at once, and renewals with it. If nobody adopts it in time, it expires.
     ///
-    /// An operation that was under way to a node that hangs may still be carried out there after
-    /// the adopter has released; it then keeps that one node for a ttl at the most. And cleanup of the
-    /// adopter goes on for the ttl that the lock was taken with: where it was extended by a longer one,
-    /// a node that fails all that time keeps it for the rest.
+    /// Call [`LockManager::settle`](crate::LockManager::settle) first, so that nothing of ours is under
+    /// way; it tells how much still is. An operation that was under way to a node that hangs may still
+    /// be carried out there after the adopter has released; it then keeps that one node for a ttl at
+    /// the most. And cleanup of the adopter goes on for the ttl that the lock was taken with: where it
+    /// was extended by a longer one, a node that fails all that time keeps it for the rest.
     #[must_use = "without the record the lock is kept until its ttl is over"]
     pub fn hand_over(self) -> HandOver {
         let attempt = &self.tenure.attempt;

@@ -28,7 +28,8 @@
 //! - No call is dropped before it has settled or the cleanup bound has passed: it may be a grant
 //!   that somebody must give back. Calls of one attempt come to a node one after the other.
 //! - An attempt that did not end in a guard is released on **all** nodes.
-//! - A lease only ever ends later than it was said to end, and nobody holds it after that.
+//! - What was granted is never shortened by an extension. A lease ends early only when it is given
+//!   up, when its keys are gone, or by the margin; nobody is told that it holds after `valid_until`.
 //!
 //! # What a lock cannot do
 //!

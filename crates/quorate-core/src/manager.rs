@@ -89,11 +89,46 @@ impl LockManager {
     ///
     /// A body that panics releases, too, before the panic goes on.
     ///
+    /// The release is awaited for one node timeout at the most. If too few nodes answer, the value is
+    /// returned all the same; the release goes on in the background, and the lock may stay until its
+    /// ttl is over.
+    ///
     /// # Errors
     ///
     /// [`WithError::Lock`] if the lock was not taken, [`WithError::Lost`] if it was lost. If the body
     /// had ended by itself when that came out, its value is inside; where errors are boxed,
     /// [`without_value`](WithError::without_value) leaves it out.
+    ///
+    /// An error of the body is its value: `with(..).await??`.
+    ///
+    /// # Behind an interface of your own
+    ///
+    /// A boxed closure, or a parameter whose type is `FnOnce(Lease) -> Fu`, is no `AsyncFnOnce` to the
+    /// compiler. Call it in one:
+    ///
+    /// ```
+    /// use quorate_core::{Lease, LockManager, WithError};
+    ///
+    /// fn guarded<F, Fu, T>(
+    ///     manager: LockManager,
+    ///     name: String,
+    ///     work: F,
+    /// ) -> impl Future<Output = Result<T, WithError<T>>> + Send
+    /// where
+    ///     F: FnOnce(Lease) -> Fu + Send + 'static, // Box<dyn FnOnce(Lease) -> BoxFuture<…> + Send>, too
+    ///     Fu: Future<Output = T> + Send + 'static,
+    ///     T: Send + 'static,
+    /// {
+    ///     async move { manager.with(name, async move |lease: Lease| work(lease).await).await }
+    /// }
+    /// # use quorate_core::runtime::BoxFuture;
+    /// # fn boxed(
+    /// #     manager: LockManager,
+    /// #     work: Box<dyn FnOnce(Lease) -> BoxFuture<'static, u32> + Send>,
+    /// # ) -> BoxFuture<'static, Result<u32, WithError<u32>>> {
+    /// #     Box::pin(guarded(manager, "orders:42".to_owned(), work))
+    /// # }
+    /// ```
     ///
     /// # Cancel safety
     ///

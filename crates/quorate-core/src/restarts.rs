@@ -161,7 +161,8 @@ impl RestartGuard {
         Self { max_ttl: whole_millis(max_ttl), unknown: Unknown::NewIfLongUp }
     }
 
-    /// The longest ttl, which is how long a quarantine lasts.
+    /// The longest ttl, which is how long a quarantine lasts; a soft one adds a second on a node
+    /// without an epoch, and takes off the time for which the node has been up.
     #[must_use]
     pub const fn max_ttl(&self) -> Duration {
         self.max_ttl
