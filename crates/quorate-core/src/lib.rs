@@ -60,6 +60,17 @@
 //! }
 //! ```
 //!
+//! # Features
+//!
+//! None is on by default, all go together.
+//!
+//! - `tokio`: `runtime::TokioRuntime`, and `runtime::TokioContext` for backends on a client that needs
+//!   tokio.
+//! - `smol`: `runtime::SmolRuntime`.
+//! - `serde`: `Serialize` and `Deserialize` for [`HandOver`].
+//! - `tracing`: events of the life of a lock and of nodes that fail, see [`observe`].
+//! - `metrics`: waits, holds, votes and latency per node, see [`observe`].
+//!
 //! [README]: https://github.com/quorate/quorate#what-it-cannot-guarantee
 //! [Redlock]: https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/
 #![cfg_attr(docsrs, feature(doc_cfg))]

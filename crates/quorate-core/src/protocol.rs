@@ -12,6 +12,8 @@
 //! A backend for another client needs a [`Wire`] and passes its calls on to the functions here. To
 //! tell when a key changes, it needs a connection of RESP3 with client tracking on, and
 //! [`Watches`].
+//!
+//! For authors of backends: what is here may change in a minor version.
 
 use std::future::Future;
 use std::time::Duration;

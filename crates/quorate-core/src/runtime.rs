@@ -1,6 +1,6 @@
 //! The seam to runtimes: clock, timer, spawner and randomness, as one object.
 //!
-//! [`TokioRuntime`] and [`SmolRuntime`] are behind the features `tokio` and `smol`;
+//! `TokioRuntime` and `SmolRuntime` are behind the features `tokio` and `smol`;
 //! `quorate-memory` has one with virtual time. Another needs the four methods that are required below, and a run of
 //! `quorate_memory::conformance::runtime`.
 

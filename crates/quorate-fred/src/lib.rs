@@ -90,6 +90,11 @@
 //!   of your own. Where other crates bring rustls a second crypto provider, install one with
 //!   `CryptoProvider::install_default` first: rustls panics if it has to choose.
 //! - `unix-sockets` for `redis+unix://`.
+//!
+//! # Versions
+//!
+//! All crates of quorate share one version. An incompatible version of fred or tokio,
+//! which are in the public API, is a breaking release of all of them.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod address;

@@ -60,12 +60,19 @@
 //! (as the workers of actix-web do), one that blocks or is not driven keeps the calls of all others
 //! from their answers: give the nodes a multi-threaded runtime.
 //!
-//! # TLS
+//! # Features
 //!
-//! `rediss://` needs the feature `tls-rustls` or `tls-native-tls`. With rustls, the crypto provider is
-//! the one that the program has installed with `CryptoProvider::install_default`; if it has none by
-//! the time of the first connection, ring's is installed. For certificates
-//! of your own, give [`connect`] clients that were made by `redis::Client::build_with_tls`.
+//! - `tls-rustls` or `tls-native-tls` for `rediss://`. With rustls, the crypto provider is the one that
+//!   the program has installed with `CryptoProvider::install_default`; if it has none by the time of
+//!   the first connection, ring's is installed. For certificates of your own, give [`connect`] clients
+//!   that were made by `redis::Client::build_with_tls`.
+//!
+//! Unix sockets need none.
+//!
+//! # Versions
+//!
+//! All crates of quorate share one version. An incompatible version of redis, bb8 or tokio,
+//! which are in the public API, is a breaking release of all of them.
 
 mod address;
 mod backend;

@@ -22,10 +22,6 @@
 //! # }
 //! ```
 //!
-//! What happens can be watched: the features `tracing` and `metrics` tell of locks and of nodes that
-//! fail, as [`observe`] lists. `serde` is for [`HandOver`]. `tls-rustls` or `tls-native-tls` and
-//! `unix-sockets` are for the clients. None of them is on by default.
-//!
 //! What to do about nodes that restart is told in [`restarts`].
 //!
 //! # Addresses
@@ -58,6 +54,26 @@
 //!
 //! This crate only gathers the others. The algorithm, the errors and the guarantees are in
 //! [`quorate_core`], which a library that embeds locking can depend on alone.
+//!
+//! # Features
+//!
+//! None is on by default, all go together.
+//!
+//! - `tokio`: `runtime::TokioRuntime`.
+//! - `smol`: `runtime::SmolRuntime`.
+//! - `redis`: nodes through redis-rs, on connections that a bb8 pool keeps alive.
+//! - `fred`: nodes through fred.
+//! - `memory`: in-memory nodes, a virtual clock and conformance suites, for tests.
+//! - `tls-rustls`, `tls-native-tls`: `rediss://` addresses, for the clients that are chosen.
+//! - `unix-sockets`: unix sockets with fred; redis-rs has them anyway.
+//! - `tracing`: events of the life of a lock and of nodes that fail, see [`observe`].
+//! - `metrics`: waits, holds, votes and latency per node, see [`observe`].
+//! - `serde`: `Serialize` and `Deserialize` for [`HandOver`].
+//!
+//! # Versions
+//!
+//! All crates of quorate share one version. An incompatible version of redis, bb8, fred or tokio,
+//! which are in the public API, is a breaking release of all of them.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub use quorate_core::*;

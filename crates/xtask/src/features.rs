@@ -1,4 +1,4 @@
-//! The feature matrix.
+//! The feature matrix, for the code and for the docs.
 
 use crate::cmd::{Outcome, cargo};
 use crate::metadata::Metadata;
@@ -23,6 +23,17 @@ pub(crate) fn check() -> Outcome {
         }
     }
     Ok(())
+}
+
+/// Documents each published crate without features, and then everything with all of them.
+pub(crate) fn docs() -> Outcome {
+    let doc = |args: &[&str]| {
+        cargo(&["doc", "--no-deps", "--locked"]).args(args).env("RUSTDOCFLAGS", "-D warnings").run()
+    };
+    for package in Metadata::read()?.published() {
+        doc(&["--package", &package.name, "--no-default-features"])?;
+    }
+    doc(&["--workspace", "--all-features"])
 }
 
 /// None, each alone and all; or every combination, if asked for and not too many.

@@ -45,16 +45,7 @@ const STEPS: &[Step] = &[
                 .run()
         },
     },
-    Step {
-        name: "doc",
-        about: "no warning from rustdoc",
-        run: || {
-            cargo(&["doc", "--workspace", "--no-deps", "--all-features"])
-                .args(&["--locked"])
-                .env("RUSTDOCFLAGS", "-D warnings")
-                .run()
-        },
-    },
+    Step { name: "doc", about: "no warning from rustdoc", run: features::docs },
     Step {
         name: "features",
         about: "each published crate with no feature, with each alone, with all",
