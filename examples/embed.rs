@@ -58,7 +58,7 @@ pub enum ReportError {
     InProgress,
     /// Another process may have begun to write it, too.
     Overtaken,
-    /// The lock service does not answer.
+    /// The lock is not to be had: the source tells why.
     Unavailable(LockError),
 }
 
@@ -67,12 +67,19 @@ impl fmt::Display for ReportError {
         match self {
             Self::InProgress => f.write_str("the report is being written"),
             Self::Overtaken => f.write_str("the report may have been written twice"),
-            Self::Unavailable(error) => error.fmt(f),
+            Self::Unavailable(_) => f.write_str("the lock is not to be had"),
         }
     }
 }
 
-impl Error for ReportError {}
+impl Error for ReportError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Unavailable(error) => Some(error),
+            Self::InProgress | Self::Overtaken => None,
+        }
+    }
+}
 
 fn nodes(runtime: impl Runtime + Clone) -> Vec<Arc<dyn LockBackend>> {
     MemoryNode::cluster(3, runtime).into_iter().map(|node| Arc::new(node) as _).collect()
