@@ -184,6 +184,9 @@ impl MemoryNode {
     }
 
     /// The keys that are there, sorted.
+    ///
+    /// Also those of waiters, of fencing tokens and of the restart guard, which begin with `quorate:`.
+    /// What a dropped guard gives back goes when the world runs on: [`Sim::advance`] first.
     #[must_use]
     pub fn keys(&self) -> Vec<Vec<u8>> {
         self.shared.look(Store::keys)
