@@ -109,10 +109,8 @@ impl FredBackend {
         Ok(Self { name, route })
     }
 
-    /// Uses the tokio runtime of `runtime` when polled outside of tokio.
-    ///
-    /// Of [`from_client`](Self::from_client), the client's connection stays in the runtime in which
-    /// you made it.
+    /// The tokio runtime in which connections live, if it has threads of its own; see
+    /// [Runtimes](crate#runtimes).
     #[must_use]
     pub fn tokio(mut self, runtime: Handle) -> Self {
         let tokio = TokioContext::of(runtime);

@@ -58,8 +58,8 @@ impl Builder {
         self
     }
 
-    /// The tokio runtime for calls that are polled outside of tokio. By default the one in which
-    /// the nodes are made, else a background thread.
+    /// The tokio runtime in which connections live, if it has threads of its own. By default the one
+    /// in which the nodes are made; see [Runtimes](crate#runtimes).
     pub fn tokio(mut self, runtime: Handle) -> Self {
         self.tokio = Some(runtime);
         self

@@ -77,11 +77,16 @@
 //!
 //! # Runtimes
 //!
-//! fred runs on tokio. Where a call is not polled inside tokio, it uses the runtime that the
-//! backend was made in (or given, [`Builder::tokio`]), or a background thread of quorate's; see
-//! [`TokioContext`](quorate_core::runtime::TokioContext). A connection lives in the runtime of the
-//! call that opened it; when that runtime ends, so do the calls on it, and the next call opens
-//! another. A runtime of your own needs `enable_all`.
+//! fred runs on tokio. A backend uses the runtime that it was made in (or was given,
+//! [`Builder::tokio`]) if that has threads of its own; else the one that it is polled in, and outside
+//! of tokio a background thread of quorate's; see
+//! [`TokioContext`](quorate_core::runtime::TokioContext). A connection lives in the runtime in which
+//! it was made; when that ends, so do the calls on it, and the next call opens another. A runtime of
+//! your own needs `enable_all`.
+//!
+//! **A connection stands still with its runtime.** Where several current-thread runtimes share nodes
+//! (as the workers of actix-web do), one that blocks or is not driven keeps the calls of all others
+//! from their answers: give the nodes a multi-threaded runtime.
 //!
 //! # Features
 //!
