@@ -30,6 +30,10 @@ impl SimClient {
     }
 
     /// Ends when `time` has passed since this call, on this client's clock.
+    ///
+    /// # Cancel safety
+    ///
+    /// The future can be dropped at any time, and wakes nobody after that.
     #[must_use = "time passes only if it is awaited"]
     pub fn sleep(&self, time: Duration) -> BoxFuture<'static, ()> {
         self.sleep_until(after(self.now(), time))

@@ -94,6 +94,10 @@ impl Sim {
     }
 
     /// Ends when `time` has passed since this call, on the world's clock.
+    ///
+    /// # Cancel safety
+    ///
+    /// The future can be dropped at any time, and wakes nobody after that.
     #[must_use = "time passes only if it is awaited"]
     pub fn sleep(&self, time: Duration) -> BoxFuture<'static, ()> {
         self.sleep_until(after(self.now(), time))
