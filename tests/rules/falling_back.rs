@@ -1,9 +1,9 @@
 //! Nodes that will not tell when a key changes, or will not keep waiters in order: a manager does
-//! without, and says so once.
+//! without, says so once, and asks again after a minute.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use quorate_core::{
@@ -16,17 +16,26 @@ use tracing::Level;
 use crate::observe::{Told, of, told};
 use crate::world::{MS, SECOND};
 
-/// A node whose user may not do one thing.
+/// A node whose user may not do one thing, for some time at least.
 #[derive(Clone, Debug)]
 struct Strict {
     node: MemoryNode,
     forbids: &'static str,
+    /// On the clock of `sim`.
+    until: Option<Instant>,
+    sim: Sim,
     asked: Arc<AtomicUsize>,
+    /// How often it was asked, and did it.
+    done: Arc<AtomicUsize>,
 }
 
 impl Strict {
     fn may(&self, operation: &'static str) -> Result<(), BackendError> {
         if operation != self.forbids {
+            return Ok(());
+        }
+        if self.until.is_some_and(|until| self.sim.now() >= until) {
+            self.done.fetch_add(1, Ordering::Relaxed);
             return Ok(());
         }
         self.asked.fetch_add(1, Ordering::Relaxed);
@@ -90,32 +99,74 @@ impl Queue for Strict {
     }
 }
 
-/// Three managers contend for one lock, each time for a moment, and do not want it for `rest` then. How
-/// often each had it, and how often
-/// nodes were asked for what they forbid.
-fn contend(forbids: &'static str, rest: Duration) -> (Vec<usize>, usize) {
-    let sim = Sim::new(1);
-    let asked = Arc::<AtomicUsize>::default();
-    let strict = |node| Strict { node, forbids, asked: Arc::clone(&asked) };
-    let nodes: Vec<_> = MemoryNode::cluster(3, sim.clone()).into_iter().map(strict).collect();
-    let served = Arc::new(Mutex::new(vec![0; 3]));
-    for number in 0..3 {
-        let manager = LockManager::builder(sim.clone(), nodes.clone()).build().unwrap();
-        let (served, sim_) = (Arc::clone(&served), sim.clone());
-        sim.spawn(Box::pin(async move {
-            loop {
-                let Ok(guard) = manager.lock("r").wait(60 * SECOND).await else { continue };
-                served.lock().unwrap()[number] += 1;
-                sim_.sleep_until(sim_.now() + MS).await;
-                guard.release().await.ok();
-                sim_.sleep_until(sim_.now() + rest).await;
-            }
-        }));
-    }
-    sim.advance(10 * SECOND);
-    let served = served.lock().unwrap().clone();
-    (served, asked.load(Ordering::Relaxed))
+/// How three managers contend for one lock.
+struct Contest {
+    /// What the nodes forbid, and for how long if not for ever.
+    forbids: (&'static str, Option<Duration>),
+    /// How long each holds the lock.
+    hold: Duration,
+    /// How long each does not want it then.
+    rest: Duration,
+    time: Duration,
 }
+
+/// What has become of them.
+struct Outcome {
+    /// How often each had it.
+    served: Vec<usize>,
+    /// How often nodes were asked for what they forbid.
+    asked: usize,
+    /// How often nodes did what they had forbidden before.
+    done: usize,
+}
+
+impl Contest {
+    /// Each wants it all the time, and holds it for a moment.
+    const fn hot(forbids: &'static str) -> Self {
+        Self { forbids: (forbids, None), hold: MS, rest: Duration::ZERO, time: TEN_SECONDS }
+    }
+
+    /// Somebody waits nearly always, and little happens in an hour.
+    const fn calm(forbids: &'static str, strict: Option<Duration>, time: Duration) -> Self {
+        Self { forbids: (forbids, strict), hold: Duration::from_millis(700), rest: SECOND, time }
+    }
+
+    fn run(self) -> Outcome {
+        let Self { forbids: (forbids, strict), hold, rest, time } = self;
+        let sim = Sim::new(1);
+        let (asked, done) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
+        let until = strict.map(|strict| sim.now() + strict);
+        let strict = |node| Strict {
+            node,
+            forbids,
+            until,
+            sim: sim.clone(),
+            asked: Arc::clone(&asked),
+            done: Arc::clone(&done),
+        };
+        let nodes: Vec<_> = MemoryNode::cluster(3, sim.clone()).into_iter().map(strict).collect();
+        let served = Arc::new(Mutex::new(vec![0; 3]));
+        for number in 0..3 {
+            let manager = LockManager::builder(sim.clone(), nodes.clone()).build().unwrap();
+            let (served, sim_) = (Arc::clone(&served), sim.clone());
+            sim.spawn(Box::pin(async move {
+                loop {
+                    let Ok(guard) = manager.lock("r").wait(60 * SECOND).await else { continue };
+                    served.lock().unwrap()[number] += 1;
+                    sim_.sleep_until(sim_.now() + hold).await;
+                    guard.release().await.ok();
+                    sim_.sleep_until(sim_.now() + rest).await;
+                }
+            }));
+        }
+        sim.advance(time);
+        let served = served.lock().unwrap().clone();
+        let [asked, done] = [asked, done].map(|count| count.load(Ordering::Relaxed));
+        Outcome { served, asked, done }
+    }
+}
+
+const TEN_SECONDS: Duration = Duration::from_secs(10);
 
 fn shown(told: &Told) -> [String; 3] {
     ["node", "operation", "kind"].map(|name| told.field(name).to_owned())
@@ -124,7 +175,7 @@ fn shown(told: &Told) -> [String; 3] {
 #[test]
 fn where_waiters_may_not_stand_in_order_they_are_served_all_the_same_and_that_is_told_once() {
     let told = told(|| {
-        let (served, asked) = contend("queue", Duration::ZERO);
+        let Outcome { served, asked, .. } = Contest::hot("queue").run();
         assert!(served.iter().all(|served| *served > 100), "{served:?}");
         // The gate, by each manager.
         assert_eq!(asked, 3);
@@ -140,7 +191,8 @@ fn where_waiters_may_not_stand_in_order_they_are_served_all_the_same_and_that_is
 #[test]
 fn where_keys_may_not_be_watched_waiters_poll_and_that_is_told_once() {
     let told = told(|| {
-        let (served, asked) = contend("watch", 20 * MS);
+        let Outcome { served, asked, .. } =
+            Contest { rest: 20 * MS, ..Contest::hot("watch") }.run();
         assert!(served.iter().all(|served| *served > 10), "{served:?}");
         assert!(asked <= 9, "each node by each manager, and {asked} times");
     });
@@ -152,4 +204,32 @@ fn where_keys_may_not_be_watched_waiters_poll_and_that_is_told_once() {
         assert!(of_node <= 3, "{node}, by three managers: {cannot:#?}");
     }
     assert!(cannot.iter().all(|one| one[1..] == ["watch", "Permission"]));
+}
+
+#[test]
+fn who_forbids_it_is_asked_again_once_a_minute_and_that_is_not_told_again() {
+    for (operation, most) in [("queue", 3), ("watch", 9)] {
+        let mut asked = 0;
+        for minutes in 0..3 {
+            let time = minutes * 60 * SECOND + 50 * SECOND;
+            let mut now = 0;
+            let told = told(|| now = Contest::calm(operation, None, time).run().asked);
+            let limit = usize::try_from(minutes + 1).unwrap() * most;
+            assert!(asked < now && now <= limit, "{operation}, {minutes}: {asked}, then {now}");
+            assert!(of("node cannot", &told).len() <= most, "{operation}, {minutes}");
+            asked = now;
+        }
+    }
+}
+
+#[test]
+fn what_was_forbidden_for_a_moment_is_done_again_after_a_minute() {
+    for operation in ["queue", "watch"] {
+        let run = |time| Contest::calm(operation, Some(10 * SECOND), time).run();
+        let Outcome { asked, done, .. } = run(55 * SECOND);
+        assert!(asked > 0 && done == 0, "{operation}: asked {asked} times, did it {done} times");
+        let later = run(150 * SECOND);
+        assert_eq!(later.asked, asked, "{operation}");
+        assert!(later.done > 20, "{operation}: {} times", later.done);
+    }
 }

@@ -13,11 +13,11 @@ use crate::health::Health;
 use crate::observe;
 use crate::places::Queue;
 use crate::queue::Queues;
+use crate::refusals::Refusals;
 use crate::register::Register;
 use crate::resource::Key;
 use crate::roster::Roster;
 use crate::runtime::Runtime;
-use crate::shared_set::AtomicNodeSet;
 
 /// The nodes, and what all locks of a manager share.
 #[derive(Debug)]
@@ -30,10 +30,10 @@ pub(crate) struct Cluster {
     roster: Roster,
     health: Health,
     queues: Queues,
-    /// The nodes that will never tell when a key is free.
-    unwatchable: AtomicNodeSet,
-    /// The nodes that will never keep waiters in order.
-    unordered: AtomicNodeSet,
+    /// To tell when a key is free.
+    unwatchable: Refusals,
+    /// To keep waiters in order.
+    unordered: Refusals,
     background: Arc<Background>,
     rounds: Arc<Background>,
     register: Register,
@@ -59,8 +59,8 @@ impl Cluster {
             roster: Roster::new(count),
             health: Health::new(count, runtime.now()),
             queues: Queues::default(),
-            unwatchable: AtomicNodeSet::default(),
-            unordered: AtomicNodeSet::default(),
+            unwatchable: Refusals::new(count, runtime.now()),
+            unordered: Refusals::new(count, runtime.now()),
             background: Arc::default(),
             rounds: Arc::default(),
             register: Register::default(),
@@ -89,30 +89,32 @@ impl Cluster {
         self.orderly
     }
 
-    /// The node as one that can be watched; `None` if it cannot, or has said that it never will.
+    /// The node as one that can be watched; `None` if it cannot, or has said so lately.
     pub(crate) fn watcher(&self, node: NodeId) -> Option<&dyn Watch> {
-        let watches = self.config.watches && !self.unwatchable.contains(node);
-        self.node(node).watcher().filter(|_| watches)
+        let watcher = self.node(node).watcher().filter(|_| self.config.watches)?;
+        (!self.unwatchable.hold(node, || self.runtime.now())).then_some(watcher)
     }
 
-    /// Notes that a node could not be watched. If that will stay so, it is not tried again.
+    /// Notes that a node could not be watched. If that is likely to stay so, it is not tried for a
+    /// while.
     pub(crate) fn unwatchable(&self, node: NodeId, kind: BackendErrorKind) {
-        if stays(kind) && self.unwatchable.try_insert(node) {
+        if stays(kind) && self.unwatchable.note(node, self.runtime.now()) {
             observe::cannot(self, node, "watch", kind);
         }
     }
 
-    /// The node as one that keeps waiters in order; `None` if it cannot, or has said that it never
-    /// will.
+    /// The node as one that keeps waiters in order; `None` if it cannot, or has said so lately.
     pub(crate) fn queue(&self, node: NodeId) -> Option<&dyn Queue> {
-        self.node(node).queue().filter(|_| !self.unordered.contains(node))
+        let queue = self.node(node).queue()?;
+        (!self.unordered.hold(node, || self.runtime.now())).then_some(queue)
     }
 
-    /// Notes that a node did not keep waiters in order. If that will stay so, it is not tried again.
+    /// Notes that a node did not keep waiters in order. If that is likely to stay so, it is not tried
+    /// for a while.
     pub(crate) fn unordered(&self, node: NodeId, kind: BackendErrorKind) {
         // The keys of a queue lie in different slots.
         let stays = stays(kind) || kind == BackendErrorKind::Cluster;
-        if stays && self.unordered.try_insert(node) {
+        if stays && self.unordered.note(node, self.runtime.now()) {
             observe::cannot(self, node, "queue", kind);
         }
     }

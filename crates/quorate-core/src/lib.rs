@@ -93,6 +93,7 @@ pub mod observe;
 mod places;
 pub mod protocol;
 mod queue;
+mod refusals;
 mod register;
 mod renewal;
 mod request;

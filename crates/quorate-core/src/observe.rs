@@ -13,7 +13,7 @@
 //! |---|---|---|---|
 //! | `node failing` | warn | a node that was well fails, or is silent for a node timeout | `node`, `operation`, `kind`, `error` |
 //! | `node recovered` | info | it answers again, and has not failed for 5 s | `node`, `operation`, `after` |
-//! | `node cannot` | warn | a node will never tell when keys change, or never keep waiters in order, and is not asked to any more | `node`, `operation`, `kind` |
+//! | `node cannot` | warn | a node will not tell when keys change, or not keep waiters in order, and is not asked to for a minute | `node`, `operation`, `kind` |
 //! | `lost` | warn | a lease ended before its holder gave it up | `keys`, `reason`, `held`, `error` |
 //! | `acquired` | debug | a lock is taken | `keys`, `waited`, `left` |
 //! | `not acquired` | debug | a request for a lock ends without it | `keys`, `waited`, `reason`, `error` |
@@ -33,8 +33,9 @@
 //! for; they may keep a key until its ttl is over. Else `kind` is the
 //! [`BackendErrorKind`](crate::BackendErrorKind), such as `Quarantined`.
 //!
-//! Of `node cannot`, the `operation` is `watch` or `queue`. It is told once of each; waiters do without:
-//! they poll if fewer than a quorum of nodes can be watched.
+//! Of `node cannot`, the `operation` is `watch` or `queue`. It is told once of each, though the node
+//! is asked again after a minute; waiters do without: they poll if fewer than a quorum of nodes can
+//! be watched.
 //!
 //! A span `lock` (info, with `keys`) is around each acquisition, all its rounds and waiting.
 //!

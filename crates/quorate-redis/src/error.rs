@@ -60,6 +60,10 @@ pub(crate) fn of_redis(error: &RedisError) -> BackendError {
         ErrorKind::AuthenticationFailed => {
             (BackendErrorKind::Auth, "authentication failed".to_owned())
         }
+        ErrorKind::Parse if is_cut_off(error) => (
+            BackendErrorKind::Connection,
+            "the connection was lost in the middle of an answer".to_owned(),
+        ),
         // The text of a parse error quotes what the peer sent, which may be an echo of a password.
         ErrorKind::Parse | ErrorKind::Server(_) | ErrorKind::UnexpectedReturnType => {
             (BackendErrorKind::Protocol, "the answer is not one of Redis".to_owned())
@@ -81,6 +85,12 @@ pub(crate) fn of_redis(error: &RedisError) -> BackendError {
         _ => (BackendErrorKind::Other, format!("redis-rs cannot do it: {}", error.category())),
     };
     BackendError::new(kind, message)
+}
+
+/// Whether a parse error says that the bytes ended too early: redis-rs parses what was there when a
+/// connection ended. What the peer sent is quoted on lines of its own, with its line breaks escaped.
+fn is_cut_off(error: &RedisError) -> bool {
+    error.to_string().lines().any(|line| line == "Unexpected end of input")
 }
 
 /// Whether nothing more can be had from a connection after `error`.

@@ -54,14 +54,37 @@ fn serve(mut stream: TcpStream, breaks: bool) -> Option<()> {
     }
 }
 
+fn claim() -> Claim {
+    let key = Key::new(b"", &Resource::new("r").unwrap());
+    let token = Token::draw(os_random).unwrap();
+    Claim::new([key], token, Ttl::try_from(Duration::from_secs(10)).unwrap())
+}
+
 #[tokio::test]
 async fn a_connection_that_breaks_during_the_login_is_a_lost_connection() {
     let node = quorate_redis::connect([node(1)]).unwrap().remove(0);
-    let key = Key::new(b"", &Resource::new("r").unwrap());
-    let token = Token::draw(os_random).unwrap();
-    let claim = Claim::new([key], token, Ttl::try_from(Duration::from_secs(10)).unwrap());
-    let error = node.acquire(&claim).await.unwrap_err();
+    let error = node.acquire(&claim()).await.unwrap_err();
     assert_eq!(error.kind(), BackendErrorKind::Connection, "{error}");
+}
+
+/// Else it would be taken for one that does not speak the protocol, and never watched again.
+#[tokio::test]
+async fn a_connection_that_breaks_in_the_middle_of_an_answer_is_a_lost_connection() {
+    for part in [&b"$40\r\n0123456789"[..], b"$40", b":1", b"+O", b"-ERR no", b"*2\r\n:1\r\n$1"] {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                let mut stream = stream.unwrap();
+                let _ = stream.read(&mut [0; 1024]).unwrap();
+                stream.write_all(part).unwrap();
+            }
+        });
+        let node = quorate_redis::connect([format!("redis://{address}")]).unwrap().remove(0);
+        let error = node.acquire(&claim()).await.unwrap_err();
+        assert_eq!(error.kind(), BackendErrorKind::Connection, "{error}");
+        assert_eq!(error.to_string(), "the connection was lost in the middle of an answer");
+    }
 }
 
 #[tokio::test]
