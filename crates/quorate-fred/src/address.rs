@@ -47,6 +47,11 @@ pub(crate) fn parse(text: &str) -> Result<Address, ConnectError> {
             if path.is_empty() {
                 return Err(invalid("it has no path"));
             }
+            if !login.is_empty() && !login.ends_with('@') {
+                return Err(invalid(
+                    "before the path of a socket stands nothing, or a login and an @",
+                ));
+            }
             // A login without a host is no URL. The path is taken as it stands: fred would leave
             // it percent-encoded.
             let host = if login.ends_with('@') { "localhost" } else { "" };
@@ -60,8 +65,19 @@ pub(crate) fn parse(text: &str) -> Result<Address, ConnectError> {
         "redis+unix" | "valkey+unix" | "unix" => return Err(missing(text, "unix-sockets")),
         _ => return Err(invalid("the scheme is unknown")),
     };
+    if lacks_password(&config) {
+        return Err(invalid(NO_PASSWORD));
+    }
     let name = name_of(&config.server, config.database)?;
     Ok(Address { name, config: with_tls_name(config) })
+}
+
+/// What is wrong with a login that fred would leave out: commands would run as another user.
+pub(crate) const NO_PASSWORD: &str = "a user needs a password; any will do for nopass";
+
+/// Whether there is a user without a password, which fred leaves out.
+pub(crate) fn lacks_password(config: &Config) -> bool {
+    config.password.is_none() && config.username.as_ref().is_some_and(|user| !user.is_empty())
 }
 
 /// An IPv6 address stands in brackets in a URL, and in a certificate it does not.
@@ -117,6 +133,9 @@ fn redacted(text: &str) -> String {
         None => ("", rest),
     };
     let host = host.split(['?', '#']).next().unwrap_or_default();
+    if scheme.contains("unix") && !host.starts_with('/') {
+        return format!("{scheme}…");
+    }
     // `user:password`, with the host forgotten.
     let host = match host.split_once(':') {
         Some((user, rest)) if !user.starts_with('[') && !starts_with_port(rest) => {
@@ -217,6 +236,39 @@ mod tests {
             assert_eq!(address.name, "/run/redis.sock");
             assert_eq!(address.config.password.as_deref(), Some("se/cret"));
             assert!(parse(&format!("{scheme}://redis.sock")).is_err());
+        }
+    }
+
+    #[cfg(feature = "unix-sockets")]
+    #[test]
+    fn a_unix_socket_with_a_slash_too_few_is_refused_and_shows_no_password() {
+        for text in [
+            "redis+unix://run/redis.sock",
+            "unix://localhost/run/redis.sock",
+            "unix://ann:4711/run/redis.sock",
+            "unix://ann:se/4711@run/redis.sock",
+        ] {
+            let told = parse(text).err().unwrap().to_string();
+            assert!(told.contains("stands nothing, or a login"), "{told}");
+            assert!(!told.contains("4711"), "{told}");
+        }
+        assert_eq!(name("unix://@/run/redis.sock"), "/run/redis.sock");
+        for text in ["redis+unix://ann@/run/redis.sock", "unix://ann:@/run/redis.sock"] {
+            assert!(parse(text).err().unwrap().to_string().contains(NO_PASSWORD));
+        }
+    }
+
+    #[test]
+    fn a_user_without_a_password_is_refused() {
+        for text in ["redis://ann@localhost", "redis://ann:@localhost/3", "valkey://ann@[::1]:7000"]
+        {
+            assert!(parse(text).err().unwrap().to_string().ends_with(NO_PASSWORD));
+            let config = Config::from_url(text).unwrap();
+            let told = crate::FredBackend::new(config).unwrap_err().to_string();
+            assert!(told.ends_with(NO_PASSWORD), "{told}");
+        }
+        for text in ["redis://:secret@localhost", "redis://ann:x@localhost", "redis://@localhost"] {
+            assert!(parse(text).is_ok(), "{text}");
         }
     }
 

@@ -64,7 +64,9 @@ impl FredBackend {
     ///
     /// # Errors
     ///
-    /// [`ConnectError::NotOneNode`] for a cluster, or servers behind sentinels.
+    /// - [`ConnectError::NotOneNode`] for a cluster, or servers behind sentinels.
+    /// - [`ConnectError::InvalidAddress`] for a user without a password, also where a credential
+    ///   provider knows both: fred would leave the user out.
     pub fn new(config: Config) -> Result<Self, ConnectError> {
         builder().build(config)
     }

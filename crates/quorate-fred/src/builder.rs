@@ -82,9 +82,15 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// [`ConnectError::NotOneNode`] for a cluster, or servers behind sentinels.
+    /// - [`ConnectError::NotOneNode`] for a cluster, or servers behind sentinels.
+    /// - [`ConnectError::InvalidAddress`] for a user without a password, also where a credential
+    ///   provider knows both: fred would leave the user out.
     pub fn build(&self, config: Config) -> Result<FredBackend, ConnectError> {
         let name = address::name_of(&config.server, config.database)?;
+        if address::lacks_password(&config) {
+            let reason = address::NO_PASSWORD.to_owned();
+            return Err(ConnectError::InvalidAddress { address: name, reason });
+        }
         Ok(self.at(Address { name, config }))
     }
 

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use redis::{Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisError};
 
-use crate::error::ConnectError;
+use crate::error::{ConnectError, NO_PASSWORD};
 
 /// What a node can be made of: a URL, redis-rs' own types, or a client.
 ///
@@ -16,22 +16,41 @@ use crate::error::ConnectError;
 /// - `redis+unix:///path[?db=..&user=..&pass=..]`, `valkey+unix://` or `unix://`.
 ///
 /// Characters that mean something in a URL are percent-encoded in users and passwords. What redis-rs
-/// would ignore is refused, such as `?db=3` of a host, and so is a space before or after the URL.
+/// would ignore is refused, such as `?db=3` of a host, or a user without a password: for one that is
+/// `nopass`, any password will do. So is a space before or after the URL.
 pub trait IntoClient {
     /// A client that has not connected yet.
     ///
     /// # Errors
     ///
     /// [`ConnectError`] if a text is no address, or that of a group of nodes, or of TLS without a
-    /// feature for it.
+    /// feature for it, or if there is a user without a password.
     fn into_client(self) -> Result<Client, ConnectError>;
 }
 
 impl IntoClient for &str {
     fn into_client(self) -> Result<Client, ConnectError> {
         check(self)?;
-        Client::open(self).map_err(|error| refused(self, &error))
+        let client = Client::open(self).map_err(|error| refused(self, &error))?;
+        with_all_of_its_login(client, || without_secrets(self))
     }
+}
+
+/// Whether there is a user without a password, which redis-rs leaves out.
+pub(crate) fn lacks_password(info: &ConnectionInfo) -> bool {
+    let login = info.redis_settings();
+    login.password().is_none() && login.username().is_some_and(|user| !user.is_empty())
+}
+
+fn with_all_of_its_login(
+    client: Client,
+    address: impl FnOnce() -> String,
+) -> Result<Client, ConnectError> {
+    if lacks_password(client.get_connection_info()) {
+        let reason = NO_PASSWORD.to_owned();
+        return Err(ConnectError::InvalidAddress { address: address(), reason });
+    }
+    Ok(client)
 }
 
 /// Refuses what redis-rs would not read as it is meant, or would not say what is wrong with.
@@ -134,18 +153,19 @@ impl<T: Into<String>> IntoClient for (T, u16) {
 
 impl IntoClient for Client {
     fn into_client(self) -> Result<Client, ConnectError> {
-        Ok(self)
+        let name = name(self.get_connection_info());
+        with_all_of_its_login(self, || name)
     }
 }
 
 impl IntoClient for &Client {
     fn into_client(self) -> Result<Client, ConnectError> {
-        Ok(self.clone())
+        self.clone().into_client()
     }
 }
 
 fn open(address: impl IntoConnectionInfo) -> Result<Client, ConnectError> {
-    Client::open(address).map_err(|error| refused("", &error))
+    Client::open(address).map_err(|error| refused("", &error))?.into_client()
 }
 
 /// "Redis URL did not parse - InvalidClientConfig: detail": the detail quotes the address.
@@ -295,6 +315,10 @@ mod tests {
             "redis+unix:///run/redis.sock?database=3",
             "unix:///run/redis.sock?password=hunter2",
             "unix:///run/redis.sock#3",
+            "unix:/run/redis.sock?database=3",
+            "UNIX:/run/redis.sock?database=3",
+            "redis+unix:/run/redis.sock?pass=hunter2&database=3",
+            "unix:/run/redis.sock#3",
         ] {
             let told = text.into_client().expect_err(text).to_string();
             assert!(told.contains("known are the parameters protocol"), "{told}");
@@ -302,7 +326,39 @@ mod tests {
         }
         assert!("redis://a.example/3?protocol=resp3".into_client().is_ok());
         assert!("redis://a.example?".into_client().is_ok());
+        assert!("unix:/run/redis.sock?db=3".into_client().is_ok());
         assert_eq!("rediss://a.example#insecure".into_client().is_ok(), HAS_TLS);
+    }
+
+    #[test]
+    fn a_user_without_a_password_is_refused() {
+        for text in [
+            "redis://ann@a.example",
+            "redis://ann:@a.example",
+            "redis://ann@a.example/3?protocol=3",
+            "unix:///run/redis.sock?user=ann",
+            "unix:/run/redis.sock?user=ann",
+        ] {
+            let told = text.into_client().expect_err(text).to_string();
+            assert!(told.ends_with("a user needs a password; any will do for nopass"), "{told}");
+            let client = || Client::open(text).unwrap();
+            for given in [
+                client().into_client(),
+                (&client()).into_client(),
+                client().get_connection_info().clone().into_client(),
+            ] {
+                assert!(given.unwrap_err().to_string().contains("a user needs a password"));
+            }
+        }
+        for text in [
+            "redis://:hunter2@a.example",
+            "redis://ann:x@a.example",
+            "redis://@a.example",
+            "unix:///run/redis.sock?user=ann&pass=",
+            "unix:///run/redis.sock?user=",
+        ] {
+            assert!(text.into_client().is_ok(), "{text}");
+        }
     }
 
     #[test]

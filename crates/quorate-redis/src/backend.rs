@@ -42,7 +42,8 @@ impl RedisBackend {
     /// The node of `client`, **on a connection of its own** with default settings.
     ///
     /// Does no I/O. Of the client, the place, the login and the TCP settings are used; what those
-    /// leave open is set as [the crate](crate) says. To share a connection of yours, use
+    /// leave open is set as [the crate](crate) says. If the client has a user and no password, all
+    /// calls fail: redis-rs would leave the user out. To share a connection of yours, use
     /// [`from_connection`](Self::from_connection), which is what `FredBackend::from_client` of
     /// quorate-fred does with a client of fred.
     #[must_use]

@@ -77,7 +77,8 @@ impl Builder {
         addresses.into_iter().map(|address| Ok(self.build(address.into_client()?))).collect()
     }
 
-    /// The node of `client`, on connections of its own.
+    /// The node of `client`, on connections of its own. If the client has a user and no password, all
+    /// calls fail: redis-rs would leave the user out.
     #[must_use]
     pub fn build(&self, client: Client) -> RedisBackend {
         let info = client.get_connection_info();

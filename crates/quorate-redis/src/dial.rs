@@ -17,6 +17,7 @@ use redis::{
 #[cfg(feature = "tls-rustls")]
 use rustls::crypto::CryptoProvider;
 
+use crate::address::lacks_password;
 use crate::ear::Ear;
 use crate::error;
 
@@ -37,6 +38,8 @@ pub(crate) struct Dial {
     /// Without what `login` does.
     transport: ConnectionInfo,
     login: RedisConnectionInfo,
+    /// Whether the login names a user and no password.
+    lacks_password: bool,
     timeout: Duration,
     purpose: Purpose,
 }
@@ -51,7 +54,13 @@ enum Purpose {
 impl Dial {
     pub(crate) fn new(info: &ConnectionInfo, timeout: Duration) -> Self {
         let login = info.redis_settings().clone();
-        Self { transport: transport_of(info), login, timeout, purpose: Purpose::Commands }
+        Self {
+            transport: transport_of(info),
+            login,
+            lacks_password: lacks_password(info),
+            timeout,
+            purpose: Purpose::Commands,
+        }
     }
 
     /// The same place and login, for a connection on which the node tells of changes.
@@ -89,6 +98,9 @@ impl Dial {
     }
 
     async fn connection(&self, watches: &Watches) -> Result<MultiplexedConnection, BackendError> {
+        if self.lacks_password {
+            return Err(BackendError::new(BackendErrorKind::Auth, error::NO_PASSWORD));
+        }
         // A call stays pending as long as the node may carry it out: no response timeout.
         let mut config = AsyncConnectionConfig::new()
             .set_connection_timeout(None)

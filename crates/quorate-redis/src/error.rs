@@ -32,6 +32,9 @@ pub enum ConnectError {
     },
 }
 
+/// What is wrong with a login that redis-rs would leave out: commands would run as another user.
+pub(crate) const NO_PASSWORD: &str = "a user needs a password; any will do for nopass";
+
 /// The answer of a node. An error answer becomes an error here.
 pub(crate) fn reply(value: Value) -> Result<Reply, BackendError> {
     Ok(match value {

@@ -10,6 +10,7 @@ use quorate_core::runtime::{TokioRuntime, os_random};
 use quorate_core::{
     BackendErrorKind, Claim, Key, LockBackend, LockError, LockManager, Resource, Token, Ttl,
 };
+use quorate_redis::{RedisBackend, redis};
 
 /// The address of a node that closes its first connections, each behind its first answer to `CLIENT`:
 /// that of Redis 7.0.15.
@@ -65,6 +66,18 @@ async fn a_connection_that_breaks_during_the_login_is_a_lost_connection() {
     let node = quorate_redis::connect([node(1)]).unwrap().remove(0);
     let error = node.acquire(&claim()).await.unwrap_err();
     assert_eq!(error.kind(), BackendErrorKind::Connection, "{error}");
+}
+
+/// The constructor cannot fail.
+#[tokio::test]
+async fn a_client_with_a_user_and_no_password_does_not_go_on_as_another_user() {
+    let address = node(0).replace("redis://", "redis://ann@");
+    let node = RedisBackend::new(redis::Client::open(address).unwrap());
+    for _ in 0..2 {
+        let error = node.acquire(&claim()).await.unwrap_err();
+        assert_eq!(error.kind(), BackendErrorKind::Auth);
+        assert_eq!(error.to_string(), "a user needs a password; any will do for nopass");
+    }
 }
 
 /// Else it would be taken for one that does not speak the protocol, and never watched again.
