@@ -12,7 +12,7 @@ use redis::aio::MultiplexedConnection;
 use redis::io::tcp::TcpSettings;
 use redis::io::tcp::socket2::TcpKeepalive;
 use redis::{
-    AsyncConnectionConfig, Client, Cmd, ConnectionInfo, ProtocolVersion, RedisConnectionInfo,
+    AsyncConnectionConfig, Client, Cmd, ConnectionInfo, ProtocolVersion, RedisConnectionInfo, Value,
 };
 #[cfg(feature = "tls-rustls")]
 use rustls::crypto::CryptoProvider;
@@ -118,30 +118,33 @@ impl Dial {
             .get_multiplexed_async_connection_with_config(&config)
             .await
             .map_err(|error| error::of_redis(&error))?;
-        self.log_in(&mut connection).await?;
+        // With RESP3 it was HELLO.
+        let is_first = !self.login.protocol().supports_resp3();
+        self.log_in(&mut Fresh { connection: &mut connection, is_first }).await?;
         if self.purpose == Purpose::Watches {
-            ask(&mut connection, redis::cmd("CLIENT").arg("TRACKING").arg("ON")).await?;
+            let mut asked = Fresh { connection: &mut connection, is_first: false };
+            asked.ask(redis::cmd("CLIENT").arg("TRACKING").arg("ON")).await?;
         }
         Ok(connection)
     }
 
     /// What redis-rs does when it connects, except that the node's own reason is heard: redis-rs
     /// calls any error answer to `AUTH` a failed authentication, a full client table too.
-    async fn log_in(&self, connection: &mut MultiplexedConnection) -> Result<(), BackendError> {
+    async fn log_in(&self, connection: &mut Fresh<'_>) -> Result<(), BackendError> {
         if let Some(password) = self.login.password()
             && !self.login.protocol().supports_resp3()
         {
             let user = self.login.username();
-            match ask(connection, Cmd::new().arg("AUTH").arg(user).arg(password)).await {
+            match connection.ask(Cmd::new().arg("AUTH").arg(user).arg(password)).await {
                 // A node older than 6 has no users.
                 Err(error) if user.is_some() && error.to_string().contains("number of arg") => {
-                    ask(connection, Cmd::new().arg("AUTH").arg(password)).await?;
+                    connection.ask(Cmd::new().arg("AUTH").arg(password)).await?;
                 }
                 outcome => outcome?,
             }
         }
         if self.login.db() != 0 {
-            ask(connection, Cmd::new().arg("SELECT").arg(self.login.db())).await?;
+            connection.ask(Cmd::new().arg("SELECT").arg(self.login.db())).await?;
         }
         if self.login.skip_set_lib_name() {
             return Ok(());
@@ -154,14 +157,14 @@ impl Dial {
         for (what, text) in [("LIB-NAME", name), ("LIB-VER", version)] {
             let mut command = redis::cmd("CLIENT");
             command.arg("SETINFO").arg(what).arg(text);
-            match connection.send_packed_command(&command).await {
+            match connection.send(&command).await {
                 // What is harmless by itself is not why the connection ends.
                 Ok(answer) => {
                     let error = error::reply(answer).err();
                     heard = error.filter(|error| !error.kind().is_permanent());
                 }
                 // "ERR max number of clients reached" comes before the end.
-                Err(error) => return Err(heard.unwrap_or_else(|| error::of_redis(&error))),
+                Err(error) => return Err(heard.unwrap_or(error)),
             }
         }
         Ok(())
@@ -177,10 +180,24 @@ fn provide_crypto() {
     }
 }
 
-async fn ask(connection: &mut MultiplexedConnection, command: &Cmd) -> Result<(), BackendError> {
-    let answer =
-        connection.send_packed_command(command).await.map_err(|error| error::of_redis(&error))?;
-    error::reply(answer).map(drop)
+/// A connection that is being made.
+struct Fresh<'a> {
+    connection: &'a mut MultiplexedConnection,
+    /// Whether nothing has been answered yet.
+    is_first: bool,
+}
+
+impl Fresh<'_> {
+    async fn send(&mut self, command: &Cmd) -> Result<Value, BackendError> {
+        let answer = self.connection.send_packed_command(command).await;
+        let was_first = std::mem::take(&mut self.is_first);
+        let why = if was_first { error::of_first } else { error::of_redis };
+        answer.map_err(|error| why(&error))
+    }
+
+    async fn ask(&mut self, command: &Cmd) -> Result<(), BackendError> {
+        error::reply(self.send(command).await?).map(drop)
+    }
 }
 
 /// The same place, with as much of the login as RESP3 wants at once.

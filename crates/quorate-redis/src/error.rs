@@ -90,6 +90,17 @@ pub(crate) fn of_redis(error: &RedisError) -> BackendError {
     BackendError::new(kind, message)
 }
 
+/// Why there is no answer to the first command on a connection. A node that turns a client away says why
+/// and hangs up at once, and redis-rs drops an answer that comes before a command.
+pub(crate) fn of_first(error: &RedisError) -> BackendError {
+    if !error.is_connection_dropped() {
+        return of_redis(error);
+    }
+    let message = "the node closed the connection before it answered anything: it may be at \
+                   maxclients, or in protected mode";
+    BackendError::new(BackendErrorKind::Connection, message).with_source(error.clone())
+}
+
 /// Whether a parse error says that the bytes ended too early: redis-rs parses what was there when a
 /// connection ended. What the peer sent is quoted on lines of its own, with its line breaks escaped.
 fn is_cut_off(error: &RedisError) -> bool {

@@ -80,6 +80,28 @@ async fn a_client_with_a_user_and_no_password_does_not_go_on_as_another_user() {
     }
 }
 
+/// As of Redis that is at `maxclients`, or in protected mode: its answer is there before a command.
+#[tokio::test]
+async fn a_node_that_turns_its_clients_away_is_one_that_may_be_full() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || listener.incoming().for_each(|stream| drop(stream.unwrap())));
+    for place in ["", "ann:x@", ":x@"] {
+        for database in ["", "/1"] {
+            let url = format!("redis://{place}{address}{database}");
+            let node = quorate_redis::connect([&url]).unwrap().remove(0);
+            let error = node.acquire(&claim()).await.unwrap_err();
+            assert_eq!(error.kind(), BackendErrorKind::Connection);
+            assert_eq!(
+                error.to_string(),
+                "the node closed the connection before it answered anything: it may be at \
+                 maxclients, or in protected mode",
+                "{url}"
+            );
+        }
+    }
+}
+
 /// Else it would be taken for one that does not speak the protocol, and never watched again.
 #[tokio::test]
 async fn a_connection_that_breaks_in_the_middle_of_an_answer_is_a_lost_connection() {
