@@ -31,7 +31,9 @@
 //! [`Builder::connections`] makes more. Those that are there at the same time travel as one request
 //! of up to 64 commands, one or two by themselves; with eight requests under way, the rest gathers.
 //! If the connection breaks, or the node answers what makes no sense, a whole request is unknown.
-//! What has not left when a connection turns out to have ended goes over a new one.
+//! What has not left when a connection turns out to have ended goes over a new one. For 20 ms after an
+//! answer a connection is used without a look at it: what is sent while it ends, or just after, fails,
+//! since redis-rs does not tell what it has written.
 //!
 //! There is no response timeout: a call is pending as long as the node may still carry it out, and
 //! the manager has deadlines of its own. On TCP, a connection whose other end has gone without a
