@@ -102,6 +102,53 @@ fn locks_of_other_libraries_exclude_ours_and_the_other_way_round() {
     });
 }
 
+/// What the docs of both clients ask of a node's user.
+#[test]
+fn the_rights_in_the_docs_are_enough() {
+    const KEYS: &str = "~orders:* ~quorate:queue:* ~quorate:place:* ~quorate:fence:*";
+    const COMMANDS: &str = "+set +get +del +pttl +pexpire +evalsha +eval +psetex +exists \
+                            +client|tracking +info +select";
+    let named = format!("on >pw {KEYS} {COMMANDS}");
+    let nobody = format!("on nopass {KEYS} {COMMANDS} +ping");
+    let with_login = RedisServer::builder().user("app", &named).start();
+    let without = RedisServer::builder().user("default", &nobody).start();
+    let addresses = [with_login.address_as("app", "pw") + "/1", without.address()];
+    crate::client::on_tokio(async {
+        for (client, address) in Client::ALL
+            .into_iter()
+            .flat_map(|client| addresses.iter().map(move |address| (client, address)))
+        {
+            let manager = || {
+                let nodes = client.connect(std::slice::from_ref(address));
+                let runtime = quorate::runtime::TokioRuntime::new();
+                quorate::LockManager::builder(runtime, nodes).build().unwrap()
+            };
+            let (one, other) = (manager(), manager());
+            let guard = one.lock(["orders:1", "orders:2"]).await.unwrap();
+            guard.extend().await.unwrap();
+            assert!(other.inspect("orders:1").await.is_ok());
+            let waits = tokio::spawn({
+                let other = other.clone();
+                async move { other.lock("orders:1").wait(crate::client::BACKSTOP).await }
+            });
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            let _ = guard.release().await.unwrap();
+            let _ = waits.await.unwrap().unwrap().release().await.unwrap();
+            let fenced = one.lock("orders:3").fenced().await.unwrap();
+            let _ = fenced.release().await.unwrap();
+            for manager in [one, other] {
+                assert_eq!(manager.settle(crate::client::BACKSTOP).await, 0);
+            }
+        }
+    });
+    // The harness has a user of its own there.
+    let denied = with_login.cli(&["ACL", "LOG"]).array().into_iter();
+    let denied: Vec<_> = denied.map(|entry| entry.array()[7].text()).collect();
+    let may_be =
+        |what: &String| what == "ping" || what.starts_with("client") && what != "client|tracking";
+    assert!(denied.iter().all(may_be), "{denied:?}");
+}
+
 /// A database number, a unix socket, a user with a password: as the client has them.
 #[test]
 fn databases_sockets_and_users_work_as_in_the_client() {

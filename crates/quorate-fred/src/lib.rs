@@ -75,6 +75,23 @@
 //! Of a node that was flushed, fred tells nothing: keys that are watched are read again every two
 //! seconds, so that a flush is told within that time. Nodes made of a client of yours do not watch.
 //!
+//! # Rights
+//!
+//! A node's user (ACL) needs the keys that are locked, `quorate:queue:*` and `quorate:place:*` for
+//! waiting, `quorate:fence:*` for fencing tokens and `quorate:guard:*` for the restart guard; and:
+//!
+//! | commands | for |
+//! |---|---|
+//! | `SET`, `GET`, `DEL`, `PTTL`, `PEXPIRE`, `EVALSHA`, `EVAL` | locks, and fencing tokens |
+//! | `CLIENT TRACKING` | waking who waits, who polls without it |
+//! | `PSETEX`, `EXISTS` | the order of those who wait |
+//! | `INFO` | the restart guard; to find two addresses of one server |
+//! | `SELECT` | an address with a database |
+//! | `PING` | an address without a password: fred greets the node with it |
+//!
+//! With a password, too, a `PING` is sent now and then, and `CLIENT ID` and `INFO` are on each new
+//! connection; there they may be refused.
+//!
 //! # Runtimes
 //!
 //! fred runs on tokio. A backend uses the runtime that it was made in (or was given,

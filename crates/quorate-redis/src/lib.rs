@@ -50,6 +50,21 @@
 //! may run `CLIENT TRACKING` and `GET`. Each extension of a lock wakes those who watch it, too.
 //! Nodes made of a pool or a connection of yours do not watch.
 //!
+//! # Rights
+//!
+//! A node's user (ACL) needs the keys that are locked, `quorate:queue:*` and `quorate:place:*` for
+//! waiting, `quorate:fence:*` for fencing tokens and `quorate:guard:*` for the restart guard; and:
+//!
+//! | commands | for |
+//! |---|---|
+//! | `SET`, `GET`, `DEL`, `PTTL`, `PEXPIRE`, `EVALSHA`, `EVAL` | locks, and fencing tokens |
+//! | `CLIENT TRACKING` | waking who waits, who polls without it |
+//! | `PSETEX`, `EXISTS` | the order of those who wait |
+//! | `INFO` | the restart guard; to find two addresses of one server |
+//! | `SELECT` | an address with a database |
+//!
+//! `CLIENT SETINFO` is sent on each new connection, `PING` now and then; both may be refused.
+//!
 //! # Runtimes
 //!
 //! redis-rs and bb8 need tokio. A [`RedisBackend`] brings it along: it can be built and polled
