@@ -83,7 +83,8 @@ impl Dial {
         &self,
         watches: &Watches,
     ) -> Result<MultiplexedConnection, BackendError> {
-        let attempt = tokio::time::timeout(self.timeout, self.connection(watches));
+        // A runtime without timers panics where a timeout is made.
+        let attempt = async { tokio::time::timeout(self.timeout, self.connection(watches)).await };
         match AssertUnwindSafe(attempt).catch_unwind().await {
             Ok(Ok(outcome)) => outcome,
             Ok(Err(_)) => Err(BackendError::new(
