@@ -475,7 +475,7 @@ fn h4_a_lease_is_told_as_lost_though_the_runtime_has_ended() {
         let runtime: Arc<dyn Runtime> =
             tokio.block_on(async { Arc::new(TokioRuntime::new()) as _ });
         let locks = Locks::new(&runtime);
-        let request = locks.manager.lock("r").ttl(Duration::from_millis(400));
+        let request = locks.manager.lock("r").ttl(Duration::from_secs(2));
         let guard = block_on(request.into_future()).unwrap();
         let mut lost = Box::pin(guard.lost());
         assert!((&mut lost).now_or_never().is_none());
@@ -493,7 +493,7 @@ fn h4_a_lease_is_told_as_lost_in_another_runtime_than_was_waited_in_before() {
             let runtime: Arc<dyn Runtime> =
                 first.block_on(async { Arc::new(TokioRuntime::new()) as _ });
             let locks = Locks::new(&runtime);
-            let request = locks.manager.lock("r").ttl(Duration::from_millis(400));
+            let request = locks.manager.lock("r").ttl(Duration::from_secs(2));
             let guard = first.block_on(request.into_future()).unwrap();
             let mut lost = Box::pin(guard.lost());
             assert!(first.block_on(async { (&mut lost).now_or_never() }).is_none());

@@ -35,6 +35,10 @@ fn who_waits_in_line_during_an_outage_is_told_of_the_outage() {
         for error in world.sim.block_on(join_all(waits)) {
             assert!(matches!(error, Err(LockError::NoQuorum { .. })), "{fault:?}: {error:?}");
         }
+        let waits = (0..3).map(|_| manager.lock("t").wait(100 * MS).into_future());
+        for error in world.sim.block_on(join_all(waits)) {
+            assert!(matches!(error, Err(LockError::NoQuorum { .. })), "{fault:?}: {error:?}");
+        }
     }
 }
 
@@ -82,6 +86,19 @@ fn a_lock_that_is_free_is_had_in_the_end_though_one_in_front_waits_for_more() {
         let (_guard, at) = locked.unwrap();
         assert!(at > 4 * SECOND && at <= 6 * SECOND, "first come, first served, for long: {at:?}");
     }
+}
+
+/// The round for both is lost, and what it asked for is not asked for any more.
+#[test]
+fn a_lock_that_is_free_is_had_in_a_short_time_beside_one_who_waits_for_more() {
+    let world = World::new(3);
+    let (here, elsewhere) = (world.manager(), world.manager());
+    let _held = world.sim.block_on(elsewhere.lock("b").ttl(60 * SECOND)).unwrap();
+    let both = here.lock(["a", "b"]).wait(SECOND).into_future();
+    let one = here.lock("a").wait(200 * MS).into_future();
+    let (both, one) = world.sim.block_on(join(both, one));
+    assert!(one.is_ok(), "{one:?}");
+    assert!(both.is_err());
 }
 
 /// What kept the line from moving when the wait began is over.

@@ -50,6 +50,8 @@ struct Line {
     told: Option<LockError>,
     /// Until when somebody asks the nodes for it, at the latest.
     asked_until: Option<Instant>,
+    /// Whether somebody here had it, and the nodes have not said otherwise since.
+    had: bool,
     /// How often it was handed over within this process.
     handed_over: u32,
 }
@@ -91,9 +93,11 @@ impl Queues {
             match lines.get_mut(key) {
                 Some(line) => {
                     (line.holder, line.told, line.asked_until) = (Some(holder), None, None);
+                    line.had = true;
                 }
                 None => {
-                    lines.insert(key.clone(), Line { holder: Some(holder), ..Line::default() });
+                    let line = Line { holder: Some(holder), had: true, ..Line::default() };
+                    lines.insert(key.clone(), line);
                 }
             }
         }
@@ -148,23 +152,31 @@ impl Queues {
         keys.iter().find_map(|key| state.lines.get(key)?.told.clone())
     }
 
-    /// Notes that the nodes are asked for `keys` out of turn, until `until` at the latest. If somebody
-    /// does it already, or is about to, the error is until when: one is enough, however many wait.
+    /// Notes that the nodes are asked for `keys` out of turn, until `until` at the latest. One is enough,
+    /// however many wait: the error is until when to leave it to somebody who does it already, or is
+    /// about to. That is over by the `deadline`, but where somebody here had one of them a moment ago.
     pub(crate) fn ask_out_of_turn(
         &self,
         keys: &[Key],
         now: Instant,
         until: Instant,
+        deadline: Instant,
     ) -> Result<(), Instant> {
-        let mut state = self.state();
-        let is_asked = |key: &Key| {
-            let line = state.lines.get(key)?;
-            let going = line.holder.as_ref().and_then(|holder| holder.attempt.upgrade());
-            // Whoever has the turn asks once it is gone.
-            let goes = going.is_some_and(|attempt| attempt.is_over() && !attempt.is_free(false));
-            if goes { Some(until) } else { line.asked_until.filter(|until| *until > now) }
+        // Whoever has the turn asks once it is gone. An attempt that is dropped takes the lock of the
+        // lines, so this comes in front of that.
+        let goes = |key: &Key| {
+            let going = self.holder(key).and_then(|holder| holder.attempt.upgrade());
+            going.is_some_and(|attempt| attempt.is_over() && !attempt.is_free(false))
         };
-        if let Some(until) = keys.iter().filter_map(is_asked).max() {
+        if keys.iter().any(goes) {
+            return Err(until);
+        }
+        let mut state = self.state();
+        let asked_until = |key: &Key| {
+            let line = state.lines.get(key)?;
+            line.asked_until.filter(|until| *until > now && (line.had || *until < deadline))
+        };
+        if let Some(until) = keys.iter().filter_map(asked_until).max() {
             return Err(until);
         }
         state.ask(keys, until);
@@ -223,6 +235,11 @@ impl State {
     }
 
     fn tell(&mut self, keys: &[Key], error: &LockError) {
+        for key in keys {
+            if let Some(line) = self.lines.get_mut(key) {
+                (line.asked_until, line.had) = (None, false);
+            }
+        }
         if let ([key], LockError::Held { .. } | LockError::NoQuorum { .. }) = (keys, error)
             && let Some(line) = self.lines.get_mut(key)
         {

@@ -92,7 +92,7 @@ impl Dial {
                 format!("no connection within {:?}", self.timeout),
             )),
             Err(_) => Err(BackendError::new(
-                BackendErrorKind::Other,
+                BackendErrorKind::Connection,
                 "redis-rs panicked while it connected: has the tokio runtime I/O and timers?",
             )),
         }

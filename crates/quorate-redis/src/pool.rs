@@ -8,11 +8,13 @@
 //! So for the pool connecting never fails. What it keeps is a connection, *or the reason why there
 //! is none*, which it hands out until the next attempt is due.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bb8::{ManageConnection, Pool};
+use futures_util::FutureExt;
 use quorate_core::protocol::{Exchange, Reply, Watches, Wire};
 use quorate_core::{BackendError, BackendErrorKind, Call, Key, Watched};
 use redis::aio::MultiplexedConnection;
@@ -87,7 +89,14 @@ impl Lane {
 
     async fn checked_out(&self) -> Result<Arc<Live>, BackendError> {
         let pool = Arc::clone(&self.pool());
-        match pool.get().await {
+        // bb8 panics in a runtime without timers.
+        let Ok(got) = AssertUnwindSafe(pool.get()).catch_unwind().await else {
+            return Err(BackendError::new(
+                BackendErrorKind::Connection,
+                "bb8 panicked while it connected: has the tokio runtime timers?",
+            ));
+        };
+        match got {
             Ok(link) => match &*link {
                 Link::Live(live) => {
                     *self.last() = Some(Arc::clone(live));

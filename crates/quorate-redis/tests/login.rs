@@ -102,7 +102,7 @@ async fn a_node_that_turns_its_clients_away_is_one_that_may_be_full() {
     }
 }
 
-/// Else it would be taken for one that does not speak the protocol, and never watched again.
+/// Else it would be taken for one that does not speak the protocol, and not be watched for a minute.
 #[tokio::test]
 async fn a_connection_that_breaks_in_the_middle_of_an_answer_is_a_lost_connection() {
     for part in [&b"$40\r\n0123456789"[..], b"$40", b":1", b"+O", b"-ERR no", b"*2\r\n:1\r\n$1"] {
@@ -138,4 +138,12 @@ async fn q6_one_server_is_found_out_though_its_first_connections_broke() {
         let locked = manager.lock("r").await;
         assert!(matches!(locked, Err(LockError::SameServer { .. })), "{breaks}: {locked:?}");
     }
+}
+
+#[test]
+fn a_runtime_without_a_timer_is_an_error_and_no_panic() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
+    let node = RedisBackend::new(redis::Client::open("redis://127.0.0.1:1").unwrap());
+    let error = runtime.block_on(node.acquire(&claim())).unwrap_err();
+    assert_eq!(error.kind(), BackendErrorKind::Connection, "{error}");
 }

@@ -64,7 +64,8 @@
 //! - `redis`: nodes through redis-rs, on connections that a bb8 pool keeps alive.
 //! - `fred`: nodes through fred.
 //! - `memory`: in-memory nodes, a virtual clock and conformance suites, for tests.
-//! - `tls-rustls`, `tls-native-tls`: `rediss://` addresses, for the clients that are chosen.
+//! - `tls-rustls`, `tls-native-tls`: `rediss://` addresses, for the clients that are chosen. One of the
+//!   two: with both, redis-rs trusts no certificate of the system.
 //! - `unix-sockets`: unix sockets with fred; redis-rs has them anyway.
 //! - `tracing`: events of the life of a lock and of nodes that fail, see [`observe`].
 //! - `metrics`: waits, holds, votes and latency per node, see [`observe`].

@@ -65,7 +65,7 @@ pub(super) async fn wait(
         // Nobody knows anything. It may even be free: who has the turn waits for other keys, too.
         let (keys, now) = (&*wanted.keys, runtime.now());
         let until = saturating_add(now, node_timeout.min(latest.saturating_duration_since(now)));
-        match cluster.queues().ask_out_of_turn(keys, now, until) {
+        match cluster.queues().ask_out_of_turn(keys, now, until, deadline) {
             Ok(()) => match attempt(cluster, wanted, left(runtime, latest), &Gates::None).await? {
                 Ok(guard) => return Ok(Place::OutOfTurn(guard)),
                 Err(defeat) => {

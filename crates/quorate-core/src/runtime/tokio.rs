@@ -89,10 +89,11 @@ impl Future for Alarm {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let mut this = self.project();
-        let here = this.home.here().map(|handle| handle.id());
-        if *this.begun_in != here {
+        let near = this.home.near();
+        let id = near.as_ref().map(|handle| handle.id());
+        if *this.begun_in != id {
             this.sleep.set(None);
-            *this.begun_in = here;
+            *this.begun_in = id;
         }
         // More than once only after a suspend, or where tokio rounds.
         loop {
@@ -103,8 +104,8 @@ impl Future for Alarm {
                 }
             }
             let before = this.deadline.checked_sub(last_known()).unwrap_or(*this.deadline);
-            let sleep = this.home.enter_here(|| time::sleep_until(before.into()));
-            this.sleep.set(Some(sleep));
+            let _entered = near.as_ref().map(|handle| handle.enter());
+            this.sleep.set(Some(time::sleep_until(before.into())));
         }
     }
 }
@@ -158,6 +159,12 @@ impl TokioContext {
         let home = self.home().map(Cow::Borrowed);
         let current = || Handle::try_current().ok().map(Cow::Owned);
         home.or_else(current).or_else(|| helper().map(Cow::Borrowed))
+    }
+
+    /// The same for timers: the caller's before home. It is the caller's clock that is read, and one of
+    /// the two may be paused.
+    fn near(&self) -> Option<Cow<'_, Handle>> {
+        Handle::try_current().map_or_else(|_| self.here(), |current| Some(Cow::Owned(current)))
     }
 
     fn enter_here<T>(&self, what: impl FnOnce() -> T) -> T {
