@@ -112,12 +112,20 @@ fn the_rights_in_the_docs_are_enough() {
     let nobody = format!("on nopass {KEYS} {COMMANDS} +ping");
     let with_login = RedisServer::builder().user("app", &named).start();
     let without = RedisServer::builder().user("default", &nobody).start();
-    let addresses = [with_login.address_as("app", "pw") + "/1", without.address()];
+    let nodes =
+        [(&with_login, with_login.address_as("app", "pw") + "/1"), (&without, without.address())];
+    let calls = |node: &RedisServer, command: &str| {
+        let told = node.cli(&["INFO", "commandstats"]).text();
+        let calls = told.lines().find_map(|line| {
+            line.strip_prefix("cmdstat_")?.strip_prefix(command)?.strip_prefix(":calls=")
+        });
+        calls.map_or(0, |calls| calls.split(',').next().unwrap().parse::<u64>().unwrap())
+    };
     crate::client::on_tokio(async {
-        for (client, address) in Client::ALL
-            .into_iter()
-            .flat_map(|client| addresses.iter().map(move |address| (client, address)))
+        for (client, (node, address)) in
+            Client::ALL.into_iter().flat_map(|client| nodes.iter().map(move |node| (client, node)))
         {
+            let [places, looks] = ["psetex", "exists"].map(|command| calls(node, command));
             let manager = || {
                 let nodes = client.connect(std::slice::from_ref(address));
                 let runtime = quorate::runtime::TokioRuntime::new();
@@ -131,7 +139,20 @@ fn the_rights_in_the_docs_are_enough() {
                 let other = other.clone();
                 async move { other.lock("orders:1").wait(crate::client::BACKSTOP).await }
             });
-            tokio::time::sleep(Duration::from_millis(300)).await;
+            let in_line = async {
+                while calls(node, "psetex") == places {
+                    tokio::task::yield_now().await;
+                }
+                // Somebody behind it gives up, and looks who is in front.
+                let last = manager();
+                while calls(node, "exists") == looks {
+                    let request = last.lock("orders:1").wait(Duration::from_millis(50));
+                    assert!(request.await.is_err());
+                }
+                last.settle(crate::client::BACKSTOP).await
+            };
+            let left = tokio::time::timeout(crate::client::BACKSTOP, in_line).await;
+            assert_eq!(left.expect("a place in line"), 0);
             let _ = guard.release().await.unwrap();
             let _ = waits.await.unwrap().unwrap().release().await.unwrap();
             let fenced = one.lock("orders:3").fenced().await.unwrap();
@@ -142,11 +163,13 @@ fn the_rights_in_the_docs_are_enough() {
         }
     });
     // The harness has a user of its own there.
-    let denied = with_login.cli(&["ACL", "LOG"]).array().into_iter();
-    let denied: Vec<_> = denied.map(|entry| entry.array()[7].text()).collect();
     let may_be =
         |what: &String| what == "ping" || what.starts_with("client") && what != "client|tracking";
-    assert!(denied.iter().all(may_be), "{denied:?}");
+    for (node, _) in nodes {
+        let denied = node.cli(&["ACL", "LOG"]).array().into_iter();
+        let denied: Vec<_> = denied.map(|entry| entry.array()[7].text()).collect();
+        assert!(denied.iter().all(may_be), "{denied:?}");
+    }
 }
 
 /// A database number, a unix socket, a user with a password: as the client has them.
