@@ -118,6 +118,32 @@ fn an_extension_gives_a_node_that_lost_its_data_key_and_number_back() {
     assert_eq!(token(&guard), 71);
 }
 
+/// The node said what it stood at before it lost that.
+#[test]
+fn a_number_that_was_lost_again_is_brought_back_though_the_node_had_told_it() {
+    let world = World::new(3);
+    let ahead = world.builder().fence_hint(|| 1_000_000).build().unwrap();
+    let guard = world.sim.block_on(ahead.lock("r").fenced()).unwrap();
+    world.sim.settle();
+    for node in &world.nodes {
+        node.restart();
+        // It has the key again, and nobody hears of it.
+        node.add_rule(Rule::new(Effect::Cut).on(Operation::Acquire));
+        world.sim.block_on(guard.extend()).unwrap();
+        world.sim.advance(MS);
+        node.clear_rules();
+        assert_eq!((world.holders("r"), number(node, "r")), (3, None));
+        world.sim.block_on(guard.extend()).unwrap();
+        world.sim.advance(MS);
+    }
+    assert_eq!(numbers(&world), [Some(1_000_000); 3]);
+    let before = token(&guard);
+    let _ = world.sim.block_on(guard.release()).unwrap();
+    let behind = world.builder().fence_hint(|| 1).build().unwrap();
+    let guard = world.sim.block_on(behind.lock("r").fenced()).unwrap();
+    assert!(token(&guard) > before, "{} after {before}", token(&guard));
+}
+
 #[test]
 fn a_number_that_has_come_to_its_end_is_an_error_and_takes_nothing() {
     let world = World::new(3);
@@ -176,4 +202,28 @@ fn one_node_whose_number_is_broken_is_done_without() {
     let guard = lock(&world, &world.manager());
     world.sim.settle_and_release(guard);
     assert_eq!(lock_keys_left(&world), 0, "its lock goes all the same");
+}
+
+/// Whoever adopts a lock knows its token, and not where each node stands.
+#[test]
+fn a_lock_that_was_adopted_leaves_no_node_behind_its_token() {
+    for extends in [true, false] {
+        let world = World::new(3);
+        let manager = counting(&world);
+        stand_at(&world, &[70, 70, 70]);
+        let guard = lock(&world, &manager);
+        world.catch_up();
+        let taken = token(&guard);
+        let record = guard.hand_over();
+        put(&world.nodes[0], "r", "5");
+        let guard = world.sim.block_on(counting(&world).adopt(&record)).unwrap();
+        assert_eq!(token(&guard), taken);
+        if extends {
+            world.sim.block_on(guard.extend()).unwrap();
+            world.catch_up();
+            assert_eq!(numbers(&world), [Some(taken); 3], "by the extension");
+        }
+        world.sim.settle_and_release(guard);
+        assert_eq!(numbers(&world), [Some(taken); 3], "extends: {extends}");
+    }
 }

@@ -170,3 +170,28 @@ fn a_quorum_without_a_token_is_an_error_of_its_own_and_the_next_round_has_one() 
     world.sim.settle_and_release(guard);
     assert_eq!(lock_keys_left(&world), 0);
 }
+
+/// It failed to raise a number, not to release.
+#[test]
+fn a_node_that_failed_to_raise_is_released_once() {
+    for waits in [false, true] {
+        let world = World::new(3);
+        let manager = counting(&world);
+        stand_at(&world, &[30, 10, 20]);
+        for node in &world.nodes {
+            node.add_rule(Rule::new(Effect::Cut).on(Operation::Raise));
+        }
+        if waits {
+            drop(world.sim.block_on(manager.lock("r").fenced()));
+        } else {
+            votes_of(world.sim.block_on(manager.try_lock("r").fenced()));
+        }
+        world.sim.advance(10 * SECOND);
+        assert!(count(&world, "raise") > 0);
+        let rounds = count(&world, "fenced acquire") / 3;
+        assert_eq!(rounds, 1 + usize::from(waits));
+        let released = count(&world, "release") + count(&world, "fenced release");
+        assert_eq!(released, 3 * rounds);
+        assert_eq!(lock_keys_left(&world), 0);
+    }
+}

@@ -362,10 +362,8 @@ async fn ask(attempt: &Attempt, operation: &Operation, node: NodeId) -> Answer {
             cluster.roster().admit(node, backend).await?;
             backend.extend(claim).await
         }
-        Operation::Repair(claim, _) => {
-            attempt.may_have_now(node);
-            backend.acquire(claim).await
-        }
+        // It was asked to extend before, so it is released, too.
+        Operation::Repair(claim, _) => backend.acquire(claim).await,
         Operation::Raise(_) => Err(cannot_fence()),
         Operation::Release => backend.release(&attempt.claim).await,
     }

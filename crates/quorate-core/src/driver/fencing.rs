@@ -57,6 +57,11 @@ impl Fencing {
         self.highest.fetch_max(number.get(), Ordering::SeqCst);
     }
 
+    /// The node has lost the keys, and perhaps where it stood.
+    fn forget(&self, node: NodeId) {
+        self.numbers[node.index()].store(0, Ordering::SeqCst);
+    }
+
     fn number_of(&self, node: NodeId) -> Option<FencingToken> {
         FencingToken::new(self.numbers[node.index()].load(Ordering::SeqCst))
     }
@@ -208,7 +213,7 @@ impl Asked<'_> {
     /// Sets keys as they were, under the token and the number of the lease. It is no vote for that
     /// number: whoever had the keys meanwhile was granted a higher one.
     async fn repair(self, claim: &Claim) -> Result<Vote, BackendError> {
-        self.attempt.may_have_now(self.node);
+        self.fencing.forget(self.node);
         let vote = self.backend.acquire(claim).await?;
         if let (Vote::Granted, Some(highest)) = (vote, self.fencing.highest())
             && self.fence.raise(claim, highest).await.is_ok()
