@@ -3,16 +3,17 @@
 use std::error::Error;
 use std::future::{IntoFuture, pending, ready};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use futures_util::future::{Either, join, join3, select};
 use quorate_core::{
     AdoptError, BuildError, ExtendError, HandOver, LockError, LockManager, Lost, Released,
     RetryContext, RetryStrategy, Runtime, Stopped, WithError,
 };
-use quorate_memory::Fault;
+use quorate_memory::{Fault, MemoryNode, Sim};
 
 use crate::world::{MS, Paused, SECOND, World};
 
@@ -306,4 +307,57 @@ fn t3_intervals_that_leave_no_second_try_are_refused() {
     }
     assert!(matches!(refused(builder().hold_limit(MARGIN)), BuildError::HoldLimit { .. }));
     assert!(builder().hold_limit(Duration::MAX).build().is_ok());
+}
+
+#[test]
+fn a_lease_that_was_given_up_ends_then_and_not_when_it_would_have() {
+    let world = World::new(3);
+    let manager = world.manager();
+    for hands_over in [false, true] {
+        let guard = world.sim.block_on(manager.lock("r")).unwrap();
+        let lease = guard.lease();
+        world.sim.advance(SECOND);
+        let now = world.sim.now();
+        if hands_over {
+            let _record = guard.hand_over();
+        } else {
+            let _ = world.sim.block_on(guard.release()).unwrap();
+        }
+        assert_eq!(lease.valid_until(), now);
+        world.catch_up();
+    }
+}
+
+#[test]
+fn what_a_lease_came_to_first_is_told_to_all_who_ask_later() {
+    let world = World::new(3);
+    let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
+    let lease = guard.lease();
+    assert!(matches!(world.sim.block_on(guard.lost()), Lost::Expired { .. }));
+    let _ = world.sim.block_on(guard.release()).unwrap();
+    assert!(matches!(world.sim.block_on(lease.lost()), Lost::Expired { .. }));
+}
+
+#[test]
+fn h7_a_lease_that_has_reached_its_cap_is_not_renewed() {
+    let world = World::new(3);
+    let request = world.manager().lock("r").hold_limit(9 * SECOND);
+    let guard = world.sim.block_on(request).unwrap();
+    guard.keep_alive();
+    world.sim.advance(60 * SECOND);
+    assert!(matches!(world.sim.block_on(guard.lost()), Lost::HoldLimit));
+    assert!(!world.log.operations().contains(&"extend"));
+}
+
+#[test]
+fn a_manager_keeps_nothing_of_the_locks_that_were_given_back() {
+    let world = World::new(3);
+    let manager = world.manager();
+    for _ in 0..10 {
+        let _ = world.sim.block_on(world.sim.block_on(manager.lock("r")).unwrap().release());
+        drop(world.sim.block_on(manager.lock("r")).unwrap());
+        world.catch_up();
+    }
+    let told = format!("{manager:?}");
+    assert!(told.contains("Register { held: 0,"), "{told}");
 }

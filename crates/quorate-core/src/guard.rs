@@ -183,6 +183,8 @@ impl LockGuard {
     pub fn hand_over(self) -> HandOver {
         let attempt = &self.tenure.attempt;
         attempt.close();
+        // It is not on its way out, and this process does not hear when it is.
+        attempt.cluster.queues().leave(attempt);
         self.tenure.end(Lost::HandedOver);
         HandOver::new(attempt.claim.clone(), attempt.fencing_token())
     }

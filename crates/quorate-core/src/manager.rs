@@ -154,7 +154,9 @@ impl LockManager {
     /// # Errors
     ///
     /// [`AdoptError`], after one node timeout at the latest; [`AdoptError::NotHeld`] if the lock has
-    /// expired meanwhile. The record can be tried again.
+    /// expired meanwhile. The record can be tried again, but after `NotHeld` only over other nodes:
+    /// single nodes that still have the keys keep them for another ttl each time. They are not given
+    /// back, since somebody may have adopted the lock over nodes that this manager does not know.
     ///
     /// # Cancel safety
     ///
@@ -319,6 +321,8 @@ pub(crate) async fn lock(
             if gone.is_none() || patience.is_zero() {
                 return Err(error);
             }
+            // Of nobody elsewhere it tells.
+            defeat = Some((Loss::Unreachable, Duration::ZERO, error));
             continue;
         }
         // A round that the deadline cut short says less than the one before it.

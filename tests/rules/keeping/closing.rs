@@ -37,6 +37,43 @@ fn close_releases_what_is_held_and_ends_who_waits() {
     assert_eq!(world.keys_left(), 0);
 }
 
+#[test]
+fn close_ends_who_waits_for_another_process_at_once() {
+    let world = World::new(3);
+    let _held = world.sim.block_on(world.manager().lock("r").ttl(HOUR)).unwrap();
+    let manager = world.manager();
+    let waits = manager.lock("r").retry(Patient).into_future();
+    let waits = waits.map(|waited| (waited, world.sim.elapsed()));
+    let close = async {
+        world.sim.sleep_until(world.sim.now() + SECOND).await;
+        manager.close(5 * SECOND).await
+    };
+    let ((waited, at), left) = world.sim.block_on(join(waits, close));
+    assert!(matches!(waited, Err(LockError::Closed)), "{waited:?}");
+    assert_eq!((at, left), (SECOND, 0));
+}
+
+/// The manager closes while the nodes are asked, and not while there is a pause.
+#[test]
+fn close_ends_who_is_refused_after_it_at_once() {
+    let world = World::new(3);
+    let _held = world.sim.block_on(world.manager().lock("r").ttl(HOUR)).unwrap();
+    for node in &world.nodes {
+        node.inject(Fault::Late(100 * MS));
+    }
+    let manager = world.manager();
+    let waits = manager.lock("r").retry(Patient).into_future();
+    let waits = waits.map(|waited| (waited, world.sim.elapsed()));
+    let close = async {
+        world.sim.sleep_until(world.sim.now() + 50 * MS).await;
+        manager.close(60 * SECOND).await
+    };
+    let ((waited, at), left) = world.sim.block_on(join(waits, close));
+    assert!(matches!(waited, Err(LockError::Closed)), "{waited:?}");
+    assert!(at <= 200 * MS, "after {at:?}");
+    assert_eq!(left, 0);
+}
+
 /// H4: as with any other loss.
 #[test]
 fn h4_work_under_a_lock_has_the_margin_to_stop_when_the_manager_closes() {
@@ -129,13 +166,16 @@ fn close_keeps_to_its_bound_and_goes_on_in_the_background() {
 /// A round that is open while the manager closes wins nothing.
 #[test]
 fn close_leaves_no_lock_that_was_just_being_taken() {
-    for polls in 0..8 {
+    for (polls, tries) in (0..8).flat_map(|polls| [(polls, false), (polls, true)]) {
         let world = World::new(3);
         for node in &world.nodes {
             node.inject(Fault::Late(100 * MS));
         }
         let manager = world.manager();
-        let mut taking = Box::pin(manager.lock("r").into_future());
+        let mut taking = match tries {
+            true => manager.try_lock("r").into_future().boxed(),
+            false => manager.lock("r").into_future().boxed(),
+        };
         for _ in 0..polls {
             let _ = world.sim.block_on_for(taking.as_mut(), 1);
         }

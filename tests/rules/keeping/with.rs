@@ -62,7 +62,7 @@ fn with_drops_the_body_before_the_lease_ends_and_says_why() {
     let world = World::new(5);
     let manager = world.manager();
     let (sim, nodes) = (world.sim.clone(), world.nodes.clone());
-    let ended = Arc::new(std::sync::Mutex::new(None));
+    let ended = Arc::new(Mutex::new(None));
     let end = Arc::clone(&ended);
     let failed = world.sim.block_on(manager.with("r", async move |lease| {
         nodes[..3].iter().for_each(|node| node.inject(Fault::Hung));
@@ -98,7 +98,7 @@ fn with_tells_of_a_loss_that_only_the_release_sees() {
     let manager = world.manager();
     let nodes = world.nodes.clone();
     let done = world.sim.block_on(manager.with("r", async |_| {
-        nodes[..2].iter().for_each(quorate_memory::MemoryNode::restart);
+        nodes[..2].iter().for_each(MemoryNode::restart);
         7
     }));
     let Err(WithError::Lost(Stopped { reason: Lost::NotHeld { .. }, value: Some(7) })) = &done
