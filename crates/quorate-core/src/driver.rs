@@ -227,14 +227,13 @@ impl Flight {
 impl Drop for Flight {
     fn drop(&mut self) {
         let mut calls = std::mem::take(&mut self.calls);
-        let mut aftermath = std::mem::replace(&mut self.aftermath, Aftermath::Drain);
+        let aftermath = std::mem::replace(&mut self.aftermath, Aftermath::Drain);
         if let Aftermath::Undo = aftermath {
             calls.supersede();
             let (nodes, now) =
                 (self.attempt.cluster.count().ids(), self.attempt.cluster.runtime.now());
             self.attempt.set_out(&mut calls, &Operation::Release, nodes, now);
             self.failed.clear();
-            aftermath = Aftermath::Release;
         }
         let passing =
             |(_, error): &&(_, BackendError)| aftermath.releases() && !error.kind().is_permanent();

@@ -301,6 +301,8 @@ mod tests {
             (good.replace("613a31", ""), InvalidHandOver::Malformed),
             (good.replace("613a31", "00ff"), InvalidHandOver::Malformed),
             (good[..46].to_owned(), InvalidHandOver::Malformed),
+            // Of no key.
+            (good[..54].to_owned(), InvalidHandOver::Malformed),
             (format!("{good}:"), InvalidHandOver::Malformed),
         ] {
             assert_eq!(HandOver::decode(&text).unwrap_err(), error, "{text}");

@@ -46,7 +46,8 @@ impl Health {
             return None;
         }
         let probed = pulse.probed.load(Ordering::Relaxed);
-        let last = if probed == 0 { since } else { probed };
+        // A probe of an earlier silence lies before this one.
+        let last = since.max(probed);
         let is_due = Duration::from_nanos(now.saturating_sub(last)) >= patience;
         let ours = || {
             let (new, order) = (now, Ordering::Relaxed);
@@ -61,7 +62,6 @@ impl Health {
         let earlier = pulse.open.fetch_add(1, Ordering::Relaxed);
         if earlier == 0 || pulse.since.load(Ordering::Relaxed) == 0 {
             pulse.since.store(self.moment(now), Ordering::Relaxed);
-            pulse.probed.store(0, Ordering::Relaxed);
         }
     }
 
@@ -128,6 +128,24 @@ mod tests {
         let (health, node, start) = one();
         health.asked(node, start);
         health.given_up(node);
-        assert_eq!(health.hangs(node, start + SECOND * 9, SECOND), None);
+        let (late, hangs) = (start + SECOND * 9, |now| health.hangs(node, now, SECOND));
+        assert_eq!(hangs(late), None);
+        assert_eq!(hangs(late), None, "nor was that a probe");
+        // What is asked now has its own time.
+        health.asked(node, late);
+        assert_eq!(hangs(late + SECOND / 2), None);
+        assert_eq!(hangs(late + SECOND / 2), None, "nor was that a probe");
+    }
+
+    #[test]
+    fn a_node_that_has_answered_once_can_hang_while_older_calls_are_open() {
+        let (health, node, start) = one();
+        health.asked(node, start);
+        health.asked(node, start);
+        health.answered(node);
+        health.asked(node, start + SECOND);
+        let later = start + SECOND * 2;
+        assert_eq!(health.hangs(node, later, SECOND), None, "a probe");
+        assert_eq!(health.hangs(node, later, SECOND), Some(SECOND), "since it was asked again");
     }
 }

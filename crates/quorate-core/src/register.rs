@@ -1,5 +1,6 @@
 //! Which leases are held, so that they can all be given up together.
 
+use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -8,7 +9,7 @@ use slab::Slab;
 
 use crate::lease::Tenure;
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Register {
     held: Mutex<Slab<Weak<Tenure>>>,
     closed: AtomicBool,
@@ -53,5 +54,15 @@ impl Register {
 
     fn held(&self) -> MutexGuard<'_, Slab<Weak<Tenure>>> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Shows how many are held.
+impl fmt::Debug for Register {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Register")
+            .field("held", &self.held().len())
+            .field("closed", &self.is_closed())
+            .finish_non_exhaustive()
     }
 }

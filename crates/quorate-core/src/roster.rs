@@ -262,6 +262,33 @@ mod tests {
     }
 
     #[test]
+    fn runs_that_come_back_once_in_a_while_are_restores_of_a_backup() {
+        let (roster, start) = roster();
+        for day in 0..10 {
+            let at = start + day * 1_000 * MS;
+            assert!(met(&roster, 0, None, "a", at), "day {day}");
+            assert!(met(&roster, 0, None, "b", at + 500 * MS), "day {day}");
+        }
+    }
+
+    #[test]
+    fn a_run_that_had_the_data_before_itself_has_not_come_back() {
+        let (roster, start) = roster();
+        for round in 0..5 {
+            assert!(met(&roster, 0, Some("a"), "a", start + 10 * round * MS));
+        }
+    }
+
+    #[test]
+    fn of_the_runs_of_a_node_the_last_few_are_remembered() {
+        let (roster, start) = roster();
+        for run in 0..100 {
+            assert!(met(&roster, 0, None, &format!("run{run}"), start + 2 * run * MS));
+        }
+        assert_eq!(roster.lock()[0].past.len(), PAST);
+    }
+
+    #[test]
     fn late_answers_are_no_return() {
         let (roster, start) = roster();
         for round in 0..4 {

@@ -236,6 +236,45 @@ fn a_release_is_done_once_a_quorum_does_not_have_the_keys() {
     assert_eq!(round.on_vote(nodes[3], Vote::Refused, start), Step::Won { valid_until: start });
 }
 
+/// Every answer of up to five nodes in every order. A holder learns whose the keys were, and never waits
+/// for a node whose answer can no longer change that.
+#[test]
+fn c7_a_telling_release_ends_with_the_first_answer_that_makes_it_certain_whose_the_keys_were() {
+    let start = Instant::now();
+    for nodes in 1..=5 {
+        let count = NodeCount::new(nodes).unwrap();
+        for code in 0..3_usize.pow(u32::try_from(nodes).unwrap()) {
+            let answers = answers(nodes, code);
+            for order in permutations(count.ids().collect()) {
+                let mut round = Round::telling_release(count, start, PATIENCE);
+                let mut heard = [0; 3];
+                for &node in &order {
+                    let answer = answers[node.index()];
+                    heard[answer as usize] += 1;
+                    let [granted, refused, unknown] = heard;
+                    let told = granted + refused;
+                    let open = nodes - told - unknown;
+                    // Ours, gone or unknown on so many nodes that the others change nothing.
+                    let certain = [granted >= count.quorum(), refused > count.spare()];
+                    let certain = certain.contains(&true) || unknown > count.spare() || open == 0;
+                    let expected = if certain && told >= count.quorum() {
+                        Step::Won { valid_until: start }
+                    } else if certain && told + open < count.quorum() {
+                        Step::Lost(Loss::Unreachable)
+                    } else {
+                        Step::Wait
+                    };
+                    let step = hear(&mut round, node, answer, start);
+                    assert_eq!(step, expected, "{answers:?} in the order {order:?}");
+                    if step != Step::Wait {
+                        break;
+                    }
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn t3_a_round_at_the_ends_of_time_neither_overflows_nor_wins() {
     let start = Instant::now();

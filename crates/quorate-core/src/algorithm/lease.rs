@@ -195,6 +195,14 @@ mod tests {
                 assert_eq!(drift.ttl_until(start, until), Some(ttl(millis)), "{drift:?} {millis}");
             }
         }
+        let drift = Drift::default();
+        for micros in [1, 2_999, 987_654, 1_000_001, 7_777_777] {
+            let until = start + Duration::from_micros(micros);
+            let least = drift.ttl_until(start, until).unwrap();
+            assert!(drift.valid_until(start, least) >= until, "{micros} µs");
+            let less = ttl(least.as_millis() - 1);
+            assert!(drift.valid_until(start, less) < until, "{micros} µs");
+        }
         assert_eq!(Drift::new(1_000_000, Duration::ZERO).ttl_until(start, start), None);
         assert_eq!(Drift::new(u32::MAX, Duration::MAX).ttl_until(start, start), None);
         assert_eq!(Drift::new(1, Duration::MAX).ttl_until(start, start), None);

@@ -99,6 +99,17 @@ mod tests {
         assert!((10..100).contains(&tries), "{tries} tries in five seconds");
     }
 
+    /// However long the lease was extended for, and whatever is drawn.
+    #[test]
+    fn h7_a_failed_renewal_is_tried_again_within_a_quarter_of_the_interval_at_no_fixed_moment() {
+        let start = Instant::now();
+        for left in [6, 60, 600] {
+            let retry = |random| renewal().retry(start, start + left * SECOND, random) - start;
+            assert!(retry(u64::MAX) <= 3 * SECOND / 4, "{left} s: {:?}", retry(u64::MAX));
+            assert!(retry(0) < retry(u64::MAX / 2) && retry(u64::MAX / 2) < retry(u64::MAX));
+        }
+    }
+
     #[test]
     fn t3_nothing_overflows() {
         let wild = Renewal::new(Duration::MAX, Duration::MAX / 8, Duration::MAX);

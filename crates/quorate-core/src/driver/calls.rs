@@ -225,9 +225,9 @@ impl Inbox {
 
     /// Whether the answer to a call that is carried is still waited for. That to an acquire which is
     /// to be undone is not: what undoes it may be in front of it by now.
-    pub(super) fn awaits(&self, node: NodeId) -> bool {
+    pub(super) fn awaits(&self) -> bool {
         let state = self.state();
-        let carried = state.carried.as_ref().filter(|carried| carried.open.contains(node));
+        let carried = state.carried.as_ref();
         carried.is_some_and(|carried| !carried.under_way.is_late(&carried.attempt))
     }
 

@@ -68,7 +68,7 @@ impl Call {
     #[must_use]
     pub fn is_wanted(&self) -> bool {
         match &self.asker {
-            Some(Asker::Attempt(node, inbox)) => inbox.awaits(*node),
+            Some(Asker::Attempt(_, inbox)) => inbox.awaits(),
             Some(Asker::Apart(desk)) => !desk.is_left.load(Ordering::SeqCst),
             None => false,
         }
