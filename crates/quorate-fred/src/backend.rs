@@ -19,21 +19,23 @@ use tokio::runtime::Handle;
 use crate::address::Address;
 use crate::builder::builder;
 use crate::carrier::Carried;
+use crate::dialer::Dialer;
 use crate::error::{self, ConnectError};
 use crate::frame::Command;
-use crate::link::Dialer;
 use crate::shared::SharedClient;
 use crate::watch::Watcher;
 
 /// One Redis or Valkey node over fred. `Debug` shows its name and no secret.
 ///
 /// All calls go over one connection, in the order in which they are first polled, or given to the
-/// [carrier](LockBackend::carrier), if none of them has to wait. The connection is made by the first call that needs it, is given up when the
-/// backend is dropped, and is replaced by the first call after it broke. While an attempt to
-/// connect is under way, calls wait for its outcome (for the
+/// [carrier](LockBackend::carrier), if none of them has to wait. The connection is made by the first
+/// call that needs it, is given up when the backend is dropped, and is replaced by the first call
+/// after it broke. While an attempt to connect is under way, calls wait for its outcome (for the
 /// [`connect_timeout`](crate::Builder::connect_timeout) at most); for ten milliseconds after one
-/// that failed, calls share its error. Once 48 KiB of commands are under way (of a few hundred calls), calls wait until the node has answered some
-/// of them.
+/// that failed, and for longer, up to a third of a second, after several in a row, calls share its
+/// error. So they do where a node lets us in again and again, and hangs up without an answer. Once
+/// 48 KiB of commands are under way (of a few hundred calls), calls wait until the node has answered
+/// some of them.
 ///
 /// The node's answers become votes and errors as [`quorate_core::protocol`] says. A call fails as
 /// soon as its connection does. See the [crate](crate) for what else is different from plain fred.
@@ -198,7 +200,8 @@ impl LockBackend for FredBackend {
     }
 }
 
-/// Where others are under way to the node. A call that has no company has a quicker way.
+/// Where others are under way to the node, or wait for the connection that is being made. A call that
+/// has no company has a quicker way.
 impl Carry for FredBackend {
     fn carries(&self, _: &Claim) -> bool {
         matches!(&self.route, Route::Own(dialer, _) if dialer.carries())
@@ -247,7 +250,10 @@ impl Quarantine for FredBackend {
 #[async_trait]
 impl Identify for FredBackend {
     async fn server_id(&self) -> Result<Option<String>, BackendError> {
-        protocol::server_id(&self.route).await
+        match &self.route {
+            Route::Own(dialer, _) => dialer.server_id().await,
+            Route::Shared(..) => protocol::server_id(&self.route).await,
+        }
     }
 }
 

@@ -21,12 +21,13 @@ use futures_util::future::BoxFuture;
 use quorate_core::protocol::{Company, Exchange, Joint, Seats};
 use quorate_core::{BackendError, Call};
 use tokio::runtime::Handle;
+use tokio::sync::mpsc::error::SendError;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::unconstrained;
 
 use crate::error;
 use crate::frame::{Answer, Command, exchange};
-use crate::link::{Closed, room};
+use crate::link::{Closed, note, room};
 use crate::window::{Place, Window};
 
 /// How many calls one command has at the most: the first of them waits for the last.
@@ -63,6 +64,16 @@ impl Carried {
         Self { call, exchange }
     }
 
+    /// Whether anybody waits for the answer still.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.call.is_wanted()
+    }
+
+    /// There will be no answer.
+    pub(crate) fn fails(self, error: &BackendError) {
+        self.call.answer(Err(error.clone()));
+    }
+
     fn joins(&self) -> bool {
         Joint::takes(self.exchange, self.call.claim())
     }
@@ -89,10 +100,10 @@ impl Carrier {
         Loner { fellows: &self.fellows, seat: self.fellows.seats.take() }
     }
 
-    /// If the task has gone, the call goes, too, which is an answer.
-    pub(crate) fn carry(&self, carried: Carried) {
+    /// If the task has gone, the call is given back.
+    pub(crate) fn carry(&self, carried: Carried) -> Result<(), Carried> {
         self.fellows.company.waits();
-        let _ = self.calls.send(carried);
+        self.calls.send(carried).map_err(|SendError(carried)| carried)
     }
 }
 
@@ -132,6 +143,7 @@ pub(crate) struct Way {
     pub(crate) closed: Closed,
     pub(crate) window: Arc<Window>,
     pub(crate) is_broken: Arc<AtomicBool>,
+    pub(crate) has_answered: Arc<AtomicBool>,
     /// That of fred's task.
     pub(crate) runtime: Handle,
 }
@@ -195,9 +207,9 @@ impl Job {
     /// Whether it is waited for still, without those that are not.
     fn is_wanted(&mut self) -> bool {
         match self {
-            Self::Call(carried) => carried.call.is_wanted(),
+            Self::Call(carried) => carried.is_wanted(),
             Self::Calls(_, calls) => {
-                calls.retain(|carried| carried.call.is_wanted());
+                calls.retain(Carried::is_wanted);
                 !calls.is_empty()
             }
         }
@@ -216,10 +228,8 @@ impl Job {
     /// There will be no answer.
     fn fails(self, error: &BackendError) {
         match self {
-            Self::Call(carried) => carried.call.answer(Err(error.clone())),
-            Self::Calls(_, calls) => {
-                calls.into_iter().for_each(|carried| carried.call.answer(Err(error.clone())));
-            }
+            Self::Call(carried) => carried.fails(error),
+            Self::Calls(_, calls) => calls.into_iter().for_each(|carried| carried.fails(error)),
         }
     }
 }
@@ -270,7 +280,10 @@ impl Work {
         {
             self.way.window.answered(place);
             match result {
-                Ok(answer) => self.heard(job, answer, &mut again),
+                Ok(answer) => {
+                    note(&self.way.has_answered);
+                    self.heard(job, answer, &mut again);
+                }
                 Err(error) => {
                     self.way.is_broken.store(true, Ordering::Relaxed);
                     match error.is_canceled() {
@@ -379,7 +392,7 @@ impl Work {
             && next.joins()
             && let Some(Job::Call(next)) = self.gathered.pop_front()
         {
-            if next.call.is_wanted() {
+            if next.is_wanted() {
                 calls.push(next);
             }
         }
@@ -395,7 +408,7 @@ impl Work {
         self.cancelled.drain(..).for_each(|job| job.fails(reason));
         self.gathered.drain(..).for_each(|job| job.fails(reason));
         while let Some(carried) = self.last_call() {
-            carried.call.answer(Err(reason.clone()));
+            carried.fails(reason);
         }
     }
 

@@ -36,6 +36,11 @@ pub(crate) fn lost(reason: &'static str) -> BackendError {
     BackendError::new(BackendErrorKind::Connection, reason)
 }
 
+/// The connection has ended, and why is not known here.
+pub(crate) fn ended() -> BackendError {
+    lost("the connection has ended")
+}
+
 /// An error of fred's. It is no source of ours: its text may repeat what was sent.
 pub(crate) fn of_client(error: &Error) -> BackendError {
     let details = error.details();
@@ -44,6 +49,10 @@ pub(crate) fn of_client(error: &Error) -> BackendError {
             return BackendError::new(BackendErrorKind::Connection, io_message(details));
         }
         ErrorKind::Timeout => BackendErrorKind::TimedOut,
+        // As if the answer to `AUTH` had been nil.
+        ErrorKind::Protocol if details == "Expected string." => {
+            return lost("the node closed the connection before it answered the login");
+        }
         ErrorKind::Protocol | ErrorKind::Parse => {
             let message = format!("the answer is none of Redis ({details})");
             return BackendError::new(BackendErrorKind::Protocol, message);
@@ -68,11 +77,18 @@ fn is_reply(details: &str) -> bool {
     word.len() > 2 && word.bytes().all(|byte| byte.is_ascii_uppercase())
 }
 
-/// fred tells I/O errors in their `Debug` form: `Os { code: 111, …, message: "…" }`.
+/// fred tells I/O errors in their `Debug` form: `Os { code: 111, …, message: "…" }`, or
+/// `Custom { kind: …, error: … }` with an error of another library, which may quote this and that.
 fn io_message(details: &str) -> &str {
-    let quoted = details.split_once('"').map(|(_, rest)| rest);
-    let message = quoted.and_then(|rest| rest.split_once('"'));
-    message.map_or(details, |(message, _)| message)
+    let field = if details.starts_with("Custom {") { ", error: " } else { ", message: " };
+    let Some((_, told)) = details.split_once(field) else { return details };
+    let told = told.strip_suffix(" }").unwrap_or(told);
+    let quoted = told.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
+    match quoted.unwrap_or(told) {
+        // So the codec calls what was there of an answer when the connection ended.
+        "bytes remaining on stream" => "the connection was lost in the middle of an answer",
+        message => message,
+    }
 }
 
 #[cfg(test)]
@@ -103,10 +119,29 @@ mod tests {
     }
 
     #[test]
+    fn an_error_inside_an_io_error_is_told_whole() {
+        let told = |error: std::io::Error| of_client(&Error::from(error)).to_string();
+        let other = "failed to lookup address information: Name or service not known";
+        assert_eq!(told(std::io::Error::other(other)), other);
+        // As rustls tells of a certificate.
+        #[derive(Debug, thiserror::Error)]
+        #[error("a certificate for another name")]
+        struct NotValidForName {
+            #[allow(dead_code, reason = "fred prints it")]
+            expected: &'static str,
+        }
+        let named = NotValidForName { expected: "a.example" };
+        let text = told(std::io::Error::new(std::io::ErrorKind::InvalidData, named));
+        assert!(text.contains("NotValidForName") && text.contains("a.example"), "{text}");
+    }
+
+    #[test]
     fn an_io_error_is_told_in_words() {
         let error = std::io::Error::from_raw_os_error(111);
         let error = of_client(&Error::from(error));
         assert_eq!(error.kind(), Kind::Connection);
         assert!(!error.to_string().contains("Os {"), "{error}");
+        let error = of_client(&Error::from(std::io::Error::from(std::io::ErrorKind::BrokenPipe)));
+        assert!(error.to_string().contains("BrokenPipe"), "{error}");
     }
 }

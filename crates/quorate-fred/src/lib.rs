@@ -65,6 +65,9 @@
 //!   So no more than a few hundred commands are kept for such a node, and they fit into its socket:
 //!   what does not would make TCP end the connection after ten seconds. While calls wait, the node
 //!   is sent a `PING` now and then.
+//! - *All addresses of a name.* If a host name has not led to a connection within a quarter of a second
+//!   (or of the connect timeout), all its addresses are dialled at once, and the first that lets us in
+//!   is taken; so all must be those of one node.
 //! - *No plaintext by mistake.* `rediss://` without a TLS feature is an error, not a warning.
 //!
 //! # Watches
@@ -120,12 +123,15 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod address;
+mod addresses;
 mod backend;
 mod builder;
 mod carrier;
+mod dialer;
 mod error;
 mod frame;
 mod link;
+mod lobby;
 mod shared;
 mod watch;
 mod window;

@@ -10,140 +10,39 @@ use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::Poll;
-use std::time::{Duration, Instant};
+use std::task::{Context, Poll};
+use std::time::Duration;
 
 use fred::clients::{Client, WithOptions};
 use fred::error::Error;
 use fred::interfaces::{ClientLike, EventInterface};
-use fred::types::RespVersion;
 use fred::types::config::{
-    Blocking, Config, ConnectionConfig, Options, PerformanceConfig, Server, TcpConfig,
-    UnresponsiveConfig,
+    Config, ConnectionConfig, Options, PerformanceConfig, Server, TcpConfig, UnresponsiveConfig,
 };
 use futures_util::FutureExt;
-use futures_util::future::{BoxFuture, Either, Shared, select};
-use quorate_core::protocol::Reply;
-use quorate_core::runtime::TokioContext;
+use futures_util::future::{BoxFuture, Either, Shared, WeakShared, select};
+use quorate_core::protocol::{self, Reply, Wire};
 use quorate_core::{BackendError, BackendErrorKind};
 use socket2::TcpKeepalive;
 use tokio::runtime::Handle;
 use tokio::sync::broadcast::Receiver;
-use tokio::task::{AbortHandle, JoinHandle};
+use tokio::task::{AbortHandle, JoinError, JoinHandle};
 
 use crate::carrier::{Carried, Carrier, Way};
 use crate::error;
 use crate::frame::{Command, exchange};
 use crate::window::{Place, Window};
 
-/// How long a failed attempt answers for the node. A hundred attempts a second cost nothing, and
-/// a node that was started again is back before a client notices.
-const FAILURE_HOLDS: Duration = Duration::from_millis(10);
-
 /// How long the peer's machine may leave our bytes, or our probes, unacknowledged.
 const PEER_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// Connects when there is need, one attempt at a time.
-pub(crate) struct Dialer {
-    config: Config,
-    performance: PerformanceConfig,
-    timeout: Duration,
-    tokio: TokioContext,
-    latest: Mutex<Option<Attempt>>,
-}
 
 /// Why a connection ended, when it has.
 pub(crate) type Closed = Shared<BoxFuture<'static, BackendError>>;
 
-pub(crate) type Attempt = Shared<BoxFuture<'static, Result<Arc<Link>, Failure>>>;
-
-#[derive(Clone)]
-pub(crate) struct Failure {
-    pub(crate) error: BackendError,
-    at: Instant,
-}
-
-impl Dialer {
-    pub(crate) fn new(mut config: Config, timeout: Duration, tokio: TokioContext) -> Self {
-        // Without a policy, `false` means: never even try.
-        config.fail_fast = true;
-        config.blocking = Blocking::Block;
-        let performance = PerformanceConfig::default();
-        Self { config, performance, timeout, tokio, latest: Mutex::new(None) }
-    }
-
-    /// For connections on which the node tells of changes.
-    pub(crate) fn for_watches(mut config: Config, timeout: Duration, tokio: TokioContext) -> Self {
-        config.version = RespVersion::RESP3;
-        // One script may delete many keys at once.
-        let performance =
-            PerformanceConfig { broadcast_channel_capacity: 256, ..PerformanceConfig::default() };
-        Self { performance, ..Self::new(config, timeout, tokio) }
-    }
-
-    /// How long an attempt takes at the most.
-    pub(crate) const fn timeout(&self) -> Duration {
-        self.timeout
-    }
-
-    /// Uses `tokio` from the next call on.
-    pub(crate) fn lend(&mut self, tokio: TokioContext) {
-        self.tokio = tokio;
-    }
-
-    /// Sends a command once and waits for the reply as long as the connection lives.
-    ///
-    /// Only what makes a connection needs a runtime: not what goes over one.
-    pub(crate) async fn call(&self, command: Command) -> Result<Reply, BackendError> {
-        let link = match self.link() {
-            Some(link) => link,
-            None => self.tokio.enter(self.connected().boxed()).await?,
-        };
-        link.call(command).await
-    }
-
-    /// Whether there is a connection on which a call would not be alone.
-    pub(crate) fn carries(&self) -> bool {
-        self.link().is_some_and(|link| link.has_company())
-    }
-
-    /// Carries a call on the connection that there is.
-    pub(crate) fn carry(&self, carried: Carried) {
-        // If there is none any more, the call is dropped, which is an answer.
-        if let Some(link) = self.link() {
-            link.carry(carried);
-        }
-    }
-
-    /// The connection, made if there is none.
-    async fn connected(&self) -> Result<Arc<Link>, BackendError> {
-        self.attempt()?.await.map_err(|failure| failure.error)
-    }
-
-    /// The connection that there is.
-    fn link(&self) -> Option<Arc<Link>> {
-        let latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
-        let link = latest.as_ref()?.peek()?.as_ref().ok()?;
-        link.is_usable().then(|| Arc::clone(link))
-    }
-
-    /// The attempt under way, or the connection that there is, or a new attempt.
-    pub(crate) fn attempt(&self) -> Result<Attempt, BackendError> {
-        let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(attempt) = latest.as_ref() {
-            let still_good = match attempt.peek() {
-                None => true,
-                Some(Ok(link)) => link.is_usable(),
-                Some(Err(failure)) => failure.at.elapsed() < FAILURE_HOLDS,
-            };
-            if still_good {
-                return Ok(attempt.clone());
-            }
-        }
-        let (config, performance) = (self.config.clone(), self.performance.clone());
-        let attempt = dial(config, performance, self.timeout)?.boxed().shared();
-        seen_through(&attempt);
-        Ok(latest.insert(attempt).clone())
+/// Most of the time it has been noted before.
+pub(crate) fn note(flag: &AtomicBool) {
+    if !flag.load(Ordering::Relaxed) {
+        flag.store(true, Ordering::Relaxed);
     }
 }
 
@@ -157,45 +56,58 @@ pub(crate) fn seen_through<T: Clone + Send + Sync + 'static>(
     }
 }
 
-/// Begins to connect. The attempt goes on by itself; the future tells how it ended.
-fn dial(
+/// Begins to connect. The attempt goes on by itself in `runtime`; the future tells how it ended.
+pub(crate) fn dial(
     config: Config,
     performance: PerformanceConfig,
     timeout: Duration,
-) -> Result<impl Future<Output = Result<Arc<Link>, Failure>> + Send + 'static, BackendError> {
-    // Only where not even quorate's own thread could be started: fred would panic.
-    let runtime = Handle::try_current().map_err(|_| error::lost("there is no tokio runtime"))?;
+    runtime: &Handle,
+) -> impl Future<Output = Result<Arc<Link>, BackendError>> + Send + use<> {
     let client = Client::new(config, Some(performance), Some(connection_config(timeout)), None);
     let connected = client.reconnect_rx();
-    let task = client.connect();
+    let task = {
+        let _entered = runtime.enter();
+        client.connect()
+    };
     let router = task.abort_handle();
     let client = client.with_options(&options());
     let closed = end_of(task).boxed().shared();
-    let (window, is_broken) = (Arc::<Window>::default(), Arc::<AtomicBool>::default());
+    let window = Arc::<Window>::default();
+    let (is_broken, has_answered) = (Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default());
     let way = Way {
         client: client.clone(),
         closed: closed.clone(),
         window: Arc::clone(&window),
         is_broken: Arc::clone(&is_broken),
+        has_answered: Arc::clone(&has_answered),
         runtime: runtime.clone(),
     };
     let carrier = Carrier::start(way);
-    // In a task: a runtime without a timer makes it panic.
-    let timer = runtime.spawn(async move { tokio::time::sleep(timeout).await });
-    let link = Arc::new(Link { client, router, is_broken, carrier, closed, window, runtime });
-    Ok(async move {
-        let is_over = timer.abort_handle();
+    let timer = Timer::start(timeout, runtime);
+    let runtime = runtime.clone();
+    let identity = Mutex::default();
+    let link = Arc::new(Link {
+        client,
+        router,
+        is_broken,
+        has_answered,
+        carrier,
+        closed,
+        window,
+        identity,
+        runtime,
+    });
+    async move {
         let outcome = reached(&link, connected, timer, timeout).await;
-        is_over.abort();
-        outcome.map(|()| link).map_err(|error| Failure { error, at: Instant::now() })
-    })
+        outcome.map(|()| link)
+    }
 }
 
 /// Waits until the node is reached and has let us in.
 async fn reached(
     link: &Link,
     mut connected: Receiver<Server>,
-    timer: JoinHandle<()>,
+    timer: Timer,
     timeout: Duration,
 ) -> Result<(), BackendError> {
     let connected = connected.recv().boxed();
@@ -209,6 +121,29 @@ async fn reached(
         }
         // So did fred's, or it was lost with the same runtime.
         Either::Right((Either::Right((Err(_), _)), _)) => Err(link.closed.clone().await),
+    }
+}
+
+/// Ready after a while. In a task: a runtime without a timer makes it panic.
+pub(crate) struct Timer(JoinHandle<()>);
+
+impl Timer {
+    pub(crate) fn start(after: Duration, runtime: &Handle) -> Self {
+        Self(runtime.spawn(async move { tokio::time::sleep(after).await }))
+    }
+}
+
+impl Future for Timer {
+    type Output = Result<(), JoinError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        self.0.poll_unpin(context)
+    }
+}
+
+impl Drop for Timer {
+    fn drop(&mut self) {
+        self.0.abort();
     }
 }
 
@@ -228,16 +163,26 @@ pub(crate) struct Link {
     router: AbortHandle,
     /// Set by the first call that fails: fred tells the calls before its task has ended.
     is_broken: Arc<AtomicBool>,
+    /// Whether the node has answered anything that was asked of it here.
+    has_answered: Arc<AtomicBool>,
     carrier: Carrier,
     closed: Closed,
     window: Arc<Window>,
+    /// The question who the node is, while somebody waits for the answer.
+    identity: Mutex<Option<WeakShared<BoxFuture<'static, Identity>>>>,
     /// That of fred's task.
     runtime: Handle,
 }
 
+pub(crate) type Identity = Result<Option<String>, BackendError>;
+
 impl Link {
     pub(crate) fn is_usable(&self) -> bool {
         !self.is_broken.load(Ordering::Relaxed) && !self.router.is_finished()
+    }
+
+    pub(crate) fn has_answered(&self) -> bool {
+        self.has_answered.load(Ordering::Relaxed)
     }
 
     pub(crate) const fn client(&self) -> &WithOptions<Client> {
@@ -270,7 +215,10 @@ impl Link {
         };
         self.window.answered(place);
         match result {
-            Ok(answer) => answer,
+            Ok(answer) => {
+                note(&self.has_answered);
+                answer
+            }
             Err(error) => {
                 self.is_broken.store(true, Ordering::Relaxed);
                 match error.is_canceled() {
@@ -301,9 +249,22 @@ impl Link {
         .await
     }
 
-    /// Carries a call, together with others.
-    pub(crate) fn carry(&self, carried: Carried) {
-        self.carrier.carry(carried);
+    /// Carries a call, together with others, or gives it back if the connection has ended.
+    pub(crate) fn carry(&self, carried: Carried) -> Result<(), Carried> {
+        self.carrier.carry(carried)
+    }
+
+    /// Asks who the node is, or waits with who has asked.
+    pub(crate) fn identity(self: Arc<Self>) -> Shared<BoxFuture<'static, Identity>> {
+        let link = Arc::clone(&self);
+        let mut latest = self.identity.lock().unwrap_or_else(PoisonError::into_inner);
+        let asked = latest.as_ref().and_then(WeakShared::upgrade);
+        if let Some(asked) = asked.filter(|asked| asked.peek().is_none()) {
+            return asked;
+        }
+        let asked = async move { protocol::server_id(&Held(link)).await }.boxed().shared();
+        *latest = asked.downgrade();
+        asked
     }
 
     /// Whether a call would have others to travel with.
@@ -323,6 +284,21 @@ impl Link {
             }
         };
         room.boxed()
+    }
+}
+
+/// A connection of which somebody keeps hold.
+struct Held(Arc<Link>);
+
+impl Wire for Held {
+    type Command = Command;
+
+    fn pack(&self, command: &[&[u8]]) -> Command {
+        Command::of(command)
+    }
+
+    async fn send(&self, command: Command) -> Result<Reply, BackendError> {
+        self.0.call(command).await
     }
 }
 
@@ -385,7 +361,7 @@ fn connection_config(timeout: Duration) -> ConnectionConfig {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
+    use std::io::{Read, Write};
     use std::net::TcpListener;
     use std::thread;
 
@@ -403,10 +379,9 @@ mod tests {
             connection
         });
         let config = Config::from_url(&format!("redis://{address}")).unwrap();
-        let Ok(link) = dial(config, PerformanceConfig::default(), CONNECT_TIMEOUT).unwrap().await
-        else {
-            panic!("there is a node");
-        };
+        let runtime = Handle::current();
+        let dialled = dial(config, PerformanceConfig::default(), CONNECT_TIMEOUT, &runtime).await;
+        let Ok(link) = dialled else { panic!("there is a node") };
         drop(node.join().unwrap());
         let reason = link.closed.clone().await;
         for _ in 0..3 {
@@ -415,6 +390,25 @@ mod tests {
             let error = call.await.unwrap().unwrap_err();
             assert_eq!(error.to_string(), reason.to_string());
         }
+    }
+
+    #[tokio::test]
+    async fn a_node_that_hangs_up_instead_of_answering_the_login_is_no_garbage() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let node = thread::spawn(move || {
+            let (mut connection, _) = listener.accept().unwrap();
+            // All of it: what is left unread would make the end another.
+            let mut login = [0; b"*2\r\n$4\r\nAUTH\r\n$7\r\nhunter2\r\n".len()];
+            connection.read_exact(&mut login).unwrap();
+        });
+        let config = Config::from_url(&format!("redis://:hunter2@{address}")).unwrap();
+        let runtime = Handle::current();
+        let dialled = dial(config, PerformanceConfig::default(), CONNECT_TIMEOUT, &runtime).await;
+        let Err(error) = dialled else { panic!("it has hung up") };
+        assert_eq!(error.kind(), BackendErrorKind::Connection, "{error}");
+        assert!(error.to_string().contains("closed the connection"), "{error}");
+        node.join().unwrap();
     }
 
     #[test]

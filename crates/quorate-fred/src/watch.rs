@@ -18,9 +18,10 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
+use crate::dialer::Dialer;
 use crate::error;
 use crate::frame::Command;
-use crate::link::{Closed, Dialer, Link, seen_through};
+use crate::link::{Closed, Link, seen_through};
 
 /// How often the keys that are watched are read again.
 ///

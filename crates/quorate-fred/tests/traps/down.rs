@@ -2,8 +2,11 @@
 //! it is back.
 
 use std::io::{Read, Write};
-use std::net::TcpListener;
-use std::time::Duration;
+use std::net::{Shutdown, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use fred::interfaces::{ClientLike, EventInterface};
 use fred::types::ClientState;
@@ -51,6 +54,63 @@ async fn a_node_that_was_started_again_serves_again() {
     let acquired = until_answered(|| async { backend.acquire(&claim()).await }).await;
     assert_eq!(acquired, Vote::Granted);
     assert_eq!(node.heard("SET"), 1);
+}
+
+/// However many ask: it may be turning clients away because it has too many.
+#[tokio::test]
+async fn a_node_that_turns_clients_away_is_dialled_less_and_less_until_it_lets_one_in() {
+    let turns_away = Arc::new(AtomicBool::new(true));
+    let asked = Arc::clone(&turns_away);
+    let node = Node::start(move |command| match asked.load(Ordering::SeqCst) {
+        true => Answer::HangUp,
+        false => obliging(command),
+    });
+    let (backend, begun) = (backend(&node.url()), Instant::now());
+    let attempts = async {
+        while node.connections() < 6 {
+            backend.acquire(&claim()).await.unwrap_err();
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(Duration::from_secs(20), attempts).await.unwrap();
+    // 10 + 20 + 40 + 80 + 160 ms between them.
+    assert!(begun.elapsed() >= Duration::from_millis(310), "{:?}", begun.elapsed());
+
+    turns_away.store(false, Ordering::SeqCst);
+    let acquired = until_answered(|| async { backend.acquire(&claim()).await }).await;
+    assert_eq!(acquired, Vote::Granted);
+}
+
+/// As one that is further away: what comes after its end has not yet reset the connection. fred takes
+/// the end of a connection for an answer to its questions, and says that it is connected.
+#[tokio::test]
+async fn a_node_that_hangs_up_at_once_is_dialled_less_and_less() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let backend = backend(&format!("redis://{}", listener.local_addr().unwrap()));
+    let dialled = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&dialled);
+    let node = thread::spawn(move || {
+        let mut kept = Vec::new();
+        while kept.len() < 6 {
+            let (connection, _) = listener.accept().unwrap();
+            connection.shutdown(Shutdown::Write).unwrap();
+            kept.push(connection);
+            counted.store(kept.len(), Ordering::SeqCst);
+        }
+        kept
+    });
+    let begun = Instant::now();
+    let attempts = async {
+        while dialled.load(Ordering::SeqCst) < 6 {
+            let error = backend.acquire(&claim()).await.unwrap_err();
+            assert_eq!(error.kind(), Kind::Connection, "{error}");
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(Duration::from_secs(20), attempts).await.unwrap();
+    // The first may have been an accident; then 10 + 20 + 40 + 80 ms between them.
+    assert!(begun.elapsed() >= Duration::from_millis(150), "{:?}", begun.elapsed());
+    node.join().unwrap();
 }
 
 #[tokio::test]
@@ -114,7 +174,7 @@ async fn a_slow_login_fails_within_the_connect_timeout_or_not_at_all() {
     const STEP: Duration = Duration::from_millis(100);
     let node = Node::start(|command| match command[0].as_str() {
         "PING" | "CLIENT" | "INFO" => {
-            std::thread::sleep(STEP);
+            thread::sleep(STEP);
             Answer::Usual
         }
         _ => obliging(command),
@@ -153,7 +213,7 @@ async fn a_connection_for_watches_is_made_within_the_connect_timeout() {
 async fn what_is_no_redis_is_told_as_such() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    let server = std::thread::spawn(move || {
+    let server = thread::spawn(move || {
         let (mut connection, _) = listener.accept().unwrap();
         connection.read_exact(&mut [0; 4]).unwrap();
         connection.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").unwrap();

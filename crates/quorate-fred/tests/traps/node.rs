@@ -12,6 +12,8 @@ use std::time::Duration;
 pub(crate) enum Answer {
     /// Says this, as it stands.
     Say(&'static str),
+    /// Says this, as the beginning of an answer, and closes the connection.
+    Begin(&'static str),
     /// Closes the connection.
     HangUp,
     /// What a node says to a login; an error to anything else.
@@ -131,6 +133,10 @@ impl Shared {
             let answer = (self.script.lock().unwrap())(&command);
             let reply = match answer {
                 Answer::Say(reply) => reply,
+                Answer::Begin(reply) => {
+                    connection.write_all(reply.as_bytes()).ok()?;
+                    return None;
+                }
                 Answer::HangUp => return None,
                 Answer::Usual => match command[0].as_str() {
                     "PING" => "+PONG\r\n",

@@ -32,6 +32,21 @@ async fn q4_only_the_word_of_the_node_is_a_vote() {
     }
 }
 
+/// `tokio-util` tells it as bytes that remain on a stream.
+#[tokio::test]
+async fn an_answer_that_is_cut_off_is_a_connection_that_was_lost_and_told_as_that() {
+    for beginning in ["+O", "$-", "*2\r\n:1\r\n"] {
+        let node = Node::start(move |command| match command[0].as_str() {
+            "SET" => Answer::Begin(beginning),
+            _ => Answer::Usual,
+        });
+        let error = backend(&node.url()).acquire(&claim()).await.unwrap_err();
+        assert_eq!(error.kind(), Kind::Connection);
+        let told = "the connection was lost in the middle of an answer";
+        assert_eq!(error.to_string(), told, "{beginning:?}");
+    }
+}
+
 #[tokio::test]
 async fn q4_every_other_answer_is_unknown_with_its_reason() {
     for (answer, kind) in [
