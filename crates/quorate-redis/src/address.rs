@@ -32,7 +32,7 @@ impl IntoClient for &str {
     fn into_client(self) -> Result<Client, ConnectError> {
         check(self)?;
         let client = Client::open(self).map_err(|error| refused(self, &error))?;
-        with_all_of_its_login(client, || without_secrets(self))
+        with_a_login_that_works(client, || without_secrets(self))
     }
 }
 
@@ -42,12 +42,17 @@ pub(crate) fn lacks_password(info: &ConnectionInfo) -> bool {
     login.password().is_none() && login.username().is_some_and(|user| !user.is_empty())
 }
 
-fn with_all_of_its_login(
+fn with_a_login_that_works(
     client: Client,
     address: impl FnOnce() -> String,
 ) -> Result<Client, ConnectError> {
     if lacks_password(client.get_connection_info()) {
         let reason = NO_PASSWORD.to_owned();
+        return Err(ConnectError::InvalidAddress { address: address(), reason });
+    }
+    // No node has one: each attempt to connect would fail, and be made again.
+    if client.get_connection_info().redis_settings().db() < 0 {
+        let reason = "the number of a database is not negative".to_owned();
         return Err(ConnectError::InvalidAddress { address: address(), reason });
     }
     Ok(client)
@@ -157,7 +162,7 @@ impl<T: Into<String>> IntoClient for (T, u16) {
 impl IntoClient for Client {
     fn into_client(self) -> Result<Client, ConnectError> {
         let name = name(self.get_connection_info());
-        with_all_of_its_login(self, || name)
+        with_a_login_that_works(self, || name)
     }
 }
 
@@ -360,6 +365,17 @@ mod tests {
     }
 
     #[test]
+    fn a_database_below_zero_is_refused() {
+        for text in ["redis://a.example/-1", "unix:///run/redis.sock?db=-3"] {
+            let told = text.into_client().expect_err(text).to_string();
+            assert!(told.ends_with("the number of a database is not negative"), "{told}");
+            let info = text.into_connection_info().unwrap();
+            assert!(info.into_client().is_err(), "{text}");
+        }
+        assert!("redis://a.example/15".into_client().is_ok());
+    }
+
+    #[test]
     fn texts_of_all_kinds_are_addresses() {
         let text = "redis://10.0.0.1";
         let clients = [
@@ -416,6 +432,7 @@ mod tests {
             "redis://:hunter2@/x",
             "redis://ann:hunter2@a.example:x",
             "redis://ann:hunter2@a.example/x",
+            "redis://ann:hunter2@a.example/-1",
             "redis://ann:hun/ter2@a.example",
             "redis://ann:1/hunter2@a.example",
             "redis://ann:1@hunter2@a.example:x",
