@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use quorate_core::{
-    Ask, BackendError, Call, Carry, Claim, LockBackend, LockError, LockManager, Released, Vote,
+    Ask, BackendError, BackendErrorKind, Call, Carry, Claim, LockBackend, LockError, LockManager,
+    Released, Vote,
 };
 use quorate_memory::{Fault, MemoryNode};
 
@@ -223,4 +224,45 @@ fn an_answer_to_a_call_that_was_given_up_changes_nothing() {
     calls.into_iter().for_each(|call| call.answer(Ok(Vote::Granted)));
     let guard = world.sim.block_on(manager.lock("r")).unwrap();
     assert_eq!(world.sim.block_on(guard.release()).unwrap(), Released::Held);
+}
+
+/// The acquire in front of it may have come through, though nobody has heard so.
+#[test]
+fn c3_a_release_that_failed_behind_a_carried_acquire_is_sent_again() {
+    let breaks = || Err(BackendError::new(BackendErrorKind::Connection, "it broke"));
+    for (acquire_fails, times) in [(true, 1), (false, 3)] {
+        let (world, odd, manager) = with_an_odd_node(3, Fate::KeptInOrder);
+        let guard = world.sim.block_on(manager.lock("r").ttl(10 * SECOND)).unwrap();
+        assert_eq!(world.sim.block_on(guard.release()).unwrap(), Released::Held);
+        let mut acquire = Some(odd.calls.lock().unwrap().remove(0));
+        if acquire_fails {
+            acquire.take().into_iter().for_each(|call| call.answer(breaks()));
+            world.catch_up();
+        }
+        for _ in 0..times {
+            assert_eq!(odd.carried(), [Ask::Release], "the acquire fails: {acquire_fails}");
+            odd.calls.lock().unwrap().remove(0).answer(breaks());
+            world.sim.advance(SECOND);
+        }
+        assert_eq!(odd.carried(), [Ask::Release], "the acquire fails: {acquire_fails}");
+    }
+}
+
+#[test]
+fn c3_a_release_that_failed_behind_a_carried_acquire_is_sent_again_though_all_have_answered() {
+    let breaks = || Err(BackendError::new(BackendErrorKind::Connection, "it broke"));
+    let (world, odd, manager) = with_an_odd_node(3, Fate::KeptInOrder);
+    let guard = world.sim.block_on(manager.lock("r").ttl(10 * SECOND)).unwrap();
+    world.catch_up();
+    for node in &world.nodes[1..] {
+        node.inject(Fault::Late(10 * MS));
+    }
+    let mut release = Box::pin(guard.release());
+    assert!(world.sim.block_on_for(release.as_mut(), 1).is_none());
+    let calls = std::mem::take(&mut *odd.calls.lock().unwrap());
+    assert_eq!(calls.len(), 2);
+    calls.into_iter().for_each(|call| call.answer(breaks()));
+    assert_eq!(world.sim.block_on(release).unwrap(), Released::Held);
+    world.sim.advance(SECOND);
+    assert_eq!(odd.carried(), [Ask::Release]);
 }

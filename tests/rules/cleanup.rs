@@ -1,17 +1,21 @@
 //! C1–C7.
 
+use std::future::IntoFuture;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use futures_util::future::{Either, select};
 use quorate_core::{
     BackendError, Carry, Claim, LockBackend, LockError, LockManager, ReleaseError, Released,
     Runtime, Vote,
 };
-use quorate_memory::{Fault, Value};
+use quorate_memory::{Fault, MemoryNode, Value};
 
 use crate::every_future::{self, Doing, Trial};
 use crate::world::{MS, SECOND, World};
+
+mod releasing;
 
 fn fixed(delay: Duration) -> impl quorate_core::RetryStrategy {
     #[derive(Debug)]
@@ -219,45 +223,6 @@ fn c6_an_acquire_is_sent_once() {
 }
 
 #[test]
-fn c7_releasing_an_expired_lease_is_told_and_no_error() {
-    let world = World::new(3);
-    let manager = world.manager();
-    let guard = world.sim.block_on(manager.lock("r")).unwrap();
-    world.sim.advance(11 * SECOND);
-    assert_eq!(world.sim.block_on(guard.release()).unwrap(), Released::Lost);
-}
-
-#[test]
-fn c7_releasing_a_lease_that_a_majority_forgot_is_told() {
-    let world = World::new(5);
-    let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
-    for node in &world.nodes[..3] {
-        node.restart();
-    }
-    assert_eq!(world.sim.block_on(guard.release()).unwrap(), Released::Lost);
-
-    let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
-    for node in &world.nodes[..2] {
-        node.restart();
-    }
-    assert_eq!(world.sim.block_on(guard.release()).unwrap(), Released::Held);
-}
-
-#[test]
-fn a_release_without_a_quorum_is_an_error_that_names_the_nodes() {
-    let world = World::new(3);
-    let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
-    world.nodes[0].inject(Fault::Dead);
-    world.nodes[1].inject(Fault::Dead);
-    let Err(ReleaseError::NoQuorum { votes }) = world.sim.block_on(guard.release()) else {
-        panic!("two of three are dead");
-    };
-    let text = votes.to_string();
-    assert!(text.contains("memory-1: connection refused"), "{text}");
-    assert!(text.contains("memory-2: connection refused"), "{text}");
-}
-
-#[test]
 fn the_background_can_be_waited_for() {
     let world = World::new(5);
     let manager = world.manager();
@@ -269,63 +234,6 @@ fn the_background_can_be_waited_for() {
     assert_eq!(world.sim.block_on(manager.settle(10 * SECOND)), 0);
     assert_eq!(world.sim.elapsed(), 600 * MS, "no longer than it takes");
     assert_eq!(world.keys_left(), 0);
-}
-
-#[test]
-fn c7_held_is_only_said_if_a_quorum_says_so() {
-    let world = World::new(5);
-    let manager = world.manager();
-    let first = world.sim.block_on(manager.lock("r")).unwrap();
-    for node in &world.nodes[2..] {
-        node.restart();
-    }
-    let second = world.sim.block_on(manager.try_lock("r")).expect("three have forgotten");
-    assert_eq!(world.sim.block_on(first.release()).unwrap(), Released::Lost);
-    assert_eq!(world.sim.block_on(second.release()).unwrap(), Released::Held);
-}
-
-#[test]
-fn c7_too_few_answers_leave_it_open_whether_it_was_held() {
-    let world = World::new(5);
-    let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
-    world.nodes[0].restart();
-    world.nodes[3].inject(Fault::Hung);
-    world.nodes[4].inject(Fault::Hung);
-    assert_eq!(world.sim.block_on(guard.release()).unwrap(), Released::Unsure);
-    assert_eq!(world.sim.elapsed(), 500 * MS, "one node timeout");
-}
-
-/// In the time of the drift the nodes still have it, but the validity is over.
-#[test]
-fn c7_an_expired_lease_is_told_though_the_nodes_still_have_it() {
-    let world = World::new(3);
-    let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
-    world.sim.advance(guard.remaining());
-    assert_eq!(world.holders("r"), 3);
-    assert_eq!(world.sim.block_on(guard.release()).unwrap(), Released::Lost);
-}
-
-#[test]
-fn c7_a_release_that_meets_a_blip_is_sent_again() {
-    for awaited in [true, false] {
-        let world = World::new(3);
-        let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
-        for node in &world.nodes {
-            node.inject(Fault::Failing(BackendError::from_reply("LOADING")));
-        }
-        if awaited {
-            assert!(world.sim.block_on(guard.release()).is_err());
-        } else {
-            drop(guard);
-        }
-        world.sim.advance(SECOND);
-        assert_eq!(world.keys_left(), 3);
-        for node in &world.nodes {
-            node.heal();
-        }
-        world.sim.advance(SECOND);
-        assert_eq!(world.keys_left(), 0, "awaited: {awaited}");
-    }
 }
 
 /// A node that is gone for good does not keep work piling up: what it never granted is not its to
@@ -348,9 +256,85 @@ fn c5_cleanup_goes_on_for_as_long_as_the_longest_extension() {
     let manager = world.builder().ttl(SECOND).build().unwrap();
     let guard = world.sim.block_on(manager.lock("r")).unwrap();
     world.sim.block_on(guard.extend_to(3600 * SECOND)).unwrap();
-    world.nodes[0].inject(Fault::Slow(20 * SECOND));
+    world.nodes[0].inject(Fault::Failing(BackendError::from_reply("LOADING")));
     drop(guard);
     world.sim.advance(60 * SECOND);
+    assert_eq!(world.keys_left(), 1);
+    world.nodes[0].heal();
+    world.sim.advance(2 * SECOND);
+    assert_eq!(world.keys_left(), 0);
+}
+
+/// An answer to the acquire says nothing about the release.
+#[test]
+fn c2_late_answers_to_an_acquire_do_not_shorten_the_wait_for_its_release() {
+    let world = World::new(3);
+    for node in &world.nodes {
+        node.inject(Fault::Late(300 * MS));
+    }
+    let manager = world.builder().node_timeout(200 * MS).build().unwrap();
+    let request = manager.lock("r").wait(450 * MS).retry(fixed(Duration::ZERO));
+    let mut request = Box::pin(request.into_future());
+    let rounds = |world: &World| world.log.tokens().len();
+    assert!(world.sim.block_on_for(request.as_mut(), 1).is_none());
+    // Lost at 200 ms, and the release may take as long.
+    for (until, expected) in [(390 * MS, 1), (410 * MS, 2)] {
+        let wakes = world.sim.sleep_until(world.sim.now() + (until - world.sim.elapsed()));
+        let first = world.sim.block_on(select(request.as_mut(), wakes));
+        assert!(matches!(first, Either::Right(_)));
+        assert_eq!(rounds(&world), expected, "after {until:?}");
+    }
+}
+
+/// It was not asked to acquire, since it hung, and has its key from a repair.
+#[test]
+fn c2_a_node_that_was_only_repaired_is_released_too() {
+    for fenced in [false, true] {
+        let world = World::new(3);
+        let manager = world.manager();
+        let fence = |request: quorate_core::LockRequest| match fenced {
+            true => request.fenced(),
+            false => request,
+        };
+        world.nodes[0].inject(Fault::Hung);
+        // From now on it is known to hang.
+        for name in ["a", "b"] {
+            let guard = world.sim.block_on(fence(manager.lock(name))).unwrap();
+            world.sim.advance(600 * MS);
+            drop(guard);
+        }
+        drop(world.sim.block_on(manager.lock("probe")));
+        let guard = world.sim.block_on(fence(manager.lock("r"))).unwrap();
+        world.nodes[0].heal();
+        world.sim.advance(SECOND);
+        assert_eq!(world.holders("r"), 2, "it was not asked");
+        world.sim.block_on(guard.extend()).unwrap();
+        world.sim.advance(SECOND);
+        assert_eq!(world.holders("r"), 3, "it was repaired");
+        let _ = world.sim.block_on(guard.release()).unwrap();
+        world.catch_up();
+        assert_eq!(world.holders("r"), 0, "fenced: {fenced}");
+    }
+}
+
+/// Whoever had it before may have it on nodes that were not asked for the adoption.
+#[test]
+fn c2_a_lock_that_was_adopted_is_released_where_it_was_not_asked_for() {
+    let world = World::new(3);
+    let record = world.sim.block_on(world.manager().lock("r")).unwrap().hand_over();
+    world.catch_up();
+    let manager = world.manager();
+    world.nodes[0].inject(Fault::Hung);
+    drop(world.sim.block_on(manager.lock("a")).unwrap());
+    world.sim.advance(600 * MS);
+    drop(world.sim.block_on(manager.lock("probe")).unwrap());
+    let before = world.log.calls().len();
+    let guard = world.sim.block_on(manager.adopt(&record)).unwrap();
+    let asked = world.log.operations().split_off(before);
+    assert_eq!(asked.iter().filter(|operation| **operation == "extend").count(), 2, "{asked:?}");
+    world.nodes[0].heal();
+    drop(guard);
+    world.sim.advance(SECOND);
     assert_eq!(world.keys_left(), 0);
 }
 
@@ -373,7 +357,7 @@ fn c5_the_undo_of_a_lost_round_reaches_a_slow_node_however_it_is_cancelled() {
 /// A backend that panics in one of its methods.
 #[derive(Debug)]
 struct Panicking {
-    node: quorate_memory::MemoryNode,
+    node: MemoryNode,
     on: &'static str,
 }
 
@@ -416,44 +400,5 @@ fn a_backend_that_panics_fails_alone() {
         world.sim.advance(SECOND);
         let left: Vec<usize> = world.nodes.iter().map(|node| node.keys().len()).collect();
         assert_eq!(left, [usize::from(on == "release"), 0, 0], "{on}");
-    }
-}
-
-/// It was granted there to whoever handed it over.
-#[test]
-fn a_lock_that_was_adopted_is_released_again_where_that_failed() {
-    let world = World::new(3);
-    let manager = world.manager();
-    let guard = world.sim.block_on(manager.lock("r")).unwrap();
-    world.catch_up();
-    world.nodes[2].inject(Fault::Down);
-    let record = guard.hand_over();
-    let guard = world.sim.block_on(manager.adopt(&record)).unwrap();
-    let _ = world.sim.block_on(guard.release()).unwrap();
-    world.sim.advance(SECOND);
-    world.nodes[2].heal();
-    world.sim.advance(2 * SECOND);
-    assert_eq!(world.keys_left(), 0);
-}
-
-#[test]
-fn c7_a_release_that_failed_is_sent_again_though_another_node_hangs() {
-    for awaited in [true, false] {
-        let world = World::new(3);
-        let manager = world.manager();
-        let guard = world.sim.block_on(manager.lock("r")).unwrap();
-        world.catch_up();
-        world.nodes[0].inject(Fault::Hung);
-        world.nodes[1].inject(Fault::Failing(BackendError::from_reply("LOADING")));
-        if awaited {
-            drop(world.sim.block_on(guard.release()));
-        } else {
-            drop(guard);
-        }
-        world.sim.advance(100 * MS);
-        world.nodes[1].heal();
-        world.sim.advance(SECOND);
-        assert!(world.nodes[1].keys().is_empty(), "awaited: {awaited}");
-        assert!(world.sim.block_on(manager.try_lock("r")).is_ok());
     }
 }

@@ -21,6 +21,8 @@ use crate::world::{MS, SECOND};
 struct Strict {
     node: MemoryNode,
     forbids: &'static str,
+    /// What it says then.
+    kind: BackendErrorKind,
     /// On the clock of `sim`.
     until: Option<Instant>,
     sim: Sim,
@@ -39,7 +41,7 @@ impl Strict {
             return Ok(());
         }
         self.asked.fetch_add(1, Ordering::Relaxed);
-        Err(BackendError::new(BackendErrorKind::Permission, "NOPERM you may not"))
+        Err(BackendError::new(self.kind, "not that"))
     }
 }
 
@@ -103,6 +105,7 @@ impl Queue for Strict {
 struct Contest {
     /// What the nodes forbid, and for how long if not for ever.
     forbids: (&'static str, Option<Duration>),
+    kind: BackendErrorKind,
     /// How long each holds the lock.
     hold: Duration,
     /// How long each does not want it then.
@@ -123,22 +126,25 @@ struct Outcome {
 impl Contest {
     /// Each wants it all the time, and holds it for a moment.
     const fn hot(forbids: &'static str) -> Self {
-        Self { forbids: (forbids, None), hold: MS, rest: Duration::ZERO, time: TEN_SECONDS }
+        let kind = BackendErrorKind::Permission;
+        Self { forbids: (forbids, None), kind, hold: MS, rest: Duration::ZERO, time: TEN_SECONDS }
     }
 
     /// Somebody waits nearly always, and little happens in an hour.
     const fn calm(forbids: &'static str, strict: Option<Duration>, time: Duration) -> Self {
-        Self { forbids: (forbids, strict), hold: Duration::from_millis(700), rest: SECOND, time }
+        let (kind, hold) = (BackendErrorKind::Permission, Duration::from_millis(700));
+        Self { forbids: (forbids, strict), kind, hold, rest: SECOND, time }
     }
 
     fn run(self) -> Outcome {
-        let Self { forbids: (forbids, strict), hold, rest, time } = self;
+        let Self { forbids: (forbids, strict), kind, hold, rest, time } = self;
         let sim = Sim::new(1);
         let (asked, done) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
         let until = strict.map(|strict| sim.now() + strict);
         let strict = |node| Strict {
             node,
             forbids,
+            kind,
             until,
             sim: sim.clone(),
             asked: Arc::clone(&asked),
@@ -232,4 +238,24 @@ fn what_was_forbidden_for_a_moment_is_done_again_after_a_minute() {
         assert_eq!(later.asked, asked, "{operation}");
         assert!(later.done > 20, "{operation}: {} times", later.done);
     }
+}
+
+/// A connection that breaks says nothing about what a node can do.
+#[test]
+fn what_failed_for_a_moment_is_done_again_at_once() {
+    for operation in ["queue", "watch"] {
+        let kind = BackendErrorKind::Connection;
+        let calm = Contest::calm(operation, Some(10 * SECOND), 30 * SECOND);
+        let Outcome { asked, done, .. } = Contest { kind, ..calm }.run();
+        assert!(asked > 0 && done > 0, "{operation}: asked {asked} times, did it {done} times");
+    }
+}
+
+/// The keys of a queue lie in different slots of a cluster, which no later try mends.
+#[test]
+fn a_cluster_that_cannot_keep_them_in_order_is_asked_once_a_minute() {
+    let kind = BackendErrorKind::Cluster;
+    let Outcome { served, asked, .. } = Contest { kind, ..Contest::hot("queue") }.run();
+    assert!(served.iter().all(|served| *served > 100), "{served:?}");
+    assert_eq!(asked, 3, "the gate, by each manager");
 }

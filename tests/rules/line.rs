@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::future::{join, join_all, join3, join4};
 use quorate_core::{LockError, Runtime};
-use quorate_memory::Fault;
+use quorate_memory::{Effect, Fault, Rule};
 
 use crate::world::{MS, SECOND, World};
 
@@ -42,10 +42,8 @@ fn who_waits_in_line_during_an_outage_is_told_of_the_outage() {
     }
 }
 
-#[test]
-fn who_waits_in_line_for_what_others_have_is_told_by_which_nodes_and_asks_nothing() {
-    let world = World::new(3);
-    let _held = world.sim.block_on(world.manager().lock("r").ttl(60 * SECOND)).unwrap();
+/// The errors of three who wait in one process, in line for 30, 2 and 1 s.
+fn three_in_line(world: &World) -> Arc<Mutex<Vec<LockError>>> {
     let (manager, told) = (world.manager(), Arc::<Mutex<Vec<_>>>::default());
     for wait in [30, 2, 1] {
         let (wait, told) = (manager.lock("r").wait(wait * SECOND).into_future(), Arc::clone(&told));
@@ -54,6 +52,14 @@ fn who_waits_in_line_for_what_others_have_is_told_by_which_nodes_and_asks_nothin
             told.lock().unwrap().push(error);
         }));
     }
+    told
+}
+
+#[test]
+fn who_waits_in_line_for_what_others_have_is_told_by_which_nodes_and_asks_nothing() {
+    let world = World::new(3);
+    let _held = world.sim.block_on(world.manager().lock("r").ttl(60 * SECOND)).unwrap();
+    let told = three_in_line(&world);
     for ended in [1, 2] {
         world.sim.advance(SECOND - MS);
         let before = world.log.operations().len();
@@ -215,4 +221,61 @@ fn many_whose_time_is_nearly_over_do_not_all_ask() {
     }
     let asked = asked(&world) / 3;
     assert!(asked <= had + had / 10 + 2, "{asked} rounds for {had} locks");
+}
+
+/// What the nodes said to the one in front is said to those behind, when their time is over.
+#[test]
+fn who_waits_in_line_behind_one_who_was_refused_asks_nothing() {
+    let world = World { watches: true, ..World::new(3) };
+    let _held = world.sim.block_on(world.manager().lock("r").ttl(60 * SECOND)).unwrap();
+    let told = three_in_line(&world);
+    world.sim.advance(100 * MS);
+    let before = world.log.operations().len();
+    world.sim.advance(3 * SECOND);
+    assert_eq!(world.log.operations().len(), before);
+    let told = told.lock().unwrap();
+    assert_eq!(told.len(), 2);
+    assert!(told.iter().all(|error| error.is_held() && error.votes().is_some()), "{told:?}");
+}
+
+/// Whether it was called in the meantime or not.
+#[test]
+fn one_who_gave_up_in_the_line_holds_nobody_up() {
+    for called in [false, true] {
+        let world = World::new(3);
+        let manager = world.manager();
+        let held = world.sim.block_on(manager.lock("r")).unwrap();
+        let mut waiters: Vec<_> =
+            (0..3).map(|_| Box::pin(manager.lock("r").into_future())).collect();
+        for waiter in &mut waiters {
+            assert!(world.sim.block_on_for(waiter.as_mut(), 1).is_none());
+        }
+        // The first has its turn, and with it gone it is that of the second.
+        drop(waiters.remove(if called { 0 } else { 1 }));
+        if called {
+            drop(waiters.remove(0));
+        }
+        let _ = world.sim.block_on(held.release()).unwrap();
+        world.catch_up();
+        for waiter in waiters {
+            let guard = world.sim.block_on(waiter).unwrap();
+            let _ = world.sim.block_on(guard.release()).unwrap();
+        }
+        assert_eq!(world.sim.elapsed(), Duration::ZERO, "called: {called}");
+    }
+}
+
+/// Who has just been refused is not told that nodes are silent, if there was no time to hear them again.
+#[test]
+fn q4_a_second_round_that_is_cut_short_hides_no_refusal() {
+    let world = World::new(3);
+    let manager = world.manager();
+    let held = world.sim.block_on(manager.lock("r")).unwrap();
+    // It is over, and the nodes still have it.
+    world.sim.advance(held.remaining());
+    for node in &world.nodes {
+        node.add_rule(Rule::new(Effect::Delay { least: MS, most: MS }));
+    }
+    let refused = world.sim.block_on(manager.lock("r").wait(5 * MS));
+    assert!(matches!(refused, Err(LockError::Held { .. })), "{refused:?}");
 }

@@ -179,6 +179,41 @@ fn q6_one_server_under_two_names_is_refused() {
 }
 
 #[test]
+fn q6_one_server_under_two_names_is_refused_by_whatever_is_done_first() {
+    let sim = Sim::new(1);
+    let nodes = MemoryNode::cluster(3, sim.clone());
+    let others = LockManager::builder(sim.clone(), nodes.clone()).build().unwrap();
+    let record = sim.block_on(others.lock("handed over")).unwrap().hand_over();
+    let twice = || {
+        let alias = Posing::new(&nodes[0], Some("alias"), Id::True);
+        let all: Vec<Arc<dyn LockBackend>> =
+            vec![Arc::new(nodes[0].clone()), Arc::new(alias), Arc::new(nodes[1].clone())];
+        LockManager::builder(sim.clone(), all).build().unwrap()
+    };
+    let adopted = sim.block_on(twice().adopt(&record));
+    assert!(matches!(adopted, Err(AdoptError::SameServer { .. })), "{adopted:?}");
+    let fenced = sim.block_on(twice().lock("r").fenced());
+    assert!(matches!(fenced, Err(LockError::SameServer { .. })), "{fenced:?}");
+    sim.settle();
+    assert!(nodes.iter().all(|node| node.get("r").is_none()));
+}
+
+#[test]
+fn a_node_that_was_not_heard_before_the_decision_is_no_silent_one() {
+    let world = World::new(5);
+    for node in &world.nodes[..3] {
+        node.put("r", Value::String(b"x".to_vec()));
+    }
+    for node in &world.nodes[3..] {
+        node.inject(Fault::Slow(MS));
+    }
+    let lost = world.sim.block_on(world.manager().try_lock("r"));
+    let Err(LockError::Held { votes }) = lost else { panic!("{lost:?}") };
+    let unheard = votes.iter().filter(|vote| matches!(vote.said, Said::Unheard)).count();
+    assert_eq!(unheard, 2, "{votes}");
+}
+
+#[test]
 fn q6_one_address_twice_is_refused() {
     let sim = Sim::new(1);
     let node = MemoryNode::new("a", sim.clone());
@@ -282,6 +317,10 @@ impl LockBackend for Posing {
             Id::None => None,
             Id::True | Id::Error(_) => Some(self),
         }
+    }
+
+    fn fencer(&self) -> Option<&dyn quorate_core::Fence> {
+        Some(&self.node)
     }
 }
 

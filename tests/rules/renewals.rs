@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use quorate_core::{BackendError, Claim, LockBackend, LockGuard, LockManager, Lost, Runtime, Vote};
-use quorate_memory::{MemoryNode, Sim};
+use quorate_memory::{Fault, MemoryNode, Sim};
 
 use crate::world::{MS, SECOND, World};
 
@@ -56,6 +56,32 @@ fn h3_an_extension_for_less_still_backs_the_whole_lease() {
     assert!(guard.is_valid());
     assert_eq!(world.holders("r"), 3);
     assert!(world.sim.block_on(world.manager().try_lock("r")).is_err());
+}
+
+/// A renewal is won with the first answers, and goes on to hear the last one.
+#[test]
+fn a_key_that_a_slow_node_lost_is_set_again_by_the_renewal_that_hears_of_it() {
+    let world = World::new(3);
+    let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
+    guard.keep_alive();
+    world.catch_up();
+    world.nodes[2].flush();
+    world.nodes[2].inject(Fault::Slow(100 * MS));
+    world.sim.advance(4 * SECOND);
+    assert_eq!(world.holders("r"), 3);
+}
+
+/// A ttl for which the node timeout of the manager leaves no interval.
+#[test]
+fn h7_a_lease_that_is_short_for_its_manager_is_not_renewed_all_the_time() {
+    let world = World::new(3);
+    let manager = world.builder().node_timeout(4 * SECOND).build().unwrap();
+    let guard = world.sim.block_on(manager.lock("r").ttl(SECOND)).unwrap();
+    guard.keep_alive();
+    world.sim.advance(10 * SECOND);
+    assert!(guard.is_valid());
+    let renewals = world.log.operations().iter().filter(|call| **call == "extend").count() / 3;
+    assert!(renewals <= 150, "{renewals} in ten seconds");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quorate_core::{Drift, LockManagerBuilder, Lost, Runtime};
+use quorate_core::{BuildError, Drift, LockManagerBuilder, Lost, Runtime};
 use quorate_memory::{Fault, MemoryNode};
 
 use crate::world::{MS, SECOND, World};
@@ -105,4 +105,35 @@ fn what_was_set_is_cut_for_a_request_with_a_shorter_ttl() {
     world.catch_up();
     let seen = renewal(&world, builder().renew_every(5 * SECOND), SECOND);
     assert_window(seen, 988.0 - 98.8 - 2.0 * 100.0, SECOND);
+}
+
+#[test]
+fn what_is_set_may_be_as_much_as_the_error_says() {
+    let world = World::new(3);
+    let build = |builder: LockManagerBuilder| builder.build().err();
+    let (tiny, long) = (Duration::from_nanos(1), Duration::from_secs(60));
+    let Some(BuildError::NodeTimeout { most, .. }) = build(world.builder().node_timeout(long))
+    else {
+        panic!("too long");
+    };
+    assert_eq!(build(world.builder().node_timeout(most)), None);
+    assert!(build(world.builder().node_timeout(most + tiny)).is_some());
+    let Some(BuildError::Margin { most, .. }) = build(world.builder().margin(long)) else {
+        panic!("too long");
+    };
+    assert_eq!(build(world.builder().margin(most)), None);
+    assert!(build(world.builder().margin(most + tiny)).is_some());
+    let Some(BuildError::RenewInterval { most, .. }) = build(world.builder().renew_every(long))
+    else {
+        panic!("too long");
+    };
+    assert_eq!(build(world.builder().renew_every(most)), None);
+    assert!(build(world.builder().renew_every(most + tiny)).is_some());
+    let Some(BuildError::CleanupTimeout { least, .. }) =
+        build(world.builder().cleanup_timeout(tiny))
+    else {
+        panic!("too short");
+    };
+    assert_eq!(build(world.builder().cleanup_timeout(least)), None);
+    assert!(build(world.builder().cleanup_timeout(least - tiny)).is_some());
 }

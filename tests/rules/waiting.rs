@@ -14,6 +14,8 @@ use quorate_memory::{Effect, Fault, MemoryNode, Rule, Value};
 
 use crate::world::{MS, SECOND, World};
 
+mod elsewhere;
+
 fn count(world: &World, operation: &str) -> usize {
     world.log.operations().iter().filter(|done| **done == operation).count()
 }
@@ -232,30 +234,54 @@ fn waiters_for_several_keys_never_wait_for_each_other() {
 
 #[test]
 fn a_node_that_hangs_is_left_alone_but_for_a_probe() {
-    let world = World::new(5);
-    let manager = world.manager();
-    world.nodes[0].inject(Fault::Hung);
-    let asked =
-        |world: &World| world.log.calls().iter().filter(|call| call.node == "memory-1").count();
-    for _ in 0..1000 {
+    for world in [World::new(5), World::carrying(5)] {
+        let manager = world.manager();
+        drop(world.sim.block_on(manager.lock("r")).unwrap());
+        world.sim.settle();
+        world.nodes[0].inject(Fault::Hung);
+        let of_it =
+            |world: &World| world.log.calls().iter().filter(|call| call.node == "memory-1").count();
+        let before = of_it(&world);
+        let asked = |world: &World| of_it(world) - before;
+        for _ in 0..1000 {
+            let guard = world.sim.block_on(manager.lock("r")).unwrap();
+            let _ = world.sim.block_on(guard.release()).unwrap();
+            world.sim.advance(10 * MS);
+        }
+        // Fifty before it was clear, and one in every half of a second of the ten.
+        assert!((50..80).contains(&asked(&world)), "{}", asked(&world));
         let guard = world.sim.block_on(manager.lock("r")).unwrap();
         let _ = world.sim.block_on(guard.release()).unwrap();
-        world.sim.advance(10 * MS);
+        world.nodes[0].heal();
+        world.sim.advance(SECOND);
+        let before = asked(&world);
+        for _ in 0..10 {
+            drop(world.sim.block_on(manager.lock("r")).unwrap());
+            world.sim.advance(10 * MS);
+        }
+        assert_eq!(asked(&world) - before, 20, "it is back: acquire and release, ten times");
+        world.sim.settle();
+        assert_eq!(world.keys_left(), 0);
     }
-    // Fifty before it was clear, and one in every half of a second of the ten.
-    assert!((50..80).contains(&asked(&world)), "{}", asked(&world));
-    let guard = world.sim.block_on(manager.lock("r")).unwrap();
-    let _ = world.sim.block_on(guard.release()).unwrap();
-    world.nodes[0].heal();
-    world.sim.advance(SECOND);
-    let before = asked(&world);
-    for _ in 0..10 {
-        drop(world.sim.block_on(manager.lock("r")).unwrap());
-        world.sim.advance(10 * MS);
-    }
-    assert_eq!(asked(&world) - before, 20, "it is back: acquire and release, ten times");
+}
+
+/// Calls that were given up say nothing about a node that nobody has asked since.
+#[test]
+fn a_node_whose_calls_were_all_given_up_is_asked_as_any_other() {
+    let world = World::new(3);
+    let manager = world.manager();
+    drop(world.sim.block_on(manager.lock("r")).unwrap());
     world.sim.settle();
-    assert_eq!(world.keys_left(), 0);
+    world.nodes[0].inject(Fault::Hung);
+    drop(world.sim.block_on(manager.lock("r")).unwrap());
+    world.sim.advance(60 * SECOND);
+    assert_eq!(world.sim.block_on(manager.settle(Duration::ZERO)), 0, "all were given up");
+    let (names, before) = (["a", "b", "c"], world.log.calls().len());
+    let tries = names.map(|name| manager.try_lock(name).into_future());
+    assert!(world.sim.block_on(join_all(tries)).iter().all(Result::is_ok));
+    let asked = world.log.calls().split_off(before);
+    let first = asked.iter().filter(|call| call.node == world.nodes[0].name());
+    assert_eq!(first.filter(|call| call.operation == "acquire").count(), names.len());
 }
 
 #[test]
@@ -296,136 +322,40 @@ fn the_error_says_that_a_node_was_left_alone() {
     assert!(lost.contains("memory-1: not asked: it has not answered for"), "{lost}");
 }
 
-/// Waits so long between two rounds that only being told explains being quick.
-#[derive(Debug)]
-struct Patient;
-
-impl RetryStrategy for Patient {
-    fn delay(&self, _: &RetryContext) -> Option<Duration> {
-        Some(20 * SECOND)
-    }
-}
-
-/// Two managers that know nothing of each other, on nodes that can be watched.
-fn strangers(world: &World) -> [LockManager; 2] {
-    let manager = || LockManager::builder(world.sim.clone(), world.nodes.clone()).retry(Patient);
-    [manager().build().unwrap(), manager().build().unwrap()]
-}
-
+/// The first round may take one node timeout, also behind another of the same process.
 #[test]
-fn a_waiter_elsewhere_is_woken_by_the_release() {
-    for (dead, hung) in [(0, 0), (1, 1), (2, 0), (0, 2)] {
-        let world = World::new(5);
-        let [holder, waiter] = strangers(&world);
-        for (place, node) in world.nodes.iter().enumerate() {
-            match place {
-                _ if place < dead => node.inject(Fault::Dead),
-                _ if place < dead + hung => node.inject(Fault::Hung),
-                _ => {}
-            }
-        }
-        let held = world.sim.block_on(holder.lock("r")).unwrap();
-        held.keep_alive();
-        let releases = async {
-            world.sim.sleep_until(world.sim.now() + 17 * SECOND).await;
-            let _ = held.release().await.unwrap();
-            world.sim.elapsed()
-        };
-        let waits = waiter.lock("r").wait(60 * SECOND).into_future();
-        let waits = waits.map(|guard| (guard.unwrap(), world.sim.elapsed()));
-        let (released, (guard, got)) = world.sim.block_on(join(releases, waits));
-        assert!(guard.is_valid());
-        assert!(
-            got - released < 2 * SECOND,
-            "{got:?} after {released:?}, {dead} dead, {hung} hung"
-        );
-    }
-}
-
-#[test]
-fn a_waiter_elsewhere_is_there_when_the_holder_has_vanished() {
-    let world = World::new(5);
-    let [holder, waiter] = strangers(&world);
-    std::mem::forget(world.sim.block_on(holder.lock("r")).unwrap());
-    let guard = world.sim.block_on(waiter.lock("r")).unwrap();
-    assert!(guard.is_valid());
-    let elapsed = world.sim.elapsed();
-    assert!(elapsed >= 10 * SECOND && elapsed < 10 * SECOND + 50 * MS, "{elapsed:?}");
-}
-
-/// The first node of every order keeps somebody's key, and the others are a quorum.
-#[test]
-fn a_gate_that_stays_shut_keeps_nobody_out() {
-    for shut in 0..5 {
-        let world = World::new(5);
-        let [holder, waiter] = strangers(&world);
-        world.nodes[shut].put("r", Value::String(b"a ghost".to_vec()));
-        let held = world.sim.block_on(holder.lock("r")).unwrap();
-        let releases = async {
-            world.sim.sleep_until(world.sim.now() + SECOND).await;
-            let _ = held.release().await.unwrap();
-        };
-        let waits = waiter.lock("r").into_future();
-        let ((), guard) = world.sim.block_on(join(releases, waits));
-        assert!(guard.unwrap().is_valid());
-        assert!(world.sim.elapsed() < 2 * SECOND, "{shut}: {:?}", world.sim.elapsed());
-    }
-}
-
-#[test]
-fn where_too_few_nodes_can_be_watched_a_waiter_polls() {
-    let world = World::new(5);
-    let held = world.sim.block_on(world.manager().lock("r")).unwrap();
-    let builder = || LockManager::builder(world.sim.clone(), world.nodes.clone());
-    let managers = [world.manager(), builder().without_watching().build().unwrap()];
-    for manager in managers {
-        assert!(world.sim.block_on(manager.lock("r").wait(SECOND)).is_err());
-    }
-    let releases = async {
-        world.sim.sleep_until(world.sim.now() + SECOND).await;
-        let _ = held.release().await.unwrap();
-        world.sim.elapsed()
-    };
-    let polls = builder().without_watching().build().unwrap();
-    let waits = polls.lock("r").into_future();
-    let waits = waits.map(|guard| (guard.unwrap(), world.sim.elapsed()));
-    let (released, (_guard, got)) = world.sim.block_on(join(releases, waits));
-    assert!(got - released <= 250 * MS, "the longest delay of the default strategy");
-}
-
-#[test]
-fn the_node_that_waiters_watch_is_asked_first_to_release() {
-    let world = World { watches: true, ..World::new(5) };
+fn who_waits_for_less_than_the_nodes_take_has_a_whole_round_when_its_turn_comes() {
+    let world = World::new(3);
     let manager = world.manager();
-    let first = |name: &str, operation: &str| {
-        let calls = world.log.calls();
-        let mut meant = calls.iter().rev().filter(|call| call.operation == operation);
-        let node = meant.nth(4).map(|call| call.node.clone());
-        node.unwrap_or_else(|| panic!("{name}: five nodes were asked to {operation}"))
-    };
-    let mut gates = BTreeSet::new();
-    for number in 0..20 {
-        let name = format!("r:{number}");
-        let held = world.sim.block_on(manager.lock(&*name)).unwrap();
-        let _ = world.sim.block_on(held.release()).unwrap();
-        world.catch_up();
-        world.sim.advance(SECOND);
-        let gate = first(&name, "release");
-        assert_eq!(gate, first(&name, "acquire"));
-        // A waiter elsewhere that is woken asks this one before the others.
-        let held = world.sim.block_on(manager.lock(&*name)).unwrap();
-        let elsewhere = world.manager();
-        let mut waits = Box::pin(elsewhere.lock(&*name).into_future());
-        assert!(world.sim.block_on(poll_immediate(waits.as_mut())).is_none());
-        world.sim.advance(SECOND);
-        drop(held);
-        let before = world.log.calls().len();
-        drop(world.sim.block_on(waits).unwrap());
-        let asked = world.log.calls().split_off(before);
-        let woken = asked.into_iter().find(|call| call.operation == "acquire").unwrap();
-        assert_eq!(woken.node, gate, "{name}");
-        world.sim.advance(SECOND);
-        gates.insert(gate);
+    let held = world.sim.block_on(manager.lock("r")).unwrap();
+    world.catch_up();
+    let mut next = Box::pin(manager.lock("r").wait(20 * MS).into_future());
+    assert!(world.sim.block_on_for(next.as_mut(), 1).is_none());
+    let _ = world.sim.block_on(held.release()).unwrap();
+    world.catch_up();
+    for node in &world.nodes {
+        node.inject(Fault::Late(100 * MS));
     }
-    assert!(gates.len() > 3, "not the same one for all locks: {gates:?}");
+    assert!(world.sim.block_on(next).is_ok());
+    assert_eq!(world.sim.elapsed(), 100 * MS);
+}
+
+/// However long whoever was in front has left of the time to wait.
+#[test]
+fn q5_a_round_behind_another_of_the_same_process_takes_one_node_timeout_at_the_most() {
+    let world = World::new(3);
+    let manager = world.manager();
+    let held = world.sim.block_on(manager.lock("r")).unwrap();
+    world.catch_up();
+    let next = manager.lock("r").wait(10 * SECOND);
+    let mut next = Box::pin(next.retry(Backoff::new(MS, MS)).into_future());
+    assert!(world.sim.block_on_for(next.as_mut(), 1).is_none());
+    let _ = world.sim.block_on(held.release()).unwrap();
+    world.catch_up();
+    for node in &world.nodes[..2] {
+        node.inject(Fault::Hung);
+    }
+    assert!(world.sim.block_on(next).is_err());
+    let rounds = world.log.tokens().len() - 1;
+    assert!(rounds >= 5, "{rounds} rounds in ten seconds");
 }

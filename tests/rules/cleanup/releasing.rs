@@ -1,0 +1,191 @@
+//! C7: what a release tells, and how often it is sent.
+
+use super::*;
+
+#[test]
+fn c7_releasing_an_expired_lease_is_told_and_no_error() {
+    let world = World::new(3);
+    let manager = world.manager();
+    let guard = world.sim.block_on(manager.lock("r")).unwrap();
+    world.sim.advance(11 * SECOND);
+    assert_eq!(world.sim.block_on(guard.release()).unwrap(), Released::Lost);
+}
+
+#[test]
+fn c7_releasing_a_lease_that_a_majority_forgot_is_told() {
+    let world = World::new(5);
+    let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
+    for node in &world.nodes[..3] {
+        node.restart();
+    }
+    assert_eq!(world.sim.block_on(guard.release()).unwrap(), Released::Lost);
+
+    let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
+    for node in &world.nodes[..2] {
+        node.restart();
+    }
+    assert_eq!(world.sim.block_on(guard.release()).unwrap(), Released::Held);
+}
+
+#[test]
+fn a_release_without_a_quorum_is_an_error_that_names_the_nodes() {
+    let world = World::new(3);
+    let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
+    world.nodes[0].inject(Fault::Dead);
+    world.nodes[1].inject(Fault::Dead);
+    let Err(ReleaseError::NoQuorum { votes }) = world.sim.block_on(guard.release()) else {
+        panic!("two of three are dead");
+    };
+    let text = votes.to_string();
+    assert!(text.contains("memory-1: connection refused"), "{text}");
+    assert!(text.contains("memory-2: connection refused"), "{text}");
+}
+
+#[test]
+fn c7_held_is_only_said_if_a_quorum_says_so() {
+    let world = World::new(5);
+    let manager = world.manager();
+    let first = world.sim.block_on(manager.lock("r")).unwrap();
+    for node in &world.nodes[2..] {
+        node.restart();
+    }
+    let second = world.sim.block_on(manager.try_lock("r")).expect("three have forgotten");
+    assert_eq!(world.sim.block_on(first.release()).unwrap(), Released::Lost);
+    assert_eq!(world.sim.block_on(second.release()).unwrap(), Released::Held);
+}
+
+#[test]
+fn c7_too_few_answers_leave_it_open_whether_it_was_held() {
+    let world = World::new(5);
+    let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
+    world.nodes[0].restart();
+    world.nodes[3].inject(Fault::Hung);
+    world.nodes[4].inject(Fault::Hung);
+    assert_eq!(world.sim.block_on(guard.release()).unwrap(), Released::Unsure);
+    assert_eq!(world.sim.elapsed(), 500 * MS, "one node timeout");
+}
+
+/// In the time of the drift the nodes still have it, but the validity is over.
+#[test]
+fn c7_an_expired_lease_is_told_though_the_nodes_still_have_it() {
+    let world = World::new(3);
+    let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
+    world.sim.advance(guard.remaining());
+    assert_eq!(world.holders("r"), 3);
+    assert_eq!(world.sim.block_on(guard.release()).unwrap(), Released::Lost);
+}
+
+#[test]
+fn c7_a_release_that_meets_a_blip_is_sent_again() {
+    for awaited in [true, false] {
+        let world = World::new(3);
+        let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
+        for node in &world.nodes {
+            node.inject(Fault::Failing(BackendError::from_reply("LOADING")));
+        }
+        if awaited {
+            assert!(world.sim.block_on(guard.release()).is_err());
+        } else {
+            drop(guard);
+        }
+        world.sim.advance(SECOND);
+        assert_eq!(world.keys_left(), 3);
+        for node in &world.nodes {
+            node.heal();
+        }
+        world.sim.advance(SECOND);
+        assert_eq!(world.keys_left(), 0, "awaited: {awaited}");
+    }
+}
+
+#[test]
+fn c7_a_release_that_is_refused_for_good_is_sent_once() {
+    for awaited in [true, false] {
+        let world = World::new(3);
+        let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
+        world.catch_up();
+        let before = world.log.calls().len();
+        world.nodes[0].inject(Fault::Failing(BackendError::from_reply("NOPERM you may not")));
+        if awaited {
+            drop(world.sim.block_on(guard.release()));
+        } else {
+            drop(guard);
+        }
+        world.sim.advance(60 * SECOND);
+        let sent = world.log.operations().split_off(before);
+        assert_eq!(sent, ["release"; 3], "awaited: {awaited}");
+    }
+}
+
+#[test]
+fn c7_a_release_that_failed_is_sent_again_only_where_the_lock_may_be() {
+    let world = World::new(3);
+    world.nodes[0].put("r", Value::String(b"x".to_vec()));
+    let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
+    world.catch_up();
+    let before = world.log.calls().len();
+    for node in &world.nodes[..2] {
+        node.inject(Fault::Failing(BackendError::from_reply("LOADING")));
+    }
+    drop(world.sim.block_on(guard.release()));
+    world.sim.advance(5 * SECOND);
+    let released = |node: &MemoryNode| {
+        let calls = world.log.calls().split_off(before);
+        calls.iter().filter(|call| call.node == node.name()).count()
+    };
+    let released: Vec<usize> = world.nodes.iter().map(released).collect();
+    assert_eq!((released[0], released[2]), (1, 1), "{released:?}");
+    assert!(released[1] > 4, "{released:?}");
+}
+
+#[test]
+fn c7_a_short_time_for_cleanup_has_room_for_several_tries() {
+    let world = World::new(1);
+    let manager = world.builder().ttl(SECOND).cleanup_timeout(100 * MS).build().unwrap();
+    let guard = world.sim.block_on(manager.lock("r")).unwrap();
+    world.nodes[0].inject(Fault::Failing(BackendError::from_reply("LOADING")));
+    drop(guard);
+    world.sim.advance(20 * MS);
+    world.nodes[0].heal();
+    world.sim.advance(20 * MS);
+    assert_eq!(world.keys_left(), 0);
+}
+
+/// It was granted there to whoever handed it over.
+#[test]
+fn a_lock_that_was_adopted_is_released_again_where_that_failed() {
+    let world = World::new(3);
+    let manager = world.manager();
+    let guard = world.sim.block_on(manager.lock("r")).unwrap();
+    world.catch_up();
+    world.nodes[2].inject(Fault::Down);
+    let record = guard.hand_over();
+    let guard = world.sim.block_on(manager.adopt(&record)).unwrap();
+    let _ = world.sim.block_on(guard.release()).unwrap();
+    world.sim.advance(SECOND);
+    world.nodes[2].heal();
+    world.sim.advance(2 * SECOND);
+    assert_eq!(world.keys_left(), 0);
+}
+
+#[test]
+fn c7_a_release_that_failed_is_sent_again_though_another_node_hangs() {
+    for awaited in [true, false] {
+        let world = World::new(3);
+        let manager = world.manager();
+        let guard = world.sim.block_on(manager.lock("r")).unwrap();
+        world.catch_up();
+        world.nodes[0].inject(Fault::Hung);
+        world.nodes[1].inject(Fault::Failing(BackendError::from_reply("LOADING")));
+        if awaited {
+            drop(world.sim.block_on(guard.release()));
+        } else {
+            drop(guard);
+        }
+        world.sim.advance(100 * MS);
+        world.nodes[1].heal();
+        world.sim.advance(SECOND);
+        assert!(world.nodes[1].keys().is_empty(), "awaited: {awaited}");
+        assert!(world.sim.block_on(manager.try_lock("r")).is_ok());
+    }
+}
