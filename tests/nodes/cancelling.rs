@@ -28,7 +28,9 @@ fn c5_a_future_dropped_at_any_poll_leaves_no_key_on_real_nodes() {
 async fn drop_at_every_poll(doing: Doing, client: Client, nodes: &Nodes) -> usize {
     const MS: Duration = Duration::from_millis(1);
     let prefix = format!("{doing:?}:");
-    let builder = || client.builder(nodes).key_prefix(&*prefix).margin(4 * MS).renew_every(4 * MS);
+    // What an adopter leaves at a dead node is looked after until the ttl is over.
+    let builder = || client.builder(nodes).key_prefix(&*prefix).ttl(2000 * MS);
+    let builder = || builder().margin(4 * MS).renew_every(4 * MS);
     let (mut manager, rival) = (builder().build().unwrap(), builder().build().unwrap());
     for polls in doing.first().. {
         if doing == Doing::Close {
