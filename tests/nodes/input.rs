@@ -133,9 +133,13 @@ fn a_node_that_accepts_and_says_nothing_is_silent_for_a_node_timeout() {
             // Else the attempt to connect may be over first, on a slow machine.
             let votes = no_quorum_of(patient(client, &address)).await;
             for node in votes.iter() {
-                let Said::Silent { after } = node.said else { panic!("{client:?}: {votes}") };
+                let Said::Silent { after, obstacle } = &node.said else {
+                    panic!("{client:?}: {votes}")
+                };
                 // The default, of a ttl of 10 s.
-                assert!(after >= Duration::from_millis(500), "{client:?}: {after:?}");
+                assert!(*after >= Duration::from_millis(500), "{client:?}: {after:?}");
+                let why = obstacle.as_ref().map(ToString::to_string);
+                assert_eq!(why.as_deref(), Some("there is no connection yet"), "{client:?}");
             }
         }
     });

@@ -77,7 +77,7 @@ fn a_lock_on_a_bare_quorum_is_held_and_the_others_are_told_with_their_reasons() 
     let views: Vec<_> = seen.iter().map(|node| &node.saw).collect();
     assert!(matches!(views[..3], [Saw::Taken { .. }, Saw::Taken { .. }, Saw::Taken { .. }]));
     assert!(matches!(views[3], Saw::Failed(e) if e.kind() == BackendErrorKind::Connection));
-    assert!(matches!(views[4], Saw::Silent { after } if *after == 500 * MS));
+    assert!(matches!(views[4], Saw::Silent { after, .. } if *after == 500 * MS));
     assert_eq!(
         seen.to_string(),
         "held on 3 of 5 nodes, 3 needed, 9.5s left; memory-4: connection refused; \

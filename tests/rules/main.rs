@@ -21,6 +21,7 @@ mod order;
 mod passing;
 mod polling;
 mod quorum;
+mod reasons;
 mod renewals;
 mod restarts;
 mod second_rounds;

@@ -162,6 +162,14 @@ pub trait LockBackend: fmt::Debug + Send + Sync + 'static {
         None
     }
 
+    /// Why calls have to wait before they leave, as far as is known here: there is no connection yet,
+    /// and why the last attempt to make one failed. `None` if they leave at once.
+    ///
+    /// Errors tell it of a node that has not answered in time. It does not wait.
+    fn obstacle(&self) -> Option<BackendError> {
+        None
+    }
+
     /// Tells which server this is, where the node can say it.
     fn identity(&self) -> Option<&dyn Identify> {
         None
@@ -271,6 +279,10 @@ impl<T: LockBackend + ?Sized> LockBackend for $pointer<T> {
 
     fn name(&self) -> Option<&str> {
         (**self).name()
+    }
+
+    fn obstacle(&self) -> Option<BackendError> {
+        (**self).obstacle()
     }
 
     fn identity(&self) -> Option<&dyn Identify> {

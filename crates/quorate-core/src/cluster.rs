@@ -1,12 +1,13 @@
 //! What all locks of a manager share: the nodes, the runtime, the settings.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::algorithm::lease::Ttl;
 use crate::algorithm::node_set::NodeSet;
 use crate::algorithm::quorum::{NodeCount, NodeId};
-use crate::backend::{BackendErrorKind, LockBackend, Watch};
+use crate::backend::{BackendError, BackendErrorKind, LockBackend, Watch};
 use crate::background::Background;
 use crate::config::Config;
 use crate::health::Health;
@@ -117,6 +118,11 @@ impl Cluster {
         if stays && self.unordered.note(node, self.runtime.now()) {
             observe::cannot(self, node, "queue", kind);
         }
+    }
+
+    /// What keeps calls to the node from leaving. A backend that panics knows of nothing.
+    pub(crate) fn obstacle(&self, node: NodeId) -> Option<BackendError> {
+        catch_unwind(AssertUnwindSafe(|| self.node(node).obstacle())).ok()?
     }
 
     pub(crate) fn name(&self, node: NodeId) -> &Arc<str> {

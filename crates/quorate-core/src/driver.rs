@@ -271,7 +271,7 @@ impl Outcome {
                 (Some(vote), _) => Said::of(vote),
                 (None, Some((_, error))) => Said::Failed(error.clone()),
                 (None, None) if self.tally.is_open(node) => Said::Unheard,
-                (None, None) => Said::Silent { after },
+                (None, None) => Said::Silent { after, obstacle: cluster.obstacle(node) },
             };
             NodeVote::new(Arc::clone(cluster.name(node)), said)
         });

@@ -6,6 +6,7 @@ mod votes;
 
 use std::time::Duration;
 
+pub(crate) use self::votes::silent;
 pub use self::votes::{NodeVote, Said, Votes};
 use crate::algorithm::lease::InvalidTtl;
 use crate::resource::InvalidResource;

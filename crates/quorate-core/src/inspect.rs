@@ -14,6 +14,7 @@ use crate::algorithm::lease::saturating_add;
 use crate::algorithm::quorum::{NodeCount, NodeId};
 use crate::backend::{BackendError, BackendErrorKind, Holder};
 use crate::cluster::Cluster;
+use crate::error::silent;
 use crate::resource::{InvalidResource, Key, Resource};
 
 /// What the nodes told of one resource, each for itself.
@@ -188,6 +189,8 @@ pub enum Saw {
     Silent {
         /// How long the inspection waited.
         after: Duration,
+        /// What [kept](crate::LockBackend::obstacle) the call from leaving, if that is known.
+        obstacle: Option<BackendError>,
     },
     /// Its backend cannot look: [`inspector`](crate::LockBackend::inspector) is `None`.
     Unable,
@@ -215,7 +218,7 @@ impl fmt::Display for Saw {
                 write_left(f, *time_left)
             }
             Self::Failed(error) => error.fmt(f),
-            Self::Silent { after } => write!(f, "no answer within {after:.1?}"),
+            Self::Silent { after, obstacle } => silent(f, *after, obstacle.as_ref()),
             Self::Unable => f.write_str("its backend cannot look"),
         }
     }
@@ -283,7 +286,8 @@ async fn look(
             Saw::Failed(error)
         }
         Either::Right(_) => {
-            Saw::Silent { after: cluster.runtime.now().saturating_duration_since(start) }
+            let after = cluster.runtime.now().saturating_duration_since(start);
+            Saw::Silent { after, obstacle: cluster.obstacle(node) }
         }
     }
 }
@@ -301,7 +305,7 @@ mod tests {
             let saw = match letter {
                 '-' => Saw::Free,
                 'x' => Saw::Failed(BackendError::new(BackendErrorKind::Connection, "refused")),
-                '?' => Saw::Silent { after: 500 * MS },
+                '?' => Saw::Silent { after: 500 * MS, obstacle: None },
                 '0' => Saw::Unable,
                 holder => taken(holder, Some(place * MS)),
             };

@@ -159,6 +159,14 @@ impl LockBackend for FredBackend {
         Some(&self.name)
     }
 
+    /// On a connection of our own.
+    fn obstacle(&self) -> Option<BackendError> {
+        match &self.route {
+            Route::Own(dialer, _) => dialer.obstacle(),
+            Route::Shared(..) => None,
+        }
+    }
+
     fn identity(&self) -> Option<&dyn Identify> {
         Some(self)
     }

@@ -35,6 +35,8 @@ pub(crate) struct Dialer {
     latest: Mutex<Option<Dialling>>,
     /// Attempts that failed since a node has answered.
     failures: Arc<AtomicU32>,
+    /// Why the last of them failed.
+    reason: Arc<Mutex<Option<BackendError>>>,
 }
 
 /// An attempt to connect, under way or over, and who waits for it.
@@ -60,8 +62,8 @@ impl Dialer {
         config.fail_fast = true;
         config.blocking = Blocking::Block;
         let performance = PerformanceConfig::default();
-        let (latest, failures) = (Mutex::default(), Arc::default());
-        Self { config, performance, timeout, tokio, latest, failures }
+        let (latest, failures, reason) = (Mutex::default(), Arc::default(), Arc::default());
+        Self { config, performance, timeout, tokio, latest, failures, reason }
     }
 
     /// For connections on which the node tells of changes.
@@ -100,6 +102,11 @@ impl Dialer {
             Some(link) => Ok(link),
             None => self.tokio.enter(self.connected().boxed()).await,
         }
+    }
+
+    /// Why there is no connection, if there is none.
+    pub(crate) fn obstacle(&self) -> Option<BackendError> {
+        self.link().is_none().then(|| lock(&self.reason).clone().unwrap_or_else(error::not_yet))
     }
 
     /// Whether there is a connection on which a call would not be alone, or is about to be one.
@@ -180,13 +187,15 @@ impl Dialer {
     fn begin(&self, runtime: &Handle) -> impl Future<Output = Result<Arc<Link>, Failure>> + use<> {
         let (config, performance) = (self.config.clone(), self.performance.clone());
         let (timeout, runtime) = (self.timeout, runtime.clone());
-        let failures = Arc::clone(&self.failures);
+        let (failures, last) = (Arc::clone(&self.failures), Arc::clone(&self.reason));
         async move {
             let dial = |config, timeout| dial(config, performance.clone(), timeout, &runtime);
             let looked_up = addresses::of(&config, &runtime);
             let reached =
                 addresses::reach(config.clone(), timeout, runtime.clone(), dial, looked_up);
-            reached.await.map_err(|error| {
+            let reached = reached.await;
+            *lock(&last) = reached.as_ref().err().cloned();
+            reached.map_err(|error| {
                 let earlier = failures.fetch_add(1, Ordering::Relaxed);
                 Failure { error, until: Instant::now() + holds_after(earlier) }
             })
@@ -194,8 +203,12 @@ impl Dialer {
     }
 
     fn latest(&self) -> MutexGuard<'_, Option<Dialling>> {
-        self.latest.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.latest)
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// How long a failed attempt answers for the node, after so many `earlier` ones failed in a row.

@@ -36,6 +36,11 @@ pub(crate) fn lost(reason: &'static str) -> BackendError {
     BackendError::new(BackendErrorKind::Connection, reason)
 }
 
+/// Nothing has failed, as far as is known.
+pub(crate) fn not_yet() -> BackendError {
+    lost("there is no connection yet")
+}
+
 /// The connection has ended, and why is not known here.
 pub(crate) fn ended() -> BackendError {
     lost("the connection has ended")

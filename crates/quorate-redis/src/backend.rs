@@ -145,6 +145,11 @@ impl LockBackend for RedisBackend {
         Some(&self.name)
     }
 
+    /// Of connections of our own.
+    fn obstacle(&self) -> Option<BackendError> {
+        self.lines.iter().find_map(Line::obstacle)
+    }
+
     fn identity(&self) -> Option<&dyn Identify> {
         Some(self)
     }

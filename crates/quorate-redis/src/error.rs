@@ -35,6 +35,11 @@ pub enum ConnectError {
 /// What is wrong with a login that redis-rs would leave out: commands would run as another user.
 pub(crate) const NO_PASSWORD: &str = "a user needs a password; any will do for nopass";
 
+/// There is no connection, and nothing has failed, as far as is known.
+pub(crate) fn not_yet() -> BackendError {
+    BackendError::new(BackendErrorKind::Connection, "there is no connection yet")
+}
+
 /// The answer of a node. An error answer becomes an error here.
 pub(crate) fn reply(value: Value) -> Result<Reply, BackendError> {
     Ok(match value {

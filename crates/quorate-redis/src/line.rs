@@ -31,6 +31,14 @@ impl Line {
         }
     }
 
+    /// Why there is no connection of our own, if there is none.
+    pub(crate) fn obstacle(&self) -> Option<BackendError> {
+        match self {
+            Self::Own(lane) => lane.obstacle(),
+            Self::Theirs(_) => None,
+        }
+    }
+
     /// Sends `command` once. An error answer may come as a value or as an error.
     ///
     /// Our own connection is made for it, or looked at: seldom, and much to keep in a future.

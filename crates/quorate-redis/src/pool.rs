@@ -36,7 +36,7 @@ pub(crate) struct Lane {
 impl Lane {
     /// Does no I/O, and needs no runtime.
     pub(crate) fn new(dial: Arc<Dial>) -> Self {
-        let keeper = Keeper { dial, failures: Arc::default() };
+        let keeper = Keeper { dial, failures: Arc::default(), reason: Arc::default() };
         let pool = Mutex::new(Arc::new(keeper.pool()));
         Self { keeper, pool, last: Mutex::default() }
     }
@@ -44,6 +44,12 @@ impl Lane {
     /// What was checked out last.
     pub(crate) fn live(&self) -> Option<Arc<Live>> {
         self.last().clone()
+    }
+
+    /// Why there is no connection, if there is none.
+    pub(crate) fn obstacle(&self) -> Option<BackendError> {
+        let is_there = self.last().as_ref().is_some_and(|live| !live.carrier.is_broken());
+        (!is_there).then(|| self.keeper.reason().clone().unwrap_or_else(error::not_yet))
     }
 
     /// Whether there is a connection on which a call would not be alone.
@@ -191,9 +197,15 @@ struct Keeper {
     dial: Arc<Dial>,
     /// Attempts that failed since the last that did not.
     failures: Arc<AtomicU32>,
+    /// Why the last of them failed.
+    reason: Arc<Mutex<Option<BackendError>>>,
 }
 
 impl Keeper {
+    fn reason(&self) -> MutexGuard<'_, Option<BackendError>> {
+        self.reason.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn pool(&self) -> Pool<Self> {
         // Longer than an attempt, whose own reason shall be told.
         let patience = self.dial.timeout().saturating_add(Duration::from_secs(1));
@@ -222,10 +234,12 @@ impl ManageConnection for Keeper {
         Ok(match self.dial.attempt(&watches).await {
             Ok(connection) => {
                 self.failures.store(0, Ordering::Relaxed);
+                *self.reason() = None;
                 Link::Live(Arc::new(Live::new(connection, watches)))
             }
             Err(reason) => {
                 let earlier = self.failures.fetch_add(1, Ordering::Relaxed);
+                *self.reason() = Some(reason.clone());
                 Link::Dead(Dead { reason, until: Instant::now() + pause_after(earlier) })
             }
         })

@@ -40,9 +40,12 @@ fn a_node_that_says_nothing_is_given_up_after_the_connect_timeout() {
     let url = format!("redis://{}", listener.local_addr().unwrap());
     let nodes =
         quorate_redis::builder().connect_timeout(Duration::from_millis(20)).connect([url]).unwrap();
+    let obstacle = || nodes[0].obstacle().unwrap().to_string();
+    assert_eq!(obstacle(), "there is no connection yet");
     let error = block_on(nodes[0].acquire(&claim("orders:42"))).unwrap_err();
     assert_eq!(error.kind(), BackendErrorKind::TimedOut);
     assert_eq!(error.to_string(), "no connection within 20ms");
+    assert_eq!(obstacle(), "no connection within 20ms");
 }
 
 #[test]
@@ -258,9 +261,11 @@ fn a_connection_that_broke_is_replaced_by_the_next_call_and_nothing_is_sent_twic
     let error = block_on(node.acquire(&claim("orders:42"))).unwrap_err();
     assert_eq!(error.kind(), BackendErrorKind::Connection);
     assert_eq!(peer.connections(), 1);
+    assert_eq!(node.obstacle().unwrap().to_string(), "there is no connection yet");
     let vote = block_on(node.acquire(&claim("orders:42")));
     assert_eq!(vote.unwrap(), Vote::Granted);
     assert_eq!(peer.connections(), 2);
+    assert!(node.obstacle().is_none());
 }
 
 #[test]

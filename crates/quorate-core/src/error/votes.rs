@@ -123,6 +123,8 @@ pub enum Said {
     Silent {
         /// How long the round waited.
         after: Duration,
+        /// What [kept](crate::LockBackend::obstacle) the call from leaving, if that is known.
+        obstacle: Option<BackendError>,
     },
     /// The round was certain before it answered.
     Unheard,
@@ -137,13 +139,23 @@ impl Said {
     }
 }
 
+/// Tells of a node that did not answer in time.
+pub(crate) fn silent(
+    f: &mut fmt::Formatter<'_>,
+    after: Duration,
+    obstacle: Option<&BackendError>,
+) -> fmt::Result {
+    write!(f, "no answer within {after:.1?}")?;
+    obstacle.map_or(Ok(()), |error| write!(f, ": {error}"))
+}
+
 impl fmt::Display for Said {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Granted => f.write_str("granted"),
             Self::Refused => f.write_str("refused"),
             Self::Failed(error) => error.fmt(f),
-            Self::Silent { after } => write!(f, "no answer within {after:.1?}"),
+            Self::Silent { after, obstacle } => silent(f, *after, obstacle.as_ref()),
             Self::Unheard => f.write_str("not waited for"),
         }
     }

@@ -47,9 +47,11 @@ async fn a_node_that_was_started_again_serves_again() {
     let node = Node::start(obliging);
     let (address, backend) = (node.address(), backend(&node.url()));
     assert_eq!(backend.acquire(&claim()).await.unwrap(), Vote::Granted);
+    assert!(backend.obstacle().is_none());
     drop(node);
     let error = backend.acquire(&claim()).await.unwrap_err();
     assert_eq!(error.kind(), Kind::Connection);
+    assert!(backend.obstacle().is_some());
     let node = Node::start_at(address, obliging);
     let acquired = until_answered(|| async { backend.acquire(&claim()).await }).await;
     assert_eq!(acquired, Vote::Granted);
@@ -160,9 +162,12 @@ async fn a_node_that_says_nothing_is_given_up_after_the_connect_timeout() {
     let settings = quorate_fred::builder().connect_timeout(Duration::from_millis(20));
     let config = fred::types::config::Config::from_url(&url).unwrap();
     for backend in [settings.connect([&url]).unwrap().remove(0), settings.build(config).unwrap()] {
+        let obstacle = || backend.obstacle().unwrap().to_string();
+        assert_eq!(obstacle(), "there is no connection yet");
         let error = backend.acquire(&claim()).await.unwrap_err();
         assert_eq!(error.kind(), Kind::TimedOut);
         assert_eq!(error.to_string(), "no connection within 20ms");
+        assert_eq!(obstacle(), "no connection within 20ms");
         let error = backend.watcher().unwrap().look(&claim().keys()[0]).await.unwrap_err();
         assert_eq!(error.to_string(), "no connection within 20ms");
     }
