@@ -28,7 +28,7 @@ use crate::line::packed;
 /// One connection to a node, made when a call needs it and made again when it broke.
 pub(crate) struct Lane {
     keeper: Keeper,
-    pool: Mutex<Arc<Pool<Keeper>>>,
+    pool: Mutex<Keeping>,
     /// What was checked out last.
     last: Mutex<Option<Arc<Live>>>,
 }
@@ -36,8 +36,9 @@ pub(crate) struct Lane {
 impl Lane {
     /// Does no I/O, and needs no runtime.
     pub(crate) fn new(dial: Arc<Dial>) -> Self {
-        let keeper = Keeper { dial, failures: Arc::default(), reason: Arc::default() };
-        let pool = Mutex::new(Arc::new(keeper.pool()));
+        let (failures, reason, patience) = (Arc::default(), Arc::default(), Arc::default());
+        let keeper = Keeper { dial, failures, reason, patience };
+        let pool = Mutex::new(keeper.keeping());
         Self { keeper, pool, last: Mutex::default() }
     }
 
@@ -94,7 +95,7 @@ impl Lane {
     }
 
     async fn checked_out(&self) -> Result<Arc<Live>, BackendError> {
-        let pool = Arc::clone(&self.pool());
+        let Keeping { pool, patience } = self.keeping();
         // bb8 panics in a runtime without timers.
         let Ok(got) = AssertUnwindSafe(pool.get()).catch_unwind().await else {
             return Err(BackendError::new(
@@ -103,19 +104,20 @@ impl Lane {
             ));
         };
         match got {
-            Ok(link) => match &*link {
-                Link::Live(live) => {
-                    *self.last() = Some(Arc::clone(live));
-                    Ok(Arc::clone(live))
+            Ok(link) => {
+                patience.ends();
+                match &*link {
+                    Link::Live(live) => {
+                        *self.last() = Some(Arc::clone(live));
+                        Ok(Arc::clone(live))
+                    }
+                    Link::Dead(dead) => Err(dead.reason.clone()),
                 }
-                Link::Dead(dead) => Err(dead.reason.clone()),
-            },
-            // The task that dialled was lost with the runtime that it ran on. The pool counts it
-            // as under way for ever.
+            }
             Err(_) => {
                 let mut current = self.pool();
-                if Arc::ptr_eq(&current, &pool) {
-                    *current = Arc::new(self.keeper.pool());
+                if Arc::ptr_eq(&current.pool, &pool) {
+                    *current = self.keeper.keeping();
                 }
                 Err(BackendError::new(
                     BackendErrorKind::Connection,
@@ -125,12 +127,54 @@ impl Lane {
         }
     }
 
+    /// The pool, or another one where the task that dialled was lost with the runtime that it ran on:
+    /// the pool counts it as under way for ever. Callers may all give up sooner than the pool does.
+    fn keeping(&self) -> Keeping {
+        let mut current = self.pool();
+        if current.patience.has_run_out(self.keeper.longest()) {
+            *current = self.keeper.keeping();
+        }
+        current.patience.begins();
+        current.clone()
+    }
+
     fn last(&self) -> MutexGuard<'_, Option<Arc<Live>>> {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn pool(&self) -> MutexGuard<'_, Arc<Pool<Keeper>>> {
+    fn pool(&self) -> MutexGuard<'_, Keeping> {
         self.pool.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A pool, and since when somebody waits for it.
+#[derive(Clone)]
+struct Keeping {
+    pool: Arc<Pool<Keeper>>,
+    patience: Arc<Patience>,
+}
+
+/// Since when the pool has been asked for what it has not got.
+#[derive(Default)]
+struct Patience(Mutex<Option<tokio::time::Instant>>);
+
+impl Patience {
+    /// Somebody asks. What began earlier goes on.
+    fn begins(&self) {
+        self.since().get_or_insert_with(tokio::time::Instant::now);
+    }
+
+    fn has_run_out(&self, longest: Duration) -> bool {
+        self.since().is_some_and(|since| since.elapsed() > longest)
+    }
+
+    /// The pool has something.
+    fn ends(&self) {
+        *self.since() = None;
+    }
+
+    fn since(&self) -> MutexGuard<'_, Option<tokio::time::Instant>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -199,25 +243,37 @@ struct Keeper {
     failures: Arc<AtomicU32>,
     /// Why the last of them failed.
     reason: Arc<Mutex<Option<BackendError>>>,
+    /// Of the pool that this is the manager of.
+    patience: Arc<Patience>,
 }
 
 impl Keeper {
+    /// A new pool.
+    fn keeping(&self) -> Keeping {
+        let patience = Arc::new(Patience::default());
+        let keeper = Self { patience: Arc::clone(&patience), ..self.clone() };
+        Keeping { pool: Arc::new(keeper.pool()), patience }
+    }
+
+    /// Longer than an attempt, whose own reason shall be told.
+    fn longest(&self) -> Duration {
+        self.dial.timeout().saturating_add(Duration::from_secs(1))
+    }
+
     fn reason(&self) -> MutexGuard<'_, Option<BackendError>> {
         self.reason.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn pool(&self) -> Pool<Self> {
-        // Longer than an attempt, whose own reason shall be told.
-        let patience = self.dial.timeout().saturating_add(Duration::from_secs(1));
+    fn pool(self) -> Pool<Self> {
         Pool::builder()
             .max_size(1)
-            .connection_timeout(patience)
+            .connection_timeout(self.longest())
             .retry_connection(false)
             // These two would need a runtime here and now.
             .idle_timeout(None)
             .max_lifetime(None)
             .test_on_check_out(true)
-            .build_unchecked(self.clone())
+            .build_unchecked(self)
     }
 }
 
@@ -231,7 +287,10 @@ impl ManageConnection for Keeper {
 
     async fn connect(&self) -> Result<Link, Stale> {
         let watches = Watches::new();
-        Ok(match self.dial.attempt(&watches).await {
+        let outcome = self.dial.attempt(&watches).await;
+        // Who waited for it may be gone.
+        self.patience.ends();
+        Ok(match outcome {
             Ok(connection) => {
                 self.failures.store(0, Ordering::Relaxed);
                 *self.reason() = None;
@@ -268,7 +327,38 @@ fn pause_after(earlier: u32) -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::future::poll_immediate;
+    use tokio::runtime::{Builder, Runtime};
+    use tokio::time::timeout;
+
     use super::*;
+
+    fn current_thread() -> Runtime {
+        Builder::new_current_thread().enable_all().start_paused(true).build().unwrap()
+    }
+
+    #[test]
+    fn a_dial_that_ended_with_its_runtime_is_made_again_though_nobody_waits_for_long() {
+        let address = "redis+unix:///there/is/none";
+        let client = redis::Client::open(address).unwrap();
+        let dial = Dial::new(client.get_connection_info(), Duration::from_secs(1));
+        let lane = Lane::new(Arc::new(dial));
+        let first = current_thread();
+        let asked = first.block_on(async { poll_immediate(lane.checked_out()).await.is_some() });
+        assert!(!asked, "it is dialled by a task");
+        drop(first);
+        let told = current_thread().block_on(async {
+            for _ in 0..10 {
+                let asked = timeout(Duration::from_millis(500), lane.checked_out()).await;
+                if let Ok(answer) = asked {
+                    return answer.err().map(|error| error.to_string());
+                }
+            }
+            None
+        });
+        let told = told.expect("nobody dials any more");
+        assert!(!told.contains("abandoned"), "{told}");
+    }
 
     #[test]
     fn the_pause_between_attempts_doubles_up_to_a_second() {
