@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures_util::future::join;
 use quorate_core::runtime::BoxFuture;
-use quorate_core::{HandOver, LockManager, Runtime};
+use quorate_core::{AdoptError, HandOver, LockManager, Runtime};
 
 /// Where a caller may be when it is cancelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -172,10 +172,15 @@ impl Doing {
 
 /// Ends what is nobody's but the caller's, after the future was dropped.
 pub(crate) async fn finish(record: Option<HandOver>, manager: &LockManager) {
-    if let Some(record) = record
-        && let Ok(guard) = manager.adopt(&record).await
-    {
-        drop(guard);
+    let Some(record) = record else { return };
+    loop {
+        match manager.adopt(&record).await {
+            Ok(guard) => return drop(guard),
+            Err(AdoptError::NotHeld { .. }) => return,
+            // The keys may still be there: a busy machine kept nodes from answering in time.
+            Err(AdoptError::NoQuorum { .. } | AdoptError::Expired { .. }) => {}
+            Err(error) => panic!("{error}"),
+        }
     }
 }
 
