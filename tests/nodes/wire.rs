@@ -132,7 +132,9 @@ fn the_rights_in_the_docs_are_enough() {
                 quorate::LockManager::builder(runtime, nodes).build().unwrap()
             };
             let (one, other) = (manager(), manager());
-            let guard = one.lock(["orders:1", "orders:2"]).await.unwrap();
+            // Held for longer than anything here may take.
+            let lock = one.lock(["orders:1", "orders:2"]).ttl(3 * crate::client::BACKSTOP);
+            let guard = lock.await.unwrap();
             guard.extend().await.unwrap();
             assert!(other.inspect("orders:1").await.is_ok());
             let waits = tokio::spawn({
@@ -143,11 +145,13 @@ fn the_rights_in_the_docs_are_enough() {
                 while calls(node, "psetex") == places {
                     tokio::task::yield_now().await;
                 }
-                // Somebody behind it gives up, and looks who is in front.
+                // Somebody behind it gives up, and looks who is in front. On a busy machine it takes a
+                // while to be in line at all.
                 let last = manager();
+                let mut wait = Duration::from_millis(50);
                 while calls(node, "exists") == looks {
-                    let request = last.lock("orders:1").wait(Duration::from_millis(50));
-                    assert!(request.await.is_err());
+                    assert!(last.lock("orders:1").wait(wait).await.is_err());
+                    wait *= 2;
                 }
                 last.settle(crate::client::BACKSTOP).await
             };
