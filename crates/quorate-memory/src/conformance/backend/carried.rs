@@ -29,7 +29,7 @@ pub(super) async fn keeps(bench: &Bench<'_>) -> Result<(), String> {
             let value = bench.value(*name).await?;
             ensure!(value.as_deref() == Some(ours.token().as_bytes()), "it is not the token");
             let left = bench.time_left(*name).await?;
-            ensure!(left <= super::TTL && left > super::TTL - super::GRACE, "{left:?} are left");
+            ensure!(bench.is_left(left, super::TTL), "{left:?} are left");
         }
         voted("release", carried(bench, Ask::Release, &ours).await?, Vote::Granted)?;
         voted("release again", carried(bench, Ask::Release, &ours).await?, Vote::Refused)?;

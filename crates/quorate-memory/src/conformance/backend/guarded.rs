@@ -50,7 +50,7 @@ pub(super) async fn begins(bench: &Bench<'_>) -> Result<(), String> {
     let (ours, theirs) = (bench.claim(b"a", 1)?, bench.claim(b"a", 2)?);
     bench.testbed.forget_scripts().await;
     let first = quarantined("the first acquire", acquire(bench, &ours, None).await)?;
-    ensure!(first <= MAX_TTL && first > MAX_TTL - GRACE, "of {MAX_TTL:?}, {first:?} are left");
+    ensure!(bench.is_left(first, MAX_TTL), "of {MAX_TTL:?}, {first:?} are left");
     let second = quarantined("the second", acquire(bench, &theirs, None).await)?;
     ensure!(second <= first, "of {first:?}, {second:?} are left");
     ensure!(bench.value(b'a').await?.is_none(), "a quarantined node has set the key");
@@ -68,7 +68,7 @@ pub(super) async fn begins(bench: &Bench<'_>) -> Result<(), String> {
     let value = bench.value(b'a').await?;
     ensure!(value.as_deref() == Some(ours.token().as_bytes()), "the value is not the token");
     let left = bench.time_left(b'a').await?;
-    ensure!(left <= TTL && left > TTL - GRACE, "of {TTL:?}, {left:?} are left");
+    ensure!(bench.is_left(left, TTL), "of {TTL:?}, {left:?} are left");
     said("acquire of a taken key", acquire(bench, &theirs, None).await, GuardedVote::Refused)?;
     voted("acquire without", bench.backend.acquire(&theirs).await, Vote::Refused)?;
     voted("release", bench.backend.release(&ours).await, Vote::Granted)?;
@@ -135,7 +135,7 @@ pub(super) async fn together(bench: &Bench<'_>) -> Result<(), String> {
         ensure!(of_all.is_some() == hint.is_some() && of_all >= of_b, "{of_all:?} after {of_b:?}");
         for name in *b"abc" {
             let left = bench.time_left(name).await?;
-            ensure!(left <= TTL && left > TTL - GRACE, "of {TTL:?}, {left:?} are left");
+            ensure!(bench.is_left(left, TTL), "of {TTL:?}, {left:?} are left");
         }
         said("sent twice", acquire(bench, &all, hint).await, granted.vote)?;
         if let (Some(number), Some(fencer)) = (of_all, bench.backend.fencer()) {

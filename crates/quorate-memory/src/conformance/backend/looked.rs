@@ -2,7 +2,7 @@
 
 use quorate_core::{BackendError, BackendErrorKind, Holder, Inspect, Key, Vote};
 
-use super::{Bench, GRACE, TTL, ensure, voted};
+use super::{Bench, TTL, ensure, voted};
 
 pub(super) async fn at(bench: &Bench<'_>) -> Result<(), String> {
     let inspector = bench.backend.inspector().ok_or("the backend can look no more")?;
@@ -18,10 +18,10 @@ pub(super) async fn at(bench: &Bench<'_>) -> Result<(), String> {
         let seen = seen.ok_or("a taken key was seen as free")?;
         ensure!(seen.holder == holder, "the holder is another");
         let left = seen.time_left.ok_or("a key that ends was seen as one without an end")?;
-        ensure!(left <= TTL && left > TTL - GRACE, "of {TTL:?}, {left:?} were seen");
+        ensure!(bench.is_left(left, TTL), "of {TTL:?}, {left:?} were seen");
     }
     let left = bench.time_left(b'a').await?;
-    ensure!(left <= TTL && left > TTL - GRACE, "of {TTL:?}, a look left {left:?}");
+    ensure!(bench.is_left(left, TTL), "of {TTL:?}, a look left {left:?}");
     bench.testbed.expire(a.as_bytes()).await;
     free("an expired key", inspector, &a).await?;
     voted("release", bench.backend.release(&bench.claim(b"b", 1)?).await, Vote::Granted)?;

@@ -3,7 +3,7 @@
 use quorate_core::protocol::fence;
 use quorate_core::{BackendErrorKind, Claim, Fence, FenceHint, FenceVote, FencingToken, Vote};
 
-use super::{Bench, GRACE, TTL, ensure, voted};
+use super::{Bench, TTL, ensure, voted};
 
 fn fencer<'a>(bench: &Bench<'a>) -> Result<&'a dyn Fence, String> {
     bench.backend.fencer().ok_or_else(|| "the backend can fence no more".to_owned())
@@ -33,7 +33,7 @@ pub(super) async fn counts(bench: &Bench<'_>) -> Result<(), String> {
         let value = bench.value(b'a').await?;
         ensure!(value.as_deref() == Some(claim.token().as_bytes()), "the value is not the token");
         let left = bench.time_left(b'a').await?;
-        ensure!(left <= TTL && left > TTL - GRACE, "of {TTL:?}, {left:?} are left");
+        ensure!(bench.is_left(left, TTL), "of {TTL:?}, {left:?} are left");
         let ahead = token(number + 7)?;
         bench.testbed.forget_scripts().await;
         voted("raise", fencer.raise(&claim, ahead).await, Vote::Granted)?;

@@ -6,7 +6,7 @@ use futures_util::future::{join, join_all, poll_immediate};
 use quorate_core::runtime::BoxFuture;
 use quorate_core::{BackendError, BackendErrorKind, Claim, Holder, Key, Vote};
 
-use super::{Bench, GRACE, TTL, ensure, voted};
+use super::{Bench, TTL, ensure, voted};
 
 pub(super) async fn free(bench: &Bench<'_>) -> Result<(), String> {
     let a = bench.key(b'a')?;
@@ -49,7 +49,7 @@ pub(super) async fn changes(bench: &Bench<'_>) -> Result<(), String> {
             let value = bench.value(b'a').await?;
             ensure!(value.as_deref() == Some(ours.token().as_bytes()), "a watch changed the key");
             let left = bench.time_left(b'a').await?;
-            ensure!(left <= TTL && left > TTL - GRACE, "of {TTL:?}, a watch left {left:?}");
+            ensure!(bench.is_left(left, TTL), "of {TTL:?}, a watch left {left:?}");
             change(bench, &ours).await
         };
         let (both, later) = join(both, later).await;
