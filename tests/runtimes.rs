@@ -189,7 +189,8 @@ async fn drop_at_every_poll(doing: Doing, runtime: Arc<dyn Runtime>) -> usize {
         nodes[3].inject(Fault::Slow(15 * MS));
         nodes[4].inject(Fault::Dead);
         // What an adopter leaves at a dead node is looked after until the ttl is over.
-        let builder = || LockManager::builder(Arc::clone(&runtime), nodes.clone()).ttl(2000 * MS);
+        let ttl = if doing == Doing::Adopt { 2000 * MS } else { 10_000 * MS };
+        let builder = || LockManager::builder(Arc::clone(&runtime), nodes.clone()).ttl(ttl);
         let manager = builder().margin(2 * MS).renew_every(4 * MS).build().unwrap();
         let rival = builder().build().unwrap();
         let begins = doing.begin(manager.clone(), &rival, Arc::clone(&runtime), 20 * MS);

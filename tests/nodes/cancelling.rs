@@ -29,7 +29,8 @@ async fn drop_at_every_poll(doing: Doing, client: Client, nodes: &Nodes) -> usiz
     const MS: Duration = Duration::from_millis(1);
     let prefix = format!("{doing:?}:");
     // What an adopter leaves at a dead node is looked after until the ttl is over.
-    let builder = || client.builder(nodes).key_prefix(&*prefix).ttl(2000 * MS);
+    let ttl = if doing == Doing::Adopt { 2000 * MS } else { 10_000 * MS };
+    let builder = || client.builder(nodes).key_prefix(&*prefix).ttl(ttl).node_timeout(500 * MS);
     let builder = || builder().margin(4 * MS).renew_every(4 * MS);
     let (mut manager, rival) = (builder().build().unwrap(), builder().build().unwrap());
     for polls in doing.first().. {

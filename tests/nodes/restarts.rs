@@ -15,10 +15,13 @@ use crate::wire::commands;
 /// As long as the ttl of the locks here.
 const MAX_TTL: Duration = Duration::from_millis(1_500);
 
+/// For a node to be connected to, and to answer, on a busy machine: what it says is looked at.
+const PATIENCE: Duration = Duration::from_millis(700);
+
 fn manager(client: Client, addresses: &[String], guard: impl Into<RestartGuard>) -> LockManager {
     let runtime = quorate::runtime::TokioRuntime::new();
     let builder = LockManager::builder(runtime, client.connect(addresses)).ttl(MAX_TTL);
-    builder.wait(BACKSTOP).restart_guard(guard).build().unwrap()
+    builder.node_timeout(PATIENCE).wait(BACKSTOP).restart_guard(guard).build().unwrap()
 }
 
 fn votes_of(failed: Result<LockGuard, LockError>) -> Votes {
