@@ -193,6 +193,10 @@ impl LockManager {
         let deadline = saturating_add(now, bound);
         for tenure in cluster.register().close() {
             tenure.end(Lost::Closed);
+            // A guard that is still about after an earlier close has nothing left to give back.
+            if tenure.attempt.is_over() {
+                continue;
+            }
             let margin = cluster.config.margin(tenure.attempt.claim.ttl());
             let (until, running) =
                 (saturating_add(now, margin.min(bound / 2)), cluster.background().enter());

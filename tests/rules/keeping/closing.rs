@@ -122,6 +122,18 @@ fn who_closes_again_does_not_put_off_what_was_closed() {
 }
 
 #[test]
+fn who_closes_again_is_told_of_nothing_that_is_done() {
+    let world = World::new(3);
+    let manager = world.manager();
+    let guard = world.sim.block_on(manager.lock("r")).unwrap();
+    assert_eq!(world.sim.block_on(manager.close(5 * SECOND)), 0);
+    assert_eq!(world.keys_left(), 0);
+    assert_eq!(world.sim.block_on(manager.settle(Duration::ZERO)), 0);
+    assert_eq!(world.sim.block_on(manager.close(Duration::ZERO)), 0, "its guard is still about");
+    drop(guard);
+}
+
+#[test]
 fn a_release_in_time_after_close_tells_that_the_lock_was_held() {
     let world = World::new(3);
     let manager = world.manager();
