@@ -1,6 +1,7 @@
 //! What is locked, the key that stands for it on a node, and the token that signs an attempt.
 
 use std::borrow::{Borrow, Cow};
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 
@@ -219,10 +220,10 @@ pub trait IntoResource {
 fn distinct<T: IntoResource>(
     names: impl IntoIterator<Item = T>,
 ) -> Result<Resources, InvalidResource> {
-    let mut resources = Vec::new();
+    let (mut resources, mut seen) = (Vec::new(), HashSet::new());
     for name in names {
         let resource = name.into_resource()?;
-        if !resources.contains(&resource) {
+        if seen.insert(resource.clone()) {
             resources.push(resource);
         }
     }

@@ -31,9 +31,13 @@ fn what_would_outlive_a_quarantine_is_refused_before_anything_is_sent() {
     let long = builder().ttl(MAX_TTL + MS).restart_guard(MAX_TTL).build();
     assert_eq!(long.unwrap_err(), BuildError::Ttl(over(MAX_TTL + MS)));
     let endless = builder().restart_guard(Duration::MAX).build().unwrap_err();
-    assert!(matches!(endless, BuildError::Ttl(InvalidTtl::TooLong { .. })), "{endless:?}");
+    assert!(matches!(endless, BuildError::MaxTtl(InvalidTtl::TooLong { .. })), "{endless:?}");
     let none = builder().restart_guard(Duration::ZERO).build().unwrap_err();
-    assert!(matches!(none, BuildError::Ttl(InvalidTtl::TooShort { .. })), "{none:?}");
+    assert!(matches!(none, BuildError::MaxTtl(InvalidTtl::TooShort { .. })), "{none:?}");
+    assert!(
+        none.to_string().starts_with("the max_ttl of the restart guard: a ttl of 0ns"),
+        "{none}"
+    );
 
     let manager = world.manager(MAX_TTL);
     let over_all = world.sim.block_on(manager.try_lock("r").ttl(MAX_TTL + MS)).unwrap_err();

@@ -201,7 +201,7 @@ impl LockManagerBuilder {
             .ok_or(BuildError::NodeCount { nodes: self.nodes.len() })?;
         let names = names_of(&self.nodes)?;
         if let Some(guard) = self.restart_guard {
-            Ttl::try_from(guard.max_ttl())?;
+            Ttl::try_from(guard.max_ttl()).map_err(BuildError::MaxTtl)?;
             let unable = |(node, _): &(&Arc<dyn LockBackend>, _)| node.quarantine().is_none();
             if let Some((_, name)) = self.nodes.iter().zip(&names).find(unable) {
                 return Err(BuildError::NotGuarded { node: name.to_string() });

@@ -63,6 +63,9 @@ pub enum BuildError {
         /// The first of those that cannot.
         node: String,
     },
+    /// The `max_ttl` of the [restart guard](super::LockManagerBuilder::restart_guard) is none.
+    #[error("the max_ttl of the restart guard: {0}")]
+    MaxTtl(InvalidTtl),
     /// Renewals are so far apart that there is no time for a second try.
     #[error(
         "a renewal every {interval:?} does not fit the ttl: more than nothing, and {most:?} at the most"
