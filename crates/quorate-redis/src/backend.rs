@@ -145,9 +145,10 @@ impl LockBackend for RedisBackend {
         Some(&self.name)
     }
 
-    /// Of connections of our own.
+    /// Of connections of our own. Where there is one of several, a call may have left on it.
     fn obstacle(&self) -> Option<BackendError> {
-        self.lines.iter().find_map(Line::obstacle)
+        let obstacles: Option<Vec<_>> = self.lines.iter().map(Line::obstacle).collect();
+        obstacles?.into_iter().next()
     }
 
     fn identity(&self) -> Option<&dyn Identify> {

@@ -246,6 +246,7 @@ fn each_of_several_connections_is_made_once() {
     for n in 0..64 {
         let vote = block_on(nodes[0].acquire(&claim(&format!("orders:{n}"))));
         assert_eq!(vote.unwrap(), Vote::Granted);
+        assert!(nodes[0].obstacle().is_none(), "one is enough for a call to have left");
     }
     assert_eq!(peer.connections(), 3);
 }
