@@ -63,3 +63,20 @@ fn what_kept_a_call_from_leaving_is_told_of_a_node_that_is_silent() {
     assert!(views[1].ends_with("ms"), "{views:?}");
     assert!(!views[2].contains("no connection"), "it has answered: {views:?}");
 }
+
+/// As long as a node that is hung is not asked, too.
+#[test]
+fn what_kept_a_call_from_leaving_is_told_of_a_node_that_is_not_asked() {
+    let world = World::new(3);
+    let nodes = world.nodes.iter().map(|node| Dialled { node: node.clone(), panics: false });
+    let manager = LockManager::builder(world.sim.clone(), nodes).build().unwrap();
+    world.nodes[0].inject(Fault::Hung);
+    drop(world.sim.block_on(manager.lock("warm")).unwrap());
+    world.sim.advance(600 * MS);
+    drop(world.sim.block_on(manager.lock("probe")).unwrap());
+    let _held = world.sim.block_on(world.manager().lock("r")).unwrap();
+    let error = world.sim.block_on(manager.try_lock("r")).unwrap_err().to_string();
+    let told = error.split("; ").find(|part| part.starts_with("memory-1: ")).unwrap();
+    assert!(told.starts_with("memory-1: not asked: it has not answered for "), "{error}");
+    assert!(told.ends_with("ms: no connection within 1s"), "{error}");
+}

@@ -99,6 +99,7 @@ mod carrier;
 mod dial;
 mod ear;
 mod error;
+mod keeper;
 mod line;
 mod pool;
 mod pulse;

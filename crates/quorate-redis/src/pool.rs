@@ -3,17 +3,10 @@
 //! The pool decides who dials and who waits for it. What it keeps is cloned and given back at
 //! once, so a checkout lasts no longer than a look at the state. And nobody asks the pool before a
 //! connection has failed, or refused a command: what was checked out last is used again.
-//!
-//! A pool that fails to connect tells none of those who wait for it: they hang until its timeout.
-//! So for the pool connecting never fails. What it keeps is a connection, *or the reason why there
-//! is none*, which it hands out until the next attempt is due.
 
 use std::panic::AssertUnwindSafe;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
 
-use bb8::{ManageConnection, Pool};
 use futures_util::FutureExt;
 use quorate_core::protocol::{Exchange, Reply, Watches, Wire};
 use quorate_core::{BackendError, BackendErrorKind, Call, Key, Watched};
@@ -23,6 +16,7 @@ use redis::{Cmd, Value};
 use crate::carrier::{Carried, Carrier, Trouble};
 use crate::dial::Dial;
 use crate::error;
+use crate::keeper::{Keeper, Keeping, Link};
 use crate::line::packed;
 
 /// One connection to a node, made when a call needs it and made again when it broke.
@@ -36,8 +30,7 @@ pub(crate) struct Lane {
 impl Lane {
     /// Does no I/O, and needs no runtime.
     pub(crate) fn new(dial: Arc<Dial>) -> Self {
-        let (failures, reason, patience) = (Arc::default(), Arc::default(), Arc::default());
-        let keeper = Keeper { dial, failures, reason, patience };
+        let keeper = Keeper::new(dial);
         let pool = Mutex::new(keeper.keeping());
         Self { keeper, pool, last: Mutex::default() }
     }
@@ -50,7 +43,7 @@ impl Lane {
     /// Why there is no connection, if there is none.
     pub(crate) fn obstacle(&self) -> Option<BackendError> {
         let is_there = self.last().as_ref().is_some_and(|live| !live.carrier.is_broken());
-        (!is_there).then(|| self.keeper.reason().clone().unwrap_or_else(error::not_yet))
+        (!is_there).then(|| self.keeper.obstacle())
     }
 
     /// Whether there is a connection on which a call would not be alone.
@@ -147,43 +140,6 @@ impl Lane {
     }
 }
 
-/// A pool, and since when somebody waits for it.
-#[derive(Clone)]
-struct Keeping {
-    pool: Arc<Pool<Keeper>>,
-    patience: Arc<Patience>,
-}
-
-/// Since when the pool has been asked for what it has not got.
-#[derive(Default)]
-struct Patience(Mutex<Option<tokio::time::Instant>>);
-
-impl Patience {
-    /// Somebody asks. What began earlier goes on.
-    fn begins(&self) {
-        self.since().get_or_insert_with(tokio::time::Instant::now);
-    }
-
-    fn has_run_out(&self, longest: Duration) -> bool {
-        self.since().is_some_and(|since| since.elapsed() > longest)
-    }
-
-    /// The pool has something.
-    fn ends(&self) {
-        *self.since() = None;
-    }
-
-    fn since(&self) -> MutexGuard<'_, Option<tokio::time::Instant>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// What the pool of a lane keeps.
-enum Link {
-    Live(Arc<Live>),
-    Dead(Dead),
-}
-
 /// A connection, and what all who use it know of it.
 pub(crate) struct Live {
     carrier: Carrier,
@@ -192,7 +148,7 @@ pub(crate) struct Live {
 }
 
 impl Live {
-    fn new(connection: MultiplexedConnection, watches: Watches) -> Self {
+    pub(crate) fn new(connection: MultiplexedConnection, watches: Watches) -> Self {
         let carrier = Carrier::start(connection);
         Self { carrier, watches }
     }
@@ -210,7 +166,7 @@ impl Live {
     }
 
     /// Whether a command can be sent, as far as is known here. Waits for nothing.
-    fn is_usable(&self) -> bool {
+    pub(crate) fn is_usable(&self) -> bool {
         !self.carrier.is_broken() && !self.carrier.is_closed()
     }
 }
@@ -230,103 +186,10 @@ impl Wire for Loan {
     }
 }
 
-struct Dead {
-    reason: BackendError,
-    /// When the next attempt is due.
-    until: Instant,
-}
-
-#[derive(Clone)]
-struct Keeper {
-    dial: Arc<Dial>,
-    /// Attempts that failed since the last that did not.
-    failures: Arc<AtomicU32>,
-    /// Why the last of them failed.
-    reason: Arc<Mutex<Option<BackendError>>>,
-    /// Of the pool that this is the manager of.
-    patience: Arc<Patience>,
-}
-
-impl Keeper {
-    /// A new pool.
-    fn keeping(&self) -> Keeping {
-        let patience = Arc::new(Patience::default());
-        let keeper = Self { patience: Arc::clone(&patience), ..self.clone() };
-        Keeping { pool: Arc::new(keeper.pool()), patience }
-    }
-
-    /// Longer than an attempt, whose own reason shall be told.
-    fn longest(&self) -> Duration {
-        self.dial.timeout().saturating_add(Duration::from_secs(1))
-    }
-
-    fn reason(&self) -> MutexGuard<'_, Option<BackendError>> {
-        self.reason.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn pool(self) -> Pool<Self> {
-        Pool::builder()
-            .max_size(1)
-            .connection_timeout(self.longest())
-            .retry_connection(false)
-            // These two would need a runtime here and now.
-            .idle_timeout(None)
-            .max_lifetime(None)
-            .test_on_check_out(true)
-            .build_unchecked(self)
-    }
-}
-
-/// The error of [`Keeper`]: what was kept is to be replaced.
-#[derive(Debug)]
-struct Stale;
-
-impl ManageConnection for Keeper {
-    type Connection = Link;
-    type Error = Stale;
-
-    async fn connect(&self) -> Result<Link, Stale> {
-        let watches = Watches::new();
-        let outcome = self.dial.attempt(&watches).await;
-        // Who waited for it may be gone.
-        self.patience.ends();
-        Ok(match outcome {
-            Ok(connection) => {
-                self.failures.store(0, Ordering::Relaxed);
-                *self.reason() = None;
-                Link::Live(Arc::new(Live::new(connection, watches)))
-            }
-            Err(reason) => {
-                let earlier = self.failures.fetch_add(1, Ordering::Relaxed);
-                *self.reason() = Some(reason.clone());
-                Link::Dead(Dead { reason, until: Instant::now() + pause_after(earlier) })
-            }
-        })
-    }
-
-    async fn is_valid(&self, link: &mut Link) -> Result<(), Stale> {
-        let is_valid = match link {
-            Link::Live(live) => live.is_usable(),
-            Link::Dead(dead) => Instant::now() < dead.until,
-        };
-        if is_valid { Ok(()) } else { Err(Stale) }
-    }
-
-    /// Never: `is_valid` is asked before each use.
-    fn has_broken(&self, _: &mut Link) -> bool {
-        false
-    }
-}
-
-/// How long a failure holds after `earlier` failures in a row.
-fn pause_after(earlier: u32) -> Duration {
-    const FIRST: Duration = Duration::from_millis(50);
-    const LONGEST: Duration = Duration::from_secs(1);
-    FIRST.saturating_mul(2u32.saturating_pow(earlier)).min(LONGEST)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use futures_util::future::poll_immediate;
     use tokio::runtime::{Builder, Runtime};
     use tokio::time::timeout;
@@ -358,12 +221,5 @@ mod tests {
         });
         let told = told.expect("nobody dials any more");
         assert!(!told.contains("abandoned"), "{told}");
-    }
-
-    #[test]
-    fn the_pause_between_attempts_doubles_up_to_a_second() {
-        let millis: Vec<_> = (0..7).map(|n| pause_after(n).as_millis()).collect();
-        assert_eq!(millis, [50, 100, 200, 400, 800, 1000, 1000]);
-        assert_eq!(pause_after(u32::MAX), Duration::from_secs(1));
     }
 }

@@ -313,7 +313,10 @@ impl Attempt {
             let hung = self.cluster.hung(now, self.claim.ttl());
             for node in nodes {
                 match hung.iter().find(|(hung, _)| *hung == node) {
-                    Some((_, silent)) => calls.add_settled(node, Err(not_asked(*silent))),
+                    Some((_, silent)) => {
+                        let obstacle = self.cluster.obstacle(node);
+                        calls.add_settled(node, Err(not_asked(*silent, obstacle.as_ref())));
+                    }
                     None => {
                         self.may_have_now(node);
                         asked.insert(node);
@@ -325,8 +328,11 @@ impl Attempt {
     }
 }
 
-fn not_asked(silent: Duration) -> BackendError {
-    let message = format!("not asked: it has not answered for {silent:.1?}");
+fn not_asked(silent: Duration, obstacle: Option<&BackendError>) -> BackendError {
+    let mut message = format!("not asked: it has not answered for {silent:.1?}");
+    if let Some(error) = obstacle {
+        message = format!("{message}: {error}");
+    }
     BackendError::new(BackendErrorKind::TimedOut, message)
 }
 
