@@ -13,3 +13,5 @@ pub mod quorum;
 pub mod renewal;
 pub mod retry;
 pub mod round;
+#[doc(hidden)]
+pub mod turn;

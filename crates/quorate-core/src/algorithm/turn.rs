@@ -1,0 +1,429 @@
+//! One waiter's turn in the wait queue of a lock.
+//!
+//! [`Turn`] is the waiter's side of ZooKeeper's lock recipe on one node, the *gate*. A waiter joins a
+//! queue there and watches its predecessor. The first waiter watches the lock. The machine is pure:
+//! replies, pushes and time go in, commands and the next wake-up come out. Its driver carries the
+//! commands out. It drops the reply to a call that a later command has replaced.
+//!
+//! Nothing here grants a lock: only a quorum of votes does (rule Q1). What the gate says decides when
+//! an attempt is worth making.
+//!
+//! | phase | what is awaited | ends at the latest |
+//! |---|---|---|
+//! | Trying | the outcome of an attempt | the driver decides |
+//! | Asking | the reply to a refresh | after a node timeout |
+//! | Looking | the reply to a watch | after a node timeout |
+//! | Waiting | a push | at the next refresh or look |
+//! | Over | nothing: the lock was won, or the wait was cancelled | |
+//!
+//! Three rules replace every guess about other waiters:
+//!
+//! - *Out of turn.* A waiter that is not first and finds the lock free looks again after 20 ms. If the
+//!   lock is still free and the first entry is the same one, the waiter attempts. If it wins, that
+//!   entry leaves with it; an owner that is alive joins again at its next refresh.
+//! - *Misled.* After two refused attempts although the gate said "free", the next attempt comes with
+//!   the next refresh.
+//! - *Noise.* After two pushes in a row that showed a held lock, looks are at least 100 ms apart. A
+//!   predecessor whose key is absent is asked for once, then at the next refresh.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+#[cfg(test)]
+mod tests;
+
+/// How long after its last refresh a waiter refreshes its entry, before jitter.
+pub const REFRESH: Duration = Duration::from_millis(670);
+
+/// How long a waiter that is not first looks on while the lock is free.
+const SECOND_LOOK: Duration = Duration::from_millis(20);
+
+/// The least time between two looks while pushes show a held lock.
+const SPACING: Duration = Duration::from_millis(100);
+
+/// How many attempts may be refused in a row although the gate said "free".
+const MISLED: u8 = 2;
+
+/// From how many fruitless pushes in a row on looks are spaced.
+const NOISY: u8 = 3;
+
+/// The name of one wait in a wait queue: random, and new for each wait.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Entry(Arc<[u8]>);
+
+impl Entry {
+    /// The entry with this name.
+    #[must_use]
+    pub fn new(name: impl Into<Arc<[u8]>>) -> Self {
+        Self(name.into())
+    }
+
+    /// The bytes of the name.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// A candidate for the gate, by its place among those that this wait may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[expect(clippy::exhaustive_structs, reason = "an index")]
+pub struct Gate(pub usize);
+
+/// A key that a waiter watches at the gate.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum WatchedKey {
+    /// The lock's key; of several keys, the one with this index.
+    Lock(usize),
+    /// The key of the predecessor's entry.
+    Predecessor(Entry),
+}
+
+/// What the driver is to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Command {
+    /// Make one attempt to acquire the lock.
+    Attempt,
+    /// Keep the entry alive at the gate, joining the queue if the entry is not in it.
+    Refresh(Gate),
+    /// Watch a key at the gate.
+    Watch(Gate, WatchedKey),
+    /// Remove the entry at the gate, and `also` this one, behind a refresh that is in flight.
+    Leave {
+        /// Where.
+        gate: Gate,
+        /// The first entry of the queue, if it was overtaken.
+        also: Option<Entry>,
+    },
+    /// Use this gate for no wait for a second.
+    Skip(Gate),
+}
+
+/// The gate's reply to a refresh.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_structs, reason = "the reply of one script")]
+pub struct Refreshed {
+    /// The entry before ours; `None` if ours is the first.
+    pub predecessor: Option<Entry>,
+    /// The first entry of the queue.
+    pub first: Entry,
+    /// The index of a lock key that is held; `None` if the lock is free.
+    pub held: Option<usize>,
+}
+
+/// What a waiter is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Trying,
+    Asking { until: Instant },
+    Looking { until: Instant },
+    Waiting,
+    Over,
+}
+
+/// The waiter's side of the wait queue.
+#[derive(Clone, Debug)]
+pub struct Turn {
+    node_timeout: Duration,
+    gates: usize,
+    phase: Phase,
+    /// The gate of this wait; `None` once no candidate is left.
+    gate: Option<Gate>,
+    /// Whether the gate may have our entry.
+    has_entry: bool,
+    predecessor: Option<Entry>,
+    /// Which of the lock's keys was held when the gate was last asked.
+    lock: usize,
+    /// The key on which a push is expected.
+    watched: Option<WatchedKey>,
+    /// The first entry when the lock was last seen free.
+    first_while_free: Option<Entry>,
+    /// The entry that leaves with ours if the attempt wins.
+    overtaken: Option<Entry>,
+    /// Attempts that were refused since the gate last said "held".
+    refused: u8,
+    /// Pushes since something changed.
+    fruitless: u8,
+    /// Whether the predecessor's key was absent since the last refresh that was due.
+    is_absent: bool,
+    refresh_at: Option<Instant>,
+    look_at: Option<Instant>,
+    /// No look before.
+    rest_until: Option<Instant>,
+    commands: VecDeque<Command>,
+}
+
+impl Turn {
+    /// Begins a wait.
+    ///
+    /// `gates` is the number of candidates for the gate, the best one first. `others_wait`: the reply
+    /// to this manager's last release, at most 1 s ago, said that another process waits. Then the
+    /// waiter joins the queue before it competes.
+    #[must_use]
+    pub fn begin(gates: usize, node_timeout: Duration, others_wait: bool, now: Instant) -> Self {
+        let mut turn = Self {
+            node_timeout,
+            gates,
+            phase: Phase::Over,
+            gate: (gates > 0).then_some(Gate(0)),
+            has_entry: false,
+            predecessor: None,
+            lock: 0,
+            watched: None,
+            first_while_free: None,
+            overtaken: None,
+            refused: 0,
+            fruitless: 0,
+            is_absent: false,
+            refresh_at: None,
+            look_at: None,
+            rest_until: None,
+            commands: VecDeque::new(),
+        };
+        match turn.gate {
+            Some(gate) if others_wait => turn.ask(gate, now),
+            _ => turn.attempt(),
+        }
+        turn
+    }
+
+    /// The interval until the next refresh: 0.67 s ± 20 %, by a random number.
+    #[must_use]
+    pub fn refresh_interval(random: u32) -> Duration {
+        let fifth = REFRESH / 5;
+        (REFRESH - fifth).saturating_add(fifth * 2 / 1024 * (random % 1025))
+    }
+
+    /// The next command; `None` if there is nothing to do.
+    pub fn poll_command(&mut self) -> Option<Command> {
+        self.commands.pop_front()
+    }
+
+    /// When [`handle_timeout`](Self::handle_timeout) is to be called next.
+    #[must_use]
+    pub fn next_timeout(&self) -> Option<Instant> {
+        match self.phase {
+            Phase::Asking { until } | Phase::Looking { until } => Some(until),
+            Phase::Waiting => self.refresh_at.into_iter().chain(self.look_at).min(),
+            Phase::Trying | Phase::Over => None,
+        }
+    }
+
+    /// Handles an attempt that won the lock.
+    pub fn handle_won(&mut self) {
+        let overtaken = self.overtaken.take();
+        self.end(overtaken);
+    }
+
+    /// Handles an attempt that was not won.
+    ///
+    /// The driver calls this when the undo was sent and a random time of one to two durations of the
+    /// round, at most a node timeout, has passed. `refresh` is a
+    /// [`refresh_interval`](Self::refresh_interval).
+    pub fn handle_refused(&mut self, refresh: Duration, now: Instant) {
+        if self.phase != Phase::Trying {
+            return;
+        }
+        self.refused = (self.refused + 1).min(MISLED);
+        self.overtaken = None;
+        match self.gate {
+            Some(gate) => self.ask(gate, now),
+            None => {
+                self.phase = Phase::Waiting;
+                (self.refresh_at, self.look_at) = (now.checked_add(refresh), None);
+            }
+        }
+    }
+
+    /// Handles the reply to a refresh. `refresh` is a [`refresh_interval`](Self::refresh_interval).
+    pub fn handle_refreshed(&mut self, reply: Refreshed, refresh: Duration, now: Instant) {
+        let (Phase::Asking { .. }, Some(gate)) = (self.phase, self.gate) else {
+            return;
+        };
+        self.refresh_at = now.checked_add(refresh);
+        if reply.predecessor != self.predecessor {
+            (self.fruitless, self.is_absent) = (0, false);
+        }
+        self.predecessor = reply.predecessor;
+        let key = match (&self.predecessor, reply.held) {
+            (Some(entry), _) => WatchedKey::Predecessor(entry.clone()),
+            (None, held) => WatchedKey::Lock(held.unwrap_or(self.lock)),
+        };
+        match reply.held {
+            Some(lock) => {
+                (self.lock, self.refused, self.first_while_free) = (lock, 0, None);
+            }
+            None if self.handle_free(reply.first) => return,
+            None => {}
+        }
+        // An entry without its key is not watched: the next refresh will see.
+        let is_worth_a_look = !(self.is_absent && matches!(key, WatchedKey::Predecessor(_)));
+        if self.watched.as_ref() != Some(&key) && is_worth_a_look {
+            self.look(gate, key, now);
+        } else {
+            self.phase = Phase::Waiting;
+        }
+        let is_free = self.first_while_free.is_some();
+        self.look_at = is_free.then(|| now.checked_add(SECOND_LOOK)).flatten();
+    }
+
+    /// Handles a free lock: returns whether that settled what to do.
+    fn handle_free(&mut self, first: Entry) -> bool {
+        self.fruitless = 0;
+        // The lock is free and no push came: the watch is gone.
+        if matches!(self.watched, Some(WatchedKey::Lock(_))) {
+            self.watched = None;
+        }
+        if self.refused >= MISLED {
+            self.refused = MISLED - 1;
+            (self.watched, self.first_while_free, self.look_at) = (None, None, None);
+            self.phase = Phase::Waiting;
+            return true;
+        }
+        let is_out_of_turn = self.first_while_free.as_ref() == Some(&first);
+        if self.predecessor.is_none() || is_out_of_turn {
+            self.overtaken = self.predecessor.is_some().then_some(first);
+            self.attempt();
+            return true;
+        }
+        self.first_while_free = Some(first);
+        false
+    }
+
+    /// Handles the reply to a watch: whether the key is there.
+    pub fn handle_watched(&mut self, is_there: bool, now: Instant) {
+        let (Phase::Looking { .. }, Some(gate)) = (self.phase, self.gate) else {
+            return;
+        };
+        if is_there {
+            self.phase = Phase::Waiting;
+            // The push came before the reply.
+            if self.watched.is_none() {
+                self.wake(gate, now);
+            }
+            return;
+        }
+        self.watched = None;
+        if self.predecessor.is_none() {
+            self.fruitless = 0;
+            self.attempt();
+        } else if self.is_absent {
+            self.phase = Phase::Waiting;
+        } else {
+            self.is_absent = true;
+            self.ask(gate, now);
+        }
+    }
+
+    /// Handles a push: a watched key was written, or may have been.
+    pub fn handle_push(&mut self, key: &WatchedKey, now: Instant) {
+        if self.watched.as_ref() != Some(key) {
+            return;
+        }
+        self.watched = None;
+        if let (Phase::Waiting, Some(gate)) = (self.phase, self.gate) {
+            self.wake(gate, now);
+        }
+    }
+
+    /// Handles an error reply of the gate to a refresh or to a watch, or its silence.
+    pub fn handle_failure(&mut self, now: Instant) {
+        let (Phase::Asking { .. } | Phase::Looking { .. }, Some(gate)) = (self.phase, self.gate)
+        else {
+            return;
+        };
+        self.commands.push_back(Command::Skip(gate));
+        self.commands.push_back(Command::Leave { gate, also: None });
+        (self.watched, self.predecessor, self.first_while_free) = (None, None, None);
+        self.has_entry = false;
+        let next = Gate(gate.0 + 1);
+        if next.0 < self.gates {
+            self.gate = Some(next);
+            self.ask(next, now);
+        } else {
+            self.gate = None;
+            self.attempt();
+        }
+    }
+
+    /// Handles the passing of time.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        if self.next_timeout().is_none_or(|at| now < at) {
+            return;
+        }
+        match (self.phase, self.gate) {
+            (Phase::Asking { .. } | Phase::Looking { .. }, _) => self.handle_failure(now),
+            (Phase::Waiting, None) => self.attempt(),
+            (Phase::Waiting, Some(gate)) if self.refresh_at.is_some_and(|at| at <= now) => {
+                self.is_absent = false;
+                self.ask(gate, now);
+            }
+            (Phase::Waiting, Some(gate)) => {
+                self.look_at = None;
+                if self.first_while_free.is_some() || self.predecessor.is_some() {
+                    self.ask(gate, now);
+                } else {
+                    self.look(gate, WatchedKey::Lock(self.lock), now);
+                }
+            }
+            (Phase::Trying | Phase::Over, _) => {}
+        }
+    }
+
+    /// Ends the wait. An attempt in flight undoes itself.
+    pub fn cancel(&mut self) {
+        self.end(None);
+    }
+
+    fn end(&mut self, also: Option<Entry>) {
+        if let (true, Some(gate)) = (self.has_entry, self.gate) {
+            self.commands.push_back(Command::Leave { gate, also });
+        }
+        self.has_entry = false;
+        self.phase = Phase::Over;
+    }
+
+    fn ask(&mut self, gate: Gate, now: Instant) {
+        self.has_entry = true;
+        self.look_at = None;
+        self.phase = Phase::Asking { until: deadline(now, self.node_timeout) };
+        self.commands.push_back(Command::Refresh(gate));
+    }
+
+    fn look(&mut self, gate: Gate, key: WatchedKey, now: Instant) {
+        self.look_at = None;
+        self.rest_until = (self.fruitless > 1).then(|| deadline(now, SPACING));
+        self.phase = Phase::Looking { until: deadline(now, self.node_timeout) };
+        self.watched = Some(key.clone());
+        self.commands.push_back(Command::Watch(gate, key));
+    }
+
+    fn attempt(&mut self) {
+        self.look_at = None;
+        self.phase = Phase::Trying;
+        self.commands.push_back(Command::Attempt);
+    }
+
+    /// Acts on a push that came while waiting.
+    fn wake(&mut self, gate: Gate, now: Instant) {
+        self.fruitless = (self.fruitless + 1).min(NOISY);
+        let rest = self.rest_until.filter(|rest| self.fruitless == NOISY && now < *rest);
+        if rest.is_some() {
+            self.look_at = self.look_at.into_iter().chain(rest).min();
+        } else if self.predecessor.is_some() {
+            self.ask(gate, now);
+        } else if self.fruitless == 1 {
+            // Most pushes on the lock are releases. An attempt without a look saves a round trip.
+            self.attempt();
+        } else {
+            self.look(gate, WatchedKey::Lock(self.lock), now);
+        }
+    }
+}
+
+fn deadline(now: Instant, timeout: Duration) -> Instant {
+    now.checked_add(timeout).unwrap_or(now)
+}
