@@ -4,6 +4,7 @@
 
 mod cancel_safety;
 mod carried;
+mod cases;
 mod cleanup;
 mod contract;
 #[path = "../every_future.rs"]

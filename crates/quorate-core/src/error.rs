@@ -126,6 +126,52 @@ impl LockError {
         matches!(self, Self::Held { .. })
     }
 
+    /// Whether the manager was closed.
+    #[must_use]
+    pub const fn is_closed(&self) -> bool {
+        matches!(self, Self::Closed)
+    }
+
+    /// Whether asking again is pointless until somebody changes a setting, a request or a node.
+    ///
+    /// True for an invalid request, for one server under two names, and where more nodes than a
+    /// quorum can spare fail for such a reason, for example a wrong password.
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # use quorate_core::{LockError, LockManager};
+    /// # async fn work() {}
+    /// /// Works whenever the lock is free, until the manager is closed.
+    /// async fn for_ever(manager: &LockManager) -> Result<(), LockError> {
+    ///     loop {
+    ///         match manager.lock("orders:42").wait(Duration::from_secs(60)).await {
+    ///             Ok(guard) => {
+    ///                 guard.run(work()).await.ok();
+    ///             }
+    ///             Err(error) if error.is_closed() || error.is_permanent() => return Err(error),
+    ///             // Held, or too few nodes: `lock` has waited before it said so.
+    ///             Err(error) => eprintln!("{error}"),
+    ///         }
+    ///     }
+    /// }
+    /// ```
+    #[must_use]
+    pub fn is_permanent(&self) -> bool {
+        match self {
+            Self::Closed
+            | Self::FenceHint { .. }
+            | Self::HoldLimit { .. }
+            | Self::NotFenced { .. }
+            | Self::Resource(_)
+            | Self::SameServer { .. }
+            | Self::Ttl(_) => true,
+            Self::NoQuorum { votes } => votes.are_permanent(),
+            Self::Entropy(_) | Self::Expired { .. } | Self::Held { .. } | Self::NoToken { .. } => {
+                false
+            }
+        }
+    }
+
     /// What the nodes said, where they were asked.
     #[must_use]
     pub const fn votes(&self) -> Option<&Votes> {
@@ -139,7 +185,8 @@ impl LockError {
     }
 }
 
-/// Why a lease was not extended. It stays as it was: valid until it was valid before.
+/// Why a lease was not extended. It stays as it was, valid until it was valid before, but for
+/// [`NotHeld`](Self::NotHeld), which ends it.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExtendError {
@@ -158,7 +205,8 @@ pub enum ExtendError {
         /// What the nodes said.
         votes: Votes,
     },
-    /// So many nodes said that they no longer have our keys that no quorum can have them.
+    /// So many nodes said that they no longer have our keys that no quorum can have them. The lease
+    /// has ended.
     #[error("the lock is gone: {votes}")]
     NotHeld {
         /// What the nodes said.
@@ -269,6 +317,18 @@ impl<T> WithError<T> {
     #[must_use]
     pub const fn is_held(&self) -> bool {
         matches!(self, Self::Lock(error) if error.is_held())
+    }
+
+    /// Whether the manager was closed, so that the work was not begun.
+    #[must_use]
+    pub const fn is_closed(&self) -> bool {
+        matches!(self, Self::Lock(error) if error.is_closed())
+    }
+
+    /// Whether asking again is pointless. See [`LockError::is_permanent`].
+    #[must_use]
+    pub fn is_permanent(&self) -> bool {
+        matches!(self, Self::Lock(error) if error.is_permanent())
     }
 
     /// What the nodes said, where that is why the lock was not taken or was lost.

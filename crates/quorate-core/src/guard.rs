@@ -142,8 +142,9 @@ impl LockGuard {
     ///
     /// # Errors
     ///
-    /// [`ExtendError`]. The lease stays as it was: still valid until
-    /// [`valid_until`](Self::valid_until), and worth another try until then.
+    /// [`ExtendError`]. After [`ExtendError::NotHeld`] the lease has ended: more nodes than a quorum
+    /// can spare said that the keys are not ours. After any other error the lease stays as it was:
+    /// still valid until [`valid_until`](Self::valid_until), and worth another try until then.
     ///
     /// # Cancel safety
     ///

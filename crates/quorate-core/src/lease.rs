@@ -333,14 +333,20 @@ impl Tenure {
         observe::not_extended(self, start, &votes);
         let mut term = self.term();
         term.trouble = Some(votes.clone());
-        Err(match (&term.end, outcome.step) {
+        let error = match (&term.end, outcome.step) {
             // It was given up meanwhile, and nodes were no longer asked for that reason.
             (Some(lost), _) => ExtendError::of(lost.clone()),
             (None, Step::Lost(Loss::Expired)) => ExtendError::Expired { votes },
             // Fewer refusals leave room for a quorum that still has the keys.
             (None, _) if outcome.tally.refused() > count.spare() => ExtendError::NotHeld { votes },
             (None, _) => ExtendError::NoQuorum { votes },
-        })
+        };
+        drop(term);
+        // No quorum can have the keys, so another process may have the lock (H1).
+        if let ExtendError::NotHeld { votes } = &error {
+            self.end(Lost::NotHeld { votes: votes.clone() });
+        }
+        Err(error)
     }
 
     fn prolong(&self, valid_until: Instant) -> Result<(), ExtendError> {

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use futures_util::future::select;
 
 use crate::driver::Flight;
-use crate::error::{ExtendError, Lost};
 use crate::lease::Tenure;
 use crate::manager::random_bits;
 
@@ -41,7 +40,6 @@ pub(crate) async fn renew(tenure: Arc<Tenure>) {
         late = None;
         match tenure.extend(ttl).await {
             Ok(flight) => (failed, late) = (false, Some(flight)),
-            Err(ExtendError::NotHeld { votes }) => tenure.end(Lost::NotHeld { votes }),
             Err(_) => failed = true,
         }
     }

@@ -46,8 +46,16 @@ pub(crate) fn ended() -> BackendError {
     lost("the connection has ended")
 }
 
-/// An error of fred's. It is no source of ours: its text may repeat what was sent.
+/// An error of fred's, which is kept as the source.
+///
+/// The source has our text: fred's own may repeat what was sent, a token or a password.
 pub(crate) fn of_client(error: &Error) -> BackendError {
+    let ours = told_by(error);
+    let source = Error::new(error.kind().clone(), ours.to_string());
+    ours.with_source(source)
+}
+
+fn told_by(error: &Error) -> BackendError {
     let details = error.details();
     let kind = match error.kind() {
         ErrorKind::IO => {
@@ -121,6 +129,16 @@ mod tests {
             assert_eq!(error.kind(), expected, "{details}");
             assert!(error.to_string().contains(details), "{error}");
         }
+    }
+
+    #[test]
+    fn a_node_error_has_its_client_error_as_source() {
+        let reply = "ERR unknown command 'EVALSHA', with args beginning with: 'a' 's3cret'";
+        let error = of_client(&Error::new(ErrorKind::Unknown, reply));
+        let source = std::error::Error::source(&error).and_then(|source| source.downcast_ref());
+        let source: &Error = source.expect("an error of fred's");
+        assert_eq!(source.kind(), &ErrorKind::Unknown);
+        assert!(!format!("{source} {source:?} {error:?}").contains("s3cret"), "{source:?}");
     }
 
     #[test]

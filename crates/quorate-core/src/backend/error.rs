@@ -41,8 +41,12 @@ impl BackendError {
     pub fn from_reply(reply: &str) -> Self {
         let told = reply.split(", with args beginning with").next().unwrap_or_default();
         let told = out_of_script(told);
-        let ours = protocol::quarantine::kind_of(&told);
-        Self::new(ours.unwrap_or_else(|| BackendErrorKind::of_word(&told)), told)
+        let kind = protocol::quarantine::kind_of(&told)
+            .unwrap_or_else(|| BackendErrorKind::of_word(&told));
+        if told.starts_with("CROSSSLOT") {
+            return Self::new(kind, format!("{told} ({CROSSSLOT_HELP})"));
+        }
+        Self::new(kind, told)
     }
 
     /// What went wrong.
@@ -63,6 +67,10 @@ impl Error for BackendError {
         self.source.as_deref().map(|source| source as &(dyn Error + 'static))
     }
 }
+
+/// What a bare `CROSSSLOT` does not say.
+const CROSSSLOT_HELP: &str = "a node in cluster mode can lock one resource at a time, without a \
+                              fencing token or a restart guard";
 
 /// What kind of trouble a node is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -282,6 +290,14 @@ mod tests {
         for reply in ["OOM no room script: 01b9, on @user_script:17.", "@user_script", ""] {
             assert_eq!(BackendError::from_reply(reply).to_string(), reply);
         }
+    }
+
+    #[test]
+    fn fenced_on_a_cluster_of_one_says_why() {
+        let error =
+            BackendError::from_reply("CROSSSLOT Keys in request don't hash to the same slot");
+        assert_eq!(error.kind(), BackendErrorKind::Cluster);
+        assert!(error.to_string().contains("without a fencing token"), "{error}");
     }
 
     #[test]

@@ -53,6 +53,19 @@ impl Votes {
         self.iter().filter(|node| matches!(node.said, Said::Failed(_) | Said::Silent { .. }))
     }
 
+    /// Whether more nodes than a quorum can spare fail until somebody changes something.
+    pub(super) fn are_permanent(&self) -> bool {
+        let is_permanent = |node: &&NodeVote| match &node.said {
+            Said::Failed(error) => error.kind().is_permanent(),
+            Said::Silent { obstacle, .. } => {
+                obstacle.as_ref().is_some_and(|error| error.kind().is_permanent())
+            }
+            Said::Granted | Said::Refused | Said::Unheard => false,
+        };
+        let quorum = self.nodes.len() / 2 + 1;
+        self.iter().filter(is_permanent).count() > self.nodes.len() - quorum
+    }
+
     /// How many nodes granted.
     #[must_use]
     pub fn granted(&self) -> usize {
