@@ -25,6 +25,7 @@ mod quorum;
 mod reasons;
 mod renewals;
 mod restarts;
+mod rule_table;
 mod second_rounds;
 mod settings;
 mod stories;

@@ -87,7 +87,7 @@ fn what_is_not_set_goes_by_the_ttl() {
 }
 
 #[test]
-fn t1_the_drift_is_what_was_set() {
+fn t2_the_drift_is_what_was_set() {
     let world = World::new(3);
     let builder = world.builder().ttl(10 * SECOND).drift(Drift::new(100_000, 50 * MS));
     assert_about("the validity", validity(&world, builder), 8_950.0);

@@ -1,0 +1,283 @@
+//! The table of rules in `tests/README.md` holds: its tests exist, and so do the codes in use.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+/// The rules: a letter, and how many there are.
+const RULES: &[(char, u32)] = &[('T', 5), ('Q', 6), ('C', 8), ('H', 7), ('A', 6), ('W', 4)];
+
+/// No test shows these yet.
+const WITHOUT_TEST: &[&str] = &["C8", "W1", "W2", "W3", "W4"];
+
+/// Tests show these in part. The table says where the code does not follow them.
+const IN_PART: &[&str] = &["T2", "T3", "C5", "H1", "H4", "A4"];
+
+/// Kinds of files that people write. Data is full of what looks like a code.
+const TEXTS: &[&str] = &["rs", "md", "toml", "txt", "yml", "yaml", "sh"];
+
+/// Its own cases contain codes of no rule.
+const THIS_FILE: &str = "tests/rules/rule_table.rs";
+
+/// What the repository has, as far as the table speaks of it.
+#[derive(Default)]
+struct Tree {
+    files: BTreeSet<String>,
+    /// Each test as `file::function`.
+    tests: BTreeSet<String>,
+    /// Each use of a code: the place, and the code in upper case.
+    codes: Vec<(String, String)>,
+}
+
+impl Tree {
+    fn of_the_repository() -> Self {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let mut tree = Self::default();
+        tree.add_folder(&root, &root);
+        tree
+    }
+
+    fn add_folder(&mut self, root: &Path, folder: &Path) {
+        // Cargo marks its target folders so.
+        if folder.join("CACHEDIR.TAG").exists() {
+            return;
+        }
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.strip_prefix(root).unwrap().to_str().unwrap().to_owned();
+            if name == ".git" {
+                continue;
+            } else if path.is_dir() {
+                self.add_folder(root, &path);
+            } else if name != THIS_FILE
+                && TEXTS.iter().any(|end| name.ends_with(&format!(".{end}")))
+            {
+                self.add_file(&name, &fs::read_to_string(path).unwrap());
+            }
+            self.files.insert(name);
+        }
+    }
+
+    fn add_file(&mut self, name: &str, text: &str) {
+        let module = name.trim_end_matches(".rs").trim_end_matches("/main").rsplit('/').next();
+        let mut is_test = false;
+        for (number, line) in (1..).zip(text.lines()) {
+            let line = line.trim_start();
+            let function = function_of(line).filter(|_| name.ends_with(".rs"));
+            if line.starts_with("#[") {
+                is_test |= line.starts_with("#[test]") || line.starts_with("#[tokio::test");
+            } else if let Some(function) = function {
+                if is_test {
+                    self.tests.insert(format!("{}::{function}", module.unwrap()));
+                }
+                is_test = false;
+            } else if !line.starts_with("//") {
+                is_test = false;
+            }
+            let mut codes = codes_in(line);
+            codes.extend(function.into_iter().flat_map(|name| name.split('_')).filter_map(code_of));
+            if name.ends_with(".md") {
+                codes.extend(bracketed(line).into_iter().flat_map(words).filter_map(code_of));
+            }
+            self.codes.extend(codes.into_iter().map(|code| (format!("{name}:{number}"), code)));
+        }
+    }
+}
+
+fn function_of(line: &str) -> Option<&str> {
+    let (head, rest) = line.split_once("fn ")?;
+    let is_function =
+        head.split_whitespace().all(|word| word == "async" || word.starts_with("pub"));
+    is_function.then(|| words(rest).next()).flatten()
+}
+
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|word| !word.is_empty())
+}
+
+/// Codes in upper case, as sentences have them.
+fn codes_in(line: &str) -> Vec<String> {
+    let upper = words(line).filter(|word| word.starts_with(char::is_uppercase));
+    upper.filter_map(code_of).collect()
+}
+
+/// What is in square brackets: a page may name a rule in lower case there.
+fn bracketed(line: &str) -> Vec<&str> {
+    line.split('[').skip(1).filter_map(|rest| Some(rest.split_once(']')?.0)).collect()
+}
+
+/// A letter of the table and one digit or two, in either case.
+fn code_of(word: &str) -> Option<String> {
+    let letter = word.chars().next()?.to_ascii_uppercase();
+    let number = &word[letter.len_utf8()..];
+    let is_code = RULES.iter().any(|(known, _)| *known == letter)
+        && (1..=2).contains(&number.len())
+        && number.bytes().all(|byte| byte.is_ascii_digit());
+    is_code.then(|| format!("{letter}{number}"))
+}
+
+fn known_codes() -> Vec<String> {
+    let numbered = RULES.iter().flat_map(|(letter, count)| (1..=*count).map(move |n| (letter, n)));
+    numbered.map(|(letter, number)| format!("{letter}{number}")).collect()
+}
+
+/// What is wrong with the page, and with the codes that the repository uses.
+fn breaches(page: &str, tree: &Tree) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut codes = Vec::new();
+    for line in page.lines() {
+        let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+        let Some(code) = cells.get(1).and_then(|cell| code_of(cell)) else { continue };
+        let ["", _, rule, places, shown, ""] = cells[..] else {
+            found.push(format!("{code}: not a row of four cells"));
+            continue;
+        };
+        found.extend(row_breaches(&code, rule, places, shown, tree));
+        codes.push(code);
+    }
+    if codes != known_codes() {
+        found.push(format!("not each rule once and in order: {codes:?}"));
+    }
+    for path in
+        quoted(page).filter(|path| path.contains('/') && !path.contains(char::is_whitespace))
+    {
+        let is_there = |path: &str| tree.files.contains(path);
+        if !is_there(path) && !is_there(&format!("crates/{path}")) {
+            found.push(format!("no such file: {path}"));
+        }
+    }
+    let unknown = tree.codes.iter().filter(|(_, code)| !codes.contains(code));
+    found.extend(unknown.map(|(place, code)| format!("{place}: {code} is no rule")));
+    found
+}
+
+fn row_breaches(code: &str, rule: &str, places: &str, shown: &str, tree: &Tree) -> Vec<String> {
+    let mut found = Vec::new();
+    if rule.is_empty() || quoted(places).next().is_none() {
+        found.push(format!("{code}: no sentence, or no place in the code"));
+    }
+    let tests: Vec<&str> = quoted(shown).filter(|name| name.contains("::")).collect();
+    let is_open = shown.split_once("open: ").is_some_and(|(_, why)| !why.is_empty());
+    let (may_lack, in_part) = (WITHOUT_TEST.contains(&code), IN_PART.contains(&code));
+    if tests.is_empty() && !may_lack {
+        found.push(format!("{code}: no test"));
+    }
+    if is_open != (may_lack || in_part) {
+        found.push(format!("{code}: open here or in this test, and not in both"));
+    }
+    let missing = tests.into_iter().filter(|test| !tree.tests.contains(*test));
+    found.extend(missing.map(|test| format!("{code}: no such test: {test}")));
+    found
+}
+
+/// What stands between backticks.
+fn quoted(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().flat_map(|line| line.split('`').skip(1).step_by(2))
+}
+
+#[test]
+fn each_rule_has_a_test_that_exists_or_says_that_it_is_open() {
+    let tree = Tree::of_the_repository();
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md");
+    let found = breaches(&fs::read_to_string(page).unwrap(), &tree);
+    assert!(found.is_empty(), "tests/README.md:\n  {}", found.join("\n  "));
+    // Lest the reader be blind.
+    assert!(tree.tests.len() > 500, "only {} tests", tree.tests.len());
+    for known in ["T1", "Q4", "C5", "H6", "A2"] {
+        assert!(tree.codes.iter().any(|(place, code)| code == known && place.contains("rs:")));
+    }
+}
+
+/// A page with all rules, and the tree in which it is right.
+fn right() -> (String, Tree) {
+    let mut tree = Tree::default();
+    tree.add_file("tests/rules/good.rs", "/// It works.\n#[test]\nfn it_works() {}\n");
+    tree.files.insert("crates/a/src/b.rs".to_owned());
+    let row = |code: &String| {
+        let shown = match &**code {
+            code if WITHOUT_TEST.contains(&code) => "open: not yet",
+            code if IN_PART.contains(&code) => "`good::it_works`<br>open: in part",
+            _ => "`good::it_works`",
+        };
+        format!("| {code} | It holds. | `a/src/b.rs` | {shown} |\n")
+    };
+    (known_codes().iter().map(row).collect(), tree)
+}
+
+#[test]
+fn a_right_table_passes() {
+    let (page, tree) = right();
+    assert_eq!(breaches(&page, &tree), [""; 0]);
+}
+
+#[test]
+fn each_way_to_be_wrong_is_found() {
+    let row = "| T1 | It holds. | `a/src/b.rs` | `good::it_works` |";
+    for (from, to, expected) in [
+        (row, "", "not each rule once and in order"),
+        (row, &format!("{row}\n{row}"), "not each rule once and in order"),
+        (row, "| T1 | It holds. | `a/src/b.rs` |", "T1: not a row of four cells"),
+        (row, "| T1 | | `a/src/b.rs` | `good::it_works` |", "T1: no sentence"),
+        (row, "| T1 | It holds. | | `good::it_works` |", "T1: no sentence"),
+        (row, "| T1 | It holds. | `a/src/b.rs` | |", "T1: no test"),
+        (row, "| T1 | It holds. | `a/src/b.rs` | `it_works` |", "T1: no test"),
+        (
+            row,
+            "| T1 | It holds. | `a/src/gone.rs` | `good::it_works` |",
+            "no such file: a/src/gone",
+        ),
+        (row, &row.replace("it_works", "it_is_gone"), "T1: no such test: good::it_is_gone"),
+        (row, &row.replace("good", "bad"), "T1: no such test: bad::it_works"),
+        (row, &row.replace("works`", "works`<br>open: not here"), "T1: open here or"),
+        (row, "| T1 | It holds. | `a/src/b.rs` | open: not here |", "T1: no test"),
+        ("<br>open: in part", "", "T2: open here or"),
+        ("open: not yet", "", "C8: open here or"),
+        ("open: not yet", "open: ", "C8: open here or"),
+    ] {
+        let (page, tree) = right();
+        assert!(page.contains(from));
+        let found = breaches(&page.replacen(from, to, 1), &tree);
+        assert!(found.iter().any(|why| why.starts_with(expected)), "{to}: {found:?}");
+    }
+}
+
+#[test]
+fn a_code_of_no_rule_is_found_wherever_it_is_used() {
+    for (name, text, is_found) in [
+        ("a.rs", "// As rule T6 says.", true),
+        ("a.rs", "//! C1–C9.", true),
+        ("a.rs", "fn q7_it_works() {}", true),
+        ("a.rs", "    pub async fn it_works_and_a0_too() {}", true),
+        ("a.md", "It holds. [q1, t9]", true),
+        ("a.md", "It holds (W5).", true),
+        ("a.toml", "# H10", true),
+        ("a.rs", "// As rules T1 and C1–C8 say.", false),
+        ("a.rs", "fn h2_resp3_and_sha1() {}", false),
+        ("a.rs", "let q7 = [a9, b3];", false),
+        ("a.md", "It holds. [q1, c2–c5, with]; see [v2], t9 and X9.", false),
+    ] {
+        let (page, mut tree) = right();
+        tree.add_file(name, text);
+        let found = breaches(&page, &tree);
+        assert_eq!(!found.is_empty(), is_found, "{text}: {found:?}");
+        assert!(found.iter().all(|why| why.ends_with("is no rule")), "{found:?}");
+    }
+}
+
+#[test]
+fn only_a_function_with_the_attribute_is_a_test() {
+    for (text, is_test) in [
+        ("#[test]\nfn f() {}", true),
+        ("#[tokio::test]\nasync fn f() {}", true),
+        ("#[test]\n#[should_panic(expected = \"x\")]\n// Why.\nfn f() {}", true),
+        ("mod tests {\n    #[test]\n    fn f() {}", true),
+        ("fn f() {}", false),
+        ("#[test]\nfn g() {}\nfn f() {}", false),
+        ("#[inline]\nfn f() {}", false),
+        ("// #[test]\n// fn f() {}", false),
+    ] {
+        let mut tree = Tree::default();
+        tree.add_file("tests/a/main.rs", text);
+        assert_eq!(tree.tests.contains("a::f"), is_test, "{text}");
+    }
+}
