@@ -361,6 +361,7 @@ fn a_slow_proxy_delays_one_direction_and_not_the_other() {
     let hour = Duration::from_secs(3_600);
     for (to_node, to_client) in [(hour, Duration::ZERO), (Duration::ZERO, hour)] {
         let (node, proxy, mut connection) = proxied();
+        proxy.wait_until_more_passed(Direction::ToClient, 6);
         let [sent, heard] = [Direction::ToNode, Direction::ToClient].map(|way| proxy.passed(way));
         proxy.set(Mode::Delay { to_node, to_client });
         connection.send(&["SET", "k", "v"]).expect("the kernel takes it");
