@@ -4,11 +4,11 @@
 
 use std::env;
 use std::error::Error;
-use std::time::Duration;
 
 use quorate::runtime::TokioRuntime;
 use quorate::{LockManager, LockManagerBuilder};
 use quorate_tests::Referee;
+use quorate_tests::wait::{LIMIT, LONG_TTL};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
@@ -17,14 +17,14 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let (client, port, resource) = (next()?, next()?.parse::<u16>()?, next()?);
     let times = next()?.parse::<u32>()?;
     let addresses: Vec<String> = arguments.collect();
-    let manager = builder(&client, addresses)?.wait(Duration::from_secs(180)).build()?;
+    let manager = builder(&client, addresses)?.wait(10 * LIMIT).ttl(LONG_TTL).build()?;
     let mut referee = Referee::to_port(port, &resource)?;
     for _ in 0..times {
         let guard = manager.lock(&*resource).await?;
         referee.visit()?;
         let _ = guard.release().await?;
     }
-    match manager.settle(Duration::from_secs(10)).await {
+    match manager.settle(LIMIT).await {
         0 => Ok(()),
         left => Err(format!("{left} operations are still under way").into()),
     }

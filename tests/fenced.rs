@@ -2,7 +2,7 @@
 //!
 //! `fenced order redis|fred REFEREE-PORT RESOURCE TIMES ADDRESS…` writes each token to the referee.
 //! `fenced stale redis|fred REFEREE-PORT RESOURCE TIMES ADDRESS…` says that it holds the lock, waits
-//! for a line, in which time it may be stopped, and then writes all the same: to the referee, and to
+//! for a line, in which time its keys may expire, and then writes all the same: to the referee, and to
 //! whoever reads what it says.
 
 #![expect(clippy::print_stdout, reason = "it is talked to through its output")]
@@ -10,12 +10,12 @@
 use std::env;
 use std::error::Error;
 use std::io;
-use std::time::Duration;
 
 use quorate::runtime::TokioRuntime;
 use quorate::{LockManager, LockManagerBuilder};
 use quorate_tests::Connection;
 use quorate_tests::referee::write;
+use quorate_tests::wait::{LIMIT, LONG_TTL};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
@@ -24,7 +24,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let (mode, client, port, resource) = (next()?, next()?, next()?.parse::<u16>()?, next()?);
     let times = next()?.parse::<u32>()?;
     let addresses: Vec<String> = arguments.collect();
-    let manager = builder(&client, addresses)?.wait(Duration::from_secs(60)).build()?;
+    let manager = builder(&client, addresses)?.wait(10 * LIMIT).ttl(LONG_TTL).build()?;
     let mut referee = Connection::to_port(port)?;
     for _ in 0..times {
         match &*mode {
@@ -33,7 +33,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
             other => return Err(format!("no mode is called {other}").into()),
         }
     }
-    manager.settle(Duration::from_secs(10)).await;
+    manager.settle(LIMIT).await;
     Ok(())
 }
 
@@ -63,7 +63,7 @@ async fn stale(
     resource: &str,
     referee: &mut Connection,
 ) -> Result<(), Box<dyn Error>> {
-    let guard = manager.lock(resource).fenced().ttl(Duration::from_millis(300)).await?;
+    let guard = manager.lock(resource).fenced().await?;
     let token = guard.fencing_token().ok_or("it has none")?;
     if !guard.is_valid() {
         return Err("the lease was over before it began".into());

@@ -76,7 +76,7 @@ pub(crate) enum Fault {
     HoleToClient,
     /// What it answers never arrives, not even when connecting.
     HoleBefore,
-    /// 200 ms each way: more than a round waits.
+    /// An hour each way: more than a round waits.
     TooSlow,
     /// 50 ms each way: much less than a round waits. No fault at all.
     Slow,
@@ -182,7 +182,7 @@ impl Fault {
             Self::HoleToClient | Self::HoleBefore => {
                 place.proxy.set(Mode::BlackHole(Direction::ToClient));
             }
-            Self::TooSlow => place.proxy.set(delay(200)),
+            Self::TooSlow => place.proxy.set(delay(3_600_000)),
             Self::Slow => place.proxy.set(delay(50)),
             // Nobody listens on port 1.
             Self::ReadOnly => run(node, &["REPLICAOF", "127.0.0.1", "1"]),
@@ -259,11 +259,11 @@ fn run(node: &RedisServer, command: &[&str]) {
     assert_eq!(reply.error(), None, "{command:?} at {node}");
 }
 
-/// Has the node read its data set again, a key every 5 ms, for ten seconds if nobody helps it.
+/// Has the node read its data set again, a key every 20 ms, for two minutes if nobody helps it.
 fn load_slowly(node: &RedisServer) -> Connection {
     run(node, &["FLUSHALL"]);
-    run(node, &["DEBUG", "POPULATE", "2000", FILLER, "1024"]);
-    run(node, &["CONFIG", "SET", "key-load-delay", "5000"]);
+    run(node, &["DEBUG", "POPULATE", "6000", FILLER, "1024"]);
+    run(node, &["CONFIG", "SET", "key-load-delay", "20000"]);
     // It looks at its clients after each of so many bytes.
     run(node, &["CONFIG", "SET", "loading-process-events-interval-bytes", "1024"]);
     let mut loading = node.connect();

@@ -1,14 +1,15 @@
 //! Every subset of nodes fails, in every way: a lock is had exactly when a majority is healthy.
 
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use quorate::runtime::TokioRuntime;
 use quorate::{
     BackendErrorKind, LockError, LockGuard, LockManager, NodeVote, Released, Said, Votes,
 };
 
-use crate::client::{BACKSTOP, Client, on_tokio};
+use quorate_tests::wait::{NODE_TIMEOUT, times, within_limit};
+
+use crate::client::{Client, LIMIT, on_tokio, unhurried};
 use crate::fault::{Effect, Fault, KEY, Place, Struck};
 use crate::table::Table;
 
@@ -23,7 +24,7 @@ const ROWS: &[(&str, &[Fault])] = &[
     ("black hole to the node", &[Fault::HoleToNode]),
     ("black hole to the client", &[Fault::HoleToClient]),
     ("black hole when connecting", &[Fault::HoleBefore]),
-    ("too slow (200 ms each way)", &[Fault::TooSlow]),
+    ("too slow (an hour each way)", &[Fault::TooSlow]),
     ("slow (50 ms each way)", &[Fault::Slow]),
     ("READONLY", &[Fault::ReadOnly]),
     ("LOADING", &[Fault::Loading]),
@@ -62,13 +63,23 @@ fn five_nodes_with_fred() {
     every_subset(Client::Fred, 5);
 }
 
+/// Of five nodes, in a short run, only one set of each row that leaves a bare quorum and one that
+/// leaves a node less.
+fn is_left_out(row: usize, mask: u32, count: usize) -> bool {
+    let failed = mask.count_ones();
+    let mut alike = (0..mask).filter(|other| other.count_ones() == failed);
+    count == 5
+        && times(true, false)
+        && (!matches!(failed, 2 | 3) || alike.by_ref().count() != row % 10)
+}
+
 fn every_subset(client: Client, count: usize) {
     let places: Vec<_> = (0..count).map(|_| Place::start()).collect();
     let mut table = Table::new(format!("{client:?}, N = {count}"), count);
     on_tokio(async {
-        for &(name, faults) in ROWS {
+        for (row, &(name, faults)) in ROWS.iter().enumerate() {
             table.begin_row(name);
-            for mask in 0_u32..1 << count {
+            for mask in (0_u32..1 << count).filter(|mask| !is_left_out(row, *mask, count)) {
                 let cell = Cell::new(&places, faults, mask);
                 let outcome = cell.run(client).await;
                 let wrong = |wrong| format!("{client:?}, {name}, nodes {mask:0count$b}: {wrong}");
@@ -78,12 +89,6 @@ fn every_subset(client: Client, count: usize) {
     });
     table.conclude();
 }
-
-/// Under it, no lock could be lost to a node that the machine does not let run.
-const TTL: Duration = Duration::from_secs(30);
-
-/// How long a round may wait that needs to wait for nobody.
-const PATIENT: Duration = Duration::from_secs(8);
 
 /// How long a round waits that waits in vain.
 const HASTY: Duration = Duration::from_millis(250);
@@ -114,16 +119,16 @@ impl<'a> Cell<'a> {
             undo(struck);
         } else {
             manager = self.manager(client);
-            let first = manager.lock("warm").wait(BACKSTOP).await;
+            let first = manager.lock("warm").wait(LIMIT).await;
             drop(first.map_err(|error| format!("nothing is wrong yet, and {error}"))?);
             // From here on it is connected to all nodes.
-            expect(manager.settle(BACKSTOP).await, 0, "under way before")?;
+            expect(manager.settle(LIMIT).await, 0, "under way before")?;
             let struck = self.strike();
             outcome = self.try_lock(&manager).await;
             undo(struck);
         }
         // In any case, so that the next cell finds the nodes empty.
-        let under_way = manager.settle(BACKSTOP).await;
+        let under_way = manager.settle(LIMIT).await;
         let left: Vec<_> = self.places.iter().map(Place::keys_left).collect();
         for place in self.places {
             place.node.flushall();
@@ -142,13 +147,12 @@ impl<'a> Cell<'a> {
                 None => place.node.address(),
             })
             .collect();
-        let builder = LockManager::builder(TokioRuntime::new(), client.connect(&addresses));
-        builder.ttl(TTL).node_timeout(self.patience()).build().unwrap()
+        unhurried(client.connect(&addresses)).node_timeout(self.patience()).build().unwrap()
     }
 
-    /// Who waits in vain shall not wait long.
+    /// Who waits in vain shall not wait long. Where nobody needs to be waited for, a wait is seen.
     fn patience(&self) -> Duration {
-        if self.waits_in_vain() { HASTY } else { PATIENT }
+        if self.waits_in_vain() { HASTY } else { NODE_TIMEOUT }
     }
 
     fn waits_in_vain(&self) -> bool {
@@ -179,14 +183,8 @@ impl<'a> Cell<'a> {
 
     /// Locks and, if that goes well, releases.
     async fn try_lock(&self, manager: &LockManager) -> Result<(), String> {
-        let start = Instant::now();
-        let outcome = tokio::time::timeout(BACKSTOP, manager.try_lock(KEY)).await;
-        let outcome = outcome.map_err(|_| format!("not decided after {BACKSTOP:?}"))?;
-        // More than the node timeout where that is short, less than it where it is long.
-        if start.elapsed() >= PATIENT {
-            return Err("it waited for a node that could not matter".to_owned());
-        }
-        match outcome {
+        let outcome = within_limit("an outcome, which needs no silent node", manager.try_lock(KEY));
+        match outcome.await {
             Ok(guard) if self.has_quorum() => release(guard).await,
             Ok(_) => Err("locked without a healthy quorum".to_owned()),
             Err(error) if self.has_quorum() => Err(format!("a quorum is healthy, and {error}")),
@@ -199,10 +197,11 @@ impl<'a> Cell<'a> {
         let (LockError::Held { votes } | LockError::NoQuorum { votes }) = error else {
             return Err(told("an error of another kind"));
         };
-        // A healthy node that the machine did not let run for as long as the round waited.
+        // Nodes that the machine did not let run for as long as the round waited.
         let starved = self.judge_votes(votes).map_err(|wrong| told(&wrong))?;
         let refusing = self.count(Effect::Refusal);
-        let unknown = self.places.len() - self.count(Effect::Nothing) - refusing + starved;
+        let heard = self.count(Effect::Nothing) + refusing;
+        let unknown = self.places.len() - heard + starved;
         match error {
             LockError::Held { .. } if refusing == 0 => Err(told("nobody has it")),
             LockError::NoQuorum { .. } if unknown <= self.spare() => Err(told("somebody has it")),
@@ -210,7 +209,7 @@ impl<'a> Cell<'a> {
         }
     }
 
-    /// Checks what the nodes are said to have said; counts the healthy ones that said nothing.
+    /// Checks what the nodes are said to have said; counts those that would have, and said nothing.
     fn judge_votes(&self, votes: &Votes) -> Result<usize, String> {
         let mut named = 0;
         let mut starved = 0;
@@ -222,7 +221,12 @@ impl<'a> Cell<'a> {
             }
             match (effect, said) {
                 (_, Said::Unheard) | (Effect::Nothing, Said::Granted) => {}
-                (Effect::Nothing, Said::Silent { .. }) if self.waits_in_vain() => starved += 1,
+                (Effect::Nothing | Effect::Refusal, Said::Silent { .. })
+                    if self.waits_in_vain() =>
+                {
+                    starved += 1;
+                }
+                (Effect::Error(_), Said::Silent { .. }) if self.waits_in_vain() => named += 1,
                 (Effect::Refusal, Said::Refused) | (Effect::Silence, Said::Silent { .. }) => {
                     named += 1;
                 }
@@ -246,10 +250,10 @@ impl<'a> Cell<'a> {
         // and clients share the outcome of an attempt to connect for a moment.
         let manager =
             if self.count(REFUSED_LOGIN) > self.spare() { self.manager(client) } else { manager };
-        let again = manager.lock(KEY).wait(BACKSTOP).await;
+        let again = manager.lock(KEY).wait(LIMIT).await;
         let guard = again.map_err(|error| format!("all is well again, and {error}"))?;
         release(guard).await?;
-        expect(manager.settle(BACKSTOP).await, 0, "under way in the end")?;
+        expect(manager.settle(LIMIT).await, 0, "under way in the end")?;
         let left: Vec<_> = self.places.iter().map(Place::keys_left).collect();
         expect(left.concat(), Vec::<String>::new(), "left behind in the end")
     }

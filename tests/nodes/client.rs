@@ -2,14 +2,12 @@
 
 use std::future::Future;
 use std::sync::Arc;
-use std::time::Duration;
 
 use quorate::runtime::TokioRuntime;
 use quorate::{LockBackend, LockManager, LockManagerBuilder};
 use quorate_tests::Nodes;
-
-/// No property here takes longer; only a broken one waits for it.
-pub(crate) const BACKSTOP: Duration = Duration::from_secs(20);
+pub(crate) use quorate_tests::wait::LIMIT;
+use quorate_tests::wait::{LONG_TTL, NODE_TIMEOUT};
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Client {
@@ -20,14 +18,20 @@ pub(crate) enum Client {
 impl Client {
     pub(crate) const ALL: [Self; 2] = [Self::Redis, Self::Fred];
 
+    /// Backends that a slow machine does not keep from connecting.
     pub(crate) fn connect(self, addresses: &[String]) -> Vec<Arc<dyn LockBackend>> {
+        let addresses = addresses.iter().cloned();
         match self {
-            Self::Redis => quorate::redis::connect(addresses.iter().cloned())
+            Self::Redis => quorate::redis::builder()
+                .connect_timeout(NODE_TIMEOUT)
+                .connect(addresses)
                 .unwrap()
                 .into_iter()
                 .map(|node| Arc::new(node) as _)
                 .collect(),
-            Self::Fred => quorate::fred::connect(addresses.iter().cloned())
+            Self::Fred => quorate::fred::builder()
+                .connect_timeout(NODE_TIMEOUT)
+                .connect(addresses)
                 .unwrap()
                 .into_iter()
                 .map(|node| Arc::new(node) as _)
@@ -36,8 +40,17 @@ impl Client {
     }
 
     pub(crate) fn builder(self, nodes: &Nodes) -> LockManagerBuilder {
-        LockManager::builder(TokioRuntime::new(), self.connect(&nodes.addresses()))
+        unhurried(self.connect(&nodes.addresses()))
     }
+}
+
+/// Settings under which no lease ends, and no healthy node is given up, because the machine is slow.
+/// A test of an expiry or of a node that hangs sets the ttl or the node timeout itself.
+pub(crate) fn unhurried(
+    nodes: impl IntoIterator<Item = impl LockBackend + 'static>,
+) -> LockManagerBuilder {
+    let builder = LockManager::builder(TokioRuntime::new(), nodes);
+    builder.ttl(LONG_TTL).node_timeout(NODE_TIMEOUT).wait(LIMIT)
 }
 
 /// Runs `check` with both clients, each on both kinds of tokio.
@@ -56,6 +69,6 @@ pub(crate) fn on_tokio<F: Future>(future: F) -> F::Output {
 
 /// No key is left once everything in the background has settled.
 pub(crate) async fn nothing_is_left(manager: &LockManager, nodes: &Nodes) {
-    assert_eq!(manager.settle(BACKSTOP).await, 0, "something is still under way");
+    assert_eq!(manager.settle(LIMIT).await, 0, "something is still under way");
     assert_eq!(nodes.keys_left(), []);
 }

@@ -5,18 +5,19 @@ use std::mem::forget;
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use quorate::{LockError, Lost};
 use quorate_tests::Nodes;
+use quorate_tests::wait::{LONG_TTL, receive, until};
 
-use crate::client::{BACKSTOP, with_each_client};
+use crate::client::{LIMIT, with_each_client};
 
 #[test]
 fn a_closed_manager_leaves_no_key_whatever_was_held() {
     with_each_client(|client| async move {
         let nodes = Nodes::start(5);
-        let builder = client.builder(&nodes).wait(BACKSTOP).ttl(Duration::from_secs(60));
+        let builder = client.builder(&nodes);
         let manager = builder.renew_every(Duration::from_millis(5)).build().unwrap();
         let held = manager.lock("held").await.unwrap();
         let kept = manager.lock("kept").await.unwrap();
@@ -28,15 +29,11 @@ fn a_closed_manager_leaves_no_key_whatever_was_held() {
         let waiting = tokio::spawn(manager.lock("held").into_future());
         let with = tokio::spawn(manager.with("with", async |_| std::future::pending::<()>().await));
         // It has been renewed, and the last of them is held.
-        let (valid_until, patience) = (kept.valid_until(), Instant::now() + BACKSTOP);
-        while kept.valid_until() == valid_until
-            || nodes[..3].iter().any(|n| n.get("with").is_none())
-        {
-            assert!(Instant::now() < patience, "{client:?}: not renewed, or not held");
-            tokio::task::yield_now().await;
-        }
+        let valid_until = kept.valid_until();
+        until("a renewal", || kept.valid_until() != valid_until).await;
+        until("the last lock", || nodes[..3].iter().all(|n| n.get("with").is_some())).await;
 
-        assert_eq!(manager.close(BACKSTOP).await, 0, "{client:?}");
+        assert_eq!(manager.close(LIMIT).await, 0, "{client:?}");
         assert_eq!(nodes.keys_left(), [], "{client:?}");
         for guard in [&held, &kept] {
             assert!(!guard.is_valid());
@@ -51,12 +48,11 @@ fn a_closed_manager_leaves_no_key_whatever_was_held() {
 /// Two guards, one of them kept alive, are dropped at the end of `main`.
 #[test]
 fn a1_a_program_whose_runtime_has_gone_ends_at_once() {
-    const TTL: Duration = Duration::from_secs(60);
     for client in ["redis", "fred", "memory"] {
         for runtime in ["current-thread", "multi-thread", "smol"] {
             let nodes = Nodes::start(3);
             let mut program = Command::new(env!("CARGO_BIN_EXE_last_guard"))
-                .args([runtime, client, &TTL.as_secs().to_string()])
+                .args([runtime, client, &LONG_TTL.as_secs().to_string()])
                 .args(nodes.addresses())
                 .stderr(Stdio::piped())
                 .spawn()
@@ -67,14 +63,11 @@ fn a1_a_program_whose_runtime_has_gone_ends_at_once() {
                 let mut said = String::new();
                 tell.send(stderr.read_to_string(&mut said).map(|_| said))
             });
-            // It is told when the program ends, and with it the pipe.
-            let told = ended.recv_timeout(TTL / 3);
-            if told.is_err() {
-                program.kill().unwrap();
-            }
+            // It is told when the program ends, and with it the pipe: long before a ttl has passed.
+            let told = receive(&ended).unwrap();
             let status = program.wait().unwrap();
             assert!(status.success(), "{runtime} and {client}: {status}");
-            assert_eq!(told.unwrap().unwrap(), "", "{runtime} and {client}");
+            assert_eq!(told.unwrap(), "", "{runtime} and {client}");
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::process::{Child, Command, Stdio};
 
+use quorate_tests::wait::times;
 use quorate_tests::{Nodes, RedisServer, Referee};
 
 use crate::client::Client;
@@ -55,11 +56,11 @@ impl Drop for Contender {
 
 #[test]
 fn two_processes_with_two_clients_never_overlap() {
-    const TIMES: u64 = 1_000;
+    let each = times(200, 1_000);
     let nodes = Nodes::start(5);
     let referee = RedisServer::start();
-    let contenders = Client::ALL.map(|client| contend(client, &referee, "r", TIMES, &nodes));
+    let contenders = Client::ALL.map(|client| contend(client, &referee, "r", each, &nodes));
     contenders.into_iter().for_each(Contender::succeeds);
-    assert_eq!(Referee::verdict(&referee, "r"), Some(2 * TIMES));
+    assert_eq!(Referee::verdict(&referee, "r"), Some(2 * each));
     assert_eq!(nodes.keys_left(), []);
 }

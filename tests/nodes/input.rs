@@ -2,43 +2,25 @@
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
-use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use quorate::runtime::TokioRuntime;
-use quorate::{BackendErrorKind, LockBackend, LockError, LockManager, Resource, Said, Votes};
+use quorate::{BackendErrorKind, LockError, LockManager, Resource, Said, Votes};
+use quorate_tests::wait::within_limit;
 use quorate_tests::{Nodes, RedisServer};
 
-use crate::client::{BACKSTOP, Client, nothing_is_left, on_tokio, with_each_client};
+use crate::client::{Client, LIMIT, nothing_is_left, on_tokio, unhurried, with_each_client};
 
 /// The votes of a lock that is tried on these addresses and cannot be had.
 async fn no_quorum(client: Client, addresses: &[String]) -> Votes {
-    no_quorum_of(client.connect(addresses)).await
+    no_quorum_of(&unhurried(client.connect(addresses)).build().unwrap()).await
 }
 
-async fn no_quorum_of(backends: Vec<Arc<dyn LockBackend>>) -> Votes {
-    let manager = LockManager::builder(TokioRuntime::new(), backends).build().unwrap();
-    let locked = tokio::time::timeout(BACKSTOP, manager.try_lock("r")).await.expect("it hangs");
-    match locked {
+async fn no_quorum_of(manager: &LockManager) -> Votes {
+    match within_limit("an outcome", manager.try_lock("r")).await {
         Err(LockError::NoQuorum { votes }) => votes,
         other => panic!("{other:?}"),
     }
-}
-
-/// The node at `address`, with all the time there is to connect to it.
-fn patient(client: Client, address: &str) -> Vec<Arc<dyn LockBackend>> {
-    let node: Arc<dyn LockBackend> = match client {
-        Client::Redis => {
-            let builder = quorate::redis::builder().connect_timeout(BACKSTOP);
-            Arc::new(builder.connect([address]).unwrap().remove(0))
-        }
-        Client::Fred => {
-            let builder = quorate::fred::builder().connect_timeout(BACKSTOP);
-            Arc::new(builder.connect([address]).unwrap().remove(0))
-        }
-    };
-    vec![node]
 }
 
 fn kind(votes: &Votes) -> Option<BackendErrorKind> {
@@ -70,9 +52,9 @@ fn a_wrong_password_ends_the_wait_at_once() {
     on_tokio(async {
         for client in Client::ALL {
             let backends = client.connect(&[server.address_as("default", "wrong")]);
-            let manager = LockManager::builder(TokioRuntime::new(), backends).build().unwrap();
+            let manager = unhurried(backends).build().unwrap();
             let request = manager.lock("r").wait(Duration::from_secs(3600));
-            let locked = tokio::time::timeout(BACKSTOP, request).await.expect("it waits");
+            let locked = within_limit("the end of the wait", request).await;
             assert!(matches!(locked, Err(LockError::NoQuorum { .. })), "{client:?}: {locked:?}");
         }
     });
@@ -125,19 +107,19 @@ fn a_node_that_is_not_redis_is_told() {
 }
 
 #[test]
-fn a_node_that_accepts_and_says_nothing_is_silent_for_a_node_timeout() {
+fn a_node_that_accepts_and_says_nothing_is_silent_after_the_node_timeout() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("redis://{}", listener.local_addr().unwrap());
     on_tokio(async {
         for client in Client::ALL {
-            // Else the attempt to connect may be over first, on a slow machine.
-            let votes = no_quorum_of(patient(client, &address)).await;
+            let builder = unhurried(client.connect(std::slice::from_ref(&address)));
+            let manager = builder.node_timeout(Duration::from_millis(50)).build().unwrap();
+            let votes = no_quorum_of(&manager).await;
+            assert_eq!(votes.iter().count(), 1);
             for node in votes.iter() {
-                let Said::Silent { after, obstacle } = &node.said else {
+                let Said::Silent { obstacle, .. } = &node.said else {
                     panic!("{client:?}: {votes}")
                 };
-                // The default, of a ttl of 10 s.
-                assert!(*after >= Duration::from_millis(500), "{client:?}: {after:?}");
                 let why = obstacle.as_ref().map(ToString::to_string);
                 assert_eq!(why.as_deref(), Some("there is no connection yet"), "{client:?}");
             }
@@ -159,7 +141,7 @@ fn a_key_that_holds_a_list_is_no_lock_of_somebody() {
             assert!(votes.to_string().contains("WRONGTYPE"), "{client:?}: {votes}");
         }
         // A node that had not answered by then may still be asked.
-        assert_eq!(manager.settle(BACKSTOP).await, 0, "{client:?}");
+        assert_eq!(manager.settle(LIMIT).await, 0, "{client:?}");
         for node in nodes.iter() {
             node.flushall();
         }

@@ -2,15 +2,13 @@
 
 use std::sync::Arc;
 
-use quorate::runtime::TokioRuntime;
-use quorate::{
-    BackendError, BackendErrorKind, Key, LockBackend, LockManager, Place, Queue, Resource,
-};
+use quorate::{BackendError, BackendErrorKind, Key, LockBackend, Place, Queue, Resource};
 use quorate_core::runtime::os_random;
 use quorate_tests::RedisServer;
+use quorate_tests::wait::until;
 
-use crate::client::{Client, with_each_client};
-use crate::watch::{calls, until};
+use crate::client::{Client, unhurried, with_each_client};
+use crate::watch::calls;
 
 fn one(client: Client, address: &str) -> Arc<dyn LockBackend> {
     client.connect(&[address.to_owned()]).remove(0)
@@ -64,13 +62,14 @@ fn who_may_not_keep_places_is_told_so_and_has_the_lock_all_the_same() {
         assert_eq!(kind, Some(BackendErrorKind::Permission), "{client:?}: {joined:?}");
         let manager = || {
             let nodes = client.connect(&addresses);
-            LockManager::builder(TokioRuntime::new(), nodes).build().unwrap()
+            unhurried(nodes).build().unwrap()
         };
         let (ours, theirs) = (manager(), manager());
         let held = ours.lock("r").await.unwrap();
         let waits = tokio::spawn(async move { theirs.lock("r").await });
         // Somebody else's key is looked at before it is refused.
-        until(|| nodes.iter().map(|node| calls(node, "get")).sum::<u64>() >= 2).await;
+        let looked_at = || nodes.iter().map(|node| calls(node, "get")).sum::<u64>() >= 2;
+        until("two looks at the lock", looked_at).await;
         let _ = held.release().await.unwrap();
         let _ = waits.await.unwrap().unwrap().release().await.unwrap();
     });

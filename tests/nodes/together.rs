@@ -1,11 +1,11 @@
 //! Calls of many tasks that travel together mean what they mean alone.
 
 use futures_util::future::join_all;
-use quorate::runtime::TokioRuntime;
 use quorate::{BackendErrorKind, LockError, LockGuard, LockManager, NodeVote, Released, Said};
 use quorate_tests::{Nodes, RedisServer};
+use tokio::runtime::{Handle, RuntimeFlavor};
 
-use crate::client::{BACKSTOP, Client, nothing_is_left, on_tokio, with_each_client};
+use crate::client::{Client, LIMIT, nothing_is_left, on_tokio, unhurried, with_each_client};
 
 /// Enough that a connection is never without company once they have begun.
 const TASKS: usize = 64;
@@ -103,7 +103,7 @@ fn each_of_many_hears_what_it_would_hear_alone() {
             let released = given_back(guards.into_iter()).await;
             assert!(released[..2].iter().all(|released| *released != Released::Held));
             assert!(released[2..].iter().all(|released| *released == Released::Held), "{client:?}");
-            assert_eq!(manager.settle(BACKSTOP).await, 0);
+            assert_eq!(manager.settle(LIMIT).await, 0);
             let left = node.keys().len();
             assert_eq!(left, TASKS / 2 + 2, "{client:?}: what is not ours stays");
             node.flushall();
@@ -112,7 +112,10 @@ fn each_of_many_hears_what_it_would_hear_alone() {
         assert!(deleted >= 4 * (TASKS as u64 / 2 - 2));
         // A key that is taken costs one script by itself, where redis-rs takes keys by `SET`.
         let taken = 4 * TASKS as u64 / 2;
-        assert!(scripts < taken + deleted / 2, "{client:?}: {scripts} for {deleted} given back");
+        // Several threads may let each call leave by itself.
+        if Handle::current().runtime_flavor() == RuntimeFlavor::CurrentThread {
+            assert!(scripts < taken + deleted / 2, "{client:?}: {scripts} for {deleted} released");
+        }
         nothing_is_left(&manager, nodes).await;
     });
 }
@@ -123,7 +126,7 @@ fn what_a_node_will_not_have_together_goes_one_by_one() {
     on_tokio(async {
         for client in Client::ALL {
             let backends = client.connect(&[server.address_as("app", "pw")]);
-            let manager = LockManager::builder(TokioRuntime::new(), backends).build().unwrap();
+            let manager = unhurried(backends).build().unwrap();
             for _ in 0..3 {
                 let locks = (0..TASKS).map(|task| {
                     let manager = manager.clone();
@@ -144,7 +147,7 @@ fn what_a_node_will_not_have_together_goes_one_by_one() {
                 }
                 let released = given_back(guards.into_iter()).await;
                 assert!(released.iter().all(|one| *one == Released::Held), "{client:?}");
-                assert_eq!(manager.settle(BACKSTOP).await, 0);
+                assert_eq!(manager.settle(LIMIT).await, 0);
                 assert_eq!(server.keys(), Vec::<String>::new(), "{client:?}");
             }
         }

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use quorate_tests::wait::{LONG_TTL, until, within_limit};
 use quorate_tests::{Nodes, RedisServer};
 
-use crate::client::{Client, nothing_is_left, with_each_client};
+use crate::client::{Client, LIMIT, nothing_is_left, unhurried, with_each_client};
 
 /// What a node was told, but for what a client says of itself.
 pub(crate) fn commands(server: &RedisServer, stop: quorate_tests::Monitor<'_>) -> Vec<Vec<String>> {
@@ -21,20 +22,20 @@ pub(crate) fn commands(server: &RedisServer, stop: quorate_tests::Monitor<'_>) -
 fn a_lock_is_set_key_token_nx_px_ttl() {
     let nodes = &Nodes::start(3);
     with_each_client(|client| async move {
-        let manager = client.builder(nodes).ttl(Duration::from_secs(7)).build().unwrap();
+        let manager = client.builder(nodes).ttl(LONG_TTL).build().unwrap();
         // The scripts are known from now on, so that each step is one command.
         let _ = manager.lock("warm").await.unwrap().release().await.unwrap();
         nothing_is_left(&manager, nodes).await;
 
         let monitor = nodes[0].monitor();
         let guard = manager.lock("orders:42").await.unwrap();
-        manager.settle(Duration::from_secs(5)).await;
+        assert_eq!(manager.settle(LIMIT).await, 0);
         let token = nodes[0].get("orders:42").unwrap();
         assert_eq!(token.len(), 40);
         assert!(token.iter().all(u8::is_ascii_hexdigit), "printable");
         assert_eq!(nodes[0].cli(&["TYPE", "orders:42"]).text(), "string");
         let pttl = nodes[0].pttl("orders:42");
-        assert!((6_000..=7_000).contains(&pttl), "{pttl}");
+        assert!((1_800_000..=3_600_000).contains(&pttl), "{pttl}");
         let _ = guard.release().await.unwrap();
         nothing_is_left(&manager, nodes).await;
 
@@ -42,7 +43,7 @@ fn a_lock_is_set_key_token_nx_px_ttl() {
         let token = String::from_utf8(token).unwrap();
         // A node takes the options in any order, and fred writes them in its own.
         let is_set = |command: &Vec<String>| {
-            let options = [&["NX", "PX", "7000"], &["PX", "7000", "NX"]];
+            let options = [&["NX", "PX", "3600000"], &["PX", "3600000", "NX"]];
             command[..3] == ["SET", "orders:42", &token]
                 && options.iter().any(|options| command[3..] == options[..])
         };
@@ -87,12 +88,12 @@ fn locks_of_other_libraries_exclude_ours_and_the_other_way_round() {
         let refused = manager.try_lock("shared").await;
         assert!(matches!(refused, Err(quorate::LockError::Held { .. })), "{refused:?}");
         // The node that was not waited for must not grant the lost round once it is empty.
-        manager.settle(Duration::from_secs(5)).await;
+        assert_eq!(manager.settle(LIMIT).await, 0);
         for node in nodes.iter() {
             node.flushall();
         }
         let guard = manager.try_lock("shared").await.unwrap();
-        manager.settle(Duration::from_secs(5)).await;
+        assert_eq!(manager.settle(LIMIT).await, 0);
         for node in nodes.iter() {
             let reply = node.cli(&["SET", "shared", "another", "NX", "PX", "60000"]);
             assert_eq!(reply, quorate_tests::Reply::Nil);
@@ -128,23 +129,18 @@ fn the_rights_in_the_docs_are_enough() {
             let [places, looks] = ["psetex", "exists"].map(|command| calls(node, command));
             let manager = || {
                 let nodes = client.connect(std::slice::from_ref(address));
-                let runtime = quorate::runtime::TokioRuntime::new();
-                quorate::LockManager::builder(runtime, nodes).build().unwrap()
+                unhurried(nodes).build().unwrap()
             };
             let (one, other) = (manager(), manager());
-            // Held for longer than anything here may take.
-            let lock = one.lock(["orders:1", "orders:2"]).ttl(3 * crate::client::BACKSTOP);
-            let guard = lock.await.unwrap();
+            let guard = one.lock(["orders:1", "orders:2"]).await.unwrap();
             guard.extend().await.unwrap();
             assert!(other.inspect("orders:1").await.is_ok());
             let waits = tokio::spawn({
                 let other = other.clone();
-                async move { other.lock("orders:1").wait(crate::client::BACKSTOP).await }
+                async move { other.lock("orders:1").await }
             });
             let in_line = async {
-                while calls(node, "psetex") == places {
-                    tokio::task::yield_now().await;
-                }
+                until("a place in line", || calls(node, "psetex") > places).await;
                 // Somebody behind it gives up, and looks who is in front. On a busy machine it takes a
                 // while to be in line at all.
                 let last = manager();
@@ -153,16 +149,15 @@ fn the_rights_in_the_docs_are_enough() {
                     assert!(last.lock("orders:1").wait(wait).await.is_err());
                     wait *= 2;
                 }
-                last.settle(crate::client::BACKSTOP).await
+                last.settle(LIMIT).await
             };
-            let left = tokio::time::timeout(crate::client::BACKSTOP, in_line).await;
-            assert_eq!(left.expect("a place in line"), 0);
+            assert_eq!(within_limit("a look at who is in front", in_line).await, 0);
             let _ = guard.release().await.unwrap();
             let _ = waits.await.unwrap().unwrap().release().await.unwrap();
             let fenced = one.lock("orders:3").fenced().await.unwrap();
             let _ = fenced.release().await.unwrap();
             for manager in [one, other] {
-                assert_eq!(manager.settle(crate::client::BACKSTOP).await, 0);
+                assert_eq!(manager.settle(LIMIT).await, 0);
             }
         }
     });
@@ -200,16 +195,15 @@ fn databases_sockets_and_users_work_as_in_the_client() {
             assert_eq!(names[0], path, "{client:?}");
             assert_eq!(names[1], format!("127.0.0.1:{}", user.port()));
             assert_eq!(names[2], format!("127.0.0.1:{}/5", plain.port()));
-            let runtime = quorate::runtime::TokioRuntime::new();
-            let manager = quorate::LockManager::builder(runtime, backends).build().unwrap();
+            let manager = unhurried(backends).build().unwrap();
             let guard = manager.lock("r").await.unwrap();
-            manager.settle(Duration::from_secs(5)).await;
+            assert_eq!(manager.settle(LIMIT).await, 0);
             assert!(socket.get("r").is_some(), "{client:?}");
             assert!(user.get("r").is_some(), "{client:?}");
             assert!(plain.get("r").is_none(), "it is in database 5");
             assert_eq!(plain.info("db5").split(',').next(), Some("keys=1"), "{client:?}");
             let _ = guard.release().await.unwrap();
-            assert_eq!(manager.settle(Duration::from_secs(5)).await, 0);
+            assert_eq!(manager.settle(LIMIT).await, 0);
         }
     });
 }

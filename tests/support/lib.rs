@@ -8,6 +8,7 @@
 pub mod proxy;
 pub mod redis_server;
 pub mod referee;
+pub mod wait;
 
 pub use proxy::{Direction, Mode, Proxy, When};
 pub use redis_server::{

@@ -15,14 +15,12 @@ use std::time::Duration;
 use rustix::net::{Shutdown, shutdown};
 
 use crate::redis_server::free_port;
+use crate::wait::{LIMIT, receive};
 
 mod link;
 mod relay;
 
 use relay::Relay;
-
-/// A proxy answers within milliseconds; this is only so that a broken test ends.
-const BACKSTOP: Duration = Duration::from_secs(20);
 
 /// What happens to the connections through a proxy: those that are open, and those to come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -125,7 +123,7 @@ impl Proxy {
         let orders = self.orders.as_ref().expect("it is there until drop");
         orders.send(Order { mode, done }).expect("the proxy runs");
         (&self.bell).write_all(b"!").expect("the proxy runs");
-        is_done.recv_timeout(BACKSTOP).expect("the proxy runs");
+        receive(&is_done).expect("the proxy runs");
     }
 
     /// How many bytes have been handed on in one direction, over all connections.
@@ -187,12 +185,13 @@ impl Traffic {
         self.passed.lock().unwrap_or_else(PoisonError::into_inner)[direction as usize]
     }
 
+    #[expect(clippy::disallowed_methods, reason = "the event is waited for")]
     fn wait_until_more(&self, direction: Direction, bytes: u64) {
         let passed = self.passed.lock().unwrap_or_else(PoisonError::into_inner);
         let too_few = |passed: &mut [u64; 2]| passed[direction as usize] <= bytes;
         let (passed, waited) = self
             .grew
-            .wait_timeout_while(passed, BACKSTOP, too_few)
+            .wait_timeout_while(passed, LIMIT, too_few)
             .unwrap_or_else(PoisonError::into_inner);
         let [to_node, to_client] = *passed;
         assert!(!waited.timed_out(), "only {to_node} bytes to the node, {to_client} back");

@@ -3,8 +3,6 @@
 use std::fmt;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::thread;
-use std::time::{Duration, Instant};
 
 mod builder;
 mod dir;
@@ -23,11 +21,10 @@ use dir::TempDir;
 use process::{Process, StartError};
 use resp::Endpoint;
 
+use crate::wait::eventually;
+
 /// The harness's own user, present wherever the test asked for passwords or users.
 const ADMIN: (&str, &str) = ("quorate-harness", "quorate-harness");
-
-/// A primary waits for other replicas first, for 5 s if it is not told otherwise.
-const SYNC_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A `redis-server` or `valkey-server` process, killed and cleaned up on drop.
 ///
@@ -181,11 +178,7 @@ impl RedisServer {
     ///
     /// If that takes too long.
     pub fn wait_until_in_sync(&self) {
-        let deadline = Instant::now() + SYNC_TIMEOUT;
-        while self.info("master_link_status") != "up" {
-            assert!(Instant::now() < deadline, "{self} is not in sync:\n{}", self.log());
-            thread::sleep(Duration::from_millis(5));
-        }
+        eventually("a replica in sync", || self.info("master_link_status") == "up");
     }
 
     /// Kills it, and has a replica take its address as a primary with what it has heard: a failover.

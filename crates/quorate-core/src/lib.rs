@@ -73,6 +73,7 @@
 //!
 //! [README]: https://github.com/quorate/quorate#what-it-cannot-guarantee
 //! [Redlock]: https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/
+#![allow(clippy::disallowed_methods, reason = "it works with clocks; tests must not")]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub mod algorithm;

@@ -1,6 +1,7 @@
 //! The quorum rule: a table to be read, and every order in which few nodes can answer.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
+#![expect(clippy::disallowed_methods, reason = "an origin: time passes by hand")]
 
 use std::time::{Duration, Instant};
 

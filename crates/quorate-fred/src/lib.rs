@@ -120,6 +120,7 @@
 //!
 //! All crates of quorate share one version. An incompatible version of fred or tokio,
 //! which are in the public API, is a breaking release of all of them.
+#![allow(clippy::disallowed_methods, reason = "it works with clocks; tests must not")]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod address;

@@ -142,7 +142,7 @@ mod tests {
             }
             connection
         });
-        let made = builder().connect_timeout(Duration::from_secs(20)).connect([address]);
+        let made = builder().connect_timeout(Duration::from_secs(120)).connect([address]);
         (made.unwrap().remove(0), opens, node)
     }
 

@@ -30,7 +30,11 @@ fn what_is_held_back_for_a_hung_node_is_thrown_out_when_its_callers_have_gone() 
 
 async fn come_and_go() {
     let node = HungNode::start();
-    let backend = quorate_redis::connect([format!("redis://{}", node.address)]).unwrap().remove(0);
+    let backend = quorate_redis::builder()
+        .connect_timeout(Duration::from_secs(120))
+        .connect([format!("redis://{}", node.address)])
+        .unwrap()
+        .remove(0);
     assert_eq!(backend.acquire(&claim("before")).await.unwrap(), Vote::Granted);
 
     let claims: Vec<_> = (0..KEPT).map(|n| claim(&format!("kept:{n}"))).collect();

@@ -12,6 +12,13 @@ use quorate_core::{
 };
 use quorate_redis::{RedisBackend, redis};
 
+/// The limit of every wait, and of every attempt to connect. Only a broken backend takes that long.
+const LIMIT: Duration = Duration::from_secs(120);
+
+fn connect(addresses: impl IntoIterator<Item = String>) -> Vec<RedisBackend> {
+    quorate_redis::builder().connect_timeout(LIMIT).connect(addresses).unwrap()
+}
+
 /// The address of a node that closes its first connections, each behind its first answer to `CLIENT`:
 /// that of Redis 7.0.15.
 fn node(breaks: usize) -> String {
@@ -24,6 +31,11 @@ fn node(breaks: usize) -> String {
         }
     });
     format!("redis://{address}")
+}
+
+fn manager(nodes: Vec<RedisBackend>) -> LockManager {
+    let builder = LockManager::builder(TokioRuntime::new(), nodes).ttl(10 * LIMIT);
+    builder.node_timeout(LIMIT).wait(LIMIT).build().unwrap()
 }
 
 /// Serves a connection to its end.
@@ -63,7 +75,7 @@ fn claim() -> Claim {
 
 #[tokio::test]
 async fn a_connection_that_breaks_during_the_login_is_a_lost_connection() {
-    let node = quorate_redis::connect([node(1)]).unwrap().remove(0);
+    let node = connect([node(1)]).remove(0);
     let error = node.acquire(&claim()).await.unwrap_err();
     assert_eq!(error.kind(), BackendErrorKind::Connection, "{error}");
 }
@@ -89,7 +101,7 @@ async fn a_node_that_turns_its_clients_away_is_one_that_may_be_full() {
     for place in ["", "ann:x@", ":x@"] {
         for database in ["", "/1"] {
             let url = format!("redis://{place}{address}{database}");
-            let node = quorate_redis::connect([&url]).unwrap().remove(0);
+            let node = connect([url.clone()]).remove(0);
             let error = node.acquire(&claim()).await.unwrap_err();
             assert_eq!(error.kind(), BackendErrorKind::Connection);
             assert_eq!(
@@ -115,7 +127,7 @@ async fn a_connection_that_breaks_in_the_middle_of_an_answer_is_a_lost_connectio
                 stream.write_all(part).unwrap();
             }
         });
-        let node = quorate_redis::connect([format!("redis://{address}")]).unwrap().remove(0);
+        let node = connect([format!("redis://{address}")]).remove(0);
         let error = node.acquire(&claim()).await.unwrap_err();
         assert_eq!(error.kind(), BackendErrorKind::Connection, "{error}");
         assert_eq!(error.to_string(), "the connection was lost in the middle of an answer");
@@ -124,8 +136,8 @@ async fn a_connection_that_breaks_in_the_middle_of_an_answer_is_a_lost_connectio
 
 #[tokio::test]
 async fn a4_a_connection_that_breaks_during_the_login_ends_no_wait() {
-    let nodes = quorate_redis::connect([node(1)]).unwrap();
-    let manager = LockManager::builder(TokioRuntime::new(), nodes).build().unwrap();
+    let nodes = connect([node(1)]);
+    let manager = manager(nodes);
     let _ = manager.lock("r").await.unwrap().release().await.unwrap();
 }
 
@@ -133,8 +145,8 @@ async fn a4_a_connection_that_breaks_during_the_login_ends_no_wait() {
 #[tokio::test]
 async fn q6_one_server_is_found_out_though_its_first_connections_broke() {
     for breaks in [0, 1] {
-        let nodes = quorate_redis::connect([node(breaks), node(breaks)]).unwrap();
-        let manager = LockManager::builder(TokioRuntime::new(), nodes).build().unwrap();
+        let nodes = connect([node(breaks), node(breaks)]);
+        let manager = manager(nodes);
         let locked = manager.lock("r").await;
         assert!(matches!(locked, Err(LockError::SameServer { .. })), "{breaks}: {locked:?}");
     }

@@ -18,7 +18,7 @@ use quorate_core::runtime::TokioRuntime;
 use quorate_core::{
     BackendErrorKind, Claim, Key, LockBackend, LockManager, Resource, Token, Ttl, Vote, runtime,
 };
-use quorate_redis::{RedisBackend, bb8, connect, redis};
+use quorate_redis::{RedisBackend, bb8, redis};
 
 #[test]
 fn a_node_that_is_down_tells_the_reason_at_once() {
@@ -172,7 +172,8 @@ fn a_carried_call_that_has_not_left_goes_over_a_new_connection() {
     let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     tokio.block_on(async {
         let node = one(&format!("redis://{}", peer.address));
-        let manager = LockManager::builder(TokioRuntime::new(), [node]).build().unwrap();
+        let builder = LockManager::builder(TokioRuntime::new(), [node]).ttl(10 * LIMIT);
+        let manager = builder.node_timeout(LIMIT).build().unwrap();
         let _ = manager.lock("orders:42").await.unwrap().release().await.unwrap();
         let locks = (0..LEFT + 100).map(|n| manager.try_lock(format!("many:{n}")).into_future());
         let locks = join_all(locks).await;
@@ -220,15 +221,15 @@ fn a_carried_call_that_was_given_up_does_not_leave_over_a_new_connection() {
             .cleanup_timeout(Duration::from_millis(200))
             .build()
             .unwrap();
-        let settled = || manager.settle(Duration::from_secs(20));
-        drop(manager.lock("orders:42").wait(Duration::from_secs(20)).await.unwrap());
+        let settled = || manager.settle(LIMIT);
+        drop(manager.lock("orders:42").wait(LIMIT).await.unwrap());
         assert_eq!(settled().await, 0);
         let locks = (0..2 + 8 * 64 + 100).map(|n| manager.try_lock(format!("many:{n}")));
         let locks = join_all(locks.map(IntoFuture::into_future)).await;
         assert!(locks.iter().all(Result::is_err), "nobody has answered");
         assert_eq!(settled().await, 0);
         let_in.send(()).unwrap();
-        drop(manager.lock("orders:42").wait(Duration::from_secs(20)).await.unwrap());
+        drop(manager.lock("orders:42").wait(LIMIT).await.unwrap());
     });
     let heard = heard.lock().unwrap();
     assert!(heard.iter().any(|key| key == "orders:42"));
@@ -241,6 +242,7 @@ fn each_of_several_connections_is_made_once() {
     let peer = Peer::start(|_, stream| agree(stream));
     let nodes = quorate_redis::builder()
         .connections(3)
+        .connect_timeout(LIMIT)
         .connect([format!("redis://{}", peer.address)])
         .unwrap();
     for n in 0..64 {
@@ -398,8 +400,11 @@ fn end_of_command(received: &str) -> Option<usize> {
     Some(end + 2)
 }
 
+/// The limit of every wait, and of every attempt to connect. Only a broken backend takes that long.
+const LIMIT: Duration = Duration::from_secs(120);
+
 fn one(url: &str) -> RedisBackend {
-    connect([url]).unwrap().remove(0)
+    quorate_redis::builder().connect_timeout(LIMIT).connect([url]).unwrap().remove(0)
 }
 
 fn claim(name: &str) -> Claim {

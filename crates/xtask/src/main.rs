@@ -1,6 +1,7 @@
 //! What cargo alone cannot do: `cargo xtask help`.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a tool for a terminal")]
+#![allow(clippy::disallowed_methods, reason = "it tells how long a step took")]
 
 use std::env;
 use std::process::ExitCode;

@@ -33,6 +33,7 @@ pub struct Report {
 
 /// Explores all states, those that differ only in the names of nodes once.
 #[must_use]
+#[expect(clippy::disallowed_methods, reason = "it tells how long it took")]
 pub fn explore<const A: usize>(case: &Case<A>) -> Report {
     let start = Instant::now();
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
@@ -42,6 +43,7 @@ pub fn explore<const A: usize>(case: &Case<A>) -> Report {
 
 /// Looks for one violation, nearly as short as there is one; without one, explores all states.
 #[must_use]
+#[expect(clippy::disallowed_methods, reason = "it tells how long it took")]
 pub fn search<const A: usize>(case: &Case<A>, property: &'static str) -> Report {
     let start = Instant::now();
     let wanted = HasDiscoveries::AllOf([property].into());
@@ -49,6 +51,7 @@ pub fn search<const A: usize>(case: &Case<A>, property: &'static str) -> Report 
     report(case, start, &case.clone().checker().finish_when(wanted).spawn_bfs().join())
 }
 
+#[expect(clippy::disallowed_methods, reason = "it tells how long it took")]
 fn report<const A: usize>(
     case: &Case<A>,
     start: Instant,

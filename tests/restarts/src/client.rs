@@ -2,6 +2,8 @@
 //!
 //! `restarts client redis|fred REFEREE-PORT TTL-MS on|off SEED ADDRESS…`
 
+#![expect(clippy::disallowed_methods, reason = "it holds for a while")]
+
 use std::error::Error;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};

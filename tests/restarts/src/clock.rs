@@ -1,5 +1,7 @@
 //! The one clock that all processes of a machine share.
 
+#![expect(clippy::disallowed_methods, reason = "it reads a clock")]
+
 use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};

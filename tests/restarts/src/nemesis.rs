@@ -1,5 +1,7 @@
 //! Nodes lose their data: killed, emptied, rolled back, or replaced by a replica that lags.
 
+#![expect(clippy::disallowed_methods, reason = "it paces what it does to nodes")]
+
 use std::fmt;
 use std::fs;
 use std::thread;

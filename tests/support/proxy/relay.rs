@@ -4,12 +4,12 @@ use std::io::{self, Read as _};
 use std::net::{Ipv4Addr, TcpStream};
 use std::sync::Arc;
 use std::sync::mpsc::TryRecvError;
-use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::link::{Fate, Link};
 use super::{Inbox, Listener, Mode, Order, Traffic, When, listen_on};
+use crate::wait::now;
 
 pub(super) struct Relay {
     port: u16,
@@ -57,7 +57,7 @@ impl Relay {
         sockets.extend(self.listener.iter().map(|socket| PollFd::new(&**socket, PollFlags::IN)));
         sockets.extend(self.links.iter().flat_map(Link::interests));
         let next = self.links.iter().filter_map(|link| link.next_due(self.mode)).min();
-        let left = next.map(|due| due.saturating_duration_since(Instant::now()));
+        let left = next.map(|due| due.saturating_duration_since(now()));
         let left = left.map(|left| Timespec::try_from(left).expect("delays are short"));
         match poll(&mut sockets, left.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
@@ -91,7 +91,7 @@ impl Relay {
     }
 
     fn move_bytes(&mut self) {
-        let (mode, now) = (self.mode, Instant::now());
+        let (mode, now) = (self.mode, now());
         for mut link in std::mem::take(&mut self.links) {
             match link.work(mode, now, &self.traffic) {
                 Fate::Live => self.links.push(link),

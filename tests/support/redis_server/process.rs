@@ -7,16 +7,14 @@ use std::path::{self, Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 use std::{env, fs, mem, thread};
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
+use crate::wait::receive;
+
 /// The configuration's file name in the node's directory.
 const CONFIG: &str = "redis.conf";
-
-/// A start takes milliseconds; this is only so that a broken one ends.
-const START_TIMEOUT: Duration = Duration::from_secs(30);
 
 const LOG_LINES: usize = 30;
 
@@ -88,12 +86,12 @@ impl Process {
     }
 
     fn wait_until_ready(&self, is_ready: &Receiver<()>) -> Result<(), StartError> {
-        match is_ready.recv_timeout(START_TIMEOUT) {
-            Ok(()) => Ok(()),
-            Err(_) if self.log().contains("Address already in use") => {
+        match receive(is_ready) {
+            Some(()) => Ok(()),
+            None if self.log().contains("Address already in use") => {
                 Err(StartError::AddressInUse(self.log()))
             }
-            Err(_) => Err(StartError::Died(self.log())),
+            None => Err(StartError::Died(self.log())),
         }
     }
 

@@ -6,8 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// A node of this machine answers in microseconds; this is only so that a broken test ends.
-const READ_TIMEOUT: Duration = Duration::from_secs(20);
+use crate::wait::LIMIT;
 
 /// Where a node listens.
 #[derive(Clone, Debug)]
@@ -107,7 +106,7 @@ impl Connection {
             Endpoint::Unix(path) => Stream::Unix(UnixStream::connect(path)?),
         };
         let mut connection = Self { stream: BufReader::new(stream) };
-        connection.set_read_timeout(READ_TIMEOUT)?;
+        connection.set_read_timeout(LIMIT)?;
         Ok(connection)
     }
 

@@ -105,6 +105,7 @@ pub struct Report {
 
 /// Runs the seeds.
 #[must_use]
+#[expect(clippy::disallowed_methods, reason = "it tells how long it took")]
 pub fn sweep(options: &Options) -> Report {
     let start = Instant::now();
     let next = AtomicU64::new(options.from);

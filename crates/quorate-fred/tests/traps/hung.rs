@@ -1,7 +1,6 @@
 //! Trap: what is sent to a node that hangs is kept until it answers, whoever has gone.
 
 use std::sync::mpsc::{Sender, channel};
-use std::time::Duration;
 
 use futures_util::future::join_all;
 use futures_util::poll;
@@ -9,7 +8,7 @@ use quorate_core::{BackendErrorKind, Identify, LockBackend, Resource, Vote};
 use quorate_fred::FredBackend;
 
 use crate::node::{Answer, Node};
-use crate::{backend, claim, claim_of, connected_client};
+use crate::{backend, claim, claim_of, connected_client, within_limit};
 
 /// As many as a process under load has callers, until it sees that the node hangs.
 const CALLS: usize = 5000;
@@ -58,7 +57,7 @@ async fn a_hung_node_is_sent_no_more_than_its_socket_holds_and_answers_again_whe
         assert!(poll!(&mut kept).is_pending());
         go.send(()).unwrap();
         // Though nobody heard the answers before.
-        let vote = tokio::time::timeout(Duration::from_secs(20), kept).await.unwrap();
+        let vote = within_limit("an answer", kept).await;
         assert_eq!(vote.unwrap(), Vote::Granted);
         let heard = node.heard("SET");
         assert!((100..=MOST).contains(&heard), "shared: {is_shared}, of {CALLS} it got {heard}");

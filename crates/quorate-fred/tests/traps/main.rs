@@ -32,8 +32,20 @@ fn claim_of(name: &str) -> Claim {
     Claim::new([key], token, Ttl::try_from(Duration::from_secs(10)).unwrap())
 }
 
+/// The limit of every wait, and of every attempt to connect. Only a broken backend takes that long.
+const LIMIT: Duration = Duration::from_secs(120);
+
 fn backend(address: &str) -> FredBackend {
-    quorate_fred::connect([address]).unwrap().remove(0)
+    quorate_fred::builder().connect_timeout(LIMIT).connect([address]).unwrap().remove(0)
+}
+
+/// Awaits `future`, and fails if it takes longer than [`LIMIT`].
+#[expect(clippy::disallowed_methods, reason = "the limit of every wait")]
+async fn within_limit<F: Future>(what: &str, future: F) -> F::Output {
+    match tokio::time::timeout(LIMIT, future).await {
+        Ok(output) => output,
+        Err(_) => panic!("not within {LIMIT:?}: {what}"),
+    }
 }
 
 /// A client as careless as fred allows, which reconnects after `delay` ms (`None`: never).
@@ -68,5 +80,5 @@ async fn until_answered<T, E, F: Future<Output = Result<T, E>>>(ask: impl Fn() -
             }
         }
     };
-    tokio::time::timeout(Duration::from_secs(20), patience).await.expect("the node answers again")
+    within_limit("an answer of the node", patience).await
 }

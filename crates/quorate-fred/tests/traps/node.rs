@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::Duration;
 
 /// What the node does with a command.
 pub(crate) enum Answer {
@@ -87,8 +86,9 @@ impl Node {
     }
 
     /// Waits until a connection has ended.
+    #[expect(clippy::disallowed_methods, reason = "the event is waited for")]
     pub(crate) fn wait_for_an_end(&self) {
-        self.ended.recv_timeout(Duration::from_secs(20)).unwrap();
+        self.ended.recv_timeout(crate::LIMIT).unwrap();
     }
 }
 

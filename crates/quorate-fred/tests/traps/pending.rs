@@ -26,6 +26,7 @@ fn slow_node() -> (Node, Sender<()>) {
 }
 
 #[tokio::test]
+#[expect(clippy::disallowed_methods, reason = "the clock is paused")]
 async fn a_call_stays_pending_for_as_long_as_it_may_still_be_carried_out() {
     let (node, go) = slow_node();
     for backend in [

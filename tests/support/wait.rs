@@ -1,0 +1,92 @@
+//! Waiting for events, under a limit that no machine reaches by being slow.
+//!
+//! Tests assert no bound on a real duration. A test that needs time to pass waits for the event that
+//! ends the wait. Clippy's `disallowed_methods` keeps clocks and sleeps out of the tests. The few
+//! exceptions beside this module give their reason with an `expect`.
+
+#![expect(clippy::disallowed_methods, reason = "the one place where tests wait")]
+
+use std::env;
+use std::future::IntoFuture;
+use std::sync::mpsc::Receiver;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// The limit of every wait. Only a broken library waits that long.
+pub const LIMIT: Duration = Duration::from_secs(120);
+
+/// The ttl of locks that must not end while a test looks at them, however slow the machine is.
+pub const LONG_TTL: Duration = Duration::from_secs(3_600);
+
+/// How long a round listens to a node. Only a node that never answers takes that long.
+pub const NODE_TIMEOUT: Duration = Duration::from_secs(600);
+
+/// Between two looks.
+const PAUSE: Duration = Duration::from_millis(2);
+
+/// The present, to be compared with moments that the library reports. Not for measuring.
+#[must_use]
+pub fn now() -> Instant {
+    Instant::now()
+}
+
+/// Blocks until `is_so` returns `true`.
+///
+/// # Panics
+///
+/// If that takes longer than [`LIMIT`].
+#[track_caller]
+pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + LIMIT;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "not within {LIMIT:?}: {what}");
+        thread::sleep(PAUSE);
+    }
+}
+
+/// Looks again and again until `is_so` returns `true`; other tasks run in between.
+///
+/// # Panics
+///
+/// If that takes longer than [`LIMIT`], or outside a tokio runtime with timers.
+pub async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + LIMIT;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "not within {LIMIT:?}: {what}");
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// Awaits `future`.
+///
+/// # Panics
+///
+/// If it takes longer than [`LIMIT`], or outside a tokio runtime with timers.
+pub async fn within_limit<F: IntoFuture>(what: &str, future: F) -> F::Output {
+    match tokio::time::timeout(LIMIT, future).await {
+        Ok(output) => output,
+        Err(_) => panic!("not within {LIMIT:?}: {what}"),
+    }
+}
+
+/// Receives a value that a thread sends; `None` if the sender has gone.
+///
+/// # Panics
+///
+/// If neither happens within [`LIMIT`].
+#[track_caller]
+pub fn receive<T>(receiver: &Receiver<T>) -> Option<T> {
+    use std::sync::mpsc::RecvTimeoutError;
+    match receiver.recv_timeout(LIMIT) {
+        Ok(value) => Some(value),
+        Err(RecvTimeoutError::Disconnected) => None,
+        Err(RecvTimeoutError::Timeout) => panic!("nothing was sent within {LIMIT:?}"),
+    }
+}
+
+/// How often to repeat something: `short` in every test run, `long` if `QUORATE_LONG` is set, as in
+/// the scheduled workflow.
+#[must_use]
+pub fn times<T>(short: T, long: T) -> T {
+    if env::var_os("QUORATE_LONG").is_some() { long } else { short }
+}
