@@ -5,6 +5,7 @@
 mod cancelling;
 mod client;
 mod closing;
+mod compose;
 mod conformance;
 mod contention;
 #[path = "../every_future.rs"]
