@@ -17,6 +17,7 @@ mod holding;
 mod input;
 mod inspect;
 mod order;
+mod readme;
 mod restarts;
 mod tls;
 mod together;
