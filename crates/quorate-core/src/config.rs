@@ -123,7 +123,8 @@ fn parse_ttl(ttl: Duration, drift: Drift, guard: Option<RestartGuard>) -> Result
     Ok(parsed)
 }
 
-#[cfg(all(test, feature = "smol"))]
+#[cfg(test)]
+#[cfg(feature = "smol")]
 mod tests {
     use super::*;
     use crate::algorithm::retry::Backoff;
