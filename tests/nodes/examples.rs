@@ -6,12 +6,21 @@ use std::sync::OnceLock;
 use quorate_tests::Nodes;
 
 /// Runs an example that `cargo` has built with the rest of the workspace.
-fn run(example: &str, arguments: &[String]) -> Output {
+pub(crate) fn run(example: &str, arguments: &[String]) -> Output {
     static BUILT: OnceLock<()> = OnceLock::new();
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     BUILT.get_or_init(|| {
         let build = ["build", "--quiet", "--workspace", "--all-features", "--examples"];
-        assert!(Command::new(&cargo).args(build).status().unwrap().success());
+        let mut command = Command::new(&cargo);
+        // Cargo sets these for a test. Build scripts that read them would run again, and all that
+        // depends on them would be built again.
+        for (name, _) in std::env::vars_os() {
+            let text = name.to_string_lossy();
+            if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
+                command.env_remove(&name);
+            }
+        }
+        assert!(command.args(build).status().unwrap().success());
     });
     // deps/nodes-… stands beside examples/.
     let here = std::env::current_exe().unwrap();

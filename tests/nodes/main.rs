@@ -5,6 +5,7 @@
 mod cancelling;
 mod client;
 mod closing;
+mod compose;
 mod conformance;
 mod contention;
 #[path = "../every_future.rs"]
@@ -16,6 +17,7 @@ mod holding;
 mod input;
 mod inspect;
 mod order;
+mod readme;
 mod restarts;
 mod tls;
 mod together;

@@ -122,3 +122,90 @@ fn parse_ttl(ttl: Duration, drift: Drift, guard: Option<RestartGuard>) -> Result
     }
     Ok(parsed)
 }
+
+#[cfg(test)]
+#[cfg(feature = "smol")]
+mod tests {
+    use super::*;
+    use crate::algorithm::retry::Backoff;
+    use crate::backend::LockBackend;
+    use crate::runtime::SmolRuntime;
+
+    /// The README repeats this table; `cargo xtask readme` compares the two.
+    const TABLE: &str = include_str!("config/defaults.md");
+
+    const MS: Duration = Duration::from_millis(1);
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn rows() -> Vec<(&'static str, &'static str)> {
+        let cells =
+            |line: &'static str| line.split(" | ").map(|cell| cell.trim_matches(['|', ' ']));
+        let row = |line| match cells(line).collect::<Vec<_>>()[..] {
+            [name, default, _] => (name.trim_matches('`'), default),
+            ref other => panic!("{other:?}"),
+        };
+        TABLE.lines().skip(2).map(row).collect()
+    }
+
+    fn row(name: &str) -> &'static str {
+        rows().into_iter().find(|(row, _)| *row == name).unwrap_or_else(|| panic!("{name}")).1
+    }
+
+    fn duration(text: &str) -> Duration {
+        let (number, unit) = text.split_once(' ').unwrap();
+        let number: u32 = number.parse().unwrap();
+        match unit {
+            "ms" => number * MS,
+            "s" => number * SECOND,
+            _ => panic!("{text}"),
+        }
+    }
+
+    /// The value of a cell such as `ttl / 10, at most 500 ms`.
+    fn value(cell: &str, ttl: Ttl) -> Duration {
+        let (part, most) = match cell.split_once(", at most ") {
+            Some((part, most)) => (part, duration(most)),
+            None => (cell, Duration::MAX),
+        };
+        let (whole, divisor) = part.split_once(" / ").unwrap_or((part, "1"));
+        let whole = match whole {
+            "ttl" => ttl.as_duration(),
+            "validity" => Drift::default().validity_of(ttl),
+            _ => panic!("{cell}"),
+        };
+        (whole / divisor.parse::<u32>().unwrap()).min(most)
+    }
+
+    #[test]
+    fn the_table_of_defaults_is_that_of_the_code() {
+        let no_nodes: [Arc<dyn LockBackend>; 0] = [];
+        let ttl = Ttl::try_from(duration(row("ttl"))).unwrap();
+        let builder = LockManagerBuilder::new(SmolRuntime, no_nodes);
+        let config = builder.config(ttl);
+        assert_eq!(builder.ttl, ttl.as_duration());
+        assert_eq!(config.wait, duration(row("wait")));
+        let (percent, constant) = row("drift").split_once(" % of the ttl + ").unwrap();
+        let parts_per_million = percent.parse::<u32>().unwrap() * 10_000;
+        assert_eq!(config.drift, Drift::new(parts_per_million, duration(constant)));
+        let (base, cap) = row("retry").split_once(", doubling up to ").unwrap();
+        let backoff = Backoff::new(duration(base.strip_prefix("up to ").unwrap()), duration(cap));
+        assert_eq!(format!("{:?}", config.retry), format!("{backoff:?}"));
+        for ttl in [100 * MS, SECOND, 10 * SECOND, 60 * SECOND] {
+            let ttl = Ttl::try_from(ttl).unwrap();
+            assert_eq!(config.node_timeout(ttl), value(row("node_timeout"), ttl));
+            assert_eq!(config.margin(ttl), value(row("margin"), ttl));
+            assert_eq!(
+                config.cleanup_timeout(ttl.as_duration()),
+                value(row("cleanup_timeout"), ttl)
+            );
+            let validity = Drift::default().validity_of(ttl);
+            let every = value(row("renew_every"), ttl);
+            let expected = Renewal::new(validity, every, config.margin(ttl));
+            assert_eq!(config.renewal(ttl), expected);
+        }
+        assert_eq!((config.hold_limit, row("hold_limit")), (None, "none"));
+        assert_eq!((&config.prefix[..], row("key_prefix")), (&[][..], "none"));
+        assert_eq!((config.restart_guard, row("restart_guard")), (None, "off"));
+        assert_eq!(rows().len(), 11, "each row is looked at above");
+    }
+}

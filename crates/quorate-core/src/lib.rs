@@ -37,7 +37,7 @@
 //! lock with a timeout can prevent that. The resource itself can, if it is told a number that rises
 //! with every holder: ask for [one](LockRequest::fenced), and see [`FenceGate`]. The nodes' clocks are trusted to run at about our speed,
 //! and their memory to last as long as a lock: see [`restarts`] for what can be done about that. The
-//! [README] has the whole list.
+//! guide lists all [limits].
 //!
 //! # Example
 //!
@@ -62,7 +62,7 @@
 //!
 //! # Features
 //!
-//! None is on by default, all go together.
+//! None is on by default. All can be combined.
 //!
 //! - `tokio`: `runtime::TokioRuntime`, and `runtime::TokioContext` for backends on a client that needs
 //!   tokio.
@@ -71,7 +71,7 @@
 //! - `tracing`: events of the life of a lock and of nodes that fail, see [`observe`].
 //! - `metrics`: waits, holds, votes and latency per node, see [`observe`].
 //!
-//! [README]: https://github.com/quorate/quorate#what-it-cannot-guarantee
+//! [limits]: https://github.com/quorate/quorate/blob/HEAD/crates/quorate/docs/guarantees.md#limits
 //! [Redlock]: https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/
 #![allow(clippy::disallowed_methods, reason = "it works with clocks; tests must not")]
 #![cfg_attr(docsrs, feature(doc_cfg))]

@@ -22,7 +22,7 @@
 //! # }
 //! ```
 //!
-//! What to do about nodes that restart is told in [`restarts`].
+//! The [`guide`] explains guarantees and limits, fencing, nodes that restart, waiting, and the tests.
 //!
 //! # Addresses
 //!
@@ -57,15 +57,15 @@
 //!
 //! # Features
 //!
-//! None is on by default, all go together.
+//! None is on by default. All can be combined, except that at most one of the two TLS features may be on.
 //!
 //! - `tokio`: `runtime::TokioRuntime`.
 //! - `smol`: `runtime::SmolRuntime`.
 //! - `redis`: nodes through redis-rs, on connections that a bb8 pool keeps alive.
 //! - `fred`: nodes through fred.
 //! - `memory`: in-memory nodes, a virtual clock and conformance suites, for tests.
-//! - `tls-rustls`, `tls-native-tls`: `rediss://` addresses, for the clients that are chosen. One of the
-//!   two: with both, redis-rs trusts no certificate of the system.
+//! - `tls-rustls` or `tls-native-tls`: `rediss://` addresses, for the clients that are chosen. With both,
+//!   redis-rs 1.8 loads no certificates of the system and trusts no node.
 //! - `unix-sockets`: unix sockets with fred; redis-rs has them anyway.
 //! - `tracing`: events of the life of a lock and of nodes that fail, see [`observe`].
 //! - `metrics`: waits, holds, votes and latency per node, see [`observe`].
@@ -77,6 +77,8 @@
 //! which are in the public API, is a breaking release of all of them.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+pub mod guide;
+
 pub use quorate_core::*;
 
 #[cfg(feature = "fred")]
@@ -86,7 +88,7 @@ pub use quorate_memory as memory;
 #[cfg(feature = "redis")]
 pub use quorate_redis as redis;
 
-/// The README's example is compiled.
+/// Compiles the examples of the README.
 #[cfg(all(doctest, feature = "redis", feature = "tokio"))]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -2,17 +2,32 @@
 //!
 //! Its code is compiled elsewhere: the facade includes it as its documentation.
 
-use std::fs;
+use std::path::Path;
+use std::{fs, io};
 
 use crate::cmd::{Outcome, root};
 use crate::metadata::{Metadata, Package};
 
-/// Fails if README.md leaves out a feature, names one that is not there, or is out of date.
+/// The defaults as the documentation of the core shows them. A test there compares them with the code.
+const DEFAULTS: &str = "crates/quorate-core/src/config/defaults.md";
+
+/// The pages of the guide. They name tests.
+const GUIDE: &str = "crates/quorate/docs";
+
+/// Fails if README.md leaves out a feature, names one that is not there, or is out of date, or if the
+/// guide names a test that is not there.
 pub(crate) fn check() -> Outcome {
-    let path = root()?.join("README.md");
-    let text = fs::read_to_string(&path).map_err(|error| format!("README.md: {error}"))?;
+    let root = root()?;
+    let read = |path: &str| {
+        fs::read_to_string(root.join(path)).map_err(|error| format!("{path}: {error}"))
+    };
+    let (text, defaults) = (read("README.md")?, read(DEFAULTS)?);
     let metadata = Metadata::read()?;
-    let mistakes = mistakes(&text, metadata.package("quorate")?);
+    let mut mistakes = mistakes(&text, metadata.package("quorate")?);
+    mistakes.extend(other_defaults(&text, &defaults));
+    let (guide, code) = (read_all(&root.join(GUIDE), "md")?, read_all(&root.join("tests"), "rs")?);
+    let code = code + &read_all(&root.join("crates"), "rs")?;
+    mistakes.extend(missing_tests(&guide, &code));
     if mistakes.is_empty() {
         Ok(())
     } else {
@@ -38,6 +53,38 @@ fn mistakes(text: &str, facade: &Package) -> Vec<String> {
     mistakes.extend(wrong_version(text, &facade.version));
     mistakes.extend(wrong_msrv(text, facade.rust_version.as_deref().unwrap_or_default()));
     mistakes
+}
+
+/// The first row of the table of defaults that README.md does not repeat as it is.
+fn other_defaults(text: &str, defaults: &str) -> Option<String> {
+    let row = defaults.lines().find(|row| !text.lines().any(|line| line == *row));
+    row.map(|row| format!("does not repeat this row of {DEFAULTS}: {row}"))
+}
+
+/// Names in code spans with two underscores or more: only tests have such names.
+fn missing_tests(guide: &str, code: &str) -> Vec<String> {
+    let is_test = |span: &&str| {
+        span.matches('_').count() > 1
+            && span.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
+    };
+    let names = guide.split('`').filter(is_test);
+    let missing = names.filter(|name| !code.contains(&format!("fn {name}(")));
+    missing.map(|name| format!("the guide names the test `{name}`, which is not there")).collect()
+}
+
+/// All files below `folder` with this extension, one after the other.
+fn read_all(folder: &Path, extension: &str) -> Outcome<String> {
+    let fail = |error: io::Error| format!("{}: {error}", folder.display());
+    let mut text = String::new();
+    for entry in fs::read_dir(folder).map_err(fail)? {
+        let path = entry.map_err(fail)?.path();
+        if path.is_dir() {
+            text += &read_all(&path, extension)?;
+        } else if path.extension().is_some_and(|found| found == extension) {
+            text += &fs::read_to_string(&path).map_err(fail)?;
+        }
+    }
+    Ok(text)
 }
 
 /// The names in the first column of tables under a heading that speaks of features.
@@ -150,5 +197,19 @@ fn main() {}
         ] {
             assert_eq!(mistakes_after(from, to).len(), 1, "{from} -> {to}");
         }
+    }
+    #[test]
+    fn another_default_is_found() {
+        let table = "| setting | default |\n|---|---|\n| `ttl` | 10 s |\n";
+        assert_eq!(other_defaults(&format!("# quorate\n\n{table}\nMore"), table), None);
+        let other = other_defaults(&table.replace("10 s", "11 s"), table);
+        assert!(other.is_some_and(|why| why.ends_with("| `ttl` | 10 s |")));
+    }
+    #[test]
+    fn a_test_that_is_not_there_is_found() {
+        let guide =
+            "Rule Q1: `q1_a_quorum`, `max_ttl`, `five nodes_in_all`, `LockError::Held_by_us`.";
+        assert_eq!(missing_tests(guide, "fn q1_a_quorum() {}"), [""; 0]);
+        assert_eq!(missing_tests(guide, "fn q1_a_quorum_of_all() {}").len(), 1);
     }
 }

@@ -14,12 +14,16 @@ use crate::restarts::RestartGuard;
 use crate::runtime::Runtime;
 
 /// Sets up a [`LockManager`].
+///
+/// # Defaults
+///
+#[doc = include_str!("defaults.md")]
 #[derive(Debug)]
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct LockManagerBuilder {
     runtime: Arc<dyn Runtime>,
     nodes: Vec<Arc<dyn LockBackend>>,
-    ttl: Duration,
+    pub(super) ttl: Duration,
     drift: Drift,
     node_timeout: Option<Duration>,
     cleanup_timeout: Option<Duration>,
@@ -215,22 +219,7 @@ impl LockManagerBuilder {
             }
             _ => {}
         }
-        let config = Config {
-            ttl,
-            drift: self.drift,
-            wait: self.wait,
-            retry: self.retry,
-            prefix: self.prefix,
-            hold_limit: self.hold_limit,
-            repairs: self.repairs,
-            watches: self.watches,
-            fence_hint: self.fence_hint,
-            restart_guard: self.restart_guard,
-            node_timeout: self.node_timeout,
-            cleanup_timeout: self.cleanup_timeout,
-            margin: self.margin,
-            renew_every: self.renew_every,
-        };
+        let config = self.config(ttl);
         let most = self.drift.validity_of(ttl) / 4;
         match config.margin {
             Some(margin) if margin.is_zero() || margin > most => {
@@ -256,6 +245,25 @@ impl LockManagerBuilder {
             _ => {}
         }
         Ok(LockManager::new(Cluster::new(count, self.nodes, names, self.runtime, config)))
+    }
+
+    pub(super) fn config(&self, ttl: Ttl) -> Config {
+        Config {
+            ttl,
+            drift: self.drift,
+            wait: self.wait,
+            retry: Arc::clone(&self.retry),
+            prefix: self.prefix.clone(),
+            hold_limit: self.hold_limit,
+            repairs: self.repairs,
+            watches: self.watches,
+            fence_hint: self.fence_hint.clone(),
+            restart_guard: self.restart_guard,
+            node_timeout: self.node_timeout,
+            cleanup_timeout: self.cleanup_timeout,
+            margin: self.margin,
+            renew_every: self.renew_every,
+        }
     }
 }
 

@@ -6,17 +6,18 @@
 //!
 //! # For operators
 //!
-//! - The counters are `quorate:fence:0` to `quorate:fence:1023`: a plain number each, without an
-//!   expiry, about 100 KB in all. A resource's counter is found by hashing its key, so their number
-//!   is bounded however many names are locked. Locks that share one have tokens that rise faster.
-//! - **Never delete them, and never let them fall**: tokens of later holders would come to be lower.
-//!   A `maxmemory-policy` should be `noeviction` or a `volatile-…` one, which spares keys without
-//!   an expiry. Nodes need no more persistence than for locks: after a loss of data the numbers go
-//!   on from the clients' clocks, see [`FenceHint`].
+//! - The counters are `quorate:fence:0` to `quorate:fence:1023`: each is a number without a ttl, about
+//!   100 KB in all. The hash of a resource's key selects its counter, so their number is bounded. Locks
+//!   that share a counter have tokens that rise faster.
+//! - **Never delete or lower a counter**: later holders would get lower tokens.
+//! - **Set `maxmemory-policy noeviction`**, as for all nodes. A `volatile-…` policy spares the counters,
+//!   which have no ttl, but it evicts locks, which have one.
+//! - Fencing needs no more persistence than locks do: after a loss of data the numbers go on from the
+//!   clients' clocks, see [`FenceHint`].
 //! - A user of an ACL needs `~quorate:fence:*` beside the keys that are locked.
-//! - A counter that holds anything else than a number from 0 to 2⁵³ − 1 makes the node's vote
-//!   unknown ([`BackendErrorKind::Fence`], [`BackendErrorKind::WrongType`]): it is never written
-//!   over. Deleting it by hand is the way to mend it.
+//! - A counter that does not hold a number from 0 to 2⁵³ − 1 makes the node's vote unknown
+//!   ([`BackendErrorKind::Fence`], [`BackendErrorKind::WrongType`]). It is never overwritten. Only such a
+//!   counter may be deleted: it then goes on from the clients' clocks.
 //!
 //! # Why the prefix of a manager plays no part
 //!

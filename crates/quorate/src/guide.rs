@@ -1,0 +1,30 @@
+//! The guide: what a lock guarantees, what it cannot, and how to run the nodes.
+//!
+//! - [`guarantees`]: each guarantee with the tests that show it, all limits, and known problems.
+//! - [`fencing`]: numbers with which a resource refuses a holder whose lock has ended.
+//! - [`restarts`]: nodes that restart or lose their data.
+//! - [`waiting`]: what a request does while another client holds the lock.
+//! - [`testing`]: how to test code that uses quorate, and how quorate is tested.
+//! - [`performance`]: latency and throughput beside other clients.
+
+#[doc = include_str!("../docs/guarantees.md")]
+pub mod guarantees {}
+
+#[doc = include_str!("../docs/fencing.md")]
+pub mod fencing {}
+
+#[doc = include_str!("../docs/restarts.md")]
+pub mod restarts {}
+
+#[doc = include_str!("../docs/waiting.md")]
+pub mod waiting {}
+
+#[cfg_attr(all(feature = "memory", feature = "tokio"), doc = include_str!("../docs/testing.md"))]
+#[cfg_attr(
+    not(all(feature = "memory", feature = "tokio")),
+    doc = "Needs the features `memory` and `tokio`."
+)]
+pub mod testing {}
+
+#[doc = include_str!("../docs/performance.md")]
+pub mod performance {}
