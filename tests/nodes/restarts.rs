@@ -1,8 +1,10 @@
 //! The restart guard on real nodes: killed, flushed, rolled back, promoted; and those that cannot be
 //! guarded.
 
+use std::future::Future;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use quorate::protocol::quarantine::{EPOCH, KEY};
 use quorate::{
     BackendErrorKind, LockError, LockGuard, LockManager, Released, RestartGuard, Said, Votes,
@@ -23,6 +25,11 @@ fn manager(client: Client, addresses: &[String], guard: impl Into<RestartGuard>)
     let guard = guard.into();
     let builder = unhurried(client.connect(addresses)).ttl(guard.max_ttl());
     builder.node_timeout(guard.max_ttl() / 3).restart_guard(guard).build().unwrap()
+}
+
+/// As both wait for seconds.
+fn with_both_clients_at_once<F: Future<Output = ()>>(check: impl Fn(Client) -> F) {
+    on_tokio(join_all(Client::ALL.map(check)));
 }
 
 /// Has the time of a quarantine be over at a node.
@@ -113,7 +120,7 @@ fn nodes_that_are_new_grant_nothing_for_max_ttl_once() {
 /// Nobody ends it: the nodes do.
 #[test]
 fn a_lock_waits_for_the_end_of_a_quarantine() {
-    with_each_client(|client| async move {
+    with_both_clients_at_once(|client| async move {
         let nodes = Nodes::start(3);
         let manager = manager(client, &nodes.addresses(), SHORT);
         let (kind, _) = failure(&manager).await;
@@ -229,44 +236,40 @@ fn a_node_that_restarts_with_all_of_its_data_extends_and_does_not_grant() {
 
 #[test]
 fn a_replica_that_is_promoted_is_quarantined_however_long_it_is_up() {
-    on_tokio(async {
-        for client in Client::ALL {
-            let primary = RedisServer::start();
-            let replica = RedisServer::builder()
-                .config("repl-diskless-sync-delay", &["0"])
-                .replica_of(&primary)
-                .start();
-            let at_primary = manager(client, &[primary.address()], SHORT);
-            let at_replica = manager(client, &[replica.address()], SHORT);
-            let _ = at_primary.lock("warm").await.unwrap().release().await.unwrap();
-            until("the epoch", || replica.get(EPOCH) == primary.get(EPOCH)).await;
-            let (kind, _) = failure(&at_replica).await;
-            assert_eq!(kind, BackendErrorKind::ReadOnly);
-            let up = || replica.info("uptime_in_seconds").parse::<u64>().unwrap();
-            until("some seconds", || up() > SHORT.as_secs() + 1).await;
+    with_both_clients_at_once(|client| async move {
+        let at_once = RedisServer::builder().config("repl-diskless-sync-delay", &["0"]);
+        let primary = at_once.clone().start();
+        let replica = at_once.replica_of(&primary).start();
+        let at_primary = manager(client, &[primary.address()], SHORT);
+        let at_replica = manager(client, &[replica.address()], SHORT);
+        let _ = at_primary.lock("warm").await.unwrap().release().await.unwrap();
+        until("the epoch", || replica.get(EPOCH) == primary.get(EPOCH)).await;
+        let (kind, _) = failure(&at_replica).await;
+        assert_eq!(kind, BackendErrorKind::ReadOnly);
+        let up = || replica.info("uptime_in_seconds").parse::<u64>().unwrap();
+        until("some seconds", || up() > SHORT.as_secs() + 1).await;
 
-            // A lock that was not replicated: the failover comes first.
-            replica.cli(&["REPLICAOF", "NO", "ONE"]);
-            let guard = at_primary.lock("r").await.unwrap();
-            assert_eq!(replica.get("r"), None);
-            for guard_ in [RestartGuard::soft(SHORT), RestartGuard::strict(SHORT)] {
-                let at_replica = manager(client, &[replica.address()], guard_);
-                let (kind, text) = failure(&at_replica).await;
-                assert_eq!(kind, BackendErrorKind::Quarantined, "{guard_:?}: {text}");
-                prolong_quarantine(&replica);
-            }
-            replica.cli(&["PEXPIRE", KEY, &SHORT.as_millis().to_string()]);
-            let next = at_replica.lock("r").await.unwrap();
-            assert!(!guard.is_valid());
-            drop(next);
-
-            // And there and back: the run is the same, and the data another's.
-            primary.cli(&["REPLICAOF", "127.0.0.1", &replica.port().to_string()]);
-            until("the data", || primary.get(EPOCH) == replica.get(EPOCH)).await;
-            primary.cli(&["REPLICAOF", "NO", "ONE"]);
-            let (kind, text) = failure(&at_primary).await;
-            assert_eq!(kind, BackendErrorKind::Quarantined, "{text}");
+        // A lock that was not replicated: the failover comes first.
+        replica.cli(&["REPLICAOF", "NO", "ONE"]);
+        let guard = at_primary.lock("r").await.unwrap();
+        assert_eq!(replica.get("r"), None);
+        for guard_ in [RestartGuard::soft(SHORT), RestartGuard::strict(SHORT)] {
+            let at_replica = manager(client, &[replica.address()], guard_);
+            let (kind, text) = failure(&at_replica).await;
+            assert_eq!(kind, BackendErrorKind::Quarantined, "{guard_:?}: {text}");
+            prolong_quarantine(&replica);
         }
+        replica.cli(&["PEXPIRE", KEY, &SHORT.as_millis().to_string()]);
+        let next = at_replica.lock("r").await.unwrap();
+        assert!(!guard.is_valid());
+        drop(next);
+
+        // And there and back: the run is the same, and the data another's.
+        primary.cli(&["REPLICAOF", "127.0.0.1", &replica.port().to_string()]);
+        until("the data", || primary.get(EPOCH) == replica.get(EPOCH)).await;
+        primary.cli(&["REPLICAOF", "NO", "ONE"]);
+        let (kind, text) = failure(&at_primary).await;
+        assert_eq!(kind, BackendErrorKind::Quarantined, "{text}");
     });
 }
 

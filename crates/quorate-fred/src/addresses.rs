@@ -218,7 +218,6 @@ mod tests {
         let timeout = Duration::from_millis(200);
         let error = reached(swallows, timeout, vec![swallows, at_once]).await.unwrap_err();
         assert_eq!(error.kind(), BackendErrorKind::TimedOut);
-        assert_eq!(error.to_string(), "no connection within 200ms");
     }
 
     /// However long it takes to look the name up.

@@ -170,17 +170,30 @@ async fn a_node_that_says_nothing_is_given_up_after_the_connect_timeout() {
     // Connections are made by the kernel and never accepted.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("redis://{}", listener.local_addr().unwrap());
-    let settings = quorate_fred::builder().connect_timeout(Duration::from_millis(20));
     let config = fred::types::config::Config::from_url(&url).unwrap();
-    for backend in [settings.connect([&url]).unwrap().remove(0), settings.build(config).unwrap()] {
-        let obstacle = || backend.obstacle().unwrap().to_string();
-        assert_eq!(obstacle(), "there is no connection yet");
-        let error = backend.acquire(&claim()).await.unwrap_err();
-        assert_eq!(error.kind(), Kind::TimedOut);
-        assert_eq!(error.to_string(), "no connection within 20ms");
-        assert_eq!(obstacle(), "no connection within 20ms");
-        let error = backend.watcher().unwrap().look(&claim().keys()[0]).await.unwrap_err();
-        assert_eq!(error.to_string(), "no connection within 20ms");
+    for by_url in [true, false] {
+        let mut timeout = Duration::from_millis(20);
+        loop {
+            let settings = quorate_fred::builder().connect_timeout(timeout);
+            let backend = match by_url {
+                true => settings.connect([&url]).unwrap().remove(0),
+                false => settings.build(config.clone()).unwrap(),
+            };
+            let obstacle = || backend.obstacle().unwrap().to_string();
+            assert_eq!(obstacle(), "there is no connection yet");
+            let error = backend.acquire(&claim()).await.unwrap_err();
+            assert_eq!(error.kind(), Kind::TimedOut);
+            assert_eq!(obstacle(), error.to_string());
+            let look = backend.watcher().unwrap().look(&claim().keys()[0]).await.unwrap_err();
+            assert_eq!(look.kind(), Kind::TimedOut);
+            let words = format!("no connection within {timeout:?}");
+            if error.to_string() == words && look.to_string() == words {
+                break;
+            }
+            // On a slow machine fred's own timer, of twice the time, can be seen first.
+            assert!(timeout < LIMIT, "{error}, {look}");
+            timeout *= 4;
+        }
     }
 }
 
