@@ -75,6 +75,11 @@
 //! [Redlock]: https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+// In front of the modules that have planted points.
+#[doc(hidden)]
+#[macro_use]
+pub mod planted;
+
 pub mod algorithm;
 pub mod backend;
 mod background;

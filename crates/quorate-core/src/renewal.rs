@@ -7,7 +7,7 @@ use std::sync::Arc;
 use futures_util::future::select;
 
 use crate::driver::Flight;
-use crate::error::{ExtendError, Lost};
+use crate::error::{ExtendError, Lost, Votes};
 use crate::lease::Tenure;
 use crate::manager::random_bits;
 
@@ -42,6 +42,9 @@ pub(crate) async fn renew(tenure: Arc<Tenure>) {
         match tenure.extend(ttl).await {
             Ok(flight) => (failed, late) = (false, Some(flight)),
             Err(ExtendError::NotHeld { votes }) => tenure.end(Lost::NotHeld { votes }),
+            Err(_) if planted!("one_failed_renewal_ends_the_lease") => {
+                tenure.end(Lost::Expired { votes: Votes::default() });
+            }
             Err(_) => failed = true,
         }
     }

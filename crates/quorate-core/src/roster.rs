@@ -113,7 +113,8 @@ impl Roster {
     }
 
     fn compare(&self, servers: &[Server]) {
-        self.conflicts.store(first_pair(servers).is_some(), Ordering::Release);
+        let conflicts = first_pair(servers).is_some() && !planted!("two_names_are_two_servers");
+        self.conflicts.store(conflicts, Ordering::Release);
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Server>> {
