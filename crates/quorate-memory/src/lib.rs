@@ -29,6 +29,7 @@ mod client;
 mod clock;
 pub mod conformance;
 mod fault;
+mod flaw;
 mod history;
 mod node;
 mod oracle;
@@ -40,6 +41,8 @@ mod store;
 
 pub use self::client::SimClient;
 pub use self::fault::Fault;
+#[doc(hidden)]
+pub use self::flaw::Flaw;
 pub use self::history::{AttemptId, Event, Fenced, History, LockId, What};
 pub use self::node::MemoryNode;
 pub use self::oracle::{Forgetting, Later, Violation, judge, judge_order, judge_tokens};

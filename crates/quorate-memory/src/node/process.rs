@@ -9,6 +9,7 @@ use quorate_core::{BackendError, BackendErrorKind, Key, Runtime};
 use super::watching::Entries;
 use crate::clock::Clock;
 use crate::fault::Fault;
+use crate::flaw::Flaw;
 use crate::history::{AttemptId, History};
 use crate::reply::{Reply, Sender, reply};
 use crate::rule::{Journey, Operation, Rule};
@@ -279,6 +280,7 @@ impl Shared {
         let mut journey = self.journey(&self.lock(), operation, way.client);
         if let Some(connection) = way.connection
             && !journey.loses_request
+            && !self.lock().store.has(Flaw::Reorders)
         {
             journey.request = connection.delay(self.runtime.now(), journey.request);
         }
