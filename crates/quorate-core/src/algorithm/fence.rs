@@ -208,6 +208,7 @@ mod tests {
         assert_eq!(FencingToken::new(FencingToken::MAX.get()), Some(FencingToken::MAX));
         assert_eq!(FenceHint::new(1 << 52), Some(FenceHint::MAX));
         assert_eq!(FenceHint::new((1 << 52) + 1), None);
+        assert_eq!(FenceHint::new(7).unwrap().get(), 7);
         let none = FenceHint::default();
         assert_eq!(none.grant_after((1 << 53) - 2), Some(FencingToken::MAX));
         assert_eq!(none.grant_after((1 << 53) - 1), None);

@@ -168,6 +168,7 @@ mod tests {
         let drift = Drift::default();
         assert_eq!(drift.of(ttl(10_000)), Duration::from_millis(102));
         assert_eq!(drift.validity_of(ttl(10_000)), Duration::from_millis(9_898));
+        assert_eq!(format!("{drift:?}"), "Drift(10000 ppm + 2ms)");
         let start = Instant::now();
         assert_eq!(drift.valid_until(start, ttl(1_000)), start + Duration::from_millis(988));
     }
