@@ -55,3 +55,19 @@ mod switch {
         NAME.get_or_init(|| std::env::var("QUORATE_PLANTED").unwrap_or_default())
     }
 }
+
+#[cfg(all(test, quorate_planted))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bug_is_on_for_the_thread_that_switches_it_on() {
+        switch_on("one");
+        assert!(is_on("one") && !is_on("other"));
+        std::thread::scope(|scope| {
+            scope.spawn(|| assert!(!is_on("one")));
+        });
+        switch_on("");
+        assert!(!is_on("one"));
+    }
+}

@@ -23,7 +23,13 @@ pub(crate) async fn renew(tenure: Arc<Tenure>) {
     while let Ok(notice) = tenure.notice() {
         // Without randomness the moment is the same for all, which is worse, but not wrong.
         let random = random_bits(runtime).unwrap_or_default();
-        let due = if failed { tenure.retry_at(random) } else { tenure.renew_at(random) };
+        let due = if failed && planted!("failed_renewal_is_not_repeated") {
+            notice
+        } else if failed {
+            tenure.retry_at(random)
+        } else {
+            tenure.renew_at(random)
+        };
         let next = due.min(notice);
         {
             let hears = pin!(async {

@@ -315,6 +315,7 @@ impl Attempt {
             for node in nodes {
                 let is_left_out = match node.index() < self.cluster.count().quorum() {
                     false if planted!("release_is_sent_to_a_quorum") => true,
+                    _ if planted!("undo_skips_silent_nodes") => self.lanes.get().contains(node),
                     _ if planted!("release_only_where_granted") => !self.granted.contains(node),
                     _ => false,
                 };
