@@ -29,7 +29,6 @@ mod client;
 mod clock;
 pub mod conformance;
 mod fault;
-mod flaw;
 mod history;
 mod node;
 mod oracle;
@@ -41,11 +40,11 @@ mod store;
 
 pub use self::client::SimClient;
 pub use self::fault::Fault;
-#[doc(hidden)]
-pub use self::flaw::Flaw;
 pub use self::history::{AttemptId, Event, Fenced, History, LockId, What};
 pub use self::node::MemoryNode;
 pub use self::oracle::{Forgetting, Later, Violation, judge, judge_order, judge_tokens};
 pub use self::rule::{Effect, Operation, Rule};
 pub use self::sim::Sim;
+#[doc(hidden)]
+pub use self::store::Flaw;
 pub use self::store::Value;

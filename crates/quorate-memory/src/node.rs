@@ -14,11 +14,10 @@ use quorate_core::{
 
 use crate::client::SimClient;
 use crate::fault::Fault;
-use crate::flaw::Flaw;
 use crate::history::History;
 use crate::rule::{Operation, Rule};
 use crate::sim::Sim;
-use crate::store::{Store, Value};
+use crate::store::{Flaw, Store, Value};
 
 pub(crate) mod process;
 mod watching;

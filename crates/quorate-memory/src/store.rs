@@ -8,10 +8,11 @@ use quorate_core::{
     BackendError, Claim, FenceHint, FenceVote, FencingToken, Holder, Key, Sighting, Vote,
 };
 
-use crate::flaw::Flaw;
-
+mod flaw;
 pub(crate) mod guarded;
 mod queued;
+
+pub use self::flaw::Flaw;
 
 /// What is at a key.
 #[derive(Clone, Debug, PartialEq, Eq)]

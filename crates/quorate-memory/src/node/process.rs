@@ -9,12 +9,11 @@ use quorate_core::{BackendError, BackendErrorKind, Key, Runtime};
 use super::watching::Entries;
 use crate::clock::Clock;
 use crate::fault::Fault;
-use crate::flaw::Flaw;
 use crate::history::{AttemptId, History};
 use crate::reply::{Reply, Sender, reply};
 use crate::rule::{Journey, Operation, Rule};
 use crate::sim::Sim;
-use crate::store::Store;
+use crate::store::{Flaw, Store};
 
 pub(crate) struct Shared {
     pub(super) name: String,

@@ -8,8 +8,7 @@ use quorate_core::{
     RestartGuard, Vote,
 };
 
-use super::{Store, Value, wrong_type};
-use crate::flaw::Flaw;
+use super::{Flaw, Store, Value, wrong_type};
 use crate::node::process::Run;
 
 impl Store {
