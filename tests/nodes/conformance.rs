@@ -53,7 +53,7 @@ async fn check(client: Client, nodes: &Nodes) {
     for (server, backend_) in nodes.iter().zip(client.connect(&nodes.addresses())) {
         let real = Real { server, backend: backend_ };
         let passed = backend(&real).await.unwrap_or_else(|failure| panic!("{client:?}: {failure}"));
-        assert_eq!(passed.len(), 38);
+        assert_eq!(passed.len(), 39);
     }
 }
 

@@ -100,6 +100,9 @@ impl Flight {
     /// Only for an extension that a quorum of nodes which still had them has granted (H3): a key
     /// that is set now counts in no round before the next.
     pub(crate) fn repair(&mut self, claim: Claim, valid_until: Instant, tally: &Tally) {
+        if planted!("lost_keys_are_never_set_again") {
+            return;
+        }
         for node in tally.nodes().ids() {
             if tally.vote_of(node) == Some(Vote::Refused) {
                 let operation = Operation::Repair(claim.clone(), valid_until);
@@ -120,7 +123,9 @@ impl Flight {
     pub(crate) fn undo(mut self) -> Self {
         self.calls.supersede();
         let (count, now) = (self.attempt.cluster.count(), self.attempt.cluster.runtime.now());
-        self.ask(now, &Operation::Release, count.ids());
+        if !planted!("retry_without_undo") {
+            self.ask(now, &Operation::Release, count.ids());
+        }
         self.aftermath = Aftermath::Release;
         self.failed.clear();
         self
@@ -178,6 +183,14 @@ impl Flight {
         let (mut step, now) = poll_fn(|context| {
             // Answers that are there together were there by now.
             let mut heard = None;
+            if planted!("timer_comes_before_the_replies") && timer.as_mut().poll(context).is_ready()
+            {
+                let now = runtime.now();
+                match round.on_timeout(now) {
+                    Step::Wait => timer = runtime.sleep_until(round.next_timeout()),
+                    step => return Poll::Ready((step, now)),
+                }
+            }
             loop {
                 match self.calls.poll_next(context) {
                     Poll::Ready(Some(settled)) => {
@@ -188,7 +201,9 @@ impl Flight {
                         }
                     }
                     Poll::Ready(None) | Poll::Pending => {
-                        if timer.as_mut().poll(context).is_pending() {
+                        if timer.as_mut().poll(context).is_pending()
+                            || planted!("clients_bound_their_calls")
+                        {
                             return Poll::Pending;
                         }
                         let now = runtime.now();
@@ -203,6 +218,12 @@ impl Flight {
         .await;
         // Answers that are there, too, turn no decision, but they can tell the reason of a loss, and
         // where something is left to do.
+        if planted!("acquire_without_a_reply_is_sent_again")
+            && matches!(self.aftermath, Aftermath::Undo)
+        {
+            let silent = round.tally().nodes().ids().filter(|node| round.tally().is_open(*node));
+            self.ask(now, &Operation::Acquire, silent.collect::<Vec<_>>().into_iter());
+        }
         for settled in self.calls.take_settled() {
             let heard = self.hear(round, settled, now);
             if let (Step::Lost(_), Step::Lost(_)) = (step, heard) {
@@ -226,9 +247,12 @@ impl Flight {
 
 impl Drop for Flight {
     fn drop(&mut self) {
+        if planted!("late_replies_are_not_awaited") && !matches!(self.aftermath, Aftermath::Undo) {
+            return;
+        }
         let mut calls = std::mem::take(&mut self.calls);
         let aftermath = std::mem::replace(&mut self.aftermath, Aftermath::Drain);
-        if let Aftermath::Undo = aftermath {
+        if matches!(aftermath, Aftermath::Undo) && !planted!("cancel_skips_the_undo") {
             calls.supersede();
             let (nodes, now) =
                 (self.attempt.cluster.count().ids(), self.attempt.cluster.runtime.now());

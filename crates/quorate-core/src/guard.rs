@@ -53,6 +53,9 @@ impl LockGuard {
     /// Whether the lease still holds. A look at the clock: no I/O, and no task has to run for it.
     #[must_use]
     pub fn is_valid(&self) -> bool {
+        if planted!("validity_is_a_flag") {
+            return !self.tenure.attempt.is_over();
+        }
         !self.remaining().is_zero()
     }
 
@@ -183,11 +186,14 @@ impl LockGuard {
     #[must_use = "without the record the lock is kept until its ttl is over"]
     pub fn hand_over(self) -> HandOver {
         let attempt = &self.tenure.attempt;
-        attempt.close();
+        if !planted!("detached_and_released") {
+            attempt.close();
+        }
         // It is not on its way out, and this process does not hear when it is.
         attempt.cluster.queues().leave(attempt);
         self.tenure.end(Lost::HandedOver);
-        HandOver::new(attempt.claim.clone(), attempt.fencing_token())
+        let token = attempt.fencing_token().filter(|_| !planted!("record_forgets_the_token"));
+        HandOver::new(attempt.claim.clone(), token)
     }
 
     /// Releases the lock on all nodes and says whether it had been held to the end.
@@ -214,6 +220,7 @@ impl LockGuard {
         let _releasing = cluster.background().enter();
         let start = cluster.runtime.now();
         let before = match self.tenure.attempt.is_over() {
+            _ if planted!("release_of_an_expired_lease_says_held") => Ok(()),
             true => self.tenure.held_at(start),
             // Nobody has released it yet, so the nodes can tell.
             false => self.tenure.held_but_for_close(start),
@@ -260,7 +267,7 @@ impl Drop for LockGuard {
         // Else it was released, by its holder or with all others, or handed over.
         let releasing = (!attempt.is_over()).then(|| cluster.background().enter());
         cluster.register().leave(self.place);
-        if releasing.is_some() {
+        if releasing.is_some() && !planted!("drop_skips_the_release") {
             self.tenure.end(Lost::Released);
             observe::dropped(&self.tenure);
             drop(Flight::new(attempt, &Operation::Release));

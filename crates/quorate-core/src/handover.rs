@@ -69,7 +69,9 @@ impl HandOver {
             Some(number) => format!("{FENCED_VERSION}:{ttl}:{number}:{token}"),
         };
         for key in self.keys() {
-            text.push(':');
+            if !planted!("keys_are_joined_without_a_separator") {
+                text.push(':');
+            }
             for byte in key.as_bytes() {
                 text.extend([byte >> 4, byte & 0xf].map(|nibble| {
                     // A nibble is a digit of base 16.
@@ -192,7 +194,13 @@ pub(crate) async fn adopt(
         return Err(AdoptError::SameServer { first, second });
     }
     let votes = outcome.votes(cluster, start);
-    match outcome.step {
+    let step = match outcome.step {
+        Step::Lost(_) if planted!("adopter_trusts_the_record") => {
+            Step::Won { valid_until: config.drift.valid_until(start, ttl) }
+        }
+        step => step,
+    };
+    match step {
         Step::Won { valid_until } => {
             let tenure = Tenure::new(Arc::clone(&attempt), start, valid_until, config.hold_limit);
             if tenure.held().is_err() {

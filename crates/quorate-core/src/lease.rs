@@ -124,7 +124,9 @@ impl<F: Future> Future for Run<F> {
             // Polled after its end, which has no answer.
             return Poll::Pending;
         };
-        if let Poll::Ready(reason) = this.lost.as_mut().poll(context) {
+        if let Poll::Ready(reason) = this.lost.as_mut().poll(context)
+            && !planted!("body_goes_on_after_the_loss")
+        {
             this.future.set(None);
             return Poll::Ready(Err(Stopped { reason, value: None }));
         }
@@ -173,6 +175,7 @@ impl Tenure {
         valid_until: Instant,
         hold_limit: Option<Duration>,
     ) -> Arc<Self> {
+        let hold_limit = hold_limit.filter(|_| !planted!("hold_limit_is_ignored"));
         let hold_until = hold_limit.map(|limit| saturating_add(start, limit));
         let valid_until = hold_until.map_or(valid_until, |cap| valid_until.min(cap));
         Arc::new(Self {
@@ -196,7 +199,15 @@ impl Tenure {
     pub(crate) fn remaining(&self) -> Duration {
         let term = self.term();
         match &term.end {
+            // As far as a clock may be set back by those who keep it right.
+            None if planted!("validity_by_a_clock_that_is_set") => {
+                let back = self.attempt.claim.ttl().as_duration() / 10;
+                (term.valid_until + back).saturating_duration_since(self.now())
+            }
             None => term.valid_until.saturating_duration_since(self.now()),
+            Some(_) if planted!("valid_after_it_was_lost") => {
+                term.valid_until.saturating_duration_since(self.now())
+            }
             Some(_) => Duration::ZERO,
         }
     }
@@ -267,6 +278,9 @@ impl Tenure {
                 return;
             }
             if self.now() >= deadline {
+                if planted!("close_forgets_the_leases") {
+                    return;
+                }
                 return drop(Flight::new(&self.attempt, &Operation::Release));
             }
             select(again, self.attempt.cluster.runtime.sleep_until(deadline)).await;
@@ -311,7 +325,9 @@ impl Tenure {
     pub(crate) async fn extend(&self, ttl: Ttl) -> Result<Flight, ExtendError> {
         let cluster = &self.attempt.cluster;
         let (count, config) = (cluster.count(), &cluster.config);
-        self.held().map_err(ExtendError::of)?;
+        if !planted!("expired_lease_is_extended") {
+            self.held().map_err(ExtendError::of)?;
+        }
         let (start, held_until) = (cluster.runtime.now(), self.valid_until());
         let patience = config.node_timeout(ttl).min(held_until.saturating_duration_since(start));
         let mut round = Round::extend(count, start, patience, ttl, config.drift, held_until);
@@ -321,6 +337,11 @@ impl Tenure {
         let mut flight = Flight::new(&self.attempt, &Operation::Extend(claim.clone()));
         let outcome = flight.decide(&mut round).await;
         if let Step::Won { valid_until } = outcome.step {
+            let valid_until = if planted!("extension_starts_with_the_last_reply") {
+                config.drift.valid_until(cluster.runtime.now(), ttl)
+            } else {
+                valid_until
+            };
             self.prolong(valid_until)?;
             if config.repairs {
                 flight.repair(claim, valid_until, &outcome.tally);
@@ -328,6 +349,12 @@ impl Tenure {
             flight.level(&outcome.tally);
             observe::extended(self, start);
             return Ok(flight);
+        }
+        if planted!("failed_extension_releases") {
+            drop(Flight::new(&self.attempt, &Operation::Release));
+        }
+        if planted!("repair_without_a_quorum") {
+            flight.repair(claim, held_until, &outcome.tally);
         }
         let votes = outcome.votes(cluster, start);
         observe::not_extended(self, start, &votes);
@@ -351,11 +378,18 @@ impl Tenure {
 
     fn prolong(&self, valid_until: Instant) -> Result<(), ExtendError> {
         let mut term = self.term();
-        if let Some(lost) = &term.end {
+        if let Some(lost) = &term.end
+            && !planted!("extended_after_it_was_lost")
+        {
             return Err(ExtendError::of(lost.clone()));
         }
-        let valid_until = self.hold_until.map_or(valid_until, |cap| valid_until.min(cap));
-        term.valid_until = term.valid_until.max(valid_until);
+        let cap = self.hold_until.filter(|_| !planted!("extension_forgets_the_hold_limit"));
+        let valid_until = cap.map_or(valid_until, |cap| valid_until.min(cap));
+        term.valid_until = if planted!("extension_shortens_the_lease") {
+            valid_until
+        } else {
+            term.valid_until.max(valid_until)
+        };
         term.trouble = None;
         Ok(())
     }
@@ -408,6 +442,9 @@ impl fmt::Debug for Tenure {
 pub(crate) async fn lost(tenure: Arc<Tenure>) -> Lost {
     loop {
         match tenure.notice() {
+            Ok(notice) if planted!("lost_waits_for_the_nodes") => {
+                tenure.ended_by(saturating_add(notice, Duration::MAX)).await;
+            }
             Ok(notice) => tenure.ended_by(notice).await,
             Err(lost) => return lost,
         }

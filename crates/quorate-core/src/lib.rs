@@ -76,6 +76,11 @@
 #![allow(clippy::disallowed_methods, reason = "it works with clocks; tests must not")]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+// In front of the modules that have planted points.
+#[doc(hidden)]
+#[macro_use]
+pub mod planted;
+
 pub mod algorithm;
 pub mod backend;
 mod background;

@@ -205,6 +205,9 @@ impl LockManager {
                 drop(running);
             }));
         }
+        if planted!("close_does_not_wait") {
+            return 0;
+        }
         // First what may still win a lock, and then what gives it back.
         let taking = cluster.rounds().settle(runtime, deadline).await;
         taking + cluster.background().settle(runtime, deadline).await
@@ -275,6 +278,7 @@ pub(crate) async fn lock(
     let _taking = cluster.rounds().enter();
     let node_timeout = cluster.config.node_timeout(wanted.ttl);
     let start = runtime.now();
+    let wait = if planted!("timeout_bounds_each_round_alone") { 3 * wait } else { wait };
     let deadline = saturating_add(start, wait);
     // The first round may take its time, unless that was spent in the line.
     let mut patience = node_timeout;
@@ -332,6 +336,7 @@ pub(crate) async fn lock(
         // A round that the deadline cut short says less than the one before it.
         if let (false, Loss::Unreachable, Some((_, _, error))) = (whole, lost.loss, &defeat)
             && !lost.has_failed(cluster)
+            && !planted!("last_round_names_the_error")
         {
             return Err(error.clone());
         }
@@ -339,7 +344,8 @@ pub(crate) async fn lock(
         rounds = rounds.saturating_add(1);
         let random = random_bits(runtime)?;
         let delay = retry.delay(&RetryContext::new(rounds, lost.loss, random));
-        let Some(delay) = delay.filter(|_| !lost.permanent) else {
+        let permanent = lost.permanent && !planted!("permanent_errors_are_retried");
+        let Some(delay) = delay.filter(|_| !permanent) else {
             return Err(lost.error);
         };
         let delay = delay.max(LEAST_DELAY);
@@ -350,6 +356,9 @@ pub(crate) async fn lock(
         }
         let Defeat { loss, error, votes, took, undo, .. } = lost;
         let rest = async {
+            if planted!("undo_after_the_retry_delay") {
+                waiting::sleep(cluster, next, deadline).await;
+            }
             // First, so that others find the nodes free while we wait.
             release_undone(cluster, undo, node_timeout.min(left(runtime, deadline))).await;
             if watches {

@@ -25,7 +25,8 @@ impl Register {
     pub(crate) fn enter(&self, tenure: &Arc<Tenure>) -> Option<Place> {
         let mut held = self.held();
         // Looked at under the lock: what is entered before is found by `close`.
-        (!self.is_closed()).then(|| Place(held.insert(Arc::downgrade(tenure))))
+        let is_closed = self.is_closed() && !planted!("acquire_goes_on_after_close");
+        (!is_closed).then(|| Place(held.insert(Arc::downgrade(tenure))))
     }
 
     pub(crate) fn leave(&self, place: Place) {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use futures_util::future::select;
 
 use crate::driver::Flight;
+use crate::error::{Lost, Votes};
 use crate::lease::Tenure;
 use crate::manager::random_bits;
 
@@ -22,7 +23,13 @@ pub(crate) async fn renew(tenure: Arc<Tenure>) {
     while let Ok(notice) = tenure.notice() {
         // Without randomness the moment is the same for all, which is worse, but not wrong.
         let random = random_bits(runtime).unwrap_or_default();
-        let due = if failed { tenure.retry_at(random) } else { tenure.renew_at(random) };
+        let due = if failed && planted!("failed_renewal_is_not_repeated") {
+            notice
+        } else if failed {
+            tenure.retry_at(random)
+        } else {
+            tenure.renew_at(random)
+        };
         let next = due.min(notice);
         {
             let hears = pin!(async {
@@ -40,6 +47,9 @@ pub(crate) async fn renew(tenure: Arc<Tenure>) {
         late = None;
         match tenure.extend(ttl).await {
             Ok(flight) => (failed, late) = (false, Some(flight)),
+            Err(_) if planted!("one_failed_renewal_ends_the_lease") => {
+                tenure.end(Lost::Expired { votes: Votes::default() });
+            }
             Err(_) => failed = true,
         }
     }

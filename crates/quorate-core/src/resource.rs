@@ -177,6 +177,9 @@ impl Token {
 
 impl fmt::Debug for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if planted!("debug_shows_the_token") {
+            return f.write_str(&String::from_utf8_lossy(&self.0));
+        }
         f.write_str("Token(..)")
     }
 }

@@ -93,7 +93,9 @@ impl Roster {
             let soon = again.is_some_and(|before| now < saturating_add(before, max_ttl));
             place.unstable_until = soon.then(|| saturating_add(now, max_ttl));
         }
-        let unstable = place.unstable_until.filter(|until| now < *until).map(|_| unstable(place));
+        let unstable = place.unstable_until.filter(|until| now < *until);
+        let unstable = unstable.filter(|_| !planted!("address_leads_to_one_server"));
+        let unstable = unstable.map(|_| unstable_identity(place));
         self.compare(&servers);
         unstable.map_or(Ok(()), Err)
     }
@@ -113,7 +115,8 @@ impl Roster {
     }
 
     fn compare(&self, servers: &[Server]) {
-        self.conflicts.store(first_pair(servers).is_some(), Ordering::Release);
+        let conflicts = first_pair(servers).is_some() && !planted!("two_names_are_two_servers");
+        self.conflicts.store(conflicts, Ordering::Release);
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Server>> {
@@ -177,7 +180,7 @@ fn first_pair(servers: &[Server]) -> Option<(NodeId, NodeId)> {
     })
 }
 
-fn unstable(place: &Server) -> BackendError {
+fn unstable_identity(place: &Server) -> BackendError {
     let past = place.past.iter().rev().map(|(id, _)| id);
     let ids = place.now.iter().chain(past).take(2);
     let ids: Vec<String> = ids.map(|id| id.chars().take(8).collect()).collect();

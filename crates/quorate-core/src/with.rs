@@ -4,6 +4,7 @@ use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 
 use futures_util::FutureExt;
 
@@ -27,6 +28,9 @@ pub(crate) async fn with<T>(
         poll_fn(|context| {
             // First, so that a lease which the same wake-up ends or prolongs is seen as it is.
             renews = renews && renewal.as_mut().poll(context).is_pending();
+            if planted!("body_waits_for_the_renewal") && guard.tenure().attempt.is_called() {
+                return Poll::Pending;
+            }
             work.as_mut().poll(context)
         })
         .await

@@ -174,6 +174,19 @@ fn q3_only_the_first_answer_of_a_node_counts() {
 }
 
 #[test]
+fn a_tally_tells_the_vote_of_each_node() {
+    let count = NodeCount::new(4).unwrap();
+    let nodes: Vec<NodeId> = count.ids().collect();
+    let mut tally = Tally::new(count);
+    tally.on_vote(nodes[0], Vote::Granted);
+    tally.on_vote(nodes[1], Vote::Refused);
+    tally.on_unknown(nodes[2]);
+    let votes: Vec<Option<Vote>> = nodes.iter().map(|node| tally.vote_of(*node)).collect();
+    assert_eq!(votes, [Some(Vote::Granted), Some(Vote::Refused), None, None]);
+    assert_eq!(format!("{tally:?}"), "Tally(gru_)");
+}
+
+#[test]
 fn t2_a_quorum_that_comes_too_late_is_a_loss() {
     let start = Instant::now();
     let count = NodeCount::new(3).unwrap();

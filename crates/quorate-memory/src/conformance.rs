@@ -72,6 +72,12 @@ pub trait Testbed: Sync {
     /// [may have such](Self::has_other_values).
     async fn put_list(&self, _key: &[u8]) {}
 
+    /// Ends the node's process, and starts it again with the data that it had; `false` where that
+    /// cannot be done, so that what a node has to notice of it is not checked.
+    async fn restart(&self) -> bool {
+        false
+    }
+
     /// Makes the node forget what a client may have prepared on it (`SCRIPT FLUSH`), if anything.
     async fn forget_scripts(&self) {}
 }

@@ -46,4 +46,6 @@ pub use self::node::MemoryNode;
 pub use self::oracle::{Forgetting, Later, Violation, judge, judge_order, judge_tokens};
 pub use self::rule::{Effect, Operation, Rule};
 pub use self::sim::Sim;
+#[doc(hidden)]
+pub use self::store::Flaw;
 pub use self::store::Value;

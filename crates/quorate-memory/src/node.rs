@@ -17,7 +17,7 @@ use crate::fault::Fault;
 use crate::history::History;
 use crate::rule::{Operation, Rule};
 use crate::sim::Sim;
-use crate::store::{Store, Value};
+use crate::store::{Flaw, Store, Value};
 
 pub(crate) mod process;
 mod watching;
@@ -63,6 +63,14 @@ impl MemoryNode {
     /// Ends what is wrong. A node that hung answers what has piled up; one that was dead is empty.
     pub fn heal(&self) {
         self.shared.turn(None);
+    }
+
+    /// Makes the node itself wrong, for good: a test of those who test nodes.
+    #[doc(hidden)]
+    pub fn plant(&self, flaw: Flaw) {
+        let mut state = self.shared.lock();
+        state.store.flaw = Some(flaw);
+        state.snapshot.flaw = Some(flaw);
     }
 
     /// Ends the process and starts it again at once: the node is healthy, and empty.

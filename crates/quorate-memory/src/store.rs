@@ -8,8 +8,11 @@ use quorate_core::{
     BackendError, Claim, FenceHint, FenceVote, FencingToken, Holder, Key, Sighting, Vote,
 };
 
+mod flaw;
 pub(crate) mod guarded;
 mod queued;
+
+pub use self::flaw::Flaw;
 
 /// What is at a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,6 +31,8 @@ pub(crate) struct Store {
     changes: Vec<Vec<u8>>,
     /// Claims that were given free keys since somebody asked; `None` if nobody ever will.
     taken: Option<Vec<Claim>>,
+    /// What it gets wrong.
+    pub(crate) flaw: Option<Flaw>,
 }
 
 #[derive(Clone, Debug)]
@@ -49,56 +54,103 @@ impl Store {
         for key in claim.keys() {
             match self.get(key.as_bytes(), now) {
                 None => {}
-                Some(Value::String(held)) if held == claim.token().as_bytes() => {}
+                Some(Value::String(_)) if self.has(Flaw::GrantsTakenKeys) => {}
+                Some(Value::String(held))
+                    if held == claim.token().as_bytes() && !self.has(Flaw::RefusesItsOwnToken) => {}
+                Some(Value::String(_)) if self.has(Flaw::SetsTheFreeKeysOfARefusedClaim) => {
+                    self.set_free(claim, self.end(claim, now), now);
+                    return Ok(Vote::Refused);
+                }
                 Some(Value::String(_)) => return Ok(Vote::Refused),
+                Some(Value::List) if self.has(Flaw::AnotherTypeIsHeld) => return Ok(Vote::Refused),
                 Some(Value::List) => return Err(wrong_type()),
             }
         }
-        let end = now + claim.ttl().as_duration();
-        let mut is_new = false;
-        for key in claim.keys() {
-            if self.get(key.as_bytes(), now).is_none() {
-                let token = Value::String(claim.token().as_bytes().to_vec());
-                self.put(key.as_bytes(), token, Some(end));
-                is_new = true;
-            }
+        if self.has(Flaw::GrantsTakenKeys) || self.has(Flaw::ResentAcquireSetsTheTtl) {
+            claim.keys().iter().for_each(|key| self.remove(key.as_bytes()));
         }
+        let is_new = self.set_free(claim, self.end(claim, now), now);
         if let Some(taken) = self.taken.as_mut().filter(|_| is_new) {
             taken.push(claim.clone());
         }
         Ok(Vote::Granted)
     }
 
+    /// Sets those of the keys that are free, and tells whether there was one.
+    fn set_free(&mut self, claim: &Claim, end: Option<Instant>, now: Instant) -> bool {
+        let mut is_new = false;
+        for key in claim.keys() {
+            if self.get(key.as_bytes(), now).is_none() {
+                let token = Value::String(claim.token().as_bytes().to_vec());
+                self.put(key.as_bytes(), token, end);
+                is_new = true;
+            }
+        }
+        is_new
+    }
+
+    /// When keys expire that are set now.
+    fn end(&self, claim: &Claim, now: Instant) -> Option<Instant> {
+        let ttl = claim.ttl().as_duration();
+        match self.flaw {
+            Some(Flaw::CutsTtls) => Some(now + Duration::from_secs(ttl.as_secs())),
+            Some(Flaw::ExpiresLate) => Some(now + ttl + Duration::from_millis(30)),
+            Some(Flaw::NeverExpires) => None,
+            _ => Some(now + ttl),
+        }
+    }
+
+    pub(crate) fn has(&self, flaw: Flaw) -> bool {
+        self.flaw == Some(flaw)
+    }
+
     pub(crate) fn extend(&mut self, claim: &Claim, now: Instant) -> Result<Vote, BackendError> {
+        let end = self.end(claim, now);
         for key in claim.keys() {
             match self.get(key.as_bytes(), now) {
                 Some(Value::String(held)) if held == claim.token().as_bytes() => {}
+                Some(Value::String(_)) if self.has(Flaw::ExtendsAnyToken) => {}
                 Some(Value::List) => return Err(wrong_type()),
+                None if self.has(Flaw::ExtensionSetsKeys) => {
+                    self.set_free(claim, end, now);
+                }
+                None if self.has(Flaw::ExtensionIsAlwaysGranted) => {}
                 _ => return Ok(Vote::Refused),
             }
-        }
-        let end = now + claim.ttl().as_duration();
-        for key in claim.keys() {
-            if let Some(entry) = self.entries.get_mut(key.as_bytes())
-                && entry.end.is_none_or(|before| before < end)
-            {
-                entry.end = Some(end);
-                self.note_change(key.as_bytes());
+            if self.has(Flaw::ExtendsKeysOneByOne) {
+                self.prolong(key, end);
             }
         }
+        claim.keys().iter().for_each(|key| self.prolong(key, end));
         Ok(Vote::Granted)
     }
 
-    pub(crate) fn release(&mut self, claim: &Claim, now: Instant) -> Vote {
-        let mut ours = 0;
-        for key in claim.keys() {
-            let held = self.get(key.as_bytes(), now);
-            if matches!(held, Some(Value::String(held)) if held == claim.token().as_bytes()) {
-                self.remove(key.as_bytes());
-                ours += 1;
-            }
+    /// Puts the end of a key off, if it would be sooner.
+    fn prolong(&mut self, key: &Key, end: Option<Instant>) {
+        let shortens = self.has(Flaw::ExtensionShortens);
+        if let Some(entry) = self.entries.get_mut(key.as_bytes())
+            && (shortens || entry.end.is_none_or(|before| end.is_none_or(|end| before < end)))
+        {
+            entry.end = end;
+            self.note_change(key.as_bytes());
         }
-        if ours == claim.keys().len() { Vote::Granted } else { Vote::Refused }
+    }
+
+    pub(crate) fn release(&mut self, claim: &Claim, now: Instant) -> Vote {
+        let any = self.has(Flaw::ReleasesAnyToken);
+        let is_ours = |key: &&Key| match self.get(key.as_bytes(), now) {
+            Some(Value::String(held)) => any || held == claim.token().as_bytes(),
+            _ => false,
+        };
+        let ours: Vec<&Key> = claim.keys().iter().filter(is_ours).collect();
+        let is_all = ours.len() == claim.keys().len();
+        let deleted = match self.flaw {
+            Some(Flaw::ReleasesTheFirstKey) => &ours[..ours.len().min(1)],
+            Some(Flaw::ReleasesAllOrNothing) if !is_all => &[],
+            _ => &ours[..],
+        };
+        deleted.iter().for_each(|key| self.remove(key.as_bytes()));
+        if is_all || self.has(Flaw::ReleaseIsAlwaysGranted) { Vote::Granted } else { Vote::Refused }
     }
 
     pub(crate) fn fence_acquire(
@@ -119,11 +171,25 @@ impl Store {
         let mut highest = 0;
         for key in claim.keys() {
             highest = highest.max(self.number(key, now)?);
+            if self.has(Flaw::CountsTheFirstKey) {
+                break;
+            }
         }
-        let number = match FencingToken::new(highest).filter(|_| ours == claim.keys().len()) {
+        let is_resent = ours == claim.keys().len() && !self.has(Flaw::ResentAcquireCounts);
+        let number = match FencingToken::new(highest).filter(|_| is_resent) {
             Some(number) => number,
             None => {
-                let next = hint.grant_after(highest);
+                let next = match self.flaw {
+                    Some(Flaw::GrantKeepsTheNumber) if highest > 0 => hint.grant_after(highest - 1),
+                    Some(Flaw::IgnoresTheHint) => FencingToken::new(highest + 1),
+                    Some(Flaw::HintForNewNumbersOnly) if highest > 0 => {
+                        FencingToken::new(highest + 1)
+                    }
+                    Some(Flaw::NumbersWrap) => {
+                        hint.grant_after(highest).or_else(|| FencingToken::new(1))
+                    }
+                    _ => hint.grant_after(highest),
+                };
                 let next = next.ok_or_else(|| fence::error("no number is left"))?;
                 self.acquire(claim, now)?;
                 next
@@ -143,11 +209,12 @@ impl Store {
             match self.get(key.as_bytes(), now) {
                 Some(Value::String(held)) if held == claim.token().as_bytes() => {}
                 Some(Value::List) => return Err(wrong_type()),
+                _ if self.has(Flaw::RaisesWithoutTheKey) => {}
                 _ => return Ok(Vote::Refused),
             }
         }
         for key in claim.keys() {
-            if self.number(key, now)? > number.get() {
+            if self.number(key, now)? > number.get() && !self.has(Flaw::RaiseLowers) {
                 return Ok(Vote::Refused);
             }
         }
@@ -165,7 +232,12 @@ impl Store {
             let held = self.get(key.as_bytes(), now);
             let ours =
                 matches!(held, Some(Value::String(held)) if held == claim.token().as_bytes());
-            if ours && self.number(key, now).is_ok_and(|before| before < number.get()) {
+            let raises = match self.flaw {
+                Some(Flaw::ReleaseDoesNotRaise) => false,
+                Some(Flaw::ReleaseLowers) => true,
+                _ => self.number(key, now).is_ok_and(|before| before < number.get()),
+            };
+            if ours && raises {
                 self.put_number(key, number);
             }
         }
@@ -197,7 +269,8 @@ impl Store {
 
     fn put_number(&mut self, key: &Key, number: FencingToken) {
         let digits = Value::String(number.to_string().into_bytes());
-        self.put(fence::counter(key).as_bytes(), digits, None);
+        let end = self.end_of(key.as_bytes()).filter(|_| self.has(Flaw::NumbersExpire));
+        self.put(fence::counter(key).as_bytes(), digits, end);
     }
 
     pub(crate) fn inspect(

@@ -83,13 +83,6 @@ impl Cmd {
         String::from_utf8(output.stdout).map_err(|error| format!("`{self}`: {error}"))
     }
 
-    /// The same, where the status says how it went and not whether it ran.
-    pub(crate) fn read_whatever_status(&self) -> Outcome<String> {
-        let output = self.command()?.stderr(Stdio::null()).output();
-        let output = output.map_err(|error| format!("`{self}`: {error}"))?;
-        String::from_utf8(output.stdout).map_err(|error| format!("`{self}`: {error}"))
-    }
-
     fn command(&self) -> Outcome<Command> {
         let (program, args) = self.words.split_first().ok_or("an empty command")?;
         let program = match program.as_str() {

@@ -101,6 +101,8 @@ mod tests {
             let (first, mut rest) = (chosen[0], set);
             assert!(rest.remove(first) && !rest.remove(first) && !rest.contains(first));
             assert_eq!(rest.union(NodeSet::only(first)), set);
+            rest.insert(first);
+            assert_eq!(rest, set);
         }
         assert_eq!(NodeSet::ALL.len(), NodeCount::MAX);
         assert!(NodeSet::default().is_empty() && NodeSet::default().pop().is_none());

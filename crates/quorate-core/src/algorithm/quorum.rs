@@ -107,8 +107,13 @@ impl Tally {
 
     /// Counts a vote, unless the node has voted or was given up.
     pub fn on_vote(&mut self, node: NodeId, vote: Vote) {
+        if planted!("last_vote_counts") {
+            self.granted &= !node.bit();
+            self.refused &= !node.bit();
+        }
         if self.is_open(node) {
             match vote {
+                Vote::Refused if planted!("refusals_count_as_grants") => self.granted |= node.bit(),
                 Vote::Granted => self.granted |= node.bit(),
                 Vote::Refused => self.refused |= node.bit(),
             }
@@ -125,6 +130,9 @@ impl Tally {
     /// Gives up all nodes that have not voted.
     pub fn on_silence(&mut self) {
         for node in self.nodes.ids() {
+            if planted!("silence_counts_as_a_grant") {
+                self.on_vote(node, Vote::Granted);
+            }
             self.on_unknown(node);
         }
     }
@@ -187,7 +195,18 @@ impl Tally {
         self.nodes.get() - self.granted() - self.refused() - self.unknown()
     }
 
-    const fn decide(&self, yes: usize) -> Verdict {
+    fn decide(&self, yes: usize) -> Verdict {
+        if planted!("slowest_node_is_waited_for") && self.open() > 0 {
+            return Verdict::Pending;
+        }
+        let half = (self.nodes.get() / 2).max(1);
+        if planted!("half_is_a_quorum") && yes >= half {
+            return Verdict::Won;
+        }
+        let replies = self.granted() + self.refused();
+        if planted!("quorum_of_the_nodes_that_replied") && self.open() == 0 && yes > replies / 2 {
+            return Verdict::Won;
+        }
         if yes >= self.nodes.quorum() {
             Verdict::Won
         } else if yes + self.open() < self.nodes.quorum() {

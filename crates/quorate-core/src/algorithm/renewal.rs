@@ -34,6 +34,9 @@ impl Renewal {
     /// The moment at which the holder has to stop if the lease is not renewed.
     #[must_use]
     pub fn notice(&self, valid_until: Instant) -> Instant {
+        if planted!("safety_margin_is_ignored") {
+            return valid_until;
+        }
         valid_until.checked_sub(self.margin).unwrap_or(valid_until)
     }
 
@@ -41,6 +44,10 @@ impl Renewal {
     /// round that made it valid until `valid_until`.
     #[must_use]
     pub fn next(&self, valid_until: Instant, random: u64) -> Instant {
+        if planted!("renewal_leaves_no_second_try") {
+            return self.notice(valid_until);
+        }
+        let random = if planted!("renewals_at_fixed_times") { 0 } else { random };
         let after = self.every / 10 * 7 + scale(self.every / 10 * 3, random);
         valid_until.checked_sub(self.validity.saturating_sub(after)).unwrap_or(valid_until)
     }

@@ -68,7 +68,12 @@ impl Round {
         drift: Drift,
     ) -> Self {
         let valid_until = drift.valid_until(start, ttl);
-        Self::new(nodes, start, patience, Goal::Lease { valid_until, within: valid_until })
+        let within = if planted!("acquire_wins_after_its_validity") {
+            saturating_add(start, Duration::MAX)
+        } else {
+            valid_until
+        };
+        Self::new(nodes, start, patience, Goal::Lease { valid_until, within })
     }
 
     /// An extension of a lease that is valid until `held_until`. It must be won before that, and
@@ -83,7 +88,17 @@ impl Round {
         held_until: Instant,
     ) -> Self {
         let extended = drift.valid_until(start, ttl);
-        let goal = Goal::Lease { valid_until: extended.max(held_until), within: held_until };
+        let within = if planted!("extension_wins_after_the_lease") {
+            saturating_add(start, Duration::MAX)
+        } else {
+            held_until
+        };
+        let valid_until = if planted!("extension_shortens_the_lease") {
+            extended
+        } else {
+            extended.max(held_until)
+        };
+        let goal = Goal::Lease { valid_until, within };
         Self::new(nodes, start, patience, goal)
     }
 
@@ -121,13 +136,16 @@ impl Round {
 
     /// A node failed: its vote is unknown.
     pub fn on_unknown(&mut self, node: NodeId, now: Instant) -> Step {
+        if planted!("errors_count_as_grants") {
+            self.tally.on_vote(node, Vote::Granted);
+        }
         self.tally.on_unknown(node);
         self.step(now)
     }
 
     /// The timer fired. Too early is no harm: the deadline decides, not the wake-up.
     pub fn on_timeout(&mut self, now: Instant) -> Step {
-        if now >= self.deadline {
+        if now >= self.deadline || planted!("timer_ends_the_round") {
             self.tally.on_silence();
         }
         self.step(now)
@@ -173,7 +191,10 @@ impl Round {
     }
 
     /// Contention and faults are told apart by what the faults alone would have done.
-    const fn loss(&self) -> Loss {
+    fn loss(&self) -> Loss {
+        if planted!("errors_mean_held") {
+            return Loss::Refused;
+        }
         if self.tally.unknown() > self.tally.nodes().spare() {
             Loss::Unreachable
         } else {

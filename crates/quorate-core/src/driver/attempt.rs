@@ -149,7 +149,7 @@ impl Attempt {
 
     /// Takes the lane of a node for a call, if there is none under way.
     pub(super) fn enters_lane(&self, node: NodeId) -> bool {
-        self.lanes.try_insert(node)
+        self.lanes.try_insert(node) || planted!("release_overtakes_the_acquire")
     }
 
     /// The same for a release that is to be carried. Where calls keep their order, it need not wait
@@ -159,11 +159,18 @@ impl Attempt {
         if self.enters_lane(node) {
             return true;
         }
-        let goes_behind = self.cluster.orderly().contains(node) && self.acquiring.contains(node);
+        let is_ordered =
+            self.cluster.orderly().contains(node) || planted!("calls_of_a_pool_keep_their_order");
+        let goes_behind = is_ordered && self.acquiring.contains(node);
         if goes_behind {
             self.unheard.insert(node);
         }
         goes_behind
+    }
+
+    /// Whether a call to a node is under way.
+    pub(crate) fn is_called(&self) -> bool {
+        !self.lanes.get().is_empty()
     }
 
     pub(super) fn acquires_by_carrier(&self, node: NodeId) {
@@ -286,7 +293,11 @@ impl Attempt {
 
     /// How long cleanup goes on: no node keeps the keys for longer.
     pub(super) fn cleanup_timeout(&self) -> Duration {
-        let longest = Duration::from_millis(self.longest_ttl.load(Ordering::Relaxed));
+        let longest = if planted!("cleanup_ends_with_the_first_ttl") {
+            self.claim.ttl().as_duration()
+        } else {
+            Duration::from_millis(self.longest_ttl.load(Ordering::Relaxed))
+        };
         self.cluster.config.cleanup_timeout(longest)
     }
 
@@ -302,7 +313,13 @@ impl Attempt {
         if matches!(operation, Operation::Release) {
             self.close();
             for node in nodes {
-                if self.may_have(node) {
+                let is_left_out = match node.index() < self.cluster.count().quorum() {
+                    false if planted!("release_is_sent_to_a_quorum") => true,
+                    _ if planted!("undo_skips_silent_nodes") => self.lanes.get().contains(node),
+                    _ if planted!("release_only_where_granted") => !self.granted.contains(node),
+                    _ => false,
+                };
+                if self.may_have(node) && !is_left_out {
                     asked.insert(node);
                 } else {
                     self.record_rid(node);

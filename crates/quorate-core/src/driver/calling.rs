@@ -239,6 +239,7 @@ impl UnderWay {
         match (self.kind, answer) {
             (Kind::Release, Ok(_)) => attempt.record_rid(node),
             (Kind::Acquire, Ok(Vote::Refused)) => attempt.record_dispute(),
+            (Kind::Acquire, Ok(_)) if planted!("late_grants_are_not_recorded") => {}
             (_, Ok(Vote::Granted)) => attempt.record_grant(node),
             _ => {}
         }
@@ -332,7 +333,7 @@ async fn in_lane(
         Operation::Repair(_, until) => attempt.is_over() || cluster.runtime.now() >= *until,
         Operation::Acquire | Operation::Release => false,
     };
-    if is_late {
+    if is_late && !planted!("renewal_goes_on_behind_the_release") {
         attempt.leave_lane(node);
         return Err(too_late());
     }
@@ -351,7 +352,8 @@ async fn ask(attempt: &Attempt, operation: &Operation, node: NodeId) -> Answer {
     match operation {
         Operation::Acquire => {
             cluster.roster().admit(node, backend).await?;
-            if let Some(guard) = cluster.config.restart_guard {
+            let guard = cluster.config.restart_guard;
+            if let Some(guard) = guard.filter(|_| !planted!("restarted_node_votes_at_once")) {
                 let guarded = Box::pin(guarding::acquire(attempt, node, None, guard));
                 return guarded.await.map(|(vote, _)| vote);
             }
@@ -360,7 +362,14 @@ async fn ask(attempt: &Attempt, operation: &Operation, node: NodeId) -> Answer {
         Operation::Extend(claim) => {
             attempt.asked_for(claim);
             cluster.roster().admit(node, backend).await?;
-            backend.extend(claim).await
+            let vote = backend.extend(claim).await?;
+            if planted!("refused_extension_counts") {
+                return Ok(Vote::Granted);
+            }
+            if planted!("repair_counts_as_a_vote") && vote == Vote::Refused {
+                return backend.acquire(claim).await;
+            }
+            Ok(vote)
         }
         // It was asked to extend before, so it is released, too.
         Operation::Repair(claim, _) => backend.acquire(claim).await,

@@ -55,11 +55,16 @@ pub(super) fn settle(
         let cleanup = observe::Cleanup::begin(&attempt);
         let cluster = &attempt.cluster;
         let runtime = &*cluster.runtime;
-        let bound = attempt.cleanup_timeout();
+        let bound = if planted!("cleanup_goes_on_until_it_succeeds") {
+            Duration::MAX
+        } else {
+            attempt.cleanup_timeout()
+        };
         let mut now = runtime.now();
         let deadline = saturating_add(now, bound);
         let mut pause = (bound / 50).min(FIRST_PAUSE);
-        again.retain(|node| attempt.releases_again(*node));
+        let once = planted!("failed_release_is_not_repeated");
+        again.retain(|node| attempt.releases_again(*node) && !once);
         loop {
             let next = saturating_add(now, pause);
             let goes_again = !again.is_empty() && next < deadline;
@@ -69,7 +74,7 @@ pub(super) fn settle(
             while !is_first && let Some(settled) = calls.next(&mut timer).await {
                 aftermath.follow_up(&attempt, &settled, &mut calls);
                 let failed = settled.passing_failure().filter(|_| aftermath.releases());
-                if let Some(node) = failed.filter(|node| attempt.releases_again(*node)) {
+                if let Some(node) = failed.filter(|node| attempt.releases_again(*node) && !once) {
                     is_first = again.is_empty();
                     again.push(node);
                 }

@@ -99,10 +99,18 @@ impl Flight {
                 fencing.settle(token);
                 acquired
             }
+            Some(Agreement::Raise(number)) if planted!("highest_reply_is_the_token") => {
+                fencing.settle(number);
+                acquired
+            }
             Some(Agreement::Raise(number)) => {
-                let raised = Box::pin(self.raise(number, &acquired.tally, round.again())).await;
-                if let Step::Won { .. } = raised.step {
+                let mut raised = Box::pin(self.raise(number, &acquired.tally, round.again())).await;
+                if let Step::Won { valid_until } = &mut raised.step {
                     fencing.settle(number);
+                    if planted!("raise_restarts_the_validity") {
+                        let (cluster, ttl) = (&attempt.cluster, attempt.claim.ttl());
+                        *valid_until = cluster.config.drift.valid_until(cluster.runtime.now(), ttl);
+                    }
                 }
                 raised
             }
@@ -121,6 +129,9 @@ impl Flight {
         let mut others = Vec::new();
         for node in acquired.nodes().ids() {
             let _ = match acquired.vote_of(node) {
+                None if planted!("grant_during_a_raise_is_a_vote") && acquired.is_open(node) => {
+                    round.on_vote(node, Vote::Granted, now)
+                }
                 Some(Vote::Granted) if given(node) == Some(number) => {
                     round.on_vote(node, Vote::Granted, now)
                 }
@@ -185,7 +196,10 @@ struct Asked<'a> {
 impl Asked<'_> {
     async fn acquire(self) -> Result<Vote, BackendError> {
         self.attempt.cluster.roster().admit(self.node, self.backend).await?;
-        let hint = self.fencing.hint;
+        let hint = match planted!("fencing_hint_is_not_sent") {
+            true => FenceHint::default(),
+            false => self.fencing.hint,
+        };
         let vote = match self.attempt.cluster.config.restart_guard {
             Some(guard) => guarding::fenced_acquire(self.attempt, self.node, hint, guard).await?,
             None => self.fence.acquire(&self.attempt.claim, hint).await?,
@@ -230,6 +244,7 @@ impl Asked<'_> {
             }
             // It stands there already, or no number was heard of: there is none to bring forward,
             // and the canonical release costs less.
+            None if planted!("no_number_no_release") => Ok(Vote::Refused),
             Some(_) | None => self.backend.release(&self.attempt.claim).await,
         }
     }

@@ -53,10 +53,17 @@ pub(super) async fn attempt(
     patience: Duration,
     gates: &Gates,
 ) -> Result<Result<LockGuard, Defeat>, LockError> {
-    if cluster.register().is_closed() {
+    if cluster.register().is_closed() && !planted!("acquire_goes_on_after_close") {
         return Err(LockError::Closed);
     }
-    let token = Token::draw(|bytes| cluster.runtime.fill_random(bytes))?;
+    let token = Token::draw(|bytes| {
+        if planted!("token_is_drawn_once_per_manager") {
+            let place = Arc::as_ptr(cluster) as usize;
+            bytes[..size_of::<usize>()].copy_from_slice(&place.to_ne_bytes());
+            return Ok(());
+        }
+        cluster.runtime.fill_random(bytes)
+    })?;
     let claim = Claim::new(Arc::clone(&wanted.keys), token, wanted.ttl);
     let fencing = if wanted.fenced { Some(Fencing::new(cluster)?) } else { None };
     let attempt = Attempt::new(Arc::clone(cluster), claim, fencing);
@@ -86,9 +93,14 @@ pub(super) async fn attempt(
     }
     let loss = match outcome.step {
         Step::Won { valid_until } => {
+            let valid_until = if planted!("validity_starts_with_the_last_reply") {
+                drift.valid_until(cluster.runtime.now(), wanted.ttl)
+            } else {
+                valid_until
+            };
             let tenure = Tenure::new(attempt, start, valid_until, wanted.hold_limit);
             // The cap on the time of holding may have been reached sooner than the validity.
-            if tenure.held().is_ok() {
+            if tenure.held().is_ok() || planted!("acquire_wins_after_its_validity") {
                 let guard = LockGuard::new(tenure).ok_or(LockError::Closed)?;
                 flight.keep();
                 return Ok(Ok(guard));

@@ -133,7 +133,7 @@ pub async fn backend(testbed: &dyn Testbed) -> Result<Vec<&'static str>, Failure
         cases.extend(fences);
     }
     if backend.quarantine().is_some() {
-        let guards: [(&'static str, Case); 4] = [
+        let guards: [(&'static str, Case); 5] = [
             (
                 "a node without an epoch neither grants nor refuses until its quarantine is over",
                 |b| Box::pin(guarded::begins(b)),
@@ -143,6 +143,9 @@ pub async fn backend(testbed: &dyn Testbed) -> Result<Vec<&'static str>, Failure
                 Box::pin(guarded::disagrees(b))
             }),
             ("several keys are guarded together or not at all", |b| Box::pin(guarded::together(b))),
+            ("a node that restarts with its data is quarantined", |b| {
+                Box::pin(guarded::restarts(b))
+            }),
         ];
         cases.extend(guards);
     }
@@ -487,6 +490,12 @@ impl Testbed for MemoryNode {
 
     async fn pass(&self, time: Duration) {
         Self::pass(self, time).await;
+    }
+
+    async fn restart(&self) -> bool {
+        self.save();
+        self.restart_from_save();
+        true
     }
 
     async fn put_list(&self, key: &[u8]) {

@@ -13,7 +13,7 @@ use crate::history::{AttemptId, History};
 use crate::reply::{Reply, Sender, reply};
 use crate::rule::{Journey, Operation, Rule};
 use crate::sim::Sim;
-use crate::store::Store;
+use crate::store::{Flaw, Store};
 
 pub(crate) struct Shared {
     pub(super) name: String,
@@ -279,6 +279,7 @@ impl Shared {
         let mut journey = self.journey(&self.lock(), operation, way.client);
         if let Some(connection) = way.connection
             && !journey.loses_request
+            && !self.lock().store.has(Flaw::Reorders)
         {
             journey.request = connection.delay(self.runtime.now(), journey.request);
         }

@@ -8,7 +8,7 @@ use quorate_core::{
     RestartGuard, Vote,
 };
 
-use super::{Store, Value, wrong_type};
+use super::{Flaw, Store, Value, wrong_type};
 use crate::node::process::Run;
 
 impl Store {
@@ -20,9 +20,14 @@ impl Store {
         now: Instant,
         run: &Run<'_>,
     ) -> Result<Guarded, BackendError> {
+        let begins = self.quarantine_left(guard, now).is_none();
         let before = self.enter_epoch(guard, now, run)?;
-        let vote = match self.quarantine_left(guard, now) {
-            Some(left) if !self.is_ours(claim, now)? => GuardedVote::Quarantined { left },
+        let left = self.quarantine_left(guard, now);
+        let begins = begins && self.has(Flaw::GrantsBeforeTheQuarantine);
+        let hides = self.has(Flaw::QuarantineHidesItsLocks);
+        let vote = match left.filter(|_| !begins) {
+            Some(_) if self.has(Flaw::QuarantineRefuses) => GuardedVote::Refused,
+            Some(left) if hides || !self.is_ours(claim, now)? => GuardedVote::Quarantined { left },
             _ => match hint {
                 None => match self.acquire(claim, now)? {
                     Vote::Granted => GuardedVote::Granted(None),
@@ -59,15 +64,17 @@ impl Store {
             Some(Value::String(epoch)) => Some(parse(epoch).ok_or_else(no_epoch)?),
         };
         let (wait, before) = match found {
+            None if self.has(Flaw::CountsTheUptime) => (max_ttl.saturating_sub(run.uptime()), None),
             None => (guard.quarantine_of_unknown(run.uptime()), None),
             Some((_, other)) if other != max_ttl => return Err(another_max_ttl(other, max_ttl)),
-            Some((epoch, _)) if epoch == id => return Ok(None),
+            Some((epoch, _)) if epoch == id || self.has(Flaw::AcceptsAnyEpoch) => return Ok(None),
             Some((epoch, _)) => (max_ttl, Some(epoch)),
         };
         if run.evicts() {
             let text = "the node may evict keys: its maxmemory-policy is allkeys-lru";
             return Err(BackendError::new(BackendErrorKind::Evicting, text));
         }
+        let wait = if self.has(Flaw::QuarantineIsShort) { wait / 4 } else { wait };
         let key = KEY.as_bytes();
         let left = match self.get(key, now) {
             None => Duration::ZERO,

@@ -98,6 +98,19 @@ pub(super) async fn knows(bench: &Bench<'_>) -> Result<(), String> {
     Ok(())
 }
 
+pub(super) async fn restarts(bench: &Bench<'_>) -> Result<(), String> {
+    let claim = bench.claim(b"a", 1)?;
+    quarantined("the first acquire", acquire(bench, &claim, None).await)?;
+    bench.testbed.expire(KEY.as_bytes()).await;
+    said("after it", acquire(bench, &claim, None).await, GRANTED)?;
+    voted("release", bench.backend.release(&claim).await, Vote::Granted)?;
+    if bench.testbed.restart().await {
+        let left = quarantined("after a restart", acquire(bench, &claim, None).await)?;
+        ensure!(bench.is_left(left, MAX_TTL), "of {MAX_TTL:?}, {left:?} are left");
+    }
+    Ok(())
+}
+
 pub(super) async fn disagrees(bench: &Bench<'_>) -> Result<(), String> {
     let claim = bench.claim(b"a", 1)?;
     let left = quarantined("the first acquire", acquire(bench, &claim, None).await)?;

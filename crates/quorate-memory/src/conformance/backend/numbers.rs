@@ -1,7 +1,9 @@
 //! Numbers of fencing tokens: in order, and at their end an error, never a lower number.
 
+use std::time::Duration;
+
 use quorate_core::protocol::fence;
-use quorate_core::{BackendErrorKind, Claim, Fence, FenceHint, FenceVote, FencingToken, Vote};
+use quorate_core::{BackendErrorKind, Claim, Fence, FenceHint, FenceVote, FencingToken, Ttl, Vote};
 
 use super::{Bench, TTL, ensure, voted};
 
@@ -95,6 +97,14 @@ pub(super) async fn outlives(bench: &Bench<'_>) -> Result<(), String> {
     voted("release", bench.backend.release(&theirs).await, Vote::Granted)?;
     let next = counted("acquire", bench, &ours, 0).await?;
     ensure!(next > number && next < FenceHint::MAX.get(), "{next} after {number}");
+    voted("release", bench.backend.release(&ours).await, Vote::Granted)?;
+    // Nor does it end with the ttl of its lock.
+    let ttl = Duration::from_millis(20);
+    let short = theirs.with_ttl(Ttl::try_from(ttl).map_err(|error| error.to_string())?);
+    let number = counted("acquire for 20 ms", bench, &short, 0).await?;
+    bench.testbed.pass(ttl + ttl).await;
+    let next = counted("acquire after expiry", bench, &ours, 0).await?;
+    ensure!(next > number, "{next} after {number}, which has expired");
     Ok(())
 }
 
