@@ -2,13 +2,25 @@
 
 use std::ffi::OsString;
 use std::fmt;
-use std::io::{BufRead as _, BufReader};
 use std::path::PathBuf;
 use std::process::{Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::{env, io};
 
 /// Nothing, or one line or more on what is wrong.
 pub(crate) type Outcome<T = ()> = Result<T, String>;
+
+/// Whether commands print only when they fail.
+static IS_QUIET: AtomicBool = AtomicBool::new(false);
+
+/// From now on commands print only when they fail.
+pub(crate) fn quiet() {
+    IS_QUIET.store(true, Ordering::Relaxed);
+}
+
+fn is_quiet() -> bool {
+    IS_QUIET.load(Ordering::Relaxed)
+}
 
 /// A command to run at the top of the repository.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,35 +64,38 @@ impl Cmd {
         self
     }
 
-    /// Runs it with our input and output.
+    /// Runs it with our input and output; in a [stage](crate::stage), as [`run_quietly`](Self::run_quietly).
     pub(crate) fn run(&self) -> Outcome {
+        if is_quiet() {
+            return self.run_quietly();
+        }
         println!("$ {self}");
         let status = self.command()?.status();
         self.judge(status)
     }
 
-    /// Runs it, passes its output on, and shows each line to `see` as well.
+    /// Runs it in silence. If it fails, the error has what it printed.
+    pub(crate) fn run_quietly(&self) -> Outcome {
+        self.run_seeing(|_| {})
+    }
+
+    /// Runs it in silence, and shows each line of its output to `see`.
     pub(crate) fn run_seeing(&self, mut see: impl FnMut(&str)) -> Outcome {
-        println!("$ {self}");
-        let child = self.command()?.stdout(Stdio::piped()).spawn();
-        let mut child = child.map_err(|error| format!("`{self}`: {error}"))?;
-        let output = child.stdout.take().ok_or("a pipe is missing")?;
-        for line in BufReader::new(output).split(b'\n') {
-            let line = line.map_err(|error| format!("`{self}`: {error}"))?;
-            let line = String::from_utf8_lossy(&line);
-            println!("{line}");
-            see(&line);
-        }
-        self.judge(child.wait())
+        let output = self.command()?.stdin(Stdio::null()).output();
+        let output = output.map_err(|error| format!("`{self}`: {error}"))?;
+        let [out, err] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
+        out.lines().for_each(&mut see);
+        self.judge(Ok(output.status)).map_err(|why| format!("{why}\n{err}\n{out}\n{why}"))
     }
 
     /// Runs it in silence, and returns what it printed.
     pub(crate) fn read(&self) -> Outcome<String> {
-        println!("$ {self}");
-        let output = self.command()?.stderr(Stdio::inherit()).output();
-        let output = output.map_err(|error| format!("`{self}`: {error}"))?;
-        self.judge(Ok(output.status))?;
-        String::from_utf8(output.stdout).map_err(|error| format!("`{self}`: {error}"))
+        let mut text = String::new();
+        self.run_seeing(|line| {
+            text.push_str(line);
+            text.push('\n');
+        })?;
+        Ok(text)
     }
 
     fn command(&self) -> Outcome<Command> {
@@ -126,9 +141,9 @@ mod tests {
 
     #[test]
     fn a_failing_command_fails_with_its_name() {
-        let why = Cmd::new("false").run().unwrap_err();
+        let why = Cmd::new("false").run_quietly().unwrap_err();
         assert!(why.starts_with("`false`: "), "{why}");
-        let why = Cmd::new("no-such-program").run().unwrap_err();
+        let why = Cmd::new("no-such-program").run_quietly().unwrap_err();
         assert!(why.starts_with("`no-such-program`: "), "{why}");
     }
 

@@ -1,10 +1,7 @@
 //! The rules that the compiler does not know.
 
-mod code;
 mod dependencies;
 mod packages;
-mod purity;
-mod sources;
 
 use crate::cmd::Outcome;
 use crate::metadata::Metadata;
@@ -14,7 +11,6 @@ pub(crate) fn check() -> Outcome {
     let metadata = Metadata::read()?;
     let mut breaches = dependencies::breaches(&metadata);
     breaches.extend(dependencies::tree_breaches()?);
-    breaches.extend(sources::breaches(&metadata)?);
     breaches.extend(packages::breaches(&metadata)?);
     if breaches.is_empty() { Ok(()) } else { Err(format!("\n  {}", breaches.join("\n  "))) }
 }

@@ -1,85 +1,84 @@
-//! What cargo alone cannot do: `cargo xtask help`.
+//! What cargo alone cannot do. `cargo xtask` lists its commands.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a tool for a terminal")]
-#![allow(clippy::disallowed_methods, reason = "it tells how long a step took")]
 
 use std::env;
 use std::process::ExitCode;
-use std::time::Instant;
 
 mod cmd;
 mod features;
 mod guards;
 mod metadata;
-mod model;
-mod race;
 mod readme;
 mod redis;
-mod restarts;
-mod sim;
+mod stage;
 mod suite;
+mod tools;
+mod world;
 
 use cmd::{Outcome, cargo};
+use stage::{Stage, run};
 
-/// One check, also a subcommand.
-struct Step {
-    name: &'static str,
-    about: &'static str,
-    run: fn() -> Outcome,
-}
+/// `cargo xtask test`: what a newcomer runs.
+const TEST: &[Stage] = &[
+    Stage::new("redis", "install redis-server if it is missing", redis::install),
+    Stage::new("tests", "unit tests and integration tests", suite::tests),
+    Stage::new("doctests", "the examples in the documentation", suite::doc_tests),
+];
 
-/// What `cargo xtask test` does, in this order. The test suite is last: its result closes the output.
-const STEPS: &[Step] = &[
-    Step { name: "redis", about: "install redis-server, where there is none", run: redis::install },
-    Step {
-        name: "fmt",
-        about: "the format is rustfmt's",
-        run: || cargo(&["fmt", "--all", "--", "--check"]).run(),
-    },
-    Step {
-        name: "clippy",
-        about: "no warning in any target",
-        run: || {
-            cargo(&["clippy", "--workspace", "--all-targets", "--all-features"])
-                .args(&["--locked", "--", "-D", "warnings"])
-                .run()
-        },
-    },
-    Step { name: "doc", about: "no warning from rustdoc", run: features::docs },
-    Step {
-        name: "features",
-        about: "each published crate with no feature, with each alone, with all",
-        run: features::check,
-    },
-    Step {
-        name: "guards",
-        about: "what may depend on what, who may read a clock, the MSRV, what is packed",
-        run: guards::check,
-    },
-    Step { name: "readme", about: "README.md agrees with the manifests", run: readme::check },
-    Step { name: "benches", about: "each benchmark runs, once and untimed", run: suite::benches },
-    Step { name: "sim", about: "the seeded world, and bugs planted in it", run: sim::check },
-    Step { name: "planted", about: "every planted bug is found", run: sim::find_planted },
-    Step { name: "suite", about: "all tests and doc tests", run: suite::tests },
+/// `cargo xtask ci`: the deeper checks that belong to every change.
+const CI: &[Stage] = &[
+    Stage::new("fmt", "the format is rustfmt's", || {
+        cargo(&["fmt", "--all", "--", "--check"]).run()
+    }),
+    Stage::new("clippy", "no warning in any target", || {
+        let clippy = ["clippy", "--workspace", "--all-targets", "--all-features", "--locked"];
+        cargo(&clippy).args(&["--", "-D", "warnings"]).run()
+    }),
+    Stage::new("doc", "no warning from rustdoc", features::docs),
+    Stage::new("features", "each published crate without features, with each, with all", || {
+        features::check()
+    }),
+    Stage::new(
+        "guards",
+        "which crate may depend on which, the MSRV, and what is packed",
+        guards::check,
+    ),
+    Stage::new("tools", "cargo-machete, cargo-deny and typos", tools::check),
+    Stage::new("readme", "README.md agrees with the manifests", readme::check),
+    Stage::new("benches", "each benchmark runs once, untimed", suite::benches),
+    Stage::new(
+        "seeds",
+        "10,000 seeds of the simulated world, and some of each class",
+        world::check,
+    ),
+    Stage::new("planted", "every planted bug is found", world::find_planted),
+];
+
+/// Commands that take words of their own, and what they are for.
+const OTHERS: &[(&str, &str)] = &[
+    ("sim", "the simulated world: --seeds N, --replay SEED, --class NAME, --planted [BUG]"),
+    ("model", "all proofs by model checking: minutes, and gigabytes of memory"),
+    ("restarts", "contended locks while real nodes lose their data a thousand times"),
+    ("race", "measures quorate beside other clients, on nodes of its own"),
 ];
 
 fn main() -> ExitCode {
     let words: Vec<String> = env::args().skip(1).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let result = match words[..] {
-        ["test"] => run(STEPS),
         [] | ["help" | "--help" | "-h"] => {
             print!("{}", help());
             Ok(())
         }
-        ["race", ref words @ ..] => race::race(words),
-        ["model"] => model::check(),
-        ["restarts", ref words @ ..] => restarts::restarts(words),
-        ["sim", ref words @ ..] if !words.is_empty() => sim::sim(words),
-        [name] if let Some(at) = STEPS.iter().position(|step| step.name == name) => {
-            run(&STEPS[at..=at])
-        }
-        _ => Err(format!("no such task: {}\n\n{}", words.join(" "), help())),
+        ["test"] => run(TEST),
+        ["ci"] => run(CI),
+        ["sim", ref words @ ..] => world::sim(words),
+        ["model"] => cargo(&world::release("quorate-model")).run(),
+        ["restarts", ref words @ ..] => cargo(&world::debug("quorate-restarts")).args(words).run(),
+        ["race", ref words @ ..] => cargo(&world::release("quorate-race")).args(words).run(),
+        [name] => one(name),
+        _ => Err(format!("no such command: {}\n\n{}", words.join(" "), help())),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -90,29 +89,21 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(steps: &[Step]) -> Outcome {
-    let start = Instant::now();
-    for step in steps {
-        println!("== {}: {}", step.name, step.about);
-        let start = Instant::now();
-        (step.run)().map_err(|why| {
-            format!("{} FAILED: {why}\nonly this step: cargo xtask {0}", step.name)
-        })?;
-        println!("== {}: passed in {:.1} s", step.name, start.elapsed().as_secs_f32());
+/// Runs one stage by its name.
+fn one(name: &str) -> Outcome {
+    match TEST.iter().chain(CI).find(|stage| stage.name == name) {
+        Some(stage) => run(std::slice::from_ref(stage)),
+        None => Err(format!("no such command: {name}\n\n{}", help())),
     }
-    let total = start.elapsed().as_secs_f32();
-    println!("== {} of {} steps passed in {total:.1} s", steps.len(), STEPS.len());
-    Ok(())
 }
 
 fn help() -> String {
-    let mut text = String::from("cargo xtask test\n    all of these, in this order:\n\n");
-    for step in STEPS {
-        text += &format!("cargo xtask {:10} {}\n", step.name, step.about);
-    }
-    text +=
-        "\ncargo xtask race\n    measures quorate beside the bare clients, on nodes of its own\n";
-    text += "\ncargo xtask model\n    all proofs of fencing tokens: minutes, and gigabytes\n";
-    text += "\ncargo xtask restarts\n    contended locks while nodes lose their data a thousand times\n";
-    text
+    let line = |(name, about): (&str, &str)| format!("cargo xtask {name:9} {about}\n");
+    let stages = |stages: &[Stage]| -> String {
+        stages.iter().map(|stage| line((stage.name, stage.about))).collect()
+    };
+    let others: String = OTHERS.iter().copied().map(line).collect();
+    let test = line(("test", "runs the tests: these stages"));
+    let ci = line(("ci", "runs the deeper checks of every change: these stages"));
+    format!("{test}{}\n{ci}{}\nLonger:\n{others}", stages(TEST), stages(CI))
 }

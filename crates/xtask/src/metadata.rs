@@ -23,7 +23,6 @@ pub(crate) struct Package {
     pub(crate) readme: Option<String>,
     pub(crate) repository: Option<String>,
     pub(crate) features: Vec<String>,
-    pub(crate) benches: Vec<String>,
     pub(crate) dependencies: Vec<Dependency>,
 }
 
@@ -84,7 +83,6 @@ impl Metadata {
 
 impl Package {
     fn parse(json: &Value) -> Self {
-        let is_bench = |target: &&Value| list(&target["kind"]).any(|kind| kind == "bench");
         Self {
             name: text(&json["name"]),
             version: text(&json["version"]),
@@ -94,10 +92,6 @@ impl Package {
             readme: json["readme"].as_str().map(str::to_owned),
             repository: json["repository"].as_str().map(str::to_owned),
             features: keys(&json["features"]),
-            benches: list(&json["targets"])
-                .filter(is_bench)
-                .map(|target| text(&target["name"]))
-                .collect(),
             dependencies: list(&json["dependencies"])
                 .map(|dependency| Dependency {
                     name: text(&dependency["name"]),
@@ -139,7 +133,6 @@ pub(crate) mod tests {
                     "id": "0", "name": "quorate", "version": "0.1.0", "publish": null,
                     "rust_version": "1.88", "readme": "README.md",
                     "repository": "https://example.com", "features": {"redis": [], "default": []},
-                    "targets": [{"kind": ["bench"], "name": "fast"}, {"kind": ["lib"], "name": "l"}],
                     "dependencies": [{"name": "old", "kind": null}, {"name": "new", "kind": "dev"}],
                 },
                 {"id": "1", "name": "tool", "version": "0.0.0", "publish": []},
@@ -167,11 +160,10 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_package_has_its_features_benches_and_dependencies() {
+    fn a_package_has_its_features_and_dependencies() {
         let sample = sample();
         let package = sample.package("quorate").expect("a member");
         assert_eq!(package.features, ["default", "redis"]);
-        assert_eq!(package.benches, ["fast"]);
         assert_eq!(package.readme.as_deref(), Some("README.md"));
         assert_eq!(package.repository.as_deref(), Some("https://example.com"));
         let dev: Vec<_> = package.dependencies.iter().map(|d| d.is_dev).collect();

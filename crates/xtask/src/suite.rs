@@ -1,30 +1,35 @@
 //! The tests and benchmarks.
 
 use crate::cmd::{Outcome, cargo};
-use crate::metadata::Metadata;
-use crate::race;
+use crate::world::debug;
 
-/// Runs all tests, and counts them: a suite that skips or finds none has not passed.
+/// Runs all tests that are programs of their own, and builds the examples, which some of them run.
 pub(crate) fn tests() -> Outcome {
+    count(&["--lib", "--bins", "--tests", "--examples", "--no-fail-fast"])
+}
+
+/// Runs the examples in the documentation.
+pub(crate) fn doc_tests() -> Outcome {
+    count(&["--doc"])
+}
+
+/// Counts the tests that ran: a suite that skips or finds none has not passed.
+fn count(targets: &[&str]) -> Outcome {
     let mut tally = Tally::default();
     cargo(&["test", "--workspace", "--all-features", "--locked"])
+        .args(targets)
         .run_seeing(|line| tally.add(line))?;
-    println!("{} passed, {} failed", tally.passed, tally.failed);
+    println!("   {} tests passed", tally.passed);
     tally.judge()
 }
 
 /// Runs each benchmark once, and a quick race. In the test profile: it is there already, and
 /// nothing is timed.
 pub(crate) fn benches() -> Outcome {
-    let metadata = Metadata::read()?;
-    for package in metadata.members() {
-        for bench in &package.benches {
-            cargo(&["test", "--package", &package.name, "--bench", bench])
-                .args(&["--all-features", "--locked", "--", "--test"])
-                .run()?;
-        }
-    }
-    race::check()
+    cargo(&["test", "--package", "quorate-benches", "--benches", "--all-features", "--locked"])
+        .args(&["--", "--test"])
+        .run()?;
+    cargo(&debug("quorate-race")).args(&["--quick", "--out", "target/race/quick"]).run()
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]

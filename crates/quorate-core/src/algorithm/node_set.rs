@@ -83,8 +83,8 @@ impl FromIterator<NodeId> for NodeSet {
 
 #[cfg(test)]
 mod tests {
+    use super::super::quorum::NodeCount;
     use super::*;
-    use crate::algorithm::quorum::NodeCount;
 
     #[test]
     fn a_set_has_what_was_put_in_and_gives_it_back_in_order() {

@@ -1,5 +1,7 @@
 //! The wall clock: the one place that reads it, and what it is good for.
 
+#![expect(clippy::disallowed_types, reason = "the one wall clock, which decides no time")]
+
 use std::time::SystemTime;
 
 /// Microseconds since 1970 by the wall clock; zero before that.

@@ -12,9 +12,6 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("quorate", &["quorate-core", "quorate-memory", "quorate-redis", "quorate-fred"]),
 ];
 
-/// These never see each other, not even in tests.
-const STRANGERS: [&str; 2] = ["quorate-redis", "quorate-fred"];
-
 /// Runtimes and clients, which the core has only behind features or not at all.
 const FOREIGN: &[&str] = &[
     "tokio",
@@ -30,7 +27,6 @@ const FOREIGN: &[&str] = &[
 
 pub(crate) fn breaches(metadata: &Metadata) -> Vec<String> {
     let mut breaches: Vec<_> = metadata.published().filter_map(wrong_arrow).collect();
-    breaches.extend(metadata.published().filter_map(strange_pair));
     breaches.extend(metadata.shipped().into_iter().filter_map(|package| {
         let user = metadata.published().next()?.rust_version.as_deref()?;
         too_new(package, user)
@@ -77,13 +73,6 @@ fn wrong_arrow(package: &Package) -> Option<String> {
         .map(|to| format!("{name} may not depend on {to}"))
 }
 
-fn strange_pair(package: &Package) -> Option<String> {
-    let is_stranger = |name: &str| STRANGERS.contains(&name) && name != package.name;
-    let is_one = STRANGERS.contains(&package.name.as_str());
-    let other = package.dependencies.iter().find(|to| is_one && is_stranger(&to.name))?;
-    Some(format!("{} may not see {}", package.name, other.name))
-}
-
 fn too_new(package: &Package, msrv: &str) -> Option<String> {
     let needs = package.rust_version.as_deref()?;
     (version(needs) > version(msrv)).then(|| {
@@ -127,15 +116,6 @@ mod tests {
         assert!(wrong_arrow(&package("quorate-core", &[("quorate-memory", !dev)])).is_some());
         assert!(wrong_arrow(&package("quorate-fred", &[("quorate", !dev)])).is_some());
         assert!(wrong_arrow(&package("quorate-new", &[])).is_some());
-    }
-
-    #[test]
-    fn redis_and_fred_do_not_meet_in_tests_either() {
-        for is_dev in [true, false] {
-            assert!(strange_pair(&package("quorate-redis", &[("quorate-fred", is_dev)])).is_some());
-            assert!(strange_pair(&package("quorate-fred", &[("quorate-redis", is_dev)])).is_some());
-            assert_eq!(strange_pair(&package("quorate", &[("quorate-redis", is_dev)])), None);
-        }
     }
 
     #[test]
