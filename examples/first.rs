@@ -15,8 +15,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     // If the lock is lost, the body is dropped and the result is an error.
     let shipped = manager.with("orders:42", async |_lease| ship(42).await).await;
 
-    // Finishes the cleanup on slow nodes, for at most 2 s. Without it the program can end first,
-    // and a key can stay on a node until its ttl ends.
+    // Releases what is still held, and waits for slow nodes, for at most 2 s. Without it a key can
+    // stay on a node until its ttl ends.
     manager.close(Duration::from_secs(2)).await;
     println!("{} orders shipped", shipped?);
     Ok(())
