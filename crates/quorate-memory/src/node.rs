@@ -14,9 +14,8 @@ use quorate_core::{
 
 use crate::client::SimClient;
 use crate::fault::Fault;
-use crate::history::History;
+use crate::observer::{Observed, Observer};
 use crate::rule::{Operation, Rule};
-use crate::sim::Sim;
 use crate::store::{Store, Value};
 
 pub(crate) mod process;
@@ -39,6 +38,10 @@ pub struct MemoryNode {
     client: Option<usize>,
     /// Whether it [carries](Carry) calls by itself.
     carries: bool,
+    /// Whether it keeps [wait queues](Queue).
+    queues: bool,
+    /// Whether it [tells](Watch) when a key has changed.
+    watches: bool,
     /// The connection on which requests keep their order, if they do.
     connection: Option<Arc<Connection>>,
 }
@@ -47,7 +50,15 @@ impl MemoryNode {
     /// A healthy, empty node.
     pub fn new(name: impl Into<String>, runtime: impl Runtime) -> Self {
         let shared = Shared::new(name.into(), Arc::new(runtime));
-        Self { shared: Arc::new(shared), client: None, carries: false, connection: None }
+        let (client, connection) = (None, None);
+        Self {
+            shared: Arc::new(shared),
+            client,
+            carries: false,
+            queues: true,
+            watches: true,
+            connection,
+        }
     }
 
     /// `count` healthy, empty nodes: `memory-1` and so on.
@@ -75,7 +86,7 @@ impl MemoryNode {
     pub fn flush(&self) {
         let mut state = self.shared.lock();
         state.store.flush();
-        self.shared.write_loss(&state);
+        state.tell_of_loss();
         self.shared.tell(state);
     }
 
@@ -119,6 +130,18 @@ impl MemoryNode {
         Self { carries: true, ..self.clone() }
     }
 
+    /// The same node, as a backend that keeps no [wait queue](Queue).
+    #[must_use]
+    pub fn without_queue(&self) -> Self {
+        Self { queues: false, ..self.clone() }
+    }
+
+    /// The same node, as a backend that cannot [watch](Watch) a key, and keeps no wait queue.
+    #[must_use]
+    pub fn without_watching(&self) -> Self {
+        Self { queues: false, watches: false, ..self.clone() }
+    }
+
     /// Lets so much time pass on the runtime that the node is made with.
     pub(crate) async fn pass(&self, time: Duration) {
         let runtime = &*self.shared.runtime;
@@ -160,15 +183,16 @@ impl MemoryNode {
         self.shared.tell(state);
     }
 
-    /// Writes down in `history` from now on, with the times of `sim`, who is given free keys here,
-    /// and when the node loses its data: what [`judge_tokens`](crate::judge_tokens) asks for.
-    pub fn write_down(&self, history: &History, sim: &Sim) {
-        self.shared.lock().journal = Some((history.clone(), sim.clone()));
+    /// Calls `observe` with everything that happens here from now on, in place of the observer before.
+    ///
+    /// The node is locked meanwhile: the observer must not call it.
+    pub fn observe(&self, observe: impl Fn(Observed<'_>) + Send + Sync + 'static) {
+        self.shared.lock().observer = Some(Observer::new(observe));
     }
 
-    /// Ends what [`write_down`](Self::write_down) began.
-    pub fn stop_writing(&self) {
-        self.shared.lock().journal = None;
+    /// Ends the calls that [`observe`](Self::observe) began.
+    pub fn stop_observing(&self) {
+        self.shared.lock().observer = None;
     }
 
     /// What is at a key.
@@ -244,11 +268,11 @@ impl LockBackend for MemoryNode {
     }
 
     fn watcher(&self) -> Option<&dyn Watch> {
-        Some(self)
+        self.watches.then_some(self)
     }
 
     fn queue(&self) -> Option<&dyn Queue> {
-        Some(self)
+        self.queues.then_some(self)
     }
 
     fn fencer(&self) -> Option<&dyn Fence> {

@@ -5,9 +5,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use quorate_core::{BackendError, Runtime};
-use quorate_memory::{Effect, Fault, History, MemoryNode, Rule, Sim};
+use quorate_memory::{Effect, Fault, MemoryNode, Rule, Sim};
 
 use crate::dice::Dice;
+use crate::history::History;
 use crate::plan::{Class, Plan};
 use crate::process::Process;
 use crate::worker::name;

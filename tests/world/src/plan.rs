@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use quorate_core::{Drift, Ttl};
-use quorate_memory::{Forgetting, Sim};
+use quorate_memory::Sim;
 
 use crate::dice::Dice;
+use crate::oracle::Forgetting;
 
 /// Which promises of the model the world keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 
 use quorate_core::runtime::{BoxFuture, EntropyError};
 use quorate_core::{Runtime, Token};
-use quorate_memory::{AttemptId, Sim, SimClient};
+use quorate_memory::{Sim, SimClient};
 
+use crate::history::AttemptId;
 /// An attempt at a lock with a fencing token, as it began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::exhaustive_structs, reason = "a part of the tests")]

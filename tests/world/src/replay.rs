@@ -3,8 +3,8 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use quorate_memory::{Event, LockId, Violation, What};
-
+use crate::history::{Event, LockId, What};
+use crate::oracle::Violation;
 use crate::run::Outcome;
 
 /// How many lines of the history are shown.

@@ -6,14 +6,13 @@ use std::time::Duration;
 use quorate_core::algorithm::quorum::NodeCount;
 use quorate_core::protocol::fence::counter;
 use quorate_core::{FencingToken, Key, LockGuard, LockManager, Resource, Runtime};
-use quorate_memory::{
-    Event, Fenced, Forgetting, History, MemoryNode, Sim, SimClient, Value, Violation, What, judge,
-    judge_order, judge_tokens,
-};
+use quorate_memory::{MemoryNode, Sim, SimClient, Value};
 
 use crate::dice::Dice;
 use crate::door::Door;
+use crate::history::{Event, Fenced, History, What};
 use crate::nemesis::{Faults, Nemesis};
+use crate::oracle::{Forgetting, Violation, judge, judge_order, judge_tokens};
 use crate::plan::{Class, Plan, Tokens, Wall};
 use crate::process::{Begun, Process};
 use crate::worker::{Counters, Worker, fenced, lock_keys, name};
@@ -46,7 +45,7 @@ pub struct Outcome {
 /// Runs the world of `seed`.
 #[must_use]
 pub fn run(seed: u64, class: Class) -> Outcome {
-    let sim = Sim::new(seed);
+    let sim = Sim::shuffled(seed);
     let dice = Dice::new(sim.clone());
     let plan = Plan::draw(seed, &dice, class);
     let history = History::new();
@@ -60,7 +59,7 @@ pub fn run(seed: u64, class: Class) -> Outcome {
         (0..plan.clients).map(|_| sim.client(dice.signed(plan.drift))).collect();
     let processes: Vec<Process> = clients.iter().map(|client| Process::new(&sim, client)).collect();
     if plan.tokens != Tokens::Nobody {
-        nodes.iter().for_each(|node| node.write_down(&history, &sim));
+        nodes.iter().for_each(|node| history.observe(node, &sim));
     }
     if class == Class::Guarded {
         warm_up(&sim, &plan, &processes, &nodes);
@@ -134,7 +133,7 @@ pub fn run(seed: u64, class: Class) -> Outcome {
             violations.push(other(&sim, format!("{key} is left on {}", node.name())));
         }
     }
-    nodes.iter().for_each(MemoryNode::stop_writing);
+    nodes.iter().for_each(MemoryNode::stop_observing);
     // What is left counts on nodes that vote as soon as they are back.
     if plan.class != Class::Guarded {
         violations.extend(agreement::check(&sim, &dice, &plan, &nodes, &processes, &managers));

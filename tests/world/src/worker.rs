@@ -10,11 +10,13 @@ use quorate_core::{
     AdoptError, FencingToken, HandOver, Lease, LockError, LockGuard, LockManager, LockRequest,
     Runtime, Stopped, WithError,
 };
-use quorate_memory::{Fenced, History, LockId, MemoryNode, Sim, SimClient, Value, Violation};
+use quorate_memory::{MemoryNode, Sim, SimClient, Value};
 
 use crate::dice::Dice;
 use crate::door::Door;
+use crate::history::{Fenced, History, LockId};
 use crate::nemesis::Nemesis;
+use crate::oracle::Violation;
 use crate::plan::{Class, Plan};
 use crate::process::{Begun, Process};
 use crate::watch::Watch;
