@@ -18,6 +18,7 @@ pub mod replay;
 pub mod report;
 pub mod run;
 pub mod tidy;
+pub mod waiting;
 pub mod watch;
 pub mod worker;
 

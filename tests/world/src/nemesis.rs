@@ -130,9 +130,9 @@ impl Nemesis {
         let node = self.dice.pick(&self.nodes);
         let small = self.dice.scaled_time(self.plan.ttl / 2);
         let kinds = match self.plan.class {
-            Class::Promised => 5,
             Class::Broken | Class::Guarded => 9,
             Class::Storm => 6,
+            _ => 5,
         };
         let (kind, fault) = match self.dice.below(kinds) {
             5 if self.plan.class == Class::Storm => {

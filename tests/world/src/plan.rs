@@ -1,5 +1,6 @@
 //! What a world is like: drawn from its seed before anything happens.
 
+use std::fmt;
 use std::time::Duration;
 
 use quorate_core::{Drift, Ttl};
@@ -22,6 +23,45 @@ pub enum Class {
     /// Keys vanish at any moment and clocks of nodes jump, but nothing else is forgotten: two
     /// holders are likely, and their fencing tokens are in order.
     Storm,
+    /// Nothing fails: processes of several tasks wait for a few keys. The rules of waiting are counted.
+    Line,
+    /// As [`Line`](Self::Line), and waiters are killed and start again.
+    Kills,
+    /// As [`Line`](Self::Line), and nodes that keep the wait queue hang, die or forget it, and
+    /// notifications are lost.
+    Gate,
+}
+
+impl Class {
+    /// All classes, by the word that chooses them.
+    pub const ALL: [(&'static str, Self); 7] = [
+        ("promised", Self::Promised),
+        ("broken", Self::Broken),
+        ("guarded", Self::Guarded),
+        ("storm", Self::Storm),
+        ("line", Self::Line),
+        ("kills", Self::Kills),
+        ("gate", Self::Gate),
+    ];
+
+    /// The class of this word.
+    #[must_use]
+    pub fn of_word(word: &str) -> Option<Self> {
+        Self::ALL.iter().find_map(|(other, class)| (*other == word).then_some(*class))
+    }
+
+    /// The word that chooses it.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        let word = |(word, class): &(&'static str, Self)| (*class == self).then_some(*word);
+        Self::ALL.iter().find_map(word).unwrap_or_default()
+    }
+
+    /// Whether the world is one of [waiters](crate::waiting).
+    #[must_use]
+    pub const fn is_about_waiting(self) -> bool {
+        matches!(self, Self::Line | Self::Kills | Self::Gate)
+    }
 }
 
 /// Who takes locks with a fencing token.
@@ -202,5 +242,24 @@ impl Plan {
     #[must_use]
     pub fn cleanup(&self) -> Duration {
         self.ttl
+    }
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} nodes, {} clients, {} resources, ttl {:?}, latency up to {:?}, drift up to {} ppm, loss \
+             {} ppm, tokens for {:?}, wall clocks {:?}",
+            self.nodes,
+            self.clients,
+            self.resources,
+            self.ttl,
+            self.latency,
+            self.drift,
+            self.loss,
+            self.tokens,
+            self.wall,
+        )
     }
 }

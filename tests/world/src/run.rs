@@ -15,6 +15,7 @@ use crate::nemesis::{Faults, Nemesis};
 use crate::oracle::{Forgetting, Violation, judge, judge_order, judge_tokens};
 use crate::plan::{Class, Plan, Tokens, Wall};
 use crate::process::{Begun, Process};
+use crate::waiting::Waits;
 use crate::worker::{Counters, Worker, fenced, lock_keys, name};
 use crate::{agreement, calm, closing, tidy};
 
@@ -23,7 +24,7 @@ use crate::{agreement, calm, closing, tidy};
 #[expect(clippy::exhaustive_structs, reason = "a part of the tests")]
 pub struct Outcome {
     /// What the world was like.
-    pub plan: Plan,
+    pub world: String,
     /// What went wrong. In worlds of [`Class::Broken`] and [`Class::Storm`], two holders are not.
     pub violations: Vec<Violation>,
     /// How often two held one resource, or a counter lost an addition.
@@ -40,11 +41,16 @@ pub struct Outcome {
     pub simulated: Duration,
     /// What was injected.
     pub faults: Faults,
+    /// What waiting cost, and which of its rules were broken.
+    pub waits: Waits,
 }
 
 /// Runs the world of `seed`.
 #[must_use]
 pub fn run(seed: u64, class: Class) -> Outcome {
+    if class.is_about_waiting() {
+        return crate::waiting::run(seed, class);
+    }
     let sim = Sim::shuffled(seed);
     let dice = Dice::new(sim.clone());
     let plan = Plan::draw(seed, &dice, class);
@@ -173,7 +179,18 @@ pub fn run(seed: u64, class: Class) -> Outcome {
     drop(std::mem::take(&mut *forgotten.lock().unwrap_or_else(PoisonError::into_inner)));
     sim.end();
     let faults = nemesis.faults();
-    Outcome { plan, violations, overlaps, tokens, refused, excused, history, simulated, faults }
+    Outcome {
+        world: plan.to_string(),
+        violations,
+        overlaps,
+        tokens,
+        refused,
+        excused,
+        history,
+        simulated,
+        faults,
+        waits: Waits::default(),
+    }
 }
 
 /// Where the wall clocks say nothing, numbers of nodes differ from the beginning.
@@ -228,7 +245,7 @@ fn manager(plan: &Plan, process: &Process, nodes: &[MemoryNode]) -> Option<LockM
     };
     let builder = match plan.class {
         Class::Guarded => builder.restart_guard(plan.max_ttl()),
-        Class::Promised | Class::Broken | Class::Storm => builder,
+        _ => builder,
     };
     builder.build().ok()
 }
