@@ -57,6 +57,8 @@ struct Wait {
     keys: Vec<usize>,
     since: Duration,
     deadline: Duration,
+    /// How many locks had been granted when it began.
+    holds: u64,
 }
 
 #[derive(Debug, Default)]
@@ -127,7 +129,9 @@ impl Board {
             cost.since = now;
         }
         cost.waiting += 1;
-        state.waits.insert(id, Wait { who, keys: keys.to_vec(), since: now, deadline });
+        let holds = state.waits_found.holds;
+        let wait = Wait { who, keys: keys.to_vec(), since: now, deadline, holds };
+        state.waits.insert(id, wait);
         id
     }
 
@@ -392,8 +396,11 @@ impl State {
         let turn = plan.hold + plan.round_trip() * 6 + Duration::from_millis(20);
         let bound = turn * others * 4 + Duration::from_millis(200) + self.excused(wait.since, now);
         if waited > bound {
-            let what =
-                format!("process {} waited {waited:?} of {bound:?} until {now:?}", wait.who.place,);
+            let what = format!(
+                "process {} waited {waited:?} of {bound:?} until {now:?}, for {} locks of others",
+                wait.who.place,
+                self.waits_found.holds - wait.holds,
+            );
             self.waits_found.broke(Rule::W3Starved, self.seed, what);
         }
     }

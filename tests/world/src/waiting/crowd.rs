@@ -53,6 +53,8 @@ pub struct Member {
     pub manager: LockManager,
     /// Who that is on the board.
     pub who: Who,
+    /// Whether it was killed and has not started again.
+    pub is_dead: bool,
 }
 
 impl Crowd {
@@ -76,7 +78,7 @@ impl Crowd {
         let process = Process::new(&self.sim, &client);
         let Some(manager) = self.manager(&process) else { return };
         let who = Who { place, client: client.id(), manager: 0 };
-        let member = Member { process: process.clone(), manager, who };
+        let member = Member { process: process.clone(), manager, who, is_dead: false };
         let mut shared = self.lock();
         match shared.members.get_mut(place) {
             Some(before) => *before = member,
@@ -91,14 +93,19 @@ impl Crowd {
         }
     }
 
-    /// Kills the process at this place.
-    pub fn kill(&self, place: usize) -> Member {
-        let member = self.member(place);
+    /// Kills the process at this place, if it is alive.
+    pub fn kill(&self, place: usize) -> Option<Member> {
+        let member = {
+            let mut shared = self.lock();
+            let member = shared.members.get_mut(place).filter(|member| !member.is_dead)?;
+            member.is_dead = true;
+            member.clone()
+        };
         let client = member.who.client;
         member.process.client().kill();
         self.lock().working.retain(|other| *other != client);
         self.note(format!("process {place} is killed, client {client}"));
-        member
+        Some(member)
     }
 
     /// The process at a place, as it is now.

@@ -77,8 +77,8 @@ impl Nemesis {
         let mut places: Vec<usize> = places.into_iter().collect();
         places.sort_unstable();
         for place in places {
+            let Some(member) = crowd.kill(place) else { continue };
             self.count("process killed");
-            let member = crowd.kill(place);
             crowd.board.killed(crowd.sim.elapsed(), member.who.client);
             let (nemesis, later) = (self.clone(), dice.percent(30));
             crowd.sim.spawn(Box::pin(async move {

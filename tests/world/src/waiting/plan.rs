@@ -85,7 +85,10 @@ impl Plan {
             mixed,
             ability,
             polling: if mixed { *dice.pick(&[0, 0, 20]) } else { 0 },
-            holds: if class == Class::Line { 40 * processes as u64 } else { 400 },
+            holds: match class {
+                Class::Line => 40 * processes as u64,
+                _ => *dice.pick(&[400, 400, 400, 2_000]),
+            },
             lasting: MS * *dice.pick(&[20_000, 70_000]),
         }
     }
