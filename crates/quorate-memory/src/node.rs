@@ -35,7 +35,7 @@ use crate::store::guarded::no_info;
 pub struct MemoryNode {
     shared: Arc<Shared>,
     /// Whose calls come through this handle, where it matters.
-    client: Option<usize>,
+    client: Option<SimClient>,
     /// Whether it [carries](Carry) calls by itself.
     carries: bool,
     /// Whether it keeps [wait queues](Queue).
@@ -109,7 +109,7 @@ impl MemoryNode {
     #[must_use]
     pub fn seen_by(&self, client: &SimClient) -> Self {
         let connection = self.connection.as_ref().map(|_| Arc::default());
-        Self { client: Some(client.id()), connection, ..self.clone() }
+        Self { client: Some(client.clone()), connection, ..self.clone() }
     }
 
     /// The same node over one connection, on which no request overtakes another:
@@ -123,8 +123,8 @@ impl MemoryNode {
         Self { connection: Some(Arc::default()), ..self.clone() }
     }
 
-    /// The same node, as a backend that [carries](Carry) calls by itself: on tasks of the runtime that
-    /// the node is made with.
+    /// The same node, as a backend that [carries](Carry) calls by itself: on tasks of the client that it
+    /// is [seen by](Self::seen_by), or of the runtime that the node is made with.
     #[must_use]
     pub fn carrying(&self) -> Self {
         Self { carries: true, ..self.clone() }
@@ -222,8 +222,12 @@ impl MemoryNode {
         &self.shared.name
     }
 
+    fn client_id(&self) -> Option<usize> {
+        self.client.as_ref().map(SimClient::id)
+    }
+
     fn way(&self) -> Way<'_> {
-        Way { client: self.client, connection: self.connection.as_deref() }
+        Way { client: self.client_id(), connection: self.connection.as_deref() }
     }
 
     async fn call<T: Send + 'static>(
@@ -313,7 +317,11 @@ impl Carry for MemoryNode {
         });
         // On a connection it leaves here and now. Else the tasks go as they please.
         if self.connection.is_none() || carried.as_mut().now_or_never().is_none() {
-            self.shared.runtime.spawn(carried);
+            // It is the client's own code, and ends with that.
+            match &self.client {
+                Some(client) => client.spawn(carried),
+                None => self.shared.runtime.spawn(carried),
+            }
         }
     }
 }
@@ -388,7 +396,7 @@ impl Queue for MemoryNode {
 #[async_trait]
 impl Watch for MemoryNode {
     async fn look(&self, key: &Key) -> Result<Watched, BackendError> {
-        self.shared.watch(key, self.client).await
+        self.shared.watch(key, self.client_id()).await
     }
 }
 
