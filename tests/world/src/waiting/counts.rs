@@ -119,7 +119,7 @@ impl Waits {
             let all = self
                 .broken
                 .entry(*rule)
-                .or_insert(Broken { seed: broken.seed, ..Broken::default() });
+                .or_insert_with(|| Broken { seed: broken.seed, ..Broken::default() });
             all.times += broken.times;
             all.worlds += broken.worlds;
             all.seed = all.seed.min(broken.seed);

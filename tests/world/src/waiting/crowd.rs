@@ -16,7 +16,6 @@ use crate::process::Process;
 
 /// A world of waiters, and what its tasks share. Clones are the same world.
 #[derive(Clone, Debug)]
-#[expect(clippy::exhaustive_structs, reason = "a part of the tests")]
 pub struct Crowd {
     /// The world.
     pub sim: Sim,

@@ -110,6 +110,9 @@ impl Nemesis {
             let mut left: Vec<Duration> = crowd.nodes.iter().filter_map(left).collect();
             left.sort_unstable();
             left.reverse();
+            if let Some(longest) = left.first() {
+                crowd.board.is_stale(key, now + *longest);
+            }
             if let Some(until) = left.get((crowd.nodes.len() - 1) / 2) {
                 crowd.note(format!("what was killed keeps {} for {until:?}", name(key)));
                 crowd.board.is_blocked(now, key, now + *until);
@@ -171,7 +174,10 @@ impl Nemesis {
     pub async fn look_for_stale_keys(self) {
         let crowd = &self.crowd;
         let mut before = HashSet::new();
-        while crowd.plan.ability == Ability::Queue {
+        if crowd.plan.ability != Ability::Queue {
+            return;
+        }
+        loop {
             crowd.sim.sleep(MS * 50).await;
             let mut found = HashSet::new();
             let now = crowd.sim.elapsed();

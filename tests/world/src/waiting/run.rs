@@ -118,3 +118,31 @@ fn come_to_an_end(crowd: &Crowd) -> Vec<Violation> {
 fn other(sim: &Sim, what: impl Into<String>) -> Violation {
     Violation::Other { at: sim.elapsed(), what: what.into() }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_of_waiters_is_one_run() {
+        for class in [Class::Line, Class::Kills, Class::Gate] {
+            for seed in 1..4 {
+                let once = || {
+                    let outcome = run(seed, class);
+                    assert_eq!(outcome.violations, [], "seed {seed}, {class:?}");
+                    (outcome.history.digest(), outcome.waits)
+                };
+                assert_eq!(once(), once(), "seed {seed}, {class:?}");
+            }
+        }
+    }
+
+    /// Found from outside: the second and the fourth in line are killed and start again, and others
+    /// wait until the places of the dead expire. It turns when waiting is rebuilt.
+    #[test]
+    fn starved_waiters_behind_killed_ones_are_seen() {
+        let waits = run(164, Class::Kills).waits;
+        assert!(waits.broken.contains_key(&Rule::W3Starved), "{waits}");
+        assert!(waits.longest_wait.0 > Duration::from_secs(10), "{waits}");
+    }
+}
