@@ -8,6 +8,7 @@ use quorate_memory::Sim;
 
 use crate::dice::Dice;
 use crate::oracle::Forgetting;
+use crate::waiting::plan::Ability;
 
 /// Which promises of the model the world keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,6 +99,8 @@ pub struct Plan {
     pub nodes: usize,
     /// How many clients, 1 to 50.
     pub clients: usize,
+    /// How many tasks each client has. They share its manager.
+    pub tasks: usize,
     /// How many resources they share.
     pub resources: usize,
     /// How many locks each client asks for.
@@ -120,6 +123,10 @@ pub struct Plan {
     pub tokens: Tokens,
     /// What the wall clocks of clients say.
     pub wall: Wall,
+    /// How many percent of the managers poll.
+    pub polling: usize,
+    /// What the nodes can do for waiters.
+    pub ability: Ability,
     /// What is promised of tokens when they do.
     pub forgetting: Forgetting,
 }
@@ -153,6 +160,7 @@ impl Plan {
             class,
             nodes,
             clients,
+            tasks: if clients > 6 { 1 } else { *apart.pick(&[1, 1, 2, 3]) },
             resources: 1 + dice.below(2),
             rounds,
             ttl,
@@ -166,6 +174,13 @@ impl Plan {
             drift: *dice.pick(&[0, 100, 4_900, 4_900]),
             tokens,
             wall,
+            polling: *apart.pick(&[0, 0, 20]),
+            ability: *apart.pick(&[
+                Ability::Queue,
+                Ability::Queue,
+                Ability::Watch,
+                Ability::Nothing,
+            ]),
             // The guard sees to it that numbers go on from clocks, which have to be right for it.
             forgetting: match (class, wall) {
                 (Class::Guarded, Wall::Right) => Forgetting::Guarded,
@@ -249,10 +264,12 @@ impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} nodes, {} clients, {} resources, ttl {:?}, latency up to {:?}, drift up to {} ppm, loss \
+            "{} nodes ({:?}), {} clients of {} tasks, {} resources, ttl {:?}, latency up to {:?}, drift up to {} ppm, loss \
              {} ppm, tokens for {:?}, wall clocks {:?}",
             self.nodes,
+            self.ability,
             self.clients,
+            self.tasks,
             self.resources,
             self.ttl,
             self.latency,

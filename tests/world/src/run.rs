@@ -60,6 +60,7 @@ pub fn run(seed: u64, class: Class) -> Outcome {
         .into_iter()
         .map(|node| if dice.percent(50) { node.carrying() } else { node })
         .map(|node| if dice.percent(50) { node.in_order() } else { node })
+        .map(|node| plan.ability.of(node))
         .collect();
     let clients: Vec<SimClient> =
         (0..plan.clients).map(|_| sim.client(dice.signed(plan.drift))).collect();
@@ -86,32 +87,35 @@ pub fn run(seed: u64, class: Class) -> Outcome {
 
     let mut managers = Vec::new();
     let peers: Arc<Mutex<Vec<Arc<Worker>>>> = Arc::default();
-    let working = Arc::new(Mutex::new(plan.clients));
+    let working = Arc::new(Mutex::new(plan.clients * plan.tasks));
     for process in &processes {
         let Some(manager) = manager(&plan, process, &nodes) else {
             wrong.lock().unwrap_or_else(PoisonError::into_inner).push(other(&sim, "no manager"));
             continue;
         };
         managers.push(manager.clone());
-        let worker = Arc::new(Worker {
-            sim: sim.clone(),
-            dice: dice.clone(),
-            plan: plan.clone(),
-            client: process.client().clone(),
-            process: process.clone(),
-            manager,
-            nodes: nodes.clone(),
-            history: history.clone(),
-            counters: Arc::clone(&counters),
-            doors: Arc::clone(&doors),
-            nemesis: nemesis.clone(),
-            forgotten: Arc::clone(&forgotten),
-            wrong: Arc::clone(&wrong),
-            peers: Arc::clone(&peers),
-            working: Arc::clone(&working),
-        });
-        peers.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&worker));
-        process.spawn(Box::pin(worker.run()));
+        for number in 1..=plan.tasks {
+            let (process, manager) = (process.clone(), manager.clone());
+            let worker = Arc::new(Worker {
+                sim: sim.clone(),
+                dice: dice.clone(),
+                plan: plan.clone(),
+                client: process.client().clone(),
+                process: process.clone(),
+                manager,
+                nodes: nodes.clone(),
+                history: history.clone(),
+                counters: Arc::clone(&counters),
+                doors: Arc::clone(&doors),
+                nemesis: nemesis.clone(),
+                forgotten: Arc::clone(&forgotten),
+                wrong: Arc::clone(&wrong),
+                peers: Arc::clone(&peers),
+                working: Arc::clone(&working),
+            });
+            peers.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&worker));
+            process.spawn(Box::pin(process.clone().as_task(number, worker.run())));
+        }
     }
     // Bounded, so that a wrong core which goes on for ever is found, too.
     let bound = plan.chaos
@@ -128,7 +132,7 @@ pub fn run(seed: u64, class: Class) -> Outcome {
     let mut violations = std::mem::take(&mut *wrong.lock().unwrap_or_else(PoisonError::into_inner));
     let left = at_work();
     if left > 0 {
-        violations.push(other(&sim, format!("{left} clients never came to an end")));
+        violations.push(other(&sim, format!("{left} tasks never came to an end")));
     }
     violations.extend(liveness(&sim, &plan, &processes, &managers, &history));
     let judged = history.events();
@@ -242,6 +246,10 @@ fn manager(plan: &Plan, process: &Process, nodes: &[MemoryNode]) -> Option<LockM
     let builder = match plan.renew_every {
         Some(interval) => builder.renew_every(interval),
         None => builder,
+    };
+    let builder = match process.client().id() * 37 % 100 < plan.polling {
+        true => builder.without_watching(),
+        false => builder,
     };
     let builder = match plan.class {
         Class::Guarded => builder.restart_guard(plan.max_ttl()),

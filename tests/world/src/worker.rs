@@ -419,6 +419,9 @@ impl Worker {
             self.wrong(format!("client {} was given a lock that is over", self.client.id()));
         }
         let lock = self.history.granted(now, self.client.id(), name(resource), until);
+        if lease.fencing_token().is_some() && begun.is_none() {
+            self.wrong("a lock has a token, and no attempt asked for one".to_owned());
+        }
         if let (Some(token), Some(Begun { attempt, at, hint })) = (lease.fencing_token(), begun) {
             let with = Fenced { token, attempt, asked: at, hint };
             self.history.fenced(now, self.client.id(), lock, with);

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use quorate_memory::MemoryNode;
+
 use crate::dice::Dice;
 use crate::plan::Class;
 
@@ -16,6 +18,18 @@ pub enum Ability {
     Watch,
     /// Neither.
     Nothing,
+}
+
+impl Ability {
+    /// The same node, with what it can do.
+    #[must_use]
+    pub fn of(self, node: MemoryNode) -> MemoryNode {
+        match self {
+            Self::Queue => node,
+            Self::Watch => node.without_queue(),
+            Self::Nothing => node.without_watching(),
+        }
+    }
 }
 
 /// What a world of waiters is like.

@@ -8,7 +8,7 @@ use quorate_memory::{MemoryNode, Observed, Sim};
 use super::counts::Rule;
 use super::crowd::Crowd;
 use super::nemesis::Nemesis;
-use super::plan::{Ability, Plan};
+use super::plan::Plan;
 use crate::dice::Dice;
 use crate::history::AttemptId;
 use crate::oracle::{Violation, judge};
@@ -95,11 +95,7 @@ fn nodes(sim: &Sim, dice: &Dice, plan: &Plan) -> Vec<MemoryNode> {
         .into_iter()
         .map(|node| if dice.percent(50) { node.carrying() } else { node })
         .map(|node| if dice.percent(70) { node.in_order() } else { node })
-        .map(|node| match plan.ability {
-            Ability::Queue => node,
-            Ability::Watch => node.without_queue(),
-            Ability::Nothing => node.without_watching(),
-        })
+        .map(|node| plan.ability.of(node))
         .collect()
 }
 
