@@ -29,6 +29,14 @@ impl SimClient {
         self.sim.pause(self.id, time);
     }
 
+    /// Kills the process, as `kill -9` does: none of its tasks ever runs again, and nothing is released.
+    ///
+    /// Requests that have left are still executed. A process that starts again is a new client, with a
+    /// manager of its own.
+    pub fn kill(&self) {
+        self.sim.kill(self.id);
+    }
+
     /// Ends when `time` has passed since this call, on this client's clock.
     ///
     /// # Cancel safety
@@ -80,7 +88,10 @@ impl Runtime for SimClient {
 
 #[cfg(test)]
 mod tests {
+    use quorate_core::LockManager;
+
     use super::*;
+    use crate::MemoryNode;
 
     #[test]
     fn a_sleep_lasts_by_the_clock_of_the_one_who_sleeps() {
@@ -107,5 +118,27 @@ mod tests {
         }
         sim.settle();
         assert_eq!(sim.elapsed(), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_killed_process_does_nothing_more_and_releases_nothing() {
+        const SECOND: Duration = Duration::from_secs(1);
+        let sim = Sim::new(1);
+        let nodes = MemoryNode::cluster(3, sim.clone());
+        let client = sim.client(0);
+        let manager = LockManager::builder(client.clone(), nodes.clone()).build().unwrap();
+        let world = sim.clone();
+        client.spawn(Box::pin(async move {
+            let guard = manager.lock("r").await.unwrap();
+            world.sleep(SECOND).await;
+            drop(guard.release().await);
+        }));
+        sim.advance(SECOND / 2);
+        client.kill();
+        sim.advance(SECOND * 2);
+        assert!(nodes.iter().all(|node| node.get("r").is_some()), "it released");
+        sim.advance(SECOND * 10);
+        assert!(nodes.iter().all(|node| node.get("r").is_none()), "the ttl is over");
+        sim.end();
     }
 }

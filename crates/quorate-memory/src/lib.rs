@@ -30,9 +30,8 @@ mod client;
 mod clock;
 pub mod conformance;
 mod fault;
-mod history;
 mod node;
-mod oracle;
+mod observer;
 mod reply;
 mod rng;
 mod rule;
@@ -41,9 +40,8 @@ mod store;
 
 pub use self::client::SimClient;
 pub use self::fault::Fault;
-pub use self::history::{AttemptId, Event, Fenced, History, LockId, What};
 pub use self::node::MemoryNode;
-pub use self::oracle::{Forgetting, Later, Violation, judge, judge_order, judge_tokens};
+pub use self::observer::Observed;
 pub use self::rule::{Effect, Operation, Rule};
 pub use self::sim::Sim;
 #[doc(hidden)]

@@ -14,9 +14,8 @@ use quorate_core::{
 
 use crate::client::SimClient;
 use crate::fault::Fault;
-use crate::history::History;
+use crate::observer::{Observed, Observer};
 use crate::rule::{Operation, Rule};
-use crate::sim::Sim;
 use crate::store::{Flaw, Store, Value};
 
 pub(crate) mod process;
@@ -36,9 +35,13 @@ use crate::store::guarded::no_info;
 pub struct MemoryNode {
     shared: Arc<Shared>,
     /// Whose calls come through this handle, where it matters.
-    client: Option<usize>,
+    client: Option<SimClient>,
     /// Whether it [carries](Carry) calls by itself.
     carries: bool,
+    /// Whether it keeps [wait queues](Queue).
+    queues: bool,
+    /// Whether it [tells](Watch) when a key has changed.
+    watches: bool,
     /// The connection on which requests keep their order, if they do.
     connection: Option<Arc<Connection>>,
 }
@@ -47,7 +50,15 @@ impl MemoryNode {
     /// A healthy, empty node.
     pub fn new(name: impl Into<String>, runtime: impl Runtime) -> Self {
         let shared = Shared::new(name.into(), Arc::new(runtime));
-        Self { shared: Arc::new(shared), client: None, carries: false, connection: None }
+        let (client, connection) = (None, None);
+        Self {
+            shared: Arc::new(shared),
+            client,
+            carries: false,
+            queues: true,
+            watches: true,
+            connection,
+        }
     }
 
     /// `count` healthy, empty nodes: `memory-1` and so on.
@@ -83,7 +94,7 @@ impl MemoryNode {
     pub fn flush(&self) {
         let mut state = self.shared.lock();
         state.store.flush();
-        self.shared.write_loss(&state);
+        state.tell_of_loss();
         self.shared.tell(state);
     }
 
@@ -106,7 +117,7 @@ impl MemoryNode {
     #[must_use]
     pub fn seen_by(&self, client: &SimClient) -> Self {
         let connection = self.connection.as_ref().map(|_| Arc::default());
-        Self { client: Some(client.id()), connection, ..self.clone() }
+        Self { client: Some(client.clone()), connection, ..self.clone() }
     }
 
     /// The same node over one connection, on which no request overtakes another:
@@ -120,11 +131,23 @@ impl MemoryNode {
         Self { connection: Some(Arc::default()), ..self.clone() }
     }
 
-    /// The same node, as a backend that [carries](Carry) calls by itself: on tasks of the runtime that
-    /// the node is made with.
+    /// The same node, as a backend that [carries](Carry) calls by itself: on tasks of the client that it
+    /// is [seen by](Self::seen_by), or of the runtime that the node is made with.
     #[must_use]
     pub fn carrying(&self) -> Self {
         Self { carries: true, ..self.clone() }
+    }
+
+    /// The same node, as a backend that keeps no [wait queue](Queue).
+    #[must_use]
+    pub fn without_queue(&self) -> Self {
+        Self { queues: false, ..self.clone() }
+    }
+
+    /// The same node, as a backend that cannot [watch](Watch) a key, and keeps no wait queue.
+    #[must_use]
+    pub fn without_watching(&self) -> Self {
+        Self { queues: false, watches: false, ..self.clone() }
     }
 
     /// Lets so much time pass on the runtime that the node is made with.
@@ -168,15 +191,16 @@ impl MemoryNode {
         self.shared.tell(state);
     }
 
-    /// Writes down in `history` from now on, with the times of `sim`, who is given free keys here,
-    /// and when the node loses its data: what [`judge_tokens`](crate::judge_tokens) asks for.
-    pub fn write_down(&self, history: &History, sim: &Sim) {
-        self.shared.lock().journal = Some((history.clone(), sim.clone()));
+    /// Calls `observe` with everything that happens here from now on, in place of the observer before.
+    ///
+    /// The node is locked meanwhile: the observer must not call it.
+    pub fn observe(&self, observe: impl Fn(Observed<'_>) + Send + Sync + 'static) {
+        self.shared.lock().observer = Some(Observer::new(observe));
     }
 
-    /// Ends what [`write_down`](Self::write_down) began.
-    pub fn stop_writing(&self) {
-        self.shared.lock().journal = None;
+    /// Ends the calls that [`observe`](Self::observe) began.
+    pub fn stop_observing(&self) {
+        self.shared.lock().observer = None;
     }
 
     /// What is at a key.
@@ -206,8 +230,12 @@ impl MemoryNode {
         &self.shared.name
     }
 
+    fn client_id(&self) -> Option<usize> {
+        self.client.as_ref().map(SimClient::id)
+    }
+
     fn way(&self) -> Way<'_> {
-        Way { client: self.client, connection: self.connection.as_deref() }
+        Way { client: self.client_id(), connection: self.connection.as_deref() }
     }
 
     async fn call<T: Send + 'static>(
@@ -252,11 +280,11 @@ impl LockBackend for MemoryNode {
     }
 
     fn watcher(&self) -> Option<&dyn Watch> {
-        Some(self)
+        self.watches.then_some(self)
     }
 
     fn queue(&self) -> Option<&dyn Queue> {
-        Some(self)
+        self.queues.then_some(self)
     }
 
     fn fencer(&self) -> Option<&dyn Fence> {
@@ -297,7 +325,11 @@ impl Carry for MemoryNode {
         });
         // On a connection it leaves here and now. Else the tasks go as they please.
         if self.connection.is_none() || carried.as_mut().now_or_never().is_none() {
-            self.shared.runtime.spawn(carried);
+            // It is the client's own code, and ends with that.
+            match &self.client {
+                Some(client) => client.spawn(carried),
+                None => self.shared.runtime.spawn(carried),
+            }
         }
     }
 }
@@ -372,7 +404,7 @@ impl Queue for MemoryNode {
 #[async_trait]
 impl Watch for MemoryNode {
     async fn look(&self, key: &Key) -> Result<Watched, BackendError> {
-        self.shared.watch(key, self.client).await
+        self.shared.watch(key, self.client_id()).await
     }
 }
 

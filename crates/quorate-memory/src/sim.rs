@@ -18,8 +18,10 @@ use crate::rng::SplitMix64;
 /// With so many timers something goes on for ever.
 const MOST_TIMERS: u32 = 100_000;
 
+mod schedule;
 mod wake;
 
+use self::schedule::Scheduler;
 use self::wake::{Alarm, Sleep, TaskWaker};
 
 /// A simulated world: a virtual clock, an executor and a source of randomness.
@@ -47,9 +49,11 @@ struct State {
     /// By moment, then in the order they were asked for.
     timers: BTreeMap<(Instant, u64), Waker>,
     ready: VecDeque<u64>,
+    /// What draws the next task, where it is not the one that has been ready for the longest time.
+    scheduler: Option<Scheduler>,
     tasks: HashMap<u64, Task>,
     /// Until when each client stands still. Client 0 is the world itself.
-    paused: Vec<Option<Instant>>,
+    paused: Vec<Pause>,
 }
 
 struct Task {
@@ -58,6 +62,13 @@ struct Task {
     waker: Waker,
     client: usize,
     is_queued: bool,
+}
+
+/// Whether the tasks of a client run.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Pause {
+    Until(Option<Instant>),
+    Killed,
 }
 
 impl Sim {
@@ -71,10 +82,22 @@ impl Sim {
             next_id: 0,
             timers: BTreeMap::new(),
             ready: VecDeque::new(),
+            scheduler: None,
             tasks: HashMap::new(),
-            paused: vec![None],
+            paused: vec![Pause::Until(None)],
         };
         Self { world: Arc::new(World { origin, state: Mutex::new(state) }) }
+    }
+
+    /// As [`new`](Self::new), but of the tasks that are ready the next one is drawn at random.
+    ///
+    /// The order follows from `seed` as well. Some tasks are drawn rarely, and so run last. Timers of
+    /// the same moment wake their tasks together.
+    #[must_use]
+    pub fn shuffled(seed: u64) -> Self {
+        let sim = Self::new(seed);
+        sim.world.lock().scheduler = Some(Scheduler::new(seed));
+        sim
     }
 
     /// How long the world has lasted.
@@ -88,7 +111,7 @@ impl Sim {
     #[must_use]
     pub fn client(&self, parts_per_million: i32) -> SimClient {
         let mut state = self.world.lock();
-        state.paused.push(None);
+        state.paused.push(Pause::Until(None));
         let id = state.paused.len() - 1;
         SimClient::new(self.clone(), id, Clock::new(self.world.origin, parts_per_million))
     }
@@ -251,23 +274,32 @@ impl Sim {
     pub(crate) fn pause(&self, client: usize, time: Duration) {
         let mut state = self.world.lock();
         let until = state.now + time;
-        state.paused[client] = state.paused[client].max(Some(until));
+        state.paused[client] = state.paused[client].max(Pause::Until(Some(until)));
+    }
+
+    pub(crate) fn kill(&self, client: usize) {
+        self.world.lock().paused[client] = Pause::Killed;
     }
 
     /// Runs a task that is ready; `false` if none is.
     fn run_one(&self) -> bool {
         let mut state = self.world.lock();
-        let Some(id) = state.ready.pop_front() else {
+        let Some(id) = state.take_ready() else {
             return false;
         };
         let now = state.now;
         let client = state.tasks.get(&id).map_or(0, |task| task.client);
-        let until = state.paused[client].filter(|until| now < *until);
+        let pause = state.paused[client];
         let Some(task) = state.tasks.get_mut(&id) else {
             return true;
         };
         task.is_queued = false;
-        if let Some(until) = until {
+        if pause == Pause::Killed {
+            return true;
+        }
+        if let Pause::Until(Some(until)) = pause
+            && now < until
+        {
             // It stands still with its client, and goes on when that does.
             let waker = task.waker.clone();
             let timer = state.take_id();
@@ -305,10 +337,15 @@ impl Sim {
         if limit.is_some_and(|limit| at > limit) {
             return false;
         }
-        let waker = timer.remove();
+        let mut wakers = vec![timer.remove()];
         state.now = state.now.max(at);
+        while state.scheduler.is_some()
+            && let Some(timer) = state.timers.first_entry().filter(|timer| timer.key().0 == at)
+        {
+            wakers.push(timer.remove());
+        }
         drop(state);
-        waker.wake();
+        wakers.into_iter().for_each(Waker::wake);
         true
     }
 }
@@ -361,5 +398,13 @@ impl State {
     const fn take_id(&mut self) -> u64 {
         self.next_id += 1;
         self.next_id
+    }
+
+    /// The task that runs next.
+    fn take_ready(&mut self) -> Option<u64> {
+        match &mut self.scheduler {
+            None => self.ready.pop_front(),
+            Some(scheduler) => scheduler.take(&mut self.ready),
+        }
     }
 }

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use quorate_core::LockManager;
-use quorate_memory::{Effect, Fault, MemoryNode, Rule, Sim, Violation};
+use quorate_memory::{Effect, Fault, MemoryNode, Rule, Sim};
 
 use crate::dice::Dice;
+use crate::oracle::Violation;
 use crate::plan::{Plan, Tokens};
 use crate::process::Process;
 use crate::worker::name;

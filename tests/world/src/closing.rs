@@ -4,10 +4,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use quorate_core::{LockError, LockManager, Lost, Runtime};
-use quorate_memory::{Effect, Fault, MemoryNode, Rule, Sim, Violation};
+use quorate_memory::{Effect, Fault, MemoryNode, Rule, Sim};
 
 use crate::calm::told;
 use crate::dice::Dice;
+use crate::oracle::Violation;
 use crate::plan::Plan;
 use crate::worker::{fenced, lock_keys, name};
 

@@ -8,14 +8,17 @@ pub mod calm;
 pub mod closing;
 pub mod dice;
 pub mod door;
+pub mod history;
 pub mod keeping;
 pub mod nemesis;
+pub mod oracle;
 pub mod plan;
 pub mod process;
 pub mod replay;
 pub mod report;
 pub mod run;
 pub mod tidy;
+pub mod waiting;
 pub mod watch;
 pub mod worker;
 

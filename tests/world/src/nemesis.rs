@@ -5,9 +5,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use quorate_core::{BackendError, Runtime};
-use quorate_memory::{Effect, Fault, History, MemoryNode, Rule, Sim};
+use quorate_memory::{Effect, Fault, MemoryNode, Rule, Sim};
 
 use crate::dice::Dice;
+use crate::history::History;
 use crate::plan::{Class, Plan};
 use crate::process::Process;
 use crate::worker::name;
@@ -129,9 +130,9 @@ impl Nemesis {
         let node = self.dice.pick(&self.nodes);
         let small = self.dice.scaled_time(self.plan.ttl / 2);
         let kinds = match self.plan.class {
-            Class::Promised => 5,
             Class::Broken | Class::Guarded => 9,
             Class::Storm => 6,
+            _ => 5,
         };
         let (kind, fault) = match self.dice.below(kinds) {
             5 if self.plan.class == Class::Storm => {

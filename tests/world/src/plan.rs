@@ -1,11 +1,14 @@
 //! What a world is like: drawn from its seed before anything happens.
 
+use std::fmt;
 use std::time::Duration;
 
 use quorate_core::{Drift, Ttl};
-use quorate_memory::{Forgetting, Sim};
+use quorate_memory::Sim;
 
 use crate::dice::Dice;
+use crate::oracle::Forgetting;
+use crate::waiting::plan::Ability;
 
 /// Which promises of the model the world keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +24,45 @@ pub enum Class {
     /// Keys vanish at any moment and clocks of nodes jump, but nothing else is forgotten: two
     /// holders are likely, and their fencing tokens are in order.
     Storm,
+    /// Nothing fails: processes of several tasks wait for a few keys. The rules of waiting are counted.
+    Line,
+    /// As [`Line`](Self::Line), and waiters are killed and start again.
+    Kills,
+    /// As [`Line`](Self::Line), and nodes that keep the wait queue hang, die or forget it, and
+    /// notifications are lost.
+    Gate,
+}
+
+impl Class {
+    /// All classes, by the word that chooses them.
+    pub const ALL: [(&'static str, Self); 7] = [
+        ("promised", Self::Promised),
+        ("broken", Self::Broken),
+        ("guarded", Self::Guarded),
+        ("storm", Self::Storm),
+        ("line", Self::Line),
+        ("kills", Self::Kills),
+        ("gate", Self::Gate),
+    ];
+
+    /// The class of this word.
+    #[must_use]
+    pub fn of_word(word: &str) -> Option<Self> {
+        Self::ALL.iter().find_map(|(other, class)| (*other == word).then_some(*class))
+    }
+
+    /// The word that chooses it.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        let word = |(word, class): &(&'static str, Self)| (*class == self).then_some(*word);
+        Self::ALL.iter().find_map(word).unwrap_or_default()
+    }
+
+    /// Whether the world is one of [waiters](crate::waiting).
+    #[must_use]
+    pub const fn is_about_waiting(self) -> bool {
+        matches!(self, Self::Line | Self::Kills | Self::Gate)
+    }
 }
 
 /// Who takes locks with a fencing token.
@@ -57,6 +99,8 @@ pub struct Plan {
     pub nodes: usize,
     /// How many clients, 1 to 50.
     pub clients: usize,
+    /// How many tasks each client has. They share its manager.
+    pub tasks: usize,
     /// How many resources they share.
     pub resources: usize,
     /// How many locks each client asks for.
@@ -79,6 +123,10 @@ pub struct Plan {
     pub tokens: Tokens,
     /// What the wall clocks of clients say.
     pub wall: Wall,
+    /// How many percent of the managers poll.
+    pub polling: usize,
+    /// What the nodes can do for waiters.
+    pub ability: Ability,
     /// What is promised of tokens when they do.
     pub forgetting: Forgetting,
 }
@@ -112,6 +160,7 @@ impl Plan {
             class,
             nodes,
             clients,
+            tasks: if clients > 6 { 1 } else { *apart.pick(&[1, 1, 2, 3]) },
             resources: 1 + dice.below(2),
             rounds,
             ttl,
@@ -125,6 +174,13 @@ impl Plan {
             drift: *dice.pick(&[0, 100, 4_900, 4_900]),
             tokens,
             wall,
+            polling: *apart.pick(&[0, 0, 20]),
+            ability: *apart.pick(&[
+                Ability::Queue,
+                Ability::Queue,
+                Ability::Watch,
+                Ability::Nothing,
+            ]),
             // The guard sees to it that numbers go on from clocks, which have to be right for it.
             forgetting: match (class, wall) {
                 (Class::Guarded, Wall::Right) => Forgetting::Guarded,
@@ -201,5 +257,26 @@ impl Plan {
     #[must_use]
     pub fn cleanup(&self) -> Duration {
         self.ttl
+    }
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} nodes ({:?}), {} clients of {} tasks, {} resources, ttl {:?}, latency up to {:?}, drift up to {} ppm, loss \
+             {} ppm, tokens for {:?}, wall clocks {:?}",
+            self.nodes,
+            self.ability,
+            self.clients,
+            self.tasks,
+            self.resources,
+            self.ttl,
+            self.latency,
+            self.drift,
+            self.loss,
+            self.tokens,
+            self.wall,
+        )
     }
 }

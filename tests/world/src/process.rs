@@ -1,11 +1,18 @@
 //! The runtime of a client's manager: its clock, a wall clock of its own, and a look at attempts.
+//!
+//! Several tasks share one manager. What a task begins is known by the poll in which it begins.
 
+use std::collections::{HashMap, HashSet};
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use quorate_core::runtime::{BoxFuture, EntropyError};
 use quorate_core::{Runtime, Token};
-use quorate_memory::{AttemptId, Sim, SimClient};
+use quorate_memory::{Sim, SimClient};
+
+use crate::history::AttemptId;
 
 /// An attempt at a lock with a fencing token, as it began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +38,16 @@ pub struct Process {
 struct Seen {
     /// How far the wall clock is ahead of the right time, in microseconds.
     ahead: i64,
-    drawn: Option<AttemptId>,
+    /// The task that is polled; 0 for all that have no number.
+    task: usize,
+    all: HashSet<AttemptId>,
+    tasks: HashMap<usize, Task>,
+}
+
+/// What one task began.
+#[derive(Debug, Default)]
+struct Task {
+    drawn: Vec<AttemptId>,
     begun: Option<Begun>,
 }
 
@@ -39,7 +55,12 @@ impl Process {
     /// A process of `client` with a wall clock that is right.
     #[must_use]
     pub fn new(sim: &Sim, client: &SimClient) -> Self {
-        let seen = Arc::new(Mutex::new(Seen { ahead: 0, drawn: None, begun: None }));
+        let seen = Arc::new(Mutex::new(Seen {
+            ahead: 0,
+            task: 0,
+            all: HashSet::new(),
+            tasks: HashMap::new(),
+        }));
         Self { client: client.clone(), sim: sim.clone(), seen }
     }
 
@@ -54,14 +75,44 @@ impl Process {
         self.seen().ahead = ahead;
     }
 
-    /// The last attempt that asked for a fencing token.
+    /// Runs `future` as the task of this number.
+    pub async fn as_task<T>(self, number: usize, future: impl Future<Output = T>) -> T {
+        let mut future = pin!(future);
+        poll_fn(|context| {
+            let before = std::mem::replace(&mut self.seen().task, number);
+            let polled = future.as_mut().poll(context);
+            self.seen().task = before;
+            polled
+        })
+        .await
+    }
+
+    /// The last attempt of the task that is polled which asked for a fencing token.
     #[must_use]
     pub fn begun(&self) -> Option<Begun> {
-        self.seen().begun
+        self.seen().task().begun
+    }
+
+    /// The attempts that the task which is polled has begun since this was last asked.
+    #[must_use]
+    pub fn take_drawn(&self) -> Vec<AttemptId> {
+        std::mem::take(&mut self.seen().task().drawn)
+    }
+
+    /// All attempts that the process has begun.
+    #[must_use]
+    pub fn all_drawn(&self) -> HashSet<AttemptId> {
+        self.seen().all.clone()
     }
 
     fn seen(&self) -> MutexGuard<'_, Seen> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Seen {
+    fn task(&mut self) -> &mut Task {
+        self.tasks.entry(self.task).or_default()
     }
 }
 
@@ -86,7 +137,10 @@ impl Runtime for Process {
                 random.copy_from_slice(bytes);
                 Ok(())
             })?;
-            self.seen().drawn = Some(AttemptId::of(token.as_bytes()));
+            let attempt = AttemptId::of(token.as_bytes());
+            let mut seen = self.seen();
+            seen.all.insert(attempt);
+            seen.task().drawn.push(attempt);
         }
         Ok(())
     }
@@ -96,7 +150,8 @@ impl Runtime for Process {
         let mut seen = self.seen();
         let hint = self.sim.unix_micros().saturating_add_signed(seen.ahead);
         let at = self.sim.elapsed();
-        seen.begun = seen.drawn.map(|attempt| Begun { attempt, at, hint });
+        let task = seen.task();
+        task.begun = task.drawn.last().map(|attempt| Begun { attempt: *attempt, at, hint });
         hint
     }
 }

@@ -3,32 +3,21 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use quorate_memory::{Event, LockId, Violation, What};
-
+use crate::history::{Event, LockId, What};
+use crate::oracle::Violation;
 use crate::run::Outcome;
 
 /// How many lines of the history are shown.
 const LINES: usize = 30;
 
+/// How many of the rules that were broken and are counted are shown.
+const NOTES: usize = 8;
+
 /// Tells what a world was like, what went wrong in it, and the events before the first mistake.
 #[must_use]
 pub fn tell(seed: u64, outcome: &Outcome) -> String {
     let mut text = String::new();
-    let plan = &outcome.plan;
-    let _ = writeln!(
-        text,
-        "seed {seed}: {} nodes, {} clients, {} resources, ttl {:?}, latency up to {:?}, drift up \
-         to {} ppm, loss {} ppm, tokens for {:?}, wall clocks {:?}",
-        plan.nodes,
-        plan.clients,
-        plan.resources,
-        plan.ttl,
-        plan.latency,
-        plan.drift,
-        plan.loss,
-        plan.tokens,
-        plan.wall,
-    );
+    let _ = writeln!(text, "seed {seed}: {}", outcome.world);
     if outcome.violations.is_empty() {
         let _ = writeln!(text, "nothing went wrong in {:?}", outcome.simulated);
     }
@@ -37,6 +26,9 @@ pub fn tell(seed: u64, outcome: &Outcome) -> String {
     }
     if outcome.violations.len() > 5 {
         let _ = writeln!(text, "… and {} more", outcome.violations.len() - 5);
+    }
+    for note in outcome.waits.notes.iter().take(NOTES) {
+        let _ = writeln!(text, "counted {note}");
     }
     let _ = writeln!(text);
     let overlap = |violation: &&Violation| matches!(violation, Violation::Overlap { .. });

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use crate::nemesis::Faults;
 use crate::plan::Class;
 use crate::run::run;
+use crate::waiting::Waits;
 
 /// What to run.
 #[derive(Clone, Debug)]
@@ -34,7 +35,8 @@ pub struct Options {
 
 impl Options {
     /// What can be said.
-    pub const USAGE: &str = "options: --seeds N, --from SEED, --class promised|broken|guarded|storm, --twice, \
+    pub const USAGE: &str = "options: --seeds N, --from SEED, --twice, \
+        --class promised|broken|guarded|storm|line|kills|gate, \
         --failures N (stop after so many), --replay SEED, --keep RENEWALS";
 
     /// Reads the words of a command line.
@@ -65,13 +67,10 @@ impl Options {
                 "--replay" => options.replay = Some(number()?),
                 "--failures" => options.failures = usize::try_from(number()?).unwrap_or(1),
                 "--twice" => options.twice = true,
-                "--class" => match words.next().as_deref() {
-                    Some("promised") => options.class = Class::Promised,
-                    Some("broken") => options.class = Class::Broken,
-                    Some("guarded") => options.class = Class::Guarded,
-                    Some("storm") => options.class = Class::Storm,
-                    _ => return Err("--class takes promised, broken, guarded or storm".to_owned()),
-                },
+                "--class" => {
+                    let class = words.next().and_then(|word| Class::of_word(&word));
+                    options.class = class.ok_or("--class takes one of its words")?;
+                }
                 other => return Err(format!("{other} is not an option")),
             }
         }
@@ -98,6 +97,8 @@ pub struct Report {
     pub simulated: Duration,
     /// What was injected.
     pub faults: Faults,
+    /// What waiting cost, and which of its rules were broken.
+    pub waits: Waits,
     /// How long it took.
     pub took: Duration,
     class: Option<Class>,
@@ -147,6 +148,7 @@ fn one(seed: u64, options: &Options) -> Report {
     report.excused = u64::from(outcome.excused > 0);
     report.simulated = outcome.simulated;
     report.faults = outcome.faults;
+    report.waits = Waits { notes: Vec::new(), ..outcome.waits };
     if let Some(first) = outcome.violations.first() {
         report.failures.insert(seed, first.to_string());
     } else if options.twice {
@@ -167,6 +169,7 @@ impl Report {
         self.refused += other.refused;
         self.excused += other.excused;
         self.simulated += other.simulated;
+        self.waits.add(&other.waits);
         for (kind, count) in other.faults {
             *self.faults.entry(kind).or_default() += count;
         }
@@ -187,6 +190,9 @@ impl fmt::Display for Report {
         let faults: Vec<String> =
             self.faults.iter().map(|(kind, count)| format!("{kind} {count}")).collect();
         writeln!(f, "faults injected: {}", faults.join(", "))?;
+        if self.class.is_some_and(Class::is_about_waiting) {
+            write!(f, "{}", self.waits)?;
+        }
         writeln!(
             f,
             "fencing tokens: {}, and {} times a stale one was refused",
@@ -200,10 +206,8 @@ impl fmt::Display for Report {
         }
         writeln!(f, "violations: {}", self.failures.len())?;
         let class = match self.class {
-            Some(Class::Broken) => " --class broken",
-            Some(Class::Guarded) => " --class guarded",
-            Some(Class::Storm) => " --class storm",
-            _ => "",
+            None | Some(Class::Promised) => String::new(),
+            Some(class) => format!(" --class {}", class.word()),
         };
         for (seed, what) in &self.failures {
             writeln!(f, "  seed {seed}: {what}")?;

@@ -6,16 +6,16 @@ use std::time::Duration;
 use quorate_core::algorithm::quorum::NodeCount;
 use quorate_core::protocol::fence::counter;
 use quorate_core::{FencingToken, Key, LockGuard, LockManager, Resource, Runtime};
-use quorate_memory::{
-    Event, Fenced, Forgetting, History, MemoryNode, Sim, SimClient, Value, Violation, What, judge,
-    judge_order, judge_tokens,
-};
+use quorate_memory::{MemoryNode, Sim, SimClient, Value};
 
 use crate::dice::Dice;
 use crate::door::Door;
+use crate::history::{Event, Fenced, History, What};
 use crate::nemesis::{Faults, Nemesis};
+use crate::oracle::{Forgetting, Violation, judge, judge_order, judge_tokens};
 use crate::plan::{Class, Plan, Tokens, Wall};
 use crate::process::{Begun, Process};
+use crate::waiting::Waits;
 use crate::worker::{Counters, Worker, fenced, lock_keys, name};
 use crate::{agreement, calm, closing, tidy};
 
@@ -24,7 +24,7 @@ use crate::{agreement, calm, closing, tidy};
 #[expect(clippy::exhaustive_structs, reason = "a part of the tests")]
 pub struct Outcome {
     /// What the world was like.
-    pub plan: Plan,
+    pub world: String,
     /// What went wrong. In worlds of [`Class::Broken`] and [`Class::Storm`], two holders are not.
     pub violations: Vec<Violation>,
     /// How often two held one resource, or a counter lost an addition.
@@ -41,12 +41,17 @@ pub struct Outcome {
     pub simulated: Duration,
     /// What was injected.
     pub faults: Faults,
+    /// What waiting cost, and which of its rules were broken.
+    pub waits: Waits,
 }
 
 /// Runs the world of `seed`.
 #[must_use]
 pub fn run(seed: u64, class: Class) -> Outcome {
-    let sim = Sim::new(seed);
+    if class.is_about_waiting() {
+        return crate::waiting::run(seed, class);
+    }
+    let sim = Sim::shuffled(seed);
     let dice = Dice::new(sim.clone());
     let plan = Plan::draw(seed, &dice, class);
     let history = History::new();
@@ -55,12 +60,13 @@ pub fn run(seed: u64, class: Class) -> Outcome {
         .into_iter()
         .map(|node| if dice.percent(50) { node.carrying() } else { node })
         .map(|node| if dice.percent(50) { node.in_order() } else { node })
+        .map(|node| plan.ability.of(node))
         .collect();
     let clients: Vec<SimClient> =
         (0..plan.clients).map(|_| sim.client(dice.signed(plan.drift))).collect();
     let processes: Vec<Process> = clients.iter().map(|client| Process::new(&sim, client)).collect();
     if plan.tokens != Tokens::Nobody {
-        nodes.iter().for_each(|node| node.write_down(&history, &sim));
+        nodes.iter().for_each(|node| history.observe(node, &sim));
     }
     if class == Class::Guarded {
         warm_up(&sim, &plan, &processes, &nodes);
@@ -81,32 +87,35 @@ pub fn run(seed: u64, class: Class) -> Outcome {
 
     let mut managers = Vec::new();
     let peers: Arc<Mutex<Vec<Arc<Worker>>>> = Arc::default();
-    let working = Arc::new(Mutex::new(plan.clients));
+    let working = Arc::new(Mutex::new(plan.clients * plan.tasks));
     for process in &processes {
         let Some(manager) = manager(&plan, process, &nodes) else {
             wrong.lock().unwrap_or_else(PoisonError::into_inner).push(other(&sim, "no manager"));
             continue;
         };
         managers.push(manager.clone());
-        let worker = Arc::new(Worker {
-            sim: sim.clone(),
-            dice: dice.clone(),
-            plan: plan.clone(),
-            client: process.client().clone(),
-            process: process.clone(),
-            manager,
-            nodes: nodes.clone(),
-            history: history.clone(),
-            counters: Arc::clone(&counters),
-            doors: Arc::clone(&doors),
-            nemesis: nemesis.clone(),
-            forgotten: Arc::clone(&forgotten),
-            wrong: Arc::clone(&wrong),
-            peers: Arc::clone(&peers),
-            working: Arc::clone(&working),
-        });
-        peers.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&worker));
-        process.spawn(Box::pin(worker.run()));
+        for number in 1..=plan.tasks {
+            let (process, manager) = (process.clone(), manager.clone());
+            let worker = Arc::new(Worker {
+                sim: sim.clone(),
+                dice: dice.clone(),
+                plan: plan.clone(),
+                client: process.client().clone(),
+                process: process.clone(),
+                manager,
+                nodes: nodes.clone(),
+                history: history.clone(),
+                counters: Arc::clone(&counters),
+                doors: Arc::clone(&doors),
+                nemesis: nemesis.clone(),
+                forgotten: Arc::clone(&forgotten),
+                wrong: Arc::clone(&wrong),
+                peers: Arc::clone(&peers),
+                working: Arc::clone(&working),
+            });
+            peers.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&worker));
+            process.spawn(Box::pin(process.clone().as_task(number, worker.run())));
+        }
     }
     // Bounded, so that a wrong core which goes on for ever is found, too.
     let bound = plan.chaos
@@ -123,7 +132,7 @@ pub fn run(seed: u64, class: Class) -> Outcome {
     let mut violations = std::mem::take(&mut *wrong.lock().unwrap_or_else(PoisonError::into_inner));
     let left = at_work();
     if left > 0 {
-        violations.push(other(&sim, format!("{left} clients never came to an end")));
+        violations.push(other(&sim, format!("{left} tasks never came to an end")));
     }
     violations.extend(liveness(&sim, &plan, &processes, &managers, &history));
     let judged = history.events();
@@ -134,7 +143,7 @@ pub fn run(seed: u64, class: Class) -> Outcome {
             violations.push(other(&sim, format!("{key} is left on {}", node.name())));
         }
     }
-    nodes.iter().for_each(MemoryNode::stop_writing);
+    nodes.iter().for_each(MemoryNode::stop_observing);
     // What is left counts on nodes that vote as soon as they are back.
     if plan.class != Class::Guarded {
         violations.extend(agreement::check(&sim, &dice, &plan, &nodes, &processes, &managers));
@@ -174,7 +183,18 @@ pub fn run(seed: u64, class: Class) -> Outcome {
     drop(std::mem::take(&mut *forgotten.lock().unwrap_or_else(PoisonError::into_inner)));
     sim.end();
     let faults = nemesis.faults();
-    Outcome { plan, violations, overlaps, tokens, refused, excused, history, simulated, faults }
+    Outcome {
+        world: plan.to_string(),
+        violations,
+        overlaps,
+        tokens,
+        refused,
+        excused,
+        history,
+        simulated,
+        faults,
+        waits: Waits::default(),
+    }
 }
 
 /// Where the wall clocks say nothing, numbers of nodes differ from the beginning.
@@ -227,9 +247,13 @@ fn manager(plan: &Plan, process: &Process, nodes: &[MemoryNode]) -> Option<LockM
         Some(interval) => builder.renew_every(interval),
         None => builder,
     };
+    let builder = match process.client().id() * 37 % 100 < plan.polling {
+        true => builder.without_watching(),
+        false => builder,
+    };
     let builder = match plan.class {
         Class::Guarded => builder.restart_guard(plan.max_ttl()),
-        Class::Promised | Class::Broken | Class::Storm => builder,
+        _ => builder,
     };
     builder.build().ok()
 }

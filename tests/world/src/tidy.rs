@@ -4,9 +4,10 @@
 use std::time::Duration;
 
 use quorate_core::{BackendError, LockManager, LockRequest, Runtime};
-use quorate_memory::{Effect, Fault, MemoryNode, Operation, Rule, Sim, Violation};
+use quorate_memory::{Effect, Fault, MemoryNode, Operation, Rule, Sim};
 
 use crate::dice::Dice;
+use crate::oracle::Violation;
 use crate::plan::Plan;
 use crate::worker::{fenced, lock_keys, name};
 

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use quorate_core::{FencingToken, Lease, Lost, Runtime};
-use quorate_memory::LockId;
 
+use crate::history::LockId;
 use crate::worker::Worker;
 
 /// One lease as its holder and its watchers see it. Clones see the same.

@@ -10,11 +10,13 @@ use quorate_core::{
     AdoptError, FencingToken, HandOver, Lease, LockError, LockGuard, LockManager, LockRequest,
     Runtime, Stopped, WithError,
 };
-use quorate_memory::{Fenced, History, LockId, MemoryNode, Sim, SimClient, Value, Violation};
+use quorate_memory::{MemoryNode, Sim, SimClient, Value};
 
 use crate::dice::Dice;
 use crate::door::Door;
+use crate::history::{Fenced, History, LockId};
 use crate::nemesis::Nemesis;
+use crate::oracle::Violation;
 use crate::plan::{Class, Plan};
 use crate::process::{Begun, Process};
 use crate::watch::Watch;
@@ -417,6 +419,9 @@ impl Worker {
             self.wrong(format!("client {} was given a lock that is over", self.client.id()));
         }
         let lock = self.history.granted(now, self.client.id(), name(resource), until);
+        if lease.fencing_token().is_some() && begun.is_none() {
+            self.wrong("a lock has a token, and no attempt asked for one".to_owned());
+        }
         if let (Some(token), Some(Begun { attempt, at, hint })) = (lease.fencing_token(), begun) {
             let with = Fenced { token, attempt, asked: at, hint };
             self.history.fenced(now, self.client.id(), lock, with);

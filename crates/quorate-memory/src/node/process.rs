@@ -4,15 +4,14 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use quorate_core::{BackendError, BackendErrorKind, Key, Runtime};
+use quorate_core::{BackendError, BackendErrorKind, Runtime};
 
 use super::watching::Entries;
 use crate::clock::Clock;
 use crate::fault::Fault;
-use crate::history::{AttemptId, History};
+use crate::observer::{Observed, Observer};
 use crate::reply::{Reply, Sender, reply};
 use crate::rule::{Journey, Operation, Rule};
-use crate::sim::Sim;
 use crate::store::{Flaw, Store};
 
 pub(crate) struct Shared {
@@ -31,8 +30,7 @@ pub(super) struct State {
     waiting: VecDeque<Box<dyn Arrive>>,
     pub(super) watched: Entries,
     pub(super) starts: u32,
-    /// Where it is written down who takes keys and when data are lost, and whose time that has.
-    pub(super) journal: Option<(History, Sim)>,
+    pub(super) observer: Option<Observer>,
     /// When it last started, on its own clock.
     started: Instant,
     /// How many requests have come.
@@ -137,7 +135,7 @@ impl<T: Send + 'static> Arrive for Request<T> {
     ) {
         let Self { act, journey, answer } = *self;
         let now = node.local(&state);
-        if state.journal.is_some() {
+        if state.observer.is_some() {
             state.store.note_taken();
         }
         let outcome = match failure {
@@ -155,7 +153,7 @@ impl<T: Send + 'static> Arrive for Request<T> {
                 act(&mut state.store, now, &run)
             }
         };
-        node.write_down(&mut state);
+        state.tell_of_grants();
         node.tell(state);
         if let Some(answer) = answer {
             node.answer(journey, answer, outcome);
@@ -165,6 +163,24 @@ impl<T: Send + 'static> Arrive for Request<T> {
     fn fail(self: Box<Self>, why: &'static str) {
         if let Some(answer) = self.answer {
             answer.send(Err(gone(why)));
+        }
+    }
+}
+
+impl State {
+    pub(super) fn tell(&self, observed: Observed<'_>) {
+        if let Some(observer) = &self.observer {
+            observer.tell(observed);
+        }
+    }
+
+    pub(super) fn tell_of_loss(&self) {
+        self.tell(Observed::LostData);
+    }
+
+    fn tell_of_grants(&mut self) {
+        for claim in self.store.take_taken() {
+            self.tell(Observed::Set(&claim));
         }
     }
 }
@@ -180,7 +196,7 @@ impl Shared {
             waiting: VecDeque::new(),
             watched: Entries::default(),
             starts: 1,
-            journal: None,
+            observer: None,
             started: runtime.now(),
             requests: 0,
         };
@@ -217,7 +233,7 @@ impl Shared {
         }
         if matches!(fault, Some(Fault::Dead)) {
             state.store.clear();
-            self.write_loss(&state);
+            state.tell_of_loss();
         }
         let was_down = matches!(state.fault, Some(Fault::Dead | Fault::Down));
         if was_down && !stops {
@@ -242,26 +258,6 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells the journal that what was stored is lost.
-    pub(super) fn write_loss(&self, state: &State) {
-        if let Some((history, sim)) = &state.journal {
-            history.forgot(sim.elapsed(), &self.name);
-        }
-    }
-
-    /// Tells the journal who was given keys.
-    fn write_down(&self, state: &mut State) {
-        let taken = state.store.take_taken();
-        if let Some((history, sim)) = &state.journal {
-            for claim in taken {
-                let by = AttemptId::of(claim.token().as_bytes());
-                let name = |key: &Key| String::from_utf8_lossy(key.as_bytes()).into_owned();
-                let resources = claim.keys().iter().map(name).collect();
-                history.taken(sim.elapsed(), &self.name, by, resources);
-            }
-        }
-    }
-
     /// What the node's own clock reads.
     pub(super) fn local(&self, state: &State) -> Instant {
         state.clock.read(self.runtime.now())
@@ -276,7 +272,10 @@ impl Shared {
     ) -> Reply<Result<T, BackendError>> {
         let (answer, reply) = reply();
         let act: Act<T> = Arc::new(act);
-        let mut journey = self.journey(&self.lock(), operation, way.client);
+        let state = self.lock();
+        state.tell(Observed::Sent { operation, client: way.client });
+        let mut journey = self.journey(&state, operation, way.client);
+        drop(state);
         if let Some(connection) = way.connection
             && !journey.loses_request
             && !self.lock().store.has(Flaw::Reorders)

@@ -11,6 +11,7 @@ use quorate_core::{BackendError, Holder, Key, Watched};
 
 use super::process::{Arrive, Shared, State, gone};
 use crate::fault::Fault;
+use crate::observer::Observed;
 use crate::reply::{Reply, Sender, reply};
 use crate::rule::{Journey, Operation};
 use crate::store::{Value, wrong_type};
@@ -95,6 +96,7 @@ impl Shared {
         let (answer, told) = reply();
         let (sees, seen) = reply();
         let mut state = self.lock();
+        state.tell(Observed::Sent { operation: Operation::Watch, client });
         let journey = self.journey(&state, Operation::Watch, client);
         state.watched.begun += 1;
         let id = state.watched.begun;

@@ -4,12 +4,13 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use quorate_core::FencingToken;
+use quorate_core::{FencingToken, Key};
+use quorate_memory::{MemoryNode, Observed, Sim};
 
 /// A record of locks: who held what, from when to when. Clones write to the same record.
 ///
-/// Times are those of the world: [`Sim::elapsed`](crate::Sim::elapsed), and
-/// [`SimClient::world_time`](crate::SimClient::world_time) of what a client's clock said. What was
+/// Times are those of the world: [`Sim::elapsed`], and
+/// [`SimClient::world_time`](quorate_memory::SimClient::world_time) of what a client's clock said. What was
 /// not acknowledged (a lock whose future was dropped, an extension without an answer) is not
 /// recorded: nobody relies on it.
 #[derive(Clone, Default)]
@@ -162,6 +163,22 @@ impl History {
 
     pub(crate) fn forgot(&self, at: Duration, node: &str) {
         self.push(at, 0, What::Forgot { node: node.to_owned() });
+    }
+
+    /// Records from now on to whom `node` gives free keys, and when it loses its data: what
+    /// [`judge_tokens`](crate::oracle::judge_tokens) asks for.
+    pub fn observe(&self, node: &MemoryNode, sim: &Sim) {
+        let (history, sim, name) = (self.clone(), sim.clone(), node.name().to_owned());
+        node.observe(move |observed| match observed {
+            Observed::Set(claim) => {
+                let by = AttemptId::of(claim.token().as_bytes());
+                let resource = |key: &Key| String::from_utf8_lossy(key.as_bytes()).into_owned();
+                let resources = claim.keys().iter().map(resource).collect();
+                history.taken(sim.elapsed(), &name, by, resources);
+            }
+            Observed::LostData => history.forgot(sim.elapsed(), &name),
+            _ => {}
+        });
     }
 
     /// Anything else that helps the reader.

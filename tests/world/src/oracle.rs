@@ -169,7 +169,7 @@ struct Tenure {
     end: Duration,
 }
 
-/// Judges the events of a [`History`](crate::History).
+/// Judges the events of a [`History`](crate::history::History).
 ///
 /// A lock is held from when it was granted until its validity ends or its holder begins to give it
 /// up, whichever is first. What was never acknowledged is held by nobody.

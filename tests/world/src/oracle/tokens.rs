@@ -21,12 +21,12 @@ pub enum Forgetting {
     Guarded,
 }
 
-/// Judges the fencing tokens of a [`History`](crate::History) of so many nodes.
+/// Judges the fencing tokens of a [`History`](crate::history::History) of so many nodes.
 ///
 /// Promised whatever becomes of keys, messages and clocks: no two attempts have one token; an
 /// attempt that began after another had its token has a greater one; and of two, the one with the
 /// greater token had a common node after the other. The last is judged by what the nodes
-/// [wrote down](crate::MemoryNode::write_down), if they did.
+/// [wrote down](crate::history::History::observe), if they did.
 ///
 /// Where nodes forgot, and that is [excused](Forgetting::Excused), two attempts that may have no
 /// node in common which remembers both owe each other nothing; except that a token is never lower

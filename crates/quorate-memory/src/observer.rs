@@ -1,0 +1,39 @@
+//! What a node tells a test that observes it.
+
+use std::sync::Arc;
+
+use quorate_core::Claim;
+
+use crate::rule::Operation;
+
+/// Something that happened at a [`MemoryNode`](crate::MemoryNode).
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub enum Observed<'a> {
+    /// A client sent a request, whatever becomes of it.
+    Sent {
+        /// Which operation.
+        operation: Operation,
+        /// The [`SimClient`](crate::SimClient) that sent it, if it came through
+        /// [`seen_by`](crate::MemoryNode::seen_by).
+        client: Option<usize>,
+    },
+    /// The node set keys that were free: it granted an acquire, or was repaired.
+    Set(&'a Claim),
+    /// The node lost its data.
+    LostData,
+}
+
+/// Who is told.
+#[derive(Clone)]
+pub(crate) struct Observer(Arc<dyn Fn(Observed<'_>) + Send + Sync>);
+
+impl Observer {
+    pub(crate) fn new(observe: impl Fn(Observed<'_>) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(observe))
+    }
+
+    pub(crate) fn tell(&self, observed: Observed<'_>) {
+        (self.0)(observed);
+    }
+}

@@ -1,0 +1,85 @@
+//! The random scheduler: which of the tasks that are ready runs next.
+
+use std::collections::VecDeque;
+
+use crate::rng::SplitMix64;
+
+/// One of so many tasks is slow.
+const SLOW: u64 = 8;
+
+/// And is passed over so often while others are ready.
+const PATIENCE: u32 = 64;
+
+pub(super) struct Scheduler {
+    rng: SplitMix64,
+    salt: u64,
+}
+
+impl Scheduler {
+    pub(super) const fn new(seed: u64) -> Self {
+        // Another stream than the draws of the world.
+        let mut rng = SplitMix64::new(!seed);
+        let salt = rng.next();
+        Self { rng, salt }
+    }
+
+    /// Takes one of the tasks that are ready. A slow one runs when none of the others is drawn.
+    pub(super) fn take(&mut self, ready: &mut VecDeque<u64>) -> Option<u64> {
+        let mut place = 0;
+        if ready.len() > 1 {
+            for _ in 0..PATIENCE {
+                place = self.below(ready.len());
+                if !self.is_slow(ready[place]) {
+                    break;
+                }
+            }
+        }
+        ready.swap_remove_back(place)
+    }
+
+    fn is_slow(&self, task: u64) -> bool {
+        SplitMix64::new(task ^ self.salt).next().is_multiple_of(SLOW)
+    }
+
+    fn below(&mut self, bound: usize) -> usize {
+        usize::try_from(self.rng.next() % bound as u64).unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    fn order(seed: u64) -> Vec<u64> {
+        let mut scheduler = Scheduler::new(seed);
+        let mut ready: VecDeque<u64> = (0..6).collect();
+        std::iter::from_fn(|| scheduler.take(&mut ready)).collect()
+    }
+
+    #[test]
+    fn a_seed_is_one_order_and_seeds_differ() {
+        let orders: HashSet<Vec<u64>> = (0..200).map(order).collect();
+        assert!(orders.len() > 100, "{}", orders.len());
+        for seed in 0..200 {
+            let mut all = order(seed);
+            assert_eq!(all, order(seed));
+            all.sort_unstable();
+            assert_eq!(all, [0, 1, 2, 3, 4, 5]);
+        }
+    }
+
+    #[test]
+    fn a_slow_task_starves_while_others_are_ready() {
+        let mut scheduler = Scheduler::new(1);
+        let slow = (0..).find(|task| scheduler.is_slow(*task)).unwrap();
+        let quick = (0..).find(|task| !scheduler.is_slow(*task)).unwrap();
+        let mut ready = VecDeque::from([slow]);
+        for _ in 0..1_000 {
+            ready.push_back(quick);
+            assert_eq!(scheduler.take(&mut ready), Some(quick));
+        }
+        assert_eq!(scheduler.take(&mut ready), Some(slow));
+    }
+}

@@ -1,0 +1,127 @@
+//! What the rules of waiting say of one wait, one time without a holder, one process.
+
+use std::time::Duration;
+
+use super::{REFRESH, State, Wait, WaitId};
+use crate::oracle::Violation;
+use crate::plan::Class;
+use crate::waiting::counts::Rule;
+
+impl State {
+    /// W1, and W3 for cancelled waiters: before whatever ends the time without a holder is noted.
+    pub(super) fn check_idle(&mut self, now: Duration, key: usize) {
+        let state = &self.keys[key];
+        let Some(waiting) = state.waiting_since.filter(|_| state.holder.is_none()) else { return };
+        let since = waiting.max(state.free_since).max(state.stale_until);
+        let idle = now.saturating_sub(since);
+        let cancelled = state.cancelled.filter(|at| *at + self.plan.hold + REFRESH >= since);
+        if !self.plan.is_ordered() {
+            return;
+        }
+        self.waits_found.longest_idle = self.waits_found.longest_idle.max(idle);
+        let round = self.plan.round_trip() * 4;
+        let disturbed = match self.plan.class {
+            Class::Gate => self.plan.node_timeout() * 2,
+            _ => Duration::ZERO,
+        };
+        let short = Duration::from_millis(20) + round;
+        if idle > REFRESH + short + disturbed {
+            let what = format!("{idle:?} without a holder until {now:?}");
+            self.waits_found.broke(Rule::W1Idle, self.seed, what);
+        } else if let (Some(at), Class::Line) = (cancelled, self.plan.class)
+            && idle > short * 2
+        {
+            let what =
+                format!("{idle:?} without a holder until {now:?}, and one was cancelled at {at:?}");
+            self.waits_found.broke(Rule::W3Cancelled, self.seed, what);
+        }
+    }
+
+    /// W3: four times as long as all others would need, and what happened meanwhile.
+    pub(super) fn check_wait(&mut self, now: Duration, wait: &Wait) {
+        if !self.plan.is_ordered() {
+            return;
+        }
+        let waited = now.saturating_sub(wait.since);
+        let longest = (waited, self.seed);
+        self.waits_found.longest_wait = self.waits_found.longest_wait.max(longest);
+        let plan = &self.plan;
+        let others = u32::try_from(plan.processes * plan.tasks).unwrap_or(u32::MAX);
+        let turn = plan.hold + plan.round_trip() * 6 + Duration::from_millis(20);
+        let bound = turn * others * 4 + Duration::from_millis(200) + self.excused(wait.since, now);
+        if waited > bound {
+            let what = format!(
+                "process {} waited {waited:?} of {bound:?} until {now:?}, for {} locks of others",
+                wait.who.place,
+                self.waits_found.holds - wait.holds,
+            );
+            self.waits_found.broke(Rule::W3Starved, self.seed, what);
+        }
+    }
+
+    /// Who came earlier in the same process, and still waits.
+    pub(super) fn check_order(&mut self, now: Duration, id: WaitId, wait: &Wait) {
+        let [key] = wait.keys[..] else { return };
+        let is_earlier = |(other, earlier): &(&WaitId, &Wait)| {
+            let same = earlier.who == wait.who && earlier.keys == [key];
+            **other < id && same && earlier.deadline > now
+        };
+        let Some((other, earlier)) = self.waits.iter().find(is_earlier) else { return };
+        let (patience, theirs) = (wait.patience(), earlier.patience());
+        let what = format!(
+            "wait {id} of process {}, for {patience:?}, overtook {other} at {now:?}",
+            wait.who.place,
+        );
+        if patience.is_zero() {
+            self.waits_found.broke(Rule::OrderTry, self.seed, what);
+        } else if patience < theirs {
+            self.waits_found.broke(Rule::OrderHurry, self.seed, what);
+        } else {
+            self.wrong.push(Violation::Other { at: now, what });
+        }
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "for people")]
+    pub(super) fn check_shares(&mut self) {
+        let processes = self.plan.processes as u64;
+        if !self.plan.is_even() || processes < 2 {
+            return;
+        }
+        let holds = &self.keys[0].holds;
+        let all: u64 = holds.values().sum();
+        if all < processes * 20 {
+            return;
+        }
+        let count = |place| holds.get(&place).copied().unwrap_or_default();
+        let (least, place) =
+            (0..self.plan.processes).map(|place| (count(place), place)).min().unwrap_or_default();
+        let share = least as f64 * processes as f64 / all as f64;
+        self.waits_found.least_share = Some(share);
+        if share < 0.5 {
+            let what = format!("process {place} had {least} of {all} locks: {holds:?}");
+            self.waits_found.broke(Rule::W2Share, self.seed, what);
+        }
+        let (contested, to_another) = (self.waits_found.contested, self.waits_found.to_another);
+        if contested >= 50 && to_another * 10 < contested * 9 {
+            let what = format!("{to_another} of {contested}");
+            self.waits_found.broke(Rule::W2HandOver, self.seed, what);
+        }
+    }
+
+    /// W4: at most two commands a second, and eight per change of holder.
+    pub(super) fn check_costs(&mut self) {
+        let a_second = if self.plan.class == Class::Gate { 25 } else { 2 };
+        for (client, cost) in &std::mem::take(&mut self.costs) {
+            self.waits_found.waited += cost.waited;
+            let seconds = u64::try_from(cost.waited.as_millis()).unwrap_or(u64::MAX);
+            let bound = a_second * seconds / 1_000 + 8 * cost.changes + 8;
+            if self.plan.is_ordered() && cost.commands > bound {
+                let what = format!(
+                    "client {client} sent {} of {bound} in {:?} with {} changes",
+                    cost.commands, cost.waited, cost.changes,
+                );
+                self.waits_found.broke(Rule::W4Cost, self.seed, what);
+            }
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! What the rules of waiting found, and what waiting cost.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+/// A rule that is counted and does not fail yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[expect(clippy::exhaustive_enums, reason = "a part of the tests")]
+pub enum Rule {
+    /// A free lock was idle for too long while a process waited.
+    W1Idle,
+    /// A process had less than half of its fair share.
+    W2Share,
+    /// Under 90 of 100 contested releases went to another process.
+    W2HandOver,
+    /// A waiter waited for longer than all others together can explain.
+    W3Starved,
+    /// A cancelled waiter held the others up.
+    W3Cancelled,
+    /// What a killed waiter left at a node was there 10 s later.
+    W3Left,
+    /// A waiting process sent too many commands.
+    W4Cost,
+    /// A waiter was overtaken by a later one of its own process, which had little time.
+    OrderHurry,
+    /// A waiter was overtaken by a `try_lock` of its own process.
+    OrderTry,
+    /// A failed request had keys on a node that answers.
+    C8,
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::W1Idle => "W1: a free lock was idle while a process waited",
+            Self::W2Share => "W2: a process had less than half of its share",
+            Self::W2HandOver => "W2: under 90 of 100 releases went to another process",
+            Self::W3Starved => "W3: a waiter was starved",
+            Self::W3Cancelled => "W3: a cancelled waiter held others up",
+            Self::W3Left => "W3: the keys of a killed waiter were there after 10 s",
+            Self::W4Cost => "W4: a waiting process sent too many commands",
+            Self::OrderHurry => {
+                "order: a waiter was overtaken inside its process by one in a hurry"
+            }
+            Self::OrderTry => "order: a waiter was overtaken inside its process by a try_lock",
+            Self::C8 => "C8: a failed request had keys on a node that answers",
+        })
+    }
+}
+
+/// What came of one world of waiters, or of many.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[expect(clippy::exhaustive_structs, reason = "a part of the tests")]
+pub struct Waits {
+    /// How many worlds.
+    pub worlds: u64,
+    /// How many of them the rules of waiting are about.
+    pub ordered: u64,
+    /// How often each rule was broken, in how many worlds, and the first of these by its seed.
+    pub broken: BTreeMap<Rule, Broken>,
+    /// How many locks were granted in ordered worlds.
+    pub holds: u64,
+    /// How many releases another process was waiting for.
+    pub contested: u64,
+    /// How many of those went to another process.
+    pub to_another: u64,
+    /// The smallest share of a process in a fault-free world, of its fair share.
+    pub least_share: Option<f64>,
+    /// The longest time for which a lock was free while a process waited.
+    pub longest_idle: Duration,
+    /// The longest wait for a lock, and the seed of its world.
+    pub longest_wait: (Duration, u64),
+    /// How long processes waited in all.
+    pub waited: Duration,
+    /// The commands that waiting processes sent, per kind.
+    pub commands: BTreeMap<&'static str, u64>,
+    /// What was found, to be shown by a replay.
+    pub notes: Vec<String>,
+}
+
+/// How often a rule was broken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(clippy::exhaustive_structs, reason = "a part of the tests")]
+pub struct Broken {
+    /// How often.
+    pub times: u64,
+    /// In how many worlds.
+    pub worlds: u64,
+    /// The first world.
+    pub seed: u64,
+}
+
+impl Waits {
+    /// A rule was broken in the world of `seed`.
+    pub fn broke(&mut self, rule: Rule, seed: u64, what: String) {
+        let broken = self.broken.entry(rule).or_insert(Broken { times: 0, worlds: 1, seed });
+        broken.times += 1;
+        self.notes.push(format!("{rule}: {what}"));
+    }
+
+    /// Adds another world, without its notes.
+    pub fn add(&mut self, other: &Self) {
+        self.worlds += other.worlds;
+        self.ordered += other.ordered;
+        self.holds += other.holds;
+        self.contested += other.contested;
+        self.to_another += other.to_another;
+        self.waited += other.waited;
+        self.longest_idle = self.longest_idle.max(other.longest_idle);
+        self.longest_wait = self.longest_wait.max(other.longest_wait);
+        if let Some(share) = other.least_share {
+            self.least_share = Some(self.least_share.map_or(share, |least| least.min(share)));
+        }
+        for (kind, count) in &other.commands {
+            *self.commands.entry(kind).or_default() += count;
+        }
+        for (rule, broken) in &other.broken {
+            let all = self
+                .broken
+                .entry(*rule)
+                .or_insert_with(|| Broken { seed: broken.seed, ..Broken::default() });
+            all.times += broken.times;
+            all.worlds += broken.worlds;
+            all.seed = all.seed.min(broken.seed);
+        }
+    }
+}
+
+impl fmt::Display for Waits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        #[expect(clippy::cast_precision_loss, reason = "for people")]
+        let float = |count: u64| count as f64;
+        writeln!(
+            f,
+            "waiting: {} worlds, {} in order with {} locks; {} of {} contested releases went to another \
+             process; the least share of a process is {:.2}",
+            self.worlds,
+            self.ordered,
+            self.holds,
+            self.to_another,
+            self.contested,
+            self.least_share.unwrap_or(f64::NAN),
+        )?;
+        writeln!(
+            f,
+            "  longest wait {:.3} s (seed {}), longest time without a holder {:.3} s",
+            self.longest_wait.0.as_secs_f64(),
+            self.longest_wait.1,
+            self.longest_idle.as_secs_f64(),
+        )?;
+        let seconds = self.waited.as_secs_f64().max(1e-9);
+        let kinds: Vec<String> = self
+            .commands
+            .iter()
+            .map(|(kind, count)| {
+                let per_hold = float(*count) / float(self.holds.max(1));
+                format!("{kind} {:.1} a second, {per_hold:.1} a lock", float(*count) / seconds)
+            })
+            .collect();
+        writeln!(f, "  commands of a process while it waits: {}", kinds.join("; "))?;
+        for (rule, broken) in &self.broken {
+            let Broken { times, worlds, seed } = broken;
+            writeln!(f, "  counted {rule}: {times} times in {worlds} worlds, first seed {seed}")?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,154 @@
+//! What a world of waiters is like.
+
+use std::fmt;
+use std::time::Duration;
+
+use quorate_memory::MemoryNode;
+
+use crate::dice::Dice;
+use crate::plan::Class;
+
+/// What the nodes can do for waiters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums, reason = "a part of the tests")]
+pub enum Ability {
+    /// They keep the wait queue, and tell when a key has changed.
+    Queue,
+    /// They tell when a key has changed.
+    Watch,
+    /// Neither.
+    Nothing,
+}
+
+impl Ability {
+    /// The same node, with what it can do.
+    #[must_use]
+    pub fn of(self, node: MemoryNode) -> MemoryNode {
+        match self {
+            Self::Queue => node,
+            Self::Watch => node.without_queue(),
+            Self::Nothing => node.without_watching(),
+        }
+    }
+}
+
+/// What a world of waiters is like.
+#[derive(Clone, Debug)]
+#[expect(clippy::exhaustive_structs, reason = "a part of the tests")]
+pub struct Plan {
+    /// Which faults there are.
+    pub class: Class,
+    /// How many nodes.
+    pub nodes: usize,
+    /// How many processes.
+    pub processes: usize,
+    /// How many tasks each of them has. They share a manager.
+    pub tasks: usize,
+    /// How many keys they share.
+    pub keys: usize,
+    /// How long a message takes at the most; at the least two thirds of it.
+    pub latency: Duration,
+    /// How long the nodes keep a lock.
+    pub ttl: Duration,
+    /// How long a lock is held at the most.
+    pub hold: Duration,
+    /// How long a task does something else between two locks, at the most. Zero is a tight loop.
+    pub thinking: Duration,
+    /// Whether tasks also do all that a user can do: give up, cancel, lock several keys, close.
+    pub mixed: bool,
+    /// What the nodes can do.
+    pub ability: Ability,
+    /// How many percent of the managers poll.
+    pub polling: usize,
+    /// How many locks are granted before the world ends.
+    pub holds: u64,
+    /// How long it lasts at the most.
+    pub lasting: Duration,
+}
+
+const MS: Duration = Duration::from_millis(1);
+
+impl Plan {
+    /// Draws a plan.
+    #[must_use]
+    pub fn draw(dice: &Dice, class: Class) -> Self {
+        let mixed = dice.percent(if class == Class::Line { 60 } else { 25 });
+        let ability = match dice.below(10) {
+            0 => Ability::Watch,
+            1 if class == Class::Line => Ability::Nothing,
+            _ => Ability::Queue,
+        };
+        let processes = match class {
+            Class::Kills => *dice.pick(&[4, 6, 6, 6, 8]),
+            _ => *dice.pick(&[1, 2, 3, 4, 6, 8, 8]),
+        };
+        let hold = match class {
+            Class::Line => *dice.pick(&[0, 1, 1, 5, 50]),
+            _ => *dice.pick(&[1, 5, 20, 50]),
+        };
+        Self {
+            class,
+            nodes: *dice.pick(&[1, 3, 3, 3, 5, 5]),
+            processes,
+            tasks: *dice.pick(&[1, 1, 1, 2, 3]),
+            keys: if mixed { 1 + dice.below(2) } else { 1 },
+            latency: Duration::from_micros(*dice.pick(&[200, 200, 500, 5_000])),
+            ttl: MS * *dice.pick(&[2_000, 5_000, 10_000]),
+            hold: MS * hold,
+            thinking: MS * *dice.pick(&[0, 0, 0, hold, 3 * hold]),
+            mixed,
+            ability,
+            polling: if mixed { *dice.pick(&[0, 0, 20]) } else { 0 },
+            holds: match class {
+                Class::Line => 40 * processes as u64,
+                _ => *dice.pick(&[400, 400, 400, 2_000]),
+            },
+            lasting: MS * *dice.pick(&[20_000, 70_000]),
+        }
+    }
+
+    /// Whether the rules of waiting are about this world: all wait in order, for one key each.
+    #[must_use]
+    pub fn is_ordered(&self) -> bool {
+        self.ability == Ability::Queue && self.polling == 0 && self.keys == 1
+    }
+
+    /// Whether all processes do the same, so that each may expect the same share.
+    #[must_use]
+    pub fn is_even(&self) -> bool {
+        self.is_ordered() && !self.mixed && self.class == Class::Line && self.thinking.is_zero()
+    }
+
+    /// From the first byte of a request to its reply, at the most.
+    #[must_use]
+    pub fn round_trip(&self) -> Duration {
+        self.latency * 2
+    }
+
+    /// How long a round listens to a node.
+    #[must_use]
+    pub fn node_timeout(&self) -> Duration {
+        (self.ttl / 10).min(MS * 500)
+    }
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} nodes ({:?}), {} processes of {} tasks, {} keys, ttl {:?}, latency up to {:?}, held up to \
+             {:?}, thinking up to {:?}, {}, {} % poll",
+            self.nodes,
+            self.ability,
+            self.processes,
+            self.tasks,
+            self.keys,
+            self.ttl,
+            self.latency,
+            self.hold,
+            self.thinking,
+            if self.mixed { "mixed" } else { "tight" },
+            self.polling,
+        )
+    }
+}
