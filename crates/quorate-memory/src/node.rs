@@ -124,7 +124,7 @@ impl MemoryNode {
     /// [`keeps_order`](LockBackend::keeps_order). Without it, each goes by itself, and
     /// [delays](crate::Effect::Delay) put them into another order.
     ///
-    /// Nothing arrives [twice](crate::Effect::Duplicate) there. It takes a [`Sim`]: with the timers of
+    /// Nothing arrives [twice](crate::Effect::Duplicate) there. It takes a [`Sim`](crate::Sim): with the timers of
     /// another runtime, requests that are delayed may still change places.
     #[must_use]
     pub fn in_order(&self) -> Self {
@@ -218,7 +218,7 @@ impl MemoryNode {
     /// The keys that are there, sorted.
     ///
     /// Also those of waiters, of fencing tokens and of the restart guard, which begin with `quorate:`.
-    /// What a dropped guard gives back goes when the world runs on: [`Sim::advance`] first.
+    /// What a dropped guard gives back goes when the world runs on: [`Sim::advance`](crate::Sim::advance) first.
     #[must_use]
     pub fn keys(&self) -> Vec<Vec<u8>> {
         self.shared.look(Store::keys)

@@ -3,6 +3,7 @@
 //! One seed is one run. [`plan`] draws what the world is like, [`nemesis`] breaks it, [`worker`]
 //! uses locks in it, and [`run()`] puts them together and judges.
 
+pub mod ability;
 pub mod agreement;
 pub mod calm;
 pub mod closing;

@@ -6,9 +6,9 @@ use std::time::Duration;
 use quorate_core::{Drift, Ttl};
 use quorate_memory::Sim;
 
+use crate::ability::Ability;
 use crate::dice::Dice;
 use crate::oracle::Forgetting;
-use crate::waiting::plan::Ability;
 
 /// Which promises of the model the world keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use quorate_core::Runtime;
 use quorate_memory::{Effect, Fault, MemoryNode, Operation, Rule, Value};
 
 use super::crowd::Crowd;
-use super::plan::Ability;
+use crate::ability::Ability;
 use crate::history::AttemptId;
 use crate::nemesis::Faults;
 use crate::plan::Class;

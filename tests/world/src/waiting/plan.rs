@@ -3,34 +3,9 @@
 use std::fmt;
 use std::time::Duration;
 
-use quorate_memory::MemoryNode;
-
+use crate::ability::Ability;
 use crate::dice::Dice;
 use crate::plan::Class;
-
-/// What the nodes can do for waiters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(clippy::exhaustive_enums, reason = "a part of the tests")]
-pub enum Ability {
-    /// They keep the wait queue, and tell when a key has changed.
-    Queue,
-    /// They tell when a key has changed.
-    Watch,
-    /// Neither.
-    Nothing,
-}
-
-impl Ability {
-    /// The same node, with what it can do.
-    #[must_use]
-    pub fn of(self, node: MemoryNode) -> MemoryNode {
-        match self {
-            Self::Queue => node,
-            Self::Watch => node.without_queue(),
-            Self::Nothing => node.without_watching(),
-        }
-    }
-}
 
 /// What a world of waiters is like.
 #[derive(Clone, Debug)]

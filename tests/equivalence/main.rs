@@ -16,11 +16,15 @@ use quorate::protocol::fence::{COUNTERS, counter};
 use quorate::protocol::quarantine::{EPOCH, KEY};
 use quorate::runtime::{BoxFuture, EntropyError};
 use quorate::{
-    BackendError, BackendErrorKind, Claim, Fence, FenceHint, FenceVote, FencingToken, GuardedVote,
-    Key, LockBackend, Resource, RestartGuard, Runtime, Sighting, Token, Ttl, Vote,
+    Claim, FenceHint, FencingToken, Key, LockBackend, Resource, RestartGuard, Runtime, Token, Ttl,
 };
 use quorate_tests::wait::{now, times};
 use quorate_tests::{Connection, RedisServer};
+
+mod node;
+mod watching;
+
+use self::node::{Answer, Call, Told, enter_epoch};
 
 const SESSIONS: u64 = 50;
 
@@ -58,21 +62,6 @@ impl Runtime for SetClock {
         bytes.fill(7);
         Ok(())
     }
-}
-
-/// A vote, what was seen, or what kind of error.
-type Answer = Result<Told, BackendErrorKind>;
-
-#[derive(Clone, Debug, PartialEq)]
-enum Told {
-    Vote(Vote),
-    Saw(Option<Sighting>),
-    Fenced(FenceVote),
-    Guarded(GuardedVote),
-}
-
-fn answer<T>(result: Result<T, BackendError>, told: fn(T) -> Told) -> Answer {
-    result.map(told).map_err(|error| error.kind())
 }
 
 fn time_left(answer: &Answer) -> Option<Duration> {
@@ -143,44 +132,7 @@ impl Fakes {
     }
 }
 
-enum Call {
-    Acquire(Claim),
-    Extend(Claim),
-    Release(Claim),
-    Inspect(Key),
-    FencedAcquire(Claim, FenceHint),
-    Raise(Claim, FencingToken),
-    FencedRelease(Claim, FencingToken),
-    GuardedAcquire(Claim, Option<FenceHint>),
-}
-
 impl Call {
-    async fn on(&self, node: &dyn LockBackend) -> Answer {
-        match self {
-            Self::Acquire(claim) => answer(node.acquire(claim).await, Told::Vote),
-            Self::Extend(claim) => answer(node.extend(claim).await, Told::Vote),
-            Self::Release(claim) => answer(node.release(claim).await, Told::Vote),
-            Self::Inspect(key) => {
-                let inspector = node.inspector().expect("both can look");
-                answer(inspector.inspect(key).await, Told::Saw)
-            }
-            Self::FencedAcquire(claim, hint) => {
-                answer(fencer(node).acquire(claim, *hint).await, Told::Fenced)
-            }
-            Self::Raise(claim, number) => {
-                answer(fencer(node).raise(claim, *number).await, Told::Vote)
-            }
-            Self::FencedRelease(claim, number) => {
-                answer(fencer(node).release(claim, *number).await, Told::Vote)
-            }
-            Self::GuardedAcquire(claim, hint) => {
-                let quarantine = node.quarantine().expect("both can be guarded");
-                let said = quarantine.acquire(claim, *hint, GUARD).await;
-                answer(said, |said| Told::Guarded(said.vote))
-            }
-        }
-    }
-
     fn with_ttl(&self, change: impl Fn(Duration) -> Option<Duration>) -> Option<Self> {
         let change = |claim: &Claim| {
             let ttl = change(claim.ttl().as_duration())?;
@@ -228,22 +180,6 @@ impl Call {
             _ => Self::FencedRelease(claim, number),
         }
     }
-}
-
-/// Lets a node know whose its data is.
-async fn enter_epoch(node: &dyn LockBackend, tokens: &[Token]) {
-    let key = Key::new(b"", &Resource::new("epoch").unwrap());
-    let claim = Claim::new([key], tokens[0].clone(), Ttl::try_from(SECOND).unwrap());
-    let said = Call::GuardedAcquire(claim, None).on(node).await;
-    let Ok(Told::Guarded(GuardedVote::Quarantined { left })) = said else {
-        panic!("not in quarantine: {said:?}");
-    };
-    // The node's clock may go on between what the script sets and what it reads.
-    assert!(left <= GUARD.max_ttl() && !left.is_zero(), "{left:?}");
-}
-
-fn fencer(node: &dyn LockBackend) -> &dyn Fence {
-    node.fencer().expect("both can fence")
 }
 
 /// Names of a session, and the keys where their numbers are. No other session has those; two names

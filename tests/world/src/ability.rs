@@ -1,0 +1,27 @@
+//! What the nodes of a world can do.
+
+use quorate_memory::MemoryNode;
+
+/// What the nodes can do for waiters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums, reason = "a part of the tests")]
+pub enum Ability {
+    /// They keep the wait queue, and tell when a key has changed.
+    Queue,
+    /// They tell when a key has changed.
+    Watch,
+    /// Neither.
+    Nothing,
+}
+
+impl Ability {
+    /// The same node, with what it can do.
+    #[must_use]
+    pub fn of(self, node: MemoryNode) -> MemoryNode {
+        match self {
+            Self::Queue => node,
+            Self::Watch => node.without_queue(),
+            Self::Nothing => node.without_watching(),
+        }
+    }
+}
