@@ -4,18 +4,18 @@
 /// Whether a test has switched on the wrong idea of this name.
 macro_rules! planted {
     ($name:literal) => {
-        $crate::algorithm::attempt::planted::is_planted($name)
+        $crate::algorithm::attempt::planted::is_on($name)
     };
 }
 pub(crate) use planted;
 
 #[cfg(not(quorate_planted))]
-pub(crate) const fn is_planted(_name: &str) -> bool {
+pub(crate) const fn is_on(_name: &str) -> bool {
     false
 }
 
 #[cfg(quorate_planted)]
-pub use on::{is_planted, plant};
+pub use on::{is_on, switch_on};
 
 #[cfg(quorate_planted)]
 mod on {
@@ -26,13 +26,13 @@ mod on {
     }
 
     /// Switches on one wrong idea on this thread; the empty name switches all off.
-    pub fn plant(name: &'static str) {
+    pub fn switch_on(name: &'static str) {
         PLANTED.set(name);
     }
 
     /// Whether this wrong idea is switched on.
     #[must_use]
-    pub fn is_planted(name: &str) -> bool {
+    pub fn is_on(name: &str) -> bool {
         PLANTED.get() == name
     }
 }
