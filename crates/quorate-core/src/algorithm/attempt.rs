@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Acquiring and Raising may go to Ending directly. An undo, a release, a dropped guard and a lost
-//! lease are one transition, [`Attempt::end`]: each node that may have the key gets a release, and
+//! lease are one transition, `end`: each node that may have the key gets a release, and
 //! nothing but releases is sent from then on (H6).
 //!
 //! # Per node

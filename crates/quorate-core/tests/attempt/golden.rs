@@ -166,7 +166,7 @@ impl Player {
             ["lease"] => {
                 let end = attempt.valid_until();
                 return Some(
-                    end.map_or("no lease".into(), |end| format!("lease until {}", at(end))),
+                    end.map_or_else(|| "no lease".into(), |end| format!("lease until {}", at(end))),
                 );
             }
             ref replies => self.reply(replies, now),

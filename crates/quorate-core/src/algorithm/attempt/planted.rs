@@ -20,19 +20,26 @@ pub use on::{is_on, switch_on};
 #[cfg(quorate_planted)]
 mod on {
     use std::cell::Cell;
+    use std::sync::OnceLock;
 
     thread_local! {
-        static PLANTED: Cell<&'static str> = const { Cell::new("") };
+        /// Every thread begins with the idea that the environment names.
+        static ON: Cell<&'static str> = Cell::new(from_environment());
     }
 
     /// Switches on one wrong idea on this thread; the empty name switches all off.
     pub fn switch_on(name: &'static str) {
-        PLANTED.set(name);
+        ON.set(name);
     }
 
     /// Whether this wrong idea is switched on.
     #[must_use]
     pub fn is_on(name: &str) -> bool {
-        PLANTED.get() == name
+        ON.get() == name
+    }
+
+    fn from_environment() -> &'static str {
+        static NAME: OnceLock<String> = OnceLock::new();
+        NAME.get_or_init(|| std::env::var("QUORATE_PLANTED").unwrap_or_default())
     }
 }

@@ -130,10 +130,10 @@ impl Attempt {
             Phase::Raising if node.vote == Vote::Open && node.know == Knowledge::Ours => {
                 self.send_raise(id);
             }
-            Phase::Held { repairs: true } => {
-                if (kind, outcome) == (CallKind::Extend, Outcome::Refused) {
-                    self.send(id, Operation::Repair { ttl: self.round.ttl });
-                }
+            Phase::Held { repairs: true }
+                if (kind, outcome) == (CallKind::Extend, Outcome::Refused) =>
+            {
+                self.send(id, Operation::Repair { ttl: self.round.ttl });
             }
             _ => {}
         }

@@ -54,7 +54,9 @@ impl Settings {
         self
     }
 
-    pub(super) const fn is_ordered(&self, node: NodeId) -> bool {
+    /// Whether a node was marked as ordered.
+    #[must_use]
+    pub const fn is_ordered(&self, node: NodeId) -> bool {
         self.ordered.contains(node)
     }
 
