@@ -6,6 +6,8 @@
 //! For authors of other drivers: what is here, and not at the top of the crate as well, may change in
 //! a minor version.
 
+#[doc(hidden)]
+pub mod attempt;
 pub mod fence;
 pub mod lease;
 pub(crate) mod node_set;

@@ -1,0 +1,91 @@
+//! What one attempt is given: the nodes, and every duration.
+
+use std::time::{Duration, Instant};
+
+use super::super::lease::{Drift, Ttl};
+use super::super::node_set::NodeSet;
+use super::super::quorum::{NodeCount, NodeId};
+
+/// The settings of one attempt.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Settings {
+    /// How many nodes are configured.
+    pub nodes: NodeCount,
+    /// How long a node keeps the key. An extension may ask for another ttl.
+    pub ttl: Ttl,
+    /// The allowance for clocks that run at different rates.
+    pub drift: Drift,
+    /// How long before the keys may expire the lease ends (H4).
+    pub safety_margin: SafetyMargin,
+    /// How long one call to a node may count for its round (Q5). More than zero.
+    pub node_timeout: Duration,
+    /// Until when the caller waits for the first round, if it does not wait for the node timeout.
+    pub deadline: Option<Instant>,
+    /// How long cleanup may go on. `None`: for the longest ttl that was asked for.
+    pub cleanup_bound: Option<Duration>,
+    /// Whether acquires bring a number, of which a fencing token is made.
+    pub fencing: bool,
+    ordered: NodeSet,
+}
+
+impl Settings {
+    /// Settings without fencing, with the default drift and margin, and nodes that are pools.
+    #[must_use]
+    pub fn new(nodes: NodeCount, ttl: Ttl, node_timeout: Duration) -> Self {
+        Self {
+            nodes,
+            ttl,
+            drift: Drift::default(),
+            safety_margin: SafetyMargin::default(),
+            node_timeout,
+            deadline: None,
+            cleanup_bound: None,
+            fencing: false,
+            ordered: NodeSet::default(),
+        }
+    }
+
+    /// Marks a node as *ordered*: its calls take effect in the order of their first polls, and a call
+    /// that did not leave before its connection ended never leaves.
+    #[must_use]
+    pub const fn ordered(mut self, node: NodeId) -> Self {
+        self.ordered.insert(node);
+        self
+    }
+
+    /// Whether a node was marked as ordered.
+    #[must_use]
+    pub const fn is_ordered(&self, node: NodeId) -> bool {
+        self.ordered.contains(node)
+    }
+
+    /// The end of a lease whose request leaves after `start` (T1, T2). Where that cannot be
+    /// represented the lease has no validity.
+    pub(super) fn valid_until(&self, start: Instant, ttl: Ttl) -> Instant {
+        let validity = self.drift.validity_of(ttl).saturating_sub(self.safety_margin.of(ttl));
+        start.checked_add(validity).unwrap_or(start)
+    }
+}
+
+/// How long before the keys may expire a lease ends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SafetyMargin {
+    /// A tenth of the ttl, at most 500 ms.
+    #[default]
+    TenthOfTtl,
+    /// The same for every ttl. Zero gives the bare formula of Redlock.
+    Fixed(Duration),
+}
+
+impl SafetyMargin {
+    /// The margin of a lease with this ttl.
+    #[must_use]
+    pub fn of(self, ttl: Ttl) -> Duration {
+        match self {
+            Self::TenthOfTtl => (ttl.as_duration() / 10).min(Duration::from_millis(500)),
+            Self::Fixed(margin) => margin,
+        }
+    }
+}

@@ -1,0 +1,6 @@
+//! The pure state machine of one attempt: a table to be read, and random orders of events.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
+
+mod any_order;
+mod golden;
