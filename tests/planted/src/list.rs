@@ -38,6 +38,8 @@ pub(crate) enum Target {
     Core,
     /// The table of the quorum rule, in the core.
     Quorum,
+    /// The tables of the attempt machine, in the core.
+    Attempt,
     /// The rules of correctness, in virtual time.
     Rules,
     /// The same on real runtimes.
@@ -45,7 +47,7 @@ pub(crate) enum Target {
 }
 
 use Check::{Test, World};
-use Target::{Core, Quorum, Rules, Runtimes};
+use Target::{Attempt, Core, Quorum, Rules, Runtimes};
 
 /// Worlds that keep what the algorithm relies on: nodes keep their data, clocks run evenly.
 const PROMISED: Check = World("promised");
@@ -247,4 +249,68 @@ pub(crate) const BUGS: &[Bug] = &[
     bug("address_leads_to_one_server", "restarts",
         "A server id that goes back and forth belongs to a server that restarts often.",
         Test(Rules, "restarts::moves::an_address_with_several_servers_behind_it_is_reported_and_does_not_vote")),
+    // The attempt as one state machine
+    bug("validity_from_reply", "T1",
+        "The validity starts with the reply of a node.",
+        Test(Attempt, "golden::a_first_round_is_won_or_lost_by_a_quorum_of_the_configured_nodes")),
+    bug("raise_moves_the_clock", "T1",
+        "The validity starts with the second phase of a fenced acquire.",
+        Test(Attempt, "golden::a_fencing_token_is_one_number_of_a_quorum")),
+    bug("expired_win", "T2",
+        "A quorum is a win, whenever it comes.",
+        Test(Attempt, "golden::a_first_round_is_won_or_lost_by_a_quorum_of_the_configured_nodes")),
+    bug("second_reply_votes", "Q3",
+        "A second reply of a node counts as well.",
+        Test(Attempt, "golden::a_first_round_is_won_or_lost_by_a_quorum_of_the_configured_nodes")),
+    bug("old_reply_votes", "Q3",
+        "A reply to an earlier extension votes in this round.",
+        Test(Attempt, "golden::an_extension_moves_the_lease_or_leaves_it")),
+    bug("deadline_settles_a_call", "C3",
+        "A call whose deadline has passed has settled.",
+        Test(Attempt, "golden::an_end_releases_each_node_that_may_have_the_key")),
+    bug("release_overtakes", "C3",
+        "A release need not wait for the call before it.",
+        Test(Attempt, "golden::an_end_releases_each_node_that_may_have_the_key")),
+    bug("late_grant_is_forgotten", "C4",
+        "A grant that arrives after the decision needs no note.",
+        Test(Attempt, "golden::a_first_round_is_won_or_lost_by_a_quorum_of_the_configured_nodes")),
+    bug("cancel_forgets_calls", "C5",
+        "A cancelled acquire leaves nothing where it is still in flight.",
+        Test(Attempt, "golden::an_end_releases_each_node_that_may_have_the_key")),
+    bug("never_gives_up", "C5",
+        "Cleanup goes on until each node has answered.",
+        Test(Attempt, "golden::examples_of_the_specification")),
+    bug("release_is_sent_once", "C7",
+        "A release that failed needs no second one.",
+        Test(Attempt, "golden::an_end_releases_each_node_that_may_have_the_key")),
+    bug("resend_without_pause", "C7",
+        "A failed release is sent again at once.",
+        Test(Attempt, "golden::an_end_releases_each_node_that_may_have_the_key")),
+    bug("resent_refusal_is_loss", "C7",
+        "\"Not ours\" to a release that was sent again means that the lock had been lost.",
+        Test(Attempt, "golden::an_end_releases_each_node_that_may_have_the_key")),
+    bug("expiry_is_loss", "C7",
+        "\"Not there\" after the end of the lease means that the lock had been lost.",
+        Test(Attempt, "golden::an_end_releases_each_node_that_may_have_the_key")),
+    bug("failed_extend_releases", "H1",
+        "A failed extension ends the lease.",
+        Test(Attempt, "golden::an_extension_moves_the_lease_or_leaves_it")),
+    bug("refusals_are_ignored", "H1",
+        "A lease lasts until its end, whatever the nodes say.",
+        Test(Attempt, "golden::an_extension_moves_the_lease_or_leaves_it")),
+    bug("extend_shortens", "H2",
+        "An extension with a shorter ttl shortens the lease.",
+        Test(Attempt, "golden::an_extension_moves_the_lease_or_leaves_it")),
+    bug("repair_votes", "H3",
+        "A key that was set again counts in the same round.",
+        Test(Attempt, "golden::an_extension_moves_the_lease_or_leaves_it")),
+    bug("go_on_before_deciding", "H4",
+        "A reply that settles an old call may send the next extension before the time is looked at.",
+        Test(Attempt, "golden::an_extension_moves_the_lease_or_leaves_it")),
+    bug("repair_after_release", "H6",
+        "A late \"not ours\" is repaired, whatever has begun since.",
+        Test(Attempt, "golden::an_end_releases_each_node_that_may_have_the_key")),
+    bug("failed_adopt_releases", "H6",
+        "A failed adoption has to release.",
+        Test(Attempt, "golden::an_adopted_lock_is_released_only_once_it_is_ours")),
 ];

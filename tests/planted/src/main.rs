@@ -109,6 +109,8 @@ fn nothing_without_a_bug(bugs: &[&Bug]) -> Outcome {
     }
     for target in Target::ALL {
         let mut names = tests_of(bugs, target);
+        names.sort_unstable();
+        names.dedup();
         if !names.is_empty() {
             if target == Target::Core {
                 names.push("planted::tests::a_bug_is_on_for_the_thread_that_switches_it_on");
@@ -172,13 +174,14 @@ fn tests_of(bugs: &[&Bug], target: Target) -> Vec<&'static str> {
 }
 
 impl Target {
-    const ALL: [Self; 4] = [Self::Core, Self::Quorum, Self::Rules, Self::Runtimes];
+    const ALL: [Self; 5] = [Self::Core, Self::Quorum, Self::Attempt, Self::Rules, Self::Runtimes];
 
     /// What to call it.
     const fn name(self) -> &'static str {
         match self {
             Self::Core => "core",
             Self::Quorum => "core's quorum",
+            Self::Attempt => "core's attempt",
             Self::Rules => "rules",
             Self::Runtimes => "runtimes",
         }
@@ -189,6 +192,7 @@ impl Target {
         match self {
             Self::Core => &["--package", "quorate-core", "--lib"],
             Self::Quorum => &["--package", "quorate-core", "--test", "quorum"],
+            Self::Attempt => &["--package", "quorate-core", "--test", "attempt"],
             Self::Rules => &["--package", "quorate-tests", "--test", "rules"],
             Self::Runtimes => &["--package", "quorate-tests", "--test", "runtimes"],
         }

@@ -38,8 +38,6 @@
 mod fingerprint;
 mod messages;
 mod node;
-#[doc(hidden)]
-pub mod planted;
 mod rules;
 mod settings;
 mod transitions;
@@ -51,7 +49,6 @@ use super::fence::FencingToken;
 use super::lease::Ttl;
 use super::quorum::NodeId;
 use node::CallKind;
-use planted::planted;
 
 pub use messages::{Action, CallId, Decision, Loss, Operation, Outcome, RoundId};
 pub use node::{Knowledge, Node, Vote};

@@ -2,7 +2,6 @@
 
 use super::super::fence::FencingToken;
 use super::messages::{CallId, Operation, Outcome};
-use super::planted::planted;
 
 /// What is known of the keys at a node, its calls in flight, and its vote.
 #[derive(Clone, Debug)]

@@ -6,7 +6,6 @@ use std::time::Instant;
 use super::super::quorum::NodeId;
 use super::messages::{Decision, Loss, Operation, Outcome};
 use super::node::{CallKind, Knowledge, Node, Vote};
-use super::planted::planted;
 use super::{Attempt, Phase};
 
 impl Attempt {

@@ -7,7 +7,6 @@ use super::super::lease::{Ttl, saturating_add};
 use super::super::quorum::NodeId;
 use super::messages::{Action, CallId, Decision, Loss, Operation};
 use super::node::{Knowledge, Vote};
-use super::planted::planted;
 use super::{Attempt, Phase, Round, Timers};
 
 impl Attempt {
@@ -57,7 +56,7 @@ impl Attempt {
         self.phase = Phase::Held { repairs: false };
         self.timers.round = None;
         self.valid_until = self.round.valid_until;
-        if planted!("validity_from_reply") || planted!("expired_win") {
+        if [planted!("validity_from_reply"), planted!("expired_win")].contains(&true) {
             self.valid_until = self.settings.valid_until(now, self.round.ttl);
         }
         let (valid_until, token) = (self.valid_until, self.token);
