@@ -268,7 +268,7 @@ async fn a_failed_connect_refuses_what_is_queued_and_what_arrives_with_its_reaso
     }
     assert_eq!(fake.connects(), 1);
     fake.refuse(None);
-    sleep(Duration::from_millis(50)).await;
+    sleep(Duration::from_millis(60)).await;
     batcher.call(get("d"), Admission::Other).await.unwrap();
 }
 
@@ -300,7 +300,7 @@ async fn back_offs_double_up_to_a_second_with_jitter() {
     fake.refuse(Some(BackendError::new(BackendErrorKind::Connection, "no route")));
     assert!(is_not_sent(&batcher.call(get("k"), Admission::Other).await));
     fake.refuse(None);
-    sleep(Duration::from_millis(51)).await;
+    sleep(Duration::from_millis(60)).await;
     batcher.call(get("k"), Admission::Other).await.unwrap();
 }
 
@@ -359,7 +359,7 @@ async fn a_node_without_scripts_grants_nothing_it_cannot_release() {
     assert!(fake.keys().is_empty());
     // It is asked anew, so that a permission that was granted is noticed.
     *is_forbidden.lock().unwrap() = false;
-    sleep(Duration::from_millis(50)).await;
+    sleep(Duration::from_millis(60)).await;
     batcher.call(get("k"), Admission::Acquire).await.unwrap();
 }
 
