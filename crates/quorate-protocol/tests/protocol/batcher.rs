@@ -11,11 +11,14 @@ use futures_util::{FutureExt, poll};
 use quorate_core::runtime::TokioRuntime;
 use quorate_core::{BackendError, BackendErrorKind};
 use quorate_protocol::{Admission, Batcher, Command, Failure, Purpose, Push, Reply, Transport};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::fake::Fake;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// So that a test ends which would wait for ever. Virtual.
+const LIMIT: Duration = Duration::from_secs(3600);
 
 /// Long enough for everything that can happen to have happened. Virtual.
 const TICK: Duration = Duration::from_micros(10);
@@ -468,12 +471,13 @@ fn calls_are_answered_when_their_runtime_ends() {
     });
     drop(one);
     other.block_on(async {
-        assert!(is_lost(&sent.await), "it was in flight");
-        for call in waiting {
-            assert!(is_not_sent(&call.await));
-        }
+        let sent = timeout(LIMIT, sent).await.expect("an answer");
+        assert!(is_lost(&sent), "it was in flight");
+        let waiting = timeout(LIMIT, join_all(waiting)).await.expect("an answer for each");
+        assert!(waiting.iter().all(is_not_sent));
         fake.settle_connectionless();
-        batcher.call(get("next"), Admission::Other).await.unwrap();
+        let next = batcher.call(get("next"), Admission::Other);
+        timeout(LIMIT, next).await.expect("another task").unwrap();
         assert_eq!((fake.connects(), fake.keys().last().unwrap().as_str()), (2, "next"));
     });
 }

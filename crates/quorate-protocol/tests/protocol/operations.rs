@@ -12,9 +12,12 @@ use quorate_core::{
     BackendErrorKind, Claim, FenceHint, FencingToken, Key, Resource, RestartGuard, Token, Ttl, Vote,
 };
 use quorate_protocol::{Admission, Batcher, Command, Node, Push, Reply, Transport};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use crate::fake::Fake;
+
+/// Virtual.
+const TTL: Duration = Duration::from_secs(10);
 
 const TICK: Duration = Duration::from_micros(10);
 
@@ -31,7 +34,7 @@ fn claim<const N: usize>(names: [&str; N]) -> Claim {
         bytes.fill(0xab);
         Ok(())
     });
-    let ttl = Ttl::try_from(Duration::from_secs(10)).unwrap();
+    let ttl = Ttl::try_from(TTL).unwrap();
     Claim::new(names.map(key), token.unwrap(), ttl)
 }
 
@@ -297,7 +300,7 @@ async fn a_watch_is_registered_before_the_key_is_read() {
     fake.settle();
     let watched = watch.await.unwrap();
     assert!(watched.is_held());
-    watched.changed().await;
+    timeout(TTL, watched.changed()).await.expect("the push was missed");
 }
 
 #[tokio::test(start_paused = true)]
