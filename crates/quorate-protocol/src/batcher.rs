@@ -11,13 +11,10 @@
 //! Commands reach the node in the order of the first polls of their calls, over all connections, and
 //! a command that was in flight when its connection ended is never sent again (C3, C6).
 //!
-//! A command of one caller that waits for a new connection therefore still leaves before the commands
-//! that were queued behind it.
-//!
 //! # What a failure means
 //!
-//! - *Not sent*: the queue of acquires is full, no connection could be made, or the runtime ended
-//!   while the command was queued.
+//! - *Not sent*: the queue of acquires is full, no connection could be made, the connection ended
+//!   before its first reply, or the runtime ended while the command was queued.
 //! - *Lost*: the connection or the runtime ended after the command was handed to the client.
 //!
 //! While it backs off after a failed connect, the task refuses calls with the reason of that failure.
