@@ -3,6 +3,8 @@
 mod error;
 mod fence;
 mod inspect;
+#[doc(hidden)]
+pub mod seam;
 mod watch;
 
 use std::fmt;

@@ -16,13 +16,14 @@ pub struct BackendError {
     kind: BackendErrorKind,
     message: Arc<str>,
     source: Option<Arc<dyn Error + Send + Sync>>,
+    not_sent: bool,
 }
 
 impl BackendError {
     /// An error of `kind`, told in `message`.
     #[must_use]
     pub fn new(kind: BackendErrorKind, message: impl Into<Arc<str>>) -> Self {
-        Self { kind, message: message.into(), source: None }
+        Self { kind, message: message.into(), source: None, not_sent: false }
     }
 
     /// Keeps the error of the client underneath. Its text must not show secrets.
@@ -30,6 +31,19 @@ impl BackendError {
     pub fn with_source(mut self, source: impl Error + Send + Sync + 'static) -> Self {
         self.source = Some(Arc::new(source));
         self
+    }
+
+    /// States that the command was certainly not sent, and never will be.
+    #[must_use]
+    pub fn not_sent(mut self) -> Self {
+        self.not_sent = true;
+        self
+    }
+
+    /// Whether the command was certainly not sent. After any other error it may have been executed.
+    #[must_use]
+    pub const fn is_not_sent(&self) -> bool {
+        self.not_sent
     }
 
     /// An error answer of a Redis or Valkey node, sorted by its first word (`READONLY …`).
@@ -298,6 +312,16 @@ mod tests {
             BackendError::from_reply("CROSSSLOT Keys in request don't hash to the same slot");
         assert_eq!(error.kind(), BackendErrorKind::Cluster);
         assert!(error.to_string().contains("without a fencing token"), "{error}");
+    }
+
+    #[test]
+    fn only_an_error_that_says_so_is_of_a_command_that_was_not_sent() {
+        let error = BackendError::new(BackendErrorKind::Connection, "refused");
+        assert!(!error.is_not_sent());
+        assert!(!BackendError::from_reply("OOM no room").is_not_sent());
+        let error = error.not_sent();
+        assert!(error.is_not_sent() && error.clone().is_not_sent());
+        assert_eq!(error.to_string(), "refused");
     }
 
     #[test]

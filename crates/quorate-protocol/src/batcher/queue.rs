@@ -1,0 +1,94 @@
+//! The commands that wait for a pipeline.
+
+use std::collections::VecDeque;
+
+use quorate_core::BackendError;
+use tokio::sync::oneshot;
+
+use crate::command::Command;
+use crate::reply::{Failure, Reply};
+use crate::transport::Admission;
+
+/// How many acquires are queued at most.
+pub(super) const MAX_ACQUIRES: usize = 4096;
+
+/// Commands of one pipeline.
+const MAX_COMMANDS: usize = 64;
+
+/// Bytes of one pipeline. A larger command goes alone.
+const MAX_BYTES: usize = 64 << 10;
+
+/// What came back for one command.
+pub(super) type Answer = Result<Reply, Failure>;
+
+/// Where the answer to one command goes. A slot that is dropped reads *lost*.
+pub(super) type Slot = oneshot::Sender<Answer>;
+
+/// The commands that wait for a pipeline, in the order of the first polls of their calls.
+#[derive(Default)]
+pub(super) struct Queue {
+    items: VecDeque<Item>,
+    acquires: usize,
+}
+
+struct Item {
+    command: Command,
+    admission: Admission,
+    slot: Slot,
+}
+
+impl Queue {
+    /// Appends a command, unless too many acquires are queued.
+    pub(super) fn push(
+        &mut self,
+        command: Command,
+        admission: Admission,
+    ) -> Result<oneshot::Receiver<Answer>, Failure> {
+        if admission == Admission::Acquire {
+            if self.acquires >= MAX_ACQUIRES {
+                return Err(Failure::not_sent("too many acquires wait for this node"));
+            }
+            self.acquires += 1;
+        }
+        let (slot, answer) = oneshot::channel();
+        self.items.push_back(Item { command, admission, slot });
+        Ok(answer)
+    }
+
+    /// Takes the commands of the next pipeline. Those that nobody awaits any more are not sent.
+    pub(super) fn take(&mut self) -> (Vec<Command>, Vec<Slot>) {
+        let (mut commands, mut slots, mut bytes) = (Vec::new(), Vec::new(), 0);
+        while let Some(next) = self.items.front() {
+            let (size, is_awaited) = (next.command.size(), !next.slot.is_closed());
+            let fits = commands.len() < MAX_COMMANDS && bytes + size <= MAX_BYTES;
+            if is_awaited && !fits && !commands.is_empty() {
+                break;
+            }
+            let Some(item) = self.pop() else { break };
+            if is_awaited {
+                bytes += size;
+                commands.push(item.command);
+                slots.push(item.slot);
+            }
+        }
+        (commands, slots)
+    }
+
+    /// Answers all as *not sent*.
+    pub(super) fn refuse_all(&mut self, why: &BackendError) {
+        while let Some(item) = self.pop() {
+            // A caller that has gone has no use for it.
+            drop(item.slot.send(Err(Failure::NotSent(why.clone()))));
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
+    fn pop(&mut self) -> Option<Item> {
+        let item = self.items.pop_front()?;
+        self.acquires -= usize::from(item.admission == Admission::Acquire);
+        Some(item)
+    }
+}

@@ -1,0 +1,60 @@
+//! What a client brings: a way to make a connection, and the connection.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use quorate_core::BackendError;
+
+use crate::command::Command;
+use crate::reply::{Failure, Push, Reply};
+
+/// Makes one connection, and the next one after it has ended.
+pub trait Dial: fmt::Debug + Send + Sync + 'static {
+    /// A connection of this client.
+    type Connection: Connection;
+
+    /// What errors and events call the node: its address without secrets (A6).
+    fn name(&self) -> Cow<'_, str>;
+
+    /// Makes a connection, once: a failure is reported and not retried here.
+    ///
+    /// It selects the database, logs in, and uses RESP3 where the server has it. `push` is called with
+    /// each invalidation message and at the end of the connection. On RESP2 it is never called, and
+    /// nothing can be watched.
+    ///
+    /// # Errors
+    ///
+    /// There is no connection, and why. The client's own error belongs into
+    /// [`with_source`](BackendError::with_source), and no secret into the text.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future ends the attempt.
+    fn connect(
+        &self,
+        push: impl Fn(Push) + Send + Sync + 'static,
+    ) -> impl Future<Output = Result<Self::Connection, BackendError>> + Send;
+}
+
+/// One connection. It never reconnects (C3, C6).
+///
+/// A command that was given up must not leave after a reconnect: it could set a key after the release
+/// that undoes it.
+pub trait Connection: Send + Sync + 'static {
+    /// Sends commands as one pipeline, and returns what came back for each, in order.
+    ///
+    /// The **first poll** hands all commands to the client, behind those of every earlier first poll.
+    /// The future ends when the last reply has arrived or the connection has ended, and never by a
+    /// timeout. [`Failure::NotSent`] is only for a command that can never leave.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future after its first poll may or may not stop the commands.
+    fn send(
+        &self,
+        commands: Vec<Command>,
+    ) -> impl Future<Output = Vec<Result<Reply, Failure>>> + Send;
+
+    /// Whether the connection has ended. Once true, it stays true, and every [`send`](Self::send) ends.
+    fn is_closed(&self) -> bool;
+}

@@ -1,0 +1,177 @@
+//! What a server has and allows, asked when a connection was made.
+
+use quorate_core::{BackendError, BackendErrorKind};
+
+use crate::command::Command;
+use crate::reply::{Failure, Reply, read};
+
+/// What a server has and allows.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Features {
+    /// The command that deletes a key if it has a given value.
+    pub compare_and_delete: Option<CompareAndDelete>,
+    /// Whether scripts may run, and if not, the server's reason.
+    pub scripts: Result<(), BackendError>,
+}
+
+impl Default for Features {
+    fn default() -> Self {
+        Self { compare_and_delete: None, scripts: Ok(()) }
+    }
+}
+
+/// A command that deletes a key if it has a given value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CompareAndDelete {
+    /// `DELIFEQ key value` of Valkey 9.
+    DelIfEq,
+    /// `DELEX key IFEQ value` of Redis 8.4.
+    DelEx,
+}
+
+/// What a connection is for, which decides what the server is asked first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums, reason = "a node has no other connections")]
+pub enum Purpose {
+    /// All commands.
+    Commands,
+    /// Watches only, with client tracking.
+    Watches,
+}
+
+impl Purpose {
+    /// What is sent as the first pipeline of a connection.
+    #[must_use]
+    pub fn questions(self) -> Vec<Command> {
+        match self {
+            Self::Commands => vec![
+                Command::new("EVAL", 16).arg("return 1").number(0),
+                Command::new("COMMAND", 16).arg("INFO").arg("DELIFEQ").arg("DELEX"),
+            ],
+            Self::Watches => vec![Command::new("CLIENT", 16).arg("TRACKING").arg("ON")],
+        }
+    }
+
+    /// Reads what came back for [`questions`](Self::questions).
+    ///
+    /// # Errors
+    ///
+    /// The connection is of no use: nobody logged in, keys could be set and never released, or keys
+    /// cannot be watched. The error says which permission is missing.
+    pub fn read(self, replies: Vec<Result<Reply, Failure>>) -> Result<Features, BackendError> {
+        let mut replies = replies.into_iter();
+        let mut next = || replies.next().unwrap_or_else(|| Err(Failure::lost("no reply")));
+        if self == Self::Watches {
+            return match read(next()) {
+                Ok(_) => Ok(Features::default()),
+                Err(error) => Err(because("this node cannot watch keys", &error)),
+            };
+        }
+        let scripts = scripts(next()?)?;
+        let compare_and_delete = match next()? {
+            Reply::List(infos) => compare_and_delete(&infos),
+            // The user may not ask.
+            _ => None,
+        };
+        match scripts {
+            Err(error) if compare_and_delete.is_none() => Err(error),
+            scripts => Ok(Features { compare_and_delete, scripts }),
+        }
+    }
+}
+
+/// Whether scripts may run. A reply that proves neither, such as `LOADING`, counts as yes.
+fn scripts(reply: Reply) -> Result<Result<(), BackendError>, BackendError> {
+    let error = match read(Ok(reply)) {
+        Ok(Reply::Int(1)) => return Ok(Ok(())),
+        Ok(reply) => return Err(reply.unexpected("EVAL")),
+        Err(error) => error,
+    };
+    match error.kind() {
+        BackendErrorKind::Auth => Err(error),
+        BackendErrorKind::Permission | BackendErrorKind::Script => {
+            Ok(Err(because("this node runs no scripts", &error)))
+        }
+        _ => Ok(Ok(())),
+    }
+}
+
+/// Reads the reply to `COMMAND INFO DELIFEQ DELEX`: a nil for each command that there is not.
+fn compare_and_delete(infos: &[Reply]) -> Option<CompareAndDelete> {
+    let has = |index| matches!(infos.get(index), Some(Reply::List(info)) if !info.is_empty());
+    if has(0) {
+        Some(CompareAndDelete::DelIfEq)
+    } else if has(1) {
+        Some(CompareAndDelete::DelEx)
+    } else {
+        None
+    }
+}
+
+fn because(what: &str, error: &BackendError) -> BackendError {
+    BackendError::new(error.kind(), format!("{what}: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(text: &str) -> Result<Reply, Failure> {
+        Ok(Reply::Error(text.into()))
+    }
+
+    fn infos(delifeq: bool, delex: bool) -> Result<Reply, Failure> {
+        let info = |has| if has { Reply::List(vec![Reply::Int(3)]) } else { Reply::Nil };
+        Ok(Reply::List(vec![info(delifeq), info(delex)]))
+    }
+
+    const NOPERM: &str = "NOPERM this user has no permissions to run the 'eval' command";
+
+    #[test]
+    fn a_server_is_asked_for_its_compare_and_delete() {
+        for (reply, found) in [
+            (infos(true, false), Some(CompareAndDelete::DelIfEq)),
+            (infos(false, true), Some(CompareAndDelete::DelEx)),
+            (infos(false, false), None),
+            (Ok(Reply::List(vec![])), None),
+            (error("NOPERM this user may not run 'command|info'"), None),
+        ] {
+            let features = Purpose::Commands.read(vec![Ok(Reply::Int(1)), reply]).unwrap();
+            assert_eq!(features.compare_and_delete, found);
+            assert!(features.scripts.is_ok());
+        }
+    }
+
+    #[test]
+    fn scripts_are_needed_only_where_the_server_has_no_compare_and_delete() {
+        let features = Purpose::Commands.read(vec![error(NOPERM), infos(true, false)]).unwrap();
+        assert_eq!(features.scripts.unwrap_err().kind(), BackendErrorKind::Permission);
+        let refused = Purpose::Commands.read(vec![error(NOPERM), infos(false, false)]).unwrap_err();
+        assert_eq!(refused.kind(), BackendErrorKind::Permission);
+        assert_eq!(refused.to_string(), format!("this node runs no scripts: {NOPERM}"));
+        let renamed = vec![error("ERR unknown command 'EVAL'"), infos(false, false)];
+        assert_eq!(Purpose::Commands.read(renamed).unwrap_err().kind(), BackendErrorKind::Script);
+        // The node will tell itself when it is asked for a lock.
+        let loading = vec![error("LOADING the dataset"), infos(false, false)];
+        assert!(Purpose::Commands.read(loading).unwrap().scripts.is_ok());
+    }
+
+    #[test]
+    fn a_connection_that_is_not_logged_in_is_none() {
+        let replies = vec![error("NOAUTH Authentication required."), error("NOAUTH")];
+        assert_eq!(Purpose::Commands.read(replies).unwrap_err().kind(), BackendErrorKind::Auth);
+        let lost = vec![Ok(Reply::Int(1)), Err(Failure::lost("reset"))];
+        assert_eq!(Purpose::Commands.read(lost).unwrap_err().kind(), BackendErrorKind::Connection);
+        let garbage = vec![Ok(Reply::Nil), infos(false, false)];
+        assert_eq!(Purpose::Commands.read(garbage).unwrap_err().kind(), BackendErrorKind::Protocol);
+    }
+
+    #[test]
+    fn a_connection_that_cannot_track_keys_is_none_for_watches() {
+        assert!(Purpose::Watches.read(vec![Ok(Reply::Text(b"OK".to_vec()))]).is_ok());
+        let refused = Purpose::Watches.read(vec![error(NOPERM)]).unwrap_err();
+        assert_eq!(refused.kind(), BackendErrorKind::Permission);
+    }
+}

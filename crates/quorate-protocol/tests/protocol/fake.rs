@@ -1,0 +1,275 @@
+//! A client without a server: it records what is handed to it, and replies as the test says.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::future::pending;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use quorate_core::BackendError;
+use quorate_protocol::{Command, Connection, Dial, Failure, Push, Reply};
+use tokio::sync::oneshot;
+
+/// What a server replies to a command, its parts as text.
+type Script = Box<dyn FnMut(&[String]) -> Reply + Send>;
+
+/// A client whose connections the test holds in its hand.
+#[derive(Clone)]
+pub(crate) struct Fake(Arc<Mutex<State>>);
+
+struct State {
+    connects: usize,
+    /// The connections that are there. The methods are about the latest.
+    lines: BTreeMap<usize, Line>,
+    sent: Vec<Sent>,
+    batches: usize,
+    /// Replies wait for [`Fake::settle`].
+    is_holding: bool,
+    refusal: Option<BackendError>,
+    is_hanging: bool,
+    script: Script,
+}
+
+struct Line {
+    push: Box<dyn Fn(Push) + Send + Sync>,
+    pending: VecDeque<Pending>,
+}
+
+struct Pending {
+    replies: Vec<Reply>,
+    slot: oneshot::Sender<Vec<Result<Reply, Failure>>>,
+}
+
+/// A command that was handed to the client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Sent {
+    pub(crate) connection: usize,
+    pub(crate) batch: usize,
+    pub(crate) parts: Vec<String>,
+}
+
+impl State {
+    fn latest(&mut self) -> &mut Line {
+        self.lines.values_mut().last().unwrap()
+    }
+}
+
+impl Fake {
+    /// A server that replies `OK` to everything, and to the questions of a new connection as an
+    /// ordinary one.
+    pub(crate) fn new() -> Self {
+        Self::with(|_| Reply::Text(b"OK".to_vec()))
+    }
+
+    /// A server that replies as `script` says, but for the questions of a new connection.
+    pub(crate) fn with(mut script: impl FnMut(&[String]) -> Reply + Send + 'static) -> Self {
+        Self::with_setup(move |parts| match ordinary(parts) {
+            Some(reply) => reply,
+            None => script(parts),
+        })
+    }
+
+    /// A server that replies to everything as `script` says.
+    pub(crate) fn with_setup(script: impl FnMut(&[String]) -> Reply + Send + 'static) -> Self {
+        Self(Arc::new(Mutex::new(State {
+            connects: 0,
+            lines: BTreeMap::new(),
+            sent: Vec::new(),
+            batches: 0,
+            is_holding: false,
+            refusal: None,
+            is_hanging: false,
+            script: Box::new(script),
+        })))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap()
+    }
+
+    /// How often a connection was asked for.
+    pub(crate) fn connects(&self) -> usize {
+        self.lock().connects
+    }
+
+    /// Whether a connection is there.
+    pub(crate) fn is_connected(&self) -> bool {
+        !self.lock().lines.is_empty()
+    }
+
+    /// All commands but the questions of new connections, as they were handed over.
+    pub(crate) fn sent(&self) -> Vec<Sent> {
+        self.lock().sent.clone()
+    }
+
+    /// Their second parts: `k` of `SET k …`.
+    pub(crate) fn keys(&self) -> Vec<String> {
+        self.sent().into_iter().map(|sent| sent.parts[1].clone()).collect()
+    }
+
+    /// How many commands each pipeline had.
+    pub(crate) fn batches(&self) -> Vec<usize> {
+        let sent = self.sent();
+        let mut sizes: Vec<usize> = Vec::new();
+        for run in sent.chunk_by(|one, other| one.batch == other.batch) {
+            sizes.push(run.len());
+        }
+        sizes
+    }
+
+    /// Keeps replies back from now on.
+    pub(crate) fn hold(&self) {
+        self.lock().is_holding = true;
+    }
+
+    /// Replies to the oldest pipeline that waits.
+    pub(crate) fn settle_one(&self) {
+        let oldest = self.lock().latest().pending.pop_front().unwrap();
+        oldest.slot.send(oldest.replies.into_iter().map(Ok).collect()).unwrap();
+    }
+
+    /// Replies to all that wait, and at once from now on.
+    pub(crate) fn settle(&self) {
+        self.lock().is_holding = false;
+        while !self.lock().latest().pending.is_empty() {
+            self.settle_one();
+        }
+    }
+
+    /// Replies at once from now on. There is no connection on which replies wait.
+    pub(crate) fn settle_connectionless(&self) {
+        self.lock().is_holding = false;
+    }
+
+    /// Ends the connection after `replies` more replies.
+    pub(crate) fn end_after(&self, mut replies: usize) {
+        let (_, line) = self.lock().lines.pop_last().unwrap();
+        for pending in line.pending {
+            let answers = pending.replies.into_iter().map(|reply| {
+                let is_in_time = replies > 0;
+                replies = replies.saturating_sub(1);
+                if is_in_time { Ok(reply) } else { Err(Failure::lost("the test ended it")) }
+            });
+            let _ = pending.slot.send(answers.collect());
+        }
+        (line.push)(Push::ConnectionLost);
+    }
+
+    /// Ends the connection without telling anybody.
+    pub(crate) fn end_silently(&self) {
+        let (_, line) = self.lock().lines.pop_last().unwrap();
+        assert!(line.pending.is_empty(), "not silent: replies are awaited");
+    }
+
+    /// Makes connects fail from now on, or no longer.
+    pub(crate) fn refuse(&self, why: Option<BackendError>) {
+        self.lock().refusal = why;
+    }
+
+    /// Makes connects hang from now on.
+    pub(crate) fn hang(&self) {
+        self.lock().is_hanging = true;
+    }
+
+    /// Sends an invalidation message.
+    pub(crate) fn push(&self, push: Push) {
+        (self.lock().latest().push)(push);
+    }
+}
+
+impl fmt::Debug for Fake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Fake")
+    }
+}
+
+impl Dial for Fake {
+    type Connection = FakeConnection;
+
+    fn name(&self) -> Cow<'_, str> {
+        Cow::Borrowed("fake:6379")
+    }
+
+    async fn connect(
+        &self,
+        push: impl Fn(Push) + Send + Sync + 'static,
+    ) -> Result<FakeConnection, BackendError> {
+        let is_hanging = {
+            let mut state = self.lock();
+            state.connects += 1;
+            if let Some(refusal) = &state.refusal {
+                return Err(refusal.clone());
+            }
+            state.is_hanging
+        };
+        if is_hanging {
+            pending::<()>().await;
+        }
+        let mut state = self.lock();
+        let number = state.connects;
+        state.lines.insert(number, Line { push: Box::new(push), pending: VecDeque::new() });
+        Ok(FakeConnection { fake: self.clone(), number })
+    }
+}
+
+/// A connection of a [`Fake`].
+pub(crate) struct FakeConnection {
+    fake: Fake,
+    number: usize,
+}
+
+impl Connection for FakeConnection {
+    async fn send(&self, commands: Vec<Command>) -> Vec<Result<Reply, Failure>> {
+        // As a client that goes through a channel of tokio: this waits if the budget is spent.
+        for _ in 0..200 {
+            tokio::task::consume_budget().await;
+        }
+        let answered = {
+            let mut state = self.fake.lock();
+            if !state.lines.contains_key(&self.number) {
+                return commands.iter().map(|_| Err(Failure::not_sent("closed"))).collect();
+            }
+            let mut replies = Vec::new();
+            let mut is_setup = true;
+            for command in commands {
+                let part = |part: &[u8]| String::from_utf8_lossy(part).into_owned();
+                let parts: Vec<String> = command.parts().map(part).collect();
+                replies.push((state.script)(&parts));
+                if ordinary(&parts).is_none() {
+                    is_setup = false;
+                    let (connection, batch) = (self.number, state.batches);
+                    state.sent.push(Sent { connection, batch, parts });
+                }
+            }
+            state.batches += 1;
+            if is_setup || !state.is_holding {
+                return replies.into_iter().map(Ok).collect();
+            }
+            let (slot, answered) = oneshot::channel();
+            let line = state.lines.get_mut(&self.number).unwrap();
+            line.pending.push_back(Pending { replies, slot });
+            answered
+        };
+        answered.await.unwrap()
+    }
+
+    fn is_closed(&self) -> bool {
+        !self.fake.lock().lines.contains_key(&self.number)
+    }
+}
+
+impl Drop for FakeConnection {
+    fn drop(&mut self) {
+        self.fake.lock().lines.remove(&self.number);
+    }
+}
+
+/// The replies of an ordinary server to the questions of a new connection.
+fn ordinary(parts: &[String]) -> Option<Reply> {
+    match (parts[0].as_str(), parts[1].as_str()) {
+        ("EVAL", "return 1") => Some(Reply::Int(1)),
+        ("COMMAND", "INFO") => Some(Reply::List(vec![Reply::Nil, Reply::Nil])),
+        ("CLIENT", "TRACKING") => Some(Reply::Text(b"OK".to_vec())),
+        _ => None,
+    }
+}
