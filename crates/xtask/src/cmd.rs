@@ -107,13 +107,12 @@ impl Cmd {
         let mut command = Command::new(program);
         // `cargo run` tells a program about its package. Build scripts in a cargo under us would take that
         // for a change and build everything again, and cargo-machete would not know who calls it.
-        let is_ours = |name: &str| {
-            ["CARGO_MANIFEST_", "CARGO_PKG_", "CARGO_BIN_", "CARGO_CRATE_"]
-                .iter()
-                .any(|of| name.starts_with(of))
-        };
-        for (name, _) in env::vars_os().filter(|(name, _)| is_ours(&name.to_string_lossy())) {
-            command.env_remove(name);
+        let of_a_package = ["CARGO_MANIFEST_", "CARGO_PKG_", "CARGO_BIN_", "CARGO_CRATE_"];
+        for (name, _) in env::vars_os() {
+            let text = name.to_string_lossy();
+            if of_a_package.iter().any(|of| text.starts_with(of)) {
+                command.env_remove(&name);
+            }
         }
         command
             .args(args)

@@ -8,7 +8,7 @@ use crate::tools;
 ///
 /// By clippy, where a warning is an error: code that only one combination uses is dead in the others.
 pub(crate) fn check() -> Outcome {
-    tools::need("hack", "cargo-hack")?;
+    tools::need(&cargo(&["hack"]), "cargo-hack")?;
     cargo(&["hack", "clippy", "--each-feature", "--ignore-private", "--locked"])
         .args(&["--", "-D", "warnings"])
         .run()

@@ -23,13 +23,6 @@ pub(crate) struct Package {
     pub(crate) readme: Option<String>,
     pub(crate) repository: Option<String>,
     pub(crate) features: Vec<String>,
-    pub(crate) dependencies: Vec<Dependency>,
-}
-
-#[derive(Clone, Debug)]
-pub(crate) struct Dependency {
-    pub(crate) name: String,
-    pub(crate) is_dev: bool,
 }
 
 impl Metadata {
@@ -92,12 +85,6 @@ impl Package {
             readme: json["readme"].as_str().map(str::to_owned),
             repository: json["repository"].as_str().map(str::to_owned),
             features: keys(&json["features"]),
-            dependencies: list(&json["dependencies"])
-                .map(|dependency| Dependency {
-                    name: text(&dependency["name"]),
-                    is_dev: dependency["kind"] == "dev",
-                })
-                .collect(),
         }
     }
 }
@@ -133,7 +120,6 @@ pub(crate) mod tests {
                     "id": "0", "name": "quorate", "version": "0.1.0", "publish": null,
                     "rust_version": "1.88", "readme": "README.md",
                     "repository": "https://example.com", "features": {"redis": [], "default": []},
-                    "dependencies": [{"name": "old", "kind": null}, {"name": "new", "kind": "dev"}],
                 },
                 {"id": "1", "name": "tool", "version": "0.0.0", "publish": []},
                 {"id": "2", "name": "old", "version": "1.0.0", "rust_version": "1.60"},
@@ -160,14 +146,12 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_package_has_its_features_and_dependencies() {
+    fn a_package_has_its_features_and_addresses() {
         let sample = sample();
         let package = sample.package("quorate").expect("a member");
         assert_eq!(package.features, ["default", "redis"]);
         assert_eq!(package.readme.as_deref(), Some("README.md"));
         assert_eq!(package.repository.as_deref(), Some("https://example.com"));
-        let dev: Vec<_> = package.dependencies.iter().map(|d| d.is_dev).collect();
-        assert_eq!(dev, [false, true]);
         assert!(sample.package("old").is_err());
     }
 }

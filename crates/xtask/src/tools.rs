@@ -2,28 +2,29 @@
 
 use crate::cmd::{Cmd, Outcome, cargo};
 
-/// Unused dependencies, licences and sources of dependencies, and spelling.
+/// Unused dependencies; arrows, licences and sources of dependencies; spelling.
 pub(crate) fn check() -> Outcome {
-    need("machete", "cargo-machete")?;
+    need(&cargo(&["machete"]), "cargo-machete")?;
     cargo(&["machete"]).run()?;
-    need("deny", "cargo-deny")?;
+    need(&cargo(&["deny"]), "cargo-deny")?;
     cargo(&["deny", "--workspace", "--all-features", "check", "bans", "licenses", "sources"])
         .run()?;
-    if Cmd::new("typos").args(&["--version"]).run_quietly().is_err() {
-        install("typos-cli")?;
-    }
+    need(&Cmd::new("typos"), "typos-cli")?;
     Cmd::new("typos").run()
 }
 
-/// Installs the cargo command `name`, which the crate `from` contains, if it is missing.
-pub(crate) fn need(name: &str, from: &str) -> Outcome {
-    match cargo(&[name, "--version"]).run_quietly() {
-        Ok(()) => Ok(()),
-        Err(_) => install(from),
+/// Installs the crate `package`, which contains the program `tool`, if it is missing.
+pub(crate) fn need(tool: &Cmd, package: &str) -> Outcome {
+    if tool.clone().args(&["--version"]).run_quietly().is_ok() {
+        return Ok(());
     }
-}
-
-fn install(package: &str) -> Outcome {
     println!("   {package} is missing: cargo install --locked {package}");
-    cargo(&["install", "--locked", package]).run()
+    // They run for a second, so an optimized build would take longer than it saves. What they have
+    // in common is compiled once.
+    cargo(&["install", "--locked", package])
+        .env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "0")
+        .env("CARGO_PROFILE_RELEASE_LTO", "off")
+        .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16")
+        .env("CARGO_TARGET_DIR", "target/tools")
+        .run()
 }

@@ -20,11 +20,6 @@ pub(crate) fn check() -> Outcome {
     world(&["--seeds", "1000", "--class", "guarded"])
 }
 
-/// Every planted bug is found.
-pub(crate) fn find_planted() -> Outcome {
-    cargo(&debug("quorate-planted")).run()
-}
-
 fn world(words: &[&str]) -> Outcome {
     cargo(&release("quorate-world")).args(words).run()
 }

@@ -1,16 +1,7 @@
-//! Which crate may depend on which, and on what.
+//! What the core and all that is shipped with it may depend on. `deny.toml` has the rest.
 
 use crate::cmd::{Outcome, cargo};
 use crate::metadata::{Metadata, Package};
-
-/// Arrows point one way. A published crate that is not here may not be published.
-const ARROWS: &[(&str, &[&str])] = &[
-    ("quorate-core", &[]),
-    ("quorate-memory", &["quorate-core"]),
-    ("quorate-redis", &["quorate-core"]),
-    ("quorate-fred", &["quorate-core"]),
-    ("quorate", &["quorate-core", "quorate-memory", "quorate-redis", "quorate-fred"]),
-];
 
 /// Runtimes and clients, which the core has only behind features or not at all.
 const FOREIGN: &[&str] = &[
@@ -25,13 +16,11 @@ const FOREIGN: &[&str] = &[
     "deadpool",
 ];
 
+/// What needs a newer Rust than the published crates state.
 pub(crate) fn breaches(metadata: &Metadata) -> Vec<String> {
-    let mut breaches: Vec<_> = metadata.published().filter_map(wrong_arrow).collect();
-    breaches.extend(metadata.shipped().into_iter().filter_map(|package| {
-        let user = metadata.published().next()?.rust_version.as_deref()?;
-        too_new(package, user)
-    }));
-    breaches
+    let msrv = metadata.published().find_map(|package| package.rust_version.as_deref());
+    let msrv = msrv.unwrap_or("0");
+    metadata.shipped().into_iter().filter_map(|package| too_new(package, msrv)).collect()
 }
 
 /// What the core pulls in when nobody asks for a feature.
@@ -48,10 +37,7 @@ pub(crate) fn tree_breaches() -> Outcome<Vec<String>> {
 fn foreign(tree: &str) -> Vec<String> {
     let names = tree.lines().filter_map(|line| line.split(' ').next());
     let is_foreign = |name: &str| {
-        FOREIGN.iter().any(|known| {
-            let rest = name.strip_prefix(known);
-            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
-        })
+        FOREIGN.iter().any(|known| name == *known || name.starts_with(&format!("{known}-")))
     };
     let mut found: Vec<_> = names.filter(|name| is_foreign(name)).collect();
     found.sort_unstable();
@@ -59,26 +45,10 @@ fn foreign(tree: &str) -> Vec<String> {
     found.iter().map(|name| format!("quorate-core without features depends on {name}")).collect()
 }
 
-fn wrong_arrow(package: &Package) -> Option<String> {
-    let name = &package.name;
-    let Some((_, allowed)) = ARROWS.iter().find(|(from, _)| from == name) else {
-        return Some(format!("{name} is published, and the guards do not know it"));
-    };
-    let ours = package
-        .dependencies
-        .iter()
-        .filter(|dependency| !dependency.is_dev && dependency.name.starts_with("quorate"));
-    ours.map(|dependency| dependency.name.as_str())
-        .find(|to| !allowed.contains(to))
-        .map(|to| format!("{name} may not depend on {to}"))
-}
-
 fn too_new(package: &Package, msrv: &str) -> Option<String> {
     let needs = package.rust_version.as_deref()?;
-    (version(needs) > version(msrv)).then(|| {
-        let Package { name, version, .. } = package;
-        format!("{name} {version} needs Rust {needs}, the workspace says {msrv}")
-    })
+    let told = format!("{} {} needs Rust {needs}", package.name, package.version);
+    (version(needs) > version(msrv)).then(|| format!("{told}, the workspace says {msrv}"))
 }
 
 fn version(text: &str) -> Vec<u64> {
@@ -90,33 +60,6 @@ fn version(text: &str) -> Vec<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::metadata::Dependency;
-
-    fn package(name: &str, needs: &[(&str, bool)]) -> Package {
-        let dependency = |(name, is_dev): &(&str, bool)| Dependency {
-            name: (*name).to_owned(),
-            is_dev: *is_dev,
-        };
-        Package {
-            name: name.to_owned(),
-            is_published: true,
-            dependencies: needs.iter().map(dependency).collect(),
-            ..Package::default()
-        }
-    }
-
-    #[test]
-    fn arrows_that_point_back_or_sideways_are_found() {
-        let dev = true;
-        assert_eq!(
-            wrong_arrow(&package("quorate-redis", &[("quorate-core", !dev), ("bb8", !dev)])),
-            None
-        );
-        assert_eq!(wrong_arrow(&package("quorate-core", &[("quorate-memory", dev)])), None);
-        assert!(wrong_arrow(&package("quorate-core", &[("quorate-memory", !dev)])).is_some());
-        assert!(wrong_arrow(&package("quorate-fred", &[("quorate", !dev)])).is_some());
-        assert!(wrong_arrow(&package("quorate-new", &[])).is_some());
-    }
 
     #[test]
     fn runtimes_and_clients_in_the_core_are_found() {
