@@ -1,5 +1,7 @@
 //! The protocol on connections that are not there, in virtual time.
 
+#![cfg_attr(test, expect(clippy::disallowed_methods, reason = "the clock is paused"))]
+
 #[cfg(test)]
 mod batcher;
 #[cfg(test)]

@@ -232,6 +232,7 @@ async fn entries_queue_in_order_and_leave_nothing() {
 }
 
 #[tokio::test]
+#[expect(clippy::disallowed_methods, reason = "the limit of every wait")]
 async fn a_watch_ends_when_the_key_changes_or_the_server_forgets_it() {
     let (server, node) = start();
     let (ours, entry) = (claim(["k"]), Entry::new(*b"e"));
