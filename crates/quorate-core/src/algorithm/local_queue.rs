@@ -75,7 +75,7 @@ pub enum Outcome {
 }
 
 /// What the driver is to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Output {
     /// The task begins a wait and attempts, under this lease. `others_wait`: it joins the wait queue first.
@@ -133,7 +133,7 @@ struct Ending {
 }
 
 /// The tasks of one manager that want the same key.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct LocalQueue {
     /// Whether waiting is ordered and the gate keeps a wait queue.
     is_ordered: bool,

@@ -4,6 +4,8 @@ use std::time::{Duration, Instant};
 
 use super::{ExtensionId, LeaseId, LocalQueue, Outcome, Output, TaskId, Wish};
 
+mod exploration;
+
 const NODE_TIMEOUT: Duration = Duration::from_millis(50);
 const VALIDITY: Duration = Duration::from_secs(9);
 
