@@ -310,10 +310,12 @@ impl LocalQueue {
         self.queue.retain(|(queued, _)| *queued != task);
         match &self.phase {
             Phase::Competing(id) if competes => self.undo(*id, now),
-            Phase::Leased(lease) if lease.holder == task && !lease.is_polled => {
-                if !planted!("dropped_receiver_keeps_the_lease") {
-                    self.release(task, false, now);
-                }
+            Phase::Leased(lease)
+                if lease.holder == task
+                    && !lease.is_polled
+                    && !planted!("dropped_receiver_keeps_the_lease") =>
+            {
+                self.release(task, false, now);
             }
             _ => {}
         }

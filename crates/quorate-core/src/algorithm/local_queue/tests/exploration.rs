@@ -3,6 +3,8 @@
 //! The nodes are one key that lives until a tick, and may vanish once. An extension and a release are
 //! executed, and answered, at any later moment; the extension is executed before the release.
 
+#![allow(clippy::print_stderr, reason = "what was explored belongs to the result")]
+
 use std::collections::{HashSet, VecDeque};
 use std::time::{Duration, Instant};
 
