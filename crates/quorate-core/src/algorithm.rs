@@ -10,6 +10,8 @@
 pub mod attempt;
 pub mod fence;
 pub mod lease;
+#[doc(hidden)]
+pub mod local_queue;
 pub(crate) mod node_set;
 pub mod quorum;
 pub mod renewal;

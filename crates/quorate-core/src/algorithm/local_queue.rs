@@ -1,0 +1,501 @@
+//! The local queue: the tasks of one manager that want the same key, in order.
+//!
+//! [`LocalQueue`] decides which task competes at the nodes, which one is given the lease, when the
+//! release begins and what `release()` returns. Votes belong to the attempt. The machine is pure: the
+//! callers' wishes, what became of the attempt and time go in, [`Output`]s come out.
+//!
+//! A lease belongs to the token, so a released lease can be *passed on* to the next task of the queue
+//! without a round trip, when nobody else waits for the key.
+//!
+//! | a task | |
+//! |---|---|
+//! | is queued | and sends nothing |
+//! | competes | it is first, the manager has no lease, and the gate has answered its last release |
+//! | is given the lease | its future has not been polled yet |
+//! | holds | it has the guard |
+//! | ends | its `release()` has not resolved |
+//!
+//! A request for several keys enters all their queues in one step, and competes once it may in each.
+//! It is never passed on.
+//!
+//! No driver uses this machine yet, and it lacks one input: an extension that the holder asks for, by
+//! itself or by automatic renewal. Until then a driver must not extend a lease in any other way than by
+//! [`Output::Extend`].
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+#[cfg(test)]
+mod tests;
+
+/// How often a lease may be passed on before it is released.
+pub const PASSES: u8 = 8;
+
+/// For how long "another process waits" makes a task join the wait queue before it competes.
+const HINT_LASTS: Duration = Duration::from_secs(1);
+
+/// A call of `lock`, and the guard that comes of it. New for each call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[expect(clippy::exhaustive_structs, reason = "a number")]
+pub struct TaskId(pub u64);
+
+/// A token of this manager: from the first attempt to its release. New for each token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[expect(clippy::exhaustive_structs, reason = "a number")]
+pub struct LeaseId(pub u64);
+
+/// One extension of a lease, numbered from 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[expect(clippy::exhaustive_structs, reason = "two numbers")]
+pub struct ExtensionId {
+    /// The lease.
+    pub lease: LeaseId,
+    /// Its place among the extensions of this lease.
+    pub number: u32,
+}
+
+/// What a task asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[expect(clippy::exhaustive_structs, reason = "settings of a request")]
+pub struct Wish {
+    /// The ttl.
+    pub ttl: Duration,
+    /// Whether this key is the only one.
+    pub is_single_key: bool,
+    /// Whether it uses fencing.
+    pub is_fenced: bool,
+}
+
+/// What `release()` returns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[expect(clippy::exhaustive_enums, reason = "all that a release can find")]
+pub enum Outcome {
+    /// The key was at a quorum when the guard ended.
+    Held,
+    /// The lease had ended before.
+    Lost,
+    /// Nothing tells whether the key was lost before or after the guard ended.
+    Unconfirmed,
+}
+
+/// What the driver is to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Output {
+    /// The task begins a wait and attempts, under this lease. `others_wait`: it joins the wait queue first.
+    Compete(TaskId, LeaseId, bool),
+    /// The attempts under this lease are cancelled and undone. The entry is kept for the next task.
+    Cancel(LeaseId),
+    /// The task has been given the lease, and its future is to be polled.
+    Give(TaskId, LeaseId),
+    /// An extension starts. Its reply is [`LocalQueue::handle_extended`].
+    Extend(ExtensionId),
+    /// The release begins. No extension of this lease is sent from now on (rule H6).
+    Release(LeaseId),
+    /// The lease of this holder has ended: its `lost()` resolves.
+    Lose(TaskId),
+    /// The task's `release()` returns.
+    Resolve(TaskId, Outcome),
+    /// The manager is closed: the task's `lock` fails.
+    Refuse(TaskId),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Lease {
+    id: LeaseId,
+    holder: TaskId,
+    wish: Wish,
+    /// Whether the holder's future has returned the guard.
+    is_polled: bool,
+    valid_until: Instant,
+    /// The ttl without drift and safety margin.
+    validity: Duration,
+    is_adopted: bool,
+    passes: u8,
+    extensions: u32,
+    is_extending: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Phase {
+    /// The manager has nothing.
+    Free,
+    /// The first of the queue competes.
+    Competing(LeaseId),
+    Leased(Lease),
+    /// The gate has not answered the release.
+    Releasing(LeaseId, Instant),
+}
+
+/// A `release()` that has not resolved.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Ending {
+    task: TaskId,
+    lease: LeaseId,
+    /// An extension with a higher number confirms a pass; `None` for the task that released at the nodes.
+    passed_after: Option<u32>,
+}
+
+/// The tasks of one manager that want the same key.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct LocalQueue {
+    /// Whether waiting is ordered and the gate keeps a wait queue.
+    is_ordered: bool,
+    node_timeout: Duration,
+    is_closed: bool,
+    next_lease: u64,
+    phase: Phase,
+    queue: VecDeque<(TaskId, Wish)>,
+    endings: Vec<Ending>,
+    /// Whether another process waits, and since when that is known.
+    hint: Option<(bool, Instant)>,
+    outputs: VecDeque<Output>,
+}
+
+impl LocalQueue {
+    /// A queue without tasks.
+    #[must_use]
+    pub fn new(is_ordered: bool, node_timeout: Duration) -> Self {
+        Self {
+            is_ordered,
+            node_timeout,
+            is_closed: false,
+            next_lease: 0,
+            phase: Phase::Free,
+            queue: VecDeque::new(),
+            endings: Vec::new(),
+            hint: None,
+            outputs: VecDeque::new(),
+        }
+    }
+
+    /// What the driver does next; `None` if there is nothing to do.
+    pub fn poll_output(&mut self) -> Option<Output> {
+        self.outputs.pop_front()
+    }
+
+    /// When [`handle_timeout`](Self::handle_timeout) is to be called next.
+    #[must_use]
+    pub fn next_timeout(&self) -> Option<Instant> {
+        match &self.phase {
+            Phase::Leased(lease) => Some(lease.valid_until),
+            Phase::Releasing(_, until) => Some(*until),
+            Phase::Free | Phase::Competing(_) => None,
+        }
+    }
+
+    /// Whether a guard or a waiter of this manager is in the way of a request that does not wait.
+    #[must_use]
+    pub fn is_in_use(&self) -> bool {
+        matches!(self.phase, Phase::Leased(_) | Phase::Competing(_)) || !self.queue.is_empty()
+    }
+
+    /// Whether nothing refers to this key any more.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        matches!(self.phase, Phase::Free) && self.queue.is_empty() && self.endings.is_empty()
+    }
+
+    /// A task asks for the lock.
+    pub fn lock(&mut self, task: TaskId, wish: Wish, now: Instant) {
+        if self.is_closed {
+            self.outputs.push_back(Output::Refuse(task));
+            return;
+        }
+        self.queue.push_back((task, wish));
+        self.go_on(now);
+    }
+
+    /// A task adopts a lease from another process; `None` while this manager has or wants the key.
+    ///
+    /// Without a place here, the adopted lease is for this queue one of another process.
+    pub fn adopt(
+        &mut self,
+        task: TaskId,
+        wish: Wish,
+        validity: Duration,
+        valid_until: Instant,
+    ) -> Option<LeaseId> {
+        if self.is_closed || self.phase != Phase::Free {
+            return None;
+        }
+        let id = self.new_lease();
+        self.hold(id, (task, wish), validity, valid_until, true);
+        Some(id)
+    }
+
+    /// The task that competes has won. `others_wait`: the gate's reply to this acquire, or to LEAVE.
+    pub fn handle_won(
+        &mut self,
+        id: LeaseId,
+        validity: Duration,
+        valid_until: Instant,
+        others_wait: Option<bool>,
+        now: Instant,
+    ) {
+        if self.phase != Phase::Competing(id) {
+            return;
+        }
+        if let Some(first) = self.queue.pop_front() {
+            self.hint = others_wait.map(|others_wait| (others_wait, now));
+            self.hold(id, first, validity, valid_until, false);
+        }
+    }
+
+    /// The gate said whether another process waits: with LEAVE, an acquire, an extension or a release.
+    pub fn handle_hint(&mut self, others_wait: bool, now: Instant) {
+        self.hint = Some((others_wait, now));
+    }
+
+    /// The future of a given task is polled: returns whether it has the lease.
+    pub fn handle_polled(&mut self, task: TaskId, now: Instant) -> bool {
+        if !planted!("receiver_polls_a_lost_lease") {
+            self.handle_timeout(now);
+        }
+        match &mut self.phase {
+            Phase::Leased(lease) if lease.holder == task => {
+                lease.is_polled = true;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// A guard is released, or dropped. `is_awaited`: `release()` was called.
+    pub fn release(&mut self, task: TaskId, is_awaited: bool, now: Instant) {
+        self.handle_timeout(now);
+        let next = match &self.phase {
+            Phase::Leased(lease) if lease.holder == task => self.receiver(lease, now),
+            _ => {
+                if is_awaited {
+                    self.outputs.push_back(Output::Resolve(task, Outcome::Lost));
+                }
+                return;
+            }
+        };
+        let Phase::Leased(lease) = &mut self.phase else { return };
+        let mut passed_after = None;
+        if next.is_some() {
+            // An extension that is in flight may have been executed before the pass: it proves nothing.
+            let counts = u32::from(planted!("extension_before_the_pass_counts"));
+            passed_after = Some(lease.extensions - counts.min(lease.extensions));
+        }
+        if is_awaited {
+            self.endings.push(Ending { task, lease: lease.id, passed_after });
+        }
+        let Some(next) = next else { return self.begin_release(now) };
+        (lease.holder, lease.is_polled) = (next, false);
+        lease.passes = lease.passes.saturating_add(1);
+        self.queue.pop_front();
+        self.outputs.push_back(Output::Give(next, lease.id));
+        self.extend();
+    }
+
+    /// The task that the lease may be passed on to.
+    fn receiver(&self, lease: &Lease, now: Instant) -> Option<TaskId> {
+        let (task, wish) = self.queue.front()?;
+        let nobody_else_waits = self.hint.is_some_and(|(others_wait, _)| !others_wait);
+        let half = lease.valid_until.saturating_duration_since(now) >= lease.validity / 2;
+        let may_pass = self.is_ordered
+            && lease.wish.is_single_key
+            && (*wish == lease.wish || planted!("pass_to_another_ttl"))
+            && !lease.wish.is_fenced
+            && (nobody_else_waits || planted!("pass_although_others_wait"))
+            && (half || planted!("pass_late"))
+            && (!lease.is_adopted || planted!("pass_adopted"))
+            && (lease.passes < PASSES || planted!("pass_without_bound"));
+        may_pass.then_some(*task)
+    }
+
+    /// A future of this task is dropped: its `lock`, or its `release()`.
+    pub fn cancel(&mut self, task: TaskId, now: Instant) {
+        self.endings.retain(|ending| ending.task != task);
+        let competes = self.queue.front().is_some_and(|(first, _)| *first == task);
+        self.queue.retain(|(queued, _)| *queued != task);
+        match &self.phase {
+            Phase::Competing(id) if competes => self.undo(*id, now),
+            Phase::Leased(lease)
+                if lease.holder == task
+                    && !lease.is_polled
+                    && !planted!("dropped_receiver_keeps_the_lease") =>
+            {
+                self.release(task, false, now);
+            }
+            _ => {}
+        }
+    }
+
+    /// An extension has been decided: the new end of the lease if it won its quorum.
+    pub fn handle_extended(&mut self, id: ExtensionId, valid_until: Option<Instant>) {
+        let failed =
+            if planted!("passer_is_told_lost") { Outcome::Lost } else { Outcome::Unconfirmed };
+        let outcome = if valid_until.is_some() { Outcome::Held } else { failed };
+        self.resolve(|ending| {
+            let passed = ending.passed_after.filter(|_| ending.lease == id.lease);
+            passed.is_some_and(|passed_after| passed_after < id.number).then_some(outcome)
+        });
+        let others = self.endings.iter().any(|ending| ending.lease == id.lease);
+        if let Phase::Leased(lease) = &mut self.phase
+            && lease.id == id.lease
+        {
+            lease.valid_until =
+                valid_until.map_or(lease.valid_until, |at| at.max(lease.valid_until));
+            lease.is_extending = false;
+            if others {
+                self.extend();
+            }
+        }
+    }
+
+    /// The lease has ended at the nodes, or the hold limit has passed.
+    pub fn handle_lost(&mut self, id: LeaseId, now: Instant) {
+        let Phase::Leased(lease) = &self.phase else { return };
+        if lease.id != id {
+            return;
+        }
+        if lease.is_polled {
+            self.outputs.push_back(Output::Lose(lease.holder));
+        } else {
+            self.queue.push_front((lease.holder, lease.wish));
+        }
+        self.begin_release(now);
+    }
+
+    /// The gate has answered the release or the undo, or none is needed there.
+    pub fn handle_left(&mut self, id: LeaseId, now: Instant) {
+        if matches!(self.phase, Phase::Releasing(releasing, _) if releasing == id) {
+            self.phase = Phase::Free;
+            self.go_on(now);
+        }
+    }
+
+    /// The release has been decided. `outcome` is what the attempt says to the task that released.
+    pub fn handle_released(&mut self, id: LeaseId, outcome: Outcome, now: Instant) {
+        let passed = if outcome == Outcome::Held { outcome } else { Outcome::Unconfirmed };
+        self.resolve(|ending| {
+            let said = if ending.passed_after.is_some() { passed } else { outcome };
+            (ending.lease == id).then_some(said)
+        });
+        self.handle_left(id, now);
+    }
+
+    /// Handles the passing of time.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        match &self.phase {
+            Phase::Leased(lease) if lease.valid_until <= now => self.handle_lost(lease.id, now),
+            Phase::Releasing(id, until) if *until <= now => self.handle_left(*id, now),
+            _ => {}
+        }
+    }
+
+    /// The holder gives the lease to another process: returns whether it was its own.
+    pub fn detach(&mut self, task: TaskId, now: Instant) -> bool {
+        self.handle_timeout(now);
+        let id = match &self.phase {
+            Phase::Leased(lease) if lease.holder == task => lease.id,
+            _ => return false,
+        };
+        if !planted!("detach_forgets_the_passers") {
+            self.resolve(|ending| (ending.lease == id).then_some(Outcome::Unconfirmed));
+        }
+        self.phase = Phase::Free;
+        self.go_on(now);
+        true
+    }
+
+    /// The manager closes: no task waits any more. Guards are released as ever.
+    pub fn close(&mut self, now: Instant) {
+        self.is_closed = true;
+        self.outputs.extend(self.queue.drain(..).map(|(task, _)| Output::Refuse(task)));
+        match &self.phase {
+            Phase::Competing(id) => self.undo(*id, now),
+            Phase::Leased(lease) if !lease.is_polled => {
+                self.outputs.push_back(Output::Refuse(lease.holder));
+                self.begin_release(now);
+            }
+            _ => {}
+        }
+    }
+
+    /// Lets the first task compete if the manager has nothing.
+    fn go_on(&mut self, now: Instant) {
+        if self.phase == Phase::Free
+            && let Some((first, _)) = self.queue.front()
+        {
+            let others_wait = self.hint.is_some_and(|(others_wait, at)| {
+                others_wait && now.saturating_duration_since(at) <= HINT_LASTS
+            });
+            let task = *first;
+            let id = self.new_lease();
+            self.phase = Phase::Competing(id);
+            self.outputs.push_back(Output::Compete(task, id, others_wait));
+        }
+    }
+
+    fn new_lease(&mut self) -> LeaseId {
+        self.next_lease += 1;
+        LeaseId(self.next_lease)
+    }
+
+    fn hold(
+        &mut self,
+        id: LeaseId,
+        (holder, wish): (TaskId, Wish),
+        validity: Duration,
+        valid_until: Instant,
+        is_adopted: bool,
+    ) {
+        self.phase = Phase::Leased(Lease {
+            id,
+            holder,
+            wish,
+            is_polled: true,
+            valid_until,
+            validity,
+            is_adopted,
+            passes: 0,
+            extensions: 0,
+            is_extending: false,
+        });
+    }
+
+    /// Starts an extension if none is in flight.
+    fn extend(&mut self) {
+        if let Phase::Leased(lease) = &mut self.phase
+            && !lease.is_extending
+        {
+            lease.is_extending = true;
+            lease.extensions += 1;
+            let id = ExtensionId { lease: lease.id, number: lease.extensions };
+            self.outputs.push_back(Output::Extend(id));
+        }
+    }
+
+    fn begin_release(&mut self, now: Instant) {
+        if let Phase::Leased(lease) = &self.phase {
+            let id = lease.id;
+            self.outputs.push_back(Output::Release(id));
+            self.leave(id, now);
+        }
+    }
+
+    fn undo(&mut self, id: LeaseId, now: Instant) {
+        self.outputs.push_back(Output::Cancel(id));
+        self.leave(id, now);
+    }
+
+    fn leave(&mut self, id: LeaseId, now: Instant) {
+        let until = now.checked_add(self.node_timeout).unwrap_or(now);
+        self.phase = Phase::Releasing(id, until);
+    }
+
+    /// Resolves each `release()` for which `outcome` has an answer.
+    fn resolve(&mut self, outcome: impl Fn(&Ending) -> Option<Outcome>) {
+        let outputs = &mut self.outputs;
+        self.endings.retain(|ending| {
+            let said = outcome(ending);
+            outputs.extend(said.map(|said| Output::Resolve(ending.task, said)));
+            said.is_none()
+        });
+    }
+}
