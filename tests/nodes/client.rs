@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 use quorate::runtime::TokioRuntime;
 use quorate::{LockBackend, LockManager, LockManagerBuilder};
@@ -15,6 +16,10 @@ pub(crate) enum Client {
     Fred,
 }
 
+/// Longer than a slow machine takes to connect. A call that waits for a pool learns of a failed attempt
+/// only after this time, so it is well below the limit of the tests.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
+
 impl Client {
     pub(crate) const ALL: [Self; 2] = [Self::Redis, Self::Fred];
 
@@ -23,14 +28,14 @@ impl Client {
         let addresses = addresses.iter().cloned();
         match self {
             Self::Redis => quorate::redis::builder()
-                .connect_timeout(NODE_TIMEOUT)
+                .connect_timeout(CONNECT_TIMEOUT)
                 .connect(addresses)
                 .unwrap()
                 .into_iter()
                 .map(|node| Arc::new(node) as _)
                 .collect(),
             Self::Fred => quorate::fred::builder()
-                .connect_timeout(NODE_TIMEOUT)
+                .connect_timeout(CONNECT_TIMEOUT)
                 .connect(addresses)
                 .unwrap()
                 .into_iter()

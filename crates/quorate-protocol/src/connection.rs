@@ -47,6 +47,10 @@ pub trait Connection: Send + Sync + 'static {
     /// The future ends when the last reply has arrived or the connection has ended, and never by a
     /// timeout. [`Failure::NotSent`] is only for a command that can never leave.
     ///
+    /// # Errors
+    ///
+    /// Each command has its own: it was not sent, or its reply was lost with the connection.
+    ///
     /// # Cancel safety
     ///
     /// Dropping the future after its first poll may or may not stop the commands.
