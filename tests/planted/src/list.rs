@@ -5,8 +5,7 @@
 //!
 //! - W1 to W4, the rules of waiting: their bugs are planted together with the queues.
 //! - A2 asks for a heading in the documentation, which a test reads; there is no code to plant in.
-//! - C8's first half, an error that waits for the replies to its undo, is not in the code yet. The same
-//!   is true of H1's second half, refusals that end a lease however its extension was started.
+//! - C8's first half, an error that waits for the replies to its undo, is not in the code yet.
 //!
 //! Wrong *nodes* are not here: they are the flaws of the in-memory node (`quorate_memory::Flaw`).
 
