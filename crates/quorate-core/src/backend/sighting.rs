@@ -1,37 +1,8 @@
-//! Looking at a key without taking it.
+//! What a node keeps at a key.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
-
-use async_trait::async_trait;
-
-use super::BackendError;
-use crate::places::Place;
-use crate::resource::Key;
-
-/// A node that can be looked at: who keeps a key there, and for how long still.
-///
-/// # Contract
-///
-/// - *Read only.* A look changes nothing on the node, and needs no right to write.
-/// - *Atomic.* Holder and time left are those of one moment.
-/// - *Any holder.* What another Redlock library wrote is a holder like ours.
-/// - *Drop.* As in [`LockBackend`](super::LockBackend): dropping a look disturbs no other call.
-#[async_trait]
-pub trait Inspect: Send + Sync {
-    /// What is at `key`; `None` if it is free.
-    ///
-    /// # Errors
-    ///
-    /// `BackendError` if the node cannot be asked, or what is there is no lock
-    /// ([`WrongType`](super::BackendErrorKind::WrongType)).
-    ///
-    /// # Cancel safety
-    ///
-    /// The future can be dropped at any time: it only reads, and no other call is disturbed.
-    async fn inspect(&self, key: &Key) -> Result<Option<Sighting>, BackendError>;
-}
 
 /// What a node keeps at a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,11 +36,6 @@ impl Holder {
     #[must_use]
     pub fn new(value: impl Into<Arc<[u8]>>) -> Self {
         Self(value.into())
-    }
-
-    /// The place that is named there; nobody's secret.
-    pub(crate) fn as_place(&self) -> Option<Place> {
-        Place::parse(&self.0)
     }
 }
 
