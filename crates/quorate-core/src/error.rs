@@ -30,7 +30,15 @@ macro_rules! debug_as_display {
     )+};
 }
 
-debug_as_display!(LockError, InvalidRequest, ExtendError, ReleaseError, AdoptError, Lost, BuildError);
+debug_as_display!(
+    LockError,
+    InvalidRequest,
+    ExtendError,
+    ReleaseError,
+    AdoptError,
+    Lost,
+    BuildError
+);
 
 /// Why a lock was not acquired. What single nodes had granted is released.
 ///

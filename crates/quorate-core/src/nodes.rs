@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join;
 
+pub(crate) use self::health::Change;
 use self::health::Health;
 use crate::algorithm::attempt::{Operation, Outcome};
 use crate::algorithm::fence::FenceHint;
@@ -121,9 +122,8 @@ impl Nodes {
         let start = usize::try_from(fnv(key.as_bytes()) % count as u64).unwrap_or_default();
         let ids: Vec<NodeId> = self.count.ids().collect();
         let in_order = (0..count).map(|step| ids[(start + step) % count]);
-        let is_gate = |id: &NodeId| {
-            self.can(*id, Capabilities::QUEUE) && !self.health(*id).is_skipped(now)
-        };
+        let is_gate =
+            |id: &NodeId| self.can(*id, Capabilities::QUEUE) && !self.health(*id).is_skipped(now);
         in_order.filter(is_gate).collect()
     }
 
@@ -148,9 +148,7 @@ impl Nodes {
             let _in_flight = in_flight;
             let backend = nodes.backend(id);
             let asks_server = nodes.asks_server(id, operation);
-            let ask = async {
-                if asks_server { Some(backend.server_id().await) } else { None }
-            };
+            let ask = async { if asks_server { Some(backend.server_id().await) } else { None } };
             // Both leave with the first poll, the operation in front.
             let (result, server) = join(perform(&**backend, &claim, operation, options), ask).await;
             let result = nodes.check_server(id, operation, result, server);
@@ -209,9 +207,9 @@ impl Nodes {
     pub(crate) fn same_server(&self) -> Option<(String, String)> {
         let servers = self.servers();
         let name = |at: usize| self.nodes[at].name.to_string();
-        self.count.ids().find_map(|id| {
-            twin_of(&servers, id).map(|twin| (name(twin), name(id.index())))
-        })
+        self.count
+            .ids()
+            .find_map(|id| twin_of(&servers, id).map(|twin| (name(twin), name(id.index()))))
     }
 
     /// Why a node does not answer: its oldest call is older than a node timeout, its last call was not
@@ -300,8 +298,7 @@ async fn perform(
 
 impl Reply {
     fn failed(error: BackendError) -> Self {
-        let outcome =
-            if error.is_not_sent() { Outcome::NotSent } else { Outcome::Failed };
+        let outcome = if error.is_not_sent() { Outcome::NotSent } else { Outcome::Failed };
         Self { outcome, error: Some(error), waiters: None }
     }
 }

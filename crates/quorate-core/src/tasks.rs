@@ -4,8 +4,8 @@
 //! waits until no such node is left among those that answer (C8).
 
 use std::fmt;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::sync::Arc;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use event_listener::{Event, EventListener};
 use slab::Slab;

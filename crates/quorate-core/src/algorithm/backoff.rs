@@ -38,7 +38,10 @@ mod tests {
     fn the_longest_wait_doubles_up_to_the_limit() {
         let backoff = Backoff { base: 10 * MS, most: 250 * MS };
         let longest = |rounds| backoff.delay(rounds, u64::MAX).as_micros().div_ceil(1000);
-        assert_eq!([1, 2, 3, 4, 5, 6, 7, u32::MAX].map(longest), [10, 20, 40, 80, 160, 250, 250, 250]);
+        assert_eq!(
+            [1, 2, 3, 4, 5, 6, 7, u32::MAX].map(longest),
+            [10, 20, 40, 80, 160, 250, 250, 250]
+        );
         assert_eq!(backoff.delay(3, 0), Duration::ZERO);
     }
 

@@ -46,4 +46,3 @@ impl Claim {
         self.ttl
     }
 }
-

@@ -78,11 +78,10 @@ impl QuorumFailure {
     /// Whether more nodes than a quorum can spare fail until somebody changes something.
     #[must_use]
     pub fn is_permanent(&self) -> bool {
-        let is_permanent = |node: &&NodeAnswer| {
-            matches!(&node.answer, Answer::Failed(error) if error.kind().is_permanent())
-        };
+        let is_permanent = |node: &&NodeAnswer| matches!(&node.answer, Answer::Failed(error) if error.kind().is_permanent());
         let quorum = self.nodes.len() / 2 + 1;
-        self.nodes.iter().filter(is_permanent).count() > self.nodes.len() - quorum.min(self.nodes.len())
+        self.nodes.iter().filter(is_permanent).count()
+            > self.nodes.len() - quorum.min(self.nodes.len())
     }
 
     /// The text behind a reason; empty where no node was asked.
