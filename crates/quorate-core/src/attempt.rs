@@ -56,67 +56,55 @@ pub(crate) struct AttemptOptions {
     pub(crate) deadline: Option<Instant>,
 }
 
-/// A first round that was won.
-pub(crate) struct Won {
-    pub(crate) attempt: Arc<Attempt>,
-    /// From the start of the round to its decision.
-    pub(crate) took: Duration,
-}
-
 impl Attempt {
-    /// Acquires on all nodes, and returns when a quorum has granted or has become impossible.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future releases in the background.
-    pub(crate) async fn acquire(
-        cluster: &Arc<Cluster>,
-        claim: Claim,
-        options: AttemptOptions,
-    ) -> Result<Won, NotWon> {
+    /// Begins to acquire on all nodes. [`won`](Self::won) sends it.
+    pub(crate) fn acquire(cluster: &Arc<Cluster>, claim: Claim, options: AttemptOptions) -> Arc<Self> {
         let now = cluster.now();
         let machine = Machine::new(settings(cluster, &claim, options), now);
-        Self::first_round(cluster, claim, options, machine, now).await
+        Self::begin(cluster, claim, options, machine, now)
     }
 
-    /// Extends on all nodes what another process has detached. It is released by nobody on failure.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future leaves the lock as it was.
-    pub(crate) async fn adopt(
+    /// Begins to extend on all nodes what another process has detached. After a failure, nothing is
+    /// released. [`won`](Self::won) sends it.
+    pub(crate) fn adopt(
         cluster: &Arc<Cluster>,
         claim: Claim,
         token: Option<FencingToken>,
-    ) -> Result<Won, NotWon> {
+    ) -> Arc<Self> {
         let (now, options) = (cluster.now(), AttemptOptions::default());
         let machine = Machine::adopt(settings(cluster, &claim, options), token, now);
-        Self::first_round(cluster, claim, options, machine, now).await
+        Self::begin(cluster, claim, options, machine, now)
     }
 
-    async fn first_round(
+    fn begin(
         cluster: &Arc<Cluster>,
         claim: Claim,
         options: AttemptOptions,
         machine: Machine,
         now: Instant,
-    ) -> Result<Won, NotWon> {
-        let attempt = Arc::new(Self {
+    ) -> Arc<Self> {
+        Arc::new(Self {
             state: Mutex::new(State::new(machine, now)),
             cluster: Arc::clone(cluster),
             claim,
             options,
             changed: Event::new(),
             open: cluster.tasks.begin(),
-        });
-        let caller = CancelOnDrop(Some(attempt));
-        let mut driver = Driver::new(caller.attempt());
+        })
+    }
+
+    /// Drives the first round, and returns when a quorum has granted or has become impossible: how long
+    /// that took.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future releases in the background; after `adopt`, it leaves the lock as it was.
+    pub(crate) async fn won(self: &Arc<Self>) -> Result<Duration, NotWon> {
+        let mut caller = CancelOnDrop(Some(self));
+        let mut driver = Driver::new(self);
         let (result, took) = driver.run(State::first_result).await;
-        let attempt = caller.keep();
-        match result {
-            Ok(()) => Ok(Won { attempt, took }),
-            Err((loss, failure)) => Err(NotWon { loss, failure, took, driver }),
-        }
+        caller.0 = None;
+        result.map(|()| took).map_err(|(loss, failure)| NotWon { loss, failure, took, driver })
     }
 
     /// Extends the lease to `ttl` from now, and returns its end.
@@ -182,6 +170,16 @@ impl Attempt {
     /// The fencing token while the lease is held.
     pub(crate) fn fencing_token(&self) -> Option<FencingToken> {
         self.lock().token
+    }
+
+    /// The node that says whether other processes wait.
+    pub(crate) const fn gate(&self) -> Option<NodeId> {
+        self.options.gate
+    }
+
+    /// What the release found, once that is decided.
+    pub(crate) fn release_result(&self) -> Option<Result<(), ReleaseError>> {
+        self.lock().released.clone()
     }
 
     /// The gate's latest answer whether other processes wait; `None` if that is unknown.
@@ -254,23 +252,11 @@ fn settings(cluster: &Cluster, claim: &Claim, options: AttemptOptions) -> Settin
 }
 
 /// Cancels the first round when the future of its caller is dropped before the decision.
-struct CancelOnDrop(Option<Arc<Attempt>>);
+struct CancelOnDrop<'a>(Option<&'a Arc<Attempt>>);
 
-impl CancelOnDrop {
-    fn attempt(&self) -> &Arc<Attempt> {
-        #[expect(clippy::expect_used, reason = "only `keep` takes it, and consumes this")]
-        self.0.as_ref().expect("the attempt is there until it is kept")
-    }
-
-    fn keep(mut self) -> Arc<Attempt> {
-        #[expect(clippy::expect_used, reason = "only this takes it")]
-        self.0.take().expect("the attempt is there until it is kept")
-    }
-}
-
-impl Drop for CancelOnDrop {
+impl Drop for CancelOnDrop<'_> {
     fn drop(&mut self) {
-        if let Some(attempt) = &self.0 {
+        if let Some(attempt) = self.0 {
             attempt.cancel();
         }
     }
