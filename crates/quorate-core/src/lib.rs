@@ -110,6 +110,8 @@ mod roster;
 pub mod runtime;
 mod shared_set;
 mod standing;
+#[allow(dead_code, reason = "called by the new core")]
+pub mod telemetry;
 mod waiting;
 mod watches;
 mod with;
