@@ -88,7 +88,7 @@ mod cluster;
 mod config;
 mod driver;
 mod error;
-mod gate;
+mod fenced_cell;
 mod guard;
 mod handover;
 mod health;
@@ -135,7 +135,7 @@ pub use error::{
     AdoptError, ExtendError, LockError, Lost, NodeVote, ReleaseError, Released, Said, Stopped,
     Votes, WithError,
 };
-pub use gate::{FenceGate, StaleToken};
+pub use fenced_cell::{FencedCell, FencedCell as FenceGate, StaleToken};
 pub use guard::LockGuard;
 pub use handover::{HandOver, InvalidHandOver};
 pub use inspect::{InspectError, Inspection, LockState, NodeView, Saw};
