@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn q1_held_and_free_need_a_quorum_of_the_configured_nodes() {
+    fn q1_held_and_free_are_the_word_of_a_quorum_of_the_configured_nodes() {
         use LockState::{Free, Held, Unclear};
         for (nodes, state, nodes_held) in [
             ("a", Held, 1),
