@@ -5,8 +5,6 @@ use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::protocol;
-
 /// Why a node's vote is unknown.
 ///
 /// Cheap to clone. Its text shows what the node or the client said; a backend keeps passwords and
@@ -55,8 +53,7 @@ impl BackendError {
     pub fn from_reply(reply: &str) -> Self {
         let told = reply.split(", with args beginning with").next().unwrap_or_default();
         let told = out_of_script(told);
-        let kind = protocol::quarantine::kind_of(&told)
-            .unwrap_or_else(|| BackendErrorKind::of_word(&told));
+        let kind = BackendErrorKind::of_word(&told);
         if told.starts_with("CROSSSLOT") {
             return Self::new(kind, format!("{told} ({CROSSSLOT_HELP})"));
         }
@@ -97,16 +94,16 @@ pub enum BackendErrorKind {
     /// The connection could not be made, or broke.
     Connection,
     /// The node may evict keys by itself (`maxmemory-policy`), or does not tell whether. Only with
-    /// the [restart guard](crate::restarts).
+    /// the [restart guard](crate::backend::RestartGuard).
     Evicting,
     /// The number for fencing tokens is at its end, or what stands in its place is no number.
     Fence,
     /// The node does not tell which server it is, or several servers answer in its place in turn.
-    /// Only with the [restart guard](crate::restarts).
+    /// Only with the [restart guard](crate::backend::RestartGuard).
     Identity,
     /// The node is reading its data set (`LOADING`) or busy with a script (`BUSY`).
     Loading,
-    /// The node knows another `max_ttl` than the [restart guard](crate::restarts) of this manager.
+    /// The node knows another `max_ttl` than the [restart guard](crate::backend::RestartGuard) of this manager.
     MaxTtl,
     /// The node cannot write to its disk and so refuses writes (`MISCONF`).
     Misconfigured,
@@ -117,7 +114,7 @@ pub enum BackendErrorKind {
     /// The answer is not one that the protocol has. Perhaps this is no Redis at all.
     Protocol,
     /// The node may have forgotten locks, and does not vote for a while: it restarted, is new, or
-    /// lost its data. Only with the [restart guard](crate::restarts).
+    /// lost its data. Only with the [restart guard](crate::backend::RestartGuard).
     Quarantined,
     /// The node is a replica (`READONLY`), or has too few of them (`NOREPLICAS`).
     ReadOnly,
@@ -148,9 +145,13 @@ impl BackendErrorKind {
         )
     }
 
-    /// The kind of what a server says by itself, inside a script or not.
-    pub(crate) fn of_servers(reply: &str) -> Self {
-        Self::of_word(&out_of_script(reply))
+    /// The kind where a script of ours could not read INFO: the user may not, or nobody may.
+    fn of_info(reply: &str) -> Self {
+        let (_, said) = reply.split_once(": ").unwrap_or_default();
+        match Self::of_word(&out_of_script(said)) {
+            Self::Permission => Self::Permission,
+            _ => Self::Script,
+        }
     }
 
     fn of_word(reply: &str) -> Self {
@@ -165,7 +166,11 @@ impl BackendErrorKind {
             "READONLY" | "NOREPLICAS" => Self::ReadOnly,
             "NOSCRIPT" => Self::Script,
             "WRONGTYPE" => Self::WrongType,
-            protocol::fence::WORD => Self::Fence,
+            "QUORATEFENCE" => Self::Fence,
+            "QUORATEEVICTS" => Self::Evicting,
+            "QUORATEIDENTITY" => Self::Identity,
+            "QUORATEMAXTTL" => Self::MaxTtl,
+            "QUORATEINFO" => Self::of_info(reply),
             "ERR" => Self::of_text(reply),
             _ => Self::Other,
         }

@@ -1,0 +1,289 @@
+//! One attempt: sends what the [pure machine](crate::algorithm::attempt) asks for, and feeds it the
+//! replies and the time.
+//!
+//! The machine lives in one mutex, together with the answers of its open round and with its decisions.
+//! The mutex is held for one input of the machine and never across an await. A [`Driver`] drives it: the
+//! future of a caller has one, and so has the background task that goes on when the caller has its
+//! decision, or was dropped, while something is still in flight.
+//!
+//! | a caller | asks the machine | and waits for |
+//! |---|---|---|
+//! | [`Attempt::acquire`] | `new` | *won*, or *not won* |
+//! | [`Attempt::extend`] | `extend` | the decision of its round |
+//! | [`Attempt::begin_release`] | `release` | [`released`](Attempt::released) |
+//! | a dropped future, a dropped guard | `cancel` | nothing |
+
+mod driver;
+mod state;
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use event_listener::{Event, EventListener};
+
+pub(crate) use self::driver::Driver;
+pub(crate) use self::state::NotWon;
+use self::state::State;
+use crate::algorithm::attempt::{Attempt as Machine, Loss, Settings};
+use crate::algorithm::fence::{FenceHint, FencingToken};
+use crate::algorithm::lease::{Ttl, saturating_add};
+use crate::algorithm::quorum::NodeId;
+use crate::backend::{Capabilities, Claim};
+use crate::cluster::Cluster;
+use crate::error::{ExtendError, Lost, QuorumFailure, ReleaseError};
+use crate::nodes::CallOptions;
+use crate::tasks::OpenWork;
+
+/// The life of one token: its machine, and what its callers wait for.
+pub(crate) struct Attempt {
+    pub(crate) cluster: Arc<Cluster>,
+    pub(crate) claim: Claim,
+    options: AttemptOptions,
+    state: Mutex<State>,
+    /// Notified after each decision and each input from outside a driver.
+    changed: Event,
+    open: OpenWork,
+}
+
+/// What an attempt asks for besides the keys and the ttl.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct AttemptOptions {
+    pub(crate) fencing: Option<FenceHint>,
+    /// The node that says whether other processes wait.
+    pub(crate) gate: Option<NodeId>,
+    /// Until when the caller waits for the first round, if it does not wait for the node timeout.
+    pub(crate) deadline: Option<Instant>,
+}
+
+/// A first round that was won.
+pub(crate) struct Won {
+    pub(crate) attempt: Arc<Attempt>,
+    /// From the start of the round to its decision.
+    pub(crate) took: Duration,
+}
+
+impl Attempt {
+    /// Acquires on all nodes, and returns when a quorum has granted or has become impossible.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future releases in the background.
+    pub(crate) async fn acquire(
+        cluster: &Arc<Cluster>,
+        claim: Claim,
+        options: AttemptOptions,
+    ) -> Result<Won, NotWon> {
+        let now = cluster.now();
+        let machine = Machine::new(settings(cluster, &claim, options), now);
+        Self::first_round(cluster, claim, options, machine, now).await
+    }
+
+    /// Extends on all nodes what another process has detached. It is released by nobody on failure.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves the lock as it was.
+    pub(crate) async fn adopt(
+        cluster: &Arc<Cluster>,
+        claim: Claim,
+        token: Option<FencingToken>,
+    ) -> Result<Won, NotWon> {
+        let (now, options) = (cluster.now(), AttemptOptions::default());
+        let machine = Machine::adopt(settings(cluster, &claim, options), token, now);
+        Self::first_round(cluster, claim, options, machine, now).await
+    }
+
+    async fn first_round(
+        cluster: &Arc<Cluster>,
+        claim: Claim,
+        options: AttemptOptions,
+        machine: Machine,
+        now: Instant,
+    ) -> Result<Won, NotWon> {
+        let attempt = Arc::new(Self {
+            state: Mutex::new(State::new(machine, now)),
+            cluster: Arc::clone(cluster),
+            claim,
+            options,
+            changed: Event::new(),
+            open: cluster.tasks.begin(),
+        });
+        let caller = CancelOnDrop(Some(attempt));
+        let mut driver = Driver::new(caller.attempt());
+        let (result, took) = driver.run(State::first_result).await;
+        let attempt = caller.keep();
+        match result {
+            Ok(()) => Ok(Won { attempt, took }),
+            Err((loss, failure)) => Err(NotWon { loss, failure, took, driver }),
+        }
+    }
+
+    /// Extends the lease to `ttl` from now, and returns its end.
+    ///
+    /// `afresh` starts a round of its own; otherwise the caller joins one that is open.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing: the round goes on.
+    pub(crate) async fn extend(
+        self: &Arc<Self>,
+        ttl: Ttl,
+        afresh: bool,
+    ) -> Result<Instant, ExtendError> {
+        let now = self.cluster.now();
+        let round = self.input(now, |machine| match afresh {
+            true => machine.extend_afresh(ttl, now),
+            false => machine.extend(ttl, now),
+        });
+        let mut driver = Driver::new(self);
+        let Some(round) = round else { return Err(self.lost(now).into()) };
+        driver.run(|state, now| state.extension(round, now)).await
+    }
+
+    /// Begins the release on all nodes. The driver that is returned sends it.
+    ///
+    /// # Cancel safety
+    ///
+    /// When the driver is dropped, the release goes on in the background.
+    pub(crate) fn begin_release(self: &Arc<Self>) -> Driver {
+        let now = self.cluster.now();
+        self.lock().begin_release(now);
+        self.input(now, |machine| machine.release(now));
+        Driver::new(self)
+    }
+
+    /// What the release found, once it is decided.
+    pub(crate) async fn released(driver: &mut Driver) -> Result<(), ReleaseError> {
+        driver.run(|state, _| state.released.clone()).await
+    }
+
+    /// Releases in the background. For a dropped future and a dropped guard (C5).
+    pub(crate) fn cancel(self: &Arc<Self>) {
+        let now = self.cluster.now();
+        self.input(now, |machine| machine.cancel(now));
+        drop(Driver::new(self));
+    }
+
+    /// Sends nothing from now on: the lock may belong to another process. An error if it is lost.
+    pub(crate) fn detach(self: &Arc<Self>) -> Result<(), Lost> {
+        let now = self.cluster.now();
+        self.lease_end(now)?;
+        self.input(now, |machine| machine.detach(now));
+        drop(Driver::new(self));
+        Ok(())
+    }
+
+    /// The end of the lease, by the clock, whether or not a task has run (H4).
+    pub(crate) fn lease_end(&self, now: Instant) -> Result<Instant, Lost> {
+        self.lock().lease_end(now)
+    }
+
+    /// The fencing token while the lease is held.
+    pub(crate) fn fencing_token(&self) -> Option<FencingToken> {
+        self.lock().token
+    }
+
+    /// The gate's latest answer whether other processes wait; `None` if that is unknown.
+    pub(crate) fn waiters(&self) -> Option<bool> {
+        self.lock().waiters
+    }
+
+    /// What each node answered in the latest round.
+    pub(crate) fn failure(&self) -> QuorumFailure {
+        let now = self.cluster.now();
+        self.lock().failure(self, now)
+    }
+
+    /// Resolves at the next decision.
+    pub(crate) fn changed(&self) -> EventListener {
+        self.changed.listen()
+    }
+
+    pub(crate) fn notify(&self) {
+        self.changed.notify(usize::MAX);
+    }
+
+    fn lost(&self, now: Instant) -> Lost {
+        let nothing_left = |_| Lost::Expired { last: QuorumFailure::default() };
+        self.lease_end(now).map_or_else(|lost| lost, nothing_left)
+    }
+
+    /// Gives the machine one input. Its sends are left for the next poll of a driver.
+    fn input<T>(&self, now: Instant, input: impl FnOnce(&mut Machine) -> T) -> T {
+        let mut state = self.lock();
+        let result = input(&mut state.machine);
+        state.follow(self, now);
+        drop(state);
+        self.notify();
+        result
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn call_options(&self, node: NodeId) -> CallOptions {
+        let AttemptOptions { fencing, gate, deadline: _ } = self.options;
+        let guard = self.cluster.config.restart_guard;
+        CallOptions { fencing, guard, asks_waiters: gate == Some(node) }
+    }
+
+    fn node_timeout(&self) -> Duration {
+        self.cluster.config.node_timeout(self.claim.ttl())
+    }
+}
+
+impl fmt::Debug for Attempt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Attempt").field("keys", &self.claim.keys()).finish_non_exhaustive()
+    }
+}
+
+fn settings(cluster: &Cluster, claim: &Claim, options: AttemptOptions) -> Settings {
+    let (config, nodes) = (&cluster.config, &cluster.nodes);
+    let ttl = claim.ttl();
+    let mut settings = Settings::new(nodes.count(), ttl, config.node_timeout(ttl));
+    settings.drift = config.drift;
+    settings.safety_margin = config.safety_margin;
+    settings.cleanup_bound = config.cleanup_bound;
+    settings.deadline = options.deadline;
+    settings.fencing = options.fencing.is_some();
+    let is_ordered = |id: &NodeId| nodes.can(*id, Capabilities::ORDERED);
+    nodes.count().ids().filter(is_ordered).fold(settings, Settings::ordered)
+}
+
+/// Cancels the first round when the future of its caller is dropped before the decision.
+struct CancelOnDrop(Option<Arc<Attempt>>);
+
+impl CancelOnDrop {
+    fn attempt(&self) -> &Arc<Attempt> {
+        #[expect(clippy::expect_used, reason = "only `keep` takes it, and consumes this")]
+        self.0.as_ref().expect("the attempt is there until it is kept")
+    }
+
+    fn keep(mut self) -> Arc<Attempt> {
+        #[expect(clippy::expect_used, reason = "only this takes it")]
+        self.0.take().expect("the attempt is there until it is kept")
+    }
+}
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        if let Some(attempt) = &self.0 {
+            attempt.cancel();
+        }
+    }
+}
+
+impl NotWon {
+    /// Waits until the undo is answered on every node that answers: for the duration of the round, 2 ms
+    /// at least (C8). For an error that the caller gets.
+    pub(crate) async fn undone(mut self) -> (Loss, QuorumFailure) {
+        const LEAST: Duration = Duration::from_millis(2);
+        let attempt = Arc::clone(self.driver.attempt());
+        let limit = saturating_add(attempt.cluster.now(), self.took.max(LEAST));
+        self.driver.run_until(limit, State::undo_is_answered).await;
+        (self.loss, self.failure)
+    }
+}

@@ -1,0 +1,324 @@
+//! The configured nodes: how they are called, and what is known of each.
+//!
+//! [`Nodes::call`] is the one place where a [`LockBackend`] is called with a claim. It keeps the times
+//! of calls in flight, how the last calls ended, and which server a node is. None of it decides a vote,
+//! with one exception: of two nodes that are the same server only one votes (Q6).
+
+mod health;
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use futures_util::future::join;
+
+pub(crate) use self::health::Change;
+use self::health::Health;
+use crate::algorithm::attempt::{Operation, Outcome};
+use crate::algorithm::fence::FenceHint;
+use crate::algorithm::quorum::{NodeCount, NodeId, Vote};
+use crate::backend::{
+    AcquireOptions, BackendError, BackendErrorKind, Capabilities, Claim, ExtendOptions,
+    LockBackend, ReleaseOptions, RestartGuard,
+};
+use crate::error::BuildError;
+use crate::resource::Key;
+use crate::runtime::BoxFuture;
+
+/// The nodes of a manager, in the order of its configuration.
+pub(crate) struct Nodes {
+    count: NodeCount,
+    nodes: Box<[Node]>,
+    /// The server ids, by node. A duplicate is never among them.
+    servers: Mutex<Vec<Server>>,
+}
+
+struct Node {
+    name: Arc<str>,
+    backend: Arc<dyn LockBackend>,
+    health: Mutex<Health>,
+}
+
+/// Which server a node is, as its connection told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Server {
+    Unknown,
+    /// The node has no id, or does not tell it.
+    Nameless,
+    Id(String),
+}
+
+/// What a call asks for besides the operation.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct CallOptions {
+    pub(crate) fencing: Option<FenceHint>,
+    pub(crate) guard: Option<RestartGuard>,
+    pub(crate) asks_waiters: bool,
+}
+
+/// How a call settled.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    pub(crate) outcome: Outcome,
+    /// The error behind an outcome of *failed* or *not sent*.
+    pub(crate) error: Option<BackendError>,
+    /// Whether other processes wait; `None` if that is unknown.
+    pub(crate) waiters: Option<bool>,
+}
+
+/// What is not clean on a node that does not answer.
+#[derive(Clone, Debug)]
+pub(crate) enum Silence {
+    NoReply,
+    Failed(BackendError),
+}
+
+impl Nodes {
+    pub(crate) fn new(backends: Vec<Arc<dyn LockBackend>>) -> Result<Self, BuildError> {
+        let count = NodeCount::new(backends.len())
+            .ok_or(BuildError::NodeCount { nodes: backends.len() })?;
+        let name = |(at, backend): (usize, &Arc<dyn LockBackend>)| match &*backend.name() {
+            "" => Arc::from(format!("node {at}")),
+            name => Arc::from(name),
+        };
+        let names: Vec<Arc<str>> = backends.iter().enumerate().map(name).collect();
+        for (at, name) in names.iter().enumerate() {
+            if names[..at].contains(name) {
+                return Err(BuildError::DuplicateNode { name: name.to_string() });
+            }
+        }
+        let node = |(name, backend)| Node { name, backend, health: Mutex::default() };
+        let nodes = names.into_iter().zip(backends).map(node).collect();
+        Ok(Self { count, nodes, servers: Mutex::new(vec![Server::Unknown; count.get()]) })
+    }
+
+    pub(crate) const fn count(&self) -> NodeCount {
+        self.count
+    }
+
+    pub(crate) fn name(&self, id: NodeId) -> &Arc<str> {
+        &self.nodes[id.index()].name
+    }
+
+    pub(crate) fn backend(&self, id: NodeId) -> &Arc<dyn LockBackend> {
+        &self.nodes[id.index()].backend
+    }
+
+    pub(crate) fn can(&self, id: NodeId, capabilities: Capabilities) -> bool {
+        self.backend(id).capabilities().contains(capabilities)
+    }
+
+    /// The first node that lacks `capabilities`.
+    pub(crate) fn lacking(&self, capabilities: Capabilities) -> Option<&Arc<str>> {
+        self.count.ids().find(|id| !self.can(*id, capabilities)).map(|id| self.name(id))
+    }
+
+    /// The nodes that can keep the wait queue of `key` and are not skipped, the best one first.
+    ///
+    /// Every process with the same configuration has the same order: it depends on the key and on the
+    /// order of the nodes.
+    pub(crate) fn gates(&self, key: &Key, now: Instant) -> Vec<NodeId> {
+        let count = self.count.get();
+        let start = usize::try_from(fnv(key.as_bytes()) % count as u64).unwrap_or_default();
+        let ids: Vec<NodeId> = self.count.ids().collect();
+        let in_order = (0..count).map(|step| ids[(start + step) % count]);
+        let is_gate =
+            |id: &NodeId| self.can(*id, Capabilities::QUEUE) && !self.health(*id).is_skipped(now);
+        in_order.filter(is_gate).collect()
+    }
+
+    /// Makes a node no gate for new waits until then.
+    pub(crate) fn skip_gate(&self, id: NodeId, until: Instant) {
+        self.health(id).skip_until(until);
+    }
+
+    /// Calls a node. Nothing is sent before the first poll of the future, and it settles by the node's
+    /// reply or the end of its connection, never by a deadline.
+    pub(crate) fn call(
+        self: &Arc<Self>,
+        id: NodeId,
+        claim: Claim,
+        operation: Operation,
+        options: CallOptions,
+        now: Instant,
+    ) -> BoxFuture<'static, Reply> {
+        let in_flight = InFlight { nodes: Arc::clone(self), id, key: self.health(id).begin(now) };
+        let nodes = Arc::clone(self);
+        Box::pin(async move {
+            let _in_flight = in_flight;
+            let backend = nodes.backend(id);
+            let asks_server = nodes.asks_server(id, operation);
+            let ask = async { if asks_server { Some(backend.server_id().await) } else { None } };
+            // Both leave with the first poll, the operation in front.
+            let (result, server) = join(perform(&**backend, &claim, operation, options), ask).await;
+            let result = nodes.check_server(id, operation, result, server);
+            nodes.health(id).settled(matches!(operation, Operation::Release { .. }), &result);
+            match result {
+                Ok(reply) => reply,
+                Err(error) => Reply::failed(error),
+            }
+        })
+    }
+
+    fn asks_server(&self, id: NodeId, operation: Operation) -> bool {
+        let sets_ttl = matches!(operation, Operation::Acquire { .. } | Operation::Extend { .. });
+        sets_ttl
+            && self.can(id, Capabilities::SERVER_ID)
+            && self.servers()[id.index()] == Server::Unknown
+    }
+
+    /// Learns which server a node is. The vote of a second node that is the same server is unknown.
+    fn check_server(
+        &self,
+        id: NodeId,
+        operation: Operation,
+        result: Result<Performed, BackendError>,
+        asked: Option<Result<Option<String>, BackendError>>,
+    ) -> Result<Reply, BackendError> {
+        let mut servers = self.servers();
+        if let Err(error) = &result
+            && error.kind() == BackendErrorKind::Connection
+        {
+            // The next connection may lead to another server.
+            servers[id.index()] = Server::Unknown;
+        }
+        let Performed { reply, server } = result?;
+        let told = server.map(Server::Id).or_else(|| match asked? {
+            Ok(Some(id)) => Some(Server::Id(id)),
+            Ok(None) => Some(Server::Nameless),
+            Err(error) if error.kind() == BackendErrorKind::Connection => None,
+            Err(_) => Some(Server::Nameless),
+        });
+        if let Some(told) = told {
+            servers[id.index()] = told;
+        }
+        let sets_ttl = matches!(operation, Operation::Acquire { .. } | Operation::Extend { .. });
+        if sets_ttl
+            && let Some(twin) = twin_of(&servers, id)
+            && !planted!("one_server_votes_twice")
+        {
+            let text = format!("this is the same server as {}", self.nodes[twin].name);
+            return Err(BackendError::new(BackendErrorKind::Identity, text));
+        }
+        Ok(reply)
+    }
+
+    /// Two nodes that are the same server (Q6).
+    pub(crate) fn same_server(&self) -> Option<(String, String)> {
+        let servers = self.servers();
+        let name = |at: usize| self.nodes[at].name.to_string();
+        self.count
+            .ids()
+            .find_map(|id| twin_of(&servers, id).map(|twin| (name(twin), name(id.index()))))
+    }
+
+    /// Why a node does not answer: its oldest call is older than a node timeout, its last call was not
+    /// sent, or its last release failed (C8). `None` for a node that answers.
+    pub(crate) fn silence(
+        &self,
+        id: NodeId,
+        node_timeout: Duration,
+        now: Instant,
+    ) -> Option<Silence> {
+        self.health(id).silence(node_timeout, now)
+    }
+
+    /// The next moment at which a call in flight is older than a node timeout.
+    pub(crate) fn next_silence(&self, node_timeout: Duration, now: Instant) -> Option<Instant> {
+        let next = |id| self.health(id).next_silence(node_timeout, now);
+        self.count.ids().filter_map(next).min()
+    }
+
+    pub(crate) fn health(&self, id: NodeId) -> MutexGuard<'_, Health> {
+        self.nodes[id.index()].health.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn servers(&self) -> MutexGuard<'_, Vec<Server>> {
+        self.servers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Nodes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.nodes.iter().map(|node| &node.name)).finish()
+    }
+}
+
+/// Another node, by its index, that is the same server.
+fn twin_of(servers: &[Server], id: NodeId) -> Option<usize> {
+    let own = &servers[id.index()];
+    let is_twin = |at: &usize| *at != id.index() && servers[*at] == *own;
+    if matches!(own, Server::Id(_)) { (0..servers.len()).find(is_twin) } else { None }
+}
+
+struct Performed {
+    reply: Reply,
+    /// The server that replied, under the restart guard.
+    server: Option<String>,
+}
+
+/// One call of the backend.
+async fn perform(
+    backend: &dyn LockBackend,
+    claim: &Claim,
+    operation: Operation,
+    options: CallOptions,
+) -> Result<Performed, BackendError> {
+    let CallOptions { fencing, guard, asks_waiters: waiters } = options;
+    let mut server = None;
+    let (vote, number, waiters) = match operation {
+        Operation::Acquire { ttl } => {
+            let options = AcquireOptions { fencing, guard, waiters };
+            let acquired = backend.acquire(&claim.with_ttl(ttl), options).await?;
+            server = acquired.server.map(|server| server.id);
+            (acquired.vote, acquired.number, acquired.waiters)
+        }
+        // No fencing number, and no guard: the votes of the others prove who the holder is.
+        Operation::Repair { ttl } => {
+            let acquired = backend.acquire(&claim.with_ttl(ttl), AcquireOptions::default()).await?;
+            (acquired.vote, None, None)
+        }
+        Operation::Extend { ttl } => {
+            let extended = backend.extend(&claim.with_ttl(ttl), ExtendOptions { waiters }).await?;
+            (extended.vote, None, extended.waiters)
+        }
+        Operation::Raise { token } => (backend.raise(claim, token).await?, None, None),
+        Operation::Release { highest } => {
+            let options = ReleaseOptions { raise_to: highest, waiters };
+            let released = backend.release(claim, options).await?;
+            (released.vote, None, released.waiters)
+        }
+    };
+    let outcome = match vote {
+        Vote::Granted => Outcome::Granted(number),
+        Vote::Refused => Outcome::Refused,
+    };
+    Ok(Performed { reply: Reply { outcome, error: None, waiters }, server })
+}
+
+impl Reply {
+    fn failed(error: BackendError) -> Self {
+        let outcome = if error.is_not_sent() { Outcome::NotSent } else { Outcome::Failed };
+        Self { outcome, error: Some(error), waiters: None }
+    }
+}
+
+/// A call that has not settled. Dropped with the future of the call.
+struct InFlight {
+    nodes: Arc<Nodes>,
+    id: NodeId,
+    key: usize,
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.nodes.health(self.id).end(self.key);
+    }
+}
+
+/// The 64-bit FNV-1a hash: the same in every process and version.
+fn fnv(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
