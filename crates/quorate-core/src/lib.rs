@@ -12,7 +12,7 @@ mod config;
 pub mod error;
 pub mod fenced_cell;
 #[allow(dead_code, reason = "called by the manager")]
-pub mod inspect2;
+pub mod inspect;
 mod nodes;
 pub mod resource;
 #[allow(clippy::disallowed_methods, reason = "the one place that reads clocks (T4)")]
