@@ -10,6 +10,9 @@ pub mod backend;
 mod cluster;
 mod config;
 pub mod error;
+pub mod fenced_cell;
+#[allow(dead_code, reason = "called by the manager")]
+pub mod inspect;
 mod nodes;
 pub mod resource;
 #[allow(clippy::disallowed_methods, reason = "the one place that reads clocks (T4)")]
@@ -21,6 +24,7 @@ pub use algorithm::fence::{FenceHint, FencingToken};
 pub use algorithm::lease::{Drift, InvalidTtl, Ttl};
 pub use algorithm::quorum::Vote;
 pub use async_trait::async_trait;
-pub use backend::{BackendError, BackendErrorKind, Claim, LockBackend};
+pub use backend::{BackendError, BackendErrorKind, Claim, Holder, LockBackend, Sighting};
+pub use fenced_cell::FencedCell;
 pub use resource::{IntoResource, IntoResources, InvalidResource, Key, Resource, Resources, Token};
 pub use runtime::{EntropyError, Runtime};
