@@ -107,6 +107,13 @@ impl Attempt {
         result.map(|()| took).map_err(|(loss, failure)| NotWon { loss, failure, took, driver })
     }
 
+    /// Waits until each node that answers has answered the undo, at most for the duration of the round.
+    ///
+    /// For the error that the caller gets: a program that ends right after it leaves nothing (C8).
+    pub(crate) async fn undone(self: &Arc<Self>, took: Duration) {
+        wait_for_undo(&mut Driver::new(self), took).await;
+    }
+
     /// Extends the lease to `ttl` from now, and returns its end.
     ///
     /// `afresh` starts a round of its own; otherwise the caller joins one that is open.
@@ -263,13 +270,15 @@ impl Drop for CancelOnDrop<'_> {
 }
 
 impl NotWon {
-    /// Waits until the undo is answered on every node that answers: for the duration of the round, 2 ms
-    /// at least (C8). For an error that the caller gets.
-    pub(crate) async fn undone(mut self) -> (Loss, QuorumFailure) {
-        const LEAST: Duration = Duration::from_millis(2);
-        let attempt = Arc::clone(self.driver.attempt());
-        let limit = saturating_add(attempt.cluster.now(), self.took.max(LEAST));
-        self.driver.run_until(limit, State::undo_is_answered).await;
-        (self.loss, self.failure)
+    /// Waits for the answers to the undo, as [`Attempt::undone`] does.
+    pub(crate) async fn undone(mut self) {
+        wait_for_undo(&mut self.driver, self.took).await;
     }
+}
+
+/// The limit of C8: the duration of the round, at least 2 ms.
+async fn wait_for_undo(driver: &mut Driver, took: Duration) {
+    const LEAST: Duration = Duration::from_millis(2);
+    let limit = saturating_add(driver.attempt().cluster.now(), took.max(LEAST));
+    driver.run_until(limit, State::undo_is_answered).await;
 }

@@ -61,6 +61,9 @@ pub enum InvalidResource {
     /// No name was given. A lock over no resource would exclude no other client.
     #[error("the lock names no resource")]
     Nothing,
+    /// The key would contain `:quorate:`, which is reserved for helper keys.
+    #[error("a key that contains \":quorate:\" cannot be locked")]
+    Reserved,
     /// The name is longer than [`Resource::MAX_LEN`].
     #[error("the resource's name is {len} bytes long, {max} are allowed", max = Resource::MAX_LEN)]
     TooLong {
@@ -89,9 +92,10 @@ impl Key {
         (!bytes.is_empty()).then(|| Self(bytes.into()))
     }
 
-    /// A key that is not made from a resource.
-    pub(crate) fn of(bytes: Vec<u8>) -> Self {
-        Self(bytes.into())
+    /// Whether the key could be a helper key of another one.
+    pub(crate) fn is_reserved(&self) -> bool {
+        const RESERVED: &[u8] = b":quorate:";
+        self.0.windows(RESERVED.len()).any(|part| part == RESERVED)
     }
 
     /// A hash of the key that is the same in every process and version (FNV-1a).

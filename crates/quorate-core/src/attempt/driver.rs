@@ -121,6 +121,7 @@ impl Driver {
                 continue;
             }
             let replies = self.poll_calls(context);
+            let has_progressed = !replies.is_empty();
             let now = attempt.cluster.now();
             let mut state = attempt.lock();
             self.handle(&mut state, replies, now);
@@ -135,9 +136,11 @@ impl Driver {
                 is_decided = true;
             }
             let next = state.machine.next_timeout();
+            let has_others = state.drivers > 1;
             let result = done(&mut state, !self.calls.is_empty(), now);
             drop(state);
-            if is_decided {
+            // Another driver may wait for a decision, or for the answers to an undo.
+            if is_decided || (has_progressed && has_others) {
                 attempt.notify();
             }
             if let Some(result) = result {
