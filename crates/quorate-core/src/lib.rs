@@ -16,6 +16,7 @@ pub mod resource;
 pub mod runtime;
 mod tasks;
 pub mod telemetry;
+mod wait;
 
 pub use algorithm::fence::{FenceHint, FencingToken};
 pub use algorithm::lease::{Drift, InvalidTtl, Ttl};
