@@ -24,9 +24,9 @@ use crate::error::{InvalidRequest, LockError, QuorumFailure};
 use crate::lease::LeaseState;
 use crate::resource::{InvalidResource, Key, Resources, Token};
 use crate::telemetry;
-use crate::wait::Wait;
 use crate::wait::local_queue::LocalQueues;
 use crate::wait::place::{Place, Turn};
+use crate::wait::{LostRound, Wait};
 
 /// What a request asks for, checked.
 #[derive(Debug)]
@@ -126,7 +126,9 @@ async fn compete(
     others_wait: bool,
     deadline: Option<Instant>,
 ) -> Result<Acquired, LockError> {
-    let mut wait = Wait::begin(cluster, &wanted.keys, others_wait && deadline.is_some());
+    let node_timeout = cluster.config.node_timeout(wanted.ttl);
+    let others_wait = others_wait && deadline.is_some();
+    let mut wait = Wait::begin(cluster, &wanted.keys, node_timeout, others_wait);
     let mut rounds = 0;
     let mut error: Option<LockError> = None;
     if before(cluster, deadline, unless_closed(&place, wait.ready())).await.transpose()?.is_none() {
@@ -134,8 +136,12 @@ async fn compete(
     }
     loop {
         let claim = wanted.claim(cluster)?;
-        let options =
-            AttemptOptions { fencing: wanted.hint(cluster)?, gate: wait.gate(), deadline };
+        let options = AttemptOptions {
+            fencing: wanted.hint(cluster)?,
+            gate: wait.gate(),
+            has_entry: wait.has_entry(),
+            deadline,
+        };
         let attempt = Attempt::acquire(cluster, claim, options);
         place.set_attempt(&attempt);
         let lost = match unless_closed(&place, attempt.won()).await? {
@@ -153,7 +159,7 @@ async fn compete(
         telemetry::round_lost(&wanted.keys, reason(lost.loss), took, &lost.failure);
         let is_over = deadline.is_none_or(|deadline| cluster.now() >= deadline);
         // A round that the deadline cut short says less than the one before it (A4).
-        let is_cut_short = is_over && !is_held && took < cluster.config.node_timeout(wanted.ttl);
+        let is_cut_short = is_over && !is_held && took < node_timeout;
         error = error.filter(|_| is_cut_short).or_else(|| Some(error_of(cluster, &lost)));
         if is_over || error.as_ref().is_some_and(LockError::is_permanent) {
             lost.undone().await;
@@ -161,7 +167,7 @@ async fn compete(
         }
         // The undo goes on in the background, unless the deadline comes first.
         drop(lost);
-        let next = unless_closed(&place, wait.next(took, rounds, is_held));
+        let next = unless_closed(&place, wait.next(LostRound { took, rounds, is_held }));
         if before(cluster, deadline, next).await.transpose()?.is_none() {
             attempt.undone(took).await;
             break;

@@ -25,7 +25,7 @@ use event_listener::{Event, EventListener};
 pub(crate) use self::driver::Driver;
 pub(crate) use self::state::NotWon;
 use self::state::State;
-use crate::algorithm::attempt::{Attempt as Machine, Loss, Settings};
+use crate::algorithm::attempt::{Attempt as Machine, Operation, Settings};
 use crate::algorithm::fence::{FenceHint, FencingToken};
 use crate::algorithm::lease::{Ttl, saturating_add};
 use crate::algorithm::quorum::NodeId;
@@ -52,6 +52,9 @@ pub(crate) struct AttemptOptions {
     pub(crate) fencing: Option<FenceHint>,
     /// The node that says whether other processes wait.
     pub(crate) gate: Option<NodeId>,
+    /// Whether an entry of ours may be in the wait queue, so that the gate's answer to an acquire would only
+    /// tell of that.
+    pub(crate) has_entry: bool,
     /// Until when the caller waits for the first round, if it does not wait for the node timeout.
     pub(crate) deadline: Option<Instant>,
 }
@@ -228,10 +231,17 @@ impl Attempt {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn call_options(&self, node: NodeId) -> CallOptions {
-        let AttemptOptions { fencing, gate, deadline: _ } = self.options;
+    fn call_options(&self, node: NodeId, operation: Operation) -> CallOptions {
+        let AttemptOptions { fencing, gate, has_entry, deadline: _ } = self.options;
         let guard = self.cluster.config.restart_guard;
-        CallOptions { fencing, guard, asks_waiters: gate == Some(node) }
+        let is_acquire = matches!(operation, Operation::Acquire { .. });
+        let asks_waiters = gate == Some(node) && !(is_acquire && has_entry);
+        CallOptions { fencing, guard, asks_waiters }
+    }
+
+    /// Whether the lease has ended, or was never won.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.lock().machine.has_ended()
     }
 
     fn node_timeout(&self) -> Duration {

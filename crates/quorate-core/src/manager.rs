@@ -8,6 +8,7 @@ use std::time::Duration;
 
 pub use self::builder::LockManagerBuilder;
 pub use self::close::CloseReport;
+use crate::algorithm::attempt::Loss;
 use crate::attempt::Attempt;
 use crate::backend::{Claim, LockBackend};
 use crate::cluster::Cluster;
@@ -152,7 +153,7 @@ impl LockManager {
                 place.set_lease(&lease);
                 Ok(LockGuard::new(place, lease))
             }
-            Err(lost) if lost.is_held() => Err(AdoptError::Lost(lost.failure.clone())),
+            Err(lost) if lost.loss == Loss::Held => Err(AdoptError::Lost(lost.failure.clone())),
             Err(lost) => Err(AdoptError::Unreachable(lost.failure.clone())),
         }
     }

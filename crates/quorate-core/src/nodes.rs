@@ -24,6 +24,7 @@ use crate::backend::{
 use crate::error::BuildError;
 use crate::resource::Key;
 use crate::runtime::BoxFuture;
+use crate::telemetry;
 
 /// The nodes of a manager, in the order of its configuration.
 pub(crate) struct Nodes {
@@ -135,6 +136,15 @@ impl Nodes {
     /// Makes a node no gate for new waits until then.
     pub(crate) fn skip_gate(&self, id: NodeId, until: Instant) {
         self.health(id).skip_until(until);
+    }
+
+    /// Reports, once for each operation, that a node cannot do what its backend was built for.
+    pub(crate) fn note_lack(&self, id: NodeId, lack: Capabilities, error: &BackendError) {
+        let is_new = self.health(id).note_lack(lack);
+        if is_new && self.can(id, lack) {
+            let operation = if lack == Capabilities::WATCH { "watch" } else { "queue" };
+            telemetry::node_cannot(self.name(id), operation, error);
+        }
     }
 
     /// Calls a node. Nothing is sent before the first poll of the future, and it settles by the node's

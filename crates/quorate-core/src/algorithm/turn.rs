@@ -40,13 +40,13 @@ pub const REFRESH: Duration = Duration::from_millis(670);
 const SECOND_LOOK: Duration = Duration::from_millis(20);
 
 /// The least time between two looks while pushes show a held lock.
-const SPACING: Duration = Duration::from_millis(100);
+pub(crate) const SPACING: Duration = Duration::from_millis(100);
 
 /// How many attempts may be refused in a row although the gate said "free".
 const MISLED: u8 = 2;
 
 /// From how many fruitless pushes in a row on looks are spaced.
-const NOISY: u8 = 3;
+pub(crate) const NOISY: u8 = 3;
 
 /// The name of one wait in a wait queue: random, and new for each wait.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -195,6 +195,18 @@ impl Turn {
     pub fn refresh_interval(random: u32) -> Duration {
         let fifth = REFRESH / 5;
         (REFRESH - fifth).saturating_add(fifth * 2 / 1024 * (random % 1025))
+    }
+
+    /// The gate of this wait; `None` once no candidate is left.
+    #[must_use]
+    pub const fn gate(&self) -> Option<Gate> {
+        self.gate
+    }
+
+    /// Whether the gate may have our entry.
+    #[must_use]
+    pub const fn has_entry(&self) -> bool {
+        self.has_entry
     }
 
     /// The next command; `None` if there is nothing to do.

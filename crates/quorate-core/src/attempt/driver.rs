@@ -181,7 +181,7 @@ impl Driver {
                 Action::Call(id, operation) => {
                     state.note_sent(node, operation);
                     let attempt = &self.attempt;
-                    let (claim, options) = (attempt.claim.clone(), attempt.call_options(node));
+                    let (claim, options) = (attempt.claim.clone(), attempt.call_options(node, operation));
                     let nodes = &attempt.cluster.nodes;
                     let future = nodes.call(node, claim, operation, options, now);
                     let mut call = Call { id, operation, round: state.round(), start: now, future };

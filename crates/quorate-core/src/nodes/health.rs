@@ -6,7 +6,7 @@ use slab::Slab;
 
 use super::{Reply, Silence};
 use crate::algorithm::lease::saturating_add;
-use crate::backend::BackendError;
+use crate::backend::{BackendError, Capabilities};
 
 /// For how long a node that failed has to answer well before it counts as recovered.
 const RECOVERY: Duration = Duration::from_secs(5);
@@ -23,6 +23,8 @@ pub(crate) struct Health {
     /// No gate for new waits until then.
     skipped_until: Option<Instant>,
     failing: Option<Failing>,
+    /// What the node was found to lack, although its backend was built for it.
+    lacks: Capabilities,
 }
 
 /// A node that fails.
@@ -82,6 +84,13 @@ impl Health {
 
     pub(super) fn skip_until(&mut self, until: Instant) {
         self.skipped_until = self.skipped_until.max(Some(until));
+    }
+
+    /// Notes what the node lacks. Returns whether that is new.
+    pub(super) fn note_lack(&mut self, lack: Capabilities) -> bool {
+        let is_new = !self.lacks.contains(lack);
+        self.lacks = self.lacks | lack;
+        is_new
     }
 
     /// Notes a failure, or a node timeout without a reply.
