@@ -216,10 +216,7 @@ async fn before<T>(
     }
 }
 
-async fn unless_closed<T>(
-    place: &Place,
-    future: impl Future<Output = T>,
-) -> Result<T, LockError> {
+async fn unless_closed<T>(place: &Place, future: impl Future<Output = T>) -> Result<T, LockError> {
     match select(pin!(future), pin!(place.closed())).await {
         Either::Left((output, _)) => Ok(output),
         Either::Right(_) => Err(LockError::Closed),

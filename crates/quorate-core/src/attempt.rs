@@ -61,7 +61,11 @@ pub(crate) struct AttemptOptions {
 
 impl Attempt {
     /// Begins to acquire on all nodes. [`won`](Self::won) sends it.
-    pub(crate) fn acquire(cluster: &Arc<Cluster>, claim: Claim, options: AttemptOptions) -> Arc<Self> {
+    pub(crate) fn acquire(
+        cluster: &Arc<Cluster>,
+        claim: Claim,
+        options: AttemptOptions,
+    ) -> Arc<Self> {
         let now = cluster.now();
         let machine = Machine::new(settings(cluster, &claim, options), now);
         Self::begin(cluster, claim, options, machine, now)

@@ -144,6 +144,12 @@ impl LeaseState {
     }
 }
 
+impl fmt::Debug for LeaseState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LeaseState").field("keys", &self.keys()).finish_non_exhaustive()
+    }
+}
+
 /// A view of a lease, for other tasks. Cheap to clone; it does not keep the lock.
 #[derive(Clone)]
 pub struct Lease {

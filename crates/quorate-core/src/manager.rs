@@ -185,7 +185,10 @@ impl LockManager {
     /// # Cancel safety
     ///
     /// The future can be dropped at any time: it only reads.
-    pub async fn inspect(&self, resource: impl IntoResource) -> Result<Inspection, InvalidResource> {
+    pub async fn inspect(
+        &self,
+        resource: impl IntoResource,
+    ) -> Result<Inspection, InvalidResource> {
         let cluster = &self.queues.cluster;
         let key = Key::new(&cluster.config.key_prefix, &resource.into_resource()?);
         let views = cluster.nodes.count().ids().map(|id| {

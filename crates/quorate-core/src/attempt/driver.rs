@@ -40,7 +40,7 @@ struct Call {
 }
 
 impl Driver {
-    pub(super) fn new(attempt: &Arc<Attempt>) -> Self {
+    pub(crate) fn new(attempt: &Arc<Attempt>) -> Self {
         attempt.lock().drivers += 1;
         Self {
             attempt: Arc::clone(attempt),
@@ -181,7 +181,8 @@ impl Driver {
                 Action::Call(id, operation) => {
                     state.note_sent(node, operation);
                     let attempt = &self.attempt;
-                    let (claim, options) = (attempt.claim.clone(), attempt.call_options(node, operation));
+                    let (claim, options) =
+                        (attempt.claim.clone(), attempt.call_options(node, operation));
                     let nodes = &attempt.cluster.nodes;
                     let future = nodes.call(node, claim, operation, options, now);
                     let mut call = Call { id, operation, round: state.round(), start: now, future };

@@ -13,7 +13,7 @@ use event_listener::EventListener;
 
 use super::place::Task;
 use crate::algorithm::local_queue::{ExtensionId, LeaseId, LocalQueue, Outcome, Output, TaskId};
-use crate::attempt::Attempt;
+use crate::attempt::{Attempt, Driver};
 use crate::cluster::Cluster;
 use crate::config::Waiting;
 use crate::error::{Lost, ReleaseError};
@@ -225,7 +225,11 @@ impl LocalQueues {
             let queues = Arc::clone(self);
             match effect {
                 Effect::Extend(held, id) => self.cluster.tasks.spawn(queues.extend(held, id)),
-                Effect::Release(held) => self.cluster.tasks.spawn(queues.release(held)),
+                Effect::Release(held) => {
+                    // At once, so that `close` knows of it.
+                    let driver = held.attempt.begin_release();
+                    self.cluster.tasks.spawn(queues.release(held, driver));
+                }
             }
         }
     }
@@ -241,8 +245,7 @@ impl LocalQueues {
         });
     }
 
-    async fn release(self: Arc<Self>, held: Arc<Held>) {
-        let mut driver = held.attempt.begin_release();
+    async fn release(self: Arc<Self>, held: Arc<Held>, mut driver: Driver) {
         driver.left(held.attempt.gate()).await;
         self.left(&held.leases, held.attempt.waiters());
         let outcome = match Attempt::released(&mut driver).await {
@@ -251,11 +254,7 @@ impl LocalQueues {
             Err(ReleaseError::Unconfirmed(_)) => Outcome::Unconfirmed,
         };
         self.each_lease(&held, |queue, id, now| queue.handle_released(id, outcome, now));
-        let mut state = self.state();
-        for (key, id) in &held.leases {
-            state.forget_lease(key, *id, self.cluster.now());
-        }
-        drop(state);
+        self.drop_leases(&held);
         driver.finish().await;
     }
 
@@ -311,9 +310,9 @@ impl State {
                     }
                 }
                 Output::Extend(id) => {
-                    effects.extend(leases.get(&id.lease).map(|held| {
-                        Effect::Extend(Arc::clone(held), id)
-                    }));
+                    effects.extend(
+                        leases.get(&id.lease).map(|held| Effect::Extend(Arc::clone(held), id)),
+                    );
                 }
                 Output::Release(lease) => {
                     // A lock of several keys is released once.
@@ -343,7 +342,9 @@ impl State {
             let end = held.attempt.lease_end(now);
             matches!(end, Err(Lost::Expired { .. } | Lost::NotHeld(_)))
         };
-        each.filter(|(_, (_, held))| has_ended(held)).map(|(key, (id, _))| (key.clone(), *id)).collect()
+        each.filter(|(_, (_, held))| has_ended(held))
+            .map(|(key, (id, _))| (key.clone(), *id))
+            .collect()
     }
 
     fn forget_lease(&mut self, key: &Key, id: LeaseId, now: Instant) {
@@ -385,6 +386,8 @@ impl Held {
 
 impl fmt::Debug for LocalQueues {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LocalQueues").field("keys", &self.state().keys.len()).finish_non_exhaustive()
+        f.debug_struct("LocalQueues")
+            .field("keys", &self.state().keys.len())
+            .finish_non_exhaustive()
     }
 }

@@ -140,7 +140,8 @@ impl Place {
         let held = inbox.given.take()?;
         drop(inbox);
         let id = self.task.id;
-        let is_ours = self.queues.input(&*self.task.keys, |_, queue, now| queue.handle_polled(id, now));
+        let is_ours =
+            self.queues.input(&*self.task.keys, |_, queue, now| queue.handle_polled(id, now));
         if is_ours != [true] {
             // The lease has ended before this poll, and the task is first in its queue again.
             return None;
