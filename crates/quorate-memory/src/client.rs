@@ -92,6 +92,8 @@ impl Runtime for SimClient {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+
     use quorate_core::backend::seam::{AcquireOptions, LockBackend, ReleaseOptions};
 
     use super::*;
@@ -151,13 +153,14 @@ mod tests {
     fn a_paused_process_goes_on_later_and_its_clock_does_not_stop() {
         let sim = Sim::new(1);
         let client = sim.client(0);
-        let done = std::sync::Arc::new(std::sync::Mutex::new(None));
-        let (there, woken) = (client.clone(), std::sync::Arc::clone(&done));
+        let done = Arc::new(Mutex::new(None));
+        let (there, woken) = (client.clone(), Arc::clone(&done));
         let start = client.now();
         client.spawn(Box::pin(async move {
             there.sleep(SECOND).await;
             *woken.lock().unwrap() = Some(there.now() - start);
         }));
+        sim.advance(Duration::ZERO);
         client.pause(3 * SECOND);
         sim.settle();
         assert_eq!(*done.lock().unwrap(), Some(3 * SECOND));

@@ -154,9 +154,9 @@ pub(super) async fn watched(bench: &Bench<'_>) -> Checked {
         let watched = bench.backend.watch(&key, Some(&a)).await.map_err(text)?;
         ensure!(watched.is_held(), "the key of an entry that waits is not there");
         leaves(bench, &a, None, true).await?;
+        let after = bench.backend.watch(&key, Some(&a)).await.map_err(text)?;
+        ensure!(!after.is_held(), "the key of an entry that left is still there");
         notified(bench, watched, "the entry that left").await?;
-        let watched = bench.backend.watch(&key, Some(&a)).await.map_err(text)?;
-        ensure!(!watched.is_held(), "the key of an entry that left is still there");
     }
     leaves(bench, &b, Some(&a), false).await
 }
