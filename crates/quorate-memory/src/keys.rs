@@ -1,6 +1,6 @@
 //! The names of the keys that a node stores beside the locks' own. All clients use the same names.
 
-use quorate_core::backend::seam::Entry;
+use quorate_core::backend::Entry;
 use quorate_core::{Claim, Key};
 
 /// The server whose data the node has, and the `max_ttl` of its restart guard.

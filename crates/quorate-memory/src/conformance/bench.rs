@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use quorate_core::backend::seam::{
+use quorate_core::backend::{
     AcquireOptions, Capabilities, ExtendOptions, LockBackend, ReleaseOptions,
 };
 use quorate_core::{BackendError, BackendErrorKind, Claim, Key, Resource, Token, Ttl, Vote};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quorate_core::backend::seam::{AcquireOptions, Acquired, ReleaseOptions};
+use quorate_core::backend::{AcquireOptions, Acquired, ReleaseOptions};
 use quorate_core::{BackendError, BackendErrorKind, Claim, FenceHint, FencingToken, Vote};
 
 use super::bench::{Bench, Checked, TTL, failed, ttl, voted};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quorate_core::backend::seam::{AcquireOptions, Acquired, Capabilities};
+use quorate_core::backend::{AcquireOptions, Acquired, Capabilities};
 use quorate_core::{BackendError, BackendErrorKind, Claim, FenceHint, RestartGuard, Vote};
 
 use super::bench::{Bench, Checked, GRACE, TTL, failed, text, voted};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use quorate_core::backend::Holder;
-use quorate_core::backend::seam::{
+use quorate_core::backend::{
     AcquireOptions, Capabilities, Entry, ExtendOptions, LockBackend, ReleaseOptions,
 };
 use quorate_core::{

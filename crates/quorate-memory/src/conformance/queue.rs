@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quorate_core::backend::seam::{
+use quorate_core::backend::{
     AcquireOptions, Capabilities, Entry, ExtendOptions, Refreshed, ReleaseOptions,
 };
 

@@ -4,7 +4,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use futures_util::future::{Either, join_all, poll_immediate, select};
-use quorate_core::backend::seam::Watched;
+use quorate_core::backend::Watched;
 use quorate_core::{BackendErrorKind, Key, Vote};
 
 use super::bench::{Bench, Checked, TTL, failed, ttl, voted};
