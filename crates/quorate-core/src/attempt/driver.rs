@@ -130,6 +130,7 @@ impl Driver {
                 state.follow(&attempt, now);
             }
             let has_replies = self.send(&mut state, context, now);
+            let now = attempt.cluster.now();
             let mut is_decided = false;
             while let Some(decision) = state.machine.poll_decision() {
                 state.keep(&attempt, decision, now);
@@ -189,6 +190,7 @@ impl Driver {
                     match call.future.as_mut().poll(context) {
                         Poll::Ready(reply) => {
                             has_replies = true;
+                            let now = self.attempt.cluster.now();
                             self.handle(state, vec![(call, reply)], now);
                         }
                         Poll::Pending => self.calls.push(call),
