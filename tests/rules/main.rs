@@ -4,16 +4,15 @@
 
 // mod cancel_safety;
 // mod carried;
-// mod cases;
+mod cases;
 // mod cleanup;
 // mod contract;
 // #[path = "../every_future.rs"]
 // mod every_future;
 // mod falling_back;
 // mod fencing;
-// mod found;
-// mod holding;
-// mod input;
+mod holding;
+mod input;
 // mod inspect;
 // mod keeping;
 // mod line;
@@ -21,15 +20,15 @@
 // mod order;
 // mod passing;
 // mod polling;
-// mod quorum;
-// mod reasons;
+mod quorum;
+mod reasons;
 // mod renewals;
 // mod restarts;
 // mod rule_table;
-// mod second_rounds;
-// mod settings;
-// mod stories;
-// mod time;
+mod second_rounds;
+mod settings;
+mod stories;
+mod time;
 // mod turns;
 // mod waiting;
 // mod watch;
