@@ -15,6 +15,7 @@ pub(crate) mod local_queue;
 mod notify;
 pub(crate) mod place;
 mod remote_queue;
+pub(crate) mod task;
 
 use std::pin::pin;
 use std::sync::Arc;
