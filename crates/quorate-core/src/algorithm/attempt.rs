@@ -171,10 +171,21 @@ impl Attempt {
     /// first decision with the returned round or a later one is the answer. There is none, and
     /// `None` is returned, if the lease has ended; and none comes if it ends before.
     pub fn extend(&mut self, ttl: Ttl, now: Instant) -> Option<RoundId> {
+        self.extend_in(ttl, true, now)
+    }
+
+    /// Extends the lease as [`extend`](Self::extend) does, but joins no open round.
+    ///
+    /// What the answer proves is true after this call: no node was asked before it.
+    pub fn extend_afresh(&mut self, ttl: Ttl, now: Instant) -> Option<RoundId> {
+        self.extend_in(ttl, false, now)
+    }
+
+    fn extend_in(&mut self, ttl: Ttl, may_join: bool, now: Instant) -> Option<RoundId> {
         self.decide(now);
         match &mut self.phase {
             Phase::Held { .. } => self.open_extension(ttl, now),
-            Phase::Extending { .. } if ttl <= self.round.ttl => {}
+            Phase::Extending { .. } if may_join && ttl <= self.round.ttl => {}
             Phase::Extending { next } => {
                 *next = (*next).max(Some(ttl));
                 return Some(self.round.id.next());

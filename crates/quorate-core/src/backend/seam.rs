@@ -10,6 +10,7 @@ use async_trait::async_trait;
 use super::{BackendError, BackendErrorKind, Claim, Sighting};
 use crate::algorithm::fence::{FenceHint, FencingToken};
 use crate::algorithm::quorum::Vote;
+pub use crate::algorithm::turn::{Entry, Refreshed};
 use crate::resource::Key;
 use crate::restarts::RestartGuard;
 use crate::runtime::BoxFuture;
@@ -295,36 +296,6 @@ impl Released {
     pub const fn new(vote: Vote) -> Self {
         Self { vote, waiters: None }
     }
-}
-
-/// The name of one wait in a wait queue: random, and new for each wait.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Entry(Arc<[u8]>);
-
-impl Entry {
-    /// The entry with this name.
-    #[must_use]
-    pub fn new(name: impl Into<Arc<[u8]>>) -> Self {
-        Self(name.into())
-    }
-
-    /// The bytes of the name.
-    #[must_use]
-    pub fn as_bytes(&self) -> &[u8] {
-        &self.0
-    }
-}
-
-/// The reply to a refresh.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[expect(clippy::exhaustive_structs, reason = "the reply of one script")]
-pub struct Refreshed {
-    /// The entry before ours; `None` if ours is the first.
-    pub predecessor: Option<Entry>,
-    /// The first entry of the queue.
-    pub first: Entry,
-    /// The index of a lock key that is held; `None` if the lock is free.
-    pub held: Option<usize>,
 }
 
 /// A key that is [watched](LockBackend::watch).
