@@ -91,7 +91,8 @@ impl Notify {
             // A release between the refusal and the watch is seen here, and causes no push.
             if !watched.is_held() && !planted!("watch_replies_nothing") {
                 self.pushes = 0;
-                if std::mem::replace(&mut self.saw_free, true) {
+                if std::mem::replace(&mut self.saw_free, !planted!("misled_waiter_never_backs_off"))
+                {
                     self.at += 1;
                     back_off(&self.cluster, rounds).await;
                 }
