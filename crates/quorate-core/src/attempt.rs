@@ -25,7 +25,7 @@ use event_listener::{Event, EventListener};
 pub(crate) use self::driver::Driver;
 pub(crate) use self::state::NotWon;
 use self::state::State;
-use crate::algorithm::attempt::{Attempt as Machine, Loss, Settings};
+use crate::algorithm::attempt::{Attempt as Machine, Operation, Settings};
 use crate::algorithm::fence::{FenceHint, FencingToken};
 use crate::algorithm::lease::{Ttl, saturating_add};
 use crate::algorithm::quorum::NodeId;
@@ -52,71 +52,73 @@ pub(crate) struct AttemptOptions {
     pub(crate) fencing: Option<FenceHint>,
     /// The node that says whether other processes wait.
     pub(crate) gate: Option<NodeId>,
+    /// Whether an entry of ours may be in the wait queue, so that the gate's answer to an acquire would only
+    /// tell of that.
+    pub(crate) has_entry: bool,
     /// Until when the caller waits for the first round, if it does not wait for the node timeout.
     pub(crate) deadline: Option<Instant>,
 }
 
-/// A first round that was won.
-pub(crate) struct Won {
-    pub(crate) attempt: Arc<Attempt>,
-    /// From the start of the round to its decision.
-    pub(crate) took: Duration,
-}
-
 impl Attempt {
-    /// Acquires on all nodes, and returns when a quorum has granted or has become impossible.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future releases in the background.
-    pub(crate) async fn acquire(
+    /// Begins to acquire on all nodes. [`won`](Self::won) sends it.
+    pub(crate) fn acquire(
         cluster: &Arc<Cluster>,
         claim: Claim,
         options: AttemptOptions,
-    ) -> Result<Won, NotWon> {
+    ) -> Arc<Self> {
         let now = cluster.now();
         let machine = Machine::new(settings(cluster, &claim, options), now);
-        Self::first_round(cluster, claim, options, machine, now).await
+        Self::begin(cluster, claim, options, machine, now)
     }
 
-    /// Extends on all nodes what another process has detached. It is released by nobody on failure.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future leaves the lock as it was.
-    pub(crate) async fn adopt(
+    /// Begins to extend on all nodes what another process has detached. After a failure, nothing is
+    /// released. [`won`](Self::won) sends it.
+    pub(crate) fn adopt(
         cluster: &Arc<Cluster>,
         claim: Claim,
         token: Option<FencingToken>,
-    ) -> Result<Won, NotWon> {
+    ) -> Arc<Self> {
         let (now, options) = (cluster.now(), AttemptOptions::default());
         let machine = Machine::adopt(settings(cluster, &claim, options), token, now);
-        Self::first_round(cluster, claim, options, machine, now).await
+        Self::begin(cluster, claim, options, machine, now)
     }
 
-    async fn first_round(
+    fn begin(
         cluster: &Arc<Cluster>,
         claim: Claim,
         options: AttemptOptions,
         machine: Machine,
         now: Instant,
-    ) -> Result<Won, NotWon> {
-        let attempt = Arc::new(Self {
+    ) -> Arc<Self> {
+        Arc::new(Self {
             state: Mutex::new(State::new(machine, now)),
             cluster: Arc::clone(cluster),
             claim,
             options,
             changed: Event::new(),
             open: cluster.tasks.begin(),
-        });
-        let caller = CancelOnDrop(Some(attempt));
-        let mut driver = Driver::new(caller.attempt());
+        })
+    }
+
+    /// Drives the first round, and returns when a quorum has granted or has become impossible: how long
+    /// that took.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future releases in the background; after `adopt`, it leaves the lock as it was.
+    pub(crate) async fn won(self: &Arc<Self>) -> Result<Duration, NotWon> {
+        let mut caller = CancelOnDrop(Some(self));
+        let mut driver = Driver::new(self);
         let (result, took) = driver.run(State::first_result).await;
-        let attempt = caller.keep();
-        match result {
-            Ok(()) => Ok(Won { attempt, took }),
-            Err((loss, failure)) => Err(NotWon { loss, failure, took, driver }),
-        }
+        caller.0 = None;
+        result.map(|()| took).map_err(|(loss, failure)| NotWon { loss, failure, took, driver })
+    }
+
+    /// Waits until each node that answers has answered the undo, at most for the duration of the round.
+    ///
+    /// For the error that the caller gets: a program that ends right after it leaves nothing (C8).
+    pub(crate) async fn undone(self: &Arc<Self>, took: Duration) {
+        wait_for_undo(&mut Driver::new(self), took).await;
     }
 
     /// Extends the lease to `ttl` from now, and returns its end.
@@ -184,6 +186,16 @@ impl Attempt {
         self.lock().token
     }
 
+    /// The node that says whether other processes wait.
+    pub(crate) const fn gate(&self) -> Option<NodeId> {
+        self.options.gate
+    }
+
+    /// What the release found, once that is decided.
+    pub(crate) fn release_result(&self) -> Option<Result<(), ReleaseError>> {
+        self.lock().released.clone()
+    }
+
     /// The gate's latest answer whether other processes wait; `None` if that is unknown.
     pub(crate) fn waiters(&self) -> Option<bool> {
         self.lock().waiters
@@ -223,10 +235,17 @@ impl Attempt {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn call_options(&self, node: NodeId) -> CallOptions {
-        let AttemptOptions { fencing, gate, deadline: _ } = self.options;
+    fn call_options(&self, node: NodeId, operation: Operation) -> CallOptions {
+        let AttemptOptions { fencing, gate, has_entry, deadline: _ } = self.options;
         let guard = self.cluster.config.restart_guard;
-        CallOptions { fencing, guard, asks_waiters: gate == Some(node) }
+        let is_acquire = matches!(operation, Operation::Acquire { .. });
+        let asks_waiters = gate == Some(node) && !(is_acquire && has_entry);
+        CallOptions { fencing, guard, asks_waiters }
+    }
+
+    /// Whether the lease has ended, or was never won.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.lock().machine.has_ended()
     }
 
     fn node_timeout(&self) -> Duration {
@@ -254,36 +273,26 @@ fn settings(cluster: &Cluster, claim: &Claim, options: AttemptOptions) -> Settin
 }
 
 /// Cancels the first round when the future of its caller is dropped before the decision.
-struct CancelOnDrop(Option<Arc<Attempt>>);
+struct CancelOnDrop<'a>(Option<&'a Arc<Attempt>>);
 
-impl CancelOnDrop {
-    fn attempt(&self) -> &Arc<Attempt> {
-        #[expect(clippy::expect_used, reason = "only `keep` takes it, and consumes this")]
-        self.0.as_ref().expect("the attempt is there until it is kept")
-    }
-
-    fn keep(mut self) -> Arc<Attempt> {
-        #[expect(clippy::expect_used, reason = "only this takes it")]
-        self.0.take().expect("the attempt is there until it is kept")
-    }
-}
-
-impl Drop for CancelOnDrop {
+impl Drop for CancelOnDrop<'_> {
     fn drop(&mut self) {
-        if let Some(attempt) = &self.0 {
+        if let Some(attempt) = self.0 {
             attempt.cancel();
         }
     }
 }
 
 impl NotWon {
-    /// Waits until the undo is answered on every node that answers: for the duration of the round, 2 ms
-    /// at least (C8). For an error that the caller gets.
-    pub(crate) async fn undone(mut self) -> (Loss, QuorumFailure) {
-        const LEAST: Duration = Duration::from_millis(2);
-        let attempt = Arc::clone(self.driver.attempt());
-        let limit = saturating_add(attempt.cluster.now(), self.took.max(LEAST));
-        self.driver.run_until(limit, State::undo_is_answered).await;
-        (self.loss, self.failure)
+    /// Waits for the answers to the undo, as [`Attempt::undone`] does.
+    pub(crate) async fn undone(mut self) {
+        wait_for_undo(&mut self.driver, self.took).await;
     }
+}
+
+/// The limit of C8: the duration of the round, at least 2 ms.
+async fn wait_for_undo(driver: &mut Driver, took: Duration) {
+    const LEAST: Duration = Duration::from_millis(2);
+    let limit = saturating_add(driver.attempt().cluster.now(), took.max(LEAST));
+    driver.run_until(limit, State::undo_is_answered).await;
 }

@@ -78,6 +78,11 @@ impl Config {
         self.node_timeout.unwrap_or_else(default).min(self.validity(ttl) / 2)
     }
 
+    /// The same for the ttl of the manager.
+    pub(crate) fn default_node_timeout(&self) -> Duration {
+        self.parse_ttl(self.ttl).map_or(Duration::ZERO, |ttl| self.node_timeout(ttl))
+    }
+
     /// When leases of `ttl` are renewed: so early that a second try is possible.
     pub(crate) fn renewal(&self, ttl: Ttl) -> Renewal {
         let validity = self.validity(ttl);

@@ -1,16 +1,75 @@
-//! tmp
+//! The algorithm of quorate: locks over a quorum of independent nodes, on no client and no runtime.
+//!
+//! A lock is held when a quorum of the N configured nodes granted it. It is valid for what is left of its
+//! ttl after the time spent, the clock drift and a safety margin (the [Redlock] algorithm).
+//!
+//! # The floors
+//!
+//! A module imports only from floors below its own, or from modules to its left on its own floor.
+//!
+//! | floor | modules | what it is |
+//! |---|---|---|
+//! | 8 | [`request`](LockRequest) [`manager`](LockManager) | what users call: settings in, guard out |
+//! | 7 | [`detached`](DetachedLock) [`guard`](LockGuard) [`inspect`](Inspection) [`fenced_cell`](FencedCell) | what users hold: the record that another process adopts, the RAII guard, a look from outside |
+//! | 6 | `acquire` | one loop: wait for a turn, make an attempt, and if it is refused wait until the next is worth making |
+//! | 5 | `lease` `wait` | the deadline, the lost signal, renewal; the ways of waiting: `notify`, `remote_queue`, `local_queue` |
+//! | 4 | `attempt` | sends what the pure attempt asks for, and feeds it the replies and the time |
+//! | 3 | `nodes` `tasks` `cluster` | the nodes with their health and server ids; the background work that `close` waits for |
+//! | 2 | [`error`] `config` [`telemetry`] | one error per operation; checked settings; events and figures |
+//! | 1 | [`backend`] [`runtime`] | the seams to a node and to an async runtime |
+//! | 0 | [`algorithm`] [`resource`] | pure: no async, no clock, no randomness, no I/O |
+//!
+//! To learn how a lock works, read [`algorithm::attempt`], then `acquire.rs`.
+//!
+//! # Invariants
+//!
+//! - A quorum is N/2 + 1 of the **configured** nodes, for every operation. Any two share a node.
+//! - Validity counts from before the first byte of the request that set the ttl.
+//! - Only a refusal means *held*. An error, a timeout and silence are *unknown*.
+//! - Each attempt has a token of its own, so that a late command of an earlier one changes nothing.
+//! - A call settles by its reply or by the end of its connection, never by a deadline. The release of a node
+//!   follows the call in front of it.
+//! - A failed attempt is released on every node that may have got something.
+//! - A lease ends at `valid_until` by the clock, or earlier when the keys are gone.
+//!
+//! # What a lock cannot do
+//!
+//! A holder that is paused between its last look at the clock and its write may write too late. Only a
+//! resource that checks a [fencing token](LockRequest::fenced) refuses that write.
+//!
+//! # Features
+//!
+//! None is on by default. All can be combined.
+//!
+//! - `tokio`: `runtime::TokioRuntime`, and `runtime::TokioContext` for backends on a tokio client.
+//! - `smol`: `runtime::SmolRuntime`.
+//! - `serde`: `Serialize` and `Deserialize` for [`DetachedLock`].
+//! - `tracing`, `metrics`: events and figures, see [`telemetry`].
+//!
+//! [Redlock]: https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "an origin: time passes by hand"))]
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+// In front of the modules that have planted points.
 #[doc(hidden)]
 #[macro_use]
 pub mod planted;
 
+mod acquire;
 pub mod algorithm;
 mod attempt;
 pub mod backend;
 mod cluster;
 mod config;
+mod detached;
 pub mod error;
+mod fenced_cell;
+mod guard;
+mod inspect;
+mod lease;
+mod manager;
 mod nodes;
+mod request;
 pub mod resource;
 #[allow(clippy::disallowed_methods, reason = "the one place that reads clocks (T4)")]
 pub mod runtime;
@@ -18,10 +77,25 @@ mod tasks;
 pub mod telemetry;
 mod wait;
 
+/// For an `impl` of [`LockBackend`], whose methods are `async`.
+pub use async_trait::async_trait;
+
 pub use algorithm::fence::{FenceHint, FencingToken};
 pub use algorithm::lease::{Drift, InvalidTtl, Ttl};
 pub use algorithm::quorum::Vote;
-pub use async_trait::async_trait;
-pub use backend::{BackendError, BackendErrorKind, Claim, LockBackend};
+pub use backend::{
+    BackendError, BackendErrorKind, Claim, Holder, LockBackend, RestartGuard, Sighting,
+};
+pub use config::Waiting;
+pub use detached::{DetachedLock, InvalidRecord};
+pub use error::{
+    AdoptError, BuildError, ExtendError, LockError, Lost, ReleaseError, Stopped, WithError,
+};
+pub use fenced_cell::{FencedCell, StaleToken};
+pub use guard::LockGuard;
+pub use inspect::{Inspection, KeyState, LockState, NodeView};
+pub use lease::{Lease, Run};
+pub use manager::{CloseReport, LockManager, LockManagerBuilder};
+pub use request::LockRequest;
 pub use resource::{IntoResource, IntoResources, InvalidResource, Key, Resource, Resources, Token};
 pub use runtime::{EntropyError, Runtime};

@@ -128,6 +128,11 @@ impl Nodes {
         in_order.filter(is_gate).collect()
     }
 
+    /// Whether any node can keep a wait queue.
+    pub(crate) fn has_gates(&self) -> bool {
+        self.count.ids().any(|id| self.can(id, Capabilities::QUEUE))
+    }
+
     /// Makes a node no gate for new waits until then.
     pub(crate) fn skip_gate(&self, id: NodeId, until: Instant) {
         self.health(id).skip_until(until);

@@ -23,7 +23,7 @@
 //! | `extended` | debug | an extension succeeds | `keys`, `took`, `left` |
 //! | `not extended` | debug | an extension fails; the lease is as it was | `keys`, `took`, `left`, `failure` |
 //! | `released` | debug | a release is decided, or a dropped guard leaves it to the background | `keys`, `outcome`, `took`, `held`, `left`, `failure` |
-//! | `passed on` | debug | a lease goes to the next waiter of the same process | `keys`, `held`, `passes` |
+//! | `passed on` | debug | a lease goes to the next waiter of the same process | `keys` |
 //! | `detached` | debug | a lease is detached, for another process to adopt | `keys`, `held` |
 //! | `closed` | debug | `close` of the manager ends a lease | `keys`, `held` |
 //! | `cleaned up` | debug | the background work of an attempt ends | `keys`, `took`, `unanswered` |
@@ -224,10 +224,10 @@ pub(crate) fn released(
     }
 }
 
-/// A lease was passed on to the next waiter of this process, as the pass number `passes`.
-pub(crate) fn passed_on(keys: &[Key], held: Duration, passes: u32) {
-    event!(debug, keys = %Keys(keys), held = %Short(held), passes, "passed on");
-    record!(count(PASSES), time(HOLD, held));
+/// A lease was passed on to the next waiter of this process.
+pub(crate) fn passed_on(keys: &[Key]) {
+    event!(debug, keys = %Keys(keys), "passed on");
+    record!(count(PASSES));
 }
 
 /// A lease was detached.

@@ -11,7 +11,9 @@
 //!
 //! Dropping a [`Wait`] ends it. Then, and after a win, its entry leaves the queue in the background.
 
+pub(crate) mod local_queue;
 mod notify;
+pub(crate) mod place;
 mod remote_queue;
 #[cfg(test)]
 mod tests;

@@ -1,47 +1,50 @@
-//! A process in the world: a clock of its own, and pauses.
+//! A process in a simulated world: a clock of its own, and pauses.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use quorate_core::Runtime;
 use quorate_core::runtime::{BoxFuture, EntropyError};
 
 use crate::clock::Clock;
-use crate::sim::{Sim, after};
+use crate::world::{World, after};
 
-/// One of several processes that share a [`Sim`]: the [`Runtime`] of its lock manager.
+/// One of several processes that share a [`Sim`](crate::Sim): the [`Runtime`] of its lock manager.
 ///
 /// Its clock may run faster or slower than the world's, and it can be paused, as by a garbage
 /// collector, a debugger or a busy host. Clones are the same process.
 #[derive(Clone, Debug)]
 pub struct SimClient {
-    sim: Sim,
+    world: Arc<World>,
     id: usize,
     clock: Clock,
 }
 
 impl SimClient {
-    pub(crate) const fn new(sim: Sim, id: usize, clock: Clock) -> Self {
-        Self { sim, id, clock }
+    /// A new process, whose clock gains `parts_per_million` on the world's.
+    pub(crate) fn new(world: Arc<World>, parts_per_million: i32) -> Self {
+        let (id, clock) = (world.add_client(), Clock::new(world.origin, parts_per_million));
+        Self { world, id, clock }
     }
 
     /// Stops every task of this client for `time`. Its clock goes on.
     pub fn pause(&self, time: Duration) {
-        self.sim.pause(self.id, time);
+        self.world.pause(self.id, time);
     }
 
-    /// Kills the process, as `kill -9` does: none of its tasks ever runs again, and nothing is released.
+    /// Kills the process, as `kill -9` does: none of its tasks ever runs again.
     ///
     /// Requests that have left are still executed. A process that starts again is a new client, with a
     /// manager of its own.
     pub fn kill(&self) {
-        self.sim.kill(self.id);
+        self.world.kill(self.id);
     }
 
-    /// Ends when `time` has passed since this call, on this client's clock.
+    /// Waits until `time` has passed since this call, on this client's clock.
     ///
     /// # Cancel safety
     ///
-    /// The future can be dropped at any time, and wakes nobody after that.
+    /// The future can be dropped at any time.
     #[must_use = "time passes only if it is awaited"]
     pub fn sleep(&self, time: Duration) -> BoxFuture<'static, ()> {
         self.sleep_until(after(self.now(), time))
@@ -53,7 +56,7 @@ impl SimClient {
         self.id
     }
 
-    /// When, by the world's clock, this client's clock reads `local`.
+    /// The time of the world at which this client's clock reads `local`.
     #[must_use]
     pub fn world_time(&self, local: Instant) -> Instant {
         self.clock.when(local)
@@ -62,40 +65,45 @@ impl SimClient {
 
 impl Runtime for SimClient {
     fn now(&self) -> Instant {
-        self.clock.read(self.sim.now())
+        self.clock.read(self.world.now())
     }
 
     fn sleep_until(&self, deadline: Instant) -> BoxFuture<'static, ()> {
-        self.sim.sleep_of(self.clock, deadline)
+        self.world.sleep(self.clock, deadline)
     }
 
     fn spawn(&self, task: BoxFuture<'static, ()>) {
-        self.sim.spawn_in(self.id, task);
+        self.world.spawn(self.id, task);
     }
 
     fn fill_random(&self, bytes: &mut [u8]) -> Result<(), EntropyError> {
-        self.sim.fill_random(bytes)
+        self.world.fill_random(bytes);
+        Ok(())
     }
 
     fn unix_micros(&self) -> u64 {
-        let (local, world) = (self.now(), self.sim.now());
-        let micros = |ahead: Duration| u64::try_from(ahead.as_micros()).unwrap_or(u64::MAX);
+        let (local, world) = (self.now(), self.world.now());
+        let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         let ahead = micros(local.saturating_duration_since(world));
         let behind = micros(world.saturating_duration_since(local));
-        self.sim.unix_micros().saturating_add(ahead).saturating_sub(behind)
+        self.world.unix_micros().saturating_add(ahead).saturating_sub(behind)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use quorate_core::LockManager;
+    use std::sync::Mutex;
+
+    use quorate_core::backend::{AcquireOptions, LockBackend, ReleaseOptions};
 
     use super::*;
-    use crate::MemoryNode;
+    use crate::tests::claim;
+    use crate::{MemoryNode, Sim};
+
+    const SECOND: Duration = Duration::from_secs(1);
 
     #[test]
-    fn a_sleep_lasts_by_the_clock_of_the_one_who_sleeps() {
-        const SECOND: Duration = Duration::from_secs(1);
+    fn a_sleep_lasts_by_the_clock_of_its_client() {
         let sim = Sim::new(1);
         sim.block_on(sim.sleep(SECOND));
         assert_eq!(sim.elapsed(), SECOND);
@@ -103,7 +111,7 @@ mod tests {
         let fast = sim.client(1_000_000);
         sim.block_on(fast.sleep(SECOND));
         assert_eq!(sim.elapsed(), SECOND * 3 / 2);
-        // From the call on, not from the first look.
+        // From the call on, not from the first poll.
         let early = sim.sleep(SECOND);
         sim.advance(SECOND);
         sim.block_on(early);
@@ -111,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sleep_beyond_all_clocks_is_long_and_one_that_is_given_up_draws_no_clock() {
+    fn the_timer_of_a_dropped_sleep_does_not_move_the_clock() {
         let sim = Sim::new(1);
         for sleep in [sim.sleep(Duration::MAX), sim.client(-100).sleep(Duration::MAX)] {
             assert!(sim.block_on_for(sleep, 1).is_none());
@@ -121,24 +129,40 @@ mod tests {
     }
 
     #[test]
-    fn a_killed_process_does_nothing_more_and_releases_nothing() {
-        const SECOND: Duration = Duration::from_secs(1);
+    fn a_killed_process_does_nothing_more() {
         let sim = Sim::new(1);
-        let nodes = MemoryNode::cluster(3, sim.clone());
+        let node = MemoryNode::new("node", sim.clone());
         let client = sim.client(0);
-        let manager = LockManager::builder(client.clone(), nodes.clone()).build().unwrap();
-        let world = sim.clone();
+        let (world, seen) = (sim.clone(), node.seen_by(&client));
         client.spawn(Box::pin(async move {
-            let guard = manager.lock("r").await.unwrap();
+            let ours = claim(["r"], 10 * SECOND);
+            seen.acquire(&ours, AcquireOptions::default()).await.unwrap();
             world.sleep(SECOND).await;
-            drop(guard.release().await);
+            seen.release(&ours, ReleaseOptions::default()).await.unwrap();
         }));
         sim.advance(SECOND / 2);
         client.kill();
-        sim.advance(SECOND * 2);
-        assert!(nodes.iter().all(|node| node.get("r").is_some()), "it released");
-        sim.advance(SECOND * 10);
-        assert!(nodes.iter().all(|node| node.get("r").is_none()), "the ttl is over");
+        sim.advance(2 * SECOND);
+        assert!(node.get("r").is_some(), "it released");
+        sim.advance(10 * SECOND);
+        assert!(node.get("r").is_none(), "the ttl has passed");
         sim.end();
+    }
+
+    #[test]
+    fn a_paused_process_goes_on_later_and_its_clock_does_not_stop() {
+        let sim = Sim::new(1);
+        let client = sim.client(0);
+        let done = Arc::new(Mutex::new(None));
+        let (there, woken) = (client.clone(), Arc::clone(&done));
+        let start = client.now();
+        client.spawn(Box::pin(async move {
+            there.sleep(SECOND).await;
+            *woken.lock().unwrap() = Some(there.now() - start);
+        }));
+        sim.advance(Duration::ZERO);
+        client.pause(3 * SECOND);
+        sim.settle();
+        assert_eq!(*done.lock().unwrap(), Some(3 * SECOND));
     }
 }

@@ -1,16 +1,15 @@
 //! The contracts of [`LockBackend`] and [`Runtime`](quorate_core::Runtime) as code.
 //!
-//! Everybody who writes a backend or a runtime can run them: [`backend`] against a [`Testbed`],
-//! [`runtime`] against the runtime itself. Each case is named for the property that it checks.
-//! New cases may come with any version.
+//! Run [`backend`] on every backend, against a [`Testbed`], and [`runtime`] on every runtime. Each case
+//! is named after the property that it checks. A new version may add cases.
 //!
 //! ```
 //! use quorate_memory::{MemoryNode, Sim, conformance};
 //!
 //! let sim = Sim::new(1);
-//! let node = MemoryNode::new("mine", sim.clone()).in_order();
+//! let node = MemoryNode::new("mine", sim.clone());
 //! let passed = sim.block_on(conformance::backend(&node))?;
-//! assert!(passed.contains(&"a taken key is refused and left alone"));
+//! assert!(passed.contains(&"a held key is refused and left alone"));
 //! # Ok::<(), conformance::Failure>(())
 //! ```
 
@@ -20,36 +19,46 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use quorate_core::LockBackend;
+use quorate_core::backend::LockBackend;
 
 mod backend;
+mod bench;
+mod fence;
+mod guard;
+mod limits;
+mod lock;
+mod memory;
+mod order;
+mod queue;
 mod runtime;
+mod watch;
 
 pub use self::backend::backend;
 pub use self::runtime::runtime;
 
-/// A backend, and what a test does to its node behind its back. Its methods are implemented under
-/// [`async_trait`](quorate_core::async_trait).
+/// A backend, and what a test does to its node behind its back.
+///
+/// Implement it under [`async_trait`](quorate_core::async_trait).
 ///
 /// # Cancel safety
 ///
-/// The suite awaits each of these futures to its end, and drops one only if it is dropped itself.
+/// The suite awaits each of these futures to its end, unless the suite itself is dropped.
 #[async_trait]
 pub trait Testbed: Sync {
-    /// The backend that is tested.
+    /// The backend under test.
     fn backend(&self) -> Arc<dyn LockBackend>;
 
     /// The string at a key, if it is there.
     async fn value(&self, key: &[u8]) -> Option<Vec<u8>>;
 
-    /// How long a key still lives; `None` if it is not there or has no end.
+    /// How long a key still lives; `None` if it is not there or does not expire.
     async fn time_left(&self, key: &[u8]) -> Option<Duration>;
 
-    /// Makes a key expire now (`PEXPIRE key 0`): has its end come, where the store keeps ends.
+    /// Makes a key expire now (`PEXPIRE key 0`).
     async fn expire(&self, key: &[u8]);
 
-    /// Lets so much time pass at the node. As it is, it goes by on the clock of this machine, and
-    /// others are polled meanwhile.
+    /// Lets this much time pass at the node. The default waits by the clock of this machine and goes on
+    /// polling other futures.
     async fn pass(&self, time: Duration) {
         let until = Instant::now() + time;
         poll_fn(|context| {
@@ -62,23 +71,22 @@ pub trait Testbed: Sync {
         .await;
     }
 
-    /// Whether there may be something at a key that is no lock. Where not, since the store is one of
-    /// locks alone, say, what a backend tells of it is not checked.
+    /// Whether a key can hold a value that is no lock. If not, no case needs such a value.
     fn has_other_values(&self) -> bool {
         true
     }
 
-    /// Puts a value that is not a string at a key (`LPUSH key x`). Not called unless the store
-    /// [may have such](Self::has_other_values).
+    /// Puts a value without a ttl that is not a string at a key (`LPUSH key x`). Called only if the store
+    /// [has such values](Self::has_other_values).
     async fn put_list(&self, _key: &[u8]) {}
 
-    /// Ends the node's process, and starts it again with the data that it had; `false` where that
-    /// cannot be done, so that what a node has to notice of it is not checked.
+    /// Ends the node's process and starts it again with its data. Returns `false` if that cannot be done;
+    /// then nothing that follows from it is checked.
     async fn restart(&self) -> bool {
         false
     }
 
-    /// Makes the node forget what a client may have prepared on it (`SCRIPT FLUSH`), if anything.
+    /// Makes the node forget prepared scripts (`SCRIPT FLUSH`), if there are any.
     async fn forget_scripts(&self) {}
 }
 

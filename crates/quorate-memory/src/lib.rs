@@ -1,28 +1,25 @@
 //! In-memory nodes and a virtual clock: tests of locking code without a server.
 //!
-//! [`MemoryNode`] answers as a Redis node does and can be made to fail; [`Sim`] is a
-//! [`Runtime`](quorate_core::Runtime) in which waiting takes no time and every run with the same
-//! seed is the same run. The locks are the real ones.
+//! [`MemoryNode`] replies as a Redis node does and can be made to fail. [`Sim`] is a
+//! [`Runtime`](quorate_core::Runtime) in which waiting takes no time, and in which two runs with the
+//! same seed are the same. The locks are the real ones. [`conformance`] holds the contracts of backends
+//! and runtimes as code.
 //!
 //! ```
 //! use std::time::Duration;
 //!
-//! use quorate_core::{LockError, LockManager};
+//! use quorate_core::backend::LockBackend;
 //! use quorate_memory::{Fault, MemoryNode, Sim};
 //!
 //! let sim = Sim::new(42);
 //! let nodes = MemoryNode::cluster(5, sim.clone());
-//! let manager = LockManager::builder(sim.clone(), nodes.clone()).build()?;
 //!
 //! nodes[0].inject(Fault::Dead);
-//! nodes[1].inject(Fault::Hung);
-//! let guard = sim.block_on(manager.lock("stock:7"))?;
-//! let refused = sim.block_on(manager.try_lock("stock:7"));
-//! assert!(matches!(refused, Err(LockError::Held { .. })));
+//! assert!(sim.block_on(nodes[0].server_id()).is_err());
 //!
-//! sim.advance(Duration::from_secs(10));
-//! assert!(!guard.is_valid(), "the lease is over, and the guard knows");
-//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! sim.advance(Duration::from_secs(3600));
+//! nodes[0].heal();
+//! assert!(sim.block_on(nodes[0].server_id()).is_ok());
 //! ```
 #![allow(clippy::disallowed_methods, reason = "it works with clocks; tests must not")]
 
@@ -30,6 +27,7 @@ mod client;
 mod clock;
 pub mod conformance;
 mod fault;
+mod keys;
 mod node;
 mod observer;
 mod reply;
@@ -37,6 +35,9 @@ mod rng;
 mod rule;
 mod sim;
 mod store;
+#[cfg(test)]
+mod tests;
+mod world;
 
 pub use self::client::SimClient;
 pub use self::fault::Fault;

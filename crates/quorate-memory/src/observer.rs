@@ -1,4 +1,4 @@
-//! What a node tells a test that observes it.
+//! What happens at a node, for tests that observe it.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ pub enum Observed<'a> {
     LostData,
 }
 
-/// Who is told.
+/// The callback of a test.
 #[derive(Clone)]
 pub(crate) struct Observer(Arc<dyn Fn(Observed<'_>) + Send + Sync>);
 
@@ -33,7 +33,7 @@ impl Observer {
         Self(Arc::new(observe))
     }
 
-    pub(crate) fn tell(&self, observed: Observed<'_>) {
+    pub(crate) fn observe(&self, observed: Observed<'_>) {
         (self.0)(observed);
     }
 }

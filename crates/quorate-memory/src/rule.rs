@@ -27,24 +27,26 @@ pub enum Effect {
     Duplicate(Duration),
 }
 
-/// Which call it is.
+/// Which method of a backend a message belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Operation {
-    /// `LockBackend::acquire`, `Fence::acquire` and `Quarantine::acquire`.
+    /// `acquire`.
     Acquire,
-    /// `LockBackend::extend`.
+    /// `extend`.
     Extend,
-    /// `Fence::raise`.
+    /// `raise`.
     Raise,
-    /// `LockBackend::release` and `Fence::release`.
+    /// `release`.
     Release,
-    /// `Inspect::inspect`.
+    /// `inspect`.
     Inspect,
-    /// `Queue::join` and `Queue::leave`.
+    /// `server_id`.
+    ServerId,
+    /// `queue_refresh` and `queue_leave`.
     Queue,
-    /// `Watch::look` with its answer, and the wake-up that ends the watch, which is a message of its
-    /// own: only what befalls replies befalls it.
+    /// `watch` with its reply, and the push that ends it. The push is a message of its own: what a rule
+    /// does to replies, it does to the push.
     Watch,
 }
 

@@ -123,6 +123,18 @@ impl LocalQueue {
         matches!(self.phase, Phase::Leased(_) | Phase::Competing(_)) || !self.queue.is_empty()
     }
 
+    /// The first task of the queue.
+    #[must_use]
+    pub fn first(&self) -> Option<TaskId> {
+        self.queue.front().map(|(task, _)| *task)
+    }
+
+    /// Whether the gate has not answered the release of this manager.
+    #[must_use]
+    pub const fn is_releasing(&self) -> bool {
+        matches!(self.phase, Phase::Releasing(..))
+    }
+
     /// Whether nothing refers to this key any more.
     #[must_use]
     pub fn is_idle(&self) -> bool {

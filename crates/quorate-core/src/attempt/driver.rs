@@ -40,7 +40,7 @@ struct Call {
 }
 
 impl Driver {
-    pub(super) fn new(attempt: &Arc<Attempt>) -> Self {
+    pub(crate) fn new(attempt: &Arc<Attempt>) -> Self {
         attempt.lock().drivers += 1;
         Self {
             attempt: Arc::clone(attempt),
@@ -121,6 +121,7 @@ impl Driver {
                 continue;
             }
             let replies = self.poll_calls(context);
+            let has_progressed = !replies.is_empty();
             let now = attempt.cluster.now();
             let mut state = attempt.lock();
             self.handle(&mut state, replies, now);
@@ -135,9 +136,11 @@ impl Driver {
                 is_decided = true;
             }
             let next = state.machine.next_timeout();
+            let has_others = state.drivers > 1;
             let result = done(&mut state, !self.calls.is_empty(), now);
             drop(state);
-            if is_decided {
+            // Another driver may wait for a decision, or for the answers to an undo.
+            if is_decided || (has_progressed && has_others) {
                 attempt.notify();
             }
             if let Some(result) = result {
@@ -178,7 +181,8 @@ impl Driver {
                 Action::Call(id, operation) => {
                     state.note_sent(node, operation);
                     let attempt = &self.attempt;
-                    let (claim, options) = (attempt.claim.clone(), attempt.call_options(node));
+                    let (claim, options) =
+                        (attempt.claim.clone(), attempt.call_options(node, operation));
                     let nodes = &attempt.cluster.nodes;
                     let future = nodes.call(node, claim, operation, options, now);
                     let mut call = Call { id, operation, round: state.round(), start: now, future };

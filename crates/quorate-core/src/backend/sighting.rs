@@ -1,38 +1,38 @@
-//! What a node keeps at a key.
+//! The reply of a node to an inspection.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a node keeps at a key.
+/// A key that a node keeps: its holder, and how long.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Sighting {
-    /// Whose key it is.
+    /// The holder of the key.
     pub holder: Holder,
-    /// How long the node still keeps it. `None` is for good.
+    /// How long the node keeps the key from now on.
     ///
-    /// No lock of ours is without an end: another program wrote it.
+    /// `None` for a key without a ttl. Another program wrote it, since a lock always has one.
     pub time_left: Option<Duration>,
 }
 
 impl Sighting {
-    /// A key of `holder` that is kept for `time_left`.
+    /// Creates the reply for a key of `holder` that the node keeps for `time_left`.
     #[must_use]
     pub const fn new(holder: Holder, time_left: Option<Duration>) -> Self {
         Self { holder, time_left }
     }
 }
 
-/// Whose key it is: what is stored there, of which only sameness can be told.
+/// The holder of a key, which can be compared and not read.
 ///
-/// Two holders are equal if the bytes are. The bytes themselves are a secret of the holder, since
-/// whoever knows them can release the lock: they cannot be read, and `Debug` does not show them.
+/// Two holders are equal if the values stored at their keys are. The value is a secret of the holder,
+/// since any client that knows it can release the lock. Therefore `Debug` does not show it (A6).
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Holder(Arc<[u8]>);
 
 impl Holder {
-    /// The holder who stored `value`: a token, or what another program wrote.
+    /// Creates the holder that stored `value`: a token, or the value of another program.
     #[must_use]
     pub fn new(value: impl Into<Arc<[u8]>>) -> Self {
         Self(value.into())
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a6_a_holder_can_be_told_from_another_and_not_read() {
+    fn a6_a_holder_can_be_compared_and_not_read() {
         let (one, other) = (Holder::new(*b"s3cret"), Holder::new(*b"another"));
         assert_eq!(one, Holder::new(b"s3cret".to_vec()));
         assert_ne!(one, other);

@@ -1,6 +1,6 @@
 //! Releasing a claim.
 
-use quorate_core::backend::seam::{ReleaseOptions, Released};
+use quorate_core::backend::{ReleaseOptions, Released};
 use quorate_core::{BackendError, BackendErrorKind, Claim, Key, Vote};
 
 use super::fence;

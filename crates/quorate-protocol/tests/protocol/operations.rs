@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures_util::future::join;
 use futures_util::poll;
-use quorate_core::backend::seam::{
+use quorate_core::backend::{
     AcquireOptions, Capabilities, Entry, ExtendOptions, LockBackend, ReleaseOptions,
 };
 use quorate_core::runtime::TokioRuntime;

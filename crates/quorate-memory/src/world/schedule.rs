@@ -1,13 +1,13 @@
-//! The random scheduler: which of the tasks that are ready runs next.
+//! The random scheduler: draws which of the ready tasks runs next.
 
 use std::collections::VecDeque;
 
 use crate::rng::SplitMix64;
 
-/// One of so many tasks is slow.
+/// One task of this many is slow.
 const SLOW: u64 = 8;
 
-/// And is passed over so often while others are ready.
+/// How often a slow task is passed over while others are ready.
 const PATIENCE: u32 = 64;
 
 pub(super) struct Scheduler {
@@ -17,13 +17,13 @@ pub(super) struct Scheduler {
 
 impl Scheduler {
     pub(super) const fn new(seed: u64) -> Self {
-        // Another stream than the draws of the world.
+        // Not the stream of the world's own draws.
         let mut rng = SplitMix64::new(!seed);
         let salt = rng.next();
         Self { rng, salt }
     }
 
-    /// Takes one of the tasks that are ready. A slow one runs when none of the others is drawn.
+    /// Draws a ready task. A slow task runs when no other one was drawn.
     pub(super) fn take(&mut self, ready: &mut VecDeque<u64>) -> Option<u64> {
         let mut place = 0;
         if ready.len() > 1 {

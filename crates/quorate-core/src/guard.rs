@@ -1,0 +1,287 @@
+//! The RAII value that releases a lock on drop.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::algorithm::fence::FencingToken;
+use crate::detached::DetachedLock;
+use crate::error::{ExtendError, Lost, ReleaseError};
+use crate::lease::{Lease, LeaseState, Run, renewal};
+use crate::resource::Key;
+use crate::telemetry;
+use crate::wait::place::Place;
+
+/// A lock that is held until [`valid_until`](Self::valid_until).
+///
+/// Dropping it releases the lock in the background, where a runtime runs. [`release`](Self::release) says
+/// whether the lock was held until then. Drop neither blocks nor panics. Where nothing runs any more, or the
+/// guard is forgotten, the lock is free again after its ttl.
+///
+/// A guard is no proof. Between the last look at [`is_valid`](Self::is_valid) and a write, a pause may
+/// outlast the lease. Only a resource that checks a fencing token refuses that write.
+#[must_use = "if unused, the lock is released at once"]
+pub struct LockGuard {
+    lease: Arc<LeaseState>,
+    /// `None` once the lock was released or detached.
+    place: Option<Place>,
+}
+
+impl LockGuard {
+    pub(crate) const fn new(place: Place, lease: Arc<LeaseState>) -> Self {
+        Self { lease, place: Some(place) }
+    }
+
+    pub(crate) const fn state(&self) -> &Arc<LeaseState> {
+        &self.lease
+    }
+
+    /// The end of the lease, on the clock of the manager's runtime. No I/O.
+    ///
+    /// The keys expire later, by drift and safety margin.
+    #[must_use]
+    pub fn valid_until(&self) -> Instant {
+        self.lease.valid_until()
+    }
+
+    /// Whether the lease is valid. A look at the clock: no I/O, and no task has to run for it.
+    #[must_use]
+    pub fn is_valid(&self) -> bool {
+        self.lease.check().is_ok()
+    }
+
+    /// What is left of the lease; zero if it has ended. No I/O.
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        self.lease.remaining()
+    }
+
+    /// The keys that the nodes store for this lock.
+    #[must_use]
+    pub fn keys(&self) -> &[Key] {
+        self.lease.keys()
+    }
+
+    /// The lock's fencing token, if one was [asked for](crate::LockRequest::fenced). No I/O.
+    ///
+    /// Send it along with each write. A resource that keeps the highest token it has seen, and refuses lower
+    /// ones, cannot be written to by a holder whose lease has ended unnoticed.
+    /// [`FencedCell`](crate::FencedCell) is such a resource in memory. Later holders have higher tokens.
+    #[must_use]
+    pub fn fencing_token(&self) -> Option<FencingToken> {
+        self.lease.attempt().fencing_token()
+    }
+
+    /// A view of the lease, for other tasks.
+    #[must_use]
+    pub fn lease(&self) -> Lease {
+        Lease::new(Arc::clone(&self.lease))
+    }
+
+    /// Resolves when the lease has ended, and says why.
+    ///
+    /// A lease that is not extended ends at [`valid_until`](Self::valid_until), by a local timer, whatever
+    /// the nodes do. The keys stay on the nodes for the safety margin longer: so much time is left to stop
+    /// before another client can have the lock. Any number of tasks may wait.
+    ///
+    /// # Cancel safety
+    ///
+    /// The future can be dropped at any time.
+    pub fn lost(&self) -> impl Future<Output = Lost> + Send + 'static + use<> {
+        self.lease().lost()
+    }
+
+    /// Runs `future` until the lease ends: then `future` is dropped.
+    ///
+    /// Code that blocks the thread cannot be stopped. If `future` ends after its lease, its value is in the
+    /// error.
+    ///
+    /// # Errors
+    ///
+    /// [`Stopped`](crate::error::Stopped), with the reason.
+    ///
+    /// # Cancel safety
+    ///
+    /// As `future`'s: dropping this drops it.
+    pub fn run<F: Future>(&self, future: F) -> Run<F> {
+        self.lease().run(future)
+    }
+
+    /// Renews the lease in a background task until it ends. A second call changes nothing.
+    ///
+    /// A renewal that fails is tried again until the end of the lease. The moments are drawn at random, so
+    /// that many leases do not renew at once. A guard that is renewed and forgotten is held until its
+    /// [`hold_limit`](crate::LockRequest::hold_limit), or for as long as the process lives.
+    pub fn auto_renew(&self) {
+        let Some((queues, held)) =
+            self.place.as_ref().and_then(|place| Some((place.queues(), place.held()?)))
+        else {
+            return;
+        };
+        let (renews, renewed) = (Arc::clone(queues), Arc::clone(held));
+        let (ends, ended) = (Arc::clone(queues), Arc::clone(held));
+        renewal::renew_in_background(
+            &self.lease,
+            move |end| renews.note_renewed(&renewed, end),
+            move || ends.note_lost(&ended),
+        );
+    }
+
+    /// Renews until the lease ends, in the task of the caller.
+    pub(crate) async fn renew(&self) {
+        renewal::renew(Arc::clone(&self.lease), |end| self.note_renewed(end)).await;
+    }
+
+    /// Extends the lease to the ttl that it was acquired with, from now.
+    ///
+    /// Nodes that have lost the keys are given them again, if a quorum still had them. They count from the
+    /// next extension on.
+    ///
+    /// # Errors
+    ///
+    /// - [`ExtendError::Lost`]: the lease has ended. More nodes than a quorum can spare may have answered
+    ///   just now that the keys are not ours.
+    /// - [`ExtendError::Unreachable`]: no quorum extended. The lease stays as it was, and the next try may
+    ///   succeed.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing: the round goes on in the background.
+    pub async fn extend(&self) -> Result<(), ExtendError> {
+        let ttl = self.lease.attempt().claim.ttl();
+        self.note_extended(self.lease.extend(ttl).await)
+    }
+
+    /// Extends the lease so that the keys live for `ttl` from now. It never shortens it, and never extends it
+    /// beyond its [`hold_limit`](crate::LockRequest::hold_limit).
+    ///
+    /// # Errors
+    ///
+    /// As [`extend`](Self::extend), and [`ExtendError::Ttl`] for a ttl that is too short or too long.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`extend`](Self::extend).
+    pub async fn extend_to(&self, ttl: Duration) -> Result<(), ExtendError> {
+        let ttl = self.lease.attempt().cluster.config.parse_ttl(ttl)?;
+        self.note_extended(self.lease.extend(ttl).await)
+    }
+
+    fn note_extended(&self, result: Result<Instant, ExtendError>) -> Result<(), ExtendError> {
+        match &result {
+            Ok(end) => self.note_renewed(*end),
+            Err(ExtendError::Lost(_)) => self.note_lost(),
+            Err(_) => {}
+        }
+        result.map(drop)
+    }
+
+    fn note_renewed(&self, end: Instant) {
+        if let Some((place, held)) = self.place.as_ref().zip(self.held()) {
+            place.queues().note_renewed(held, end);
+        }
+    }
+
+    fn note_lost(&self) {
+        if let Some((place, held)) = self.place.as_ref().zip(self.held()) {
+            place.queues().note_lost(held);
+        }
+    }
+
+    fn held(&self) -> Option<&Arc<crate::wait::local_queue::Held>> {
+        self.place.as_ref()?.held()
+    }
+
+    /// Turns the guard into a record, with which another process can
+    /// [`adopt`](crate::LockManager::adopt) the lock. Nothing is sent.
+    ///
+    /// The lease of this guard ends at once. If no process adopts the lock in time, it expires.
+    ///
+    /// # Errors
+    ///
+    /// [`Lost`]: the lease has ended before, and there is nothing to adopt.
+    pub fn detach(mut self) -> Result<DetachedLock, Lost> {
+        self.lease.check()?;
+        let attempt = Arc::clone(self.lease.attempt());
+        let token = attempt.fencing_token().filter(|_| !planted!("record_forgets_the_token"));
+        if let Some(place) = self.place.take()
+            && !planted!("detached_and_released")
+        {
+            place.detach()?;
+        }
+        self.lease.end(Lost::Detached)?;
+        telemetry::detached(self.keys(), self.lease.held(attempt.cluster.now()));
+        Ok(DetachedLock::new(attempt.claim.clone(), token))
+    }
+
+    /// Releases the lock on all nodes, and says whether it was held until then.
+    ///
+    /// Returns when a quorum has answered. Slower nodes are released in the background, and nodes that fail
+    /// again and again until the cleanup bound. If another task of this manager waits for the lock, it may be
+    /// passed on to that task instead, under the conditions that the guide lists.
+    ///
+    /// # Errors
+    ///
+    /// - [`ReleaseError::Lost`]: the lease had ended before. Another client may have held the lock since.
+    /// - [`ReleaseError::Unconfirmed`]: too few nodes answered to prove that it had not.
+    ///
+    /// # Cancel safety
+    ///
+    /// The future can be dropped at any time, even before its first poll: the release goes on in the
+    /// background.
+    pub async fn release(mut self) -> Result<(), ReleaseError> {
+        let Some(place) = self.place.take() else { return Ok(()) };
+        let cluster = Arc::clone(&self.lease.attempt().cluster);
+        let (start, left) = (cluster.now(), self.lease.remaining());
+        let held = self.lease.held(start);
+        let result = match self.lease.end(Lost::Released) {
+            Ok(()) => place.release().await,
+            // The close has ended the lease, and the lock is still on the nodes.
+            Err(lost @ Lost::Closed) => {
+                place.release().await.ok();
+                Err(ReleaseError::Lost(lost))
+            }
+            Err(lost) => {
+                if let Some(held) = place.held() {
+                    place.queues().note_lost(held);
+                }
+                Err(ReleaseError::Lost(lost))
+            }
+        };
+        let took = cluster.now().saturating_duration_since(start);
+        let outcome = match &result {
+            Ok(()) => "released",
+            Err(ReleaseError::Lost(_)) => "lost",
+            Err(ReleaseError::Unconfirmed(_)) => "unconfirmed",
+        };
+        if let Err(ReleaseError::Lost(lost @ Lost::NotHeld(_))) = &result
+            && !left.is_zero()
+        {
+            telemetry::lost(self.keys(), "not_held", held, lost);
+        }
+        let failure = result.as_ref().err().map(|error| error as &dyn fmt::Display);
+        telemetry::released(self.keys(), outcome, Some(took), held, left, failure);
+        result
+    }
+}
+
+impl Drop for LockGuard {
+    fn drop(&mut self) {
+        let Some(place) = self.place.take() else { return };
+        let left = self.lease.remaining();
+        if self.lease.end(Lost::Released).is_ok() {
+            let held = self.lease.held(self.lease.attempt().cluster.now());
+            telemetry::released(self.keys(), "dropped", None, held, left, None);
+        }
+        drop(place);
+    }
+}
+
+impl fmt::Debug for LockGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LockGuard")
+            .field("keys", &self.keys())
+            .field("remaining", &self.remaining())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,463 @@
+//! A look at a lock from outside, without acquiring it.
+//!
+//! Each node shows what it keeps at the key. A judgement over all nodes, [`Inspection`], says whether
+//! the lock is held. It is about the past: the lock may have changed before the caller reads it.
+
+use std::cmp::Reverse;
+use std::fmt;
+use std::panic::AssertUnwindSafe;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::FutureExt;
+use futures_util::future::{Either, join_all, select};
+
+use crate::algorithm::lease::saturating_add;
+use crate::backend::{BackendError, BackendErrorKind, Holder, Sighting};
+use crate::runtime::Runtime;
+
+/// What each node keeps for one resource, and what follows from it.
+///
+/// Returned by [`LockManager::inspect`](crate::LockManager::inspect). `Display` is one line: the
+/// state, and each node that does not agree with it.
+#[derive(Clone, Debug)]
+pub struct Inspection {
+    nodes: Arc<[NodeView]>,
+}
+
+impl Inspection {
+    /// The views of the nodes, in the order in which the nodes are configured.
+    pub fn iter(&self) -> std::slice::Iter<'_, NodeView> {
+        self.nodes.iter()
+    }
+
+    /// Whether the lock is held, according to a quorum of the configured nodes (Q1).
+    #[must_use]
+    pub fn state(&self) -> LockState {
+        if self.nodes_held() >= self.quorum() {
+            LockState::Held
+        } else if self.nodes_free() >= self.quorum() {
+            LockState::Free
+        } else {
+            LockState::Unclear
+        }
+    }
+
+    /// How many nodes keep the key of the same holder, for the holder with the most nodes.
+    #[must_use]
+    pub fn nodes_held(&self) -> usize {
+        self.holdings().first().map_or(0, |holding| holding.times_left.len())
+    }
+
+    /// How long a quorum keeps the lock, if its holder neither extends nor releases it.
+    ///
+    /// Counts from the end of the inspection. The replies' travel time is unknown, so the value is too
+    /// long by that time, never too short. The holder itself stops earlier, by drift and safety margin.
+    ///
+    /// `None` unless the state is [`Held`](LockState::Held). Also `None` for a key without a ttl, which
+    /// another program wrote.
+    #[must_use]
+    pub fn time_left(&self) -> Option<Duration> {
+        let holdings = self.holdings();
+        let mut times_left = holdings.first()?.times_left.clone();
+        times_left.sort_by_key(|left| Reverse(left.unwrap_or(Duration::MAX)));
+        times_left.get(self.quorum() - 1).copied().flatten()
+    }
+
+    fn quorum(&self) -> usize {
+        self.nodes.len() / 2 + 1
+    }
+
+    fn nodes_free(&self) -> usize {
+        self.iter().filter(|node| matches!(node.state, KeyState::Free)).count()
+    }
+
+    /// The holders, sorted by their number of nodes, the largest first.
+    fn holdings(&self) -> Vec<Holding<'_>> {
+        let mut holdings: Vec<Holding<'_>> = Vec::new();
+        for node in self {
+            let KeyState::Held { holder, time_left } = &node.state else { continue };
+            match holdings.iter_mut().find(|holding| holding.holder == holder) {
+                Some(holding) => holding.times_left.push(*time_left),
+                None => holdings.push(Holding { holder, times_left: vec![*time_left] }),
+            }
+        }
+        holdings.sort_by_key(|holding| Reverse(holding.times_left.len()));
+        holdings
+    }
+}
+
+/// The keys of one holder on all nodes.
+struct Holding<'a> {
+    holder: &'a Holder,
+    times_left: Vec<Option<Duration>>,
+}
+
+impl<'a> IntoIterator for &'a Inspection {
+    type Item = &'a NodeView;
+    type IntoIter = std::slice::Iter<'a, NodeView>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
+/// Prints the state, and each node that does not agree with it. Several holders are numbered.
+impl fmt::Display for Inspection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (nodes, needed) = (self.nodes.len(), self.quorum());
+        let (held, free, state) = (self.nodes_held(), self.nodes_free(), self.state());
+        match state {
+            LockState::Held => {
+                write!(f, "held on {held} of {nodes} nodes, {needed} needed, ")?;
+                write_left(f, self.time_left())?;
+            }
+            LockState::Free => write!(f, "free on {free} of {nodes} nodes, {needed} needed")?,
+            LockState::Unclear => {
+                write!(f, "unclear: held by one holder on {held} of {nodes} nodes, ")?;
+                write!(f, "free on {free}, {needed} needed")?;
+            }
+        }
+        let holdings = self.holdings();
+        for NodeView { name, state: key } in self {
+            match (state, key) {
+                (LockState::Free, KeyState::Free) => {}
+                (_, KeyState::Held { holder, time_left }) => {
+                    let index = holdings.iter().position(|holding| holding.holder == holder);
+                    let number = index.map_or(0, |index| index + 1);
+                    if (state, number) != (LockState::Held, 1) {
+                        write!(f, "; {name}: holder {number}, ")?;
+                        write_left(f, *time_left)?;
+                    }
+                }
+                _ => write!(f, "; {name}: {key}")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether a lock is held, according to a quorum of the configured nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[expect(clippy::exhaustive_enums, reason = "complete by definition: held, free, neither known")]
+pub enum LockState {
+    /// A quorum keeps the key of the same holder.
+    Held,
+    /// A quorum keeps no key. An acquire may succeed now.
+    Free,
+    /// Neither. The lock may be held or free.
+    ///
+    /// The nodes keep keys of several holders, a round is in flight, a lost round left keys behind, or
+    /// too many nodes fail.
+    Unclear,
+}
+
+/// What one node keeps at the key.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct NodeView {
+    /// The name of the node: its address without secrets.
+    pub name: Arc<str>,
+    /// The state of the key there, or why it is unknown.
+    pub state: KeyState,
+}
+
+/// The state of a key on one node, or why it is unknown.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum KeyState {
+    /// The node keeps no key.
+    Free,
+    /// The node keeps the key of a holder.
+    Held {
+        /// The holder: equal on all nodes that keep its key.
+        holder: Holder,
+        /// How long the node keeps the key, from the end of the inspection. Zero if it expired before.
+        ///
+        /// `None` for a key without a ttl, which another program wrote.
+        time_left: Option<Duration>,
+    },
+    /// The node or its backend failed.
+    Failed(BackendError),
+    /// The node did not reply within the node timeout.
+    NoReply {
+        /// The node timeout.
+        waited: Duration,
+    },
+}
+
+impl KeyState {
+    /// The state of a key on a node that replied `age` before the end of the inspection.
+    fn of(reply: Result<Option<Sighting>, BackendError>, age: Duration) -> Self {
+        match reply {
+            Ok(None) => Self::Free,
+            Ok(Some(Sighting { holder, time_left })) => {
+                Self::Held { holder, time_left: time_left.map(|left| left.saturating_sub(age)) }
+            }
+            Err(error) => Self::Failed(error),
+        }
+    }
+}
+
+impl fmt::Display for KeyState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Free => f.write_str("free"),
+            Self::Held { time_left, .. } => {
+                f.write_str("held, ")?;
+                write_left(f, *time_left)
+            }
+            Self::Failed(error) => error.fmt(f),
+            Self::NoReply { waited } => write!(f, "no reply within {waited:.1?}"),
+        }
+    }
+}
+
+fn write_left(f: &mut fmt::Formatter<'_>, left: Option<Duration>) -> fmt::Result {
+    match left {
+        Some(left) => write!(f, "{left:.1?} left"),
+        None => f.write_str("without a ttl"),
+    }
+}
+
+/// Waits for each node's reply, for one node timeout at most. `nodes` are the nodes' names and their
+/// calls, in the order in which they are configured.
+///
+/// # Cancel safety
+///
+/// The future can be dropped at any time. Nothing is written, and no task is spawned.
+pub(crate) async fn inspect<F>(
+    runtime: &dyn Runtime,
+    node_timeout: Duration,
+    nodes: impl IntoIterator<Item = (Arc<str>, F)>,
+) -> Inspection
+where
+    F: Future<Output = Result<Option<Sighting>, BackendError>>,
+{
+    let deadline = saturating_add(runtime.now(), node_timeout);
+    let calls = nodes.into_iter().map(|(name, call)| async move {
+        (name, reply(runtime, deadline, call).await, runtime.now())
+    });
+    let replies = join_all(calls).await;
+    let end = runtime.now();
+    let views = replies.into_iter().map(|(name, reply, at)| {
+        let no_reply = KeyState::NoReply { waited: node_timeout };
+        let age = end.saturating_duration_since(at);
+        NodeView { name, state: reply.map_or(no_reply, |reply| KeyState::of(reply, age)) }
+    });
+    Inspection { nodes: views.collect() }
+}
+
+/// The reply of one node; `None` without one until `deadline`. A panic in the backend is an error.
+async fn reply<T>(
+    runtime: &dyn Runtime,
+    deadline: Instant,
+    call: impl Future<Output = Result<T, BackendError>>,
+) -> Option<Result<T, BackendError>> {
+    let call = pin!(AssertUnwindSafe(call).catch_unwind());
+    match select(call, runtime.sleep_until(deadline)).await {
+        Either::Left((Ok(reply), _)) => Some(reply),
+        Either::Left((Err(_), _)) => {
+            Some(Err(BackendError::new(BackendErrorKind::Other, "the backend panicked")))
+        }
+        Either::Right(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::{pending, ready};
+    use std::sync::{Mutex, PoisonError};
+
+    use super::*;
+    use crate::runtime::{BoxFuture, EntropyError};
+
+    const MS: Duration = Duration::from_millis(1);
+
+    /// A letter for each node: `-` free, `x` failed, `?` no reply, and any other letter a holder. The
+    /// n-th node keeps its key for n milliseconds.
+    fn inspection(nodes: &str) -> Inspection {
+        let view = |(number, letter): (u32, char)| {
+            let state = match letter {
+                '-' => KeyState::Free,
+                'x' => KeyState::Failed(BackendError::new(BackendErrorKind::Connection, "refused")),
+                '?' => KeyState::NoReply { waited: 500 * MS },
+                holder => held(holder, Some(number * MS)),
+            };
+            NodeView { name: format!("n{number}").into(), state }
+        };
+        Inspection { nodes: (1..).zip(nodes.chars()).map(view).collect() }
+    }
+
+    fn held(holder: char, time_left: Option<Duration>) -> KeyState {
+        KeyState::Held { holder: Holder::new(holder.to_string().into_bytes()), time_left }
+    }
+
+    #[test]
+    fn q1_held_and_free_are_the_word_of_a_quorum_of_the_configured_nodes() {
+        use LockState::{Free, Held, Unclear};
+        for (nodes, state, nodes_held) in [
+            ("a", Held, 1),
+            ("-", Free, 0),
+            ("x", Unclear, 0),
+            // Half of an even number is no quorum.
+            ("aa", Held, 2),
+            ("a-", Unclear, 1),
+            ("--", Free, 0),
+            ("-x", Unclear, 0),
+            ("aaxx", Unclear, 2),
+            ("--xx", Unclear, 0),
+            ("aaa-", Held, 3),
+            // A majority of the nodes that reply is no quorum of the configured nodes.
+            ("aaxxx", Unclear, 2),
+            ("--x?x", Unclear, 0),
+            ("aaaxx", Held, 3),
+            ("---xx", Free, 0),
+            // Keys that a lost round left behind, and split votes.
+            ("aaa--", Held, 3),
+            ("aa---", Free, 2),
+            ("aab--", Unclear, 2),
+            ("abc--", Unclear, 1),
+            ("aabb-", Unclear, 2),
+            ("abbba", Held, 3),
+        ] {
+            let seen = inspection(nodes);
+            assert_eq!((seen.state(), seen.nodes_held()), (state, nodes_held), "{nodes}");
+        }
+    }
+
+    #[test]
+    fn q1_every_split_of_up_to_seven_nodes_is_one_state() {
+        for count in 1..=7_usize {
+            for holder in 0..=count {
+                for free in 0..=count - holder {
+                    let rest = count - holder - free;
+                    let nodes = ["a".repeat(holder), "-".repeat(free), "x".repeat(rest)].concat();
+                    let expected = if holder * 2 > count {
+                        LockState::Held
+                    } else if free * 2 > count {
+                        LockState::Free
+                    } else {
+                        LockState::Unclear
+                    };
+                    let seen = inspection(&nodes);
+                    assert_eq!(seen.state(), expected, "{nodes}");
+                    assert_eq!(seen.time_left().is_some(), expected == LockState::Held, "{nodes}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_time_left_ends_when_fewer_than_a_quorum_keep_the_key() {
+        for (nodes, left) in [
+            ("a", Some(1)),
+            ("aa", Some(1)),
+            ("aaa", Some(2)),
+            ("aaaa", Some(2)),
+            ("aaaaa", Some(3)),
+            ("aaa--", Some(1)),
+            ("--aaa", Some(3)),
+            ("aabaa", Some(2)),
+            ("aabb-", None),
+            ("-----", None),
+        ] {
+            let expected = left.map(|millis: u32| millis * MS);
+            assert_eq!(inspection(nodes).time_left(), expected, "{nodes}");
+        }
+    }
+
+    #[test]
+    fn a_key_without_a_ttl_outlives_all_others() {
+        let seen = |ends: [Option<u32>; 3]| {
+            let nodes = ends.map(|left| held('a', left.map(|millis| millis * MS)));
+            let view = |state| NodeView { name: "n".into(), state };
+            Inspection { nodes: nodes.map(view).into() }
+        };
+        assert_eq!(seen([Some(5), None, Some(9)]).time_left(), Some(9 * MS));
+        assert_eq!(seen([None, None, Some(9)]).time_left(), None);
+        assert_eq!(seen([None, None, Some(9)]).state(), LockState::Held);
+    }
+
+    #[test]
+    fn an_inspection_prints_as_one_line_without_a_token() {
+        for (nodes, line) in [
+            ("aaaaa", "held on 5 of 5 nodes, 3 needed, 3.0ms left"),
+            ("aa-xa", "held on 3 of 5 nodes, 3 needed, 1.0ms left; n3: free; n4: refused"),
+            (
+                "---?b",
+                "free on 3 of 5 nodes, 3 needed; n4: no reply within 500.0ms; \
+                       n5: holder 1, 5.0ms left",
+            ),
+            (
+                "-baab",
+                "unclear: held by one holder on 2 of 5 nodes, free on 1, 3 needed; n1: free; \
+                 n2: holder 1, 2.0ms left; n3: holder 2, 3.0ms left; n4: holder 2, 4.0ms left; \
+                 n5: holder 1, 5.0ms left",
+            ),
+        ] {
+            let seen = inspection(nodes);
+            assert_eq!(seen.to_string(), line);
+            let holders = nodes.matches(['a', 'b']).count();
+            assert_eq!(format!("{seen:?}").matches("Holder(..)").count(), holders, "{seen:?}");
+        }
+    }
+
+    /// A clock that jumps to the deadline of a sleep when the sleep is polled.
+    #[derive(Debug)]
+    struct Jumping(Arc<Mutex<Instant>>);
+
+    impl Runtime for Jumping {
+        fn now(&self) -> Instant {
+            *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        }
+
+        fn sleep_until(&self, deadline: Instant) -> BoxFuture<'static, ()> {
+            let clock = Arc::clone(&self.0);
+            Box::pin(async move {
+                *clock.lock().unwrap_or_else(PoisonError::into_inner) = deadline;
+            })
+        }
+
+        fn spawn(&self, _: BoxFuture<'static, ()>) {
+            panic!("an inspection spawns no task");
+        }
+
+        fn fill_random(&self, _: &mut [u8]) -> Result<(), EntropyError> {
+            panic!("an inspection needs no randomness");
+        }
+    }
+
+    #[test]
+    fn each_node_has_one_node_timeout_and_earlier_replies_age() {
+        type Call = BoxFuture<'static, Result<Option<Sighting>, BackendError>>;
+        let sighting = |left| Sighting::new(Holder::new(*b"a"), left);
+        let calls: [Call; 7] = [
+            Box::pin(ready(Ok(Some(sighting(Some(9_500 * MS)))))),
+            Box::pin(ready(Ok(Some(sighting(Some(400 * MS)))))),
+            Box::pin(pending()),
+            Box::pin(pending()),
+            // These are ready at the deadline, and still count (T5).
+            Box::pin(ready(Ok(None))),
+            Box::pin(ready(Err(BackendError::from_reply("LOADING")))),
+            Box::pin(async { panic!("on purpose") }),
+        ];
+        let runtime = Jumping(Arc::new(Mutex::new(Instant::now())));
+        let nodes = (1..).zip(calls).map(|(number, call)| (format!("n{number}").into(), call));
+        let seen = inspect(&runtime, 500 * MS, nodes).now_or_never().unwrap();
+        let views = seen.iter().map(|node| format!("{}: {}", node.name, node.state));
+        assert_eq!(
+            views.collect::<Vec<_>>(),
+            [
+                "n1: held, 9.0s left",
+                "n2: held, 0.0ns left",
+                "n3: no reply within 500.0ms",
+                "n4: no reply within 500.0ms",
+                "n5: free",
+                "n6: LOADING",
+                "n7: the backend panicked",
+            ]
+        );
+    }
+}

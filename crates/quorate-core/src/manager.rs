@@ -1,0 +1,218 @@
+//! The lock manager: what users call.
+
+mod builder;
+mod close;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use self::builder::LockManagerBuilder;
+pub use self::close::CloseReport;
+use crate::algorithm::attempt::Loss;
+use crate::attempt::Attempt;
+use crate::backend::{Claim, LockBackend};
+use crate::cluster::Cluster;
+use crate::detached::DetachedLock;
+use crate::error::{AdoptError, InvalidRequest, WithError};
+use crate::guard::LockGuard;
+use crate::inspect::{self, Inspection};
+use crate::lease::{Lease, LeaseState};
+use crate::request::LockRequest;
+use crate::resource::{IntoResource, IntoResources, InvalidResource, Key};
+use crate::telemetry;
+use crate::wait::local_queue::LocalQueues;
+use crate::wait::place::Place;
+
+/// Acquires locks on a fixed set of nodes. Cheap to clone.
+///
+/// All processes that share a lock are configured with the same nodes in the same order: quorums of
+/// different sets need not share a node.
+///
+/// ```
+/// use quorate_core::{LockBackend, LockManager};
+///
+/// async fn transfer(nodes: Vec<impl LockBackend>) -> Result<(), Box<dyn std::error::Error>> {
+///     let locks = LockManager::builder(nodes).build()?;
+///     let guard = locks.lock(["account:1", "account:2"]).await?;
+///     // … both accounts are ours until guard.valid_until() …
+///     guard.release().await?;
+///     Ok(())
+/// }
+/// ```
+#[derive(Clone, Debug)]
+pub struct LockManager {
+    queues: Arc<LocalQueues>,
+}
+
+impl LockManager {
+    /// Starts a configuration of `nodes`.
+    ///
+    /// Nodes of different types go together as `Arc<dyn LockBackend>`.
+    pub fn builder<B: LockBackend>(nodes: impl IntoIterator<Item = B>) -> LockManagerBuilder {
+        LockManagerBuilder::new(nodes.into_iter().map(|node| Arc::new(node) as _).collect())
+    }
+
+    pub(crate) fn new(cluster: Cluster) -> Self {
+        Self { queues: LocalQueues::new(Arc::new(cluster)) }
+    }
+
+    /// Acquires a lock on `resources`, waiting until it is free.
+    ///
+    /// Returns a request; awaiting it starts the acquire. Defaults: a timeout of 30 s, a ttl of 10 s.
+    /// Several resources are locked together: each node grants all of them or none.
+    ///
+    /// Locks are not reentrant: a task that locks again what it holds waits for itself.
+    ///
+    /// # Errors
+    ///
+    /// [`LockError`](crate::LockError), from the request.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the request's future releases in the background what was acquired.
+    pub fn lock(&self, resources: impl IntoResources) -> LockRequest {
+        LockRequest::new(Arc::clone(&self.queues), resources.into_resources())
+    }
+
+    /// Runs `body` under a lock on `resources`, and returns its value.
+    ///
+    /// Waits for the lock as [`lock`](Self::lock) does, renews it while the body runs, and releases it. All
+    /// of that happens in the task of the caller. If the lease ends, the body is dropped, before another
+    /// client can have the lock. Code in it that blocks the thread or was spawned goes on: give it the
+    /// [`Lease`]. A body that panics releases too. For other settings use [`LockRequest::with`].
+    ///
+    /// The release is awaited for at most a node timeout. If it is unconfirmed, the value is returned all
+    /// the same, and the release goes on in the background.
+    ///
+    /// # Errors
+    ///
+    /// [`WithError::Lock`] if the lock was not acquired, [`WithError::Lost`] if it was lost; the value is in
+    /// the error if it was ready. An error of the body is its value: `with(..).await??`.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future drops the body, and releases in the background.
+    pub fn with<R, F, T>(
+        &self,
+        resources: R,
+        body: F,
+    ) -> impl Future<Output = Result<T, WithError<T>>> + use<R, F, T>
+    where
+        R: IntoResources,
+        F: AsyncFnOnce(Lease) -> T,
+    {
+        self.lock(resources).with(body)
+    }
+
+    /// Takes over a lock that another process has [detached](LockGuard::detach).
+    ///
+    /// All nodes are asked to extend the keys, and a quorum must still have them. No time comes from the
+    /// other process: the validity counts from now. Both managers need the same nodes. The prefix of this
+    /// manager plays no part, since the record holds the keys.
+    ///
+    /// # Errors
+    ///
+    /// - [`AdoptError::Lost`]: the lock expired or was released meanwhile, or is on other nodes.
+    /// - [`AdoptError::Unreachable`]: too few nodes replied. Nothing was released: try again.
+    /// - [`AdoptError::Invalid`]: the ttl of the record does not fit this manager.
+    /// - [`AdoptError::SameServer`], [`AdoptError::Closed`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves the lock as it was, though nodes may keep the keys for longer.
+    pub async fn adopt(&self, record: &DetachedLock) -> Result<LockGuard, AdoptError> {
+        let cluster = &self.queues.cluster;
+        let start = cluster.now();
+        let result = self.try_adopt(record).await;
+        let waited = cluster.now().saturating_duration_since(start);
+        match &result {
+            Ok(guard) => telemetry::adopted(record.keys(), waited, guard.remaining()),
+            Err(error) => telemetry::not_adopted(record.keys(), waited, error),
+        }
+        result
+    }
+
+    async fn try_adopt(&self, record: &DetachedLock) -> Result<LockGuard, AdoptError> {
+        let cluster = &self.queues.cluster;
+        if cluster.tasks.is_closed() {
+            return Err(AdoptError::Closed);
+        }
+        let config = &cluster.config;
+        let ttl = config.parse_ttl(record.ttl()).map_err(InvalidRequest::from)?;
+        let claim: Claim = record.claim().with_ttl(ttl);
+        let attempt = Attempt::adopt(cluster, claim, record.fencing_token());
+        let result = attempt.won().await;
+        if let Some((first, second)) = cluster.nodes.same_server() {
+            return Err(AdoptError::SameServer { first, second });
+        }
+        match result {
+            Ok(_) if cluster.tasks.is_closed() => Err(AdoptError::Closed),
+            Ok(_) => {
+                let place = Place::adopted(&self.queues, Arc::clone(&attempt));
+                let lease = LeaseState::new(attempt, config.hold_limit);
+                place.set_lease(&lease);
+                Ok(LockGuard::new(place, lease))
+            }
+            Err(lost) if lost.loss == Loss::Held => Err(AdoptError::Lost(lost.failure.clone())),
+            Err(lost) => Err(AdoptError::Unreachable(lost.failure.clone())),
+        }
+    }
+
+    /// Shows who holds the lock on `resource`, and for how long, without acquiring it.
+    ///
+    /// All nodes are asked at once, and each may reply for a node timeout. What fails on a node is in its
+    /// view. The result is about the past: only an acquire tells whether a lock can be had.
+    ///
+    /// ```
+    /// use quorate_core::error::InvalidResource;
+    /// use quorate_core::{LockManager, LockState};
+    ///
+    /// async fn show(locks: &LockManager) -> Result<(), InvalidResource> {
+    ///     let inspection = locks.inspect("orders:42").await?;
+    ///     match (inspection.state(), inspection.time_left()) {
+    ///         (LockState::Held, Some(left)) => println!("held for {left:.1?}, if not extended"),
+    ///         (LockState::Free, _) => println!("free"),
+    ///         _ => println!("{inspection}"), // what each node said
+    ///     }
+    ///     Ok(())
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidResource`]: the name cannot be locked.
+    ///
+    /// # Cancel safety
+    ///
+    /// The future can be dropped at any time: it only reads.
+    pub async fn inspect(
+        &self,
+        resource: impl IntoResource,
+    ) -> Result<Inspection, InvalidResource> {
+        let cluster = &self.queues.cluster;
+        let key = Key::new(&cluster.config.key_prefix, &resource.into_resource()?);
+        let views = cluster.nodes.count().ids().map(|id| {
+            let (backend, key) = (Arc::clone(cluster.nodes.backend(id)), key.clone());
+            (Arc::clone(cluster.nodes.name(id)), async move { backend.inspect(&key).await })
+        });
+        let timeout = cluster.config.default_node_timeout();
+        Ok(inspect::inspect(&*cluster.runtime, timeout, views).await)
+    }
+
+    /// Ends all leases, releases all locks, and returns when every node that answers is clean.
+    ///
+    /// Waits for at most `limit`. Requests that wait fail with [`LockError::Closed`](crate::LockError), and
+    /// [`lost`](LockGuard::lost) of each guard resolves with [`Lost::Closed`](crate::error::Lost::Closed).
+    /// A lock is released when its guard is gone, at the latest after the safety margin or half of `limit`.
+    ///
+    /// A node that hangs or fails is not waited for. The report names it. What is left there is gone
+    /// after its ttl. All clones of this manager are closed.
+    ///
+    /// # Cancel safety
+    ///
+    /// The manager is closed from the first poll on. If the future is dropped, the releases go on in the
+    /// background.
+    pub async fn close(&self, limit: Duration) -> CloseReport {
+        close::close(&self.queues, limit).await
+    }
+}

@@ -1,0 +1,223 @@
+//! A lock as it is asked for, until it is awaited.
+
+use std::future::{IntoFuture, poll_fn};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use futures_util::future::{Either, select};
+
+use crate::acquire::{Wanted, acquire};
+use crate::error::{InvalidRequest, LockError, Lost, ReleaseError, Stopped, WithError};
+use crate::guard::LockGuard;
+use crate::lease::Lease;
+use crate::resource::{InvalidResource, Resources};
+use crate::runtime::BoxFuture;
+use crate::telemetry;
+use crate::wait::local_queue::LocalQueues;
+
+/// A request for a lock. Created by [`LockManager::lock`](crate::LockManager::lock); await it.
+///
+/// # Errors
+///
+/// - [`LockError::Held`]: another client, or another guard of this manager, held the lock until the timeout.
+/// - [`LockError::Unreachable`]: too few nodes replied to form a quorum.
+/// - [`LockError::Invalid`]: a name or a setting is invalid. Nothing was sent.
+/// - [`LockError::SameServer`], [`LockError::Entropy`], [`LockError::Closed`].
+///
+/// # Cancel safety
+///
+/// Dropping the future releases in the background what was acquired, within the cleanup bound.
+#[derive(Clone, Debug)]
+#[must_use = "a request does nothing until it is awaited"]
+pub struct LockRequest {
+    queues: Arc<LocalQueues>,
+    resources: Result<Resources, InvalidResource>,
+    ttl: Option<Duration>,
+    hold_limit: Option<Duration>,
+    /// `None` for one round.
+    timeout: Option<Duration>,
+    fencing: bool,
+    auto_renew: bool,
+}
+
+impl LockRequest {
+    pub(crate) fn new(
+        queues: Arc<LocalQueues>,
+        resources: Result<Resources, InvalidResource>,
+    ) -> Self {
+        let timeout = Some(queues.cluster.config.timeout);
+        Self {
+            queues,
+            resources,
+            ttl: None,
+            hold_limit: None,
+            timeout,
+            fencing: false,
+            auto_renew: false,
+        }
+    }
+
+    /// How long the nodes keep the lock. Default: the manager's.
+    pub const fn ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = Some(ttl);
+        self
+    }
+
+    /// How long the lock is held at most, however often it is extended. Default: the manager's.
+    pub const fn hold_limit(mut self, limit: Duration) -> Self {
+        self.hold_limit = Some(limit);
+        self
+    }
+
+    /// How long to wait for the lock. Default: the manager's.
+    pub const fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+
+    /// Makes one round, for at most a node timeout.
+    ///
+    /// Fails at once with [`LockError::Held`] where a guard or a waiter of this manager is in the way. While a
+    /// release of this manager is in flight, it waits for that, for at most a node timeout.
+    pub const fn no_wait(mut self) -> Self {
+        self.timeout = None;
+        self
+    }
+
+    /// Renews the lease in a background task. See [`LockGuard::auto_renew`].
+    pub const fn auto_renew(mut self) -> Self {
+        self.auto_renew = true;
+        self
+    }
+
+    /// Acquires the lock with a fencing token, which is higher than that of every earlier holder.
+    ///
+    /// See [`LockGuard::fencing_token`]. While the nodes agree on the number, it costs no further round trip.
+    /// Each node must keep fencing numbers, and must not lose them.
+    pub const fn fenced(mut self) -> Self {
+        self.fencing = true;
+        self
+    }
+
+    /// Runs `body` under the lock. See [`LockManager::with`](crate::LockManager::with).
+    ///
+    /// # Errors
+    ///
+    /// [`WithError`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future drops the body, and releases in the background.
+    pub async fn with<T>(self, body: impl AsyncFnOnce(Lease) -> T) -> Result<T, WithError<T>> {
+        let guard = self.await?;
+        let body = body(guard.lease());
+        run_under(guard, body).await
+    }
+
+    /// The same for a body that is a function from a lease to a future, such as a boxed closure.
+    ///
+    /// # Errors
+    ///
+    /// [`WithError`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future drops the body, and releases in the background.
+    pub async fn with_future<F: Future>(
+        self,
+        body: impl FnOnce(Lease) -> F,
+    ) -> Result<F::Output, WithError<F::Output>> {
+        let guard = self.await?;
+        let body = body(guard.lease());
+        run_under(guard, body).await
+    }
+
+    async fn acquire(self) -> Result<LockGuard, LockError> {
+        let cluster = Arc::clone(&self.queues.cluster);
+        let start = cluster.now();
+        let waited = || cluster.now().saturating_duration_since(start);
+        let (wanted, keys) = match self.check() {
+            Ok(wanted) => {
+                let keys = Arc::clone(&wanted.keys);
+                (wanted, keys)
+            }
+            Err(error) => {
+                telemetry::not_acquired(&[], waited(), "invalid", &error);
+                return Err(error.into());
+            }
+        };
+        let acquiring = async {
+            match acquire(&self.queues, &wanted).await {
+                Ok((place, lease)) => {
+                    let guard = LockGuard::new(place, lease);
+                    telemetry::acquired(&keys, waited(), guard.remaining());
+                    Ok(guard)
+                }
+                Err(error) => {
+                    telemetry::not_acquired(&keys, waited(), error.reason(), &error);
+                    Err(error)
+                }
+            }
+        };
+        let guard = telemetry::in_lock_span(&keys, acquiring).await?;
+        if self.auto_renew {
+            guard.auto_renew();
+        }
+        Ok(guard)
+    }
+
+    fn check(&self) -> Result<Wanted, InvalidRequest> {
+        let resources = self.resources.as_ref().map_err(Clone::clone)?;
+        let cluster = &self.queues.cluster;
+        Wanted::new(cluster, resources, self.ttl, self.hold_limit, self.fencing, self.timeout)
+    }
+}
+
+impl IntoFuture for LockRequest {
+    type Output = Result<LockGuard, LockError>;
+    type IntoFuture = BoxFuture<'static, Self::Output>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.acquire())
+    }
+}
+
+/// Runs `body` until the lease ends, and renews the lease in the same task. Then releases.
+async fn run_under<F: Future>(
+    guard: LockGuard,
+    body: F,
+) -> Result<F::Output, WithError<F::Output>> {
+    let result = {
+        let mut running = pin!(guard.run(body));
+        let mut renewal = pin!(guard.renew());
+        let mut is_renewed = true;
+        poll_fn(|context| {
+            // The body is polled while a renewal runs (A3).
+            if is_renewed && renewal.as_mut().poll(context).is_ready() {
+                is_renewed = false;
+            }
+            match planted!("body_waits_for_the_renewal") && is_renewed {
+                true => Poll::Pending,
+                false => running.as_mut().poll(context),
+            }
+        })
+        .await
+    };
+    let value = result.map_err(WithError::Lost)?;
+    // A release that too few nodes answer goes on in the background.
+    let cluster = Arc::clone(&guard.state().attempt().cluster);
+    let limit = cluster.sleep(cluster.config.node_timeout(guard.state().attempt().claim.ttl()));
+    match select(pin!(guard.release()), pin!(limit)).await {
+        Either::Left((Err(ReleaseError::Lost(reason)), _)) if is_loss(&reason) => {
+            Err(WithError::Lost(Stopped { reason, value: Some(value) }))
+        }
+        _ => Ok(value),
+    }
+}
+
+/// Whether another client may have held the lock.
+const fn is_loss(reason: &Lost) -> bool {
+    !matches!(reason, Lost::Closed)
+}

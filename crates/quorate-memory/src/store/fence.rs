@@ -1,0 +1,121 @@
+//! Fencing: a number beside each lock that every grant raises.
+
+use std::time::Instant;
+
+use quorate_core::backend::Acquired;
+use quorate_core::{BackendError, BackendErrorKind, Claim, FenceHint, FencingToken, Key, Vote};
+
+use super::entries::{Store, Value};
+use super::flaw::Flaw;
+use crate::keys;
+
+impl Store {
+    /// Acquires the keys and raises their number.
+    pub(crate) fn fence_acquire(
+        &mut self,
+        claim: &Claim,
+        hint: FenceHint,
+        now: Instant,
+    ) -> Result<Acquired, BackendError> {
+        let Some(ours) = self.ours(claim, now)? else { return Ok(Acquired::new(Vote::Refused)) };
+        let mut highest = 0;
+        for key in claim.keys() {
+            highest = highest.max(self.number(key, now)?);
+            if self.has(Flaw::CountsTheFirstKey) {
+                break;
+            }
+        }
+        let is_resent = ours == claim.keys().len() && !self.has(Flaw::ResentAcquireCounts);
+        let number = match FencingToken::new(highest).filter(|_| is_resent) {
+            Some(number) => number,
+            None => {
+                let next =
+                    self.next_number(highest, hint).ok_or_else(|| bad("no number is left"))?;
+                self.acquire_all(claim, now)?;
+                next
+            }
+        };
+        self.put_numbers(claim, number);
+        let mut acquired = Acquired::new(Vote::Granted);
+        acquired.number = Some(number);
+        Ok(acquired)
+    }
+
+    fn next_number(&self, highest: u64, hint: FenceHint) -> Option<FencingToken> {
+        match self.flaw {
+            Some(Flaw::GrantKeepsTheNumber) if highest > 0 => hint.grant_after(highest - 1),
+            Some(Flaw::IgnoresTheHint) => FencingToken::new(highest + 1),
+            Some(Flaw::HintForNewNumbersOnly) if highest > 0 => FencingToken::new(highest + 1),
+            Some(Flaw::NumbersWrap) => hint.grant_after(highest).or(FencingToken::new(1)),
+            _ => hint.grant_after(highest),
+        }
+    }
+
+    /// Raises the number, if all keys are ours and none has a higher one.
+    pub(crate) fn raise(
+        &mut self,
+        claim: &Claim,
+        number: FencingToken,
+        now: Instant,
+    ) -> Result<Vote, BackendError> {
+        for key in claim.keys() {
+            match self.string(key.as_bytes(), now)? {
+                Some(held) if held == claim.token().as_bytes() => {}
+                _ if self.has(Flaw::RaisesWithoutTheKey) => {}
+                _ => return Ok(Vote::Refused),
+            }
+        }
+        for key in claim.keys() {
+            if self.number(key, now)? > number.get() && !self.has(Flaw::RaiseLowers) {
+                return Ok(Vote::Refused);
+            }
+        }
+        self.put_numbers(claim, number);
+        Ok(Vote::Granted)
+    }
+
+    /// Deletes the keys that are ours and raises their numbers. A bad number does not keep the lock.
+    pub(crate) fn fence_release(
+        &mut self,
+        claim: &Claim,
+        number: FencingToken,
+        now: Instant,
+    ) -> Vote {
+        for key in claim.keys() {
+            let raises = match self.flaw {
+                Some(Flaw::ReleaseDoesNotRaise) => false,
+                Some(Flaw::ReleaseLowers) => true,
+                _ => self.number(key, now).is_ok_and(|before| before < number.get()),
+            };
+            if raises && self.is_ours(key, claim, now) {
+                self.put_number(key, number);
+            }
+        }
+        self.release(claim, now)
+    }
+
+    /// The number of a key; zero if there is none yet.
+    fn number(&self, key: &Key, now: Instant) -> Result<u64, BackendError> {
+        let Some(digits) = self.string(&keys::counter(key), now)? else { return Ok(0) };
+        let is_number = digits.len() <= 16 && digits.iter().all(u8::is_ascii_digit);
+        let digits = std::str::from_utf8(digits).ok().filter(|_| is_number);
+        let number = digits.and_then(|digits| digits.parse().ok());
+        number
+            .filter(|number| *number <= FencingToken::MAX.get())
+            .ok_or_else(|| bad("not a number"))
+    }
+
+    fn put_numbers(&mut self, claim: &Claim, number: FencingToken) {
+        claim.keys().iter().for_each(|key| self.put_number(key, number));
+    }
+
+    fn put_number(&mut self, key: &Key, number: FencingToken) {
+        let digits = Value::String(number.to_string().into_bytes());
+        let end = self.end_of(key.as_bytes()).filter(|_| self.has(Flaw::NumbersExpire));
+        self.put(&keys::counter(key), digits, end);
+    }
+}
+
+fn bad(why: &str) -> BackendError {
+    BackendError::new(BackendErrorKind::Fence, format!("QUORATEFENCE {why}"))
+}

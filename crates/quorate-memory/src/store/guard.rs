@@ -1,0 +1,132 @@
+//! The restart guard: which server's data the node has, and its quarantine.
+
+use std::time::{Duration, Instant};
+
+use quorate_core::backend::{self, Acquired};
+use quorate_core::{BackendError, BackendErrorKind, Claim, FenceHint, RestartGuard, Vote};
+
+use super::entries::{Store, Value};
+use super::flaw::Flaw;
+use crate::keys::{EPOCH, QUARANTINE};
+
+/// What a server says about itself (`INFO`).
+pub(crate) struct Server {
+    /// Its `run_id`.
+    pub(crate) id: String,
+    /// In whole seconds, rounded up.
+    pub(crate) uptime: Duration,
+    /// Whether it may evict keys.
+    pub(crate) evicts: bool,
+    /// Whether the user may not ask.
+    pub(crate) hides: bool,
+}
+
+impl Store {
+    /// Acquires the keys unless the node is quarantined, and raises their number if there is a hint.
+    pub(crate) fn guarded_acquire(
+        &mut self,
+        claim: &Claim,
+        hint: Option<FenceHint>,
+        guard: RestartGuard,
+        server: Server,
+        now: Instant,
+    ) -> Result<Acquired, BackendError> {
+        let was_quarantined = self.quarantine_left(guard, now).is_some();
+        let before = self.enter_epoch(guard, &server, now)?;
+        let votes = was_quarantined || !self.has(Flaw::GrantsBeforeTheQuarantine);
+        if let Some(left) = self.quarantine_left(guard, now).filter(|_| votes) {
+            if self.has(Flaw::QuarantineRefuses) {
+                return Ok(Acquired::new(Vote::Refused));
+            }
+            let ours = self.ours(claim, now)?;
+            if ours != Some(claim.keys().len()) || self.has(Flaw::QuarantineHidesItsLocks) {
+                return Err(quarantined(left));
+            }
+        }
+        let mut acquired = match hint {
+            None => Acquired::new(self.acquire_all(claim, now)?),
+            Some(hint) => self.fence_acquire(claim, hint, now)?,
+        };
+        let mut server = backend::Server::new(server.id);
+        server.before = before;
+        acquired.server = Some(server);
+        Ok(acquired)
+    }
+
+    /// Begins a quarantine, unless the data is known to be this server's. Returns whose data it was, if
+    /// it was another's.
+    fn enter_epoch(
+        &mut self,
+        guard: RestartGuard,
+        server: &Server,
+        now: Instant,
+    ) -> Result<Option<String>, BackendError> {
+        if server.hides {
+            return Err(no_info());
+        }
+        let max_ttl = guard.max_ttl();
+        let found = match self.string(EPOCH.as_bytes(), now)? {
+            None => None,
+            Some(epoch) => Some(parse(epoch).ok_or_else(no_epoch)?),
+        };
+        let (wait, before) = match found {
+            None if self.has(Flaw::CountsTheUptime) => {
+                (max_ttl.saturating_sub(server.uptime), None)
+            }
+            None => (guard.quarantine_of_unknown(server.uptime), None),
+            Some((_, other)) if other != max_ttl => return Err(another_max_ttl(other, max_ttl)),
+            Some((epoch, _)) if epoch == server.id => return Ok(None),
+            Some(_) if self.has(Flaw::AcceptsAnyEpoch) => return Ok(None),
+            Some((epoch, _)) => (max_ttl, Some(epoch)),
+        };
+        if server.evicts {
+            let text = "QUORATEEVICTS the node may evict keys: its maxmemory-policy is allkeys-lru";
+            return Err(BackendError::new(BackendErrorKind::Evicting, text));
+        }
+        let wait = if self.has(Flaw::QuarantineIsShort) { wait / 4 } else { wait };
+        let id = || server.id.clone().into_bytes();
+        if wait > self.quarantine_left_or(Duration::MAX, now).unwrap_or_default() {
+            self.put(QUARANTINE.as_bytes(), Value::String(id()), Some(now + wait));
+        }
+        let epoch = format!("{}:{}", server.id, max_ttl.as_millis());
+        self.put(EPOCH.as_bytes(), Value::String(epoch.into_bytes()), None);
+        Ok(before)
+    }
+
+    /// How long the quarantine lasts. One without an expiry counts as a whole `max_ttl`.
+    fn quarantine_left(&self, guard: RestartGuard, now: Instant) -> Option<Duration> {
+        self.quarantine_left_or(guard.max_ttl(), now)
+    }
+
+    /// The same. An operator who set a key without an expiry keeps the node out.
+    fn quarantine_left_or(&self, without_expiry: Duration, now: Instant) -> Option<Duration> {
+        let key = QUARANTINE.as_bytes();
+        self.get(key, now)?;
+        Some(self.time_left(key, now).unwrap_or(without_expiry))
+    }
+}
+
+/// The error of a node whose user may not run `INFO`.
+pub(crate) fn no_info() -> BackendError {
+    BackendError::from_reply("NOPERM this user has no permissions to run the 'info' command")
+}
+
+fn quarantined(left: Duration) -> BackendError {
+    let text = format!("quarantined for another {left:.1?}: it restarted, is new or lost its data");
+    BackendError::new(BackendErrorKind::Quarantined, text)
+}
+
+fn no_epoch() -> BackendError {
+    BackendError::new(BackendErrorKind::MaxTtl, format!("QUORATEMAXTTL no epoch at {EPOCH}"))
+}
+
+fn another_max_ttl(other: Duration, ours: Duration) -> BackendError {
+    let (other, ours) = (other.as_millis(), ours.as_millis());
+    let text = format!("QUORATEMAXTTL its max_ttl is {other} ms, not {ours} ms");
+    BackendError::new(BackendErrorKind::MaxTtl, text)
+}
+
+fn parse(epoch: &[u8]) -> Option<(String, Duration)> {
+    let (id, millis) = std::str::from_utf8(epoch).ok()?.rsplit_once(':')?;
+    Some((id.to_owned(), Duration::from_millis(millis.parse().ok()?)))
+}

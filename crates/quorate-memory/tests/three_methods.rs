@@ -1,0 +1,168 @@
+//! A backend with the three required methods is complete, and the suite finds what it gets wrong.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use quorate_core::backend::{
+    AcquireOptions, Acquired, ExtendOptions, Extended, LockBackend, ReleaseOptions, Released,
+};
+use quorate_core::{BackendError, Claim, Runtime, Vote};
+use quorate_memory::Sim;
+use quorate_memory::conformance::{self, Testbed};
+
+/// What a backend may get wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wrong {
+    Nothing,
+    /// Keys live for a second at least.
+    Long,
+    /// Keys are extended one by one.
+    Apart,
+    /// Options are ignored.
+    Blind,
+}
+
+/// A node on a map of keys to tokens and their ends.
+#[derive(Clone, Debug)]
+struct MapNode {
+    sim: Sim,
+    entries: Arc<Mutex<HashMap<Vec<u8>, (Vec<u8>, Instant)>>>,
+    wrong: Wrong,
+}
+
+impl MapNode {
+    fn with<T>(
+        &self,
+        act: impl FnOnce(&mut HashMap<Vec<u8>, (Vec<u8>, Instant)>, Instant) -> T,
+    ) -> T {
+        let (mut entries, now) = (self.entries.lock().unwrap(), self.sim.now());
+        entries.retain(|_, (_, end)| now < *end);
+        act(&mut entries, now)
+    }
+
+    fn end(&self, claim: &Claim, now: Instant) -> Instant {
+        let least = if self.wrong == Wrong::Long { 1 } else { 0 };
+        now + claim.ttl().as_duration().max(Duration::from_secs(least))
+    }
+}
+
+fn vote(is_granted: bool) -> Vote {
+    if is_granted { Vote::Granted } else { Vote::Refused }
+}
+
+fn check(is_asked: bool) -> Result<(), BackendError> {
+    if is_asked { Err(BackendError::unsupported("this node has plain locks")) } else { Ok(()) }
+}
+
+#[async_trait]
+impl LockBackend for MapNode {
+    async fn acquire(
+        &self,
+        claim: &Claim,
+        options: AcquireOptions,
+    ) -> Result<Acquired, BackendError> {
+        let AcquireOptions { fencing, guard, waiters, .. } = options;
+        let is_asked = fencing.is_some() || guard.is_some() || waiters;
+        check(is_asked && self.wrong != Wrong::Blind)?;
+        Ok(Acquired::new(self.with(|entries, now| {
+            let token = claim.token().as_bytes();
+            let is_theirs = |key: &[u8]| entries.get(key).is_some_and(|(held, _)| held != token);
+            if claim.keys().iter().any(|key| is_theirs(key.as_bytes())) {
+                return Vote::Refused;
+            }
+            let end = self.end(claim, now);
+            for key in claim.keys() {
+                entries.entry(key.as_bytes().to_vec()).or_insert((token.to_vec(), end));
+            }
+            Vote::Granted
+        })))
+    }
+
+    async fn extend(
+        &self,
+        claim: &Claim,
+        options: ExtendOptions,
+    ) -> Result<Extended, BackendError> {
+        check(options.waiters)?;
+        Ok(Extended::new(self.with(|entries, now| {
+            let (token, end) = (claim.token().as_bytes(), self.end(claim, now));
+            let is_ours = |key: &[u8]| entries.get(key).is_some_and(|(held, _)| held == token);
+            let ours: Vec<_> = claim.keys().iter().filter(|key| is_ours(key.as_bytes())).collect();
+            let is_all = ours.len() == claim.keys().len();
+            if is_all || self.wrong == Wrong::Apart {
+                for key in ours {
+                    entries.entry(key.as_bytes().to_vec()).and_modify(|(_, at)| *at = end.max(*at));
+                }
+            }
+            vote(is_all)
+        })))
+    }
+
+    async fn release(
+        &self,
+        claim: &Claim,
+        options: ReleaseOptions,
+    ) -> Result<Released, BackendError> {
+        check(options.waiters || options.raise_to.is_some())?;
+        Ok(Released::new(self.with(|entries, _| {
+            let (before, token) = (entries.len(), claim.token().as_bytes());
+            let keys: Vec<&[u8]> = claim.keys().iter().map(|key| key.as_bytes()).collect();
+            entries.retain(|key, (held, _)| !keys.contains(&key.as_slice()) || held != token);
+            vote(before - entries.len() == keys.len())
+        })))
+    }
+}
+
+#[async_trait]
+impl Testbed for MapNode {
+    fn backend(&self) -> Arc<dyn LockBackend> {
+        Arc::new(self.clone())
+    }
+
+    async fn value(&self, key: &[u8]) -> Option<Vec<u8>> {
+        self.with(|entries, _| Some(entries.get(key)?.0.clone()))
+    }
+
+    async fn time_left(&self, key: &[u8]) -> Option<Duration> {
+        self.with(|entries, now| Some(entries.get(key)?.1 - now))
+    }
+
+    async fn expire(&self, key: &[u8]) {
+        self.with(|entries, _| drop(entries.remove(key)));
+    }
+
+    async fn pass(&self, time: Duration) {
+        self.sim.sleep(time).await;
+    }
+
+    fn has_other_values(&self) -> bool {
+        false
+    }
+}
+
+fn run(wrong: Wrong) -> Result<Vec<&'static str>, conformance::Failure> {
+    let sim = Sim::new(1);
+    let node = MapNode { sim: sim.clone(), entries: Arc::default(), wrong };
+    sim.block_on(conformance::backend(&node))
+}
+
+#[test]
+fn three_methods_are_enough() {
+    assert_eq!(run(Wrong::Nothing).unwrap().len(), 15);
+}
+
+#[test]
+fn a_broken_contract_is_reported_by_name() {
+    for (wrong, expected) in [
+        (Wrong::Long, "a key expires by itself when its ttl has passed"),
+        (Wrong::Apart, "an extension sets no key and touches no other holder's"),
+        (Wrong::Blind, "an option that is not supported fails with nothing sent"),
+    ] {
+        let failure = run(wrong).unwrap_err();
+        assert_eq!(failure.case, expected, "{}", failure.detail);
+    }
+}
