@@ -143,6 +143,6 @@ async fn main() -> Result<(), Box<dyn Error>> {
         println!("ok: {case}");
     }
     let nodes = [MapNode::default(), MapNode::default(), MapNode::default()];
-    let manager = LockManager::builder(nodes).build().runtime(TokioRuntime::new())?;
+    let manager = LockManager::builder(nodes).build()?;
     quorate_examples::tell(&manager).await
 }

@@ -131,13 +131,16 @@ impl Nodes {
         self.health(id).skip_until(until);
     }
 
-    /// Reports, once for each operation, that a node cannot do what its backend was built for.
-    pub(crate) fn note_lack(&self, id: NodeId, lack: Capabilities, error: &BackendError) {
-        let is_new = self.health(id).note_lack(lack);
-        if is_new && self.can(id, lack) {
+    /// Whether an error says that the node lacks an operation, or forbids it. Reports that once, if the
+    /// backend was built for it.
+    pub(crate) fn note_lack(&self, id: NodeId, lack: Capabilities, error: &BackendError) -> bool {
+        let is_lack =
+            matches!(error.kind(), BackendErrorKind::Script | BackendErrorKind::Permission);
+        if is_lack && self.can(id, lack) && self.health(id).note_lack(lack) {
             let operation = if lack == Capabilities::WATCH { "watch" } else { "queue" };
             telemetry::node_cannot(self.name(id), operation, error);
         }
+        is_lack
     }
 
     /// Calls a node. Nothing is sent before the first poll of the future, and it settles by the node's
@@ -150,7 +153,7 @@ impl Nodes {
         options: CallOptions,
         now: Instant,
     ) -> BoxFuture<'static, Reply> {
-        let in_flight = InFlight { nodes: Arc::clone(self), id, key: self.health(id).begin(now) };
+        let in_flight = self.begin_call(id, now);
         let nodes = Arc::clone(self);
         Box::pin(async move {
             let _in_flight = in_flight;
@@ -167,6 +170,11 @@ impl Nodes {
                 Err(error) => Reply::failed(error),
             }
         })
+    }
+
+    /// Counts a call as in flight until what is returned is dropped.
+    pub(crate) fn begin_call(self: &Arc<Self>, id: NodeId, now: Instant) -> InFlight {
+        InFlight { nodes: Arc::clone(self), id, key: self.health(id).begin(now) }
     }
 
     fn asks_server(&self, id: NodeId, operation: Operation) -> bool {
@@ -319,7 +327,7 @@ impl Reply {
 }
 
 /// A call that has not settled. Dropped with the future of the call.
-struct InFlight {
+pub(crate) struct InFlight {
     nodes: Arc<Nodes>,
     id: NodeId,
     key: usize,

@@ -15,20 +15,25 @@ pub(crate) mod local_queue;
 mod notify;
 pub(crate) mod place;
 mod remote_queue;
+<<<<<<< HEAD
 pub(crate) mod task;
+=======
+#[cfg(test)]
+mod tests;
+>>>>>>> wait
 
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::{Either, select};
+use futures_util::future::{Either, pending, select};
 
 use self::notify::Notify;
 use self::remote_queue::RemoteQueue;
 use crate::algorithm::backoff::scale;
 use crate::algorithm::lease::saturating_add;
 use crate::algorithm::quorum::NodeId;
-use crate::backend::{BackendError, BackendErrorKind};
+use crate::backend::{BackendError, Capabilities, Entry, Watched};
 use crate::cluster::Cluster;
 use crate::config::Waiting;
 use crate::resource::Key;
@@ -148,7 +153,20 @@ async fn within<T>(
     }
 }
 
-/// Whether the node lacks the operation, or forbids it. It will answer the same the next time.
-fn is_lack(error: &BackendError) -> bool {
-    matches!(error.kind(), BackendErrorKind::Script | BackendErrorKind::Permission)
+/// Watches a key. Where a node cannot watch, the key counts as there, and no push comes.
+async fn watch(
+    cluster: &Cluster,
+    node: NodeId,
+    key: &Key,
+    entry: Option<&Entry>,
+) -> Result<Watched, BackendError> {
+    match cluster.nodes.backend(node).watch(key, entry).await {
+        Err(error)
+            if cluster.nodes.note_lack(node, Capabilities::WATCH, &error)
+                && !planted!("node_without_pushes_is_no_gate") =>
+        {
+            Ok(Watched::new(true, pending()))
+        }
+        result => result,
+    }
 }
