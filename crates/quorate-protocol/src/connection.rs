@@ -16,6 +16,12 @@ pub trait Dial: fmt::Debug + Send + Sync + 'static {
     /// What errors and events call the node: its address without secrets (A6).
     fn name(&self) -> Cow<'_, str>;
 
+    /// Whether the client passes on the push of a flush. Otherwise a watched key is read every two
+    /// seconds.
+    fn pushes_flushes(&self) -> bool {
+        true
+    }
+
     /// Makes a connection, once: a failure is reported and not retried here.
     ///
     /// It selects the database, logs in, and uses RESP3 where the server has it. `push` is called with

@@ -27,6 +27,7 @@ struct State {
     is_holding: bool,
     refusal: Option<BackendError>,
     is_hanging: bool,
+    pushes_flushes: bool,
     script: Script,
 }
 
@@ -79,6 +80,7 @@ impl Fake {
             is_holding: false,
             refusal: None,
             is_hanging: false,
+            pushes_flushes: true,
             script: Box::new(script),
         })))
     }
@@ -171,6 +173,11 @@ impl Fake {
         self.lock().is_hanging = true;
     }
 
+    /// Makes it a client that does not pass on the push of a flush.
+    pub(crate) fn miss_flushes(&self) {
+        self.lock().pushes_flushes = false;
+    }
+
     /// Sends an invalidation message.
     pub(crate) fn push(&self, push: Push) {
         (self.lock().latest().push)(push);
@@ -188,6 +195,10 @@ impl Dial for Fake {
 
     fn name(&self) -> Cow<'_, str> {
         Cow::Borrowed("fake:6379")
+    }
+
+    fn pushes_flushes(&self) -> bool {
+        self.lock().pushes_flushes
     }
 
     async fn connect(

@@ -1,5 +1,6 @@
 //! The operations of a node: what is sent, in which order, and what replies and failures mean.
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::future::join;
@@ -301,6 +302,32 @@ async fn a_watch_is_registered_before_the_key_is_read() {
     let watched = watch.await.unwrap();
     assert!(watched.is_held());
     timeout(TTL, watched.changed()).await.expect("the push was missed");
+}
+
+/// A client that does not pass on the push of a flush would leave a waiter asleep.
+#[tokio::test(start_paused = true)]
+async fn a_watch_ends_after_a_flush_that_is_not_pushed() {
+    for pushes_flushes in [true, false] {
+        let value = Arc::new(Mutex::new(Some("token")));
+        let at_node = Arc::clone(&value);
+        let fake = Fake::with(move |_| match *at_node.lock().unwrap() {
+            Some(value) => Reply::Text(value.into()),
+            None => Reply::Nil,
+        });
+        if !pushes_flushes {
+            fake.miss_flushes();
+        }
+        let node = node(&fake);
+        for next in [None, Some("another token")] {
+            *value.lock().unwrap() = Some("token");
+            let watched = node.watch(&key("k"), None).await.unwrap();
+            let mut changed = Box::pin(watched.changed());
+            assert!(timeout(TTL, &mut changed).await.is_err(), "nothing has changed");
+            *value.lock().unwrap() = next;
+            assert_eq!(timeout(TTL, changed).await.is_err(), pushes_flushes);
+        }
+        assert_eq!(fake.keys().len() > 2, !pushes_flushes, "how often the key was read");
+    }
 }
 
 #[tokio::test(start_paused = true)]
