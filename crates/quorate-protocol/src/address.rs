@@ -103,7 +103,9 @@ pub fn without_secrets(address: &str) -> String {
     let place = place.split(['?', '#']).next().unwrap_or_default();
     match place.split_once(':') {
         // A user and a password whose host was forgotten.
-        Some((host, port)) if !host.starts_with('[') && !starts_with_port(port) => {
+        Some((host, port))
+            if host.is_empty() || (!host.starts_with('[') && !starts_with_port(port)) =>
+        {
             format!("{scheme}{login}{at}{host}:{HIDDEN}")
         }
         _ => format!("{scheme}{login}{at}{place}"),
@@ -174,6 +176,7 @@ mod tests {
             ("redis://user:s3cret", "redis://user:…"),
             ("redis://user:s3:cret", "redis://user:…"),
             ("redis://:s3cret", "redis://:…"),
+            ("redis://:12345", "redis://:…"),
             ("user:s3cret@host", "…@host"),
             ("user:s3cret", "user:…"),
             ("redis://host?password=s3cret", "redis://host"),
