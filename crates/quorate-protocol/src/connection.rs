@@ -67,4 +67,10 @@ pub trait Connection: Send + Sync + 'static {
 
     /// Whether the connection has ended. Once true, it stays true, and every [`send`](Self::send) ends.
     fn is_closed(&self) -> bool;
+
+    /// Whether what the server pushes arrives. On RESP2 it does not, and nothing can be watched, though
+    /// the server accepts client tracking.
+    fn receives_pushes(&self) -> bool {
+        true
+    }
 }

@@ -28,6 +28,7 @@ struct State {
     refusal: Option<BackendError>,
     is_hanging: bool,
     pushes_flushes: bool,
+    is_resp2: bool,
     script: Script,
 }
 
@@ -81,6 +82,7 @@ impl Fake {
             refusal: None,
             is_hanging: false,
             pushes_flushes: true,
+            is_resp2: false,
             script: Box::new(script),
         })))
     }
@@ -178,6 +180,11 @@ impl Fake {
         self.lock().pushes_flushes = false;
     }
 
+    /// Makes it a client that found no RESP3.
+    pub(crate) fn use_resp2(&self) {
+        self.lock().is_resp2 = true;
+    }
+
     /// Sends an invalidation message.
     pub(crate) fn push(&self, push: Push) {
         (self.lock().latest().push)(push);
@@ -266,6 +273,10 @@ impl Connection for FakeConnection {
 
     fn is_closed(&self) -> bool {
         !self.fake.lock().lines.contains_key(&self.number)
+    }
+
+    fn receives_pushes(&self) -> bool {
+        !self.fake.lock().is_resp2
     }
 }
 
