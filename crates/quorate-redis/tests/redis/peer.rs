@@ -24,8 +24,8 @@ impl Peer {
         let peer = Self::raw(move |number, mut stream| {
             let mut reader = BufReader::new(stream.try_clone()?);
             while let Some(command) = read_command(&mut reader) {
+                heard.lock().unwrap().push(command.clone());
                 let reply = say(number, &command);
-                heard.lock().unwrap().push(command);
                 let Some(reply) = reply else { break };
                 stream.write_all(reply.as_bytes())?;
             }

@@ -1,14 +1,16 @@
 //! Nodes over bb8 pools: ours and the user's.
 
 use std::error::Error;
-use std::sync::Barrier;
+use std::pin::pin;
+use std::sync::mpsc::channel;
+use std::sync::{Barrier, Mutex};
 use std::time::Duration;
 
-use futures_util::future::{join, poll_immediate};
+use futures_util::future::{Either, join, poll_immediate, select};
 use quorate_core::{BackendErrorKind, Vote};
 use quorate_redis::bb8::{ManageConnection, Pool};
 use quorate_redis::redis::aio::MultiplexedConnection;
-use quorate_redis::redis::{AsyncConnectionConfig, Client, RedisError};
+use quorate_redis::redis::{AsyncConnectionConfig, Client, RedisError, cmd};
 use quorate_redis::{PooledNode, builder, from_pool};
 use quorate_tests::RedisServer;
 
@@ -136,7 +138,7 @@ fn a_node_without_scripts_grants_nothing_it_cannot_release() {
     }
 }
 
-/// Makes connections that give up at once on each reply that is not there yet.
+/// Makes connections that wait for a reply for one millisecond.
 #[derive(Debug)]
 struct Hasty(Client);
 
@@ -145,7 +147,9 @@ impl ManageConnection for Hasty {
     type Error = RedisError;
 
     async fn connect(&self) -> Result<MultiplexedConnection, RedisError> {
-        let config = AsyncConnectionConfig::new().set_response_timeout(Some(Duration::ZERO));
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(None)
+            .set_response_timeout(Some(Duration::from_millis(1)));
         self.0.get_multiplexed_async_connection_with_config(&config).await
     }
 
@@ -159,13 +163,31 @@ impl ManageConnection for Hasty {
 }
 
 /// A call that settled before its command would let the release overtake the acquire.
-#[test]
-fn c3_the_response_timeout_of_a_pool_does_not_end_a_call() {
-    let server = RedisServer::start();
+#[tokio::test]
+async fn c3_the_response_timeout_of_a_pool_does_not_end_a_call() {
+    let (go_on, wait) = channel::<()>();
+    let wait = Mutex::new(wait);
+    let peer = Peer::start(move |_, command| match command[0].as_str() {
+        "SET" => wait.lock().unwrap().recv().ok().and(Some("+OK\r\n")),
+        "GET" => Some(""),
+        _ => grant(command),
+    });
+    let hasty = || Hasty(Client::open(peer.address()).unwrap());
     let pool = Pool::builder().connection_timeout(LIMIT).idle_timeout(None).max_lifetime(None);
-    let pool = pool.build_unchecked(Hasty(Client::open(server.address()).unwrap()));
-    let node = from_pool("hasty", pool);
+    let node = from_pool("hasty", pool.build_unchecked(hasty()));
     let claim = claim("r");
-    assert_eq!(block_on(acquire(&node, &claim)).unwrap(), Vote::Granted);
-    assert_eq!(block_on(release(&node, &claim)).unwrap(), Vote::Granted);
+    // A call that begins later than the acquire, and times out.
+    let later = async {
+        let mut connection = hasty().connect().await.unwrap();
+        while peer.heard("SET") == 0 {
+            tokio::task::yield_now().await;
+        }
+        let reply = connection.send_packed_command(cmd("GET").arg("r")).await;
+        assert!(reply.unwrap_err().is_timeout());
+        go_on.send(()).unwrap();
+    };
+    match select(pin!(acquire(&node, &claim)), pin!(later)).await {
+        Either::Left((early, _)) => panic!("it settled before its reply: {early:?}"),
+        Either::Right(((), acquired)) => assert_eq!(acquired.await.unwrap(), Vote::Granted),
+    }
 }
