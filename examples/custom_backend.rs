@@ -7,10 +7,10 @@ use std::error::Error;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use quorate::memory::conformance::{self, Testbed};
 use quorate::backend::{
     AcquireOptions, Acquired, ExtendOptions, Extended, ReleaseOptions, Released,
 };
+use quorate::memory::conformance::{self, Testbed};
 use quorate::{
     BackendError, BackendErrorKind, Claim, Key, LockBackend, LockManager, Vote, async_trait,
 };

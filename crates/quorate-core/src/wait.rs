@@ -15,12 +15,9 @@ pub(crate) mod local_queue;
 mod notify;
 pub(crate) mod place;
 mod remote_queue;
-<<<<<<< HEAD
 pub(crate) mod task;
-=======
 #[cfg(test)]
 mod tests;
->>>>>>> wait
 
 use std::pin::pin;
 use std::sync::Arc;
