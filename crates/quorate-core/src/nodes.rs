@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::{join, pending};
 
-pub(crate) use self::health::Change;
 use self::health::Health;
+pub(crate) use self::health::{Change, Silence};
 use crate::algorithm::attempt::{Operation, Outcome};
 use crate::algorithm::fence::FenceHint;
 use crate::algorithm::quorum::{NodeCount, NodeId, Vote};
@@ -21,7 +21,7 @@ use crate::backend::{
     AcquireOptions, BackendError, BackendErrorKind, Capabilities, Claim, Entry, ExtendOptions,
     LockBackend, ReleaseOptions, RestartGuard, Watched,
 };
-use crate::error::BuildError;
+use crate::error::{Answer, BuildError, NodeAnswer, QuorumFailure};
 use crate::resource::Key;
 use crate::runtime::BoxFuture;
 use crate::telemetry;
@@ -65,13 +65,6 @@ pub(crate) struct Reply {
     pub(crate) error: Option<BackendError>,
     /// Whether other processes wait; `None` if that is unknown.
     pub(crate) waiters: Option<bool>,
-}
-
-/// What is not clean on a node that does not answer.
-#[derive(Clone, Debug)]
-pub(crate) enum Silence {
-    NoReply,
-    Failed(BackendError),
 }
 
 impl Nodes {
@@ -120,7 +113,7 @@ impl Nodes {
     /// order of the nodes.
     pub(crate) fn gates(&self, key: &Key, now: Instant) -> Vec<NodeId> {
         let count = self.count.get();
-        let start = usize::try_from(fnv(key.as_bytes()) % count as u64).unwrap_or_default();
+        let start = key.stable_hash() as usize % count;
         let ids: Vec<NodeId> = self.count.ids().collect();
         let in_order = (0..count).map(|step| ids[(start + step) % count]);
         let is_gate =
@@ -188,7 +181,8 @@ impl Nodes {
             // Both leave with the first poll, the operation in front.
             let (result, server) = join(perform(&**backend, &claim, operation, options), ask).await;
             let result = nodes.check_server(id, operation, result, server);
-            nodes.health(id).settled(matches!(operation, Operation::Release { .. }), &result);
+            let is_release = matches!(operation, Operation::Release { .. });
+            nodes.health(id).settled(is_release, result.as_ref().err());
             match result {
                 Ok(reply) => reply,
                 Err(error) => Reply::failed(error),
@@ -242,6 +236,12 @@ impl Nodes {
             return Err(BackendError::new(BackendErrorKind::Identity, text));
         }
         Ok(reply)
+    }
+
+    /// The failure of a request that made no round.
+    pub(crate) fn none_asked(&self) -> QuorumFailure {
+        let answer = |node: &Node| NodeAnswer::new(Arc::clone(&node.name), Answer::NotAsked);
+        QuorumFailure::new(self.nodes.iter().map(answer), Duration::ZERO)
     }
 
     /// Two nodes that are the same server (Q6).
@@ -355,11 +355,4 @@ impl Drop for InFlight {
     fn drop(&mut self) {
         self.nodes.health(self.id).end(self.key);
     }
-}
-
-/// The 64-bit FNV-1a hash: the same in every process and version.
-fn fnv(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
-    })
 }
