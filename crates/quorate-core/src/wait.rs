@@ -16,12 +16,9 @@ mod notify;
 mod pauses;
 pub(crate) mod place;
 mod remote_queue;
-<<<<<<< HEAD
 pub(crate) mod task;
-=======
 #[cfg(test)]
 mod tests;
->>>>>>> wait
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -7,7 +7,7 @@ use super::stage::{MS, Stage, lost};
 use super::time::Driven;
 use crate::backend::Capabilities;
 use crate::config::Waiting;
-use crate::wait::LostRound;
+use crate::wait::{LostRound, Wait};
 
 const WATCH: Capabilities = Capabilities::WATCH;
 
