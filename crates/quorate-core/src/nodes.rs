@@ -10,7 +10,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use futures_util::future::join;
+use futures_util::future::{join, pending};
 
 use self::health::Health;
 pub(crate) use self::health::{Change, Silence};
@@ -18,8 +18,8 @@ use crate::algorithm::attempt::{Operation, Outcome};
 use crate::algorithm::fence::FenceHint;
 use crate::algorithm::quorum::{NodeCount, NodeId, Vote};
 use crate::backend::{
-    AcquireOptions, BackendError, BackendErrorKind, Capabilities, Claim, ExtendOptions,
-    LockBackend, ReleaseOptions, RestartGuard,
+    AcquireOptions, BackendError, BackendErrorKind, Capabilities, Claim, Entry, ExtendOptions,
+    LockBackend, ReleaseOptions, RestartGuard, Watched,
 };
 use crate::error::{Answer, BuildError, NodeAnswer, QuorumFailure};
 use crate::resource::Key;
@@ -141,6 +141,24 @@ impl Nodes {
             telemetry::node_cannot(self.name(id), operation, error);
         }
         is_lack
+    }
+
+    /// Watches a key. Where a node cannot watch, the key counts as there, and no push comes.
+    pub(crate) async fn watch(
+        &self,
+        id: NodeId,
+        key: &Key,
+        entry: Option<&Entry>,
+    ) -> Result<Watched, BackendError> {
+        match self.backend(id).watch(key, entry).await {
+            Err(error)
+                if self.note_lack(id, Capabilities::WATCH, &error)
+                    && !planted!("node_without_pushes_is_no_gate") =>
+            {
+                Ok(Watched::new(true, pending()))
+            }
+            result => result,
+        }
     }
 
     /// Calls a node. Nothing is sent before the first poll of the future, and it settles by the node's

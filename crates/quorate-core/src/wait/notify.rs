@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use futures_util::future::{Either, pending, select};
 
-use super::{LostRound, back_off, pause, watch, within};
+use super::pauses::{LostRound, back_off, pause, within};
 use crate::algorithm::backoff::scale;
 use crate::algorithm::lease::saturating_add;
 use crate::algorithm::quorum::NodeId;
@@ -114,6 +114,6 @@ impl Notify {
     async fn look(&self) -> Option<Result<Watched, BackendError>> {
         let node = self.nodes[self.at % self.nodes.len()];
         let key = &self.keys[self.at % self.keys.len()];
-        within(&self.cluster, self.node_timeout, watch(&self.cluster, node, key, None)).await
+        within(&self.cluster, self.node_timeout, self.cluster.nodes.watch(node, key, None)).await
     }
 }

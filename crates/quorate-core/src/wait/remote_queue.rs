@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use futures_util::future::{OptionFuture, join};
 
-use super::{LostRound, pause, watch, within};
+use super::pauses::{LostRound, pause, within};
 use crate::algorithm::lease::saturating_add;
 use crate::algorithm::node_set::NodeSet;
 use crate::algorithm::quorum::NodeId;
@@ -170,7 +170,7 @@ impl RemoteQueue {
                 WatchedKey::Lock(at) => (waiter.locks.get(*at).unwrap_or(&waiter.key), None),
                 WatchedKey::Predecessor(entry) => (&waiter.key, Some(entry)),
             };
-            let result = watch(&waiter.cluster, node, key, entry).await;
+            let result = waiter.cluster.nodes.watch(node, key, entry).await;
             Event::Watched(watched, result)
         });
         // The machine watches one key.

@@ -1,15 +1,12 @@
 //! Nodes with a wait queue, and a runtime whose time passes by hand.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::task::{Context, Poll, Wake, Waker};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use async_trait::async_trait;
-use event_listener::Event;
 
+use super::time::{Clock, Driven, Slot, Time};
 use crate::algorithm::quorum::NodeId;
 use crate::backend::{
     AcquireOptions, Acquired, BackendError, BackendErrorKind, Capabilities, Claim, Entry,
@@ -18,8 +15,8 @@ use crate::backend::{
 use crate::cluster::Cluster;
 use crate::config::{Config, Waiting};
 use crate::nodes::Nodes;
-use crate::resource::Key;
-use crate::runtime::{BoxFuture, EntropyError, Runtime};
+use crate::resource::{Key, Resource};
+use crate::runtime::{BoxFuture, Runtime};
 use crate::tasks::Tasks;
 use crate::wait::{LostRound, Wait};
 
@@ -225,94 +222,6 @@ impl LockBackend for Fake {
     }
 }
 
-/// A value that arrives later.
-pub(super) struct Slot<T> {
-    value: Mutex<Option<T>>,
-    arrived: Event,
-}
-
-impl<T> Default for Slot<T> {
-    fn default() -> Self {
-        Self { value: Mutex::new(None), arrived: Event::new() }
-    }
-}
-
-impl<T> Slot<T> {
-    pub(super) fn set(&self, value: T) {
-        *self.value.lock().unwrap() = Some(value);
-        self.arrived.notify(usize::MAX);
-    }
-
-    pub(super) fn take(&self) -> Option<T> {
-        self.value.lock().unwrap().take()
-    }
-
-    async fn get(&self) -> T {
-        loop {
-            let arrived = self.arrived.listen();
-            if let Some(value) = self.take() {
-                return value;
-            }
-            arrived.await;
-        }
-    }
-}
-
-/// A runtime whose time stands still until a test moves it.
-struct Time {
-    now: Mutex<Instant>,
-    moved: Event,
-    spawned: Mutex<Vec<BoxFuture<'static, ()>>>,
-    drawn: AtomicU64,
-    has_entropy: bool,
-}
-
-impl std::fmt::Debug for Time {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Time")
-    }
-}
-
-/// Hands a time to the futures of a runtime.
-#[derive(Clone, Debug)]
-struct Clock(Arc<Time>);
-
-impl Runtime for Clock {
-    fn now(&self) -> Instant {
-        *self.0.now.lock().unwrap()
-    }
-
-    fn sleep_until(&self, deadline: Instant) -> BoxFuture<'static, ()> {
-        let clock = self.clone();
-        Box::pin(async move {
-            loop {
-                let moved = clock.0.moved.listen();
-                if clock.now() >= deadline {
-                    return;
-                }
-                moved.await;
-            }
-        })
-    }
-
-    fn spawn(&self, task: BoxFuture<'static, ()>) {
-        self.0.spawned.lock().unwrap().push(task);
-    }
-
-    fn fill_random(&self, bytes: &mut [u8]) -> Result<(), EntropyError> {
-        if !self.0.has_entropy {
-            return Err(EntropyError::new("on purpose"));
-        }
-        for part in bytes.chunks_mut(8) {
-            let drawn = self.0.drawn.fetch_add(1, Relaxed) + 1;
-            // Each number differs from all others.
-            let number = drawn.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            part.copy_from_slice(&number.to_ne_bytes()[..part.len()]);
-        }
-        Ok(())
-    }
-}
-
 /// The nodes, the time and the background tasks.
 pub(super) struct Stage {
     pub(super) cluster: Arc<Cluster>,
@@ -320,37 +229,6 @@ pub(super) struct Stage {
     nodes: Vec<Arc<Fake>>,
     tasks: Vec<Driven<BoxFuture<'static, ()>>>,
     pub(super) keys: Arc<[Key]>,
-}
-
-/// A future that is polled only when it was woken.
-pub(super) struct Driven<F> {
-    future: F,
-    is_woken: Arc<Woken>,
-}
-
-struct Woken(AtomicBool);
-
-impl Wake for Woken {
-    fn wake(self: Arc<Self>) {
-        self.0.store(true, Relaxed);
-    }
-}
-
-impl<F: Future + Unpin> Driven<F> {
-    pub(super) fn new(future: F) -> Self {
-        Self { future, is_woken: Arc::new(Woken(AtomicBool::new(true))) }
-    }
-
-    fn poll(&mut self) -> Poll<F::Output> {
-        while self.is_woken.0.swap(false, Relaxed) {
-            let waker = Waker::from(Arc::clone(&self.is_woken));
-            let result = Pin::new(&mut self.future).poll(&mut Context::from_waker(&waker));
-            if result.is_ready() {
-                return result;
-            }
-        }
-        Poll::Pending
-    }
 }
 
 impl Stage {
@@ -369,21 +247,15 @@ impl Stage {
             let node: Arc<Fake> = Arc::clone(node);
             node
         });
-        let time = Arc::new(Time {
-            now: Mutex::new(Instant::now()),
-            moved: Event::new(),
-            spawned: Mutex::default(),
-            drawn: AtomicU64::new(0),
-            has_entropy,
-        });
-        let runtime: Arc<dyn Runtime> = Arc::new(Clock(Arc::clone(&time)));
+        let time = Arc::new(Time::new(has_entropy));
+        let runtime: Arc<dyn Runtime> = Arc::new(Clock::new(&time));
         let cluster = Arc::new(Cluster {
             config: Config { waiting, ..Config::default() },
             nodes: Arc::new(Nodes::new(backends.collect()).unwrap()),
             tasks: Tasks::new(Arc::clone(&runtime)),
             runtime,
         });
-        let keys = Arc::from([Key::of(b"k".to_vec())]);
+        let keys = Arc::from([Key::new(b"", &Resource::new("k").unwrap())]);
         Self { cluster, time, nodes, tasks: Vec::new(), keys }
     }
 
@@ -413,14 +285,13 @@ impl Stage {
     }
 
     pub(super) fn advance(&mut self, by: Duration) {
-        *self.time.now.lock().unwrap() += by;
-        self.time.moved.notify(usize::MAX);
+        self.time.advance(by);
         self.run();
     }
 
     /// Runs the background tasks until all of them are at rest.
     pub(super) fn run(&mut self) {
-        self.tasks.extend(self.time.spawned.lock().unwrap().drain(..).map(Driven::new));
+        self.tasks.extend(self.time.take_spawned().into_iter().map(Driven::new));
         self.tasks.retain_mut(|task| task.poll().is_pending());
     }
 
