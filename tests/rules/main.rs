@@ -5,10 +5,10 @@
 // mod cancel_safety;
 // mod carried;
 mod cases;
-// mod cleanup;
+mod cleanup;
 // mod contract;
-// #[path = "../every_future.rs"]
-// mod every_future;
+#[path = "../every_future.rs"]
+mod every_future;
 // mod falling_back;
 // mod fencing;
 mod holding;
