@@ -10,7 +10,7 @@ mod cleanup;
 #[path = "../every_future.rs"]
 mod every_future;
 // mod falling_back;
-// mod fencing;
+mod fencing;
 mod holding;
 mod input;
 // mod inspect;
