@@ -23,7 +23,7 @@ mod input;
 mod quorum;
 mod reasons;
 // mod renewals;
-// mod restarts;
+mod restarts;
 // mod rule_table;
 mod second_rounds;
 mod settings;
