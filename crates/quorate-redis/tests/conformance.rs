@@ -6,7 +6,7 @@ mod conformance {
     use std::time::Duration;
 
     use async_trait::async_trait;
-    use quorate_core::backend::seam::LockBackend;
+    use quorate_core::backend::LockBackend;
     use quorate_memory::conformance::{Testbed, backend};
     use quorate_redis::{bb8, builder, from_pool, redis};
     use quorate_tests::RedisServer;

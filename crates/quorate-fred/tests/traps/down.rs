@@ -12,7 +12,7 @@ use std::time::Duration;
 use fred::types::config::Config;
 use quorate_core::BackendErrorKind as Kind;
 use quorate_core::Vote;
-use quorate_core::backend::seam::LockBackend;
+use quorate_core::backend::LockBackend;
 use quorate_fred::ConnectError;
 
 use crate::node::{Answer, Node};
