@@ -12,10 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use fred::clients::Client;
 use fred::error::{Error, ErrorKind};
 use fred::interfaces::{ClientLike, EventInterface, TrackingInterface};
-<<<<<<< HEAD
-=======
 use fred::types::RespVersion;
->>>>>>> fred
 use fred::types::client::Invalidation;
 use fred::types::config::{Config, ConnectionConfig};
 use futures_util::future::{BoxFuture, Either, FutureExt, Shared, select};
@@ -107,13 +104,10 @@ impl Connection for FredConnection {
     fn is_closed(&self) -> bool {
         self.has_failed.load(Ordering::Relaxed) || self.driver.is_finished()
     }
-<<<<<<< HEAD
-=======
 
     fn receives_pushes(&self) -> bool {
         self.client.protocol_version() == RespVersion::RESP3
     }
->>>>>>> fred
 }
 
 impl Drop for FredConnection {
@@ -132,15 +126,11 @@ async fn end_of(task: JoinHandle<Result<(), Error>>) -> BackendError {
 }
 
 /// Passes on what the server pushes, and the end of the connection.
-<<<<<<< HEAD
-async fn listen(mut pushes: Receiver<Invalidation>, mut end: End, push: Arc<impl Fn(Push)>) {
-=======
 async fn listen(
     mut pushes: Receiver<Invalidation>,
     mut end: End,
     push: Arc<impl Fn(Push) + Send + Sync>,
 ) {
->>>>>>> fred
     loop {
         match select(pin!(pushes.recv()), &mut end).await {
             Either::Left((Ok(message), _)) => {

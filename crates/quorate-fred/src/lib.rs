@@ -6,11 +6,7 @@
 //! ```
 //! use std::time::Duration;
 //!
-<<<<<<< HEAD
 //! use quorate_core::backend::LockBackend;
-=======
-//! use quorate_core::backend::LockBackend;
->>>>>>> fred
 //!
 //! # fn main() -> Result<(), quorate_fred::ConnectError> {
 //! let nodes = quorate_fred::connect([

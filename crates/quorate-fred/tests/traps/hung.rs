@@ -4,11 +4,7 @@ use std::sync::mpsc::{Sender, channel};
 
 use futures_util::future::join_all;
 use futures_util::poll;
-<<<<<<< HEAD
 use quorate_core::backend::LockBackend;
-=======
-use quorate_core::backend::LockBackend;
->>>>>>> fred
 use quorate_core::{BackendErrorKind, Resource, Vote};
 
 use crate::node::{Answer, Node};

@@ -6,11 +6,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use futures_util::poll;
 use quorate_core::Vote;
-<<<<<<< HEAD
 use quorate_core::backend::LockBackend;
-=======
-use quorate_core::backend::LockBackend;
->>>>>>> fred
 use tokio::time;
 
 use crate::node::{Answer, Node};

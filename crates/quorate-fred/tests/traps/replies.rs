@@ -1,10 +1,6 @@
 //! What the replies of a node mean.
 
-<<<<<<< HEAD
 use quorate_core::backend::LockBackend;
-=======
-use quorate_core::backend::LockBackend;
->>>>>>> fred
 use quorate_core::{BackendErrorKind as Kind, Vote};
 
 use crate::node::{Answer, Node};
