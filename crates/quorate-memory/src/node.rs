@@ -18,7 +18,7 @@ use crate::fault::Fault;
 use crate::keys;
 use crate::observer::{Observed, Observer};
 use crate::rule::{Operation, Rule};
-use crate::store::{Flaw, Store, Value, no_info};
+use crate::store::{Store, Value, no_info};
 
 mod connection;
 mod process;
@@ -138,14 +138,6 @@ impl MemoryNode {
     /// Ends what is wrong. A node that hung answers what it has not read yet; one that was dead is empty.
     pub fn heal(&self) {
         self.process.set_fault(None);
-    }
-
-    /// Makes the node itself wrong, for good: for tests of the conformance suite.
-    #[doc(hidden)]
-    pub fn plant(&self, flaw: Flaw) {
-        let mut state = self.process.lock();
-        state.store.flaw = Some(flaw);
-        state.snapshot.flaw = Some(flaw);
     }
 
     /// Ends the process and starts it again at once. The node is then healthy and empty.
@@ -271,9 +263,8 @@ impl MemoryNode {
         ability: Capabilities,
         why: &'static str,
     ) -> Result<(), BackendError> {
-        let has = self.capabilities.contains(ability)
-            || self.process.lock().store.has(Flaw::IgnoresItsLimits);
-        if is_asked && !has { Err(BackendError::unsupported(why)) } else { Ok(()) }
+        let lacks = is_asked && !self.capabilities.contains(ability);
+        if lacks { Err(BackendError::unsupported(why)) } else { Ok(()) }
     }
 
     fn require_queue(&self, is_asked: bool) -> Result<(), BackendError> {

@@ -13,7 +13,7 @@ use crate::fault::Fault;
 use crate::observer::{Observed, Observer};
 use crate::reply::{Reply, Sender, reply};
 use crate::rule::{Journey, Operation, Rule};
-use crate::store::{Flaw, Server, Store};
+use crate::store::{Server, Store};
 
 pub(super) struct Process {
     pub(super) name: String,
@@ -146,15 +146,12 @@ impl Process {
         sent: Sent,
         act: impl Fn(&mut State, Instant) -> Result<T, BackendError> + Send + Sync + 'static,
     ) -> Reply<Result<T, BackendError>> {
-        let Sent { operation, client, mut connection } = sent;
+        let Sent { operation, client, connection } = sent;
         let (answer, reply) = reply();
         let act = Arc::new(act);
         let state = self.lock();
         state.observe(Observed::Sent { operation, client });
         let journey = self.journey(&state, operation, client);
-        if state.store.has(Flaw::Reorders) {
-            connection = None;
-        }
         drop(state);
         if let Some(later) = journey.again
             && connection.is_none()
@@ -246,10 +243,8 @@ impl Process {
             return;
         }
         let changes = state.store.take_changes();
-        if !state.store.has(Flaw::NeverPushes) {
-            let watches = state.watches.take(&changes);
-            self.push(state, watches);
-        }
+        let watches = state.watches.take(&changes);
+        self.push(state, watches);
     }
 
     /// Pushes to these watches. Each push is a message of its own, under the rules of this moment.

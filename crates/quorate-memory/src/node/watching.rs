@@ -9,7 +9,7 @@ use quorate_core::BackendError;
 use quorate_core::backend::seam::Watched;
 
 use super::process::{Process, Sent, lost};
-use crate::store::{Flaw, Value, wrong_type};
+use crate::store::{Value, wrong_type};
 
 /// A registered watch. Dropping it ends the watch.
 struct Registered {
@@ -37,7 +37,7 @@ pub(super) async fn watch(
         state.watches.hear(id);
         match state.store.get(&watched_key, now) {
             None => Ok(false),
-            Some(Value::String(_)) => Ok(!state.store.has(Flaw::EveryWatchedKeyIsFree)),
+            Some(Value::String(_)) => Ok(true),
             Some(_) => Err(wrong_type()),
         }
     });

@@ -5,8 +5,6 @@ use std::time::{Duration, Instant};
 
 use quorate_core::{BackendError, Claim};
 
-use super::flaw::Flaw;
-
 /// What is at a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -27,8 +25,6 @@ pub(crate) struct Store {
     changes: Vec<Vec<u8>>,
     /// The claims that set free keys since the last look.
     grants: Vec<Claim>,
-    /// What this store gets wrong.
-    pub(crate) flaw: Option<Flaw>,
     /// The zero of the times that it stores.
     origin: Instant,
 }
@@ -42,13 +38,7 @@ struct Entry {
 
 impl Store {
     pub(crate) const fn new(origin: Instant) -> Self {
-        Self {
-            entries: BTreeMap::new(),
-            changes: Vec::new(),
-            grants: Vec::new(),
-            flaw: None,
-            origin,
-        }
+        Self { entries: BTreeMap::new(), changes: Vec::new(), grants: Vec::new(), origin }
     }
 
     /// `GET`: the string at a key.
@@ -78,10 +68,6 @@ impl Store {
         Some(&self.entries.get(key).filter(is_there)?.value)
     }
 
-    pub(crate) fn has_waiters_at(&self, waiters: &[u8], now: Instant) -> bool {
-        self.get(waiters, now).is_some() && !self.has(Flaw::NobodyWaits)
-    }
-
     /// `PTTL`: how long the key lives; `None` if it is not there or does not expire.
     pub(crate) fn time_left(&self, key: &[u8], now: Instant) -> Option<Duration> {
         let left = self.entries.get(key)?.end?.saturating_duration_since(now);
@@ -93,9 +79,9 @@ impl Store {
     }
 
     /// `PEXPIRE`.
-    pub(super) fn expire_at(&mut self, key: &[u8], end: Option<Instant>) {
+    pub(super) fn expire_at(&mut self, key: &[u8], end: Instant) {
         if let Some(entry) = self.entries.get_mut(key) {
-            entry.end = end;
+            entry.end = Some(end);
             self.note_change(key);
         }
     }
@@ -125,10 +111,6 @@ impl Store {
     pub(super) fn millis(&self, now: Instant) -> u64 {
         let elapsed = now.saturating_duration_since(self.origin).as_millis();
         u64::try_from(elapsed).unwrap_or(u64::MAX)
-    }
-
-    pub(crate) fn has(&self, flaw: Flaw) -> bool {
-        self.flaw == Some(flaw)
     }
 
     pub(crate) fn note_change(&mut self, key: &[u8]) {
