@@ -201,7 +201,7 @@ impl Runtime for Sim {
 
     /// The world began on 1 January 2025.
     fn unix_micros(&self) -> u64 {
-        self.world.unix_micros()
+        self.world.unix_micros(self.now())
     }
 }
 

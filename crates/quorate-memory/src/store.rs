@@ -6,6 +6,6 @@ mod guard;
 mod lock;
 mod queue;
 
+pub(crate) use self::entries::Store;
 pub use self::entries::Value;
-pub(crate) use self::entries::{Store, wrong_type};
 pub(crate) use self::guard::{Server, no_info};

@@ -157,15 +157,13 @@ impl Process {
             && connection.is_none()
         {
             let act = Arc::clone(&act);
-            let request = move |process: &Self, failure: Option<BackendError>| {
-                if failure.is_none() {
-                    drop(process.execute(&*act));
-                }
+            let again = move |process: &Self, failure: Option<BackendError>| match failure {
+                None => drop(process.execute(&*act)),
+                Some(_) => {}
             };
-            self.dispatch(journey.request + later, Box::new(request));
+            self.dispatch(journey.request + later, Box::new(again));
         }
         if journey.loses_request {
-            answer.forget();
             return reply;
         }
         let delay = match &connection {
@@ -174,10 +172,8 @@ impl Process {
         };
         let request = move |process: &Self, failure: Option<BackendError>| {
             let outcome = failure.map_or_else(|| process.execute(&*act), Err);
-            let outcome = match journey.is_cut {
-                true => Err(lost("the connection was lost")),
-                false => outcome,
-            };
+            let outcome =
+                if journey.is_cut { Err(lost("the connection was lost")) } else { outcome };
             process.reply(&journey, connection.as_deref(), answer, outcome);
         };
         self.dispatch(delay, Box::new(request));
@@ -228,7 +224,7 @@ impl Process {
         value: T,
     ) {
         if journey.loses_reply {
-            return answer.forget();
+            return;
         }
         let delay = match connection {
             Some(connection) => connection.replies.delay(self.runtime.now(), journey.reply),

@@ -42,7 +42,7 @@ impl Store {
     }
 
     /// `GET`: the string at a key.
-    pub(super) fn string(&self, key: &[u8], now: Instant) -> Result<Option<&[u8]>, BackendError> {
+    pub(crate) fn string(&self, key: &[u8], now: Instant) -> Result<Option<&[u8]>, BackendError> {
         match self.get(key, now) {
             None => Ok(None),
             Some(Value::String(string)) => Ok(Some(string)),
@@ -132,6 +132,6 @@ impl Store {
     }
 }
 
-pub(crate) fn wrong_type() -> BackendError {
+fn wrong_type() -> BackendError {
     BackendError::from_reply("WRONGTYPE Operation against a key holding the wrong kind of value")
 }

@@ -139,7 +139,7 @@ pub(crate) struct Wrong {
     pub(crate) node: MemoryNode,
     pub(crate) flaw: Flaw,
     /// The entries that were refreshed and have not left.
-    entries: Arc<Mutex<Vec<Entry>>>,
+    entries: Arc<Mutex<Vec<(Key, Entry)>>>,
 }
 
 impl Wrong {
@@ -417,14 +417,15 @@ impl LockBackend for Wrong {
         locks: &[Key],
     ) -> Result<Refreshed, BackendError> {
         let known = self.entries.lock().unwrap().clone();
-        let is_new = !known.contains(entry);
+        let this = (key.clone(), entry.clone());
+        let is_new = !known.contains(&this);
         if is_new {
-            self.entries.lock().unwrap().push(entry.clone());
+            self.entries.lock().unwrap().push(this);
         }
         match self.flaw {
             Flaw::RefreshGoesToTheEnd => drop(self.node.queue_leave(key, entry, None).await?),
             Flaw::EntriesNeverExpire => {
-                for entry in &known {
+                for (_, entry) in known.iter().filter(|(queue, _)| queue == key) {
                     self.node.queue_refresh(key, entry, locks).await?;
                 }
             }
@@ -450,7 +451,7 @@ impl LockBackend for Wrong {
         also: Option<&Entry>,
     ) -> Result<bool, BackendError> {
         let also = also.filter(|_| !self.is(Flaw::LeavesAlone));
-        self.entries.lock().unwrap().retain(|known| known != entry && Some(known) != also);
+        self.entries.lock().unwrap().retain(|(_, known)| known != entry && Some(known) != also);
         let is_left = self.node.queue_leave(key, entry, also).await?;
         if self.is(Flaw::LeaveKeepsTheEntrysKey) {
             let own = [key.as_bytes(), b":quorate:", entry.as_bytes()].concat();
