@@ -16,7 +16,7 @@ use quorate_core::{BackendError, Claim, FencingToken, Key, Runtime, Vote};
 use crate::client::SimClient;
 use crate::fault::Fault;
 use crate::keys;
-use crate::observer::{Observed, Observer};
+use crate::observer::Observed;
 use crate::rule::{Operation, Rule};
 use crate::store::{Store, Value, no_info};
 
@@ -214,7 +214,7 @@ impl MemoryNode {
     ///
     /// The node is locked meanwhile: the observer must not call it.
     pub fn observe(&self, observe: impl Fn(Observed<'_>) + Send + Sync + 'static) {
-        self.process.lock().observer = Some(Observer::new(observe));
+        self.process.lock().observer = Some(Box::new(observe));
     }
 
     /// Ends the calls that [`observe`](Self::observe) began.
@@ -272,8 +272,8 @@ impl MemoryNode {
 
     fn sent(&self, operation: Operation) -> Sent {
         let is_ordered = self.capabilities.contains(Capabilities::ORDERED);
-        let connection = is_ordered.then(|| Arc::clone(&self.connection));
-        Sent { operation, client: self.client, connection }
+        let connection = if is_ordered { Arc::clone(&self.connection) } else { Arc::default() };
+        Sent { operation, client: self.client, is_ordered, connection }
     }
 
     async fn call<T: Send + 'static>(
@@ -379,8 +379,8 @@ impl LockBackend for MemoryNode {
     /// reaches it. The push is a message like a reply: the faults and rules of that moment act on it.
     async fn watch(&self, key: &Key, entry: Option<&Entry>) -> Result<Watched, BackendError> {
         self.require(true, Capabilities::WATCH)?;
-        // Watches have a connection of their own.
-        let sent = Sent { connection: None, ..self.sent(Operation::Watch) };
+        // Watches do not share the connection of the other calls.
+        let sent = Sent { connection: Arc::default(), ..self.sent(Operation::Watch) };
         watching::watch(&self.process, keys::watched(key, entry), sent).await
     }
 
