@@ -40,7 +40,7 @@ impl Store {
             None => Acquired::new(self.acquire_all(claim, now)?),
             Some(hint) => self.fence_acquire(claim, hint, now)?,
         };
-        let mut server = seam::Server::new(server.id);
+        let mut server = backend::Server::new(server.id);
         server.before = before;
         acquired.server = Some(server);
         Ok(acquired)
