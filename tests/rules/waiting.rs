@@ -2,3 +2,6 @@
 
 mod idle;
 pub(crate) mod processes;
+mod contest;
+mod cancelled;
+mod commands;
