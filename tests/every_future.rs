@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures_util::future::join;
 use quorate_core::runtime::BoxFuture;
-use quorate_core::{AdoptError, HandOver, LockManager, Runtime};
+use quorate_core::{AdoptError, DetachedLock, LockManager, Runtime};
 
 /// Where a caller may be when it is cancelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +34,7 @@ pub(crate) struct Trial {
     /// To be polled, and dropped whenever.
     pub(crate) future: BoxFuture<'static, ()>,
     /// A lock that belongs to whoever has this, whatever became of the future.
-    pub(crate) record: Option<HandOver>,
+    pub(crate) record: Option<DetachedLock>,
 }
 
 impl Doing {
@@ -96,7 +96,7 @@ impl Doing {
                 Box::pin(async { drop(join(releases, locks).await) })
             }
             Self::TryLock => {
-                let locks = manager.try_lock("r").into_future();
+                let locks = manager.lock("r").no_wait().into_future();
                 Box::pin(async { drop(locks.await) })
             }
             Self::LockWith => {
@@ -104,7 +104,7 @@ impl Doing {
                 Box::pin(async { drop(request.with(async |_| work().await).await) })
             }
             Self::TryLockWith => {
-                let request = manager.try_lock("r");
+                let request = manager.lock("r").no_wait();
                 Box::pin(async { drop(request.with(async |_| work().await).await) })
             }
             Self::ManagerWith => {
@@ -132,7 +132,7 @@ impl Doing {
             }
             Self::KeepAlive => {
                 let guard = lock().await.expect("it is free");
-                guard.keep_alive();
+                guard.auto_renew();
                 Box::pin(async move {
                     work().await;
                     drop(guard);
@@ -142,17 +142,17 @@ impl Doing {
                 let guard = lock().await.expect("it is free");
                 // What is under way to a slow node would come after the adopter's release.
                 manager.settle(BOUND).await;
-                let record = guard.hand_over();
+                let record = guard.detach().unwrap();
                 let adopted = record.clone();
                 let future = Box::pin(async move { drop(manager.adopt(&adopted).await) });
                 return Trial { future, record: Some(record) };
             }
             Self::Close => {
                 let kept = lock().await.expect("it is free");
-                kept.keep_alive();
+                kept.auto_renew();
                 let waiting = lock().into_future();
                 let forgotten = manager.lock(["s", "t"]).await.expect("they are free");
-                forgotten.keep_alive();
+                forgotten.auto_renew();
                 forget(forgotten);
                 forget(manager.lock("u").await.expect("it is free"));
                 Box::pin(async move {
@@ -172,14 +172,14 @@ impl Doing {
 }
 
 /// Ends what is nobody's but the caller's, after the future was dropped.
-pub(crate) async fn finish(record: Option<HandOver>, manager: &LockManager) {
+pub(crate) async fn finish(record: Option<DetachedLock>, manager: &LockManager) {
     let Some(record) = record else { return };
     loop {
         match manager.adopt(&record).await {
             Ok(guard) => return drop(guard),
-            Err(AdoptError::NotHeld { .. }) => return,
+            Err(AdoptError::Lost(_)) => return,
             // The keys may still be there: a busy machine kept nodes from answering in time.
-            Err(AdoptError::NoQuorum { .. } | AdoptError::Expired { .. }) => {}
+            Err(AdoptError::Unreachable(_) | AdoptError::Unreachable(_)) => {}
             Err(error) => panic!("{error}"),
         }
     }

@@ -71,11 +71,11 @@ impl Nodes {
     pub(crate) fn new(backends: Vec<Arc<dyn LockBackend>>) -> Result<Self, BuildError> {
         let count = NodeCount::new(backends.len())
             .ok_or(BuildError::NodeCount { nodes: backends.len() })?;
-        let name = |(at, backend): (usize, &Arc<dyn LockBackend>)| match &*backend.name() {
-            "" => Arc::from(format!("node {at}")),
+        let name = |(number, backend): (usize, &Arc<dyn LockBackend>)| match &*backend.name() {
+            "" => Arc::from(format!("node {number}")),
             name => Arc::from(name),
         };
-        let names: Vec<Arc<str>> = backends.iter().enumerate().map(name).collect();
+        let names: Vec<Arc<str>> = (1..).zip(&backends).map(name).collect();
         for (at, name) in names.iter().enumerate() {
             if names[..at].contains(name) {
                 return Err(BuildError::DuplicateNode { name: name.to_string() });
@@ -218,12 +218,14 @@ impl Nodes {
             servers[id.index()] = Server::Unknown;
         }
         let Performed { reply, server } = result?;
-        let told = server.map(Server::Id).or_else(|| match asked? {
-            Ok(Some(id)) => Some(Server::Id(id)),
-            Ok(None) => Some(Server::Nameless),
-            Err(error) if error.kind() == BackendErrorKind::Connection => None,
-            Err(_) => Some(Server::Nameless),
-        });
+        let told = match (server, asked) {
+            (Some(id), _) | (None, Some(Ok(Some(id)))) => Some(Server::Id(id)),
+            (None, Some(Ok(None))) => Some(Server::Nameless),
+            (None, Some(Err(error))) if error.kind().is_permanent() => Some(Server::Nameless),
+            // It is asked again with the next call. Until then its vote may be that of another node.
+            (None, Some(Err(error))) => return Err(error),
+            (None, None) => None,
+        };
         if let Some(told) = told {
             servers[id.index()] = told;
         }
@@ -250,7 +252,7 @@ impl Nodes {
         let name = |at: usize| self.nodes[at].name.to_string();
         self.count
             .ids()
-            .find_map(|id| twin_of(&servers, id).map(|twin| (name(twin), name(id.index()))))
+            .find_map(|id| twin_of(&servers, id).map(|twin| (name(id.index()), name(twin))))
     }
 
     /// Why a node does not answer: its oldest call is older than a node timeout, its last call was not
