@@ -9,6 +9,9 @@ use quorate_memory::{Fault, Operation, Sim, Value};
 use super::processes::{Process, Quirk, Scene};
 use crate::world::{MS, SECOND};
 
+/// How long is counted.
+const SECONDS: u32 = 10;
+
 /// A lock that is held for long, and processes that wait for it.
 struct LongHold {
     scene: Scene,
@@ -36,7 +39,6 @@ impl LongHold {
 
     /// What each waiter sends in a second, on average.
     fn commands_per_second(&self) -> Vec<f64> {
-        const SECONDS: u32 = 10;
         self.scene.forget_sent();
         self.scene.sim.advance(SECONDS * SECOND);
         let sent = |waiter: &Process| self.scene.sent_by(waiter) as f64 / f64::from(SECONDS);
@@ -45,6 +47,8 @@ impl LongHold {
 
     fn assert_at_most(&self, most: f64, story: &str) {
         let commands = self.commands_per_second();
+        // One more, of which the interval lies partly before.
+        let most = most + 1.0 / f64::from(SECONDS);
         assert!(commands.iter().all(|one| *one <= most), "{story}: {commands:?}");
         assert!(commands.iter().all(|one| *one >= 1.0), "each looks on: {story}: {commands:?}");
         assert!(self.guard.is_valid());
@@ -82,6 +86,7 @@ fn a_waiter_does_not_spin_when_others_write_the_key() {
                 guard.extend().await.unwrap();
             }
         });
+        hold.scene.sim.advance(SECOND);
         hold.assert_at_most(10.0, &format!("{waiters} waiters"));
     }
 }
@@ -127,9 +132,11 @@ fn w4_a_waiter_does_not_spin_when_nodes_fail() {
                 hold.scene.nodes[(gate + number) % 5].inject(fault.clone());
             }
             hold.scene.sim.advance(2 * SECOND);
-            let commands = hold.commands_per_second();
-            let story = format!("{failing} nodes: {fault:?}: {commands:?}");
-            assert!(commands.iter().all(|one| *one <= 25.0), "{story}");
+            hold.commands_per_second();
+            // The undo is sent again to nodes that fail, until the cleanup bound.
+            let waits = hold.scene.sent().into_iter().filter(|sent| sent.operation != Operation::Release);
+            let each = waits.count() as f64 / SECONDS as f64 / 2.0;
+            assert!(each <= 15.0, "{failing} nodes: {fault:?}: {each} commands a second");
         }
     }
 }
