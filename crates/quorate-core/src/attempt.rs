@@ -181,6 +181,11 @@ impl Attempt {
         self.lock().lease_end(now)
     }
 
+    /// The end of the lease by the clock, also after it.
+    pub(crate) fn last_end(&self) -> Instant {
+        self.lock().valid_until
+    }
+
     /// The fencing token while the lease is held.
     pub(crate) fn fencing_token(&self) -> Option<FencingToken> {
         self.lock().token

@@ -201,15 +201,14 @@ impl LockGuard {
     ///
     /// [`Lost`]: the lease has ended before, and there is nothing to adopt.
     pub fn detach(mut self) -> Result<DetachedLock, Lost> {
-        self.lease.check()?;
         let attempt = Arc::clone(self.lease.attempt());
         let token = attempt.fencing_token().filter(|_| !planted!("record_forgets_the_token"));
+        self.lease.end(Lost::Detached)?;
         if let Some(place) = self.place.take()
             && !planted!("detached_and_released")
         {
             place.detach()?;
         }
-        self.lease.end(Lost::Detached)?;
         telemetry::detached(self.keys(), self.lease.held(attempt.cluster.now()));
         Ok(DetachedLock::new(attempt.claim.clone(), token))
     }

@@ -225,9 +225,11 @@ impl Place {
 
     /// Leaves the lock to another process.
     pub(crate) fn detach(mut self) -> Result<(), Lost> {
-        let Some(held) = self.held.take() else { return Err(Lost::Released) };
+        let Some(held) = self.held.clone() else { return Err(Lost::Released) };
         let id = self.task.id;
+        // After an error, the drop releases.
         held.attempt.detach()?;
+        self.held = None;
         self.queues.input(&*self.task.keys, |_, queue, now| queue.detach(id, now));
         self.queues.drop_leases(&held);
         Ok(())
