@@ -132,7 +132,8 @@ async fn compete(
     let mut rounds = 0;
     let mut error: Option<LockError> = None;
     if before(cluster, deadline, unless_closed(&place, wait.ready())).await.transpose()?.is_none() {
-        return Err(LockError::Held(QuorumFailure::default()));
+        // The gate said that other processes are in front, and no round was made.
+        return Err(LockError::Held(cluster.nodes.none_asked()));
     }
     loop {
         let claim = wanted.claim(cluster)?;
@@ -150,7 +151,7 @@ async fn compete(
                     attempt.cancel();
                     return Err(LockError::SameServer { first, second });
                 }
-                return Ok(won(wanted, place, wait, attempt));
+                return won(wanted, place, wait, attempt);
             }
             Err(lost) => lost,
         };
@@ -176,13 +177,23 @@ async fn compete(
     Err(error.unwrap_or_else(|| LockError::Held(QuorumFailure::default())))
 }
 
-fn won(wanted: &Wanted, mut place: Place, wait: Wait, attempt: Arc<Attempt>) -> Acquired {
+fn won(
+    wanted: &Wanted,
+    mut place: Place,
+    wait: Wait,
+    attempt: Arc<Attempt>,
+) -> Result<Acquired, LockError> {
     let held = place.won(attempt);
     let (queues, others) = (Arc::clone(place.queues()), Arc::clone(&held));
     wait.won(move |others_wait| queues.note_waiters(&others, others_wait));
     let lease = LeaseState::new(Arc::clone(&held.attempt), wanted.hold_limit);
     place.set_lease(&lease);
-    (place, lease)
+    // Behind the lease, so that a close either finds it or is found here.
+    if held.attempt.cluster.tasks.is_closed() {
+        held.attempt.cancel();
+        return Err(LockError::Closed);
+    }
+    Ok((place, lease))
 }
 
 fn error_of(cluster: &Cluster, lost: &NotWon) -> LockError {

@@ -23,9 +23,8 @@ use std::time::{Duration, Instant};
 use event_listener::{Event, EventListener};
 
 pub(crate) use self::driver::Driver;
-pub(crate) use self::state::NotWon;
 use self::state::State;
-use crate::algorithm::attempt::{Attempt as Machine, Operation, Settings};
+use crate::algorithm::attempt::{Attempt as Machine, Loss, Operation, Settings};
 use crate::algorithm::fence::{FenceHint, FencingToken};
 use crate::algorithm::lease::{Ttl, saturating_add};
 use crate::algorithm::quorum::NodeId;
@@ -33,7 +32,6 @@ use crate::backend::{Capabilities, Claim};
 use crate::cluster::Cluster;
 use crate::error::{ExtendError, Lost, QuorumFailure, ReleaseError};
 use crate::nodes::CallOptions;
-use crate::tasks::OpenWork;
 
 /// The life of one token: its machine, and what its callers wait for.
 pub(crate) struct Attempt {
@@ -43,7 +41,16 @@ pub(crate) struct Attempt {
     state: Mutex<State>,
     /// Notified after each decision and each input from outside a driver.
     changed: Event,
-    open: OpenWork,
+}
+
+/// A first round that was lost. Its undo was sent.
+pub(crate) struct NotWon {
+    pub(crate) loss: Loss,
+    pub(crate) failure: QuorumFailure,
+    /// From the start of the round to its decision.
+    pub(crate) took: Duration,
+    /// Goes on with the undo; in the background when it is dropped.
+    driver: Driver,
 }
 
 /// What an attempt asks for besides the keys and the ttl.
@@ -90,13 +97,13 @@ impl Attempt {
         machine: Machine,
         now: Instant,
     ) -> Arc<Self> {
+        let node_timeout = cluster.config.node_timeout(claim.ttl());
         Arc::new(Self {
-            state: Mutex::new(State::new(machine, now)),
+            state: Mutex::new(State::new(cluster, machine, node_timeout, now)),
             cluster: Arc::clone(cluster),
             claim,
             options,
             changed: Event::new(),
-            open: cluster.tasks.begin(),
         })
     }
 
@@ -209,7 +216,7 @@ impl Attempt {
     /// What each node answered in the latest round.
     pub(crate) fn failure(&self) -> QuorumFailure {
         let now = self.cluster.now();
-        self.lock().failure(self, now)
+        self.lock().failure(now)
     }
 
     /// Resolves at the next decision.
@@ -230,7 +237,7 @@ impl Attempt {
     fn input<T>(&self, now: Instant, input: impl FnOnce(&mut Machine) -> T) -> T {
         let mut state = self.lock();
         let result = input(&mut state.machine);
-        state.follow(self, now);
+        state.follow(now);
         drop(state);
         self.notify();
         result
@@ -251,10 +258,6 @@ impl Attempt {
     /// Whether the lease has ended, or was never won.
     pub(crate) fn has_ended(&self) -> bool {
         self.lock().machine.has_ended()
-    }
-
-    fn node_timeout(&self) -> Duration {
-        self.cluster.config.node_timeout(self.claim.ttl())
     }
 }
 

@@ -467,7 +467,7 @@ mod tests {
 
     use super::*;
     use crate::algorithm::lease::Ttl;
-    use crate::resource::Token;
+    use crate::resource::{Resource, Token};
 
     /// The smallest backend: every call is refused.
     #[derive(Debug)]
@@ -491,7 +491,7 @@ mod tests {
     #[test]
     fn three_methods_are_a_backend_and_all_others_are_unsupported() {
         let node: &dyn LockBackend = &Refusing;
-        let key = Key::of(b"k".to_vec());
+        let key = Key::new(b"", &Resource::new("k").unwrap());
         let token = Token::draw(|_| Ok(())).unwrap();
         let ttl = Ttl::try_from(std::time::Duration::from_secs(1)).unwrap();
         let claim = Claim::new([key.clone()], token, ttl);

@@ -11,6 +11,7 @@ use crate::lease::{Lease, LeaseState, Run, renewal};
 use crate::resource::Key;
 use crate::telemetry;
 use crate::wait::place::Place;
+use crate::wait::task::Held;
 
 /// A lock that is held until [`valid_until`](Self::valid_until).
 ///
@@ -188,7 +189,7 @@ impl LockGuard {
         }
     }
 
-    fn held(&self) -> Option<&Arc<crate::wait::local_queue::Held>> {
+    fn held(&self) -> Option<&Arc<Held>> {
         self.place.as_ref()?.held()
     }
 

@@ -10,18 +10,18 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use futures_util::future::join;
+use futures_util::future::{join, pending};
 
-pub(crate) use self::health::Change;
 use self::health::Health;
+pub(crate) use self::health::{Change, Silence};
 use crate::algorithm::attempt::{Operation, Outcome};
 use crate::algorithm::fence::FenceHint;
 use crate::algorithm::quorum::{NodeCount, NodeId, Vote};
 use crate::backend::{
-    AcquireOptions, BackendError, BackendErrorKind, Capabilities, Claim, ExtendOptions,
-    LockBackend, ReleaseOptions, RestartGuard,
+    AcquireOptions, BackendError, BackendErrorKind, Capabilities, Claim, Entry, ExtendOptions,
+    LockBackend, ReleaseOptions, RestartGuard, Watched,
 };
-use crate::error::BuildError;
+use crate::error::{Answer, BuildError, NodeAnswer, QuorumFailure};
 use crate::resource::Key;
 use crate::runtime::BoxFuture;
 use crate::telemetry;
@@ -65,13 +65,6 @@ pub(crate) struct Reply {
     pub(crate) error: Option<BackendError>,
     /// Whether other processes wait; `None` if that is unknown.
     pub(crate) waiters: Option<bool>,
-}
-
-/// What is not clean on a node that does not answer.
-#[derive(Clone, Debug)]
-pub(crate) enum Silence {
-    NoReply,
-    Failed(BackendError),
 }
 
 impl Nodes {
@@ -120,7 +113,7 @@ impl Nodes {
     /// order of the nodes.
     pub(crate) fn gates(&self, key: &Key, now: Instant) -> Vec<NodeId> {
         let count = self.count.get();
-        let start = usize::try_from(fnv(key.as_bytes()) % count as u64).unwrap_or_default();
+        let start = key.stable_hash() as usize % count;
         let ids: Vec<NodeId> = self.count.ids().collect();
         let in_order = (0..count).map(|step| ids[(start + step) % count]);
         let is_gate =
@@ -138,12 +131,33 @@ impl Nodes {
         self.health(id).skip_until(until);
     }
 
-    /// Reports, once for each operation, that a node cannot do what its backend was built for.
-    pub(crate) fn note_lack(&self, id: NodeId, lack: Capabilities, error: &BackendError) {
-        let is_new = self.health(id).note_lack(lack);
-        if is_new && self.can(id, lack) {
+    /// Whether an error says that the node lacks an operation, or forbids it. Reports that once, if the
+    /// backend was built for it.
+    pub(crate) fn note_lack(&self, id: NodeId, lack: Capabilities, error: &BackendError) -> bool {
+        let is_lack =
+            matches!(error.kind(), BackendErrorKind::Script | BackendErrorKind::Permission);
+        if is_lack && self.can(id, lack) && self.health(id).note_lack(lack) {
             let operation = if lack == Capabilities::WATCH { "watch" } else { "queue" };
             telemetry::node_cannot(self.name(id), operation, error);
+        }
+        is_lack
+    }
+
+    /// Watches a key. Where a node cannot watch, the key counts as there, and no push comes.
+    pub(crate) async fn watch(
+        &self,
+        id: NodeId,
+        key: &Key,
+        entry: Option<&Entry>,
+    ) -> Result<Watched, BackendError> {
+        match self.backend(id).watch(key, entry).await {
+            Err(error)
+                if self.note_lack(id, Capabilities::WATCH, &error)
+                    && !planted!("node_without_pushes_is_no_gate") =>
+            {
+                Ok(Watched::new(true, pending()))
+            }
+            result => result,
         }
     }
 
@@ -157,7 +171,7 @@ impl Nodes {
         options: CallOptions,
         now: Instant,
     ) -> BoxFuture<'static, Reply> {
-        let in_flight = InFlight { nodes: Arc::clone(self), id, key: self.health(id).begin(now) };
+        let in_flight = self.begin_call(id, now);
         let nodes = Arc::clone(self);
         Box::pin(async move {
             let _in_flight = in_flight;
@@ -167,12 +181,18 @@ impl Nodes {
             // Both leave with the first poll, the operation in front.
             let (result, server) = join(perform(&**backend, &claim, operation, options), ask).await;
             let result = nodes.check_server(id, operation, result, server);
-            nodes.health(id).settled(matches!(operation, Operation::Release { .. }), &result);
+            let is_release = matches!(operation, Operation::Release { .. });
+            nodes.health(id).settled(is_release, result.as_ref().err());
             match result {
                 Ok(reply) => reply,
                 Err(error) => Reply::failed(error),
             }
         })
+    }
+
+    /// Counts a call as in flight until what is returned is dropped.
+    pub(crate) fn begin_call(self: &Arc<Self>, id: NodeId, now: Instant) -> InFlight {
+        InFlight { nodes: Arc::clone(self), id, key: self.health(id).begin(now) }
     }
 
     fn asks_server(&self, id: NodeId, operation: Operation) -> bool {
@@ -216,6 +236,12 @@ impl Nodes {
             return Err(BackendError::new(BackendErrorKind::Identity, text));
         }
         Ok(reply)
+    }
+
+    /// The failure of a request that made no round.
+    pub(crate) fn none_asked(&self) -> QuorumFailure {
+        let answer = |node: &Node| NodeAnswer::new(Arc::clone(&node.name), Answer::NotAsked);
+        QuorumFailure::new(self.nodes.iter().map(answer), Duration::ZERO)
     }
 
     /// Two nodes that are the same server (Q6).
@@ -319,7 +345,7 @@ impl Reply {
 }
 
 /// A call that has not settled. Dropped with the future of the call.
-struct InFlight {
+pub(crate) struct InFlight {
     nodes: Arc<Nodes>,
     id: NodeId,
     key: usize,
@@ -329,11 +355,4 @@ impl Drop for InFlight {
     fn drop(&mut self) {
         self.nodes.health(self.id).end(self.key);
     }
-}
-
-/// The 64-bit FNV-1a hash: the same in every process and version.
-fn fnv(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
-    })
 }

@@ -13,21 +13,21 @@
 
 pub(crate) mod local_queue;
 mod notify;
+mod pauses;
 pub(crate) mod place;
 mod remote_queue;
+pub(crate) mod task;
+#[cfg(test)]
+mod tests;
 
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::{Either, select};
-
 use self::notify::Notify;
+pub(crate) use self::pauses::LostRound;
+use self::pauses::back_off;
 use self::remote_queue::RemoteQueue;
-use crate::algorithm::backoff::scale;
-use crate::algorithm::lease::saturating_add;
 use crate::algorithm::quorum::NodeId;
-use crate::backend::{BackendError, BackendErrorKind};
 use crate::cluster::Cluster;
 use crate::config::Waiting;
 use crate::resource::Key;
@@ -38,17 +38,6 @@ pub(crate) enum Wait {
     Ordered(Box<RemoteQueue>),
     Notified(Notify),
     Polling(Arc<Cluster>),
-}
-
-/// A round that was not won. Its undo was sent.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct LostRound {
-    /// How long the round took.
-    pub(crate) took: Duration,
-    /// How many rounds of this wait were lost, with this one.
-    pub(crate) rounds: u32,
-    /// Whether refusals decided it.
-    pub(crate) is_held: bool,
 }
 
 impl Wait {
@@ -120,34 +109,4 @@ impl Wait {
             queue.won(on_hint);
         }
     }
-}
-
-/// Sleeps between one and two durations of a lost round, at most a node timeout: contenders that
-/// split the votes do not meet again.
-async fn pause(cluster: &Cluster, took: Duration, node_timeout: Duration) {
-    let pause = took.saturating_add(scale(took, cluster.random()));
-    cluster.sleep(pause.min(node_timeout)).await;
-}
-
-/// Sleeps where no node says when the lock is free.
-async fn back_off(cluster: &Cluster, rounds: u32) {
-    cluster.sleep(cluster.config.backoff.delay(rounds, cluster.random())).await;
-}
-
-/// The result of `future`, if it resolves within `limit`.
-async fn within<T>(
-    cluster: &Cluster,
-    limit: Duration,
-    future: impl Future<Output = T>,
-) -> Option<T> {
-    let over = cluster.runtime.sleep_until(saturating_add(cluster.now(), limit));
-    match select(pin!(future), over).await {
-        Either::Left((result, _)) => Some(result),
-        Either::Right(((), _)) => None,
-    }
-}
-
-/// Whether the node lacks the operation, or forbids it. It will answer the same the next time.
-fn is_lack(error: &BackendError) -> bool {
-    matches!(error.kind(), BackendErrorKind::Script | BackendErrorKind::Permission)
 }

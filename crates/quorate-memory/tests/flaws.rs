@@ -57,7 +57,7 @@ const NOTICED: &[(Flaw, &str)] = &[
     (Flaw::GrantsBeforeTheQuarantine, "a node without an epoch does not vote until its quarantine is over"),
     (Flaw::QuarantineRefuses, "a node without an epoch does not vote until its quarantine is over"),
     (Flaw::QuarantineHidesItsLocks, "a quarantined node knows the locks that it has"),
-    (Flaw::NeverPushes, "a watch is notified of a release, of an expiry and of a new value"),
+    (Flaw::NeverPushes, "a watch is notified of a release and of an expiry"),
     (Flaw::EveryWatchedKeyIsFree, "a watch says whether a key is there"),
     (Flaw::JoinsInFront, "entries wait in the order in which they joined"),
     (Flaw::RefreshGoesToTheEnd, "entries wait in the order in which they joined"),

@@ -227,7 +227,7 @@ impl Turn {
     /// Handles an attempt that won the lock.
     pub fn handle_won(&mut self) {
         let overtaken = self.overtaken.take();
-        self.end(overtaken);
+        self.end(overtaken.filter(|_| !planted!("overtaken_entry_stays")));
     }
 
     /// Handles an attempt that was not won.
@@ -240,7 +240,9 @@ impl Turn {
             return;
         }
         self.refused = (self.refused + 1).min(MISLED);
-        self.overtaken = None;
+        if !planted!("refused_waiter_drops_the_first_entry") {
+            self.overtaken = None;
+        }
         match self.gate {
             Some(gate) => self.ask(gate, now),
             None => {
@@ -272,7 +274,9 @@ impl Turn {
             None => {}
         }
         // An entry without its key is not watched: the next refresh will see.
-        let is_worth_a_look = !(self.is_absent && matches!(key, WatchedKey::Predecessor(_)));
+        let is_known_absent = self.is_absent && matches!(key, WatchedKey::Predecessor(_));
+        let is_worth_a_look =
+            !is_known_absent || planted!("absent_predecessor_is_asked_for_without_end");
         if self.watched.as_ref() != Some(&key) && is_worth_a_look {
             self.look(gate, key, now);
         } else {
@@ -289,13 +293,14 @@ impl Turn {
         if matches!(self.watched, Some(WatchedKey::Lock(_))) {
             self.watched = None;
         }
-        if self.refused >= MISLED {
+        if self.refused >= MISLED && !planted!("misled_waiter_never_backs_off") {
             self.refused = MISLED - 1;
             (self.watched, self.first_while_free, self.look_at) = (None, None, None);
             self.phase = Phase::Waiting;
             return true;
         }
-        let is_out_of_turn = self.first_while_free.as_ref() == Some(&first);
+        let is_out_of_turn = self.first_while_free.as_ref() == Some(&first)
+            || planted!("out_of_turn_without_a_second_look");
         if self.predecessor.is_none() || is_out_of_turn {
             self.overtaken = self.predecessor.is_some().then_some(first);
             self.attempt();
@@ -313,7 +318,7 @@ impl Turn {
         if is_there {
             self.phase = Phase::Waiting;
             // The push came before the reply.
-            if self.watched.is_none() {
+            if self.watched.is_none() && !planted!("push_before_the_reply_is_lost") {
                 self.wake(gate, now);
             }
             return;
@@ -322,7 +327,7 @@ impl Turn {
         if self.predecessor.is_none() {
             self.fruitless = 0;
             self.attempt();
-        } else if self.is_absent {
+        } else if self.is_absent && !planted!("absent_predecessor_is_asked_for_without_end") {
             self.phase = Phase::Waiting;
         } else {
             self.is_absent = true;
@@ -332,7 +337,7 @@ impl Turn {
 
     /// Handles a push: a watched key was written, or may have been.
     pub fn handle_push(&mut self, key: &WatchedKey, now: Instant) {
-        if self.watched.as_ref() != Some(key) {
+        if self.watched.as_ref() != Some(key) && !planted!("push_of_another_key_wakes") {
             return;
         }
         self.watched = None;
@@ -351,7 +356,7 @@ impl Turn {
         self.commands.push_back(Command::Leave { gate, also: None });
         (self.watched, self.predecessor, self.first_while_free) = (None, None, None);
         self.has_entry = false;
-        let next = Gate(gate.0 + 1);
+        let next = Gate(gate.0 + usize::from(!planted!("silent_gate_is_asked_again")));
         if next.0 < self.gates {
             self.gate = Some(next);
             self.ask(next, now);
@@ -371,6 +376,10 @@ impl Turn {
             (Phase::Waiting, None) => self.attempt(),
             (Phase::Waiting, Some(gate)) if self.refresh_at.is_some_and(|at| at <= now) => {
                 self.is_absent = false;
+                if planted!("pushes_are_never_lost") {
+                    self.refresh_at = None;
+                    return;
+                }
                 self.ask(gate, now);
             }
             (Phase::Waiting, Some(gate)) => {
@@ -423,7 +432,7 @@ impl Turn {
     fn wake(&mut self, gate: Gate, now: Instant) {
         self.fruitless = (self.fruitless + 1).min(NOISY);
         let rest = self.rest_until.filter(|rest| self.fruitless == NOISY && now < *rest);
-        if rest.is_some() {
+        if rest.is_some() && !planted!("noise_without_a_rest") {
             self.look_at = self.look_at.into_iter().chain(rest).min();
         } else if self.predecessor.is_some() {
             self.ask(gate, now);

@@ -4,7 +4,7 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use event_listener::EventListener;
 
@@ -12,7 +12,7 @@ use super::Attempt;
 use super::state::State;
 use crate::algorithm::attempt::{Action, CallId, Operation, Outcome, RoundId};
 use crate::algorithm::quorum::NodeId;
-use crate::nodes::{Change, Reply};
+use crate::nodes::{Change, Nodes, Reply};
 use crate::runtime::BoxFuture;
 use crate::telemetry;
 
@@ -94,16 +94,25 @@ impl Driver {
     /// backstop.
     pub(crate) async fn finish(mut self) {
         self.is_background = true;
-        poll_fn(|context| {
-            self.poll(context, &mut |state, has_calls, _| {
-                let is_needed = state.machine.has_ended() && state.drivers == 1;
-                let is_done = state.machine.is_quiescent() || (!has_calls && !is_needed);
+        let attempt = Arc::clone(&self.attempt);
+        let start = attempt.cluster.now();
+        let left = poll_fn(|context| {
+            self.poll(context, &mut |state, has_calls, now| {
+                let is_last = state.machine.has_ended() && state.drivers == 1;
+                if !state.machine.is_quiescent() && (has_calls || is_last) {
+                    return None;
+                }
                 // Under the mutex: of two drivers, only one finds that the other is still there.
-                is_done.then(|| state.drivers -= 1)
+                state.drivers -= 1;
+                let unanswered = state.machine.nodes().filter(|(_, node)| node.is_busy()).count();
+                Some(is_last.then(|| (now.saturating_duration_since(start), unanswered)))
             })
         })
         .await;
         self.has_left = true;
+        if let Some((took, unanswered)) = left {
+            telemetry::cleaned_up(attempt.claim.keys(), took, unanswered);
+        }
     }
 
     /// Handles the replies that are there, then the time, then sends; and again until nothing changes.
@@ -127,12 +136,12 @@ impl Driver {
             self.handle(&mut state, replies, now);
             if state.machine.next_timeout().is_some_and(|due| due <= now) {
                 state.machine.handle_timeout(now);
-                state.follow(&attempt, now);
+                state.follow(now);
             }
             let has_replies = self.send(&mut state, context, now);
             let mut is_decided = false;
             while let Some(decision) = state.machine.poll_decision() {
-                state.keep(&attempt, decision, now);
+                state.keep(decision, now);
                 is_decided = true;
             }
             let next = state.machine.next_timeout();
@@ -167,8 +176,8 @@ impl Driver {
 
     fn handle(&self, state: &mut State, replies: Vec<(Call, Reply)>, now: Instant) {
         for (call, reply) in replies {
-            report(&self.attempt, &call, &reply, now);
-            state.handle_reply(&self.attempt, call.id, call.operation, call.round, reply, now);
+            report(&self.attempt.cluster.nodes, &call, &reply, state.node_timeout, now);
+            state.handle_reply(call.id, call.operation, call.round, reply, now);
         }
     }
 
@@ -245,12 +254,12 @@ impl Drop for Driver {
 }
 
 /// Reports a settled call, and whether its node begins to fail or has recovered.
-fn report(attempt: &Attempt, call: &Call, reply: &Reply, now: Instant) {
-    let (nodes, id) = (&attempt.cluster.nodes, call.id.node());
+fn report(nodes: &Nodes, call: &Call, reply: &Reply, node_timeout: Duration, now: Instant) {
+    let id = call.id.node();
     let (name, operation) = (nodes.name(id), call.operation.name());
     let latency = now.saturating_duration_since(call.start);
     let vote = match reply.outcome {
-        _ if latency > attempt.node_timeout() => "silent",
+        _ if latency > node_timeout => "silent",
         Outcome::Granted(_) => "granted",
         Outcome::Refused => "refused",
         Outcome::Failed | Outcome::NotSent => "failed",

@@ -1,8 +1,8 @@
 //! What the mutex of an attempt holds: the machine, the answers of its open round, its decisions.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{Attempt, Driver};
 use crate::algorithm::attempt::{
     Attempt as Machine, CallId, Decision, Loss, Operation, Outcome, RoundId,
 };
@@ -10,22 +10,18 @@ use crate::algorithm::fence::FencingToken;
 use crate::algorithm::lease::saturating_add;
 use crate::algorithm::quorum::NodeId;
 use crate::backend::BackendError;
+use crate::cluster::Cluster;
 use crate::error::{Answer, ExtendError, Lost, NodeAnswer, QuorumFailure, ReleaseError};
-use crate::nodes::Reply;
-
-/// A first round that was lost. Its undo was sent.
-pub(crate) struct NotWon {
-    pub(crate) loss: Loss,
-    pub(crate) failure: QuorumFailure,
-    /// From the start of the round to its decision.
-    pub(crate) took: Duration,
-    /// Goes on with the undo; in the background when it is dropped.
-    pub(super) driver: Driver,
-}
+use crate::nodes::{Nodes, Reply};
+use crate::tasks::OpenWork;
 
 /// The machine of an attempt, and what its callers wait for.
 pub(super) struct State {
     pub(super) machine: Machine,
+    nodes: Arc<Nodes>,
+    pub(super) node_timeout: Duration,
+    /// The nodes that `close` waits for.
+    open: OpenWork,
     answers: Answers,
     /// The first round: won or not, and when that was decided.
     first: Option<(Result<(), (Loss, QuorumFailure)>, Instant)>,
@@ -52,10 +48,18 @@ struct Answers {
 }
 
 impl State {
-    pub(super) fn new(machine: Machine, start: Instant) -> Self {
+    pub(super) fn new(
+        cluster: &Cluster,
+        machine: Machine,
+        node_timeout: Duration,
+        start: Instant,
+    ) -> Self {
         let answers = Answers::begin(&machine, false, start);
         Self {
             machine,
+            nodes: Arc::clone(&cluster.nodes),
+            node_timeout,
+            open: cluster.tasks.begin(),
             answers,
             first: None,
             start,
@@ -79,7 +83,6 @@ impl State {
     /// Feeds a reply to the machine.
     pub(super) fn handle_reply(
         &mut self,
-        attempt: &Attempt,
         call: CallId,
         operation: Operation,
         round: RoundId,
@@ -94,18 +97,18 @@ impl State {
         }
         self.waiters = waiters.or(self.waiters);
         self.machine.handle_reply(call, outcome, now);
-        self.follow(attempt, now);
+        self.follow(now);
     }
 
     /// Follows the machine after an input: into a new round, if it has opened one.
-    pub(super) fn follow(&mut self, attempt: &Attempt, now: Instant) {
+    pub(super) fn follow(&mut self, now: Instant) {
         if self.machine.round() != self.answers.round {
             // The decision of the round before this one is not drained yet.
-            let failure = self.failure(attempt, now);
+            let failure = self.failure(now);
             self.extended = Some((self.answers.round, Err(failure)));
             self.answers = Answers::begin(&self.machine, false, now);
         }
-        attempt.open.set(self.machine.open_nodes());
+        self.open.set(self.machine.open_nodes());
     }
 
     pub(super) fn begin_release(&mut self, now: Instant) {
@@ -113,14 +116,14 @@ impl State {
     }
 
     /// Keeps a decision for those who wait for it.
-    pub(super) fn keep(&mut self, attempt: &Attempt, decision: Decision, now: Instant) {
+    pub(super) fn keep(&mut self, decision: Decision, now: Instant) {
         match decision {
             Decision::Won { valid_until, token } => {
                 (self.valid_until, self.token) = (valid_until, token);
                 self.first = Some((Ok(()), now));
             }
             Decision::NotWon(loss) => {
-                self.first = Some((Err((loss, self.failure(attempt, now))), now));
+                self.first = Some((Err((loss, self.failure(now))), now));
             }
             Decision::Extended { round, valid_until } => {
                 self.valid_until = valid_until;
@@ -129,12 +132,12 @@ impl State {
             Decision::ExtendFailed { round } => {
                 // If a round has begun since, `follow` has kept the answers.
                 if round == self.answers.round {
-                    self.extended = Some((round, Err(self.failure(attempt, now))));
+                    self.extended = Some((round, Err(self.failure(now))));
                 }
             }
             Decision::LeaseLost => {
                 let lost = match now < self.valid_until {
-                    true => Lost::NotHeld(self.failure(attempt, now)),
+                    true => Lost::NotHeld(self.failure(now)),
                     false => self.expired(),
                 };
                 self.released.get_or_insert_with(|| Err(ReleaseError::Lost(lost.clone())));
@@ -142,12 +145,12 @@ impl State {
             }
             Decision::Released => self.released = Some(Ok(())),
             Decision::LostBefore => {
-                let failure = self.failure(attempt, now);
+                let failure = self.failure(now);
                 let lost = self.lost.clone().unwrap_or(Lost::NotHeld(failure));
                 self.released = Some(Err(ReleaseError::Lost(lost)));
             }
             Decision::Unconfirmed => {
-                let failure = self.failure(attempt, now);
+                let failure = self.failure(now);
                 self.released = Some(Err(ReleaseError::Unconfirmed(failure)));
             }
         }
@@ -207,9 +210,10 @@ impl State {
         self.machine.has_answered_undo().then_some(())
     }
 
-    pub(super) fn failure(&self, attempt: &Attempt, now: Instant) -> QuorumFailure {
-        let nodes = &attempt.cluster.nodes;
-        let deadline = saturating_add(self.answers.start, attempt.node_timeout());
+    /// What each node answered in the open round, or in the last one.
+    pub(super) fn failure(&self, now: Instant) -> QuorumFailure {
+        let nodes = &self.nodes;
+        let deadline = saturating_add(self.answers.start, self.node_timeout);
         let answers = nodes.count().ids().zip(&self.answers.nodes).map(|(id, answer)| {
             let answer = match answer {
                 Answer::NoReply { .. } => Answer::NoReply { is_over: now >= deadline },

@@ -12,8 +12,10 @@ use crate::algorithm::quorum::NodeId;
 use crate::error::Lost;
 use crate::lease::LeaseState;
 use crate::nodes::Silence;
+use crate::telemetry;
 use crate::wait::local_queue::LocalQueues;
-use crate::wait::place::{Place, Task};
+use crate::wait::place::Place;
+use crate::wait::task::Task;
 
 /// What was left when a manager was closed. `Display` is one line.
 #[derive(Clone, Debug)]
@@ -99,7 +101,7 @@ fn end(queues: &Arc<LocalQueues>, task: &Arc<Task>, lease: &Arc<LeaseState>, mos
     if lease.end(Lost::Closed).is_err() {
         return;
     }
-    crate::telemetry::closed(lease.keys(), lease.held(cluster.now()));
+    telemetry::closed(lease.keys(), lease.held(cluster.now()));
     let grace = cluster.config.safety_margin.of(ttl).min(most).min(left);
     let until = saturating_add(cluster.now(), grace);
     let work = cluster.tasks.begin();

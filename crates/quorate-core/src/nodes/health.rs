@@ -4,7 +4,6 @@ use std::time::{Duration, Instant};
 
 use slab::Slab;
 
-use super::{Reply, Silence};
 use crate::algorithm::lease::saturating_add;
 use crate::backend::{BackendError, Capabilities};
 
@@ -25,6 +24,13 @@ pub(crate) struct Health {
     failing: Option<Failing>,
     /// What the node was found to lack, although its backend was built for it.
     lacks: Capabilities,
+}
+
+/// Why a node does not answer.
+#[derive(Clone, Debug)]
+pub(crate) enum Silence {
+    NoReply,
+    Failed(BackendError),
 }
 
 /// A node that fails.
@@ -55,8 +61,7 @@ impl Health {
         self.in_flight.try_remove(key);
     }
 
-    pub(super) fn settled(&mut self, is_release: bool, result: &Result<Reply, BackendError>) {
-        let error = result.as_ref().err();
+    pub(super) fn settled(&mut self, is_release: bool, error: Option<&BackendError>) {
         self.not_sent = error.filter(|error| error.is_not_sent()).cloned();
         if is_release {
             self.failed_release = error.cloned();

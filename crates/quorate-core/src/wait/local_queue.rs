@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use event_listener::EventListener;
 
-use super::place::Task;
+use super::task::{Held, Task};
 use crate::algorithm::local_queue::{ExtensionId, LeaseId, LocalQueue, Outcome, Output, TaskId};
 use crate::attempt::{Attempt, Driver};
 use crate::cluster::Cluster;
@@ -42,14 +42,6 @@ struct KeyState {
     leases: HashMap<LeaseId, Arc<Held>>,
 }
 
-/// A lock that a task of this manager holds, or that is being released.
-#[derive(Debug)]
-pub(crate) struct Held {
-    pub(crate) attempt: Arc<Attempt>,
-    /// The lease in the queue of each key; empty for an adopted lock whose keys were in use here.
-    pub(super) leases: Vec<(Key, LeaseId)>,
-}
-
 /// What is done after the mutex is released.
 enum Effect {
     Extend(Arc<Held>, ExtensionId),
@@ -69,11 +61,11 @@ impl LocalQueues {
     }
 
     /// Registers a task. It is in no queue yet.
-    pub(super) fn register(&self, make: impl FnOnce(TaskId) -> Task) -> Arc<Task> {
+    pub(super) fn register(&self, keys: &Arc<[Key]>) -> Arc<Task> {
         let mut state = self.state();
         state.last_task += 1;
         let id = TaskId(state.last_task);
-        let task = Arc::new(make(id));
+        let task = Arc::new(Task::new(id, keys));
         state.tasks.insert(id, Arc::clone(&task));
         task
     }
@@ -258,11 +250,7 @@ impl LocalQueues {
         driver.finish().await;
     }
 
-    pub(super) fn is_closed(&self) -> bool {
-        self.state().is_closed
-    }
-
-    /// Removes leases that were detached.
+    /// Removes leases that were released or detached.
     pub(super) fn drop_leases(&self, held: &Held) {
         let (now, mut state) = (self.cluster.now(), self.state());
         for (key, id) in &held.leases {
@@ -375,12 +363,6 @@ impl KeyState {
     fn is_idle(&self, now: Instant) -> bool {
         let is_remembered = self.queue.others_wait_until().is_some_and(|until| now < until);
         self.queue.is_idle() && self.leases.is_empty() && !is_remembered
-    }
-}
-
-impl Held {
-    fn keys(&self) -> impl Iterator<Item = &Key> {
-        self.leases.iter().map(|(key, _)| key)
     }
 }
 

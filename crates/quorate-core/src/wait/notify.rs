@@ -8,20 +8,21 @@
 //!   the next key.
 //! - *Noise.* The first push starts an attempt. Later ones start a look, and looks are at least 100 ms
 //!   apart.
-//! - *Time.* After 250 ms to 1 s the next attempt is made, whatever the node has reported.
+//! - *Time.* After 250 ms to 1 s the next attempt is made, whatever the node has reported. The next
+//!   look is on the next node then, too.
 
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::{pending, select};
+use futures_util::future::{Either, pending, select};
 
-use super::{LostRound, back_off, is_lack, pause, within};
+use super::pauses::{LostRound, back_off, pause, within};
 use crate::algorithm::backoff::scale;
 use crate::algorithm::lease::saturating_add;
 use crate::algorithm::quorum::NodeId;
 use crate::algorithm::turn::{NOISY, SPACING};
-use crate::backend::{Capabilities, Watched};
+use crate::backend::{BackendError, Capabilities, Watched};
 use crate::cluster::Cluster;
 use crate::resource::Key;
 
@@ -75,21 +76,23 @@ impl Notify {
         let wait = least + scale(most - least, cluster.random());
         let again = cluster.runtime.sleep_until(saturating_add(cluster.now(), wait));
         pause(&cluster, lost.took, self.node_timeout).await;
-        select(pin!(self.may_be_free(lost.rounds)), again).await;
+        let is_over =
+            matches!(select(pin!(self.may_be_free(lost.rounds)), again).await, Either::Right(_));
+        if is_over {
+            self.at += 1;
+        }
     }
 
     /// Resolves when the watched node gives a reason for an attempt.
     async fn may_be_free(&mut self, rounds: u32) {
         loop {
             let rest_until = saturating_add(self.cluster.now(), SPACING);
-            let Some(watched) = self.look().await else {
-                self.at += 1;
-                return pending().await;
-            };
+            let Some(Ok(watched)) = self.look().await else { return pending().await };
             // A release between the refusal and the watch is seen here, and causes no push.
             if !watched.is_held() && !planted!("watch_replies_nothing") {
                 self.pushes = 0;
-                if std::mem::replace(&mut self.saw_free, true) {
+                if std::mem::replace(&mut self.saw_free, !planted!("misled_waiter_never_backs_off"))
+                {
                     self.at += 1;
                     back_off(&self.cluster, rounds).await;
                 }
@@ -107,18 +110,10 @@ impl Notify {
         }
     }
 
-    /// Watches a key. `None` if the node did not reply, or cannot watch.
-    async fn look(&self) -> Option<Watched> {
-        let (id, nodes) = (self.nodes[self.at % self.nodes.len()], &self.cluster.nodes);
+    /// Watches the key. `None` if the node does not reply.
+    async fn look(&self) -> Option<Result<Watched, BackendError>> {
+        let node = self.nodes[self.at % self.nodes.len()];
         let key = &self.keys[self.at % self.keys.len()];
-        let watched = nodes.backend(id).watch(key, None);
-        let result = within(&self.cluster, self.node_timeout, watched).await?;
-        result
-            .inspect_err(|error| {
-                if is_lack(error) {
-                    nodes.note_lack(id, Capabilities::WATCH, error);
-                }
-            })
-            .ok()
+        within(&self.cluster, self.node_timeout, self.cluster.nodes.watch(node, key, None)).await
     }
 }

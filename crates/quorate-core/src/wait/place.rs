@@ -2,39 +2,17 @@
 
 use std::future::poll_fn;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::Poll;
 
-use event_listener::Event;
-
-use super::local_queue::{Held, LocalQueues};
+use super::local_queue::LocalQueues;
+use super::task::{Held, Task};
 use crate::algorithm::lease::Ttl;
-use crate::algorithm::local_queue::{LeaseId, Outcome, TaskId, Wish};
+use crate::algorithm::local_queue::{LeaseId, Outcome, Wish};
 use crate::attempt::{Attempt, Driver};
 use crate::error::{Lost, ReleaseError};
 use crate::lease::LeaseState;
 use crate::resource::Key;
-
-/// A task, as the local queues know it.
-#[derive(Debug)]
-pub(crate) struct Task {
-    pub(super) id: TaskId,
-    pub(super) keys: Arc<[Key]>,
-    inbox: Mutex<Inbox>,
-    changed: Event,
-}
-
-/// What the queues told a task.
-#[derive(Debug, Default)]
-struct Inbox {
-    /// The keys for which it competes.
-    competes: Vec<(Key, LeaseId)>,
-    others_wait: bool,
-    given: Option<Arc<Held>>,
-    outcome: Option<Outcome>,
-    is_refused: bool,
-    lease: Option<Arc<LeaseState>>,
-}
 
 /// What a task does next.
 #[derive(Debug)]
@@ -91,12 +69,7 @@ impl Place {
     }
 
     fn register(queues: &Arc<LocalQueues>, keys: &Arc<[Key]>) -> Self {
-        let task = queues.register(|id| Task {
-            id,
-            keys: Arc::clone(keys),
-            inbox: Mutex::default(),
-            changed: Event::new(),
-        });
+        let task = queues.register(keys);
         Self { queues: Arc::clone(queues), task, attempt: None, held: None }
     }
 
@@ -111,7 +84,7 @@ impl Place {
                 return turn;
             }
             // Before the next check, so that no change is missed.
-            let mut changed = self.task.changed.listen();
+            let mut changed = self.task.changed();
             let (next, mut leases) = self.queues.next_change(&self.task.keys);
             if let Some(turn) = self.check() {
                 return turn;
@@ -153,7 +126,7 @@ impl Place {
     /// Resolves when the manager is closed.
     pub(crate) async fn closed(&self) {
         loop {
-            let changed = self.task.changed.listen();
+            let changed = self.task.changed();
             if self.task.inbox().is_refused {
                 return;
             }
@@ -207,7 +180,7 @@ impl Place {
         let id = self.task.id;
         self.queues.input(&*self.task.keys, |_, queue, now| queue.release(id, true, now));
         let outcome = loop {
-            let changed = self.task.changed.listen();
+            let changed = self.task.changed();
             if let Some(outcome) = self.task.inbox().outcome {
                 break outcome;
             }
@@ -277,37 +250,4 @@ fn leave(queues: &Arc<LocalQueues>, leases: Vec<(Key, LeaseId)>, attempt: Option
 
 fn wish(ttl: Ttl, keys: usize, is_fenced: bool) -> Wish {
     Wish { ttl: ttl.as_duration(), is_single_key: keys == 1, is_fenced }
-}
-
-impl Task {
-    pub(super) fn compete(&self, key: Key, lease: LeaseId, others_wait: bool) {
-        let mut inbox = self.inbox();
-        inbox.competes.push((key, lease));
-        inbox.others_wait |= others_wait;
-        drop(inbox);
-        self.changed.notify(usize::MAX);
-    }
-
-    pub(super) fn give(&self, held: Arc<Held>) {
-        self.inbox().given = Some(held);
-        self.changed.notify(usize::MAX);
-    }
-
-    pub(super) fn resolve(&self, outcome: Outcome) {
-        self.inbox().outcome.get_or_insert(outcome);
-        self.changed.notify(usize::MAX);
-    }
-
-    pub(super) fn refuse(&self) {
-        self.inbox().is_refused = true;
-        self.changed.notify(usize::MAX);
-    }
-
-    pub(crate) fn lease(&self) -> Option<Arc<LeaseState>> {
-        self.inbox().lease.clone()
-    }
-
-    fn inbox(&self) -> MutexGuard<'_, Inbox> {
-        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }

@@ -5,19 +5,18 @@
 
 use std::fmt;
 use std::future::poll_fn;
-use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
-use std::time::{Duration, Instant};
+use std::task::Poll;
+use std::time::Duration;
 
-use futures_util::future::{Either, join, ready as settled};
+use futures_util::future::{OptionFuture, join};
 
-use super::{LostRound, is_lack, pause, within};
+use super::pauses::{LostRound, pause, within};
 use crate::algorithm::lease::saturating_add;
 use crate::algorithm::node_set::NodeSet;
 use crate::algorithm::quorum::NodeId;
 use crate::algorithm::turn::{Command, Entry, Gate, Refreshed, Turn, WatchedKey};
-use crate::backend::{BackendError, Capabilities, LockBackend, Watched};
+use crate::backend::{BackendError, Capabilities, Watched};
 use crate::cluster::Cluster;
 use crate::resource::Key;
 use crate::runtime::BoxFuture;
@@ -28,14 +27,9 @@ const SKIPPED: Duration = Duration::from_secs(1);
 /// After how long an entry that nobody refreshes has left no key at the gate.
 const ENTRY_LASTS: Duration = Duration::from_secs(10);
 
-/// A waiter's entry in the wait queue, and what it awaits.
+/// The driver of one wait.
 pub(crate) struct RemoteQueue {
-    cluster: Arc<Cluster>,
-    /// The first key in sorted order: the queue is that key's.
-    queue: Key,
-    keys: Arc<[Key]>,
-    node_timeout: Duration,
-    entry: Entry,
+    waiter: Arc<Waiter>,
     turn: Turn,
     /// The candidates for the gate. [`Gate`] is an index of it.
     gates: Vec<NodeId>,
@@ -43,32 +37,44 @@ pub(crate) struct RemoteQueue {
     is_trying: bool,
     /// The call whose reply the machine awaits.
     call: Option<Call>,
-    /// Resolves when the watched key was written.
+    /// Resolves when the watched key may have been written.
     push: Option<(WatchedKey, BoxFuture<'static, ()>)>,
-    timer: Option<(Instant, BoxFuture<'static, ()>)>,
 }
 
-/// A call to the gate. Its future owns what it needs.
-enum Call {
-    Refresh(NodeId, BoxFuture<'static, Result<Refreshed, BackendError>>),
-    Watch(NodeId, WatchedKey, BoxFuture<'static, Result<Watched, BackendError>>),
+/// What all calls of a wait need.
+struct Waiter {
+    cluster: Arc<Cluster>,
+    /// The key whose queue it is: the first one in sorted order.
+    key: Key,
+    /// The keys of the lock.
+    locks: Arc<[Key]>,
+    entry: Entry,
+    node_timeout: Duration,
 }
 
-enum Reply {
-    Refreshed(NodeId, Result<Refreshed, BackendError>),
-    Watched(NodeId, WatchedKey, Result<Watched, BackendError>),
+struct Call {
+    is_refresh: bool,
+    reply: BoxFuture<'static, Event>,
+}
+
+/// What happens while the machine waits.
+enum Event {
+    Refreshed(Result<Refreshed, BackendError>),
+    Watched(WatchedKey, Result<Watched, BackendError>),
+    Push,
+    Timeout,
 }
 
 impl RemoteQueue {
     /// `None` if no node can be the gate now, or there is no randomness for the entry's name.
     pub(super) fn begin(
         cluster: &Arc<Cluster>,
-        keys: &Arc<[Key]>,
+        locks: &Arc<[Key]>,
         node_timeout: Duration,
         others_wait: bool,
     ) -> Option<Self> {
-        let (now, queue) = (cluster.now(), keys.iter().min()?.clone());
-        let gates = cluster.nodes.gates(&queue, now);
+        let (now, key) = (cluster.now(), locks.iter().min()?.clone());
+        let gates = cluster.nodes.gates(&key, now);
         let mut name = [0; 16];
         if gates.is_empty() || cluster.runtime.fill_random(&mut name).is_err() {
             return None;
@@ -76,18 +82,15 @@ impl RemoteQueue {
         if planted!("waits_share_an_entry") {
             name = [0; 16];
         }
+        let (cluster, locks) = (Arc::clone(cluster), Arc::clone(locks));
+        let entry = Entry::new(name);
         Some(Self {
-            cluster: Arc::clone(cluster),
-            queue,
-            keys: Arc::clone(keys),
-            node_timeout,
-            entry: Entry::new(name),
+            waiter: Arc::new(Waiter { cluster, key, locks, entry, node_timeout }),
             turn: Turn::begin(gates.len(), node_timeout, others_wait, now),
             gates,
             is_trying: false,
             call: None,
             push: None,
-            timer: None,
         })
     }
 
@@ -99,18 +102,22 @@ impl RemoteQueue {
         self.turn.has_entry()
     }
 
+    /// Drives the machine until it asks for an attempt.
     pub(super) async fn ready(&mut self) {
-        if !self.is_trying {
-            poll_fn(|context| self.poll(context)).await;
-            self.is_trying = true;
+        while !self.is_trying {
+            self.is_trying = self.follow();
+            if !self.is_trying {
+                let event = self.event().await;
+                self.handle(event);
+            }
         }
     }
 
     pub(super) async fn next(&mut self, lost: LostRound) {
         if self.is_trying {
-            pause(&self.cluster, lost.took, self.node_timeout).await;
+            pause(&self.waiter.cluster, lost.took, self.waiter.node_timeout).await;
             self.is_trying = false;
-            self.turn.handle_refused(self.refresh_interval(), self.cluster.now());
+            self.turn.handle_refused(self.refresh_interval(), self.waiter.cluster.now());
         }
         self.ready().await;
     }
@@ -122,69 +129,57 @@ impl RemoteQueue {
         }
     }
 
-    /// Drives the machine until it asks for an attempt.
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        loop {
-            let now = self.cluster.now();
-            if self.follow(now) {
-                return Poll::Ready(());
-            }
-            if let Some((_, push)) = &mut self.push
-                && push.as_mut().poll(context).is_ready()
-            {
-                if let Some((key, _)) = self.push.take() {
-                    self.turn.handle_push(&key, now);
-                }
-                continue;
-            }
-            if let Some(reply) = self.poll_call(context) {
-                self.handle(reply, now);
-                continue;
-            }
-            ready!(self.poll_timer(context));
-            self.turn.handle_timeout(self.cluster.now());
-        }
-    }
-
     /// Carries out commands. Returns whether an attempt is to be made.
-    fn follow(&mut self, now: Instant) -> bool {
+    fn follow(&mut self) -> bool {
         while let Some(command) = self.turn.poll_command() {
             match command {
                 Command::Attempt => return true,
-                Command::Refresh(gate) => self.refresh(self.node(gate)),
-                Command::Watch(gate, key) => self.watch(self.node(gate), key),
+                Command::Refresh(gate) => self.refresh(gate),
+                Command::Watch(gate, key) => self.watch(gate, key),
                 Command::Leave { gate, also } => self.leave(gate, also, |_| ()),
                 Command::Skip(gate) => {
-                    let until = saturating_add(now, SKIPPED);
-                    self.cluster.nodes.skip_gate(self.node(gate), until);
+                    if planted!("silent_gate_stays_the_gate_of_new_waits") {
+                        continue;
+                    }
+                    let cluster = &self.waiter.cluster;
+                    let until = saturating_add(cluster.now(), SKIPPED);
+                    cluster.nodes.skip_gate(self.node(gate), until);
                 }
             }
         }
         false
     }
 
-    fn refresh(&mut self, id: NodeId) {
-        let backend = Arc::clone(self.cluster.nodes.backend(id));
-        let (queue, entry, keys) = (self.queue.clone(), self.entry.clone(), Arc::clone(&self.keys));
-        let refresh = async move { backend.queue_refresh(&queue, &entry, &keys).await };
-        self.call = Some(Call::Refresh(id, Box::pin(refresh)));
+    fn refresh(&mut self, gate: Gate) {
+        let (node, waiter) = (self.node(gate), Arc::clone(&self.waiter));
+        let reply = Box::pin(async move {
+            let Waiter { cluster, key, locks, entry, .. } = &*waiter;
+            let result = cluster.nodes.backend(node).queue_refresh(key, entry, locks).await;
+            if let Err(error) = &result {
+                cluster.nodes.note_lack(node, Capabilities::QUEUE, error);
+            }
+            Event::Refreshed(result)
+        });
+        self.call = Some(Call { is_refresh: true, reply });
     }
 
-    fn watch(&mut self, id: NodeId, key: WatchedKey) {
-        let backend = Arc::clone(self.cluster.nodes.backend(id));
-        let (lock, entry) = match &key {
-            WatchedKey::Lock(at) => (self.keys.get(*at).unwrap_or(&self.queue), None),
-            WatchedKey::Predecessor(entry) => (&self.queue, Some(entry.clone())),
-        };
-        let lock = lock.clone();
-        let watch = async move { backend.watch(&lock, entry.as_ref()).await };
+    fn watch(&mut self, gate: Gate, watched: WatchedKey) {
+        let (node, waiter) = (self.node(gate), Arc::clone(&self.waiter));
+        let reply = Box::pin(async move {
+            let (key, entry) = match &watched {
+                WatchedKey::Lock(at) => (waiter.locks.get(*at).unwrap_or(&waiter.key), None),
+                WatchedKey::Predecessor(entry) => (&waiter.key, Some(entry)),
+            };
+            let result = waiter.cluster.nodes.watch(node, key, entry).await;
+            Event::Watched(watched, result)
+        });
         // The machine watches one key.
         self.push = None;
-        self.call = Some(Call::Watch(id, key, Box::pin(watch)));
+        self.call = Some(Call { is_refresh: false, reply });
     }
 
-    /// Sends LEAVE in the background, behind a refresh in flight: otherwise the refresh would append
-    /// the entry again.
+    /// Sends LEAVE in the background. A refresh in flight goes first: after LEAVE it would append the
+    /// entry again.
     fn leave(
         &mut self,
         gate: Gate,
@@ -192,94 +187,75 @@ impl RemoteQueue {
         on_hint: impl FnOnce(bool) + Send + 'static,
     ) {
         self.push = None;
-        let refresh = match self.call.take() {
-            Some(Call::Refresh(_, refresh)) => Either::Left(async { drop(refresh.await) }),
-            _ => Either::Right(settled(())),
-        };
-        let (id, cluster) = (self.node(gate), Arc::clone(&self.cluster));
-        let (queue, entry, node_timeout) =
-            (self.queue.clone(), self.entry.clone(), self.node_timeout);
-        let open = cluster.tasks.begin();
-        open.set(NodeSet::from_iter([id]));
-        self.cluster.tasks.spawn(async move {
-            let backend = cluster.nodes.backend(id);
-            let is_ordered = cluster.nodes.can(id, Capabilities::ORDERED);
-            let leave = async {
-                let leave = backend.queue_leave(&queue, &entry, also.as_ref());
+        let refresh = self.call.take().filter(|call| call.is_refresh).map(|call| call.reply);
+        let refresh = OptionFuture::from(refresh);
+        let (node, waiter) = (self.node(gate), Arc::clone(&self.waiter));
+        let open = self.waiter.cluster.tasks.begin();
+        open.set(NodeSet::from_iter([node]));
+        self.waiter.cluster.tasks.spawn(async move {
+            let _open = open;
+            let Waiter { cluster, key, entry, .. } = &*waiter;
+            let _in_flight = cluster.nodes.begin_call(node, cluster.now());
+            let leave = cluster.nodes.backend(node).queue_leave(key, entry, also.as_ref());
+            let is_ordered = cluster.nodes.can(node, Capabilities::ORDERED);
+            let reply = within(cluster, ENTRY_LASTS, async {
                 if is_ordered || planted!("leave_overtakes_the_refresh") {
                     return join(refresh, leave).await.1;
                 }
                 refresh.await;
                 leave.await
-            };
-            let mut leave = pin!(leave);
-            let mut reply = within(&cluster, node_timeout, leave.as_mut()).await;
-            // `close` waits for a node timeout at most.
-            drop(open);
-            if reply.is_none() {
-                reply = within(&cluster, ENTRY_LASTS, leave).await;
-            }
-            if let Some(Ok(others_wait)) = reply {
+            });
+            if let Some(Ok(others_wait)) = reply.await {
                 on_hint(others_wait);
             }
         });
     }
 
-    fn poll_call(&mut self, context: &mut Context<'_>) -> Option<Reply> {
-        let reply = match self.call.take()? {
-            Call::Refresh(id, mut refresh) => match refresh.as_mut().poll(context) {
-                Poll::Ready(result) => return Some(Reply::Refreshed(id, result)),
-                Poll::Pending => Call::Refresh(id, refresh),
-            },
-            Call::Watch(id, key, mut watch) => match watch.as_mut().poll(context) {
-                Poll::Ready(result) => return Some(Reply::Watched(id, key, result)),
-                Poll::Pending => Call::Watch(id, key, watch),
-            },
-        };
-        self.call = Some(reply);
-        None
+    /// The next event. A push comes before a reply, and a reply before the time (T5).
+    async fn event(&mut self) -> Event {
+        let next = self.turn.next_timeout();
+        let mut timer = next.map(|next| self.waiter.cluster.runtime.sleep_until(next));
+        poll_fn(|context| {
+            if let Some((_, push)) = &mut self.push
+                && push.as_mut().poll(context).is_ready()
+            {
+                return Poll::Ready(Event::Push);
+            }
+            if let Some(call) = &mut self.call
+                && let Poll::Ready(event) = call.reply.as_mut().poll(context)
+            {
+                return Poll::Ready(event);
+            }
+            let Some(timer) = &mut timer else { return Poll::Pending };
+            timer.as_mut().poll(context).map(|()| Event::Timeout)
+        })
+        .await
     }
 
-    fn handle(&mut self, reply: Reply, now: Instant) {
-        let nodes = &self.cluster.nodes;
-        match reply {
-            Reply::Refreshed(_, Ok(reply)) => {
+    /// Gives the machine an event.
+    fn handle(&mut self, event: Event) {
+        let now = self.waiter.cluster.now();
+        if matches!(event, Event::Refreshed(_) | Event::Watched(..)) {
+            self.call = None;
+        }
+        match event {
+            Event::Refreshed(Ok(reply)) => {
                 self.turn.handle_refreshed(reply, self.refresh_interval(), now);
             }
-            Reply::Watched(_, key, Ok(watched)) => {
-                let is_held = watched.is_held() || planted!("watch_replies_nothing");
-                self.push = is_held
-                    .then(|| -> (_, BoxFuture<'static, ()>) { (key, Box::pin(watched.changed())) });
-                self.turn.handle_watched(is_held, now);
+            Event::Watched(key, Ok(watched)) => {
+                let is_there = watched.is_held() || planted!("watch_replies_nothing");
+                let changed: BoxFuture<'static, ()> = Box::pin(watched.changed());
+                self.push = is_there.then_some((key, changed));
+                self.turn.handle_watched(is_there, now);
             }
-            // The refresh will see what no push reports.
-            Reply::Watched(id, _, Err(error)) if is_lack(&error) => {
-                nodes.note_lack(id, Capabilities::WATCH, &error);
-                self.turn.handle_watched(true, now);
-            }
-            Reply::Refreshed(id, Err(error)) => {
-                if is_lack(&error) {
-                    nodes.note_lack(id, Capabilities::QUEUE, &error);
+            Event::Refreshed(Err(_)) | Event::Watched(_, Err(_)) => self.turn.handle_failure(now),
+            Event::Push => {
+                if let Some((key, _)) = self.push.take() {
+                    self.turn.handle_push(&key, now);
                 }
-                self.turn.handle_failure(now);
             }
-            Reply::Watched(_, _, Err(_)) => self.turn.handle_failure(now),
+            Event::Timeout => self.turn.handle_timeout(now),
         }
-    }
-
-    /// Ready when the machine is to be told the time; pending after the timer is registered.
-    fn poll_timer(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        let Some(next) = self.turn.next_timeout() else {
-            self.timer = None;
-            return Poll::Pending;
-        };
-        if self.timer.as_ref().is_none_or(|(at, _)| *at != next) {
-            self.timer = Some((next, self.cluster.runtime.sleep_until(next)));
-        }
-        let Some((_, timer)) = &mut self.timer else { return Poll::Pending };
-        ready!(timer.as_mut().poll(context));
-        self.timer = None;
-        Poll::Ready(())
     }
 
     fn node(&self, gate: Gate) -> NodeId {
@@ -287,7 +263,8 @@ impl RemoteQueue {
     }
 
     fn refresh_interval(&self) -> Duration {
-        Turn::refresh_interval(u32::try_from(self.cluster.random() >> 32).unwrap_or_default())
+        let random = self.waiter.cluster.random() >> 32;
+        Turn::refresh_interval(u32::try_from(random).unwrap_or_default())
     }
 }
 
@@ -295,7 +272,7 @@ impl Drop for RemoteQueue {
     fn drop(&mut self) {
         if !planted!("cancelled_wait_stays_in_the_queue") {
             self.turn.cancel();
-            self.follow(self.cluster.now());
+            self.follow();
         }
     }
 }

@@ -77,7 +77,7 @@ pub async fn backend(testbed: &dyn Testbed) -> Result<Vec<&'static str>, Failure
         }
         WATCH {
             "a watch says whether a key is there": watch::reads,
-            "a watch is notified of a release, of an expiry and of a new value": watch::changes,
+            "a watch is notified of a release and of an expiry": watch::changes,
             "a watch of a free key is notified when it is set": watch::set,
             "a dropped watch disturbs no other": watch::dropped,
         }

@@ -100,10 +100,11 @@ impl<'a> Bench<'a> {
         Ok(())
     }
 
-    /// Puts a value there that is no lock; `false` if the store has no such values.
+    /// Puts a value that is no lock in place of what is there; `false` if the store has no such values.
     pub(super) async fn put_list(&self, key: &[u8]) -> bool {
         let has = self.testbed.has_other_values();
         if has {
+            self.testbed.expire(key).await;
             self.testbed.put_list(key).await;
         }
         has
