@@ -209,11 +209,13 @@ impl Worker {
             // Others may have been there, with the same token.
             visit = self.doors[resource].enter(self, watch.lease());
         } else {
+            // Whether an extension may move the lease that this task does not wait for.
+            let mut goes_on = kept_alive;
             for _ in 0..parts {
                 self.sleep(self.dice.scaled_time(self.plan.ttl)).await;
                 self.look(resource, guard.is_valid(), &watch);
                 if self.dice.percent(if kept_alive { 10 } else { 40 }) {
-                    self.extend(&guard, kept_alive, &watch).await;
+                    goes_on |= self.extend(&guard, goes_on, &watch).await;
                 }
             }
             if !kept_alive && self.dice.percent(20) {
@@ -380,11 +382,16 @@ impl Worker {
         })
     }
 
-    async fn extend(&self, guard: &LockGuard, kept_alive: bool, watch: &Watch) {
+    /// Returns whether the round goes on without it.
+    async fn extend(&self, guard: &LockGuard, goes_on: bool, watch: &Watch) -> bool {
         let before = guard.valid_until();
         let longer = self.plan.ttl * u32::try_from(1 + self.dice.below(2)).unwrap_or(1);
         let done = match self.dice.below(4) {
-            0 => self.at_most(guard.extend(), self.dice.below(8)).await,
+            0 => {
+                // The round goes on, and somebody has to see what comes of it.
+                self.client.spawn(Box::pin(watch.clone().lost()));
+                self.at_most(guard.extend(), self.dice.below(8)).await
+            }
             1 => Some(guard.extend_to(longer.max(Duration::from_millis(3))).await),
             2 => Some(guard.extend_to((self.plan.ttl / 4).max(Duration::from_millis(3))).await),
             _ => Some(guard.extend().await),
@@ -399,15 +406,15 @@ impl Worker {
                 watch.observe();
                 self.history.extended(self.sim.elapsed(), client, lock, self.world(after));
             }
-            // A renewal may have moved it, and a loss that was told has cut it short. A future
-            // that was dropped may have got as far as to know its success.
-            _ if after > before && !kept_alive => {
+            // A renewal may have moved it, or the round of a future that was dropped.
+            Some(Err(_)) if after > before && !goes_on => {
                 self.wrong(format!("client {client}: a failed extension moved {lock}"));
             }
             _ => {
                 watch.observe();
             }
         }
+        done.is_none()
     }
 
     fn add(&self, resource: usize, read: u64) {
