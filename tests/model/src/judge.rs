@@ -209,7 +209,7 @@ impl World {
                 }
             }
         }
-        (holders > 1 && !scope.keys_vanish).then_some("two leases are valid at once")
+        (holders > 1 && !scope.keys_vanish).then_some(OVERLAP)
     }
 
     fn judge_tokens(&self, scope: &Scope) -> Vec<&'static str> {
@@ -236,6 +236,8 @@ impl World {
     }
 }
 
+/// Two attempts hold the lock at one moment.
+pub(crate) const OVERLAP: &str = "two leases are valid at once";
 /// No two attempts have the same token.
 pub(crate) const UNIQUE: &str = "fencing: two attempts have one token";
 /// An attempt that had its token before another began has the lower one.
