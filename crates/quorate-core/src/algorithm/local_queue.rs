@@ -281,6 +281,11 @@ impl LocalQueue {
 
     /// An extension has been decided: the new end of the lease if it won its quorum.
     pub fn handle_extended(&mut self, id: ExtensionId, valid_until: Option<Instant>) {
+        let is_held = matches!(&self.phase, Phase::Leased(lease) if lease.id == id.lease);
+        if valid_until.is_none() && !is_held {
+            // The release cut it short, and will say whether the key was there.
+            return;
+        }
         let failed =
             if planted!("passer_is_told_lost") { Outcome::Lost } else { Outcome::Unconfirmed };
         let outcome = if valid_until.is_some() { Outcome::Held } else { failed };
