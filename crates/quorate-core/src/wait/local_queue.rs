@@ -135,9 +135,15 @@ impl LocalQueues {
         self.input(held.keys(), |_, queue, now| queue.handle_hint(others_wait, now));
     }
 
-    /// The holder has extended its lease.
+    /// The holder has extended its lease, and the gate may have said whether others wait.
     pub(crate) fn note_renewed(self: &Arc<Self>, held: &Arc<Held>, valid_until: Instant) {
-        self.each_lease(held, |queue, id, _| queue.handle_renewed(id, valid_until));
+        let waiters = held.attempt.waiters();
+        self.each_lease(held, |queue, id, now| {
+            if let Some(waiters) = waiters {
+                queue.handle_hint(waiters, now);
+            }
+            queue.handle_renewed(id, valid_until);
+        });
     }
 
     /// The lease has ended before its release.
