@@ -17,7 +17,7 @@ mod input;
 // mod keeping;
 // mod line;
 // mod observe;
-// mod passing;
+mod passing;
 // mod polling;
 mod quorum;
 mod reasons;
