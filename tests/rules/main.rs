@@ -15,7 +15,7 @@ mod holding;
 mod input;
 // mod inspect;
 // mod keeping;
-// mod line;
+mod line;
 // mod observe;
 mod passing;
 // mod polling;
