@@ -5,12 +5,12 @@
 // mod cancel_safety;
 // mod carried;
 mod cases;
-// mod cleanup;
+mod cleanup;
 // mod contract;
-// #[path = "../every_future.rs"]
-// mod every_future;
-// mod falling_back;
-// mod fencing;
+#[path = "../every_future.rs"]
+mod every_future;
+mod falling_back;
+mod fencing;
 mod holding;
 mod input;
 // mod inspect;
@@ -22,7 +22,7 @@ mod passing;
 mod quorum;
 mod reasons;
 // mod renewals;
-// mod restarts;
+mod restarts;
 // mod rule_table;
 mod second_rounds;
 mod settings;

@@ -1,7 +1,7 @@
 //! Waiting for a lock.
 
-mod idle;
-pub(crate) mod processes;
-mod contest;
 mod cancelled;
 mod commands;
+mod contest;
+mod idle;
+pub(crate) mod processes;

@@ -7,9 +7,11 @@
 mod health;
 
 use std::fmt;
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use futures_util::FutureExt as _;
 use futures_util::future::{join, pending};
 
 use self::health::Health;
@@ -179,7 +181,10 @@ impl Nodes {
             let asks_server = nodes.asks_server(id, operation);
             let ask = async { if asks_server { Some(backend.server_id().await) } else { None } };
             // Both leave with the first poll, the operation in front.
-            let (result, server) = join(perform(&**backend, &claim, operation, options), ask).await;
+            let call = join(perform(&**backend, &claim, operation, options), ask);
+            let panicked = || BackendError::new(BackendErrorKind::Other, "the backend panicked");
+            let settled = AssertUnwindSafe(call).catch_unwind().await;
+            let (result, server) = settled.unwrap_or_else(|_| (Err(panicked()), None));
             let result = nodes.check_server(id, operation, result, server);
             let is_release = matches!(operation, Operation::Release { .. });
             nodes.health(id).settled(is_release, result.as_ref().err());
@@ -223,7 +228,9 @@ impl Nodes {
             (None, Some(Ok(None))) => Some(Server::Nameless),
             (None, Some(Err(error))) if error.kind().is_permanent() => Some(Server::Nameless),
             // It is asked again with the next call. Until then its vote may be that of another node.
-            (None, Some(Err(error))) => return Err(error),
+            (None, Some(Err(error))) => {
+                return Ok(Reply { outcome: Outcome::Failed, error: Some(error), ..reply });
+            }
             (None, None) => None,
         };
         if let Some(told) = told {
@@ -327,7 +334,9 @@ async fn perform(
         }
         Operation::Raise { token } => (backend.raise(claim, token).await?, None, None),
         Operation::Release { highest } => {
-            let options = ReleaseOptions { raise_to: highest, waiters };
+            // An adopted lock has a token also where a node keeps no numbers.
+            let can_raise = backend.capabilities().contains(Capabilities::FENCING);
+            let options = ReleaseOptions { raise_to: highest.filter(|_| can_raise), waiters };
             let released = backend.release(claim, options).await?;
             (released.vote, None, released.waiters)
         }

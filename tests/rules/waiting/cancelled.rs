@@ -28,7 +28,8 @@ impl Queue {
         let served = Arc::<Mutex<Vec<_>>>::default();
         let waiters = (0..WAITERS).map(|number| {
             let (process, served, sim) = (scene.process(), Arc::clone(&served), scene.sim.clone());
-            let (request, client) = (process.lock("r").timeout(timeout(number)), process.client.clone());
+            let (request, client) =
+                (process.lock("r").timeout(timeout(number)), process.client.clone());
             process.spawn(async move {
                 let Ok(guard) = request.await else { return };
                 let from = sim.elapsed();

@@ -134,7 +134,8 @@ fn w4_a_waiter_does_not_spin_when_nodes_fail() {
             hold.scene.sim.advance(2 * SECOND);
             hold.commands_per_second();
             // The undo is sent again to nodes that fail, until the cleanup bound.
-            let waits = hold.scene.sent().into_iter().filter(|sent| sent.operation != Operation::Release);
+            let waits =
+                hold.scene.sent().into_iter().filter(|sent| sent.operation != Operation::Release);
             let each = waits.count() as f64 / SECONDS as f64 / 2.0;
             assert!(each <= 15.0, "{failing} nodes: {fault:?}: {each} commands a second");
         }

@@ -13,7 +13,8 @@ use super::processes::{Held, Process, REFRESH, ROUND_TRIP, SECOND_LOOK, Scene};
 use crate::world::{MS, SECOND};
 
 /// One refresh, the second look, and a few round trips.
-const IDLE: Duration = REFRESH.saturating_add(SECOND_LOOK).saturating_add(ROUND_TRIP.saturating_mul(5));
+const IDLE: Duration =
+    REFRESH.saturating_add(SECOND_LOOK).saturating_add(ROUND_TRIP.saturating_mul(5));
 
 const NODE_TIMEOUT: Duration = Duration::from_millis(500);
 
@@ -162,7 +163,8 @@ fn w1_a_stale_key_at_the_gate_keeps_waiters_out_for_its_ttl() {
                 let key = Key::new(b"", &Resource::new("r").unwrap());
                 let token = Token::draw(|bytes| Ok(bytes.fill(7))).unwrap();
                 let claim = Claim::new([key], token, Ttl::try_from(ttl).unwrap());
-                let acquired = queue.scene.sim.block_on(gate.acquire(&claim, AcquireOptions::default()));
+                let acquired =
+                    queue.scene.sim.block_on(gate.acquire(&claim, AcquireOptions::default()));
                 assert_eq!(acquired.unwrap().vote, Vote::Granted);
             }
             // No Redlock client writes one, and it would stop all waiters for good.

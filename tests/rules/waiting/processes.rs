@@ -69,7 +69,12 @@ impl Scene {
             node.observe(move |observed| {
                 if let Observed::Sent { operation, client } = observed {
                     let at = sim.elapsed();
-                    sent.lock().unwrap().push(Sent { node: number, operation, process: client, at });
+                    sent.lock().unwrap().push(Sent {
+                        node: number,
+                        operation,
+                        process: client,
+                        at,
+                    });
                 }
             });
         }

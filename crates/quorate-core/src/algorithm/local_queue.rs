@@ -129,6 +129,15 @@ impl LocalQueue {
         self.queue.front().map(|(task, _)| *task)
     }
 
+    /// The task that has the lease.
+    #[must_use]
+    pub const fn holder(&self) -> Option<TaskId> {
+        match &self.phase {
+            Phase::Leased(lease) => Some(lease.holder),
+            _ => None,
+        }
+    }
+
     /// Whether the gate has not answered the release of this manager.
     #[must_use]
     pub const fn is_releasing(&self) -> bool {
@@ -197,8 +206,11 @@ impl LocalQueue {
     }
 
     /// The gate said whether another process waits: with LEAVE, an acquire, an extension or a release.
-    pub fn handle_hint(&mut self, others_wait: bool, now: Instant) {
-        self.hint = Some((others_wait, now));
+    /// The latest answer counts, and not the one that is handled last.
+    pub fn handle_hint(&mut self, others_wait: bool, at: Instant) {
+        if self.hint.is_none_or(|(_, known_at)| known_at <= at) {
+            self.hint = Some((others_wait, at));
+        }
     }
 
     /// The future of a given task is polled: returns whether it has the lease.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::algorithm::attempt::{
-    Attempt as Machine, CallId, Decision, Loss, Operation, Outcome, RoundId,
+    Attempt as Machine, CallId, Decision, Loss, Operation, Outcome, RoundId, Vote,
 };
 use crate::algorithm::fence::FencingToken;
 use crate::algorithm::lease::saturating_add;
@@ -33,7 +33,8 @@ pub(super) struct State {
     pub(super) token: Option<FencingToken>,
     lost: Option<Lost>,
     pub(super) released: Option<Result<(), ReleaseError>>,
-    pub(super) waiters: Option<bool>,
+    /// The gate's latest answer whether other processes wait, and when it came.
+    pub(super) waiters: Option<(bool, Instant)>,
     /// How many drivers there are. The last one stays until the machine is quiescent.
     pub(super) drivers: usize,
 }
@@ -92,11 +93,17 @@ impl State {
         let Reply { outcome, error, waiters } = reply;
         let is_release = matches!(operation, Operation::Release { .. });
         let is_repair = matches!(operation, Operation::Repair { .. });
-        if is_release == self.answers.is_release && round == self.answers.round && !is_repair {
-            self.answers.nodes[call.node().index()] = answer(outcome, error);
-        }
-        self.waiters = waiters.or(self.waiters);
+        self.waiters = waiters.map(|others_wait| (others_wait, now)).or(self.waiters);
         self.machine.handle_reply(call, outcome, now);
+        if is_release == self.answers.is_release && round == self.answers.round && !is_repair {
+            let at = call.node().index();
+            let vote = self.machine.nodes().nth(at).map(|(_, node)| node.vote());
+            self.answers.nodes[at] = match (outcome, vote) {
+                // It granted a fencing number that is higher than the token.
+                (Outcome::Granted(_), Some(Vote::Against)) => Answer::Refused,
+                _ => answer(outcome, error),
+            };
+        }
         self.follow(now);
     }
 
