@@ -97,7 +97,14 @@ impl LockBackend for MapNode {
         Ok(Extended::new(Vote::Granted))
     }
 
-    async fn release(&self, claim: &Claim, _: ReleaseOptions) -> Result<Released, BackendError> {
+    async fn release(
+        &self,
+        claim: &Claim,
+        options: ReleaseOptions,
+    ) -> Result<Released, BackendError> {
+        if options.raise_to.is_some() {
+            return Err(BackendError::unsupported("a map keeps only keys"));
+        }
         let mut entries = self.entries();
         let before = entries.len();
         for key in claim.keys() {

@@ -32,7 +32,7 @@ fn token_of(guard: &LockGuard) -> Result<FencingToken, &'static str> {
 async fn main() -> Result<(), Box<dyn Error>> {
     let runtime = TokioRuntime::new();
     let nodes = MemoryNode::cluster(5, runtime.clone());
-    let locks = || LockManager::builder(nodes.clone()).build().runtime(runtime.clone());
+    let locks = || LockManager::builder(nodes.clone()).runtime(runtime.clone()).build();
     let (ours, theirs) = (locks()?, locks()?);
     let stock = Stock { pieces: FencedCell::new(10) };
 

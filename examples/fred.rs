@@ -13,7 +13,7 @@ use quorate::runtime::TokioRuntime;
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let nodes = quorate::fred::connect(env::args().skip(1))?;
-    let manager = LockManager::builder(nodes).build().runtime(TokioRuntime::new())?;
+    let manager = LockManager::builder(nodes).runtime(TokioRuntime::new()).build()?;
     quorate_examples::tell(&manager).await?;
     // Without it, a key may stay on a slow node until its ttl ends.
     println!("{}", manager.close(Duration::from_secs(2)).await);

@@ -35,7 +35,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 }
 
 fn manager(nodes: Vec<impl LockBackend>) -> Result<LockManager, Box<dyn Error>> {
-    Ok(LockManager::builder(nodes).ttl(TTL).build().runtime(TokioRuntime::new())?)
+    Ok(LockManager::builder(nodes).ttl(TTL).runtime(TokioRuntime::new()).build()?)
 }
 
 /// Takes a lock and gives it away.
@@ -64,7 +64,7 @@ async fn spawn(record: String) -> Result<(), Box<dyn Error>> {
     let mut child =
         child.args(env::args().skip(1)).env(CHILD, "1").stdin(Stdio::piped()).spawn()?;
     child.stdin.take().ok_or("it has one")?.write_all(record.as_bytes())?;
-    if child.timeout()?.success() { Ok(()) } else { Err("the child failed".into()) }
+    if child.wait()?.success() { Ok(()) } else { Err("the child failed".into()) }
 }
 
 async fn adopt(manager: &LockManager, record: String) -> Result<(), Box<dyn Error>> {

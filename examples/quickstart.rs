@@ -12,7 +12,7 @@ use quorate::{LockError, LockManager};
 async fn main() -> Result<(), Box<dyn Error>> {
     let runtime = TokioRuntime::new();
     let nodes = MemoryNode::cluster(5, runtime.clone());
-    let manager = LockManager::builder(nodes.clone()).build().runtime(runtime)?;
+    let manager = LockManager::builder(nodes.clone()).runtime(runtime).build()?;
 
     println!("-- five healthy nodes");
     quorate_examples::tell(&manager).await?;

@@ -17,7 +17,7 @@ const TTL: Duration = Duration::from_millis(300);
 async fn main() -> Result<(), Box<dyn Error>> {
     let runtime = TokioRuntime::new();
     let nodes = MemoryNode::cluster(3, runtime.clone());
-    let manager = LockManager::builder(nodes.clone()).ttl(TTL).build().runtime(runtime.clone())?;
+    let manager = LockManager::builder(nodes.clone()).ttl(TTL).runtime(runtime.clone()).build()?;
 
     println!("-- a value, after three ttls");
     let mut orders = vec![7];

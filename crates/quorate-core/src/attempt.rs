@@ -188,7 +188,7 @@ impl Attempt {
         self.lock().lease_end(now)
     }
 
-    /// The end of the lease by the clock, also after it.
+    /// The end of the lease as it was last set, whether or not it has ended before.
     pub(crate) fn last_end(&self) -> Instant {
         self.lock().valid_until
     }

@@ -6,7 +6,7 @@
 //! ```
 //! use std::time::Duration;
 //!
-//! use quorate_core::backend::seam::LockBackend;
+//! use quorate_core::backend::LockBackend;
 //!
 //! # fn main() -> Result<(), quorate_fred::ConnectError> {
 //! let nodes = quorate_fred::connect([

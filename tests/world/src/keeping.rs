@@ -80,7 +80,8 @@ fn one(seed: u64) -> Figures {
         let most = Duration::from_millis(20);
         node.add_rule(Rule::new(Effect::Delay { least: most / 10, most }));
     }
-    let Ok(manager) = LockManager::builder(nodes.clone()).runtime(sim.clone()).ttl(TTL).build() else {
+    let Ok(manager) = LockManager::builder(nodes.clone()).runtime(sim.clone()).ttl(TTL).build()
+    else {
         return Figures::default();
     };
     let kept: Vec<(LockGuard, Kept)> =

@@ -280,11 +280,13 @@ fn liveness(
     for (process, manager) in processes.iter().zip(managers) {
         let client = process.client().id();
         for resource in 0..plan.resources {
-            let request = manager.lock(name(resource)).timeout(plan.ttl * 4 + Duration::from_secs(1));
+            let request =
+                manager.lock(name(resource)).timeout(plan.ttl * 4 + Duration::from_secs(1));
             match sim.block_on(fenced(request, plan.tokens != Tokens::Nobody)) {
                 Ok(guard) => {
                     let now = sim.elapsed();
-                    let lock = history.granted(now, client, name(resource), now + guard.remaining());
+                    let lock =
+                        history.granted(now, client, name(resource), now + guard.remaining());
                     if let (Some(token), Some(begun)) = (guard.fencing_token(), process.begun()) {
                         let Begun { attempt, at, hint } = begun;
                         history.fenced(

@@ -108,9 +108,7 @@ impl Worker {
         let way = self.dice.below(10);
         let waits = way > 1;
         let locked = match way {
-            0 | 1 => {
-                fenced(self.manager.lock(name.as_str()).no_wait(), fences).await
-            }
+            0 | 1 => fenced(self.manager.lock(name.as_str()).no_wait(), fences).await,
             2 | 3 => {
                 let polls = self.dice.below(12);
                 let request = fenced(self.manager.lock(name.as_str()).timeout(wait), fences);
@@ -374,8 +372,7 @@ impl Worker {
                     }
                     self.hold(resource, Held { guard, cap: None, begun }).await;
                 }
-                None
-                | Some(Err(AdoptError::Lost(_) | AdoptError::Unreachable(_))) => {}
+                None | Some(Err(AdoptError::Lost(_) | AdoptError::Unreachable(_))) => {}
                 Some(Err(error)) => self.wrong(format!("a lock was not adopted: {error}")),
             }
             *lock(&self.working) -= 1;

@@ -92,8 +92,13 @@ impl Driver {
     /// Goes on in the background until the calls of this driver have settled. The last driver also goes on
     /// until an attempt that has ended is quiescent. What is in flight then is given up: the ttl is the
     /// backstop.
-    pub(crate) async fn finish(mut self) {
+    pub(crate) fn finish(mut self) -> impl Future<Output = ()> + Send {
+        // Before the first poll: a runtime that has ended drops the task at once.
         self.is_background = true;
+        async move { self.finish_in_background().await }
+    }
+
+    async fn finish_in_background(&mut self) {
         let attempt = Arc::clone(&self.attempt);
         let start = attempt.cluster.now();
         let left = poll_fn(|context| {
@@ -139,6 +144,7 @@ impl Driver {
                 state.follow(now);
             }
             let has_replies = self.send(&mut state, context, now);
+            let now = attempt.cluster.now();
             let mut is_decided = false;
             while let Some(decision) = state.machine.poll_decision() {
                 state.keep(decision, now);
@@ -193,11 +199,13 @@ impl Driver {
                     let (claim, options) =
                         (attempt.claim.clone(), attempt.call_options(node, operation));
                     let nodes = &attempt.cluster.nodes;
+                    report_silence(nodes, node, operation, state.node_timeout, now);
                     let future = nodes.call(node, claim, operation, options, now);
                     let mut call = Call { id, operation, round: state.round(), start: now, future };
                     match call.future.as_mut().poll(context) {
                         Poll::Ready(reply) => {
                             has_replies = true;
+                            let now = self.attempt.cluster.now();
                             self.handle(state, vec![(call, reply)], now);
                         }
                         Poll::Pending => self.calls.push(call),
@@ -250,6 +258,23 @@ impl Drop for Driver {
         let mut successor = Self::new(&self.attempt);
         successor.calls = std::mem::take(&mut self.calls);
         self.attempt.cluster.tasks.spawn(successor.finish());
+    }
+}
+
+/// Reports a node that has not replied to a call for a node timeout.
+fn report_silence(
+    nodes: &Nodes,
+    id: NodeId,
+    operation: Operation,
+    node_timeout: Duration,
+    now: Instant,
+) {
+    let mut health = nodes.health(id);
+    if let Some(silent) = health.silent_for(now).filter(|silent| *silent >= node_timeout)
+        && health.note_failure(now) == Change::Fails
+    {
+        drop(health);
+        telemetry::node_silent(nodes.name(id), operation.name(), silent);
     }
 }
 

@@ -45,10 +45,7 @@ pub(crate) async fn renew(lease: Arc<LeaseState>) -> Lost {
 }
 
 /// Renews in the background, unless the lease is renewed already.
-pub(crate) fn renew_in_background(
-    lease: &Arc<LeaseState>,
-    ended: impl FnOnce() + Send + 'static,
-) {
+pub(crate) fn renew_in_background(lease: &Arc<LeaseState>, ended: impl FnOnce() + Send + 'static) {
     if lease.begins_renewal() {
         let task = renew(Arc::clone(lease));
         lease.attempt.cluster.tasks.spawn(async move {

@@ -68,9 +68,14 @@ impl Health {
         }
     }
 
-    pub(super) fn silence(&self, node_timeout: Duration, now: Instant) -> Option<Silence> {
+    /// The age of the oldest call in flight.
+    pub(crate) fn silent_for(&self, now: Instant) -> Option<Duration> {
         let oldest = self.in_flight.iter().map(|(_, start)| *start).min();
-        let is_late = oldest.is_some_and(|start| saturating_add(start, node_timeout) <= now);
+        oldest.map(|start| now.saturating_duration_since(start))
+    }
+
+    pub(super) fn silence(&self, node_timeout: Duration, now: Instant) -> Option<Silence> {
+        let is_late = self.silent_for(now).is_some_and(|silent| silent >= node_timeout);
         let error = self.not_sent.as_ref().or(self.failed_release.as_ref());
         match error {
             Some(error) => Some(Silence::Failed(error.clone())),

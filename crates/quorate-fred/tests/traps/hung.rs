@@ -4,7 +4,7 @@ use std::sync::mpsc::{Sender, channel};
 
 use futures_util::future::join_all;
 use futures_util::poll;
-use quorate_core::backend::seam::LockBackend;
+use quorate_core::backend::LockBackend;
 use quorate_core::{BackendErrorKind, Resource, Vote};
 
 use crate::node::{Answer, Node};

@@ -13,7 +13,7 @@ mod runtimes;
 use std::future::Future;
 use std::time::Duration;
 
-use quorate_core::backend::seam::{AcquireOptions, ExtendOptions, LockBackend, ReleaseOptions};
+use quorate_core::backend::{AcquireOptions, ExtendOptions, LockBackend, ReleaseOptions};
 use quorate_core::runtime::os_random;
 use quorate_core::{BackendError, Claim, Key, Resource, Token, Ttl, Vote};
 use quorate_fred::FredNode;

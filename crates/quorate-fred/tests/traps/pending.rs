@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use futures_util::poll;
 use quorate_core::Vote;
-use quorate_core::backend::seam::LockBackend;
+use quorate_core::backend::LockBackend;
 use tokio::time;
 
 use crate::node::{Answer, Node};

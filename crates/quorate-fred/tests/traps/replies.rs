@@ -1,6 +1,6 @@
 //! What the replies of a node mean.
 
-use quorate_core::backend::seam::LockBackend;
+use quorate_core::backend::LockBackend;
 use quorate_core::{BackendErrorKind as Kind, Vote};
 
 use crate::node::{Answer, Node};

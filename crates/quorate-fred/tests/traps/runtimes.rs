@@ -8,7 +8,7 @@ use std::thread::{self, Thread};
 
 use futures_util::future::join_all;
 use futures_util::poll;
-use quorate_core::backend::seam::LockBackend;
+use quorate_core::backend::LockBackend;
 use quorate_core::{BackendErrorKind, Vote};
 use quorate_fred::FredNode;
 

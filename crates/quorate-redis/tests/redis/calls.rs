@@ -6,8 +6,8 @@ use std::task::{Context, Poll, Wake};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
-use quorate_core::backend::seam::{AcquireOptions, ReleaseOptions};
-pub(crate) use quorate_core::backend::seam::{Capabilities, LockBackend};
+use quorate_core::backend::{AcquireOptions, ReleaseOptions};
+pub(crate) use quorate_core::backend::{Capabilities, LockBackend};
 use quorate_core::{BackendError, Claim, Key, Resource, Token, Ttl, Vote, runtime};
 use quorate_redis::RedisNode;
 pub(crate) use quorate_tests::wait::LIMIT;

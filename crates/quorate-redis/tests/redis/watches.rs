@@ -1,6 +1,6 @@
 //! Watches on a real server.
 
-use quorate_core::backend::seam::Watched;
+use quorate_core::backend::Watched;
 use quorate_core::{BackendErrorKind, Vote};
 use quorate_redis::RedisNode;
 use quorate_tests::RedisServer;
