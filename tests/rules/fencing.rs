@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use quorate_core::protocol::fence::counter;
 use quorate_core::{
-    BackendErrorKind, Claim, Fence, FenceGate, FenceHint, FenceVote, FencingToken, HandOver, Key,
-    LockBackend, LockError, LockGuard, LockManager, Resource, Runtime, Said, Token, Vote, Votes,
+    BackendErrorKind, Claim, Fence, FencedCell, FenceHint, FenceVote, FencingToken, DetachedLock, Key,
+    LockBackend, LockError, LockGuard, LockManager, Resource, Runtime, Said, Token, Vote, QuorumFailure,
 };
 use quorate_memory::{Effect, Fault, MemoryNode, Operation, Rule, Sim, Value};
 
@@ -50,7 +50,7 @@ fn numbers(world: &World) -> Vec<Option<u64>> {
 
 /// A manager whose wall clock stands at 1970, so that numbers are counted one by one.
 fn counting(world: &World) -> LockManager {
-    world.builder().fence_hint(|| 0).build().unwrap()
+    world.builder().fencing_hint(|| 0).build().unwrap()
 }
 
 fn lock(world: &World, manager: &LockManager) -> LockGuard {
@@ -87,9 +87,9 @@ fn at(number: u64) -> FencingToken {
     FencingToken::new(number).unwrap()
 }
 
-fn votes_of<T: Debug>(failed: Result<T, LockError>) -> Votes {
+fn votes_of<T: Debug>(failed: Result<T, LockError>) -> QuorumFailure {
     match failed {
-        Err(LockError::NoQuorum { votes } | LockError::NoToken { votes }) => votes,
+        Err(LockError::Unreachable(failure) | LockError::NoToken { votes }) => votes,
         other => panic!("{other:?}"),
     }
 }
@@ -164,12 +164,12 @@ fn holders_with_and_without_a_token_exclude_each_other() {
     let world = World::new(3);
     let (one, other) = (world.manager(), world.manager());
     let plain = world.sim.block_on(one.lock("r")).unwrap();
-    let refused = world.sim.block_on(other.try_lock("r").fenced());
-    assert!(matches!(refused, Err(LockError::Held { .. })), "{refused:?}");
+    let refused = world.sim.block_on(other.lock("r").no_wait().fenced());
+    assert!(matches!(refused, Err(LockError::Held(_))), "{refused:?}");
     world.sim.settle_and_release(plain);
-    let fenced = world.sim.block_on(one.try_lock("r").fenced()).unwrap();
-    let refused = world.sim.block_on(other.try_lock("r"));
-    assert!(matches!(refused, Err(LockError::Held { .. })), "{refused:?}");
+    let fenced = world.sim.block_on(one.lock("r").no_wait().fenced()).unwrap();
+    let refused = world.sim.block_on(other.lock("r").no_wait());
+    assert!(matches!(refused, Err(LockError::Held(_))), "{refused:?}");
     world.sim.settle_and_release(fenced);
     assert_eq!(lock_keys_left(&world), 0);
 }
@@ -251,7 +251,7 @@ fn the_token_stays_through_extensions_and_goes_along_in_a_hand_over() {
         assert_eq!(guard.fencing_token(), Some(first));
     }
     let lease = guard.lease();
-    let record: HandOver = guard.hand_over().encode().parse().unwrap();
+    let record: DetachedLock = guard.detach().unwrap().encode().parse().unwrap();
     assert_eq!(lease.fencing_token(), Some(first));
     let adopted = world.sim.block_on(taker.adopt(&record)).unwrap();
     assert_eq!(adopted.fencing_token(), Some(first));
@@ -270,7 +270,7 @@ fn work_under_a_lock_sees_the_token() {
     assert!(seen.unwrap().is_some());
     let seen = world
         .sim
-        .block_on(world.manager().try_lock("r").fenced().with(async |lease| lease.fencing_token()));
+        .block_on(world.manager().lock("r").no_wait().fenced().with(async |lease| lease.fencing_token()));
     assert!(seen.unwrap().is_some());
 }
 
@@ -317,7 +317,7 @@ fn a_future_that_is_dropped_at_any_poll_leaves_no_key() {
 fn a_stale_holder_finds_the_door_shut() {
     let world = World::new(3);
     let (one, other) = (world.manager(), world.manager());
-    let store = FenceGate::new(Vec::new());
+    let store = FencedCell::new(Vec::new());
     for round in 0..20 {
         let stale = lock(&world, &one);
         assert!(stale.is_valid(), "the last look before the pause");
@@ -338,7 +338,7 @@ trait Settle {
 
 impl Settle for Sim {
     fn settle_and_release(&self, guard: LockGuard) {
-        let _ = self.block_on(guard.release()).unwrap();
+        self.block_on(guard.release()).unwrap();
         self.advance(SECOND);
     }
 }

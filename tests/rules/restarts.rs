@@ -9,7 +9,7 @@ use quorate_core::protocol::quarantine::{EPOCH, KEY};
 use quorate_core::{
     AdoptError, BackendErrorKind, BuildError, Claim, ExtendError, GuardedVote, InvalidTtl, Key,
     LockBackend, LockError, LockManager, Quarantine, Released, Resource, RestartGuard, Runtime,
-    Said, Token, Votes,
+    Said, Token, QuorumFailure,
 };
 use quorate_memory::{Effect, Fault, MemoryNode, Operation, Rule, Sim, Value};
 
@@ -44,21 +44,21 @@ impl World {
     }
 
     fn manager(&self, guard: impl Into<RestartGuard>) -> LockManager {
-        let builder = LockManager::builder(self.sim.clone(), self.nodes.clone()).ttl(TTL);
+        let builder = LockManager::builder(self.nodes.clone()).runtime(self.sim.clone()).ttl(TTL);
         builder.restart_guard(guard).build().unwrap()
     }
 
     fn try_lock(&self, manager: &LockManager) -> Result<quorate_core::LockGuard, LockError> {
-        self.sim.block_on(manager.try_lock("r"))
+        self.sim.block_on(manager.lock("r").no_wait())
     }
 
-    fn failure(&self, manager: &LockManager) -> Votes {
+    fn failure(&self, manager: &LockManager) -> QuorumFailure {
         votes_of(self.try_lock(manager))
     }
 
     fn lock_and_release(&self, manager: &LockManager) {
         let guard = self.try_lock(manager).unwrap();
-        assert_eq!(self.sim.block_on(guard.release()).unwrap(), Released::Held);
+        self.sim.block_on(guard.release()).unwrap();
         self.sim.advance(Duration::ZERO);
     }
 
@@ -67,22 +67,22 @@ impl World {
     }
 }
 
-fn votes_of<T: Debug>(failed: Result<T, LockError>) -> Votes {
+fn votes_of<T: Debug>(failed: Result<T, LockError>) -> QuorumFailure {
     match failed {
-        Err(LockError::NoQuorum { votes }) => votes,
+        Err(LockError::Unreachable(failure)) => votes,
         other => panic!("{other:?}"),
     }
 }
 
-fn kinds(votes: &Votes) -> Vec<BackendErrorKind> {
+fn kinds(votes: &QuorumFailure) -> Vec<BackendErrorKind> {
     let kind = |said: &Said| match said {
-        Said::Failed(error) => Some(error.kind()),
+        Answer::Failed(error) => Some(error.kind()),
         _ => None,
     };
-    votes.iter().filter_map(|node| kind(&node.said)).collect()
+    votes.iter().filter_map(|node| kind(&node.answer)).collect()
 }
 
-fn assert_quarantined(votes: &Votes, nodes: usize) {
+fn assert_quarantined(votes: &QuorumFailure, nodes: usize) {
     assert_eq!(kinds(votes), vec![BackendErrorKind::Quarantined; nodes], "{votes}");
 }
 
@@ -130,11 +130,11 @@ fn a_node_that_lost_its_data_does_not_vote_until_max_ttl_has_passed() {
 fn without_the_guard_it_votes_at_once() {
     for (how, lose) in LOSSES {
         let world = World::fresh(3);
-        let manager = LockManager::builder(world.sim.clone(), world.nodes.clone()).build().unwrap();
+        let manager = LockManager::builder(world.nodes.clone()).runtime(world.sim.clone()).build().unwrap();
         world.nodes[2].inject(Fault::Down);
         let one = world.try_lock(&manager).unwrap();
         let elsewhere =
-            LockManager::builder(world.sim.clone(), world.nodes.clone()).build().unwrap();
+            LockManager::builder(world.nodes.clone()).runtime(world.sim.clone()).build().unwrap();
         world.nodes[2].heal();
         lose(&world.nodes[1]);
         world.nodes[1].heal();
@@ -168,7 +168,7 @@ fn who_waits_wins_when_the_quarantine_ends() {
     for fenced in [false, true] {
         let world = World::fresh(3);
         let manager = world.manager(MAX_TTL);
-        let request = manager.lock("r").wait(2 * MAX_TTL);
+        let request = manager.lock("r").timeout(2 * MAX_TTL);
         let request = if fenced { request.fenced() } else { request };
         let guard = world.sim.block_on(request).unwrap();
         let waited = world.sim.elapsed();
@@ -177,7 +177,7 @@ fn who_waits_wins_when_the_quarantine_ends() {
         // Who does not wait for so long is told why.
         world.nodes[0].restart();
         world.nodes[1].restart();
-        let lost = world.sim.block_on(manager.lock("s").wait(SECOND));
+        let lost = world.sim.block_on(manager.lock("s").timeout(SECOND));
         let votes = votes_of(lost);
         assert_quarantined(&votes, 2);
     }
@@ -203,9 +203,9 @@ fn the_longest_lease_ends_before_the_quarantine() {
     let world = World::new(1);
     let manager = world.manager(MAX_TTL);
     world.nodes[0].drift(10_000);
-    let guard = world.sim.block_on(manager.try_lock("r").ttl(MAX_TTL)).unwrap();
+    let guard = world.sim.block_on(manager.lock("r").no_wait().ttl(MAX_TTL)).unwrap();
     world.nodes[0].flush();
-    let free = world.sim.block_on(manager.lock("s").wait(2 * MAX_TTL)).unwrap();
+    let free = world.sim.block_on(manager.lock("s").timeout(2 * MAX_TTL)).unwrap();
     assert!(!guard.is_valid());
     assert!(world.sim.now() >= guard.valid_until());
     drop(free);
@@ -310,7 +310,7 @@ fn who_deletes_the_epochs_changes_max_ttl_and_begins_a_quarantine() {
 #[test]
 fn without_the_guard_nothing_is_stored_for_it_and_with_it_two_keys_are() {
     let world = World::fresh(1);
-    let plain = LockManager::builder(world.sim.clone(), world.nodes.clone()).build().unwrap();
+    let plain = LockManager::builder(world.nodes.clone()).runtime(world.sim.clone()).build().unwrap();
     world.lock_and_release(&plain);
     assert!(world.nodes[0].keys().is_empty());
     let manager = world.manager(MAX_TTL);
@@ -332,8 +332,8 @@ fn an_attempt_from_before_a_loss_gets_no_token_that_is_too_low() {
             let wall = Arc::clone(&wall);
             let hint = move || wall.load(std::sync::atomic::Ordering::Relaxed);
             let nodes = world.nodes.clone();
-            let builder = LockManager::builder(world.sim.clone(), nodes).ttl(TTL);
-            let builder = builder.node_timeout(4 * SECOND).fence_hint(hint);
+            let builder = LockManager::builder(nodes).runtime(world.sim.clone()).ttl(TTL);
+            let builder = builder.node_timeout(4 * SECOND).fencing_hint(hint);
             if guarded { builder.restart_guard(MAX_TTL) } else { builder }.build().unwrap()
         };
         let (early, late) = (manager(), manager());
@@ -341,12 +341,12 @@ fn an_attempt_from_before_a_loss_gets_no_token_that_is_too_low() {
         for node in &world.nodes {
             node.inject(Fault::Slow(2 * SECOND));
         }
-        let attempt = async { early.try_lock("r").fenced().await };
+        let attempt = async { early.lock("r").no_wait().fenced().await };
         let meanwhile = async {
             world.sim.sleep_until(world.sim.now() + SECOND).await;
             world.nodes.iter().for_each(MemoryNode::heal);
             wall.store(5_000, std::sync::atomic::Ordering::Relaxed);
-            let guard = late.try_lock("r").fenced().await.unwrap();
+            let guard = late.lock("r").no_wait().fenced().await.unwrap();
             let token = guard.fencing_token().unwrap();
             for node in &world.nodes {
                 node.restart();

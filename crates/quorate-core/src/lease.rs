@@ -86,10 +86,11 @@ impl LeaseState {
 
     /// The end of the lease, or the moment at which it was found to have ended, if that is earlier.
     pub(crate) fn valid_until(&self) -> Instant {
-        match self.check() {
-            Ok(end) => end,
-            Err(_) => self.state().end.as_ref().map_or(self.start, |(_, at)| *at),
-        }
+        self.check().unwrap_or_else(|_| {
+            let end = self.attempt.last_end();
+            let end = self.hold_until.map_or(end, |until| end.min(until));
+            self.state().end.as_ref().map_or(end, |(_, at)| end.min(*at))
+        })
     }
 
     pub(crate) fn remaining(&self) -> Duration {

@@ -6,8 +6,8 @@ use super::*;
 fn clocks_that_are_an_hour_apart_change_no_order() {
     let world = World::new(3);
     let now = Sim::new(0).unix_micros();
-    let ahead = world.builder().fence_hint(move || now + HOUR).build().unwrap();
-    let behind = world.builder().fence_hint(move || now).build().unwrap();
+    let ahead = world.builder().fencing_hint(move || now + HOUR).build().unwrap();
+    let behind = world.builder().fencing_hint(move || now).build().unwrap();
     let mut last = 0;
     for manager in [&behind, &ahead, &behind, &ahead, &behind, &behind] {
         let guard = lock(&world, manager);
@@ -22,7 +22,7 @@ fn clocks_that_are_an_hour_apart_change_no_order() {
 #[test]
 fn one_clock_far_in_the_future_harms_nobody() {
     let world = World::new(3);
-    let wild = world.builder().fence_hint(|| FenceHint::MAX.get()).build().unwrap();
+    let wild = world.builder().fencing_hint(|| FenceHint::MAX.get()).build().unwrap();
     let guard = lock(&world, &wild);
     assert_eq!(token(&guard), 1 << 52);
     world.sim.settle_and_release(guard);
@@ -33,7 +33,7 @@ fn one_clock_far_in_the_future_harms_nobody() {
 #[test]
 fn a_hint_over_the_limit_is_a_typed_error_and_nothing_is_sent() {
     let world = World::new(3);
-    let broken = world.builder().fence_hint(|| FenceHint::MAX.get() + 1).build().unwrap();
+    let broken = world.builder().fencing_hint(|| FenceHint::MAX.get() + 1).build().unwrap();
     let failed = world.sim.block_on(broken.lock("r").fenced());
     assert!(matches!(failed, Err(LockError::FenceHint { hint }) if hint == (1 << 52) + 1));
     assert_eq!(world.log.calls(), []);
@@ -122,7 +122,7 @@ fn an_extension_gives_a_node_that_lost_its_data_key_and_number_back() {
 #[test]
 fn a_number_that_was_lost_again_is_brought_back_though_the_node_had_told_it() {
     let world = World::new(3);
-    let ahead = world.builder().fence_hint(|| 1_000_000).build().unwrap();
+    let ahead = world.builder().fencing_hint(|| 1_000_000).build().unwrap();
     let guard = world.sim.block_on(ahead.lock("r").fenced()).unwrap();
     world.sim.settle();
     for node in &world.nodes {
@@ -138,8 +138,8 @@ fn a_number_that_was_lost_again_is_brought_back_though_the_node_had_told_it() {
     }
     assert_eq!(numbers(&world), [Some(1_000_000); 3]);
     let before = token(&guard);
-    let _ = world.sim.block_on(guard.release()).unwrap();
-    let behind = world.builder().fence_hint(|| 1).build().unwrap();
+    world.sim.block_on(guard.release()).unwrap();
+    let behind = world.builder().fencing_hint(|| 1).build().unwrap();
     let guard = world.sim.block_on(behind.lock("r").fenced()).unwrap();
     assert!(token(&guard) > before, "{} after {before}", token(&guard));
 }
@@ -155,8 +155,8 @@ fn a_number_that_has_come_to_its_end_is_an_error_and_takes_nothing() {
     let start = world.sim.elapsed();
     let votes = votes_of(world.sim.block_on(manager.lock("r").fenced()));
     assert_eq!(world.sim.elapsed(), start, "waiting would not mend it");
-    for vote in votes.iter().filter(|vote| !matches!(vote.said, Said::Unheard)) {
-        let Said::Failed(error) = &vote.said else { panic!("{vote:?}") };
+    for vote in votes.iter().filter(|vote| !matches!(vote.answer, Answer::Unheard)) {
+        let Answer::Failed(error) = &vote.answer else { panic!("{vote:?}") };
         assert_eq!(error.kind(), BackendErrorKind::Fence);
         assert!(error.to_string().contains("no number is left"), "{error}");
     }
@@ -177,8 +177,8 @@ fn what_is_no_number_is_an_error_and_is_left_alone() {
             put(node, "r", garbage);
         }
         let votes = votes_of(world.sim.block_on(manager.lock("r").fenced()));
-        let failed = votes.iter().filter_map(|vote| match &vote.said {
-            Said::Failed(error) => Some(error.kind()),
+        let failed = votes.iter().filter_map(|vote| match &vote.answer {
+            Answer::Failed(error) => Some(error.kind()),
             _ => None,
         });
         assert_eq!(failed.collect::<Vec<_>>(), [BackendErrorKind::Fence; 2], "{garbage}");
@@ -214,7 +214,7 @@ fn a_lock_that_was_adopted_leaves_no_node_behind_its_token() {
         let guard = lock(&world, &manager);
         world.catch_up();
         let taken = token(&guard);
-        let record = guard.hand_over();
+        let record = guard.detach().unwrap();
         put(&world.nodes[0], "r", "5");
         let guard = world.sim.block_on(counting(&world).adopt(&record)).unwrap();
         assert_eq!(token(&guard), taken);

@@ -13,15 +13,15 @@ fn a_raise_that_comes_after_the_next_holder_outranks_nobody() {
         let late = Effect::Delay { least: 20 * SECOND, most: 20 * SECOND };
         node.add_rule(Rule::new(late).on(Operation::Raise));
     }
-    let zombie = world.sim.block_on(manager.try_lock("r").fenced().ttl(SECOND));
-    assert!(matches!(zombie, Err(LockError::NoQuorum { .. })), "{zombie:?}");
+    let zombie = world.sim.block_on(manager.lock("r").no_wait().fenced().ttl(SECOND));
+    assert!(matches!(zombie, Err(LockError::Unreachable(_))), "{zombie:?}");
     for node in &world.nodes {
         node.clear_rules();
     }
     world.sim.advance(2 * SECOND);
     // Without the node from which the zombie has its high number.
     world.nodes[1].inject(Fault::Down);
-    let next = world.builder().fence_hint(|| 0).build().unwrap();
+    let next = world.builder().fencing_hint(|| 0).build().unwrap();
     let guard = world.sim.block_on(next.lock("r").fenced().ttl(60 * SECOND)).unwrap();
     assert!(token(&guard) < 1001);
     let before = numbers(&world);
@@ -85,8 +85,8 @@ fn a_raise_ends_within_the_node_timeout_of_its_round() {
         node.inject(Fault::Late(300 * MS));
     }
     // Each fan-out alone would do; both take longer than a node may.
-    let failed = world.sim.block_on(manager.try_lock("r").fenced());
-    assert!(matches!(failed, Err(LockError::NoQuorum { .. })), "{failed:?}");
+    let failed = world.sim.block_on(manager.lock("r").no_wait().fenced());
+    assert!(matches!(failed, Err(LockError::Unreachable(_))), "{failed:?}");
     assert_eq!(world.sim.elapsed(), 500 * MS, "both within one node timeout");
     world.sim.advance(2 * SECOND);
     assert_eq!(lock_keys_left(&world), 0);
@@ -102,8 +102,8 @@ fn a_grant_that_comes_during_a_raise_is_no_vote_for_it() {
     for node in &world.nodes {
         node.add_rule(Rule::new(Effect::DropRequest).on(Operation::Raise));
     }
-    let failed = world.sim.block_on(manager.try_lock("r").fenced());
-    let Err(LockError::NoQuorum { votes }) = failed else { panic!("{failed:?}") };
+    let failed = world.sim.block_on(manager.lock("r").no_wait().fenced());
+    let Err(LockError::Unreachable(failure)) = failed else { panic!("{failed:?}") };
     assert_eq!(votes.granted(), 1, "{votes}");
 }
 
@@ -116,7 +116,7 @@ fn a_grant_that_comes_during_a_raise_with_its_number_is_a_vote() {
     for node in &world.nodes {
         node.add_rule(Rule::new(Effect::DropRequest).on(Operation::Raise));
     }
-    let guard = world.sim.block_on(manager.try_lock("r").fenced()).unwrap();
+    let guard = world.sim.block_on(manager.lock("r").no_wait().fenced()).unwrap();
     assert_eq!((token(&guard), world.sim.elapsed()), (31, 50 * MS));
     assert_eq!(count(&world, "raise"), 1, "the third has voted by itself");
 }
@@ -126,8 +126,8 @@ fn t2_a_token_that_is_agreed_on_after_the_validity_is_a_loss() {
     let world = World::new(3);
     let client = Paused::new(&world.sim);
     let nodes = world.nodes.clone();
-    let builder = LockManager::builder(client.clone(), nodes);
-    let manager = builder.fence_hint(|| 0).build().unwrap();
+    let builder = LockManager::builder(nodes).runtime(client.clone());
+    let manager = builder.fencing_hint(|| 0).build().unwrap();
     stand_at(&world, &[1, 2, 3]);
     for node in &world.nodes {
         node.inject(Fault::Slow(10 * MS));
@@ -139,8 +139,8 @@ fn t2_a_token_that_is_agreed_on_after_the_validity_is_a_loss() {
         sim.sleep_until(sim.now() + 15 * MS).await;
         client.pause(9_885 * MS);
     }));
-    let lost = world.sim.block_on(manager.try_lock("r").fenced());
-    assert!(matches!(lost, Err(LockError::Expired { .. })), "{lost:?}");
+    let lost = world.sim.block_on(manager.lock("r").no_wait().fenced());
+    assert!(matches!(lost, Err(LockError::Unreachable(_))), "{lost:?}");
     world.sim.advance(SECOND);
     assert_eq!(lock_keys_left(&world), 0);
 }
@@ -161,7 +161,7 @@ fn a_quorum_without_a_token_is_an_error_of_its_own_and_the_next_round_has_one() 
         nodes[0].expire("r");
         nodes[1].expire("r");
     }));
-    let failed = world.sim.block_on(manager.try_lock("r").fenced());
+    let failed = world.sim.block_on(manager.lock("r").no_wait().fenced());
     let Err(LockError::NoToken { votes }) = failed else { panic!("{failed:?}") };
     assert_eq!(votes.granted(), 1, "{votes}");
     world.sim.advance(SECOND);
@@ -184,7 +184,7 @@ fn a_node_that_failed_to_raise_is_released_once() {
         if waits {
             drop(world.sim.block_on(manager.lock("r").fenced()));
         } else {
-            votes_of(world.sim.block_on(manager.try_lock("r").fenced()));
+            votes_of(world.sim.block_on(manager.lock("r").no_wait().fenced()));
         }
         world.sim.advance(10 * SECOND);
         assert!(count(&world, "raise") > 0);

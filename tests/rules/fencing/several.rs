@@ -66,8 +66,8 @@ fn locks_that_share_a_number_do_not_keep_each_other_out() {
         }
         let done = Arc::new(Mutex::new(0));
         for name in &names {
-            let builder = LockManager::builder(sim.clone(), nodes.clone());
-            let manager = builder.fence_hint(|| 0).build().unwrap();
+            let builder = LockManager::builder(nodes.clone()).runtime(sim.clone());
+            let manager = builder.fencing_hint(|| 0).build().unwrap();
             let (name, done) = (name.clone(), Arc::clone(&done));
             sim.spawn(Box::pin(async move {
                 let mut last = None;

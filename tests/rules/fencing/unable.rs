@@ -27,10 +27,10 @@ fn a_node_that_cannot_fence_is_a_typed_error_and_nothing_is_sent() {
     let mut nodes: Vec<Arc<dyn LockBackend>> =
         world.spies().into_iter().map(|spy| Arc::new(spy) as _).collect();
     nodes[1] = Arc::new(Plain(world.nodes[1].clone()));
-    let manager = LockManager::builder(world.sim.clone(), nodes).build().unwrap();
+    let manager = LockManager::builder(nodes).runtime(world.sim.clone()).build().unwrap();
     for failed in [
         world.sim.block_on(manager.lock("r").fenced()),
-        world.sim.block_on(manager.try_lock("r").fenced()),
+        world.sim.block_on(manager.lock("r").no_wait().fenced()),
     ] {
         let Err(LockError::NotFenced { node }) = failed else { panic!("{failed:?}") };
         assert_eq!(node, "node 2");
@@ -46,9 +46,9 @@ fn an_adopter_whose_nodes_cannot_fence_has_the_token_all_the_same() {
     let world = World::new(3);
     let guard = lock(&world, &world.manager());
     let first = guard.fencing_token();
-    let record = guard.hand_over();
+    let record = guard.detach().unwrap();
     let nodes = world.nodes.iter().cloned().map(Plain);
-    let manager = LockManager::builder(world.sim.clone(), nodes).build().unwrap();
+    let manager = LockManager::builder(nodes).runtime(world.sim.clone()).build().unwrap();
     let adopted = world.sim.block_on(manager.adopt(&record)).unwrap();
     assert_eq!(adopted.fencing_token(), first);
     world.sim.settle_and_release(adopted);

@@ -17,8 +17,8 @@ fn an_address_with_several_servers_behind_it_is_reported_and_does_not_vote() {
     let mut said = Vec::new();
     for _ in 0..200 {
         world.sim.advance(SECOND);
-        said.extend(world.failure(&manager).iter().filter_map(|node| match &node.said {
-            Said::Failed(error) => Some(error.kind()),
+        said.extend(world.failure(&manager).iter().filter_map(|node| match &node.answer {
+            Answer::Failed(error) => Some(error.kind()),
             _ => None,
         }));
     }
@@ -39,7 +39,7 @@ fn q6_an_address_that_comes_to_lead_to_another_node_is_noticed() {
     let world = World::new(3);
     let moves = Moves::new(&world.nodes);
     let nodes = moves.clone();
-    let builder = LockManager::builder(world.sim.clone(), nodes).ttl(TTL);
+    let builder = LockManager::builder(nodes).runtime(world.sim.clone()).ttl(TTL);
     let manager = builder.restart_guard(MAX_TTL).build().unwrap();
     world.lock_and_release(&manager);
     moves[1].go_to(&world.nodes[0]);

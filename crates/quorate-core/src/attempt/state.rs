@@ -29,7 +29,7 @@ pub(super) struct State {
     /// The latest round of extensions that was decided.
     extended: Option<(RoundId, Result<Instant, QuorumFailure>)>,
     /// The end of the lease, which an extension moves.
-    valid_until: Instant,
+    pub(super) valid_until: Instant,
     pub(super) token: Option<FencingToken>,
     lost: Option<Lost>,
     pub(super) released: Option<Result<(), ReleaseError>>,
