@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join;
-use quorate_core::protocol::quarantine::{EPOCH, KEY};
+use quorate_core::backend::{AcquireOptions, Acquired};
+use quorate_core::error::{Answer, InvalidRequest, QuorumFailure};
 use quorate_core::{
-    AdoptError, BackendErrorKind, BuildError, Claim, ExtendError, GuardedVote, InvalidTtl, Key,
-    LockBackend, LockError, LockManager, Quarantine, Released, Resource, RestartGuard, Runtime,
-    Said, Token, QuorumFailure,
+    AdoptError, BackendError, BackendErrorKind, BuildError, Claim, ExtendError, InvalidTtl, Key,
+    LockBackend, LockError, LockGuard, LockManager, Resource, RestartGuard, Runtime, Token, Vote,
 };
 use quorate_memory::{Effect, Fault, MemoryNode, Operation, Rule, Sim, Value};
 
@@ -18,6 +18,10 @@ use crate::world::{MS, SECOND};
 mod moves;
 mod quarantined;
 mod refused;
+
+/// The keys of the guard, as every version has them.
+const EPOCH: &str = "quorate:guard:epoch";
+const QUARANTINE: &str = "quorate:guard:quarantine";
 
 const TTL: Duration = Duration::from_secs(10);
 const MAX_TTL: Duration = Duration::from_secs(60);
@@ -48,12 +52,12 @@ impl World {
         builder.restart_guard(guard).build().unwrap()
     }
 
-    fn try_lock(&self, manager: &LockManager) -> Result<quorate_core::LockGuard, LockError> {
+    fn try_lock(&self, manager: &LockManager) -> Result<LockGuard, LockError> {
         self.sim.block_on(manager.lock("r").no_wait())
     }
 
     fn failure(&self, manager: &LockManager) -> QuorumFailure {
-        votes_of(self.try_lock(manager))
+        failure_of(self.try_lock(manager))
     }
 
     fn lock_and_release(&self, manager: &LockManager) {
@@ -67,23 +71,23 @@ impl World {
     }
 }
 
-fn votes_of<T: Debug>(failed: Result<T, LockError>) -> QuorumFailure {
+fn failure_of<T: Debug>(failed: Result<T, LockError>) -> QuorumFailure {
     match failed {
-        Err(LockError::Unreachable(failure)) => votes,
+        Err(LockError::Unreachable(failure)) => failure,
         other => panic!("{other:?}"),
     }
 }
 
-fn kinds(votes: &QuorumFailure) -> Vec<BackendErrorKind> {
-    let kind = |said: &Said| match said {
+fn kinds(failure: &QuorumFailure) -> Vec<BackendErrorKind> {
+    let kind = |answer: &Answer| match answer {
         Answer::Failed(error) => Some(error.kind()),
         _ => None,
     };
-    votes.iter().filter_map(|node| kind(&node.answer)).collect()
+    failure.nodes().iter().filter_map(|node| kind(&node.answer)).collect()
 }
 
-fn assert_quarantined(votes: &QuorumFailure, nodes: usize) {
-    assert_eq!(kinds(votes), vec![BackendErrorKind::Quarantined; nodes], "{votes}");
+fn assert_quarantined(failure: &QuorumFailure, nodes: usize) {
+    assert_eq!(kinds(failure), vec![BackendErrorKind::Quarantined; nodes], "{failure}");
 }
 
 /// Loses, in one of the ways there are, that "r" is held.
@@ -112,8 +116,9 @@ fn a_node_that_lost_its_data_does_not_vote_until_max_ttl_has_passed() {
         world.nodes[1].heal();
         let start = world.sim.elapsed();
         // The third was down when it was taken, and may have forgotten something, too.
-        let votes = votes_of(world.try_lock(&other));
-        assert_eq!(kinds(&votes), [BackendErrorKind::Quarantined; 2], "{how}: {votes}");
+        let failed = world.try_lock(&other).unwrap_err();
+        let failure = failed.failure().unwrap();
+        assert_eq!(kinds(failure), [BackendErrorKind::Quarantined; 2], "{how}: {failure}");
         assert!(guard.is_valid(), "{how}");
         std::mem::forget(guard);
         for left in [MAX_TTL - TTL, TTL, MS] {
@@ -130,7 +135,8 @@ fn a_node_that_lost_its_data_does_not_vote_until_max_ttl_has_passed() {
 fn without_the_guard_it_votes_at_once() {
     for (how, lose) in LOSSES {
         let world = World::fresh(3);
-        let manager = LockManager::builder(world.nodes.clone()).runtime(world.sim.clone()).build().unwrap();
+        let manager =
+            LockManager::builder(world.nodes.clone()).runtime(world.sim.clone()).build().unwrap();
         world.nodes[2].inject(Fault::Down);
         let one = world.try_lock(&manager).unwrap();
         let elsewhere =
@@ -157,7 +163,7 @@ fn one_of_three_in_quarantine_hurts_nobody_and_two_are_too_many() {
         assert!(text.contains(&format!("{node}: quarantined for another 60.0s")), "{text}");
     }
     assert!(text.starts_with("no quorum: 1 of 3 nodes granted, 2 needed"), "{text}");
-    assert_quarantined(&votes_of::<()>(Err(error)), 2);
+    assert_quarantined(&failure_of::<()>(Err(error)), 2);
     world.sim.advance(56_800 * MS);
     let text = world.try_lock(&manager).unwrap_err().to_string();
     assert!(text.contains("quarantined for another 3.2s"), "{text}");
@@ -178,8 +184,7 @@ fn who_waits_wins_when_the_quarantine_ends() {
         world.nodes[0].restart();
         world.nodes[1].restart();
         let lost = world.sim.block_on(manager.lock("s").timeout(SECOND));
-        let votes = votes_of(lost);
-        assert_quarantined(&votes, 2);
+        assert_quarantined(&failure_of(lost), 2);
     }
 }
 
@@ -297,11 +302,11 @@ fn who_deletes_the_epochs_changes_max_ttl_and_begins_a_quarantine() {
     // And who deletes the other key ends it.
     world.nodes.iter().for_each(MemoryNode::flush);
     assert_quarantined(&world.failure(&manager), 3);
-    world.nodes.iter().for_each(|node| node.expire(KEY));
+    world.nodes.iter().for_each(|node| node.expire(QUARANTINE));
     world.lock_and_release(&manager);
     // A quarantine without an end lasts until somebody ends it.
     for node in &world.nodes {
-        node.put(KEY, Value::String(Vec::new()));
+        node.put(QUARANTINE, Value::String(Vec::new()));
     }
     world.sim.advance(2 * MAX_TTL);
     assert_quarantined(&world.failure(&manager), 3);
@@ -310,12 +315,13 @@ fn who_deletes_the_epochs_changes_max_ttl_and_begins_a_quarantine() {
 #[test]
 fn without_the_guard_nothing_is_stored_for_it_and_with_it_two_keys_are() {
     let world = World::fresh(1);
-    let plain = LockManager::builder(world.nodes.clone()).runtime(world.sim.clone()).build().unwrap();
+    let plain =
+        LockManager::builder(world.nodes.clone()).runtime(world.sim.clone()).build().unwrap();
     world.lock_and_release(&plain);
     assert!(world.nodes[0].keys().is_empty());
     let manager = world.manager(MAX_TTL);
     assert_quarantined(&world.failure(&manager), 1);
-    assert_eq!(world.nodes[0].keys(), [EPOCH.as_bytes(), KEY.as_bytes()]);
+    assert_eq!(world.nodes[0].keys(), [EPOCH.as_bytes(), QUARANTINE.as_bytes()]);
     world.sim.advance(MAX_TTL);
     world.lock_and_release(&manager);
     assert_eq!(world.nodes[0].keys(), [EPOCH.as_bytes()]);
@@ -331,8 +337,10 @@ fn an_attempt_from_before_a_loss_gets_no_token_that_is_too_low() {
         let manager = || {
             let wall = Arc::clone(&wall);
             let hint = move || wall.load(std::sync::atomic::Ordering::Relaxed);
-            let nodes = world.nodes.clone();
-            let builder = LockManager::builder(nodes).runtime(world.sim.clone()).ttl(TTL);
+            // A process of its own, with its own connections.
+            let client = world.sim.client(0);
+            let nodes = world.nodes.iter().map(|node| node.seen_by(&client));
+            let builder = LockManager::builder(nodes).runtime(client.clone()).ttl(TTL);
             let builder = builder.node_timeout(4 * SECOND).fencing_hint(hint);
             if guarded { builder.restart_guard(MAX_TTL) } else { builder }.build().unwrap()
         };
@@ -361,7 +369,7 @@ fn an_attempt_from_before_a_loss_gets_no_token_that_is_too_low() {
             }
             Err(error) => {
                 assert!(guarded, "{error}");
-                assert_quarantined(&votes_of::<()>(Err(error)), 2);
+                assert_quarantined(&failure_of::<()>(Err(error)), 2);
             }
         }
     }

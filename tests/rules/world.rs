@@ -49,12 +49,14 @@ impl World {
         Self { sim, nodes, log: Arc::default(), lacks: Capabilities::NONE }
     }
 
+    /// The nodes as one process sees them, over its own connections.
     pub(crate) fn spies(&self) -> Vec<Spy> {
-        self.nodes.iter().map(|node| self.spy(node)).collect()
-    }
-
-    fn spy(&self, node: &MemoryNode) -> Spy {
-        Spy { node: node.without(self.lacks), log: Arc::clone(&self.log) }
+        let client = self.sim.client(0);
+        let spy = |node: &MemoryNode| Spy {
+            node: node.without(self.lacks).seen_by(&client),
+            log: Arc::clone(&self.log),
+        };
+        self.nodes.iter().map(spy).collect()
     }
 
     pub(crate) fn builder(&self) -> LockManagerBuilder {
@@ -118,10 +120,6 @@ pub(crate) struct Spy {
 }
 
 impl Spy {
-    pub(crate) fn of(node: &MemoryNode) -> Self {
-        Self { node: node.clone(), log: Arc::default() }
-    }
-
     async fn note<T>(
         &self,
         operation: &'static str,

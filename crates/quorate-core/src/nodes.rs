@@ -334,7 +334,9 @@ async fn perform(
         }
         Operation::Raise { token } => (backend.raise(claim, token).await?, None, None),
         Operation::Release { highest } => {
-            let options = ReleaseOptions { raise_to: highest, waiters };
+            // An adopted lock has a token also where a node keeps no numbers.
+            let can_raise = backend.capabilities().contains(Capabilities::FENCING);
+            let options = ReleaseOptions { raise_to: highest.filter(|_| can_raise), waiters };
             let released = backend.release(claim, options).await?;
             (released.vote, None, released.waiters)
         }

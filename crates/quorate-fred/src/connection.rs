@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use fred::clients::Client;
 use fred::error::{Error, ErrorKind};
 use fred::interfaces::{ClientLike, EventInterface, TrackingInterface};
+use fred::types::RespVersion;
 use fred::types::client::Invalidation;
 use fred::types::config::{Config, ConnectionConfig};
 use futures_util::future::{BoxFuture, Either, FutureExt, Shared, select};
@@ -103,6 +104,10 @@ impl Connection for FredConnection {
     fn is_closed(&self) -> bool {
         self.has_failed.load(Ordering::Relaxed) || self.driver.is_finished()
     }
+
+    fn receives_pushes(&self) -> bool {
+        self.client.protocol_version() == RespVersion::RESP3
+    }
 }
 
 impl Drop for FredConnection {
@@ -121,7 +126,11 @@ async fn end_of(task: JoinHandle<Result<(), Error>>) -> BackendError {
 }
 
 /// Passes on what the server pushes, and the end of the connection.
-async fn listen(mut pushes: Receiver<Invalidation>, mut end: End, push: Arc<impl Fn(Push)>) {
+async fn listen(
+    mut pushes: Receiver<Invalidation>,
+    mut end: End,
+    push: Arc<impl Fn(Push) + Send + Sync>,
+) {
     loop {
         match select(pin!(pushes.recv()), &mut end).await {
             Either::Left((Ok(message), _)) => {

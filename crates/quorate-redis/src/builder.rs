@@ -54,7 +54,8 @@ pub fn pooled(
 ///
 /// A call holds a connection until its reply has arrived. The response timeout of a connection is not
 /// applied to it. A call waits for a free connection for the pool's `connection_timeout`, 30 s by
-/// default, unless the manager's node timeout ends sooner.
+/// default, unless the manager's node timeout ends sooner. So does the first call after all connections
+/// have ended, if no other can be made.
 #[must_use]
 pub fn from_pool<M>(name: impl Into<String>, pool: bb8::Pool<M>) -> PooledNode
 where

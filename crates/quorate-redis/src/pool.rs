@@ -118,7 +118,7 @@ impl<M: ManageConnection> Source<M> {
         }
     }
 
-    /// Makes the first connection here: bb8 tells no waiter that a connect failed, or why.
+    /// Makes the first connection here: bb8 reports a failed connect to no waiter.
     async fn fill(&self) -> Result<(), BackendError> {
         let is_filled = || self.pool.state().connections > 0;
         if is_filled() {

@@ -1,5 +1,7 @@
 //! Tokens among contenders, under faults.
 
+use quorate_core::Waiting;
+
 use super::*;
 
 /// Ten processes with clocks up to an hour apart, five tasks each, on nodes that are not near.
@@ -16,9 +18,9 @@ fn of_fifty_contenders_each_has_a_greater_token_than_all_before() {
             let clock = sim.clone();
             let hint = move || clock.unix_micros() - HOUR + process * (2 * HOUR / 10);
             let builder = LockManager::builder(nodes.clone()).runtime(sim.clone());
-            // Polling, so that many ask at once.
-            let retry = quorate_core::Backoff::default();
-            let manager = builder.fencing_hint(hint).retry(retry).build().unwrap();
+            // Polling, so that many attempt at once.
+            let builder = builder.fencing_hint(hint).waiting(Waiting::Polling);
+            let manager = builder.build().unwrap();
             for _ in 0..5 {
                 let (manager, sim, tokens) = (manager.clone(), sim.clone(), Arc::clone(&tokens));
                 sim.clone().spawn(Box::pin(async move {

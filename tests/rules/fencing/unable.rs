@@ -1,23 +1,39 @@
 //! Nodes that cannot fence.
 
+use quorate_core::BackendError;
+use quorate_core::backend::{ExtendOptions, Extended, Released};
+
 use super::*;
 
-/// Three methods, as a backend of somebody else's may have.
+/// A backend with the three required methods.
 #[derive(Clone, Debug)]
 struct Plain(MemoryNode);
 
 #[async_trait::async_trait]
 impl LockBackend for Plain {
-    async fn acquire(&self, claim: &Claim) -> Result<Vote, quorate_core::BackendError> {
-        LockBackend::acquire(&self.0, claim).await
+    async fn acquire(
+        &self,
+        claim: &Claim,
+        options: AcquireOptions,
+    ) -> Result<Acquired, BackendError> {
+        self.0.acquire(claim, options).await
     }
 
-    async fn extend(&self, claim: &Claim) -> Result<Vote, quorate_core::BackendError> {
-        self.0.extend(claim).await
+    async fn extend(
+        &self,
+        claim: &Claim,
+        options: ExtendOptions,
+    ) -> Result<Extended, BackendError> {
+        self.0.extend(claim, options).await
     }
 
-    async fn release(&self, claim: &Claim) -> Result<Vote, quorate_core::BackendError> {
-        LockBackend::release(&self.0, claim).await
+    async fn release(
+        &self,
+        claim: &Claim,
+        options: ReleaseOptions,
+    ) -> Result<Released, BackendError> {
+        assert!(options.raise_to.is_none(), "it was not built for fencing");
+        self.0.release(claim, options).await
     }
 }
 
@@ -32,7 +48,9 @@ fn a_node_that_cannot_fence_is_a_typed_error_and_nothing_is_sent() {
         world.sim.block_on(manager.lock("r").fenced()),
         world.sim.block_on(manager.lock("r").no_wait().fenced()),
     ] {
-        let Err(LockError::NotFenced { node }) = failed else { panic!("{failed:?}") };
+        let Err(LockError::Invalid(InvalidRequest::Fencing { node })) = failed else {
+            panic!("{failed:?}")
+        };
         assert_eq!(node, "node 2");
     }
     assert_eq!(world.log.calls(), []);

@@ -124,6 +124,9 @@ async fn a_server_without_resp3_is_reached_in_resp2() {
     let backend = node_at(&format!("redis://:hunter2@{}", node.address()));
     assert_eq!(acquire(&backend, &claim()).await.unwrap(), Vote::Refused);
     assert_eq!((node.heard("HELLO"), node.heard("AUTH")), (1, 1));
+    // The server would accept client tracking, and push nothing.
+    let error = backend.watch(&claim().keys()[0], None).await.unwrap_err();
+    assert!(error.is_not_sent() && error.to_string().contains("RESP3"), "{error}");
 }
 
 #[tokio::test]

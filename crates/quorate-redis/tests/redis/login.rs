@@ -57,7 +57,7 @@ fn a_connection_that_breaks_during_the_login_is_a_lost_connection() {
     }
 }
 
-/// As of a server at `maxclients`, or in protected mode, whose own reason got lost.
+/// As of a server at `maxclients`, or in protected mode, if its reason is lost.
 #[test]
 fn a_node_that_turns_its_clients_away_is_one_that_may_be_full() {
     let peer = Peer::raw(|_, _| Ok(()));

@@ -39,7 +39,7 @@ fn a_pool_has_no_order_and_no_watches() {
     }
 }
 
-/// bb8 tells nobody who waits.
+/// bb8 reports a failed connect to no waiter.
 #[test]
 fn a_pool_of_a_node_that_is_down_tells_the_reason_at_once() {
     for node in [ours(&nobody()), theirs(&nobody())] {

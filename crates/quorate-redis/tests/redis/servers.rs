@@ -2,10 +2,14 @@
 
 use std::fs;
 use std::pin::pin;
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Waker};
 
 use quorate_core::{BackendError, BackendErrorKind as Kind, Vote};
+use quorate_protocol::{Command, Connection as _, Dial, Failure, Push, Reply};
+use quorate_redis::RedisDial;
 use quorate_redis::redis::{Client, TlsCertificates};
+use quorate_tests::wait::until;
 use quorate_tests::{RedisServer, TEST_CA};
 
 use crate::calls::{acquire, acquire_in_the_end, block_on, claim, one, release};
@@ -138,14 +142,22 @@ fn c3_a_node_that_hung_executes_what_was_sent_in_order() {
     assert_eq!(server.keys(), ["first"]);
 }
 
-/// A restart while nobody used the node costs no call: the end of the connection is pushed.
-#[test]
-fn a_connection_that_ended_while_idle_costs_no_call() {
+/// So a restart while nobody used the node costs no call.
+#[tokio::test]
+async fn the_end_of_an_idle_connection_is_noticed() {
     let server = RedisServer::start();
-    let node = one(&server.address());
-    block_on(acquire_in_the_end(&node, &claim("r")));
-    server.restart();
-    assert_eq!(block_on(acquire(&node, &claim("r"))).unwrap(), Vote::Granted);
+    let dial = RedisDial::new(server.address()).unwrap();
+    let pushed = Arc::<Mutex<Vec<Push>>>::default();
+    let heard = Arc::clone(&pushed);
+    let push = move |push| heard.lock().unwrap().push(push);
+    let connection = Dial::connect(&dial, push).await.unwrap();
+    let ping = || vec![Command::new("PING", 0)];
+    assert!(matches!(connection.send(ping()).await[..], [Ok(Reply::Text(_))]));
+    assert!(!connection.is_closed() && pushed.lock().unwrap().is_empty());
+    server.kill();
+    until("the end of the connection", || connection.is_closed()).await;
+    until("the push", || *pushed.lock().unwrap() == [Push::ConnectionLost]).await;
+    assert!(matches!(connection.send(ping()).await[..], [Err(Failure::NotSent(_))]));
 }
 
 #[test]
