@@ -10,7 +10,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::{Either, join, join3, select};
 use quorate_core::{
-    AdoptError, BuildError, ExtendError, HandOver, LockError, LockManager, Lost, Released,
+    AdoptError, BuildError, ExtendError, DetachedLock, LockError, LockManager, Lost, Released,
     RetryContext, RetryStrategy, Runtime, Stopped, WithError,
 };
 use quorate_memory::{Fault, MemoryNode, Sim};
@@ -54,7 +54,7 @@ fn h4_lost_resolves_before_the_lease_ends_whatever_the_nodes_do() {
             let world = World::new(5);
             let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
             if kept_alive {
-                guard.keep_alive();
+                guard.auto_renew();
             }
             for node in &world.nodes[..3] {
                 fault.clone().into_iter().for_each(|fault| node.inject(fault));
@@ -76,7 +76,7 @@ fn h4_lost_resolves_before_the_lease_ends_whatever_the_nodes_do() {
             assert_eq!(guard.remaining(), Duration::ZERO);
             heal(&world);
             let extended = world.sim.block_on(guard.extend());
-            assert!(matches!(extended, Err(ExtendError::Expired { .. })), "{extended:?}");
+            assert!(matches!(extended, Err(ExtendError::Lost(Lost::Expired { .. }))), "{extended:?}");
             assert!(!guard.is_valid());
         }
     }
@@ -86,7 +86,7 @@ fn h4_lost_resolves_before_the_lease_ends_whatever_the_nodes_do() {
 fn h4_the_reason_says_what_the_nodes_said() {
     let world = World::new(3);
     let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
-    guard.keep_alive();
+    guard.auto_renew();
     for node in &world.nodes[..2] {
         node.inject(Fault::Dead);
     }
@@ -112,9 +112,9 @@ fn h4_trouble_that_has_passed_is_no_reason() {
 fn h4_a_lease_that_ran_out_in_a_pause_is_lost_at_the_first_look() {
     let world = World::new(3);
     let client = Paused::new(&world.sim);
-    let manager = LockManager::builder(client.clone(), world.nodes.clone()).build().unwrap();
+    let manager = LockManager::builder(world.nodes.clone()).runtime(client.clone()).build().unwrap();
     let guard = world.sim.block_on(manager.lock("r")).unwrap();
-    guard.keep_alive();
+    guard.auto_renew();
     let lost = guard.lost();
     client.pause(20 * SECOND);
     assert!(!guard.is_valid(), "though no task ran");
@@ -136,7 +136,7 @@ fn h4_every_holder_of_the_future_is_told() {
     }
     world.catch_up();
     let lease = guard.lease();
-    let _ = world.sim.block_on(guard.release()).unwrap();
+    world.sim.block_on(guard.release()).unwrap();
     world.catch_up();
     assert_eq!(told.load(Ordering::Relaxed), 10);
     assert!(!lease.is_valid());
@@ -146,7 +146,7 @@ fn h4_every_holder_of_the_future_is_told() {
 fn h5_a_renewal_is_tried_until_the_margin() {
     let world = World::new(3);
     let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
-    guard.keep_alive();
+    guard.auto_renew();
     hang(&world, 2);
     world.sim.advance(guard.remaining() - MARGIN - 100 * MS);
     assert!(guard.is_valid(), "many renewals have failed, and the lease still holds");
@@ -161,13 +161,13 @@ fn h5_a_renewal_is_tried_until_the_margin() {
 fn h5_a_lease_that_no_quorum_can_have_is_lost_at_once() {
     let world = World::new(5);
     let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
-    guard.keep_alive();
+    guard.auto_renew();
     for node in &world.nodes[..3] {
         node.restart();
     }
     let valid_until = guard.valid_until();
     let reason = world.sim.block_on(guard.lost());
-    assert!(matches!(reason, Lost::NotHeld { .. }), "{reason:?}");
+    assert!(matches!(reason, Lost::NotHeld(_)), "{reason:?}");
     assert!(world.sim.now() < valid_until - 5 * SECOND);
     assert_eq!(world.holders("r"), 2, "nothing was set again");
 }
@@ -177,7 +177,7 @@ fn h6_no_renewal_is_under_way_when_the_release_begins() {
     for dropped in [false, true] {
         let world = World::new(3);
         let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
-        guard.keep_alive();
+        guard.auto_renew();
         for node in &world.nodes {
             node.inject(Fault::Late(300 * MS));
         }
@@ -276,7 +276,7 @@ fn h7_a_hold_limit_ends_the_lease_however_often_it_is_extended() {
     let world = World::new(3);
     let manager = world.manager();
     let guard = world.sim.block_on(manager.lock("r").hold_limit(60 * SECOND)).unwrap();
-    guard.keep_alive();
+    guard.auto_renew();
     let start = world.sim.now();
     world.sim.advance(58 * SECOND);
     assert!(guard.is_valid());
@@ -293,16 +293,16 @@ fn h7_a_hold_limit_ends_the_lease_however_often_it_is_extended() {
 fn t3_intervals_that_leave_no_second_try_are_refused() {
     let builder = || World::new(3).builder();
     let refused = |builder: quorate_core::LockManagerBuilder| builder.build().unwrap_err();
-    let most = refused(builder().renew_every(9 * SECOND));
+    let most = refused(builder().renew_interval(9 * SECOND));
     assert!(
         matches!(most, BuildError::RenewInterval { most, .. } if most == 8398 * MS),
         "{most:?}"
     );
-    assert!(builder().renew_every(8398 * MS).build().is_ok());
-    for builder in [builder().renew_every(Duration::ZERO), builder().renew_every(Duration::MAX)] {
+    assert!(builder().renew_interval(8398 * MS).build().is_ok());
+    for builder in [builder().renew_interval(Duration::ZERO), builder().renew_interval(Duration::MAX)] {
         assert!(matches!(refused(builder), BuildError::RenewInterval { .. }));
     }
-    for builder in [builder().margin(Duration::ZERO), builder().margin(Duration::MAX)] {
+    for builder in [builder().safety_margin(Duration::ZERO), builder().safety_margin(Duration::MAX)] {
         assert!(matches!(refused(builder), BuildError::Margin { .. }));
     }
     assert!(matches!(refused(builder().hold_limit(MARGIN)), BuildError::HoldLimit { .. }));
@@ -319,9 +319,9 @@ fn a_lease_that_was_given_up_ends_then_and_not_when_it_would_have() {
         world.sim.advance(SECOND);
         let now = world.sim.now();
         if hands_over {
-            let _record = guard.hand_over();
+            let _record = guard.detach().unwrap();
         } else {
-            let _ = world.sim.block_on(guard.release()).unwrap();
+            world.sim.block_on(guard.release()).unwrap();
         }
         assert_eq!(lease.valid_until(), now);
         world.catch_up();
@@ -334,7 +334,7 @@ fn what_a_lease_came_to_first_is_told_to_all_who_ask_later() {
     let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
     let lease = guard.lease();
     assert!(matches!(world.sim.block_on(guard.lost()), Lost::Expired { .. }));
-    let _ = world.sim.block_on(guard.release()).unwrap();
+    world.sim.block_on(guard.release()).unwrap();
     assert!(matches!(world.sim.block_on(lease.lost()), Lost::Expired { .. }));
 }
 
@@ -343,7 +343,7 @@ fn h7_a_lease_that_has_reached_its_cap_is_not_renewed() {
     let world = World::new(3);
     let request = world.manager().lock("r").hold_limit(9 * SECOND);
     let guard = world.sim.block_on(request).unwrap();
-    guard.keep_alive();
+    guard.auto_renew();
     world.sim.advance(60 * SECOND);
     assert!(matches!(world.sim.block_on(guard.lost()), Lost::HoldLimit));
     assert!(!world.log.operations().contains(&"extend"));

@@ -18,7 +18,7 @@ fn restarts_until_lost(
     hold: Duration,
 ) -> (u32, Option<Lost>) {
     let guard = world.sim.block_on(manager.lock("r")).unwrap();
-    guard.keep_alive();
+    guard.auto_renew();
     let told: Arc<Mutex<Option<Lost>>> = Arc::default();
     let (lost, tells) = (guard.lost(), Arc::clone(&told));
     world.sim.spawn(Box::pin(async move {
@@ -55,7 +55,7 @@ fn h3_an_extension_for_less_still_backs_the_whole_lease() {
     world.sim.advance(50 * SECOND);
     assert!(guard.is_valid());
     assert_eq!(world.holders("r"), 3);
-    assert!(world.sim.block_on(world.manager().try_lock("r")).is_err());
+    assert!(world.sim.block_on(world.manager().lock("r").no_wait()).is_err());
 }
 
 /// A renewal is won with the first answers, and goes on to hear the last one.
@@ -63,7 +63,7 @@ fn h3_an_extension_for_less_still_backs_the_whole_lease() {
 fn a_key_that_a_slow_node_lost_is_set_again_by_the_renewal_that_hears_of_it() {
     let world = World::new(3);
     let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
-    guard.keep_alive();
+    guard.auto_renew();
     world.catch_up();
     world.nodes[2].flush();
     world.nodes[2].inject(Fault::Slow(100 * MS));
@@ -77,7 +77,7 @@ fn h7_a_lease_that_is_short_for_its_manager_is_not_renewed_all_the_time() {
     let world = World::new(3);
     let manager = world.builder().node_timeout(4 * SECOND).build().unwrap();
     let guard = world.sim.block_on(manager.lock("r").ttl(SECOND)).unwrap();
-    guard.keep_alive();
+    guard.auto_renew();
     world.sim.advance(10 * SECOND);
     assert!(guard.is_valid());
     let renewals = world.log.operations().iter().filter(|call| **call == "extend").count() / 3;
@@ -99,7 +99,7 @@ fn without_repair_the_third_restart_of_five_nodes_ends_a_lease() {
     let world = World::new(5);
     let manager = world.builder().without_repair().build().unwrap();
     let (restarts, lost) = restarts_until_lost(&world, &manager, 3_600 * SECOND);
-    assert!(matches!(lost, Some(Lost::NotHeld { .. })), "{lost:?}");
+    assert!(matches!(lost, Some(Lost::NotHeld(_))), "{lost:?}");
     assert_eq!(restarts, 3);
 }
 
@@ -143,13 +143,13 @@ fn h7_ten_thousand_leases_do_not_renew_at_once() {
         nodes.push(Arc::new(node));
     }
     let every = 3 * SECOND;
-    let manager = LockManager::builder(sim.clone(), nodes).renew_every(every).build().unwrap();
+    let manager = LockManager::builder(nodes).runtime(sim.clone()).renew_interval(every).build().unwrap();
     let guards: Arc<Mutex<Vec<LockGuard>>> = Arc::default();
     for lease in 0..LEASES {
         let (manager, guards) = (manager.clone(), Arc::clone(&guards));
         sim.spawn(Box::pin(async move {
-            let guard = manager.try_lock(format!("r{lease}")).await.unwrap();
-            guard.keep_alive();
+            let guard = manager.lock(format!("r{lease}")).no_wait().await.unwrap();
+            guard.auto_renew();
             guards.lock().unwrap().push(guard);
         }));
     }
@@ -192,7 +192,7 @@ fn who_keeps_a_lease_alive_twice_renews_it_once() {
     for times in [1, 2] {
         let world = World::new(3);
         let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
-        (0..times).for_each(|_| guard.keep_alive());
+        (0..times).for_each(|_| guard.auto_renew());
         world.sim.advance(10 * ttl);
         renewed.push(world.log.operations().iter().filter(|done| **done == "extend").count());
         assert!(guard.is_valid());

@@ -163,6 +163,8 @@ async fn compete(
         let is_cut_short = is_over && !is_held && took < node_timeout;
         error = error.filter(|_| is_cut_short).or_else(|| Some(error_of(cluster, &lost)));
         if is_over || error.as_ref().is_some_and(LockError::is_permanent) {
+            // No other waiter waits for the answers to this undo (W3).
+            drop((wait, place));
             lost.undone().await;
             break;
         }
@@ -170,6 +172,7 @@ async fn compete(
         drop(lost);
         let next = unless_closed(&place, wait.next(LostRound { took, rounds, is_held }));
         if before(cluster, deadline, next).await.transpose()?.is_none() {
+            drop((wait, place));
             attempt.undone(took).await;
             break;
         }

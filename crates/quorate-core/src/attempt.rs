@@ -188,6 +188,11 @@ impl Attempt {
         self.lock().lease_end(now)
     }
 
+    /// The end of the lease as it was last set, whether or not it has ended before.
+    pub(crate) fn last_end(&self) -> Instant {
+        self.lock().valid_until
+    }
+
     /// The fencing token while the lease is held.
     pub(crate) fn fencing_token(&self) -> Option<FencingToken> {
         self.lock().token

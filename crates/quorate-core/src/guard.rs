@@ -11,7 +11,6 @@ use crate::lease::{Lease, LeaseState, Run, renewal};
 use crate::resource::Key;
 use crate::telemetry;
 use crate::wait::place::Place;
-use crate::wait::task::Held;
 
 /// A lock that is held until [`valid_until`](Self::valid_until).
 ///
@@ -114,23 +113,14 @@ impl LockGuard {
     /// that many leases do not renew at once. A guard that is renewed and forgotten is held until its
     /// [`hold_limit`](crate::LockRequest::hold_limit), or for as long as the process lives.
     pub fn auto_renew(&self) {
-        let Some((queues, held)) =
-            self.place.as_ref().and_then(|place| Some((place.queues(), place.held()?)))
-        else {
-            return;
-        };
-        let (renews, renewed) = (Arc::clone(queues), Arc::clone(held));
-        let (ends, ended) = (Arc::clone(queues), Arc::clone(held));
-        renewal::renew_in_background(
-            &self.lease,
-            move |end| renews.note_renewed(&renewed, end),
-            move || ends.note_lost(&ended),
-        );
+        if let Some(place) = &self.place {
+            renewal::renew_in_background(&self.lease, place.on_loss());
+        }
     }
 
     /// Renews until the lease ends, in the task of the caller.
     pub(crate) async fn renew(&self) {
-        renewal::renew(Arc::clone(&self.lease), |end| self.note_renewed(end)).await;
+        renewal::renew(Arc::clone(&self.lease)).await;
     }
 
     /// Extends the lease to the ttl that it was acquired with, from now.
@@ -169,28 +159,10 @@ impl LockGuard {
     }
 
     fn note_extended(&self, result: Result<Instant, ExtendError>) -> Result<(), ExtendError> {
-        match &result {
-            Ok(end) => self.note_renewed(*end),
-            Err(ExtendError::Lost(_)) => self.note_lost(),
-            Err(_) => {}
+        if let (Err(ExtendError::Lost(_)), Some(place)) = (&result, &self.place) {
+            place.on_loss()();
         }
         result.map(drop)
-    }
-
-    fn note_renewed(&self, end: Instant) {
-        if let Some((place, held)) = self.place.as_ref().zip(self.held()) {
-            place.queues().note_renewed(held, end);
-        }
-    }
-
-    fn note_lost(&self) {
-        if let Some((place, held)) = self.place.as_ref().zip(self.held()) {
-            place.queues().note_lost(held);
-        }
-    }
-
-    fn held(&self) -> Option<&Arc<Held>> {
-        self.place.as_ref()?.held()
     }
 
     /// Turns the guard into a record, with which another process can
@@ -242,9 +214,7 @@ impl LockGuard {
                 Err(ReleaseError::Lost(lost))
             }
             Err(lost) => {
-                if let Some(held) = place.held() {
-                    place.queues().note_lost(held);
-                }
+                place.on_loss()();
                 Err(ReleaseError::Lost(lost))
             }
         };

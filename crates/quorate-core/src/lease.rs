@@ -30,7 +30,7 @@ pub(crate) struct LeaseState {
 
 #[derive(Default)]
 struct State {
-    /// Why the lease has ended, and when that was first seen.
+    /// Why the lease has ended, and when: at its end, or earlier.
     end: Option<(Lost, Instant)>,
     is_renewed: bool,
 }
@@ -66,7 +66,8 @@ impl LeaseState {
             Ok(end) => return Ok(self.hold_until.map_or(end, |until| end.min(until))),
             Err(lost) => lost,
         };
-        state.end = Some((lost.clone(), now));
+        let until = self.hold_until.map_or(now, |until| until.min(now));
+        state.end = Some((lost.clone(), until.min(self.attempt.last_end())));
         drop(state);
         if let Some(reason) = lost.reason() {
             telemetry::lost(self.keys(), reason, self.held(now), &lost);
@@ -84,12 +85,13 @@ impl LeaseState {
         Ok(())
     }
 
-    /// The end of the lease, or the moment at which it was found to have ended, if that is earlier.
+    /// The end of the lease, or the moment at which it was ended, if that is earlier.
     pub(crate) fn valid_until(&self) -> Instant {
-        match self.check() {
-            Ok(end) => end,
-            Err(_) => self.state().end.as_ref().map_or(self.start, |(_, at)| *at),
-        }
+        self.check().unwrap_or_else(|_| {
+            let end = self.attempt.last_end();
+            let end = self.hold_until.map_or(end, |until| end.min(until));
+            self.state().end.as_ref().map_or(end, |(_, at)| end.min(*at))
+        })
     }
 
     pub(crate) fn remaining(&self) -> Duration {

@@ -7,9 +7,11 @@
 mod health;
 
 use std::fmt;
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use futures_util::FutureExt as _;
 use futures_util::future::{join, pending};
 
 use self::health::Health;
@@ -71,11 +73,11 @@ impl Nodes {
     pub(crate) fn new(backends: Vec<Arc<dyn LockBackend>>) -> Result<Self, BuildError> {
         let count = NodeCount::new(backends.len())
             .ok_or(BuildError::NodeCount { nodes: backends.len() })?;
-        let name = |(at, backend): (usize, &Arc<dyn LockBackend>)| match &*backend.name() {
-            "" => Arc::from(format!("node {at}")),
+        let name = |(number, backend): (usize, &Arc<dyn LockBackend>)| match &*backend.name() {
+            "" => Arc::from(format!("node {number}")),
             name => Arc::from(name),
         };
-        let names: Vec<Arc<str>> = backends.iter().enumerate().map(name).collect();
+        let names: Vec<Arc<str>> = (1..).zip(&backends).map(name).collect();
         for (at, name) in names.iter().enumerate() {
             if names[..at].contains(name) {
                 return Err(BuildError::DuplicateNode { name: name.to_string() });
@@ -179,7 +181,10 @@ impl Nodes {
             let asks_server = nodes.asks_server(id, operation);
             let ask = async { if asks_server { Some(backend.server_id().await) } else { None } };
             // Both leave with the first poll, the operation in front.
-            let (result, server) = join(perform(&**backend, &claim, operation, options), ask).await;
+            let call = join(perform(&**backend, &claim, operation, options), ask);
+            let panicked = || BackendError::new(BackendErrorKind::Other, "the backend panicked");
+            let settled = AssertUnwindSafe(call).catch_unwind().await;
+            let (result, server) = settled.unwrap_or_else(|_| (Err(panicked()), None));
             let result = nodes.check_server(id, operation, result, server);
             let is_release = matches!(operation, Operation::Release { .. });
             nodes.health(id).settled(is_release, result.as_ref().err());
@@ -218,12 +223,16 @@ impl Nodes {
             servers[id.index()] = Server::Unknown;
         }
         let Performed { reply, server } = result?;
-        let told = server.map(Server::Id).or_else(|| match asked? {
-            Ok(Some(id)) => Some(Server::Id(id)),
-            Ok(None) => Some(Server::Nameless),
-            Err(error) if error.kind() == BackendErrorKind::Connection => None,
-            Err(_) => Some(Server::Nameless),
-        });
+        let told = match (server, asked) {
+            (Some(id), _) | (None, Some(Ok(Some(id)))) => Some(Server::Id(id)),
+            (None, Some(Ok(None))) => Some(Server::Nameless),
+            (None, Some(Err(error))) if error.kind().is_permanent() => Some(Server::Nameless),
+            // It is asked again with the next call. Until then its vote may be that of another node.
+            (None, Some(Err(error))) => {
+                return Ok(Reply { outcome: Outcome::Failed, error: Some(error), ..reply });
+            }
+            (None, None) => None,
+        };
         if let Some(told) = told {
             servers[id.index()] = told;
         }
@@ -250,7 +259,7 @@ impl Nodes {
         let name = |at: usize| self.nodes[at].name.to_string();
         self.count
             .ids()
-            .find_map(|id| twin_of(&servers, id).map(|twin| (name(twin), name(id.index()))))
+            .find_map(|id| twin_of(&servers, id).map(|twin| (name(id.index()), name(twin))))
     }
 
     /// Why a node does not answer: its oldest call is older than a node timeout, its last call was not
@@ -325,7 +334,9 @@ async fn perform(
         }
         Operation::Raise { token } => (backend.raise(claim, token).await?, None, None),
         Operation::Release { highest } => {
-            let options = ReleaseOptions { raise_to: highest, waiters };
+            // An adopted lock has a token also where a node keeps no numbers.
+            let can_raise = backend.capabilities().contains(Capabilities::FENCING);
+            let options = ReleaseOptions { raise_to: highest.filter(|_| can_raise), waiters };
             let released = backend.release(claim, options).await?;
             (released.vote, None, released.waiters)
         }

@@ -82,11 +82,7 @@ impl Runtime for SimClient {
     }
 
     fn unix_micros(&self) -> u64 {
-        let (local, world) = (self.now(), self.world.now());
-        let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
-        let ahead = micros(local.saturating_duration_since(world));
-        let behind = micros(world.saturating_duration_since(local));
-        self.world.unix_micros().saturating_add(ahead).saturating_sub(behind)
+        self.world.unix_micros(self.now())
     }
 }
 

@@ -1,7 +1,7 @@
 //! The names of the keys that a node stores beside the locks' own. All clients use the same names.
 
+use quorate_core::Key;
 use quorate_core::backend::Entry;
-use quorate_core::{Claim, Key};
 
 /// The server whose data the node has, and the `max_ttl` of its restart guard.
 pub(crate) const EPOCH: &str = "quorate:guard:epoch";
@@ -37,11 +37,6 @@ pub(crate) fn watched(key: &Key, entry: Option<&Entry>) -> Vec<u8> {
         Some(entry) => beside(key, entry.as_bytes()),
         None => key.as_bytes().to_vec(),
     }
-}
-
-/// The key of a claim at which processes wait: the first one in sorted order.
-pub(crate) fn queue_key(claim: &Claim) -> Option<&Key> {
-    claim.keys().iter().min()
 }
 
 fn beside(key: &Key, what: &[u8]) -> Vec<u8> {

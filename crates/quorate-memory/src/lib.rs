@@ -45,6 +45,4 @@ pub use self::node::MemoryNode;
 pub use self::observer::Observed;
 pub use self::rule::{Effect, Operation, Rule};
 pub use self::sim::Sim;
-#[doc(hidden)]
-pub use self::store::Flaw;
 pub use self::store::Value;

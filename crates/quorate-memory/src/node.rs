@@ -16,9 +16,9 @@ use quorate_core::{BackendError, Claim, FencingToken, Key, Runtime, Vote};
 use crate::client::SimClient;
 use crate::fault::Fault;
 use crate::keys;
-use crate::observer::{Observed, Observer};
+use crate::observer::Observed;
 use crate::rule::{Operation, Rule};
-use crate::store::{Flaw, Store, Value, no_info};
+use crate::store::{Store, Value, no_info};
 
 mod connection;
 mod process;
@@ -26,7 +26,7 @@ mod watches;
 mod watching;
 
 use self::connection::Connection;
-use self::process::{Process, Sent, State, lost};
+use self::process::{Process, Sent, State};
 
 /// A node that lives in this process: the replies of a Redis node, and faults on demand.
 ///
@@ -61,31 +61,36 @@ use self::process::{Process, Sent, State, lost};
 pub struct MemoryNode {
     process: Arc<Process>,
     /// Whose calls come through this handle, where that matters.
-    client: Option<SimClient>,
+    client: Option<usize>,
     connection: Arc<Connection>,
     capabilities: Capabilities,
 }
 
-/// What a node can do.
-const ALL: [Capabilities; 7] = [
-    Capabilities::ORDERED,
-    Capabilities::FENCING,
-    Capabilities::GUARD,
-    Capabilities::WATCH,
-    Capabilities::QUEUE,
-    Capabilities::INSPECT,
-    Capabilities::SERVER_ID,
+/// What a node can do, and what the error says where it cannot.
+const ABILITIES: [(Capabilities, &str); 7] = [
+    (Capabilities::ORDERED, "this node keeps no order"),
+    (Capabilities::FENCING, "this node keeps no fencing numbers"),
+    (Capabilities::GUARD, "this node has no restart guard"),
+    (Capabilities::WATCH, "this node cannot watch keys"),
+    (Capabilities::QUEUE, "this node keeps no wait queue"),
+    (Capabilities::INSPECT, "this node cannot be inspected"),
+    (Capabilities::SERVER_ID, "this node has no server id"),
 ];
+
+/// The union of the abilities that fulfil a condition.
+fn abilities(is_meant: impl Fn(Capabilities) -> bool) -> Capabilities {
+    let meant = ABILITIES.into_iter().map(|(one, _)| one).filter(|one| is_meant(*one));
+    meant.fold(Capabilities::NONE, |all, one| all | one)
+}
 
 impl MemoryNode {
     /// A healthy, empty node.
     pub fn new(name: impl Into<String>, runtime: impl Runtime) -> Self {
-        let capabilities = ALL.into_iter().fold(Capabilities::NONE, |all, one| all | one);
         Self {
             process: Arc::new(Process::new(name.into(), Arc::new(runtime))),
             client: None,
             connection: Arc::default(),
-            capabilities,
+            capabilities: abilities(|_| true),
         }
     }
 
@@ -97,16 +102,14 @@ impl MemoryNode {
     /// The same node as `client` uses it, over a connection of its own. Rules for that client apply.
     #[must_use]
     pub fn seen_by(&self, client: &SimClient) -> Self {
-        Self { client: Some(client.clone()), connection: Arc::default(), ..self.clone() }
+        Self { client: Some(client.id()), connection: Arc::default(), ..self.clone() }
     }
 
     /// The same node as a backend that was not built for `capabilities`.
     #[must_use]
     pub fn without(&self, capabilities: Capabilities) -> Self {
-        let is_left =
-            |one: &Capabilities| self.capabilities.contains(*one) && !capabilities.contains(*one);
-        let left = ALL.into_iter().filter(is_left).fold(Capabilities::NONE, |all, one| all | one);
-        Self { capabilities: left, ..self.clone() }
+        let is_left = |one| self.capabilities.contains(one) && !capabilities.contains(one);
+        Self { capabilities: abilities(is_left), ..self.clone() }
     }
 
     /// The same node over a pool: calls take effect, and settle, in any order.
@@ -138,14 +141,6 @@ impl MemoryNode {
     /// Ends what is wrong. A node that hung answers what it has not read yet; one that was dead is empty.
     pub fn heal(&self) {
         self.process.set_fault(None);
-    }
-
-    /// Makes the node itself wrong, for good: for tests of the conformance suite.
-    #[doc(hidden)]
-    pub fn plant(&self, flaw: Flaw) {
-        let mut state = self.process.lock();
-        state.store.flaw = Some(flaw);
-        state.snapshot.flaw = Some(flaw);
     }
 
     /// Ends the process and starts it again at once. The node is then healthy and empty.
@@ -207,23 +202,19 @@ impl MemoryNode {
 
     /// Makes a key expire, as if its ttl had passed.
     pub fn expire(&self, key: impl AsRef<[u8]>) {
-        let mut state = self.process.lock();
-        state.store.remove(key.as_ref());
-        self.process.push_changes(state);
+        self.change(|store| store.remove(key.as_ref()));
     }
 
     /// Puts a value without a ttl at a key, as another program would.
     pub fn put(&self, key: impl AsRef<[u8]>, value: Value) {
-        let mut state = self.process.lock();
-        state.store.put(key.as_ref(), value, None);
-        self.process.push_changes(state);
+        self.change(|store| store.put(key.as_ref(), value, None));
     }
 
     /// Calls `observe` with everything that happens here from now on, in place of the observer before.
     ///
     /// The node is locked meanwhile: the observer must not call it.
     pub fn observe(&self, observe: impl Fn(Observed<'_>) + Send + Sync + 'static) {
-        self.process.lock().observer = Some(Observer::new(observe));
+        self.process.lock().observer = Some(Box::new(observe));
     }
 
     /// Ends the calls that [`observe`](Self::observe) began.
@@ -259,31 +250,30 @@ impl MemoryNode {
         &self.process.name
     }
 
+    fn change(&self, act: impl FnOnce(&mut Store)) {
+        let mut state = self.process.lock();
+        act(&mut state.store);
+        self.process.push_changes(state);
+    }
+
     fn look<T>(&self, at: impl FnOnce(&Store, Instant) -> T) -> T {
         let state = self.process.lock();
         at(&state.store, self.process.now(&state))
     }
 
     /// Fails a call that asks for an ability that this backend lacks.
-    fn require(
-        &self,
-        is_asked: bool,
-        ability: Capabilities,
-        why: &'static str,
-    ) -> Result<(), BackendError> {
-        let has = self.capabilities.contains(ability)
-            || self.process.lock().store.has(Flaw::IgnoresItsLimits);
-        if is_asked && !has { Err(BackendError::unsupported(why)) } else { Ok(()) }
-    }
-
-    fn require_queue(&self, is_asked: bool) -> Result<(), BackendError> {
-        self.require(is_asked, Capabilities::QUEUE, "this node keeps no wait queue")
+    fn require(&self, is_asked: bool, ability: Capabilities) -> Result<(), BackendError> {
+        let why = ABILITIES.into_iter().find(|(one, _)| *one == ability);
+        match why.filter(|_| is_asked && !self.capabilities.contains(ability)) {
+            Some((_, why)) => Err(BackendError::unsupported(why)),
+            None => Ok(()),
+        }
     }
 
     fn sent(&self, operation: Operation) -> Sent {
         let is_ordered = self.capabilities.contains(Capabilities::ORDERED);
-        let connection = is_ordered.then(|| Arc::clone(&self.connection));
-        Sent { operation, client: self.client.as_ref().map(SimClient::id), connection }
+        let connection = if is_ordered { Arc::clone(&self.connection) } else { Arc::default() };
+        Sent { operation, client: self.client, is_ordered, connection }
     }
 
     async fn call<T: Send + 'static>(
@@ -291,8 +281,7 @@ impl MemoryNode {
         operation: Operation,
         act: impl Fn(&mut State, Instant) -> Result<T, BackendError> + Send + Sync + 'static,
     ) -> Result<T, BackendError> {
-        let reply = self.process.send(self.sent(operation), act);
-        reply.await.unwrap_or_else(|| Err(lost("the node is gone")))
+        self.process.send(self.sent(operation), act).await
     }
 }
 
@@ -304,9 +293,9 @@ impl LockBackend for MemoryNode {
         options: AcquireOptions,
     ) -> Result<Acquired, BackendError> {
         let AcquireOptions { fencing, guard, waiters, .. } = options;
-        self.require(fencing.is_some(), Capabilities::FENCING, NO_FENCING)?;
-        self.require(guard.is_some(), Capabilities::GUARD, "this node has no restart guard")?;
-        self.require_queue(waiters)?;
+        self.require(fencing.is_some(), Capabilities::FENCING)?;
+        self.require(guard.is_some(), Capabilities::GUARD)?;
+        self.require(waiters, Capabilities::QUEUE)?;
         let claim = claim.clone();
         self.call(Operation::Acquire, move |state, now| {
             let mut acquired = match (guard, fencing) {
@@ -328,7 +317,7 @@ impl LockBackend for MemoryNode {
         claim: &Claim,
         options: ExtendOptions,
     ) -> Result<Extended, BackendError> {
-        self.require_queue(options.waiters)?;
+        self.require(options.waiters, Capabilities::QUEUE)?;
         let claim = claim.clone();
         self.call(Operation::Extend, move |state, now| {
             let mut extended = Extended::new(state.store.extend(&claim, now)?);
@@ -343,8 +332,8 @@ impl LockBackend for MemoryNode {
         claim: &Claim,
         options: ReleaseOptions,
     ) -> Result<Released, BackendError> {
-        self.require(options.raise_to.is_some(), Capabilities::FENCING, NO_FENCING)?;
-        self.require_queue(options.waiters)?;
+        self.require(options.raise_to.is_some(), Capabilities::FENCING)?;
+        self.require(options.waiters, Capabilities::QUEUE)?;
         let claim = claim.clone();
         self.call(Operation::Release, move |state, now| {
             let mut released = Released::new(match options.raise_to {
@@ -366,19 +355,19 @@ impl LockBackend for MemoryNode {
     }
 
     async fn raise(&self, claim: &Claim, number: FencingToken) -> Result<Vote, BackendError> {
-        self.require(true, Capabilities::FENCING, NO_FENCING)?;
+        self.require(true, Capabilities::FENCING)?;
         let claim = claim.clone();
         self.call(Operation::Raise, move |state, now| state.store.raise(&claim, number, now)).await
     }
 
     async fn inspect(&self, key: &Key) -> Result<Option<Sighting>, BackendError> {
-        self.require(true, Capabilities::INSPECT, "this node cannot be inspected")?;
+        self.require(true, Capabilities::INSPECT)?;
         let key = key.clone();
         self.call(Operation::Inspect, move |state, now| state.store.inspect(&key, now)).await
     }
 
     async fn server_id(&self) -> Result<Option<String>, BackendError> {
-        self.require(true, Capabilities::SERVER_ID, "this node has no server id")?;
+        self.require(true, Capabilities::SERVER_ID)?;
         self.call(Operation::ServerId, |state, now| match state.server(now) {
             server if server.hides => Err(no_info()),
             server => Ok(Some(server.id)),
@@ -389,9 +378,9 @@ impl LockBackend for MemoryNode {
     /// Every write to the key is pushed, an extension too, and its expiry as soon as the node's clock
     /// reaches it. The push is a message like a reply: the faults and rules of that moment act on it.
     async fn watch(&self, key: &Key, entry: Option<&Entry>) -> Result<Watched, BackendError> {
-        self.require(true, Capabilities::WATCH, "this node cannot watch keys")?;
-        // Watches have a connection of their own.
-        let sent = Sent { connection: None, ..self.sent(Operation::Watch) };
+        self.require(true, Capabilities::WATCH)?;
+        // Watches do not share the connection of the other calls.
+        let sent = Sent { connection: Arc::default(), ..self.sent(Operation::Watch) };
         watching::watch(&self.process, keys::watched(key, entry), sent).await
     }
 
@@ -401,7 +390,7 @@ impl LockBackend for MemoryNode {
         entry: &Entry,
         locks: &[Key],
     ) -> Result<Refreshed, BackendError> {
-        self.require_queue(true)?;
+        self.require(true, Capabilities::QUEUE)?;
         let (key, entry, locks) = (key.clone(), entry.clone(), locks.to_vec());
         let act =
             move |state: &mut State, now| state.store.queue_refresh(&key, &entry, &locks, now);
@@ -414,7 +403,7 @@ impl LockBackend for MemoryNode {
         entry: &Entry,
         also: Option<&Entry>,
     ) -> Result<bool, BackendError> {
-        self.require_queue(true)?;
+        self.require(true, Capabilities::QUEUE)?;
         let (key, entry, also) = (key.clone(), entry.clone(), also.cloned());
         let act =
             move |state: &mut State, now| state.store.queue_leave(&key, &entry, also.as_ref(), now);
@@ -427,5 +416,3 @@ impl fmt::Debug for MemoryNode {
         f.debug_tuple("MemoryNode").field(&self.process.name).finish()
     }
 }
-
-const NO_FENCING: &str = "this node keeps no fencing numbers";

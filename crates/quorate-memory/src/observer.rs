@@ -1,7 +1,5 @@
 //! What happens at a node, for tests that observe it.
 
-use std::sync::Arc;
-
 use quorate_core::Claim;
 
 use crate::rule::Operation;
@@ -25,15 +23,4 @@ pub enum Observed<'a> {
 }
 
 /// The callback of a test.
-#[derive(Clone)]
-pub(crate) struct Observer(Arc<dyn Fn(Observed<'_>) + Send + Sync>);
-
-impl Observer {
-    pub(crate) fn new(observe: impl Fn(Observed<'_>) + Send + Sync + 'static) -> Self {
-        Self(Arc::new(observe))
-    }
-
-    pub(crate) fn observe(&self, observed: Observed<'_>) {
-        (self.0)(observed);
-    }
-}
+pub(crate) type Observer = Box<dyn Fn(Observed<'_>) + Send + Sync>;

@@ -23,3 +23,8 @@ impl SplitMix64 {
         }
     }
 }
+
+/// A number below `bound` for random bits; 0 if there is none.
+pub(crate) fn below(bits: u64, bound: u64) -> u64 {
+    u64::try_from((u128::from(bits) * u128::from(bound)) >> 64).unwrap_or(0)
+}

@@ -13,6 +13,7 @@ use quorate_core::runtime::{BoxFuture, EntropyError};
 
 use crate::client::SimClient;
 use crate::clock::Clock;
+use crate::rng::below;
 use crate::world::{World, after};
 
 /// After this many timers, `settle` takes it that there is no end.
@@ -176,8 +177,7 @@ impl Sim {
 
     /// A random number below `bound`; 0 if there is none.
     pub fn random_below(&self, bound: u64) -> u64 {
-        let wide = u128::from(self.random()) * u128::from(bound);
-        u64::try_from(wide >> 64).unwrap_or(0)
+        below(self.random(), bound)
     }
 }
 
@@ -201,7 +201,7 @@ impl Runtime for Sim {
 
     /// The world began on 1 January 2025.
     fn unix_micros(&self) -> u64 {
-        self.world.unix_micros()
+        self.world.unix_micros(self.now())
     }
 }
 

@@ -7,7 +7,7 @@ fn close_releases_what_is_held_and_ends_who_waits() {
     let world = World::new(3);
     let manager = world.manager();
     let kept = world.sim.block_on(manager.lock("kept")).unwrap();
-    kept.keep_alive();
+    kept.auto_renew();
     let held = world.sim.block_on(manager.lock("held")).unwrap();
     std::mem::forget(world.sim.block_on(manager.lock("forgotten")).unwrap());
     let lost = kept.lost();
@@ -28,7 +28,7 @@ fn close_releases_what_is_held_and_ends_who_waits() {
     drop(kept);
     for failed in [
         world.sim.block_on(manager.lock("r")).unwrap_err(),
-        world.sim.block_on(manager.clone().try_lock("r")).unwrap_err(),
+        world.sim.block_on(manager.clone().lock("r").no_wait()).unwrap_err(),
     ] {
         assert!(matches!(failed, LockError::Closed));
     }
@@ -185,7 +185,7 @@ fn close_leaves_no_lock_that_was_just_being_taken() {
         }
         let manager = world.manager();
         let mut taking = match tries {
-            true => manager.try_lock("r").into_future().boxed(),
+            true => manager.lock("r").no_wait().into_future().boxed(),
             false => manager.lock("r").into_future().boxed(),
         };
         for _ in 0..polls {

@@ -7,21 +7,21 @@ fn a_lock_is_handed_over_and_measured_anew() {
     let world = World::new(5);
     let (giver, taker) = (world.manager(), world.manager());
     let guard = world.sim.block_on(giver.lock(["a", "b"])).unwrap();
-    guard.keep_alive();
+    guard.auto_renew();
     let lease = guard.lease();
     world.sim.advance(2 * SECOND);
-    let text = guard.hand_over().encode();
+    let text = guard.detach().unwrap().encode();
     assert!(!lease.is_valid());
     assert!(matches!(world.sim.block_on(lease.lost()), Lost::HandedOver));
     assert_eq!(world.holders("a"), 5, "nothing is released");
 
     world.sim.advance(5 * SECOND);
-    let record = HandOver::decode(&text).unwrap();
+    let record = DetachedLock::decode(&text).unwrap();
     let adopted = world.sim.block_on(taker.adopt(&record)).unwrap();
     assert_eq!(adopted.remaining(), 9898 * MS, "from now, by an extension");
     assert_eq!(adopted.keys().len(), 2);
-    assert!(world.sim.block_on(giver.try_lock("a")).is_err());
-    assert_eq!(world.sim.block_on(adopted.release()).unwrap(), Released::Held);
+    assert!(world.sim.block_on(giver.lock("a").no_wait()).is_err());
+    world.sim.block_on(adopted.release()).unwrap();
     world.catch_up();
     assert_eq!(world.keys_left(), 0);
 }
@@ -30,22 +30,22 @@ fn a_lock_is_handed_over_and_measured_anew() {
 fn adopting_what_is_over_is_a_typed_error() {
     let world = World::new(3);
     let (giver, taker) = (world.manager(), world.manager());
-    let record = world.sim.block_on(giver.lock("r")).unwrap().hand_over();
+    let record = world.sim.block_on(giver.lock("r")).unwrap().detach().unwrap();
     world.sim.advance(11 * SECOND);
     let failed = world.sim.block_on(taker.adopt(&record));
-    assert!(matches!(failed, Err(AdoptError::NotHeld { .. })), "{failed:?}");
+    assert!(matches!(failed, Err(AdoptError::Lost(_))), "{failed:?}");
     assert_eq!(world.keys_left(), 0, "nothing came back");
 
     hang(&world, 2);
     let failed = world.sim.block_on(taker.adopt(&record));
-    assert!(matches!(failed, Err(AdoptError::NoQuorum { .. })), "{failed:?}");
+    assert!(matches!(failed, Err(AdoptError::Unreachable(_))), "{failed:?}");
 }
 
 #[test]
 fn a_record_that_could_not_be_adopted_can_be_tried_again() {
     let world = World::new(3);
     let manager = world.manager();
-    let record = world.sim.block_on(manager.lock("r")).unwrap().hand_over();
+    let record = world.sim.block_on(manager.lock("r")).unwrap().detach().unwrap();
     hang(&world, 2);
     assert!(world.sim.block_on(manager.adopt(&record)).is_err());
     heal(&world);
@@ -57,7 +57,7 @@ fn a_record_that_could_not_be_adopted_can_be_tried_again() {
 fn a_closed_manager_adopts_nothing() {
     let world = World::new(3);
     let (giver, taker) = (world.manager(), world.manager());
-    let record = world.sim.block_on(giver.lock("r")).unwrap().hand_over();
+    let record = world.sim.block_on(giver.lock("r")).unwrap().detach().unwrap();
     world.sim.block_on(taker.close(SECOND));
     let before = world.log.calls().len();
     let failed = world.sim.block_on(taker.adopt(&record));
@@ -70,7 +70,7 @@ fn a_closed_manager_adopts_nothing() {
 fn h4_a_lock_is_not_adopted_for_no_time_and_the_record_goes_on() {
     let world = World::new(3);
     let record =
-        world.sim.block_on(world.manager().lock("r").ttl(60 * SECOND)).unwrap().hand_over();
+        world.sim.block_on(world.manager().lock("r").ttl(60 * SECOND)).unwrap().detach().unwrap();
     let short = world.builder().ttl(SECOND).hold_limit(150 * MS).build().unwrap();
     let refused = world.sim.block_on(short.adopt(&record));
     assert!(matches!(refused, Err(AdoptError::HoldLimit { .. })), "{refused:?}");
@@ -81,7 +81,7 @@ fn h4_a_lock_is_not_adopted_for_no_time_and_the_record_goes_on() {
 fn a_key_that_a_node_lost_is_set_again_by_the_adoption_if_repairs_are_wanted() {
     for repairs in [true, false] {
         let world = World::new(3);
-        let record = world.sim.block_on(world.manager().lock("r")).unwrap().hand_over();
+        let record = world.sim.block_on(world.manager().lock("r")).unwrap().detach().unwrap();
         world.nodes[0].flush();
         let taker = match repairs {
             true => world.manager(),
@@ -97,7 +97,7 @@ fn a_key_that_a_node_lost_is_set_again_by_the_adoption_if_repairs_are_wanted() {
 #[test]
 fn close_waits_for_an_adoption_that_is_under_way() {
     let world = World::new(3);
-    let record = world.sim.block_on(world.manager().lock("r")).unwrap().hand_over();
+    let record = world.sim.block_on(world.manager().lock("r")).unwrap().detach().unwrap();
     for node in &world.nodes {
         node.inject(Fault::Late(100 * MS));
     }
@@ -134,9 +134,9 @@ fn a_lock_that_was_handed_over_is_in_nobodys_way_here() {
             waits();
             world.catch_up();
         }
-        let record = guard.hand_over();
+        let record = guard.detach().unwrap();
         let adopted = world.sim.block_on(taker.adopt(&record)).unwrap();
-        let _ = world.sim.block_on(adopted.release()).unwrap();
+        world.sim.block_on(adopted.release()).unwrap();
         let free = world.sim.elapsed();
         if !waits_before {
             waits();
@@ -155,14 +155,14 @@ fn a_lock_that_was_adopted_survives_one_who_would_adopt_it_over_other_nodes() {
     let nodes = MemoryNode::cluster(6, sim.clone());
     let over = |which: &[usize]| {
         let some: Vec<_> = which.iter().map(|node| nodes[*node].clone()).collect();
-        LockManager::builder(sim.clone(), some).build().unwrap()
+        LockManager::builder(some).runtime(sim.clone()).build().unwrap()
     };
-    let record = sim.block_on(over(&[0, 1, 2]).lock("r")).unwrap().hand_over();
+    let record = sim.block_on(over(&[0, 1, 2]).lock("r")).unwrap().detach().unwrap();
     let guard = sim.block_on(over(&[0, 1, 2]).adopt(&record)).unwrap();
     let failed = sim.block_on(over(&[0, 1, 3, 4, 5]).adopt(&record));
-    assert!(matches!(failed, Err(AdoptError::NotHeld { .. })), "{failed:?}");
+    assert!(matches!(failed, Err(AdoptError::Lost(_))), "{failed:?}");
     sim.settle();
     assert!(guard.is_valid());
-    let other = sim.block_on(over(&[0, 1, 2]).try_lock("r"));
+    let other = sim.block_on(over(&[0, 1, 2]).lock("r").no_wait());
     assert!(other.is_err(), "two hold it: {other:?}");
 }

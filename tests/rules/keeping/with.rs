@@ -28,7 +28,7 @@ fn run_stops_a_future_when_the_lease_is_lost() {
 fn run_gives_the_value_of_work_that_ended_too_late() {
     let world = World::new(3);
     let client = Paused::new(&world.sim);
-    let manager = LockManager::builder(client.clone(), world.nodes.clone()).build().unwrap();
+    let manager = LockManager::builder(world.nodes.clone()).runtime(client.clone()).build().unwrap();
     let guard = world.sim.block_on(manager.lock("r")).unwrap();
     let blocking = guard.run(async {
         client.pause(20 * SECOND);
@@ -86,9 +86,9 @@ fn with_tells_what_it_knows_when_the_lock_is_not_had() {
     let world = World::new(3);
     let manager = world.manager();
     let _held = world.sim.block_on(manager.lock("r")).unwrap();
-    let request = manager.try_lock("r").with(async |_| panic!("not run"));
+    let request = manager.lock("r").no_wait().with(async |_| panic!("not run"));
     let failed: Result<(), _> = world.sim.block_on(request);
-    assert!(matches!(failed, Err(WithError::Lock(LockError::Held { .. }))), "{failed:?}");
+    assert!(matches!(failed, Err(WithError::Lock(LockError::Held(_)))), "{failed:?}");
 }
 
 /// The nodes lost it while the body ran, and no renewal was due: the release tells.
@@ -101,7 +101,7 @@ fn with_tells_of_a_loss_that_only_the_release_sees() {
         nodes[..2].iter().for_each(MemoryNode::restart);
         7
     }));
-    let Err(WithError::Lost(Stopped { reason: Lost::NotHeld { .. }, value: Some(7) })) = &done
+    let Err(WithError::Lost(Stopped { reason: Lost::NotHeld(_), value: Some(7) })) = &done
     else {
         panic!("{done:?}");
     };
@@ -115,7 +115,7 @@ fn with_tells_of_a_loss_that_only_the_release_sees() {
 fn a_world_with_a_lease_that_is_kept_alive_does_not_settle() {
     let world = World::new(1);
     let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
-    guard.keep_alive();
+    guard.auto_renew();
     world.sim.settle();
 }
 

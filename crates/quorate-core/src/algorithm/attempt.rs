@@ -347,7 +347,8 @@ impl Attempt {
 
     /// The nodes where a call is in flight or a release is owed.
     pub(crate) fn open_nodes(&self) -> NodeSet {
-        let owes = |node: &Node| self.has_ended() && node.owes_release();
+        let is_ending = matches!(self.phase, Phase::Ending { .. });
+        let owes = |node: &Node| is_ending && node.owes_release();
         let is_open = |node: &Node| node.is_busy() || owes(node);
         match self.phase {
             Phase::Over => NodeSet::default(),

@@ -129,6 +129,15 @@ impl LocalQueue {
         self.queue.front().map(|(task, _)| *task)
     }
 
+    /// The task that has the lease.
+    #[must_use]
+    pub const fn holder(&self) -> Option<TaskId> {
+        match &self.phase {
+            Phase::Leased(lease) => Some(lease.holder),
+            _ => None,
+        }
+    }
+
     /// Whether the gate has not answered the release of this manager.
     #[must_use]
     pub const fn is_releasing(&self) -> bool {

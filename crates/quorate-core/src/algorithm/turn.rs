@@ -23,8 +23,8 @@
 //!   entry leaves with it; an owner that is alive joins again at its next refresh.
 //! - *Misled.* After two refused attempts although the gate said "free", the next attempt comes with
 //!   the next refresh.
-//! - *Noise.* After two pushes in a row that showed a held lock, looks are at least 100 ms apart. A
-//!   predecessor whose key is absent is asked for once, then at the next refresh.
+//! - *Noise.* After two pushes in a row that showed a held lock, looks and refreshes are at least 100 ms
+//!   apart. A predecessor whose key is absent is asked for once, then at the next refresh.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -277,13 +277,18 @@ impl Turn {
         let is_known_absent = self.is_absent && matches!(key, WatchedKey::Predecessor(_));
         let is_worth_a_look =
             !is_known_absent || planted!("absent_predecessor_is_asked_for_without_end");
-        if self.watched.as_ref() != Some(&key) && is_worth_a_look {
-            self.look(gate, key, now);
-        } else {
-            self.phase = Phase::Waiting;
-        }
         let is_free = self.first_while_free.is_some();
-        self.look_at = is_free.then(|| now.checked_add(SECOND_LOOK)).flatten();
+        let mut next_look = is_free.then_some(SECOND_LOOK);
+        if self.watched.as_ref() == Some(&key) || !is_worth_a_look {
+            self.phase = Phase::Waiting;
+        } else if self.fruitless == NOISY && !planted!("noise_without_a_rest") {
+            // This refresh was a look.
+            self.phase = Phase::Waiting;
+            next_look = Some(SPACING);
+        } else {
+            self.look(gate, key, now);
+        }
+        self.look_at = next_look.and_then(|wait| now.checked_add(wait));
     }
 
     /// Handles a free lock: returns whether that settled what to do.
@@ -384,10 +389,10 @@ impl Turn {
             }
             (Phase::Waiting, Some(gate)) => {
                 self.look_at = None;
-                if self.first_while_free.is_some() || self.predecessor.is_some() {
-                    self.ask(gate, now);
-                } else {
-                    self.look(gate, WatchedKey::Lock(self.lock), now);
+                match &self.predecessor {
+                    _ if self.first_while_free.is_some() => self.ask(gate, now),
+                    Some(entry) => self.look(gate, WatchedKey::Predecessor(entry.clone()), now),
+                    None => self.look(gate, WatchedKey::Lock(self.lock), now),
                 }
             }
             (Phase::Trying | Phase::Over, _) => {}
@@ -433,7 +438,9 @@ impl Turn {
         self.fruitless = (self.fruitless + 1).min(NOISY);
         let rest = self.rest_until.filter(|rest| self.fruitless == NOISY && now < *rest);
         if rest.is_some() && !planted!("noise_without_a_rest") {
+            // A refresh that falls into the rest comes at its end, in place of the look.
             self.look_at = self.look_at.into_iter().chain(rest).min();
+            self.refresh_at = self.refresh_at.max(rest);
         } else if self.predecessor.is_some() {
             self.ask(gate, now);
         } else if self.fruitless == 1 {

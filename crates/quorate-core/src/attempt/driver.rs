@@ -144,6 +144,7 @@ impl Driver {
                 state.follow(now);
             }
             let has_replies = self.send(&mut state, context, now);
+            let now = attempt.cluster.now();
             let mut is_decided = false;
             while let Some(decision) = state.machine.poll_decision() {
                 state.keep(decision, now);
@@ -204,6 +205,7 @@ impl Driver {
                     match call.future.as_mut().poll(context) {
                         Poll::Ready(reply) => {
                             has_replies = true;
+                            let now = self.attempt.cluster.now();
                             self.handle(state, vec![(call, reply)], now);
                         }
                         Poll::Pending => self.calls.push(call),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::algorithm::attempt::{
-    Attempt as Machine, CallId, Decision, Loss, Operation, Outcome, RoundId,
+    Attempt as Machine, CallId, Decision, Loss, Operation, Outcome, RoundId, Vote,
 };
 use crate::algorithm::fence::FencingToken;
 use crate::algorithm::lease::saturating_add;
@@ -29,7 +29,7 @@ pub(super) struct State {
     /// The latest round of extensions that was decided.
     extended: Option<(RoundId, Result<Instant, QuorumFailure>)>,
     /// The end of the lease, which an extension moves.
-    valid_until: Instant,
+    pub(super) valid_until: Instant,
     pub(super) token: Option<FencingToken>,
     lost: Option<Lost>,
     pub(super) released: Option<Result<(), ReleaseError>>,
@@ -92,11 +92,17 @@ impl State {
         let Reply { outcome, error, waiters } = reply;
         let is_release = matches!(operation, Operation::Release { .. });
         let is_repair = matches!(operation, Operation::Repair { .. });
-        if is_release == self.answers.is_release && round == self.answers.round && !is_repair {
-            self.answers.nodes[call.node().index()] = answer(outcome, error);
-        }
         self.waiters = waiters.or(self.waiters);
         self.machine.handle_reply(call, outcome, now);
+        if is_release == self.answers.is_release && round == self.answers.round && !is_repair {
+            let at = call.node().index();
+            let vote = self.machine.nodes().nth(at).map(|(_, node)| node.vote());
+            self.answers.nodes[at] = match (outcome, vote) {
+                // It granted a fencing number that is higher than the token.
+                (Outcome::Granted(_), Some(Vote::Against)) => Answer::Refused,
+                _ => answer(outcome, error),
+            };
+        }
         self.follow(now);
     }
 

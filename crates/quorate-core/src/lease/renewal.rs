@@ -1,7 +1,6 @@
 //! Renews a lease: one extension after the other, until the lease ends.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use futures_util::future::select;
 
@@ -10,9 +9,9 @@ use crate::error::{ExtendError, Lost};
 
 /// Renews until the lease ends, and returns why it did.
 ///
-/// A renewal that fails is tried again until the end of the lease (H1). `renewed` is called with each new
-/// end. It runs in a task of its own, or in that of the holder.
-pub(crate) async fn renew(lease: Arc<LeaseState>, renewed: impl Fn(Instant) + Send) -> Lost {
+/// A renewal that fails is tried again until the end of the lease (H1). It runs in a task of its own, or in
+/// that of the holder.
+pub(crate) async fn renew(lease: Arc<LeaseState>) -> Lost {
     let cluster = &lease.attempt.cluster;
     let ttl = lease.attempt.claim.ttl();
     let renewal = cluster.config.renewal(ttl);
@@ -38,10 +37,7 @@ pub(crate) async fn renew(lease: Arc<LeaseState>, renewed: impl Fn(Instant) + Se
             continue;
         }
         match lease.extend(ttl).await {
-            Ok(end) => {
-                has_failed = false;
-                renewed(end);
-            }
+            Ok(_) => has_failed = false,
             Err(ExtendError::Lost(lost)) => return lost,
             Err(_) => has_failed = true,
         }
@@ -49,13 +45,9 @@ pub(crate) async fn renew(lease: Arc<LeaseState>, renewed: impl Fn(Instant) + Se
 }
 
 /// Renews in the background, unless the lease is renewed already.
-pub(crate) fn renew_in_background(
-    lease: &Arc<LeaseState>,
-    renewed: impl Fn(Instant) + Send + Sync + 'static,
-    ended: impl FnOnce() + Send + 'static,
-) {
+pub(crate) fn renew_in_background(lease: &Arc<LeaseState>, ended: impl FnOnce() + Send + 'static) {
     if lease.begins_renewal() {
-        let task = renew(Arc::clone(lease), renewed);
+        let task = renew(Arc::clone(lease));
         lease.attempt.cluster.tasks.spawn(async move {
             task.await;
             ended();

@@ -122,6 +122,10 @@ fn end(queues: &Arc<LocalQueues>, task: &Arc<Task>, lease: &Arc<LeaseState>, mos
         }
         if !planted!("close_forgets_the_leases") {
             Place::release_abandoned(&queues, &task);
+            // An adopted lock may be in no queue.
+            if !attempt.has_ended() {
+                attempt.cancel();
+            }
         }
         drop(work);
     });

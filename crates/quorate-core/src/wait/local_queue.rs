@@ -4,7 +4,7 @@
 //! a request for several keys enters all their queues in one step. The mutex is held for the inputs of one
 //! event; what they ask for is done after it is released.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -30,8 +30,8 @@ pub(crate) struct LocalQueues {
 }
 
 pub(super) struct State {
-    keys: HashMap<Key, KeyState>,
-    tasks: HashMap<TaskId, Arc<Task>>,
+    keys: BTreeMap<Key, KeyState>,
+    tasks: BTreeMap<TaskId, Arc<Task>>,
     last_task: u64,
     next_sweep: Option<Instant>,
     is_closed: bool,
@@ -39,7 +39,7 @@ pub(super) struct State {
 
 struct KeyState {
     queue: LocalQueue,
-    leases: HashMap<LeaseId, Arc<Held>>,
+    leases: BTreeMap<LeaseId, Arc<Held>>,
 }
 
 /// What is done after the mutex is released.
@@ -51,8 +51,8 @@ enum Effect {
 impl LocalQueues {
     pub(crate) fn new(cluster: Arc<Cluster>) -> Arc<Self> {
         let state = State {
-            keys: HashMap::new(),
-            tasks: HashMap::new(),
+            keys: BTreeMap::new(),
+            tasks: BTreeMap::new(),
             last_task: 0,
             next_sweep: None,
             is_closed: false,
@@ -85,7 +85,13 @@ impl LocalQueues {
         state.sweep(now);
         let (mut results, mut effects) = (Vec::new(), Vec::new());
         for key in keys {
-            let queue = state.queue(key, &self.cluster);
+            let KeyState { queue, leases } = state.key(key, &self.cluster);
+            for (id, held) in leases {
+                // An extension may have moved the end, whoever waited for its result.
+                if let Ok(end) = held.attempt.lease_end(now) {
+                    queue.handle_renewed(*id, end);
+                }
+            }
             results.push(input(key, queue, now));
             state.dispatch(key, now, &mut effects);
         }
@@ -95,7 +101,9 @@ impl LocalQueues {
     }
 
     /// Whether a guard or a waiter of this manager is in the way of a request that does not wait.
-    pub(crate) fn is_in_use(&self, keys: &[Key]) -> bool {
+    pub(crate) fn is_in_use(self: &Arc<Self>, keys: &[Key]) -> bool {
+        // A lease that has ended is not.
+        self.handle_timeout(keys);
         let state = self.state();
         keys.iter().any(|key| state.keys.get(key).is_some_and(|state| state.queue.is_in_use()))
     }
@@ -135,14 +143,13 @@ impl LocalQueues {
         self.input(held.keys(), |_, queue, now| queue.handle_hint(others_wait, now));
     }
 
-    /// The holder has extended its lease.
-    pub(crate) fn note_renewed(self: &Arc<Self>, held: &Arc<Held>, valid_until: Instant) {
-        self.each_lease(held, |queue, id, _| queue.handle_renewed(id, valid_until));
-    }
-
-    /// The lease has ended before its release.
-    pub(crate) fn note_lost(self: &Arc<Self>, held: &Arc<Held>) {
-        self.each_lease(held, LocalQueue::handle_lost);
+    /// The lease of this task has ended before its release. If it was passed on, that is the receiver's.
+    pub(super) fn note_lost(self: &Arc<Self>, held: &Arc<Held>, task: TaskId) {
+        self.each_lease(held, |queue, id, now| {
+            if queue.holder() == Some(task) {
+                queue.handle_lost(id, now);
+            }
+        });
     }
 
     /// The gate has answered the release or the undo, or nothing was sent.
@@ -204,7 +211,7 @@ impl LocalQueues {
         mut input: impl FnMut(&mut LocalQueue, LeaseId, Instant),
     ) {
         // A key that was forgotten and is in use again may have a lease of the same number.
-        let leases: HashMap<Key, LeaseId> = self.state().leases_of(held).cloned().collect();
+        let leases: BTreeMap<Key, LeaseId> = self.state().leases_of(held).cloned().collect();
         self.input(leases.keys(), |key, queue, now| {
             if let Some(id) = leases.get(key) {
                 input(queue, *id, now);
@@ -264,7 +271,7 @@ impl LocalQueues {
 }
 
 impl State {
-    fn queue(&mut self, key: &Key, cluster: &Cluster) -> &mut LocalQueue {
+    fn key(&mut self, key: &Key, cluster: &Cluster) -> &mut KeyState {
         let is_closed = self.is_closed;
         let new = || {
             let is_ordered =
@@ -273,9 +280,9 @@ impl State {
             if is_closed {
                 queue.close(cluster.now());
             }
-            KeyState { queue, leases: HashMap::new() }
+            KeyState { queue, leases: BTreeMap::new() }
         };
-        &mut self.keys.entry(key.clone()).or_insert_with(new).queue
+        self.keys.entry(key.clone()).or_insert_with(new)
     }
 
     /// Delivers what the machine of `key` asks for.

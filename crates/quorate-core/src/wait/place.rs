@@ -158,10 +158,6 @@ impl Place {
         &self.queues
     }
 
-    pub(crate) const fn held(&self) -> Option<&Arc<Held>> {
-        self.held.as_ref()
-    }
-
     /// The lease that a close of the manager ends.
     pub(crate) fn set_lease(&self, lease: &Arc<LeaseState>) {
         self.task.inbox().lease = Some(Arc::clone(lease));
@@ -178,7 +174,9 @@ impl Place {
             return Attempt::released(&mut held.attempt.begin_release()).await;
         }
         let id = self.task.id;
-        self.queues.input(&*self.task.keys, |_, queue, now| queue.release(id, true, now));
+        // An adopted lock is not in the queue of a key that was in use.
+        let keys = held.leases.iter().map(|(key, _)| key);
+        self.queues.input(keys, |_, queue, now| queue.release(id, true, now));
         let outcome = loop {
             let changed = self.task.changed();
             if let Some(outcome) = self.task.inbox().outcome {
@@ -196,11 +194,23 @@ impl Place {
         }
     }
 
+    /// What to call when the lease has ended before its release.
+    pub(crate) fn on_loss(&self) -> impl Fn() + Send + Sync + use<> {
+        let (queues, held, id) = (Arc::clone(&self.queues), self.held.clone(), self.task.id);
+        move || {
+            if let Some(held) = &held {
+                queues.note_lost(held, id);
+            }
+        }
+    }
+
     /// Leaves the lock to another process.
     pub(crate) fn detach(mut self) -> Result<(), Lost> {
-        let Some(held) = self.held.take() else { return Err(Lost::Released) };
+        let Some(held) = self.held.clone() else { return Err(Lost::Released) };
         let id = self.task.id;
+        // After an error, the drop releases.
         held.attempt.detach()?;
+        self.held = None;
         self.queues.input(&*self.task.keys, |_, queue, now| queue.detach(id, now));
         self.queues.drop_leases(&held);
         Ok(())

@@ -41,7 +41,6 @@ pub async fn backend(testbed: &dyn Testbed) -> Result<Vec<&'static str>, Failure
             "a free key is granted, with the token and the ttl": lock::grants,
             "a held key is refused and left alone": lock::refuses,
             "an acquire that comes twice changes nothing, and repairs several keys": lock::repairs,
-            "an expired key is free": lock::expired,
             "a key expires by itself when its ttl has passed": lock::expires,
             "a release deletes our key and no other": lock::releases,
             "an extension lengthens and never shortens": lock::extends,
@@ -77,15 +76,13 @@ pub async fn backend(testbed: &dyn Testbed) -> Result<Vec<&'static str>, Failure
         }
         WATCH {
             "a watch says whether a key is there": watch::reads,
-            "a watch is notified of a release and of an expiry": watch::changes,
-            "a watch of a free key is notified when it is set": watch::set,
+            "a watch is notified of an acquire, of a release and of an expiry": watch::changes,
             "a dropped watch disturbs no other": watch::dropped,
         }
         QUEUE {
             "entries wait in the order in which they joined": queue::in_order,
             "a refresh returns the lock key that is held": queue::held,
             "an entry expires 2 s after its last refresh": queue::expires,
-            "a wait queue excludes nobody, and each key has its own": queue::apart,
             "the waiters hint says whether an entry is there": queue::hint,
             "the key of an entry exists until the entry leaves": queue::watched,
             "a leave takes effect after the refresh before it": order::leave,

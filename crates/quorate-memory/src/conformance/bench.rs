@@ -7,7 +7,7 @@ use quorate_core::backend::{
 };
 use quorate_core::{BackendError, BackendErrorKind, Claim, Key, Resource, Token, Ttl, Vote};
 
-use super::Testbed;
+use super::{Testbed, ensure};
 use crate::keys;
 use crate::rng::SplitMix64;
 
@@ -77,7 +77,7 @@ impl<'a> Bench<'a> {
         voted("release", self.release(claim).await, Vote::Granted)
     }
 
-    pub(super) async fn value(&self, name: u8) -> Result<Option<Vec<u8>>, String> {
+    async fn value(&self, name: u8) -> Result<Option<Vec<u8>>, String> {
         Ok(self.testbed.value(self.key(name)?.as_bytes()).await)
     }
 
@@ -85,14 +85,26 @@ impl<'a> Bench<'a> {
         Ok(self.value(name).await?.is_some())
     }
 
-    /// Whether the key holds the token of `claim`.
-    pub(super) async fn is_held_by(&self, name: u8, claim: &Claim) -> Result<bool, String> {
-        Ok(self.value(name).await?.as_deref() == Some(claim.token().as_bytes()))
-    }
-
     pub(super) async fn time_left(&self, name: u8) -> Result<Duration, String> {
         let left = self.testbed.time_left(self.key(name)?.as_bytes()).await;
         left.ok_or_else(|| "the key is not there, or does not expire".to_owned())
+    }
+
+    /// Checks that a key holds the token of `claim`.
+    pub(super) async fn must_hold(&self, name: u8, claim: &Claim) -> Checked {
+        let value = self.value(name).await?;
+        let is_ours = value.as_deref() == Some(claim.token().as_bytes());
+        ensure!(is_ours, "{} does not hold the token of its holder", self.key(name)?);
+        Ok(())
+    }
+
+    /// Checks that keys were set in this case, for [`TTL`].
+    pub(super) async fn must_live(&self, names: &[u8]) -> Checked {
+        for name in names {
+            let left = self.time_left(*name).await?;
+            ensure!(self.is_left(left, TTL), "of {TTL:?}, {left:?} are left");
+        }
+        Ok(())
     }
 
     pub(super) async fn expire(&self, name: u8) -> Checked {

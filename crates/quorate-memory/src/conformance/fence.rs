@@ -5,7 +5,7 @@ use std::time::Duration;
 use quorate_core::backend::{AcquireOptions, Acquired, ReleaseOptions};
 use quorate_core::{BackendError, BackendErrorKind, Claim, FenceHint, FencingToken, Vote};
 
-use super::bench::{Bench, Checked, TTL, failed, ttl, voted};
+use super::bench::{Bench, Checked, failed, ttl, voted};
 use super::ensure;
 use crate::keys;
 
@@ -48,9 +48,8 @@ pub(super) async fn counts(bench: &Bench<'_>) -> Checked {
         bench.testbed.forget_scripts().await;
         let number = counted("acquire", bench, &claim, 0).await?;
         ensure!(number > last, "{number} after {last}");
-        ensure!(bench.is_held_by(b'a', &claim).await?, "the value is not the token");
-        let left = bench.time_left(b'a').await?;
-        ensure!(bench.is_left(left, TTL), "of {TTL:?}, {left:?} are left");
+        bench.must_hold(b'a', &claim).await?;
+        bench.must_live(b"a").await?;
         last = number + 7;
         bench.testbed.forget_scripts().await;
         voted("raise", raise(bench, &claim, last).await, Vote::Granted)?;
@@ -100,9 +99,12 @@ pub(super) async fn raises(bench: &Bench<'_>) -> Checked {
 
 pub(super) async fn outlives(bench: &Bench<'_>) -> Checked {
     let (ours, theirs) = (bench.claim(b"a", 1)?, bench.claim(b"a", 2)?);
-    let number = counted("acquire", bench, &ours, 0).await?;
+    let time = Duration::from_millis(20);
+    let expired = counted("acquire for 20 ms", bench, &theirs.with_ttl(ttl(time)?), 0).await?;
+    bench.testbed.pass(time + time).await;
+    let number = counted("acquire after expiry", bench, &ours, 0).await?;
+    ensure!(number > expired, "{number} after {expired}, which has expired");
     voted("acquire without a number", bench.acquire(&theirs).await, Vote::Refused)?;
-    voted("extend", bench.extend(&ours).await, Vote::Granted)?;
     bench.must_release(&ours).await?;
     bench.must_acquire(&theirs).await?;
     let refused = acquire(bench, &ours, FenceHint::MAX.get()).await.map(|seen| seen.vote);
@@ -110,13 +112,6 @@ pub(super) async fn outlives(bench: &Bench<'_>) -> Checked {
     bench.must_release(&theirs).await?;
     let next = counted("acquire", bench, &ours, 0).await?;
     ensure!(next > number && next < FenceHint::MAX.get(), "{next} after {number}");
-    bench.must_release(&ours).await?;
-    // Nor does it expire with its lock.
-    let time = Duration::from_millis(20);
-    let number = counted("acquire for 20 ms", bench, &theirs.with_ttl(ttl(time)?), 0).await?;
-    bench.testbed.pass(time + time).await;
-    let next = counted("acquire after expiry", bench, &ours, 0).await?;
-    ensure!(next > number, "{next} after {number}, which has expired");
     Ok(())
 }
 
@@ -143,27 +138,22 @@ pub(super) async fn together(bench: &Bench<'_>) -> Checked {
 
 pub(super) async fn end(bench: &Bench<'_>) -> Checked {
     let (ours, theirs) = (bench.claim(b"a", 1)?, bench.claim(b"a", 2)?);
-    let (far_hint, max) = (FenceHint::MAX.get(), FencingToken::MAX.get());
-    let far = counted("acquire, far in the future", bench, &ours, far_hint).await?;
-    ensure!(far >= far_hint, "{far} is under its hint");
-    voted("release", release(bench, &ours, far).await, Vote::Granted)?;
-    let next = counted("acquire after it", bench, &theirs, 0).await?;
-    ensure!(next > far, "{next} after {far}");
-    voted("raise", raise(bench, &theirs, max - 1).await, Vote::Granted)?;
-    voted("release", release(bench, &theirs, max - 1).await, Vote::Granted)?;
+    let (far, max) = (FenceHint::MAX.get(), FencingToken::MAX.get());
+    let number = counted("acquire, far in the future", bench, &ours, far).await?;
+    ensure!(number >= far, "{number} is under its hint");
+    voted("raise", raise(bench, &ours, max - 1).await, Vote::Granted)?;
+    bench.must_release(&ours).await?;
     for what in ["the last number", "the last number, sent twice"] {
-        let last = counted(what, bench, &ours, 0).await?;
+        let last = counted(what, bench, &theirs, 0).await?;
         ensure!(last == max, "{what}: {last}");
     }
-    voted("raise to less", raise(bench, &ours, max - 1).await, Vote::Refused)?;
-    voted("raise to the last", raise(bench, &ours, max).await, Vote::Granted)?;
-    voted("release", release(bench, &ours, max - 1).await, Vote::Granted)?;
-    for hint in [0, far_hint] {
-        fails(bench, &theirs, hint, BackendErrorKind::Fence).await?;
+    voted("raise to less", raise(bench, &theirs, max - 1).await, Vote::Refused)?;
+    voted("raise to the last", raise(bench, &theirs, max).await, Vote::Granted)?;
+    voted("release", release(bench, &theirs, max - 1).await, Vote::Granted)?;
+    for hint in [0, far] {
+        fails(bench, &ours, hint, BackendErrorKind::Fence).await?;
     }
-    bench.must_acquire(&theirs).await?;
-    voted("release", release(bench, &theirs, max).await, Vote::Granted)?;
-    fails(bench, &ours, 0, BackendErrorKind::Fence).await
+    bench.must_acquire(&ours).await
 }
 
 pub(super) async fn another_type(bench: &Bench<'_>) -> Checked {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use quorate_core::backend::{AcquireOptions, Acquired, Capabilities};
 use quorate_core::{BackendError, BackendErrorKind, Claim, FenceHint, RestartGuard, Vote};
 
-use super::bench::{Bench, Checked, GRACE, TTL, failed, text, voted};
+use super::bench::{Bench, Checked, GRACE, failed, text, voted};
 use super::ensure;
 use crate::keys::{EPOCH, QUARANTINE};
 
@@ -64,9 +64,8 @@ pub(super) async fn begins(bench: &Bench<'_>) -> Checked {
         let id = bench.backend.server_id().await.map_err(text)?;
         ensure!(id.as_ref() == Some(&server.id), "{id:?} calls itself {:?}", server.id);
     }
-    ensure!(bench.is_held_by(b'a', &ours).await?, "the value is not the token");
-    let left = bench.time_left(b'a').await?;
-    ensure!(bench.is_left(left, TTL), "of {TTL:?}, {left:?} are left");
+    bench.must_hold(b'a', &ours).await?;
+    bench.must_live(b"a").await?;
     said("acquire of a held key", acquire(bench, &theirs).await, Vote::Refused)?;
     voted("acquire without the guard", bench.acquire(&theirs).await, Vote::Refused)?;
     bench.must_release(&ours).await?;
@@ -139,10 +138,7 @@ pub(super) async fn together(bench: &Bench<'_>) -> Checked {
         let of_all = acquire(&all).await.map_err(text)?;
         let is_raised = of_all.number.is_some() == hint.is_some() && of_all.number >= of_b.number;
         ensure!(of_all.vote == Vote::Granted && is_raised, "{of_all:?} after {of_b:?}");
-        for name in *b"abc" {
-            let left = bench.time_left(name).await?;
-            ensure!(bench.is_left(left, TTL), "of {TTL:?}, {left:?} are left");
-        }
+        bench.must_live(b"abc").await?;
         let again = acquire(&all).await;
         ensure!(again.as_ref().ok() == Some(&of_all), "sent twice: {again:?} after {of_all:?}");
         // One of them is lost, and its holder unknown.

@@ -74,8 +74,7 @@ pub(super) async fn inspects(bench: &Bench<'_>) -> Checked {
         let left = seen.time_left.ok_or("a key that expires was reported without an expiry")?;
         ensure!(bench.is_left(left, TTL), "of {TTL:?}, {left:?} were reported");
     }
-    let left = bench.time_left(b'a').await?;
-    ensure!(bench.is_left(left, TTL), "of {TTL:?}, an inspection left {left:?}");
+    bench.must_live(b"ab").await?;
     bench.expire(b'a').await?;
     free("an expired key", bench.backend, &a).await?;
     voted("release", bench.release(&ours).await, Vote::Refused)?;

@@ -12,10 +12,8 @@ use super::ensure;
 pub(super) async fn grants(bench: &Bench<'_>) -> Checked {
     let claim = bench.claim(b"a", 1)?;
     bench.must_acquire(&claim).await?;
-    ensure!(bench.is_held_by(b'a', &claim).await?, "the value is not the token");
-    let left = bench.time_left(b'a').await?;
-    ensure!(bench.is_left(left, TTL), "of {TTL:?}, {left:?} are left");
-    Ok(())
+    bench.must_hold(b'a', &claim).await?;
+    bench.must_live(b"a").await
 }
 
 pub(super) async fn refuses(bench: &Bench<'_>) -> Checked {
@@ -23,10 +21,8 @@ pub(super) async fn refuses(bench: &Bench<'_>) -> Checked {
     bench.must_acquire(&theirs).await?;
     let longer = ours.with_ttl(ttl(TTL * 10)?);
     voted("acquire of a held key", bench.acquire(&longer).await, Vote::Refused)?;
-    let left = bench.time_left(b'a').await?;
-    ensure!(left <= TTL, "a refused acquire left the holder's key {left:?}");
-    ensure!(bench.is_held_by(b'a', &theirs).await?, "the holder's token was overwritten");
-    Ok(())
+    bench.must_live(b"a").await?;
+    bench.must_hold(b'a', &theirs).await
 }
 
 /// A `SET NX` cannot tell its own token from another one, so that one key may be refused. Several
@@ -35,25 +31,14 @@ pub(super) async fn repairs(bench: &Bench<'_>) -> Checked {
     let one = bench.claim(b"a", 1)?;
     bench.must_acquire(&one).await?;
     bench.acquire(&one).await.map_err(text)?;
-    ensure!(bench.is_held_by(b'a', &one).await?, "the key is not ours any more");
+    bench.must_hold(b'a', &one).await?;
     bench.clear().await;
     let all = bench.claim(b"abc", 1)?;
     bench.must_acquire(&all).await?;
     voted("acquire, sent twice", bench.acquire(&all).await, Vote::Granted)?;
     bench.expire(b'b').await?;
     voted("acquire, one key gone", bench.acquire(&all).await, Vote::Granted)?;
-    ensure!(bench.is_held_by(b'b', &all).await?, "the key that was gone was not set");
-    Ok(())
-}
-
-pub(super) async fn expired(bench: &Bench<'_>) -> Checked {
-    let (ours, theirs) = (bench.claim(b"a", 1)?, bench.claim(b"a", 2)?);
-    bench.must_acquire(&theirs).await?;
-    bench.expire(b'a').await?;
-    voted("acquire after expiry", bench.acquire(&ours).await, Vote::Granted)?;
-    voted("release after expiry", bench.release(&theirs).await, Vote::Refused)?;
-    ensure!(bench.is_held_by(b'a', &ours).await?, "the new holder's key was deleted");
-    Ok(())
+    bench.must_hold(b'b', &all).await
 }
 
 /// By the ttl that the backend asked for, not by the testbed.
@@ -122,11 +107,7 @@ pub(super) async fn extends_ours(bench: &Bench<'_>) -> Checked {
     bench.must_acquire(&bench.claim(b"b", 1)?).await?;
     let longer = both.with_ttl(ttl(TTL * 3)?);
     voted("extend, one key of another", bench.extend(&longer).await, Vote::Refused)?;
-    for name in *b"ab" {
-        let left = bench.time_left(name).await?;
-        ensure!(left <= TTL, "a refused extension left {left:?}");
-    }
-    Ok(())
+    bench.must_live(b"ab").await
 }
 
 pub(super) async fn all_or_none(bench: &Bench<'_>) -> Checked {
@@ -138,10 +119,7 @@ pub(super) async fn all_or_none(bench: &Bench<'_>) -> Checked {
     }
     bench.must_release(&theirs).await?;
     bench.must_acquire(&ours).await?;
-    for name in *b"abc" {
-        let left = bench.time_left(name).await?;
-        ensure!(bench.is_left(left, TTL), "of {TTL:?}, {left:?} are left");
-    }
+    bench.must_live(b"abc").await?;
     bench.expire(b'b').await?;
     bench.must_acquire(&theirs).await?;
     voted("release, one key gone", bench.release(&ours).await, Vote::Refused)?;

@@ -14,6 +14,24 @@ const ROUNDS: usize = 40;
 /// How many other calls are in flight.
 const OTHERS: [u64; 4] = [0, 1, 3, 24];
 
+/// Polls one call, then another one, and returns what both return. From then on the second call is
+/// polled before the first one, which must not put it in front.
+async fn one_behind_other<A, B>(
+    first: impl Future<Output = A>,
+    second: impl Future<Output = B>,
+) -> (A, B) {
+    let mut first = pin!(first);
+    let early = poll_immediate(first.as_mut()).await;
+    let first = async {
+        match early {
+            Some(early) => early,
+            None => first.await,
+        }
+    };
+    let (second, first) = join(second, first).await;
+    (first, second)
+}
+
 /// An acquire directly after a release finds the key free.
 pub(super) async fn calls(bench: &Bench<'_>) -> Checked {
     for round in 0..ROUNDS {
@@ -23,16 +41,8 @@ pub(super) async fn calls(bench: &Bench<'_>) -> Checked {
         let others: Vec<_> = others.collect::<Result<_, _>>()?;
         let mut others = pin!(join_all(others.iter().map(|claim| bench.acquire(claim))));
         let _ = poll_immediate(others.as_mut()).await;
-        let mut release = pin!(bench.release(&first));
-        let early = poll_immediate(release.as_mut()).await;
-        let release = async {
-            match early {
-                Some(vote) => vote,
-                None => release.await,
-            }
-        };
-        // The acquire is polled before the release is polled again. That must not put it in front.
-        let (acquired, released) = join(bench.acquire(&second), release).await;
+        let calls = one_behind_other(bench.release(&first), bench.acquire(&second));
+        let (released, acquired) = calls.await;
         voted("the release", released, Vote::Granted)?;
         voted("the acquire behind it", acquired, Vote::Granted)?;
         bench.must_release(&second).await?;
@@ -41,29 +51,20 @@ pub(super) async fn calls(bench: &Bench<'_>) -> Checked {
     Ok(())
 }
 
+/// A leave directly after a refresh finds the entry. Without order, it follows the reply.
 pub(super) async fn leave(bench: &Bench<'_>) -> Checked {
     let (key, entry) = (bench.key(b'a')?, Entry::new(*b"entry"));
     // A script that the node does not know yet is sent twice, the second time behind the leave.
     bench.backend.queue_refresh(&key, &entry, &[]).await.map_err(text)?;
-    bench.backend.queue_leave(&key, &entry, None).await.map_err(text)?;
-    if !bench.can(Capabilities::ORDERED) {
-        return Ok(());
-    }
+    let mut left = bench.backend.queue_leave(&key, &entry, None).await;
     for _ in 0..ROUNDS {
-        let mut refresh = bench.backend.queue_refresh(&key, &entry, &[]);
-        let early = poll_immediate(&mut refresh).await;
-        let refresh = async {
-            match early {
-                Some(refreshed) => refreshed,
-                None => refresh.await,
-            }
-        };
+        ensure!(matches!(left, Ok(false)), "the leave behind a refresh: {left:?}");
+        if !bench.can(Capabilities::ORDERED) {
+            break;
+        }
+        let refresh = bench.backend.queue_refresh(&key, &entry, &[]);
         let leave = bench.backend.queue_leave(&key, &entry, None);
-        let (left, refreshed) = join(leave, refresh).await;
-        ensure!(refreshed.is_ok(), "the refresh: {refreshed:?}");
-        ensure!(matches!(left, Ok(false)), "the leave behind it: {left:?}");
-        let left = bench.backend.queue_leave(&key, &entry, None).await;
-        ensure!(matches!(left, Ok(false)), "after the leave: {left:?}");
+        left = one_behind_other(refresh, leave).await.1;
     }
     Ok(())
 }

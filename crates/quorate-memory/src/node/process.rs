@@ -12,8 +12,9 @@ use crate::clock::Clock;
 use crate::fault::Fault;
 use crate::observer::{Observed, Observer};
 use crate::reply::{Reply, Sender, reply};
+use crate::rng::below;
 use crate::rule::{Journey, Operation, Rule};
-use crate::store::{Flaw, Server, Store};
+use crate::store::{Server, Store};
 
 pub(super) struct Process {
     pub(super) name: String,
@@ -38,12 +39,12 @@ pub(super) struct State {
     executed: u64,
 }
 
-/// Who sends a request, and over which connection if that keeps the order.
-#[derive(Clone)]
+/// Who sends a request, and on which connection. Without order, each has a connection of its own.
 pub(super) struct Sent {
     pub(super) operation: Operation,
     pub(super) client: Option<usize>,
-    pub(super) connection: Option<Arc<Connection>>,
+    pub(super) is_ordered: bool,
+    pub(super) connection: Arc<Connection>,
 }
 
 /// A request, as the process meets it: carried out, or failed with an error.
@@ -68,7 +69,7 @@ impl State {
 
     pub(super) fn observe(&self, observed: Observed<'_>) {
         if let Some(observer) = &self.observer {
-            observer.observe(observed);
+            observer(observed);
         }
     }
 }
@@ -146,42 +147,30 @@ impl Process {
         sent: Sent,
         act: impl Fn(&mut State, Instant) -> Result<T, BackendError> + Send + Sync + 'static,
     ) -> Reply<Result<T, BackendError>> {
-        let Sent { operation, client, mut connection } = sent;
+        let Sent { operation, client, is_ordered, connection } = sent;
         let (answer, reply) = reply();
         let act = Arc::new(act);
         let state = self.lock();
         state.observe(Observed::Sent { operation, client });
         let journey = self.journey(&state, operation, client);
-        if state.store.has(Flaw::Reorders) {
-            connection = None;
-        }
         drop(state);
-        if let Some(later) = journey.again
-            && connection.is_none()
-        {
+        if let Some(later) = journey.again.filter(|_| !is_ordered) {
             let act = Arc::clone(&act);
-            let request = move |process: &Self, failure: Option<BackendError>| {
-                if failure.is_none() {
-                    drop(process.execute(&*act));
-                }
+            let again = move |process: &Self, failure: Option<BackendError>| {
+                drop(failure.is_none().then(|| process.execute(&*act)));
             };
-            self.dispatch(journey.request + later, Box::new(request));
+            self.dispatch(journey.request + later, Box::new(again));
         }
         if journey.loses_request {
-            answer.forget();
             return reply;
         }
-        let delay = match &connection {
-            Some(connection) => connection.requests.delay(self.runtime.now(), journey.request),
-            None => journey.request,
-        };
+        let delay = connection.requests.delay(self.runtime.now(), journey.request);
         let request = move |process: &Self, failure: Option<BackendError>| {
-            let outcome = failure.map_or_else(|| process.execute(&*act), Err);
-            let outcome = match journey.is_cut {
-                true => Err(lost("the connection was lost")),
-                false => outcome,
-            };
-            process.reply(&journey, connection.as_deref(), answer, outcome);
+            let mut outcome = failure.map_or_else(|| process.execute(&*act), Err);
+            if journey.is_cut {
+                outcome = Err(lost("the connection was lost"));
+            }
+            process.reply(&journey, &connection, answer, outcome);
         };
         self.dispatch(delay, Box::new(request));
         reply
@@ -197,12 +186,9 @@ impl Process {
         let mut state = self.lock();
         let failure = match &state.fault {
             Some(Fault::Hung) => return state.unread.push_back(request),
-            Some(Fault::Dead | Fault::Down) => Some(lost("connection refused")),
+            Some(Fault::Dead | Fault::Down) => Some(lost("connection refused").not_sent()),
             Some(Fault::Failing(error)) => Some(error.clone()),
-            Some(
-                Fault::Slow(_) | Fault::Late(_) | Fault::Evicting | Fault::NoInfo | Fault::Flapping,
-            )
-            | None => None,
+            _ => None,
         };
         drop(state);
         request(self, failure);
@@ -226,18 +212,14 @@ impl Process {
     fn reply<T: Send + 'static>(
         &self,
         journey: &Journey,
-        connection: Option<&Connection>,
+        connection: &Connection,
         answer: Sender<T>,
         value: T,
     ) {
-        if journey.loses_reply {
-            return answer.forget();
+        if !journey.loses_reply {
+            let delay = connection.replies.delay(self.runtime.now(), journey.reply);
+            self.after(delay, move || answer.send(value));
         }
-        let delay = match connection {
-            Some(connection) => connection.replies.delay(self.runtime.now(), journey.reply),
-            None => journey.reply,
-        };
-        self.after(delay, move || answer.send(value));
     }
 
     /// Pushes to the watches of the keys that were written. A hung process does that when it goes on.
@@ -246,10 +228,8 @@ impl Process {
             return;
         }
         let changes = state.store.take_changes();
-        if !state.store.has(Flaw::NeverPushes) {
-            let watches = state.watches.take(&changes);
-            self.push(state, watches);
-        }
+        let watches = state.watches.take(&changes);
+        self.push(state, watches);
     }
 
     /// Pushes to these watches. Each push is a message of its own, under the rules of this moment.
@@ -258,7 +238,7 @@ impl Process {
         let pushes: Vec<(Journey, Watch)> = watches.into_iter().map(journey).collect();
         drop(state);
         for (journey, watch) in pushes {
-            self.reply(&journey, None, watch.push, ());
+            self.reply(&journey, &Connection::default(), watch.push, ());
         }
     }
 
@@ -279,8 +259,7 @@ impl Process {
         let mut bits = [0; 8];
         // Without randomness, every draw is zero.
         let _ = self.runtime.fill_random(&mut bits);
-        let wide = u128::from(u64::from_le_bytes(bits)) * u128::from(bound);
-        u64::try_from(wide >> 64).unwrap_or(0)
+        below(u64::from_le_bytes(bits), bound)
     }
 
     fn after(&self, delay: Duration, act: impl FnOnce() + Send + 'static) {

@@ -14,8 +14,6 @@ pub(super) struct Watches {
 pub(super) struct Watch {
     key: Vec<u8>,
     pub(super) client: Option<usize>,
-    /// Whether the request has arrived.
-    is_heard: bool,
     pub(super) push: Sender<()>,
 }
 
@@ -24,15 +22,8 @@ impl Watches {
     pub(super) fn begin(&mut self, key: Vec<u8>, client: Option<usize>) -> (u64, Reply<()>) {
         let (push, pushed) = reply();
         self.begun += 1;
-        self.watches.insert(self.begun, Watch { key, client, is_heard: false, push });
+        self.watches.insert(self.begun, Watch { key, client, push });
         (self.begun, pushed)
-    }
-
-    /// From now on, the watch is pushed to when its key is written.
-    pub(super) fn hear(&mut self, id: u64) {
-        if let Some(watch) = self.watches.get_mut(&id) {
-            watch.is_heard = true;
-        }
     }
 
     pub(super) fn remove(&mut self, id: u64) -> Option<Watch> {
@@ -41,10 +32,11 @@ impl Watches {
 
     /// Ends the watches of these keys.
     pub(super) fn take(&mut self, keys: &[Vec<u8>]) -> Vec<Watch> {
-        let is_meant = |watch: &Watch| watch.is_heard && keys.contains(&watch.key);
-        let ids = self.watches.iter().filter(|(_, watch)| is_meant(watch)).map(|(id, _)| *id);
-        let ids: Vec<u64> = ids.collect();
-        ids.iter().filter_map(|id| self.watches.remove(id)).collect()
+        let all = std::mem::take(&mut self.watches).into_iter();
+        let (meant, left): (BTreeMap<_, _>, _) =
+            all.partition(|(_, watch)| keys.contains(&watch.key));
+        self.watches = left;
+        meant.into_values().collect()
     }
 
     /// Ends all watches.

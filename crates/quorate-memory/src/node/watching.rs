@@ -8,10 +8,9 @@ use futures_util::future::select;
 use quorate_core::BackendError;
 use quorate_core::backend::Watched;
 
-use super::process::{Process, Sent, lost};
-use crate::store::{Flaw, Value, wrong_type};
+use super::process::{Process, Sent, State};
 
-/// A registered watch. Dropping it ends the watch.
+/// A watch that the node knows. Dropping it ends the watch.
 struct Registered {
     process: Arc<Process>,
     id: u64,
@@ -30,18 +29,13 @@ pub(super) async fn watch(
     key: Vec<u8>,
     sent: Sent,
 ) -> Result<Watched, BackendError> {
-    let (id, pushed) = process.lock().watches.begin(key.clone(), sent.client);
-    let registered = Registered { process: Arc::clone(process), id };
-    let watched_key = key.clone();
-    let reply = process.send(sent, move |state, now| {
-        state.watches.hear(id);
-        match state.store.get(&watched_key, now) {
-            None => Ok(false),
-            Some(Value::String(_)) => Ok(!state.store.has(Flaw::EveryWatchedKeyIsFree)),
-            Some(_) => Err(wrong_type()),
-        }
-    });
-    let is_held = reply.await.unwrap_or_else(|| Err(lost("the node is gone")))?;
+    let (node, client, watched_key) = (Arc::clone(process), sent.client, key.clone());
+    let register = move |state: &mut State, now| {
+        let is_held = state.store.string(&watched_key, now)?.is_some();
+        let (id, pushed) = state.watches.begin(watched_key.clone(), client);
+        Ok((is_held, pushed, Registered { process: Arc::clone(&node), id }))
+    };
+    let (is_held, pushed, registered) = process.send(sent, register).await?;
     Ok(Watched::new(is_held, async move {
         let expiry = pin!(async {
             // A key that was absent may still be stored, expired.

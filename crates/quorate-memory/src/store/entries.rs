@@ -5,8 +5,6 @@ use std::time::{Duration, Instant};
 
 use quorate_core::{BackendError, Claim};
 
-use super::flaw::Flaw;
-
 /// What is at a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -27,8 +25,6 @@ pub(crate) struct Store {
     changes: Vec<Vec<u8>>,
     /// The claims that set free keys since the last look.
     grants: Vec<Claim>,
-    /// What this store gets wrong.
-    pub(crate) flaw: Option<Flaw>,
     /// The zero of the times that it stores.
     origin: Instant,
 }
@@ -42,17 +38,11 @@ struct Entry {
 
 impl Store {
     pub(crate) const fn new(origin: Instant) -> Self {
-        Self {
-            entries: BTreeMap::new(),
-            changes: Vec::new(),
-            grants: Vec::new(),
-            flaw: None,
-            origin,
-        }
+        Self { entries: BTreeMap::new(), changes: Vec::new(), grants: Vec::new(), origin }
     }
 
     /// `GET`: the string at a key.
-    pub(super) fn string(&self, key: &[u8], now: Instant) -> Result<Option<&[u8]>, BackendError> {
+    pub(crate) fn string(&self, key: &[u8], now: Instant) -> Result<Option<&[u8]>, BackendError> {
         match self.get(key, now) {
             None => Ok(None),
             Some(Value::String(string)) => Ok(Some(string)),
@@ -78,10 +68,6 @@ impl Store {
         Some(&self.entries.get(key).filter(is_there)?.value)
     }
 
-    pub(crate) fn has_waiters_at(&self, waiters: &[u8], now: Instant) -> bool {
-        self.get(waiters, now).is_some() && !self.has(Flaw::NobodyWaits)
-    }
-
     /// `PTTL`: how long the key lives; `None` if it is not there or does not expire.
     pub(crate) fn time_left(&self, key: &[u8], now: Instant) -> Option<Duration> {
         let left = self.entries.get(key)?.end?.saturating_duration_since(now);
@@ -93,9 +79,9 @@ impl Store {
     }
 
     /// `PEXPIRE`.
-    pub(super) fn expire_at(&mut self, key: &[u8], end: Option<Instant>) {
+    pub(super) fn expire_at(&mut self, key: &[u8], end: Instant) {
         if let Some(entry) = self.entries.get_mut(key) {
-            entry.end = end;
+            entry.end = Some(end);
             self.note_change(key);
         }
     }
@@ -127,10 +113,6 @@ impl Store {
         u64::try_from(elapsed).unwrap_or(u64::MAX)
     }
 
-    pub(crate) fn has(&self, flaw: Flaw) -> bool {
-        self.flaw == Some(flaw)
-    }
-
     pub(crate) fn note_change(&mut self, key: &[u8]) {
         self.changes.push(key.to_vec());
     }
@@ -150,6 +132,6 @@ impl Store {
     }
 }
 
-pub(crate) fn wrong_type() -> BackendError {
+fn wrong_type() -> BackendError {
     BackendError::from_reply("WRONGTYPE Operation against a key holding the wrong kind of value")
 }

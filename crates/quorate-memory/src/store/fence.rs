@@ -6,7 +6,6 @@ use quorate_core::backend::Acquired;
 use quorate_core::{BackendError, BackendErrorKind, Claim, FenceHint, FencingToken, Key, Vote};
 
 use super::entries::{Store, Value};
-use super::flaw::Flaw;
 use crate::keys;
 
 impl Store {
@@ -21,34 +20,17 @@ impl Store {
         let mut highest = 0;
         for key in claim.keys() {
             highest = highest.max(self.number(key, now)?);
-            if self.has(Flaw::CountsTheFirstKey) {
-                break;
-            }
         }
-        let is_resent = ours == claim.keys().len() && !self.has(Flaw::ResentAcquireCounts);
+        let is_resent = ours == claim.keys().len();
         let number = match FencingToken::new(highest).filter(|_| is_resent) {
             Some(number) => number,
-            None => {
-                let next =
-                    self.next_number(highest, hint).ok_or_else(|| bad("no number is left"))?;
-                self.acquire_all(claim, now)?;
-                next
-            }
+            None => hint.grant_after(highest).ok_or_else(|| bad("no number is left"))?,
         };
+        self.acquire_all(claim, now)?;
         self.put_numbers(claim, number);
         let mut acquired = Acquired::new(Vote::Granted);
         acquired.number = Some(number);
         Ok(acquired)
-    }
-
-    fn next_number(&self, highest: u64, hint: FenceHint) -> Option<FencingToken> {
-        match self.flaw {
-            Some(Flaw::GrantKeepsTheNumber) if highest > 0 => hint.grant_after(highest - 1),
-            Some(Flaw::IgnoresTheHint) => FencingToken::new(highest + 1),
-            Some(Flaw::HintForNewNumbersOnly) if highest > 0 => FencingToken::new(highest + 1),
-            Some(Flaw::NumbersWrap) => hint.grant_after(highest).or(FencingToken::new(1)),
-            _ => hint.grant_after(highest),
-        }
     }
 
     /// Raises the number, if all keys are ours and none has a higher one.
@@ -58,15 +40,11 @@ impl Store {
         number: FencingToken,
         now: Instant,
     ) -> Result<Vote, BackendError> {
-        for key in claim.keys() {
-            match self.string(key.as_bytes(), now)? {
-                Some(held) if held == claim.token().as_bytes() => {}
-                _ if self.has(Flaw::RaisesWithoutTheKey) => {}
-                _ => return Ok(Vote::Refused),
-            }
+        if !self.are_ours(claim, now)? {
+            return Ok(Vote::Refused);
         }
         for key in claim.keys() {
-            if self.number(key, now)? > number.get() && !self.has(Flaw::RaiseLowers) {
+            if self.number(key, now)? > number.get() {
                 return Ok(Vote::Refused);
             }
         }
@@ -82,12 +60,8 @@ impl Store {
         now: Instant,
     ) -> Vote {
         for key in claim.keys() {
-            let raises = match self.flaw {
-                Some(Flaw::ReleaseDoesNotRaise) => false,
-                Some(Flaw::ReleaseLowers) => true,
-                _ => self.number(key, now).is_ok_and(|before| before < number.get()),
-            };
-            if raises && self.is_ours(key, claim, now) {
+            let is_lower = self.number(key, now).is_ok_and(|before| before < number.get());
+            if is_lower && self.is_ours(key, claim, now) {
                 self.put_number(key, number);
             }
         }
@@ -110,9 +84,7 @@ impl Store {
     }
 
     fn put_number(&mut self, key: &Key, number: FencingToken) {
-        let digits = Value::String(number.to_string().into_bytes());
-        let end = self.end_of(key.as_bytes()).filter(|_| self.has(Flaw::NumbersExpire));
-        self.put(&keys::counter(key), digits, end);
+        self.put(&keys::counter(key), Value::String(number.to_string().into_bytes()), None);
     }
 }
 

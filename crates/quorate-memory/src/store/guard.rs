@@ -3,10 +3,9 @@
 use std::time::{Duration, Instant};
 
 use quorate_core::backend::{self, Acquired};
-use quorate_core::{BackendError, BackendErrorKind, Claim, FenceHint, RestartGuard, Vote};
+use quorate_core::{BackendError, BackendErrorKind, Claim, FenceHint, RestartGuard};
 
 use super::entries::{Store, Value};
-use super::flaw::Flaw;
 use crate::keys::{EPOCH, QUARANTINE};
 
 /// What a server says about itself (`INFO`).
@@ -31,17 +30,11 @@ impl Store {
         server: Server,
         now: Instant,
     ) -> Result<Acquired, BackendError> {
-        let was_quarantined = self.quarantine_left(guard, now).is_some();
         let before = self.enter_epoch(guard, &server, now)?;
-        let votes = was_quarantined || !self.has(Flaw::GrantsBeforeTheQuarantine);
-        if let Some(left) = self.quarantine_left(guard, now).filter(|_| votes) {
-            if self.has(Flaw::QuarantineRefuses) {
-                return Ok(Acquired::new(Vote::Refused));
-            }
-            let ours = self.ours(claim, now)?;
-            if ours != Some(claim.keys().len()) || self.has(Flaw::QuarantineHidesItsLocks) {
-                return Err(quarantined(left));
-            }
+        if let Some(left) = self.quarantine_left(guard.max_ttl(), now)
+            && self.ours(claim, now)? != Some(claim.keys().len())
+        {
+            return Err(quarantined(left));
         }
         let mut acquired = match hint {
             None => Acquired::new(self.acquire_all(claim, now)?),
@@ -70,36 +63,27 @@ impl Store {
             Some(epoch) => Some(parse(epoch).ok_or_else(no_epoch)?),
         };
         let (wait, before) = match found {
-            None if self.has(Flaw::CountsTheUptime) => {
-                (max_ttl.saturating_sub(server.uptime), None)
-            }
             None => (guard.quarantine_of_unknown(server.uptime), None),
             Some((_, other)) if other != max_ttl => return Err(another_max_ttl(other, max_ttl)),
             Some((epoch, _)) if epoch == server.id => return Ok(None),
-            Some(_) if self.has(Flaw::AcceptsAnyEpoch) => return Ok(None),
             Some((epoch, _)) => (max_ttl, Some(epoch)),
         };
         if server.evicts {
             let text = "QUORATEEVICTS the node may evict keys: its maxmemory-policy is allkeys-lru";
             return Err(BackendError::new(BackendErrorKind::Evicting, text));
         }
-        let wait = if self.has(Flaw::QuarantineIsShort) { wait / 4 } else { wait };
-        let id = || server.id.clone().into_bytes();
-        if wait > self.quarantine_left_or(Duration::MAX, now).unwrap_or_default() {
-            self.put(QUARANTINE.as_bytes(), Value::String(id()), Some(now + wait));
+        // An operator who sets a key without an expiry keeps the node out.
+        if wait > self.quarantine_left(Duration::MAX, now).unwrap_or_default() {
+            let id = Value::String(server.id.clone().into_bytes());
+            self.put(QUARANTINE.as_bytes(), id, Some(now + wait));
         }
         let epoch = format!("{}:{}", server.id, max_ttl.as_millis());
         self.put(EPOCH.as_bytes(), Value::String(epoch.into_bytes()), None);
         Ok(before)
     }
 
-    /// How long the quarantine lasts. One without an expiry counts as a whole `max_ttl`.
-    fn quarantine_left(&self, guard: RestartGuard, now: Instant) -> Option<Duration> {
-        self.quarantine_left_or(guard.max_ttl(), now)
-    }
-
-    /// The same. An operator who set a key without an expiry keeps the node out.
-    fn quarantine_left_or(&self, without_expiry: Duration, now: Instant) -> Option<Duration> {
+    /// How long the quarantine lasts: `without_expiry` if its key has none.
+    fn quarantine_left(&self, without_expiry: Duration, now: Instant) -> Option<Duration> {
         let key = QUARANTINE.as_bytes();
         self.get(key, now)?;
         Some(self.time_left(key, now).unwrap_or(without_expiry))

@@ -6,7 +6,6 @@ use quorate_core::backend::{Entry, Refreshed};
 use quorate_core::{BackendError, Claim, Key};
 
 use super::entries::{Store, Value};
-use super::flaw::Flaw;
 use crate::keys;
 
 /// How long an entry lives after a refresh, in milliseconds.
@@ -27,20 +26,14 @@ impl Store {
         let (waiters_key, seen_key) = (keys::waiters(key), keys::seen(key));
         let (mut waiters, mut seen) = (self.set(&waiters_key, now)?, self.set(&seen_key, now)?);
         let (millis, name) = (self.millis(now), entry.as_bytes());
-        let keeps = self.has(Flaw::EntriesNeverExpire);
         seen.retain(|expired, end| {
-            let is_alive = *end > millis || keeps;
-            if !is_alive {
+            if *end <= millis {
                 waiters.remove(expired);
             }
-            is_alive
+            *end > millis
         });
-        if self.has(Flaw::RefreshGoesToTheEnd) {
-            waiters.remove(name);
-        }
         let last = waiters.values().max().copied().unwrap_or_default();
-        let arrival = if self.has(Flaw::JoinsInFront) { 0 } else { last + 1 };
-        waiters.entry(name.to_vec()).or_insert(arrival);
+        waiters.entry(name.to_vec()).or_insert(last + 1);
         seen.insert(name.to_vec(), millis + ENTRY_MILLIS);
         let mut order: Vec<(u64, &[u8])> =
             waiters.iter().map(|(name, arrival)| (*arrival, name.as_slice())).collect();
@@ -58,10 +51,7 @@ impl Store {
             self.put(&own, Value::String(Vec::new()), end);
         }
         // A key without an expiry counts as free: no Redlock client writes one.
-        let is_held = |lock: &Key| match self.has(Flaw::KeysWithoutExpiryAreHeld) {
-            true => self.get(lock.as_bytes(), now).is_some(),
-            false => self.time_left(lock.as_bytes(), now).is_some(),
-        };
+        let is_held = |lock: &Key| self.time_left(lock.as_bytes(), now).is_some();
         Ok(Refreshed { predecessor, first, held: locks.iter().rposition(is_held) })
     }
 
@@ -73,7 +63,6 @@ impl Store {
         also: Option<&Entry>,
         now: Instant,
     ) -> Result<bool, BackendError> {
-        let also = also.filter(|_| !self.has(Flaw::LeavesAlone));
         for entry in [Some(entry), also].into_iter().flatten() {
             for set_key in [keys::waiters(key), keys::seen(key)] {
                 let mut set = self.set(&set_key, now)?;
@@ -85,15 +74,14 @@ impl Store {
                     (false, end) => self.put(&set_key, Value::OrderedSet(set), end),
                 }
             }
-            if !self.has(Flaw::LeaveKeepsTheEntrysKey) {
-                self.remove(&keys::watched(key, Some(entry)));
-            }
+            self.remove(&keys::watched(key, Some(entry)));
         }
-        Ok(self.has_waiters_at(&keys::waiters(key), now))
+        Ok(self.get(&keys::waiters(key), now).is_some())
     }
 
     /// Whether any entry waits for the claim.
     pub(crate) fn has_waiters(&self, claim: &Claim, now: Instant) -> bool {
-        keys::queue_key(claim).is_some_and(|key| self.has_waiters_at(&keys::waiters(key), now))
+        let first = claim.keys().iter().min();
+        first.is_some_and(|key| self.get(&keys::waiters(key), now).is_some())
     }
 }

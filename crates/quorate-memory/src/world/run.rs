@@ -1,49 +1,28 @@
 //! How a world goes on: one task at a time, and the next timer when no task is ready.
 
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Waker};
 use std::time::Instant;
 
-use super::state::{Pause, World};
+use super::state::World;
 
 impl World {
     /// Runs one task that is ready; `false` if there is none.
     pub(crate) fn run_one(&self) -> bool {
         let mut state = self.lock();
         let Some(id) = state.take_ready() else { return false };
-        let now = state.now;
-        let client = state.tasks.get(&id).map_or(0, |task| task.client);
-        let pause = state.paused[client];
-        let Some(task) = state.tasks.get_mut(&id) else { return true };
-        task.is_queued = false;
-        if pause == Pause::Killed {
-            return true;
-        }
-        if let Pause::Until(Some(until)) = pause
-            && now < until
-        {
-            let waker = task.waker.clone();
-            let timer = state.take_id();
-            state.timers.insert((until, timer), waker);
-            return true;
-        }
-        let (Some(mut future), waker) = (task.future.take(), task.waker.clone()) else {
-            return true;
-        };
+        let Some((mut future, waker)) = state.take_future(id) else { return true };
         drop(state);
         let polled = future.as_mut().poll(&mut Context::from_waker(&waker));
         let mut state = self.lock();
-        let task = match polled {
-            Poll::Ready(()) => state.tasks.remove(&id),
-            Poll::Pending => {
-                if let Some(task) = state.tasks.get_mut(&id) {
-                    task.future = Some(future);
-                }
-                return true;
+        match state.tasks.get_mut(&id) {
+            Some(task) if polled.is_pending() => task.future = Some(future),
+            _ => {
+                let task = state.tasks.remove(&id);
+                // A task may spawn when it is dropped, so the world must not be locked.
+                drop(state);
+                drop((task, future));
             }
-        };
-        // A task may spawn when it is dropped, so the world must not be locked.
-        drop(state);
-        drop((task, future));
+        }
         true
     }
 

@@ -27,20 +27,20 @@ pub(super) struct State {
     pub(super) scheduler: Option<Scheduler>,
     pub(super) tasks: HashMap<u64, Task>,
     /// By client. Client 0 is the world itself.
-    pub(super) paused: Vec<Pause>,
+    paused: Vec<Pause>,
 }
 
 pub(super) struct Task {
     /// `None` while it is polled.
     pub(super) future: Option<BoxFuture<'static, ()>>,
-    pub(super) waker: Waker,
-    pub(super) client: usize,
-    pub(super) is_queued: bool,
+    waker: Waker,
+    client: usize,
+    is_queued: bool,
 }
 
 /// Whether the tasks of a client run.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Pause {
+enum Pause {
     Until(Option<Instant>),
     Killed,
 }
@@ -66,11 +66,11 @@ impl World {
         self.lock().now
     }
 
-    /// Microseconds since 1970. The world began on 1 January 2025.
-    pub(crate) fn unix_micros(&self) -> u64 {
+    /// Microseconds since 1970 when a clock reads `now`. The world began on 1 January 2025.
+    pub(crate) fn unix_micros(&self, now: Instant) -> u64 {
         const BEGINNING: u64 = 1_735_689_600_000_000;
-        let elapsed = self.now() - self.origin;
-        BEGINNING.saturating_add(u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX))
+        let elapsed = now.saturating_duration_since(self.origin).as_micros();
+        BEGINNING.saturating_add(u64::try_from(elapsed).unwrap_or(u64::MAX))
     }
 
     pub(crate) fn random(&self) -> u64 {
@@ -142,6 +142,22 @@ impl State {
         match &mut self.scheduler {
             None => self.ready.pop_front(),
             Some(scheduler) => scheduler.take(&mut self.ready),
+        }
+    }
+
+    /// The future of a task, to be polled; `None` if its client is killed, or paused until a timer.
+    pub(super) fn take_future(&mut self, id: u64) -> Option<(BoxFuture<'static, ()>, Waker)> {
+        let task = self.tasks.get_mut(&id)?;
+        task.is_queued = false;
+        match self.paused[task.client] {
+            Pause::Killed => None,
+            Pause::Until(Some(until)) if self.now < until => {
+                let waker = task.waker.clone();
+                let timer = (until, self.take_id());
+                self.timers.insert(timer, waker);
+                None
+            }
+            Pause::Until(_) => Some((task.future.take()?, task.waker.clone())),
         }
     }
 }

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 /// A call of `lock`, and the guard that comes of it. New for each call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[expect(clippy::exhaustive_structs, reason = "a number")]
 pub struct TaskId(pub u64);
 
 /// A token of this manager: from the first attempt to its release. New for each token.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[expect(clippy::exhaustive_structs, reason = "a number")]
 pub struct LeaseId(pub u64);
 
