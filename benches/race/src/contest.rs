@@ -1,8 +1,8 @@
 //! Who takes part: one file each, all behind [`Contestant`].
 
 use std::future::Future;
-use std::sync::{Arc, LazyLock};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use quorate::runtime::os_random;
