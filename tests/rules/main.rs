@@ -8,15 +8,15 @@ mod cases;
 mod cleanup;
 #[path = "../every_future.rs"]
 mod every_future;
-// mod falling_back;
+mod falling_back;
 mod fencing;
 mod holding;
 mod input;
 // mod inspect;
 mod keeping;
-// mod line;
+mod line;
 // mod observe;
-// mod passing;
+mod passing;
 // mod polling;
 mod quorum;
 mod reasons;
