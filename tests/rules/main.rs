@@ -16,7 +16,7 @@ mod input;
 // mod inspect;
 // mod keeping;
 mod line;
-// mod observe;
+mod observe;
 mod passing;
 // mod polling;
 mod quorum;
