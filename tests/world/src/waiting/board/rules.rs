@@ -29,6 +29,7 @@ impl State {
             self.broke(now, Rule::W1Idle, what);
         } else if let (Some(at), Class::Line) = (cancelled, self.plan.class)
             && idle > short * 2
+            && self.plan.shows_its_holders()
         {
             let what =
                 format!("{idle:?} without a holder until {now:?}, and one was cancelled at {at:?}");
@@ -38,7 +39,7 @@ impl State {
 
     /// W3: four times as long as all others would need, and what happened meanwhile.
     pub(super) fn check_wait(&mut self, now: Duration, wait: &Wait) {
-        if !self.plan.is_ordered() {
+        if !self.plan.is_ordered() || !self.plan.shows_its_holders() {
             return;
         }
         let waited = now.saturating_sub(wait.since);
