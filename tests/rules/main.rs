@@ -18,7 +18,7 @@ mod inspect;
 mod line;
 mod observe;
 mod passing;
-// mod polling;
+mod polling;
 mod quorum;
 mod reasons;
 // mod renewals;
