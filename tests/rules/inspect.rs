@@ -79,7 +79,10 @@ fn a_lock_on_a_bare_quorum_is_held_and_the_other_nodes_are_shown_with_their_reas
     let seen = look(&world, "r");
     assert_eq!((seen.state(), seen.nodes_held()), (LockState::Held, 3));
     let views: Vec<_> = seen.iter().map(|node| &node.state).collect();
-    assert!(matches!(views[..3], [KeyState::Held { .. }, KeyState::Held { .. }, KeyState::Held { .. }]));
+    assert!(matches!(
+        views[..3],
+        [KeyState::Held { .. }, KeyState::Held { .. }, KeyState::Held { .. }]
+    ));
     assert!(matches!(views[3], KeyState::Failed(e) if e.kind() == BackendErrorKind::Connection));
     assert!(matches!(views[4], KeyState::NoReply { waited, .. } if *waited == 500 * MS));
     assert_eq!(

@@ -2,11 +2,10 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
-// mod cancel_safety;
+mod cancel_safety;
 // mod carried;
 mod cases;
 mod cleanup;
-// mod contract;
 #[path = "../every_future.rs"]
 mod every_future;
 mod falling_back;
@@ -14,16 +13,16 @@ mod fencing;
 mod holding;
 mod input;
 mod inspect;
-// mod keeping;
+mod keeping;
 mod line;
 mod observe;
 mod passing;
 mod polling;
 mod quorum;
 mod reasons;
-// mod renewals;
+mod renewals;
 mod restarts;
-// mod rule_table;
+mod rule_table;
 mod second_rounds;
 mod settings;
 mod stories;

@@ -56,11 +56,13 @@ impl State {
         start: Instant,
     ) -> Self {
         let answers = Answers::begin(&machine, false, start);
+        let open = cluster.tasks.begin();
+        open.set(machine.open_nodes());
         Self {
             machine,
             nodes: Arc::clone(&cluster.nodes),
             node_timeout,
-            open: cluster.tasks.begin(),
+            open,
             answers,
             first: None,
             start,

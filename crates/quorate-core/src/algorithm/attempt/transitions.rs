@@ -33,6 +33,10 @@ impl Attempt {
                 self.token = Some(token);
                 self.win(now);
             }
+            Some(Agreement::Raise(token)) if planted!("highest_reply_is_the_token") => {
+                self.token = Some(token);
+                self.win(now);
+            }
             Some(Agreement::Raise(token)) => {
                 self.token = Some(token);
                 self.phase = Phase::Raising;
