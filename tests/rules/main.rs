@@ -17,7 +17,7 @@ mod keeping;
 mod line;
 mod observe;
 mod passing;
-// mod polling;
+mod polling;
 mod quorum;
 mod reasons;
 mod renewals;

@@ -207,6 +207,8 @@ fn error_of(cluster: &Cluster, lost: &NotWon) -> LockError {
         return LockError::SameServer { first, second };
     }
     match lost.loss {
+        // The round was decided before the last of these errors came (A4).
+        Loss::Held if lost.failure.is_permanent() => LockError::Unreachable(lost.failure.clone()),
         Loss::Held => LockError::Held(lost.failure.clone()),
         Loss::Unreachable | Loss::Expired => LockError::Unreachable(lost.failure.clone()),
     }
