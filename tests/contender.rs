@@ -22,12 +22,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
     for _ in 0..times {
         let guard = manager.lock(&*resource).await?;
         referee.visit()?;
-        let _ = guard.release().await?;
+        guard.release().await?;
     }
-    match manager.settle(LIMIT).await {
-        0 => Ok(()),
-        left => Err(format!("{left} operations are still under way").into()),
-    }
+    let report = manager.close(LIMIT).await;
+    if report.is_clean() { Ok(()) } else { Err(report.to_string().into()) }
 }
 
 fn builder(client: &str, addresses: Vec<String>) -> Result<LockManagerBuilder, Box<dyn Error>> {

@@ -33,8 +33,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
             other => return Err(format!("no mode is called {other}").into()),
         }
     }
-    manager.settle(LIMIT).await;
-    Ok(())
+    let report = manager.close(LIMIT).await;
+    if report.is_clean() { Ok(()) } else { Err(report.to_string().into()) }
 }
 
 fn builder(client: &str, addresses: Vec<String>) -> Result<LockManagerBuilder, Box<dyn Error>> {
@@ -54,7 +54,7 @@ async fn order(
     let guard = manager.lock(resource).fenced().await?;
     let token = guard.fencing_token().ok_or("it has none")?;
     referee.command(&["RPUSH", "tokens", &token.to_string()])?;
-    let _ = guard.release().await?;
+    guard.release().await?;
     Ok(())
 }
 
