@@ -16,9 +16,12 @@ use async_trait::async_trait;
 use futures_util::FutureExt;
 use futures_util::future::join_all;
 use quorate_core::runtime::{InTokio, SmolRuntime, TokioContext, TokioRuntime};
+use quorate_core::backend::{
+    AcquireOptions, Acquired, ExtendOptions, Extended, ReleaseOptions, Released,
+};
 use quorate_core::{
-    BackendError, Claim, HandOver, Lease, LockBackend, LockError, LockGuard, LockManager, Runtime,
-    Vote, WithError,
+    BackendError, Claim, DetachedLock, Lease, LockBackend, LockError, LockGuard, LockManager,
+    Runtime, WithError,
 };
 use quorate_examples::{StdRuntime, block_on};
 use quorate_memory::{Fault, MemoryNode, Value, conformance};
@@ -70,18 +73,30 @@ struct Announcing {
 
 #[async_trait]
 impl LockBackend for Announcing {
-    async fn acquire(&self, claim: &Claim) -> Result<Vote, BackendError> {
-        self.node.acquire(claim).await
+    async fn acquire(
+        &self,
+        claim: &Claim,
+        options: AcquireOptions,
+    ) -> Result<Acquired, BackendError> {
+        self.node.acquire(claim, options).await
     }
 
-    async fn extend(&self, claim: &Claim) -> Result<Vote, BackendError> {
-        self.node.extend(claim).await
+    async fn extend(
+        &self,
+        claim: &Claim,
+        options: ExtendOptions,
+    ) -> Result<Extended, BackendError> {
+        self.node.extend(claim, options).await
     }
 
-    async fn release(&self, claim: &Claim) -> Result<Vote, BackendError> {
-        let vote = self.node.release(claim).await;
+    async fn release(
+        &self,
+        claim: &Claim,
+        options: ReleaseOptions,
+    ) -> Result<Released, BackendError> {
+        let released = self.node.release(claim, options).await;
         self.releases.lock().unwrap().send(()).ok();
-        vote
+        released
     }
 }
 
@@ -98,7 +113,7 @@ impl Keep {
     async fn lock(self, manager: &LockManager) -> LockGuard {
         let guard = manager.lock("r").await.unwrap();
         if let Self::Alive = self {
-            guard.keep_alive();
+            guard.auto_renew();
         }
         guard
     }
@@ -119,9 +134,9 @@ impl Locks {
             .iter()
             .map(|node| Announcing { node: node.clone(), releases: Arc::clone(&sender) });
         // No lease ends, and no node is given up, because the machine is slow.
-        let builder = LockManager::builder(Arc::clone(runtime), announcing).ttl(LONG_TTL);
-        let builder = builder.node_timeout(LIMIT).wait(LIMIT);
-        let manager = builder.renew_every(Duration::from_millis(2)).build().unwrap();
+        let builder = LockManager::builder(announcing).runtime(Arc::clone(runtime));
+        let builder = builder.ttl(LONG_TTL).node_timeout(LIMIT).timeout(LIMIT);
+        let manager = builder.renew_interval(Duration::from_millis(2)).build().unwrap();
         Self { manager, nodes, releases }
     }
 
@@ -154,8 +169,8 @@ fn a_lock_works_on_every_runtime() {
         locks.nodes[0].inject(Fault::Hung);
         let guard = locks.manager.lock("r").await.unwrap();
         guard.extend().await.unwrap();
-        assert!(matches!(locks.manager.try_lock("r").await, Err(LockError::Held { .. })));
-        let _ = guard.release().await.unwrap();
+        assert!(locks.manager.lock("r").no_wait().await.unwrap_err().is_held());
+        guard.release().await.unwrap();
     });
 }
 
@@ -173,13 +188,13 @@ fn a_dropped_guard_is_released_on_every_runtime() {
 fn c5_a_future_dropped_at_any_poll_leaves_no_key_on_every_runtime() {
     on_every_runtime(|runtime| async move {
         let sweeps = Doing::ALL.map(|doing| drop_at_every_poll(doing, Arc::clone(&runtime)));
-        let moments: usize = join_all(sweeps).await.into_iter().sum();
+        let polls: usize = join_all(sweeps).await.into_iter().sum();
         // A busy machine wakes a task once for several reasons.
-        assert!(moments > 2 * Doing::ALL.len(), "the sweep saw only {moments} moments");
+        assert!(polls > 2 * Doing::ALL.len(), "the sweep saw only {polls} polls");
     });
 }
 
-/// Returns how many moments there were.
+/// Returns how many polls there were.
 async fn drop_at_every_poll(doing: Doing, runtime: Arc<dyn Runtime>) -> usize {
     const MS: Duration = Duration::from_millis(1);
     for polls in doing.first().. {
@@ -192,19 +207,25 @@ async fn drop_at_every_poll(doing: Doing, runtime: Arc<dyn Runtime>) -> usize {
         let count = if doing == Doing::Adopt { 4 } else { 5 };
         let builder = || {
             let nodes = nodes[..count].iter().cloned();
-            let builder = LockManager::builder(Arc::clone(&runtime), nodes);
-            builder.ttl(LONG_TTL).node_timeout(LIMIT).wait(LIMIT)
+            let builder = LockManager::builder(nodes).runtime(Arc::clone(&runtime));
+            builder.ttl(LONG_TTL).node_timeout(LIMIT).timeout(LIMIT)
         };
-        let manager = builder().margin(2 * MS).renew_every(4 * MS).build().unwrap();
+        let manager = builder().safety_margin(2 * MS).renew_interval(4 * MS).build().unwrap();
         let rival = builder().build().unwrap();
         let begins = doing.begin(manager.clone(), &rival, Arc::clone(&runtime), 20 * MS);
         let Trial { future, record } = begins.await;
         let is_done = every_future::is_done_after(polls, future).await;
         every_future::finish(record, &manager).await;
-        assert_eq!(rival.settle(LIMIT).await, 0);
-        assert_eq!(manager.settle(LIMIT).await, 0, "{doing:?} dropped after {polls} polls");
-        let left = nodes.iter().flat_map(MemoryNode::keys).count();
-        assert_eq!(left, 0, "{doing:?} dropped after {polls} polls");
+        let left = || nodes.iter().flat_map(MemoryNode::keys).count();
+        let limit = runtime.now() + LIMIT;
+        while left() > 0 {
+            assert!(runtime.now() < limit, "{doing:?} dropped after {polls} polls leaves a key");
+            runtime.sleep_until(runtime.now() + MS).await;
+        }
+        // Nor is a key set later. The dead node is not waited for.
+        let _ = rival.close(LIMIT).await;
+        let _ = manager.close(LIMIT).await;
+        assert_eq!(left(), 0, "{doing:?} dropped after {polls} polls");
         if is_done {
             return polls;
         }
@@ -255,7 +276,7 @@ fn a1_nothing_waits_for_a_runtime_that_nobody_drives() {
         node.inject(Fault::Hung);
     }
     // A round listens to a node for half of the validity at the most.
-    let request = locks.manager.lock("r").wait(Duration::from_millis(1));
+    let request = locks.manager.lock("r").timeout(Duration::from_millis(1));
     let request = request.ttl(Duration::from_millis(100));
     assert!(block_on(request).is_err(), "the deadline rings");
     drop(idle);
@@ -339,7 +360,7 @@ fn a1_a_guard_can_be_dropped_while_unwinding() {
 fn a1_a_forgotten_guard_leaves_the_lock_to_its_ttl() {
     let sim = quorate_memory::Sim::new(1);
     let nodes = MemoryNode::cluster(3, sim.clone());
-    let manager = LockManager::builder(sim.clone(), nodes.clone()).build().unwrap();
+    let manager = LockManager::builder(nodes.clone()).runtime(sim.clone()).build().unwrap();
     std::mem::forget(sim.block_on(manager.lock("r")).unwrap());
     sim.settle();
     assert_eq!(nodes[0].keys().len(), 1);
@@ -352,9 +373,9 @@ fn a1_a_forgotten_guard_that_is_kept_alive_is_held_to_its_limit() {
     const LIMIT: Duration = Duration::from_secs(60);
     let sim = quorate_memory::Sim::new(1);
     let nodes = MemoryNode::cluster(3, sim.clone());
-    let manager = LockManager::builder(sim.clone(), nodes.clone()).build().unwrap();
+    let manager = LockManager::builder(nodes.clone()).runtime(sim.clone()).build().unwrap();
     let guard = sim.block_on(manager.lock("r").hold_limit(LIMIT)).unwrap();
-    guard.keep_alive();
+    guard.auto_renew();
     std::mem::forget(guard);
     sim.advance(LIMIT);
     assert!(nodes.iter().all(|node| node.keys().len() == 1));
@@ -371,7 +392,7 @@ async fn a_paused_tokio_clock_is_the_clock_of_the_locks() {
         node.put("r", Value::String(b"x".to_vec()));
     }
     let clock = runtime.clone();
-    let manager = LockManager::builder(runtime, nodes).build().unwrap();
+    let manager = LockManager::builder(nodes).runtime(runtime).build().unwrap();
     // In the order of that clock, whatever the time of the machine.
     let ended = Mutex::new(Vec::new());
     let note = |what| ended.lock().unwrap().push(what);
@@ -430,7 +451,7 @@ fn work_under_a_lock_can_be_spawned() {
 
         let inside = manager.clone();
         let fails = tokio::spawn(async move {
-            inside.try_lock("e").with(async |_| "no".parse::<u8>()).await?.map_err(Box::from)
+            inside.lock("e").no_wait().with(async |_| "no".parse::<u8>()).await?.map_err(Box::from)
         });
         let failed: Result<u8, Box<dyn std::error::Error + Send + Sync>> = fails.await.unwrap();
         assert!(failed.is_err());
@@ -456,13 +477,13 @@ fn public_types_are_send_and_sync() {
     send_sync::<LockManager>();
     send_sync::<LockError>();
     send_sync::<Lease>();
-    send_sync::<HandOver>();
+    send_sync::<DetachedLock>();
     send_sync::<WithError<()>>();
     send_sync::<InTokio<()>>();
     send_sync::<TokioContext>();
     let sim = quorate_memory::Sim::new(1);
     let nodes = MemoryNode::cluster(1, sim.clone());
-    let manager = LockManager::builder(sim.clone(), nodes).build().unwrap();
+    let manager = LockManager::builder(nodes).runtime(sim.clone()).build().unwrap();
     let guard = sim.block_on(manager.lock("r")).unwrap();
     send(guard.extend());
     send(guard.extend_to(Duration::from_secs(20)));
@@ -471,7 +492,7 @@ fn public_types_are_send_and_sync() {
     send(guard.release());
     send(manager.lock("r").into_future());
     send(manager.close(Duration::ZERO));
-    let record = sim.block_on(manager.lock("r")).unwrap().hand_over();
+    let record = sim.block_on(manager.lock("r")).unwrap().detach().unwrap();
     send(manager.adopt(&record));
 }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use quorate::{LockGuard, LockManager, Place, Released};
+use quorate::{LockGuard, LockManager, ReleaseError};
 use quorate_tests::wait::{now, times, within_limit};
 use quorate_tests::{Nodes, RedisServer};
 use tokio::sync::Semaphore;
@@ -24,6 +24,9 @@ const LOCKS_BETWEEN: u32 = 10;
 /// it soon votes for others again.
 const TTL: Duration = Duration::from_secs(2);
 
+/// How long the keys of a wait queue live after the last refresh.
+const QUEUE_TTL: Duration = Duration::from_secs(10);
+
 #[test]
 fn crashing_nodes_that_remember_lose_no_lock_with_redis() {
     crash(Client::Redis);
@@ -39,7 +42,7 @@ fn crash(client: Client) {
     on_tokio(async {
         let crashes = times(7, 30);
         let manager = client.builder(&nodes).ttl(TTL).node_timeout(TTL / 4);
-        let manager = manager.wait(10 * LIMIT).build().unwrap();
+        let manager = manager.timeout(10 * LIMIT).build().unwrap();
         let shared = Arc::new(Shared::default());
         let workers: Vec<_> = (0..WORKERS)
             .map(|_| tokio::spawn(work(manager.clone(), Arc::clone(&shared))))
@@ -56,7 +59,8 @@ fn crash(client: Client) {
             worker.await.unwrap();
         }
         shared.judge(client, 2 * crashes * LOCKS_BETWEEN as usize);
-        assert_eq!(manager.settle(LIMIT).await, 0);
+        let report = manager.close(LIMIT).await;
+        assert_eq!(report.to_string(), "all released", "{client:?}");
         nothing_outlives_its_ttl(client, &nodes).await;
     });
 }
@@ -78,12 +82,12 @@ impl Default for Shared {
     }
 }
 
-/// One hold of the lock: from when it was had until it was given up or over, whichever came first.
+/// One hold of the lock: from its acquire to its release or the end of the lease, whichever came first.
 #[derive(Clone, Copy, Debug)]
 struct Section {
     begin: Instant,
     end: Instant,
-    /// Whether nodes said at the release that they no longer had it, though the lease still held.
+    /// Whether nodes no longer had it at the release, though the lease had not ended.
     was_lost: bool,
 }
 
@@ -103,7 +107,7 @@ impl Shared {
         let valid_until = guard.valid_until();
         let end = now().min(valid_until);
         let released = guard.release().await;
-        let was_lost = matches!(released, Ok(Released::Lost)) && now() < valid_until;
+        let was_lost = matches!(released, Err(ReleaseError::Lost(_))) && now() < valid_until;
         Section { begin, end, was_lost }
     }
 
@@ -122,17 +126,17 @@ impl Shared {
 }
 
 /// What a crashed node could not be asked to release is over after its ttl: the node itself tells
-/// when, by granting the lock. Places of waiters have an end of their own.
+/// when, by granting the lock. The keys of a wait queue expire by themselves.
 async fn nothing_outlives_its_ttl(client: Client, nodes: &Nodes) {
     for node in nodes.iter() {
         let alone = unhurried(client.connect(&[node.address()])).build().unwrap();
-        let _ = alone.lock("counter").await.unwrap().release().await.unwrap();
+        alone.lock("counter").await.unwrap().release().await.unwrap();
     }
     for (node, key) in nodes.keys_left() {
         let left = nodes[node].pttl(&key);
-        let waited = key.starts_with("quorate:place:") || key == "quorate:queue:counter";
+        let waited = key.starts_with("counter:quorate:");
         // -1 is without an end, and -2 gone by now.
-        let ends = left != -1 && left <= Place::TTL.as_millis() as i64;
+        let ends = left != -1 && left <= QUEUE_TTL.as_millis() as i64;
         assert!(waited && ends, "{key} on {node}, for {left} ms");
     }
 }

@@ -47,14 +47,14 @@ async fn drop_at_every_poll(doing: Doing, client: Client, nodes: &Nodes) -> usiz
         every_future::finish(record, &manager).await;
         if is_done || doing == Doing::Close {
             // The dead node is not waited for.
-            manager.close(LIMIT).await;
+            let _ = manager.close(LIMIT).await;
         }
         until(&format!("{doing:?} dropped after {polls} polls leaves no key"), || {
             !nodes.keys_left().iter().any(|(_, key)| key.starts_with(&prefix))
         })
         .await;
         if is_done {
-            rival.close(LIMIT).await;
+            let _ = rival.close(LIMIT).await;
             return polls;
         }
     }

@@ -5,14 +5,15 @@ use std::future::Future;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use quorate::protocol::quarantine::{EPOCH, KEY};
-use quorate::{
-    BackendErrorKind, LockError, LockGuard, LockManager, Released, RestartGuard, Said, Votes,
-};
+use quorate::error::{Answer, QuorumFailure};
+use quorate::{BackendErrorKind, LockManager, RestartGuard};
+use quorate_tests::keys::{EPOCH, QUARANTINE};
 use quorate_tests::wait::{LONG_TTL, now, until, within_limit};
 use quorate_tests::{Nodes, RedisServer};
 
-use crate::client::{Client, LIMIT, on_tokio, unhurried, with_each_client};
+use crate::client::{
+    Client, LIMIT, assert_clean, on_tokio, unhurried, unreachable, warm_up, with_each_client,
+};
 use crate::wire::commands;
 
 /// As long as the ttl of the locks here. A quarantine ends when a test says so: see [`end_quarantine`].
@@ -34,7 +35,7 @@ fn with_both_clients_at_once<F: Future<Output = ()>>(check: impl Fn(Client) -> F
 
 /// Has the time of a quarantine be over at a node.
 fn end_quarantine(node: &RedisServer) {
-    assert_eq!(node.cli(&["PEXPIRE", KEY, "0"]).integer(), 1, "{node} is in none");
+    assert_eq!(node.cli(&["PEXPIRE", QUARANTINE, "0"]).integer(), 1, "{node} is in none");
 }
 
 /// Has the nodes enter their quarantine, and leave it.
@@ -44,47 +45,43 @@ async fn end_quarantines<'a>(
 ) {
     let (kind, text) = failure(manager).await;
     assert_eq!(kind, BackendErrorKind::Quarantined, "{text}");
-    assert_eq!(manager.settle(LIMIT).await, 0);
-    nodes.into_iter().for_each(end_quarantine);
+    for node in nodes {
+        // A quorum is known to be in quarantine, and the others will be.
+        until("a quarantine", || node.get(QUARANTINE).is_some()).await;
+        end_quarantine(node);
+    }
 }
 
 /// Makes sure that the quarantine of a node does not end before it is looked at.
 fn prolong_quarantine(node: &RedisServer) {
-    assert_eq!(node.cli(&["PEXPIRE", KEY, "3600000"]).integer(), 1, "{node} is in none");
+    assert_eq!(node.cli(&["PEXPIRE", QUARANTINE, "3600000"]).integer(), 1, "{node} is in none");
 }
 
-fn votes_of(failed: Result<LockGuard, LockError>) -> Votes {
-    match failed {
-        Err(LockError::NoQuorum { votes }) => votes,
-        other => panic!("{other:?}"),
+fn kind(failure: &QuorumFailure, node: usize) -> BackendErrorKind {
+    match &failure.nodes()[node].answer {
+        Answer::Failed(error) => error.kind(),
+        other => panic!("{other:?} in {failure}"),
     }
 }
 
-fn kind(votes: &Votes, node: usize) -> BackendErrorKind {
-    match &votes.iter().nth(node).unwrap().said {
-        Said::Failed(error) => error.kind(),
-        other => panic!("{other:?} in {votes}"),
-    }
-}
-
-/// Fails if a quorum votes. Gives what the nodes say that were heard, which has to be the same.
+/// Fails if a quorum failure. Returns the answer of the nodes that answered, which has to be the same.
 async fn failure(manager: &LockManager) -> (BackendErrorKind, String) {
     loop {
-        let votes = votes_of(manager.try_lock("r").await);
+        let failure = unreachable(manager.lock("r").no_wait().await);
         // With a short ttl, the machine may have been too slow for every node.
-        if let Some(kind) = only_kind(&votes) {
-            return (kind, votes.to_string());
+        if let Some(kind) = only_kind(&failure) {
+            return (kind, failure.to_string());
         }
     }
 }
 
-fn only_kind(votes: &Votes) -> Option<BackendErrorKind> {
-    let mut kinds = votes.iter().filter_map(|node| match &node.said {
-        Said::Failed(error) => Some(error.kind()),
+fn only_kind(failure: &QuorumFailure) -> Option<BackendErrorKind> {
+    let mut kinds = failure.nodes().iter().filter_map(|node| match &node.answer {
+        Answer::Failed(error) => Some(error.kind()),
         _ => None,
     });
     let first = kinds.next()?;
-    assert!(kinds.all(|kind| kind == first), "{votes}");
+    assert!(kinds.all(|kind| kind == first), "{failure}");
     Some(first)
 }
 
@@ -96,15 +93,15 @@ fn nodes_that_are_new_grant_nothing_for_max_ttl_once() {
         let (kind, text) = failure(&manager).await;
         assert_eq!(kind, BackendErrorKind::Quarantined);
         assert!(text.contains("quarantined for another "), "{text}");
-        assert_eq!(manager.settle(LIMIT).await, 0);
         for node in &nodes {
-            let left = Duration::from_millis(node.pttl(KEY).unsigned_abs());
+            until("a quarantine", || node.get(QUARANTINE).is_some()).await;
+            let left = Duration::from_millis(node.pttl(QUARANTINE).unsigned_abs());
             assert!(left <= MAX_TTL && left > MAX_TTL / 2, "{client:?}: {left:?}");
             end_quarantine(node);
         }
         let guard = manager.lock("r").await.unwrap();
-        assert_eq!(guard.release().await.unwrap(), Released::Held);
-        assert_eq!(manager.settle(LIMIT).await, 0);
+        guard.release().await.unwrap();
+        assert_clean(&manager).await;
         for node in &nodes {
             assert_eq!(node.keys(), [EPOCH]);
             let epoch = format!("{}:{}", node.run_id(), MAX_TTL.as_millis());
@@ -113,7 +110,7 @@ fn nodes_that_are_new_grant_nothing_for_max_ttl_once() {
         }
         // From now on nobody waits, whoever it is.
         let other = crate::restarts::manager(client, &nodes.addresses(), MAX_TTL);
-        let _ = other.try_lock("r").fenced().await.unwrap().release().await.unwrap();
+        other.lock("r").no_wait().fenced().await.unwrap().release().await.unwrap();
     });
 }
 
@@ -126,7 +123,7 @@ fn a_lock_waits_for_the_end_of_a_quarantine() {
         let (kind, _) = failure(&manager).await;
         assert_eq!(kind, BackendErrorKind::Quarantined);
         let guard = manager.lock("r").await.unwrap();
-        let free = |node: &&RedisServer| node.pttl(KEY) == -2;
+        let free = |node: &&RedisServer| node.pttl(QUARANTINE) == -2;
         assert!(nodes.iter().filter(free).count() >= 2, "a quorum is out of quarantine");
         drop(guard);
     });
@@ -161,7 +158,7 @@ fn a_node_that_forgot_a_lock_gives_it_to_nobody_while_it_may_be_held() {
                 let node = node_for(how);
                 let one = manager(client, &[node.address()], MAX_TTL);
                 end_quarantines(&one, [&node]).await;
-                let _ = one.lock("warm").await.unwrap().release().await.unwrap();
+                warm_up(&one).await;
                 if how.starts_with("rolled back") {
                     assert_eq!(node.cli(&["SAVE"]).text(), "OK");
                 }
@@ -173,11 +170,11 @@ fn a_node_that_forgot_a_lock_gives_it_to_nobody_while_it_may_be_held() {
                 let other = manager(client, &[node.address()], MAX_TTL);
                 let (kind, text) = failure(&other).await;
                 assert_eq!(kind, BackendErrorKind::Quarantined, "{how}: {text}");
-                let left = Duration::from_millis(node.pttl(KEY).unsigned_abs());
+                let left = Duration::from_millis(node.pttl(QUARANTINE).unsigned_abs());
                 assert!(now() + left >= guard.valid_until(), "{client:?}, {how}: {left:?}");
                 end_quarantine(&node);
                 let next = other.lock("r").await.unwrap();
-                assert_eq!(next.release().await.unwrap(), Released::Held);
+                next.release().await.unwrap();
             }
         }
     });
@@ -213,8 +210,8 @@ fn a_node_that_restarts_with_all_of_its_data_extends_and_does_not_grant() {
             end_quarantines(&one, [&node]).await;
             let guard = one.lock("r").await.unwrap();
             node.restart();
-            let votes = votes_of(other.try_lock("s").await);
-            assert_eq!(kind(&votes, 0), BackendErrorKind::Quarantined, "{votes}");
+            let failure = unreachable(other.lock("s").no_wait().await);
+            assert_eq!(kind(&failure, 0), BackendErrorKind::Quarantined, "{failure}");
             // The first call may be the one that finds the connection broken.
             within_limit("an extension", async {
                 while guard.extend().await.is_err() {
@@ -222,13 +219,15 @@ fn a_node_that_restarts_with_all_of_its_data_extends_and_does_not_grant() {
                 }
             })
             .await;
-            let votes = votes_of(other.try_lock("s").await);
-            assert_eq!(kind(&votes, 0), BackendErrorKind::Quarantined, "{votes}");
+            let failure = unreachable(other.lock("s").no_wait().await);
+            assert_eq!(kind(&failure, 0), BackendErrorKind::Quarantined, "{failure}");
             end_quarantine(&node);
             let free = other.lock("s").await.unwrap();
-            assert_eq!(guard.release().await.unwrap(), Released::Held);
-            let _ = free.release().await.unwrap();
-            assert_eq!(one.settle(LIMIT).await + other.settle(LIMIT).await, 0);
+            guard.release().await.unwrap();
+            free.release().await.unwrap();
+            for manager in [one, other] {
+                assert_clean(&manager).await;
+            }
             assert_eq!(node.keys(), [EPOCH]);
         }
     });
@@ -242,7 +241,7 @@ fn a_replica_that_is_promoted_is_quarantined_however_long_it_is_up() {
         let replica = at_once.replica_of(&primary).start();
         let at_primary = manager(client, &[primary.address()], SHORT);
         let at_replica = manager(client, &[replica.address()], SHORT);
-        let _ = at_primary.lock("warm").await.unwrap().release().await.unwrap();
+        warm_up(&at_primary).await;
         until("the epoch", || replica.get(EPOCH) == primary.get(EPOCH)).await;
         let (kind, _) = failure(&at_replica).await;
         assert_eq!(kind, BackendErrorKind::ReadOnly);
@@ -259,7 +258,7 @@ fn a_replica_that_is_promoted_is_quarantined_however_long_it_is_up() {
             assert_eq!(kind, BackendErrorKind::Quarantined, "{guard_:?}: {text}");
             prolong_quarantine(&replica);
         }
-        replica.cli(&["PEXPIRE", KEY, &SHORT.as_millis().to_string()]);
+        replica.cli(&["PEXPIRE", QUARANTINE, &SHORT.as_millis().to_string()]);
         let next = at_replica.lock("r").await.unwrap();
         assert!(!guard.is_valid());
         drop(next);
@@ -283,17 +282,16 @@ fn one_of_three_that_restarts_hurts_nobody() {
         if nodes[0].get(EPOCH).is_none() {
             end_quarantines(&one, nodes).await;
         }
-        let _ = one.lock("r").await.unwrap().release().await.unwrap();
+        one.lock("r").await.unwrap().release().await.unwrap();
         nodes[1].restart();
         for _ in 0..10 {
-            let _ = one.lock("r").await.unwrap().release().await.unwrap();
-            assert_eq!(one.settle(LIMIT).await, 0);
+            one.lock("r").await.unwrap().release().await.unwrap();
         }
         nodes[1].restart();
         nodes[2].restart();
-        let votes = votes_of(guarded().try_lock("r").await);
+        let failure = unreachable(guarded().lock("r").no_wait().await);
         for node in [1, 2] {
-            assert_eq!(kind(&votes, node), BackendErrorKind::Quarantined, "{votes}");
+            assert_eq!(kind(&failure, node), BackendErrorKind::Quarantined, "{failure}");
         }
         nodes.iter().for_each(RedisServer::flushall);
         nodes.iter().for_each(RedisServer::restart);
@@ -308,13 +306,13 @@ fn a_soft_guard_asks_for_how_long_a_node_without_an_epoch_is_up() {
         let (kind, text) = failure(&soft).await;
         assert_eq!(kind, BackendErrorKind::Quarantined, "{text}");
         let (least, most) = (MAX_TTL / 2, MAX_TTL + Duration::from_secs(1));
-        let left = Duration::from_millis(node.pttl(KEY).unsigned_abs());
+        let left = Duration::from_millis(node.pttl(QUARANTINE).unsigned_abs());
         assert!(left > least && left <= most, "{left:?}");
         let up = || node.info("uptime_in_seconds").parse::<u64>().unwrap();
         until("some seconds", || up() > SHORT.as_secs() + 1).await;
         node.flushall();
         let soft = manager(Client::Redis, &[node.address()], RestartGuard::soft(SHORT));
-        let _ = soft.try_lock("r").await.unwrap().release().await.unwrap();
+        soft.lock("r").no_wait().await.unwrap().release().await.unwrap();
         assert_eq!(node.keys(), [EPOCH]);
         node.flushall();
         let (kind, _) = failure(&manager(Client::Redis, &[node.address()], SHORT)).await;
@@ -328,20 +326,19 @@ fn managers_with_another_max_ttl_are_told_both() {
     with_each_client(|client| async move {
         let ours = manager(client, &nodes.addresses(), MAX_TTL);
         end_quarantines(&ours, nodes).await;
-        let _ = ours.lock("r").await.unwrap().release().await.unwrap();
-        assert_eq!(ours.settle(LIMIT).await, 0);
+        ours.lock("r").await.unwrap().release().await.unwrap();
         let other = manager(client, &nodes.addresses(), 2 * MAX_TTL);
         // Waiting is pointless.
-        let request = other.lock("r").wait(10 * LIMIT);
-        let votes = votes_of(within_limit("the end of the wait", request).await);
-        assert_eq!(only_kind(&votes), Some(BackendErrorKind::MaxTtl));
+        let request = other.lock("r").timeout(10 * LIMIT);
+        let failure = unreachable(within_limit("the end of the wait", request).await);
+        assert_eq!(only_kind(&failure), Some(BackendErrorKind::MaxTtl));
         let words = "its max_ttl is 3600000 ms, not 7200000 ms";
-        assert!(votes.to_string().contains(words), "{votes}");
+        assert!(failure.to_string().contains(words), "{failure}");
         // Anything else in its place is not written over either.
         nodes.iter().for_each(|node| node.set(EPOCH, "garbage"));
-        let votes = votes_of(ours.try_lock("r").await);
-        assert_eq!(only_kind(&votes), Some(BackendErrorKind::MaxTtl));
-        assert!(votes.to_string().contains("no epoch at quorate:guard:epoch"), "{votes}");
+        let failure = unreachable(ours.lock("r").no_wait().await);
+        assert_eq!(only_kind(&failure), Some(BackendErrorKind::MaxTtl));
+        assert!(failure.to_string().contains("no epoch at quorate:guard:epoch"), "{failure}");
         nodes.iter().for_each(RedisServer::flushall);
     });
 }
@@ -365,9 +362,9 @@ fn a_user_who_may_not_read_info_is_told_so() {
             if node.get(EPOCH).is_none() {
                 end_quarantines(&narrow, [&node]).await;
             }
-            let _ = narrow.lock("r").await.unwrap().release().await.unwrap();
+            narrow.lock("r").await.unwrap().release().await.unwrap();
             let plain = unhurried(client.connect(&of("blind")));
-            let _ = plain.build().unwrap().lock("r").await.unwrap().release().await.unwrap();
+            plain.build().unwrap().lock("r").await.unwrap().release().await.unwrap();
         }
     });
 }
@@ -436,14 +433,14 @@ fn a_guarded_lock_is_one_command_that_declares_its_keys() {
         if nodes[0].get(EPOCH).is_none() {
             end_quarantines(&manager, nodes).await;
         }
-        let _ = manager.lock("warm").await.unwrap().release().await.unwrap();
+        warm_up(&manager).await;
         let monitor = nodes[0].monitor();
-        let _ = manager.lock(["a", "b"]).await.unwrap().release().await.unwrap();
-        assert_eq!(manager.settle(LIMIT).await, 0);
-        let seen = commands(&nodes[0], monitor);
+        manager.lock(["a", "b"]).await.unwrap().release().await.unwrap();
+        assert_clean(&manager).await;
+        let seen = commands(monitor);
         let calls: Vec<_> = seen.iter().filter(|command| command[0] == "EVALSHA").collect();
         assert_eq!(calls.len(), 2, "acquire and release: {seen:?}");
-        assert_eq!(calls[0][2..7], ["4", "a", "b", EPOCH, KEY], "{client:?}");
+        assert_eq!(calls[0][2..7], ["4", "a", "b", EPOCH, QUARANTINE], "{client:?}");
         assert_eq!(calls[1][2..5], ["2", "a", "b"], "{client:?}");
     });
 }

@@ -1,21 +1,33 @@
 //! What a node sees and stores: the canonical protocol, and nothing else.
 
-use std::time::Duration;
-
+use quorate::error::Answer;
+use quorate::{BackendErrorKind, LockBackend as _};
 use quorate_tests::wait::{LONG_TTL, until, within_limit};
-use quorate_tests::{Nodes, RedisServer};
+use quorate_tests::{Monitor, Nodes, RedisServer, Reply};
 
-use crate::client::{Client, LIMIT, nothing_is_left, unhurried, with_each_client};
+use crate::client::{
+    Client, all_have, assert_clean, close, nothing_is_left, on_tokio, unhurried, unreachable,
+    warm_up, with_each_client,
+};
+use crate::watch::calls;
 
-/// What a node was told, but for what a client says of itself.
-pub(crate) fn commands(server: &RedisServer, stop: quorate_tests::Monitor<'_>) -> Vec<Vec<String>> {
-    let _ = server;
-    let ours = |command: &Vec<String>| {
-        let name = command.first().map(|name| name.to_ascii_uppercase());
-        let name = name.unwrap_or_default();
-        !matches!(name.as_str(), "CLIENT" | "HELLO" | "INFO" | "SELECT" | "AUTH" | "PING")
+/// The commands of clients and of scripts, without those of a new connection.
+pub(crate) fn commands(monitor: Monitor<'_>) -> Vec<Vec<String>> {
+    const OF_A_CONNECTION: [&str; 7] =
+        ["CLIENT", "HELLO", "INFO", "SELECT", "AUTH", "PING", "COMMAND"];
+    let is_of_a_connection = |args: &[String]| {
+        let name = args.first().map(|name| name.to_ascii_uppercase()).unwrap_or_default();
+        let asks_for_scripts = args.get(1).is_some_and(|script| script == "return 1");
+        OF_A_CONNECTION.contains(&&*name) || asks_for_scripts
     };
-    stop.stop().into_iter().map(|line| line.args).filter(ours).collect()
+    let commands = monitor.stop().into_iter().map(|line| line.args);
+    commands.filter(|args| !is_of_a_connection(args)).collect()
+}
+
+/// Whether a plain release needs no script.
+fn has_compare_and_delete() -> bool {
+    // DELEX on Redis 8.4, DELIFEQ on Valkey 9.0.
+    RedisServer::version() >= (8, 4)
 }
 
 #[test]
@@ -24,22 +36,22 @@ fn a_lock_is_set_key_token_nx_px_ttl() {
     with_each_client(|client| async move {
         let manager = client.builder(nodes).ttl(LONG_TTL).build().unwrap();
         // The scripts are known from now on, so that each step is one command.
-        let _ = manager.lock("warm").await.unwrap().release().await.unwrap();
-        nothing_is_left(&manager, nodes).await;
+        warm_up(&manager).await;
+        nothing_is_left(nodes).await;
 
         let monitor = nodes[0].monitor();
         let guard = manager.lock("orders:42").await.unwrap();
-        assert_eq!(manager.settle(LIMIT).await, 0);
+        all_have(nodes, "orders:42").await;
         let token = nodes[0].get("orders:42").unwrap();
         assert_eq!(token.len(), 40);
         assert!(token.iter().all(u8::is_ascii_hexdigit), "printable");
         assert_eq!(nodes[0].cli(&["TYPE", "orders:42"]).text(), "string");
         let pttl = nodes[0].pttl("orders:42");
         assert!((1_800_000..=3_600_000).contains(&pttl), "{pttl}");
-        let _ = guard.release().await.unwrap();
-        nothing_is_left(&manager, nodes).await;
+        guard.release().await.unwrap();
+        close(&manager, nodes).await;
 
-        let seen = commands(&nodes[0], monitor);
+        let seen = commands(monitor);
         let token = String::from_utf8(token).unwrap();
         // A node takes the options in any order, and fred writes them in its own.
         let is_set = |command: &Vec<String>| {
@@ -50,9 +62,14 @@ fn a_lock_is_set_key_token_nx_px_ttl() {
         assert!(seen.iter().any(is_set), "{client:?}: {seen:?}");
         let sets = seen.iter().filter(|command| command[0] == "SET").count();
         assert_eq!(sets, 1, "sent once: {seen:?}");
-        let deletes: Vec<_> = seen.iter().filter(|command| command[0] == "EVALSHA").collect();
-        assert_eq!(deletes.len(), 1, "{seen:?}");
-        assert_eq!(deletes[0][2..], ["1", "orders:42", &token], "its key is declared");
+        if has_compare_and_delete() {
+            let deletes = seen.iter().filter(|command| command[0].starts_with("DEL"));
+            assert_eq!(deletes.count(), 1, "{seen:?}");
+        } else {
+            let deletes: Vec<_> = seen.iter().filter(|command| command[0] == "EVALSHA").collect();
+            assert_eq!(deletes.len(), 1, "{seen:?}");
+            assert_eq!(deletes[0][2..], ["1", "orders:42", &token], "its key is declared");
+        }
     });
 }
 
@@ -61,17 +78,17 @@ fn a5_several_resources_are_one_script_call_that_declares_every_key() {
     let nodes = &Nodes::start(1);
     with_each_client(|client| async move {
         let manager = client.builder(nodes).build().unwrap();
-        let _ = manager.lock(["x", "y"]).await.unwrap().release().await.unwrap();
+        manager.lock(["x", "y"]).await.unwrap().release().await.unwrap();
         let monitor = nodes[0].monitor();
         let guard = manager.lock(["a", "b", "c"]).await.unwrap();
         guard.extend().await.unwrap();
-        let _ = guard.release().await.unwrap();
-        let seen = commands(&nodes[0], monitor);
+        guard.release().await.unwrap();
+        let seen = commands(monitor);
         // The script's own commands are seen as well; they carry no client address of ours.
         let calls: Vec<_> = seen.iter().filter(|command| command[0].starts_with("EVAL")).collect();
         assert_eq!(calls.len(), 4, "acquire, extend (text sent once), release: {calls:?}");
         assert!(calls.iter().all(|call| call[2..6] == ["3", "a", "b", "c"]), "{calls:?}");
-        nothing_is_left(&manager, nodes).await;
+        close(&manager, nodes).await;
         nodes[0].cli(&["SCRIPT", "FLUSH"]);
     });
 }
@@ -85,48 +102,80 @@ fn locks_of_other_libraries_exclude_ours_and_the_other_way_round() {
         for node in nodes.iter() {
             node.cli(&["SET", "shared", "another-libraries-token", "NX", "PX", "60000"]);
         }
-        let refused = manager.try_lock("shared").await;
-        assert!(matches!(refused, Err(quorate::LockError::Held { .. })), "{refused:?}");
+        let refused = manager.lock("shared").no_wait().await;
+        assert!(refused.as_ref().is_err_and(quorate::LockError::is_held), "{refused:?}");
         // The node that was not waited for must not grant the lost round once it is empty.
-        assert_eq!(manager.settle(LIMIT).await, 0);
+        assert_clean(&manager).await;
         for node in nodes.iter() {
             node.flushall();
         }
-        let guard = manager.try_lock("shared").await.unwrap();
-        assert_eq!(manager.settle(LIMIT).await, 0);
+        let manager = client.builder(nodes).build().unwrap();
+        let guard = manager.lock("shared").no_wait().await.unwrap();
+        all_have(nodes, "shared").await;
         for node in nodes.iter() {
             let reply = node.cli(&["SET", "shared", "another", "NX", "PX", "60000"]);
-            assert_eq!(reply, quorate_tests::Reply::Nil);
+            assert_eq!(reply, Reply::Nil);
         }
-        let _ = guard.release().await.unwrap();
-        nothing_is_left(&manager, nodes).await;
+        guard.release().await.unwrap();
+        close(&manager, nodes).await;
     });
 }
 
-/// What the docs of both clients ask of a node's user.
+/// Where the server has no compare-and-delete, a key that was set could not be released before its ttl.
+#[test]
+fn a_node_without_scripts_grants_nothing_it_cannot_release() {
+    if has_compare_and_delete() {
+        return;
+    }
+    let forbids = RedisServer::builder().user("app", "on >pw ~* +@all -@scripting").start();
+    let lacks = RedisServer::builder()
+        .config("rename-command", &["EVAL", ""])
+        .config("rename-command", &["EVALSHA", ""])
+        .start();
+    on_tokio(async {
+        for client in Client::ALL {
+            for (node, address, kind) in [
+                (&forbids, forbids.address_as("app", "pw"), BackendErrorKind::Permission),
+                (&lacks, lacks.address(), BackendErrorKind::Script),
+            ] {
+                let manager = unhurried(client.connect(&[address])).build().unwrap();
+                for request in [manager.lock("r"), manager.lock("r").no_wait()] {
+                    // Permanent: nothing is waited for.
+                    let failure = unreachable(within_limit("the error", request).await);
+                    assert!(failure.is_permanent(), "{client:?}: {failure}");
+                    let Answer::Failed(error) = &failure.nodes()[0].answer else {
+                        panic!("{client:?}: {failure}")
+                    };
+                    assert_eq!(error.kind(), kind, "{client:?}: {error}");
+                    for part in ["runs no scripts", "eval"] {
+                        let text = error.to_string();
+                        assert!(text.to_lowercase().contains(part), "{client:?}: {text}");
+                    }
+                }
+                assert_eq!(node.keys(), [""; 0], "{client:?}: no key was set");
+                assert_eq!(calls(node, "set"), 0, "{client:?}");
+            }
+        }
+    });
+}
+
+/// The table in the docs of both clients, without the restart guard.
 #[test]
 fn the_rights_in_the_docs_are_enough() {
-    const KEYS: &str = "~orders:* ~quorate:queue:* ~quorate:place:* ~quorate:fence:*";
-    const COMMANDS: &str = "+set +get +del +pttl +pexpire +evalsha +eval +psetex +exists \
-                            +client|tracking +info +select";
+    const KEYS: &str = "~orders:* ~quorate:fence:*";
+    const COMMANDS: &str = "+set +get +del +pttl +pexpire +evalsha +eval +client|tracking +select \
+                            +zadd +zrem +zrange +zrangebyscore +zscore +zrank +exists +time +info";
     let named = format!("on >pw {KEYS} {COMMANDS}");
     let nobody = format!("on nopass {KEYS} {COMMANDS} +ping");
     let with_login = RedisServer::builder().user("app", &named).start();
     let without = RedisServer::builder().user("default", &nobody).start();
     let nodes =
         [(&with_login, with_login.address_as("app", "pw") + "/1"), (&without, without.address())];
-    let calls = |node: &RedisServer, command: &str| {
-        let told = node.cli(&["INFO", "commandstats"]).text();
-        let calls = told.lines().find_map(|line| {
-            line.strip_prefix("cmdstat_")?.strip_prefix(command)?.strip_prefix(":calls=")
-        });
-        calls.map_or(0, |calls| calls.split(',').next().unwrap().parse::<u64>().unwrap())
-    };
-    crate::client::on_tokio(async {
+    on_tokio(async {
         for (client, (node, address)) in
             Client::ALL.into_iter().flat_map(|client| nodes.iter().map(move |node| (client, node)))
         {
-            let [places, looks] = ["psetex", "exists"].map(|command| calls(node, command));
+            let joined = calls(node, "zadd");
             let manager = || {
                 let nodes = client.connect(std::slice::from_ref(address));
                 unhurried(nodes).build().unwrap()
@@ -135,35 +184,23 @@ fn the_rights_in_the_docs_are_enough() {
             let guard = one.lock(["orders:1", "orders:2"]).await.unwrap();
             guard.extend().await.unwrap();
             assert!(other.inspect("orders:1").await.is_ok());
-            let waits = tokio::spawn({
-                let other = other.clone();
-                async move { other.lock("orders:1").await }
-            });
-            let in_line = async {
-                until("a place in line", || calls(node, "psetex") > places).await;
-                // Somebody behind it gives up, and looks who is in front. On a busy machine it takes a
-                // while to be in line at all.
-                let last = manager();
-                let mut wait = Duration::from_millis(50);
-                while calls(node, "exists") == looks {
-                    assert!(last.lock("orders:1").wait(wait).await.is_err());
-                    wait *= 2;
-                }
-                last.settle(LIMIT).await
-            };
-            assert_eq!(within_limit("a look at who is in front", in_line).await, 0);
-            let _ = guard.release().await.unwrap();
-            let _ = waits.await.unwrap().unwrap().release().await.unwrap();
+            let waits = tokio::spawn(other.lock("orders:1").into_future());
+            until("an entry in the queue", || calls(node, "zadd") > joined).await;
+            guard.release().await.unwrap();
+            waits.await.unwrap().unwrap().release().await.unwrap();
             let fenced = one.lock("orders:3").fenced().await.unwrap();
-            let _ = fenced.release().await.unwrap();
+            fenced.release().await.unwrap();
             for manager in [one, other] {
-                assert_eq!(manager.settle(LIMIT).await, 0);
+                assert_clean(&manager).await;
             }
         }
     });
-    // The harness has a user of its own there.
-    let may_be =
-        |what: &String| what == "ping" || what.starts_with("client") && what != "client|tracking";
+    // What a new connection sends may be refused, and the harness has a user of its own.
+    let may_be = |what: &String| {
+        what == "ping"
+            || what.starts_with("command")
+            || what.starts_with("client") && what != "client|tracking"
+    };
     for (node, _) in nodes {
         let denied = node.cli(&["ACL", "LOG"]).array().into_iter();
         let denied: Vec<_> = denied.map(|entry| entry.array()[7].text()).collect();
@@ -178,32 +215,27 @@ fn databases_sockets_and_users_work_as_in_the_client() {
     let user = RedisServer::builder().user("app", "on >se:cr@t ~* +@all").start();
     let plain = RedisServer::start();
     let path = socket.socket_path().unwrap().display().to_string();
-    crate::client::on_tokio(async {
+    on_tokio(async {
         for client in Client::ALL {
-            let socket_address = match client {
-                Client::Redis => format!("redis+unix://{path}"),
-                Client::Fred => format!("redis+unix://{path}"),
-            };
             let addresses = [
-                socket_address,
+                format!("redis+unix://{path}"),
                 format!("redis://app:se%3Acr%40t@127.0.0.1:{}", user.port()),
                 format!("redis://127.0.0.1:{}/5", plain.port()),
             ];
             let backends = client.connect(&addresses);
-            let names: Vec<_> =
-                backends.iter().map(|node| node.name().unwrap().to_owned()).collect();
+            let names: Vec<_> = backends.iter().map(|node| node.name().into_owned()).collect();
             assert_eq!(names[0], path, "{client:?}");
             assert_eq!(names[1], format!("127.0.0.1:{}", user.port()));
             assert_eq!(names[2], format!("127.0.0.1:{}/5", plain.port()));
             let manager = unhurried(backends).build().unwrap();
             let guard = manager.lock("r").await.unwrap();
-            assert_eq!(manager.settle(LIMIT).await, 0);
-            assert!(socket.get("r").is_some(), "{client:?}");
-            assert!(user.get("r").is_some(), "{client:?}");
+            let is_there = |node: &RedisServer| node.get("r").is_some();
+            until("the key", || is_there(&socket) && is_there(&user)).await;
+            until("the key in database 5", || plain.info("db5").starts_with("keys=")).await;
             assert!(plain.get("r").is_none(), "it is in database 5");
             assert_eq!(plain.info("db5").split(',').next(), Some("keys=1"), "{client:?}");
-            let _ = guard.release().await.unwrap();
-            assert_eq!(manager.settle(LIMIT).await, 0);
+            guard.release().await.unwrap();
+            assert_clean(&manager).await;
         }
     });
 }
