@@ -2,32 +2,31 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
-// mod cancel_safety;
+mod cancel_safety;
 // mod carried;
 mod cases;
 mod cleanup;
-// mod contract;
 #[path = "../every_future.rs"]
 mod every_future;
-// mod falling_back;
+mod falling_back;
 mod fencing;
 mod holding;
 mod input;
-// mod inspect;
-// mod keeping;
-// mod line;
-// mod observe;
-// mod passing;
+mod inspect;
+mod keeping;
+mod line;
+mod observe;
+mod passing;
 // mod polling;
 mod quorum;
 mod reasons;
-// mod renewals;
+mod renewals;
 mod restarts;
-// mod rule_table;
+mod rule_table;
 mod second_rounds;
 mod settings;
 mod stories;
 mod time;
 mod waiting;
-// mod watch;
+mod watch;
 mod world;

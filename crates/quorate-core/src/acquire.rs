@@ -136,6 +136,9 @@ async fn compete(
         return Err(LockError::Held(cluster.nodes.none_asked()));
     }
     loop {
+        if place.is_closed() && !planted!("acquire_goes_on_after_close") {
+            return Err(LockError::Closed);
+        }
         let claim = wanted.claim(cluster)?;
         let options = AttemptOptions {
             fencing: wanted.hint(cluster)?,

@@ -208,8 +208,8 @@ impl Attempt {
         self.lock().released.clone()
     }
 
-    /// The gate's latest answer whether other processes wait; `None` if that is unknown.
-    pub(crate) fn waiters(&self) -> Option<bool> {
+    /// The gate's latest answer whether other processes wait, and when it came; `None` if that is unknown.
+    pub(crate) fn waiters(&self) -> Option<(bool, Instant)> {
         self.lock().waiters
     }
 

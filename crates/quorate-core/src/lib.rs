@@ -16,7 +16,7 @@
 //! | 4 | `attempt` | sends what the pure attempt asks for, and feeds it the replies and the time |
 //! | 3 | `nodes` `tasks` `cluster` | the nodes with their health and server ids; the background work that `close` waits for |
 //! | 2 | [`error`] `config` [`telemetry`] | one error per operation; checked settings; events and figures |
-//! | 1 | [`backend`] [`runtime`] | the seams to a node and to an async runtime |
+//! | 1 | [`runtime`] [`backend`] | the seams to an async runtime and to a node |
 //! | 0 | [`algorithm`] [`resource`] | pure: no async, no clock, no randomness, no I/O |
 //!
 //! To learn how a lock works, read [`algorithm::attempt`], then `acquire.rs`.

@@ -78,6 +78,8 @@
 mod fields;
 #[cfg(feature = "metrics")]
 mod figures;
+#[cfg(feature = "tracing")]
+mod span;
 #[cfg(test)]
 #[cfg(all(feature = "tracing", feature = "metrics"))]
 mod tests;
@@ -89,6 +91,8 @@ use std::time::Duration;
 use self::fields::{Keys, Short, shown};
 #[cfg(feature = "metrics")]
 use self::figures::*;
+#[cfg(feature = "tracing")]
+use self::span::InSpan;
 use crate::backend::BackendError;
 use crate::resource::Key;
 
@@ -123,10 +127,8 @@ pub(crate) fn in_lock_span<F: Future>(
     acquire: F,
 ) -> impl Future<Output = F::Output> + use<F> {
     #[cfg(feature = "tracing")]
-    let acquire = {
-        use tracing::Instrument as _;
-        acquire.instrument(tracing::info_span!(target: TARGET, "lock", keys = %Keys(keys)))
-    };
+    let acquire =
+        InSpan::new(|| tracing::info_span!(target: TARGET, "lock", keys = %Keys(keys)), acquire);
     acquire
 }
 

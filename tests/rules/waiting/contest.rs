@@ -3,7 +3,6 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use quorate_core::Runtime;
 use quorate_memory::{Effect, Operation, Rule, Sim};
 
 use super::processes::{Process, Quirk, ROUND_TRIP, Scene};

@@ -206,8 +206,11 @@ impl LocalQueue {
     }
 
     /// The gate said whether another process waits: with LEAVE, an acquire, an extension or a release.
-    pub fn handle_hint(&mut self, others_wait: bool, now: Instant) {
-        self.hint = Some((others_wait, now));
+    /// The latest answer counts, and not the one that is handled last.
+    pub fn handle_hint(&mut self, others_wait: bool, at: Instant) {
+        if self.hint.is_none_or(|(_, known_at)| known_at <= at) {
+            self.hint = Some((others_wait, at));
+        }
     }
 
     /// The future of a given task is polled: returns whether it has the lease.
@@ -290,6 +293,11 @@ impl LocalQueue {
 
     /// An extension has been decided: the new end of the lease if it won its quorum.
     pub fn handle_extended(&mut self, id: ExtensionId, valid_until: Option<Instant>) {
+        let is_held = matches!(&self.phase, Phase::Leased(lease) if lease.id == id.lease);
+        if valid_until.is_none() && !is_held {
+            // The release cut it short, and will say whether the key was there.
+            return;
+        }
         let failed =
             if planted!("passer_is_told_lost") { Outcome::Lost } else { Outcome::Unconfirmed };
         let outcome = if valid_until.is_some() { Outcome::Held } else { failed };

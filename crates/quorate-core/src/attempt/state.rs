@@ -33,7 +33,8 @@ pub(super) struct State {
     pub(super) token: Option<FencingToken>,
     lost: Option<Lost>,
     pub(super) released: Option<Result<(), ReleaseError>>,
-    pub(super) waiters: Option<bool>,
+    /// The gate's latest answer whether other processes wait, and when it came.
+    pub(super) waiters: Option<(bool, Instant)>,
     /// How many drivers there are. The last one stays until the machine is quiescent.
     pub(super) drivers: usize,
 }
@@ -55,11 +56,13 @@ impl State {
         start: Instant,
     ) -> Self {
         let answers = Answers::begin(&machine, false, start);
+        let open = cluster.tasks.begin();
+        open.set(machine.open_nodes());
         Self {
             machine,
             nodes: Arc::clone(&cluster.nodes),
             node_timeout,
-            open: cluster.tasks.begin(),
+            open,
             answers,
             first: None,
             start,
@@ -92,7 +95,7 @@ impl State {
         let Reply { outcome, error, waiters } = reply;
         let is_release = matches!(operation, Operation::Release { .. });
         let is_repair = matches!(operation, Operation::Repair { .. });
-        self.waiters = waiters.or(self.waiters);
+        self.waiters = waiters.map(|others_wait| (others_wait, now)).or(self.waiters);
         self.machine.handle_reply(call, outcome, now);
         if is_release == self.answers.is_release && round == self.answers.round && !is_repair {
             let at = call.node().index();

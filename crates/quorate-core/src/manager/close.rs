@@ -80,8 +80,9 @@ pub(super) async fn close(queues: &Arc<LocalQueues>, limit: Duration) -> CloseRe
             let named = |(id, reason)| (Arc::clone(cluster.nodes.name(id)), reason);
             return CloseReport { left: left.into_iter().map(named).collect() };
         }
+        // A release that is owed may leave after this look at the calls in flight.
         let next = cluster.nodes.next_silence(node_timeout, now);
-        let wake = next.map_or(deadline, |next| next.min(deadline));
+        let wake = next.unwrap_or_else(|| saturating_add(now, node_timeout)).min(deadline);
         select(changed, cluster.runtime.sleep_until(wake)).await;
     }
 }

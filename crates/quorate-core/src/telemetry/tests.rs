@@ -16,6 +16,7 @@ use tracing::{Event, Metadata, Subscriber};
 
 use super::*;
 use crate::backend::BackendErrorKind;
+use crate::resource::Resource;
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -131,7 +132,7 @@ fn figures(scene: impl FnOnce()) -> BTreeMap<String, u64> {
 }
 
 fn keys(count: usize) -> Vec<Key> {
-    (0..count).map(|index| Key::of(format!("k{index}").into_bytes())).collect()
+    (0..count).map(|index| Key::new(b"", &Resource::new(format!("k{index}")).unwrap())).collect()
 }
 
 /// Everything that can be emitted.
@@ -148,7 +149,7 @@ fn everything() {
     not_extended(keys, MS, MS, &"1 of 3");
     lost(keys, "expired", MS, &"it has expired");
     released(keys, "unconfirmed", Some(MS), MS, MS, Some(&"1 of 3"));
-    passed_on(keys, MS, 3);
+    passed_on(keys);
     detached(keys, MS);
     closed(keys, MS);
     cleaned_up(keys, MS, 1);

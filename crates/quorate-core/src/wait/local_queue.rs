@@ -91,6 +91,9 @@ impl LocalQueues {
                 if let Ok(end) = held.attempt.lease_end(now) {
                     queue.handle_renewed(*id, end);
                 }
+                if let Some((others_wait, at)) = held.attempt.waiters() {
+                    queue.handle_hint(others_wait, at);
+                }
             }
             results.push(input(key, queue, now));
             state.dispatch(key, now, &mut effects);
@@ -116,7 +119,8 @@ impl LocalQueues {
         valid_until: Instant,
     ) -> Arc<Held> {
         let config = &self.cluster.config;
-        let (validity, waiters) = (config.validity(attempt.claim.ttl()), attempt.waiters());
+        let validity = config.validity(attempt.claim.ttl());
+        let waiters = attempt.waiters().map(|(others_wait, _)| others_wait);
         let held = Arc::new(Held { attempt, leases });
         self.keep(&held);
         let id_of = |key: &Key| held.leases.iter().find(|(other, _)| other == key);
@@ -153,10 +157,14 @@ impl LocalQueues {
     }
 
     /// The gate has answered the release or the undo, or nothing was sent.
-    pub(super) fn left(self: &Arc<Self>, leases: &[(Key, LeaseId)], waiters: Option<bool>) {
+    pub(super) fn left(
+        self: &Arc<Self>,
+        leases: &[(Key, LeaseId)],
+        waiters: Option<(bool, Instant)>,
+    ) {
         self.input(leases.iter().map(|(key, _)| key), |key, queue, now| {
-            if let Some(waiters) = waiters {
-                queue.handle_hint(waiters, now);
+            if let Some((others_wait, at)) = waiters {
+                queue.handle_hint(others_wait, at);
             }
             if let Some((_, id)) = leases.iter().find(|(other, _)| other == key) {
                 queue.handle_left(*id, now);
@@ -235,13 +243,7 @@ impl LocalQueues {
 
     async fn extend(self: Arc<Self>, held: Arc<Held>, id: ExtensionId) {
         let end = held.attempt.extend(held.attempt.claim.ttl(), true).await.ok();
-        let waiters = held.attempt.waiters();
-        self.each_lease(&held, |queue, _, now| {
-            if let Some(waiters) = waiters {
-                queue.handle_hint(waiters, now);
-            }
-            queue.handle_extended(id, end);
-        });
+        self.each_lease(&held, |queue, _, _| queue.handle_extended(id, end));
     }
 
     async fn release(self: Arc<Self>, held: Arc<Held>, mut driver: Driver) {

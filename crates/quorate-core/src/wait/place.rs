@@ -123,11 +123,15 @@ impl Place {
         Some(Turn::Given(held))
     }
 
+    pub(crate) fn is_closed(&self) -> bool {
+        self.task.inbox().is_refused
+    }
+
     /// Resolves when the manager is closed.
     pub(crate) async fn closed(&self) {
         loop {
             let changed = self.task.changed();
-            if self.task.inbox().is_refused {
+            if self.is_closed() {
                 return;
             }
             changed.await;

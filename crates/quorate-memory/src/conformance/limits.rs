@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use quorate_core::backend::Holder;
-use quorate_core::backend::{
-    AcquireOptions, Capabilities, Entry, ExtendOptions, LockBackend, ReleaseOptions,
-};
+use quorate_core::backend::{AcquireOptions, Capabilities, Entry, LockBackend, ReleaseOptions};
 use quorate_core::{
     BackendError, BackendErrorKind, FenceHint, FencingToken, Key, RestartGuard, Vote,
 };
@@ -31,12 +29,6 @@ pub(super) async fn unsupported(bench: &Bench<'_>) -> Checked {
         not_sent("acquire with a restart guard", backend.acquire(&claim, options).await)?;
     }
     if !bench.can(Capabilities::QUEUE) {
-        let (mut acquire, mut extend) = (AcquireOptions::default(), ExtendOptions::default());
-        let mut release = ReleaseOptions::default();
-        (acquire.waiters, extend.waiters, release.waiters) = (true, true, true);
-        not_sent("acquire with a hint", backend.acquire(&claim, acquire).await)?;
-        not_sent("extend with a hint", backend.extend(&claim, extend).await)?;
-        not_sent("release with a hint", backend.release(&claim, release).await)?;
         not_sent("refresh", backend.queue_refresh(&key, &entry, &[]).await)?;
         not_sent("leave", backend.queue_leave(&key, &entry, None).await)?;
     }
