@@ -152,7 +152,8 @@ fn run(wrong: Wrong) -> Result<Vec<&'static str>, conformance::Failure> {
 
 #[test]
 fn three_methods_are_enough() {
-    assert_eq!(run(Wrong::Nothing).unwrap().len(), 14);
+    let passed = run(Wrong::Nothing).unwrap();
+    assert!(passed.contains(&"several keys are acquired together or not at all"), "{passed:?}");
 }
 
 #[test]

@@ -279,8 +279,8 @@ impl LockBackend for Wrong {
                     acquired.number = FencingToken::new(1);
                 }
             }
-            (Flaw::AcceptsAnyEpoch, Some(BackendErrorKind::Quarantined))
-                if had_epoch && !was_quarantined =>
+            (Flaw::AcceptsAnyEpoch, _)
+                if had_epoch && !was_quarantined && self.node.get(QUARANTINE).is_some() =>
             {
                 self.node.expire(QUARANTINE);
                 seen = self.node.acquire(&claim, options).await;
