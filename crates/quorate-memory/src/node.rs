@@ -22,6 +22,8 @@ use crate::store::{Store, Value, no_info};
 
 mod connection;
 mod process;
+#[cfg(test)]
+mod tests;
 mod watches;
 mod watching;
 

@@ -26,19 +26,19 @@ enum Wrong {
     Blind,
 }
 
-/// A node on a map of keys to tokens and their ends.
+/// Each key with its token and its end.
+type Entries = HashMap<Vec<u8>, (Vec<u8>, Instant)>;
+
+/// A node on a map.
 #[derive(Clone, Debug)]
 struct MapNode {
     sim: Sim,
-    entries: Arc<Mutex<HashMap<Vec<u8>, (Vec<u8>, Instant)>>>,
+    entries: Arc<Mutex<Entries>>,
     wrong: Wrong,
 }
 
 impl MapNode {
-    fn with<T>(
-        &self,
-        act: impl FnOnce(&mut HashMap<Vec<u8>, (Vec<u8>, Instant)>, Instant) -> T,
-    ) -> T {
+    fn with<T>(&self, act: impl FnOnce(&mut Entries, Instant) -> T) -> T {
         let (mut entries, now) = (self.entries.lock().unwrap(), self.sim.now());
         entries.retain(|_, (_, end)| now < *end);
         act(&mut entries, now)
@@ -76,7 +76,7 @@ impl LockBackend for MapNode {
             }
             let end = self.end(claim, now);
             for key in claim.keys() {
-                entries.entry(key.as_bytes().to_vec()).or_insert((token.to_vec(), end));
+                entries.entry(key.as_bytes().to_vec()).or_insert_with(|| (token.to_vec(), end));
             }
             Vote::Granted
         })))

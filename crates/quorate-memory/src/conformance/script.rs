@@ -172,7 +172,7 @@ impl Player<'_> {
                     Ok(seen) => {
                         let text =
                             |entry: &Entry| String::from_utf8_lossy(entry.as_bytes()).into_owned();
-                        let before = seen.predecessor.as_ref().map_or("-".to_owned(), text);
+                        let before = seen.predecessor.as_ref().map_or_else(|| "-".to_owned(), text);
                         let held = seen.held.and_then(|held| names.get(held..=held));
                         format!("{before} {} {}", text(&seen.first), held.unwrap_or("free"))
                     }
@@ -206,8 +206,8 @@ impl Player<'_> {
         };
         let ttl = Ttl::try_from(option("for").map_or(Ok(TTL), duration)?).map_err(text)?;
         let claim = self.bench.claim(names, holder.parse().map_err(text)?)?.with_ttl(ttl);
-        let number = |name| option(name).map(|number| self.number(number)).transpose();
-        let (hint, raising) = (number("fenced")?, number("raising")?);
+        let hint = option("fenced").map(|number| self.number(number)).transpose()?;
+        let raising = option("raising").map(|number| self.number(number)).transpose()?;
         let waiters = words.contains(&"hint");
         let seen = match operation {
             "acquire" => {
@@ -254,8 +254,8 @@ impl Player<'_> {
     }
 
     /// Compares what the replies under the restart guard say with each other, and with the server.
-    async fn server(&self) -> Result<String, String> {
-        let server = self.server.as_ref().ok_or("no reply named a server")?;
+    async fn server(&mut self) -> Result<String, String> {
+        let server = self.server.clone().ok_or("no reply named a server")?;
         if self.bench.can(Capabilities::SERVER_ID) {
             let id = self.bench.backend.server_id().await.map_err(text)?;
             ensure!(id.as_ref() == Some(&server.id), "{id:?} calls itself {:?}", server.id);

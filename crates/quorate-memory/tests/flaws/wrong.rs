@@ -195,10 +195,8 @@ impl Wrong {
             Flaw::HintForNewNumbersOnly if has_number => {
                 options.fencing = options.fencing.map(|_| FenceHint::default());
             }
-            Flaw::NumbersEndWithTheLock if options.fencing.is_some() => {
-                if self.sorted(claim).2.len() == claim.keys().len() {
-                    self.numbers().iter().for_each(|(key, _)| self.node.expire(key));
-                }
+            Flaw::NumbersEndWithTheLock if self.sorted(claim).2.len() == claim.keys().len() => {
+                self.numbers().iter().for_each(|(key, _)| self.node.expire(key));
             }
             Flaw::CountsTheUptime => {
                 options.guard = options.guard.map(|guard| RestartGuard::soft(guard.max_ttl()));
