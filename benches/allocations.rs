@@ -5,7 +5,6 @@
 #![allow(clippy::print_stdout, reason = "figures for a terminal")]
 
 use std::error::Error;
-use std::time::Duration;
 
 use allocation_counter::measure;
 use quorate_core::LockManager;
@@ -13,26 +12,23 @@ use quorate_memory::{MemoryNode, Sim};
 
 const CYCLES: u64 = 100;
 
-/// In-memory nodes answer at once: no time passes.
-const CLEANUP: Duration = Duration::from_secs(1);
-
 fn main() -> Result<(), Box<dyn Error>> {
     println!("{:44} {:>8} {:>8} {:>8}", "per operation", "count", "bytes", "peak");
     for nodes in [1, 3, 5, 7] {
-        let (sim, manager) = manager(nodes)?;
+        let (sim, [manager, _]) = managers(nodes)?;
         let nodes = if nodes == 1 { "1 node".to_owned() } else { format!("{nodes} nodes") };
         show(&format!("lock and release, {nodes}"), || cycle(&sim, &manager));
     }
-    let (sim, manager) = manager(5)?;
+    let (sim, [manager, other]) = managers(5)?;
     show("lock and release three keys, 5 nodes", || {
-        if let Ok(guard) = sim.block_on(manager.try_lock(["a", "b", "c"])) {
+        if let Ok(guard) = sim.block_on(manager.lock(["a", "b", "c"]).no_wait()) {
             let _ = sim.block_on(guard.release());
         }
     });
-    let guard = sim.block_on(manager.try_lock("held"))?;
+    let guard = sim.block_on(manager.lock("held").no_wait())?;
     show("a refused try, 5 nodes", || {
-        let _ = sim.block_on(manager.try_lock("held"));
-        sim.block_on(manager.settle(CLEANUP));
+        let _ = sim.block_on(other.lock("held").no_wait());
+        sim.settle();
     });
     show("extend, 5 nodes", || {
         let _ = sim.block_on(guard.extend());
@@ -40,16 +36,20 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-fn manager(nodes: usize) -> Result<(Sim, LockManager), Box<dyn Error>> {
+/// Two processes that share nodes, warm.
+fn managers(nodes: usize) -> Result<(Sim, [LockManager; 2]), Box<dyn Error>> {
     let sim = Sim::new(1);
     let nodes = MemoryNode::cluster(nodes, sim.clone());
-    let manager = LockManager::builder(sim.clone(), nodes).build()?;
-    cycle(&sim, &manager);
-    Ok((sim, manager))
+    let manager = || LockManager::builder(nodes.iter().cloned()).runtime(sim.clone()).build();
+    let managers = [manager()?, manager()?];
+    for manager in &managers {
+        cycle(&sim, manager);
+    }
+    Ok((sim, managers))
 }
 
 fn cycle(sim: &Sim, manager: &LockManager) {
-    if let Ok(guard) = sim.block_on(manager.try_lock("r")) {
+    if let Ok(guard) = sim.block_on(manager.lock("r").no_wait()) {
         let _ = sim.block_on(guard.release());
     }
 }

@@ -5,38 +5,50 @@ use std::time::{Duration, Instant};
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use futures_util::future::join_all;
-use quorate_core::algorithm::quorum::{NodeCount, Vote};
-use quorate_core::algorithm::round::{Round, Step};
-use quorate_core::{Drift, LockManager, Ttl};
+use quorate_core::algorithm::attempt::{Action, Attempt, Outcome, Settings};
+use quorate_core::algorithm::quorum::NodeCount;
+use quorate_core::{LockManager, Ttl};
 use quorate_memory::{MemoryNode, Sim};
 
-fn round(criterion: &mut Criterion) {
+fn attempt(criterion: &mut Criterion) {
     let (Some(nodes), Ok(ttl)) = (NodeCount::new(5), Ttl::try_from(Duration::from_secs(10))) else {
         return;
     };
-    let start = Instant::now();
-    criterion.bench_function("a round of five votes", |bench| {
+    let settings = Settings::new(nodes, ttl, Duration::from_millis(500));
+    let settings = nodes.ids().fold(settings, Settings::ordered);
+    let now = Instant::now();
+    criterion.bench_function("an attempt on five nodes, from acquire to release", |bench| {
         bench.iter(|| {
-            let patience = Duration::from_millis(500);
-            let mut round =
-                Round::acquire(black_box(nodes), start, patience, ttl, Drift::default());
-            nodes.ids().find_map(|node| match round.on_vote(node, Vote::Granted, start) {
-                Step::Wait => None,
-                step => Some(step),
-            })
+            let mut attempt = Attempt::new(black_box(settings), now);
+            grant_all(&mut attempt, now);
+            attempt.release(now);
+            grant_all(&mut attempt, now);
+            attempt
         });
     });
+}
+
+/// Every node grants what it is asked.
+fn grant_all(attempt: &mut Attempt, now: Instant) {
+    while let Some((_, action)) = attempt.poll_send() {
+        if let Action::Call(call, _) = action {
+            attempt.handle_reply(call, Outcome::Granted(None), now);
+        }
+    }
+    while let Some(decision) = attempt.poll_decision() {
+        black_box(decision);
+    }
 }
 
 fn cycle(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("lock and release on in-memory nodes");
     for count in [1, 3, 5, 7] {
-        let Some((sim, manager)) = manager(count) else {
+        let Some((sim, [manager, _])) = managers(count) else {
             return;
         };
         group.bench_function(BenchmarkId::from_parameter(count), |bench| {
             bench.iter(|| {
-                let guard = sim.block_on(manager.try_lock("r"));
+                let guard = sim.block_on(manager.lock("r").no_wait());
                 guard.map(|guard| sim.block_on(guard.release()))
             });
         });
@@ -46,13 +58,13 @@ fn cycle(criterion: &mut Criterion) {
 fn several_keys(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("lock and release several keys on five nodes");
     for count in [1, 4, 16] {
-        let Some((sim, manager)) = manager(5) else {
+        let Some((sim, [manager, _])) = managers(5) else {
             return;
         };
         let keys: Vec<String> = (0..count).map(|key| format!("r:{key}")).collect();
         group.bench_function(BenchmarkId::from_parameter(count), |bench| {
             bench.iter(|| {
-                let guard = sim.block_on(manager.try_lock(keys.as_slice()));
+                let guard = sim.block_on(manager.lock(keys.as_slice()).no_wait());
                 guard.map(|guard| sim.block_on(guard.release()))
             });
         });
@@ -60,10 +72,10 @@ fn several_keys(criterion: &mut Criterion) {
 }
 
 fn extend(criterion: &mut Criterion) {
-    let Some((sim, manager)) = manager(5) else {
+    let Some((sim, [manager, _])) = managers(5) else {
         return;
     };
-    let Ok(guard) = sim.block_on(manager.try_lock("r")) else {
+    let Ok(guard) = sim.block_on(manager.lock("r").no_wait()) else {
         return;
     };
     criterion.bench_function("extend on five in-memory nodes", |bench| {
@@ -72,37 +84,40 @@ fn extend(criterion: &mut Criterion) {
 }
 
 fn contended(criterion: &mut Criterion) {
-    let Some((sim, manager)) = manager(5) else {
+    let Some((sim, [manager, other])) = managers(5) else {
         return;
     };
     criterion.bench_function("a refused try on five in-memory nodes", |bench| {
-        let held = sim.block_on(manager.try_lock("held"));
+        let held = sim.block_on(manager.lock("held").no_wait());
         bench.iter(|| {
-            let refused = sim.block_on(manager.try_lock("held")).is_err();
-            // What was lost is given back in the background, and must not pile up there.
-            sim.block_on(manager.settle(Duration::from_secs(1)));
+            let refused = sim.block_on(other.lock("held").no_wait()).is_err();
+            // What was lost is released in the background, and must not pile up there.
+            sim.settle();
             refused
         });
         drop(held);
     });
-    // The waits are virtual: what is timed are the rounds, and how the lock goes from one to the next.
+    // The waits are virtual: what is timed are the rounds, and how the lock is passed on.
     criterion.bench_function("eight contenders, once each, on five in-memory nodes", |bench| {
         bench.iter(|| {
-            let once = async || {
+            let once = async |manager: &LockManager| {
                 let guard = manager.lock("contended").await.ok()?;
                 guard.release().await.ok()
             };
-            sim.block_on(join_all((0..8).map(|_| once())))
+            let contenders = (0..8).map(|number| once([&manager, &other][number % 2]));
+            sim.block_on(join_all(contenders))
         });
     });
 }
 
-fn manager(nodes: usize) -> Option<(Sim, LockManager)> {
+/// Two processes that share nodes.
+fn managers(count: usize) -> Option<(Sim, [LockManager; 2])> {
     let sim = Sim::new(1);
-    let nodes = MemoryNode::cluster(nodes, sim.clone());
-    let manager = LockManager::builder(sim.clone(), nodes).build().ok()?;
-    Some((sim, manager))
+    let nodes = MemoryNode::cluster(count, sim.clone());
+    let manager = || LockManager::builder(nodes.iter().cloned()).runtime(sim.clone()).build().ok();
+    let managers = [manager()?, manager()?];
+    Some((sim, managers))
 }
 
-criterion_group!(benches, round, cycle, several_keys, extend, contended);
+criterion_group!(benches, attempt, cycle, several_keys, extend, contended);
 criterion_main!(benches);

@@ -7,8 +7,10 @@ use std::error::Error;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use quorate::backend::{
+    AcquireOptions, Acquired, ExtendOptions, Extended, ReleaseOptions, Released,
+};
 use quorate::memory::conformance::{self, Testbed};
-use quorate::runtime::TokioRuntime;
 use quorate::{
     BackendError, BackendErrorKind, Claim, Key, LockBackend, LockManager, Vote, async_trait,
 };
@@ -52,7 +54,14 @@ fn all_ours(entries: &HashMap<Vec<u8>, Entry>, claim: &Claim) -> Result<bool, Ba
 
 #[async_trait]
 impl LockBackend for MapNode {
-    async fn acquire(&self, claim: &Claim) -> Result<Vote, BackendError> {
+    async fn acquire(
+        &self,
+        claim: &Claim,
+        options: AcquireOptions,
+    ) -> Result<Acquired, BackendError> {
+        if options.fencing.is_some() || options.guard.is_some() {
+            return Err(BackendError::unsupported("a map keeps only keys"));
+        }
         let mut entries = self.entries();
         let theirs = |key: &Key| {
             let held = entries.get(key.as_bytes()).and_then(|entry| entry.token.as_deref());
@@ -60,7 +69,7 @@ impl LockBackend for MapNode {
         };
         all_ours(&entries, claim)?;
         if claim.keys().iter().any(theirs) {
-            return Ok(Vote::Refused);
+            return Ok(Acquired::new(Vote::Refused));
         }
         let entry = Entry {
             token: Some(claim.token().as_bytes().to_vec()),
@@ -70,13 +79,13 @@ impl LockBackend for MapNode {
             // What is ours already may have been extended since.
             entries.entry(key.as_bytes().to_vec()).or_insert_with(|| entry.clone());
         }
-        Ok(Vote::Granted)
+        Ok(Acquired::new(Vote::Granted))
     }
 
-    async fn extend(&self, claim: &Claim) -> Result<Vote, BackendError> {
+    async fn extend(&self, claim: &Claim, _: ExtendOptions) -> Result<Extended, BackendError> {
         let mut entries = self.entries();
         if !all_ours(&entries, claim)? {
-            return Ok(Vote::Refused);
+            return Ok(Extended::new(Vote::Refused));
         }
         let end = Instant::now() + claim.ttl().as_duration();
         for key in claim.keys() {
@@ -85,10 +94,17 @@ impl LockBackend for MapNode {
                 entry.end = entry.end.map(|before| before.max(end));
             }
         }
-        Ok(Vote::Granted)
+        Ok(Extended::new(Vote::Granted))
     }
 
-    async fn release(&self, claim: &Claim) -> Result<Vote, BackendError> {
+    async fn release(
+        &self,
+        claim: &Claim,
+        options: ReleaseOptions,
+    ) -> Result<Released, BackendError> {
+        if options.raise_to.is_some() {
+            return Err(BackendError::unsupported("a map keeps only keys"));
+        }
         let mut entries = self.entries();
         let before = entries.len();
         for key in claim.keys() {
@@ -98,7 +114,7 @@ impl LockBackend for MapNode {
             }
         }
         let all = before - entries.len() == claim.keys().len();
-        Ok(if all { Vote::Granted } else { Vote::Refused })
+        Ok(Released::new(if all { Vote::Granted } else { Vote::Refused }))
     }
 }
 
@@ -134,6 +150,6 @@ async fn main() -> Result<(), Box<dyn Error>> {
         println!("ok: {case}");
     }
     let nodes = [MapNode::default(), MapNode::default(), MapNode::default()];
-    let manager = LockManager::builder(TokioRuntime::new(), nodes).build()?;
+    let manager = LockManager::builder(nodes).build()?;
     quorate_examples::tell(&manager).await
 }

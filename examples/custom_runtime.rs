@@ -16,6 +16,6 @@ fn main() -> Result<(), Box<dyn Error>> {
         println!("ok: {case}");
     }
     let nodes = MemoryNode::cluster(5, runtime.clone());
-    let manager = LockManager::builder(runtime, nodes).build()?;
+    let manager = LockManager::builder(nodes).runtime(runtime).build()?;
     block_on(quorate_examples::tell(&manager))
 }

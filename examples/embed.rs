@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use quorate::memory::MemoryNode;
 use quorate::runtime::{SmolRuntime, TokioRuntime};
-use quorate::{BuildError, LockBackend, LockError, LockManager, Released, Runtime};
+use quorate::{BuildError, LockBackend, LockError, LockManager, Runtime};
 
 /// What your library offers. No client and no runtime shows in its type.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ impl Reports {
         runtime: impl Runtime,
         nodes: Vec<Arc<dyn LockBackend>>,
     ) -> Result<Self, BuildError> {
-        let locks = LockManager::builder(runtime, nodes).key_prefix("reports:").build()?;
+        let locks = LockManager::builder(nodes).runtime(runtime).key_prefix("reports:").build()?;
         Ok(Self { locks })
     }
 
@@ -36,17 +36,15 @@ impl Reports {
     ///
     /// [`ReportError`], in terms of your library.
     pub async fn write(&self, name: &str) -> Result<String, ReportError> {
-        let lock = match self.locks.try_lock(name).await {
+        let lock = match self.locks.lock(name).no_wait().await {
             Ok(lock) => lock,
-            Err(LockError::Held { .. }) => return Err(ReportError::InProgress),
+            Err(LockError::Held(_)) => return Err(ReportError::InProgress),
             Err(error) => return Err(ReportError::Unavailable(error)),
         };
         let report = format!("report {name}");
-        // Dropping the lock would free it, too, and tell nothing.
-        match lock.release().await {
-            Ok(Released::Held) => Ok(report),
-            _ => Err(ReportError::Overtaken),
-        }
+        // Dropping the guard would release it as well, without an answer.
+        lock.release().await.map_err(|_| ReportError::Overtaken)?;
+        Ok(report)
     }
 }
 

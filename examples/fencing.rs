@@ -8,16 +8,16 @@ use std::time::Duration;
 
 use quorate::memory::MemoryNode;
 use quorate::runtime::TokioRuntime;
-use quorate::{FenceGate, FencingToken, LockGuard, LockManager, StaleToken};
+use quorate::{FencedCell, FencingToken, LockGuard, LockManager, StaleToken};
 
 /// What the lock protects. In a database, the check is a condition of the `UPDATE`.
 struct Stock {
-    pieces: FenceGate<u32>,
+    pieces: FencedCell<u32>,
 }
 
 impl Stock {
     fn sell(&self, token: FencingToken) -> Result<u32, StaleToken> {
-        self.pieces.pass(token, |pieces| {
+        self.pieces.write(token, |pieces| {
             *pieces -= 1;
             *pieces
         })
@@ -32,9 +32,9 @@ fn token_of(guard: &LockGuard) -> Result<FencingToken, &'static str> {
 async fn main() -> Result<(), Box<dyn Error>> {
     let runtime = TokioRuntime::new();
     let nodes = MemoryNode::cluster(5, runtime.clone());
-    let locks = || LockManager::builder(runtime.clone(), nodes.clone()).build();
+    let locks = || LockManager::builder(nodes.clone()).runtime(runtime.clone()).build();
     let (ours, theirs) = (locks()?, locks()?);
-    let stock = Stock { pieces: FenceGate::new(10) };
+    let stock = Stock { pieces: FencedCell::new(10) };
 
     let sleeper = ours.lock("stock:7").fenced().ttl(Duration::from_millis(200)).await?;
     assert!(sleeper.is_valid());
@@ -53,6 +53,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     }
 
     println!("the second holder sells: {} pieces left", stock.sell(token_of(&holder)?)?);
-    println!("the second holder gives it back: {:?}", holder.release().await?);
+    holder.release().await?;
+    println!("the second holder releases");
     Ok(())
 }

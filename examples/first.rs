@@ -3,21 +3,20 @@
 
 #![expect(clippy::print_stdout, reason = "an example reports what it does")]
 
-use quorate::{LockManager, runtime::TokioRuntime};
+use quorate::LockManager;
 use std::time::Duration;
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let nodes = quorate::redis::connect(std::env::args().skip(1))?;
-    let manager = LockManager::builder(TokioRuntime::new(), nodes).build()?;
+    let manager = LockManager::builder(nodes).build()?;
 
     // Acquires the lock, renews it while the body runs, and releases it.
     // If the lock is lost, the body is dropped and the result is an error.
     let shipped = manager.with("orders:42", async |_lease| ship(42).await).await;
 
-    // Releases what is still held, and waits for slow nodes, for at most 2 s. Without it a key can
-    // stay on a node until its ttl ends.
-    manager.close(Duration::from_secs(2)).await;
+    // Releases all locks, and waits until every node that answers is clean, for at most 2 s.
+    println!("{}", manager.close(Duration::from_secs(2)).await);
     println!("{} orders shipped", shipped?);
     Ok(())
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use quorate::memory::MemoryNode;
 use quorate::runtime::TokioRuntime;
-use quorate::{AdoptError, HandOver, LockBackend, LockManager, Runtime};
+use quorate::{AdoptError, DetachedLock, LockBackend, LockManager, Runtime};
 
 const TTL: Duration = Duration::from_millis(500);
 
@@ -35,7 +35,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 }
 
 fn manager(nodes: Vec<impl LockBackend>) -> Result<LockManager, Box<dyn Error>> {
-    Ok(LockManager::builder(TokioRuntime::new(), nodes).ttl(TTL).build()?)
+    Ok(LockManager::builder(nodes).ttl(TTL).runtime(TokioRuntime::new()).build()?)
 }
 
 /// Takes a lock and gives it away.
@@ -44,17 +44,15 @@ async fn give(
     send: impl AsyncFnOnce(String) -> Result<(), Box<dyn Error>>,
 ) -> Result<(), Box<dyn Error>> {
     let guard = manager.lock("orders:42").await?;
-    println!("locked, and handed over");
-    // What is still under way to slow nodes would come after the release of the next holder.
-    manager.settle(TTL).await;
-    send(guard.hand_over().encode()).await?;
+    println!("locked, and detached");
+    send(guard.detach()?.encode()).await?;
 
     println!("-- a record that comes too late");
-    let record = manager.lock("orders:42").await?.hand_over();
+    let record = manager.lock("orders:42").await?.detach()?;
     let runtime = TokioRuntime::new();
     runtime.sleep_until(runtime.now() + 2 * TTL).await;
     match manager.adopt(&record).await {
-        Err(error @ AdoptError::NotHeld { .. }) => println!("{error}"),
+        Err(error @ AdoptError::Lost(_)) => println!("{error}"),
         other => return Err(format!("expected it to have expired: {other:?}").into()),
     }
     Ok(())
@@ -70,10 +68,11 @@ async fn spawn(record: String) -> Result<(), Box<dyn Error>> {
 }
 
 async fn adopt(manager: &LockManager, record: String) -> Result<(), Box<dyn Error>> {
-    let record: HandOver = record.parse()?;
+    let record: DetachedLock = record.parse()?;
     let guard = manager.adopt(&record).await?;
     println!("adopted, valid for {:.1?}", guard.remaining());
-    println!("released: it was {:?} to the end", guard.release().await?);
-    manager.settle(TTL).await;
+    guard.release().await?;
+    println!("released: it was held until then");
+    println!("{}", manager.close(TTL).await);
     Ok(())
 }

@@ -1,6 +1,6 @@
-//! A minute in which a node hangs, told by `tracing` and `metrics`. In virtual time: it takes none.
+//! A minute in which a node hangs, reported by `tracing` and `metrics`. In virtual time: it takes none.
 //!
-//! What quorate tells is listed in `quorate::observe`. With `debug` as an argument it tells more.
+//! The events and metrics are listed in `quorate::telemetry`. With `debug` as an argument it prints more.
 
 #![expect(clippy::print_stdout, reason = "an example tells what happens")]
 
@@ -38,7 +38,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let (least, most) = (SECOND / 1000, SECOND / 250);
         node.add_rule(Rule::new(Effect::Delay { least, most }));
     }
-    let locks = LockManager::builder(sim.clone(), nodes.clone()).ttl(4 * SECOND).build()?;
+    let locks = LockManager::builder(nodes.clone()).runtime(sim.clone()).ttl(4 * SECOND).build()?;
     for worker in 1..=4 {
         sim.spawn(Box::pin(work(worker, locks.clone(), sim.clone())));
     }
@@ -62,7 +62,7 @@ async fn work(worker: u32, locks: LockManager, clock: Sim) {
     let pause = async |time: Duration| clock.sleep_until(clock.now() + time).await;
     for turn in 1.. {
         pause(worker * SECOND / 2).await;
-        match locks.lock("stock:7").wait(10 * SECOND).await {
+        match locks.lock("stock:7").timeout(10 * SECOND).await {
             // Once, the work takes longer than the lease lasts, and nobody renews it.
             Ok(guard) if worker == 3 && turn == 10 => {
                 tracing::info!(worker, "this will take a while");

@@ -12,7 +12,7 @@ use quorate::{LockError, LockManager};
 async fn main() -> Result<(), Box<dyn Error>> {
     let runtime = TokioRuntime::new();
     let nodes = MemoryNode::cluster(5, runtime.clone());
-    let manager = LockManager::builder(runtime, nodes.clone()).build()?;
+    let manager = LockManager::builder(nodes.clone()).runtime(runtime).build()?;
 
     println!("-- five healthy nodes");
     quorate_examples::tell(&manager).await?;
@@ -24,8 +24,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
     println!("-- a third one dies: no quorum, and the error says why");
     nodes[2].inject(Fault::Dead);
-    match manager.try_lock("orders:42").await {
-        Err(error @ LockError::NoQuorum { .. }) => println!("{error}"),
+    match manager.lock("orders:42").no_wait().await {
+        Err(error @ LockError::Unreachable(_)) => println!("{error}"),
         other => return Err(format!("expected no quorum: {other:?}").into()),
     }
 

@@ -1,6 +1,8 @@
 //! The same program on real nodes:
 //! `cargo run --example redis -- redis://127.0.0.1:7001 redis://127.0.0.1:7002 …`
 
+#![expect(clippy::print_stdout, reason = "an example reports what it does")]
+
 use std::env;
 use std::error::Error;
 use std::time::Duration;
@@ -11,9 +13,9 @@ use quorate::runtime::TokioRuntime;
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let nodes = quorate::redis::connect(env::args().skip(1))?;
-    let manager = LockManager::builder(TokioRuntime::new(), nodes).build()?;
+    let manager = LockManager::builder(nodes).runtime(TokioRuntime::new()).build()?;
     quorate_examples::tell(&manager).await?;
-    // What is left to do on slower nodes; without it, a key may stay there until its ttl is over.
-    manager.settle(Duration::from_millis(250)).await;
+    // Without it, a key may stay on a slow node until its ttl ends.
+    println!("{}", manager.close(Duration::from_secs(2)).await);
     Ok(())
 }

@@ -11,20 +11,20 @@ use quorate::{LockManager, Lost, Runtime};
 
 const TTL: Duration = Duration::from_millis(500);
 
-/// The time that the work needs to stop.
+/// The time that the work needs to stop. The lease ends so long before its keys may expire.
 const MARGIN: Duration = Duration::from_millis(100);
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
     let runtime = TokioRuntime::new();
     let nodes = MemoryNode::cluster(3, runtime.clone());
-    let builder = LockManager::builder(runtime.clone(), nodes.clone());
-    let manager = builder.ttl(TTL).margin(MARGIN).build()?;
+    let builder = LockManager::builder(nodes.clone()).runtime(runtime.clone());
+    let manager = builder.ttl(TTL).safety_margin(MARGIN).build()?;
     let until = |ttls: u32| runtime.sleep_until(runtime.now() + TTL * ttls);
 
     let guard = manager.lock("orders:42").await?;
-    guard.keep_alive();
-    println!("locked for {TTL:?}, and kept alive");
+    guard.auto_renew();
+    println!("locked for {TTL:?}, and renewed");
     until(2).await;
     println!("two ttls later it is still ours: {}", guard.is_valid());
 
@@ -40,8 +40,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     nodes[0].inject(Fault::Dead);
     nodes[1].inject(Fault::Hung);
     let lost = guard.lost().await;
-    let left = guard.valid_until() - runtime.now();
-    let Lost::Expired { votes } = lost else { return Err(lost.into()) };
-    println!("a majority is gone, told {left:.0?} before anybody else can have it: {votes}");
+    let Lost::Expired { last } = lost else { return Err(lost.into()) };
+    println!("a quorum is gone: lost {MARGIN:.0?} before another client can have it: {last}");
     Ok(())
 }

@@ -35,7 +35,7 @@ fn nothing_is_lost_while_two_nodes_fail(seed: u64) -> Result<Duration, Box<dyn E
     let nodes = MemoryNode::cluster(5, sim.clone());
     nodes[0].inject(Fault::Dead);
     nodes[1].inject(Fault::Slow(Duration::from_millis(300)));
-    let locks = LockManager::builder(sim.clone(), nodes).build()?;
+    let locks = LockManager::builder(nodes).runtime(sim.clone()).build()?;
     let counter = Arc::new(AtomicU64::new(0));
     for _ in 0..20 {
         let (locks, clock, counter) = (locks.clone(), sim.clone(), Arc::clone(&counter));

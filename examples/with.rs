@@ -17,7 +17,7 @@ const TTL: Duration = Duration::from_millis(300);
 async fn main() -> Result<(), Box<dyn Error>> {
     let runtime = TokioRuntime::new();
     let nodes = MemoryNode::cluster(3, runtime.clone());
-    let manager = LockManager::builder(runtime.clone(), nodes.clone()).ttl(TTL).build()?;
+    let manager = LockManager::builder(nodes.clone()).ttl(TTL).runtime(runtime.clone()).build()?;
 
     println!("-- a value, after three ttls");
     let mut orders = vec![7];
@@ -32,13 +32,13 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let parsed: Result<u32, ParseIntError> = manager.with("orders", async |_| "x".parse()).await?;
     println!("{parsed:?}");
 
-    println!("-- somebody else has it");
+    println!("-- another guard holds it");
     let guard = manager.lock("orders").await?;
-    match manager.try_lock("orders").with(async |_| ()).await {
-        Err(WithError::Lock(LockError::Held { votes })) => println!("not begun: {votes}"),
+    match manager.lock("orders").no_wait().with(async |_| ()).await {
+        Err(WithError::Lock(LockError::Held(votes))) => println!("not begun: {votes}"),
         other => return Err(format!("expected it to be held: {other:?}").into()),
     }
-    println!("it was {:?} to the end", guard.release().await?);
+    guard.release().await?;
 
     println!("-- two of three nodes die: the work is stopped in time");
     let work = async |_| {
@@ -49,7 +49,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     };
     match manager.with("orders", work).await {
         Err(WithError::Lost(stopped)) => match stopped.reason {
-            Lost::Expired { votes } => println!("stopped: {votes}"),
+            Lost::Expired { last } => println!("stopped: {last}"),
             other => return Err(other.into()),
         },
         other => return Err(format!("expected it to be lost: {other:?}").into()),

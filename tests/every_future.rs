@@ -8,51 +8,51 @@ use std::time::Duration;
 
 use futures_util::future::join;
 use quorate_core::runtime::BoxFuture;
-use quorate_core::{AdoptError, HandOver, LockManager, Runtime};
+use quorate_core::{AdoptError, DetachedLock, LockManager, Runtime};
 
-/// Where a caller may be when it is cancelled.
+/// The future that a caller drops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Doing {
     Lock,
-    TryLock,
+    LockNow,
     LockWith,
-    TryLockWith,
+    LockNowWith,
+    LockWithFuture,
     ManagerWith,
     Extend,
     ExtendTo,
     Release,
     Lost,
     Run,
-    KeepAlive,
+    AutoRenew,
     Adopt,
     Close,
-    Settle,
 }
 
-/// One of them under way.
+/// One of them, begun.
 pub(crate) struct Trial {
-    /// To be polled, and dropped whenever.
+    /// To be polled, and dropped at any poll.
     pub(crate) future: BoxFuture<'static, ()>,
-    /// A lock that belongs to whoever has this, whatever became of the future.
-    pub(crate) record: Option<HandOver>,
+    /// A lock that belongs to the owner of this record, whatever became of the future.
+    pub(crate) record: Option<DetachedLock>,
 }
 
 impl Doing {
     pub(crate) const ALL: [Self; 14] = [
         Self::Lock,
-        Self::TryLock,
+        Self::LockNow,
         Self::LockWith,
-        Self::TryLockWith,
+        Self::LockNowWith,
+        Self::LockWithFuture,
         Self::ManagerWith,
         Self::Extend,
         Self::ExtendTo,
         Self::Release,
         Self::Lost,
         Self::Run,
-        Self::KeepAlive,
+        Self::AutoRenew,
         Self::Adopt,
         Self::Close,
-        Self::Settle,
     ];
 
     /// The number of polls to begin with. A close that was never polled has closed nothing.
@@ -63,8 +63,8 @@ impl Doing {
         }
     }
 
-    /// Gets ready for `self`, on the resource `r`. What holds a lock does so for `hold`. The rival is
-    /// a manager of another process, as it were.
+    /// Prepares `self`, on the resource `r`. A lock is held for `hold`. The rival stands for the manager of
+    /// another process.
     pub(crate) async fn begin(
         self,
         manager: LockManager,
@@ -77,7 +77,7 @@ impl Doing {
         let work = move || {
             let end = clock.now() + hold;
             async move {
-                // In steps, each of them a moment to be dropped at.
+                // In steps, each of them a poll to be dropped at.
                 while clock.now() < end {
                     clock.sleep_until(end.min(clock.now() + hold / 16)).await;
                 }
@@ -95,16 +95,20 @@ impl Doing {
                 let locks = lock().into_future();
                 Box::pin(async { drop(join(releases, locks).await) })
             }
-            Self::TryLock => {
-                let locks = manager.try_lock("r").into_future();
+            Self::LockNow => {
+                let locks = manager.lock("r").no_wait().into_future();
                 Box::pin(async { drop(locks.await) })
             }
             Self::LockWith => {
                 let request = lock();
                 Box::pin(async { drop(request.with(async |_| work().await).await) })
             }
-            Self::TryLockWith => {
-                let request = manager.try_lock("r");
+            Self::LockWithFuture => {
+                let request = lock();
+                Box::pin(async { drop(request.with_future(|_| work()).await) })
+            }
+            Self::LockNowWith => {
+                let request = manager.lock("r").no_wait();
                 Box::pin(async { drop(request.with(async |_| work().await).await) })
             }
             Self::ManagerWith => {
@@ -130,9 +134,9 @@ impl Doing {
                 let guard = lock().await.expect("it is free");
                 Box::pin(async move { drop(guard.run(work()).await) })
             }
-            Self::KeepAlive => {
+            Self::AutoRenew => {
                 let guard = lock().await.expect("it is free");
-                guard.keep_alive();
+                guard.auto_renew();
                 Box::pin(async move {
                     work().await;
                     drop(guard);
@@ -140,19 +144,19 @@ impl Doing {
             }
             Self::Adopt => {
                 let guard = lock().await.expect("it is free");
-                // What is under way to a slow node would come after the adopter's release.
-                manager.settle(BOUND).await;
-                let record = guard.hand_over();
+                // An acquire in flight to a slow node would be executed after the adopter's release.
+                work().await;
+                let record = guard.detach().expect("it is held");
                 let adopted = record.clone();
                 let future = Box::pin(async move { drop(manager.adopt(&adopted).await) });
                 return Trial { future, record: Some(record) };
             }
             Self::Close => {
                 let kept = lock().await.expect("it is free");
-                kept.keep_alive();
+                kept.auto_renew();
                 let waiting = lock().into_future();
                 let forgotten = manager.lock(["s", "t"]).await.expect("they are free");
-                forgotten.keep_alive();
+                forgotten.auto_renew();
                 forget(forgotten);
                 forget(manager.lock("u").await.expect("it is free"));
                 Box::pin(async move {
@@ -160,26 +164,20 @@ impl Doing {
                     drop(kept);
                 })
             }
-            Self::Settle => {
-                drop(lock().await.expect("it is free"));
-                Box::pin(async move {
-                    let _ = manager.settle(BOUND).await;
-                })
-            }
         };
         Trial { future, record: None }
     }
 }
 
-/// Ends what is nobody's but the caller's, after the future was dropped.
-pub(crate) async fn finish(record: Option<HandOver>, manager: &LockManager) {
+/// Releases the lock of the record, after the future was dropped.
+pub(crate) async fn finish(record: Option<DetachedLock>, manager: &LockManager) {
     let Some(record) = record else { return };
     loop {
         match manager.adopt(&record).await {
             Ok(guard) => return drop(guard),
-            Err(AdoptError::NotHeld { .. }) => return,
+            Err(AdoptError::Lost(_)) => return,
             // The keys may still be there: a busy machine kept nodes from answering in time.
-            Err(AdoptError::NoQuorum { .. } | AdoptError::Expired { .. }) => {}
+            Err(AdoptError::Unreachable(_)) => {}
             Err(error) => panic!("{error}"),
         }
     }

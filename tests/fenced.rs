@@ -24,7 +24,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let (mode, client, port, resource) = (next()?, next()?, next()?.parse::<u16>()?, next()?);
     let times = next()?.parse::<u32>()?;
     let addresses: Vec<String> = arguments.collect();
-    let manager = builder(&client, addresses)?.wait(10 * LIMIT).ttl(LONG_TTL).build()?;
+    let manager = builder(&client, addresses)?.timeout(10 * LIMIT).ttl(LONG_TTL).build()?;
     let mut referee = Connection::to_port(port)?;
     for _ in 0..times {
         match &*mode {
@@ -40,8 +40,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
 fn builder(client: &str, addresses: Vec<String>) -> Result<LockManagerBuilder, Box<dyn Error>> {
     let runtime = TokioRuntime::new();
     match client {
-        "redis" => Ok(LockManager::builder(runtime, quorate::redis::connect(addresses)?)),
-        "fred" => Ok(LockManager::builder(runtime, quorate::fred::connect(addresses)?)),
+        "redis" => Ok(LockManager::builder(quorate::redis::connect(addresses)?).runtime(runtime)),
+        "fred" => Ok(LockManager::builder(quorate::fred::connect(addresses)?).runtime(runtime)),
         other => Err(format!("no client is called {other}").into()),
     }
 }

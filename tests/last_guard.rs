@@ -44,10 +44,10 @@ async fn lock(
     addresses: &[String],
 ) -> Outcome<Guards> {
     let nodes = nodes(client, &runtime, addresses)?;
-    let builder = LockManager::builder(Arc::clone(&runtime), nodes).ttl(ttl).wait(ttl);
-    let manager = builder.renew_every(Duration::from_millis(1)).build()?;
+    let builder = LockManager::builder(nodes).runtime(Arc::clone(&runtime)).ttl(ttl).timeout(ttl);
+    let manager = builder.renew_interval(Duration::from_millis(1)).build()?;
     let kept = manager.lock("kept").await?;
-    kept.keep_alive();
+    kept.auto_renew();
     let first = kept.valid_until();
     let held = manager.lock("held").await?;
     while kept.valid_until() == first {

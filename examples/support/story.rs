@@ -3,20 +3,20 @@
 use std::error::Error;
 use std::time::Duration;
 
-use quorate::{LockError, LockManager, Released};
+use quorate::{LockError, LockManager};
 
-/// Takes a lock, meets contention, extends, releases; says what happens.
+/// Acquires a lock, is refused a second one, extends, releases, and prints each step.
 ///
 /// # Errors
 ///
-/// Whatever goes wrong, with each node's own reason.
+/// Any failure, with the reason of each node.
 #[expect(clippy::print_stdout, reason = "the story is what the examples are for")]
 pub async fn tell(manager: &LockManager) -> Result<(), Box<dyn Error>> {
-    let guard = manager.lock("orders:42").wait(Duration::from_secs(2)).await?;
+    let guard = manager.lock("orders:42").timeout(Duration::from_secs(2)).await?;
     println!("locked orders:42, valid for {:.1?}", guard.remaining());
 
-    match manager.try_lock("orders:42").await {
-        Err(error @ LockError::Held { .. }) => println!("a second lock is refused: {error}"),
+    match manager.lock("orders:42").no_wait().await {
+        Err(error @ LockError::Held(_)) => println!("a second lock is refused: {error}"),
         Err(error) => return Err(error.into()),
         Ok(_) => return Err("two at once".into()),
     }
@@ -24,13 +24,11 @@ pub async fn tell(manager: &LockManager) -> Result<(), Box<dyn Error>> {
     guard.extend().await?;
     println!("extended, valid for {:.1?}", guard.remaining());
 
-    let released = guard.release().await?;
-    println!("released: it was {released:?} to the end");
+    guard.release().await?;
+    println!("released: it was held until then");
 
-    let again = manager.try_lock("orders:42").await?;
+    let again = manager.lock("orders:42").no_wait().await?;
     println!("and free for the next one");
-    match again.release().await? {
-        Released::Held => Ok(()),
-        other => Err(format!("it was {other:?} to the end").into()),
-    }
+    again.release().await?;
+    Ok(())
 }

@@ -11,20 +11,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
+use quorate::backend::Entry;
 use quorate::memory::{MemoryNode, Sim, Value};
-use quorate::protocol::fence::{COUNTERS, counter};
-use quorate::protocol::quarantine::{EPOCH, KEY};
 use quorate::runtime::{BoxFuture, EntropyError};
-use quorate::{
-    Claim, FenceHint, FencingToken, Key, LockBackend, Resource, RestartGuard, Runtime, Token, Ttl,
-};
+use quorate::{Claim, FenceHint, FencingToken, Key, LockBackend, RestartGuard, Runtime, Token, Ttl};
+use quorate_tests::keys::{COUNTERS, EPOCH, QUARANTINE, counter, waiters};
 use quorate_tests::wait::{now, times};
 use quorate_tests::{Connection, RedisServer};
 
 mod node;
+mod queue;
 mod watching;
 
-use self::node::{Answer, Call, Told, enter_epoch};
+use self::node::{Answer, Call, Told, enter_epoch, key, queue_keys};
+use self::queue::Refreshes;
 
 const SESSIONS: u64 = 50;
 
@@ -88,6 +88,7 @@ struct Fakes {
     clock: SetClock,
     short: MemoryNode,
     long: MemoryNode,
+    refreshes: Refreshes,
 }
 
 impl Fakes {
@@ -95,12 +96,13 @@ impl Fakes {
     async fn new(origin: Instant, quarantined: bool, tokens: &[Token]) -> Self {
         let clock = SetClock { origin, nanos: Arc::default() };
         let node = |name: &str| MemoryNode::new(name, clock.clone());
-        let fakes = Self { short: node("short"), long: node("long"), clock };
+        let (short, long) = (node("short"), node("long"));
+        let fakes = Self { short, long, clock, refreshes: Refreshes::default() };
         for fake in [&fakes.short, &fakes.long] {
             enter_epoch(fake, tokens).await;
-            fake.expire(KEY);
+            fake.expire(QUARANTINE);
             if quarantined {
-                fake.put(KEY, Value::String(b"for good".into()));
+                fake.put(QUARANTINE, Value::String(b"for good".into()));
             }
         }
         fakes
@@ -108,8 +110,11 @@ impl Fakes {
 
     /// What the answer must be, if it does not depend on the moment: with the shortest and the longest
     /// time left that a look can see.
-    async fn ask(&self, call: &Call, from: Instant, to: Instant) -> Option<[Answer; 2]> {
+    async fn ask(&mut self, call: &Call, from: Instant, to: Instant) -> Option<[Answer; 2]> {
         let doubt = to - from;
+        if !self.refreshes.are_certain(call, from, to) {
+            return None;
+        }
         self.clock.set(to);
         let alive_for_sure = self.short.keys();
         self.clock.set(from);
@@ -121,10 +126,14 @@ impl Fakes {
         let short = call.with_ttl(|ttl| ttl.checked_sub(doubt))?.on(&self.short).await;
         self.clock.set(from);
         let long = call.with_ttl(|ttl| ttl.checked_add(doubt))?.on(&self.long).await;
+        if let (Call::Refresh(key, entry, _), Ok(_)) = (call, &short) {
+            self.refreshes.note(key, entry, from, to);
+        }
         (timeless(&short) == timeless(&long)).then_some([short, long])
     }
 
-    fn clear(&self, names: &[String]) {
+    fn clear(&mut self, names: &[String]) {
+        self.refreshes.clear();
         for name in names {
             self.short.expire(name);
             self.long.expire(name);
@@ -133,50 +142,39 @@ impl Fakes {
 }
 
 impl Call {
-    fn with_ttl(&self, change: impl Fn(Duration) -> Option<Duration>) -> Option<Self> {
-        let change = |claim: &Claim| {
-            let ttl = change(claim.ttl().as_duration())?;
-            Some(claim.with_ttl(Ttl::try_from(ttl).ok()?))
-        };
-        Some(match self {
-            Self::Acquire(claim) => Self::Acquire(change(claim)?),
-            Self::Extend(claim) => Self::Extend(change(claim)?),
-            Self::Release(claim) => Self::Release(change(claim)?),
-            Self::Inspect(key) => Self::Inspect(key.clone()),
-            Self::FencedAcquire(claim, hint) => Self::FencedAcquire(change(claim)?, *hint),
-            Self::Raise(claim, number) => Self::Raise(change(claim)?, *number),
-            Self::FencedRelease(claim, number) => Self::FencedRelease(change(claim)?, *number),
-            Self::GuardedAcquire(claim, hint) => Self::GuardedAcquire(change(claim)?, *hint),
-        })
-    }
-
-    fn draw(sim: &Sim, names: &[String], tokens: &[Token]) -> Self {
+    fn draw(sim: &Sim, names: &[String], tokens: &[Token], entries: &[Entry]) -> Self {
         let below = |bound: usize| usize::try_from(sim.random_below(bound as u64)).unwrap();
         let count = [1, 1, 1, 2, 3][below(5)];
         let first = below(names.len());
-        let key = |place: usize| {
-            Key::new(b"", &Resource::new(&names[(first + place) % names.len()]).unwrap())
-        };
-        let keys: Vec<Key> = (0..count).map(key).collect();
+        let keys: Vec<Key> =
+            (0..count).map(|place| key(&names[(first + place) % names.len()])).collect();
         let millis = [10, 20, 50, 100, 60_000][below(5)];
         let ttl = Ttl::try_from(Duration::from_millis(millis)).unwrap();
         let first = keys[0].clone();
+        let mut locks = keys.clone();
+        locks.sort();
         let claim = Claim::new(keys, tokens[below(tokens.len())].clone(), ttl);
+        let asks = below(2) == 0;
+        let entry = entries[below(entries.len())].clone();
+        let other = Some(entries[below(entries.len())].clone()).filter(|other| *other != entry);
         // Around small numbers, where calls meet, and around the last ones.
         let number = below(12) as u64;
         let last = FencingToken::MAX.get();
         let number = if below(40) == 0 { last - number } else { number + 1 };
         let number = FencingToken::new(number).unwrap();
         let hint = FenceHint::new(below(12) as u64).unwrap();
-        match below(11) {
-            0 => Self::Acquire(claim),
-            1 => Self::Extend(claim),
-            2 => Self::Release(claim),
+        match below(16) {
+            0 => Self::Acquire(claim, asks),
+            1 => Self::Extend(claim, asks),
+            2 => Self::Release(claim, asks),
             3 => Self::Inspect(first),
             4 | 5 => Self::FencedAcquire(claim, hint),
             6 => Self::Raise(claim, number),
             7 | 8 => Self::GuardedAcquire(claim, None),
             9 => Self::GuardedAcquire(claim, Some(hint)),
+            10..=12 => Self::Refresh(locks[0].clone(), entry, locks),
+            13 => Self::Leave(locks[0].clone(), entry, None),
+            14 => Self::Leave(locks[0].clone(), entry, other),
             _ => Self::FencedRelease(claim, number),
         }
     }
@@ -185,10 +183,6 @@ impl Call {
 /// Names of a session, and the keys where their numbers are. No other session has those; two names
 /// share one.
 fn names_of(session: u64) -> (Vec<String>, Vec<String>) {
-    let counter_of = |name: &String| {
-        let key = counter(&Key::new(b"", &Resource::new(name).unwrap()));
-        String::from_utf8(key.as_bytes().to_vec()).unwrap()
-    };
     let is_ours = |counter: &String| {
         let place: u64 = counter.rsplit(':').next().unwrap().parse().unwrap();
         place / (u64::from(COUNTERS) / SESSIONS) == session
@@ -198,7 +192,7 @@ fn names_of(session: u64) -> (Vec<String>, Vec<String>) {
     let mut counters: Vec<String> = Vec::new();
     while names.len() < 4 {
         let name = candidates.next().unwrap();
-        let counter = counter_of(&name);
+        let counter = counter(&name);
         let shares = counters.contains(&counter);
         // The second one, and only that, shares the number of the first.
         if is_ours(&counter) && shares == (names.len() == 1) {
@@ -222,10 +216,12 @@ async fn session(
 ) -> u64 {
     let sim = Sim::new(number);
     let (names, counters) = names_of(number);
-    let all: Vec<String> = names.iter().chain(&counters).cloned().collect();
+    let entries = ["a", "b", "c"].map(|name| Entry::new(name.as_bytes()));
+    let queues = queue_keys(&names, &entries);
+    let all: Vec<String> = names.iter().chain(&counters).chain(&queues).cloned().collect();
     let tokens: Vec<Token> =
         (0..3).map(|_| Token::draw(|bytes| sim.fill_random(bytes)).unwrap()).collect();
-    let fakes = Fakes::new(now() - SECOND, quarantined, &tokens).await;
+    let mut fakes = Fakes::new(now() - SECOND, quarantined, &tokens).await;
     let mut behind = Connection::to_port(port).unwrap();
     let (mut compared, mut called) = (0, 0);
     while compared < calls / SESSIONS {
@@ -237,6 +233,14 @@ async fn session(
             fakes.short.put(name, Value::List);
             fakes.long.put(name, Value::List);
         }
+        if sim.random_below(1_000) == 0 {
+            // And where the wait queue of one would be.
+            let queue = waiters(&names[usize::try_from(sim.random_below(4)).unwrap()]);
+            behind.command(&["DEL", &queue]).unwrap();
+            behind.command(&["LPUSH", &queue, "x"]).unwrap();
+            fakes.short.put(&queue, Value::List);
+            fakes.long.put(&queue, Value::List);
+        }
         if sim.random_below(300) == 0 {
             // Another program writes where a number is.
             let place = usize::try_from(sim.random_below(3)).unwrap();
@@ -247,14 +251,14 @@ async fn session(
                 fake.put(&counters[place], Value::String(text.into()));
             }
         }
-        let call = Call::draw(&sim, &names, &tokens);
+        let call = Call::draw(&sim, &names, &tokens, &entries);
         called += 1;
         let from = now();
         let real = call.on(node).await;
         let to = now();
         match fakes.ask(&call, from - GRAIN, to + GRAIN).await {
             Some([short, long]) => {
-                let place = format!("session {number}, after {compared} calls");
+                let place = format!("session {number}, after {compared} calls: {}", call.name());
                 assert_eq!(timeless(&real), timeless(&short), "{place}");
                 let bounds = time_left(&short)..=time_left(&long);
                 let left = time_left(&real);
@@ -292,9 +296,9 @@ fn compare(calls: u64, quarantined: bool) {
             Ok(())
         });
         enter_epoch(&node, &[token.unwrap()]).await;
-        assert_eq!(server.cli(&["DEL", KEY]).integer(), 1);
+        assert_eq!(server.cli(&["DEL", QUARANTINE]).integer(), 1);
         if quarantined {
-            server.set(KEY, "for good");
+            server.set(QUARANTINE, "for good");
         }
         let session = |number| session(number, calls, quarantined, &node, server.port());
         join_all((0..SESSIONS).map(session)).await.into_iter().sum()

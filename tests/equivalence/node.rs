@@ -1,99 +1,186 @@
 //! How the tests reach a node: the only file that knows the methods of a backend.
 
-use quorate::{
-    BackendError, BackendErrorKind, Claim, Fence, FenceHint, FenceVote, FencingToken, GuardedVote,
-    Key, LockBackend, Resource, Sighting, Token, Ttl, Vote, Watched,
+use std::time::Duration;
+
+use quorate::backend::{
+    AcquireOptions, Acquired, Entry, ExtendOptions, Extended, Refreshed, ReleaseOptions, Released,
+    Watched,
 };
+use quorate::{
+    BackendError, BackendErrorKind, Claim, FenceHint, FencingToken, Key, LockBackend, Resource,
+    Sighting, Token, Ttl, Vote,
+};
+use quorate_tests::keys;
 
 use super::{GUARD, SECOND};
 
-/// A vote, what was seen, or what kind of error.
+/// What a node replied, or the kind of its error.
 pub(crate) type Answer = Result<Told, BackendErrorKind>;
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Told {
-    Vote(Vote),
+    Acquired(Acquired),
+    Extended(Extended),
+    Released(Released),
+    Raised(Vote),
     Saw(Option<Sighting>),
-    Fenced(FenceVote),
-    Guarded(GuardedVote),
+    Refreshed(Refreshed),
+    Left(bool),
 }
 
 fn answer<T>(result: Result<T, BackendError>, told: fn(T) -> Told) -> Answer {
     result.map(told).map_err(|error| error.kind())
 }
 
-/// One operation on a node.
+/// The ids of the servers differ, since these are two.
+fn without_ids(mut acquired: Acquired) -> Told {
+    if let Some(server) = &mut acquired.server {
+        server.id.clear();
+        server.before = server.before.take().map(|_| String::new());
+    }
+    Told::Acquired(acquired)
+}
+
+/// One operation on a node. `bool`: whether it also asks if others wait.
+#[derive(Clone, Debug)]
 pub(crate) enum Call {
-    Acquire(Claim),
-    Extend(Claim),
-    Release(Claim),
+    Acquire(Claim, bool),
+    Extend(Claim, bool),
+    Release(Claim, bool),
     Inspect(Key),
     FencedAcquire(Claim, FenceHint),
     Raise(Claim, FencingToken),
     FencedRelease(Claim, FencingToken),
     GuardedAcquire(Claim, Option<FenceHint>),
+    Refresh(Key, Entry, Vec<Key>),
+    Leave(Key, Entry, Option<Entry>),
 }
 
 impl Call {
     /// What is done.
     pub(crate) const fn name(&self) -> &'static str {
         match self {
-            Self::Acquire(_) => "acquire",
-            Self::Extend(_) => "extend",
-            Self::Release(_) => "release",
+            Self::Acquire(..) => "acquire",
+            Self::Extend(..) => "extend",
+            Self::Release(..) => "release",
             Self::Inspect(_) => "inspect",
             Self::FencedAcquire(..) => "fenced acquire",
             Self::Raise(..) => "raise",
             Self::FencedRelease(..) => "fenced release",
             Self::GuardedAcquire(..) => "guarded acquire",
+            Self::Refresh(..) => "refresh",
+            Self::Leave(..) => "leave",
         }
     }
 
     pub(crate) async fn on(&self, node: &dyn LockBackend) -> Answer {
         match self {
-            Self::Acquire(claim) => answer(node.acquire(claim).await, Told::Vote),
-            Self::Extend(claim) => answer(node.extend(claim).await, Told::Vote),
-            Self::Release(claim) => answer(node.release(claim).await, Told::Vote),
-            Self::Inspect(key) => {
-                let inspector = node.inspector().expect("both can look");
-                answer(inspector.inspect(key).await, Told::Saw)
-            }
+            Self::Acquire(claim, waiters) => acquire(node, claim, None, false, *waiters).await,
             Self::FencedAcquire(claim, hint) => {
-                answer(fencer(node).acquire(claim, *hint).await, Told::Fenced)
+                acquire(node, claim, Some(*hint), false, false).await
             }
-            Self::Raise(claim, number) => {
-                answer(fencer(node).raise(claim, *number).await, Told::Vote)
+            Self::GuardedAcquire(claim, hint) => acquire(node, claim, *hint, true, false).await,
+            Self::Extend(claim, waiters) => {
+                let mut options = ExtendOptions::default();
+                options.waiters = *waiters;
+                answer(node.extend(claim, options).await, Told::Extended)
             }
-            Self::FencedRelease(claim, number) => {
-                answer(fencer(node).release(claim, *number).await, Told::Vote)
+            Self::Release(claim, waiters) => release(node, claim, None, *waiters).await,
+            Self::FencedRelease(claim, number) => release(node, claim, Some(*number), false).await,
+            Self::Inspect(key) => answer(node.inspect(key).await, Told::Saw),
+            Self::Raise(claim, number) => answer(node.raise(claim, *number).await, Told::Raised),
+            Self::Refresh(key, entry, locks) => {
+                answer(node.queue_refresh(key, entry, locks).await, Told::Refreshed)
             }
-            Self::GuardedAcquire(claim, hint) => {
-                let quarantine = node.quarantine().expect("both can be guarded");
-                let said = quarantine.acquire(claim, *hint, GUARD).await;
-                answer(said, |said| Told::Guarded(said.vote))
+            Self::Leave(key, entry, also) => {
+                answer(node.queue_leave(key, entry, also.as_ref()).await, Told::Left)
             }
         }
     }
+
+    /// The key at whose wait queue the reply depends on, if it depends on one.
+    pub(crate) fn queue(&self) -> Option<&Key> {
+        match self {
+            Self::Acquire(claim, true) | Self::Extend(claim, true) | Self::Release(claim, true) => {
+                claim.keys().iter().min()
+            }
+            Self::Refresh(key, ..) | Self::Leave(key, ..) => Some(key),
+            _ => None,
+        }
+    }
+
+    /// The same with another ttl; `None` if that is no ttl.
+    pub(crate) fn with_ttl(
+        &self,
+        change: impl Fn(Duration) -> Option<Duration>,
+    ) -> Option<Self> {
+        let change = |claim: &Claim| {
+            let ttl = change(claim.ttl().as_duration())?;
+            Some(claim.with_ttl(Ttl::try_from(ttl).ok()?))
+        };
+        Some(match self {
+            Self::Acquire(claim, waiters) => Self::Acquire(change(claim)?, *waiters),
+            Self::Extend(claim, waiters) => Self::Extend(change(claim)?, *waiters),
+            Self::Release(claim, waiters) => Self::Release(change(claim)?, *waiters),
+            Self::FencedAcquire(claim, hint) => Self::FencedAcquire(change(claim)?, *hint),
+            Self::Raise(claim, number) => Self::Raise(change(claim)?, *number),
+            Self::FencedRelease(claim, number) => Self::FencedRelease(change(claim)?, *number),
+            Self::GuardedAcquire(claim, hint) => Self::GuardedAcquire(change(claim)?, *hint),
+            Self::Inspect(_) | Self::Refresh(..) | Self::Leave(..) => self.clone(),
+        })
+    }
 }
 
-/// Lets a node know whose its data is.
-pub(crate) async fn enter_epoch(node: &dyn LockBackend, tokens: &[Token]) {
-    let key = Key::new(b"", &Resource::new("epoch").unwrap());
-    let claim = Claim::new([key], tokens[0].clone(), Ttl::try_from(SECOND).unwrap());
-    let said = Call::GuardedAcquire(claim, None).on(node).await;
-    let Ok(Told::Guarded(GuardedVote::Quarantined { left })) = said else {
-        panic!("not in quarantine: {said:?}");
+async fn acquire(
+    node: &dyn LockBackend,
+    claim: &Claim,
+    fencing: Option<FenceHint>,
+    guarded: bool,
+    waiters: bool,
+) -> Answer {
+    let mut options = AcquireOptions::default();
+    options.fencing = fencing;
+    options.guard = guarded.then_some(GUARD);
+    options.waiters = waiters;
+    answer(node.acquire(claim, options).await, without_ids)
+}
+
+async fn release(
+    node: &dyn LockBackend,
+    claim: &Claim,
+    raise_to: Option<FencingToken>,
+    waiters: bool,
+) -> Answer {
+    let mut options = ReleaseOptions::default();
+    options.raise_to = raise_to;
+    options.waiters = waiters;
+    answer(node.release(claim, options).await, Told::Released)
+}
+
+/// The key of this name.
+pub(crate) fn key(name: &str) -> Key {
+    Key::new(b"", &Resource::new(name).unwrap())
+}
+
+/// The keys of the wait queues of `names`, with the entries of these names.
+pub(crate) fn queue_keys(names: &[String], entries: &[Entry]) -> Vec<String> {
+    let of = |name: &String| {
+        let entries = entries.iter().map(|entry| {
+            keys::entry(name, std::str::from_utf8(entry.as_bytes()).unwrap())
+        });
+        [keys::waiters(name), keys::seen(name)].into_iter().chain(entries).collect::<Vec<_>>()
     };
-    // The node's clock may go on between what the script sets and what it reads.
-    assert!(left <= GUARD.max_ttl() && !left.is_zero(), "{left:?}");
+    names.iter().flat_map(of).collect()
 }
 
-/// Looks at a key, and watches it from then on.
-pub(crate) async fn look(node: &dyn LockBackend, key: &Key) -> Watched {
-    let watcher = node.watcher().expect("both can watch");
-    watcher.look(key).await.expect("a look at a string or at nothing")
+/// Tells a node whose data it has, which begins its quarantine.
+pub(crate) async fn enter_epoch(node: &dyn LockBackend, tokens: &[Token]) {
+    let claim = Claim::new([key("epoch")], tokens[0].clone(), Ttl::try_from(SECOND).unwrap());
+    let said = Call::GuardedAcquire(claim, None).on(node).await;
+    assert_eq!(said, Err(BackendErrorKind::Quarantined));
 }
 
-fn fencer(node: &dyn LockBackend) -> &dyn Fence {
-    node.fencer().expect("both can fence")
+/// Looks at a key, or at that of an entry, and watches it from then on.
+pub(crate) async fn look(node: &dyn LockBackend, key: &Key, entry: Option<&Entry>) -> Watched {
+    node.watch(key, entry).await.expect("a look at a string or at nothing")
 }

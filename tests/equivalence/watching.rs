@@ -1,31 +1,46 @@
 //! Watching: a push exactly when a watched key was written or ended, on the fake and on a real node.
 
 use std::pin::pin;
+use std::time::{Duration, Instant};
 
 use futures_util::future::poll_immediate;
+use quorate::backend::{Entry, Watched};
 use quorate::memory::{MemoryNode, Sim, Value};
-use quorate::protocol::quarantine::KEY;
-use quorate::{Claim, Key, LockBackend, Resource, Runtime, Token, Ttl, Watched};
-use quorate_tests::wait::within_limit;
+use quorate::{Claim, LockBackend, Runtime, Token, Ttl};
+use quorate_tests::keys::QUARANTINE;
+use quorate_tests::wait::{now, within_limit};
 use quorate_tests::{Connection, RedisServer};
 
-use super::node::{Call, enter_epoch, look};
-use super::{SECOND, names_of};
+use super::node::{Call, enter_epoch, key, look, queue_keys};
+use super::{GRAIN, SECOND, names_of};
 
 const STEPS: u64 = 3_000;
+
+/// An entry expires on the real node only, where time passes.
+const ENTRY_ENDS: Duration = Duration::from_secs(2);
+
+/// What both nodes are asked about.
+struct Names {
+    locks: Vec<String>,
+    tokens: Vec<Token>,
+    entries: [Entry; 3],
+}
 
 /// Both nodes, and another program that writes to them.
 struct Pair<'a> {
     real: &'a dyn LockBackend,
     fake: MemoryNode,
     behind: Connection,
+    /// When the first entry joined a queue, if one has.
+    joined: Option<Instant>,
 }
 
 impl Pair<'_> {
     /// Changes both nodes: by an operation of the protocol, or as another program does.
-    async fn change(&mut self, sim: &Sim, names: &[String], tokens: &[Token], step: u64) -> String {
-        let name = &names[usize::try_from(sim.random_below(names.len() as u64)).unwrap()];
-        match sim.random_below(12) {
+    async fn change(&mut self, sim: &Sim, names: &Names, step: u64) -> String {
+        let below = |bound: u64| usize::try_from(sim.random_below(bound)).unwrap();
+        let name = &names.locks[below(names.locks.len() as u64)];
+        match below(16) {
             0 => {
                 self.behind.command(&["SET", name, "x"]).unwrap();
                 self.fake.put(name, Value::String(b"x".into()));
@@ -45,79 +60,118 @@ impl Pair<'_> {
                 // No key ends by itself. Each ttl is longer than the last, or too short to change one.
                 let long = SECOND * 60 + SECOND * u32::try_from(step).unwrap();
                 let short = sim.random_below(3) == 0;
-                let call = Call::draw(sim, names, tokens);
-                let ttl = if short && matches!(call, Call::Extend(_)) { SECOND } else { long };
+                let call = Call::draw(sim, &names.locks, &names.tokens, &names.entries);
+                if let Call::Refresh(..) = call {
+                    self.joined.get_or_insert_with(now);
+                }
+                let ttl = if short && matches!(call, Call::Extend(..)) { SECOND } else { long };
                 let call = call.with_ttl(|_| Some(ttl)).unwrap();
                 let (real, fake) = (call.on(self.real).await, call.on(&self.fake).await);
-                let untimed = super::timeless;
-                assert_eq!(untimed(&real), untimed(&fake), "step {step}: {}", call.name());
+                if !self.may_have_expired() {
+                    let untimed = super::timeless;
+                    assert_eq!(untimed(&real), untimed(&fake), "step {step}: {}", call.name());
+                }
                 call.name().to_owned()
             }
         }
     }
+
+    /// Whether an entry may have expired on the real node.
+    fn may_have_expired(&self) -> bool {
+        self.joined.is_some_and(|joined| now() + GRAIN > joined + ENTRY_ENDS)
+    }
+
+    /// Removes all queues from both.
+    async fn clear_queues(&mut self, names: &Names) {
+        for key in queue_keys(&names.locks, &names.entries) {
+            self.behind.command(&["DEL", &key]).unwrap();
+            self.fake.expire(key);
+        }
+        self.joined = None;
+        all_pushed(self.real).await;
+    }
 }
 
-/// What is told of a watch on the real node, once all that came before has been told.
+/// Whether the watch on the real node ends, once all that came before has been pushed.
 async fn is_told(pair: &Pair<'_>, watched: Watched, expected: bool, place: &str) {
     let mut told = pin!(watched.changed());
     if expected {
-        let told = within_limit(&format!("{place}: a push of the real node"), told).await;
-        assert!(told.is_ok(), "{place}: {told:?}");
+        within_limit(&format!("{place}: a push of the real node"), told).await;
         return;
     }
-    // A push of a later write on the same connection comes after one of an earlier write.
-    let key = Key::new(b"", &Resource::new("sentinel").unwrap());
+    all_pushed(pair.real).await;
+    let early = poll_immediate(told.as_mut()).await;
+    assert!(early.is_none(), "{place}: the real node pushed for nothing");
+}
+
+/// Waits until all pushes of the node have arrived: one of a later write on the same connection comes
+/// after them.
+async fn all_pushed(real: &dyn LockBackend) {
+    let key = key("sentinel");
     let token = Token::draw(|bytes| {
         bytes.fill(9);
         Ok(())
     });
     let claim = Claim::new([key.clone()], token.unwrap(), Ttl::try_from(SECOND * 60).unwrap());
-    let sentinel = look(pair.real, &key).await;
-    let written = match sentinel.holder() {
-        None => Call::Acquire(claim),
-        Some(_) => Call::Release(claim),
+    let sentinel = look(real, &key, None).await;
+    let written = match sentinel.is_held() {
+        false => Call::Acquire(claim, false),
+        true => Call::Release(claim, false),
     };
-    written.on(pair.real).await.unwrap();
-    let last = within_limit("the push of the sentinel", sentinel.changed()).await;
-    assert!(last.is_ok(), "{place}: the sentinel: {last:?}");
-    let early = poll_immediate(told.as_mut()).await;
-    assert!(early.is_none(), "{place}: the real node pushed for nothing: {early:?}");
+    written.on(real).await.unwrap();
+    within_limit("the push of the sentinel", sentinel.changed()).await;
 }
 
 #[test]
 fn a_push_comes_exactly_when_a_watched_key_was_written_or_ended() {
     let server = RedisServer::start();
     let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let [pushes, none] = tokio.block_on(async {
+    let counts = tokio.block_on(async {
         let real = quorate::redis::connect([server.address()]).unwrap().remove(0);
         let sim = Sim::new(7);
         let fake = MemoryNode::new("fake", sim.clone());
-        let names = &names_of(0).0[..3];
-        let tokens: Vec<Token> =
+        let tokens =
             (0..3).map(|_| Token::draw(|bytes| sim.fill_random(bytes)).unwrap()).collect();
-        enter_epoch(&real, &tokens).await;
-        enter_epoch(&fake, &tokens).await;
-        assert_eq!(server.cli(&["DEL", KEY]).integer(), 1);
-        fake.expire(KEY);
+        let entries = ["a", "b", "c"].map(|name| Entry::new(name.as_bytes()));
+        let names = Names { locks: names_of(0).0[..3].to_vec(), tokens, entries };
+        enter_epoch(&real, &names.tokens).await;
+        enter_epoch(&fake, &names.tokens).await;
+        assert_eq!(server.cli(&["DEL", QUARANTINE]).integer(), 1);
+        fake.expire(QUARANTINE);
         let behind = Connection::to_port(server.port()).unwrap();
-        let mut pair = Pair { real: &real, fake, behind };
-        let mut counts = [0; 2];
+        let mut pair = Pair { real: &real, fake, behind, joined: None };
+        // Of locks and of entries: those that were pushed, and those that were not.
+        let mut counts = [[0; 2]; 2];
         for step in 0..STEPS {
-            let name = &names[usize::try_from(sim.random_below(names.len() as u64)).unwrap()];
-            let key = Key::new(b"", &Resource::new(name).unwrap());
-            let (on_real, on_fake) = (look(&real, &key).await, look(&pair.fake, &key).await);
-            assert_eq!(on_real.holder(), on_fake.holder(), "step {step}");
+            if pair.joined.is_some_and(|joined| now() > joined + ENTRY_ENDS / 2) {
+                pair.clear_queues(&names).await;
+            }
+            let below = |bound: u64| usize::try_from(sim.random_below(bound)).unwrap();
+            let name = &names.locks[below(names.locks.len() as u64)];
+            let entry = (below(3) == 0).then(|| &names.entries[below(3)]);
+            let key = key(name);
+            let (on_real, on_fake) =
+                (look(&real, &key, entry).await, look(&pair.fake, &key, entry).await);
+            let held = (on_real.is_held(), on_fake.is_held());
             let mut on_fake = pin!(on_fake.changed());
             // The fake begins to watch with the first poll.
             assert!(poll_immediate(on_fake.as_mut()).await.is_none(), "step {step}: told early");
-            let what = pair.change(&sim, names, &tokens, step).await;
+            let what = pair.change(&sim, &names, step).await;
             let pushes = poll_immediate(on_fake).await.is_some();
-            let place = format!("step {step}: {what}, while {name} was watched");
+            if pair.may_have_expired() {
+                pair.clear_queues(&names).await;
+                continue;
+            }
+            assert_eq!(held.0, held.1, "step {step}");
+            let watched = if entry.is_some() { "an entry of " } else { "" };
+            let place = format!("step {step}: {what}, while {watched}{name} was watched");
             is_told(&pair, on_real, pushes, &place).await;
-            counts[usize::from(!pushes)] += 1;
+            counts[usize::from(entry.is_some())][usize::from(!pushes)] += 1;
         }
         counts
     });
-    println!("{pushes} changes were pushed, {none} were none of the watched key");
-    assert!(pushes > STEPS / 20 && none > STEPS / 20, "{pushes} pushes, {none} without");
+    for ([pushes, none], what) in counts.into_iter().zip(["locks", "entries"]) {
+        println!("{what}: {pushes} changes were pushed, {none} were none of the watched key");
+        assert!(pushes > STEPS / 200 && none > STEPS / 20, "{pushes} pushes, {none} without");
+    }
 }

@@ -4,11 +4,12 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use quorate::error::QuorumFailure;
 use quorate::runtime::TokioRuntime;
-use quorate::{LockBackend, LockManager, LockManagerBuilder};
+use quorate::{LockBackend, LockError, LockManager, LockManagerBuilder};
 use quorate_tests::Nodes;
 pub(crate) use quorate_tests::wait::LIMIT;
-use quorate_tests::wait::{LONG_TTL, NODE_TIMEOUT};
+use quorate_tests::wait::{LONG_TTL, NODE_TIMEOUT, until};
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Client {
@@ -16,8 +17,7 @@ pub(crate) enum Client {
     Fred,
 }
 
-/// Longer than a slow machine takes to connect. A call that waits for a pool learns of a failed attempt
-/// only after this time, so it is well below the limit of the tests.
+/// Longer than a slow machine takes to connect, and well below the limit of the tests.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl Client {
@@ -27,21 +27,20 @@ impl Client {
     pub(crate) fn connect(self, addresses: &[String]) -> Vec<Arc<dyn LockBackend>> {
         let addresses = addresses.iter().cloned();
         match self {
-            Self::Redis => quorate::redis::builder()
-                .connect_timeout(CONNECT_TIMEOUT)
-                .connect(addresses)
-                .unwrap()
-                .into_iter()
-                .map(|node| Arc::new(node) as _)
-                .collect(),
-            Self::Fred => quorate::fred::builder()
-                .connect_timeout(CONNECT_TIMEOUT)
-                .connect(addresses)
-                .unwrap()
-                .into_iter()
-                .map(|node| Arc::new(node) as _)
-                .collect(),
+            Self::Redis => {
+                let builder = quorate::redis::builder().connect_timeout(CONNECT_TIMEOUT);
+                shared(builder.connect(addresses).unwrap())
+            }
+            Self::Fred => {
+                let builder = quorate::fred::builder().connect_timeout(CONNECT_TIMEOUT);
+                shared(builder.connect(addresses).unwrap())
+            }
         }
+    }
+
+    /// The only backend at `address`.
+    pub(crate) fn connect_one(self, address: &str) -> Arc<dyn LockBackend> {
+        self.connect(&[address.to_owned()]).remove(0)
     }
 
     pub(crate) fn builder(self, nodes: &Nodes) -> LockManagerBuilder {
@@ -49,13 +48,17 @@ impl Client {
     }
 }
 
+fn shared(nodes: Vec<impl LockBackend>) -> Vec<Arc<dyn LockBackend>> {
+    nodes.into_iter().map(|node| Arc::new(node) as _).collect()
+}
+
 /// Settings under which no lease ends, and no healthy node is given up, because the machine is slow.
 /// A test of an expiry or of a node that hangs sets the ttl or the node timeout itself.
-pub(crate) fn unhurried(
-    nodes: impl IntoIterator<Item = impl LockBackend + 'static>,
+pub(crate) fn unhurried<B: LockBackend>(
+    nodes: impl IntoIterator<Item = B>,
 ) -> LockManagerBuilder {
-    let builder = LockManager::builder(TokioRuntime::new(), nodes);
-    builder.ttl(LONG_TTL).node_timeout(NODE_TIMEOUT).wait(LIMIT)
+    let builder = LockManager::builder(nodes).runtime(TokioRuntime::new());
+    builder.ttl(LONG_TTL).node_timeout(NODE_TIMEOUT).timeout(LIMIT)
 }
 
 /// Runs `check` with both clients, each on both kinds of tokio.
@@ -72,8 +75,39 @@ pub(crate) fn on_tokio<F: Future>(future: F) -> F::Output {
     multi.worker_threads(2).enable_all().build().unwrap().block_on(future)
 }
 
-/// No key is left once everything in the background has settled.
-pub(crate) async fn nothing_is_left(manager: &LockManager, nodes: &Nodes) {
-    assert_eq!(manager.settle(LIMIT).await, 0, "something is still under way");
+/// Takes a lock and releases it, so that connections are made and scripts are known.
+pub(crate) async fn warm_up(manager: &LockManager) {
+    manager.lock("warm").await.unwrap().release().await.unwrap();
+}
+
+/// Waits until no key is left. A key that another call sets later is left when the manager is closed.
+pub(crate) async fn nothing_is_left(nodes: &Nodes) {
+    until("no key is left", || nodes.keys_left().is_empty()).await;
+}
+
+/// Waits until each node has the key, which a quorum may have without the others.
+pub(crate) async fn all_have(nodes: &Nodes, key: &str) {
+    until("each node has the key", || nodes.iter().all(|node| node.get(key).is_some())).await;
+}
+
+/// Closes the manager: every node answers, and no key is left on one.
+pub(crate) async fn close(manager: &LockManager, nodes: &Nodes) {
+    assert_clean(manager).await;
     assert_eq!(nodes.keys_left(), []);
+}
+
+/// Closes the manager: every node answers, and is clean.
+pub(crate) async fn assert_clean(manager: &LockManager) {
+    let report = manager.close(LIMIT).await;
+    assert!(report.is_clean(), "{report}");
+}
+
+/// What the nodes answered to a round without a quorum.
+#[track_caller]
+pub(crate) fn unreachable<T>(outcome: Result<T, LockError>) -> QuorumFailure {
+    match outcome {
+        Err(LockError::Unreachable(failure)) => failure,
+        Err(error) => panic!("{error}"),
+        Ok(_) => panic!("there was a quorum"),
+    }
 }

@@ -9,23 +9,20 @@ use std::time::Duration;
 
 use quorate::{LockError, Lost};
 use quorate_tests::Nodes;
-use quorate_tests::wait::{LONG_TTL, receive, until};
+use quorate_tests::wait::{LONG_TTL, receive, until, within_limit};
 
-use crate::client::{LIMIT, with_each_client};
+use crate::client::{LIMIT, close, warm_up, with_each_client};
 
 #[test]
 fn a_closed_manager_leaves_no_key_whatever_was_held() {
     with_each_client(|client| async move {
         let nodes = Nodes::start(5);
         let builder = client.builder(&nodes);
-        let manager = builder.renew_every(Duration::from_millis(5)).build().unwrap();
+        let manager = builder.renew_interval(Duration::from_millis(5)).build().unwrap();
         let held = manager.lock("held").await.unwrap();
-        let kept = manager.lock("kept").await.unwrap();
-        kept.keep_alive();
+        let kept = manager.lock("kept").auto_renew().await.unwrap();
         forget(manager.lock(["forgotten", "with it"]).await.unwrap());
-        let forgotten = manager.lock("forgotten and kept").await.unwrap();
-        forgotten.keep_alive();
-        forget(forgotten);
+        forget(manager.lock("forgotten and kept").auto_renew().await.unwrap());
         let waiting = tokio::spawn(manager.lock("held").into_future());
         let with = tokio::spawn(manager.with("with", async |_| std::future::pending::<()>().await));
         // It has been renewed, and the last of them is held.
@@ -33,19 +30,42 @@ fn a_closed_manager_leaves_no_key_whatever_was_held() {
         until("a renewal", || kept.valid_until() != valid_until).await;
         until("the last lock", || nodes[..3].iter().all(|n| n.get("with").is_some())).await;
 
-        assert_eq!(manager.close(LIMIT).await, 0, "{client:?}");
-        assert_eq!(nodes.keys_left(), [], "{client:?}");
+        close(&manager, &nodes).await;
         for guard in [&held, &kept] {
             assert!(!guard.is_valid());
             assert!(matches!(guard.lost().await, Lost::Closed));
         }
         assert!(matches!(waiting.await.unwrap(), Err(LockError::Closed)));
         assert!(with.await.unwrap().is_err());
-        assert!(matches!(manager.try_lock("more").await, Err(LockError::Closed)));
+        let more = manager.lock("more").no_wait().await;
+        assert!(matches!(more, Err(LockError::Closed)));
     });
 }
 
-/// Two guards, one of them kept alive, are dropped at the end of `main`.
+/// The limit is beyond that of the test: a `close` that waits for the node ends the test.
+#[test]
+fn close_waits_for_no_node_that_hangs() {
+    with_each_client(|client| async move {
+        let nodes = Nodes::start(3);
+        let builder = client.builder(&nodes).node_timeout(Duration::from_secs(1));
+        let manager = builder.build().unwrap();
+        warm_up(&manager).await;
+        let guard = manager.lock("r").await.unwrap();
+        nodes[1].pause();
+        drop(guard);
+        let report = within_limit("the end of close", manager.close(100 * LIMIT)).await;
+        let name = format!("127.0.0.1:{}", nodes[1].port());
+        assert!(report.nodes().eq([&*name]), "{client:?}: {report}");
+        assert_eq!(report.to_string(), format!("all released; {name} did not answer"));
+        for node in [&nodes[0], &nodes[2]] {
+            assert_eq!(node.keys(), [""; 0], "{client:?}");
+        }
+        nodes[1].resume();
+        until("the node that woke is clean", || nodes[1].keys().is_empty()).await;
+    });
+}
+
+/// Two guards, one of them renewed, are dropped at the end of `main`.
 #[test]
 fn a1_a_program_whose_runtime_has_gone_ends_at_once() {
     for client in ["redis", "fred", "memory"] {
@@ -63,7 +83,7 @@ fn a1_a_program_whose_runtime_has_gone_ends_at_once() {
                 let mut said = String::new();
                 tell.send(stderr.read_to_string(&mut said).map(|_| said))
             });
-            // It is told when the program ends, and with it the pipe: long before a ttl has passed.
+            // The pipe ends with the program: long before a ttl has passed.
             let told = receive(&ended).unwrap();
             let status = program.wait().unwrap();
             assert!(status.success(), "{runtime} and {client}: {status}");

@@ -134,7 +134,7 @@ fn examples_on_five_nodes_of_which_some_fail() {
             assert!(!output.status.success());
             let error = String::from_utf8_lossy(&output.stderr);
             let is_named = |port: u16| error.contains(&format!("127.0.0.1:{port}"));
-            error.contains("NoQuorum") && nodes[2..].iter().all(|dead| is_named(dead.port()))
+            error.contains("no quorum") && nodes[2..].iter().all(|dead| is_named(dead.port()))
         });
     }
 }

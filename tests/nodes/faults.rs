@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
-use quorate::{LockError, Released};
+use quorate::LockError;
 use quorate_tests::Nodes;
 use quorate_tests::wait::within_limit;
 
-use crate::client::{Client, LIMIT, nothing_is_left, unhurried, with_each_client};
+use crate::client::{
+    Client, LIMIT, close, nothing_is_left, unhurried, unreachable, warm_up,
+    with_each_client,
+};
 
 #[test]
 fn two_of_five_can_be_dead() {
@@ -17,14 +20,15 @@ fn two_of_five_can_be_dead() {
         nodes[1].kill();
         nodes[3].kill();
         guard.extend().await.unwrap();
-        assert_eq!(guard.release().await.unwrap(), Released::Held);
+        guard.release().await.unwrap();
         for _ in 0..20 {
-            let _ = manager.try_lock("r").await.unwrap().release().await.unwrap();
+            manager.lock("r").no_wait().await.unwrap().release().await.unwrap();
         }
-        // What the two had granted is asked back until they answer.
+        // What the two had granted is released when they answer. They have forgotten it.
         nodes[1].restart();
         nodes[3].restart();
-        nothing_is_left(&manager, &nodes).await;
+        let report = manager.close(LIMIT).await;
+        assert_eq!(nodes.keys_left(), [], "{report}");
     });
 }
 
@@ -36,8 +40,11 @@ fn two_of_five_may_never_have_been_up() {
         nodes[4].kill();
         let manager = client.builder(&nodes).build().unwrap();
         let guard = manager.lock("r").await.unwrap();
-        let _ = guard.release().await.unwrap();
-        assert_eq!(manager.settle(LIMIT).await, 0);
+        guard.release().await.unwrap();
+        let dead = [0, 4].map(|node| format!("127.0.0.1:{}", nodes[node].port()));
+        let report = within_limit("the end of close", manager.close(100 * LIMIT)).await;
+        assert!(report.nodes().all(|name| dead.iter().any(|dead| dead == name)), "{report}");
+        assert_eq!(nodes.keys_left(), []);
     });
 }
 
@@ -47,18 +54,19 @@ fn two_of_five_can_hang_and_keep_no_ghost_key_when_they_wake() {
         let nodes = Nodes::start(5);
         let manager = client.builder(&nodes).build().unwrap();
         // Connected before they hang, so that what is sent waits in their sockets.
-        let _ = manager.lock("warm").await.unwrap().release().await.unwrap();
-        nothing_is_left(&manager, &nodes).await;
+        warm_up(&manager).await;
+        nothing_is_left(&nodes).await;
         nodes[0].pause();
         nodes[2].pause();
         for _ in 0..20 {
             let guard = manager.lock("r").await.unwrap();
             guard.extend().await.unwrap();
-            assert_eq!(guard.release().await.unwrap(), Released::Held);
+            guard.release().await.unwrap();
         }
         nodes[0].resume();
         nodes[2].resume();
-        nothing_is_left(&manager, &nodes).await;
+        nothing_is_left(&nodes).await;
+        close(&manager, &nodes).await;
     });
 }
 
@@ -67,29 +75,25 @@ fn three_dead_are_named_with_their_reasons_within_the_deadline() {
     with_each_client(|client| async move {
         let nodes = Nodes::start(5);
         let manager = client.builder(&nodes).build().unwrap();
-        let _ = manager.lock("r").await.unwrap().release().await.unwrap();
+        manager.lock("r").await.unwrap().release().await.unwrap();
         for node in &nodes[..3] {
             node.kill();
         }
         // The first rounds may tell of the connections that broke, and not of the new ones.
         let mut wait = Duration::from_millis(100);
-        let votes = loop {
-            let lost = within_limit("the deadline", manager.lock("r").wait(wait)).await;
-            let Err(LockError::NoQuorum { votes }) = lost else { panic!("{client:?}: {lost:?}") };
-            if votes.to_string().to_lowercase().matches("refused").count() == 3 {
-                break votes;
+        let failure = loop {
+            let request = manager.lock("r").timeout(wait);
+            let failure = unreachable(within_limit("the deadline", request).await);
+            if failure.to_string().to_lowercase().matches("refused").count() == 3 {
+                break failure;
             }
-            assert!(wait < LIMIT, "{client:?}: {votes}");
+            assert!(wait < LIMIT, "{client:?}: {failure}");
             wait *= 2;
         };
-        let failed: Vec<_> = votes
-            .iter()
-            .filter(|node| matches!(node.said, quorate::Said::Failed(_)))
-            .map(|node| node.name.to_string())
-            .collect();
+        let failed: Vec<_> = failure.failed_nodes().map(|node| node.name.to_string()).collect();
         let dead: Vec<_> =
             nodes[..3].iter().map(|node| format!("127.0.0.1:{}", node.port())).collect();
-        assert_eq!(failed, dead, "{client:?}: {votes}");
+        assert_eq!(failed, dead, "{client:?}: {failure}");
     });
 }
 
@@ -98,17 +102,17 @@ fn nodes_that_come_back_vote_again() {
     with_each_client(|client| async move {
         let nodes = Nodes::start(3);
         let manager = client.builder(&nodes).build().unwrap();
-        let _ = manager.lock("r").await.unwrap().release().await.unwrap();
+        manager.lock("r").await.unwrap().release().await.unwrap();
         for node in nodes.iter() {
             node.kill();
         }
-        assert!(manager.try_lock("r").await.is_err());
+        assert!(manager.lock("r").no_wait().await.is_err());
         for node in nodes.iter() {
             node.restart();
         }
-        let guard = manager.lock("r").wait(LIMIT).await.unwrap();
-        let _ = guard.release().await.unwrap();
-        nothing_is_left(&manager, &nodes).await;
+        let guard = manager.lock("r").await.unwrap();
+        guard.release().await.unwrap();
+        close(&manager, &nodes).await;
     });
 }
 
@@ -118,13 +122,13 @@ fn a_restart_while_idle_costs_no_lock() {
     with_each_client(|client| async move {
         let nodes = Nodes::start(3);
         let manager = client.builder(&nodes).build().unwrap();
-        let _ = manager.lock("r").await.unwrap().release().await.unwrap();
-        nothing_is_left(&manager, &nodes).await;
+        manager.lock("r").await.unwrap().release().await.unwrap();
+        nothing_is_left(&nodes).await;
         for node in nodes.iter() {
             node.kill();
             node.restart();
         }
-        let _ = manager.lock("r").wait(LIMIT).await.unwrap().release().await.unwrap();
+        manager.lock("r").await.unwrap().release().await.unwrap();
     });
 }
 
@@ -140,13 +144,18 @@ fn q6_one_server_under_two_addresses_is_refused() {
         let backends = client.connect(&addresses);
         let manager = unhurried(backends).build().unwrap();
         let refused = manager.lock("r").await;
-        // Where the second name's answer came after the decision, the next lock knows.
+        // Where the second name's answer came after the decision, a later lock knows.
         let refused = match refused {
-            Ok(guard) => {
-                drop(guard);
-                assert_eq!(manager.settle(LIMIT).await, 0);
-                manager.lock("r").await
-            }
+            Ok(guard) => within_limit("the error", async {
+                guard.release().await.unwrap();
+                loop {
+                    match manager.lock("r").await {
+                        Ok(guard) => guard.release().await.unwrap(),
+                        Err(error) => return Err(error),
+                    }
+                }
+            })
+            .await,
             refused => refused,
         };
         let Err(LockError::SameServer { first, second }) = refused else {
@@ -154,7 +163,7 @@ fn q6_one_server_under_two_addresses_is_refused() {
         };
         assert_eq!(first, format!("127.0.0.1:{}", nodes[1].port()));
         assert_eq!(second, format!("localhost:{}", nodes[1].port()));
-        nothing_is_left(&manager, &nodes).await;
+        close(&manager, &nodes).await;
     });
 }
 
@@ -166,15 +175,15 @@ fn a_manager_survives_the_runtime_that_its_connections_were_made_in() {
         let first = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let manager = first.block_on(async {
             let manager = client.builder(&nodes).build().unwrap();
-            let _ = manager.lock("r").await.unwrap().release().await.unwrap();
-            nothing_is_left(&manager, &nodes).await;
+            manager.lock("r").await.unwrap().release().await.unwrap();
+            nothing_is_left(&nodes).await;
             manager
         });
         drop(first);
         quorate_examples::block_on(async {
-            let guard = manager.lock("r").wait(LIMIT).await.unwrap();
-            let _ = guard.release().await.unwrap();
-            nothing_is_left(&manager, &nodes).await;
+            let guard = manager.lock("r").await.unwrap();
+            guard.release().await.unwrap();
+            close(&manager, &nodes).await;
         });
     }
 }

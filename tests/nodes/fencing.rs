@@ -5,18 +5,19 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 
-use quorate::protocol::RELEASE;
-use quorate::protocol::fence::counter;
+use quorate::backend::{AcquireOptions, ReleaseOptions};
+use quorate::error::Answer;
 use quorate::{
-    BackendErrorKind, Claim, FenceGate, FenceHint, FenceVote, FencingToken, Key, LockError,
+    BackendError, BackendErrorKind, Claim, FenceHint, FencedCell, FencingToken, Key, LockBackend,
     LockGuard, Resource, Token, Vote,
 };
+use quorate_tests::keys::counter;
 use quorate_tests::referee::write;
-use quorate_tests::wait::{LONG_TTL, times};
+use quorate_tests::wait::{LONG_TTL, eventually, times, until};
 use quorate_tests::{Connection, Nodes, RedisServer};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
-use crate::client::{Client, LIMIT, on_tokio, with_each_client};
+use crate::client::{Client, assert_clean, close, on_tokio, unreachable, with_each_client};
 use crate::wire::commands;
 
 fn key(name: &str) -> Key {
@@ -39,6 +40,26 @@ fn lock_keys_left(nodes: &Nodes) -> Vec<(usize, String)> {
     let mut keys = nodes.keys_left();
     keys.retain(|(_, key)| !key.starts_with("quorate:fence:"));
     keys
+}
+
+/// An acquire with a number, for the lowest that the node can give.
+async fn acquire(node: &dyn LockBackend, claim: &Claim) -> Result<FencingToken, BackendError> {
+    let mut options = AcquireOptions::default();
+    options.fencing = Some(FenceHint::default());
+    let acquired = node.acquire(claim, options).await?;
+    assert_eq!(acquired.vote, Vote::Granted);
+    Ok(acquired.number.expect("a granted lock has its number"))
+}
+
+/// A release that brings the number forward to this one.
+async fn release(node: &dyn LockBackend, claim: &Claim, number: FencingToken) -> Vote {
+    let mut options = ReleaseOptions::default();
+    options.raise_to = Some(number);
+    node.release(claim, options).await.unwrap().vote
+}
+
+fn is_held<T>(outcome: &Result<T, quorate::LockError>) -> bool {
+    outcome.as_ref().is_err_and(quorate::LockError::is_held)
 }
 
 fn claim(names: &[&str], holder: u8) -> Claim {
@@ -108,7 +129,7 @@ async fn refuse(
     refused: &AtomicU32,
 ) {
     let manager = later.builder(nodes).build().unwrap();
-    let gate = FenceGate::new("nothing");
+    let cell = FencedCell::new("nothing");
     let mut store = Connection::to_port(referee.port()).unwrap();
     let mut orders = child.stdin.take().unwrap();
     let lines = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -122,8 +143,8 @@ async fn refuse(
             kill_process(pid, Signal::STOP).unwrap();
             let stopped = waitid(WaitId::Pid(pid), WaitIdOptions::STOPPED).unwrap();
             assert!(stopped.is_some_and(|status| status.stopped()), "round {rounds}");
-            let early = manager.try_lock(resource).fenced().await;
-            assert!(matches!(early, Err(LockError::Held { .. })), "round {rounds}: {early:?}");
+            let early = manager.lock(resource).no_wait().fenced().await;
+            assert!(is_held(&early), "round {rounds}: {early:?}");
             for node in nodes {
                 node.cli(&["PEXPIRE", resource, "0"]);
             }
@@ -131,7 +152,7 @@ async fn refuse(
             let token = guard.fencing_token().unwrap();
             assert!(token > stale, "round {rounds}: {token} after {stale}");
             assert!(write(&mut store, resource, token.get()).unwrap());
-            gate.pass(token, |value| *value = "ours").unwrap();
+            cell.write(token, |value| *value = "ours").unwrap();
             held = Some((stale, guard));
             orders.write_all(b"go\n").unwrap();
             kill_process(pid, Signal::CONT).unwrap();
@@ -140,17 +161,17 @@ async fn refuse(
         let stale = token(line.strip_prefix("refused with ").expect(&line));
         let (was, guard) = held.take().unwrap();
         assert_eq!(stale, was);
-        let passed = gate.pass(stale, |value| *value = "theirs");
-        assert_eq!(passed.unwrap_err().token, stale, "round {rounds}");
+        let written = cell.write(stale, |value| *value = "theirs");
+        assert_eq!(written.unwrap_err().token, stale, "round {rounds}");
         assert!(guard.is_valid());
-        let _ = guard.release().await.unwrap();
+        guard.release().await.unwrap();
         rounds += 1;
     }
     let output = child.wait_with_output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    assert_eq!(gate.into_inner(), "ours");
+    assert_eq!(cell.into_inner(), "ours");
     refused.fetch_add(rounds, Ordering::SeqCst);
-    assert_eq!(manager.settle(LIMIT).await, 0);
+    assert_clean(&manager).await;
 }
 
 #[test]
@@ -159,19 +180,25 @@ fn holders_with_and_without_a_token_exclude_each_other() {
     with_each_client(|client| async move {
         let one = client.builder(nodes).build().unwrap();
         let other = client.builder(nodes).build().unwrap();
-        let fenced = one.try_lock("r").fenced().await.unwrap();
-        assert!(matches!(other.try_lock("r").await, Err(LockError::Held { .. })));
-        assert!(matches!(other.try_lock("r").fenced().await, Err(LockError::Held { .. })));
+        let fenced = one.lock("r").no_wait().fenced().await.unwrap();
+        assert!(is_held(&other.lock("r").no_wait().await));
+        assert!(is_held(&other.lock("r").no_wait().fenced().await));
         fenced.extend().await.unwrap();
-        let _ = fenced.release().await.unwrap();
-        assert_eq!(other.settle(LIMIT).await + one.settle(LIMIT).await, 0);
-        let plain = other.try_lock("r").await.unwrap();
+        fenced.release().await.unwrap();
+        no_lock_is_left(nodes).await;
+        let plain = other.lock("r").no_wait().await.unwrap();
         assert_eq!(plain.fencing_token(), None);
-        assert!(matches!(one.try_lock("r").fenced().await, Err(LockError::Held { .. })));
-        let _ = plain.release().await.unwrap();
-        assert_eq!(other.settle(LIMIT).await + one.settle(LIMIT).await, 0);
+        assert!(is_held(&one.lock("r").no_wait().fenced().await));
+        plain.release().await.unwrap();
+        for manager in [one, other] {
+            assert_clean(&manager).await;
+        }
         assert_eq!(lock_keys_left(nodes), []);
     });
+}
+
+async fn no_lock_is_left(nodes: &Nodes) {
+    until("no lock is left", || lock_keys_left(nodes).is_empty()).await;
 }
 
 #[test]
@@ -179,22 +206,24 @@ fn a_fenced_lock_is_one_command_with_key_and_counter_and_a_release_like_any_othe
     let nodes = &Nodes::start(1);
     with_each_client(|client| async move {
         let manager = client.builder(nodes).key_prefix("p:").build().unwrap();
-        let _ = manager.lock("warm").fenced().await.unwrap().release().await.unwrap();
+        manager.lock("warm").fenced().await.unwrap().release().await.unwrap();
+        let plain = manager.lock("warm").await.unwrap();
         let monitor = nodes[0].monitor();
+        plain.release().await.unwrap();
         let guard = manager.lock("orders:42").fenced().await.unwrap();
         let token = guard.fencing_token().unwrap();
-        let _ = guard.release().await.unwrap();
-        assert_eq!(manager.settle(LIMIT).await, 0);
-        let seen = commands(&nodes[0], monitor);
+        guard.release().await.unwrap();
+        assert_clean(&manager).await;
+        let seen = commands(monitor);
         let calls: Vec<_> = seen.iter().filter(|command| command[0] == "EVALSHA").collect();
-        assert_eq!(calls.len(), 2, "acquire and release: {seen:?}");
-        let counter = counter(&key("p:orders:42"));
-        let counter = std::str::from_utf8(counter.as_bytes()).unwrap();
-        assert_eq!(calls[0][2..5], ["2", "p:orders:42", counter], "{client:?}");
+        assert_eq!(calls.len(), 3, "a plain release, acquire and release: {seen:?}");
+        let counter = counter("p:orders:42");
+        assert_eq!(calls[1][2..5], ["2", "p:orders:42", &counter], "{client:?}");
         // The node does not lag, so there is nothing to bring forward.
-        assert_eq!(calls[1][1..4], [RELEASE.sha1(), "1", "p:orders:42"], "{client:?}");
-        assert_eq!(nodes[0].get(counter), Some(token.to_string().into_bytes()));
-        assert_eq!(nodes[0].pttl(counter), -1, "it has no end");
+        assert_eq!(calls[2][1], calls[0][1], "the script of a plain release");
+        assert_eq!(calls[2][2..4], ["1", "p:orders:42"], "{client:?}");
+        assert_eq!(nodes[0].get(&counter), Some(token.to_string().into_bytes()));
+        assert_eq!(nodes[0].pttl(&counter), -1, "it has no end");
         nodes[0].flushall();
         nodes[0].cli(&["SCRIPT", "FLUSH"]);
     });
@@ -204,20 +233,20 @@ fn a_fenced_lock_is_one_command_with_key_and_counter_and_a_release_like_any_othe
 fn a_laggard_is_raised_and_all_agree_again() {
     let nodes = &Nodes::start(3);
     with_each_client(|client| async move {
-        let manager = client.builder(nodes).fence_hint(|| 0).build().unwrap();
-        let counter = counter(&key("r"));
+        let manager = client.builder(nodes).fencing_hint(|| 0).build().unwrap();
+        let counter = counter("r");
         for (node, number) in nodes.iter().zip(["7", "9007199254740000", "500"]) {
-            node.set(counter.as_bytes(), number);
+            node.set(&counter, number);
         }
         let guard = manager.lock("r").fenced().await.unwrap();
         let token = guard.fencing_token().unwrap().get();
         // The two that answered first are the quorum.
         assert!([501, 9_007_199_254_740_001].contains(&token), "{token}");
-        manager.settle(LIMIT).await;
-        let _ = guard.release().await.unwrap();
-        assert_eq!(manager.settle(LIMIT).await, 0);
+        crate::client::all_have(nodes, "r").await;
+        guard.release().await.unwrap();
+        assert_clean(&manager).await;
         for node in nodes.iter() {
-            assert_eq!(node.get(counter.as_bytes()).unwrap(), b"9007199254740001");
+            assert_eq!(node.get(&counter).unwrap(), b"9007199254740001");
         }
         nodes.iter().for_each(RedisServer::flushall);
     });
@@ -228,26 +257,22 @@ fn a_laggard_is_raised_and_all_agree_again() {
 fn numbers_are_whole_up_to_the_last_and_then_end() {
     let nodes = &Nodes::start(1);
     with_each_client(|client| async move {
-        let node = client.connect(&nodes.addresses()).remove(0);
-        let fence = node.fencer().unwrap();
-        let counter = counter(&key("r"));
-        let none = FenceHint::default();
+        let node = client.connect_one(&nodes[0].address());
+        let counter = counter("r");
         for (before, granted) in [
             (9_007_199_254_740_989, Some(9_007_199_254_740_990)),
             (9_007_199_254_740_990, Some(9_007_199_254_740_991)),
             (9_007_199_254_740_991, None),
         ] {
-            nodes[0].set(counter.as_bytes(), u64::to_string(&before));
-            match (fence.acquire(&claim(&["r"], 1), none).await, granted) {
-                (Ok(FenceVote::Granted(number)), Some(granted)) => {
+            nodes[0].set(&counter, u64::to_string(&before));
+            match (acquire(&node, &claim(&["r"], 1)).await, granted) {
+                (Ok(number), Some(granted)) => {
                     assert_eq!(number.get(), granted);
-                    let stored = nodes[0].get(counter.as_bytes()).unwrap();
+                    let stored = nodes[0].get(&counter).unwrap();
                     assert_eq!(stored, granted.to_string().into_bytes());
-                    assert_eq!(
-                        fence.raise(&claim(&["r"], 1), number).await.unwrap(),
-                        Vote::Granted
-                    );
-                    fence.release(&claim(&["r"], 1), FencingToken::MAX).await.unwrap();
+                    let raised = node.raise(&claim(&["r"], 1), number).await;
+                    assert_eq!(raised.unwrap(), Vote::Granted);
+                    release(&node, &claim(&["r"], 1), FencingToken::MAX).await;
                 }
                 (Err(error), None) => {
                     assert_eq!(error.kind(), BackendErrorKind::Fence, "{error}");
@@ -257,19 +282,20 @@ fn numbers_are_whole_up_to_the_last_and_then_end() {
             }
         }
         for garbage in ["", "x", "-1", "1.5", "1e3", "0x10", " 7", "9007199254740992", "\0"] {
-            nodes[0].set(counter.as_bytes(), garbage);
-            let failed = fence.acquire(&claim(&["r", "s"], 1), none).await.unwrap_err();
+            nodes[0].set(&counter, garbage);
+            let failed = acquire(&node, &claim(&["r", "s"], 1)).await.unwrap_err();
             assert_eq!(failed.kind(), BackendErrorKind::Fence, "{garbage:?}: {failed}");
             assert_eq!((nodes[0].get("r"), nodes[0].get("s")), (None, None));
             // A lock that is held all the same can be released.
-            assert_eq!(node.acquire(&claim(&["r"], 1)).await.unwrap(), Vote::Granted);
-            let released = fence.release(&claim(&["r"], 1), FencingToken::MAX).await;
-            assert_eq!(released.unwrap(), Vote::Granted, "{garbage:?}");
-            assert_eq!(nodes[0].get(counter.as_bytes()).unwrap(), garbage.as_bytes());
+            let plain = node.acquire(&claim(&["r"], 1), AcquireOptions::default()).await;
+            assert_eq!(plain.unwrap().vote, Vote::Granted);
+            let released = release(&node, &claim(&["r"], 1), FencingToken::MAX).await;
+            assert_eq!(released, Vote::Granted, "{garbage:?}");
+            assert_eq!(nodes[0].get(&counter).unwrap(), garbage.as_bytes());
         }
-        nodes[0].cli(&["DEL", std::str::from_utf8(counter.as_bytes()).unwrap()]);
-        nodes[0].lpush(std::str::from_utf8(counter.as_bytes()).unwrap(), "x");
-        let failed = fence.acquire(&claim(&["r"], 1), none).await.unwrap_err();
+        nodes[0].cli(&["DEL", &counter]);
+        nodes[0].lpush(&counter, "x");
+        let failed = acquire(&node, &claim(&["r"], 1)).await.unwrap_err();
         assert_eq!(failed.kind(), BackendErrorKind::WrongType, "{failed}");
         assert_eq!(nodes[0].get("r"), None, "nothing was taken");
         nodes[0].flushall();
@@ -280,22 +306,46 @@ fn numbers_are_whole_up_to_the_last_and_then_end() {
 #[test]
 fn a_full_node_releases_a_fenced_lock() {
     let node = RedisServer::start();
-    let nodes = [node.address()];
     on_tokio(async {
         for client in Client::ALL {
-            let backend = client.connect(&nodes).remove(0);
-            let fence = backend.fencer().unwrap();
+            let backend = client.connect_one(&node.address());
             let ours = claim(&["r"], 1);
-            let hint = FenceHint::default();
-            assert!(matches!(fence.acquire(&ours, hint).await, Ok(FenceVote::Granted(_))));
+            acquire(&backend, &ours).await.unwrap();
             node.cli(&["CONFIG", "SET", "maxmemory", "1"]);
-            let released = fence.release(&ours, FencingToken::new(7).unwrap()).await;
-            assert_eq!(released.unwrap(), Vote::Granted, "{client:?}");
+            let released = release(&backend, &ours, FencingToken::new(7).unwrap()).await;
+            assert_eq!(released, Vote::Granted, "{client:?}");
             assert_eq!(node.get("r"), None);
-            let failed = fence.acquire(&ours, hint).await.unwrap_err();
+            let failed = acquire(&backend, &ours).await.unwrap_err();
             assert_eq!(failed.kind(), BackendErrorKind::OutOfMemory, "{failed}");
             node.cli(&["CONFIG", "SET", "maxmemory", "0"]);
             node.flushall();
         }
+    });
+}
+
+/// A cluster of one node takes locks of one key; the number has a key of its own in another slot.
+#[test]
+fn fenced_on_a_cluster_of_one_says_why() {
+    let builder = RedisServer::builder().config("cluster-enabled", &["yes"]);
+    let nodes = &Nodes::start_with(1, &builder);
+    let slots: Vec<String> = (0..16_384).map(|slot| slot.to_string()).collect();
+    let mut words = vec!["CLUSTER", "ADDSLOTS"];
+    words.extend(slots.iter().map(String::as_str));
+    assert_eq!(nodes[0].cli(&words).error(), None);
+    eventually("a cluster", || {
+        nodes[0].cli(&["CLUSTER", "INFO"]).text().contains("cluster_state:ok")
+    });
+    with_each_client(|client| async move {
+        let manager = client.builder(nodes).build().unwrap();
+        for request in [manager.lock("r").fenced(), manager.lock(["r", "s"])] {
+            let failure = unreachable(request.no_wait().await);
+            let Answer::Failed(error) = &failure.nodes()[0].answer else { panic!("{failure}") };
+            assert_eq!(error.kind(), BackendErrorKind::Cluster, "{client:?}: {failure}");
+            for part in ["CROSSSLOT", "one resource at a time", "without a fencing token"] {
+                assert!(failure.to_string().contains(part), "{client:?}: {failure}");
+            }
+        }
+        manager.lock("r").await.unwrap().release().await.unwrap();
+        close(&manager, nodes).await;
     });
 }

@@ -6,12 +6,13 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-use quorate::{Lost, Released, Said, Stopped, WithError};
+use quorate::error::Answer;
+use quorate::{Lost, Stopped, WithError};
 use quorate_tests::wait::{LIMIT, eventually, receive, times};
 use quorate_tests::{Nodes, RedisServer, Referee};
 use tokio::sync::{oneshot, watch};
 
-use crate::client::{Client, nothing_is_left, on_tokio};
+use crate::client::{Client, close, on_tokio};
 use crate::contention::{Contender, contend};
 
 /// One is kept alive by its guard, the other by `with`.
@@ -46,10 +47,10 @@ fn last(client: Client, rival: Client) {
             rivals
         });
         on_tokio(async {
-            let builder = client.builder(&nodes).renew_every(Duration::from_millis(20));
+            let builder = client.builder(&nodes).renew_interval(Duration::from_millis(20));
             let manager = builder.build().unwrap();
             let kept = manager.lock(LOCKS[0]).await.unwrap();
-            kept.keep_alive();
+            kept.auto_renew();
             let worked = async |lock, tell| {
                 let mut stopped = stopped.clone();
                 tokio::select! {
@@ -63,7 +64,7 @@ fn last(client: Client, rival: Client) {
             let (ran, worked) = tokio::join!(runs, with);
             ran.unwrap();
             worked.unwrap();
-            assert_eq!(kept.release().await.unwrap(), Released::Held, "{client:?}");
+            kept.release().await.unwrap();
             failing.join().unwrap().into_iter().for_each(Contender::succeeds);
             for (lock, told) in LOCKS.into_iter().zip([run_told, with_told]) {
                 let visits = receive(&told).unwrap();
@@ -74,7 +75,7 @@ fn last(client: Client, rival: Client) {
                     "{client:?}, {lock}"
                 );
             }
-            nothing_is_left(&manager, &nodes).await;
+            close(&manager, &nodes).await;
         });
     });
 }
@@ -142,7 +143,7 @@ fn ends_by_silence(client: Client, rival: Client, ttl: Duration) -> bool {
         let manager = client.builder(&nodes).ttl(ttl).node_timeout(ttl / 4).build().unwrap();
         let [(tell_run, run_told), (tell_with, with_told)] = [channel(), channel()];
         let kept = manager.lock(LOCKS[0]).await.unwrap();
-        kept.keep_alive();
+        kept.auto_renew();
         let (holds, held) = oneshot::channel();
         let visitor = section(LOCKS[1]);
         let with = tokio::spawn(manager.with(LOCKS[1], async move |_| {
@@ -162,25 +163,19 @@ fn ends_by_silence(client: Client, rival: Client, ttl: Duration) -> bool {
             assert_eq!(Referee::verdict(&referee, lock), Some(visits), "{client:?}, {lock}");
         }
         nodes[..3].iter().for_each(RedisServer::resume);
-        assert_eq!(kept.release().await.unwrap(), Released::Lost);
+        assert!(kept.release().await.unwrap_err().is_lost());
         rivals.into_iter().for_each(Contender::succeeds);
         for (lock, visits) in LOCKS.into_iter().zip(visits) {
             assert_eq!(Referee::verdict(&referee, lock), Some(visits + 1), "{client:?}, {lock}");
         }
-        nothing_is_left(&manager, &nodes).await;
+        close(&manager, &nodes).await;
         are_three_silent(&reason) && are_three_silent(&other)
     })
 }
 
 fn are_three_silent(reason: &Lost) -> bool {
-    let Lost::Expired { votes } = reason else { panic!("{reason:?}") };
-    // One that hung before the last round began may have been left alone in it.
-    let is_silent = |said: &Said| match said {
-        Said::Silent { .. } => true,
-        Said::Failed(error) => error.to_string().starts_with("not asked: it has not answered"),
-        _ => false,
-    };
-    let silent = votes.iter().map(|node| is_silent(&node.said));
+    let Lost::Expired { last } = reason else { panic!("{reason}") };
+    let silent = last.nodes().iter().map(|node| matches!(node.answer, Answer::NoReply { .. }));
     silent.eq([true, true, true, false, false])
 }
 

@@ -5,27 +5,27 @@ use std::net::TcpListener;
 use std::thread;
 use std::time::Duration;
 
-use quorate::{BackendErrorKind, LockError, LockManager, Resource, Said, Votes};
+use quorate::error::{Answer, QuorumFailure};
+use quorate::{BackendErrorKind, LockManager, Resource};
 use quorate_tests::wait::within_limit;
 use quorate_tests::{Nodes, RedisServer};
 
-use crate::client::{Client, LIMIT, nothing_is_left, on_tokio, unhurried, with_each_client};
+use crate::client::{
+    Client, assert_clean, close, on_tokio, unhurried, unreachable, with_each_client,
+};
 
-/// The votes of a lock that is tried on these addresses and cannot be had.
-async fn no_quorum(client: Client, addresses: &[String]) -> Votes {
+/// What the nodes answer to a lock that cannot be acquired at these addresses.
+async fn no_quorum(client: Client, addresses: &[String]) -> QuorumFailure {
     no_quorum_of(&unhurried(client.connect(addresses)).build().unwrap()).await
 }
 
-async fn no_quorum_of(manager: &LockManager) -> Votes {
-    match within_limit("an outcome", manager.try_lock("r")).await {
-        Err(LockError::NoQuorum { votes }) => votes,
-        other => panic!("{other:?}"),
-    }
+async fn no_quorum_of(manager: &LockManager) -> QuorumFailure {
+    unreachable(within_limit("an outcome", manager.lock("r").no_wait()).await)
 }
 
-fn kind(votes: &Votes) -> Option<BackendErrorKind> {
-    votes.iter().find_map(|node| match &node.said {
-        Said::Failed(error) => Some(error.kind()),
+fn kind(failure: &QuorumFailure) -> Option<BackendErrorKind> {
+    failure.nodes().iter().find_map(|node| match &node.answer {
+        Answer::Failed(error) => Some(error.kind()),
         _ => None,
     })
 }
@@ -37,9 +37,9 @@ fn a_wrong_password_is_told_without_the_password() {
         for client in Client::ALL {
             for login in [":wr0ng-secret@", "nobody:wr0ng-secret@", ""] {
                 let address = format!("redis://{login}127.0.0.1:{}", server.port());
-                let votes = no_quorum(client, &[address]).await;
-                assert_eq!(kind(&votes), Some(BackendErrorKind::Auth), "{client:?}: {votes:?}");
-                let printed = format!("{votes} {votes:?}");
+                let failure = no_quorum(client, &[address]).await;
+                assert_eq!(kind(&failure), Some(BackendErrorKind::Auth), "{client:?}: {failure:?}");
+                let printed = format!("{failure} {failure:?}");
                 assert!(!printed.contains("wr0ng"), "{client:?}: {printed}");
             }
         }
@@ -53,9 +53,9 @@ fn a_wrong_password_ends_the_wait_at_once() {
         for client in Client::ALL {
             let backends = client.connect(&[server.address_as("default", "wrong")]);
             let manager = unhurried(backends).build().unwrap();
-            let request = manager.lock("r").wait(Duration::from_secs(3600));
-            let locked = within_limit("the end of the wait", request).await;
-            assert!(matches!(locked, Err(LockError::NoQuorum { .. })), "{client:?}: {locked:?}");
+            let request = manager.lock("r").timeout(Duration::from_secs(3600));
+            let failure = unreachable(within_limit("the end of the wait", request).await);
+            assert!(failure.is_permanent(), "{client:?}: {failure}");
         }
     });
 }
@@ -65,8 +65,8 @@ fn a_user_who_may_not_is_told() {
     let server = RedisServer::builder().user("app", "on >pw ~allowed:* +@all").start();
     on_tokio(async {
         for client in Client::ALL {
-            let votes = no_quorum(client, &[server.address_as("app", "pw")]).await;
-            assert_eq!(kind(&votes), Some(BackendErrorKind::Permission), "{client:?}: {votes}");
+            let failure = no_quorum(client, &[server.address_as("app", "pw")]).await;
+            assert_eq!(kind(&failure), Some(BackendErrorKind::Permission), "{client:?}: {failure}");
         }
     });
 }
@@ -98,9 +98,9 @@ fn a_node_that_is_not_redis_is_told() {
             let http = impostor(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n");
             let garbage = impostor(b"\x00\xff\x07 what is this \x01\r\n\r\n");
             for address in [http, garbage] {
-                let votes = no_quorum(client, &[address]).await;
-                let seen = kind(&votes);
-                assert_eq!(seen, Some(BackendErrorKind::Protocol), "{client:?}: {votes}");
+                let failure = no_quorum(client, &[address]).await;
+                let seen = kind(&failure);
+                assert_eq!(seen, Some(BackendErrorKind::Protocol), "{client:?}: {failure}");
             }
         }
     });
@@ -114,15 +114,9 @@ fn a_node_that_accepts_and_says_nothing_is_silent_after_the_node_timeout() {
         for client in Client::ALL {
             let builder = unhurried(client.connect(std::slice::from_ref(&address)));
             let manager = builder.node_timeout(Duration::from_millis(50)).build().unwrap();
-            let votes = no_quorum_of(&manager).await;
-            assert_eq!(votes.iter().count(), 1);
-            for node in votes.iter() {
-                let Said::Silent { obstacle, .. } = &node.said else {
-                    panic!("{client:?}: {votes}")
-                };
-                let why = obstacle.as_ref().map(ToString::to_string);
-                assert_eq!(why.as_deref(), Some("there is no connection yet"), "{client:?}");
-            }
+            let failure = no_quorum_of(&manager).await;
+            let [node] = failure.nodes() else { panic!("{client:?}: {failure}") };
+            assert!(matches!(node.answer, Answer::NoReply { is_over: true }), "{client:?}: {node}");
         }
     });
 }
@@ -136,12 +130,12 @@ fn a_key_that_holds_a_list_is_no_lock_of_somebody() {
         }
         let manager = client.builder(nodes).build().unwrap();
         for locked in [manager.lock("list").await, manager.lock(["list", "other"]).await] {
-            let Err(LockError::NoQuorum { votes }) = locked else { panic!("{locked:?}") };
-            assert_eq!(kind(&votes), Some(BackendErrorKind::WrongType), "{client:?}: {votes}");
-            assert!(votes.to_string().contains("WRONGTYPE"), "{client:?}: {votes}");
+            let failure = unreachable(locked);
+            assert_eq!(kind(&failure), Some(BackendErrorKind::WrongType), "{client:?}: {failure}");
+            assert!(failure.to_string().contains("WRONGTYPE"), "{client:?}: {failure}");
         }
         // A node that had not answered by then may still be asked.
-        assert_eq!(manager.settle(LIMIT).await, 0, "{client:?}");
+        assert_clean(&manager).await;
         for node in nodes.iter() {
             node.flushall();
         }
@@ -155,10 +149,10 @@ fn names_of_a_mebibyte_and_of_any_bytes_are_locked() {
         let manager = client.builder(nodes).build().unwrap();
         for name in [vec![b'x'; Resource::MAX_LEN], vec![0, 0xff, b'\r', b'\n', b'{', b'}']] {
             let guard = manager.lock(&name).await.unwrap();
-            assert!(manager.try_lock(&name).await.is_err());
-            let _ = guard.release().await.unwrap();
+            assert!(manager.lock(&name).no_wait().await.is_err());
+            guard.release().await.unwrap();
         }
-        nothing_is_left(&manager, nodes).await;
+        close(&manager, nodes).await;
     });
 }
 

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use quorate::{BackendErrorKind, LockState, Saw};
+use quorate::{BackendErrorKind, KeyState, LockState};
 use quorate_tests::wait::LONG_TTL;
 use quorate_tests::{Nodes, Reply};
 
-use crate::client::{LIMIT, nothing_is_left, with_each_client};
+use crate::client::{all_have, close, with_each_client};
 use crate::wire::commands;
 
 #[test]
@@ -19,10 +19,10 @@ fn a_lock_is_looked_at_without_being_taken() {
         assert_eq!(nodes.keys_left(), [], "nothing is taken");
 
         let guard = manager.lock("r").await.unwrap();
-        assert_eq!(manager.settle(LIMIT).await, 0);
+        all_have(nodes, "r").await;
         let monitor = nodes[0].monitor();
         let held = manager.inspect("r").await.unwrap();
-        let commands = commands(&nodes[0], monitor);
+        let commands = commands(monitor);
         assert_eq!((held.state(), held.nodes_held()), (LockState::Held, 3), "{client:?}: {held}");
         let left = held.time_left().unwrap();
         assert!(left <= LONG_TTL && left > LONG_TTL / 2, "{client:?}: {left:?}");
@@ -30,8 +30,8 @@ fn a_lock_is_looked_at_without_being_taken() {
         let reads = ["EVALSHA", "EVAL", "GET", "PTTL"];
         assert!(names.iter().all(|name| reads.contains(&name.as_str())), "{commands:?}");
         assert_eq!(names.iter().filter(|name| *name == "GET").count(), 1, "{commands:?}");
-        let _ = guard.release().await.unwrap();
-        nothing_is_left(&manager, nodes).await;
+        guard.release().await.unwrap();
+        close(&manager, nodes).await;
     });
 }
 
@@ -61,7 +61,7 @@ fn what_other_programs_wrote_is_told_as_it_is() {
         let list = manager.inspect("list").await.unwrap();
         assert_eq!(list.state(), LockState::Unclear, "{client:?}: {list}");
         for node in &list {
-            let Saw::Failed(error) = &node.saw else { panic!("{client:?}: {list}") };
+            let KeyState::Failed(error) = &node.state else { panic!("{client:?}: {list}") };
             assert_eq!(error.kind(), BackendErrorKind::WrongType, "{client:?}: {error}");
         }
         for node in nodes {
@@ -77,7 +77,7 @@ fn a_node_that_takes_no_writes_can_be_looked_at() {
     with_each_client(|client| async move {
         let manager = client.builder(nodes).build().unwrap();
         let guard = manager.lock("r").await.unwrap();
-        assert_eq!(manager.settle(LIMIT).await, 0);
+        all_have(nodes, "r").await;
         let replicates = nodes[0].cli(&["REPLICAOF", "127.0.0.1", "1"]);
         nodes[1].cli(&["CONFIG", "SET", "maxmemory", "1"]);
         assert_eq!(replicates, Reply::Simple("OK".to_owned()));
@@ -85,7 +85,7 @@ fn a_node_that_takes_no_writes_can_be_looked_at() {
         assert_eq!((seen.state(), seen.nodes_held()), (LockState::Held, 3), "{client:?}: {seen}");
         nodes[0].cli(&["REPLICAOF", "NO", "ONE"]);
         nodes[1].cli(&["CONFIG", "SET", "maxmemory", "0"]);
-        let _ = guard.release().await.unwrap();
-        nothing_is_left(&manager, nodes).await;
+        guard.release().await.unwrap();
+        close(&manager, nodes).await;
     });
 }

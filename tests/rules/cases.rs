@@ -1,10 +1,60 @@
 //! Cases that were found from outside, each as a test of its name.
 
+use quorate_core::error::{Answer, NodeAnswer, QuorumFailure};
 use quorate_core::{
-    BackendError, BackendErrorKind, ExtendError, LockError, Lost, NodeVote, Said, Votes, WithError,
+    BackendError, BackendErrorKind, ExtendError, LockError, Lost, ReleaseError, WithError,
 };
+use quorate_memory::Fault;
 
-use crate::world::World;
+use crate::world::{MS, SECOND, World};
+
+/// Two of three nodes do not answer a release. No client holds the lock any more.
+#[test]
+fn unreachable_nodes_are_never_reported_as_held() {
+    let loading = Fault::Failing(BackendError::from_reply("LOADING"));
+    for fault in [Fault::Hung, Fault::Down, loading] {
+        for timeout in [1, 100, 299, 301, 499, 500, 501, 900].map(|millis| millis * MS) {
+            for world in [World::new(3), World::in_order(3), World::complete(3)] {
+                let manager = world.manager();
+                let guard = world.sim.block_on(manager.lock("r")).unwrap();
+                world.catch_up();
+                for node in &world.nodes[..2] {
+                    node.inject(fault.clone());
+                }
+                let released = world.sim.block_on(guard.release());
+                assert!(matches!(released, Err(ReleaseError::Unconfirmed(_))), "{released:?}");
+                let failed = world.sim.block_on(manager.lock("r").timeout(timeout)).unwrap_err();
+                let LockError::Unreachable(failure) = &failed else {
+                    panic!("{fault:?}, {timeout:?}: {failed}");
+                };
+                let silent = ["memory-1", "memory-2"];
+                let named = |name: &str| failure.nodes().iter().any(|node| *node.name == *name);
+                assert!(silent.into_iter().all(named), "{fault:?}, {timeout:?}: {failed}");
+            }
+        }
+    }
+}
+
+/// A node hangs while its lock is dropped. Every other node is clean, and the report names this one.
+#[test]
+fn close_waits_for_no_node_that_hangs() {
+    for world in [World::new(3), World::in_order(3), World::complete(3)] {
+        let manager = world.manager();
+        let guard = world.sim.block_on(manager.lock("r")).unwrap();
+        world.catch_up();
+        world.nodes[0].inject(Fault::Hung);
+        drop(guard);
+        let report = world.sim.block_on(manager.close(60 * SECOND));
+        assert_eq!(world.sim.elapsed(), 500 * MS, "one node timeout");
+        assert_eq!(report.to_string(), "all released; memory-1 did not answer");
+        assert_eq!(report.nodes().collect::<Vec<_>>(), ["memory-1"]);
+        assert!(!report.is_clean());
+        assert_eq!(world.keys_left(), 1);
+        world.nodes[0].heal();
+        world.catch_up();
+        assert_eq!(world.keys_left(), 0, "its release was sent");
+    }
+}
 
 #[test]
 fn a_refused_extension_ends_the_guard() {
@@ -15,21 +65,21 @@ fn a_refused_extension_ends_the_guard() {
         node.expire("r");
     }
     let refused = world.sim.block_on(guard.extend());
-    assert!(matches!(refused, Err(ExtendError::NotHeld { .. })), "{refused:?}");
+    assert!(matches!(refused, Err(ExtendError::Lost(Lost::NotHeld(_)))), "{refused:?}");
     assert!(!guard.is_valid());
-    let lost = world.sim.block_on(guard.lost());
-    assert!(matches!(lost, Lost::NotHeld { .. }), "{lost:?}");
-    drop(guard);
     world.catch_up();
     assert_eq!(world.keys_left(), 0, "the key that was left is released");
+    let lost = world.sim.block_on(guard.lost());
+    assert!(matches!(lost, Lost::NotHeld(_)), "{lost:?}");
+    assert_eq!(world.sim.elapsed(), 0 * MS, "at once");
 }
 
 /// The error of a round in which the nodes failed in these ways.
 fn no_quorum(kinds: &[BackendErrorKind]) -> LockError {
-    let vote = |kind: &BackendErrorKind| {
-        NodeVote::new("node", Said::Failed(BackendError::new(*kind, "reason")))
+    let answer = |kind: &BackendErrorKind| {
+        NodeAnswer::new("node", Answer::Failed(BackendError::new(*kind, "reason")))
     };
-    LockError::NoQuorum { votes: kinds.iter().map(vote).collect() }
+    LockError::Unreachable(QuorumFailure::new(kinds.iter().map(answer), MS))
 }
 
 #[test]
@@ -42,7 +92,20 @@ fn a_retry_loop_can_tell_permanent_errors() {
     let (first, second) = ("a".to_owned(), "b".to_owned());
     assert!(LockError::SameServer { first, second }.is_permanent());
     assert!(LockError::Closed.is_closed() && LockError::Closed.is_permanent());
-    assert!(!LockError::Held { votes: Votes::default() }.is_permanent());
+    assert!(!LockError::Held(QuorumFailure::default()).is_permanent());
     let with: WithError<()> = no_quorum(&[Auth; 3]).into();
     assert!(with.is_permanent() && !with.is_closed());
+}
+
+/// The same, as a caller meets them.
+#[test]
+fn a_retry_loop_is_told_of_a_wrong_password_at_once() {
+    let world = World::new(3);
+    let auth = BackendError::from_reply("WRONGPASS invalid username-password pair");
+    for node in &world.nodes[..2] {
+        node.inject(Fault::Failing(auth.clone()));
+    }
+    let failed = world.sim.block_on(world.manager().lock("r")).unwrap_err();
+    assert!(failed.is_permanent() && !failed.is_held(), "{failed}");
+    assert!(world.sim.elapsed() <= 2 * MS, "after {:?}", world.sim.elapsed());
 }

@@ -1,261 +1,246 @@
-//! Nodes that will not tell when a key changes, or will not keep waiters in order: a manager does
-//! without, says so once, and asks again after a minute.
+//! The three ways of waiting, and nodes that lack, or forbid, what they need: that costs order, never the
+//! lock.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::future::IntoFuture;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use async_trait::async_trait;
-use quorate_core::{
-    BackendError, BackendErrorKind, Claim, Inspect, Key, LockBackend, LockManager, Place, Queue,
-    Runtime, Vote, Watch, Watched,
-};
-use quorate_memory::{MemoryNode, Sim};
+use quorate_core::backend::Capabilities;
+use quorate_core::{BackendError, BackendErrorKind, LockManagerBuilder, Waiting};
+use quorate_memory::{Fault, MemoryNode, Operation, Sim};
 use tracing::Level;
 
-use crate::observe::{Told, of, told};
+use crate::observe::{of, told};
+use crate::waiting::processes::{Process, Quirk, ROUND_TRIP, Scene};
 use crate::world::{MS, SECOND};
 
-/// A node whose user may not do one thing, for some time at least.
-#[derive(Clone, Debug)]
-struct Strict {
-    node: MemoryNode,
-    forbids: &'static str,
-    /// What it says then.
-    kind: BackendErrorKind,
-    /// On the clock of `sim`.
-    until: Option<Instant>,
-    sim: Sim,
-    asked: Arc<AtomicUsize>,
-    /// How often it was asked, and did it.
-    done: Arc<AtomicUsize>,
+type Configure = fn(LockManagerBuilder) -> LockManagerBuilder;
+
+const ORDERED: Configure = |builder| builder.waiting(Waiting::Ordered);
+const NOTIFIED: Configure = |builder| builder.waiting(Waiting::Notified);
+const POLLING: Configure = |builder| builder.waiting(Waiting::Polling);
+
+/// One process holds the lock for three seconds, and another waits for it.
+struct Wait {
+    scene: Scene,
+    waiter: Process,
+    /// From the release to the hold of the waiter.
+    gap: Duration,
 }
 
-impl Strict {
-    fn may(&self, operation: &'static str) -> Result<(), BackendError> {
-        if operation != self.forbids {
-            return Ok(());
+fn wait(quirk: Quirk, built: impl Fn(MemoryNode) -> MemoryNode, configure: Configure) -> Wait {
+    let scene = Scene::with(5, Sim::new(7), quirk);
+    let (holder, waiter) = (scene.process(), scene.process_on(built, configure));
+    let guard = scene.sim.block_on(holder.lock("r").ttl(60 * SECOND)).unwrap();
+    let held = waiter.hold_once("r", MS);
+    scene.forget_sent();
+    scene.sim.advance(3 * SECOND);
+    let before = holder.client.now();
+    scene.sim.block_on(guard.release()).unwrap();
+    scene.sim.advance(5 * SECOND);
+    let gap = held.lock().unwrap().expect("it got the lock").from - before;
+    Wait { scene, waiter, gap }
+}
+
+fn well(configure: Configure) -> Wait {
+    wait(Quirk::default(), |node| node, configure)
+}
+
+#[test]
+fn an_ordered_waiter_joins_a_queue_and_is_woken_by_the_release() {
+    let wait = well(ORDERED);
+    assert_eq!(wait.gap, 2 * ROUND_TRIP, "the release, the push, and an acquire");
+    assert!(wait.scene.count(Operation::Queue) > 3);
+}
+
+#[test]
+fn a_notified_waiter_stores_nothing_and_is_woken_by_the_release() {
+    let wait = well(NOTIFIED);
+    assert!(wait.gap <= 3 * ROUND_TRIP, "{:?}", wait.gap);
+    assert_eq!(wait.scene.count(Operation::Queue), 0);
+    assert!(wait.scene.count(Operation::Watch) > 0);
+    assert!(wait.scene.keys().is_empty());
+}
+
+#[test]
+fn a_notified_waiter_attempts_within_a_second_where_pushes_are_lost() {
+    let quirk = Quirk::default();
+    quirk.loses_pushes.store(true, Ordering::Relaxed);
+    let wait = wait(quirk, |node| node, NOTIFIED);
+    assert!(wait.gap > 3 * ROUND_TRIP && wait.gap <= SECOND + 10 * MS, "{:?}", wait.gap);
+}
+
+#[test]
+fn a_polling_waiter_attempts_after_random_delays_and_sends_nothing_else() {
+    let wait = well(POLLING);
+    assert!(wait.gap <= SECOND + 10 * MS, "{:?}", wait.gap);
+    assert_eq!(wait.scene.count(Operation::Queue) + wait.scene.count(Operation::Watch), 0);
+    // Up to 10 ms, doubling up to 1 s.
+    let attempts = wait.scene.count(Operation::Acquire) / 5;
+    assert!((6..=25).contains(&attempts), "{attempts} attempts");
+    assert!(wait.scene.sent_by(&wait.waiter) > 0);
+}
+
+#[test]
+fn the_delays_of_polling_are_a_setting() {
+    let often = well(|builder| builder.waiting(Waiting::Polling).backoff(MS, 2 * MS));
+    assert!(often.gap <= 5 * MS, "{:?}", often.gap);
+    let rarely = well(|builder| builder.waiting(Waiting::Polling).backoff(SECOND, 4 * SECOND));
+    let attempts = |wait: &Wait| wait.scene.count(Operation::Acquire) / 5;
+    assert!(attempts(&often) > 1_000 && attempts(&rarely) < 20, "{}", attempts(&rarely));
+}
+
+#[test]
+fn nodes_built_without_a_queue_or_without_pushes_cost_order_and_not_the_lock() {
+    let (watch, queue) = (Capabilities::WATCH, Capabilities::QUEUE);
+    for (lacks, watches, joins) in [(queue, true, false), (watch | queue, false, false)] {
+        let wait = wait(Quirk::default(), move |node| node.without(lacks), ORDERED);
+        assert_eq!(wait.scene.count(Operation::Watch) > 0, watches);
+        assert_eq!(wait.scene.count(Operation::Queue) > 0, joins);
+        assert!(wait.gap <= SECOND + 10 * MS, "{:?}", wait.gap);
+    }
+    // The queue works by refreshes alone.
+    let wait = wait(Quirk::default(), move |node| node.without(watch), ORDERED);
+    assert!(wait.gap <= SECOND, "{:?}", wait.gap);
+}
+
+/// What nodes answer to calls that they were built for, and lack or forbid.
+fn refusals() -> [BackendError; 4] {
+    [
+        BackendError::unsupported("this server cannot do that"),
+        BackendError::from_reply("NOPERM this user has no permissions to run the 'eval' command"),
+        BackendError::from_reply("ERR unknown command 'CLIENT'"),
+        BackendError::new(BackendErrorKind::Cluster, "CROSSSLOT Keys don't hash to the same slot"),
+    ]
+}
+
+#[test]
+fn a_node_that_refuses_to_queue_costs_order_and_never_the_lock() {
+    for error in refusals() {
+        let quirk = Quirk { queueing_fails: Some(error.clone()), ..Quirk::default() };
+        let wait = wait(quirk, |node| node, ORDERED);
+        assert!(wait.gap <= SECOND + 10 * MS, "{error}: {:?}", wait.gap);
+        assert!(wait.scene.keys().is_empty());
+    }
+}
+
+#[test]
+fn a_node_that_refuses_to_watch_costs_time_and_never_the_lock() {
+    for configure in [ORDERED, NOTIFIED] {
+        for error in refusals() {
+            let quirk = Quirk { watching_fails: Some(error.clone()), ..Quirk::default() };
+            let wait = wait(quirk, |node| node, configure);
+            assert!(wait.gap <= SECOND + 10 * MS, "{error}: {:?}", wait.gap);
+            assert!(wait.scene.keys().is_empty(), "{error}: {:?}", wait.scene.keys());
         }
-        if self.until.is_some_and(|until| self.sim.now() >= until) {
-            self.done.fetch_add(1, Ordering::Relaxed);
-            return Ok(());
+    }
+}
+
+/// Processes that want the lock all the time: how often each had it in ten seconds.
+fn contend(quirk: Quirk, configure: Configure) -> Vec<usize> {
+    let scene = Scene::with(5, Sim::shuffled(3), quirk);
+    let served = Arc::new(Mutex::new(vec![0; 4]));
+    for number in 0..4 {
+        let (process, served) = (scene.process_with(configure), Arc::clone(&served));
+        let ours = process.clone();
+        process.spawn(async move {
+            loop {
+                let guard = ours.lock("r").await.unwrap();
+                served.lock().unwrap()[number] += 1;
+                ours.client.sleep(MS).await;
+                guard.release().await.unwrap();
+            }
+        });
+    }
+    scene.sim.advance(10 * SECOND);
+    served.lock().unwrap().clone()
+}
+
+#[test]
+fn all_processes_are_served_however_they_wait() {
+    for configure in [NOTIFIED, POLLING] {
+        let served = contend(Quirk::default(), configure);
+        assert!(served.iter().all(|served| *served > 20), "{served:?}");
+    }
+    for error in refusals() {
+        for quirk in [
+            Quirk { queueing_fails: Some(error.clone()), ..Quirk::default() },
+            Quirk { watching_fails: Some(error.clone()), ..Quirk::default() },
+        ] {
+            let served = contend(quirk, ORDERED);
+            assert!(served.iter().all(|served| *served > 10), "{error}: {served:?}");
         }
-        self.asked.fetch_add(1, Ordering::Relaxed);
-        Err(BackendError::new(self.kind, "not that"))
     }
 }
 
-#[async_trait]
-impl LockBackend for Strict {
-    async fn acquire(&self, claim: &Claim) -> Result<Vote, BackendError> {
-        LockBackend::acquire(&self.node, claim).await
+#[test]
+fn processes_that_wait_in_different_ways_are_all_served() {
+    let scene = Scene::with(5, Sim::shuffled(3), Quirk::default());
+    let served = Arc::new(Mutex::new(vec![0; 3]));
+    for (number, configure) in [ORDERED, NOTIFIED, POLLING].into_iter().enumerate() {
+        let (process, served) = (scene.process_with(configure), Arc::clone(&served));
+        let ours = process.clone();
+        process.spawn(async move {
+            loop {
+                let guard = ours.lock("r").await.unwrap();
+                served.lock().unwrap()[number] += 1;
+                ours.client.sleep(MS).await;
+                guard.release().await.unwrap();
+                ours.client.sleep(5 * MS).await;
+            }
+        });
     }
-
-    async fn extend(&self, claim: &Claim) -> Result<Vote, BackendError> {
-        self.node.extend(claim).await
-    }
-
-    async fn release(&self, claim: &Claim) -> Result<Vote, BackendError> {
-        LockBackend::release(&self.node, claim).await
-    }
-
-    fn name(&self) -> Option<&str> {
-        Some(self.node.name())
-    }
-
-    fn inspector(&self) -> Option<&dyn Inspect> {
-        Some(&self.node)
-    }
-
-    fn watcher(&self) -> Option<&dyn Watch> {
-        Some(self)
-    }
-
-    fn queue(&self) -> Option<&dyn Queue> {
-        Some(self)
-    }
+    scene.sim.advance(10 * SECOND);
+    let served = served.lock().unwrap();
+    assert!(served.iter().all(|served| *served > 20), "{served:?}");
 }
 
-#[async_trait]
-impl Watch for Strict {
-    async fn look(&self, key: &Key) -> Result<Watched, BackendError> {
-        self.may("watch")?;
-        self.node.look(key).await
-    }
-}
-
-#[async_trait]
-impl Queue for Strict {
-    async fn join(&self, key: &Key, place: &Place) -> Result<Option<Place>, BackendError> {
-        self.may("queue")?;
-        self.node.join(key, place).await
-    }
-
-    async fn leave(
-        &self,
-        key: &Key,
-        place: &Place,
-        before: Option<&Place>,
-    ) -> Result<(), BackendError> {
-        self.node.leave(key, place, before).await
-    }
-}
-
-/// How three managers contend for one lock.
-struct Contest {
-    /// What the nodes forbid, and for how long if not for ever.
-    forbids: (&'static str, Option<Duration>),
-    kind: BackendErrorKind,
-    /// How long each holds the lock.
-    hold: Duration,
-    /// How long each does not want it then.
-    rest: Duration,
-    time: Duration,
-}
-
-/// What has become of them.
-struct Outcome {
-    /// How often each had it.
-    served: Vec<usize>,
-    /// How often nodes were asked for what they forbid.
-    asked: usize,
-    /// How often nodes did what they had forbidden before.
-    done: usize,
-}
-
-impl Contest {
-    /// Each wants it all the time, and holds it for a moment.
-    const fn hot(forbids: &'static str) -> Self {
-        let kind = BackendErrorKind::Permission;
-        Self { forbids: (forbids, None), kind, hold: MS, rest: Duration::ZERO, time: TEN_SECONDS }
-    }
-
-    /// Somebody waits nearly always, and little happens in an hour.
-    const fn calm(forbids: &'static str, strict: Option<Duration>, time: Duration) -> Self {
-        let (kind, hold) = (BackendErrorKind::Permission, Duration::from_millis(700));
-        Self { forbids: (forbids, strict), kind, hold, rest: SECOND, time }
-    }
-
-    fn run(self) -> Outcome {
-        let Self { forbids: (forbids, strict), kind, hold, rest, time } = self;
-        let sim = Sim::new(1);
-        let (asked, done) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
-        let until = strict.map(|strict| sim.now() + strict);
-        let strict = |node| Strict {
-            node,
-            forbids,
-            kind,
-            until,
-            sim: sim.clone(),
-            asked: Arc::clone(&asked),
-            done: Arc::clone(&done),
+#[test]
+fn what_a_node_lacks_is_reported_once() {
+    for (operation, queueing) in [("queue", true), ("watch", false)] {
+        let error = BackendError::from_reply("NOPERM this user has no permissions");
+        let fails = |is_meant: bool| is_meant.then(|| error.clone());
+        let quirk = Quirk {
+            queueing_fails: fails(queueing),
+            watching_fails: fails(!queueing),
+            ..Quirk::default()
         };
-        let nodes: Vec<_> = MemoryNode::cluster(3, sim.clone()).into_iter().map(strict).collect();
-        let served = Arc::new(Mutex::new(vec![0; 3]));
-        for number in 0..3 {
-            let manager = LockManager::builder(sim.clone(), nodes.clone()).build().unwrap();
-            let (served, sim_) = (Arc::clone(&served), sim.clone());
-            sim.spawn(Box::pin(async move {
-                loop {
-                    let Ok(guard) = manager.lock("r").wait(60 * SECOND).await else { continue };
-                    served.lock().unwrap()[number] += 1;
-                    sim_.sleep_until(sim_.now() + hold).await;
-                    guard.release().await.ok();
-                    sim_.sleep_until(sim_.now() + rest).await;
-                }
-            }));
-        }
-        sim.advance(time);
-        let served = served.lock().unwrap().clone();
-        let [asked, done] = [asked, done].map(|count| count.load(Ordering::Relaxed));
-        Outcome { served, asked, done }
-    }
-}
-
-const TEN_SECONDS: Duration = Duration::from_secs(10);
-
-fn shown(told: &Told) -> [String; 3] {
-    ["node", "operation", "kind"].map(|name| told.field(name).to_owned())
-}
-
-#[test]
-fn where_waiters_may_not_stand_in_order_they_are_served_all_the_same_and_that_is_told_once() {
-    let told = told(|| {
-        let Outcome { served, asked, .. } = Contest::hot("queue").run();
-        assert!(served.iter().all(|served| *served > 100), "{served:?}");
-        // The gate, by each manager.
-        assert_eq!(asked, 3);
-    });
-    let cannot = of("node cannot", &told);
-    assert_eq!(cannot.len(), 3, "{cannot:#?}");
-    for one in cannot {
-        assert_eq!(shown(&one)[1..], ["queue", "Permission"]);
-        assert_eq!(one.level, Level::WARN);
+        let told = told(|| {
+            let scene = Scene::with(1, Sim::new(1), quirk);
+            let (holder, waiter) = (scene.process(), scene.process());
+            for _ in 0..3 {
+                let guard = scene.sim.block_on(holder.lock("r")).unwrap();
+                let wait = waiter.locks.lock("r").timeout(5 * SECOND).into_future();
+                assert!(scene.sim.block_on(wait).is_err());
+                scene.sim.block_on(guard.release()).unwrap();
+            }
+        });
+        let lacks = of("node lacks operation", &told);
+        assert_eq!(lacks.len(), 1, "{lacks:#?}");
+        let shown = ["node", "operation", "kind"].map(|name| lacks[0].field(name).to_owned());
+        assert_eq!(shown, ["memory-1", operation, "Permission"]);
+        assert_eq!(lacks[0].level, Level::WARN);
     }
 }
 
 #[test]
-fn where_keys_may_not_be_watched_waiters_poll_and_that_is_told_once() {
-    let told = told(|| {
-        let Outcome { served, asked, .. } =
-            Contest { rest: 20 * MS, ..Contest::hot("watch") }.run();
-        assert!(served.iter().all(|served| *served > 10), "{served:?}");
-        assert!(asked <= 9, "each node by each manager, and {asked} times");
-    });
-    let mut cannot: Vec<_> = of("node cannot", &told).iter().map(shown).collect();
-    cannot.sort();
-    assert!(cannot.len() >= 3 && cannot.len() <= 9, "{cannot:#?}");
-    for node in ["memory-1", "memory-2", "memory-3"] {
-        let of_node = cannot.iter().filter(|one| one[0] == node).count();
-        assert!(of_node <= 3, "{node}, by three managers: {cannot:#?}");
-    }
-    assert!(cannot.iter().all(|one| one[1..] == ["watch", "Permission"]));
-}
-
-#[test]
-fn who_forbids_it_is_asked_again_once_a_minute_and_that_is_not_told_again() {
-    for (operation, most) in [("queue", 3), ("watch", 9)] {
-        let mut asked = 0;
-        for minutes in 0..3 {
-            let time = minutes * 60 * SECOND + 50 * SECOND;
-            let mut now = 0;
-            let told = told(|| now = Contest::calm(operation, None, time).run().asked);
-            let limit = usize::try_from(minutes + 1).unwrap() * most;
-            assert!(asked < now && now <= limit, "{operation}, {minutes}: {asked}, then {now}");
-            assert!(of("node cannot", &told).len() <= most, "{operation}, {minutes}");
-            asked = now;
-        }
-    }
-}
-
-#[test]
-fn what_was_forbidden_for_a_moment_is_done_again_after_a_minute() {
-    for operation in ["queue", "watch"] {
-        let run = |time| Contest::calm(operation, Some(10 * SECOND), time).run();
-        let Outcome { asked, done, .. } = run(55 * SECOND);
-        assert!(asked > 0 && done == 0, "{operation}: asked {asked} times, did it {done} times");
-        let later = run(150 * SECOND);
-        assert_eq!(later.asked, asked, "{operation}");
-        assert!(later.done > 20, "{operation}: {} times", later.done);
-    }
-}
-
-/// A connection that breaks says nothing about what a node can do.
-#[test]
-fn what_failed_for_a_moment_is_done_again_at_once() {
-    for operation in ["queue", "watch"] {
-        let kind = BackendErrorKind::Connection;
-        let calm = Contest::calm(operation, Some(10 * SECOND), 30 * SECOND);
-        let Outcome { asked, done, .. } = Contest { kind, ..calm }.run();
-        assert!(asked > 0 && done > 0, "{operation}: asked {asked} times, did it {done} times");
-    }
-}
-
-/// The keys of a queue lie in different slots of a cluster, which no later try mends.
-#[test]
-fn a_cluster_that_cannot_keep_them_in_order_is_asked_once_a_minute() {
-    let kind = BackendErrorKind::Cluster;
-    let Outcome { served, asked, .. } = Contest { kind, ..Contest::hot("queue") }.run();
-    assert!(served.iter().all(|served| *served > 100), "{served:?}");
-    assert_eq!(asked, 3, "the gate, by each manager");
+fn a_gate_that_fails_for_a_moment_is_the_gate_again() {
+    let scene = Scene::new(5);
+    let (holder, waiter) = (scene.process(), scene.process());
+    let _guard = scene.sim.block_on(holder.lock("r").ttl(600 * SECOND)).unwrap();
+    let wait = |timeout| {
+        let wait = waiter.locks.lock("r").timeout(timeout).into_future();
+        waiter.spawn(async move { drop(wait.await) });
+        scene.sim.advance(timeout / 2);
+        scene.gate("r")
+    };
+    let gate = wait(SECOND);
+    scene.nodes[gate].inject(Fault::Failing(BackendError::from_reply("LOADING")));
+    scene.sim.advance(2 * SECOND);
+    assert_ne!(wait(2 * SECOND), gate, "the next node is the gate");
+    scene.sim.advance(2 * SECOND);
+    scene.nodes[gate].heal();
+    scene.sim.advance(10 * SECOND);
+    assert_eq!(wait(SECOND), gate);
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use quorate_core::error::InvalidRequest;
 use quorate_core::{InvalidResource, InvalidTtl, LockError, Resource};
 
 use crate::world::{MS, SECOND, World};
@@ -14,8 +15,8 @@ fn names_of_any_bytes_are_locked_as_they_are() {
     for name in [&b"\0\r\n\xff {}*"[..], b" ", "ключ".as_bytes(), &long] {
         let guard = world.sim.block_on(manager.lock(name)).unwrap();
         assert_eq!(world.nodes[0].keys(), [name.to_vec()]);
-        assert!(world.sim.block_on(manager.try_lock(name)).is_err());
-        let _ = world.sim.block_on(guard.release()).unwrap();
+        assert!(world.sim.block_on(manager.lock(name).no_wait()).is_err());
+        world.sim.block_on(guard.release()).unwrap();
     }
 }
 
@@ -24,7 +25,7 @@ fn names_that_cannot_be_locked_are_refused_before_anything_is_sent() {
     let world = World::new(3);
     let manager = world.manager();
     let error = |lock: Result<quorate_core::LockGuard, LockError>| match lock {
-        Err(LockError::Resource(error)) => error,
+        Err(LockError::Invalid(InvalidRequest::Resource(error))) => error,
         other => panic!("{other:?}"),
     };
     assert_eq!(error(world.sim.block_on(manager.lock(""))), InvalidResource::Empty);
@@ -33,7 +34,7 @@ fn names_that_cannot_be_locked_are_refused_before_anything_is_sent() {
     assert_eq!(error(world.sim.block_on(manager.lock(nothing))), InvalidResource::Nothing);
     let long = vec![b'x'; Resource::MAX_LEN + 1];
     assert!(matches!(
-        error(world.sim.block_on(manager.try_lock(long))),
+        error(world.sim.block_on(manager.lock(long).no_wait())),
         InvalidResource::TooLong { .. }
     ));
     assert!(world.log.calls().is_empty());
@@ -45,7 +46,9 @@ fn a_ttl_that_leaves_no_validity_is_refused_before_anything_is_sent() {
     let manager = world.manager();
     for ttl in [Duration::ZERO, MS / 2, MS, 2 * MS, Duration::MAX] {
         let lock = world.sim.block_on(manager.lock("r").ttl(ttl));
-        let Err(LockError::Ttl(error)) = lock else { panic!("{ttl:?}: {lock:?}") };
+        let Err(LockError::Invalid(InvalidRequest::Ttl(error))) = lock else {
+            panic!("{ttl:?}: {lock:?}")
+        };
         assert!(matches!(error, InvalidTtl::TooShort { .. } | InvalidTtl::TooLong { .. }));
     }
     assert!(world.log.calls().is_empty());

@@ -1,4 +1,4 @@
-//! H3–H7: leases that live as long as the work, and who is told when they do not.
+//! H1–H7: leases that live as long as the work, and who learns when they do not.
 
 use std::error::Error;
 use std::future::{IntoFuture, pending, ready};
@@ -8,17 +8,18 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use futures_util::future::{Either, join, join3, select};
+use futures_util::future::{join, join3};
+use quorate_core::error::InvalidRequest;
 use quorate_core::{
-    AdoptError, BuildError, ExtendError, HandOver, LockError, LockManager, Lost, Released,
-    RetryContext, RetryStrategy, Runtime, Stopped, WithError,
+    AdoptError, BuildError, DetachedLock, ExtendError, LockError, LockManager, LockManagerBuilder,
+    Lost, ReleaseError, Runtime, Stopped, WithError,
 };
-use quorate_memory::{Fault, MemoryNode, Sim};
+use quorate_memory::{Fault, MemoryNode, Sim, Value};
 
 use crate::world::{MS, Paused, SECOND, World};
 
 mod closing;
-mod handing_over;
+mod detaching;
 mod with;
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -30,14 +31,9 @@ fn hang(world: &World, nodes: usize) {
     }
 }
 
-/// Waits long between two rounds.
-#[derive(Debug)]
-struct Patient;
-
-impl RetryStrategy for Patient {
-    fn delay(&self, _: &RetryContext) -> Option<Duration> {
-        Some(20 * SECOND)
-    }
+/// A manager that waits long between two rounds.
+fn patient(world: &World) -> LockManager {
+    world.builder().backoff(HOUR, HOUR).build().unwrap()
 }
 
 fn heal(world: &World) {
@@ -46,52 +42,72 @@ fn heal(world: &World) {
     }
 }
 
+/// One end, with or without a listener and a renewal.
 #[test]
-fn h4_lost_resolves_before_the_lease_ends_whatever_the_nodes_do() {
+fn h4_a_lease_has_one_end_whatever_the_nodes_do() {
     let loading = quorate_core::BackendError::from_reply("LOADING");
-    for fault in [None, Some(Fault::Hung), Some(Fault::Dead), Some(Fault::Failing(loading))] {
-        for kept_alive in [false, true] {
+    for fault in [None, Some(Fault::Hung), Some(Fault::Down), Some(Fault::Failing(loading))] {
+        for (is_renewed, has_listener) in
+            [(false, false), (false, true), (true, false), (true, true)]
+        {
             let world = World::new(5);
             let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
-            if kept_alive {
-                guard.keep_alive();
+            if is_renewed {
+                guard.auto_renew();
             }
+            let lost = has_listener.then(|| Box::pin(guard.lost()));
             for node in &world.nodes[..3] {
                 fault.clone().into_iter().for_each(|fault| node.inject(fault));
             }
-            let lost = guard.lost();
-            if fault.is_none() && kept_alive {
-                let later = world.sim.sleep_until(world.sim.now() + HOUR);
-                let first = world.sim.block_on(select(Box::pin(lost), later));
-                assert!(matches!(first, Either::Right(_)), "it lives");
-                assert!(guard.is_valid());
+            if fault.is_none() && is_renewed {
+                world.sim.advance(HOUR);
+                assert!(guard.is_valid() && lost.is_none_or(|lost| lost.now_or_never().is_none()));
                 continue;
             }
             let valid_until = guard.valid_until();
-            let reason = world.sim.block_on(lost);
-            assert!(matches!(reason, Lost::Expired { .. }), "{reason:?}");
-            assert_eq!(world.sim.now(), valid_until - MARGIN);
-            assert!(!guard.is_valid(), "whoever was told is told for good");
-            assert_eq!(guard.valid_until(), valid_until, "and knows how much time is left");
-            assert_eq!(guard.remaining(), Duration::ZERO);
+            match lost {
+                Some(lost) => {
+                    let reason = world.sim.block_on(lost);
+                    assert!(matches!(reason, Lost::Expired { .. }), "{reason:?}");
+                }
+                None => world.sim.advance(guard.remaining()),
+            }
+            assert_eq!(world.sim.now(), valid_until);
+            assert!(!guard.is_valid());
+            assert_eq!((guard.valid_until(), guard.remaining()), (valid_until, Duration::ZERO));
+            // The nodes that answered last keep the key for drift and safety margin.
+            assert!(fault.is_some() || world.holders("r") == 5);
             heal(&world);
             let extended = world.sim.block_on(guard.extend());
-            assert!(matches!(extended, Err(ExtendError::Expired { .. })), "{extended:?}");
-            assert!(!guard.is_valid());
+            let ended = matches!(extended, Err(ExtendError::Lost(Lost::Expired { .. })));
+            assert!(ended && !guard.is_valid(), "{extended:?}");
+            let lost = guard.lost().now_or_never();
+            assert!(matches!(lost, Some(Lost::Expired { .. })), "{lost:?}");
         }
     }
 }
 
 #[test]
-fn h4_the_reason_says_what_the_nodes_said() {
+fn h4_lost_resolves_by_a_local_timer_though_no_node_answers() {
     let world = World::new(3);
     let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
-    guard.keep_alive();
+    guard.auto_renew();
+    let end = guard.valid_until();
+    hang(&world, 3);
+    world.sim.block_on(guard.lost());
+    assert_eq!(world.sim.now(), end);
+}
+
+#[test]
+fn h4_the_reason_says_what_the_nodes_answered() {
+    let world = World::new(3);
+    let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
+    guard.auto_renew();
     for node in &world.nodes[..2] {
-        node.inject(Fault::Dead);
+        node.inject(Fault::Down);
     }
     let reason = world.sim.block_on(guard.lost()).to_string();
-    assert!(reason.starts_with("the lease ran out: 1 of 3 nodes granted"), "{reason}");
+    assert!(reason.starts_with("the lease expired: 1 of 3 nodes granted"), "{reason}");
     assert!(reason.contains("memory-1: connection refused"), "{reason}");
     assert!(reason.contains("memory-2: connection refused"), "{reason}");
 }
@@ -105,16 +121,17 @@ fn h4_trouble_that_has_passed_is_no_reason() {
     heal(&world);
     world.sim.block_on(guard.extend()).unwrap();
     let reason = world.sim.block_on(guard.lost()).to_string();
-    assert_eq!(reason, "the lease ran out: nobody extended it");
+    assert_eq!(reason, "the lease expired");
 }
 
 #[test]
-fn h4_a_lease_that_ran_out_in_a_pause_is_lost_at_the_first_look() {
+fn h4_a_lease_that_expired_in_a_pause_is_lost_at_the_first_look() {
     let world = World::new(3);
     let client = Paused::new(&world.sim);
-    let manager = LockManager::builder(client.clone(), world.nodes.clone()).build().unwrap();
+    let manager =
+        LockManager::builder(world.nodes.clone()).runtime(client.clone()).build().unwrap();
     let guard = world.sim.block_on(manager.lock("r")).unwrap();
-    guard.keep_alive();
+    guard.auto_renew();
     let lost = guard.lost();
     client.pause(20 * SECOND);
     assert!(!guard.is_valid(), "though no task ran");
@@ -123,7 +140,7 @@ fn h4_a_lease_that_ran_out_in_a_pause_is_lost_at_the_first_look() {
 }
 
 #[test]
-fn h4_every_holder_of_the_future_is_told() {
+fn h4_every_holder_of_the_future_learns_of_the_end() {
     let world = World::new(3);
     let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
     let told = Arc::new(AtomicU32::new(0));
@@ -136,19 +153,19 @@ fn h4_every_holder_of_the_future_is_told() {
     }
     world.catch_up();
     let lease = guard.lease();
-    let _ = world.sim.block_on(guard.release()).unwrap();
+    world.sim.block_on(guard.release()).unwrap();
     world.catch_up();
     assert_eq!(told.load(Ordering::Relaxed), 10);
     assert!(!lease.is_valid());
 }
 
 #[test]
-fn h5_a_renewal_is_tried_until_the_margin() {
+fn h5_a_renewal_is_tried_until_the_end() {
     let world = World::new(3);
     let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
-    guard.keep_alive();
+    guard.auto_renew();
     hang(&world, 2);
-    world.sim.advance(guard.remaining() - MARGIN - 100 * MS);
+    world.sim.advance(guard.remaining() - 100 * MS);
     assert!(guard.is_valid(), "many renewals have failed, and the lease still holds");
     let tries = world.log.operations().iter().filter(|done| **done == "extend").count();
     assert!(tries > 6, "{tries} calls");
@@ -158,30 +175,36 @@ fn h5_a_renewal_is_tried_until_the_margin() {
 }
 
 #[test]
-fn h5_a_lease_that_no_quorum_can_have_is_lost_at_once() {
+fn h1_a_lease_that_no_quorum_can_have_is_lost_at_once() {
     let world = World::new(5);
     let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
-    guard.keep_alive();
+    guard.auto_renew();
     for node in &world.nodes[..3] {
         node.restart();
     }
     let valid_until = guard.valid_until();
     let reason = world.sim.block_on(guard.lost());
-    assert!(matches!(reason, Lost::NotHeld { .. }), "{reason:?}");
+    assert!(matches!(reason, Lost::NotHeld(_)), "{reason:?}");
     assert!(world.sim.now() < valid_until - 5 * SECOND);
-    assert_eq!(world.holders("r"), 2, "nothing was set again");
+    assert!(!guard.is_valid());
+    world.catch_up();
+    assert_eq!(
+        world.holders("r"),
+        0,
+        "nothing was set again, and the keys that were left are released"
+    );
 }
 
 #[test]
-fn h6_no_renewal_is_under_way_when_the_release_begins() {
+fn h6_no_renewal_is_in_flight_when_the_release_begins() {
     for dropped in [false, true] {
         let world = World::new(3);
         let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
-        guard.keep_alive();
+        guard.auto_renew();
         for node in &world.nodes {
             node.inject(Fault::Late(300 * MS));
         }
-        // Into the middle of a renewal.
+        // A renewal is in flight.
         while !world.log.operations().contains(&"extend") {
             world.sim.advance(MS);
         }
@@ -233,14 +256,14 @@ fn h3_nodes_that_lost_the_key_get_it_back_and_count_from_the_next_time() {
     world.sim.block_on(guard.extend()).expect("three have it");
 }
 
-/// Its answer takes so long that the lease is over by then.
+/// Its reply takes so long that the lease has ended by then.
 #[test]
 fn h3_a_node_is_not_repaired_after_the_end_of_the_lease() {
     let world = World::new(3);
     let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
     world.catch_up();
     world.nodes[0].restart();
-    world.nodes[0].inject(Fault::Late(9_950 * MS));
+    world.nodes[0].inject(Fault::Late(9_450 * MS));
     world.sim.block_on(guard.extend()).unwrap();
     world.sim.advance(11 * SECOND);
     assert!(!guard.is_valid());
@@ -248,27 +271,15 @@ fn h3_a_node_is_not_repaired_after_the_end_of_the_lease() {
 }
 
 #[test]
-fn h3_what_somebody_else_has_taken_meanwhile_is_left_to_them() {
+fn h3_a_key_that_another_client_has_acquired_is_left_alone() {
     let world = World::new(3);
     let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
     world.catch_up();
-    world.nodes[0].put("r", quorate_memory::Value::String(b"theirs".to_vec()));
+    world.nodes[0].put("r", Value::String(b"theirs".to_vec()));
     world.sim.block_on(guard.extend()).unwrap();
     world.catch_up();
     let theirs = world.nodes[0].get("r");
-    assert_eq!(theirs, Some(quorate_memory::Value::String(b"theirs".to_vec())));
-}
-
-#[test]
-fn h3_repair_can_be_left_out() {
-    let world = World::new(5);
-    let manager = world.builder().without_repair().build().unwrap();
-    let guard = world.sim.block_on(manager.lock("r")).unwrap();
-    world.catch_up();
-    world.nodes[0].restart();
-    world.sim.block_on(guard.extend()).unwrap();
-    world.sim.advance(SECOND);
-    assert_eq!(world.holders("r"), 4);
+    assert_eq!(theirs, Some(Value::String(b"theirs".to_vec())));
 }
 
 #[test]
@@ -276,52 +287,49 @@ fn h7_a_hold_limit_ends_the_lease_however_often_it_is_extended() {
     let world = World::new(3);
     let manager = world.manager();
     let guard = world.sim.block_on(manager.lock("r").hold_limit(60 * SECOND)).unwrap();
-    guard.keep_alive();
+    guard.auto_renew();
     let start = world.sim.now();
     world.sim.advance(58 * SECOND);
     assert!(guard.is_valid());
     world.sim.block_on(guard.extend_to(HOUR)).unwrap();
     assert_eq!(guard.valid_until(), start + 60 * SECOND);
     assert!(matches!(world.sim.block_on(guard.lost()), Lost::HoldLimit));
-    assert_eq!(world.sim.now(), start + 60 * SECOND - MARGIN);
+    assert_eq!(world.sim.now(), start + 60 * SECOND);
 
-    let short = world.sim.block_on(manager.lock("s").hold_limit(MARGIN));
-    assert!(matches!(short, Err(LockError::HoldLimit { .. })), "{short:?}");
+    let none = world.sim.block_on(manager.lock("s").hold_limit(Duration::ZERO));
+    assert!(matches!(none, Err(LockError::Invalid(InvalidRequest::HoldLimit))), "{none:?}");
 }
 
 #[test]
 fn t3_intervals_that_leave_no_second_try_are_refused() {
     let builder = || World::new(3).builder();
-    let refused = |builder: quorate_core::LockManagerBuilder| builder.build().unwrap_err();
-    let most = refused(builder().renew_every(9 * SECOND));
-    assert!(
-        matches!(most, BuildError::RenewInterval { most, .. } if most == 8398 * MS),
-        "{most:?}"
-    );
-    assert!(builder().renew_every(8398 * MS).build().is_ok());
-    for builder in [builder().renew_every(Duration::ZERO), builder().renew_every(Duration::MAX)] {
-        assert!(matches!(refused(builder), BuildError::RenewInterval { .. }));
+    let refused = |builder: LockManagerBuilder| match builder.build() {
+        Err(BuildError::OutOfRange { setting, most, .. }) => (setting, most),
+        other => panic!("{other:?}"),
+    };
+    let interval = ("renew_interval", 8_398 * MS);
+    for wrong in [Duration::ZERO, 8_399 * MS, 9 * SECOND, Duration::MAX] {
+        assert_eq!(refused(builder().renew_interval(wrong)), interval);
     }
-    for builder in [builder().margin(Duration::ZERO), builder().margin(Duration::MAX)] {
-        assert!(matches!(refused(builder), BuildError::Margin { .. }));
-    }
-    assert!(matches!(refused(builder().hold_limit(MARGIN)), BuildError::HoldLimit { .. }));
+    assert!(builder().renew_interval(8_398 * MS).build().is_ok());
+    let hold_limit = ("hold_limit", Duration::MAX);
+    assert_eq!(refused(builder().hold_limit(Duration::ZERO)), hold_limit);
     assert!(builder().hold_limit(Duration::MAX).build().is_ok());
 }
 
 #[test]
-fn a_lease_that_was_given_up_ends_then_and_not_when_it_would_have() {
+fn a_lease_that_was_released_or_detached_ends_then() {
     let world = World::new(3);
     let manager = world.manager();
-    for hands_over in [false, true] {
+    for detaches in [false, true] {
         let guard = world.sim.block_on(manager.lock("r")).unwrap();
         let lease = guard.lease();
         world.sim.advance(SECOND);
         let now = world.sim.now();
-        if hands_over {
-            let _record = guard.hand_over();
+        if detaches {
+            let _record = guard.detach().unwrap();
         } else {
-            let _ = world.sim.block_on(guard.release()).unwrap();
+            world.sim.block_on(guard.release()).unwrap();
         }
         assert_eq!(lease.valid_until(), now);
         world.catch_up();
@@ -329,28 +337,29 @@ fn a_lease_that_was_given_up_ends_then_and_not_when_it_would_have() {
 }
 
 #[test]
-fn what_a_lease_came_to_first_is_told_to_all_who_ask_later() {
+fn the_first_reason_of_an_end_stays() {
     let world = World::new(3);
     let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
     let lease = guard.lease();
     assert!(matches!(world.sim.block_on(guard.lost()), Lost::Expired { .. }));
-    let _ = world.sim.block_on(guard.release()).unwrap();
+    let released = world.sim.block_on(guard.release());
+    assert!(matches!(released, Err(ReleaseError::Lost(Lost::Expired { .. }))), "{released:?}");
     assert!(matches!(world.sim.block_on(lease.lost()), Lost::Expired { .. }));
 }
 
 #[test]
-fn h7_a_lease_that_has_reached_its_cap_is_not_renewed() {
+fn h7_a_lease_that_has_reached_its_hold_limit_is_not_renewed() {
     let world = World::new(3);
     let request = world.manager().lock("r").hold_limit(9 * SECOND);
     let guard = world.sim.block_on(request).unwrap();
-    guard.keep_alive();
+    guard.auto_renew();
     world.sim.advance(60 * SECOND);
     assert!(matches!(world.sim.block_on(guard.lost()), Lost::HoldLimit));
     assert!(!world.log.operations().contains(&"extend"));
 }
 
 #[test]
-fn a_manager_keeps_nothing_of_the_locks_that_were_given_back() {
+fn a_manager_keeps_nothing_of_the_locks_that_were_released() {
     let world = World::new(3);
     let manager = world.manager();
     for _ in 0..10 {
@@ -358,6 +367,6 @@ fn a_manager_keeps_nothing_of_the_locks_that_were_given_back() {
         drop(world.sim.block_on(manager.lock("r")).unwrap());
         world.catch_up();
     }
-    let told = format!("{manager:?}");
-    assert!(told.contains("Register { held: 0,"), "{told}");
+    let debug = format!("{manager:?}");
+    assert!(debug.contains("LocalQueues { keys: 0,"), "{debug}");
 }

@@ -3,24 +3,21 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 mod cancel_safety;
-mod carried;
+// mod carried;
 mod cases;
 mod cleanup;
-mod contract;
 #[path = "../every_future.rs"]
 mod every_future;
 mod falling_back;
 mod fencing;
-mod found;
 mod holding;
 mod input;
-mod inspect;
+// mod inspect;
 mod keeping;
 mod line;
-mod observe;
-mod order;
+// mod observe;
 mod passing;
-mod polling;
+// mod polling;
 mod quorum;
 mod reasons;
 mod renewals;
@@ -30,7 +27,6 @@ mod second_rounds;
 mod settings;
 mod stories;
 mod time;
-mod turns;
 mod waiting;
-mod watch;
+// mod watch;
 mod world;

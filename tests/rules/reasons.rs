@@ -1,82 +1,130 @@
-//! What errors tell of a node that has not answered.
+//! A4: which error a caller gets, and what it says of each node.
 
-use async_trait::async_trait;
-use quorate_core::{BackendError, BackendErrorKind, Claim, LockBackend, LockManager, Vote};
-use quorate_memory::{Fault, MemoryNode};
+use futures_util::future::join;
+use quorate_core::error::Answer;
+use quorate_core::{BackendError, LockError};
+use quorate_memory::{Fault, MemoryNode, Value};
 
-use crate::world::{MS, World};
+use crate::world::{MS, SECOND, World};
 
-/// A node to which there is no connection.
-#[derive(Debug)]
-struct Dialled {
-    node: MemoryNode,
-    panics: bool,
-}
-
-#[async_trait]
-impl LockBackend for Dialled {
-    async fn acquire(&self, claim: &Claim) -> Result<Vote, BackendError> {
-        self.node.acquire(claim).await
-    }
-
-    async fn extend(&self, claim: &Claim) -> Result<Vote, BackendError> {
-        self.node.extend(claim).await
-    }
-
-    async fn release(&self, claim: &Claim) -> Result<Vote, BackendError> {
-        self.node.release(claim).await
-    }
-
-    fn name(&self) -> Option<&str> {
-        Some(self.node.name())
-    }
-
-    fn obstacle(&self) -> Option<BackendError> {
-        assert!(!self.panics, "a backend that panics");
-        Some(BackendError::new(BackendErrorKind::TimedOut, "no connection within 1s"))
-    }
-
-    fn inspector(&self) -> Option<&dyn quorate_core::Inspect> {
-        self.node.inspector()
+fn refuse(world: &World) {
+    for node in &world.nodes {
+        node.put("r", Value::String(b"another client's".to_vec()));
     }
 }
 
 #[test]
-fn what_kept_a_call_from_leaving_is_told_of_a_node_that_is_silent() {
+fn a4_without_a_round_a_lock_is_held_while_a_guard_of_this_manager_is_in_the_way() {
     let world = World::new(3);
-    let nodes = world.nodes.iter().zip([false, true, false]);
-    let nodes = nodes.map(|(node, panics)| Dialled { node: node.clone(), panics });
-    let manager = LockManager::builder(world.sim.clone(), nodes).node_timeout(70 * MS);
-    let manager = manager.build().unwrap();
-    world.nodes[0].inject(Fault::Hung);
+    let manager = world.manager();
+    let _guard = world.sim.block_on(manager.lock("r")).unwrap();
+    let before = world.log.calls().len();
+    for request in [manager.lock("r").no_wait(), manager.lock("r").timeout(SECOND)] {
+        let failed = world.sim.block_on(request).unwrap_err();
+        let LockError::Held(failure) = &failed else { panic!("{failed}") };
+        assert!(failure.is_local(), "{failed}");
+        assert_eq!(failed.to_string(), "held by another guard of this manager");
+    }
+    assert_eq!(world.log.calls().len(), before, "nothing was sent");
+}
+
+#[test]
+fn a4_without_a_round_a_lock_is_held_while_an_earlier_waiter_is_in_the_way() {
+    let world = World::new(3);
+    refuse(&world);
+    let manager = world.manager();
+    let first = manager.lock("r").timeout(5 * SECOND);
+    let later = async {
+        world.sim.sleep(SECOND).await;
+        let no_wait = manager.lock("r").no_wait().await;
+        (no_wait, manager.lock("r").timeout(SECOND).await)
+    };
+    let (first, (no_wait, second)) = world.sim.block_on(join(first.into_future(), later));
+    let failed = first.unwrap_err();
+    assert!(failed.is_held() && !failed.failure().unwrap().is_local(), "{failed}");
+    for failed in [no_wait.unwrap_err(), second.unwrap_err()] {
+        let LockError::Held(failure) = &failed else { panic!("{failed}") };
+        assert!(failure.is_local(), "{failed}");
+    }
+}
+
+#[test]
+fn a4_a_round_that_the_timeout_cut_short_says_less_than_the_one_before_it() {
+    let world = World::new(3);
+    refuse(&world);
+    let manager = world.builder().backoff(100 * MS, 100 * MS).build().unwrap();
+    let hangs = async {
+        world.sim.sleep(900 * MS).await;
+        world.nodes.iter().for_each(|node| node.inject(Fault::Hung));
+    };
+    let request = manager.lock("r").timeout(SECOND).into_future();
+    let (failed, ()) = world.sim.block_on(join(request, hangs));
+    let failed = failed.unwrap_err();
+    assert!(failed.is_held(), "{failed}");
+    assert!(world.sim.elapsed() >= SECOND);
+}
+
+#[test]
+fn a4_a_round_that_the_timeout_cut_short_is_told_if_there_was_no_other() {
+    let world = World::new(3);
+    world.nodes.iter().for_each(|node| node.inject(Fault::Hung));
+    let failed = world.sim.block_on(world.manager().lock("r").timeout(100 * MS)).unwrap_err();
+    let LockError::Unreachable(failure) = &failed else { panic!("{failed}") };
+    let is_silent = |answer: &Answer| matches!(answer, Answer::NoReply { .. });
+    assert!(failure.nodes().iter().all(|node| is_silent(&node.answer)), "{failed}");
+}
+
+#[test]
+fn a4_permanent_errors_end_a_lock_at_once() {
+    for reply in [
+        "NOAUTH Authentication required.",
+        "NOPERM this user has no permissions to run the 'set' command",
+        "ERR unknown command 'EVALSHA'",
+    ] {
+        let error = BackendError::from_reply(reply);
+        let is_permanent = error.kind().is_permanent();
+        let world = World::new(5);
+        for node in &world.nodes[..3] {
+            node.inject(Fault::Failing(error.clone()));
+        }
+        let failed = world.sim.block_on(world.manager().lock("r")).unwrap_err();
+        assert!(matches!(failed, LockError::Unreachable(_)), "{failed}");
+        assert_eq!(failed.is_permanent(), is_permanent, "{failed}");
+        assert_eq!(world.sim.elapsed() < SECOND, is_permanent, "{reply}");
+    }
+    // On no more nodes than a quorum can spare, they end nothing.
+    let world = World::new(5);
+    for node in &world.nodes[..2] {
+        node.inject(Fault::Failing(BackendError::from_reply("NOAUTH Authentication required.")));
+    }
+    assert!(world.sim.block_on(world.manager().lock("r")).is_ok());
+}
+
+#[test]
+fn a4_a_key_of_another_type_on_a_quorum_ends_a_lock_at_once() {
+    let world = World::new(3);
+    world.nodes.iter().for_each(|node| node.put("r", Value::List));
+    let failed = world.sim.block_on(world.manager().lock(["r", "s"])).unwrap_err();
+    assert!(failed.is_permanent() && failed.to_string().contains("WRONGTYPE"), "{failed}");
+    assert!(world.sim.elapsed() <= 2 * MS);
+}
+
+#[test]
+fn an_error_says_what_each_node_answered() {
+    let world = World::new(5);
+    world.nodes[0].inject(Fault::Dead);
     world.nodes[1].inject(Fault::Hung);
-    let error = world.sim.block_on(manager.try_lock("r")).unwrap_err().to_string();
+    world.nodes[2].inject(Fault::Failing(BackendError::from_reply("LOADING")));
+    world.nodes[3].put("r", Value::String(b"another client's".to_vec()));
+    let manager = world.builder().node_timeout(70 * MS).build().unwrap();
+    let failed = world.sim.block_on(manager.lock("r").no_wait()).unwrap_err();
     assert_eq!(
-        error,
-        "no quorum: 1 of 3 nodes granted, 2 needed; \
-         memory-1: no answer within 70.0ms: no connection within 1s; \
-         memory-2: no answer within 70.0ms"
+        failed.to_string(),
+        "held by another client: 1 of 5 nodes granted, 3 needed; memory-1: connection refused; \
+         memory-2: no reply yet when the quorum had become impossible; memory-3: LOADING; \
+         memory-4: refused"
     );
-    let seen = world.sim.block_on(manager.inspect("r")).unwrap();
-    let views: Vec<_> = seen.iter().map(|node| node.saw.to_string()).collect();
-    assert!(views[0].ends_with("ms: no connection within 1s"), "{views:?}");
-    assert!(views[1].ends_with("ms"), "{views:?}");
-    assert!(!views[2].contains("no connection"), "it has answered: {views:?}");
-}
-
-/// As long as a node that is hung is not asked, too.
-#[test]
-fn what_kept_a_call_from_leaving_is_told_of_a_node_that_is_not_asked() {
-    let world = World::new(3);
-    let nodes = world.nodes.iter().map(|node| Dialled { node: node.clone(), panics: false });
-    let manager = LockManager::builder(world.sim.clone(), nodes).build().unwrap();
-    world.nodes[0].inject(Fault::Hung);
-    drop(world.sim.block_on(manager.lock("warm")).unwrap());
-    world.sim.advance(600 * MS);
-    drop(world.sim.block_on(manager.lock("probe")).unwrap());
-    let _held = world.sim.block_on(world.manager().lock("r")).unwrap();
-    let error = world.sim.block_on(manager.try_lock("r")).unwrap_err().to_string();
-    let told = error.split("; ").find(|part| part.starts_with("memory-1: ")).unwrap();
-    assert!(told.starts_with("memory-1: not asked: it has not answered for "), "{error}");
-    assert!(told.ends_with("ms: no connection within 1s"), "{error}");
+    world.nodes[0..4].iter().for_each(MemoryNode::heal);
+    world.sim.advance(SECOND);
+    assert_eq!(world.keys_left(), 1, "only the other client's");
 }

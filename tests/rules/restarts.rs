@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join;
-use quorate_core::protocol::quarantine::{EPOCH, KEY};
+use quorate_core::backend::{AcquireOptions, Acquired};
+use quorate_core::error::{Answer, InvalidRequest, QuorumFailure};
 use quorate_core::{
-    AdoptError, BackendErrorKind, BuildError, Claim, ExtendError, GuardedVote, InvalidTtl, Key,
-    LockBackend, LockError, LockManager, Quarantine, Released, Resource, RestartGuard, Runtime,
-    Said, Token, Votes,
+    AdoptError, BackendError, BackendErrorKind, BuildError, Claim, ExtendError, InvalidTtl, Key,
+    LockBackend, LockError, LockGuard, LockManager, Resource, RestartGuard, Runtime, Token, Vote,
 };
 use quorate_memory::{Effect, Fault, MemoryNode, Operation, Rule, Sim, Value};
 
@@ -18,6 +18,10 @@ use crate::world::{MS, SECOND};
 mod moves;
 mod quarantined;
 mod refused;
+
+/// The keys of the guard, as every version has them.
+const EPOCH: &str = "quorate:guard:epoch";
+const QUARANTINE: &str = "quorate:guard:quarantine";
 
 const TTL: Duration = Duration::from_secs(10);
 const MAX_TTL: Duration = Duration::from_secs(60);
@@ -44,21 +48,21 @@ impl World {
     }
 
     fn manager(&self, guard: impl Into<RestartGuard>) -> LockManager {
-        let builder = LockManager::builder(self.sim.clone(), self.nodes.clone()).ttl(TTL);
+        let builder = LockManager::builder(self.nodes.clone()).runtime(self.sim.clone()).ttl(TTL);
         builder.restart_guard(guard).build().unwrap()
     }
 
-    fn try_lock(&self, manager: &LockManager) -> Result<quorate_core::LockGuard, LockError> {
-        self.sim.block_on(manager.try_lock("r"))
+    fn try_lock(&self, manager: &LockManager) -> Result<LockGuard, LockError> {
+        self.sim.block_on(manager.lock("r").no_wait())
     }
 
-    fn failure(&self, manager: &LockManager) -> Votes {
-        votes_of(self.try_lock(manager))
+    fn failure(&self, manager: &LockManager) -> QuorumFailure {
+        failure_of(self.try_lock(manager))
     }
 
     fn lock_and_release(&self, manager: &LockManager) {
         let guard = self.try_lock(manager).unwrap();
-        assert_eq!(self.sim.block_on(guard.release()).unwrap(), Released::Held);
+        self.sim.block_on(guard.release()).unwrap();
         self.sim.advance(Duration::ZERO);
     }
 
@@ -67,23 +71,23 @@ impl World {
     }
 }
 
-fn votes_of<T: Debug>(failed: Result<T, LockError>) -> Votes {
+fn failure_of<T: Debug>(failed: Result<T, LockError>) -> QuorumFailure {
     match failed {
-        Err(LockError::NoQuorum { votes }) => votes,
+        Err(LockError::Unreachable(failure)) => failure,
         other => panic!("{other:?}"),
     }
 }
 
-fn kinds(votes: &Votes) -> Vec<BackendErrorKind> {
-    let kind = |said: &Said| match said {
-        Said::Failed(error) => Some(error.kind()),
+fn kinds(failure: &QuorumFailure) -> Vec<BackendErrorKind> {
+    let kind = |answer: &Answer| match answer {
+        Answer::Failed(error) => Some(error.kind()),
         _ => None,
     };
-    votes.iter().filter_map(|node| kind(&node.said)).collect()
+    failure.nodes().iter().filter_map(|node| kind(&node.answer)).collect()
 }
 
-fn assert_quarantined(votes: &Votes, nodes: usize) {
-    assert_eq!(kinds(votes), vec![BackendErrorKind::Quarantined; nodes], "{votes}");
+fn assert_quarantined(failure: &QuorumFailure, nodes: usize) {
+    assert_eq!(kinds(failure), vec![BackendErrorKind::Quarantined; nodes], "{failure}");
 }
 
 /// Loses, in one of the ways there are, that "r" is held.
@@ -112,8 +116,9 @@ fn a_node_that_lost_its_data_does_not_vote_until_max_ttl_has_passed() {
         world.nodes[1].heal();
         let start = world.sim.elapsed();
         // The third was down when it was taken, and may have forgotten something, too.
-        let votes = votes_of(world.try_lock(&other));
-        assert_eq!(kinds(&votes), [BackendErrorKind::Quarantined; 2], "{how}: {votes}");
+        let failed = world.try_lock(&other).unwrap_err();
+        let failure = failed.failure().unwrap();
+        assert_eq!(kinds(failure), [BackendErrorKind::Quarantined; 2], "{how}: {failure}");
         assert!(guard.is_valid(), "{how}");
         std::mem::forget(guard);
         for left in [MAX_TTL - TTL, TTL, MS] {
@@ -130,11 +135,12 @@ fn a_node_that_lost_its_data_does_not_vote_until_max_ttl_has_passed() {
 fn without_the_guard_it_votes_at_once() {
     for (how, lose) in LOSSES {
         let world = World::fresh(3);
-        let manager = LockManager::builder(world.sim.clone(), world.nodes.clone()).build().unwrap();
+        let manager =
+            LockManager::builder(world.nodes.clone()).runtime(world.sim.clone()).build().unwrap();
         world.nodes[2].inject(Fault::Down);
         let one = world.try_lock(&manager).unwrap();
         let elsewhere =
-            LockManager::builder(world.sim.clone(), world.nodes.clone()).build().unwrap();
+            LockManager::builder(world.nodes.clone()).runtime(world.sim.clone()).build().unwrap();
         world.nodes[2].heal();
         lose(&world.nodes[1]);
         world.nodes[1].heal();
@@ -157,7 +163,7 @@ fn one_of_three_in_quarantine_hurts_nobody_and_two_are_too_many() {
         assert!(text.contains(&format!("{node}: quarantined for another 60.0s")), "{text}");
     }
     assert!(text.starts_with("no quorum: 1 of 3 nodes granted, 2 needed"), "{text}");
-    assert_quarantined(&votes_of::<()>(Err(error)), 2);
+    assert_quarantined(&failure_of::<()>(Err(error)), 2);
     world.sim.advance(56_800 * MS);
     let text = world.try_lock(&manager).unwrap_err().to_string();
     assert!(text.contains("quarantined for another 3.2s"), "{text}");
@@ -168,7 +174,7 @@ fn who_waits_wins_when_the_quarantine_ends() {
     for fenced in [false, true] {
         let world = World::fresh(3);
         let manager = world.manager(MAX_TTL);
-        let request = manager.lock("r").wait(2 * MAX_TTL);
+        let request = manager.lock("r").timeout(2 * MAX_TTL);
         let request = if fenced { request.fenced() } else { request };
         let guard = world.sim.block_on(request).unwrap();
         let waited = world.sim.elapsed();
@@ -177,9 +183,8 @@ fn who_waits_wins_when_the_quarantine_ends() {
         // Who does not wait for so long is told why.
         world.nodes[0].restart();
         world.nodes[1].restart();
-        let lost = world.sim.block_on(manager.lock("s").wait(SECOND));
-        let votes = votes_of(lost);
-        assert_quarantined(&votes, 2);
+        let lost = world.sim.block_on(manager.lock("s").timeout(SECOND));
+        assert_quarantined(&failure_of(lost), 2);
     }
 }
 
@@ -203,9 +208,9 @@ fn the_longest_lease_ends_before_the_quarantine() {
     let world = World::new(1);
     let manager = world.manager(MAX_TTL);
     world.nodes[0].drift(10_000);
-    let guard = world.sim.block_on(manager.try_lock("r").ttl(MAX_TTL)).unwrap();
+    let guard = world.sim.block_on(manager.lock("r").no_wait().ttl(MAX_TTL)).unwrap();
     world.nodes[0].flush();
-    let free = world.sim.block_on(manager.lock("s").wait(2 * MAX_TTL)).unwrap();
+    let free = world.sim.block_on(manager.lock("s").timeout(2 * MAX_TTL)).unwrap();
     assert!(!guard.is_valid());
     assert!(world.sim.now() >= guard.valid_until());
     drop(free);
@@ -297,11 +302,11 @@ fn who_deletes_the_epochs_changes_max_ttl_and_begins_a_quarantine() {
     // And who deletes the other key ends it.
     world.nodes.iter().for_each(MemoryNode::flush);
     assert_quarantined(&world.failure(&manager), 3);
-    world.nodes.iter().for_each(|node| node.expire(KEY));
+    world.nodes.iter().for_each(|node| node.expire(QUARANTINE));
     world.lock_and_release(&manager);
     // A quarantine without an end lasts until somebody ends it.
     for node in &world.nodes {
-        node.put(KEY, Value::String(Vec::new()));
+        node.put(QUARANTINE, Value::String(Vec::new()));
     }
     world.sim.advance(2 * MAX_TTL);
     assert_quarantined(&world.failure(&manager), 3);
@@ -310,12 +315,13 @@ fn who_deletes_the_epochs_changes_max_ttl_and_begins_a_quarantine() {
 #[test]
 fn without_the_guard_nothing_is_stored_for_it_and_with_it_two_keys_are() {
     let world = World::fresh(1);
-    let plain = LockManager::builder(world.sim.clone(), world.nodes.clone()).build().unwrap();
+    let plain =
+        LockManager::builder(world.nodes.clone()).runtime(world.sim.clone()).build().unwrap();
     world.lock_and_release(&plain);
     assert!(world.nodes[0].keys().is_empty());
     let manager = world.manager(MAX_TTL);
     assert_quarantined(&world.failure(&manager), 1);
-    assert_eq!(world.nodes[0].keys(), [EPOCH.as_bytes(), KEY.as_bytes()]);
+    assert_eq!(world.nodes[0].keys(), [EPOCH.as_bytes(), QUARANTINE.as_bytes()]);
     world.sim.advance(MAX_TTL);
     world.lock_and_release(&manager);
     assert_eq!(world.nodes[0].keys(), [EPOCH.as_bytes()]);
@@ -331,9 +337,11 @@ fn an_attempt_from_before_a_loss_gets_no_token_that_is_too_low() {
         let manager = || {
             let wall = Arc::clone(&wall);
             let hint = move || wall.load(std::sync::atomic::Ordering::Relaxed);
-            let nodes = world.nodes.clone();
-            let builder = LockManager::builder(world.sim.clone(), nodes).ttl(TTL);
-            let builder = builder.node_timeout(4 * SECOND).fence_hint(hint);
+            // A process of its own, with its own connections.
+            let client = world.sim.client(0);
+            let nodes = world.nodes.iter().map(|node| node.seen_by(&client));
+            let builder = LockManager::builder(nodes).runtime(client.clone()).ttl(TTL);
+            let builder = builder.node_timeout(4 * SECOND).fencing_hint(hint);
             if guarded { builder.restart_guard(MAX_TTL) } else { builder }.build().unwrap()
         };
         let (early, late) = (manager(), manager());
@@ -341,12 +349,12 @@ fn an_attempt_from_before_a_loss_gets_no_token_that_is_too_low() {
         for node in &world.nodes {
             node.inject(Fault::Slow(2 * SECOND));
         }
-        let attempt = async { early.try_lock("r").fenced().await };
+        let attempt = async { early.lock("r").no_wait().fenced().await };
         let meanwhile = async {
             world.sim.sleep_until(world.sim.now() + SECOND).await;
             world.nodes.iter().for_each(MemoryNode::heal);
             wall.store(5_000, std::sync::atomic::Ordering::Relaxed);
-            let guard = late.try_lock("r").fenced().await.unwrap();
+            let guard = late.lock("r").no_wait().fenced().await.unwrap();
             let token = guard.fencing_token().unwrap();
             for node in &world.nodes {
                 node.restart();
@@ -361,7 +369,7 @@ fn an_attempt_from_before_a_loss_gets_no_token_that_is_too_low() {
             }
             Err(error) => {
                 assert!(guarded, "{error}");
-                assert_quarantined(&votes_of::<()>(Err(error)), 2);
+                assert_quarantined(&failure_of::<()>(Err(error)), 2);
             }
         }
     }

@@ -6,7 +6,7 @@
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 
-use quorate_core::{Backoff, LockManager, Runtime};
+use quorate_core::{LockManager, Runtime};
 use quorate_memory::{Effect, Fault, Rule};
 
 use crate::world::{MS, SECOND, World};
@@ -47,7 +47,7 @@ fn managers(world: &World, count: u64, apart: u64) -> Vec<LockManager> {
     let manager = |process: u64| {
         let clock = world.sim.clone();
         let hint = move || clock.unix_micros() - apart / 2 + process * apart / count;
-        world.builder().fence_hint(hint).retry(Backoff::default()).build().unwrap()
+        world.builder().fencing_hint(hint).build().unwrap()
     };
     (0..count).map(manager).collect()
 }
@@ -55,7 +55,7 @@ fn managers(world: &World, count: u64, apart: u64) -> Vec<LockManager> {
 fn one_by_one(world: &World, managers: &[LockManager], locks: usize) {
     for manager in managers.iter().cycle().take(locks) {
         let guard = world.sim.block_on(manager.lock("r").fenced()).unwrap();
-        let _ = world.sim.block_on(guard.release()).unwrap();
+        world.sim.block_on(guard.release()).unwrap();
         world.sim.advance(10 * MS);
     }
 }
@@ -107,9 +107,9 @@ fn fifty_that_contend_need_few_second_rounds() {
                     world.sim.spawn(Box::pin(async move {
                         for _ in 0..20 {
                             let wait = 600 * SECOND;
-                            let guard = manager.lock("r").fenced().wait(wait).await.unwrap();
+                            let guard = manager.lock("r").fenced().timeout(wait).await.unwrap();
                             sim.sleep_until(sim.now() + MS).await;
-                            let _ = guard.release().await.unwrap();
+                            guard.release().await.unwrap();
                             *had.lock().unwrap() += 1;
                         }
                     }));

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use quorate_core::{BuildError, Drift, LockManagerBuilder, Lost, Runtime};
+use quorate_core::error::InvalidRequest;
+use quorate_core::{BuildError, Drift, InvalidTtl, LockError, LockManagerBuilder, Lost, Runtime};
 use quorate_memory::{Fault, MemoryNode};
 
 use crate::world::{MS, SECOND, World};
@@ -22,24 +23,25 @@ fn validity(world: &World, builder: LockManagerBuilder) -> Duration {
     guard.valid_until() - world.sim.now()
 }
 
-/// How long a round listens to nodes that do not answer.
+/// How long a round waits for nodes that do not answer.
 fn node_timeout(world: &World, builder: LockManagerBuilder, ttl: Duration) -> Duration {
     world.nodes.iter().for_each(|node| node.inject(Fault::Hung));
-    let (manager, start) = (builder.build().unwrap(), world.sim.elapsed());
-    assert!(world.sim.block_on(manager.try_lock("r").ttl(ttl)).is_err());
-    let taken = world.sim.elapsed() - start;
+    let manager = builder.build().unwrap();
+    let failed = world.sim.block_on(manager.lock("r").no_wait().ttl(ttl)).unwrap_err();
+    let waited = failed.failure().unwrap().waited();
     world.nodes.iter().for_each(MemoryNode::heal);
     world.catch_up();
-    taken
+    waited
 }
 
-/// How long before its end a lease is lost that nobody renews.
+/// How long before its keys may expire a lease ends that nobody extends, without the drift.
 fn margin(world: &World, builder: LockManagerBuilder, ttl: Duration) -> Duration {
     let manager = builder.build().unwrap();
     let guard = world.sim.block_on(manager.lock("r").ttl(ttl)).unwrap();
     let lost = world.sim.block_on(guard.lost());
     assert!(matches!(lost, Lost::Expired { .. }), "{lost:?}");
-    guard.valid_until() - world.sim.now()
+    assert_eq!(guard.valid_until(), world.sim.now(), "one end");
+    world.nodes[0].time_left("r").unwrap() - Drift::default().of(ttl.try_into().unwrap())
 }
 
 /// When a lease is renewed for the first time, after it was taken: the earliest and the latest.
@@ -49,7 +51,7 @@ fn renewal(world: &World, builder: LockManagerBuilder, ttl: Duration) -> [Durati
         .map(|_| {
             let guard = world.sim.block_on(manager.lock("r").ttl(ttl)).unwrap();
             let (taken, until) = (world.sim.now(), guard.valid_until());
-            guard.keep_alive();
+            guard.auto_renew();
             while guard.valid_until() == until {
                 world.sim.advance(ttl / 1000);
             }
@@ -70,17 +72,17 @@ fn assert_window(seen: [Duration; 2], every: f64, ttl: Duration) {
 #[test]
 fn what_is_not_set_goes_by_the_ttl() {
     for (ttl, valid, timeout, margin_, every) in [
-        (100 * MS, 97.0, 10.0, 9.7, 32.333),
-        (SECOND, 988.0, 100.0, 98.8, 329.333),
-        (10 * SECOND, 9_898.0, 500.0, 500.0, 3_299.333),
-        (60 * SECOND, 59_398.0, 500.0, 500.0, 19_799.333),
+        (100 * MS, 87.0, 10.0, 10.0, 29.0),
+        (SECOND, 888.0, 100.0, 100.0, 296.0),
+        (10 * SECOND, 9_398.0, 500.0, 500.0, 3_132.667),
+        (60 * SECOND, 58_898.0, 500.0, 500.0, 19_632.667),
     ] {
         let world = World::new(3);
         let builder = || world.builder().ttl(ttl);
         assert_about("the validity", validity(&world, builder()), valid);
         world.catch_up();
         assert_about("the node timeout", node_timeout(&world, builder(), ttl), timeout);
-        assert_about("the margin", margin(&world, builder(), ttl), margin_);
+        assert_about("the safety margin", margin(&world, builder(), ttl), margin_);
         world.catch_up();
         assert_window(renewal(&world, builder(), ttl), every, ttl);
     }
@@ -90,7 +92,16 @@ fn what_is_not_set_goes_by_the_ttl() {
 fn t2_the_drift_is_what_was_set() {
     let world = World::new(3);
     let builder = world.builder().ttl(10 * SECOND).drift(Drift::new(100_000, 50 * MS));
-    assert_about("the validity", validity(&world, builder), 8_950.0);
+    assert_about("the validity", validity(&world, builder), 8_450.0);
+}
+
+#[test]
+fn t2_a_safety_margin_of_zero_gives_the_bare_formula() {
+    let world = World::new(3);
+    let builder = || world.builder().ttl(10 * SECOND).safety_margin(Duration::ZERO);
+    assert_about("the validity", validity(&world, builder()), 9_898.0);
+    world.catch_up();
+    assert_about("the margin", margin(&world, builder(), 10 * SECOND), 0.0);
 }
 
 /// So that a slow node leaves time for another try, and a renewal for a second.
@@ -99,41 +110,51 @@ fn what_was_set_is_cut_for_a_request_with_a_shorter_ttl() {
     let world = World::new(3);
     let builder = || world.builder().ttl(20 * SECOND);
     let timeout = node_timeout(&world, builder().node_timeout(3 * SECOND), SECOND);
-    assert_about("half of the validity", timeout, 494.0);
-    let seen = margin(&world, builder().margin(2 * SECOND), SECOND);
-    assert_about("a quarter of the validity", seen, 247.0);
-    world.catch_up();
-    let seen = renewal(&world, builder().renew_every(5 * SECOND), SECOND);
-    assert_window(seen, 988.0 - 98.8 - 2.0 * 100.0, SECOND);
+    assert_about("half of the validity", timeout, 444.0);
+    let seen = renewal(&world, builder().renew_interval(5 * SECOND), SECOND);
+    assert_window(seen, 888.0 - 2.0 * 100.0, SECOND);
 }
 
 #[test]
-fn what_is_set_may_be_as_much_as_the_error_says() {
+fn t3_a_ttl_of_a_request_that_is_not_over_the_safety_margin_is_refused() {
     let world = World::new(3);
-    let build = |builder: LockManagerBuilder| builder.build().err();
+    let manager = world.builder().ttl(20 * SECOND).safety_margin(2 * SECOND).build().unwrap();
+    let failed = world.sim.block_on(manager.lock("r").ttl(SECOND)).unwrap_err();
+    let LockError::Invalid(InvalidRequest::Ttl(InvalidTtl::TooShort { least, .. })) = failed else {
+        panic!("{failed}");
+    };
+    assert!(world.log.calls().is_empty());
+    assert!(world.sim.block_on(manager.lock("r").ttl(least - MS)).is_err());
+    assert!(world.sim.block_on(manager.lock("r").ttl(least)).is_ok());
+}
+
+#[test]
+fn t3_what_is_set_may_be_as_much_as_the_error_says() {
+    let world = World::new(3);
     let (tiny, long) = (Duration::from_nanos(1), Duration::from_secs(60));
-    let Some(BuildError::NodeTimeout { most, .. }) = build(world.builder().node_timeout(long))
+    let builder = || world.builder();
+    type Set = fn(LockManagerBuilder, Duration) -> LockManagerBuilder;
+    let settings: [(&str, Set, Duration); 4] = [
+        ("node_timeout", LockManagerBuilder::node_timeout, long),
+        ("renew_interval", LockManagerBuilder::renew_interval, long),
+        ("cleanup_bound", LockManagerBuilder::cleanup_bound, tiny),
+        ("hold_limit", LockManagerBuilder::hold_limit, Duration::ZERO),
+    ];
+    for (name, set, wrong) in settings {
+        let build = |value| set(builder(), value).build().err();
+        let refused = build(wrong);
+        let Some(BuildError::OutOfRange { setting, value, least, most }) = refused else {
+            panic!("{name}: {refused:?}");
+        };
+        assert_eq!((setting, value), (name, wrong));
+        assert_eq!((build(least), build(most)), (None, None), "{name}");
+        assert!(build(least - tiny).is_some(), "{name}");
+        assert!(most == Duration::MAX || build(most + tiny).is_some(), "{name}");
+    }
+    let Some(BuildError::Ttl(InvalidTtl::TooShort { least, .. })) =
+        builder().safety_margin(long).build().err()
     else {
-        panic!("too long");
+        panic!("the margin is longer than the ttl");
     };
-    assert_eq!(build(world.builder().node_timeout(most)), None);
-    assert!(build(world.builder().node_timeout(most + tiny)).is_some());
-    let Some(BuildError::Margin { most, .. }) = build(world.builder().margin(long)) else {
-        panic!("too long");
-    };
-    assert_eq!(build(world.builder().margin(most)), None);
-    assert!(build(world.builder().margin(most + tiny)).is_some());
-    let Some(BuildError::RenewInterval { most, .. }) = build(world.builder().renew_every(long))
-    else {
-        panic!("too long");
-    };
-    assert_eq!(build(world.builder().renew_every(most)), None);
-    assert!(build(world.builder().renew_every(most + tiny)).is_some());
-    let Some(BuildError::CleanupTimeout { least, .. }) =
-        build(world.builder().cleanup_timeout(tiny))
-    else {
-        panic!("too short");
-    };
-    assert_eq!(build(world.builder().cleanup_timeout(least)), None);
-    assert!(build(world.builder().cleanup_timeout(least - tiny)).is_some());
+    assert!(builder().safety_margin(long).ttl(least).build().is_ok());
 }

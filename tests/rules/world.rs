@@ -1,16 +1,20 @@
-//! Five in-memory nodes, a virtual clock, and a spy on every call.
+//! In-memory nodes, a virtual clock, and a spy on every call.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
+use quorate_core::backend::{
+    AcquireOptions, Acquired, Capabilities, Entry, ExtendOptions, Extended, Refreshed,
+    ReleaseOptions, Released, Watched,
+};
 use quorate_core::runtime::{BoxFuture, EntropyError};
 use quorate_core::{
-    Ask, BackendError, Call as CarriedCall, Carry, Claim, Fence, FenceHint, FenceVote,
-    FencingToken, Identify, Inspect, LockBackend, LockManager, LockManagerBuilder, Runtime, Vote,
-    Watch,
+    BackendError, Claim, FencingToken, Key, LockBackend, LockManager, LockManagerBuilder, Runtime,
+    Sighting, Vote,
 };
 use quorate_memory::{MemoryNode, Sim};
 
@@ -21,45 +25,42 @@ pub(crate) struct World {
     pub(crate) sim: Sim,
     pub(crate) nodes: Vec<MemoryNode>,
     pub(crate) log: Arc<Log>,
-    pub(crate) carries: bool,
-    /// How long it takes until a release is sent again that did not come through at first.
-    pub(crate) resends: Option<Duration>,
-    /// Whether it can be watched.
-    pub(crate) watches: bool,
+    /// What the spies lack, of what the nodes can do.
+    pub(crate) lacks: Capabilities,
 }
 
 impl World {
+    /// Nodes over pools, which can neither be watched nor keep a wait queue.
     pub(crate) fn new(nodes: usize) -> Self {
+        let world = Self::in_order(nodes);
+        let nodes = world.nodes.iter().map(MemoryNode::unordered).collect();
+        Self { nodes, ..world }
+    }
+
+    /// The same over ordered connections.
+    pub(crate) fn in_order(nodes: usize) -> Self {
+        Self { lacks: Capabilities::WATCH | Capabilities::QUEUE, ..Self::complete(nodes) }
+    }
+
+    /// Ordered connections to nodes that can do everything.
+    pub(crate) fn complete(nodes: usize) -> Self {
         let sim = Sim::new(7);
         let nodes = MemoryNode::cluster(nodes, sim.clone());
-        Self { sim, nodes, log: Arc::default(), carries: false, resends: None, watches: false }
+        Self { sim, nodes, log: Arc::default(), lacks: Capabilities::NONE }
     }
 
-    /// The same, over connections that keep their order.
-    pub(crate) fn in_order(nodes: usize) -> Self {
-        let world = Self::new(nodes);
-        Self { nodes: world.nodes.iter().map(MemoryNode::in_order).collect(), ..world }
-    }
-
-    /// The same, with backends that carry calls by themselves.
-    pub(crate) fn carrying(nodes: usize) -> Self {
-        Self { carries: true, ..Self::new(nodes) }
-    }
-
+    /// The nodes as one process sees them, over its own connections.
     pub(crate) fn spies(&self) -> Vec<Spy> {
-        let carrier = self.carries.then(|| self.sim.clone());
+        let client = self.sim.client(0);
         let spy = |node: &MemoryNode| Spy {
-            node: node.clone(),
+            node: node.without(self.lacks).seen_by(&client),
             log: Arc::clone(&self.log),
-            carrier: carrier.clone(),
-            resends: self.resends.map(|after| (self.sim.clone(), after)),
-            watches: self.watches,
         };
         self.nodes.iter().map(spy).collect()
     }
 
     pub(crate) fn builder(&self) -> LockManagerBuilder {
-        LockManager::builder(self.sim.clone(), self.spies())
+        LockManager::builder(self.spies()).runtime(self.sim.clone())
     }
 
     pub(crate) fn manager(&self) -> LockManager {
@@ -111,33 +112,27 @@ impl Log {
     }
 }
 
-/// A node that is listened in on.
+/// A node, and a log of the calls with a claim.
 #[derive(Clone)]
 pub(crate) struct Spy {
     node: MemoryNode,
     log: Arc<Log>,
-    /// Where calls are carried, if they are.
-    carrier: Option<Sim>,
-    resends: Option<(Sim, Duration)>,
-    watches: bool,
 }
 
 impl Spy {
-    pub(crate) fn of(node: &MemoryNode) -> Self {
-        Self {
-            node: node.clone(),
-            log: Arc::default(),
-            carrier: None,
-            resends: None,
-            watches: false,
-        }
-    }
-
-    fn note(&self, operation: &'static str, claim: &Claim) -> Unsettled {
+    async fn note<T>(
+        &self,
+        operation: &'static str,
+        claim: &Claim,
+        call: impl Future<Output = T>,
+    ) -> T {
         let token = claim.token().as_bytes().to_vec();
-        let call = Call { node: self.node.name().to_owned(), operation, token };
-        self.log.calls.lock().unwrap().push(call);
-        Unsettled(Some(Arc::clone(&self.log)))
+        let noted = Call { node: self.node.name().to_owned(), operation, token };
+        self.log.calls.lock().unwrap().push(noted);
+        let mut unsettled = Unsettled(Some(Arc::clone(&self.log)));
+        let reply = call.await;
+        unsettled.0 = None;
+        reply
     }
 }
 
@@ -153,98 +148,72 @@ impl Drop for Unsettled {
 
 #[async_trait]
 impl LockBackend for Spy {
-    async fn acquire(&self, claim: &Claim) -> Result<Vote, BackendError> {
-        let mut unsettled = self.note("acquire", claim);
-        let vote = LockBackend::acquire(&self.node, claim).await;
-        unsettled.0 = None;
-        vote
+    async fn acquire(
+        &self,
+        claim: &Claim,
+        options: AcquireOptions,
+    ) -> Result<Acquired, BackendError> {
+        let operation = if options.fencing.is_some() { "fenced acquire" } else { "acquire" };
+        self.note(operation, claim, self.node.acquire(claim, options)).await
     }
 
-    async fn extend(&self, claim: &Claim) -> Result<Vote, BackendError> {
-        let mut unsettled = self.note("extend", claim);
-        let vote = self.node.extend(claim).await;
-        unsettled.0 = None;
-        vote
+    async fn extend(
+        &self,
+        claim: &Claim,
+        options: ExtendOptions,
+    ) -> Result<Extended, BackendError> {
+        self.note("extend", claim, self.node.extend(claim, options)).await
     }
 
-    async fn release(&self, claim: &Claim) -> Result<Vote, BackendError> {
-        let mut unsettled = self.note("release", claim);
-        if let Some((sim, after)) = &self.resends {
-            sim.sleep_until(sim.now() + *after).await;
-        }
-        let vote = LockBackend::release(&self.node, claim).await;
-        unsettled.0 = None;
-        vote
+    async fn release(
+        &self,
+        claim: &Claim,
+        options: ReleaseOptions,
+    ) -> Result<Released, BackendError> {
+        let operation = if options.raise_to.is_some() { "fenced release" } else { "release" };
+        self.note(operation, claim, self.node.release(claim, options)).await
     }
 
-    fn name(&self) -> Option<&str> {
-        Some(self.node.name())
+    fn name(&self) -> Cow<'_, str> {
+        Cow::Borrowed(self.node.name())
     }
 
-    fn identity(&self) -> Option<&dyn Identify> {
-        self.node.identity()
-    }
-
-    fn inspector(&self) -> Option<&dyn Inspect> {
-        self.node.inspector()
-    }
-
-    fn watcher(&self) -> Option<&dyn Watch> {
-        self.watches.then_some(&self.node)
-    }
-
-    fn fencer(&self) -> Option<&dyn Fence> {
-        Some(self)
-    }
-
-    fn keeps_order(&self) -> bool {
-        self.carrier.is_none() && self.node.keeps_order()
-    }
-
-    fn carrier(&self) -> Option<&dyn Carry> {
-        self.carrier.as_ref().map(|_| self as _)
-    }
-}
-
-impl Carry for Spy {
-    fn carries(&self, _: &Claim) -> bool {
-        true
-    }
-
-    fn carry(&self, call: CarriedCall) {
-        let spy = self.clone();
-        self.carrier.as_ref().unwrap().spawn(Box::pin(async move {
-            let answer = match call.ask() {
-                Ask::Acquire => LockBackend::acquire(&spy, call.claim()).await,
-                Ask::Release => LockBackend::release(&spy, call.claim()).await,
-                ask => panic!("{ask:?}"),
-            };
-            call.answer(answer);
-        }));
-    }
-}
-
-#[async_trait]
-impl Fence for Spy {
-    async fn acquire(&self, claim: &Claim, hint: FenceHint) -> Result<FenceVote, BackendError> {
-        let mut unsettled = self.note("fenced acquire", claim);
-        let vote = Fence::acquire(&self.node, claim, hint).await;
-        unsettled.0 = None;
-        vote
+    fn capabilities(&self) -> Capabilities {
+        self.node.capabilities()
     }
 
     async fn raise(&self, claim: &Claim, number: FencingToken) -> Result<Vote, BackendError> {
-        let mut unsettled = self.note("raise", claim);
-        let vote = self.node.raise(claim, number).await;
-        unsettled.0 = None;
-        vote
+        self.note("raise", claim, self.node.raise(claim, number)).await
     }
 
-    async fn release(&self, claim: &Claim, number: FencingToken) -> Result<Vote, BackendError> {
-        let mut unsettled = self.note("fenced release", claim);
-        let vote = Fence::release(&self.node, claim, number).await;
-        unsettled.0 = None;
-        vote
+    async fn inspect(&self, key: &Key) -> Result<Option<Sighting>, BackendError> {
+        LockBackend::inspect(&self.node, key).await
+    }
+
+    async fn server_id(&self) -> Result<Option<String>, BackendError> {
+        LockBackend::server_id(&self.node).await
+    }
+
+    async fn watch(&self, key: &Key, entry: Option<&Entry>) -> Result<Watched, BackendError> {
+        self.node.watch(key, entry).await
+    }
+
+    async fn queue_refresh(
+        &self,
+        key: &Key,
+        entry: &Entry,
+        locks: &[Key],
+    ) -> Result<Refreshed, BackendError> {
+        self.node.queue_refresh(key, entry, locks).await
+    }
+
+    async fn queue_leave(
+        &self,
+        key: &Key,
+        entry: &Entry,
+        also: Option<&Entry>,
+    ) -> Result<bool, BackendError> {
+        self.node.queue_leave(key, entry, also).await
     }
 }
 
@@ -298,7 +267,7 @@ impl Runtime for Paused {
     }
 }
 
-/// A node after whose answers the client pauses.
+/// A node after whose replies the client pauses.
 #[derive(Clone, Debug)]
 pub(crate) struct PausesClient {
     pub(crate) node: MemoryNode,
@@ -308,19 +277,31 @@ pub(crate) struct PausesClient {
 
 #[async_trait]
 impl LockBackend for PausesClient {
-    async fn acquire(&self, claim: &Claim) -> Result<Vote, BackendError> {
-        let vote = LockBackend::acquire(&self.node, claim).await;
+    async fn acquire(
+        &self,
+        claim: &Claim,
+        options: AcquireOptions,
+    ) -> Result<Acquired, BackendError> {
+        let reply = self.node.acquire(claim, options).await;
         self.client.pause(*self.pause.lock().unwrap());
-        vote
+        reply
     }
 
-    async fn extend(&self, claim: &Claim) -> Result<Vote, BackendError> {
-        let vote = self.node.extend(claim).await;
+    async fn extend(
+        &self,
+        claim: &Claim,
+        options: ExtendOptions,
+    ) -> Result<Extended, BackendError> {
+        let reply = self.node.extend(claim, options).await;
         self.client.pause(*self.pause.lock().unwrap());
-        vote
+        reply
     }
 
-    async fn release(&self, claim: &Claim) -> Result<Vote, BackendError> {
-        LockBackend::release(&self.node, claim).await
+    async fn release(
+        &self,
+        claim: &Claim,
+        options: ReleaseOptions,
+    ) -> Result<Released, BackendError> {
+        self.node.release(claim, options).await
     }
 }

@@ -5,6 +5,7 @@
 
 #![allow(clippy::expect_used, reason = "a harness fails its test by panicking")]
 
+pub mod keys;
 pub mod proxy;
 pub mod redis_server;
 pub mod referee;

@@ -4,11 +4,11 @@ use std::env;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-use quorate_core::protocol::RELEASE;
 use quorate_tests::{Nodes, RedisServer};
 
 use crate::Outcome;
 use crate::book::{Book, Leftover};
+use crate::contest::RELEASE;
 use crate::spec::Spec;
 
 /// How many nodes all measures but one use.
@@ -117,7 +117,7 @@ impl Done {
 
 /// As on nodes that have been in use for a while.
 fn load_script(node: &RedisServer) {
-    let _ = node.cli(&["SCRIPT", "LOAD", RELEASE.source()]);
+    let _ = node.cli(&["SCRIPT", "LOAD", RELEASE]);
 }
 
 /// A worker process, killed when this is dropped.
@@ -181,7 +181,7 @@ impl Worker {
         self.read("done")
     }
 
-    /// Has it settle what is in the background, and end.
+    /// Has it close, and end.
     pub(crate) fn finish(mut self) -> Outcome<Told> {
         self.go()?;
         let told = self.read("")?;

@@ -27,7 +27,7 @@ pub(crate) struct Entry {
     pub(crate) samples: Vec<f64>,
 }
 
-/// Keys that were on the nodes after everything had settled.
+/// Keys that were on the nodes after the contestant had closed.
 #[derive(Clone, Debug)]
 pub(crate) struct Leftover {
     pub(crate) contestant: String,

@@ -1,8 +1,8 @@
 //! Who takes part: one file each, all behind [`Contestant`].
 
 use std::future::Future;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use quorate::runtime::os_random;
@@ -38,6 +38,14 @@ pub(crate) const LIBRARIES: [&str; 3] = [QUORATE_REDIS, QUORATE_FRED, RSLOCK];
 /// The subjects.
 pub(crate) const OURS: [&str; 2] = [QUORATE_REDIS, QUORATE_FRED];
 
+/// The script that the hand-written clients release with, which is quorate's.
+pub(crate) const RELEASE: &str =
+    include_str!("../../../crates/quorate-protocol/scripts/release.lua");
+
+/// The name of [`RELEASE`] on a server.
+pub(crate) static RELEASE_SHA1: LazyLock<String> =
+    LazyLock::new(|| sha1_smol::Sha1::from(RELEASE).digest().to_string());
+
 /// A way to lock that is compared to the plain one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Variant {
@@ -61,9 +69,9 @@ pub(crate) trait Contestant: Sized + Send + Sync + 'static {
     /// A lock that is held.
     type Held: Send + 'static;
 
-    /// How long what is left to the background may take. Who has no bound of its own is done when
-    /// the nodes have answered, or never.
-    const SETTLE: Duration = Duration::from_secs(1);
+    /// How long closing may take. A client without a bound of its own is done when the nodes have
+    /// answered, or never.
+    const CLOSE: Duration = Duration::from_secs(1);
 
     /// Ready to take locks of `ttl`. A node that is down is no error.
     fn connect(addresses: Vec<String>, ttl: Duration)
@@ -95,8 +103,9 @@ pub(crate) trait Contestant: Sized + Send + Sync + 'static {
         }
     }
 
-    /// Waits for what goes on in the background; how much is left after `bound`.
-    fn settle(&self, bound: Duration) -> impl Future<Output = usize> + Send;
+    /// Takes no more locks and waits for the background work. How much is left after `bound`:
+    /// calls, or nodes where the contestant is a manager.
+    fn close(&self, bound: Duration) -> impl Future<Output = usize> + Send;
 }
 
 /// How long the bare clients pause at the most after a refusal, and rslock is told to.

@@ -1,7 +1,7 @@
 //! The other side of the race: a process that does one job for one contestant.
 //!
 //! It says `ready`, waits for a line, does the job, tells what it measured, says `done`, waits for
-//! a line, settles what is left in the background, and ends.
+//! a line, closes, and ends.
 
 use std::fmt;
 use std::io;
@@ -89,8 +89,8 @@ async fn finish<C: Contestant>(contestant: &C) -> Outcome {
     println!("done");
     told().await?;
     let start = Instant::now();
-    metric("unsettled", contestant.settle(C::SETTLE).await);
-    metric("settled after ms", start.elapsed().as_secs_f64() * 1e3);
+    metric("left", contestant.close(C::CLOSE).await);
+    metric("closed after ms", start.elapsed().as_secs_f64() * 1e3);
     Ok(())
 }
 

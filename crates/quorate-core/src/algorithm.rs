@@ -8,6 +8,7 @@
 
 #[doc(hidden)]
 pub mod attempt;
+pub(crate) mod backoff;
 pub mod fence;
 pub mod lease;
 #[doc(hidden)]
@@ -15,7 +16,5 @@ pub mod local_queue;
 pub(crate) mod node_set;
 pub mod quorum;
 pub mod renewal;
-pub mod retry;
-pub mod round;
 #[doc(hidden)]
 pub mod turn;

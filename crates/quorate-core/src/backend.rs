@@ -1,333 +1,520 @@
-//! The seam to nodes: what one node must be able to do, and how it fails.
+//! The seam to a node: [`LockBackend`], its options and its replies.
+//!
+//! Three methods are required: acquire, extend and release. A backend with those three is complete
+//! and correct. The rest is provided, and [`Capabilities`] says what a backend was built for.
 
+mod claim;
 mod error;
-mod fence;
-mod inspect;
-#[doc(hidden)]
-pub mod seam;
-mod watch;
+mod restart_guard;
+mod sighting;
 
+use std::borrow::Cow;
 use std::fmt;
+use std::ops::BitOr;
 use std::sync::Arc;
 
 use async_trait::async_trait;
 
-pub use error::{BackendError, BackendErrorKind};
-pub use fence::Fence;
-pub use inspect::{Holder, Inspect, Sighting};
-pub use watch::{Watch, Watched};
-
-use crate::algorithm::lease::Ttl;
+use crate::algorithm::fence::{FenceHint, FencingToken};
 use crate::algorithm::quorum::Vote;
-use crate::driver::Call;
-use crate::places::Queue;
-use crate::resource::{Key, Token};
-use crate::restarts::Quarantine;
+pub use crate::algorithm::turn::{Entry, Refreshed};
+use crate::resource::Key;
+use crate::runtime::BoxFuture;
 
-/// What an operation is about: the keys, the token that signs the attempt, and the ttl.
-///
-/// Cheap to clone. `Debug` shows no token.
-#[derive(Clone, Debug)]
-pub struct Claim {
-    keys: Arc<[Key]>,
-    token: Token,
-    ttl: Ttl,
-}
-
-impl Claim {
-    /// A claim on all of `keys`. A claim on none would be granted by every node at any time.
-    #[must_use]
-    pub fn new(keys: impl Into<Arc<[Key]>>, token: Token, ttl: Ttl) -> Self {
-        Self { keys: keys.into(), token, ttl }
-    }
-
-    /// The same keys and token with another ttl.
-    #[must_use]
-    pub fn with_ttl(&self, ttl: Ttl) -> Self {
-        Self { keys: Arc::clone(&self.keys), token: self.token.clone(), ttl }
-    }
-
-    /// The keys, all of which are meant. No key stands there twice.
-    #[must_use]
-    pub fn keys(&self) -> &[Key] {
-        &self.keys
-    }
-
-    /// The value that a node stores at each key.
-    #[must_use]
-    pub const fn token(&self) -> &Token {
-        &self.token
-    }
-
-    /// How long the node keeps the keys.
-    #[must_use]
-    pub const fn ttl(&self) -> Ttl {
-        self.ttl
-    }
-}
+pub use claim::Claim;
+pub use error::{BackendError, BackendErrorKind};
+pub use restart_guard::RestartGuard;
+pub use sighting::{Holder, Sighting};
 
 /// **One** independent node that keeps keys.
 ///
-/// It is implemented under [`async_trait`](crate::async_trait), and so are the traits beside it:
-///
-/// ```
-/// use quorate_core::{BackendError, BackendErrorKind, Claim, LockBackend, Vote, async_trait};
-///
-/// /// A node that is never there.
-/// #[derive(Debug)]
-/// struct Nowhere;
-///
-/// fn away() -> BackendError {
-///     BackendError::new(BackendErrorKind::Connection, "nobody is there")
-/// }
-///
-/// #[async_trait]
-/// impl LockBackend for Nowhere {
-///     async fn acquire(&self, _: &Claim) -> Result<Vote, BackendError> {
-///         Err(away())
-///     }
-///
-///     async fn extend(&self, _: &Claim) -> Result<Vote, BackendError> {
-///         Err(away())
-///     }
-///
-///     async fn release(&self, _: &Claim) -> Result<Vote, BackendError> {
-///         Err(away())
-///     }
-/// }
-/// ```
-///
 /// # Contract
 ///
-/// `quorate-memory`'s `conformance` module is this contract as code: run it on every backend.
-///
-/// - *One node.* The algorithm spans nodes; a backend never does. Two nodes share no fate.
+/// - *One node.* The algorithm spans nodes; a backend never does.
 /// - *Atomic.* Each method takes effect at one moment, on all keys of the claim or on none.
 /// - *Compare.* `extend` and `release` touch a key only while its value is the claim's token.
-/// - *Own token.* `acquire` of keys that already hold the claim's token grants: the request was
-///   sent twice, or its first answer was lost.
-/// - *`Err` means unknown.* Only the node's word that the keys are taken (or not ours) is
-///   [`Vote::Refused`]. An error answer, a lost connection, a timeout, a reply that makes no sense
-///   is an `Err`: the operation may or may not have happened.
-/// - *Once.* No method sends an acquire a second time by itself when the first is in doubt.
-/// - *Relative time.* The node counts the ttl on its own clock from when it hears of it.
-/// - *Patience.* A method may take as long as it likes: deadlines are the caller's, who goes on
-///   waiting in the background after its own deadline. So a future should stay pending as long as
-///   the command may still be carried out, not give up on a timeout of its own.
-/// - *Drop.* Dropping a future may or may not stop the command, and disturbs no other call.
+/// - *`Err` means unknown.* Only a node's reply that the keys are held, or not ours, is
+///   [`Vote::Refused`]. An error reply, a lost connection or a reply that makes no sense is an
+///   `Err`. Then the command may have been executed, unless [`BackendError::is_not_sent`] says
+///   otherwise (Q4).
+/// - *Once.* No method sends an acquire a second time (C6).
+/// - *Relative time.* The node counts the ttl on its own clock from when it executes the command.
+/// - *No deadline.* A method stays pending as long as the command may still be executed. The caller
+///   has the deadlines (Q5).
+/// - *First poll.* Nothing is sent before a future is first polled. With
+///   [`Capabilities::ORDERED`], calls take effect in the order of their first polls, and a call that
+///   did not leave before its connection ended never leaves (C3).
+/// - *Drop.* Dropping a future may or may not stop its command, and disturbs no other call.
 ///
-/// Calls of one claim come to one node one after the other: a release is first polled after the
-/// acquire that it undoes has settled, or was given up after the cleanup bound. So a backend may
-/// use several connections. Where one [keeps order](LockBackend::keeps_order), a release that is
-/// carried comes without that wait.
+/// An option that the backend cannot carry out makes the call fail as
+/// [`unsupported`](BackendError::unsupported), with nothing sent.
 #[async_trait]
 pub trait LockBackend: fmt::Debug + Send + Sync + 'static {
-    /// Takes all keys of the claim for its ttl, or none of them.
+    /// Acquires all keys of the claim for its ttl, or none of them.
     ///
     /// # Errors
     ///
-    /// `BackendError` if the vote is unknown; the operation may have happened.
+    /// The vote is unknown.
     ///
     /// # Cancel safety
     ///
-    /// Dropped, it may or may not be carried out, and no other call is disturbed. Nothing is undone: to
-    /// give back what may have been taken, the caller sends a release.
-    async fn acquire(&self, claim: &Claim) -> Result<Vote, BackendError>;
+    /// A dropped call may or may not be executed. The caller sends a release.
+    async fn acquire(
+        &self,
+        claim: &Claim,
+        options: AcquireOptions,
+    ) -> Result<Acquired, BackendError>;
 
-    /// Makes all keys live for at least the claim's ttl from now, if all are ours. Never shortens.
+    /// Makes all keys live for at least the claim's ttl from now, if all are ours. Never shortens (H2).
     ///
     /// # Errors
     ///
-    /// `BackendError` if the vote is unknown; the operation may have happened.
+    /// The vote is unknown.
     ///
     /// # Cancel safety
     ///
-    /// Dropped, it may or may not be carried out, and no other call is disturbed: the keys end as before,
-    /// or later.
-    async fn extend(&self, claim: &Claim) -> Result<Vote, BackendError>;
+    /// A dropped call may or may not be executed.
+    async fn extend(&self, claim: &Claim, options: ExtendOptions)
+    -> Result<Extended, BackendError>;
 
-    /// Removes those keys of the claim that are ours; granted if all of them were.
+    /// Deletes those keys of the claim that are ours; granted if all of them were.
     ///
     /// # Errors
     ///
-    /// `BackendError` if the vote is unknown; the operation may have happened.
+    /// The vote is unknown.
     ///
     /// # Cancel safety
     ///
-    /// Dropped, it may or may not be carried out, and no other call is disturbed. It can be sent again: a
-    /// key that is gone, or somebody else's by then, is left alone.
-    async fn release(&self, claim: &Claim) -> Result<Vote, BackendError>;
+    /// A dropped call may or may not be executed. It can be sent again (C7).
+    async fn release(
+        &self,
+        claim: &Claim,
+        options: ReleaseOptions,
+    ) -> Result<Released, BackendError>;
 
-    /// What errors call this node: an address **without its password**. Without a name, a node is
-    /// called by its place: `node 1` and so on.
-    fn name(&self) -> Option<&str> {
-        None
+    /// What errors and events call this node: an address without secrets. Empty for none.
+    fn name(&self) -> Cow<'_, str> {
+        Cow::Borrowed("")
     }
 
-    /// Why calls have to wait before they leave, as far as is known here: there is no connection yet,
-    /// and why the last attempt to make one failed. `None` if they leave at once.
+    /// What this backend was built for.
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::NONE
+    }
+
+    /// Raises the fencing number of all keys to `number`, if all keys are ours and none is higher.
     ///
-    /// Errors tell it of a node that has not answered in time. It does not wait.
-    fn obstacle(&self) -> Option<BackendError> {
-        None
-    }
-
-    /// Tells which server this is, where the node can say it.
-    fn identity(&self) -> Option<&dyn Identify> {
-        None
-    }
-
-    /// Looks at keys without taking them, where the backend can.
-    fn inspector(&self) -> Option<&dyn Inspect> {
-        None
-    }
-
-    /// Tells who has a key, and when that changes, where the backend can.
-    fn watcher(&self) -> Option<&dyn Watch> {
-        None
-    }
-
-    /// Keeps those who wait for a key in order, where the backend can.
-    fn queue(&self) -> Option<&dyn Queue> {
-        None
-    }
-
-    /// Keeps numbers for fencing tokens, where the backend can.
-    fn fencer(&self) -> Option<&dyn Fence> {
-        None
-    }
-
-    /// Keeps from voting while the node may have forgotten, where the backend can.
-    fn quarantine(&self) -> Option<&dyn Quarantine> {
-        None
-    }
-
-    /// Whether calls that share a key reach the node in the order in which they set out: were first
-    /// polled, or given to the [carrier](Self::carrier). It is asked once.
+    /// # Errors
     ///
-    /// Then the next waiter of a process asks the nodes right behind the release of the last holder,
-    /// where it would otherwise wait for their answer: a lock changes hands in one round trip less.
-    /// (Not with fencing tokens or a restart guard, and not where waiters of other processes were
-    /// met.) Where it is not so now and then, since a connection was lost or the node had to be sent
-    /// a script again, the waiter is refused, and asks once more when the release is answered.
+    /// The vote is unknown.
     ///
-    /// And a release that is carried does not wait for the answer to the acquire that was given to
-    /// the carrier before it. From then on that acquire is not [wanted](Call::is_wanted): if it has
-    /// not left, or would have to be sent again, it must not.
-    fn keeps_order(&self) -> bool {
-        false
+    /// # Cancel safety
+    ///
+    /// A dropped call may or may not be executed. It can be sent again.
+    async fn raise(&self, claim: &Claim, number: FencingToken) -> Result<Vote, BackendError> {
+        let _ = (claim, number);
+        Err(BackendError::unsupported("this node keeps no fencing numbers"))
     }
 
-    /// Carries calls without being polled for them, where the backend can.
-    fn carrier(&self) -> Option<&dyn Carry> {
-        None
+    /// Reads what is at `key`; `None` if it is free.
+    ///
+    /// # Errors
+    ///
+    /// The node cannot be asked, or what is there is no lock.
+    ///
+    /// # Cancel safety
+    ///
+    /// The future can be dropped at any time.
+    async fn inspect(&self, key: &Key) -> Result<Option<Sighting>, BackendError> {
+        let _ = key;
+        Err(BackendError::unsupported("this node cannot be inspected"))
+    }
+
+    /// Reads the id that no other server has; `None` if this server has none (Q6).
+    ///
+    /// # Errors
+    ///
+    /// The node cannot be asked.
+    ///
+    /// # Cancel safety
+    ///
+    /// The future can be dropped at any time.
+    async fn server_id(&self) -> Result<Option<String>, BackendError> {
+        Err(BackendError::unsupported("this node has no server id"))
+    }
+
+    /// Watches the lock's key `key`, or the key of `entry` in its wait queue.
+    ///
+    /// A notification may come for nothing. A change without one is not allowed, unless the
+    /// connection hangs: waiters have timers as well.
+    ///
+    /// # Errors
+    ///
+    /// The node cannot tell whether the key is there, or cannot watch it.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future, or what it returned, ends this watch and no other.
+    async fn watch(&self, key: &Key, entry: Option<&Entry>) -> Result<Watched, BackendError> {
+        let _ = (key, entry);
+        Err(BackendError::unsupported("this node cannot watch keys"))
+    }
+
+    /// Keeps `entry` alive in the wait queue of `key`, and appends it if it is missing.
+    ///
+    /// `locks` are the keys of the lock that is waited for. `key` is the first of them in sorted order.
+    ///
+    /// # Errors
+    ///
+    /// It is unknown whether the entry is there.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped call may or may not be executed. The caller sends
+    /// [`queue_leave`](Self::queue_leave).
+    async fn queue_refresh(
+        &self,
+        key: &Key,
+        entry: &Entry,
+        locks: &[Key],
+    ) -> Result<Refreshed, BackendError> {
+        let _ = (key, entry, locks);
+        Err(BackendError::unsupported("this node keeps no wait queue"))
+    }
+
+    /// Removes `entry`, and `also` this one, from the wait queue of `key`. Returns whether any entry
+    /// is left.
+    ///
+    /// # Errors
+    ///
+    /// It is unknown whether the entries were removed.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped call may or may not be executed. It can be sent again.
+    async fn queue_leave(
+        &self,
+        key: &Key,
+        entry: &Entry,
+        also: Option<&Entry>,
+    ) -> Result<bool, BackendError> {
+        let _ = (key, entry, also);
+        Err(BackendError::unsupported("this node keeps no wait queue"))
     }
 }
 
-/// A backend that carries calls by itself, on a task of its own, and tells the answers.
-///
-/// That is for speed alone: a call costs no future then, many to one node can travel together, and
-/// nobody is woken to look after them. What is said of the methods of [`LockBackend`] holds for
-/// calls, too; they are not given up by dropping a future, but when they are no longer
-/// [wanted](Call::is_wanted). One that is not wanted and has not left must not leave: what undoes it
-/// may have gone before it.
-///
-/// A test makes its own calls with [`Call::apart`].
-pub trait Carry: Send + Sync {
-    /// Whether a call about `claim` would be carried at this moment. If not, [`LockBackend`] is
-    /// asked: for what has to be connected first, say, or is as quick without company. Among many
-    /// calls about the same keys it is to say yes in the end: the conformance suite makes 24 of them.
-    fn carries(&self, claim: &Claim) -> bool;
-
-    /// Takes a call on its way. It does not wait, and it [answers](Call::answer) in the end.
-    fn carry(&self, call: Call);
-}
-
-/// A node that can tell which server it is.
-///
-/// Two configured nodes that are one server void the quorum; where all nodes can identify
-/// themselves, the manager refuses to lock over such a pair.
-#[async_trait]
-pub trait Identify: Send + Sync {
-    /// An id that no other server has, and that the same server gives under each of its addresses:
-    /// Redis and Valkey call it `run_id`. `None` if this server has none.
-    ///
-    /// # Errors
-    ///
-    /// `BackendError` if the node cannot be asked, or will not tell.
-    ///
-    /// # Cancel safety
-    ///
-    /// The future can be dropped at any time: it only reads, and no other call is disturbed.
-    async fn server_id(&self) -> Result<Option<String>, BackendError>;
-}
-
-macro_rules! forward {
-    ($($pointer:ident),+) => {$(
+/// Nodes of different types are configured together as `Arc<dyn LockBackend>`.
 #[async_trait]
 #[deny(clippy::missing_trait_methods)]
-impl<T: LockBackend + ?Sized> LockBackend for $pointer<T> {
-    async fn acquire(&self, claim: &Claim) -> Result<Vote, BackendError> {
-        (**self).acquire(claim).await
+impl<B: LockBackend + ?Sized> LockBackend for Arc<B> {
+    async fn acquire(
+        &self,
+        claim: &Claim,
+        options: AcquireOptions,
+    ) -> Result<Acquired, BackendError> {
+        (**self).acquire(claim, options).await
     }
 
-    async fn extend(&self, claim: &Claim) -> Result<Vote, BackendError> {
-        (**self).extend(claim).await
+    async fn extend(
+        &self,
+        claim: &Claim,
+        options: ExtendOptions,
+    ) -> Result<Extended, BackendError> {
+        (**self).extend(claim, options).await
     }
 
-    async fn release(&self, claim: &Claim) -> Result<Vote, BackendError> {
-        (**self).release(claim).await
+    async fn release(
+        &self,
+        claim: &Claim,
+        options: ReleaseOptions,
+    ) -> Result<Released, BackendError> {
+        (**self).release(claim, options).await
     }
 
-    fn name(&self) -> Option<&str> {
+    fn name(&self) -> Cow<'_, str> {
         (**self).name()
     }
 
-    fn obstacle(&self) -> Option<BackendError> {
-        (**self).obstacle()
+    fn capabilities(&self) -> Capabilities {
+        (**self).capabilities()
     }
 
-    fn identity(&self) -> Option<&dyn Identify> {
-        (**self).identity()
+    async fn raise(&self, claim: &Claim, number: FencingToken) -> Result<Vote, BackendError> {
+        (**self).raise(claim, number).await
     }
 
-    fn inspector(&self) -> Option<&dyn Inspect> {
-        (**self).inspector()
+    async fn inspect(&self, key: &Key) -> Result<Option<Sighting>, BackendError> {
+        (**self).inspect(key).await
     }
 
-    fn watcher(&self) -> Option<&dyn Watch> {
-        (**self).watcher()
+    async fn server_id(&self) -> Result<Option<String>, BackendError> {
+        (**self).server_id().await
     }
 
-    fn queue(&self) -> Option<&dyn Queue> {
-        (**self).queue()
+    async fn watch(&self, key: &Key, entry: Option<&Entry>) -> Result<Watched, BackendError> {
+        (**self).watch(key, entry).await
     }
 
-    fn fencer(&self) -> Option<&dyn Fence> {
-        (**self).fencer()
+    async fn queue_refresh(
+        &self,
+        key: &Key,
+        entry: &Entry,
+        locks: &[Key],
+    ) -> Result<Refreshed, BackendError> {
+        (**self).queue_refresh(key, entry, locks).await
     }
 
-    fn quarantine(&self) -> Option<&dyn Quarantine> {
-        (**self).quarantine()
-    }
-
-    fn keeps_order(&self) -> bool {
-        (**self).keeps_order()
-    }
-
-    fn carrier(&self) -> Option<&dyn Carry> {
-        (**self).carrier()
+    async fn queue_leave(
+        &self,
+        key: &Key,
+        entry: &Entry,
+        also: Option<&Entry>,
+    ) -> Result<bool, BackendError> {
+        (**self).queue_leave(key, entry, also).await
     }
 }
-    )+};
+
+/// How a claim is acquired. The default is a plain lock, which also repairs a node.
+#[derive(Clone, Copy, Debug, Default)]
+#[non_exhaustive]
+pub struct AcquireOptions {
+    /// Raise the keys' fencing number, to this hint at least.
+    pub fencing: Option<FenceHint>,
+    /// Refuse to vote while the node may have forgotten locks.
+    pub guard: Option<RestartGuard>,
+    /// Ask whether other processes wait for the first key.
+    pub waiters: bool,
 }
 
-forward!(Arc, Box);
+/// How a claim is extended.
+#[derive(Clone, Copy, Debug, Default)]
+#[non_exhaustive]
+pub struct ExtendOptions {
+    /// Ask whether other processes wait for the first key.
+    pub waiters: bool,
+}
+
+/// How a claim is released.
+#[derive(Clone, Copy, Debug, Default)]
+#[non_exhaustive]
+pub struct ReleaseOptions {
+    /// Raise the fencing numbers of the keys that are ours to this one, where they are lower.
+    pub raise_to: Option<FencingToken>,
+    /// Ask whether other processes wait for the first key.
+    pub waiters: bool,
+}
+
+/// The reply to an acquire.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Acquired {
+    /// Whether the keys are ours. A quarantined node does not vote: that is an error.
+    pub vote: Vote,
+    /// The node's fencing number after a grant, if there was a hint.
+    pub number: Option<FencingToken>,
+    /// The server that replied, under the restart guard.
+    pub server: Option<Server>,
+    /// Whether other processes wait; `None` if that was not asked or is unknown.
+    pub waiters: Option<bool>,
+}
+
+impl Acquired {
+    /// A vote and nothing else.
+    #[must_use]
+    pub const fn new(vote: Vote) -> Self {
+        Self { vote, number: None, server: None, waiters: None }
+    }
+}
+
+/// The server that replied to an acquire under the restart guard.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Server {
+    /// Its id, as [`LockBackend::server_id`] returns it.
+    pub id: String,
+    /// The server whose epoch this one found, if it was another one.
+    pub before: Option<String>,
+}
+
+impl Server {
+    /// The server `id`, which found its own epoch.
+    #[must_use]
+    pub fn new(id: impl Into<String>) -> Self {
+        Self { id: id.into(), before: None }
+    }
+}
+
+/// The reply to an extension.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Extended {
+    /// Whether all keys are still ours.
+    pub vote: Vote,
+    /// Whether other processes wait; `None` if that was not asked or is unknown.
+    pub waiters: Option<bool>,
+}
+
+impl Extended {
+    /// A vote and nothing else.
+    #[must_use]
+    pub const fn new(vote: Vote) -> Self {
+        Self { vote, waiters: None }
+    }
+}
+
+/// The reply to a release.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Released {
+    /// Whether all keys were ours until now.
+    pub vote: Vote,
+    /// Whether other processes wait; `None` if that was not asked or is unknown.
+    pub waiters: Option<bool>,
+}
+
+impl Released {
+    /// A vote and nothing else.
+    #[must_use]
+    pub const fn new(vote: Vote) -> Self {
+        Self { vote, waiters: None }
+    }
+}
+
+/// A key that is [watched](LockBackend::watch).
+#[must_use = "dropping it ends the watch"]
+pub struct Watched {
+    is_held: bool,
+    changed: BoxFuture<'static, ()>,
+}
+
+impl Watched {
+    /// A key that was there or not; `changed` ends when that may have changed, or when the
+    /// connection has ended.
+    pub fn new(is_held: bool, changed: impl Future<Output = ()> + Send + 'static) -> Self {
+        Self { is_held, changed: Box::pin(changed) }
+    }
+
+    /// Whether the key was there.
+    #[must_use]
+    pub const fn is_held(&self) -> bool {
+        self.is_held
+    }
+
+    /// Waits until the key may have changed.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future ends the watch.
+    pub async fn changed(self) {
+        self.changed.await;
+    }
+}
+
+impl fmt::Debug for Watched {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Watched").field("is_held", &self.is_held).finish_non_exhaustive()
+    }
+}
+
+/// What a backend was built for. A server may still lack or forbid it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Capabilities(u8);
+
+impl Capabilities {
+    /// The three required methods, without options.
+    pub const NONE: Self = Self(0);
+    /// Calls take effect in the order of their first polls.
+    pub const ORDERED: Self = Self(1);
+    /// [`AcquireOptions::fencing`], [`ReleaseOptions::raise_to`] and [`LockBackend::raise`].
+    pub const FENCING: Self = Self(1 << 1);
+    /// [`AcquireOptions::guard`].
+    pub const GUARD: Self = Self(1 << 2);
+    /// [`LockBackend::watch`].
+    pub const WATCH: Self = Self(1 << 3);
+    /// [`LockBackend::queue_refresh`], [`LockBackend::queue_leave`] and the `waiters` options.
+    pub const QUEUE: Self = Self(1 << 4);
+    /// [`LockBackend::inspect`].
+    pub const INSPECT: Self = Self(1 << 5);
+    /// [`LockBackend::server_id`].
+    pub const SERVER_ID: Self = Self(1 << 6);
+
+    /// Whether all of `others` are among these.
+    #[must_use]
+    pub const fn contains(self, others: Self) -> bool {
+        self.0 & others.0 == others.0
+    }
+}
+
+impl BitOr for Capabilities {
+    type Output = Self;
+
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+impl BackendError {
+    /// The error of a call that this backend, or this server, cannot carry out. Nothing was sent.
+    #[must_use]
+    pub fn unsupported(what: impl Into<Arc<str>>) -> Self {
+        Self::new(BackendErrorKind::Script, what).not_sent()
+    }
+}
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use futures_util::FutureExt;
 
-    /// `LockBackend` stays object safe.
-    fn _object_safe(_: &dyn LockBackend) {}
+    use super::*;
+    use crate::algorithm::lease::Ttl;
+    use crate::resource::{Resource, Token};
+
+    /// The smallest backend: every call is refused.
+    #[derive(Debug)]
+    struct Refusing;
+
+    #[async_trait]
+    impl LockBackend for Refusing {
+        async fn acquire(&self, _: &Claim, _: AcquireOptions) -> Result<Acquired, BackendError> {
+            Ok(Acquired::new(Vote::Refused))
+        }
+
+        async fn extend(&self, _: &Claim, _: ExtendOptions) -> Result<Extended, BackendError> {
+            Ok(Extended::new(Vote::Refused))
+        }
+
+        async fn release(&self, _: &Claim, _: ReleaseOptions) -> Result<Released, BackendError> {
+            Ok(Released::new(Vote::Refused))
+        }
+    }
+
+    #[test]
+    fn three_methods_are_a_backend_and_all_others_are_unsupported() {
+        let node: &dyn LockBackend = &Refusing;
+        let key = Key::new(b"", &Resource::new("k").unwrap());
+        let token = Token::draw(|_| Ok(())).unwrap();
+        let ttl = Ttl::try_from(std::time::Duration::from_secs(1)).unwrap();
+        let claim = Claim::new([key.clone()], token, ttl);
+        let entry = Entry::new(*b"e");
+        let number = FencingToken::MAX;
+        let errors = [
+            node.raise(&claim, number).now_or_never().unwrap().unwrap_err(),
+            node.inspect(&key).now_or_never().unwrap().unwrap_err(),
+            node.server_id().now_or_never().unwrap().unwrap_err(),
+            node.watch(&key, None).now_or_never().unwrap().unwrap_err(),
+            node.queue_refresh(&key, &entry, &[]).now_or_never().unwrap().unwrap_err(),
+            node.queue_leave(&key, &entry, None).now_or_never().unwrap().unwrap_err(),
+        ];
+        assert!(errors.iter().all(BackendError::is_not_sent));
+        assert_eq!((node.name(), node.capabilities()), ("".into(), Capabilities::NONE));
+        let vote = node.acquire(&claim, AcquireOptions::default()).now_or_never().unwrap();
+        assert_eq!(vote.unwrap().vote, Vote::Refused);
+    }
+
+    #[test]
+    fn capabilities_are_a_set() {
+        let some = Capabilities::ORDERED | Capabilities::QUEUE;
+        assert!(some.contains(Capabilities::QUEUE) && some.contains(Capabilities::NONE));
+        assert!(!some.contains(Capabilities::QUEUE | Capabilities::WATCH));
+    }
 }

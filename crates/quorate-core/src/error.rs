@@ -1,132 +1,108 @@
-//! Why an operation failed, and what each node said.
+//! Why an operation failed: one error type per operation.
 //!
-//! *Held by somebody* and *could not reach the nodes* are never the same variant.
+//! *Held by another client* and *too few nodes reachable* are never the same variant. Where nodes were
+//! asked, the error carries a [`QuorumFailure`]: what each node answered, and how long was waited.
+//!
+//! What to do with an error is asked of the error: [`LockError::is_held`],
+//! [`LockError::is_permanent`], [`LockError::is_closed`].
 
-mod votes;
+mod build;
+mod quorum_failure;
+mod with;
 
-use std::time::Duration;
+use std::fmt;
 
-pub(crate) use self::votes::silent;
-pub use self::votes::{NodeVote, Said, Votes};
+pub use self::build::BuildError;
+pub use self::quorum_failure::{Answer, NodeAnswer, QuorumFailure};
+pub use self::with::{Stopped, WithError};
 use crate::algorithm::lease::InvalidTtl;
 use crate::resource::InvalidResource;
 use crate::runtime::EntropyError;
 
-/// Why a lock was not taken. Whatever had been taken on single nodes is given back.
+/// Shows an error that `main` may return as people read it.
+macro_rules! debug_as_display {
+    ($($error:ty),+) => {$(
+        impl fmt::Debug for $error {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(self, f)
+            }
+        }
+    )+};
+}
+
+debug_as_display!(
+    LockError,
+    InvalidRequest,
+    ExtendError,
+    ReleaseError,
+    AdoptError,
+    Lost,
+    BuildError
+);
+
+/// Why a lock was not acquired. What single nodes had granted is released.
 ///
-/// After several rounds, the error is that of the last round which was not cut short.
+/// After several rounds, it is the error of the last round that the timeout did not cut short.
 ///
 /// ```
 /// use quorate_core::{LockGuard, LockManager};
 ///
-/// async fn guard(manager: &LockManager) -> Option<LockGuard> {
-///     let error = match manager.lock("orders:42").await {
+/// async fn guard(locks: &LockManager) -> Option<LockGuard> {
+///     let error = match locks.lock("orders:42").await {
 ///         Ok(guard) => return Some(guard),
 ///         Err(error) => error,
 ///     };
-///     println!("{}", if error.is_held() { "another is at it" } else { "not locked" });
-///     for node in error.votes().into_iter().flat_map(|votes| votes.failures()) {
-///         println!("{} failed: {}", node.name, node.said);
+///     println!("{}", if error.is_held() { "another process does it" } else { "not locked" });
+///     for node in error.failure().into_iter().flat_map(|failure| failure.failed_nodes()) {
+///         println!("{node}");
 ///     }
 ///     None
 /// }
 /// ```
-#[derive(Clone, Debug, thiserror::Error)]
+#[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum LockError {
-    /// The manager was closed.
-    #[error("the lock manager is closed")]
-    Closed,
-    /// There is no randomness for a token.
-    #[error(transparent)]
-    Entropy(#[from] EntropyError),
-    /// A quorum granted too late: nothing was left of the validity.
-    #[error("the votes came too late: {votes}")]
-    Expired {
-        /// What the nodes said.
-        votes: Votes,
-    },
-    /// The wall clock, from which fencing tokens go on after a loss of data, gives no hint: it is
-    /// beyond [`FenceHint::MAX`](crate::FenceHint::MAX), the year 2112.
-    #[error("{hint} is no hint for fencing tokens: a wall clock is far ahead")]
-    FenceHint {
-        /// The microseconds since 1970 that it gave.
-        hint: u64,
-    },
-    /// The cap asked for on the time of holding leaves nothing to hold.
-    #[error("a hold limit of {limit:?} is too short, it must be over {least:?}")]
-    HoldLimit {
-        /// The limit given.
-        limit: Duration,
-        /// The margin, which it must exceed.
-        least: Duration,
-    },
-    /// Nodes refused, and the failing ones alone do not account for the missing quorum. Or another
-    /// guard of this manager has it: locks are not reentrant.
-    #[error("locked by {}", by_whom(votes))]
-    Held {
-        /// What the nodes said; nothing if they were not asked, since it is held here.
-        votes: Votes,
-    },
-    /// So many nodes failed or stayed silent that no quorum was left.
-    #[error("no quorum: {votes}")]
-    NoQuorum {
-        /// What the nodes said.
-        votes: Votes,
-    },
-    /// A quorum granted, but not one of the numbers for a
-    /// [fencing token](crate::LockRequest::fenced): keys were lost in the middle of it, or locks that
-    /// share a counter were taken at the same moment. Nobody else need hold the lock; another round
-    /// may well succeed.
-    #[error("granted, but without a fencing token: {votes}")]
-    NoToken {
-        /// What the nodes said when they were asked for the number.
-        votes: Votes,
-    },
-    /// A [fencing token](crate::LockRequest::fenced) was asked for, and a node cannot keep numbers.
-    /// Nothing was sent.
-    #[error("{node} keeps no numbers for fencing tokens")]
-    NotFenced {
-        /// The first of those that cannot.
-        node: String,
-    },
-    /// A name cannot be locked.
-    #[error(transparent)]
-    Resource(#[from] InvalidResource),
-    /// Two configured nodes are one server: it would vote twice, and the quorum would be void.
+    /// Another client, or another guard of this manager, holds the lock.
+    #[error("held by {}", holder(.0))]
+    Held(QuorumFailure),
+    /// Too few nodes replied in time to form a quorum. Whether the lock is held is unknown.
+    #[error("no quorum: {0}")]
+    Unreachable(QuorumFailure),
+    /// Two configured nodes are one server, which would vote twice (Q6).
     #[error("the nodes {first} and {second} are one server")]
     SameServer {
-        /// The one.
+        /// The name of one node.
         first: String,
-        /// The other.
+        /// The name of the other.
         second: String,
     },
-    /// The ttl asked for is too short or too long.
+    /// The request is invalid. Nothing was sent.
     #[error(transparent)]
-    Ttl(#[from] InvalidTtl),
+    Invalid(#[from] InvalidRequest),
+    /// There is no randomness for a token. Nothing was sent.
+    #[error(transparent)]
+    Entropy(#[from] EntropyError),
+    /// The manager is closed.
+    #[error("the lock manager is closed")]
+    Closed,
 }
 
-/// Who has a lock that was refused, as an error says it.
-fn by_whom(votes: &Votes) -> String {
-    match votes.or("") {
-        here if here.is_empty() => "another guard of the same manager".to_owned(),
-        said => format!("somebody else{said}"),
+fn holder(failure: &QuorumFailure) -> String {
+    if failure.is_local() {
+        "another guard of this manager".to_owned()
+    } else {
+        format!("another client: {failure}")
     }
 }
 
 impl LockError {
-    /// Another guard of the same manager has it.
-    pub(crate) fn held_here() -> Self {
-        Self::Held { votes: Votes::default() }
-    }
-
-    /// Whether somebody else has the lock: then it is no trouble, and waiting helps.
+    /// Whether the lock is held by somebody else. Then waiting helps.
     #[must_use]
     pub const fn is_held(&self) -> bool {
-        matches!(self, Self::Held { .. })
+        matches!(self, Self::Held(_))
     }
 
-    /// Whether the manager was closed.
+    /// Whether the manager is closed.
     #[must_use]
     pub const fn is_closed(&self) -> bool {
         matches!(self, Self::Closed)
@@ -142,14 +118,14 @@ impl LockError {
     /// # use quorate_core::{LockError, LockManager};
     /// # async fn work() {}
     /// /// Works whenever the lock is free, until the manager is closed.
-    /// async fn for_ever(manager: &LockManager) -> Result<(), LockError> {
+    /// async fn work_for_ever(locks: &LockManager) -> Result<(), LockError> {
     ///     loop {
-    ///         match manager.lock("orders:42").wait(Duration::from_secs(60)).await {
+    ///         match locks.lock("orders:42").timeout(Duration::from_secs(60)).await {
     ///             Ok(guard) => {
     ///                 guard.run(work()).await.ok();
     ///             }
     ///             Err(error) if error.is_closed() || error.is_permanent() => return Err(error),
-    ///             // Held, or too few nodes: `lock` has waited before it said so.
+    ///             // Held, or too few nodes: `lock` has waited for a minute.
     ///             Err(error) => eprintln!("{error}"),
     ///         }
     ///     }
@@ -158,327 +134,201 @@ impl LockError {
     #[must_use]
     pub fn is_permanent(&self) -> bool {
         match self {
-            Self::Closed
-            | Self::FenceHint { .. }
-            | Self::HoldLimit { .. }
-            | Self::NotFenced { .. }
-            | Self::Resource(_)
-            | Self::SameServer { .. }
-            | Self::Ttl(_) => true,
-            Self::NoQuorum { votes } => votes.are_permanent(),
-            Self::Entropy(_) | Self::Expired { .. } | Self::Held { .. } | Self::NoToken { .. } => {
-                false
-            }
+            Self::Closed | Self::Invalid(_) | Self::SameServer { .. } => true,
+            Self::Unreachable(failure) => failure.is_permanent(),
+            Self::Entropy(_) | Self::Held(_) => false,
         }
     }
 
-    /// What the nodes said, where they were asked.
+    /// What each node answered, where nodes were asked.
     #[must_use]
-    pub const fn votes(&self) -> Option<&Votes> {
+    pub const fn failure(&self) -> Option<&QuorumFailure> {
         match self {
-            Self::Expired { votes }
-            | Self::Held { votes }
-            | Self::NoQuorum { votes }
-            | Self::NoToken { votes } => Some(votes),
+            Self::Held(failure) | Self::Unreachable(failure) => Some(failure),
             _ => None,
+        }
+    }
+
+    /// The label of metrics and events.
+    pub(crate) const fn reason(&self) -> &'static str {
+        match self {
+            Self::Held(_) => "held",
+            Self::Unreachable(_) => "unreachable",
+            Self::SameServer { .. } => "same_server",
+            Self::Invalid(_) => "invalid",
+            Self::Entropy(_) => "entropy",
+            Self::Closed => "closed",
         }
     }
 }
 
-/// Why a lease was not extended. It stays as it was, valid until it was valid before, but for
-/// [`NotHeld`](Self::NotHeld), which ends it.
-#[derive(Clone, Debug, thiserror::Error)]
+/// Why a request is invalid. Nothing was sent.
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum InvalidRequest {
+    /// A name cannot be locked.
+    #[error(transparent)]
+    Resource(#[from] InvalidResource),
+    /// The ttl is too short or too long.
+    #[error(transparent)]
+    Ttl(#[from] InvalidTtl),
+    /// A hold limit of zero leaves nothing to hold.
+    #[error("a hold limit of zero leaves nothing to hold")]
+    HoldLimit,
+    /// Fencing was asked for, and a node keeps no fencing numbers.
+    #[error("{node} keeps no fencing numbers")]
+    Fencing {
+        /// The first such node.
+        node: String,
+    },
+    /// The wall clock, from which fencing numbers go on after a loss of data, is beyond
+    /// [`FenceHint::MAX`](crate::FenceHint::MAX), the year 2112.
+    #[error("{hint} is no fencing hint: the wall clock is far ahead")]
+    FencingHint {
+        /// The microseconds since 1970 that the clock gave.
+        hint: u64,
+    },
+}
+
+/// Why a lease was not extended.
+#[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExtendError {
-    /// The lease had been given up, or its holder been told that it is lost.
-    #[error("the lease had ended: {0}")]
-    Ended(Lost),
-    /// The lease ran out before a quorum had extended it.
-    #[error("the lease had expired{}", votes.or(""))]
-    Expired {
-        /// What the nodes said when they were last asked; nothing if they were not.
-        votes: Votes,
-    },
-    /// Nodes failed or stayed silent, so that no quorum extended it. Try again while it is valid.
-    #[error("no quorum: {votes}")]
-    NoQuorum {
-        /// What the nodes said.
-        votes: Votes,
-    },
-    /// So many nodes said that they no longer have our keys that no quorum can have them. The lease
-    /// has ended.
-    #[error("the lock is gone: {votes}")]
-    NotHeld {
-        /// What the nodes said.
-        votes: Votes,
-    },
-    /// The ttl asked for is too short or too long.
+    /// The lease has ended.
+    #[error("the lease has ended: {0}")]
+    Lost(#[from] Lost),
+    /// No quorum extended it. The lease stays as it was, and the next try may succeed (H1).
+    #[error("not extended, no quorum: {0}")]
+    Unreachable(QuorumFailure),
+    /// The ttl is too short or too long. Nothing was sent.
     #[error(transparent)]
     Ttl(#[from] InvalidTtl),
 }
 
 impl ExtendError {
-    /// What the nodes said, where they were asked.
+    /// What each node answered, where nodes were asked.
     #[must_use]
-    pub const fn votes(&self) -> Option<&Votes> {
+    pub const fn failure(&self) -> Option<&QuorumFailure> {
         match self {
-            Self::Expired { votes } | Self::NoQuorum { votes } | Self::NotHeld { votes } => {
-                Some(votes)
-            }
-            Self::Ended(lost) => lost.votes(),
+            Self::Unreachable(failure) => Some(failure),
+            Self::Lost(lost) => lost.failure(),
             Self::Ttl(_) => None,
         }
     }
-
-    pub(crate) fn of(lost: Lost) -> Self {
-        match lost {
-            Lost::Expired { votes } => Self::Expired { votes },
-            lost => Self::Ended(lost),
-        }
-    }
 }
 
-/// Why a lease is over.
-#[derive(Clone, Debug, thiserror::Error)]
+/// Why a lease has ended.
+#[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Lost {
-    /// The manager was closed, and released it.
-    #[error("the lock manager was closed")]
-    Closed,
     /// It was not extended in time.
-    #[error("the lease ran out{}", votes.or(": nobody extended it"))]
+    #[error("the lease expired{}", .last.after_colon())]
     Expired {
-        /// What the nodes said when an extension last failed; nothing if none did.
-        votes: Votes,
+        /// What each node answered to the last extension, if that failed.
+        last: QuorumFailure,
     },
-    /// It was handed over, and is somebody else's.
-    #[error("the lease was handed over")]
-    HandedOver,
+    /// More nodes than a quorum can spare answered that the keys are not ours (H1).
+    #[error("the keys are gone: {0}")]
+    NotHeld(QuorumFailure),
     /// It was held for as long as its hold limit allows.
     #[error("the lease reached its hold limit")]
     HoldLimit,
-    /// So many nodes said that they no longer have our keys that no quorum can have them.
-    #[error("the lock is gone: {votes}")]
-    NotHeld {
-        /// What the nodes said.
-        votes: Votes,
-    },
-    /// Its guard was released or dropped.
-    #[error("the lease was released")]
+    /// The manager is closed.
+    #[error("the lock manager is closed")]
+    Closed,
+    /// The guard was released or dropped.
+    #[error("the lock was released")]
     Released,
+    /// The lock was detached: it may belong to another process.
+    #[error("the lock was detached")]
+    Detached,
 }
 
 impl Lost {
-    /// What the nodes said, where that is why it is over.
+    /// What each node answered, where that is why the lease has ended.
     #[must_use]
-    pub const fn votes(&self) -> Option<&Votes> {
+    pub const fn failure(&self) -> Option<&QuorumFailure> {
         match self {
-            Self::Expired { votes } | Self::NotHeld { votes } => Some(votes),
+            Self::Expired { last: failure } | Self::NotHeld(failure) => Some(failure),
             _ => None,
         }
     }
-}
 
-/// A lease was over before the work under it had ended in time.
-#[derive(Clone, Debug, thiserror::Error)]
-#[error("stopped: {reason}")]
-#[expect(clippy::exhaustive_structs, reason = "complete by definition: why, and what is left")]
-pub struct Stopped<T> {
-    /// Why the lease is over.
-    pub reason: Lost,
-    /// What the work returned, if it ended by itself, though too late: somebody else may have held
-    /// the lock while it went on. `None` if it was stopped.
-    pub value: Option<T>,
-}
-
-impl<T> Stopped<T> {
-    /// The same without the value, which an error that is passed on need not carry.
-    #[must_use]
-    pub fn without_value(self) -> Stopped<()> {
-        Stopped { reason: self.reason, value: None }
-    }
-}
-
-/// Why work under a lock did not end as it should. See [`with`](crate::LockManager::with).
-#[derive(Clone, Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum WithError<T> {
-    /// The lock was not taken, and the work not begun.
-    #[error(transparent)]
-    Lock(#[from] LockError),
-    /// The lock was lost during the work.
-    #[error(transparent)]
-    Lost(#[from] Stopped<T>),
-}
-
-impl<T> WithError<T> {
-    /// Whether somebody else has the lock, so that the work was not begun: then it is no trouble,
-    /// and waiting helps.
-    #[must_use]
-    pub const fn is_held(&self) -> bool {
-        matches!(self, Self::Lock(error) if error.is_held())
-    }
-
-    /// Whether the manager was closed, so that the work was not begun.
-    #[must_use]
-    pub const fn is_closed(&self) -> bool {
-        matches!(self, Self::Lock(error) if error.is_closed())
-    }
-
-    /// Whether asking again is pointless. See [`LockError::is_permanent`].
-    #[must_use]
-    pub fn is_permanent(&self) -> bool {
-        matches!(self, Self::Lock(error) if error.is_permanent())
-    }
-
-    /// What the nodes said, where that is why the lock was not taken or was lost.
-    #[must_use]
-    pub const fn votes(&self) -> Option<&Votes> {
+    /// The label of metrics and events; `None` where the holder or the manager ended the lease.
+    pub(crate) const fn reason(&self) -> Option<&'static str> {
         match self {
-            Self::Lock(error) => error.votes(),
-            Self::Lost(stopped) => stopped.reason.votes(),
-        }
-    }
-
-    /// The same without the value, which an error that is passed on need not carry: it may be
-    /// borrowed, or bound to a thread.
-    #[must_use]
-    pub fn without_value(self) -> WithError<()> {
-        match self {
-            Self::Lock(error) => WithError::Lock(error),
-            Self::Lost(stopped) => WithError::Lost(stopped.without_value()),
+            Self::Expired { .. } => Some("expired"),
+            Self::NotHeld(_) => Some("not_held"),
+            Self::HoldLimit => Some("hold_limit"),
+            Self::Closed | Self::Released | Self::Detached => None,
         }
     }
 }
 
-/// Why a lock that was handed over could not be adopted. It stays as it was, and adopting it may
-/// be tried again.
-#[derive(Clone, Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum AdoptError {
-    /// The manager was closed.
-    #[error("the lock manager is closed")]
-    Closed,
-    /// A quorum voted too late: nothing was left of the validity.
-    #[error("the votes came too late: {votes}")]
-    Expired {
-        /// What the nodes said.
-        votes: Votes,
-    },
-    /// Nodes failed or stayed silent, so that nobody knows whether the lock is still held.
-    #[error("no quorum: {votes}")]
-    NoQuorum {
-        /// What the nodes said.
-        votes: Votes,
-    },
-    /// So many nodes do not have the keys that no quorum can have them: the lock expired, was
-    /// released, or spans other nodes.
-    #[error("the lock is gone: {votes}")]
-    NotHeld {
-        /// What the nodes said.
-        votes: Votes,
-    },
-    /// Two configured nodes are one server.
-    #[error("the nodes {first} and {second} are one server")]
-    SameServer {
-        /// The one.
-        first: String,
-        /// The other.
-        second: String,
-    },
-    /// This manager's cap on the time of holding leaves nothing to hold of the record's ttl.
-    #[error("a hold limit of {limit:?} is too short for the record, it must be over {least:?}")]
-    HoldLimit {
-        /// The limit of this manager.
-        limit: Duration,
-        /// The margin of the record's ttl, which it must exceed.
-        least: Duration,
-    },
-    /// The ttl of the record does not fit this manager's drift, or its restart guard.
-    #[error(transparent)]
-    Ttl(#[from] InvalidTtl),
-}
-
-impl AdoptError {
-    /// What the nodes said, where they were asked.
-    #[must_use]
-    pub const fn votes(&self) -> Option<&Votes> {
-        match self {
-            Self::Expired { votes } | Self::NoQuorum { votes } | Self::NotHeld { votes } => {
-                Some(votes)
-            }
-            _ => None,
-        }
-    }
-}
-
-/// Why a release could not be confirmed.
-#[derive(Clone, Debug, thiserror::Error)]
+/// Why a release does not prove that the lock was held until then.
+#[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReleaseError {
-    /// So many nodes failed or stayed silent that the lock may be kept until its ttl is over.
-    /// Cleanup goes on in the background for nodes that are merely slow.
-    #[error("no quorum: {votes}")]
-    NoQuorum {
-        /// What the nodes said.
-        votes: Votes,
-    },
+    /// The lock had been lost before. Another client may have held it since.
+    #[error("the lock had been lost: {0}")]
+    Lost(Lost),
+    /// Too few nodes answered to prove whether it had been lost. The lock may stay on nodes that did not
+    /// answer until its ttl has passed; the cleanup goes on in the background.
+    #[error("the release is unconfirmed: {0}")]
+    Unconfirmed(QuorumFailure),
 }
 
 impl ReleaseError {
-    /// What the nodes said.
+    /// Whether the lock had certainly been lost before its release.
     #[must_use]
-    pub const fn votes(&self) -> &Votes {
+    pub const fn is_lost(&self) -> bool {
+        matches!(self, Self::Lost(_))
+    }
+
+    /// What each node answered, where nodes were asked.
+    #[must_use]
+    pub const fn failure(&self) -> Option<&QuorumFailure> {
         match self {
-            Self::NoQuorum { votes } => votes,
+            Self::Unconfirmed(failure) => Some(failure),
+            Self::Lost(lost) => lost.failure(),
         }
     }
 }
 
-/// How a lock was when it was released.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(clippy::exhaustive_enums, reason = "complete by definition: held, not held, not known")]
-#[must_use = "it may tell that the lock had been lost"]
-pub enum Released {
-    /// It was held to the end: nobody else had it in between.
-    Held,
-    /// It had been lost before: its validity was over, or a majority of the nodes no longer had
-    /// it. Somebody else may have held it while the work went on.
-    Lost,
-    /// It is free now, but nobody can tell whether it had been held to the end: too few nodes
-    /// answered, or the manager was closed and had released it already.
-    Unsure,
+/// Why a detached lock was not adopted. The lock is as it was, and adopting may be tried again.
+#[derive(Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum AdoptError {
+    /// More nodes than a quorum can spare answered that they do not have the keys: the lock expired, was
+    /// released, or is on other nodes.
+    #[error("the lock is gone: {0}")]
+    Lost(QuorumFailure),
+    /// Too few nodes replied in time to form a quorum. Whether the lock is still held is unknown.
+    #[error("no quorum: {0}")]
+    Unreachable(QuorumFailure),
+    /// Two configured nodes are one server, which would vote twice (Q6).
+    #[error("the nodes {first} and {second} are one server")]
+    SameServer {
+        /// The name of one node.
+        first: String,
+        /// The name of the other.
+        second: String,
+    },
+    /// The record does not fit the settings of this manager. Nothing was sent.
+    #[error(transparent)]
+    Invalid(#[from] InvalidRequest),
+    /// The manager is closed.
+    #[error("the lock manager is closed")]
+    Closed,
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_error_of_work_under_a_lock_tells_what_that_of_the_lock_tells() {
-        let granted = |votes: Option<&Votes>| votes.map(Votes::granted);
-        let votes: Votes = [NodeVote::new("a", Said::Granted), NodeVote::new("b", Said::Refused)]
-            .into_iter()
-            .collect();
-        let work = |reason| WithError::from(Stopped { reason, value: Some(5) });
-
-        let held = WithError::<u8>::from(LockError::Held { votes: votes.clone() });
-        assert!(held.is_held());
-        assert_eq!(granted(held.votes()), Some(1));
-        let no_quorum = WithError::<u8>::from(LockError::NoQuorum { votes: votes.clone() });
-        assert!(!no_quorum.is_held());
-        assert_eq!(granted(no_quorum.votes()), Some(1));
-        let lost = work(Lost::NotHeld { votes });
-        assert!(!lost.is_held(), "by us, until it was lost");
-        assert_eq!(granted(lost.votes()), Some(1));
-        assert!(work(Lost::HoldLimit).votes().is_none());
-        assert!(WithError::<u8>::from(LockError::Closed).votes().is_none());
-    }
-
-    #[test]
-    fn votes_of_more_nodes_than_a_manager_takes_are_counted_as_well() {
-        let votes: Votes = (0..99).map(|_| NodeVote::new("node", Said::Granted)).collect();
-        assert_eq!(votes.to_string(), "99 of 99 nodes granted, 50 needed");
-        assert_eq!(Votes::default().to_string(), "no node was asked");
+impl AdoptError {
+    /// What each node answered, where nodes were asked.
+    #[must_use]
+    pub const fn failure(&self) -> Option<&QuorumFailure> {
+        match self {
+            Self::Lost(failure) | Self::Unreachable(failure) => Some(failure),
+            _ => None,
+        }
     }
 }

@@ -1,119 +1,104 @@
-//! What the holder has: a lease that ends at a known moment, and the means to prolong or end it.
+//! The RAII value that releases a lock on drop.
 
 use std::fmt;
-use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::algorithm::fence::FencingToken;
-use crate::algorithm::round::{Round, Step};
-use crate::driver::{Flight, Operation};
-use crate::error::{ExtendError, Lost, ReleaseError, Released, Votes};
-use crate::handover::HandOver;
-use crate::lease::{self, Lease, Run, Tenure};
-use crate::observe;
-use crate::register::Place;
-use crate::renewal;
+use crate::detached::DetachedLock;
+use crate::error::{ExtendError, Lost, ReleaseError};
+use crate::lease::{Lease, LeaseState, Run, renewal};
 use crate::resource::Key;
+use crate::telemetry;
+use crate::wait::place::Place;
 
-/// A lock that is held, until [`valid_until`](Self::valid_until).
+/// A lock that is held until [`valid_until`](Self::valid_until).
 ///
-/// Dropping it releases it in the background, where a runtime runs; [`release`](Self::release)
-/// tells how that went. Drop neither blocks nor panics. Where nothing runs any more, or the guard
-/// is forgotten, the lock is free again after its ttl.
+/// Dropping it releases the lock in the background, where a runtime runs. [`release`](Self::release) says
+/// whether the lock was held until then. Drop neither blocks nor panics. Where nothing runs any more, or the
+/// guard is forgotten, the lock is free again after its ttl.
 ///
-/// A guard is no proof. Between the last look at [`is_valid`](Self::is_valid) and a write, a pause
-/// may outlast the lease; only a resource that checks a fencing token is safe from that.
-#[must_use = "if unused the lock is released at once"]
+/// A guard is no proof. Between the last look at [`is_valid`](Self::is_valid) and a write, a pause may
+/// outlast the lease. Only a resource that checks a fencing token refuses that write.
+#[must_use = "if unused, the lock is released at once"]
 pub struct LockGuard {
-    tenure: Arc<Tenure>,
-    place: Place,
+    lease: Arc<LeaseState>,
+    /// `None` once the lock was released or detached.
+    place: Option<Place>,
 }
 
 impl LockGuard {
-    /// Enters the lease among those that are held; `None` if the manager is closed.
-    pub(crate) fn new(tenure: Arc<Tenure>) -> Option<Self> {
-        let cluster = &tenure.attempt.cluster;
-        let place = cluster.register().enter(&tenure)?;
-        tenure.attempt.enter();
-        cluster.queues().enter(&tenure);
-        Some(Self { tenure, place })
+    pub(crate) const fn new(place: Place, lease: Arc<LeaseState>) -> Self {
+        Self { lease, place: Some(place) }
     }
 
-    pub(crate) const fn tenure(&self) -> &Arc<Tenure> {
-        &self.tenure
+    pub(crate) const fn state(&self) -> &Arc<LeaseState> {
+        &self.lease
     }
 
-    /// The end of the lease, on the clock of the manager's runtime.
+    /// The end of the lease, on the clock of the manager's runtime. No I/O.
+    ///
+    /// The keys expire later, by drift and safety margin.
     #[must_use]
     pub fn valid_until(&self) -> Instant {
-        self.tenure.valid_until()
+        self.lease.valid_until()
     }
 
-    /// Whether the lease still holds. A look at the clock: no I/O, and no task has to run for it.
+    /// Whether the lease is valid. A look at the clock: no I/O, and no task has to run for it.
     #[must_use]
     pub fn is_valid(&self) -> bool {
-        if planted!("validity_is_a_flag") {
-            return !self.tenure.attempt.is_over();
-        }
-        !self.remaining().is_zero()
+        self.lease.check().is_ok()
     }
 
-    /// What is left of the lease, zero if nothing. No I/O.
+    /// What is left of the lease; zero if it has ended. No I/O.
     #[must_use]
     pub fn remaining(&self) -> Duration {
-        self.tenure.remaining()
+        self.lease.remaining()
     }
 
-    /// The keys that the nodes keep for this lock.
+    /// The keys that the nodes store for this lock.
     #[must_use]
     pub fn keys(&self) -> &[Key] {
-        self.tenure.keys()
+        self.lease.keys()
     }
 
-    /// The number to send along with each write, if the lock was taken
-    /// [with one](crate::LockRequest::fenced): a resource that keeps the highest it has seen, and
-    /// refuses lower ones, cannot be written to by a holder whose lease has run out unnoticed.
+    /// The lock's fencing token, if one was [asked for](crate::LockRequest::fenced). No I/O.
     ///
-    /// It stays the same as long as the lock is held, also for whoever
-    /// [adopts](crate::LockManager::adopt) it. Later holders have greater ones. No I/O.
-    /// [`FenceGate`](crate::FenceGate) is the resource's side.
+    /// Send it along with each write. A resource that keeps the highest token it has seen, and refuses lower
+    /// ones, cannot be written to by a holder whose lease has ended unnoticed.
+    /// [`FencedCell`](crate::FencedCell) is such a resource in memory. Later holders have higher tokens.
     #[must_use]
     pub fn fencing_token(&self) -> Option<FencingToken> {
-        self.tenure.attempt.fencing_token()
+        self.lease.attempt().fencing_token()
     }
 
     /// A view of the lease, for other tasks.
     #[must_use]
     pub fn lease(&self) -> Lease {
-        Lease::new(Arc::clone(&self.tenure))
+        Lease::new(Arc::clone(&self.lease))
     }
 
-    /// Resolves when the lease is lost or given up, and says why.
+    /// Resolves when the lease has ended, and says why.
     ///
-    /// A lease that nobody extends is lost the margin before [`valid_until`](Self::valid_until)
-    /// (see [`margin`](crate::LockManagerBuilder::margin)), whatever the nodes do: a local timer
-    /// tells, not an answer. So there is time left to stop before somebody else can have the lock.
-    /// Once this has resolved the lease is over: [`is_valid`](Self::is_valid) is false, and
-    /// nothing can extend it; [`valid_until`](Self::valid_until) still tells when others can have the
-    /// lock at the earliest, unless it was given up or is gone. Any task may hold the future; any number of them.
+    /// A lease that is not extended ends at [`valid_until`](Self::valid_until), by a local timer, whatever
+    /// the nodes do. The keys stay on the nodes for the safety margin longer: so much time is left to stop
+    /// before another client can have the lock. Any number of tasks may wait.
     ///
     /// # Cancel safety
     ///
     /// The future can be dropped at any time.
     pub fn lost(&self) -> impl Future<Output = Lost> + Send + 'static + use<> {
-        lease::lost(Arc::clone(&self.tenure))
+        self.lease().lost()
     }
 
-    /// Runs `future` for as long as the lease lasts: drops it the moment that
-    /// [`lost`](Self::lost) resolves.
+    /// Runs `future` until the lease ends: then `future` is dropped.
     ///
-    /// What blocks the thread cannot be stopped. If `future` ends after its lease, the value comes
-    /// back inside the error.
+    /// Code that blocks the thread cannot be stopped. If `future` ends after its lease, its value is in the
+    /// error.
     ///
     /// # Errors
     ///
-    /// [`Stopped`](crate::Stopped), with the reason.
+    /// [`Stopped`](crate::error::Stopped), with the reason.
     ///
     /// # Cancel safety
     ///
@@ -122,157 +107,143 @@ impl LockGuard {
         self.lease().run(future)
     }
 
-    /// Renews the lease in a background task until it is released, dropped, lost or at its
-    /// [`hold_limit`](crate::LockRequest::hold_limit).
+    /// Renews the lease in a background task until it ends. A second call changes nothing.
     ///
-    /// A renewal that fails is tried again until the margin before the end of the lease; then
-    /// [`lost`](Self::lost) tells. The moments are drawn at random, so that many leases do not
-    /// renew at once. Renewals stop before the release begins. Asking twice changes nothing.
-    ///
-    /// A guard that is kept alive and forgotten is held until its hold limit, or for as long as the
-    /// process lives. [`with`](crate::LockManager::with) renews without a background task.
-    pub fn keep_alive(&self) {
-        if self.tenure.keep_alive() {
-            let task = renewal::renew(Arc::clone(&self.tenure));
-            self.tenure.attempt.cluster.runtime.spawn(Box::pin(task));
+    /// A renewal that fails is tried again until the end of the lease. The moments are drawn at random, so
+    /// that many leases do not renew at once. A guard that is renewed and forgotten is held until its
+    /// [`hold_limit`](crate::LockRequest::hold_limit), or for as long as the process lives.
+    pub fn auto_renew(&self) {
+        if let Some(place) = &self.place {
+            renewal::renew_in_background(&self.lease, place.on_loss());
         }
     }
 
-    /// Prolongs the lease to the ttl it was taken with, from now.
+    /// Renews until the lease ends, in the task of the caller.
+    pub(crate) async fn renew(&self) {
+        renewal::renew(Arc::clone(&self.lease)).await;
+    }
+
+    /// Extends the lease to the ttl that it was acquired with, from now.
     ///
-    /// Nodes that have lost the keys get them back, if a quorum still had them; they count from
-    /// the next time on.
+    /// Nodes that have lost the keys are given them again, if a quorum still had them. They count from the
+    /// next extension on.
     ///
     /// # Errors
     ///
-    /// [`ExtendError`]. After [`ExtendError::NotHeld`] the lease has ended: more nodes than a quorum
-    /// can spare said that the keys are not ours. After any other error the lease stays as it was:
-    /// still valid until [`valid_until`](Self::valid_until), and worth another try until then.
+    /// - [`ExtendError::Lost`]: the lease has ended. More nodes than a quorum can spare may have answered
+    ///   just now that the keys are not ours.
+    /// - [`ExtendError::Unreachable`]: no quorum extended. The lease stays as it was, and the next try may
+    ///   succeed.
     ///
     /// # Cancel safety
     ///
-    /// The future can be dropped at any time. The lease is then as it was, though the nodes may
-    /// keep the keys for longer. Do not keep it without polling it: other calls of this guard wait
-    /// for it, node by node.
+    /// Dropping the future changes nothing: the round goes on in the background.
     pub async fn extend(&self) -> Result<(), ExtendError> {
-        self.tenure.extend(self.tenure.attempt.claim.ttl()).await.map(drop)
+        let ttl = self.lease.attempt().claim.ttl();
+        self.note_extended(self.lease.extend(ttl).await)
     }
 
-    /// Prolongs the lease so that it ends `ttl`, less the drift, from now; never shortens it, and
-    /// never beyond its [`hold_limit`](crate::LockRequest::hold_limit).
+    /// Extends the lease so that the keys live for `ttl` from now. It never shortens it, and never extends it
+    /// beyond its [`hold_limit`](crate::LockRequest::hold_limit).
     ///
     /// # Errors
     ///
-    /// As [`extend`](Self::extend), and [`ExtendError::Ttl`] for a ttl that is too short or long.
+    /// As [`extend`](Self::extend), and [`ExtendError::Ttl`] for a ttl that is too short or too long.
     ///
     /// # Cancel safety
     ///
     /// As [`extend`](Self::extend).
     pub async fn extend_to(&self, ttl: Duration) -> Result<(), ExtendError> {
-        let ttl = self.tenure.attempt.cluster.config.parse_ttl(ttl)?;
-        self.tenure.extend(ttl).await.map(drop)
+        let ttl = self.lease.attempt().cluster.config.parse_ttl(ttl)?;
+        self.note_extended(self.lease.extend(ttl).await)
     }
 
-    /// Turns the guard into a record with which somebody else, in another process perhaps, can
-    /// [`adopt`](crate::LockManager::adopt) the lock. Nothing is released, and nothing is sent.
-    ///
-    /// Here the lease ends at once, and renewals with it. If nobody adopts it in time, it expires.
-    ///
-    /// Call [`LockManager::settle`](crate::LockManager::settle) first, so that nothing of ours is under
-    /// way; it tells how much still is. An operation that was under way to a node that hangs may still
-    /// be carried out there after the adopter has released; it then keeps that one node for a ttl at
-    /// the most. And cleanup of the adopter goes on for the ttl that the lock was taken with: where it
-    /// was extended by a longer one, a node that fails all that time keeps it for the rest.
-    #[must_use = "without the record the lock is kept until its ttl is over"]
-    pub fn hand_over(self) -> HandOver {
-        let attempt = &self.tenure.attempt;
-        if !planted!("detached_and_released") {
-            attempt.close();
+    fn note_extended(&self, result: Result<Instant, ExtendError>) -> Result<(), ExtendError> {
+        if let (Err(ExtendError::Lost(_)), Some(place)) = (&result, &self.place) {
+            place.on_loss()();
         }
-        // It is not on its way out, and this process does not hear when it is.
-        attempt.cluster.queues().leave(attempt);
-        self.tenure.end(Lost::HandedOver);
-        let token = attempt.fencing_token().filter(|_| !planted!("record_forgets_the_token"));
-        HandOver::new(attempt.claim.clone(), token)
+        result.map(drop)
     }
 
-    /// Releases the lock on all nodes and says whether it had been held to the end.
+    /// Turns the guard into a record, with which another process can
+    /// [`adopt`](crate::LockManager::adopt) the lock. Nothing is sent.
     ///
-    /// Returns once a quorum no longer has the lock, so that others can take it, and it is known
-    /// whether it had been held; slower nodes are released in the background, and failing ones
-    /// again and again until the cleanup timeout.
+    /// The lease of this guard ends at once. If no process adopts the lock in time, it expires.
     ///
     /// # Errors
     ///
-    /// [`ReleaseError`] if a quorum could not be reached. The lock may then be kept for others
-    /// until its ttl is over.
+    /// [`Lost`]: the lease has ended before, and there is nothing to adopt.
+    pub fn detach(mut self) -> Result<DetachedLock, Lost> {
+        let attempt = Arc::clone(self.lease.attempt());
+        let token = attempt.fencing_token().filter(|_| !planted!("record_forgets_the_token"));
+        self.lease.end(Lost::Detached)?;
+        if let Some(place) = self.place.take()
+            && !planted!("detached_and_released")
+        {
+            place.detach()?;
+        }
+        telemetry::detached(self.keys(), self.lease.held(attempt.cluster.now()));
+        Ok(DetachedLock::new(attempt.claim.clone(), token))
+    }
+
+    /// Releases the lock on all nodes, and says whether it was held until then.
+    ///
+    /// Returns when a quorum has answered. Slower nodes are released in the background, and nodes that fail
+    /// again and again until the cleanup bound. If another task of this manager waits for the lock, it may be
+    /// passed on to that task instead, under the conditions that the guide lists.
+    ///
+    /// # Errors
+    ///
+    /// - [`ReleaseError::Lost`]: the lease had ended before. Another client may have held the lock since.
+    /// - [`ReleaseError::Unconfirmed`]: too few nodes answered to prove that it had not.
     ///
     /// # Cancel safety
     ///
-    /// The future can be dropped at any time, even before it was polled: the release goes on in
-    /// the background.
-    pub async fn release(self) -> Result<Released, ReleaseError> {
-        self.release_telling().await.map(|ending| ending.released)
-    }
-
-    pub(crate) async fn release_telling(self) -> Result<Ending, ReleaseError> {
-        let cluster = Arc::clone(&self.tenure.attempt.cluster);
-        let _releasing = cluster.background().enter();
-        let start = cluster.runtime.now();
-        let before = match self.tenure.attempt.is_over() {
-            _ if planted!("release_of_an_expired_lease_says_held") => Ok(()),
-            true => self.tenure.held_at(start),
-            // Nobody has released it yet, so the nodes can tell.
-            false => self.tenure.held_but_for_close(start),
-        };
-        let patience = cluster.config.node_timeout(self.tenure.attempt.claim.ttl());
-        let mut round = Round::telling_release(cluster.count(), start, patience);
-        self.tenure.end_at(start, Lost::Released);
-        let mut flight = Flight::at(start, &self.tenure.attempt, &Operation::Release);
-        // Whoever closes the manager waits for it to set out.
-        self.tenure.tell_the_end();
-        let outcome = flight.decide(&mut round).await;
-        let votes = || outcome.votes(&cluster, start);
-        let (tally, count) = (&outcome.tally, cluster.count());
-        let gone = tally.refused() > count.spare();
-        let released = match (outcome.step, before) {
-            (Step::Lost(_) | Step::Wait, _) => {
-                observe::not_released(&self.tenure, start, votes);
-                return Err(ReleaseError::NoQuorum { votes: votes() });
+    /// The future can be dropped at any time, even before its first poll: the release goes on in the
+    /// background.
+    pub async fn release(mut self) -> Result<(), ReleaseError> {
+        let Some(place) = self.place.take() else { return Ok(()) };
+        let cluster = Arc::clone(&self.lease.attempt().cluster);
+        let (start, left) = (cluster.now(), self.lease.remaining());
+        let held = self.lease.held(start);
+        let result = match self.lease.end(Lost::Released) {
+            Ok(()) => place.release().await,
+            // The close has ended the lease, and the lock is still on the nodes.
+            Err(lost @ Lost::Closed) => {
+                place.release().await.ok();
+                Err(ReleaseError::Lost(lost))
             }
-            // The manager released it, so the nodes cannot tell any more.
-            (Step::Won { .. }, Err(Lost::Closed)) => Released::Unsure,
-            (Step::Won { .. }, Err(_)) => Released::Lost,
-            (Step::Won { .. }, Ok(())) if gone => Released::Lost,
-            (Step::Won { .. }, Ok(())) if tally.granted() >= count.quorum() => Released::Held,
-            (Step::Won { .. }, Ok(())) => Released::Unsure,
+            Err(lost) => {
+                place.on_loss()();
+                Err(ReleaseError::Lost(lost))
+            }
         };
-        observe::released(&self.tenure, start, released);
-        Ok(Ending { released, gone: gone.then(votes) })
+        let took = cluster.now().saturating_duration_since(start);
+        let outcome = match &result {
+            Ok(()) => "released",
+            Err(ReleaseError::Lost(_)) => "lost",
+            Err(ReleaseError::Unconfirmed(_)) => "unconfirmed",
+        };
+        if let Err(ReleaseError::Lost(lost @ Lost::NotHeld(_))) = &result
+            && !left.is_zero()
+        {
+            telemetry::lost(self.keys(), "not_held", held, lost);
+        }
+        let failure = result.as_ref().err().map(|error| error as &dyn fmt::Display);
+        telemetry::released(self.keys(), outcome, Some(took), held, left, failure);
+        result
     }
-}
-
-/// How a release went.
-pub(crate) struct Ending {
-    pub(crate) released: Released,
-    /// What the nodes said, if so many of them no longer had the keys that no quorum can have had
-    /// them.
-    pub(crate) gone: Option<Votes>,
 }
 
 impl Drop for LockGuard {
     fn drop(&mut self) {
-        let attempt = &self.tenure.attempt;
-        let cluster = &attempt.cluster;
-        // Else it was released, by its holder or with all others, or handed over.
-        let releasing = (!attempt.is_over()).then(|| cluster.background().enter());
-        cluster.register().leave(self.place);
-        if releasing.is_some() && !planted!("drop_skips_the_release") {
-            self.tenure.end(Lost::Released);
-            observe::dropped(&self.tenure);
-            drop(Flight::new(attempt, &Operation::Release));
-            self.tenure.tell_the_end();
+        let Some(place) = self.place.take() else { return };
+        let left = self.lease.remaining();
+        if self.lease.end(Lost::Released).is_ok() {
+            let held = self.lease.held(self.lease.attempt().cluster.now());
+            telemetry::released(self.keys(), "dropped", None, held, left, None);
         }
+        drop(place);
     }
 }
 
@@ -280,7 +251,7 @@ impl fmt::Debug for LockGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LockGuard")
             .field("keys", &self.keys())
-            .field("valid_until", &self.valid_until())
+            .field("remaining", &self.remaining())
             .finish_non_exhaustive()
     }
 }

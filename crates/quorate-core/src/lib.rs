@@ -1,77 +1,51 @@
 //! The algorithm of quorate: locks over a quorum of independent nodes, on no client and no runtime.
 //!
-//! A lock is held when a majority of the N configured nodes granted it, and it is valid for what is
-//! left of its ttl after the time spent and the clock drift (the [Redlock] algorithm).
+//! A lock is held when a quorum of the N configured nodes granted it. It is valid for what is left of its
+//! ttl after the time spent, the clock drift and a safety margin (the [Redlock] algorithm).
 //!
-//! ```text
-//!  caller          async half                       pure half                        node
-//!  lock(name) ──▶ manager ── token, now ──────────▶ Round::acquire
-//!                    │
-//!                 driver ── call every node ─────────────────────────────────────▶ LockBackend
-//!                    │   ◀── vote, now ──────────────────────────────────────────
-//!                    │      round.on_vote(node, vote, now) ─▶ quorum ─▶ lease (validity)
-//!                    │   ◀── Step::{Wait, Won{valid_until}, Lost(why)}
-//!  LockGuard ◀──  manager      Lost → release on all nodes → retry delay → next round
-//! ```
+//! # The floors
 //!
-//! The pure half is [`algorithm`]: the present and random bits are arguments, a decision is a
-//! return value. Read [`algorithm::round`] first, and [`algorithm::fence`] for fencing tokens, and [`restarts`] for nodes that forget. Around it, [`LockManager`] loops over rounds, a
-//! driver sends one operation to all nodes and hears them, and [`LockGuard`] is what the holder has.
-//! The seams are [`LockBackend`] to nodes and [`Runtime`] to clock, timer and tasks.
+//! A module imports only from floors below its own, or from modules to its left on its own floor.
+//!
+//! | floor | modules | what it is |
+//! |---|---|---|
+//! | 8 | [`request`](LockRequest) [`manager`](LockManager) | what users call: settings in, guard out |
+//! | 7 | [`detached`](DetachedLock) [`guard`](LockGuard) [`inspect`](Inspection) [`fenced_cell`](FencedCell) | what users hold: the record that another process adopts, the RAII guard, a look from outside |
+//! | 6 | `acquire` | one loop: wait for a turn, make an attempt, and if it is refused wait until the next is worth making |
+//! | 5 | `lease` `wait` | the deadline, the lost signal, renewal; the ways of waiting: `notify`, `remote_queue`, `local_queue` |
+//! | 4 | `attempt` | sends what the pure attempt asks for, and feeds it the replies and the time |
+//! | 3 | `nodes` `tasks` `cluster` | the nodes with their health and server ids; the background work that `close` waits for |
+//! | 2 | [`error`] `config` [`telemetry`] | one error per operation; checked settings; events and figures |
+//! | 1 | [`runtime`] [`backend`] | the seams to an async runtime and to a node |
+//! | 0 | [`algorithm`] [`resource`] | pure: no async, no clock, no randomness, no I/O |
+//!
+//! To learn how a lock works, read [`algorithm::attempt`], then `acquire.rs`.
 //!
 //! # Invariants
 //!
 //! - A quorum is N/2 + 1 of the **configured** nodes, for every operation. Any two share a node.
-//! - Validity counts from before the first byte of the round that was won.
-//! - Only a refusal means *held*; an error, a timeout, silence are *unknown*, never a vote.
-//! - Every attempt has a token of its own, so what belongs to an earlier one cannot hit a later one.
-//! - No call is dropped before it has settled or the cleanup bound has passed: it may be a grant
-//!   that somebody must give back. Calls of one attempt come to a node one after the other.
-//! - An attempt that did not end in a guard is released on **all** nodes.
-//! - What was granted is never shortened by an extension. A lease ends early only when it is given
-//!   up, when its keys are gone, or by the margin; nobody is told that it holds after `valid_until`.
+//! - Validity counts from before the first byte of the request that set the ttl.
+//! - Only a refusal means *held*. An error, a timeout and silence are *unknown*.
+//! - Each attempt has a token of its own, so that a late command of an earlier one changes nothing.
+//! - A call settles by its reply or by the end of its connection, never by a deadline. The release of a node
+//!   follows the call in front of it.
+//! - A failed attempt is released on every node that may have got something.
+//! - A lease ends at `valid_until` by the clock, or earlier when the keys are gone.
 //!
 //! # What a lock cannot do
 //!
-//! A holder that is paused between its last look at the clock and its write comes too late, and no
-//! lock with a timeout can prevent that. The resource itself can, if it is told a number that rises
-//! with every holder: ask for [one](LockRequest::fenced), and see [`FenceGate`]. The nodes' clocks are trusted to run at about our speed,
-//! and their memory to last as long as a lock: see [`restarts`] for what can be done about that. The
-//! guide lists all [limits].
-//!
-//! # Example
-//!
-//! ```
-//! use std::sync::Arc;
-//!
-//! use quorate_core::{LockBackend, LockManager, Released, Runtime};
-//!
-//! async fn transfer(
-//!     runtime: impl Runtime,
-//!     nodes: Vec<Arc<dyn LockBackend>>,
-//! ) -> Result<(), Box<dyn std::error::Error>> {
-//!     let manager = LockManager::builder(runtime, nodes).build()?;
-//!     let guard = manager.lock(["account:1", "account:2"]).await?;
-//!     // … both accounts are ours until guard.valid_until() …
-//!     match guard.release().await? {
-//!         Released::Held => Ok(()),
-//!         _ => Err("somebody else may have had them before the end".into()),
-//!     }
-//! }
-//! ```
+//! A holder that is paused between its last look at the clock and its write may write too late. Only a
+//! resource that checks a [fencing token](LockRequest::fenced) refuses that write.
 //!
 //! # Features
 //!
 //! None is on by default. All can be combined.
 //!
-//! - `tokio`: `runtime::TokioRuntime`, and `runtime::TokioContext` for backends on a client that needs
-//!   tokio.
+//! - `tokio`: `runtime::TokioRuntime`, and `runtime::TokioContext` for backends on a tokio client.
 //! - `smol`: `runtime::SmolRuntime`.
-//! - `serde`: `Serialize` and `Deserialize` for [`HandOver`].
-//! - `tracing`: events of the life of a lock and of nodes that fail, see [`observe`].
-//! - `metrics`: waits, holds, votes and latency per node, see [`observe`].
+//! - `serde`: `Serialize` and `Deserialize` for [`DetachedLock`].
+//! - `tracing`, `metrics`: events and figures, see [`telemetry`].
 //!
-//! [limits]: https://github.com/quorate/quorate/blob/HEAD/crates/quorate/docs/guarantees.md#limits
 //! [Redlock]: https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "an origin: time passes by hand"))]
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -81,64 +55,47 @@
 #[macro_use]
 pub mod planted;
 
+mod acquire;
 pub mod algorithm;
+mod attempt;
 pub mod backend;
-mod background;
 mod cluster;
 mod config;
-mod driver;
-mod error;
-mod gate;
+mod detached;
+pub mod error;
+mod fenced_cell;
 mod guard;
-mod handover;
-mod health;
 mod inspect;
 mod lease;
 mod manager;
-pub mod observe;
-mod places;
-pub mod protocol;
-mod queue;
-mod refusals;
-mod register;
-mod renewal;
+mod nodes;
 mod request;
 pub mod resource;
-pub mod restarts;
-mod roster;
 #[allow(clippy::disallowed_methods, reason = "the one place that reads clocks (T4)")]
 pub mod runtime;
-mod shared_set;
-mod standing;
-mod waiting;
-mod watches;
-mod with;
+mod tasks;
+pub mod telemetry;
+mod wait;
 
-/// For an `impl` of [`LockBackend`] and of the traits beside it, whose methods are `async`.
+/// For an `impl` of [`LockBackend`], whose methods are `async`.
 pub use async_trait::async_trait;
 
-pub use algorithm::fence::{FenceHint, FenceVote, FencingToken};
+pub use algorithm::fence::{FenceHint, FencingToken};
 pub use algorithm::lease::{Drift, InvalidTtl, Ttl};
 pub use algorithm::quorum::Vote;
-pub use algorithm::retry::{Backoff, RetryContext, RetryStrategy};
 pub use backend::{
-    BackendError, BackendErrorKind, Carry, Claim, Fence, Holder, Identify, Inspect, LockBackend,
-    Sighting, Watch, Watched,
+    BackendError, BackendErrorKind, Claim, Holder, LockBackend, RestartGuard, Sighting,
 };
-pub use config::{BuildError, LockManagerBuilder};
-pub use driver::{Answered, Ask, Call};
+pub use config::Waiting;
+pub use detached::{DetachedLock, InvalidRecord};
 pub use error::{
-    AdoptError, ExtendError, LockError, Lost, NodeVote, ReleaseError, Released, Said, Stopped,
-    Votes, WithError,
+    AdoptError, BuildError, ExtendError, LockError, Lost, ReleaseError, Stopped, WithError,
 };
-pub use gate::{FenceGate, StaleToken};
+pub use fenced_cell::{FencedCell, StaleToken};
 pub use guard::LockGuard;
-pub use handover::{HandOver, InvalidHandOver};
-pub use inspect::{InspectError, Inspection, LockState, NodeView, Saw};
+pub use inspect::{Inspection, KeyState, LockState, NodeView};
 pub use lease::{Lease, Run};
-pub use manager::LockManager;
-pub use places::{Place, Queue};
-pub use request::{LockRequest, TryLockRequest};
+pub use manager::{CloseReport, LockManager, LockManagerBuilder};
+pub use request::LockRequest;
 pub use resource::{IntoResource, IntoResources, InvalidResource, Key, Resource, Resources, Token};
-pub use restarts::{Guarded, GuardedVote, Quarantine, RestartGuard};
 pub use runtime::{EntropyError, Runtime};

@@ -1,56 +1,61 @@
-//! A lock as asked for, until it is awaited.
+//! A lock as it is asked for, until it is awaited.
 
-use std::future::IntoFuture;
+use std::future::{IntoFuture, poll_fn};
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
-use crate::algorithm::retry::RetryStrategy;
-use crate::cluster::Cluster;
-use crate::error::{LockError, WithError};
+use futures_util::future::{Either, select};
+
+use crate::acquire::{Wanted, acquire};
+use crate::error::{InvalidRequest, LockError, Lost, ReleaseError, Stopped, WithError};
 use crate::guard::LockGuard;
 use crate::lease::Lease;
-use crate::manager::{self, Wanted};
-use crate::observe;
 use crate::resource::{InvalidResource, Resources};
 use crate::runtime::BoxFuture;
-use crate::with;
+use crate::telemetry;
+use crate::wait::local_queue::LocalQueues;
 
-/// A lock that is waited for. Made by [`LockManager::lock`](crate::LockManager::lock).
+/// A request for a lock. Created by [`LockManager::lock`](crate::LockManager::lock); await it.
 ///
 /// # Errors
 ///
-/// [`LockError`]: that of the last round, once the deadline has come, the strategy gives up, or
-/// the nodes fail in a way that waiting does not mend.
+/// - [`LockError::Held`]: another client, or another guard of this manager, held the lock until the timeout.
+/// - [`LockError::Unreachable`]: too few nodes replied to form a quorum.
+/// - [`LockError::Invalid`]: a name or a setting is invalid. Nothing was sent.
+/// - [`LockError::SameServer`], [`LockError::Entropy`], [`LockError::Closed`].
 ///
 /// # Cancel safety
 ///
-/// The future can be dropped at any time. Whatever it had taken on single nodes is given back in
-/// the background, within the cleanup timeout.
+/// Dropping the future releases in the background what was acquired, within the cleanup bound.
 #[derive(Clone, Debug)]
 #[must_use = "a request does nothing until it is awaited"]
 pub struct LockRequest {
-    cluster: Arc<Cluster>,
+    queues: Arc<LocalQueues>,
     resources: Result<Resources, InvalidResource>,
     ttl: Option<Duration>,
     hold_limit: Option<Duration>,
-    fenced: bool,
-    wait: Option<Duration>,
-    retry: Option<Arc<dyn RetryStrategy>>,
+    /// `None` for one round.
+    timeout: Option<Duration>,
+    fencing: bool,
+    auto_renew: bool,
 }
 
 impl LockRequest {
-    pub(crate) const fn new(
-        cluster: Arc<Cluster>,
+    pub(crate) fn new(
+        queues: Arc<LocalQueues>,
         resources: Result<Resources, InvalidResource>,
     ) -> Self {
+        let timeout = Some(queues.cluster.config.timeout);
         Self {
-            cluster,
+            queues,
             resources,
             ttl: None,
             hold_limit: None,
-            fenced: false,
-            wait: None,
-            retry: None,
+            timeout,
+            fencing: false,
+            auto_renew: false,
         }
     }
 
@@ -60,43 +65,39 @@ impl LockRequest {
         self
     }
 
-    /// How long the lock is held at the most, however often it is extended. Default: the manager's.
+    /// How long the lock is held at most, however often it is extended. Default: the manager's.
     pub const fn hold_limit(mut self, limit: Duration) -> Self {
         self.hold_limit = Some(limit);
         self
     }
 
-    /// Takes the lock with a [`FencingToken`](crate::FencingToken): a number that is greater than
-    /// that of every earlier holder of the resource, which the resource itself can check. See
-    /// [`LockGuard::fencing_token`].
+    /// How long to wait for the lock. Default: the manager's.
+    pub const fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+
+    /// Makes one round, for at most a node timeout.
     ///
-    /// It excludes holders without a token as they exclude each other, but only holders with one
-    /// are in an order. While the nodes agree, it costs no round trip more; where they do not, one
-    /// more, within the same node timeout. Each node must be able to keep numbers (those of the
-    /// backends here are), and must not lose them: see [`protocol::fence`](crate::protocol::fence)
-    /// for what to know as an operator, and [`algorithm::fence`](crate::algorithm::fence) for why
-    /// it holds.
+    /// Fails at once with [`LockError::Held`] where a guard or a waiter of this manager is in the way. While a
+    /// release of this manager is in flight, it waits for that, for at most a node timeout.
+    pub const fn no_wait(mut self) -> Self {
+        self.timeout = None;
+        self
+    }
+
+    /// Renews the lease in a background task. See [`LockGuard::auto_renew`].
+    pub const fn auto_renew(mut self) -> Self {
+        self.auto_renew = true;
+        self
+    }
+
+    /// Acquires the lock with a fencing token, which is higher than that of every earlier holder.
     ///
-    /// Besides the others, the request fails with [`LockError::NotFenced`],
-    /// [`LockError::FenceHint`] or [`LockError::NoToken`].
+    /// See [`LockGuard::fencing_token`]. While the nodes agree on the number, it costs no further round trip.
+    /// Each node must keep fencing numbers, and must not lose them.
     pub const fn fenced(mut self) -> Self {
-        self.fenced = true;
-        self
-    }
-
-    /// For how long to try. Default: the manager's.
-    ///
-    /// The first round may take one node timeout, even if that is longer. It is made in any case, unless
-    /// the lock is held with this manager or others wait for it here: then the error may be what those
-    /// in front were told.
-    pub const fn wait(mut self, wait: Duration) -> Self {
-        self.wait = Some(wait);
-        self
-    }
-
-    /// How long to wait between two rounds. Default: the manager's.
-    pub fn retry(mut self, retry: impl RetryStrategy) -> Self {
-        self.retry = Some(Arc::new(retry));
+        self.fencing = true;
         self
     }
 
@@ -108,9 +109,69 @@ impl LockRequest {
     ///
     /// # Cancel safety
     ///
-    /// The future can be dropped at any time: it drops the body, and releases in the background.
+    /// Dropping the future drops the body, and releases in the background.
     pub async fn with<T>(self, body: impl AsyncFnOnce(Lease) -> T) -> Result<T, WithError<T>> {
-        with::with(self.into_future(), body).await
+        let guard = self.await?;
+        let body = body(guard.lease());
+        run_under(guard, body).await
+    }
+
+    /// The same for a body that is a function from a lease to a future, such as a boxed closure.
+    ///
+    /// # Errors
+    ///
+    /// [`WithError`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future drops the body, and releases in the background.
+    pub async fn with_future<F: Future>(
+        self,
+        body: impl FnOnce(Lease) -> F,
+    ) -> Result<F::Output, WithError<F::Output>> {
+        let guard = self.await?;
+        let body = body(guard.lease());
+        run_under(guard, body).await
+    }
+
+    async fn acquire(self) -> Result<LockGuard, LockError> {
+        let cluster = Arc::clone(&self.queues.cluster);
+        let start = cluster.now();
+        let waited = || cluster.now().saturating_duration_since(start);
+        let (wanted, keys) = match self.check() {
+            Ok(wanted) => {
+                let keys = Arc::clone(&wanted.keys);
+                (wanted, keys)
+            }
+            Err(error) => {
+                telemetry::not_acquired(&[], waited(), "invalid", &error);
+                return Err(error.into());
+            }
+        };
+        let acquiring = async {
+            match acquire(&self.queues, &wanted).await {
+                Ok((place, lease)) => {
+                    let guard = LockGuard::new(place, lease);
+                    telemetry::acquired(&keys, waited(), guard.remaining());
+                    Ok(guard)
+                }
+                Err(error) => {
+                    telemetry::not_acquired(&keys, waited(), error.reason(), &error);
+                    Err(error)
+                }
+            }
+        };
+        let guard = telemetry::in_lock_span(&keys, acquiring).await?;
+        if self.auto_renew {
+            guard.auto_renew();
+        }
+        Ok(guard)
+    }
+
+    fn check(&self) -> Result<Wanted, InvalidRequest> {
+        let resources = self.resources.as_ref().map_err(Clone::clone)?;
+        let cluster = &self.queues.cluster;
+        Wanted::new(cluster, resources, self.ttl, self.hold_limit, self.fencing, self.timeout)
     }
 }
 
@@ -119,86 +180,44 @@ impl IntoFuture for LockRequest {
     type IntoFuture = BoxFuture<'static, Self::Output>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(async move {
-            let Self { cluster, resources, ttl, hold_limit, fenced, wait, retry } = self;
-            let wanted = Wanted::new(&cluster, resources, ttl, hold_limit, fenced)?;
-            let wait = wait.unwrap_or(cluster.config.wait);
-            let retry = retry.unwrap_or_else(|| Arc::clone(&cluster.config.retry));
-            let locking = manager::lock(&cluster, &wanted, wait, &*retry);
-            observe::acquiring(&cluster, &wanted.keys, locking).await
+        Box::pin(self.acquire())
+    }
+}
+
+/// Runs `body` until the lease ends, and renews the lease in the same task. Then releases.
+async fn run_under<F: Future>(
+    guard: LockGuard,
+    body: F,
+) -> Result<F::Output, WithError<F::Output>> {
+    let result = {
+        let mut running = pin!(guard.run(body));
+        let mut renewal = pin!(guard.renew());
+        let mut is_renewed = true;
+        poll_fn(|context| {
+            // The body is polled while a renewal runs (A3).
+            if is_renewed && renewal.as_mut().poll(context).is_ready() {
+                is_renewed = false;
+            }
+            match planted!("body_waits_for_the_renewal") && is_renewed {
+                true => Poll::Pending,
+                false => running.as_mut().poll(context),
+            }
         })
+        .await
+    };
+    let value = result.map_err(WithError::Lost)?;
+    // A release that too few nodes answer goes on in the background.
+    let cluster = Arc::clone(&guard.state().attempt().cluster);
+    let limit = cluster.sleep(cluster.config.node_timeout(guard.state().attempt().claim.ttl()));
+    match select(pin!(guard.release()), pin!(limit)).await {
+        Either::Left((Err(ReleaseError::Lost(reason)), _)) if is_loss(&reason) => {
+            Err(WithError::Lost(Stopped { reason, value: Some(value) }))
+        }
+        _ => Ok(value),
     }
 }
 
-/// A lock that is tried once. Made by [`LockManager::try_lock`](crate::LockManager::try_lock).
-///
-/// # Errors
-///
-/// [`LockError`], after one node timeout at the latest.
-///
-/// # Cancel safety
-///
-/// As [`LockRequest`].
-#[derive(Clone, Debug)]
-#[must_use = "a request does nothing until it is awaited"]
-pub struct TryLockRequest {
-    cluster: Arc<Cluster>,
-    resources: Result<Resources, InvalidResource>,
-    ttl: Option<Duration>,
-    hold_limit: Option<Duration>,
-    fenced: bool,
-}
-
-impl TryLockRequest {
-    pub(crate) const fn new(
-        cluster: Arc<Cluster>,
-        resources: Result<Resources, InvalidResource>,
-    ) -> Self {
-        Self { cluster, resources, ttl: None, hold_limit: None, fenced: false }
-    }
-
-    /// How long the nodes keep the lock. Default: the manager's.
-    pub const fn ttl(mut self, ttl: Duration) -> Self {
-        self.ttl = Some(ttl);
-        self
-    }
-
-    /// How long the lock is held at the most, however often it is extended. Default: the manager's.
-    pub const fn hold_limit(mut self, limit: Duration) -> Self {
-        self.hold_limit = Some(limit);
-        self
-    }
-
-    /// Takes the lock with a fencing token. See [`LockRequest::fenced`].
-    pub const fn fenced(mut self) -> Self {
-        self.fenced = true;
-        self
-    }
-
-    /// Runs `body` under the lock. See [`LockManager::with`](crate::LockManager::with).
-    ///
-    /// # Errors
-    ///
-    /// [`WithError`].
-    ///
-    /// # Cancel safety
-    ///
-    /// The future can be dropped at any time: it drops the body, and releases in the background.
-    pub async fn with<T>(self, body: impl AsyncFnOnce(Lease) -> T) -> Result<T, WithError<T>> {
-        with::with(self.into_future(), body).await
-    }
-}
-
-impl IntoFuture for TryLockRequest {
-    type Output = Result<LockGuard, LockError>;
-    type IntoFuture = BoxFuture<'static, Self::Output>;
-
-    fn into_future(self) -> Self::IntoFuture {
-        Box::pin(async move {
-            let Self { cluster, resources, ttl, hold_limit, fenced } = self;
-            let wanted = Wanted::new(&cluster, resources, ttl, hold_limit, fenced)?;
-            let locking = manager::try_lock(&cluster, &wanted);
-            observe::acquiring(&cluster, &wanted.keys, locking).await
-        })
-    }
+/// Whether another client may have held the lock.
+const fn is_loss(reason: &Lost) -> bool {
+    !matches!(reason, Lost::Closed)
 }

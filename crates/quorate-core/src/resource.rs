@@ -1,4 +1,4 @@
-//! What is locked, the key that stands for it on a node, and the token that signs an attempt.
+//! Resource, key and token: what users lock, and what a node stores for it.
 
 use std::borrow::{Borrow, Cow};
 use std::collections::HashSet;
@@ -7,17 +7,17 @@ use std::sync::Arc;
 
 use crate::EntropyError;
 
-/// The name of what a user locks: any bytes, neither empty nor over 1 MiB.
+/// The name of what a user locks: 1 byte to 1 MiB, of any values.
 ///
-/// Two names are one lock exactly if their bytes are equal.
+/// Two names are the same lock if and only if their bytes are equal.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Resource(Arc<[u8]>);
 
 impl Resource {
-    /// The longest name, in bytes. Redis itself would take 512 MB.
+    /// The longest name, in bytes. Redis itself allows 512 MB.
     pub const MAX_LEN: usize = 1 << 20;
 
-    /// Takes `name` as it is.
+    /// Checks the length of `name` and keeps its bytes unchanged.
     ///
     /// # Errors
     ///
@@ -44,7 +44,7 @@ impl fmt::Debug for Resource {
     }
 }
 
-/// Prints as ASCII with escapes, the first 64 bytes at the most.
+/// Prints at most the first 64 bytes, as ASCII with escapes.
 impl fmt::Display for Resource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         printable(&self.0, f)
@@ -58,10 +58,13 @@ pub enum InvalidResource {
     /// The name has no bytes.
     #[error("the resource has an empty name")]
     Empty,
-    /// A lock over no resource at all would exclude nobody.
+    /// No name was given. A lock over no resource would exclude no other client.
     #[error("the lock names no resource")]
     Nothing,
-    /// The name is over [`Resource::MAX_LEN`].
+    /// The key would contain `:quorate:`, which is reserved for helper keys.
+    #[error("a key that contains \":quorate:\" cannot be locked")]
+    Reserved,
+    /// The name is longer than [`Resource::MAX_LEN`].
     #[error("the resource's name is {len} bytes long, {max} are allowed", max = Resource::MAX_LEN)]
     TooLong {
         /// The length given, in bytes.
@@ -69,12 +72,12 @@ pub enum InvalidResource {
     },
 }
 
-/// What a node stores for a resource: the manager's prefix, if any, and the name.
+/// The key that a node stores for a resource: the manager's prefix, if any, and the name.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key(Arc<[u8]>);
 
 impl Key {
-    /// The key of `resource` under `prefix`; with an empty prefix, the name as it is.
+    /// The key of `resource` under `prefix`. With an empty prefix it is the name itself.
     #[must_use]
     pub fn new(prefix: &[u8], resource: &Resource) -> Self {
         if prefix.is_empty() {
@@ -84,17 +87,18 @@ impl Key {
         }
     }
 
-    /// A key as a node stores it; `None` for one that no resource has.
+    /// A key as a node stores it. `None` for no bytes, since no resource has that key.
     pub(crate) fn parse(bytes: Vec<u8>) -> Option<Self> {
         (!bytes.is_empty()).then(|| Self(bytes.into()))
     }
 
-    /// A key of our own making.
-    pub(crate) fn of(bytes: Vec<u8>) -> Self {
-        Self(bytes.into())
+    /// Whether the key could be a helper key of another one.
+    pub(crate) fn is_reserved(&self) -> bool {
+        const RESERVED: &[u8] = b":quorate:";
+        self.0.windows(RESERVED.len()).any(|part| part == RESERVED)
     }
 
-    /// A number for the key, the same in every process and version (FNV-1a).
+    /// A hash of the key that is the same in every process and version (FNV-1a).
     pub(crate) fn stable_hash(&self) -> u32 {
         self.0
             .iter()
@@ -108,7 +112,7 @@ impl Key {
     }
 }
 
-/// Equal, ordered and hashed as its bytes are: a map by key can be asked for bytes.
+/// Equality, order and hash are those of the bytes, so a map with keys can be searched by bytes.
 impl Borrow<[u8]> for Key {
     fn borrow(&self) -> &[u8] {
         &self.0
@@ -123,31 +127,31 @@ impl fmt::Debug for Key {
     }
 }
 
-/// Prints as ASCII with escapes, the first 64 bytes at the most.
+/// Prints at most the first 64 bytes, as ASCII with escapes.
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         printable(&self.0, f)
     }
 }
 
-/// The random value that signs one attempt: 20 bytes, 40 hexadecimal digits on the wire.
+/// The random value of one attempt: 20 bytes, sent as 40 hexadecimal digits.
 ///
-/// It is a secret of its holder: whoever knows it can release the lock, so no `Debug` and no error
-/// shows it. It has no order; it is not a fencing token.
+/// It is a secret of its holder, since any client that knows it can release the lock. Therefore no
+/// `Debug` and no error shows it (A6). It has no order and is not a fencing token.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token([u8; 2 * TOKEN_ENTROPY]);
 
 const TOKEN_ENTROPY: usize = 20;
 
 impl Token {
-    /// Random bytes in a token.
+    /// The number of random bytes in a token.
     pub const ENTROPY: usize = TOKEN_ENTROPY;
 
     /// Draws a token from `fill`, a source of cryptographically strong randomness.
     ///
     /// # Errors
     ///
-    /// Whatever `fill` reports; there is no token then.
+    /// The error of `fill`.
     pub fn draw(
         fill: impl FnOnce(&mut [u8]) -> Result<(), EntropyError>,
     ) -> Result<Self, EntropyError> {
@@ -161,14 +165,14 @@ impl Token {
         Ok(Self(digits))
     }
 
-    /// A token as it stands on the wire.
+    /// Parses the 40 hexadecimal digits that a node stores.
     pub(crate) fn parse(digits: &str) -> Option<Self> {
         let digits: [u8; 2 * TOKEN_ENTROPY] = digits.as_bytes().try_into().ok()?;
         let known = |byte: &u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(byte);
         digits.iter().all(known).then_some(Self(digits))
     }
 
-    /// The token as it stands on the wire. Do not log it.
+    /// The 40 hexadecimal digits that a node stores. Do not log them.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
@@ -184,12 +188,12 @@ impl fmt::Debug for Token {
     }
 }
 
-/// One or several resources that are locked together, all or none on each node.
+/// Resources that are locked together. Each node grants all of them or none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resources(Vec<Resource>);
 
 impl Resources {
-    /// The resources, each once, in the order given.
+    /// The resources in the order given, without duplicates.
     #[must_use]
     pub fn as_slice(&self) -> &[Resource] {
         &self.0
@@ -199,24 +203,24 @@ impl Resources {
 /// Names that can be locked: one name, or an array, slice or vector of names.
 ///
 /// A name is a `&str`, a `String`, another kind of string (`Cow`, `Box`, `Arc`), bytes (`&[u8]`,
-/// `Vec<u8>`, `b"..."`) or a [`Resource`]. Names are never joined: `["a", "bc"]` locks two
-/// resources, which are not those of `["ab", "c"]`. A name that is given twice counts once.
+/// `Vec<u8>`, `b"..."`) or a [`Resource`]. Names are never joined (A5): `["a", "bc"]` and
+/// `["ab", "c"]` lock different resources. A name that is given twice counts once.
 pub trait IntoResources {
     /// Checks the names.
     ///
     /// # Errors
     ///
-    /// [`InvalidResource`] if one of them cannot be locked, or if there is none.
+    /// [`InvalidResource`] if a name cannot be locked, or if there is no name.
     fn into_resources(self) -> Result<Resources, InvalidResource>;
 }
 
-/// One name; the element type of several.
+/// A name that can be locked. Also the element type where several names are given.
 pub trait IntoResource {
     /// Checks the name.
     ///
     /// # Errors
     ///
-    /// [`InvalidResource`] if it cannot be locked.
+    /// [`InvalidResource`] if the name cannot be locked.
     fn into_resource(self) -> Result<Resource, InvalidResource>;
 }
 
@@ -371,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_one_name_and_taken_as_they_are() {
+    fn bytes_are_one_name_and_stay_unchanged() {
         let name = [0u8, 0xff, b'\r', b'\n'];
         assert_eq!(names(&name[..]), Ok(vec![name.to_vec()]));
         assert_eq!(names(name.to_vec()), Ok(vec![name.to_vec()]));
@@ -380,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_may_be_any_kind_of_string() {
+    fn a_name_can_be_any_kind_of_string() {
         let xy = || Ok(vec![b"xy".to_vec()]);
         let shared = Arc::<str>::from("xy");
         assert_eq!(names(&shared), xy());

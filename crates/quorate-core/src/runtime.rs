@@ -1,8 +1,8 @@
-//! The seam to runtimes: clock, timer, spawner and randomness, as one object.
+//! The seam to an async runtime: clock, timer, spawner and randomness, as one object.
 //!
-//! `TokioRuntime` and `SmolRuntime` are behind the features `tokio` and `smol`;
-//! `quorate-memory` has one with virtual time. Another needs the four methods that are required below, and a run of
-//! `quorate_memory::conformance::runtime`.
+//! `TokioRuntime` and `SmolRuntime` are behind the features `tokio` and `smol`. `quorate-memory` has a
+//! runtime with virtual time. To support another runtime, implement the four required methods of
+//! [`Runtime`] and test them with `quorate_memory::conformance::runtime`.
 
 use std::fmt;
 use std::future::Future;
@@ -27,41 +27,44 @@ pub use self::wall::unix_micros;
 /// A boxed future that can move between threads.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// The clock, the timer, the spawner and the randomness: one object, so that they agree.
+/// Clock, timer, spawner and randomness. One object, so that clock and timer agree.
 ///
 /// # Contract
 ///
-/// - The clock never goes back. Where it can, it goes on while the machine is suspended, as the
-///   nodes' clocks do: see [`time_suspended`].
-/// - A sleep ends when [`now`](Self::now) has reached the deadline, never earlier.
-/// - A spawned task makes progress without being awaited. Where that is impossible (the runtime
-///   has shut down) it is dropped. `spawn` is called from `Drop`: it neither blocks nor panics.
-/// - Randomness comes from the operating system or is as strong; only a simulation may differ.
+/// - *Monotonic.* The clock never goes back. If possible, it advances while the machine is suspended,
+///   as the nodes' clocks do: see [`time_suspended`] (T4).
+/// - *Not early.* A sleep ends when [`now`](Self::now) has reached the deadline, never before.
+/// - *Independent tasks.* A spawned task makes progress without being awaited. If that is impossible,
+///   because the runtime has shut down, `spawn` drops the task. `spawn` is called from `Drop`, so it
+///   neither blocks nor panics (A1).
+/// - *Strong randomness.* It comes from the operating system or is as strong. Only a simulation may
+///   use a weaker source.
 pub trait Runtime: fmt::Debug + Send + Sync + 'static {
-    /// The present, on the clock that [`sleep_until`](Self::sleep_until) uses.
+    /// The current time, on the clock that [`sleep_until`](Self::sleep_until) uses.
     fn now(&self) -> Instant;
 
-    /// Resolves at `deadline` or later.
+    /// Waits until `deadline`.
     ///
     /// # Cancel safety
     ///
-    /// The future can be dropped at any time, and wakes nobody after that.
+    /// The future can be dropped at any time. It wakes no task after that.
     fn sleep_until(&self, deadline: Instant) -> BoxFuture<'static, ()>;
 
     /// Runs `task` in the background.
     fn spawn(&self, task: BoxFuture<'static, ()>);
 
-    /// Fills `bytes` with random bytes fit for secrets. [`os_random`] does it almost everywhere.
+    /// Fills `bytes` with random bytes that are strong enough for secrets. Most implementations call
+    /// [`os_random`].
     ///
     /// # Errors
     ///
-    /// There is no randomness to be had. No lock is taken then.
+    /// The source of randomness failed. Then no lock is acquired.
     fn fill_random(&self, bytes: &mut [u8]) -> Result<(), EntropyError>;
 
-    /// Microseconds since 1970 by a wall clock: the [hint](crate::FenceHint) of fencing tokens.
+    /// Microseconds since 1970 by the wall clock: the [fencing hint](crate::FenceHint).
     ///
-    /// It decides no time and may be wrong. A simulation gives one of its own, so that its runs can
-    /// be repeated; everybody else leaves it as it is, which is [`unix_micros`].
+    /// No deadline depends on it, and it may be wrong. The default is [`unix_micros`]. Only a
+    /// simulation overrides it, so that its runs can be repeated.
     fn unix_micros(&self) -> u64 {
         unix_micros()
     }
@@ -90,22 +93,22 @@ impl<R: Runtime + ?Sized> Runtime for Arc<R> {
     }
 }
 
-/// The operating system gave no random bytes.
+/// Why there are no random bytes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no random bytes to be had: {reason}")]
+#[error("no random bytes: {reason}")]
 pub struct EntropyError {
     reason: String,
 }
 
 impl EntropyError {
-    /// There is no randomness because of `reason`.
+    /// Creates the error with this reason.
     #[must_use]
     pub fn new(reason: impl fmt::Display) -> Self {
         Self { reason: reason.to_string() }
     }
 }
 
-/// Fills `bytes` from the operating system's source of randomness.
+/// Fills `bytes` with random bytes from the operating system.
 ///
 /// # Errors
 ///

@@ -5,11 +5,13 @@
 
 use std::time::{Duration, Instant};
 
-use quorate_core::algorithm::quorum::{NodeCount, NodeId, Tally, Verdict, Vote};
-use quorate_core::algorithm::round::{Loss, Round, Step};
+use quorate_core::algorithm::attempt::{
+    Action, Attempt, CallId, Decision, Loss, Operation, Outcome, SafetyMargin, Settings,
+};
+use quorate_core::algorithm::quorum::NodeCount;
 use quorate_core::{Drift, Ttl};
 
-const PATIENCE: Duration = Duration::from_millis(50);
+const NODE_TIMEOUT: Duration = Duration::from_millis(50);
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Answer {
@@ -19,6 +21,23 @@ enum Answer {
 }
 
 use Answer::{Granted, Refused, Unknown};
+
+impl From<Answer> for Outcome {
+    fn from(answer: Answer) -> Self {
+        match answer {
+            Granted => Self::Granted(None),
+            Refused => Self::Refused,
+            Unknown => Self::Failed,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Verdict {
+    Won,
+    Lost,
+    Pending,
+}
 
 /// The cells of `quorum.txt`: nodes, quorum, granted, against, verdict.
 fn table() -> Vec<(usize, usize, usize, usize, Verdict)> {
@@ -48,26 +67,108 @@ fn table() -> Vec<(usize, usize, usize, usize, Verdict)> {
     cells
 }
 
+fn ttl(duration: Duration) -> Ttl {
+    Ttl::try_from(duration).unwrap()
+}
+
+fn settings(count: NodeCount) -> Settings {
+    let mut settings = Settings::new(count, ttl(Duration::from_secs(1)), NODE_TIMEOUT);
+    settings.safety_margin = SafetyMargin::Fixed(Duration::ZERO);
+    settings
+}
+
+/// An attempt, and the latest call to each node.
+struct Rig {
+    attempt: Attempt,
+    calls: Vec<Option<CallId>>,
+    now: Instant,
+}
+
+impl Rig {
+    fn new(settings: Settings) -> Self {
+        let now = Instant::now();
+        let calls = vec![None; settings.nodes.get()];
+        let mut rig = Self { attempt: Attempt::new(settings, now), calls, now };
+        rig.drain();
+        rig
+    }
+
+    /// The attempt holds the lock, and every node has granted it.
+    fn held(count: NodeCount) -> Self {
+        let mut rig = Self::new(settings(count));
+        for node in 0..count.get() {
+            rig.answer(node, Granted);
+        }
+        rig
+    }
+
+    fn drain(&mut self) -> Option<Decision> {
+        while let Some((node, action)) = self.attempt.poll_send() {
+            if let Action::Call(call, operation) = action {
+                let is_repair = matches!(operation, Operation::Repair { .. });
+                self.calls[node.index()] = Some(call).filter(|_| !is_repair);
+            }
+        }
+        self.attempt.poll_decision()
+    }
+
+    fn answer(&mut self, node: usize, answer: Answer) -> Option<Decision> {
+        if let Some(call) = self.calls[node].take() {
+            self.attempt.handle_reply(call, answer.into(), self.now);
+        }
+        self.drain()
+    }
+
+    /// The first decision while the nodes answer one after the other.
+    fn play(&mut self, answers: impl IntoIterator<Item = (usize, Answer)>) -> Option<Decision> {
+        answers.into_iter().find_map(|(node, answer)| self.answer(node, answer))
+    }
+}
+
+const fn verdict(decision: Option<Decision>) -> Verdict {
+    match decision {
+        None => Verdict::Pending,
+        Some(Decision::Won { .. } | Decision::Extended { .. } | Decision::Released) => Verdict::Won,
+        Some(_) => Verdict::Lost,
+    }
+}
+
 #[test]
 fn q1_the_verdict_is_that_of_the_table_for_every_split_of_votes() {
     let cells = table();
     // Every way to split n nodes in granted, against and open.
     let splits: usize = (1..=7).map(|n| (n + 1) * (n + 2) / 2).sum();
     assert_eq!(cells.len(), splits, "the table is complete");
-    for (nodes, quorum, granted, against, verdict) in cells {
+    for (nodes, quorum, granted, against, expected) in cells {
         let count = NodeCount::new(nodes).unwrap();
         assert_eq!(count.quorum(), quorum);
         for unknown in 0..=against {
-            let mut tally = Tally::new(count);
-            for node in count.ids() {
-                match node.index() {
-                    i if i < granted => tally.on_vote(node, Vote::Granted),
-                    i if i < granted + unknown => tally.on_unknown(node),
-                    i if i < granted + against => tally.on_vote(node, Vote::Refused),
-                    _ => {}
+            let answer = |node: usize| match node {
+                _ if node < granted => Granted,
+                _ if node < granted + unknown => Unknown,
+                _ => Refused,
+            };
+            let told = granted + against;
+            let answers: Vec<_> = (0..told).map(|node| (node, answer(node))).collect();
+            let split = format!("{granted} granted, {unknown} of {against} unknown, of {nodes}");
+            for order in [answers.clone(), answers.into_iter().rev().collect()] {
+                let acquired = Rig::new(settings(count)).play(order.clone());
+                assert_eq!(verdict(acquired), expected, "acquire: {split}");
+
+                let mut rig = Rig::held(count);
+                rig.attempt.extend(ttl(Duration::from_secs(2)), rig.now).unwrap();
+                assert_eq!(rig.drain(), None);
+                assert_eq!(verdict(rig.play(order.clone())), expected, "extend: {split}");
+
+                // A release that failed may still be executed: it says nothing yet.
+                let mut rig = Rig::held(count);
+                rig.attempt.release(rig.now);
+                assert_eq!(rig.drain(), None);
+                let released = verdict(rig.play(order));
+                if unknown == 0 || released == Verdict::Won {
+                    assert_eq!(released, expected, "release: {split}");
                 }
             }
-            assert_eq!(tally.verdict(), verdict, "{tally:?}");
         }
     }
 }
@@ -83,7 +184,7 @@ fn any_two_quorums_share_a_node() {
     assert_eq!(NodeCount::new(NodeCount::MAX + 1), None);
 }
 
-fn permutations(items: Vec<NodeId>) -> Vec<Vec<NodeId>> {
+fn permutations(items: Vec<usize>) -> Vec<Vec<usize>> {
     if items.len() < 2 {
         return vec![items];
     }
@@ -99,58 +200,37 @@ fn permutations(items: Vec<NodeId>) -> Vec<Vec<NodeId>> {
     all
 }
 
-fn answers(nodes: usize, code: usize) -> Vec<Answer> {
-    let digit = |node| code / 3_usize.pow(node) % 3;
-    (0..u32::try_from(nodes).unwrap()).map(|n| [Granted, Refused, Unknown][digit(n)]).collect()
-}
-
-fn hear(round: &mut Round, node: NodeId, answer: Answer, now: Instant) -> Step {
-    match answer {
-        Granted => round.on_vote(node, Vote::Granted, now),
-        Refused => round.on_vote(node, Vote::Refused, now),
-        Unknown => round.on_unknown(node, now),
-    }
-}
-
-fn acquire(count: NodeCount, start: Instant) -> Round {
-    Round::acquire(count, start, PATIENCE, ttl(1_000), Drift::default())
-}
-
-fn ttl(millis: u64) -> Ttl {
-    Ttl::try_from(Duration::from_millis(millis)).unwrap()
-}
-
 /// Every answer of up to five nodes in every order: 31 443 rounds.
 #[test]
 fn q2_a_round_ends_with_the_first_answer_that_makes_it_certain() {
-    let start = Instant::now();
-    let valid_until = start + Duration::from_millis(988);
     for nodes in 1..=5 {
         let count = NodeCount::new(nodes).unwrap();
+        let orders = permutations((0..nodes).collect());
         for code in 0..3_usize.pow(u32::try_from(nodes).unwrap()) {
-            let answers = answers(nodes, code);
-            for order in permutations(count.ids().collect()) {
-                let mut round = acquire(count, start);
+            let digit = |node| code / 3_usize.pow(node) % 3;
+            let answers: Vec<Answer> = (0..u32::try_from(nodes).unwrap())
+                .map(|node| [Granted, Refused, Unknown][digit(node)])
+                .collect();
+            for order in &orders {
+                let mut rig = Rig::new(settings(count));
                 let (mut granted, mut unknown) = (0, 0);
-                for (heard, &node) in (1..).zip(&order) {
-                    let answer = answers[node.index()];
+                for (heard, &node) in (1..).zip(order) {
+                    let answer = answers[node];
                     granted += usize::from(answer == Granted);
                     unknown += usize::from(answer == Unknown);
-                    let against = heard - granted;
-                    let expected = if granted >= count.quorum() {
-                        Step::Won { valid_until }
-                    } else if unknown > count.spare() {
-                        Step::Lost(Loss::Unreachable)
-                    } else if against > count.spare() {
-                        Step::Lost(Loss::Refused)
+                    let decision = rig.answer(node, answer);
+                    let state = format!("{answers:?} in the order {order:?}: {decision:?}");
+                    if granted >= count.quorum() {
+                        assert!(matches!(decision, Some(Decision::Won { .. })), "{state}");
+                    } else if heard - granted > count.spare() {
+                        let is_held = unknown <= count.spare();
+                        let loss = if is_held { Loss::Held } else { Loss::Unreachable };
+                        assert_eq!(decision, Some(Decision::NotWon(loss)), "{state}");
                     } else {
-                        Step::Wait
-                    };
-                    let step = hear(&mut round, node, answer, start);
-                    assert_eq!(step, expected, "{answers:?} in the order {order:?}");
-                    if step != Step::Wait {
-                        break;
+                        assert_eq!(decision, None, "{state}");
+                        continue;
                     }
+                    break;
                 }
             }
         }
@@ -159,146 +239,65 @@ fn q2_a_round_ends_with_the_first_answer_that_makes_it_certain() {
 
 #[test]
 fn q3_only_the_first_answer_of_a_node_counts() {
-    let start = Instant::now();
     let count = NodeCount::new(3).unwrap();
-    let nodes: Vec<NodeId> = count.ids().collect();
     for first in [Granted, Refused, Unknown] {
         for second in [Granted, Refused, Unknown] {
-            let mut round = acquire(count, start);
-            let once = hear(&mut round, nodes[0], first, start);
-            let tally = *round.tally();
-            assert_eq!(hear(&mut round, nodes[0], second, start), once);
-            assert!(*round.tally() == tally, "{first:?}, then {second:?}");
+            let mut rig = Rig::new(settings(count));
+            let call = rig.calls[0].unwrap();
+            rig.answer(0, first);
+            let vote = |rig: &Rig| rig.attempt.nodes().next().unwrap().1.vote();
+            let before = vote(&rig);
+            rig.attempt.handle_reply(call, second.into(), rig.now);
+            assert_eq!((rig.drain(), vote(&rig)), (None, before), "{first:?}, then {second:?}");
+            // It counts once: one more vote decides if it is of the same kind.
+            let decision = rig.answer(1, Granted);
+            assert_eq!(decision.is_some(), first == Granted, "{first:?}, then {second:?}");
         }
     }
 }
 
 #[test]
-fn a_tally_tells_the_vote_of_each_node() {
-    let count = NodeCount::new(4).unwrap();
-    let nodes: Vec<NodeId> = count.ids().collect();
-    let mut tally = Tally::new(count);
-    tally.on_vote(nodes[0], Vote::Granted);
-    tally.on_vote(nodes[1], Vote::Refused);
-    tally.on_unknown(nodes[2]);
-    let votes: Vec<Option<Vote>> = nodes.iter().map(|node| tally.vote_of(*node)).collect();
-    assert_eq!(votes, [Some(Vote::Granted), Some(Vote::Refused), None, None]);
-    assert_eq!(format!("{tally:?}"), "Tally(gru_)");
-}
-
-#[test]
 fn t2_a_quorum_that_comes_too_late_is_a_loss() {
-    let start = Instant::now();
-    let count = NodeCount::new(3).unwrap();
-    let nodes: Vec<NodeId> = count.ids().collect();
-    let valid_until = start + Duration::from_millis(988);
-    for (late, expected) in [
-        (Duration::from_nanos(1), Step::Won { valid_until }),
-        (Duration::ZERO, Step::Lost(Loss::Expired)),
-    ] {
-        let mut round = acquire(count, start);
-        assert_eq!(round.on_vote(nodes[0], Vote::Granted, start), Step::Wait);
-        assert_eq!(round.on_vote(nodes[1], Vote::Granted, valid_until - late), expected);
+    for (early, is_won) in [(Duration::from_nanos(1), true), (Duration::ZERO, false)] {
+        let mut rig = Rig::new(settings(NodeCount::new(3).unwrap()));
+        // A hundredth and 2 ms are the drift.
+        let valid_until = rig.now + Duration::from_millis(988);
+        assert_eq!(rig.answer(0, Granted), None);
+        rig.now = valid_until - early;
+        let expected = match is_won {
+            true => Decision::Won { valid_until, token: None },
+            false => Decision::NotWon(Loss::Expired),
+        };
+        assert_eq!(rig.answer(1, Granted), Some(expected));
     }
 }
 
 #[test]
 fn t5_the_deadline_decides_and_not_the_wake_up() {
-    let start = Instant::now();
-    let mut round = acquire(NodeCount::new(3).unwrap(), start);
-    let deadline = round.next_timeout();
-    assert_eq!(deadline, start + PATIENCE);
-    assert_eq!(round.on_timeout(deadline - Duration::from_nanos(1)), Step::Wait);
-    assert_eq!(round.on_timeout(deadline), Step::Lost(Loss::Unreachable));
-}
-
-#[test]
-fn h2_an_extension_never_shortens() {
-    let start = Instant::now();
-    let count = NodeCount::new(1).unwrap();
-    let node = count.ids().next().unwrap();
-    let held_until = start + Duration::from_secs(5);
-    for (millis, valid_until) in
-        [(1_000, held_until), (10_000, start + Duration::from_millis(9_898))]
-    {
-        let mut round =
-            Round::extend(count, start, PATIENCE, ttl(millis), Drift::default(), held_until);
-        assert_eq!(round.on_vote(node, Vote::Granted, start), Step::Won { valid_until });
-    }
-}
-
-#[test]
-fn h3_an_extension_is_won_within_the_old_validity_or_not_at_all() {
-    let start = Instant::now();
-    let count = NodeCount::new(1).unwrap();
-    let node = count.ids().next().unwrap();
-    let held_until = start + Duration::from_millis(10);
-    let mut round =
-        Round::extend(count, start, PATIENCE, ttl(10_000), Drift::default(), held_until);
-    assert_eq!(round.on_vote(node, Vote::Granted, held_until), Step::Lost(Loss::Expired));
-}
-
-#[test]
-fn a_release_is_done_once_a_quorum_does_not_have_the_keys() {
-    let start = Instant::now();
-    let count = NodeCount::new(5).unwrap();
-    let nodes: Vec<NodeId> = count.ids().collect();
-    let mut round = Round::release(count, start, PATIENCE);
-    assert_eq!(round.on_vote(nodes[0], Vote::Granted, start), Step::Wait);
-    assert_eq!(round.on_unknown(nodes[1], start), Step::Wait);
-    assert_eq!(round.on_vote(nodes[2], Vote::Refused, start), Step::Wait);
-    assert_eq!(round.on_vote(nodes[3], Vote::Refused, start), Step::Won { valid_until: start });
-}
-
-/// Every answer of up to five nodes in every order. A holder learns whose the keys were, and never waits
-/// for a node whose answer can no longer change that.
-#[test]
-fn c7_a_telling_release_ends_with_the_first_answer_that_makes_it_certain_whose_the_keys_were() {
-    let start = Instant::now();
-    for nodes in 1..=5 {
-        let count = NodeCount::new(nodes).unwrap();
-        for code in 0..3_usize.pow(u32::try_from(nodes).unwrap()) {
-            let answers = answers(nodes, code);
-            for order in permutations(count.ids().collect()) {
-                let mut round = Round::telling_release(count, start, PATIENCE);
-                let mut heard = [0; 3];
-                for &node in &order {
-                    let answer = answers[node.index()];
-                    heard[answer as usize] += 1;
-                    let [granted, refused, unknown] = heard;
-                    let told = granted + refused;
-                    let open = nodes - told - unknown;
-                    // Ours, gone or unknown on so many nodes that the others change nothing.
-                    let certain = [granted >= count.quorum(), refused > count.spare()];
-                    let certain = certain.contains(&true) || unknown > count.spare() || open == 0;
-                    let expected = if certain && told >= count.quorum() {
-                        Step::Won { valid_until: start }
-                    } else if certain && told + open < count.quorum() {
-                        Step::Lost(Loss::Unreachable)
-                    } else {
-                        Step::Wait
-                    };
-                    let step = hear(&mut round, node, answer, start);
-                    assert_eq!(step, expected, "{answers:?} in the order {order:?}");
-                    if step != Step::Wait {
-                        break;
-                    }
-                }
-            }
-        }
-    }
+    let mut rig = Rig::new(settings(NodeCount::new(3).unwrap()));
+    let deadline = rig.attempt.next_timeout().unwrap();
+    assert_eq!(deadline, rig.now + NODE_TIMEOUT);
+    rig.attempt.handle_timeout(deadline - Duration::from_nanos(1));
+    assert_eq!(rig.drain(), None);
+    rig.attempt.handle_timeout(deadline);
+    assert_eq!(rig.drain(), Some(Decision::NotWon(Loss::Unreachable)));
 }
 
 #[test]
 fn t3_a_round_at_the_ends_of_time_neither_overflows_nor_wins() {
-    let start = Instant::now();
     let count = NodeCount::new(1).unwrap();
-    let node = count.ids().next().unwrap();
-    let year = Ttl::try_from(Ttl::MAX).unwrap();
-    let mut round = Round::acquire(count, start, Duration::MAX, year, Drift::default());
-    assert!(round.next_timeout() > start + Ttl::MAX);
-    assert!(matches!(round.on_vote(node, Vote::Granted, start), Step::Won { .. }));
-    let all = Drift::new(1_000_000, Duration::MAX);
-    let mut round = Round::acquire(count, start, Duration::MAX, year, all);
-    assert_eq!(round.on_vote(node, Vote::Granted, start), Step::Lost(Loss::Expired));
+    let longest = |drift| {
+        let mut settings = Settings::new(count, ttl(Ttl::MAX), Duration::MAX);
+        settings.drift = drift;
+        settings.cleanup_bound = Some(Duration::MAX);
+        Rig::new(settings)
+    };
+    let mut rig = longest(Drift::default());
+    assert!(rig.attempt.next_timeout().unwrap() > rig.now + Ttl::MAX);
+    assert!(matches!(rig.answer(0, Granted), Some(Decision::Won { .. })));
+    let mut rig = longest(Drift::new(1_000_000, Duration::MAX));
+    assert_eq!(rig.answer(0, Granted), Some(Decision::NotWon(Loss::Expired)));
+    let mut settings = settings(count);
+    settings.safety_margin = SafetyMargin::Fixed(Duration::MAX);
+    assert_eq!(Rig::new(settings).answer(0, Granted), Some(Decision::NotWon(Loss::Expired)));
 }

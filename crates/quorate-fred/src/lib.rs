@@ -1,12 +1,12 @@
-//! Redlock nodes over the [fred] client.
+//! Lock nodes over the [fred] client.
 //!
-//! [`connect`] makes one [`FredBackend`] per address, without any I/O: a node is connected to by
-//! the first call that needs it, and a node that is down costs nothing but its own vote.
+//! [`connect`] makes one [`FredNode`] per address, without any I/O. The first call to a node connects,
+//! and a node that is down costs nothing but its own vote.
 //!
 //! ```
 //! use std::time::Duration;
 //!
-//! use quorate_core::LockBackend;
+//! use quorate_core::backend::LockBackend;
 //!
 //! # fn main() -> Result<(), quorate_fred::ConnectError> {
 //! let nodes = quorate_fred::connect([
@@ -14,7 +14,7 @@
 //!     "redis://locker:secret@10.0.0.2:6379/1",
 //!     "redis://10.0.0.3",
 //! ])?;
-//! assert_eq!(nodes[1].name(), Some("10.0.0.2:6379/1"));
+//! assert_eq!(nodes[1].name(), "10.0.0.2:6379/1");
 //!
 //! // The same with other settings.
 //! let nodes = quorate_fred::builder()
@@ -25,88 +25,58 @@
 //! # }
 //! ```
 //!
-//! Asking one node directly, which the lock manager does for all of them at once:
-//!
-//! ```no_run
-//! use std::time::Duration;
-//!
-//! use quorate_core::runtime::os_random;
-//! use quorate_core::{Claim, Key, LockBackend, Resource, Token, Ttl, Vote};
-//!
-//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-//! let nodes = quorate_fred::connect(["redis://localhost"])?;
-//! let key = Key::new(b"", &Resource::new("orders:42")?);
-//! let claim = Claim::new(
-//!     [key],
-//!     Token::draw(os_random)?,
-//!     Ttl::try_from(Duration::from_secs(10))?,
-//! );
-//!
-//! assert_eq!(nodes[0].acquire(&claim).await?, Vote::Granted);
-//! assert_eq!(nodes[0].release(&claim).await?, Vote::Granted);
-//! # Ok(())
-//! # }
-//! ```
-//!
 //! # What is different from plain fred
 //!
-//! A lock must not be taken behind its owner's back. So, unlike fred by default:
+//! A node is a [`quorate_protocol::Node`] over one fred client for commands and, from the first wait on,
+//! one for watches. Its clients are its own, and each has one connection. So, unlike fred by default:
 //!
-//! - *Once.* A command whose connection broke in flight is not sent again: a `SET NX` that was
-//!   sent twice would be refused by its own first copy.
-//! - *No queue.* Nothing waits for a node to come back. A call on a node that is down fails with
-//!   the reason why the connection could not be made, and the command is never sent.
-//! - *No timeout.* A command that was sent is awaited for as long as its connection lives;
-//!   deadlines are quorate's. ([`Builder::connect_timeout`] is for making a connection.) A peer that vanished is noticed by TCP after about ten seconds. A
-//!   process that is merely stopped keeps its connection, so that it carries out an acquire and the
-//!   release behind it in this order when it goes on.
-//! - *No end of commands for a node that hangs.* Once 48 KiB are under way on a connection, calls wait
-//!   until the node has answered some of them, and those whose callers go meanwhile are never sent.
-//!   So no more than a few hundred commands are kept for such a node, and they fit into its socket:
-//!   what does not would make TCP end the connection after ten seconds. While calls wait, the node
-//!   is sent a `PING` now and then.
-//! - *All addresses of a name.* If a host name has not led to a connection within a quarter of a second
-//!   (or of the connect timeout), all its addresses are dialled at once, and the first that lets us in
-//!   is taken; so all must be those of one node.
+//! - *No reconnect.* When a connection has ended, the next call makes a new client, after a pause of
+//!   50 ms to 1 s if connecting failed. Calls during that pause fail with the reason.
+//! - *Once.* A command whose connection ended in flight is not sent again. (A `SET NX` that was sent
+//!   twice would be refused by its own first copy.) Its result is unknown.
+//! - *No timeout.* A command that was sent is awaited until its connection ends; the deadlines are
+//!   those of the lock manager. [`Builder::connect_timeout`] limits connecting only. TCP notices a peer
+//!   that vanished after about ten seconds. A process that is merely stopped keeps its connection.
 //! - *No plaintext by mistake.* `rediss://` without a TLS feature is an error, not a warning.
 //!
-//! # Watches
+//! To use the settings of a client that you have, give [`Builder::build`] its configuration. The
+//! connection of that client is not shared: it would reconnect, and send commands again.
 //!
-//! A node [tells when a key may be free](quorate_core::Watch) over one more connection, made with the
-//! first watch: RESP3, with client tracking on. So it takes a node of version 6 or later, whose user
-//! may run `CLIENT TRACKING` and `GET`. Each extension of a lock wakes those who watch it, too.
-//! Of a node that was flushed, fred tells nothing: keys that are watched are read again every two
-//! seconds, so that a flush is told within that time. Nodes made of a client of yours do not watch.
+//! # Limits of fred
 //!
-//! # Rights
+//! - A name with several addresses is tried at one after the other, within one connect timeout. One
+//!   that swallows what it is sent hides those behind it.
+//! - fred drops the push of `FLUSHALL`. So a watched key is read every two seconds as well.
+//! - After the reply `CLUSTERDOWN`, fred ends the connection.
+//! - fred writes each script call by itself, so a pipeline of them is several writes.
 //!
-//! A node's user (ACL) needs the keys that are locked, `quorate:queue:*` and `quorate:place:*` for
-//! waiting, `quorate:fence:*` for fencing tokens and `quorate:guard:*` for the restart guard; and:
+//! # Permissions
+//!
+//! A user (ACL) needs the keys that are locked and `KEY:quorate:*` for the wait queue,
+//! `quorate:fence:*` for fencing tokens and `quorate:guard:*` for the restart guard; and:
 //!
 //! | commands | for |
 //! |---|---|
-//! | `SET`, `GET`, `DEL`, `PTTL`, `PEXPIRE`, `EVALSHA`, `EVAL` | locks, and fencing tokens |
-//! | `CLIENT TRACKING` | waking who waits, who polls without it |
-//! | `PSETEX`, `EXISTS` | the order of those who wait |
-//! | `INFO` | the restart guard; to find two addresses of one server |
+//! | `SET`, `EVAL`, `EVALSHA`, `GET`, `DEL`, `PTTL`, `PEXPIRE` | locks |
+//! | `DELIFEQ` (Valkey 9), `DELEX` (Redis 8.4), `COMMAND INFO` | releases without a script |
+//! | `CLIENT TRACKING` | notifications to a waiter, who polls without it |
+//! | `EXISTS`, `TIME`, `ZADD`, `ZRANGE`, `ZRANGEBYSCORE`, `ZRANK`, `ZREM`, `ZSCORE` | the wait queue |
+//! | `INFO` | the restart guard, and finding two addresses of one server |
 //! | `SELECT` | an address with a database |
-//! | `PING` | an address without a password: fred greets the node with it |
 //!
-//! With a password, too, a `PING` is sent now and then, and `CLIENT ID` and `INFO` are on each new
-//! connection; there they may be refused.
+//! fred also sends `CLIENT ID` and `INFO` on each new connection; both may be refused.
 //!
 //! # Runtimes
 //!
-//! fred runs on tokio. A backend uses the runtime that it was made in (or was given,
-//! [`Builder::tokio`]) if that has threads of its own; else the one that it is polled in, and outside
-//! of tokio a background thread of quorate's; see
-//! [`TokioContext`](quorate_core::runtime::TokioContext). A connection lives in the runtime in which
-//! it was made; when that ends, so do the calls on it, and the next call opens another. A runtime of
-//! your own needs `enable_all`.
+//! fred runs on tokio; a node can be used on any executor. Its connections live in the runtime in which
+//! it was made, or in that of [`Builder::tokio`], if that has threads of its own. Otherwise they live
+//! in the runtime of the first call, and outside of tokio in a background thread of quorate. When the
+//! runtime ends, so do the calls on its connections, and the next call opens another. A runtime that
+//! you build needs `enable_all`.
 //!
 //! **A connection stands still with its runtime.** Where several current-thread runtimes share nodes
-//! (as the workers of actix-web do), one that blocks or is not driven keeps the calls of all others
-//! from their answers: give the nodes a multi-threaded runtime.
+//! (as the workers of actix-web do), one that blocks or is not driven delays the calls of all others:
+//! give the nodes a multi-threaded runtime.
 //!
 //! # Features
 //!
@@ -120,25 +90,28 @@
 //!
 //! All crates of quorate share one version. An incompatible version of fred or tokio,
 //! which are in the public API, is a breaking release of all of them.
+//!
+//! # Modules
+//!
+//! | floor | modules | what it is |
+//! |---|---|---|
+//! | 3 | `builder` | nodes from addresses |
+//! | 2 | `dial` | connecting to one node |
+//! | 1 | `connection` | one fred client, whose one connection is never replaced |
+//! | 0 | `address` `command` `error` | in the form of fred, and out of it |
 #![allow(clippy::disallowed_methods, reason = "it works with clocks; tests must not")]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod address;
-mod addresses;
-mod backend;
 mod builder;
-mod carrier;
-mod dialer;
+mod command;
+mod connection;
+mod dial;
 mod error;
-mod frame;
-mod link;
-mod lobby;
-mod shared;
-mod watch;
-mod window;
 
 pub use fred;
+pub use quorate_protocol::ConnectError;
 
-pub use backend::FredBackend;
-pub use builder::{Builder, builder, connect};
-pub use error::ConnectError;
+pub use builder::{Builder, FredNode, builder, connect};
+pub use connection::FredConnection;
+pub use dial::FredDial;

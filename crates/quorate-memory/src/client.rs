@@ -90,7 +90,7 @@ impl Runtime for SimClient {
 mod tests {
     use std::sync::Mutex;
 
-    use quorate_core::backend::seam::{AcquireOptions, LockBackend, ReleaseOptions};
+    use quorate_core::backend::{AcquireOptions, LockBackend, ReleaseOptions};
 
     use super::*;
     use crate::tests::claim;

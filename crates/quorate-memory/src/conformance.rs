@@ -19,7 +19,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use quorate_core::backend::seam::LockBackend;
+use quorate_core::backend::LockBackend;
 
 mod backend;
 mod bench;

@@ -8,7 +8,7 @@
 //! ```
 //! use std::time::Duration;
 //!
-//! use quorate_core::backend::seam::LockBackend;
+//! use quorate_core::backend::LockBackend;
 //! use quorate_memory::{Fault, MemoryNode, Sim};
 //!
 //! let sim = Sim::new(42);

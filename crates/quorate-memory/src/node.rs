@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use quorate_core::backend::Sighting;
-use quorate_core::backend::seam::{
+use quorate_core::backend::{
     AcquireOptions, Acquired, Capabilities, Entry, ExtendOptions, Extended, LockBackend, Refreshed,
     ReleaseOptions, Released, Watched,
 };
@@ -43,7 +43,7 @@ use self::process::{Process, Sent, State};
 /// ```
 /// use std::time::Duration;
 ///
-/// use quorate_core::backend::seam::{AcquireOptions, LockBackend};
+/// use quorate_core::backend::{AcquireOptions, LockBackend};
 /// use quorate_core::{Claim, Key, Resource, Token, Ttl, Vote};
 /// use quorate_memory::{MemoryNode, Sim};
 ///

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use quorate_core::backend::seam::{
+use quorate_core::backend::{
     AcquireOptions, Acquired, ExtendOptions, Extended, LockBackend, ReleaseOptions, Released,
 };
 use quorate_core::{BackendError, Claim, Runtime, Vote};

@@ -181,8 +181,8 @@ impl<D: Dial> Shared<D> {
         let listener = Arc::clone(&self.listener);
         let connect = async {
             let connection = self.dial.connect(move |push| listener(push)).await?;
-            let replies = connection.send(self.purpose.questions()).await;
-            Ok((connection, self.purpose.read(replies)?))
+            let features = self.purpose.ask(&connection).await?;
+            Ok((connection, features))
         };
         let limit = self.connect_timeout;
         let (connection, features) = timeout(limit, connect).await.unwrap_or_else(|_| {

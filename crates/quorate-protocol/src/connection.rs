@@ -16,6 +16,12 @@ pub trait Dial: fmt::Debug + Send + Sync + 'static {
     /// What errors and events call the node: its address without secrets (A6).
     fn name(&self) -> Cow<'_, str>;
 
+    /// Whether the client passes on the push of a flush. Otherwise a watched key is read every two
+    /// seconds.
+    fn pushes_flushes(&self) -> bool {
+        true
+    }
+
     /// Makes a connection, once: a failure is reported and not retried here.
     ///
     /// It selects the database, logs in, and uses RESP3 where the server has it. `push` is called with
@@ -61,4 +67,10 @@ pub trait Connection: Send + Sync + 'static {
 
     /// Whether the connection has ended. Once true, it stays true, and every [`send`](Self::send) ends.
     fn is_closed(&self) -> bool;
+
+    /// Whether what the server pushes arrives. On RESP2 it does not, and nothing can be watched, though
+    /// the server accepts client tracking.
+    fn receives_pushes(&self) -> bool {
+        true
+    }
 }

@@ -3,6 +3,7 @@
 use quorate_core::{BackendError, BackendErrorKind};
 
 use crate::command::Command;
+use crate::connection::Connection;
 use crate::reply::{Failure, Reply, read};
 
 /// What a server has and allows.
@@ -31,6 +32,18 @@ pub enum CompareAndDelete {
     DelEx,
 }
 
+impl CompareAndDelete {
+    /// Deletes `key` if it has this value.
+    pub(crate) fn command(self, key: &[u8], value: &[u8]) -> Command {
+        let size = key.len() + value.len() + 4;
+        let command = match self {
+            Self::DelIfEq => Command::new("DELIFEQ", size).arg(key),
+            Self::DelEx => Command::new("DELEX", size).arg(key).arg("IFEQ"),
+        };
+        command.arg(value)
+    }
+}
+
 /// What a connection is for, which decides what the server is asked first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::exhaustive_enums, reason = "a node has no other connections")]
@@ -42,9 +55,36 @@ pub enum Purpose {
 }
 
 impl Purpose {
+    /// Asks the server of a new connection what it has and allows.
+    ///
+    /// # Errors
+    ///
+    /// The connection is of no use: nobody logged in, keys could be set and never released, or keys
+    /// cannot be watched. The error says which permission is missing.
+    ///
+    /// # Cancel safety
+    ///
+    /// The future can be dropped at any time: nothing is changed.
+    pub async fn ask(self, connection: &impl Connection) -> Result<Features, BackendError> {
+        if self == Self::Watches && !connection.receives_pushes() {
+            return Err(BackendError::unsupported("nothing can be watched without RESP3"));
+        }
+        let features = self.read(connection.send(self.questions()).await)?;
+        let (Err(missing), Some(how)) = (&features.scripts, features.compare_and_delete) else {
+            return Ok(features);
+        };
+        // `COMMAND INFO` does not say what the user may run. The key does not exist.
+        let replies = connection.send(vec![how.command(PROBE, PROBE)]).await;
+        for reply in replies {
+            if read(Ok(reply?)).is_err_and(|error| is_forbidden(&error)) {
+                return Err(missing.clone());
+            }
+        }
+        Ok(features)
+    }
+
     /// What is sent as the first pipeline of a connection.
-    #[must_use]
-    pub fn questions(self) -> Vec<Command> {
+    fn questions(self) -> Vec<Command> {
         match self {
             Self::Commands => vec![
                 Command::new("EVAL", 16).arg("return 1").number(0),
@@ -55,12 +95,7 @@ impl Purpose {
     }
 
     /// Reads what came back for [`questions`](Self::questions).
-    ///
-    /// # Errors
-    ///
-    /// The connection is of no use: nobody logged in, keys could be set and never released, or keys
-    /// cannot be watched. The error says which permission is missing.
-    pub fn read(self, replies: Vec<Result<Reply, Failure>>) -> Result<Features, BackendError> {
+    fn read(self, replies: Vec<Result<Reply, Failure>>) -> Result<Features, BackendError> {
         let mut replies = replies.into_iter();
         let mut next = || replies.next().unwrap_or_else(|| Err(Failure::lost("no reply")));
         if self == Self::Watches {
@@ -109,6 +144,19 @@ fn compare_and_delete(infos: &[Reply]) -> Option<CompareAndDelete> {
         None
     }
 }
+
+/// Whether the user may not run the command, or the server does not know it. An error about the key is
+/// neither.
+fn is_forbidden(error: &BackendError) -> bool {
+    match error.kind() {
+        BackendErrorKind::Script => true,
+        BackendErrorKind::Permission => !error.to_string().contains(" key"),
+        _ => false,
+    }
+}
+
+/// A key that does not exist, and its value.
+const PROBE: &[u8] = b"quorate:probe";
 
 fn because(what: &str, error: &BackendError) -> BackendError {
     BackendError::new(error.kind(), format!("{what}: {error}"))

@@ -19,10 +19,12 @@
 //! | | `transport` | one command to one node, over the batcher or a pool |
 //! | | `script` | a Lua script and its SHA-1, `EVALSHA` with `EVAL` behind it |
 //! | 0 | `command` `reply` | plain values |
+//! | | `address` | what every client takes as an address, shown without secrets |
 //!
 //! A module imports only from floors below its own, or from modules above it on its own floor.
 #![allow(clippy::disallowed_methods, reason = "it works with clocks; tests must not")]
 
+mod address;
 mod batcher;
 mod command;
 mod connection;
@@ -34,6 +36,7 @@ mod script;
 mod tracking;
 mod transport;
 
+pub use address::{ConnectError, Scheme, without_secrets};
 pub use batcher::Batcher;
 pub use command::Command;
 pub use connection::{Connection, Dial};

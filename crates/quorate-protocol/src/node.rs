@@ -1,16 +1,18 @@
 //! A Redis or Valkey node as a backend.
 
 use std::borrow::Cow;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures_util::future::{Either, select};
 use quorate_core::backend::Sighting;
-use quorate_core::backend::seam::{
+use quorate_core::backend::{
     AcquireOptions, Acquired, Capabilities, Entry, ExtendOptions, Extended, LockBackend, Refreshed,
     ReleaseOptions, Released, Watched,
 };
-use quorate_core::runtime::TokioRuntime;
+use quorate_core::runtime::{Runtime, TokioRuntime};
 use quorate_core::{BackendError, Claim, FencingToken, Key, Vote};
 
 use crate::batcher::Batcher;
@@ -19,7 +21,7 @@ use crate::connection::Dial;
 use crate::features::Purpose;
 use crate::operation::{acquire, extend, fence, identity, inspect, queue, release};
 use crate::reply::{Reply, read};
-use crate::tracking::Tracking;
+use crate::tracking::{Tracking, Watch};
 use crate::transport::{Admission, Transport};
 
 /// One Redis or Valkey node over any client.
@@ -28,14 +30,16 @@ use crate::transport::{Admission, Transport};
 #[derive(Clone, Debug)]
 pub struct Node<T> {
     commands: T,
-    watches: Option<Watches<T>>,
+    watches: Option<Arc<Watches<T>>>,
 }
 
 /// The connection with client tracking, which is made at the first wait.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 struct Watches<T> {
     transport: T,
     tracking: Arc<Tracking>,
+    runtime: TokioRuntime,
+    pushes_flushes: bool,
 }
 
 impl<D: Dial> Node<Batcher<D>> {
@@ -53,6 +57,7 @@ impl<D: Dial> Node<Batcher<D>> {
     /// The same with another limit for a connect: the way there, the log-in and the first reply.
     #[must_use]
     pub fn with_connect_timeout(dial: D, runtime: TokioRuntime, limit: Duration) -> Self {
+        let pushes_flushes = dial.pushes_flushes();
         let (dial, tracking) = (Arc::new(dial), Arc::<Tracking>::default());
         let listener = {
             let tracking = Arc::clone(&tracking);
@@ -60,8 +65,26 @@ impl<D: Dial> Node<Batcher<D>> {
         };
         let commands =
             Batcher::new(Arc::clone(&dial), runtime.clone(), Purpose::Commands, limit, drop);
-        let transport = Batcher::new(dial, runtime, Purpose::Watches, limit, listener);
-        Self { commands, watches: Some(Watches { transport, tracking }) }
+        let transport = Batcher::new(dial, runtime.clone(), Purpose::Watches, limit, listener);
+        let watches = Watches { transport, tracking, runtime, pushes_flushes };
+        Self { commands, watches: Some(Arc::new(watches)) }
+    }
+}
+
+impl<T: Transport> Watches<T> {
+    /// Waits for a push, or until the key is found with another value than `reply`.
+    async fn changed_or_flushed(&self, watch: Watch, question: Command, reply: Reply) {
+        let mut changed = pin!(watch.changed());
+        loop {
+            let pause = self.runtime.sleep_until(self.runtime.now() + READ_AGAIN);
+            if let Either::Left(_) = select(changed.as_mut(), pause).await {
+                return;
+            }
+            let again = self.transport.call(question.clone(), Admission::Other).await;
+            if !again.is_ok_and(|again| again == reply) {
+                return;
+            }
+        }
     }
 }
 
@@ -126,7 +149,7 @@ impl<T: Transport> LockBackend for Node<T> {
     }
 
     async fn watch(&self, key: &Key, entry: Option<&Entry>) -> Result<Watched, BackendError> {
-        let Some(Watches { transport, tracking }) = &self.watches else {
+        let Some(watches) = &self.watches else {
             return Err(BackendError::unsupported("a pool cannot watch keys"));
         };
         let key = match entry {
@@ -135,10 +158,15 @@ impl<T: Transport> LockBackend for Node<T> {
         };
         let question = Command::new("GET", key.len()).arg(&key);
         // Before the key is read: a push may come in between.
-        let watch = tracking.watch(key);
-        match read(transport.call(question, Admission::Other).await)? {
-            reply @ (Reply::Nil | Reply::Text(_)) => {
-                Ok(Watched::new(reply != Reply::Nil, watch.changed()))
+        let watch = watches.tracking.watch(key);
+        match read(watches.transport.call(question.clone(), Admission::Other).await)? {
+            Reply::Nil => Ok(Watched::new(false, watch.changed())),
+            Reply::Text(_) if watches.pushes_flushes => Ok(Watched::new(true, watch.changed())),
+            reply @ Reply::Text(_) => {
+                let watches = Arc::clone(watches);
+                let changed =
+                    async move { watches.changed_or_flushed(watch, question, reply).await };
+                Ok(Watched::new(true, changed))
             }
             reply => Err(reply.unexpected("GET")),
         }
@@ -162,3 +190,6 @@ impl<T: Transport> LockBackend for Node<T> {
         queue::leave(&self.commands, key, entry, also).await
     }
 }
+
+/// How often a watched key is read where a flush is not pushed.
+const READ_AGAIN: Duration = Duration::from_secs(2);

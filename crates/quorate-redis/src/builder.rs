@@ -1,18 +1,25 @@
 //! How nodes are made from addresses, and the settings for it.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use quorate_core::runtime::TokioContext;
-use redis::Client;
+use bb8::ManageConnection;
+use quorate_core::runtime::{TokioContext, TokioRuntime};
+use quorate_protocol::{Batcher, ConnectError, Dial as _, Node};
+use redis::RedisError;
+use redis::aio::MultiplexedConnection;
 use tokio::runtime::Handle;
 
-use crate::address::{IntoClient, name};
-use crate::backend::RedisBackend;
-use crate::dial::Dial;
-use crate::error::ConnectError;
-use crate::line::Line;
-use crate::pool::Lane;
+use crate::address::IntoClient;
+use crate::connection::RedisConnection;
+use crate::dial::RedisDial;
+use crate::error::of_connect;
+use crate::pool::{Pooled, Reads};
+
+/// One Redis or Valkey node over redis-rs, on connections of its own.
+pub type RedisNode = Node<Batcher<RedisDial>>;
+
+/// One Redis or Valkey node over a bb8 pool: without order, and without watches.
+pub type PooledNode = Node<Pooled>;
 
 /// A node per address, in the order given, with default settings.
 ///
@@ -21,38 +28,58 @@ use crate::pool::Lane;
 ///
 /// # Errors
 ///
-/// [`ConnectError`] names the first address that cannot be used, without its password.
+/// [`ConnectError`] names the first address that cannot be used, without its secrets.
 pub fn connect(
     addresses: impl IntoIterator<Item = impl IntoClient>,
-) -> Result<Vec<RedisBackend>, ConnectError> {
+) -> Result<Vec<RedisNode>, ConnectError> {
     builder().connect(addresses)
 }
 
+/// A node per address, in the order given, each over a bb8 pool of up to `size` connections.
+///
+/// Does no I/O. 0 counts as 1. [`connect`] is the faster and the safer choice: see
+/// [the crate](crate#pools).
+///
+/// # Errors
+///
+/// [`ConnectError`] names the first address that cannot be used, without its secrets.
+pub fn pooled(
+    size: u32,
+    addresses: impl IntoIterator<Item = impl IntoClient>,
+) -> Result<Vec<PooledNode>, ConnectError> {
+    builder().pooled(size, addresses)
+}
+
+/// The node that all connections of your `pool` lead to, by the name `name`, which errors show.
+///
+/// A call holds a connection until its reply has arrived. The response timeout of a connection is not
+/// applied to it. A call waits for a free connection for the pool's `connection_timeout`, 30 s by
+/// default, unless the manager's node timeout ends sooner. So does the first call after all connections
+/// have ended, if no other can be made.
+#[must_use]
+pub fn from_pool<M>(name: impl Into<String>, pool: bb8::Pool<M>) -> PooledNode
+where
+    M: ManageConnection<Connection = MultiplexedConnection, Error = RedisError>,
+{
+    let reads = Reads { connection: RedisConnection::of_user, error: |error| of_connect(&error) };
+    Node::over(Pooled::new(name.into(), TokioContext::current(), pool, reads))
+}
+
 /// Nodes with other settings than those of [`connect`].
-pub fn builder() -> Builder {
-    Builder { connections: 1, connect_timeout: Duration::from_secs(1), tokio: None }
+pub const fn builder() -> Builder {
+    Builder { connect_timeout: RedisNode::CONNECT_TIMEOUT, tokio: None }
 }
 
 /// Settings for nodes. Made by [`builder`].
 #[derive(Clone, Debug)]
-#[must_use = "a builder makes no nodes until `connect` or `build`"]
+#[must_use = "a builder makes no nodes until `connect` or `pooled`"]
 pub struct Builder {
-    connections: usize,
     connect_timeout: Duration,
     tokio: Option<Handle>,
 }
 
 impl Builder {
-    /// Connections to each node, 1 by default; 0 counts as 1.
-    ///
-    /// One is enough, and the fastest, unless keys are large. All calls of one claim take the same
-    /// one, which its first key decides.
-    pub const fn connections(mut self, connections: usize) -> Self {
-        self.connections = connections;
-        self
-    }
-
-    /// How long an attempt to connect takes at the most: transport, TLS and login. 1 s by default.
+    /// For how long a connect may take: transport, TLS, login and the first reply. 1 s by default.
     pub const fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
         self
@@ -69,25 +96,50 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// [`ConnectError`] names the first address that cannot be used, without its password.
+    /// [`ConnectError`] names the first address that cannot be used, without its secrets.
     pub fn connect(
         &self,
         addresses: impl IntoIterator<Item = impl IntoClient>,
-    ) -> Result<Vec<RedisBackend>, ConnectError> {
-        addresses.into_iter().map(|address| Ok(self.build(address.into_client()?))).collect()
+    ) -> Result<Vec<RedisNode>, ConnectError> {
+        let runtime = self.tokio.clone().map_or_else(TokioRuntime::new, TokioRuntime::of);
+        let node = |dial| Node::with_connect_timeout(dial, runtime.clone(), self.connect_timeout);
+        Ok(self.dials(addresses)?.into_iter().map(node).collect())
     }
 
-    /// The node of `client`, on connections of its own. If the client has a user and no password, all
-    /// calls fail: redis-rs would leave the user out.
-    #[must_use]
-    pub fn build(&self, client: Client) -> RedisBackend {
-        let info = client.get_connection_info();
-        let dial = Arc::new(Dial::new(info, self.connect_timeout));
-        let lines = (0..self.connections.max(1))
-            .map(|_| Line::Own(Arc::new(Lane::new(Arc::clone(&dial)))))
-            .collect();
+    /// A node per address, in the order given, each over a pool of up to `size` connections. See
+    /// [`pooled`].
+    ///
+    /// # Errors
+    ///
+    /// [`ConnectError`] names the first address that cannot be used, without its secrets.
+    pub fn pooled(
+        &self,
+        size: u32,
+        addresses: impl IntoIterator<Item = impl IntoClient>,
+    ) -> Result<Vec<PooledNode>, ConnectError> {
         let tokio = self.tokio.clone().map_or_else(TokioContext::current, TokioContext::of);
-        let watches = Lane::new(Arc::new(Dial::for_watches(info, self.connect_timeout)));
-        RedisBackend::over(name(info), lines, tokio).watching(watches)
+        let node = |dial: RedisDial| {
+            let pool = bb8::Pool::builder()
+                .max_size(size.max(1))
+                .connection_timeout(self.connect_timeout)
+                .retry_connection(false)
+                // A call looks itself, and connects if it has to: bb8 would not say why it cannot.
+                .test_on_check_out(false)
+                // These two would need a runtime here and now.
+                .idle_timeout(None)
+                .max_lifetime(None);
+            let reads = Reads { connection: RedisConnection::clone, error: |error| error };
+            let name = dial.name().into_owned();
+            Node::over(Pooled::new(name, tokio.clone(), pool.build_unchecked(dial), reads))
+        };
+        Ok(self.dials(addresses)?.into_iter().map(node).collect())
+    }
+
+    fn dials(
+        &self,
+        addresses: impl IntoIterator<Item = impl IntoClient>,
+    ) -> Result<Vec<RedisDial>, ConnectError> {
+        let dials = addresses.into_iter().map(RedisDial::new);
+        dials.map(|dial| Ok(dial?.with_limit(self.connect_timeout))).collect()
     }
 }

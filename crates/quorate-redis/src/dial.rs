@@ -1,226 +1,171 @@
-//! One attempt to reach a node: transport, TLS and login, within one timeout.
+//! How a connection is made: transport, TLS and login.
 
-use std::panic::AssertUnwindSafe;
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use futures_util::FutureExt;
-use quorate_core::protocol::Watches;
+use bb8::ManageConnection;
 use quorate_core::{BackendError, BackendErrorKind};
-#[cfg(feature = "tls-rustls")]
-use redis::ConnectionAddr;
-use redis::aio::MultiplexedConnection;
+use quorate_protocol::{Batcher, Command, ConnectError, Connection as _, Dial, Node, Push, Reply};
 use redis::io::tcp::TcpSettings;
 use redis::io::tcp::socket2::TcpKeepalive;
-use redis::{
-    AsyncConnectionConfig, Client, Cmd, ConnectionInfo, ProtocolVersion, RedisConnectionInfo, Value,
-};
-#[cfg(feature = "tls-rustls")]
-use rustls::crypto::CryptoProvider;
+use redis::{AsyncConnectionConfig, Client, ProtocolVersion, RedisConnectionInfo};
+use tokio::time::timeout;
 
-use crate::address::lacks_password;
-use crate::ear::Ear;
-use crate::error;
+use crate::address::{IntoClient, name, refused};
+use crate::connection::{Listener, RedisConnection};
+use crate::error::{lacks_resp3, of_connect};
 
-/// How long a peer may leave sent bytes without so much as an acknowledgement.
+/// How to connect to one node through redis-rs.
 ///
-/// The kernel of a node acknowledges for a process that is merely stopped, and what was sent to it
-/// will be carried out when it wakes up; so only a peer that has gone is given up.
-const SILENCE: Duration = Duration::from_secs(5);
-
-/// Commands that wait in the connection before senders have to wait; redis-rs' default is 50.
-///
-/// It matters when the socket of a hung node is full. Whoever waits, waits the same; a slot costs
-/// nothing until it is used.
-const QUEUE: usize = 1024;
-
-/// What it takes to reach one node. It holds the password, and so has no `Debug`.
-pub(crate) struct Dial {
-    /// Without what `login` does.
-    transport: ConnectionInfo,
-    login: RedisConnectionInfo,
-    /// Whether the login names a user and no password.
-    lacks_password: bool,
-    timeout: Duration,
-    purpose: Purpose,
+/// `Debug` shows the name and nothing secret.
+#[derive(Clone)]
+pub struct RedisDial {
+    name: String,
+    database: i64,
+    resp3: Client,
+    resp2: Client,
+    /// Of a connect for a pool. A batcher has a limit of its own.
+    limit: Duration,
 }
 
-/// What a connection is for.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Purpose {
-    Commands,
-    Watches,
-}
-
-impl Dial {
-    pub(crate) fn new(info: &ConnectionInfo, timeout: Duration) -> Self {
-        let login = info.redis_settings().clone();
-        Self {
-            transport: transport_of(info),
-            login,
-            lacks_password: lacks_password(info),
-            timeout,
-            purpose: Purpose::Commands,
-        }
-    }
-
-    /// The same place and login, for a connection on which the node tells of changes.
-    pub(crate) fn for_watches(info: &ConnectionInfo, timeout: Duration) -> Self {
-        let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
-        let info = info.clone().set_redis_settings(settings);
-        Self { purpose: Purpose::Watches, ..Self::new(&info, timeout) }
-    }
-
-    /// How long an attempt takes at the most.
-    pub(crate) const fn timeout(&self) -> Duration {
-        self.timeout
-    }
-
-    /// A connection on which the node answers, or the reason why there is none. If it is one for
-    /// watches, `watches` are told what comes on it, and when it ends.
+impl RedisDial {
+    /// The node at an address. Does no I/O.
     ///
-    /// Never panics: whoever waits for the outcome would wait for ever.
-    pub(crate) async fn attempt(
-        &self,
-        watches: &Watches,
-    ) -> Result<MultiplexedConnection, BackendError> {
-        // A runtime without timers panics where a timeout is made.
-        let attempt = async { tokio::time::timeout(self.timeout, self.connection(watches)).await };
-        match AssertUnwindSafe(attempt).catch_unwind().await {
-            Ok(Ok(outcome)) => outcome,
-            Ok(Err(_)) => Err(BackendError::new(
-                BackendErrorKind::TimedOut,
-                format!("no connection within {:?}", self.timeout),
-            )),
-            Err(_) => Err(BackendError::new(
-                BackendErrorKind::Connection,
-                "redis-rs panicked while it connected: has the tokio runtime I/O and timers?",
-            )),
-        }
+    /// # Errors
+    ///
+    /// [`ConnectError`] names an address that cannot be used, without its secrets.
+    pub fn new(address: impl IntoClient) -> Result<Self, ConnectError> {
+        let client = address.into_client()?;
+        let info = client.get_connection_info();
+        let name = name(info);
+        let open = |protocol| {
+            let tcp = tcp_of(info.tcp_settings());
+            let login = login_of(info.redis_settings()).set_protocol(protocol);
+            let client = Client::open(info.clone().set_tcp_settings(tcp).set_redis_settings(login));
+            client.map_err(|error| refused(&name, &error))
+        };
+        Ok(Self {
+            database: info.redis_settings().db(),
+            resp3: open(ProtocolVersion::RESP3)?,
+            resp2: open(ProtocolVersion::RESP2)?,
+            limit: Node::<Batcher<Self>>::CONNECT_TIMEOUT,
+            name,
+        })
     }
 
-    async fn connection(&self, watches: &Watches) -> Result<MultiplexedConnection, BackendError> {
-        if self.lacks_password {
-            return Err(BackendError::new(BackendErrorKind::Auth, error::NO_PASSWORD));
-        }
-        // A call stays pending as long as the node may carry it out: no response timeout.
-        let mut config = AsyncConnectionConfig::new()
-            .set_connection_timeout(None)
-            .set_response_timeout(None)
-            .set_pipeline_buffer_size(QUEUE);
-        if self.purpose == Purpose::Watches {
-            config = config.set_push_sender(Ear::of(watches));
-        }
+    pub(crate) fn with_limit(self, limit: Duration) -> Self {
+        Self { limit, ..self }
+    }
+}
+
+impl fmt::Debug for RedisDial {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisDial").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl Dial for RedisDial {
+    type Connection = RedisConnection;
+
+    fn name(&self) -> Cow<'_, str> {
+        Cow::Borrowed(&self.name)
+    }
+
+    async fn connect(
+        &self,
+        push: impl Fn(Push) + Send + Sync + 'static,
+    ) -> Result<RedisConnection, BackendError> {
         #[cfg(feature = "tls-rustls")]
-        if let ConnectionAddr::TcpTls { .. } = self.transport.addr() {
-            provide_crypto();
-        }
-        let mut connection = Client::open(self.transport.clone())
-            .map_err(|error| error::of_redis(&error))?
-            .get_multiplexed_async_connection_with_config(&config)
-            .await
-            .map_err(|error| error::of_redis(&error))?;
-        // With RESP3 it was HELLO.
-        let is_first = !self.login.protocol().supports_resp3();
-        self.log_in(&mut Fresh { connection: &mut connection, is_first }).await?;
-        if self.purpose == Purpose::Watches {
-            let mut asked = Fresh { connection: &mut connection, is_first: false };
-            asked.ask(redis::cmd("CLIENT").arg("TRACKING").arg("ON")).await?;
+        provide_crypto(&self.resp3);
+        // A call stays pending as long as the node may execute it, and the caller has the deadlines.
+        let config =
+            AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
+        let is_closed = Arc::<AtomicBool>::default();
+        let made = {
+            let listener = Listener { push, is_closed: Arc::clone(&is_closed) };
+            let hear = move |info| {
+                listener.hear(info);
+                Ok::<(), redis::aio::SendError>(())
+            };
+            let config = config.clone().set_push_sender(hear);
+            self.resp3.get_multiplexed_async_connection_with_config(&config).await
+        };
+        let connection = match made {
+            Ok(connection) => RedisConnection::new(connection, true, is_closed),
+            Err(error) if lacks_resp3(&error) => {
+                let made = self.resp2.get_multiplexed_async_connection_with_config(&config).await;
+                RedisConnection::new(
+                    made.map_err(|error| of_connect(&error))?,
+                    false,
+                    Arc::default(),
+                )
+            }
+            Err(error) => return Err(of_connect(&error)),
+        };
+        if self.database != 0 {
+            let database = self.database.to_string();
+            let select = Command::new("SELECT", database.len()).arg(database);
+            if let Some(Reply::Error(text)) =
+                connection.send(vec![select]).await.pop().transpose()?
+            {
+                return Err(BackendError::from_reply(&text));
+            }
         }
         Ok(connection)
     }
+}
 
-    /// What redis-rs does when it connects, except that the node's own reason is heard: redis-rs
-    /// calls any error answer to `AUTH` a failed authentication, a full client table too.
-    async fn log_in(&self, connection: &mut Fresh<'_>) -> Result<(), BackendError> {
-        if let Some(password) = self.login.password()
-            && !self.login.protocol().supports_resp3()
-        {
-            let user = self.login.username();
-            match connection.ask(Cmd::new().arg("AUTH").arg(user).arg(password)).await {
-                // A node older than 6 has no users.
-                Err(error) if user.is_some() && error.to_string().contains("number of arg") => {
-                    connection.ask(Cmd::new().arg("AUTH").arg(password)).await?;
-                }
-                outcome => outcome?,
-            }
-        }
-        if self.login.db() != 0 {
-            connection.ask(Cmd::new().arg("SELECT").arg(self.login.db())).await?;
-        }
-        if self.login.skip_set_lib_name() {
-            return Ok(());
-        }
-        // Nodes older than 7.2 do not know it, users may not be allowed it. It is sent all the same:
-        // a node that answers is a node.
-        let name = self.login.lib_name().unwrap_or("quorate");
-        let version = self.login.lib_ver().unwrap_or(env!("CARGO_PKG_VERSION"));
-        let mut heard = None;
-        for (what, text) in [("LIB-NAME", name), ("LIB-VER", version)] {
-            let mut command = redis::cmd("CLIENT");
-            command.arg("SETINFO").arg(what).arg(text);
-            match connection.send(&command).await {
-                // What is harmless by itself is not why the connection ends.
-                Ok(answer) => {
-                    let error = error::reply(answer).err();
-                    heard = error.filter(|error| !error.kind().is_permanent());
-                }
-                // "ERR max number of clients reached" comes before the end.
-                Err(error) => return Err(heard.unwrap_or(error)),
-            }
-        }
-        Ok(())
+/// One connection of a pool.
+impl ManageConnection for RedisDial {
+    type Connection = RedisConnection;
+    type Error = BackendError;
+
+    async fn connect(&self) -> Result<RedisConnection, BackendError> {
+        timeout(self.limit, Dial::connect(self, drop)).await.unwrap_or_else(|_| {
+            let text = format!("no connection within {:?}", self.limit);
+            Err(BackendError::new(BackendErrorKind::TimedOut, text))
+        })
+    }
+
+    async fn is_valid(&self, connection: &mut RedisConnection) -> Result<(), BackendError> {
+        let text = "the connection has ended";
+        let error = || BackendError::new(BackendErrorKind::Connection, text);
+        if connection.is_closed() { Err(error()) } else { Ok(()) }
+    }
+
+    fn has_broken(&self, connection: &mut RedisConnection) -> bool {
+        connection.is_closed()
     }
 }
 
 /// rustls panics where no provider was chosen and several are compiled in, or none.
 #[cfg(feature = "tls-rustls")]
-fn provide_crypto() {
-    if CryptoProvider::get_default().is_none() {
-        // Somebody may have come before us, which is as good.
-        let _ = rustls::crypto::ring::default_provider().install_default();
+fn provide_crypto(client: &Client) {
+    use rustls::crypto::{CryptoProvider, ring};
+
+    let is_tls =
+        matches!(client.get_connection_info().addr(), redis::ConnectionAddr::TcpTls { .. });
+    if is_tls && CryptoProvider::get_default().is_none() {
+        // The program may have installed one meanwhile, which is as good.
+        let _ = ring::default_provider().install_default();
     }
 }
 
-/// A connection that is being made.
-struct Fresh<'a> {
-    connection: &'a mut MultiplexedConnection,
-    /// Whether nothing has been answered yet.
-    is_first: bool,
-}
-
-impl Fresh<'_> {
-    async fn send(&mut self, command: &Cmd) -> Result<Value, BackendError> {
-        let answer = self.connection.send_packed_command(command).await;
-        let was_first = std::mem::take(&mut self.is_first);
-        let why = if was_first { error::of_first } else { error::of_redis };
-        answer.map_err(|error| why(&error))
+/// The user's login without the database: redis-rs reports each error of `SELECT` as the same one.
+fn login_of(login: &RedisConnectionInfo) -> RedisConnectionInfo {
+    let login = login.clone().set_db(0);
+    if login.lib_name().is_some() {
+        return login;
     }
-
-    async fn ask(&mut self, command: &Cmd) -> Result<(), BackendError> {
-        error::reply(self.send(command).await?).map(drop)
-    }
-}
-
-/// The same place, with as much of the login as RESP3 wants at once.
-fn transport_of(info: &ConnectionInfo) -> ConnectionInfo {
-    let login = info.redis_settings();
-    let mut bare =
-        RedisConnectionInfo::default().set_protocol(login.protocol()).set_skip_set_lib_name();
-    if login.protocol().supports_resp3() {
-        // HELLO carries both.
-        if let Some(user) = login.username() {
-            bare = bare.set_username(user);
-        }
-        if let Some(password) = login.password() {
-            bare = bare.set_password(password);
-        }
-    }
-    info.clone().set_tcp_settings(tcp_of(info.tcp_settings())).set_redis_settings(bare)
+    login.set_lib_name("quorate", env!("CARGO_PKG_VERSION"))
 }
 
 /// The user's settings, and ours where the user has none.
 fn tcp_of(settings: &TcpSettings) -> TcpSettings {
-    // Without it, a command waits for the acknowledgement of the one before.
+    // Otherwise a command waits until the one before is acknowledged.
     let mut settings = settings.clone().set_nodelay(true);
     if settings.keepalive().is_none() {
         let probes = TcpKeepalive::new().with_time(Duration::from_secs(2));
@@ -230,7 +175,8 @@ fn tcp_of(settings: &TcpSettings) -> TcpSettings {
     }
     #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
     if settings.user_timeout().is_none() {
-        settings = settings.set_user_timeout(SILENCE);
+        // The kernel of a node acknowledges for a process that is merely stopped.
+        settings = settings.set_user_timeout(Duration::from_secs(5));
     }
     settings
 }

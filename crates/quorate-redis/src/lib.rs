@@ -1,5 +1,4 @@
-//! Nodes for quorate over [redis-rs](redis): a connection to each that a [bb8] pool keeps
-//! alive, and one more where somebody waits.
+//! Nodes for quorate over [redis-rs](redis), on connections of their own or over a [bb8] pool.
 //!
 //! ```
 //! use std::time::Duration;
@@ -21,61 +20,55 @@
 //! # }
 //! ```
 //!
+//! This crate says how to connect and authenticate, and reads replies and errors. All else is in
+//! [`quorate_protocol`]: commands, scripts, batching, watching, and connecting again.
+//!
 //! # Connections
 //!
-//! [`connect`] does no I/O and refuses no node that is down: a node is dialled when a call needs
-//! it. A node that cannot be reached costs a call nothing: the reason of the last attempt is told at
-//! once until the next attempt is due, 50 ms later at first and one second later at most.
+//! [`connect`] does no I/O and refuses no node that is down: the first call connects. A node has one
+//! connection for commands and, from the first wait on, one for watches. Calls that are there at the
+//! same time travel as one pipeline of up to 64 commands. After a failed connect the node backs off for
+//! 25 ms to 1 s, and calls fail at once with the reason.
 //!
-//! All calls to a node share one connection, in order, without waiting for each other's replies;
-//! [`Builder::connections`] makes more. Those that are there at the same time travel as one request
-//! of up to 64 commands, one or two by themselves; with eight requests under way, the rest gathers.
-//! If the connection breaks, or the node answers what makes no sense, a whole request is unknown.
-//! What has not left when a connection turns out to have ended goes over a new one. For 20 ms after an
-//! answer a connection is used without a look at it: what is sent while it ends, or just after, fails,
-//! since redis-rs does not tell what it has written.
+//! There is no response timeout: a call is pending as long as the node may still execute it, and the
+//! manager has deadlines of its own. On TCP, a connection whose other end does not acknowledge is given
+//! up after about five seconds. A process that is merely stopped keeps its connection.
 //!
-//! There is no response timeout: a call is pending as long as the node may still carry it out, and
-//! the manager has deadlines of its own. On TCP, a connection whose other end has gone without a
-//! word is given up after about five seconds; a process that is merely stopped keeps it.
+//! If a connection ends, the calls in flight are unknown: they fail, and nothing is sent again. redis-rs
+//! drops the replies of a pipeline that arrived before the end.
 //!
-//! What you have already can be used too: the settings of a [client](RedisBackend::new), for a
-//! connection of its own; a [pool](RedisBackend::from_pool) or a
-//! [connection](RedisBackend::from_connection), which are shared.
+//! # Pools
 //!
-//! # Watches
+//! [`pooled`] makes nodes over bb8 pools, and [`from_pool`] takes a pool that you have. Prefer
+//! [`connect`]: calls over a pool arrive in no order, so each release waits until its acquire has
+//! settled, there is no batching, and waiters poll instead of being woken. A pool lives in one runtime.
 //!
-//! A node [tells when a key may be free](quorate_core::Watch) over one more connection, made with the
-//! first watch: RESP3, with client tracking on. So it takes a node of version 6 or later, whose user
-//! may run `CLIENT TRACKING` and `GET`. Each extension of a lock wakes those who watch it, too.
-//! Nodes made of a pool or a connection of yours do not watch.
+//! # Permissions
 //!
-//! # Rights
-//!
-//! A node's user (ACL) needs the keys that are locked, `quorate:queue:*` and `quorate:place:*` for
-//! waiting, `quorate:fence:*` for fencing tokens and `quorate:guard:*` for the restart guard; and:
+//! A node's user (ACL) needs the keys that are locked, those with `:quorate:` behind them for waiting,
+//! `quorate:fence:*` for fencing tokens and `quorate:guard:*` for the restart guard; and:
 //!
 //! | commands | for |
 //! |---|---|
 //! | `SET`, `GET`, `DEL`, `PTTL`, `PEXPIRE`, `EVALSHA`, `EVAL` | locks, and fencing tokens |
-//! | `CLIENT TRACKING` | waking who waits, who polls without it |
-//! | `PSETEX`, `EXISTS` | the order of those who wait |
+//! | `DELIFEQ` or `DELEX`, on servers that have it | a cheaper release |
+//! | `CLIENT TRACKING`, `GET` | waking waiters, which poll without it |
 //! | `INFO` | the restart guard; to find two addresses of one server |
 //! | `SELECT` | an address with a database |
 //!
-//! `CLIENT SETINFO` is sent on each new connection, `PING` now and then; both may be refused.
+//! `CLIENT SETINFO` and `COMMAND INFO` are sent on a new connection. Both may be refused. Without scripts
+//! and without a compare-and-delete, the first call fails with the permission that is missing.
 //!
 //! # Runtimes
 //!
-//! redis-rs and bb8 need tokio. A [`RedisBackend`] brings it along: it can be built and polled
-//! on any executor. It uses the tokio runtime that it was built in (or was given,
-//! [`Builder::tokio`]) if that has threads of its own; else the one that it is polled in, and outside
-//! of tokio one background thread. A connection lives in the runtime in which it was made, and is
-//! replaced when that has ended.
+//! redis-rs and bb8 need tokio. A node brings it along: it can be made and polled on any executor. It
+//! uses the tokio runtime that it was made in (or was given, [`Builder::tokio`]) if that has threads of
+//! its own. Otherwise it uses the one that it is polled in, and outside of tokio one background thread.
+//! If that runtime ends, calls in flight fail, and the next call connects in another one.
 //!
 //! **A connection stands still with its runtime.** Where several current-thread runtimes share nodes
-//! (as the workers of actix-web do), one that blocks or is not driven keeps the calls of all others
-//! from their answers: give the nodes a multi-threaded runtime.
+//! (as the workers of actix-web do), one that blocks or is not driven delays the calls of all others:
+//! give the nodes a multi-threaded runtime.
 //!
 //! # Features
 //!
@@ -94,21 +87,18 @@
 #![allow(clippy::disallowed_methods, reason = "it works with clocks; tests must not")]
 
 mod address;
-mod backend;
 mod builder;
-mod carrier;
+mod connection;
 mod dial;
-mod ear;
 mod error;
-mod keeper;
-mod line;
 mod pool;
-mod pulse;
 
 pub use bb8;
+pub use quorate_protocol::ConnectError;
 pub use redis;
 
 pub use self::address::IntoClient;
-pub use self::backend::RedisBackend;
-pub use self::builder::{Builder, builder, connect};
-pub use self::error::ConnectError;
+pub use self::builder::{Builder, PooledNode, RedisNode, builder, connect, from_pool, pooled};
+pub use self::connection::RedisConnection;
+pub use self::dial::RedisDial;
+pub use self::pool::Pooled;

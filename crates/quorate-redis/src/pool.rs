@@ -1,225 +1,168 @@
-//! Our own way to a node: one shared connection that a pool of size one keeps alive.
-//!
-//! The pool decides who dials and who waits for it. What it keeps is cloned and given back at
-//! once, so a checkout lasts no longer than a look at the state. And nobody asks the pool before a
-//! connection has failed, or refused a command: what was checked out last is used again.
+//! A bb8 pool as a transport: calls to one node over several connections, in no order.
 
-use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
-use futures_util::FutureExt;
-use quorate_core::protocol::{Exchange, Reply, Watches, Wire};
-use quorate_core::{BackendError, BackendErrorKind, Call, Key, Watched};
-use redis::aio::MultiplexedConnection;
-use redis::{Cmd, Value};
+use async_trait::async_trait;
+use bb8::{ManageConnection, RunError};
+use quorate_core::runtime::TokioContext;
+use quorate_core::{BackendError, BackendErrorKind};
+use quorate_protocol::{
+    Admission, Command, Connection as _, Failure, Features, Purpose, Reply, Transport,
+};
+use tokio::sync::Mutex;
+use tokio::time::Instant;
 
-use crate::carrier::{Carried, Carrier, Trouble};
-use crate::dial::Dial;
-use crate::error;
-use crate::keeper::{Keeper, Keeping, Link};
-use crate::line::packed;
+use crate::connection::RedisConnection;
 
-/// One connection to a node, made when a call needs it and made again when it broke.
-pub(crate) struct Lane {
-    keeper: Keeper,
-    pool: Mutex<Keeping>,
-    /// What was checked out last.
-    last: Mutex<Option<Arc<Live>>>,
+/// Carries commands over the connections of a bb8 pool: one connection for each call.
+///
+/// Clones share the pool.
+#[derive(Clone)]
+pub struct Pooled {
+    shared: Arc<Shared>,
 }
 
-impl Lane {
-    /// Does no I/O, and needs no runtime.
-    pub(crate) fn new(dial: Arc<Dial>) -> Self {
-        let keeper = Keeper::new(dial);
-        let pool = Mutex::new(keeper.keeping());
-        Self { keeper, pool, last: Mutex::default() }
+struct Shared {
+    name: String,
+    tokio: TokioContext,
+    pool: Box<dyn Lend>,
+    /// Found out by the first call.
+    features: OnceLock<Features>,
+}
+
+impl Pooled {
+    /// A transport over `pool`.
+    pub(crate) fn new<M: ManageConnection>(
+        name: String,
+        tokio: TokioContext,
+        pool: bb8::Pool<M>,
+        reads: Reads<M>,
+    ) -> Self {
+        let pool = Box::new(Source { pool, reads, failure: Mutex::new(None) });
+        Self { shared: Arc::new(Shared { name, tokio, pool, features: OnceLock::new() }) }
+    }
+}
+
+impl fmt::Debug for Pooled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pooled").field("name", &self.shared.name).finish_non_exhaustive()
+    }
+}
+
+impl Transport for Pooled {
+    const IS_ORDERED: bool = false;
+
+    fn name(&self) -> Cow<'_, str> {
+        Cow::Borrowed(&self.shared.name)
     }
 
-    /// What was checked out last.
-    pub(crate) fn live(&self) -> Option<Arc<Live>> {
-        self.last().clone()
+    async fn call(&self, command: Command, _: Admission) -> Result<Reply, Failure> {
+        let shared = &*self.shared;
+        shared.tokio.enter(shared.pool.call(command, &shared.features)).await
     }
 
-    /// Why there is no connection, if there is none.
-    pub(crate) fn obstacle(&self) -> Option<BackendError> {
-        let is_there = self.last().as_ref().is_some_and(|live| !live.carrier.is_broken());
-        (!is_there).then(|| self.keeper.obstacle())
+    fn features(&self) -> Features {
+        self.shared.features.get().cloned().unwrap_or_default()
     }
+}
 
-    /// Whether there is a connection on which a call would not be alone.
-    pub(crate) fn carries(&self) -> bool {
-        let last = self.last();
-        let live = last.as_ref().filter(|live| !live.carrier.is_broken());
-        live.is_some_and(|live| live.carrier.has_company())
-    }
+/// A pool, whatever its manager is.
+#[async_trait]
+trait Lend: Send + Sync {
+    /// Sends a command on a connection that is held until the reply has arrived.
+    async fn call(&self, command: Command, features: &OnceLock<Features>)
+    -> Result<Reply, Failure>;
+}
 
-    /// Carries a call, on what was checked out last.
-    pub(crate) fn carry(self: &Arc<Self>, call: Call, exchange: Exchange) {
-        // If there is nothing any more, the call is dropped, which is an answer.
-        if let Some(live) = self.live() {
-            live.carrier.carry(Carried::new(call, exchange, Arc::downgrade(self)));
-        }
-    }
+struct Source<M: ManageConnection> {
+    pool: bb8::Pool<M>,
+    reads: Reads<M>,
+    /// When the latest connect of ours failed, and why. Locked during a connect.
+    failure: Mutex<Option<(Instant, BackendError)>>,
+}
 
-    /// Sends `command` once, on what the pool has or makes.
-    pub(crate) async fn send_anew(&self, command: Cmd) -> Result<Value, BackendError> {
-        self.checked_out().await?.send(command).await.map_err(Trouble::told)
-    }
+/// A connection, and its place in the pool.
+struct Lent<'a, M: ManageConnection> {
+    connection: RedisConnection,
+    _pooled: bb8::PooledConnection<'a, M>,
+}
 
-    /// Carries a call that has not left, on what the pool has or makes.
-    pub(crate) async fn carry_anew(&self, carried: Carried) {
-        match self.checked_out().await {
-            Ok(live) => live.carrier.carry(carried),
-            Err(error) => carried.fails(error),
-        }
-    }
+/// How to read what a manager makes.
+pub(crate) struct Reads<M: ManageConnection> {
+    pub(crate) connection: fn(&M::Connection) -> RedisConnection,
+    pub(crate) error: fn(M::Error) -> BackendError,
+}
 
-    /// Looks at `key` and watches it, if this is a lane for watches.
-    pub(crate) async fn look(&self, key: &Key) -> Result<Watched, BackendError> {
-        let live = self.checked_out().await?;
-        let seen = live.watches.look(Loan(Arc::clone(&live)), key).await;
-        let seen = seen.inspect_err(|error| live.ends_with(error))?;
-        let holder = seen.holder().cloned();
-        let changed = async move {
-            let told = seen.changed().await;
-            told.inspect_err(|error| live.ends_with(error))
-        };
-        Ok(Watched::new(holder, changed))
-    }
-
-    async fn checked_out(&self) -> Result<Arc<Live>, BackendError> {
-        let Keeping { pool, patience } = self.keeping();
-        // bb8 panics in a runtime without timers.
-        let Ok(got) = AssertUnwindSafe(pool.get()).catch_unwind().await else {
-            return Err(BackendError::new(
-                BackendErrorKind::Connection,
-                "bb8 panicked while it connected: has the tokio runtime timers?",
-            ));
-        };
-        match got {
-            Ok(link) => {
-                patience.ends();
-                match &*link {
-                    Link::Live(live) => {
-                        *self.last() = Some(Arc::clone(live));
-                        Ok(Arc::clone(live))
+impl<M: ManageConnection> Source<M> {
+    async fn check_out(&self) -> Result<Lent<'_, M>, BackendError> {
+        loop {
+            self.fill().await?;
+            match self.pool.get().await {
+                Ok(pooled) => {
+                    let connection = (self.reads.connection)(&pooled);
+                    if !connection.is_closed() {
+                        return Ok(Lent { connection, _pooled: pooled });
                     }
-                    Link::Dead(dead) => Err(dead.reason.clone()),
                 }
-            }
-            Err(_) => {
-                let mut current = self.pool();
-                if Arc::ptr_eq(&current.pool, &pool) {
-                    *current = self.keeper.keeping();
+                Err(RunError::User(error)) => return Err((self.reads.error)(error)),
+                Err(RunError::TimedOut) => {
+                    // The connections may have been found dead, and no others could be made.
+                    self.fill().await?;
+                    let text = "no connection of the pool was free within its connection_timeout";
+                    return Err(BackendError::new(BackendErrorKind::TimedOut, text));
                 }
-                Err(BackendError::new(
-                    BackendErrorKind::Connection,
-                    "the attempt to connect was abandoned",
-                ))
             }
         }
     }
 
-    /// The pool, or another one where the task that dialled was lost with the runtime that it ran on:
-    /// the pool counts it as under way for ever. Callers may all give up sooner than the pool does.
-    fn keeping(&self) -> Keeping {
-        let mut current = self.pool();
-        if current.patience.has_run_out(self.keeper.longest()) {
-            *current = self.keeper.keeping();
+    /// Makes the first connection here: bb8 reports a failed connect to no waiter.
+    async fn fill(&self) -> Result<(), BackendError> {
+        let is_filled = || self.pool.state().connections > 0;
+        if is_filled() {
+            return Ok(());
         }
-        current.patience.begins();
-        current.clone()
-    }
-
-    fn last(&self) -> MutexGuard<'_, Option<Arc<Live>>> {
-        self.last.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn pool(&self) -> MutexGuard<'_, Keeping> {
-        self.pool.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// A connection, and what all who use it know of it.
-pub(crate) struct Live {
-    carrier: Carrier,
-    /// Told of changes if the connection is one for watches.
-    watches: Watches,
-}
-
-impl Live {
-    pub(crate) fn new(connection: MultiplexedConnection, watches: Watches) -> Self {
-        let carrier = Carrier::start(connection);
-        Self { carrier, watches }
-    }
-
-    /// After this, the next one dials again, if the connection was lost.
-    fn ends_with(&self, error: &BackendError) {
-        if error.kind() == BackendErrorKind::Connection {
-            self.carrier.give_up();
+        let mut failure = self.failure.lock().await;
+        match &*failure {
+            _ if is_filled() => return Ok(()),
+            Some((at, error)) if at.elapsed() < PAUSE => return Err(error.clone()),
+            _ => {}
         }
-    }
-
-    /// Sends `command` once, unless nothing more can be sent.
-    pub(crate) fn send(&self, command: Cmd) -> impl Future<Output = Result<Value, Trouble>> {
-        self.carrier.send(command)
-    }
-
-    /// Whether a command can be sent, as far as is known here. Waits for nothing.
-    pub(crate) fn is_usable(&self) -> bool {
-        !self.carrier.is_broken() && !self.carrier.is_closed()
-    }
-}
-
-/// A connection of which somebody keeps hold.
-struct Loan(Arc<Live>);
-
-impl Wire for Loan {
-    type Command = Cmd;
-
-    fn pack(&self, command: &[&[u8]]) -> Cmd {
-        packed(command)
-    }
-
-    async fn send(&self, command: Cmd) -> Result<Reply, BackendError> {
-        error::reply(self.0.send(command).await.map_err(Trouble::told)?)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use futures_util::future::poll_immediate;
-    use tokio::runtime::{Builder, Runtime};
-    use tokio::time::timeout;
-
-    use super::*;
-
-    fn current_thread() -> Runtime {
-        Builder::new_current_thread().enable_all().start_paused(true).build().unwrap()
-    }
-
-    #[test]
-    fn a_dial_that_ended_with_its_runtime_is_made_again_though_nobody_waits_for_long() {
-        let address = "redis+unix:///there/is/none";
-        let client = redis::Client::open(address).unwrap();
-        let dial = Dial::new(client.get_connection_info(), Duration::from_secs(1));
-        let lane = Lane::new(Arc::new(dial));
-        let first = current_thread();
-        let asked = first.block_on(async { poll_immediate(lane.checked_out()).await.is_some() });
-        assert!(!asked, "it is dialled by a task");
-        drop(first);
-        let told = current_thread().block_on(async {
-            for _ in 0..10 {
-                let asked = timeout(Duration::from_millis(500), lane.checked_out()).await;
-                if let Ok(answer) = asked {
-                    return answer.err().map(|error| error.to_string());
-                }
+        match self.pool.dedicated_connection().await {
+            Ok(connection) => {
+                *failure = None;
+                // The pool may have made one meanwhile, and be full.
+                drop(self.pool.add(connection));
+                Ok(())
             }
-            None
-        });
-        let told = told.expect("nobody dials any more");
-        assert!(!told.contains("abandoned"), "{told}");
+            Err(error) => {
+                let error = (self.reads.error)(error);
+                *failure = Some((Instant::now(), error.clone()));
+                Err(error)
+            }
+        }
     }
 }
+
+#[async_trait]
+impl<M: ManageConnection> Lend for Source<M> {
+    async fn call(
+        &self,
+        command: Command,
+        features: &OnceLock<Features>,
+    ) -> Result<Reply, Failure> {
+        let lent = self.check_out().await.map_err(Failure::NotSent)?;
+        let connection = &lent.connection;
+        if features.get().is_none() {
+            let found = Purpose::Commands.ask(connection).await.map_err(Failure::NotSent)?;
+            features.get_or_init(|| found);
+        }
+        let reply = connection.send(vec![command]).await.pop();
+        reply.unwrap_or_else(|| Err(Failure::lost("no reply")))
+    }
+}
+
+/// For how long a failed connect is not tried again.
+const PAUSE: Duration = Duration::from_millis(50);

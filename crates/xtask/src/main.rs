@@ -50,6 +50,7 @@ const OTHERS: &[(&str, &str)] = &[
     ("sim", "the simulated world: --seeds N, --replay SEED, --class NAME, --planted [BUG]"),
     ("model", "all proofs by model checking: minutes, and gigabytes of memory"),
     ("restarts", "contended locks while real nodes lose their data a thousand times"),
+    ("servers", "the tests on real nodes, with each server program that is named: PATH…"),
     ("race", "measures quorate beside other clients, on nodes of its own"),
 ];
 
@@ -66,6 +67,7 @@ fn main() -> ExitCode {
         ["sim", ref words @ ..] => world::sim(words),
         ["model"] => cargo(&world::release("quorate-model")).run(),
         ["restarts", ref words @ ..] => cargo(&world::debug("quorate-restarts")).args(words).run(),
+        ["servers", ref paths @ ..] => suite::servers(paths),
         ["race", ref words @ ..] => cargo(&world::release("quorate-race")).args(words).run(),
         [name] => one(name),
         _ => Err(format!("no such command: {}\n\n{}", words.join(" "), help())),

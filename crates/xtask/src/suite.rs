@@ -23,6 +23,21 @@ fn count(targets: &[&str]) -> Outcome {
     tally.judge()
 }
 
+/// Runs the tests that start servers of their own, once with each server named.
+pub(crate) fn servers(paths: &[&str]) -> Outcome {
+    if paths.is_empty() {
+        return Err("name the servers: cargo xtask servers PATH…".to_owned());
+    }
+    for path in paths {
+        println!("== {path}");
+        let packages = ["quorate-tests", "quorate-redis", "quorate-fred", "quorate-protocol"];
+        let tests = cargo(&["test", "--all-features", "--locked", "--tests", "--no-fail-fast"]);
+        let tests = packages.iter().fold(tests, |tests, name| tests.args(&["--package", name]));
+        tests.env("QUORATE_REDIS_SERVER", path).run()?;
+    }
+    Ok(())
+}
+
 /// Runs each benchmark once, and a quick race. In the test profile: it is there already, and
 /// nothing is timed.
 pub(crate) fn benches() -> Outcome {

@@ -1,73 +1,60 @@
-//! Fencing tokens over a quorum: the protocol as a model, of which all states are explored.
+//! Every order of events around the attempt that ships, explored exhaustively.
 //!
-//! # The protocol
+//! [`Attempt`](quorate_pure::core_source::algorithm::attempt::Attempt) is compiled here from the
+//! sources of the core. Around it is a world of three nodes that does what TCP connections, nodes and
+//! callers can do, in any order, within the bounds of a scope. `cases` lists the scopes.
 //!
-//! A node keeps a key, which may vanish at any moment, and a number F, which stays. `v` is the value
-//! of one attempt, `hint` its client's clock.
-//!
-//! ```text
-//! ACQ(v, hint)   if key == v: return F                           (a resent request)
-//!                if key exists: refuse
-//!                SET key v PX ttl;  F = max(F + 1, hint);  return F
-//! RAISE(v, t)    if key == v and F <= t: F = t, yes   else no
-//! REL(v, t)      if key == v: F = max(F, t); DEL key
-//! ```
-//!
-//! A client asks all nodes for the key. The number that a quorum returns is its fencing token. If
-//! there is none, the highest number of a quorum's is raised on those that returned another, and is
-//! the token once a quorum has voted for it. Who returned it has voted. Else the client releases.
-//! An extension keeps the token and lets nodes catch up; a key that a repair sets again is no grant
-//! and no vote. [`node::answer`] is the node, [`client::Client`] the client.
-//!
-//! # What is proved
-//!
-//! * [unique](world::UNIQUE): no two attempts are confirmed with the same token.
-//! * [real-time order](world::IN_TIME): if one was confirmed before the other began, its token is
-//!   lower.
-//! * [tenure order](world::IN_TENURE): if one was granted all their common nodes later, its token is
-//!   higher. So a zombie never outranks who took its keys over.
-//!
-//! `cargo xtask model` explores everything below; the tests explore the first proof and let the
-//! checker find a counterexample for each near miss, [`case::Case::near_misses`]. Without these,
-//! nobody would know that the properties can fail.
+//! | module | |
+//! |---|---|
+//! | `scope` | what may happen |
+//! | `place` | a node: its key, its number, and what is under way between it and an attempt |
+//! | `world` | the state |
+//! | `step`, `steps` | what can follow a state |
+//! | `drive` | one input to an attempt |
+//! | `judge` | what must hold |
+//! | `explore` | the search, and the way to a violation |
 //!
 //! # What may happen
 //!
-//! Requests arrive at any time, in any order, more than once, after their client has given up, or
-//! never; replies may be lost. Keys vanish at any moment: there is no time here, so early expiry, late
-//! expiry and jumping clocks are all the same. A client goes on to its second round, gives up or
-//! releases at any moment. In some cases a node loses its data.
+//! - A node executes a request now or later, and the reply arrives then or later. A hung node is one
+//!   that does so much later.
+//! - A connection is lost: its calls fail. A request that had reached the node may be executed after.
+//! - A node fails a request without executing it, as a quarantined node does. A request certainly does
+//!   not leave. A reply comes twice.
+//! - A node loses a key early, or all its data. A foreign client takes and frees keys.
+//! - The clock ticks, also while an attempt has not handled a timer that is due.
+//! - The caller cancels, extends, releases, detaches or drops its guard.
 //!
-//! A reply comes at once or never. Nothing is lost by that: a client that hears late does what a
-//! client does to whom the request arrived late, or the reply not at all.
+//! # What must hold
 //!
-//! # A node that loses its data
-//!
-//! There the hint alone carries the order on, so it must be ahead of all numbers that were lost. It is
-//! if the attempt began after the loss. An attempt that began before, and comes to the node after, may
-//! get a token twice: [`case::Hints::Begin`], a counterexample of seven steps. Either of these is
-//! enough: the hint is read anew for each sending, [`case::Hints::Send`], or the node does not grant to
-//! attempts from before, [`case::Hints::Quarantine`].
+//! No two leases are valid at once. A lease is valid for no longer than a quorum keeps the keys. A
+//! decision agrees with what really happened at the nodes. An attempt that is quiescent has left no key,
+//! but for the two cases of rule C3. It becomes quiescent if everything is answered, and if nothing is.
+//! Fencing tokens are unique, in real-time order and in the order of holding.
 //!
 //! # What is bounded
 //!
-//! Three nodes; two attempts, or three where nothing is lost or too late. An acquire that was granted
-//! is granted again, after its key vanished, once per client and in one case only. Extensions and
-//! repairs are in two cases, and not together with lost data. One loss of data. Clocks and first
-//! numbers are a few small ones. The checker keeps hashes of 64 bits; a test compares it with a search
-//! that keeps whole states. Nodes are interchangeable, so states that differ in their names only count
-//! once.
+//! Three nodes, two attempts, three of them for fencing in the larger scope, a ttl of three ticks. Two
+//! attempts with one clock have at most two calls under way at a tick. States are kept as hashes of 64
+//! bits.
 //!
 //! # What is not here
 //!
-//! Time: leases, drift, and whether a holder may still act; this is about the order of tokens, not
-//! about exclusion. Liveness. Several locks that share a number. Replies that are wrong. The code of
-//! the library: this is the protocol that it follows.
+//! Clock drift, several keys, passing on, the async shell around the attempt, and other numbers of
+//! nodes.
 
-pub mod case;
-pub mod check;
-pub mod client;
-pub mod flaw;
-pub mod node;
-pub mod set;
-pub mod world;
+mod cases;
+mod drive;
+mod explore;
+mod fold;
+mod judge;
+mod place;
+mod scope;
+mod step;
+mod steps;
+mod world;
+
+#[cfg(quorate_planted)]
+pub use cases::wrong_ideas;
+pub use cases::{Case, Size, limits, near_misses, promises, tokens};
+pub use explore::Report;

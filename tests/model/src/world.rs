@@ -1,343 +1,233 @@
-//! All that can happen: nodes, attempts, and what is on its way between them.
+//! The state: attempts, nodes, and what is under way between them.
 
-use stateright::{Model, Property};
+use std::hash::{Hash, Hasher};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
 
-use crate::case::{Case, Hints};
-use crate::client::{Client, NODES, Phase};
-use crate::node::{self, Node, Number, Reply, Request};
-use crate::set::Set;
+use quorate_pure::core_source::algorithm::attempt::{
+    Attempt, Node, RoundId, SafetyMargin, Settings,
+};
+use quorate_pure::core_source::algorithm::lease::{Drift, Ttl};
+use quorate_pure::core_source::algorithm::quorum::NodeCount;
 
-/// A node, and what only we know of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[expect(clippy::exhaustive_structs, reason = "a part of the tests")]
-pub struct Place<const A: usize> {
-    /// The node.
-    pub node: Node,
-    /// To whom it has granted. Another grant needs a resent acquire.
-    pub granted: Set,
-    /// For each attempt, to whom it was granted later.
-    pub after: [Set; A],
-    /// What a clock said, at the least, when the node lost its data.
-    pub lost_at: Number,
+use crate::fold::Fold;
+use crate::place::Place;
+use crate::scope::{Beginning, Hints, MOST, NODES, Scope, TTL};
+
+/// What the caller of an attempt does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Caller {
+    /// Waits for the first round.
+    Waits,
+    /// Has the guard.
+    Holds,
+    /// Waits for `release`.
+    Releases,
+    /// Has its answer, or has dropped the future or the guard.
+    Gone,
+    /// Has left the lock to another process.
+    Parted,
 }
 
-/// An attempt, and what only we know of it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[expect(clippy::exhaustive_structs, reason = "a part of the tests")]
-pub struct Attempt {
-    /// The client.
-    pub client: Client,
-    /// Its clock, when it began.
-    pub hint: Number,
-    /// Who was confirmed before it began.
-    pub older: Set,
-    /// How many acquires may still be resent.
-    pub resends: u8,
+/// One attempt, and what its caller knows.
+#[derive(Clone, Debug)]
+pub(crate) struct Client {
+    pub(crate) machine: Attempt,
+    pub(crate) caller: Caller,
+    /// Whether it has ever had the lock.
+    pub(crate) has_won: bool,
+    /// Its clock, in ticks.
+    pub(crate) now: u32,
+    /// Nothing that it learns matters any more: what it has sent is under way without it.
+    pub(crate) is_retired: bool,
+    /// When its end began.
+    pub(crate) ended_at: Option<u32>,
+    /// How many extensions are left.
+    pub(crate) extensions: u8,
+    /// The last extension that was asked for and is not decided.
+    pub(crate) asked: Option<RoundId>,
+    /// The fencing token; it is in use for ever after.
+    pub(crate) token: Option<u8>,
+    /// Only with a flaw: the token is still to be read.
+    pub(crate) reads: bool,
+    pub(crate) hint: u8,
+    /// Which attempts had their token when this one began.
+    pub(crate) older: [bool; MOST],
 }
 
-/// The state: N nodes and A attempts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[expect(clippy::exhaustive_structs, reason = "a part of the tests")]
-pub struct World<const A: usize> {
-    /// The nodes.
-    pub places: [Place<A>; NODES],
-    /// The attempts.
-    pub attempts: [Attempt; A],
-    /// The highest number that there ever was; kept only where hints depend on it.
-    pub peak: Number,
-    /// How often a node may still lose its data.
-    pub losses: u8,
+impl Client {
+    pub(crate) fn node(&self, at: usize) -> &Node {
+        self.machine.nodes().nth(at).map(|(_, node)| node).unwrap_or_else(|| unreachable!())
+    }
+
+    pub(crate) fn is_quiescent(&self) -> bool {
+        self.is_retired || self.machine.is_quiescent()
+    }
+
+    /// Whether the lease is valid now, by its own clock.
+    pub(crate) fn is_valid(&self, start: Instant) -> bool {
+        self.machine.valid_until().is_some_and(|end| time(start, self.now) < end)
+    }
+
+    /// Whether a timer is due.
+    pub(crate) fn is_due(&self, start: Instant) -> bool {
+        self.machine.next_timeout().is_some_and(|due| due <= time(start, self.now))
+    }
 }
 
-/// One step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(clippy::exhaustive_enums, reason = "a part of the tests")]
-pub enum Step {
-    /// An attempt begins: its acquires are on their way.
-    Begin(usize),
-    /// A client with grants of a quorum that does not agree wants votes.
-    Raise(usize),
-    /// A client releases the lock, or gives up: its releases are on their way.
-    End(usize),
-    /// A request arrives.
-    Arrive {
-        /// The attempt that sent it.
-        from: usize,
-        /// The node.
-        node: usize,
-        /// The request.
-        request: Request,
-        /// Whether the reply arrives as well.
-        is_heard: bool,
-    },
-    /// A key vanishes: its time was up, or the node thought so.
-    Vanish(usize),
-    /// A node loses its data.
-    Lose(usize),
+/// The state of everything.
+#[derive(Clone, Debug)]
+pub(crate) struct World {
+    /// All clocks count from here.
+    pub(crate) start: Instant,
+    pub(crate) clients: [Option<Rc<Client>>; MOST],
+    pub(crate) places: [Rc<Place>; NODES],
+    pub(crate) drops: u8,
+    pub(crate) repeats: u8,
+    pub(crate) losses: u8,
+    /// The highest number that any node ever had; kept where hints depend on it.
+    pub(crate) peak: u8,
 }
 
-impl<const A: usize> World<A> {
-    /// The nodes' numbers at the beginning, and the clocks.
-    #[must_use]
-    pub fn new(fences: [Number; NODES], hints: [Number; A], case: &Case<A>) -> Self {
-        let place = |fence| Place {
-            node: Node { key: None, fence },
-            granted: Set::default(),
-            after: [Set::default(); A],
-            lost_at: 0,
-        };
-        let attempt = |hint| Attempt { hint, resends: case.resends, ..Attempt::default() };
-        let peak = fences.into_iter().max().unwrap_or(0);
+/// A time, in ticks of a second.
+pub(crate) fn time(start: Instant, ticks: u32) -> Instant {
+    start + Duration::from_secs(ticks.into())
+}
+
+pub(crate) fn ticks(ttl: u8) -> Ttl {
+    Ttl::try_from(Duration::from_secs(ttl.into())).unwrap_or_else(|_| unreachable!())
+}
+
+impl World {
+    /// Nobody has begun.
+    pub(crate) fn new(scope: &Scope, start: Instant) -> Self {
+        let numbers = scope.fencing.map_or([0; NODES], |fencing| fencing.numbers);
+        let is_given = scope.fencing.is_none_or(|it| matches!(it.hints, Hints::Given(_)));
+        let peak = numbers.into_iter().max().filter(|_| !is_given);
         Self {
-            places: fences.map(place),
-            attempts: hints.map(attempt),
-            peak: if case.hints == Hints::Given { 0 } else { peak },
-            losses: case.losses,
+            start,
+            clients: [const { None }; MOST],
+            places: numbers.map(|number| Rc::new(Place { number, ..Place::default() })),
+            drops: scope.drops,
+            repeats: scope.repeats,
+            losses: scope.losses,
+            peak: peak.unwrap_or(0),
         }
     }
 
-    /// The token of each attempt that was ever confirmed.
-    fn tokens(&self) -> impl Iterator<Item = (usize, Number)> + '_ {
-        let tokens = self.attempts.iter().map(|attempt| attempt.client.token);
-        tokens.enumerate().filter_map(|(at, token)| Some((at, token?)))
+    /// Attempts that have begun.
+    pub(crate) fn begun(&self) -> impl Iterator<Item = (usize, &Client)> {
+        let clients = self.clients.iter().enumerate();
+        clients.filter_map(|(at, client)| Some((at, &**client.as_ref()?)))
     }
 
-    fn pairs(&self) -> impl Iterator<Item = ((usize, Number), (usize, Number))> + '_ {
-        let others = move |one: (usize, Number)| {
-            self.tokens().filter(move |other| other.0 != one.0).map(move |other| (one, other))
+    pub(crate) fn place(&mut self, at: usize) -> &mut Place {
+        Rc::make_mut(&mut self.places[at])
+    }
+
+    pub(crate) fn client(&mut self, at: usize) -> &mut Client {
+        Rc::make_mut(self.clients[at].as_mut().unwrap_or_else(|| unreachable!()))
+    }
+
+    /// The attempt before its first call.
+    pub(crate) fn begin(&self, scope: &Scope, at: usize, now: u32) -> Client {
+        let nodes = NodeCount::new(NODES).unwrap_or_else(|| unreachable!());
+        let mut settings = Settings::new(nodes, ticks(TTL), Duration::from_secs(1));
+        settings.drift = Drift::new(0, Duration::ZERO);
+        settings.safety_margin = SafetyMargin::Fixed(Duration::ZERO);
+        settings.fencing = scope.fencing.is_some();
+        for node in nodes.ids().filter(|_| scope.is_ordered) {
+            settings = settings.ordered(node);
+        }
+        let time = time(self.start, now);
+        let machine = match scope.beginning {
+            Beginning::Acquire => Attempt::new(settings, time),
+            Beginning::Adopt => Attempt::adopt(settings, None, time),
         };
-        self.tokens().flat_map(others)
-    }
-
-    /// No two attempts are confirmed with the same token.
-    fn is_unique(&self) -> bool {
-        self.pairs().all(|((_, one), (_, other))| one != other)
-    }
-
-    /// Who was confirmed before another began has the lower token.
-    fn is_in_time(&self) -> bool {
-        self.pairs().all(|((a, low), (b, high))| !self.attempts[b].older.has(a) || low < high)
-    }
-
-    /// Who was granted every common node later has the higher token.
-    ///
-    /// So whoever has the higher token was granted some node after the other.
-    fn is_in_tenure(&self) -> bool {
-        self.pairs().all(|((a, high), (b, low))| {
-            high <= low || self.places.iter().any(|place| place.after[a].has(b))
-        })
-    }
-
-    /// One world for all that differ only in which node is called which: sorted by all that is kept
-    /// by node.
-    #[must_use]
-    pub fn representative(&self) -> Self {
-        let mut order = [0, 1, 2];
-        order.sort_by_key(|node| {
-            let by_client = self.attempts.map(|Attempt { client, .. }| {
-                (client.numbers[*node], client.asked.has(*node), client.votes.has(*node))
-            });
-            (self.places[*node], by_client)
+        let hint = scope.fencing.map_or(0, |fencing| match fencing.hints {
+            Hints::Given(hints) => hints[at],
+            _ => self.peak + 1,
         });
-        self.renamed(&order)
-    }
-
-    fn renamed(&self, order: &[usize; NODES]) -> Self {
-        let mut world = *self;
-        world.places = order.map(|old| self.places[old]);
-        for attempt in &mut world.attempts {
-            let client = &mut attempt.client;
-            client.numbers = order.map(|old| client.numbers[old]);
-            client.asked = client.asked.renamed(order);
-            client.votes = client.votes.renamed(order);
+        let mut older = [false; MOST];
+        for (other, client) in self.begun() {
+            older[other] = client.token.is_some();
         }
-        world
-    }
-}
-
-impl<const A: usize> Model for Case<A> {
-    type State = World<A>;
-    type Action = Step;
-
-    fn init_states(&self) -> Vec<World<A>> {
-        let worlds = |fences: &[Number; NODES]| {
-            let fences = *fences;
-            self.clocks.iter().map(move |clocks| World::new(fences, *clocks, self))
-        };
-        self.fences.iter().flat_map(worlds).collect()
-    }
-
-    fn actions(&self, world: &World<A>, steps: &mut Vec<Step>) {
-        for (at, place) in world.places.iter().enumerate() {
-            if place.node.key.is_some() {
-                steps.push(Step::Vanish(at));
-            }
-            if world.losses > 0 {
-                steps.push(Step::Lose(at));
-            }
+        Client {
+            machine,
+            caller: Caller::Waits,
+            has_won: false,
+            is_retired: false,
+            now,
+            ended_at: None,
+            extensions: scope.extensions,
+            asked: None,
+            token: None,
+            reads: false,
+            hint,
+            older,
         }
-        for (from, attempt) in world.attempts.iter().enumerate() {
-            match attempt.client.phase {
-                Phase::Idle => {
-                    steps.push(Step::Begin(from));
-                    continue;
-                }
-                Phase::Granting | Phase::Raising | Phase::Reading | Phase::Holding => {
-                    steps.push(Step::End(from));
-                }
-                Phase::Ended => {}
-            }
-            if attempt.client.has_quorum() {
-                steps.push(Step::Raise(from));
-            }
-            for node in 0..NODES {
-                for request in self.on_their_way(world, from, node).into_iter().flatten() {
-                    steps.push(Step::Arrive { from, node, request, is_heard: true });
-                    if self.is_lossy {
-                        steps.push(Step::Arrive { from, node, request, is_heard: false });
+    }
+
+    /// The hash of each node with what the attempts know of it.
+    pub(crate) fn place_hashes(&self) -> [u64; NODES] {
+        let mut hashes = [0; NODES];
+        for (at, place) in self.places.iter().enumerate() {
+            let Place { owner, left, number, sides: _, granted, before, lost_at } = &**place;
+            let mut hasher = Fold::new();
+            (owner, left, number, granted, before, lost_at).hash(&mut hasher);
+            for (from, client) in self.begun() {
+                let side = &place.sides[from];
+                side.strays.hash(&mut hasher);
+                side.channel.len().hash(&mut hasher);
+                for entry in &side.channel {
+                    entry.request.hash(&mut hasher);
+                    std::mem::discriminant(&entry.reply).hash(&mut hasher);
+                    if let Some(reply) = entry.reply {
+                        hash_outcome(reply, &mut hasher);
                     }
                 }
+                if client.is_quiescent() {
+                    (side.truth.was_released, side.truth.is_excused).hash(&mut hasher);
+                } else {
+                    side.truth.hash(&mut hasher);
+                    client.node(at).fingerprint(&mut hasher);
+                }
             }
+            hashes[at] = hasher.finish();
         }
+        hashes
     }
 
-    fn next_state(&self, last: &World<A>, step: Step) -> Option<World<A>> {
-        let mut world = *last;
-        match step {
-            Step::Begin(from) => {
-                let mut older = Set::default();
-                for (at, _) in last.tokens() {
-                    older = older.with(at);
+    /// The same for all states that differ only in the names of nodes and in what is over.
+    pub(crate) fn fingerprint(&self) -> u64 {
+        let mut hasher = Fold::new();
+        for client in &self.clients {
+            client.is_some().hash(&mut hasher);
+            if let Some(client) = client {
+                let Client { machine, caller, now, ended_at: _, extensions, .. } = &**client;
+                let Client { asked, token, reads, hint, older, .. } = &**client;
+                let is_over = client.is_quiescent();
+                if !client.is_retired {
+                    machine.fingerprint(time(self.start, *now), &mut hasher);
                 }
-                let attempt = &mut world.attempts[from];
-                attempt.older = older;
-                attempt.client.begin();
-                if self.hints != Hints::Given {
-                    attempt.hint = last.peak + 1;
-                }
-            }
-            Step::Raise(from) => self.raise(&mut world.attempts[from].client),
-            Step::End(from) => world.attempts[from].client.end(),
-            Step::Vanish(node) => world.places[node].node.key = None,
-            Step::Lose(node) => {
-                let place = &mut world.places[node];
-                place.node = Node::default();
-                place.lost_at = if self.hints == Hints::Given { 0 } else { last.peak + 1 };
-                world.losses -= 1;
-            }
-            Step::Arrive { from, node, request, is_heard } => {
-                let reply = self.arrive(&mut world, from, node, request);
-                if is_heard {
-                    self.hear(&mut world.attempts[from].client, node, request, reply);
-                }
+                (caller, is_over, extensions, asked.is_some()).hash(&mut hasher);
+                (token, reads, hint, older).hash(&mut hasher);
             }
         }
-        if self.hints != Hints::Given {
-            let fences = world.places.iter().map(|place| place.node.fence);
-            world.peak = fences.fold(world.peak, Number::max);
-        }
-        // What changes nothing, as a request that is refused, is as good as lost.
-        (world != *last).then_some(world)
-    }
-
-    fn properties(&self) -> Vec<Property<Self>> {
-        vec![
-            Property::always(UNIQUE, |_, world: &World<A>| world.is_unique()),
-            Property::always(IN_TIME, |_, world: &World<A>| world.is_in_time()),
-            Property::always(IN_TENURE, |_, world: &World<A>| world.is_in_tenure()),
-            Property::sometimes(ALL_CONFIRMED, |_, world: &World<A>| world.tokens().count() == A),
-            Property::sometimes(ALL_VOTED, |_, world: &World<A>| {
-                world.attempts.iter().all(|attempt| {
-                    let client = attempt.client;
-                    client.token.is_some() && client.token == Some(client.wanted)
-                })
-            }),
-        ]
+        (self.drops, self.repeats, self.losses, self.peak).hash(&mut hasher);
+        let mut places = self.place_hashes();
+        places.sort_unstable();
+        places.hash(&mut hasher);
+        hasher.finish()
     }
 }
 
-/// No two attempts are confirmed with the same token.
-pub const UNIQUE: &str = "unique";
-/// Confirmed before the other began: a lower token.
-pub const IN_TIME: &str = "real-time order";
-/// Granted every common node later: a higher token.
-pub const IN_TENURE: &str = "tenure order";
-/// There are runs in which all attempts are confirmed.
-pub const ALL_CONFIRMED: &str = "all are confirmed";
-/// There are runs in which all of them needed the second round.
-pub const ALL_VOTED: &str = "all needed votes";
-
-impl<const A: usize> Case<A> {
-    /// What may arrive at a node now. Nothing is ever too late.
-    fn on_their_way(&self, world: &World<A>, from: usize, node: usize) -> [Option<Request>; 6] {
-        let (attempt, place) = (&world.attempts[from], &world.places[node]);
-        let Client { phase, wanted, asked, highest, .. } = attempt.client;
-        let is_new = !place.granted.has(from) || place.node.key == Some(from);
-        let is_after = matches!(phase, Phase::Holding | Phase::Ended);
-        let is_holder = self.is_extended && is_after && attempt.client.token.is_some();
-        let (lost_at, hint) = (place.lost_at, attempt.hint);
-        let acquire = match self.hints {
-            Hints::Quarantine if hint < lost_at => None,
-            Hints::Send => Some(hint.max(lost_at)),
-            _ => Some(hint),
-        };
-        let is_open = self.is_late || phase != Phase::Ended;
-        let acquire = acquire.filter(|_| is_open && (is_new || attempt.resends > 0));
-        [
-            acquire.map(|hint| Request::Acquire { hint }),
-            (is_open && asked.has(node)).then_some(Request::Raise { to: wanted }),
-            is_holder.then_some(Request::Extend { highest }),
-            is_holder.then_some(Request::Restore),
-            (phase == Phase::Ended).then_some(Request::Release { highest }),
-            (phase == Phase::Reading).then_some(Request::Read),
-        ]
-    }
-
-    pub(crate) fn answer(&self, node: Node, from: usize, request: Request) -> (Node, Reply) {
-        match self.flaw {
-            Some(flaw) => flaw.answer(node, from, request),
-            None => node::answer(node, from, request),
-        }
-    }
-
-    fn arrive(&self, world: &mut World<A>, from: usize, node: usize, request: Request) -> Reply {
-        let place = &mut world.places[node];
-        let before = place.node;
-        let (after, reply) = self.answer(before, from, request);
-        place.node = after;
-        if let (Request::Acquire { .. }, Reply::Number(_), None) = (request, reply, before.key) {
-            if place.granted.has(from) {
-                world.attempts[from].resends -= 1;
-            }
-            place.after[from] = place.after[from].or(place.granted.without(from));
-            place.granted = place.granted.with(from);
-        }
-        reply
-    }
-
-    fn hear(&self, client: &mut Client, node: usize, request: Request, reply: Reply) {
-        let before = client.phase;
-        match (request, reply) {
-            (Request::Acquire { .. }, Reply::Number(_)) if before == Phase::Reading => {}
-            (Request::Acquire { .. } | Request::Read, Reply::Number(number)) => {
-                client.on_number(node, number);
-            }
-            (Request::Raise { .. }, Reply::Yes) => client.on_vote(node),
-            _ => {}
-        }
-        match self.flaw {
-            Some(flaw) => {
-                flaw.agree(client);
-                flaw.unlearn(before, client);
-            }
-            None => client.agree(),
-        }
-    }
-
-    fn raise(&self, client: &mut Client) {
-        match self.flaw {
-            Some(flaw) => flaw.raise(client),
-            None => client.raise(),
-        }
+fn hash_outcome(
+    outcome: quorate_pure::core_source::algorithm::attempt::Outcome,
+    hasher: &mut impl Hasher,
+) {
+    std::mem::discriminant(&outcome).hash(hasher);
+    if let quorate_pure::core_source::algorithm::attempt::Outcome::Granted(number) = outcome {
+        number.hash(hasher);
     }
 }

@@ -9,8 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use quorate::runtime::TokioRuntime;
-use quorate::{FenceGate, LockError, LockGuard, LockManager, LockManagerBuilder};
+use quorate::{FencedCell, LockError, LockGuard, LockManager, LockManagerBuilder};
 use tokio::io::AsyncReadExt as _;
 use tokio::sync::watch;
 
@@ -29,7 +28,7 @@ const MANAGERS: u64 = 2;
 const TASKS: u64 = 2;
 
 /// For what is left when all is over.
-const SETTLE: Duration = Duration::from_secs(10);
+const CLOSE: Duration = Duration::from_secs(10);
 
 /// The process. It ends when its input does.
 ///
@@ -53,9 +52,9 @@ async fn run(words: Vec<String>) -> Outcome {
     let (stop, stopped) = watch::channel(());
     let (mut managers, mut tasks) = (Vec::new(), Vec::new());
     for number in 0..MANAGERS {
-        let manager = builder(client, addresses, ttl, guard)?.ttl(ttl).wait(3 * ttl).build()?;
+        let manager = builder(client, addresses, ttl, guard)?.ttl(ttl).timeout(3 * ttl).build()?;
         for (lock, task) in (0..LOCKS).flat_map(|lock| (0..TASKS).map(move |task| (lock, task))) {
-            let resource = Resource::open(port, lock, Arc::clone(&shared.gates[lock as usize]))?;
+            let resource = Resource::open(port, lock, Arc::clone(&shared.cells[lock as usize]))?;
             let worker = Worker {
                 shared: Arc::clone(&shared),
                 manager: manager.clone(),
@@ -73,7 +72,8 @@ async fn run(words: Vec<String>) -> Outcome {
         task.await??;
     }
     for manager in managers {
-        manager.settle(SETTLE).await;
+        // What it left is gone after the ttl, which `run` checks.
+        let _ = manager.close(CLOSE).await;
     }
     shared.tell();
     Ok(())
@@ -85,10 +85,10 @@ fn builder(
     ttl: Duration,
     guard: Guard,
 ) -> Outcome<LockManagerBuilder> {
-    let (runtime, addresses) = (TokioRuntime::new(), addresses.iter().cloned());
+    let addresses = addresses.iter().cloned();
     let builder = match client {
-        "redis" => LockManager::builder(runtime, quorate::redis::connect(addresses)?),
-        "fred" => LockManager::builder(runtime, quorate::fred::connect(addresses)?),
+        "redis" => LockManager::builder(quorate::redis::connect(addresses)?),
+        "fred" => LockManager::builder(quorate::fred::connect(addresses)?),
         other => return Err(format!("no client is called {other}").into()),
     };
     Ok(match guard {
@@ -101,10 +101,10 @@ fn builder(
 struct Shared {
     ttl: Duration,
     clock: Clock,
-    /// One for each lock, with a counter behind it.
-    gates: Vec<Arc<FenceGate<u32>>>,
-    /// Writes that the gates acknowledged.
-    passed: Vec<AtomicU32>,
+    /// A counter for each lock.
+    cells: Vec<Arc<FencedCell<u32>>>,
+    /// Writes that the cells acknowledged.
+    written: Vec<AtomicU32>,
     /// Requests that ended without a lock: by somebody else's hold, or for lack of nodes.
     held: AtomicU64,
     failed: AtomicU64,
@@ -115,18 +115,18 @@ impl Shared {
         Self {
             ttl,
             clock: Clock::start(),
-            gates: (0..LOCKS).map(|_| Arc::default()).collect(),
-            passed: (0..LOCKS).map(|_| AtomicU32::new(0)).collect(),
+            cells: (0..LOCKS).map(|_| Arc::default()).collect(),
+            written: (0..LOCKS).map(|_| AtomicU32::new(0)).collect(),
             held: AtomicU64::new(0),
             failed: AtomicU64::new(0),
         }
     }
 
     fn tell(&self) {
-        for (gate, passed) in self.gates.iter().zip(&self.passed) {
+        for (cell, written) in self.cells.iter().zip(&self.written) {
             let counted =
-                gate.highest().map_or(0, |highest| gate.pass(highest, |c| *c).unwrap_or(0));
-            say(&format!("gate {counted} {}", passed.load(Ordering::SeqCst)));
+                cell.highest().map_or(0, |highest| cell.write(highest, |c| *c).unwrap_or(0));
+            say(&format!("cell {counted} {}", written.load(Ordering::SeqCst)));
         }
         let (held, failed) = (&self.held, &self.failed);
         say(&format!("missed {} {}", held.load(Ordering::SeqCst), failed.load(Ordering::SeqCst)));
@@ -164,7 +164,7 @@ impl Worker {
                     // Else it would be first again.
                     tokio::task::yield_now().await;
                 }
-                Err(LockError::Held { .. }) => {
+                Err(LockError::Held(_)) => {
                     self.shared.held.fetch_add(1, Ordering::SeqCst);
                 }
                 Err(_) => {
@@ -185,10 +185,10 @@ impl Worker {
         let (mut refused, mut written) = (0, 0);
         if !lost && guard.is_valid() {
             let result = self.resource.write(token, seen)?;
-            refused = u32::from(!result.store) + u32::from(!result.gate);
+            refused = u32::from(!result.store) + u32::from(!result.cell);
             written = u32::from(result.store);
-            let passed = &self.shared.passed[self.lock as usize];
-            passed.fetch_add(u32::from(result.gate), Ordering::SeqCst);
+            let acknowledged = &self.shared.written[self.lock as usize];
+            acknowledged.fetch_add(u32::from(result.cell), Ordering::SeqCst);
         }
         let end = now().min(self.shared.clock.at(guard.valid_until()));
         // How it ends is the nodes' business: some have forgotten it.
@@ -203,7 +203,7 @@ impl Worker {
             0..4 => self.dice.part(left, 0, 5),
             4..8 => self.dice.part(left, 60, 95),
             _ => {
-                guard.keep_alive();
+                guard.auto_renew();
                 self.dice.part(left, 110, 250)
             }
         }

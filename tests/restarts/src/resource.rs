@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use quorate::{FenceGate, FencingToken};
+use quorate::{FencedCell, FencingToken};
 use quorate_tests::{Connection, RedisServer, Reply};
 
 /// The token has passed, and the counter is read, in one step. A reader must pass, too: else an
@@ -27,14 +27,14 @@ return 1
 pub struct Resource {
     store: Connection,
     lock: u32,
-    gate: Arc<FenceGate<u32>>,
+    cell: Arc<FencedCell<u32>>,
 }
 
 /// What a holder has read.
 #[derive(Clone, Copy, Debug)]
 pub struct Seen {
     store: Option<i64>,
-    gate: Option<u32>,
+    cell: Option<u32>,
     bare: i64,
 }
 
@@ -44,8 +44,8 @@ pub struct Seen {
 pub struct Written {
     /// Acknowledged by the store, which checks tokens.
     pub store: bool,
-    /// Acknowledged by the gate in this process.
-    pub gate: bool,
+    /// Acknowledged by the cell in this process.
+    pub cell: bool,
 }
 
 impl Resource {
@@ -54,8 +54,8 @@ impl Resource {
     /// # Errors
     ///
     /// What the connection says.
-    pub fn open(port: u16, lock: u32, gate: Arc<FenceGate<u32>>) -> io::Result<Self> {
-        Ok(Self { store: Connection::to_port(port)?, lock, gate })
+    pub fn open(port: u16, lock: u32, cell: Arc<FencedCell<u32>>) -> io::Result<Self> {
+        Ok(Self { store: Connection::to_port(port)?, lock, cell })
     }
 
     /// Reads all counters, under a token.
@@ -69,8 +69,8 @@ impl Resource {
             _ => 0,
         };
         let store = self.eval(READ, token, 0)?;
-        let gate = self.gate.pass(token, |counter| *counter).ok();
-        Ok(Seen { store: (store >= 0).then_some(store), gate, bare })
+        let cell = self.cell.write(token, |counter| *counter).ok();
+        Ok(Seen { store: (store >= 0).then_some(store), cell, bare })
     }
 
     /// Adds one to what was read, under the same token. The store is asked even if it has refused
@@ -84,8 +84,8 @@ impl Resource {
         self.store.command(&["SET", &bare(self.lock), &next])?;
         self.store.command(&["INCR", &acknowledged(self.lock)])?;
         let store = self.eval(WRITE, token, seen.store.unwrap_or_default() + 1)? == 1;
-        let gate = self.gate.pass(token, |counter| *counter = seen.gate.unwrap_or_default() + 1);
-        Ok(Written { store, gate: gate.is_ok() })
+        let cell = self.cell.write(token, |counter| *counter = seen.cell.unwrap_or_default() + 1);
+        Ok(Written { store, cell: cell.is_ok() })
     }
 
     fn eval(&mut self, script: &str, token: FencingToken, next: i64) -> io::Result<i64> {

@@ -33,7 +33,7 @@ pub struct Figures {
     pub written: u64,
     /// How many of those are not there.
     pub lost: u64,
-    /// The same of the gates in the processes.
+    /// The same of the cells in the processes.
     pub written_in_process: u64,
     /// How many of those are not there.
     pub lost_in_process: u64,
@@ -152,7 +152,7 @@ impl Client {
             };
             match line.split_once(' ') {
                 Some(("hold", words)) => holds.push(words.parse().expect("a hold")),
-                Some(("gate", words)) => {
+                Some(("cell", words)) => {
                     let (counted, written) = numbers(words);
                     figures.written_in_process += written;
                     figures.lost_in_process += written.abs_diff(counted);
@@ -216,7 +216,7 @@ impl fmt::Display for Figures {
         )?;
         write!(
             f,
-            "  under tokens {} writes in the store, {} at gates: {} and {} lost, {} refused; \
+            "  under tokens {} writes in the store, {} in cells: {} and {} lost, {} refused; \
              without tokens {} lost",
             self.written,
             self.written_in_process,

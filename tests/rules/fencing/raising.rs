@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// It was granted on nodes that differ, its raise is on the way for longer than its ttl, and by
-/// then somebody else holds the lock.
+/// It was granted on nodes that differ, its raise is in flight for longer than its ttl, and by then
+/// another client holds the lock.
 #[test]
 fn a_raise_that_comes_after_the_next_holder_outranks_nobody() {
     let world = World::new(3);
@@ -13,15 +13,15 @@ fn a_raise_that_comes_after_the_next_holder_outranks_nobody() {
         let late = Effect::Delay { least: 20 * SECOND, most: 20 * SECOND };
         node.add_rule(Rule::new(late).on(Operation::Raise));
     }
-    let zombie = world.sim.block_on(manager.try_lock("r").fenced().ttl(SECOND));
-    assert!(matches!(zombie, Err(LockError::NoQuorum { .. })), "{zombie:?}");
+    let zombie = world.sim.block_on(manager.lock("r").no_wait().fenced().ttl(SECOND));
+    assert!(matches!(zombie, Err(LockError::Unreachable(_))), "{zombie:?}");
     for node in &world.nodes {
         node.clear_rules();
     }
     world.sim.advance(2 * SECOND);
     // Without the node from which the zombie has its high number.
     world.nodes[1].inject(Fault::Down);
-    let next = world.builder().fence_hint(|| 0).build().unwrap();
+    let next = world.builder().fencing_hint(|| 0).build().unwrap();
     let guard = world.sim.block_on(next.lock("r").fenced().ttl(60 * SECOND)).unwrap();
     assert!(token(&guard) < 1001);
     let before = numbers(&world);
@@ -36,20 +36,21 @@ fn only_the_holder_of_the_key_raises_a_number() {
     let node = &world.nodes[0];
     let (zombie, holder) = (claim(&["r"], 1), claim(&["r"], 2));
     let none = FenceHint::default();
+    let acquire = |claim| acquire(&world, node, claim, none);
     let raise = |claim, to| world.sim.block_on(node.raise(claim, at(to))).unwrap();
     assert_eq!(raise(&holder, 9), Vote::Refused, "nobody's key");
-    assert_eq!(world.sim.block_on(Fence::acquire(node, &zombie, none)).unwrap(), granted(1));
+    assert_eq!(acquire(&zombie), granted(1));
     node.expire("r");
-    assert_eq!(world.sim.block_on(Fence::acquire(node, &holder, none)).unwrap(), granted(2));
+    assert_eq!(acquire(&holder), granted(2));
     assert_eq!(raise(&zombie, 9), Vote::Refused);
-    let released = world.sim.block_on(Fence::release(node, &zombie, at(9)));
-    assert_eq!((released.unwrap(), number(node, "r")), (Vote::Refused, Some(2)));
+    let released = release(&world, node, &zombie, 9);
+    assert_eq!((released, number(node, "r")), (Vote::Refused, Some(2)));
     assert_eq!(raise(&holder, 1), Vote::Refused, "it never falls");
     assert_eq!(raise(&holder, 2), Vote::Granted, "it has voted that");
     assert_eq!(raise(&holder, 5), Vote::Granted);
     assert_eq!(number(node, "r"), Some(5));
-    let released = world.sim.block_on(Fence::release(node, &holder, at(7)));
-    assert_eq!((released.unwrap(), number(node, "r")), (Vote::Granted, Some(7)));
+    let released = release(&world, node, &holder, 7);
+    assert_eq!((released, number(node, "r")), (Vote::Granted, Some(7)));
 }
 
 /// The counterexample to `F <= t` without a bump in the grant, and to the highest answer as the
@@ -59,9 +60,7 @@ fn a_grant_always_raises_so_no_number_is_voted_for_two() {
     let world = World::new(3);
     let none = FenceHint::default();
     let [a, b] = [1, 2].map(|holder| claim(&["r"], holder));
-    let grant = |node: usize, claim| {
-        world.sim.block_on(Fence::acquire(&world.nodes[node], claim, none)).unwrap()
-    };
+    let grant = |node: usize, claim| acquire(&world, &world.nodes[node], claim, none);
     // A has the first node and loses it; B has the first and the third.
     assert_eq!(grant(0, &a), granted(1));
     world.nodes[0].expire("r");
@@ -85,9 +84,8 @@ fn a_raise_ends_within_the_node_timeout_of_its_round() {
         node.inject(Fault::Late(300 * MS));
     }
     // Each fan-out alone would do; both take longer than a node may.
-    let failed = world.sim.block_on(manager.try_lock("r").fenced());
-    assert!(matches!(failed, Err(LockError::NoQuorum { .. })), "{failed:?}");
-    assert_eq!(world.sim.elapsed(), 500 * MS, "both within one node timeout");
+    let failed = world.sim.block_on(manager.lock("r").no_wait().fenced());
+    assert_eq!(failure_of(failed).waited(), 500 * MS, "both within one node timeout");
     world.sim.advance(2 * SECOND);
     assert_eq!(lock_keys_left(&world), 0);
 }
@@ -102,9 +100,9 @@ fn a_grant_that_comes_during_a_raise_is_no_vote_for_it() {
     for node in &world.nodes {
         node.add_rule(Rule::new(Effect::DropRequest).on(Operation::Raise));
     }
-    let failed = world.sim.block_on(manager.try_lock("r").fenced());
-    let Err(LockError::NoQuorum { votes }) = failed else { panic!("{failed:?}") };
-    assert_eq!(votes.granted(), 1, "{votes}");
+    let failed = world.sim.block_on(manager.lock("r").no_wait().fenced());
+    let failure = failure_of(failed);
+    assert_eq!(failure.granted(), 1, "{failure}");
 }
 
 #[test]
@@ -116,7 +114,7 @@ fn a_grant_that_comes_during_a_raise_with_its_number_is_a_vote() {
     for node in &world.nodes {
         node.add_rule(Rule::new(Effect::DropRequest).on(Operation::Raise));
     }
-    let guard = world.sim.block_on(manager.try_lock("r").fenced()).unwrap();
+    let guard = world.sim.block_on(manager.lock("r").no_wait().fenced()).unwrap();
     assert_eq!((token(&guard), world.sim.elapsed()), (31, 50 * MS));
     assert_eq!(count(&world, "raise"), 1, "the third has voted by itself");
 }
@@ -126,34 +124,34 @@ fn t2_a_token_that_is_agreed_on_after_the_validity_is_a_loss() {
     let world = World::new(3);
     let client = Paused::new(&world.sim);
     let nodes = world.nodes.clone();
-    let builder = LockManager::builder(client.clone(), nodes);
-    let manager = builder.fence_hint(|| 0).build().unwrap();
+    let builder = LockManager::builder(nodes).runtime(client.clone());
+    let manager = builder.fencing_hint(|| 0).build().unwrap();
     stand_at(&world, &[1, 2, 3]);
     for node in &world.nodes {
         node.inject(Fault::Slow(10 * MS));
     }
-    // The acquire has been granted, the raise is under way, and the votes lie there when it ends:
-    // after the validity that counts from the acquire, before one that would count from the raise.
+    // The acquire has been granted and the raise is in flight. The client goes on after the validity that
+    // counts from the acquire, and before one that would count from the raise.
     let sim = world.sim.clone();
     world.sim.spawn(Box::pin(async move {
         sim.sleep_until(sim.now() + 15 * MS).await;
-        client.pause(9_885 * MS);
+        client.pause(9_385 * MS);
     }));
-    let lost = world.sim.block_on(manager.try_lock("r").fenced());
-    assert!(matches!(lost, Err(LockError::Expired { .. })), "{lost:?}");
+    let lost = world.sim.block_on(manager.lock("r").no_wait().fenced());
+    assert!(matches!(lost, Err(LockError::Unreachable(_))), "{lost:?}");
     world.sim.advance(SECOND);
     assert_eq!(lock_keys_left(&world), 0);
 }
 
 #[test]
-fn a_quorum_without_a_token_is_an_error_of_its_own_and_the_next_round_has_one() {
+fn a_quorum_without_a_token_is_unreachable_and_the_next_attempt_has_one() {
     let world = World::new(3);
     let manager = counting(&world);
     stand_at(&world, &[1, 2, 3]);
     for node in &world.nodes {
         node.inject(Fault::Slow(100 * MS));
     }
-    // The keys of the two that have to be raised vanish between the fan-outs.
+    // Keys vanish between the acquires and the raises.
     let nodes = world.nodes.clone();
     let sim = world.sim.clone();
     world.sim.spawn(Box::pin(async move {
@@ -161,9 +159,9 @@ fn a_quorum_without_a_token_is_an_error_of_its_own_and_the_next_round_has_one() 
         nodes[0].expire("r");
         nodes[1].expire("r");
     }));
-    let failed = world.sim.block_on(manager.try_lock("r").fenced());
-    let Err(LockError::NoToken { votes }) = failed else { panic!("{failed:?}") };
-    assert_eq!(votes.granted(), 1, "{votes}");
+    let failed = world.sim.block_on(manager.lock("r").no_wait().fenced());
+    let failure = failure_of(failed);
+    assert_eq!(failure.granted(), 1, "{failure}");
     world.sim.advance(SECOND);
     let guard = lock(&world, &manager);
     assert!(token(&guard) >= 4);
@@ -184,7 +182,7 @@ fn a_node_that_failed_to_raise_is_released_once() {
         if waits {
             drop(world.sim.block_on(manager.lock("r").fenced()));
         } else {
-            votes_of(world.sim.block_on(manager.try_lock("r").fenced()));
+            failure_of(world.sim.block_on(manager.lock("r").no_wait().fenced()));
         }
         world.sim.advance(10 * SECOND);
         assert!(count(&world, "raise") > 0);

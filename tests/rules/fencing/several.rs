@@ -42,7 +42,7 @@ fn a_request_for_several_that_comes_twice_levels_their_numbers() {
     let node = &world.nodes[0];
     let hint = |micros| FenceHint::new(micros).unwrap();
     let both = claim(&[&a, &b], 1);
-    let acquire = |claim: &Claim, at| world.sim.block_on(Fence::acquire(node, claim, at)).unwrap();
+    let acquire = |claim: &Claim, hint| acquire(&world, node, claim, hint);
     assert_eq!(acquire(&both, hint(10)), granted(10));
     assert_eq!(acquire(&claim(&[&neighbour], 2), hint(500)), granted(500));
     assert_eq!((number(node, &a), number(node, &b)), (Some(500), Some(10)));
@@ -66,8 +66,8 @@ fn locks_that_share_a_number_do_not_keep_each_other_out() {
         }
         let done = Arc::new(Mutex::new(0));
         for name in &names {
-            let builder = LockManager::builder(sim.clone(), nodes.clone());
-            let manager = builder.fence_hint(|| 0).build().unwrap();
+            let builder = LockManager::builder(nodes.clone()).runtime(sim.clone());
+            let manager = builder.fencing_hint(|| 0).build().unwrap();
             let (name, done) = (name.clone(), Arc::clone(&done));
             sim.spawn(Box::pin(async move {
                 let mut last = None;
@@ -75,7 +75,7 @@ fn locks_that_share_a_number_do_not_keep_each_other_out() {
                     let guard = manager.lock(&name).fenced().await.unwrap();
                     assert!(guard.fencing_token() > last);
                     last = guard.fencing_token();
-                    let _ = guard.release().await.unwrap();
+                    guard.release().await.unwrap();
                 }
                 *done.lock().unwrap() += 1;
             }));

@@ -1,5 +1,7 @@
 //! Tokens among contenders, under faults.
 
+use quorate_core::Waiting;
+
 use super::*;
 
 /// Ten processes with clocks up to an hour apart, five tasks each, on nodes that are not near.
@@ -15,14 +17,14 @@ fn of_fifty_contenders_each_has_a_greater_token_than_all_before() {
         for process in 0..10 {
             let clock = sim.clone();
             let hint = move || clock.unix_micros() - HOUR + process * (2 * HOUR / 10);
-            let builder = LockManager::builder(sim.clone(), nodes.clone());
-            // Polling, so that many ask at once.
-            let retry = quorate_core::Backoff::default();
-            let manager = builder.fence_hint(hint).retry(retry).build().unwrap();
+            let builder = LockManager::builder(nodes.clone()).runtime(sim.clone());
+            // Polling, so that many attempt at once.
+            let builder = builder.fencing_hint(hint).waiting(Waiting::Polling);
+            let manager = builder.build().unwrap();
             for _ in 0..5 {
                 let (manager, sim, tokens) = (manager.clone(), sim.clone(), Arc::clone(&tokens));
                 sim.clone().spawn(Box::pin(async move {
-                    let guard = manager.lock("r").fenced().wait(600 * SECOND).await.unwrap();
+                    let guard = manager.lock("r").fenced().timeout(600 * SECOND).await.unwrap();
                     tokens.lock().unwrap().push(guard.fencing_token().unwrap());
                     sim.sleep_until(sim.now() + MS).await;
                     assert!(guard.is_valid());
@@ -66,14 +68,14 @@ fn in_a_storm(seed: u64) -> Vec<Seen> {
         let clock = sim.clone();
         let counts = seed.is_multiple_of(2);
         let hint = move || if counts { 0 } else { clock.unix_micros() + process * HOUR };
-        let builder = LockManager::builder(sim.clone(), nodes.clone()).ttl(200 * MS);
-        let builder = builder.node_timeout(20 * MS).fence_hint(hint);
+        let builder = LockManager::builder(nodes.clone()).runtime(sim.clone()).ttl(200 * MS);
+        let builder = builder.node_timeout(20 * MS).fencing_hint(hint);
         let manager = builder.build().unwrap();
         let (sim, seen, below) = (sim.clone(), Arc::clone(&seen), below.clone());
         sim.clone().spawn(Box::pin(async move {
             for _ in 0..25 {
                 let asked = sim.elapsed();
-                if let Ok(guard) = manager.try_lock("r").fenced().await {
+                if let Ok(guard) = manager.lock("r").no_wait().fenced().await {
                     let token = guard.fencing_token().unwrap();
                     seen.lock().unwrap().push(Seen { asked, had: sim.elapsed(), token });
                     sim.sleep_until(sim.now() + MS * u32::try_from(below(5)).unwrap()).await;

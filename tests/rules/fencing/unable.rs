@@ -1,23 +1,39 @@
 //! Nodes that cannot fence.
 
+use quorate_core::BackendError;
+use quorate_core::backend::{ExtendOptions, Extended, Released};
+
 use super::*;
 
-/// Three methods, as a backend of somebody else's may have.
+/// A backend with the three required methods.
 #[derive(Clone, Debug)]
 struct Plain(MemoryNode);
 
 #[async_trait::async_trait]
 impl LockBackend for Plain {
-    async fn acquire(&self, claim: &Claim) -> Result<Vote, quorate_core::BackendError> {
-        LockBackend::acquire(&self.0, claim).await
+    async fn acquire(
+        &self,
+        claim: &Claim,
+        options: AcquireOptions,
+    ) -> Result<Acquired, BackendError> {
+        self.0.acquire(claim, options).await
     }
 
-    async fn extend(&self, claim: &Claim) -> Result<Vote, quorate_core::BackendError> {
-        self.0.extend(claim).await
+    async fn extend(
+        &self,
+        claim: &Claim,
+        options: ExtendOptions,
+    ) -> Result<Extended, BackendError> {
+        self.0.extend(claim, options).await
     }
 
-    async fn release(&self, claim: &Claim) -> Result<Vote, quorate_core::BackendError> {
-        LockBackend::release(&self.0, claim).await
+    async fn release(
+        &self,
+        claim: &Claim,
+        options: ReleaseOptions,
+    ) -> Result<Released, BackendError> {
+        assert!(options.raise_to.is_none(), "it was not built for fencing");
+        self.0.release(claim, options).await
     }
 }
 
@@ -27,12 +43,14 @@ fn a_node_that_cannot_fence_is_a_typed_error_and_nothing_is_sent() {
     let mut nodes: Vec<Arc<dyn LockBackend>> =
         world.spies().into_iter().map(|spy| Arc::new(spy) as _).collect();
     nodes[1] = Arc::new(Plain(world.nodes[1].clone()));
-    let manager = LockManager::builder(world.sim.clone(), nodes).build().unwrap();
+    let manager = LockManager::builder(nodes).runtime(world.sim.clone()).build().unwrap();
     for failed in [
         world.sim.block_on(manager.lock("r").fenced()),
-        world.sim.block_on(manager.try_lock("r").fenced()),
+        world.sim.block_on(manager.lock("r").no_wait().fenced()),
     ] {
-        let Err(LockError::NotFenced { node }) = failed else { panic!("{failed:?}") };
+        let Err(LockError::Invalid(InvalidRequest::Fencing { node })) = failed else {
+            panic!("{failed:?}")
+        };
         assert_eq!(node, "node 2");
     }
     assert_eq!(world.log.calls(), []);
@@ -46,9 +64,9 @@ fn an_adopter_whose_nodes_cannot_fence_has_the_token_all_the_same() {
     let world = World::new(3);
     let guard = lock(&world, &world.manager());
     let first = guard.fencing_token();
-    let record = guard.hand_over();
+    let record = guard.detach().unwrap();
     let nodes = world.nodes.iter().cloned().map(Plain);
-    let manager = LockManager::builder(world.sim.clone(), nodes).build().unwrap();
+    let manager = LockManager::builder(nodes).runtime(world.sim.clone()).build().unwrap();
     let adopted = world.sim.block_on(manager.adopt(&record)).unwrap();
     assert_eq!(adopted.fencing_token(), first);
     world.sim.settle_and_release(adopted);

@@ -12,18 +12,18 @@ fn a_quarantined_node_extends_what_it_still_has_and_releases_it() {
         node.save();
         node.restart_from_save();
     }
-    assert_quarantined(&votes_of(world.sim.block_on(manager.try_lock("s"))), 3);
+    assert_quarantined(&failure_of(world.sim.block_on(manager.lock("s").no_wait())), 3);
     world.sim.advance(TTL / 2);
     world.sim.block_on(guard.extend()).unwrap();
     world.sim.advance(TTL * 3 / 4);
     assert!(guard.is_valid());
-    assert_eq!(world.sim.block_on(guard.release()).unwrap(), Released::Held);
+    world.sim.block_on(guard.release()).unwrap();
     world.sim.advance(Duration::ZERO);
     assert_eq!(world.holders(), 0);
     // An adoption is an extension.
     let world = World::new(3);
     let manager = world.manager(MAX_TTL);
-    let record = world.try_lock(&manager).unwrap().hand_over();
+    let record = world.try_lock(&manager).unwrap().detach().unwrap();
     for node in &world.nodes {
         node.save();
         node.restart_from_save();
@@ -48,7 +48,7 @@ fn a_quarantined_node_gets_the_key_back_and_keeps_others_out() {
     world.nodes[0].restart();
     world.sim.block_on(guard.extend()).unwrap();
     assert!(world.try_lock(&other).is_err());
-    assert_eq!(world.sim.block_on(guard.release()).unwrap(), Released::Held);
+    world.sim.block_on(guard.release()).unwrap();
     world.sim.advance(Duration::ZERO);
     assert_eq!(world.holders(), 0);
 }
@@ -61,27 +61,31 @@ fn a_guarded_acquire_that_is_sent_twice_is_granted_twice() {
         for node in &world.nodes {
             node.add_rule(Rule::new(Effect::Duplicate(100 * MS)).on(Operation::Acquire));
         }
-        let request = manager.try_lock("r");
+        let request = manager.lock("r").no_wait();
         let request = if fenced { request.fenced() } else { request };
         let guard = world.sim.block_on(request).unwrap();
         world.sim.advance(200 * MS);
         assert_eq!(world.holders(), 3);
-        assert_eq!(world.sim.block_on(guard.release()).unwrap(), Released::Held);
+        world.sim.block_on(guard.release()).unwrap();
     }
     // Also after a restart, if the key is there: it was granted before.
     let world = World::new(1);
     let node = &world.nodes[0];
     let claim = claim(1);
     let acquire = || {
-        let guard = RestartGuard::strict(MAX_TTL);
-        world.sim.block_on(Quarantine::acquire(node, &claim, None, guard)).unwrap().vote
+        let mut options = AcquireOptions::default();
+        options.guard = Some(RestartGuard::strict(MAX_TTL));
+        let acquired = world.sim.block_on(node.acquire(&claim, options));
+        acquired.map(|acquired: Acquired| acquired.vote)
     };
-    assert_eq!(acquire(), GuardedVote::Granted(None));
+    assert_eq!(acquire().unwrap(), Vote::Granted);
     node.save();
     node.restart_from_save();
-    assert_eq!(acquire(), GuardedVote::Granted(None));
+    assert_eq!(acquire().unwrap(), Vote::Granted);
     node.expire("r");
-    assert_eq!(acquire(), GuardedVote::Quarantined { left: MAX_TTL });
+    let quarantined = acquire().unwrap_err();
+    assert_eq!(quarantined.kind(), BackendErrorKind::Quarantined);
+    assert!(quarantined.to_string().contains("60.0s"), "{quarantined}");
 }
 
 fn claim(holder: u8) -> Claim {
@@ -103,8 +107,9 @@ fn a_quarantined_node_neither_refuses_nor_is_taken_for_one_that_does() {
         node.restart_from_save();
     }
     // Two have the key, and say nothing of it. One refuses.
-    let votes = votes_of(world.try_lock(&other));
-    assert_quarantined(&votes, 2);
-    let refused = votes.iter().filter(|node| matches!(node.said, Said::Refused)).count();
+    let failure = failure_of(world.try_lock(&other));
+    assert_quarantined(&failure, 2);
+    let refused =
+        failure.nodes().iter().filter(|node| matches!(node.answer, Answer::Refused)).count();
     assert_eq!(refused, 1);
 }

@@ -1,5 +1,7 @@
 //! What cannot be guarded is refused by name.
 
+use quorate_core::backend::Capabilities;
+
 use super::*;
 
 #[test]
@@ -9,11 +11,11 @@ fn a_manager_with_another_max_ttl_is_refused_by_name() {
         let manager = world.manager(other);
         // Waiting is pointless, and ends at once.
         let start = world.sim.elapsed();
-        let votes = votes_of(world.sim.block_on(manager.lock("r").wait(MAX_TTL)));
-        assert_eq!(world.sim.elapsed(), start);
-        assert!(kinds(&votes).contains(&BackendErrorKind::MaxTtl));
-        assert!(kinds(&votes).iter().all(|kind| *kind == BackendErrorKind::MaxTtl), "{votes}");
-        let text = votes.to_string();
+        let failure = failure_of(world.sim.block_on(manager.lock("r").timeout(MAX_TTL)));
+        assert!(world.sim.elapsed() - start <= 2 * MS);
+        assert!(kinds(&failure).contains(&BackendErrorKind::MaxTtl));
+        assert!(kinds(&failure).iter().all(|kind| *kind == BackendErrorKind::MaxTtl), "{failure}");
+        let text = failure.to_string();
         assert!(text.contains(&format!("60000 ms, not {} ms", other.as_millis())), "{text}");
         assert_eq!(world.holders(), 0);
         // Nor does it change anything for the others, though a node has forgotten.
@@ -27,31 +29,32 @@ fn a_manager_with_another_max_ttl_is_refused_by_name() {
 fn what_would_outlive_a_quarantine_is_refused_before_anything_is_sent() {
     let world = World::new(3);
     let over = |ttl| InvalidTtl::OverMaxTtl { ttl, max_ttl: MAX_TTL };
-    let builder = || LockManager::builder(world.sim.clone(), world.nodes.clone());
+    let builder = || LockManager::builder(world.nodes.clone()).runtime(world.sim.clone());
     let long = builder().ttl(MAX_TTL + MS).restart_guard(MAX_TTL).build();
     assert_eq!(long.unwrap_err(), BuildError::Ttl(over(MAX_TTL + MS)));
     let endless = builder().restart_guard(Duration::MAX).build().unwrap_err();
-    assert!(matches!(endless, BuildError::MaxTtl(InvalidTtl::TooLong { .. })), "{endless:?}");
+    assert!(matches!(endless, BuildError::Ttl(InvalidTtl::TooLong { .. })), "{endless:?}");
     let none = builder().restart_guard(Duration::ZERO).build().unwrap_err();
-    assert!(matches!(none, BuildError::MaxTtl(InvalidTtl::TooShort { .. })), "{none:?}");
-    assert!(
-        none.to_string().starts_with("the max_ttl of the restart guard: a ttl of 0ns"),
-        "{none}"
-    );
+    assert!(matches!(none, BuildError::Ttl(InvalidTtl::TooShort { .. })), "{none:?}");
 
     let manager = world.manager(MAX_TTL);
-    let over_all = world.sim.block_on(manager.try_lock("r").ttl(MAX_TTL + MS)).unwrap_err();
-    assert!(matches!(&over_all, LockError::Ttl(ttl) if *ttl == over(MAX_TTL + MS)), "{over_all:?}");
+    let over_all = world.sim.block_on(manager.lock("r").no_wait().ttl(MAX_TTL + MS)).unwrap_err();
+    assert!(
+        matches!(&over_all, LockError::Invalid(InvalidRequest::Ttl(ttl)) if *ttl == over(MAX_TTL + MS)),
+        "{over_all:?}"
+    );
     assert!(over_all.to_string().contains("over the max_ttl of the restart guard, 60s"));
-    let guard = world.sim.block_on(manager.try_lock("r").ttl(MAX_TTL)).unwrap();
+    let guard = world.sim.block_on(manager.lock("r").no_wait().ttl(MAX_TTL)).unwrap();
     let extended = world.sim.block_on(guard.extend_to(MAX_TTL + MS)).unwrap_err();
     assert!(matches!(&extended, ExtendError::Ttl(ttl) if *ttl == over(MAX_TTL + MS)));
     world.sim.block_on(guard.extend_to(MAX_TTL)).unwrap();
     // Nor is a lock adopted that was taken for longer elsewhere.
     let record = builder().ttl(2 * MAX_TTL).build().unwrap();
-    let record = world.sim.block_on(record.try_lock("s")).unwrap().hand_over();
+    let record = world.sim.block_on(record.lock("s").no_wait()).unwrap().detach().unwrap();
     let adopted = world.sim.block_on(manager.adopt(&record)).unwrap_err();
-    assert!(matches!(adopted, AdoptError::Ttl(ttl) if ttl == over(2 * MAX_TTL)));
+    assert!(
+        matches!(adopted, AdoptError::Invalid(InvalidRequest::Ttl(ttl)) if ttl == over(2 * MAX_TTL))
+    );
 }
 
 #[test]
@@ -61,12 +64,12 @@ fn a_node_that_may_evict_keys_is_refused_by_name() {
     for node in &world.nodes[1..] {
         node.inject(Fault::Evicting);
     }
-    let votes = votes_of(world.sim.block_on(manager.lock("r").wait(2 * MAX_TTL)));
-    assert_eq!(world.sim.elapsed(), Duration::ZERO, "waiting mends nothing");
-    let text = votes.to_string();
-    assert!(text.contains("memory-3: the node may evict keys"), "{text}");
+    let failure = failure_of(world.sim.block_on(manager.lock("r").timeout(2 * MAX_TTL)));
+    assert!(world.sim.elapsed() <= 2 * MS, "waiting would not help");
+    let text = failure.to_string();
+    assert!(text.contains("memory-3: QUORATEEVICTS the node may evict keys"), "{text}");
     assert!(text.contains("allkeys-lru"), "{text}");
-    // No epoch is set on it, so its quarantine begins when it is mended.
+    // No epoch is set on it, so its quarantine begins when that is repaired.
     world.sim.advance(MAX_TTL);
     world.nodes.iter().for_each(MemoryNode::heal);
     assert_quarantined(&world.failure(&manager), 2);
@@ -81,11 +84,12 @@ fn a_node_that_does_not_tell_who_it_is_is_refused_by_name() {
     for node in &world.nodes[..2] {
         node.inject(Fault::NoInfo);
     }
-    let votes = votes_of(world.sim.block_on(manager.lock("r").wait(MAX_TTL)));
-    assert_eq!(kinds(&votes), [BackendErrorKind::Permission; 2]);
-    assert!(votes.to_string().contains("'info' command"), "{votes}");
+    let failure = failure_of(world.sim.block_on(manager.lock("r").timeout(MAX_TTL)));
+    assert_eq!(kinds(&failure), [BackendErrorKind::Permission; 2]);
+    assert!(failure.to_string().contains("'info' command"), "{failure}");
     // Without the guard it may vote.
-    let plain = LockManager::builder(world.sim.clone(), world.nodes.clone()).build().unwrap();
+    let plain =
+        LockManager::builder(world.nodes.clone()).runtime(world.sim.clone()).build().unwrap();
     world.lock_and_release(&plain);
 }
 
@@ -93,10 +97,10 @@ fn a_node_that_does_not_tell_who_it_is_is_refused_by_name() {
 #[test]
 fn a_backend_that_cannot_guard_is_refused_when_the_manager_is_built() {
     let world = World::fresh(3);
-    let nodes: Vec<Arc<dyn LockBackend>> =
-        vec![Arc::new(world.nodes[0].clone()), Arc::new(crate::world::Spy::of(&world.nodes[1]))];
-    let built = LockManager::builder(world.sim.clone(), nodes).restart_guard(MAX_TTL).build();
-    let refused = BuildError::NotGuarded { node: "memory-2".to_owned() };
+    let nodes = [world.nodes[0].clone(), world.nodes[1].without(Capabilities::GUARD)];
+    let built =
+        LockManager::builder(nodes).runtime(world.sim.clone()).restart_guard(MAX_TTL).build();
+    let refused = BuildError::RestartGuard { node: "memory-2".to_owned() };
     assert_eq!(built.unwrap_err(), refused);
     assert_eq!(refused.to_string(), "memory-2 cannot be guarded against restarts");
 }

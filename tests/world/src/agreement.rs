@@ -47,7 +47,8 @@ pub fn check(
             }
         }
         let start = sim.elapsed();
-        let Ok(guard) = sim.block_on(manager.lock(&*resource).fenced().wait(plan.ttl * 4)) else {
+        let Ok(guard) = sim.block_on(manager.lock(&*resource).fenced().timeout(plan.ttl * 4))
+        else {
             return vec![wrong(sim, "a quorum is well, but a lock with a token was refused")];
         };
         took = sim.elapsed() - start;

@@ -28,7 +28,7 @@ pub fn check(
         node.add_rule(Rule::new(Effect::Delay { least: most / 10, most }));
     }
     let resource = name(dice.below(plan.resources));
-    let request = dice.pick(managers).lock(&*resource).wait(plan.ttl * 4);
+    let request = dice.pick(managers).lock(&*resource).timeout(plan.ttl * 4);
     let request = fenced(request, plan.fences(dice));
     let Ok(guard) = sim.block_on(request) else {
         return vec![wrong(sim, "all is well, but a lock was refused")];
@@ -102,18 +102,18 @@ impl Calm<'_> {
                 self.nodes.len()
             ))),
             Ok(()) if back < lost.len() => violations.push(self.wrong("a node was not repaired")),
-            Err(ExtendError::NotHeld { .. }) if lost.len() > self.spare() && back > 0 => {
+            Err(ExtendError::Lost(Lost::NotHeld(_))) if lost.len() > self.spare() && back > 0 => {
                 violations.push(self.wrong("a node was repaired though no quorum had the keys"));
             }
-            Err(ExtendError::NotHeld { .. }) if lost.len() > self.spare() => {}
+            Err(ExtendError::Lost(Lost::NotHeld(_))) if lost.len() > self.spare() => {}
             Err(error) => violations.push(self.wrong(format!("an extension failed: {error}"))),
             Ok(()) => {}
         }
-        self.guard.keep_alive();
+        self.guard.auto_renew();
         self.sim.advance(self.plan.ttl * 6 / 10);
         let told = self.told();
         match &told {
-            Some(Lost::NotHeld { .. }) if lost.len() > self.spare() => {
+            Some(Lost::NotHeld(_)) if lost.len() > self.spare() => {
                 if self.guard.is_valid() {
                     violations.push(self.wrong("valid after it was told that the keys are gone"));
                 }
@@ -130,7 +130,7 @@ impl Calm<'_> {
 
     /// As many nodes as can fail do, on and off.
     fn some_in_trouble(&self) -> Vec<Violation> {
-        self.guard.keep_alive();
+        self.guard.auto_renew();
         let end = self.sim.now() + self.plan.ttl * 2;
         for node in self.some_nodes(self.dice.below(self.spare() + 1)) {
             let fault = match self.dice.below(6) {
@@ -158,7 +158,7 @@ impl Calm<'_> {
 
     /// Nobody answers for a sixth of the validity: what fails is tried again in time.
     fn short_outage(&self) -> Vec<Violation> {
-        self.guard.keep_alive();
+        self.guard.auto_renew();
         self.sim.advance(self.dice.time(Duration::ZERO, self.plan.ttl * 6 / 10));
         let fault = match self.dice.below(3) {
             0 => Fault::Down,
@@ -178,7 +178,7 @@ impl Calm<'_> {
 
     /// One node after the other forgets everything. Each gets the keys back before the next does.
     fn rolling_restarts(&self) -> Vec<Violation> {
-        self.guard.keep_alive();
+        self.guard.auto_renew();
         if self.spare() > 0 {
             for node in self.nodes.iter().take(5) {
                 node.restart();

@@ -2,14 +2,14 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use quorate_core::{FenceGate, FencingToken, Lease};
+use quorate_core::{FencedCell, FencingToken, Lease};
 
 use crate::worker::Worker;
 
-/// A number behind a [`FenceGate`]: read, kept for a while, and written, however late.
+/// A number behind a [`FencedCell`]: read, kept for a while, and written, however late.
 #[derive(Debug)]
 pub struct Door {
-    gate: FenceGate<u64>,
+    cell: FencedCell<u64>,
     /// How many additions were acknowledged.
     added: AtomicU64,
     /// How many visitors were refused.
@@ -29,7 +29,7 @@ impl Door {
     #[must_use]
     pub const fn new() -> Self {
         let (added, refused) = (AtomicU64::new(0), AtomicU64::new(0));
-        Self { gate: FenceGate::new(0), added, refused }
+        Self { cell: FencedCell::new(0), added, refused }
     }
 
     /// Reads with the token of `lease`, if it has one.
@@ -42,7 +42,7 @@ impl Door {
     /// The count, how many additions were acknowledged, and how many visitors were refused.
     #[must_use]
     pub fn counts(&self, token: FencingToken) -> (u64, u64, u64) {
-        let count = self.gate.pass(token, |number| *number).unwrap_or_default();
+        let count = self.cell.write(token, |number| *number).unwrap_or_default();
         (count, self.added.load(Ordering::Relaxed), self.refused.load(Ordering::Relaxed))
     }
 
@@ -53,7 +53,7 @@ impl Door {
         token: FencingToken,
         act: impl FnOnce(&mut u64) -> R,
     ) -> Option<R> {
-        match self.gate.pass(token, act) {
+        match self.cell.write(token, act) {
             Ok(value) => Some(value),
             Err(stale) => {
                 self.refused.fetch_add(1, Ordering::Relaxed);

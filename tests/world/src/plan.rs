@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use quorate_core::{Drift, Ttl};
+use quorate_core::{Drift, Ttl, Waiting};
 use quorate_memory::Sim;
 
 use crate::ability::Ability;
@@ -89,6 +89,14 @@ pub enum Wall {
     Stopped,
 }
 
+/// How the managers of a world wait.
+const WAITING: [&[Waiting]; 4] = [
+    &[Waiting::Ordered],
+    &[Waiting::Ordered, Waiting::Ordered, Waiting::Notified, Waiting::Polling],
+    &[Waiting::Notified],
+    &[Waiting::Polling],
+];
+
 /// What a world is like.
 #[derive(Clone, Debug)]
 #[expect(clippy::exhaustive_structs, reason = "a part of the tests")]
@@ -123,8 +131,10 @@ pub struct Plan {
     pub tokens: Tokens,
     /// What the wall clocks of clients say.
     pub wall: Wall,
-    /// How many percent of the managers poll.
-    pub polling: usize,
+    /// How the managers wait: one of these each.
+    pub waiting: &'static [Waiting],
+    /// How long before its keys may expire a lease ends; `None` is the default.
+    pub margin: Option<Duration>,
     /// What the nodes can do for waiters.
     pub ability: Ability,
     /// What is promised of tokens when they do.
@@ -174,7 +184,9 @@ impl Plan {
             drift: *dice.pick(&[0, 100, 4_900, 4_900]),
             tokens,
             wall,
-            polling: *apart.pick(&[0, 0, 20]),
+            waiting: *apart.pick(&WAITING),
+            // The default hides what is wrong with clocks.
+            margin: *apart.pick(&[None, Some(Duration::ZERO), Some(Duration::ZERO)]),
             ability: *apart.pick(&[
                 Ability::Queue,
                 Ability::Queue,
@@ -241,10 +253,25 @@ impl Plan {
         Drift::default()
     }
 
-    /// What the allowance leaves of the ttl.
+    /// What the allowance and the safety margin leave of the ttl.
     #[must_use]
     pub fn validity(&self) -> Duration {
-        Ttl::try_from(self.ttl).map_or(Duration::ZERO, |ttl| self.allowance().validity_of(ttl))
+        self.validity_of(self.ttl)
+    }
+
+    /// The same for another ttl.
+    #[must_use]
+    pub fn validity_of(&self, ttl: Duration) -> Duration {
+        let tenth = (ttl / 10).min(Duration::from_millis(500));
+        let validity =
+            Ttl::try_from(ttl).map_or(Duration::ZERO, |ttl| self.allowance().validity_of(ttl));
+        validity.saturating_sub(self.margin.unwrap_or(tenth))
+    }
+
+    /// How long a round listens to a node: the default of the manager.
+    #[must_use]
+    pub fn node_timeout(&self) -> Duration {
+        (self.ttl / 10).min(Duration::from_millis(500)).min(self.validity() / 2)
     }
 
     /// The longest ttl that a worker asks for.
@@ -265,7 +292,7 @@ impl fmt::Display for Plan {
         write!(
             f,
             "{} nodes ({:?}), {} clients of {} tasks, {} resources, ttl {:?}, latency up to {:?}, drift up to {} ppm, loss \
-             {} ppm, tokens for {:?}, wall clocks {:?}",
+             {} ppm, tokens for {:?}, wall clocks {:?}, waiting {:?}, margin {:?}",
             self.nodes,
             self.ability,
             self.clients,
@@ -277,6 +304,8 @@ impl fmt::Display for Plan {
             self.loss,
             self.tokens,
             self.wall,
+            self.waiting,
+            self.margin,
         )
     }
 }

@@ -27,6 +27,8 @@ pub struct Options {
     pub twice: bool,
     /// Stops after so many failures.
     pub failures: usize,
+    /// On how many threads; `None` for one on each core.
+    pub threads: Option<usize>,
     /// Runs one seed and tells its history.
     pub replay: Option<u64>,
     /// Keeps leases alive for so many renewals, one node in trouble, in place of any seed.
@@ -35,7 +37,7 @@ pub struct Options {
 
 impl Options {
     /// What can be said.
-    pub const USAGE: &str = "options: --seeds N, --from SEED, --twice, \
+    pub const USAGE: &str = "options: --seeds N, --from SEED, --twice, --threads N, \
         --class promised|broken|guarded|storm|line|kills|gate, \
         --failures N (stop after so many), --replay SEED, --keep RENEWALS";
 
@@ -51,6 +53,7 @@ impl Options {
             class: Class::Promised,
             twice: false,
             failures: 10,
+            threads: None,
             replay: None,
             keep: None,
         };
@@ -66,6 +69,7 @@ impl Options {
                 "--keep" => options.keep = Some(number()?),
                 "--replay" => options.replay = Some(number()?),
                 "--failures" => options.failures = usize::try_from(number()?).unwrap_or(1),
+                "--threads" => options.threads = usize::try_from(number()?).ok(),
                 "--twice" => options.twice = true,
                 "--class" => {
                     let class = words.next().and_then(|word| Class::of_word(&word));
@@ -112,7 +116,8 @@ pub fn sweep(options: &Options) -> Report {
     let next = AtomicU64::new(options.from);
     let enough = AtomicBool::new(false);
     let report = Mutex::new(Report { class: Some(options.class), ..Report::default() });
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = options.threads.unwrap_or_else(cores);
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {

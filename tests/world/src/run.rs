@@ -4,8 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use quorate_core::algorithm::quorum::NodeCount;
-use quorate_core::protocol::fence::counter;
-use quorate_core::{FencingToken, Key, LockGuard, LockManager, Resource, Runtime};
+use quorate_core::{FencingToken, LockGuard, LockManager, Runtime};
 use quorate_memory::{MemoryNode, Sim, SimClient, Value};
 
 use crate::dice::Dice;
@@ -16,7 +15,7 @@ use crate::oracle::{Forgetting, Violation, judge, judge_order, judge_tokens};
 use crate::plan::{Class, Plan, Tokens, Wall};
 use crate::process::{Begun, Process};
 use crate::waiting::Waits;
-use crate::worker::{Counters, Worker, fenced, lock_keys, name};
+use crate::worker::{Counters, Worker, counter, fenced, lock_keys, name};
 use crate::{agreement, calm, closing, tidy};
 
 /// How a run went.
@@ -55,11 +54,10 @@ pub fn run(seed: u64, class: Class) -> Outcome {
     let dice = Dice::new(sim.clone());
     let plan = Plan::draw(seed, &dice, class);
     let history = History::new();
-    // Some carry calls by themselves, the others are polled for; some keep their order.
+    // Some are behind a pool, which keeps no order.
     let nodes: Vec<MemoryNode> = MemoryNode::cluster(plan.nodes, sim.clone())
         .into_iter()
-        .map(|node| if dice.percent(50) { node.carrying() } else { node })
-        .map(|node| if dice.percent(50) { node.in_order() } else { node })
+        .map(|node| if dice.percent(50) { node } else { node.unordered() })
         .map(|node| plan.ability.of(node))
         .collect();
     let clients: Vec<SimClient> =
@@ -204,9 +202,9 @@ fn set_up_numbers(dice: &Dice, plan: &Plan, nodes: &[MemoryNode], processes: &[P
     }
     processes.iter().for_each(|process| process.set_wall_clock(i64::MIN));
     for node in nodes {
-        for resource in (0..plan.resources).filter_map(|place| Resource::new(name(place)).ok()) {
+        for resource in 0..plan.resources {
             let number = (1 + dice.below(6)).to_string().into_bytes();
-            node.put(counter(&Key::new(b"", &resource)).as_bytes(), Value::String(number));
+            node.put(counter(&name(resource)), Value::String(number));
         }
     }
 }
@@ -239,17 +237,19 @@ fn judge_all(
 
 fn manager(plan: &Plan, process: &Process, nodes: &[MemoryNode]) -> Option<LockManager> {
     let seen: Vec<MemoryNode> = nodes.iter().map(|node| node.seen_by(process.client())).collect();
-    let builder = LockManager::builder(process.clone(), seen)
+    let builder = LockManager::builder(seen)
+        .runtime(process.clone())
         .ttl(plan.ttl)
         .drift(plan.allowance())
-        .cleanup_timeout(plan.cleanup());
+        .waiting(plan.waiting[process.client().id() % plan.waiting.len()])
+        .cleanup_bound(plan.cleanup());
     let builder = match plan.renew_every {
-        Some(interval) => builder.renew_every(interval),
+        Some(interval) => builder.renew_interval(interval),
         None => builder,
     };
-    let builder = match process.client().id() * 37 % 100 < plan.polling {
-        true => builder.without_watching(),
-        false => builder,
+    let builder = match plan.margin {
+        Some(margin) => builder.safety_margin(margin),
+        None => builder,
     };
     let builder = match plan.class {
         Class::Guarded => builder.restart_guard(plan.max_ttl()),
@@ -262,7 +262,7 @@ fn manager(plan: &Plan, process: &Process, nodes: &[MemoryNode]) -> Option<LockM
 fn warm_up(sim: &Sim, plan: &Plan, processes: &[Process], nodes: &[MemoryNode]) {
     for process in processes.iter().take(1) {
         if let Some(manager) = manager(plan, process, nodes) {
-            drop(sim.block_on(manager.try_lock("warm")));
+            drop(sim.block_on(manager.lock("warm").no_wait()));
         }
     }
     sim.advance(plan.max_ttl());
@@ -280,11 +280,13 @@ fn liveness(
     for (process, manager) in processes.iter().zip(managers) {
         let client = process.client().id();
         for resource in 0..plan.resources {
-            let request = manager.lock(name(resource)).wait(plan.ttl * 4 + Duration::from_secs(1));
+            let request =
+                manager.lock(name(resource)).timeout(plan.ttl * 4 + Duration::from_secs(1));
             match sim.block_on(fenced(request, plan.tokens != Tokens::Nobody)) {
                 Ok(guard) => {
                     let now = sim.elapsed();
-                    let lock = history.granted(now, client, name(resource), now + plan.validity());
+                    let lock =
+                        history.granted(now, client, name(resource), now + guard.remaining());
                     if let (Some(token), Some(begun)) = (guard.fencing_token(), process.begun()) {
                         let Begun { attempt, at, hint } = begun;
                         history.fenced(

@@ -109,12 +109,12 @@ impl Tidy<'_> {
     fn use_carelessly(&self) {
         let (sim, dice, manager) = (self.sim, self.dice, self.manager);
         let fences = self.plan.fences(dice);
-        let request = fenced(manager.lock(self.resource).wait(self.plan.ttl / 8), fences);
+        let request = fenced(manager.lock(self.resource).timeout(self.plan.ttl / 8), fences);
         let guard = match dice.below(4) {
             0 => sim.block_on_for(request, dice.below(12)).and_then(Result::ok),
             1 => {
-                let request = manager.try_lock(self.resource);
-                sim.block_on(if fences { request.fenced() } else { request }).ok()
+                let request = manager.lock(self.resource).no_wait();
+                sim.block_on(fenced(request, fences)).ok()
             }
             2 => return self.with(request),
             _ => sim.block_on(request).ok(),
@@ -131,7 +131,7 @@ impl Tidy<'_> {
             }
             1 => {
                 self.forget();
-                guard.keep_alive();
+                guard.auto_renew();
                 sim.advance(dice.time(Duration::ZERO, self.plan.ttl / 8));
             }
             _ => {}

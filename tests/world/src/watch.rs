@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use quorate_core::{FencingToken, Lease, Lost, Runtime};
 
 use crate::history::LockId;
+use crate::plan::Class;
 use crate::worker::Worker;
 
 /// One lease as its holder and its watchers see it. Clones see the same.
@@ -104,26 +105,36 @@ impl Watch {
     /// Waits to be told of the loss, and judges when and how that comes.
     pub async fn lost(self) {
         let mut lost = pin!(self.lease.lost());
+        let begun = self.worker.client.now();
         let (reason, before) = poll_fn(|context| {
             let before = self.observe();
             lost.as_mut().poll(context).map(|reason| (reason, before))
         })
         .await;
-        self.judge(&reason, before);
+        self.judge(&reason, before, begun);
         // And it stays so.
         self.observe();
         self.worker.sleep(self.worker.dice.scaled_time(self.worker.plan.ttl / 2)).await;
         self.observe();
     }
 
-    /// It was told now, and had been looked at `before`.
-    fn judge(&self, reason: &Lost, before: Duration) {
+    /// It was told now to a watcher that had `begun`, and had been looked at `before`.
+    fn judge(&self, reason: &Lost, before: Duration, begun: Instant) {
         let (now, local) = (self.worker.sim.elapsed(), self.worker.client.now());
         let mut seen = self.seen();
-        let ran_out =
-            matches!(reason, Lost::Expired { .. } | Lost::HoldLimit | Lost::NotHeld { .. });
-        if ran_out && local >= seen.until && !self.worker.has_paused(before, now) {
+        let ran_out = matches!(reason, Lost::Expired { .. } | Lost::HoldLimit | Lost::NotHeld(_));
+        let has_paused = self.worker.has_paused(before, now);
+        // A clock that runs slowly comes to its next nanosecond late.
+        let end = seen.until.max(begun) + Duration::from_nanos(2);
+        if ran_out && local > end && !has_paused {
             self.wrong("was over before its loss was told");
+        }
+        if matches!(reason, Lost::Expired { .. }) && local < seen.until {
+            self.wrong("has not expired, and was lost");
+        }
+        // No node forgets anything there (H1).
+        if matches!(reason, Lost::NotHeld(_)) && self.worker.plan.class == Class::Promised {
+            self.wrong("was lost though no node had lost it");
         }
         if !ran_out && !seen.given_up {
             self.wrong(&format!("was lost to nobody: {reason}"));

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use quorate_core::runtime::BoxFuture;
 use quorate_core::{
-    AdoptError, FencingToken, HandOver, Lease, LockError, LockGuard, LockManager, LockRequest,
-    Runtime, Stopped, WithError,
+    AdoptError, DetachedLock, FencingToken, Lease, LockError, LockGuard, LockManager, LockRequest,
+    Lost, ReleaseError, Runtime, Stopped, WithError,
 };
 use quorate_memory::{MemoryNode, Sim, SimClient, Value};
 
@@ -71,7 +71,7 @@ enum Way {
     /// It extends it by hand, or not at all.
     Plain,
     /// A task renews it.
-    KeptAlive,
+    Renewed,
     /// It works in `run`.
     Run,
 }
@@ -105,19 +105,18 @@ impl Worker {
         let start = (self.sim.elapsed(), self.client.now());
         let mut limit = None;
         let fences = self.plan.fences(&self.dice);
-        let locked = match self.dice.below(10) {
-            0 | 1 => {
-                let request = self.manager.try_lock(name.as_str());
-                if fences { request.fenced() } else { request }.await
-            }
+        let way = self.dice.below(10);
+        let waits = way > 1;
+        let locked = match way {
+            0 | 1 => fenced(self.manager.lock(name.as_str()).no_wait(), fences).await,
             2 | 3 => {
                 let polls = self.dice.below(12);
-                let request = fenced(self.manager.lock(name.as_str()).wait(wait), fences);
+                let request = fenced(self.manager.lock(name.as_str()).timeout(wait), fences);
                 self.at_most(request, polls).await?
             }
             4 if self.plan.resources > 1 => {
                 let all: Vec<String> = (0..self.plan.resources).map(self::name).collect();
-                let locked = fenced(self.manager.lock(&all[..]).wait(wait), fences).await;
+                let locked = fenced(self.manager.lock(&all[..]).timeout(wait), fences).await;
                 if let Ok(guard) = &locked {
                     // Two tenures; the other one is given up at once, which only shortens it.
                     let other = (resource + 1) % self.plan.resources;
@@ -127,13 +126,13 @@ impl Worker {
                 locked
             }
             _ => {
-                let request = fenced(self.manager.lock(name.as_str()).wait(wait), fences);
+                let request = fenced(self.manager.lock(name.as_str()).timeout(wait), fences);
                 let request = self.limited(request, &mut limit);
                 request.await
             }
         };
         let begun = self.process.begun();
-        self.check_deadline(start, wait);
+        self.check_deadline(start, waits.then_some(wait));
         match locked {
             Ok(guard) => {
                 let cap = limit.map(|limit| self.client.now() + limit);
@@ -163,17 +162,17 @@ impl Worker {
 
     fn check_refusal(&self, error: &LockError) {
         match error {
-            LockError::Held { .. }
-            | LockError::NoQuorum { .. }
-            | LockError::Expired { .. }
-            | LockError::NoToken { .. } => {}
+            LockError::Held(_) | LockError::Unreachable(_) => {}
             error => self.wrong(format!("a lock failed with {error}")),
         }
     }
 
-    fn check_deadline(&self, start: (Duration, Instant), wait: Duration) {
-        // The first round may take one node timeout, which is half of the validity at the most.
-        let bound = wait.max(self.plan.ttl / 2) + Duration::from_micros(1);
+    fn check_deadline(&self, start: (Duration, Instant), wait: Option<Duration>) {
+        // Without a timeout: for a release in flight, for its round, and then for the answers to the
+        // undo; else for these alone.
+        let round = self.plan.node_timeout();
+        let answers = round.max(Duration::from_millis(2));
+        let bound = wait.unwrap_or(round * 2) + answers + Duration::from_micros(1);
         let took = self.client.now() - start.1;
         if took > bound && !self.has_paused(start.0, self.sim.elapsed()) {
             self.wrong(format!("client {} waited {took:?} of {bound:?}", self.client.id()));
@@ -187,13 +186,13 @@ impl Worker {
         let read = self.counters(|counters| counters.counts[resource].0);
         let mut visit = self.doors[resource].enter(self, &guard.lease());
         let way = match self.dice.below(10) {
-            0 | 1 => Way::KeptAlive,
+            0 | 1 => Way::Renewed,
             2 => Way::Run,
             _ => Way::Plain,
         };
-        let kept_alive = way == Way::KeptAlive || (way == Way::Run && self.dice.percent(50));
+        let kept_alive = way == Way::Renewed || (way == Way::Run && self.dice.percent(50));
         if kept_alive {
-            guard.keep_alive();
+            guard.auto_renew();
         }
         if kept_alive || self.dice.percent(25) {
             self.client.spawn(Box::pin(watch.clone().lost()));
@@ -208,11 +207,13 @@ impl Worker {
             // Others may have been there, with the same token.
             visit = self.doors[resource].enter(self, watch.lease());
         } else {
+            // Whether an extension may move the lease that this task does not wait for.
+            let mut goes_on = kept_alive;
             for _ in 0..parts {
                 self.sleep(self.dice.scaled_time(self.plan.ttl)).await;
                 self.look(resource, guard.is_valid(), &watch);
                 if self.dice.percent(if kept_alive { 10 } else { 40 }) {
-                    self.extend(&guard, kept_alive, &watch).await;
+                    goes_on |= self.extend(&guard, goes_on, &watch).await;
                 }
             }
             if !kept_alive && self.dice.percent(20) {
@@ -245,15 +246,19 @@ impl Worker {
             4 | 5 => {
                 watch.give_up();
                 let polls = self.dice.below(8);
-                drop(self.at_most(guard.release(), polls).await);
+                let (was_valid, start) = (guard.is_valid(), self.sim.elapsed());
+                let released = self.at_most(guard.release(), polls).await;
+                self.check_release(resource, was_valid, start, released);
             }
             6 | 7 => {
                 watch.give_up();
-                self.hand_over(resource, guard, begun);
+                self.detach(resource, guard, begun);
             }
             _ => {
                 watch.give_up();
-                drop(guard.release().await);
+                let (was_valid, start) = (guard.is_valid(), self.sim.elapsed());
+                let released = guard.release().await;
+                self.check_release(resource, was_valid, start, Some(released));
             }
         }
     }
@@ -263,7 +268,7 @@ impl Worker {
         let name = name(resource);
         let mut limit = None;
         let wait = self.dice.scaled_time(self.plan.ttl * 3);
-        let request = self.manager.lock(name.as_str()).wait(wait);
+        let request = self.manager.lock(name.as_str()).timeout(wait);
         let request = fenced(request, self.plan.fences(&self.dice));
         let request = self.limited(request, &mut limit);
         let parts = 1 + self.dice.below(6);
@@ -302,10 +307,37 @@ impl Worker {
         watch.lease().is_valid()
     }
 
+    /// A valid lock that nobody took is not reported as lost.
+    fn check_release(
+        &self,
+        resource: usize,
+        was_valid: bool,
+        start: Duration,
+        released: Option<Result<(), ReleaseError>>,
+    ) {
+        let has_paused = self.has_paused(start, self.sim.elapsed());
+        if let Some(Err(ReleaseError::Lost(lost))) = released
+            && (was_valid && !has_paused && self.plan.class == Class::Promised)
+        {
+            let (client, name) = (self.client.id(), name(resource));
+            self.wrong(format!("client {client} released {name}, which was valid: {lost}"));
+        }
+    }
+
     /// Sends the lock to another client, as text.
-    fn hand_over(&self, resource: usize, guard: LockGuard, begun: Option<Begun>) {
+    fn detach(&self, resource: usize, guard: LockGuard, begun: Option<Begun>) {
         let token = guard.fencing_token();
-        let text = guard.hand_over().encode();
+        let (was_valid, detached) = (guard.is_valid(), guard.detach());
+        let text = match detached {
+            Ok(record) => record.encode(),
+            Err(Lost::Released | Lost::Detached | Lost::Closed) => {
+                return self.wrong("a guard was not its own".to_owned());
+            }
+            Err(lost) if was_valid => {
+                return self.wrong(format!("a valid lock was not detached: {lost}"));
+            }
+            Err(_) => return,
+        };
         let peer = Arc::clone(self.dice.pick(&lock(&self.peers)));
         let transit = self.dice.scaled_time(self.plan.ttl);
         *lock(&peer.working) += 1;
@@ -323,7 +355,7 @@ impl Worker {
     ) -> BoxFuture<'static, ()> {
         Box::pin(async move {
             self.sleep(transit).await;
-            let adopted = match HandOver::decode(&text) {
+            let adopted = match DetachedLock::decode(&text) {
                 Ok(record) if self.dice.percent(20) => {
                     self.at_most(self.manager.adopt(&record), self.dice.below(8)).await
                 }
@@ -340,23 +372,23 @@ impl Worker {
                     }
                     self.hold(resource, Held { guard, cap: None, begun }).await;
                 }
-                None
-                | Some(Err(
-                    AdoptError::Expired { .. }
-                    | AdoptError::NoQuorum { .. }
-                    | AdoptError::NotHeld { .. },
-                )) => {}
+                None | Some(Err(AdoptError::Lost(_) | AdoptError::Unreachable(_))) => {}
                 Some(Err(error)) => self.wrong(format!("a lock was not adopted: {error}")),
             }
             *lock(&self.working) -= 1;
         })
     }
 
-    async fn extend(&self, guard: &LockGuard, kept_alive: bool, watch: &Watch) {
+    /// Returns whether the round goes on without it.
+    async fn extend(&self, guard: &LockGuard, goes_on: bool, watch: &Watch) -> bool {
         let before = guard.valid_until();
         let longer = self.plan.ttl * u32::try_from(1 + self.dice.below(2)).unwrap_or(1);
         let done = match self.dice.below(4) {
-            0 => self.at_most(guard.extend(), self.dice.below(8)).await,
+            0 => {
+                // The round goes on, and somebody has to see what comes of it.
+                self.client.spawn(Box::pin(watch.clone().lost()));
+                self.at_most(guard.extend(), self.dice.below(8)).await
+            }
             1 => Some(guard.extend_to(longer.max(Duration::from_millis(3))).await),
             2 => Some(guard.extend_to((self.plan.ttl / 4).max(Duration::from_millis(3))).await),
             _ => Some(guard.extend().await),
@@ -371,15 +403,15 @@ impl Worker {
                 watch.observe();
                 self.history.extended(self.sim.elapsed(), client, lock, self.world(after));
             }
-            // A renewal may have moved it, and a loss that was told has cut it short. A future
-            // that was dropped may have got as far as to know its success.
-            _ if after > before && !kept_alive => {
+            // A renewal may have moved it, or the round of a future that was dropped.
+            Some(Err(_)) if after > before && !goes_on => {
                 self.wrong(format!("client {client}: a failed extension moved {lock}"));
             }
             _ => {
                 watch.observe();
             }
         }
+        done.is_none()
     }
 
     fn add(&self, resource: usize, read: u64) {
@@ -417,6 +449,9 @@ impl Worker {
         let now = self.sim.elapsed();
         if !lease.is_valid() {
             self.wrong(format!("client {} was given a lock that is over", self.client.id()));
+        }
+        if lease.remaining() > self.plan.validity() {
+            self.wrong(format!("client {} was given a lock for too long", self.client.id()));
         }
         let lock = self.history.granted(now, self.client.id(), name(resource), until);
         if lease.fencing_token().is_some() && begun.is_none() {
@@ -483,13 +518,21 @@ pub(crate) fn fenced(request: LockRequest, fences: bool) -> LockRequest {
     if fences { request.fenced() } else { request }
 }
 
-/// The keys that a node keeps for locks: all but the numbers of fencing tokens, the places of waiters,
-/// which end by themselves where messages are lost, and what guards it.
+/// The keys that a node keeps for locks: all but the fencing numbers, the wait queues, which end by
+/// themselves where messages are lost, and the restart guard's.
 #[must_use]
 pub fn lock_keys(node: &MemoryNode) -> Vec<Vec<u8>> {
     let mut keys = node.keys();
-    keys.retain(|key| !key.starts_with(b"quorate:"));
+    keys.retain(|key| !key.windows(8).any(|part| part == b"quorate:"));
     keys
+}
+
+/// The key of a lock's fencing number.
+#[must_use]
+pub fn counter(name: &str) -> String {
+    let mix = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
+    let hash = name.bytes().fold(0x811c_9dc5, mix);
+    format!("quorate:fence:{}", (hash ^ (hash >> 16)) % 1024)
 }
 
 /// What a resource is called. The third shares the number of fencing tokens with the first.
@@ -507,15 +550,24 @@ fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
-    use quorate_core::protocol::fence::counter;
-    use quorate_core::{Key, Resource};
+    use quorate_memory::Sim;
 
     use super::*;
 
     #[test]
     fn the_third_resource_shares_its_number_with_the_first() {
-        let counter = |place| counter(&Key::new(b"", &Resource::new(name(place)).unwrap()));
+        let counter = |place| counter(&name(place));
         assert_eq!(counter(2), counter(0));
         assert_ne!(counter(1), counter(0));
+    }
+
+    #[test]
+    fn a_fenced_lock_leaves_its_number_under_that_key() {
+        let sim = Sim::new(1);
+        let node = MemoryNode::new("node", sim.clone());
+        let manager = LockManager::builder([node.clone()]).runtime(sim.clone()).build().unwrap();
+        drop(sim.block_on(manager.lock(name(0)).fenced()).unwrap());
+        sim.settle();
+        assert_eq!(node.keys(), [counter(&name(0)).into_bytes()]);
     }
 }

@@ -8,9 +8,8 @@ use fred::clients::Client;
 use fred::interfaces::{ClientLike, KeysInterface};
 use fred::types::config::{Config, ConnectionConfig, TcpConfig};
 use fred::types::{ClusterHash, CustomCommand, Expiration, Resp3Frame, SetOptions, Value};
-use quorate_core::protocol::RELEASE;
 
-use super::{Background, Contestant, fan, token};
+use super::{Background, Contestant, RELEASE_SHA1, fan, token};
 use crate::Outcome;
 
 pub(crate) struct BareFred {
@@ -62,7 +61,7 @@ impl Contestant for BareFred {
         fan::quorum(&self.background, calls).await
     }
 
-    async fn settle(&self, bound: Duration) -> usize {
+    async fn close(&self, bound: Duration) -> usize {
         self.background.settle(bound).await
     }
 }
@@ -81,7 +80,7 @@ async fn delete(node: Option<Client>, held: Held) -> bool {
         return false;
     };
     let arguments: Vec<Value> = vec![
-        Value::from_static_str(RELEASE.sha1()),
+        Value::from_static_str(&RELEASE_SHA1),
         Value::from_static_str("1"),
         held.key.into(),
         held.token.into(),

@@ -3,14 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use quorate_core::protocol::RELEASE;
 use redis::aio::MultiplexedConnection;
 use redis::{
     AsyncConnectionConfig, Client, Cmd, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo,
     Value,
 };
 
-use super::{Background, Contestant, fan, token};
+use super::{Background, Contestant, RELEASE_SHA1, fan, token};
 use crate::Outcome;
 
 pub(crate) struct BareRedis {
@@ -60,11 +59,11 @@ impl Contestant for BareRedis {
     /// On the same connections, so behind the acquire.
     async fn release(&self, held: Held) -> bool {
         let mut command = redis::cmd("EVALSHA");
-        command.arg(RELEASE.sha1()).arg(1).arg(held.key).arg(held.token);
+        command.arg(&*RELEASE_SHA1).arg(1).arg(held.key).arg(held.token);
         self.round(command).await
     }
 
-    async fn settle(&self, bound: Duration) -> usize {
+    async fn close(&self, bound: Duration) -> usize {
         self.background.settle(bound).await
     }
 }

@@ -3,8 +3,7 @@
 use std::marker::PhantomData;
 use std::time::{Duration, Instant};
 
-use quorate::runtime::TokioRuntime;
-use quorate::{LockGuard, LockManager, LockManagerBuilder, Released};
+use quorate::{LockGuard, LockManager, LockManagerBuilder};
 
 use super::Contestant;
 use crate::Outcome;
@@ -29,13 +28,13 @@ pub(crate) struct WithGuard<C>(PhantomData<fn() -> C>);
 
 impl Client for Redis {
     fn builder(addresses: Vec<String>, _ttl: Duration) -> Outcome<LockManagerBuilder> {
-        Ok(LockManager::builder(TokioRuntime::new(), quorate::redis::connect(addresses)?))
+        Ok(LockManager::builder(quorate::redis::connect(addresses)?))
     }
 }
 
 impl Client for Fred {
     fn builder(addresses: Vec<String>, _ttl: Duration) -> Outcome<LockManagerBuilder> {
-        Ok(LockManager::builder(TokioRuntime::new(), quorate::fred::connect(addresses)?))
+        Ok(LockManager::builder(quorate::fred::connect(addresses)?))
     }
 }
 
@@ -65,7 +64,7 @@ impl<C: Client> Contestant for Quorate<C> {
     type Held = LockGuard;
 
     /// Its cleanup ends with the ttl.
-    const SETTLE: Duration = Duration::from_secs(12);
+    const CLOSE: Duration = Duration::from_secs(12);
 
     async fn connect(addresses: Vec<String>, ttl: Duration) -> Outcome<Self> {
         let manager = C::builder(addresses, ttl)?.ttl(ttl).build()?;
@@ -77,15 +76,15 @@ impl<C: Client> Contestant for Quorate<C> {
     }
 
     async fn release(&self, held: LockGuard) -> bool {
-        matches!(held.release().await, Ok(Released::Held))
+        held.release().await.is_ok()
     }
 
     async fn acquire_until(&self, key: &str, deadline: Instant) -> Option<LockGuard> {
-        let wait = deadline.saturating_duration_since(Instant::now());
-        self.manager.lock(key).wait(wait).await.ok()
+        let timeout = deadline.saturating_duration_since(Instant::now());
+        self.manager.lock(key).timeout(timeout).await.ok()
     }
 
-    async fn settle(&self, bound: Duration) -> usize {
-        self.manager.settle(bound).await
+    async fn close(&self, bound: Duration) -> usize {
+        self.manager.close(bound).await.nodes().count()
     }
 }

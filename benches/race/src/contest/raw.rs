@@ -11,13 +11,12 @@ use std::task::Poll;
 use std::time::Duration;
 
 use futures_util::task::AtomicWaker;
-use quorate_core::protocol::RELEASE;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::Notify;
 
-use super::{Contestant, settle, token};
+use super::{Contestant, RELEASE_SHA1, settle, token};
 use crate::Outcome;
 
 pub(crate) struct Raw {
@@ -83,10 +82,10 @@ impl Contestant for Raw {
     }
 
     async fn release(&self, held: Held) -> bool {
-        self.round(&["EVALSHA", RELEASE.sha1(), "1", &held.key, &held.token]).await
+        self.round(&["EVALSHA", &RELEASE_SHA1, "1", &held.key, &held.token]).await
     }
 
-    async fn settle(&self, bound: Duration) -> usize {
+    async fn close(&self, bound: Duration) -> usize {
         settle(bound, || self.nodes.iter().map(|node| node.lane().waiting.len()).sum()).await
     }
 }

@@ -32,7 +32,7 @@ impl Contestant for Rslock {
     }
 
     /// It leaves nothing to the background.
-    async fn settle(&self, _: Duration) -> usize {
+    async fn close(&self, _: Duration) -> usize {
         0
     }
 }

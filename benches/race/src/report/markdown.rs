@@ -52,7 +52,7 @@ fn columns(measure: &str) -> &'static [&'static str] {
             "release max µs",
             "cycles",
             "failed",
-            "unsettled",
+            "left",
         ],
         "memory" => &[
             "cycles/s",
@@ -63,12 +63,10 @@ fn columns(measure: &str) -> &'static [&'static str] {
             "RSS MB at 2/6",
             "RSS MB at 4/6",
             "RSS MB",
-            "unsettled at 2/6",
-            "unsettled at 5/6",
             "ended after s",
             "failed",
-            "settled after ms",
-            "unsettled",
+            "closed after ms",
+            "left",
         ],
         "crash" => &["ms beyond the ttl"],
         "leases" => &[

@@ -24,7 +24,7 @@ pub(super) async fn run<C: Contestant>(spec: &Spec) -> Outcome {
     ready().await?;
     let memory = megabytes();
     let (own, theirs, start) = (usage::cpu("self"), usage::cpu_of(&nodes), Instant::now());
-    let watch = load.clone().watch(Arc::clone(&contestant), time);
+    let watch = load.clone().watch(time);
     let watch = (!load.records).then(|| tokio::spawn(watch));
     let laps = load.run(&contestant, "c", time).await?;
     if let Some(watch) = watch {
@@ -76,9 +76,8 @@ struct Laps {
 }
 
 impl Load {
-    /// Tells memory, speed and what is left to the background in each sixth of the time, and ends
-    /// what takes too much.
-    async fn watch<C: Contestant>(self, contestant: Arc<C>, time: Duration) {
+    /// Tells memory and speed in each sixth of the time, and ends what takes too much.
+    async fn watch(self, time: Duration) {
         const LOOKS: u32 = 6;
         let start = Instant::now();
         for look in 1..LOOKS {
@@ -95,8 +94,6 @@ impl Load {
             metric(&format!("RSS MB at {look}/{LOOKS}"), megabytes());
             let each = (time / LOOKS).as_secs_f64();
             metric(&format!("cycles/s until {look}/{LOOKS}"), done as f64 / each);
-            let unsettled = contestant.settle(Duration::ZERO).await;
-            metric(&format!("unsettled at {look}/{LOOKS}"), unsettled);
         }
     }
 

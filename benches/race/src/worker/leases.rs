@@ -18,6 +18,9 @@ const AT_ONCE: usize = 64;
 /// Whoever has not taken all by then goes on with what there is.
 const LONGEST: Duration = Duration::from_secs(20);
 
+/// For the answers of the nodes that were not in the quorum.
+const LATE_ANSWERS: Duration = Duration::from_secs(1);
+
 /// `count` leases, `keep=1` if they are kept alive, watched for `seconds`.
 pub(super) async fn run<C: Manages>(spec: &Spec) -> Outcome {
     let contestant = Arc::new(connect::<C>(spec).await?);
@@ -40,7 +43,7 @@ pub(super) async fn run<C: Manages>(spec: &Spec) -> Outcome {
             break;
         };
         if keeps {
-            guard.keep_alive();
+            guard.auto_renew();
         }
         guards.push(guard);
         if start.elapsed() > LONGEST {
@@ -51,7 +54,7 @@ pub(super) async fn run<C: Manages>(spec: &Spec) -> Outcome {
     let count = guards.len();
     metric("taken", count);
     metric("taken/s", count as f64 / start.elapsed().as_secs_f64());
-    contestant.settle(C::SETTLE).await;
+    tokio::time::sleep(LATE_ANSWERS).await;
     metric("bytes/lease", (usage::rss() as f64 - memory as f64) / count.max(1) as f64);
 
     ready().await?;

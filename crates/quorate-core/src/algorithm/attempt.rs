@@ -47,6 +47,7 @@ use std::time::{Duration, Instant};
 
 use super::fence::FencingToken;
 use super::lease::Ttl;
+use super::node_set::NodeSet;
 use super::quorum::NodeId;
 use node::CallKind;
 
@@ -171,10 +172,21 @@ impl Attempt {
     /// first decision with the returned round or a later one is the answer. There is none, and
     /// `None` is returned, if the lease has ended; and none comes if it ends before.
     pub fn extend(&mut self, ttl: Ttl, now: Instant) -> Option<RoundId> {
+        self.extend_in(ttl, true, now)
+    }
+
+    /// Extends the lease as [`extend`](Self::extend) does, but joins no open round.
+    ///
+    /// What the answer proves is true after this call: no node was asked before it.
+    pub fn extend_afresh(&mut self, ttl: Ttl, now: Instant) -> Option<RoundId> {
+        self.extend_in(ttl, false, now)
+    }
+
+    fn extend_in(&mut self, ttl: Ttl, may_join: bool, now: Instant) -> Option<RoundId> {
         self.decide(now);
         match &mut self.phase {
             Phase::Held { .. } => self.open_extension(ttl, now),
-            Phase::Extending { .. } if ttl <= self.round.ttl => {}
+            Phase::Extending { .. } if may_join && ttl <= self.round.ttl => {}
             Phase::Extending { next } => {
                 *next = (*next).max(Some(ttl));
                 return Some(self.round.id.next());
@@ -319,6 +331,29 @@ impl Attempt {
     #[must_use]
     pub fn valid_until(&self) -> Option<Instant> {
         self.is_held().then_some(self.valid_until)
+    }
+
+    /// The open round, or the last one. It changes when an extension begins.
+    #[must_use]
+    pub const fn round(&self) -> RoundId {
+        self.round.id
+    }
+
+    /// Whether the lease has ended or was never won: only releases are sent, or nothing.
+    #[must_use]
+    pub const fn has_ended(&self) -> bool {
+        matches!(self.phase, Phase::Ending { .. } | Phase::Detached | Phase::Over)
+    }
+
+    /// The nodes where a call is in flight or a release is owed.
+    pub(crate) fn open_nodes(&self) -> NodeSet {
+        let is_ending = matches!(self.phase, Phase::Ending { .. });
+        let owes = |node: &Node| is_ending && node.owes_release();
+        let is_open = |node: &Node| node.is_busy() || owes(node);
+        match self.phase {
+            Phase::Over => NodeSet::default(),
+            _ => self.nodes().filter(|(_, node)| is_open(node)).map(|(id, _)| id).collect(),
+        }
     }
 
     /// The fencing token while the lease is held.

@@ -41,14 +41,14 @@ use std::fmt;
 
 use super::quorum::{NodeCount, Vote};
 
-/// The number by which a protected resource tells a later holder of a lock from an earlier one.
+/// The number by which a protected resource orders the holders of a lock.
 ///
-/// Of two holders of a resource, the later one has the greater token. It stays the same for as
-/// long as the lock is held, through extensions and hand-overs. It says nothing about other
-/// resources. Numbers are not consecutive.
+/// Of two holders of a resource, the later one has the higher token. A token stays the same through
+/// extensions, and when the lock is detached and adopted. Tokens of different resources are
+/// unrelated, and tokens are not consecutive.
 ///
-/// It guards only what looks at it: see [`FenceGate`](crate::FenceGate) for the other side. From
-/// 1 to 2⁵³ − 1, so that it fits a Lua or JavaScript number, and a `BIGINT`.
+/// A token protects only a resource that checks it, such as [`FencedCell`](crate::FencedCell). It is
+/// between 1 and 2⁵³ − 1, so it fits a `BIGINT` and a Lua or JavaScript number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FencingToken(u64);
 

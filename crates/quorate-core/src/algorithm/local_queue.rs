@@ -17,88 +17,21 @@
 //!
 //! A request for several keys enters all their queues in one step, and competes once it may in each.
 //! It is never passed on.
-//!
-//! No driver uses this machine yet, and it lacks one input: an extension that the holder asks for, by
-//! itself or by automatic renewal. Until then a driver must not extend a lease in any other way than by
-//! [`Output::Extend`].
+
+mod messages;
+#[cfg(test)]
+mod tests;
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-#[cfg(test)]
-mod tests;
+pub use messages::{ExtensionId, LeaseId, Outcome, Output, TaskId, Wish};
 
 /// How often a lease may be passed on before it is released.
 pub const PASSES: u8 = 8;
 
 /// For how long "another process waits" makes a task join the wait queue before it competes.
 const HINT_LASTS: Duration = Duration::from_secs(1);
-
-/// A call of `lock`, and the guard that comes of it. New for each call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[expect(clippy::exhaustive_structs, reason = "a number")]
-pub struct TaskId(pub u64);
-
-/// A token of this manager: from the first attempt to its release. New for each token.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[expect(clippy::exhaustive_structs, reason = "a number")]
-pub struct LeaseId(pub u64);
-
-/// One extension of a lease, numbered from 1.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[expect(clippy::exhaustive_structs, reason = "two numbers")]
-pub struct ExtensionId {
-    /// The lease.
-    pub lease: LeaseId,
-    /// Its place among the extensions of this lease.
-    pub number: u32,
-}
-
-/// What a task asks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[expect(clippy::exhaustive_structs, reason = "settings of a request")]
-pub struct Wish {
-    /// The ttl.
-    pub ttl: Duration,
-    /// Whether this key is the only one.
-    pub is_single_key: bool,
-    /// Whether it uses fencing.
-    pub is_fenced: bool,
-}
-
-/// What `release()` returns.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[expect(clippy::exhaustive_enums, reason = "all that a release can find")]
-pub enum Outcome {
-    /// The key was at a quorum when the guard ended.
-    Held,
-    /// The lease had ended before.
-    Lost,
-    /// Nothing tells whether the key was lost before or after the guard ended.
-    Unconfirmed,
-}
-
-/// What the driver is to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Output {
-    /// The task begins a wait and attempts, under this lease. `others_wait`: it joins the wait queue first.
-    Compete(TaskId, LeaseId, bool),
-    /// The attempts under this lease are cancelled and undone. The entry is kept for the next task.
-    Cancel(LeaseId),
-    /// The task has been given the lease, and its future is to be polled.
-    Give(TaskId, LeaseId),
-    /// An extension starts. Its reply is [`LocalQueue::handle_extended`].
-    Extend(ExtensionId),
-    /// The release begins. No extension of this lease is sent from now on (rule H6).
-    Release(LeaseId),
-    /// The lease of this holder has ended: its `lost()` resolves.
-    Lose(TaskId),
-    /// The task's `release()` returns.
-    Resolve(TaskId, Outcome),
-    /// The manager is closed: the task's `lock` fails.
-    Refuse(TaskId),
-}
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Lease {
@@ -190,10 +123,40 @@ impl LocalQueue {
         matches!(self.phase, Phase::Leased(_) | Phase::Competing(_)) || !self.queue.is_empty()
     }
 
+    /// The first task of the queue.
+    #[must_use]
+    pub fn first(&self) -> Option<TaskId> {
+        self.queue.front().map(|(task, _)| *task)
+    }
+
+    /// The task that has the lease.
+    #[must_use]
+    pub const fn holder(&self) -> Option<TaskId> {
+        match &self.phase {
+            Phase::Leased(lease) => Some(lease.holder),
+            _ => None,
+        }
+    }
+
+    /// Whether the gate has not answered the release of this manager.
+    #[must_use]
+    pub const fn is_releasing(&self) -> bool {
+        matches!(self.phase, Phase::Releasing(..))
+    }
+
     /// Whether nothing refers to this key any more.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         matches!(self.phase, Phase::Free) && self.queue.is_empty() && self.endings.is_empty()
+    }
+
+    /// Until when the hint that another process waits is followed; `None` without that hint.
+    ///
+    /// An idle queue is worth keeping for so long.
+    #[must_use]
+    pub fn others_wait_until(&self) -> Option<Instant> {
+        let (others_wait, at) = self.hint?;
+        others_wait.then(|| at.checked_add(HINT_LASTS).unwrap_or(at))
     }
 
     /// A task asks for the lock.
@@ -243,8 +206,11 @@ impl LocalQueue {
     }
 
     /// The gate said whether another process waits: with LEAVE, an acquire, an extension or a release.
-    pub fn handle_hint(&mut self, others_wait: bool, now: Instant) {
-        self.hint = Some((others_wait, now));
+    /// The latest answer counts, and not the one that is handled last.
+    pub fn handle_hint(&mut self, others_wait: bool, at: Instant) {
+        if self.hint.is_none_or(|(_, known_at)| known_at <= at) {
+            self.hint = Some((others_wait, at));
+        }
     }
 
     /// The future of a given task is polled: returns whether it has the lease.
@@ -327,6 +293,11 @@ impl LocalQueue {
 
     /// An extension has been decided: the new end of the lease if it won its quorum.
     pub fn handle_extended(&mut self, id: ExtensionId, valid_until: Option<Instant>) {
+        let is_held = matches!(&self.phase, Phase::Leased(lease) if lease.id == id.lease);
+        if valid_until.is_none() && !is_held {
+            // The release cut it short, and will say whether the key was there.
+            return;
+        }
         let failed =
             if planted!("passer_is_told_lost") { Outcome::Lost } else { Outcome::Unconfirmed };
         let outcome = if valid_until.is_some() { Outcome::Held } else { failed };
@@ -338,12 +309,21 @@ impl LocalQueue {
         if let Phase::Leased(lease) = &mut self.phase
             && lease.id == id.lease
         {
-            lease.valid_until =
-                valid_until.map_or(lease.valid_until, |at| at.max(lease.valid_until));
+            lease.valid_until = lease.valid_until.max(valid_until.unwrap_or(lease.valid_until));
             lease.is_extending = false;
             if others {
                 self.extend();
             }
+        }
+    }
+
+    /// The holder has extended the lease, by itself or by renewal. It confirms no passer: the extension
+    /// may have started before the pass.
+    pub fn handle_renewed(&mut self, id: LeaseId, valid_until: Instant) {
+        if let Phase::Leased(lease) = &mut self.phase
+            && lease.id == id
+        {
+            lease.valid_until = lease.valid_until.max(valid_until);
         }
     }
 
@@ -422,9 +402,7 @@ impl LocalQueue {
         if self.phase == Phase::Free
             && let Some((first, _)) = self.queue.front()
         {
-            let others_wait = self.hint.is_some_and(|(others_wait, at)| {
-                others_wait && now.saturating_duration_since(at) <= HINT_LASTS
-            });
+            let others_wait = self.others_wait_until().is_some_and(|until| now <= until);
             let task = *first;
             let id = self.new_lease();
             self.phase = Phase::Competing(id);

@@ -2,62 +2,44 @@
 
 use std::time::{Duration, Instant};
 
+use super::backoff::scale;
 use super::lease::saturating_add;
-use super::retry::scale;
 
-/// The times of a lease that is kept alive.
+/// The times at which a lease is renewed.
 ///
-/// Each moment is drawn, so that leases taken together do not renew together. A renewal that
-/// failed is tried again, ever sooner as the end comes nearer, until `margin` before the end:
-/// then the holder is told, while nobody else can have the lock yet.
+/// Each moment is drawn at random, so that leases acquired together do not renew together (H7). A
+/// renewal that failed is tried again, ever sooner as the end comes nearer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Renewal {
     validity: Duration,
-    every: Duration,
-    margin: Duration,
+    interval: Duration,
 }
 
 impl Renewal {
-    /// For leases of `validity`: renewed after `every` at the latest, given up `margin` before
-    /// their end.
+    /// For leases of `validity` that are renewed after `interval` at the latest.
     #[must_use]
-    pub const fn new(validity: Duration, every: Duration, margin: Duration) -> Self {
-        Self { validity, every, margin }
+    pub const fn new(validity: Duration, interval: Duration) -> Self {
+        Self { validity, interval }
     }
 
-    /// How long before its end the holder has to stop.
-    #[must_use]
-    pub const fn margin(&self) -> Duration {
-        self.margin
-    }
-
-    /// The moment at which the holder has to stop if the lease is not renewed.
-    #[must_use]
-    pub fn notice(&self, valid_until: Instant) -> Instant {
-        if planted!("safety_margin_is_ignored") {
-            return valid_until;
-        }
-        valid_until.checked_sub(self.margin).unwrap_or(valid_until)
-    }
-
-    /// When to renew a lease: once seven tenths of `every`, up to all of it, have gone by since the
+    /// When to renew a lease: after seven tenths of the interval, up to all of it, since the start of the
     /// round that made it valid until `valid_until`.
     #[must_use]
     pub fn next(&self, valid_until: Instant, random: u64) -> Instant {
         if planted!("renewal_leaves_no_second_try") {
-            return self.notice(valid_until);
+            return valid_until;
         }
         let random = if planted!("renewals_at_fixed_times") { 0 } else { random };
-        let after = self.every / 10 * 7 + scale(self.every / 10 * 3, random);
+        let after = self.interval / 10 * 7 + scale(self.interval / 10 * 3, random);
         valid_until.checked_sub(self.validity.saturating_sub(after)).unwrap_or(valid_until)
     }
 
-    /// When to try again after a renewal that failed: within a quarter of the time left, or of
-    /// `every` where that is less.
+    /// When to try again after a renewal that failed: within a quarter of the time left, or of the
+    /// interval where that is less.
     #[must_use]
     pub fn retry(&self, now: Instant, valid_until: Instant, random: u64) -> Instant {
-        let left = self.notice(valid_until).saturating_duration_since(now);
-        let most = (left / 4).min(self.every / 4).max(LEAST_PAUSE);
+        let left = valid_until.saturating_duration_since(now);
+        let most = (left / 4).min(self.interval / 4).max(LEAST_PAUSE);
         saturating_add(now, most / 2 + scale(most / 2, random))
     }
 }
@@ -72,7 +54,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     fn renewal() -> Renewal {
-        Renewal::new(9 * SECOND, 3 * SECOND, SECOND)
+        Renewal::new(9 * SECOND, 3 * SECOND)
     }
 
     #[test]
@@ -93,17 +75,17 @@ mod tests {
     }
 
     #[test]
-    fn h5_tries_go_on_until_the_margin() {
+    fn h5_tries_go_on_until_the_end_of_the_lease() {
         let start = Instant::now();
         let valid_until = start + 6 * SECOND;
         let (mut now, mut tries) = (start, 0);
-        while now < renewal().notice(valid_until) {
+        while now < valid_until {
             let next = renewal().retry(now, valid_until, u64::MAX);
             assert!(next > now);
             now = next;
             tries += 1;
         }
-        assert!((10..100).contains(&tries), "{tries} tries in five seconds");
+        assert!((10..100).contains(&tries), "{tries} tries in six seconds");
     }
 
     /// However long the lease was extended for, and whatever is drawn.
@@ -119,9 +101,8 @@ mod tests {
 
     #[test]
     fn t3_nothing_overflows() {
-        let wild = Renewal::new(Duration::MAX, Duration::MAX / 8, Duration::MAX);
+        let wild = Renewal::new(Duration::MAX, Duration::MAX / 8);
         let now = Instant::now();
-        assert_eq!(wild.notice(now), now);
         let _ = wild.next(now, u64::MAX);
         let _ = wild.retry(now, now, u64::MAX);
     }

@@ -23,8 +23,8 @@
 //!   entry leaves with it; an owner that is alive joins again at its next refresh.
 //! - *Misled.* After two refused attempts although the gate said "free", the next attempt comes with
 //!   the next refresh.
-//! - *Noise.* After two pushes in a row that showed a held lock, looks are at least 100 ms apart. A
-//!   predecessor whose key is absent is asked for once, then at the next refresh.
+//! - *Noise.* After two pushes in a row that showed a held lock, looks and refreshes are at least 100 ms
+//!   apart. A predecessor whose key is absent is asked for once, then at the next refresh.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -40,13 +40,13 @@ pub const REFRESH: Duration = Duration::from_millis(670);
 const SECOND_LOOK: Duration = Duration::from_millis(20);
 
 /// The least time between two looks while pushes show a held lock.
-const SPACING: Duration = Duration::from_millis(100);
+pub(crate) const SPACING: Duration = Duration::from_millis(100);
 
 /// How many attempts may be refused in a row although the gate said "free".
 const MISLED: u8 = 2;
 
 /// From how many fruitless pushes in a row on looks are spaced.
-const NOISY: u8 = 3;
+pub(crate) const NOISY: u8 = 3;
 
 /// The name of one wait in a wait queue: random, and new for each wait.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -197,6 +197,18 @@ impl Turn {
         (REFRESH - fifth).saturating_add(fifth * 2 / 1024 * (random % 1025))
     }
 
+    /// The gate of this wait; `None` once no candidate is left.
+    #[must_use]
+    pub const fn gate(&self) -> Option<Gate> {
+        self.gate
+    }
+
+    /// Whether the gate may have our entry.
+    #[must_use]
+    pub const fn has_entry(&self) -> bool {
+        self.has_entry
+    }
+
     /// The next command; `None` if there is nothing to do.
     pub fn poll_command(&mut self) -> Option<Command> {
         self.commands.pop_front()
@@ -215,7 +227,7 @@ impl Turn {
     /// Handles an attempt that won the lock.
     pub fn handle_won(&mut self) {
         let overtaken = self.overtaken.take();
-        self.end(overtaken);
+        self.end(overtaken.filter(|_| !planted!("overtaken_entry_stays")));
     }
 
     /// Handles an attempt that was not won.
@@ -228,7 +240,9 @@ impl Turn {
             return;
         }
         self.refused = (self.refused + 1).min(MISLED);
-        self.overtaken = None;
+        if !planted!("refused_waiter_drops_the_first_entry") {
+            self.overtaken = None;
+        }
         match self.gate {
             Some(gate) => self.ask(gate, now),
             None => {
@@ -260,14 +274,21 @@ impl Turn {
             None => {}
         }
         // An entry without its key is not watched: the next refresh will see.
-        let is_worth_a_look = !(self.is_absent && matches!(key, WatchedKey::Predecessor(_)));
-        if self.watched.as_ref() != Some(&key) && is_worth_a_look {
-            self.look(gate, key, now);
-        } else {
-            self.phase = Phase::Waiting;
-        }
+        let is_known_absent = self.is_absent && matches!(key, WatchedKey::Predecessor(_));
+        let is_worth_a_look =
+            !is_known_absent || planted!("absent_predecessor_is_asked_for_without_end");
         let is_free = self.first_while_free.is_some();
-        self.look_at = is_free.then(|| now.checked_add(SECOND_LOOK)).flatten();
+        let mut next_look = is_free.then_some(SECOND_LOOK);
+        if self.watched.as_ref() == Some(&key) || !is_worth_a_look {
+            self.phase = Phase::Waiting;
+        } else if self.fruitless == NOISY && !planted!("noise_without_a_rest") {
+            // This refresh was a look.
+            self.phase = Phase::Waiting;
+            next_look = Some(SPACING);
+        } else {
+            self.look(gate, key, now);
+        }
+        self.look_at = next_look.and_then(|wait| now.checked_add(wait));
     }
 
     /// Handles a free lock: returns whether that settled what to do.
@@ -277,13 +298,14 @@ impl Turn {
         if matches!(self.watched, Some(WatchedKey::Lock(_))) {
             self.watched = None;
         }
-        if self.refused >= MISLED {
+        if self.refused >= MISLED && !planted!("misled_waiter_never_backs_off") {
             self.refused = MISLED - 1;
             (self.watched, self.first_while_free, self.look_at) = (None, None, None);
             self.phase = Phase::Waiting;
             return true;
         }
-        let is_out_of_turn = self.first_while_free.as_ref() == Some(&first);
+        let is_out_of_turn = self.first_while_free.as_ref() == Some(&first)
+            || planted!("out_of_turn_without_a_second_look");
         if self.predecessor.is_none() || is_out_of_turn {
             self.overtaken = self.predecessor.is_some().then_some(first);
             self.attempt();
@@ -301,7 +323,7 @@ impl Turn {
         if is_there {
             self.phase = Phase::Waiting;
             // The push came before the reply.
-            if self.watched.is_none() {
+            if self.watched.is_none() && !planted!("push_before_the_reply_is_lost") {
                 self.wake(gate, now);
             }
             return;
@@ -310,7 +332,7 @@ impl Turn {
         if self.predecessor.is_none() {
             self.fruitless = 0;
             self.attempt();
-        } else if self.is_absent {
+        } else if self.is_absent && !planted!("absent_predecessor_is_asked_for_without_end") {
             self.phase = Phase::Waiting;
         } else {
             self.is_absent = true;
@@ -320,7 +342,7 @@ impl Turn {
 
     /// Handles a push: a watched key was written, or may have been.
     pub fn handle_push(&mut self, key: &WatchedKey, now: Instant) {
-        if self.watched.as_ref() != Some(key) {
+        if self.watched.as_ref() != Some(key) && !planted!("push_of_another_key_wakes") {
             return;
         }
         self.watched = None;
@@ -339,7 +361,7 @@ impl Turn {
         self.commands.push_back(Command::Leave { gate, also: None });
         (self.watched, self.predecessor, self.first_while_free) = (None, None, None);
         self.has_entry = false;
-        let next = Gate(gate.0 + 1);
+        let next = Gate(gate.0 + usize::from(!planted!("silent_gate_is_asked_again")));
         if next.0 < self.gates {
             self.gate = Some(next);
             self.ask(next, now);
@@ -359,14 +381,18 @@ impl Turn {
             (Phase::Waiting, None) => self.attempt(),
             (Phase::Waiting, Some(gate)) if self.refresh_at.is_some_and(|at| at <= now) => {
                 self.is_absent = false;
+                if planted!("pushes_are_never_lost") {
+                    self.refresh_at = None;
+                    return;
+                }
                 self.ask(gate, now);
             }
             (Phase::Waiting, Some(gate)) => {
                 self.look_at = None;
-                if self.first_while_free.is_some() || self.predecessor.is_some() {
-                    self.ask(gate, now);
-                } else {
-                    self.look(gate, WatchedKey::Lock(self.lock), now);
+                match &self.predecessor {
+                    _ if self.first_while_free.is_some() => self.ask(gate, now),
+                    Some(entry) => self.look(gate, WatchedKey::Predecessor(entry.clone()), now),
+                    None => self.look(gate, WatchedKey::Lock(self.lock), now),
                 }
             }
             (Phase::Trying | Phase::Over, _) => {}
@@ -411,8 +437,10 @@ impl Turn {
     fn wake(&mut self, gate: Gate, now: Instant) {
         self.fruitless = (self.fruitless + 1).min(NOISY);
         let rest = self.rest_until.filter(|rest| self.fruitless == NOISY && now < *rest);
-        if rest.is_some() {
+        if rest.is_some() && !planted!("noise_without_a_rest") {
+            // A refresh that falls into the rest comes at its end, in place of the look.
             self.look_at = self.look_at.into_iter().chain(rest).min();
+            self.refresh_at = self.refresh_at.max(rest);
         } else if self.predecessor.is_some() {
             self.ask(gate, now);
         } else if self.fruitless == 1 {

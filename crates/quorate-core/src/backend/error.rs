@@ -1,16 +1,14 @@
-//! Why a node's vote is unknown.
+//! The error of a call: why a node's vote is unknown.
 
 use std::borrow::Cow;
 use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::protocol;
-
 /// Why a node's vote is unknown.
 ///
-/// Cheap to clone. Its text shows what the node or the client said; a backend keeps passwords and
-/// tokens out of it.
+/// Cheap to clone. Its text is the text of the node's or the client's error. A backend keeps passwords
+/// and tokens out of it (A6).
 #[derive(Clone, Debug)]
 pub struct BackendError {
     kind: BackendErrorKind,
@@ -20,50 +18,50 @@ pub struct BackendError {
 }
 
 impl BackendError {
-    /// An error of `kind`, told in `message`.
+    /// Creates an error of `kind` with the text `message`.
     #[must_use]
     pub fn new(kind: BackendErrorKind, message: impl Into<Arc<str>>) -> Self {
         Self { kind, message: message.into(), source: None, not_sent: false }
     }
 
-    /// Keeps the error of the client underneath. Its text must not show secrets.
+    /// Adds the client's error as the source. Its text must not show secrets.
     #[must_use]
     pub fn with_source(mut self, source: impl Error + Send + Sync + 'static) -> Self {
         self.source = Some(Arc::new(source));
         self
     }
 
-    /// States that the command was certainly not sent, and never will be.
+    /// Marks the command as *not sent*: it has not left and never will.
     #[must_use]
     pub fn not_sent(mut self) -> Self {
         self.not_sent = true;
         self
     }
 
-    /// Whether the command was certainly not sent. After any other error it may have been executed.
+    /// Whether the command is certainly *not sent*. After any other error it may have been executed.
     #[must_use]
     pub const fn is_not_sent(&self) -> bool {
         self.not_sent
     }
 
-    /// An error answer of a Redis or Valkey node, sorted by its first word (`READONLY …`).
+    /// Creates the error for an error reply of Redis or Valkey. Its first word (`READONLY …`) decides
+    /// the kind.
     ///
-    /// What a node repeats of the command is cut off: it may be the token, or a password. So is
-    /// what Redis before version 7 puts before an error that came up inside a script, so that the
-    /// same trouble is told in the same words.
+    /// Two parts of the reply are removed: the arguments of the command, since they may contain the
+    /// token or a password, and the position in a script that Redis 6 adds, so that all versions give
+    /// the same text.
     #[must_use]
     pub fn from_reply(reply: &str) -> Self {
-        let told = reply.split(", with args beginning with").next().unwrap_or_default();
-        let told = out_of_script(told);
-        let kind = protocol::quarantine::kind_of(&told)
-            .unwrap_or_else(|| BackendErrorKind::of_word(&told));
-        if told.starts_with("CROSSSLOT") {
-            return Self::new(kind, format!("{told} ({CROSSSLOT_HELP})"));
+        let text = reply.split(", with args beginning with").next().unwrap_or_default();
+        let text = without_script_position(text);
+        let kind = BackendErrorKind::of_word(&text);
+        if text.starts_with("CROSSSLOT") {
+            return Self::new(kind, format!("{text} ({CROSSSLOT_HELP})"));
         }
-        Self::new(kind, told)
+        Self::new(kind, text)
     }
 
-    /// What went wrong.
+    /// The kind of the error.
     #[must_use]
     pub const fn kind(&self) -> BackendErrorKind {
         self.kind
@@ -82,57 +80,59 @@ impl Error for BackendError {
     }
 }
 
-/// What a bare `CROSSSLOT` does not say.
+/// The cause of `CROSSSLOT` in quorate's terms.
 const CROSSSLOT_HELP: &str = "a node in cluster mode can lock one resource at a time, without a \
                               fencing token or a restart guard";
 
-/// What kind of trouble a node is in.
+/// The kind of a [`BackendError`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum BackendErrorKind {
     /// The password or the user name is wrong or missing (`NOAUTH`, `WRONGPASS`).
     Auth,
-    /// A cluster node that serves no slots, or not this one (`CLUSTERDOWN`, `MOVED`, `CROSSSLOT`).
+    /// The cluster node does not serve the key's slot (`CLUSTERDOWN`, `MOVED`, `CROSSSLOT`).
     Cluster,
-    /// The connection could not be made, or broke.
+    /// The connection could not be made, or has ended.
     Connection,
-    /// The node may evict keys by itself (`maxmemory-policy`), or does not tell whether. Only with
-    /// the [restart guard](crate::restarts).
+    /// The node may evict keys (`maxmemory-policy`), or its policy is unknown. Only with the
+    /// [restart guard](crate::backend::RestartGuard).
     Evicting,
-    /// The number for fencing tokens is at its end, or what stands in its place is no number.
+    /// The node's fencing number is at its maximum, or its key holds something else.
     Fence,
-    /// The node does not tell which server it is, or several servers answer in its place in turn.
-    /// Only with the [restart guard](crate::restarts).
+    /// The node is the same server as another node (Q6). With the
+    /// [restart guard](crate::backend::RestartGuard) also: the node has no server id, or several servers
+    /// reply under its address.
     Identity,
-    /// The node is reading its data set (`LOADING`) or busy with a script (`BUSY`).
+    /// The node is loading its data set (`LOADING`) or busy with a script (`BUSY`).
     Loading,
-    /// The node knows another `max_ttl` than the [restart guard](crate::restarts) of this manager.
+    /// The node has another `max_ttl` than the [restart guard](crate::backend::RestartGuard) of this
+    /// manager.
     MaxTtl,
-    /// The node cannot write to its disk and so refuses writes (`MISCONF`).
+    /// The node accepts no writes because it cannot write to its disk (`MISCONF`).
     Misconfigured,
     /// The node is out of memory (`OOM`).
     OutOfMemory,
-    /// The user may not run the command or touch the key (`NOPERM`).
+    /// The user may not run the command or access the key (`NOPERM`).
     Permission,
-    /// The answer is not one that the protocol has. Perhaps this is no Redis at all.
+    /// The reply is not valid for the command. The server may not be Redis or Valkey.
     Protocol,
-    /// The node may have forgotten locks, and does not vote for a while: it restarted, is new, or
-    /// lost its data. Only with the [restart guard](crate::restarts).
+    /// The node may have forgotten locks, since it restarted, is new, or lost its data. It does not vote
+    /// until `max_ttl` has passed. Only with the [restart guard](crate::backend::RestartGuard).
     Quarantined,
-    /// The node is a replica (`READONLY`), or has too few of them (`NOREPLICAS`).
+    /// The node is a replica (`READONLY`), or has too few replicas (`NOREPLICAS`).
     ReadOnly,
-    /// The node does not know the command, or cannot run the script.
+    /// The node lacks the command or cannot run the script, or the backend does not support the call.
     Script,
-    /// The client gave up waiting. (A deadline of quorate's own is not reported as an error.)
+    /// The client's own timeout passed. The node timeout is not reported as an error.
     TimedOut,
-    /// A key holds something that is not a string: another program uses it (`WRONGTYPE`).
+    /// The key holds a value that is not a string, written by another program (`WRONGTYPE`).
     WrongType,
     /// Anything else.
     Other,
 }
 
 impl BackendErrorKind {
-    /// Whether trying again soon is pointless: somebody has to change something first.
+    /// Whether trying again is pointless until a person changes a setting of the node or the client.
     #[must_use]
     pub const fn is_permanent(self) -> bool {
         matches!(
@@ -148,9 +148,12 @@ impl BackendErrorKind {
         )
     }
 
-    /// The kind of what a server says by itself, inside a script or not.
-    pub(crate) fn of_servers(reply: &str) -> Self {
-        Self::of_word(&out_of_script(reply))
+    /// The kind of an error of our script that could not call INFO: this user may not, or no user may.
+    fn of_info(reply: &str) -> Self {
+        let (_, cause) = reply.split_once(": ").unwrap_or_default();
+        let cause = without_script_position(cause);
+        let is_forbidden = cause.starts_with("NOPERM") || Self::of_text(&cause) == Self::Permission;
+        if is_forbidden { Self::Permission } else { Self::Script }
     }
 
     fn of_word(reply: &str) -> Self {
@@ -165,25 +168,29 @@ impl BackendErrorKind {
             "READONLY" | "NOREPLICAS" => Self::ReadOnly,
             "NOSCRIPT" => Self::Script,
             "WRONGTYPE" => Self::WrongType,
-            protocol::fence::WORD => Self::Fence,
+            "QUORATEFENCE" => Self::Fence,
+            "QUORATEEVICTS" => Self::Evicting,
+            "QUORATEIDENTITY" => Self::Identity,
+            "QUORATEMAXTTL" => Self::MaxTtl,
+            "QUORATEINFO" => Self::of_info(reply),
             "ERR" => Self::of_text(reply),
             _ => Self::Other,
         }
     }
 
-    /// The kind of an answer without a word of its own. The texts differ from version to version,
-    /// in capital letters, too: what stands here is of Redis 6 to 8 and Valkey 8.
+    /// The kind of an error reply that begins with `ERR`. The texts differ between versions, also in
+    /// capital letters. These cover Redis 6 to 8 and Valkey 8.
     fn of_text(text: &str) -> Self {
-        let says = |phrases: &[&str]| phrases.iter().any(|phrase| text.contains(phrase));
-        if says(&["The user executing the script", "ACL failure in script"]) {
+        let contains = |phrases: &[&str]| phrases.iter().any(|phrase| text.contains(phrase));
+        if contains(&["The user executing the script", "ACL failure in script"]) {
             Self::Permission
-        } else if says(&["nknown command", "nknown Redis command", "nknown subcommand"]) {
+        } else if contains(&["nknown command", "nknown Redis command", "nknown subcommand"]) {
             Self::Script
-        } else if says(&["invalid password", "AUTH"]) {
+        } else if contains(&["invalid password", "AUTH"]) {
             Self::Auth
-        } else if says(&["max number of clients"]) {
+        } else if contains(&["max number of clients"]) {
             Self::Connection
-        } else if says(&["WRONGTYPE"]) {
+        } else if contains(&["WRONGTYPE"]) {
             Self::WrongType
         } else {
             Self::Other
@@ -191,26 +198,27 @@ impl BackendErrorKind {
     }
 }
 
-/// An error answer without where in a script it came up. A script that reads the error of its own
-/// command is told the latter half of this:
+/// Removes from an error reply its position in a script. Redis 6 replies
 ///
 /// `ERR Error running script (call to f_…): @user_script:17: @user_script: 17: -OOM …`
-fn out_of_script(reply: &str) -> Cow<'_, str> {
+///
+/// A script that handles the error of its own command gets this from one of the `@user_script` on.
+fn without_script_position(reply: &str) -> Cow<'_, str> {
     let call =
         reply.strip_prefix("ERR Error running script (").and_then(|rest| rest.split_once("): "));
-    let mut told = call.map_or(reply, |(_, told)| told);
+    let mut text = call.map_or(reply, |(_, text)| text);
     while let Some((_, rest)) =
-        told.strip_prefix("@user_script:").and_then(|rest| rest.trim_start().split_once(": "))
+        text.strip_prefix("@user_script:").and_then(|rest| rest.trim_start().split_once(": "))
     {
-        told = rest;
+        text = rest;
     }
-    if told.len() == reply.len() {
+    if text.len() == reply.len() {
         return Cow::Borrowed(reply);
     }
-    let told = told.strip_prefix('-').unwrap_or(told);
-    let word = told.split(' ').next().unwrap_or_default();
+    let text = text.strip_prefix('-').unwrap_or(text);
+    let word = text.split(' ').next().unwrap_or_default();
     let is_word = word.len() > 1 && word.bytes().all(|byte| byte.is_ascii_uppercase());
-    if is_word { Cow::Borrowed(told) } else { Cow::Owned(format!("ERR {told}")) }
+    if is_word { Cow::Borrowed(text) } else { Cow::Owned(format!("ERR {text}")) }
 }
 
 #[cfg(test)]
@@ -252,7 +260,7 @@ mod tests {
         }
     }
 
-    /// As Redis 6.0.16 and 7.0.15, and Valkey 8.0.1 told it.
+    /// The texts of Redis 6.0.16 and 7.0.15, and of Valkey 8.0.1.
     #[test]
     fn q4_the_restart_guard_tells_a_user_who_may_not_from_a_node_that_cannot() {
         use BackendErrorKind as Kind;
@@ -271,7 +279,7 @@ mod tests {
         assert_eq!(BackendError::from_reply(&endless).kind(), Kind::Script);
     }
 
-    /// As Redis 6.0.16 told it: of a script, and to a script.
+    /// The texts of Redis 6.0.16: to a client, and to a script.
     #[test]
     fn q4_an_error_inside_a_script_is_the_same_with_every_version() {
         use BackendErrorKind as Kind;
@@ -300,7 +308,7 @@ mod tests {
             let error = BackendError::from_reply(&format!("@user_script: 3: {said}"));
             assert_eq!((error.kind(), error.to_string()), (kind, format!("ERR {said}")));
         }
-        // Since version 7 the place comes last.
+        // Since version 7 the position is at the end.
         for reply in ["OOM no room script: 01b9, on @user_script:17.", "@user_script", ""] {
             assert_eq!(BackendError::from_reply(reply).to_string(), reply);
         }

@@ -1,4 +1,4 @@
-//! Smol.
+//! The seam to smol.
 
 use std::time::Instant;
 
@@ -7,15 +7,15 @@ use smol::Timer;
 use super::suspend::with_time_suspended;
 use super::{BoxFuture, EntropyError, Runtime, os_random};
 
-/// Runs locks on smol's global executor and timers.
+/// A [`Runtime`] on smol's global executor and timers.
 ///
-/// The clock is `std`'s, plus the time that the machine was suspended.
+/// The clock is that of `std`, plus the time for which the machine was suspended.
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub struct SmolRuntime;
 
 impl SmolRuntime {
-    /// Smol needs no handle: its executor is global.
+    /// Creates the runtime. It needs no handle, since smol's executor is global.
     #[must_use]
     pub const fn new() -> Self {
         Self
@@ -30,7 +30,7 @@ impl Runtime for SmolRuntime {
     fn sleep_until(&self, deadline: Instant) -> BoxFuture<'static, ()> {
         let clock = *self;
         Box::pin(async move {
-            // More than once only after a suspend.
+            // A suspend moves the clock and not the timer, so the deadline is compared again (T4).
             loop {
                 let now = clock.now();
                 if now >= deadline {

@@ -1,27 +1,27 @@
-//! How long the machine was suspended, so that a lease runs on while a laptop or a VM sleeps.
+//! The time for which the machine was suspended, so that a lease expires also during a suspend.
 
 use std::time::{Duration, Instant};
 
-/// How long the machine has been suspended since this process first asked, as far as is known.
+/// How long the machine has been suspended since the first call in this process.
 ///
-/// `std::time::Instant` stands still while Linux sleeps, but the nodes go on counting. A
-/// [`Runtime`](crate::Runtime) that adds this to its monotonic clock does not believe in a lease
-/// that ran out during the sleep. Never decreases. Zero on other systems: there the clock of
-/// `Instant` counts the sleep itself (Windows), or there is no telling.
+/// On Linux, `std::time::Instant` stands still during a suspend, while the clocks of the nodes
+/// advance. A [`Runtime`](crate::Runtime) that adds this time to its monotonic clock sees that a lease
+/// expired during the suspend. The time never decreases. It is zero on other systems: on Windows
+/// `Instant` includes the suspend, and on the rest the time is unknown.
 #[must_use]
 pub fn time_suspended() -> Duration {
     imp::time_suspended()
 }
 
-/// The time that the machine was suspended, added to a reading of the monotonic clock made now.
+/// Adds the time for which the machine was suspended to a reading of the monotonic clock made now.
 ///
-/// Cheaper than [`time_suspended`]: one look at one other clock, unless that shows a suspend.
+/// Cheaper than [`time_suspended`]: reads one other clock, unless the reading shows a new suspend.
 #[must_use]
 pub fn with_time_suspended(monotonic: Instant) -> Instant {
     monotonic + imp::time_suspended_at(monotonic)
 }
 
-/// What was last found, without a look at any clock.
+/// The last result of the functions above, without reading a clock.
 #[cfg(feature = "tokio")]
 pub(super) fn last_known() -> Duration {
     imp::last_known()
@@ -50,7 +50,7 @@ mod imp {
         SUSPENDS.last_known()
     }
 
-    /// The clocks of the system, in nanoseconds: one that goes on during a suspend, one that does not.
+    /// Two clocks of the system, in nanoseconds. Boottime advances during a suspend, monotonic does not.
     pub(super) trait Clocks {
         fn boottime(&self) -> i64;
         fn monotonic(&self) -> i64;
@@ -72,15 +72,15 @@ mod imp {
         time.tv_sec.saturating_mul(1_000_000_000).saturating_add(time.tv_nsec)
     }
 
-    /// Less than this between two readings is noise, and no suspend is so short.
+    /// A smaller difference between two readings is noise. Every suspend is longer than 0.1 ms.
     const NOTICEABLE: i64 = 100_000;
 
     pub(super) struct Suspends {
-        /// How far boottime was ahead at first.
+        /// How far boottime was ahead of monotonic at the first reading.
         at_first: OnceLock<i64>,
-        /// How much farther it has been since.
+        /// The largest increase of that since.
         since: AtomicI64,
-        /// A reading of the caller's clock, and boottime at that moment.
+        /// A reading of `Instant`, and boottime at the same time.
         base: OnceLock<(Instant, i64)>,
     }
 
@@ -90,15 +90,16 @@ mod imp {
         }
 
         pub(super) fn time(&self, clocks: &impl Clocks) -> Duration {
-            // One undisturbed read is enough, and the largest is the least disturbed.
+            // An interrupt between the two reads makes the lead too small, so the largest of eight leads
+            // is the most exact.
             let at_first = || (0..8).map(|_| ahead(clocks)).fold(i64::MIN, i64::max);
             let since = ahead(clocks).saturating_sub(*self.at_first.get_or_init(at_first));
             self.since.fetch_max(since, Ordering::Relaxed);
             self.last_known()
         }
 
-        /// A clock that somebody has paused or moved looks like a suspend, or hides one; so what is
-        /// noticed is looked at again, and only the difference of the system's own clocks counts.
+        /// The caller's clock may be tokio's, which tests pause and move. Its difference to boottime is
+        /// therefore only a hint that a suspend may have happened. The system's own clocks decide.
         pub(super) fn time_at(&self, monotonic: Instant, clocks: &impl Clocks) -> Duration {
             let (base, boottime) = *self.base.get_or_init(|| {
                 let base = (Instant::now(), clocks.boottime());
@@ -127,8 +128,8 @@ mod imp {
         }
     }
 
-    /// Read in this order, a thread that is interrupted in between sees too small a lead, which
-    /// the maxima above forget, and never too large a one.
+    /// How far boottime is ahead of monotonic. Boottime is read first, so an interrupt between the two
+    /// reads makes the lead too small, never too large.
     fn ahead(clocks: &impl Clocks) -> i64 {
         let boottime = clocks.boottime();
         boottime.saturating_sub(clocks.monotonic())
@@ -157,7 +158,7 @@ mod imp {
 mod tests {
     use super::*;
 
-    /// Only a suspend may move it, not the noise between two reads of a clock.
+    /// Only a suspend counts, not the noise between two reads of a clock.
     #[test]
     fn nothing_is_counted_while_the_machine_runs() {
         let before = time_suspended();
@@ -168,7 +169,7 @@ mod tests {
         }
     }
 
-    /// Clocks that are set: boottime, monotonic.
+    /// Clocks with fixed readings: boottime, monotonic.
     #[cfg(target_os = "linux")]
     struct Set(i64, i64);
 
@@ -194,7 +195,7 @@ mod tests {
             let monotonic = start + Duration::from_secs(seconds.unsigned_abs());
             suspends.time_at(monotonic, &clocks)
         };
-        assert_eq!(read(0, 0), Duration::ZERO, "what was before counts for nothing");
+        assert_eq!(read(0, 0), Duration::ZERO, "a suspend before the first reading does not count");
         assert_eq!(read(5, 0), Duration::ZERO);
         assert_eq!(read(6, 3600), hours(1));
         assert_eq!(suspends.last_known(), hours(1));
@@ -204,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_is_moved_by_hand_is_no_suspend() {
+    fn a_clock_that_a_test_moves_shows_no_suspend() {
         let base = Instant::now();
         for moved in [Duration::ZERO, Duration::from_secs(1), Duration::from_secs(3600)] {
             let moved = base + moved;

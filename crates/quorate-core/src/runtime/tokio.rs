@@ -1,4 +1,4 @@
-//! Tokio, and tokio for those who run on something else.
+//! The seam to tokio, and a tokio context for futures that are polled elsewhere.
 
 use std::borrow::Cow;
 use std::future::{Future, pending};
@@ -15,28 +15,32 @@ use tokio::time;
 use super::suspend::{last_known, with_time_suspended};
 use super::{BoxFuture, EntropyError, Runtime, os_random};
 
-/// Runs locks on tokio.
+/// A [`Runtime`] on tokio.
 ///
-/// Background work goes to the runtime that this value was made in, if that has threads of its own
-/// and still runs; else to the one that the caller is in; else to one thread that is started for
-/// all. So a guard that is dropped anywhere is still released, unless the runtime ends at that moment,
-/// as it does behind the last line of `main`: [`close`](crate::LockManager::close) the manager there.
-/// The clock is tokio's, which can be paused in tests, plus the time that the machine was suspended.
+/// Background tasks run on the first of these that exists:
 ///
-/// A runtime that you build yourself needs its timers, and the clients its I/O: `enable_all`.
+/// 1. the multi-threaded tokio runtime in which this value was created, while it runs;
+/// 2. the tokio runtime of the caller;
+/// 3. one helper thread for the whole process.
+///
+/// So a guard can be dropped on any thread. Only a runtime that shuts down right after the drop stops
+/// the release. At the end of `main`, [`close`](crate::LockManager::close) the manager.
+///
+/// The clock is tokio's, which tests can pause, plus the time for which the machine was suspended.
+/// Build your own tokio runtime with `enable_all`: this type needs the timer and the clients need I/O.
 #[derive(Clone, Debug)]
 pub struct TokioRuntime {
     home: TokioContext,
 }
 
 impl TokioRuntime {
-    /// Remembers the runtime it is made in, if there is one.
+    /// Creates the runtime on the current tokio runtime, if there is one.
     #[must_use]
     pub fn new() -> Self {
         Self { home: TokioContext::current() }
     }
 
-    /// Belongs to the runtime of `handle`.
+    /// Creates the runtime on the tokio runtime of `handle`.
     #[must_use]
     pub fn of(handle: Handle) -> Self {
         Self { home: TokioContext::of(handle) }
@@ -62,7 +66,7 @@ impl Runtime for TokioRuntime {
         if planted!("drop_needs_a_runtime") {
             return drop(tokio::spawn(task));
         }
-        // Without any runtime the task is dropped, and the ttl is the backstop.
+        // Without any runtime the task is dropped, and a lock ends with its ttl (A1).
         drop(self.home.here().map(|handle| handle.spawn(task)));
     }
 
@@ -75,13 +79,13 @@ fn now() -> Instant {
     with_time_suspended(time::Instant::now().into_std())
 }
 
-/// A timer that goes on while the machine is suspended, and in another runtime than it was begun in:
-/// that one may have ended, or nobody drive it.
+/// A timer that counts the time of a suspend, and starts again when it is polled in another tokio
+/// runtime: the first one may have shut down, or no thread may drive it.
 #[pin_project]
 struct Alarm {
     home: TokioContext,
     deadline: Instant,
-    /// Begun by the first poll.
+    /// Created by the first poll.
     #[pin]
     sleep: Option<time::Sleep>,
     begun_in: Option<tokio::runtime::Id>,
@@ -98,7 +102,8 @@ impl Future for Alarm {
             this.sleep.set(None);
             *this.begun_in = id;
         }
-        // More than once only after a suspend, or where tokio rounds.
+        // A suspend moves the clock and not tokio's timer, and tokio rounds to 1 ms. So the deadline is
+        // compared again (T4).
         loop {
             if let Some(sleep) = this.sleep.as_mut().as_pin_mut() {
                 ready!(sleep.poll(context));
@@ -113,59 +118,58 @@ impl Future for Alarm {
     }
 }
 
-/// A tokio runtime to lend to futures that are polled anywhere.
+/// A tokio runtime for futures that may be polled outside tokio.
 ///
-/// Clients that are built on tokio panic on a thread without it. A backend wraps their futures in
-/// [`enter`](Self::enter) and then runs on smol, on a hand-written executor, on any thread.
+/// A client that is built on tokio panics on a thread without a tokio context. A backend wraps the
+/// client's futures in [`enter`](Self::enter). Then it runs on smol or any other executor.
 #[derive(Clone, Debug)]
 pub struct TokioContext {
     home: Option<Arc<Home>>,
 }
 
 impl TokioContext {
-    /// Lends the runtime that the caller is in to futures that are polled anywhere, if it has threads
-    /// of its own and as long as it runs. Else they find the one that they are polled in, or, outside
-    /// of tokio, one thread that is started for all.
+    /// Uses the tokio runtime of the caller, if it is multi-threaded and while it runs. Otherwise each
+    /// future uses the tokio runtime in which it is polled, or one helper thread for the whole process.
     ///
-    /// What a future begins in a current-thread runtime, a connection above all, goes on only while
-    /// that runtime is driven, and stands still for everybody else, too, while it is not. Where
-    /// several of them share it, lend a multi-threaded one by [`of`](Self::of).
+    /// A connection that is made in a current-thread runtime makes progress only while a thread drives
+    /// that runtime. If several current-thread runtimes share connections, pass the handle of a
+    /// multi-threaded runtime to [`of`](Self::of).
     #[must_use]
     pub fn current() -> Self {
         Self { home: Handle::try_current().ok().and_then(Home::new) }
     }
 
-    /// Lends the runtime of `handle` in the same way.
+    /// Uses the tokio runtime of `handle`, under the conditions of [`current`](Self::current).
     #[must_use]
     pub fn of(handle: Handle) -> Self {
         Self { home: Home::new(handle) }
     }
 
-    /// Makes `future` find tokio wherever it is polled, and wherever it is dropped.
+    /// Wraps `future` so that it is polled and dropped inside a tokio context.
     ///
     /// # Cancel safety
     ///
-    /// As `future`'s: dropping this drops it.
+    /// Dropping the wrapper drops `future`, so it is as cancel safe as `future`.
     pub fn enter<F: Future>(&self, future: F) -> InTokio<F> {
         InTokio { context: self.clone(), future: Some(future) }
     }
 
-    /// The home, while it runs.
+    /// The home runtime, while it runs.
     fn home(&self) -> Option<&Handle> {
         let home = self.home.as_deref().filter(|home| !home.sentinel.is_finished());
         home.map(|home| &home.handle)
     }
 
-    /// The runtime that a future finds when it is polled here: home before the one that the caller is
-    /// in, which may stand still as soon as the caller has left it.
+    /// The runtime for futures and tasks. Home comes before the caller's, which may be a current-thread
+    /// runtime that no thread drives after the caller has returned.
     fn here(&self) -> Option<Cow<'_, Handle>> {
         let home = self.home().map(Cow::Borrowed);
         let current = || Handle::try_current().ok().map(Cow::Owned);
         home.or_else(current).or_else(|| helper().map(Cow::Borrowed))
     }
 
-    /// The same for timers: the caller's before home. It is the caller's clock that is read, and one of
-    /// the two may be paused.
+    /// The runtime for timers. The caller's comes before home: `now` reads the caller's clock, and a
+    /// test may have paused one of the two.
     fn near(&self) -> Option<Cow<'_, Handle>> {
         Handle::try_current().map_or_else(|_| self.here(), |current| Some(Cow::Owned(current)))
     }
@@ -177,8 +181,8 @@ impl TokioContext {
     }
 }
 
-/// A runtime that works by itself, and a task in it that ends when the runtime does: tokio does
-/// not tell otherwise.
+/// A multi-threaded runtime, and a task in it that ends when the runtime shuts down. Tokio has no
+/// other way to find out.
 #[derive(Debug)]
 struct Home {
     handle: Handle,
@@ -186,8 +190,8 @@ struct Home {
 }
 
 impl Home {
-    /// `None` for a current-thread runtime: it works only while somebody is in its `block_on`, and
-    /// nobody can tell from outside.
+    /// `None` for a current-thread runtime. It makes progress only inside `block_on`, and whether a
+    /// thread is in there is unknown.
     fn new(handle: Handle) -> Option<Arc<Self>> {
         if handle.runtime_flavor() == RuntimeFlavor::CurrentThread {
             return None;
@@ -203,17 +207,17 @@ impl Drop for Home {
     }
 }
 
-/// A future that finds tokio wherever it is polled. See [`TokioContext::enter`].
+/// A future that is polled and dropped inside a tokio context. See [`TokioContext::enter`].
 ///
 /// # Cancel safety
 ///
-/// As that of the future inside: dropping this drops it, with tokio at hand.
+/// Dropping the wrapper drops the future inside, so it is as cancel safe as that one.
 #[pin_project(PinnedDrop)]
 #[derive(Debug)]
 #[must_use = "futures do nothing unless polled"]
 pub struct InTokio<F> {
     context: TokioContext,
-    /// `None` while it is dropped.
+    /// `None` once it is dropped.
     #[pin]
     future: Option<F>,
 }
@@ -238,7 +242,7 @@ impl<F> PinnedDrop for InTokio<F> {
     }
 }
 
-/// One thread for all who have no runtime of their own; `None` if it cannot be started.
+/// The runtime of the helper thread. `None` if the thread cannot be started.
 fn helper() -> Option<&'static Handle> {
     static HELPER: OnceLock<Option<Handle>> = OnceLock::new();
     let start = || {

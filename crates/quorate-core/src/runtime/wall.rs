@@ -1,15 +1,14 @@
-//! The wall clock: the one place that reads it, and what it is good for.
+//! The wall clock, for fencing hints only.
 
-#![expect(clippy::disallowed_types, reason = "the one wall clock, which decides no time")]
+#![expect(clippy::disallowed_types, reason = "for fencing hints only")]
 
 use std::time::SystemTime;
 
-/// Microseconds since 1970 by the wall clock; zero before that.
+/// Microseconds since 1970 by the wall clock. Zero if the clock shows an earlier time.
 ///
-/// **Never for anything that has to do with time**: such clocks jump, and two of them disagree. It
-/// is the [hint](crate::FenceHint) from which the numbers of a node that lost its data go on, where
-/// a wrong one costs a round trip and no order. So it is what [`Runtime`](super::Runtime) gives by
-/// default, and nothing else in this crate reads such a clock.
+/// **Not for validity and deadlines** (T4): a wall clock jumps, and the clocks of two machines differ.
+/// It is the [fencing hint](crate::FenceHint), from which a node that lost its data continues to
+/// number. A wrong hint costs a round trip and never breaks the order of fencing tokens.
 #[must_use]
 pub fn unix_micros() -> u64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);

@@ -148,9 +148,12 @@ impl Player {
             ["cancel"] => attempt.cancel(now),
             ["detach"] => attempt.detach(now),
             ["extend", ref ttl @ ..] => {
-                let ttl =
-                    ttl.first().map_or(self.ttl, |ttl| parse_duration(ttl).try_into().unwrap());
-                return attempt.extend(ttl, now).is_none().then(|| "no lease".into());
+                let afresh = ttl.contains(&"afresh");
+                let ttl = ttl.iter().find(|word| **word != "afresh");
+                let ttl = ttl.map_or(self.ttl, |ttl| parse_duration(ttl).try_into().unwrap());
+                let round =
+                    if afresh { attempt.extend_afresh(ttl, now) } else { attempt.extend(ttl, now) };
+                return round.is_none().then(|| "no lease".into());
             }
             ["undo"] => {
                 let open = attempt.nodes().filter(|(_, node)| !node.has_answered_undo());

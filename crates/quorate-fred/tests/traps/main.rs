@@ -13,14 +13,10 @@ mod runtimes;
 use std::future::Future;
 use std::time::Duration;
 
-use fred::clients::Client;
-use fred::interfaces::ClientLike;
-use fred::types::config::{Config, ConnectionConfig, PerformanceConfig, ReconnectPolicy};
+use quorate_core::backend::{AcquireOptions, ExtendOptions, LockBackend, ReleaseOptions};
 use quorate_core::runtime::os_random;
-use quorate_core::{Claim, Key, Resource, Token, Ttl};
-use quorate_fred::FredBackend;
-
-use node::Node;
+use quorate_core::{BackendError, Claim, Key, Resource, Token, Ttl, Vote};
+use quorate_fred::FredNode;
 
 fn claim() -> Claim {
     claim_of("orders:42")
@@ -32,11 +28,23 @@ fn claim_of(name: &str) -> Claim {
     Claim::new([key], token, Ttl::try_from(Duration::from_secs(10)).unwrap())
 }
 
-/// The limit of every wait, and of every attempt to connect. Only a broken backend takes that long.
+/// The limit of every wait, and of every attempt to connect. Only a broken node takes that long.
 const LIMIT: Duration = Duration::from_secs(120);
 
-fn backend(address: &str) -> FredBackend {
+fn node_at(address: &str) -> FredNode {
     quorate_fred::builder().connect_timeout(LIMIT).connect([address]).unwrap().remove(0)
+}
+
+async fn acquire(node: &FredNode, claim: &Claim) -> Result<Vote, BackendError> {
+    node.acquire(claim, AcquireOptions::default()).await.map(|acquired| acquired.vote)
+}
+
+async fn extend(node: &FredNode, claim: &Claim) -> Result<Vote, BackendError> {
+    node.extend(claim, ExtendOptions::default()).await.map(|extended| extended.vote)
+}
+
+async fn release(node: &FredNode, claim: &Claim) -> Result<Vote, BackendError> {
+    node.release(claim, ReleaseOptions::default()).await.map(|released| released.vote)
 }
 
 /// Awaits `future`, and fails if it takes longer than [`LIMIT`].
@@ -48,31 +56,19 @@ async fn within_limit<F: Future>(what: &str, future: F) -> F::Output {
     }
 }
 
-/// A client as careless as fred allows, which reconnects after `delay` ms (`None`: never).
-fn client(node: &Node, delay: Option<u32>) -> Client {
-    let policy = delay.map(|delay| {
-        let mut policy = ReconnectPolicy::new_constant(0, delay);
-        policy.set_jitter(0);
-        policy
-    });
-    let perf = PerformanceConfig {
-        default_command_timeout: Duration::from_secs(60),
-        ..PerformanceConfig::default()
+/// Lets others run until something is true.
+async fn until(what: &str, is_true: impl Fn() -> bool) {
+    let wait = async {
+        while !is_true() {
+            tokio::task::yield_now().await;
+        }
     };
-    let connection = ConnectionConfig { max_command_attempts: 10, ..ConnectionConfig::default() };
-    let config = Config::from_url(&node.url()).unwrap();
-    Client::new(config, Some(perf), Some(connection), policy)
+    within_limit(what, wait).await;
 }
 
-async fn connected_client(node: &Node, delay: Option<u32>) -> Client {
-    let client = client(node, delay);
-    client.init().await.unwrap();
-    client
-}
-
-/// Asks again until the node answers: what it takes to be back is nobody's promise.
-async fn until_answered<T, E, F: Future<Output = Result<T, E>>>(ask: impl Fn() -> F) -> T {
-    let patience = async {
+/// Asks again until the node answers: there is no promise how soon it is reached again.
+async fn until_answered<T, F: Future<Output = Result<T, BackendError>>>(ask: impl Fn() -> F) -> T {
+    let answered = async {
         loop {
             match ask().await {
                 Ok(answer) => return answer,
@@ -80,5 +76,5 @@ async fn until_answered<T, E, F: Future<Output = Result<T, E>>>(ask: impl Fn() -
             }
         }
     };
-    within_limit("an answer of the node", patience).await
+    within_limit("an answer of the node", answered).await
 }

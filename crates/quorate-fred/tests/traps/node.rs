@@ -15,7 +15,7 @@ pub(crate) enum Answer {
     Begin(&'static str),
     /// Closes the connection.
     HangUp,
-    /// What a node says to a login; an error to anything else.
+    /// What a node says to a login, and to the questions of a new connection; an error to anything else.
     Usual,
 }
 
@@ -142,7 +142,8 @@ impl Shared {
                     "PING" => "+PONG\r\n",
                     "AUTH" | "SELECT" => "+OK\r\n",
                     "HELLO" => "%1\r\n$5\r\nproto\r\n:3\r\n",
-                    "CLIENT" => ":1\r\n",
+                    "EVAL" | "CLIENT" => ":1\r\n",
+                    "COMMAND" => "*2\r\n_\r\n_\r\n",
                     "INFO" => "$21\r\nrun_id:42\r\nx:1\r\ny:2\r\n\r\n",
                     _ => "-ERR not in the script\r\n",
                 },

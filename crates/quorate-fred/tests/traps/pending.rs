@@ -4,12 +4,13 @@ use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use quorate_core::{Identify, LockBackend, Vote};
-use quorate_fred::FredBackend;
+use futures_util::poll;
+use quorate_core::Vote;
+use quorate_core::backend::LockBackend;
 use tokio::time;
 
 use crate::node::{Answer, Node};
-use crate::{backend, claim, connected_client};
+use crate::{acquire, claim, node_at, release, until};
 
 /// Answers a `SET` when it is told to.
 fn slow_node() -> (Node, Sender<()>) {
@@ -27,24 +28,20 @@ fn slow_node() -> (Node, Sender<()>) {
 
 #[tokio::test]
 #[expect(clippy::disallowed_methods, reason = "the clock is paused")]
-async fn a_call_stays_pending_for_as_long_as_it_may_still_be_carried_out() {
+async fn a_call_stays_pending_for_as_long_as_it_may_still_be_executed() {
     let (node, go) = slow_node();
-    for backend in [
-        backend(&node.url()),
-        FredBackend::from_client("mine", connected_client(&node, Some(1)).await).unwrap(),
-    ] {
-        backend.server_id().await.unwrap();
-        let claim = claim();
-        let mut acquire = backend.acquire(&claim);
-        // No clock of fred's goes off in an hour. (While it is paused, tokio's clock jumps.)
-        time::pause();
-        let hour = Duration::from_secs(3600);
-        assert!(time::timeout(hour, &mut acquire).await.is_err());
-        time::resume();
-        go.send(()).unwrap();
-        assert_eq!(acquire.await.unwrap(), Vote::Granted);
-    }
-    assert_eq!(node.connections(), 2);
+    let backend = node_at(&node.url());
+    backend.server_id().await.unwrap();
+    let claim = claim();
+    let mut call = Box::pin(acquire(&backend, &claim));
+    // No clock of fred goes off in an hour. (While it is paused, tokio's clock jumps.)
+    time::pause();
+    let hour = Duration::from_secs(3600);
+    assert!(time::timeout(hour, &mut call).await.is_err());
+    time::resume();
+    go.send(()).unwrap();
+    assert_eq!(call.await.unwrap(), Vote::Granted);
+    assert_eq!(node.connections(), 1);
 }
 
 #[tokio::test]
@@ -55,15 +52,14 @@ async fn all_calls_go_over_one_connection_in_their_order() {
             count += 1;
             match count % 2 {
                 1 => Answer::Say("+OK\r\n"),
-                _ => Answer::Say("$-1\r\n"),
+                _ => Answer::Say("_\r\n"),
             }
         }
-        "EVALSHA" => Answer::Say(":0\r\n"),
         _ => Answer::Usual,
     });
-    let backend = backend(&node.url());
-    let claims: Vec<_> = (0..20).map(|_| claim()).collect();
-    let votes = join_all(claims.iter().map(|claim| backend.acquire(claim))).await;
+    let backend = node_at(&node.url());
+    let claims: Vec<_> = (0..500).map(|_| claim()).collect();
+    let votes = join_all(claims.iter().map(|claim| acquire(&backend, claim))).await;
     for (index, vote) in votes.into_iter().enumerate() {
         let expected = if index % 2 == 0 { Vote::Granted } else { Vote::Refused };
         assert_eq!(vote.unwrap(), expected);
@@ -74,27 +70,30 @@ async fn all_calls_go_over_one_connection_in_their_order() {
 #[tokio::test]
 async fn a_dropped_call_disturbs_no_other() {
     let (node, go) = slow_node();
-    let backend = backend(&node.url());
-    backend.server_id().await.unwrap();
+    let backend = node_at(&node.url());
     let (first, second) = (claim(), claim());
-    let mut dropped = backend.acquire(&first);
-    assert!(futures_util::poll!(&mut dropped).is_pending());
+    let mut dropped = Box::pin(acquire(&backend, &first));
+    assert!(poll!(&mut dropped).is_pending());
+    until("the command of the call", || node.heard("SET") == 1).await;
     drop(dropped);
-    let kept = backend.acquire(&second);
+    let kept = acquire(&backend, &second);
     go.send(()).unwrap();
     go.send(()).unwrap();
     assert_eq!(kept.await.unwrap(), Vote::Granted);
-    assert_eq!(backend.release(&first).await.unwrap(), Vote::Granted);
+    assert_eq!(release(&backend, &first).await.unwrap(), Vote::Granted);
     assert_eq!(node.heard("SET"), 2);
     assert_eq!(node.connections(), 1);
 }
 
-#[tokio::test]
-async fn a_dropped_backend_closes_its_connection() {
+#[tokio::test(flavor = "multi_thread")]
+async fn the_last_clone_of_a_node_closes_its_connections() {
     let (node, _go) = slow_node();
-    let backend = backend(&node.url());
+    let backend = node_at(&node.url());
+    let clone = backend.clone();
     backend.server_id().await.unwrap();
     drop(backend);
-    tokio::task::yield_now().await;
+    clone.server_id().await.unwrap();
+    assert_eq!(node.connections(), 1);
+    drop(clone);
     node.wait_for_an_end();
 }

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use quorate_core::backend::seam::Capabilities;
+use quorate_core::backend::Capabilities;
 use quorate_core::runtime::BoxFuture;
 
 use super::bench::{Bench, Checked};
@@ -31,7 +31,7 @@ const CASES: [(Capabilities, &str, Case); 7] = [
 /// Checks the contract of `LockBackend`, and returns the names of the cases that were run.
 ///
 /// What only some backends can do is checked on those whose
-/// [`capabilities`](quorate_core::backend::seam::LockBackend::capabilities) say so. Every other backend
+/// [`capabilities`](quorate_core::backend::LockBackend::capabilities) say so. Every other backend
 /// must fail such a call as unsupported, with nothing sent.
 ///
 /// Run it on a node that no other program uses. The keys begin with `quorate:conformance:`. They are

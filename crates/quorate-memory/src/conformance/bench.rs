@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use quorate_core::backend::seam::{AcquireOptions, Capabilities, LockBackend, ReleaseOptions};
+use quorate_core::backend::{AcquireOptions, Capabilities, LockBackend, ReleaseOptions};
 use quorate_core::{BackendError, Claim, Key, Resource, Token, Ttl, Vote};
 
 use super::Testbed;

@@ -3,7 +3,7 @@
 use std::pin::pin;
 
 use futures_util::future::{join_all, poll_immediate};
-use quorate_core::backend::seam::Capabilities;
+use quorate_core::backend::Capabilities;
 use quorate_core::{Claim, Resource, Vote};
 
 use super::bench::{Bench, Checked, claim, granted, key, text};

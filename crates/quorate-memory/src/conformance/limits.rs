@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use quorate_core::backend::seam::{
-    AcquireOptions, Capabilities, Entry, ExtendOptions, ReleaseOptions,
-};
+use quorate_core::backend::{AcquireOptions, Capabilities, Entry, ExtendOptions, ReleaseOptions};
 use quorate_core::{BackendError, FenceHint, FencingToken, RestartGuard};
 
 use super::bench::{Bench, Checked, granted, text};

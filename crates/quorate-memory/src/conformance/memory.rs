@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use quorate_core::backend::seam::LockBackend;
+use quorate_core::backend::LockBackend;
 
 use super::Testbed;
 use crate::node::MemoryNode;

@@ -3,7 +3,7 @@
 use std::pin::pin;
 
 use futures_util::future::{join, join_all, poll_immediate};
-use quorate_core::backend::seam::{Capabilities, Entry};
+use quorate_core::backend::{Capabilities, Entry};
 
 use super::bench::{Bench, Checked, granted, text};
 use super::ensure;

@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use futures_util::future::{Either, select};
 use quorate_core::backend::Holder;
-use quorate_core::backend::seam::{
+use quorate_core::backend::{
     AcquireOptions, Capabilities, Entry, ExtendOptions, ReleaseOptions, Server, Watched,
 };
 use quorate_core::{BackendError, FenceHint, FencingToken, RestartGuard, Ttl, Vote};

@@ -186,7 +186,7 @@ impl Process {
         let mut state = self.lock();
         let failure = match &state.fault {
             Some(Fault::Hung) => return state.unread.push_back(request),
-            Some(Fault::Dead | Fault::Down) => Some(lost("connection refused")),
+            Some(Fault::Dead | Fault::Down) => Some(lost("connection refused").not_sent()),
             Some(Fault::Failing(error)) => Some(error.clone()),
             _ => None,
         };

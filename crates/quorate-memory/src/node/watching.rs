@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use futures_util::future::select;
 use quorate_core::BackendError;
-use quorate_core::backend::seam::Watched;
+use quorate_core::backend::Watched;
 
 use super::process::{Process, Sent, State};
 

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use quorate_core::backend::seam::Acquired;
+use quorate_core::backend::Acquired;
 use quorate_core::{BackendError, BackendErrorKind, Claim, FenceHint, FencingToken, Key, Vote};
 
 use super::entries::{Store, Value};

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use quorate_core::backend::seam::{self, Acquired};
+use quorate_core::backend::{self, Acquired};
 use quorate_core::{BackendError, BackendErrorKind, Claim, FenceHint, RestartGuard};
 
 use super::entries::{Store, Value};
@@ -40,7 +40,7 @@ impl Store {
             None => Acquired::new(self.acquire_all(claim, now)?),
             Some(hint) => self.fence_acquire(claim, hint, now)?,
         };
-        let mut server = seam::Server::new(server.id);
+        let mut server = backend::Server::new(server.id);
         server.before = before;
         acquired.server = Some(server);
         Ok(acquired)

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use quorate_core::backend::seam::{Entry, Refreshed};
+use quorate_core::backend::{Entry, Refreshed};
 use quorate_core::{BackendError, Claim, Key};
 
 use super::entries::{Store, Value};

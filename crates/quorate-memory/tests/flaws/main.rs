@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use quorate_core::backend::seam::Capabilities;
+use quorate_core::backend::Capabilities;
 use quorate_memory::conformance::{self, Failure, Testbed};
 use quorate_memory::{Effect, MemoryNode, Rule, Sim};
 

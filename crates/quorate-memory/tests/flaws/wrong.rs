@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use quorate_core::backend::Sighting;
-use quorate_core::backend::seam::{
+use quorate_core::backend::{
     AcquireOptions, Acquired, Capabilities, Entry, ExtendOptions, Extended, LockBackend, Refreshed,
     ReleaseOptions, Released, Server, Watched,
 };

@@ -44,8 +44,12 @@ impl Queue {
         command: Command,
         admission: Admission,
     ) -> Result<oneshot::Receiver<Answer>, Failure> {
-        if admission == Admission::Acquire {
-            if self.acquires >= MAX_ACQUIRES {
+        let is_acquire = admission == Admission::Acquire;
+        if self.items.len() == self.items.capacity() || (is_acquire && self.is_full()) {
+            self.forget_abandoned();
+        }
+        if is_acquire {
+            if self.is_full() {
                 return Err(Failure::not_sent("too many acquires wait for this node"));
             }
             self.acquires += 1;
@@ -74,6 +78,19 @@ impl Queue {
         (commands, slots)
     }
 
+    const fn is_full(&self) -> bool {
+        self.acquires >= MAX_ACQUIRES
+    }
+
+    /// Drops what nobody awaits any more: a node may hang for hours, and callers give up. It makes room
+    /// for as many as are left, so that this is done seldom.
+    fn forget_abandoned(&mut self) {
+        self.items.retain(|item| !item.slot.is_closed());
+        let acquires = self.items.iter().filter(|item| item.admission == Admission::Acquire);
+        self.acquires = acquires.count();
+        self.items.reserve(self.items.len() + 1);
+    }
+
     /// Answers all as *not sent*.
     pub(super) fn refuse_all(&mut self, why: &BackendError) {
         while let Some(item) = self.pop() {
@@ -90,5 +107,25 @@ impl Queue {
         let item = self.items.pop_front()?;
         self.acquires -= usize::from(item.admission == Admission::Acquire);
         Some(item)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_queue_that_nothing_is_taken_from_keeps_no_abandoned_commands() {
+        let mut queue = Queue::default();
+        let kept = queue.push(Command::new("KEPT", 0), Admission::Acquire).unwrap();
+        for _ in 0..10 * MAX_ACQUIRES {
+            drop(queue.push(Command::new("GONE", 0), Admission::Acquire).unwrap());
+            drop(queue.push(Command::new("GONE", 0), Admission::Other).unwrap());
+            assert!(queue.items.len() < 64, "{}", queue.items.len());
+        }
+        let (commands, slots) = queue.take();
+        assert_eq!((commands, slots.len()), (vec![Command::new("KEPT", 0)], 1));
+        assert!(queue.is_empty() && queue.acquires == 0);
+        drop(kept);
     }
 }

@@ -1,6 +1,6 @@
 //! Acquiring a claim.
 
-use quorate_core::backend::seam::{AcquireOptions, Acquired};
+use quorate_core::backend::{AcquireOptions, Acquired};
 use quorate_core::{BackendError, Claim, Key, Vote};
 
 use super::hint::with_waiters;

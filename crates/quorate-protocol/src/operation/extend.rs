@@ -1,6 +1,6 @@
 //! Extending a claim.
 
-use quorate_core::backend::seam::{ExtendOptions, Extended};
+use quorate_core::backend::{ExtendOptions, Extended};
 use quorate_core::{BackendError, Claim, Key};
 
 use super::hint::with_waiters;

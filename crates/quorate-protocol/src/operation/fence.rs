@@ -8,7 +8,7 @@
 //! A claim on several keys has one number: an acquire sets all its counters to one more than the
 //! highest, and a raise raises all or none.
 
-use quorate_core::backend::seam::Acquired;
+use quorate_core::backend::Acquired;
 use quorate_core::{BackendError, Claim, FenceHint, FencingToken, Key, Vote};
 
 use crate::reply::Reply;

@@ -9,7 +9,7 @@
 
 use std::time::Duration;
 
-use quorate_core::backend::seam::{Acquired, Server};
+use quorate_core::backend::{Acquired, Server};
 use quorate_core::{BackendError, BackendErrorKind, Claim, FenceHint, Key, RestartGuard, Vote};
 
 use super::fence;

@@ -9,7 +9,7 @@
 //! An entry expires 2 s after its last refresh, and all keys 10 s after theirs. A user of an ACL needs
 //! these keys beside those that are locked. Without them, processes wait without an order.
 
-use quorate_core::backend::seam::{Entry, Refreshed};
+use quorate_core::backend::{Entry, Refreshed};
 use quorate_core::{BackendError, Key};
 
 use crate::reply::Reply;

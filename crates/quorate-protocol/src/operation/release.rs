@@ -1,11 +1,10 @@
 //! Releasing a claim.
 
-use quorate_core::backend::seam::{ReleaseOptions, Released};
+use quorate_core::backend::{ReleaseOptions, Released};
 use quorate_core::{BackendError, BackendErrorKind, Claim, Key, Vote};
 
 use super::fence;
 use super::hint::with_waiters;
-use crate::command::Command;
 use crate::features::CompareAndDelete;
 use crate::reply::read;
 use crate::script::Script;
@@ -63,12 +62,8 @@ async fn compare_and_delete<T: Transport>(
     token: &[u8],
     how: CompareAndDelete,
 ) -> Result<Vote, BackendError> {
-    let size = key.as_bytes().len() + token.len() + 4;
-    let command = match how {
-        CompareAndDelete::DelIfEq => Command::new("DELIFEQ", size).arg(key.as_bytes()),
-        CompareAndDelete::DelEx => Command::new("DELEX", size).arg(key.as_bytes()).arg("IFEQ"),
-    };
-    match read(transport.call(command.arg(token), Admission::Release).await) {
+    let command = how.command(key.as_bytes(), token);
+    match read(transport.call(command, Admission::Release).await) {
         Ok(reply) => reply.vote(),
         Err(error) if error.kind() == BackendErrorKind::WrongType => Ok(Vote::Refused),
         Err(error) => Err(error),

@@ -187,6 +187,27 @@ async fn acquires_are_bounded_and_releases_are_admitted() {
     let _admitted = queued(&batcher, "k", Admission::Acquire).await;
 }
 
+/// A waiter asks such a node once a second, and gives up each time.
+#[tokio::test(start_paused = true)]
+async fn a_hung_node_keeps_nothing_of_callers_that_have_gone() {
+    let fake = Fake::new();
+    fake.hold();
+    let batcher = batcher(&fake);
+    let mut in_flight = Vec::new();
+    for key in names(0..4) {
+        in_flight.push(queued(&batcher, &key, Admission::Other).await);
+        sleep(TICK).await;
+    }
+    let kept = queued(&batcher, "kept", Admission::Acquire).await;
+    for _ in 0..3 * Batcher::<Fake>::MAX_ACQUIRES {
+        drop(queued(&batcher, "acquire", Admission::Acquire).await);
+        drop(queued(&batcher, "refresh", Admission::Other).await);
+    }
+    fake.settle();
+    kept.await.unwrap();
+    assert_eq!(fake.keys(), ["0", "1", "2", "3", "kept"]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_reconnect_keeps_the_order_and_sends_nothing_again() {
     let fake = Fake::with(|parts| Reply::Text(parts[1].clone().into_bytes()));

@@ -27,6 +27,8 @@ struct State {
     is_holding: bool,
     refusal: Option<BackendError>,
     is_hanging: bool,
+    pushes_flushes: bool,
+    is_resp2: bool,
     script: Script,
 }
 
@@ -79,6 +81,8 @@ impl Fake {
             is_holding: false,
             refusal: None,
             is_hanging: false,
+            pushes_flushes: true,
+            is_resp2: false,
             script: Box::new(script),
         })))
     }
@@ -171,6 +175,16 @@ impl Fake {
         self.lock().is_hanging = true;
     }
 
+    /// Makes it a client that does not pass on the push of a flush.
+    pub(crate) fn miss_flushes(&self) {
+        self.lock().pushes_flushes = false;
+    }
+
+    /// Makes it a client that found no RESP3.
+    pub(crate) fn use_resp2(&self) {
+        self.lock().is_resp2 = true;
+    }
+
     /// Sends an invalidation message.
     pub(crate) fn push(&self, push: Push) {
         (self.lock().latest().push)(push);
@@ -188,6 +202,10 @@ impl Dial for Fake {
 
     fn name(&self) -> Cow<'_, str> {
         Cow::Borrowed("fake:6379")
+    }
+
+    fn pushes_flushes(&self) -> bool {
+        self.lock().pushes_flushes
     }
 
     async fn connect(
@@ -255,6 +273,10 @@ impl Connection for FakeConnection {
 
     fn is_closed(&self) -> bool {
         !self.fake.lock().lines.contains_key(&self.number)
+    }
+
+    fn receives_pushes(&self) -> bool {
+        !self.fake.lock().is_resp2
     }
 }
 

@@ -1,10 +1,11 @@
 //! The operations of a node: what is sent, in which order, and what replies and failures mean.
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::future::join;
 use futures_util::poll;
-use quorate_core::backend::seam::{
+use quorate_core::backend::{
     AcquireOptions, Capabilities, Entry, ExtendOptions, LockBackend, ReleaseOptions,
 };
 use quorate_core::runtime::TokioRuntime;
@@ -232,7 +233,36 @@ async fn a_release_that_waited_for_the_connection_finds_the_command_that_is_allo
     assert_eq!((acquired.unwrap().vote, released.unwrap().vote), (Vote::Granted, Vote::Granted));
     let sent: Vec<String> =
         names(&fake).into_iter().filter(|name| name != "COMMAND" && name != "EVAL").collect();
-    assert_eq!(sent, ["SET", "EVALSHA", "DELEX"]);
+    assert_eq!(sent, ["DELEX", "SET", "EVALSHA", "DELEX"], "the first asks whether it is allowed");
+}
+
+/// A server tells which commands it has, and not which of them the user may run.
+#[tokio::test(start_paused = true)]
+async fn a_node_that_forbids_each_way_to_release_grants_nothing() {
+    let fake = server(0, false, "DELIFEQ");
+    let node = node(&fake);
+    let error = node.acquire(&claim(["k"]), AcquireOptions::default()).await.unwrap_err();
+    assert_eq!(error.kind(), BackendErrorKind::Permission);
+    assert!(error.is_not_sent() && error.to_string().contains("'eval'"), "{error}");
+    assert!(!names(&fake).contains(&"SET".to_owned()));
+}
+
+/// The key of the question is none of theirs, and that is no reason to refuse.
+#[tokio::test(start_paused = true)]
+async fn a_user_of_some_keys_may_use_the_compare_and_delete() {
+    for text in ["No permissions to access a key", "no permissions to access one of the keys"] {
+        let fake = Fake::with_setup(move |parts| match (parts[0].as_str(), parts[1].as_str()) {
+            ("COMMAND", _) => Reply::List(vec![Reply::List(vec![Reply::Int(3)]), Reply::Nil]),
+            ("EVAL", _) => error("NOPERM no permissions to run 'eval'"),
+            ("DELIFEQ", key) if key != "k" => error(&format!("NOPERM {text}")),
+            ("SET", _) => Reply::Text(b"OK".to_vec()),
+            _ => Reply::Int(1),
+        });
+        let (node, claim) = (node(&fake), claim(["k"]));
+        node.acquire(&claim, AcquireOptions::default()).await.unwrap();
+        let released = node.release(&claim, ReleaseOptions::default()).await.unwrap();
+        assert_eq!(released.vote, Vote::Granted);
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -303,6 +333,32 @@ async fn a_watch_is_registered_before_the_key_is_read() {
     timeout(TTL, watched.changed()).await.expect("the push was missed");
 }
 
+/// A client that does not pass on the push of a flush would leave a waiter asleep.
+#[tokio::test(start_paused = true)]
+async fn a_watch_ends_after_a_flush_that_is_not_pushed() {
+    for pushes_flushes in [true, false] {
+        let value = Arc::new(Mutex::new(Some("token")));
+        let at_node = Arc::clone(&value);
+        let fake = Fake::with(move |_| match *at_node.lock().unwrap() {
+            Some(value) => Reply::Text(value.into()),
+            None => Reply::Nil,
+        });
+        if !pushes_flushes {
+            fake.miss_flushes();
+        }
+        let node = node(&fake);
+        for next in [None, Some("another token")] {
+            *value.lock().unwrap() = Some("token");
+            let watched = node.watch(&key("k"), None).await.unwrap();
+            let mut changed = Box::pin(watched.changed());
+            assert!(timeout(TTL, &mut changed).await.is_err(), "nothing has changed");
+            *value.lock().unwrap() = next;
+            assert_eq!(timeout(TTL, changed).await.is_err(), pushes_flushes);
+        }
+        assert_eq!(fake.keys().len() > 2, !pushes_flushes, "how often the key was read");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn there_is_one_connection_for_commands_and_one_for_watches() {
     let fake = Fake::with(|parts| match parts[1].as_str() {
@@ -354,6 +410,18 @@ async fn a_server_that_cannot_track_keys_says_so() {
     let error = node(&fake).watch(&key("k"), None).await.unwrap_err();
     assert!(error.is_not_sent() && error.to_string().contains("RESP3"), "{error}");
     assert!(fake.keys().iter().all(|key| key != "k"));
+}
+
+/// The server would accept client tracking all the same, and push nothing.
+#[tokio::test(start_paused = true)]
+async fn a_connection_without_pushes_watches_nothing() {
+    let fake = Fake::new();
+    fake.use_resp2();
+    let node = node(&fake);
+    let error = node.watch(&key("k"), None).await.unwrap_err();
+    assert!(error.is_not_sent() && error.to_string().contains("RESP3"), "{error}");
+    let acquired = node.acquire(&claim(["k"]), AcquireOptions::default()).await.unwrap();
+    assert_eq!(acquired.vote, Vote::Granted);
 }
 
 /// A transport without an order or watches, as a pool is.

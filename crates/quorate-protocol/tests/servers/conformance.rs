@@ -4,9 +4,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use quorate_core::backend::seam::{
-    AcquireOptions, Entry, ExtendOptions, LockBackend, ReleaseOptions,
-};
+use quorate_core::backend::{AcquireOptions, Entry, ExtendOptions, LockBackend, ReleaseOptions};
 use quorate_core::runtime::TokioRuntime;
 use quorate_core::{
     BackendErrorKind, Claim, FenceHint, FencingToken, Key, Resource, RestartGuard, Token, Ttl, Vote,

@@ -55,7 +55,7 @@ impl Contender {
             let key = crowd.dice.below(plan.keys);
             let short = crowd.dice.scaled_time(Duration::from_secs(1));
             match if plan.mixed { crowd.dice.below(100) } else { 100 } {
-                0..10 => self.try_lock(key).await,
+                0..10 => self.no_wait(key).await,
                 10..20 => {
                     self.lock(&[key], PATIENT, Cancel::AfterPolls(crowd.dice.below(12))).await
                 }
@@ -77,15 +77,15 @@ impl Contender {
         let (member, names) =
             (self.member(), keys.iter().map(|key| name(*key)).collect::<Vec<_>>());
         let wait = self.begins(&member, keys, timeout);
-        let request = member.manager.lock(&names[..]).wait(timeout).into_future();
+        let request = member.manager.lock(&names[..]).timeout(timeout).into_future();
         let answer = self.unless_cancelled(request, cancel).await;
         self.answered(&member, wait, keys, timeout, answer).await;
     }
 
-    async fn try_lock(&self, key: usize) {
+    async fn no_wait(&self, key: usize) {
         let (member, keys) = (self.member(), [key]);
         let wait = self.begins(&member, &keys, Duration::ZERO);
-        let answer = member.manager.try_lock(name(key)).await;
+        let answer = member.manager.lock(name(key)).no_wait().await;
         self.answered(&member, wait, &keys, Duration::ZERO, Some(answer)).await;
     }
 
@@ -184,7 +184,7 @@ impl Contender {
             0 => Cancel::AfterPolls(crowd.dice.below(20)),
             _ => Cancel::Never,
         };
-        let request = member.manager.lock(name(key)).wait(PATIENT);
+        let request = member.manager.lock(name(key)).timeout(PATIENT);
         let done = self.unless_cancelled(request.with(body), cancel).await;
         if held.lock().unwrap_or_else(PoisonError::into_inner).is_none() {
             crowd.board.gave_up(crowd.sim.elapsed(), wait, done.is_none());
@@ -202,8 +202,8 @@ impl Contender {
     fn failed(&self, member: &Member, error: &LockError, timeout: Duration) {
         let crowd = &self.crowd;
         match error {
-            LockError::Held { .. } if timeout < PATIENT => {}
-            LockError::NoQuorum { .. } | LockError::Expired { .. } => {}
+            LockError::Held(_) if timeout < PATIENT => {}
+            LockError::Unreachable(_) => {}
             LockError::Closed if self.is_closed(member) => {}
             error => crowd.wrong(format!("client {} failed with {error}", self.client)),
         }
@@ -231,9 +231,10 @@ impl Contender {
         let Some(before) = crowd.renew(self.place) else { return };
         // What the manager held ends now, for all tasks.
         let bound = crowd.plan.ttl * 2;
-        let (left, start) = (before.close(bound).await, crowd.sim.elapsed());
-        if left > 0 && !crowd.nodes_fail() {
-            crowd.wrong(format!("closing left {left} operations, begun at {start:?}"));
+        let start = crowd.sim.elapsed();
+        let report = before.close(bound).await;
+        if !report.is_clean() && !crowd.nodes_fail() {
+            crowd.wrong(format!("closing left something since {start:?}: {report}"));
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use quorate_core::{LockManager, Runtime};
+use quorate_core::{LockManager, Runtime, Waiting};
 use quorate_memory::{MemoryNode, Sim};
 
 use super::board::{Board, Who};
@@ -179,9 +179,10 @@ impl Crowd {
 
     fn manager(&self, process: &Process) -> Option<LockManager> {
         let nodes = self.nodes.iter().map(|node| node.seen_by(process.client()));
-        let builder = LockManager::builder(process.clone(), nodes).ttl(self.plan.ttl);
-        let polls = self.dice.percent(self.plan.polling);
-        let built = if polls { builder.without_watching() } else { builder }.build();
+        let builder = LockManager::builder(nodes).runtime(process.clone()).ttl(self.plan.ttl);
+        let others = self.dice.percent(self.plan.others);
+        let waiting = *self.dice.pick(&[Waiting::Notified, Waiting::Polling]);
+        let built = if others { builder.waiting(waiting) } else { builder }.build();
         if let Err(error) = &built {
             self.wrong(format!("no manager: {error}"));
         }

@@ -135,7 +135,9 @@ impl Nemesis {
                 ("restarted empty", None)
             }
             3 => {
-                for key in node.keys().iter().filter(|key| key.starts_with(b"quorate:")) {
+                for key in
+                    node.keys().iter().filter(|key| key.windows(9).any(|part| part == b":quorate:"))
+                {
                     node.expire(key);
                 }
                 ("forgot the queue", None)

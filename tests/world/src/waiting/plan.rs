@@ -33,8 +33,8 @@ pub struct Plan {
     pub mixed: bool,
     /// What the nodes can do.
     pub ability: Ability,
-    /// How many percent of the managers poll.
-    pub polling: usize,
+    /// How many percent of the managers wait without a queue.
+    pub others: usize,
     /// How many locks are granted before the world ends.
     pub holds: u64,
     /// How long it lasts at the most.
@@ -73,7 +73,7 @@ impl Plan {
             thinking: MS * *dice.pick(&[0, 0, 0, hold, 3 * hold]),
             mixed,
             ability,
-            polling: if mixed { *dice.pick(&[0, 0, 20]) } else { 0 },
+            others: if mixed { *dice.pick(&[0, 0, 20]) } else { 0 },
             holds: match class {
                 Class::Line => 40 * processes as u64,
                 _ => *dice.pick(&[400, 400, 400, 2_000]),
@@ -85,7 +85,7 @@ impl Plan {
     /// Whether the rules of waiting are about this world: all wait in order, for one key each.
     #[must_use]
     pub fn is_ordered(&self) -> bool {
-        self.ability == Ability::Queue && self.polling == 0 && self.keys == 1
+        self.ability == Ability::Queue && self.others == 0 && self.keys == 1
     }
 
     /// Whether all processes do the same, so that each may expect the same share.
@@ -112,7 +112,7 @@ impl fmt::Display for Plan {
         write!(
             f,
             "{} nodes ({:?}), {} processes of {} tasks, {} keys, ttl {:?}, latency up to {:?}, held up to \
-             {:?}, thinking up to {:?}, {}, {} % poll",
+             {:?}, thinking up to {:?}, {}, {} % without a queue",
             self.nodes,
             self.ability,
             self.processes,
@@ -123,7 +123,7 @@ impl fmt::Display for Plan {
             self.hold,
             self.thinking,
             if self.mixed { "mixed" } else { "tight" },
-            self.polling,
+            self.others,
         )
     }
 }

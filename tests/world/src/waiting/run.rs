@@ -93,8 +93,7 @@ pub fn run(seed: u64, class: Class) -> Outcome {
 fn nodes(sim: &Sim, dice: &Dice, plan: &Plan) -> Vec<MemoryNode> {
     MemoryNode::cluster(plan.nodes, sim.clone())
         .into_iter()
-        .map(|node| if dice.percent(50) { node.carrying() } else { node })
-        .map(|node| if dice.percent(70) { node.in_order() } else { node })
+        .map(|node| if dice.percent(70) { node } else { node.unordered() })
         .map(|node| plan.ability.of(node))
         .collect()
 }

@@ -62,6 +62,19 @@ pub enum Operation {
     },
 }
 
+impl Operation {
+    /// The name in events and metrics.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Acquire { .. } => "acquire",
+            Self::Extend { .. } => "extend",
+            Self::Raise { .. } => "raise",
+            Self::Repair { .. } => "repair",
+            Self::Release { .. } => "release",
+        }
+    }
+}
+
 /// How a call settled. The driver keeps the reasons of failures by [`CallId`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::exhaustive_enums, reason = "complete by definition: the driver maps to each")]

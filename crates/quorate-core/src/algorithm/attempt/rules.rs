@@ -28,6 +28,11 @@ impl Attempt {
             | (Phase::Raising, CallKind::Raise, _) => plain,
 
             // A late grant votes if it carries the token. With a lower number it is raised.
+            (Phase::Raising, CallKind::Acquire, Outcome::Granted(_))
+                if planted!("grant_during_a_raise_is_a_vote") =>
+            {
+                Vote::For
+            }
             (Phase::Raising, CallKind::Acquire, Outcome::Granted(number)) => {
                 match number.cmp(&self.token) {
                     Ordering::Less => Vote::Open,

@@ -63,6 +63,7 @@ fn step(queue: &mut LocalQueue, words: &[&str], now: Instant) -> Option<bool> {
             let id = ExtensionId { lease: lease(of), number: number.parse().expect("a number") };
             queue.handle_extended(id, (*quorum == "yes").then_some(valid_until));
         }
+        ["renewed", of] => queue.handle_renewed(lease(of), valid_until),
         ["hint", word] => queue.handle_hint(*word == "others", now),
         ["lost", of] => queue.handle_lost(lease(of), now),
         ["left", of] => queue.handle_left(lease(of), now),
@@ -118,4 +119,15 @@ fn a_lease_is_passed_on_eight_times() {
     queue.release(TaskId(8), false, now);
     let last = std::iter::from_fn(|| queue.poll_output()).last();
     assert_eq!(last, Some(Output::Release(LeaseId(1))));
+}
+
+#[test]
+fn the_hint_that_another_process_waits_lasts_a_second() {
+    let now = Instant::now();
+    let mut queue = LocalQueue::new(true, NODE_TIMEOUT);
+    assert_eq!(queue.others_wait_until(), None);
+    queue.handle_hint(true, now);
+    assert_eq!(queue.others_wait_until(), Some(now + Duration::from_secs(1)));
+    queue.handle_hint(false, now);
+    assert_eq!(queue.others_wait_until(), None);
 }

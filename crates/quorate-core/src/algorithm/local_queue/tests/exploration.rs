@@ -1,7 +1,8 @@
 //! Every order of events around the machine, for a few tasks and ticks.
 //!
 //! The nodes are one key that lives until a tick, and may vanish once. An extension and a release are
-//! executed, and answered, at any later moment; the extension is executed before the release.
+//! executed, and answered, at any later moment; the extension is executed before the release. Of two
+//! tasks, a holder extends by itself once as well.
 
 #![allow(clippy::print_stderr, reason = "what was explored belongs to the result")]
 
@@ -10,7 +11,8 @@ use std::time::{Duration, Instant};
 
 use super::super::{ExtensionId, LeaseId, LocalQueue, Outcome, Output, TaskId, Wish};
 
-const TASKS: usize = 3;
+/// How many tasks there are, and whether a holder extends by itself.
+const SCOPES: [(usize, bool); 2] = [(3, false), (2, true)];
 const TICKS: u32 = 5;
 const VALID: u32 = 4;
 
@@ -35,6 +37,10 @@ struct World {
     valid_until: u32,
     holder: Option<usize>,
     extension: Option<(ExtensionId, Option<bool>)>,
+    /// The extension by a holder itself, once: executed, and then answered.
+    renewal: Option<Option<(LeaseId, bool)>>,
+    /// The lease that is held.
+    lease: Option<LeaseId>,
     release: Option<(LeaseId, Option<bool>)>,
     others_wait: bool,
     vanished: bool,
@@ -43,6 +49,8 @@ struct World {
 
 struct Run {
     start: Instant,
+    tasks: usize,
+    has_renewal: bool,
     states: usize,
 }
 
@@ -82,7 +90,12 @@ impl World {
                         return Some("two extensions are in flight");
                     }
                 }
-                Output::Lose(_) => self.holder = None,
+                Output::Lose(_) => {
+                    if self.now < self.valid_until && !self.vanished {
+                        return Some("a lease is lost before its end");
+                    }
+                    self.holder = None;
+                }
                 Output::Refuse(TaskId(task)) => self.tasks[task as usize] = Task::Out,
                 Output::Resolve(TaskId(task), outcome) => {
                     let Task::Ends(was_there, was_own) = self.tasks[task as usize] else {
@@ -127,7 +140,7 @@ impl World {
             let wrong = act(&mut next).or_else(|| next.drain());
             steps.push((name, next, wrong));
         };
-        if self.tasks.len() < TASKS && !self.is_closed {
+        if self.tasks.len() < run.tasks && !self.is_closed {
             step("a task asks".to_owned(), &|next| {
                 next.tasks.push(Task::Waits);
                 let wish = Wish { ttl: Duration::MAX, is_single_key: true, is_fenced: false };
@@ -149,6 +162,7 @@ impl World {
                         step(format!("task {of} wins, others wait: {others_wait}"), &|next| {
                             (next.real, next.valid_until) = (next.now + VALID, next.now + VALID);
                             (next.holder, next.others_wait) = (Some(of), others_wait);
+                            next.lease = Some(lease);
                             next.tasks[of] = Task::Holds;
                             let (validity, hint) =
                                 (Duration::from_secs(VALID.into()), Some(others_wait));
@@ -201,6 +215,35 @@ impl World {
                 }),
             }
         }
+        match self.renewal {
+            None if run.has_renewal
+                && self.holder.is_some_and(|of| self.tasks[of] == Task::Holds) =>
+            {
+                step("the holder's extension is executed".to_owned(), &|next| {
+                    let is_there = next.now < next.real;
+                    if is_there {
+                        next.real = next.now + VALID;
+                    }
+                    next.renewal = Some(next.lease.map(|lease| (lease, is_there)));
+                    None
+                });
+            }
+            Some(Some((lease, is_there))) => {
+                step("the holder's extension is answered".to_owned(), &|next| {
+                    next.renewal = Some(None);
+                    if is_there {
+                        next.valid_until = next.valid_until.max(next.real);
+                        let until = run.start + Duration::from_secs(next.real.into());
+                        next.queue.handle_renewed(lease, until);
+                    } else {
+                        next.queue.handle_lost(lease, now);
+                    }
+                    None
+                });
+            }
+            _ => {}
+        }
+        let is_extending = self.extension.is_some() || matches!(self.renewal, Some(Some(_)));
         let has_left = self.extension.is_none_or(|(_, executed)| executed.is_some());
         match self.release {
             Some((id, None)) if has_left => step("the release is executed".to_owned(), &|next| {
@@ -208,7 +251,7 @@ impl World {
                 next.real = next.now;
                 None
             }),
-            Some((id, Some(is_there))) if self.extension.is_none() => {
+            Some((id, Some(is_there))) if !is_extending => {
                 step("the release is answered".to_owned(), &|next| {
                     next.release = None;
                     let said = if is_there { Outcome::Held } else { Outcome::Unconfirmed };
@@ -244,9 +287,15 @@ impl World {
     }
 }
 
-/// Explores breadth first: the number of states, or what is wrong.
+/// Explores both scopes breadth first: the number of states, or what is wrong.
 fn explore() -> Result<usize, &'static str> {
-    let mut run = Run { start: Instant::now(), states: 0 };
+    let runs = SCOPES.map(|(tasks, has_renewal)| {
+        explore_one(Run { start: Instant::now(), tasks, has_renewal, states: 0 })
+    });
+    runs.into_iter().sum()
+}
+
+fn explore_one(mut run: Run) -> Result<usize, &'static str> {
     let first = World {
         queue: LocalQueue::new(true, Duration::from_secs(100)),
         tasks: Vec::new(),
@@ -255,6 +304,8 @@ fn explore() -> Result<usize, &'static str> {
         valid_until: 0,
         holder: None,
         extension: None,
+        renewal: None,
+        lease: None,
         release: None,
         others_wait: false,
         vanished: false,

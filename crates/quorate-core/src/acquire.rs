@@ -1,0 +1,241 @@
+//! Acquires a lock: waits for a turn, makes an attempt, and if it is refused waits until the next one is
+//! worth making.
+//!
+//! ```text
+//! enter the local queues ─▶ turn ─┬─ given: the lock was passed on by a guard of this manager
+//!                                 └─ competes ─▶ attempt ─┬─ won
+//!                                        ▲                └─ not won ─▶ wait ─┐
+//!                                        └────────────────────────────────────┘
+//! ```
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::future::{Either, select};
+
+use crate::algorithm::attempt::Loss;
+use crate::algorithm::fence::FenceHint;
+use crate::algorithm::lease::{Ttl, saturating_add};
+use crate::attempt::{Attempt, AttemptOptions, NotWon};
+use crate::backend::{Capabilities, Claim};
+use crate::cluster::Cluster;
+use crate::error::{InvalidRequest, LockError, QuorumFailure};
+use crate::lease::LeaseState;
+use crate::resource::{InvalidResource, Key, Resources, Token};
+use crate::telemetry;
+use crate::wait::local_queue::LocalQueues;
+use crate::wait::place::{Place, Turn};
+use crate::wait::{LostRound, Wait};
+
+/// What a request asks for, checked.
+#[derive(Debug)]
+pub(crate) struct Wanted {
+    pub(crate) keys: Arc<[Key]>,
+    ttl: Ttl,
+    hold_limit: Option<Duration>,
+    fencing: bool,
+    /// How long to wait; `None` for one round.
+    timeout: Option<Duration>,
+}
+
+impl Wanted {
+    /// Checks a request. Nothing has been sent.
+    pub(crate) fn new(
+        cluster: &Cluster,
+        resources: &Resources,
+        ttl: Option<Duration>,
+        hold_limit: Option<Duration>,
+        fencing: bool,
+        timeout: Option<Duration>,
+    ) -> Result<Self, InvalidRequest> {
+        let config = &cluster.config;
+        let ttl = config.parse_ttl(ttl.unwrap_or(config.ttl))?;
+        let hold_limit = config.parse_hold_limit(hold_limit)?;
+        let keys: Arc<[Key]> =
+            resources.as_slice().iter().map(|name| Key::new(&config.key_prefix, name)).collect();
+        if keys.iter().any(Key::is_reserved) {
+            return Err(InvalidResource::Reserved.into());
+        }
+        match cluster.nodes.lacking(Capabilities::FENCING) {
+            Some(node) if fencing => Err(InvalidRequest::Fencing { node: node.to_string() }),
+            _ => Ok(Self { keys, ttl, hold_limit, fencing, timeout }),
+        }
+    }
+
+    fn claim(&self, cluster: &Cluster) -> Result<Claim, LockError> {
+        // A fresh token for each attempt (C1).
+        let token = Token::draw(|bytes| cluster.runtime.fill_random(bytes))?;
+        Ok(Claim::new(Arc::clone(&self.keys), token, self.ttl))
+    }
+
+    fn hint(&self, cluster: &Cluster) -> Result<Option<FenceHint>, LockError> {
+        if !self.fencing {
+            return Ok(None);
+        }
+        let source = cluster.config.fencing_hint.as_ref();
+        let hint = source.map_or_else(|| cluster.runtime.unix_micros(), |source| (source.0)());
+        let parsed = FenceHint::new(hint).ok_or(InvalidRequest::FencingHint { hint })?;
+        Ok(Some(parsed))
+    }
+}
+
+/// A lock that was acquired: its place in the local queues, and its lease.
+pub(crate) type Acquired = (Place, Arc<LeaseState>);
+
+/// Acquires a lock.
+///
+/// # Cancel safety
+///
+/// Dropping the future releases in the background what was acquired.
+pub(crate) async fn acquire(
+    queues: &Arc<LocalQueues>,
+    wanted: &Wanted,
+) -> Result<Acquired, LockError> {
+    let cluster = &queues.cluster;
+    if wanted.timeout.is_none() && queues.is_in_use(&wanted.keys) {
+        return Err(LockError::Held(QuorumFailure::default()));
+    }
+    let deadline = wanted.timeout.map(|timeout| saturating_add(cluster.now(), timeout));
+    let mut place = Place::enter(queues, &wanted.keys, wanted.ttl, wanted.fencing);
+    let turn = before(cluster, deadline, place.turn()).await;
+    match turn {
+        Some(Turn::Compete { others_wait }) => {
+            compete(cluster, wanted, place, others_wait, deadline).await
+        }
+        Some(Turn::Given(held)) => {
+            let lease = LeaseState::new(Arc::clone(&held.attempt), wanted.hold_limit);
+            place.set_lease(&lease);
+            telemetry::passed_on(&wanted.keys);
+            Ok((place, lease))
+        }
+        Some(Turn::Closed) => Err(LockError::Closed),
+        // Without a round of its own, the error tells what was in the way (A4).
+        None => Err(match place.releasing() {
+            Some(release) => LockError::Unreachable(release.failure()),
+            None => LockError::Held(QuorumFailure::default()),
+        }),
+    }
+}
+
+/// Makes attempts until one is won, or the deadline has come, or trying again is pointless.
+async fn compete(
+    cluster: &Arc<Cluster>,
+    wanted: &Wanted,
+    mut place: Place,
+    others_wait: bool,
+    deadline: Option<Instant>,
+) -> Result<Acquired, LockError> {
+    let node_timeout = cluster.config.node_timeout(wanted.ttl);
+    let others_wait = others_wait && deadline.is_some();
+    let mut wait = Wait::begin(cluster, &wanted.keys, node_timeout, others_wait);
+    let mut rounds = 0;
+    let mut error: Option<LockError> = None;
+    if before(cluster, deadline, unless_closed(&place, wait.ready())).await.transpose()?.is_none() {
+        // The gate said that other processes are in front, and no round was made.
+        return Err(LockError::Held(cluster.nodes.none_asked()));
+    }
+    loop {
+        if place.is_closed() && !planted!("acquire_goes_on_after_close") {
+            return Err(LockError::Closed);
+        }
+        let claim = wanted.claim(cluster)?;
+        let options = AttemptOptions {
+            fencing: wanted.hint(cluster)?,
+            gate: wait.gate(),
+            has_entry: wait.has_entry(),
+            deadline,
+        };
+        let attempt = Attempt::acquire(cluster, claim, options);
+        place.set_attempt(&attempt);
+        let lost = match unless_closed(&place, attempt.won()).await? {
+            Ok(_) => {
+                if let Some((first, second)) = cluster.nodes.same_server() {
+                    attempt.cancel();
+                    return Err(LockError::SameServer { first, second });
+                }
+                return won(wanted, place, wait, attempt);
+            }
+            Err(lost) => lost,
+        };
+        rounds += 1;
+        let (took, is_held) = (lost.took, lost.loss == Loss::Held);
+        telemetry::round_lost(&wanted.keys, reason(lost.loss), took, &lost.failure);
+        let is_over = deadline.is_none_or(|deadline| cluster.now() >= deadline);
+        // A round that the deadline cut short says less than the one before it (A4).
+        let is_cut_short = is_over && !is_held && took < node_timeout;
+        error = error.filter(|_| is_cut_short).or_else(|| Some(error_of(cluster, &lost)));
+        if is_over || error.as_ref().is_some_and(LockError::is_permanent) {
+            // No other waiter waits for the answers to this undo (W3).
+            drop((wait, place));
+            lost.undone().await;
+            break;
+        }
+        // The undo goes on in the background, unless the deadline comes first.
+        drop(lost);
+        let next = unless_closed(&place, wait.next(LostRound { took, rounds, is_held }));
+        if before(cluster, deadline, next).await.transpose()?.is_none() {
+            drop((wait, place));
+            attempt.undone(took).await;
+            break;
+        }
+    }
+    Err(error.unwrap_or_else(|| LockError::Held(QuorumFailure::default())))
+}
+
+fn won(
+    wanted: &Wanted,
+    mut place: Place,
+    wait: Wait,
+    attempt: Arc<Attempt>,
+) -> Result<Acquired, LockError> {
+    let held = place.won(attempt);
+    let (queues, others) = (Arc::clone(place.queues()), Arc::clone(&held));
+    wait.won(move |others_wait| queues.note_waiters(&others, others_wait));
+    let lease = LeaseState::new(Arc::clone(&held.attempt), wanted.hold_limit);
+    place.set_lease(&lease);
+    // Behind the lease, so that a close either finds it or is found here.
+    if held.attempt.cluster.tasks.is_closed() {
+        held.attempt.cancel();
+        return Err(LockError::Closed);
+    }
+    Ok((place, lease))
+}
+
+fn error_of(cluster: &Cluster, lost: &NotWon) -> LockError {
+    if let Some((first, second)) = cluster.nodes.same_server() {
+        return LockError::SameServer { first, second };
+    }
+    match lost.loss {
+        Loss::Held => LockError::Held(lost.failure.clone()),
+        Loss::Unreachable | Loss::Expired => LockError::Unreachable(lost.failure.clone()),
+    }
+}
+
+const fn reason(loss: Loss) -> &'static str {
+    match loss {
+        Loss::Held => "held",
+        Loss::Unreachable => "unreachable",
+        Loss::Expired => "expired",
+    }
+}
+
+/// The output of `future`, or `None` once the deadline has come. What is ready comes first (T5).
+async fn before<T>(
+    cluster: &Cluster,
+    deadline: Option<Instant>,
+    future: impl Future<Output = T>,
+) -> Option<T> {
+    let Some(deadline) = deadline else { return Some(future.await) };
+    match select(pin!(future), cluster.runtime.sleep_until(deadline)).await {
+        Either::Left((output, _)) => Some(output),
+        Either::Right(_) => None,
+    }
+}
+
+async fn unless_closed<T>(place: &Place, future: impl Future<Output = T>) -> Result<T, LockError> {
+    match select(pin!(future), pin!(place.closed())).await {
+        Either::Left((output, _)) => Ok(output),
+        Either::Right(_) => Err(LockError::Closed),
+    }
+}

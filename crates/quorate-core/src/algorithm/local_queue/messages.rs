@@ -1,0 +1,69 @@
+//! What goes into the local queue and comes out of it.
+
+use std::time::Duration;
+
+/// A call of `lock`, and the guard that comes of it. New for each call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[expect(clippy::exhaustive_structs, reason = "a number")]
+pub struct TaskId(pub u64);
+
+/// A token of this manager: from the first attempt to its release. New for each token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[expect(clippy::exhaustive_structs, reason = "a number")]
+pub struct LeaseId(pub u64);
+
+/// One extension of a lease, numbered from 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[expect(clippy::exhaustive_structs, reason = "two numbers")]
+pub struct ExtensionId {
+    /// The lease.
+    pub lease: LeaseId,
+    /// Its place among the extensions of this lease.
+    pub number: u32,
+}
+
+/// What a task asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[expect(clippy::exhaustive_structs, reason = "settings of a request")]
+pub struct Wish {
+    /// The ttl.
+    pub ttl: Duration,
+    /// Whether this key is the only one.
+    pub is_single_key: bool,
+    /// Whether it uses fencing.
+    pub is_fenced: bool,
+}
+
+/// What `release()` returns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[expect(clippy::exhaustive_enums, reason = "all that a release can find")]
+pub enum Outcome {
+    /// The key was at a quorum when the guard ended.
+    Held,
+    /// The lease had ended before.
+    Lost,
+    /// Nothing tells whether the key was lost before or after the guard ended.
+    Unconfirmed,
+}
+
+/// What the driver is to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Output {
+    /// The task begins a wait and attempts, under this lease. `others_wait`: it joins the wait queue first.
+    Compete(TaskId, LeaseId, bool),
+    /// The attempts under this lease are cancelled and undone. The entry is kept for the next task.
+    Cancel(LeaseId),
+    /// The task has been given the lease, and its future is to be polled.
+    Give(TaskId, LeaseId),
+    /// An extension starts. Its reply is [`LocalQueue::handle_extended`](super::LocalQueue::handle_extended).
+    Extend(ExtensionId),
+    /// The release begins. No extension of this lease is sent from now on (rule H6).
+    Release(LeaseId),
+    /// The lease of this holder has ended: its `lost()` resolves.
+    Lose(TaskId),
+    /// The task's `release()` returns.
+    Resolve(TaskId, Outcome),
+    /// The manager is closed: the task's `lock` fails.
+    Refuse(TaskId),
+}

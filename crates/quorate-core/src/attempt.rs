@@ -1,0 +1,306 @@
+//! One attempt: sends what the [pure machine](crate::algorithm::attempt) asks for, and feeds it the
+//! replies and the time.
+//!
+//! The machine lives in one mutex, together with the answers of its open round and with its decisions.
+//! The mutex is held for one input of the machine and never across an await. A [`Driver`] drives it: the
+//! future of a caller has one, and so has the background task that goes on when the caller has its
+//! decision, or was dropped, while something is still in flight.
+//!
+//! | a caller | asks the machine | and waits for |
+//! |---|---|---|
+//! | [`Attempt::acquire`] | `new` | *won*, or *not won* |
+//! | [`Attempt::extend`] | `extend` | the decision of its round |
+//! | [`Attempt::begin_release`] | `release` | [`released`](Attempt::released) |
+//! | a dropped future, a dropped guard | `cancel` | nothing |
+
+mod driver;
+mod state;
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use event_listener::{Event, EventListener};
+
+pub(crate) use self::driver::Driver;
+use self::state::State;
+use crate::algorithm::attempt::{Attempt as Machine, Loss, Operation, Settings};
+use crate::algorithm::fence::{FenceHint, FencingToken};
+use crate::algorithm::lease::{Ttl, saturating_add};
+use crate::algorithm::quorum::NodeId;
+use crate::backend::{Capabilities, Claim};
+use crate::cluster::Cluster;
+use crate::error::{ExtendError, Lost, QuorumFailure, ReleaseError};
+use crate::nodes::CallOptions;
+
+/// The life of one token: its machine, and what its callers wait for.
+pub(crate) struct Attempt {
+    pub(crate) cluster: Arc<Cluster>,
+    pub(crate) claim: Claim,
+    options: AttemptOptions,
+    state: Mutex<State>,
+    /// Notified after each decision and each input from outside a driver.
+    changed: Event,
+}
+
+/// A first round that was lost. Its undo was sent.
+pub(crate) struct NotWon {
+    pub(crate) loss: Loss,
+    pub(crate) failure: QuorumFailure,
+    /// From the start of the round to its decision.
+    pub(crate) took: Duration,
+    /// Goes on with the undo; in the background when it is dropped.
+    driver: Driver,
+}
+
+/// What an attempt asks for besides the keys and the ttl.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct AttemptOptions {
+    pub(crate) fencing: Option<FenceHint>,
+    /// The node that says whether other processes wait.
+    pub(crate) gate: Option<NodeId>,
+    /// Whether an entry of ours may be in the wait queue, so that the gate's answer to an acquire would only
+    /// tell of that.
+    pub(crate) has_entry: bool,
+    /// Until when the caller waits for the first round, if it does not wait for the node timeout.
+    pub(crate) deadline: Option<Instant>,
+}
+
+impl Attempt {
+    /// Begins to acquire on all nodes. [`won`](Self::won) sends it.
+    pub(crate) fn acquire(
+        cluster: &Arc<Cluster>,
+        claim: Claim,
+        options: AttemptOptions,
+    ) -> Arc<Self> {
+        let now = cluster.now();
+        let machine = Machine::new(settings(cluster, &claim, options), now);
+        Self::begin(cluster, claim, options, machine, now)
+    }
+
+    /// Begins to extend on all nodes what another process has detached. After a failure, nothing is
+    /// released. [`won`](Self::won) sends it.
+    pub(crate) fn adopt(
+        cluster: &Arc<Cluster>,
+        claim: Claim,
+        token: Option<FencingToken>,
+    ) -> Arc<Self> {
+        let (now, options) = (cluster.now(), AttemptOptions::default());
+        let machine = Machine::adopt(settings(cluster, &claim, options), token, now);
+        Self::begin(cluster, claim, options, machine, now)
+    }
+
+    fn begin(
+        cluster: &Arc<Cluster>,
+        claim: Claim,
+        options: AttemptOptions,
+        machine: Machine,
+        now: Instant,
+    ) -> Arc<Self> {
+        let node_timeout = cluster.config.node_timeout(claim.ttl());
+        Arc::new(Self {
+            state: Mutex::new(State::new(cluster, machine, node_timeout, now)),
+            cluster: Arc::clone(cluster),
+            claim,
+            options,
+            changed: Event::new(),
+        })
+    }
+
+    /// Drives the first round, and returns when a quorum has granted or has become impossible: how long
+    /// that took.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future releases in the background; after `adopt`, it leaves the lock as it was.
+    pub(crate) async fn won(self: &Arc<Self>) -> Result<Duration, NotWon> {
+        let mut caller = CancelOnDrop(Some(self));
+        let mut driver = Driver::new(self);
+        let (result, took) = driver.run(State::first_result).await;
+        caller.0 = None;
+        result.map(|()| took).map_err(|(loss, failure)| NotWon { loss, failure, took, driver })
+    }
+
+    /// Waits until each node that answers has answered the undo, at most for the duration of the round.
+    ///
+    /// For the error that the caller gets: a program that ends right after it leaves nothing (C8).
+    pub(crate) async fn undone(self: &Arc<Self>, took: Duration) {
+        wait_for_undo(&mut Driver::new(self), took).await;
+    }
+
+    /// Extends the lease to `ttl` from now, and returns its end.
+    ///
+    /// `afresh` starts a round of its own; otherwise the caller joins one that is open.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing: the round goes on.
+    pub(crate) async fn extend(
+        self: &Arc<Self>,
+        ttl: Ttl,
+        afresh: bool,
+    ) -> Result<Instant, ExtendError> {
+        let now = self.cluster.now();
+        let round = self.input(now, |machine| match afresh {
+            true => machine.extend_afresh(ttl, now),
+            false => machine.extend(ttl, now),
+        });
+        let mut driver = Driver::new(self);
+        let Some(round) = round else { return Err(self.lost(now).into()) };
+        driver.run(|state, now| state.extension(round, now)).await
+    }
+
+    /// Begins the release on all nodes. The driver that is returned sends it.
+    ///
+    /// # Cancel safety
+    ///
+    /// When the driver is dropped, the release goes on in the background.
+    pub(crate) fn begin_release(self: &Arc<Self>) -> Driver {
+        let now = self.cluster.now();
+        self.lock().begin_release(now);
+        self.input(now, |machine| machine.release(now));
+        Driver::new(self)
+    }
+
+    /// What the release found, once it is decided.
+    pub(crate) async fn released(driver: &mut Driver) -> Result<(), ReleaseError> {
+        driver.run(|state, _| state.released.clone()).await
+    }
+
+    /// Releases in the background. For a dropped future and a dropped guard (C5).
+    pub(crate) fn cancel(self: &Arc<Self>) {
+        let now = self.cluster.now();
+        self.input(now, |machine| machine.cancel(now));
+        drop(Driver::new(self));
+    }
+
+    /// Sends nothing from now on: the lock may belong to another process. An error if it is lost.
+    pub(crate) fn detach(self: &Arc<Self>) -> Result<(), Lost> {
+        let now = self.cluster.now();
+        self.lease_end(now)?;
+        self.input(now, |machine| machine.detach(now));
+        drop(Driver::new(self));
+        Ok(())
+    }
+
+    /// The end of the lease, by the clock, whether or not a task has run (H4).
+    pub(crate) fn lease_end(&self, now: Instant) -> Result<Instant, Lost> {
+        self.lock().lease_end(now)
+    }
+
+    /// The end of the lease as it was last set, whether or not it has ended before.
+    pub(crate) fn last_end(&self) -> Instant {
+        self.lock().valid_until
+    }
+
+    /// The fencing token while the lease is held.
+    pub(crate) fn fencing_token(&self) -> Option<FencingToken> {
+        self.lock().token
+    }
+
+    /// The node that says whether other processes wait.
+    pub(crate) const fn gate(&self) -> Option<NodeId> {
+        self.options.gate
+    }
+
+    /// What the release found, once that is decided.
+    pub(crate) fn release_result(&self) -> Option<Result<(), ReleaseError>> {
+        self.lock().released.clone()
+    }
+
+    /// The gate's latest answer whether other processes wait, and when it came; `None` if that is unknown.
+    pub(crate) fn waiters(&self) -> Option<(bool, Instant)> {
+        self.lock().waiters
+    }
+
+    /// What each node answered in the latest round.
+    pub(crate) fn failure(&self) -> QuorumFailure {
+        let now = self.cluster.now();
+        self.lock().failure(now)
+    }
+
+    /// Resolves at the next decision.
+    pub(crate) fn changed(&self) -> EventListener {
+        self.changed.listen()
+    }
+
+    pub(crate) fn notify(&self) {
+        self.changed.notify(usize::MAX);
+    }
+
+    fn lost(&self, now: Instant) -> Lost {
+        let nothing_left = |_| Lost::Expired { last: QuorumFailure::default() };
+        self.lease_end(now).map_or_else(|lost| lost, nothing_left)
+    }
+
+    /// Gives the machine one input. Its sends are left for the next poll of a driver.
+    fn input<T>(&self, now: Instant, input: impl FnOnce(&mut Machine) -> T) -> T {
+        let mut state = self.lock();
+        let result = input(&mut state.machine);
+        state.follow(now);
+        drop(state);
+        self.notify();
+        result
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn call_options(&self, node: NodeId, operation: Operation) -> CallOptions {
+        let AttemptOptions { fencing, gate, has_entry, deadline: _ } = self.options;
+        let guard = self.cluster.config.restart_guard;
+        let is_acquire = matches!(operation, Operation::Acquire { .. });
+        let asks_waiters = gate == Some(node) && !(is_acquire && has_entry);
+        CallOptions { fencing, guard, asks_waiters }
+    }
+
+    /// Whether the lease has ended, or was never won.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.lock().machine.has_ended()
+    }
+}
+
+impl fmt::Debug for Attempt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Attempt").field("keys", &self.claim.keys()).finish_non_exhaustive()
+    }
+}
+
+fn settings(cluster: &Cluster, claim: &Claim, options: AttemptOptions) -> Settings {
+    let (config, nodes) = (&cluster.config, &cluster.nodes);
+    let ttl = claim.ttl();
+    let mut settings = Settings::new(nodes.count(), ttl, config.node_timeout(ttl));
+    settings.drift = config.drift;
+    settings.safety_margin = config.safety_margin;
+    settings.cleanup_bound = config.cleanup_bound;
+    settings.deadline = options.deadline;
+    settings.fencing = options.fencing.is_some();
+    let is_ordered = |id: &NodeId| nodes.can(*id, Capabilities::ORDERED);
+    nodes.count().ids().filter(is_ordered).fold(settings, Settings::ordered)
+}
+
+/// Cancels the first round when the future of its caller is dropped before the decision.
+struct CancelOnDrop<'a>(Option<&'a Arc<Attempt>>);
+
+impl Drop for CancelOnDrop<'_> {
+    fn drop(&mut self) {
+        if let Some(attempt) = self.0 {
+            attempt.cancel();
+        }
+    }
+}
+
+impl NotWon {
+    /// Waits for the answers to the undo, as [`Attempt::undone`] does.
+    pub(crate) async fn undone(mut self) {
+        wait_for_undo(&mut self.driver, self.took).await;
+    }
+}
+
+/// The limit of C8: the duration of the round, at least 2 ms.
+async fn wait_for_undo(driver: &mut Driver, took: Duration) {
+    const LEAST: Duration = Duration::from_millis(2);
+    let limit = saturating_add(driver.attempt().cluster.now(), took.max(LEAST));
+    driver.run_until(limit, State::undo_is_answered).await;
+}

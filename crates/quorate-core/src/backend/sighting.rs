@@ -1,0 +1,61 @@
+//! The reply of a node to an inspection.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A key that a node keeps: its holder, and how long.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Sighting {
+    /// The holder of the key.
+    pub holder: Holder,
+    /// How long the node keeps the key from now on.
+    ///
+    /// `None` for a key without a ttl. Another program wrote it, since a lock always has one.
+    pub time_left: Option<Duration>,
+}
+
+impl Sighting {
+    /// Creates the reply for a key of `holder` that the node keeps for `time_left`.
+    #[must_use]
+    pub const fn new(holder: Holder, time_left: Option<Duration>) -> Self {
+        Self { holder, time_left }
+    }
+}
+
+/// The holder of a key, which can be compared and not read.
+///
+/// Two holders are equal if the values stored at their keys are. The value is a secret of the holder,
+/// since any client that knows it can release the lock. Therefore `Debug` does not show it (A6).
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Holder(Arc<[u8]>);
+
+impl Holder {
+    /// Creates the holder that stored `value`: a token, or the value of another program.
+    #[must_use]
+    pub fn new(value: impl Into<Arc<[u8]>>) -> Self {
+        Self(value.into())
+    }
+}
+
+impl fmt::Debug for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Holder(..)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a6_a_holder_can_be_compared_and_not_read() {
+        let (one, other) = (Holder::new(*b"s3cret"), Holder::new(*b"another"));
+        assert_eq!(one, Holder::new(b"s3cret".to_vec()));
+        assert_ne!(one, other);
+        assert_eq!(format!("{one:?}"), "Holder(..)");
+        let sighting = Sighting::new(one, None);
+        assert!(!format!("{sighting:?}").contains("s3cret"));
+    }
+}

@@ -1,0 +1,262 @@
+//! The record of a detached lock, which another process adopts.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use crate::algorithm::fence::FencingToken;
+use crate::algorithm::lease::Ttl;
+use crate::backend::Claim;
+use crate::resource::{Key, Token};
+
+/// A lock that was [detached](crate::LockGuard::detach), to be [adopted](crate::LockManager::adopt) once.
+///
+/// **A secret**: a program that has it can extend and release the lock, and act as its holder. `Debug`
+/// shows no token. [`encode`](Self::encode), and serde behind the feature `serde`, write the token, so
+/// send the record only where a password may go.
+///
+/// The record does not say for how long the lock is still held. That is measured when it is adopted.
+/// Two adopters of one record are two holders of one lock: adopt it once, and keep no copy.
+#[derive(Clone)]
+pub struct DetachedLock {
+    claim: Claim,
+    fencing_token: Option<FencingToken>,
+}
+
+impl DetachedLock {
+    pub(crate) const fn new(claim: Claim, fencing_token: Option<FencingToken>) -> Self {
+        Self { claim, fencing_token }
+    }
+
+    pub(crate) const fn claim(&self) -> &Claim {
+        &self.claim
+    }
+
+    /// The keys that the nodes store for the lock.
+    #[must_use]
+    pub fn keys(&self) -> &[Key] {
+        self.claim.keys()
+    }
+
+    /// The ttl that the lock was acquired with, and to which `adopt` extends it.
+    #[must_use]
+    pub const fn ttl(&self) -> Duration {
+        self.claim.ttl().as_duration()
+    }
+
+    /// The lock's fencing token, if one was asked for. The adopter has the same.
+    #[must_use]
+    pub const fn fencing_token(&self) -> Option<FencingToken> {
+        self.fencing_token
+    }
+
+    /// Writes the record as one printable word. It is a secret: do not log it.
+    ///
+    /// Its parts, with colons between them: a version, the ttl in milliseconds, the fencing token if there
+    /// is one, then the token and each key in hexadecimal digits. A record with a fencing token has a
+    /// version of its own, so that a program that knows no fencing does not adopt the lock.
+    #[must_use]
+    pub fn encode(&self) -> String {
+        let token = String::from_utf8_lossy(self.claim.token().as_bytes());
+        let ttl = self.claim.ttl().as_millis();
+        let mut text = match self.fencing_token {
+            None => format!("{VERSION}:{ttl}:{token}"),
+            Some(number) => format!("{FENCED_VERSION}:{ttl}:{number}:{token}"),
+        };
+        for key in self.keys() {
+            if !planted!("keys_are_joined_without_a_separator") {
+                text.push(':');
+            }
+            for byte in key.as_bytes() {
+                text.extend([byte >> 4, byte & 0xf].map(|nibble| {
+                    // A nibble is a digit of base 16.
+                    char::from_digit(nibble.into(), 16).unwrap_or('0')
+                }));
+            }
+        }
+        text
+    }
+
+    /// Reads what [`encode`](Self::encode) wrote.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidRecord`] for anything else.
+    pub fn decode(text: &str) -> Result<Self, InvalidRecord> {
+        let mut fields = text.split(':');
+        let is_fenced = match fields.next() {
+            Some(VERSION) => false,
+            Some(FENCED_VERSION) => true,
+            _ => return Err(InvalidRecord::Version),
+        };
+        let ttl = fields.next().and_then(number);
+        let ttl = Duration::from_millis(ttl.ok_or(InvalidRecord::Malformed)?);
+        let ttl = Ttl::try_from(ttl).map_err(|_| InvalidRecord::Malformed)?;
+        let fencing_token = match is_fenced {
+            true => Some(fields.next().and_then(fence).ok_or(InvalidRecord::Malformed)?),
+            false => None,
+        };
+        let token = fields.next().and_then(Token::parse).ok_or(InvalidRecord::Malformed)?;
+        let mut keys: Vec<Key> = Vec::new();
+        for field in fields {
+            let key = unhex(field).and_then(Key::parse).ok_or(InvalidRecord::Malformed)?;
+            if keys.contains(&key) {
+                return Err(InvalidRecord::Malformed);
+            }
+            keys.push(key);
+        }
+        if keys.is_empty() {
+            return Err(InvalidRecord::Malformed);
+        }
+        Ok(Self::new(Claim::new(keys, token, ttl), fencing_token))
+    }
+}
+
+const VERSION: &str = "quorate1";
+
+/// The same with a fencing token.
+const FENCED_VERSION: &str = "quorate2";
+
+/// Shows the keys, the ttl and the fencing token, never the token.
+impl fmt::Debug for DetachedLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DetachedLock")
+            .field("keys", &self.keys())
+            .field("ttl", &self.ttl())
+            .field("fencing_token", &self.fencing_token)
+            .finish_non_exhaustive()
+    }
+}
+
+impl FromStr for DetachedLock {
+    type Err = InvalidRecord;
+
+    fn from_str(text: &str) -> Result<Self, InvalidRecord> {
+        Self::decode(text)
+    }
+}
+
+/// Why a text is no [`DetachedLock`]. It does not repeat the text, which may hold a secret.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum InvalidRecord {
+    /// A part is missing, too much, or not what it should be.
+    #[error("the record of a detached lock is malformed")]
+    Malformed,
+    /// It is no record, or one of a version that is not known here.
+    #[error("this is no record of a detached lock of a known version")]
+    Version,
+}
+
+fn fence(digits: &str) -> Option<FencingToken> {
+    FencingToken::new(number(digits)?)
+}
+
+/// As `encode` writes it: without a sign.
+fn number(digits: &str) -> Option<u64> {
+    digits.parse().ok().filter(|_| digits.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+fn unhex(digits: &str) -> Option<Vec<u8>> {
+    let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+    let (pairs, rest) = digits.as_bytes().as_chunks::<2>();
+    rest.is_empty().then_some(())?;
+    pairs.iter().map(|[high, low]| Some(digit(*high)? << 4 | digit(*low)?)).collect()
+}
+
+#[cfg(feature = "serde")]
+mod with_serde {
+    use std::borrow::Cow;
+
+    use serde::de::Error as _;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    use super::DetachedLock;
+
+    /// As the text of [`DetachedLock::encode`], with the secret in it.
+    #[cfg_attr(docsrs, doc(cfg(feature = "serde")))]
+    impl Serialize for DetachedLock {
+        fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+            serializer.serialize_str(&self.encode())
+        }
+    }
+
+    #[cfg_attr(docsrs, doc(cfg(feature = "serde")))]
+    impl<'de> Deserialize<'de> for DetachedLock {
+        fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+            let text = Cow::<'de, str>::deserialize(deserializer)?;
+            Self::decode(&text).map_err(D::Error::custom)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record() -> DetachedLock {
+        let token = Token::draw(|bytes| {
+            bytes.copy_from_slice(&[0xab; 20]);
+            Ok(())
+        });
+        let keys = [Key::parse(b"a:1".to_vec()), Key::parse(vec![0, 0xff])].map(Option::unwrap);
+        let claim =
+            Claim::new(keys, token.unwrap(), Ttl::try_from(Duration::from_secs(5)).unwrap());
+        DetachedLock::new(claim, None)
+    }
+
+    #[test]
+    fn a_record_is_read_as_it_was_written() {
+        let text = record().encode();
+        assert_eq!(text, format!("quorate1:5000:{}:613a31:00ff", "ab".repeat(20)));
+        let read: DetachedLock = text.parse().unwrap();
+        assert_eq!(read.encode(), text);
+        assert_eq!(read.keys()[1].as_bytes(), [0, 0xff]);
+    }
+
+    #[test]
+    fn a_fencing_token_goes_along_and_a_record_without_one_stays_as_it_was() {
+        let fenced =
+            DetachedLock { fencing_token: FencingToken::new(1_700_000_000_000_000), ..record() };
+        let text = fenced.encode();
+        let (token, keys) = ("ab".repeat(20), "613a31:00ff");
+        assert_eq!(text, format!("quorate2:5000:1700000000000000:{token}:{keys}"));
+        let read = DetachedLock::decode(&text).unwrap();
+        assert_eq!(read.fencing_token(), fenced.fencing_token());
+        assert_eq!(read.encode(), text);
+        assert_eq!(DetachedLock::decode(&record().encode()).unwrap().fencing_token(), None);
+    }
+
+    #[test]
+    fn a6_a_record_shows_no_token_and_an_error_no_record() {
+        assert!(!format!("{:?}", record()).contains("abab"));
+        let cut = &record().encode()[..30];
+        assert!(!DetachedLock::decode(cut).unwrap_err().to_string().contains("ab"));
+    }
+
+    #[test]
+    fn what_is_no_record_is_refused() {
+        let good = record().encode();
+        for (text, error) in [
+            (String::new(), InvalidRecord::Version),
+            (good.replace("quorate1", "quorate3"), InvalidRecord::Version),
+            (good.replace("quorate1", "quorate2"), InvalidRecord::Malformed),
+            (good.replace("quorate1:5000:", "quorate2:5000:0:"), InvalidRecord::Malformed),
+            (good.replace(":5000:", ":5000:7:"), InvalidRecord::Malformed),
+            (good.replace(":5000:", ":0:"), InvalidRecord::Malformed),
+            (good.replace(":5000:", ":+5000:"), InvalidRecord::Malformed),
+            (good.replace(":5000:", ":99999999999999999999:"), InvalidRecord::Malformed),
+            (good.replace("abab", "ab"), InvalidRecord::Malformed),
+            (good.replace("613a31", "613a3"), InvalidRecord::Malformed),
+            (good.replace("613a31", "613a3x"), InvalidRecord::Malformed),
+            (good.replace("613a31", ""), InvalidRecord::Malformed),
+            (good.replace("613a31", "00ff"), InvalidRecord::Malformed),
+            (good[..46].to_owned(), InvalidRecord::Malformed),
+            // Of no key.
+            (good[..54].to_owned(), InvalidRecord::Malformed),
+            (format!("{good}:"), InvalidRecord::Malformed),
+        ] {
+            assert_eq!(DetachedLock::decode(&text).unwrap_err(), error, "{text}");
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! What each node answered when there was no quorum.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::backend::BackendError;
+
+/// What each node answered in a round that found no quorum, and how long was waited.
+///
+/// Created by [`LockManager`](crate::LockManager). Public so that tests can construct errors:
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use quorate_core::{BackendError, LockError};
+/// use quorate_core::error::{Answer, NodeAnswer, QuorumFailure};
+///
+/// let loading = BackendError::from_reply("LOADING");
+/// let answers = [
+///     NodeAnswer::new("10.0.0.1:6379", Answer::Granted),
+///     NodeAnswer::new("10.0.0.2:6379", Answer::NoReply { is_over: true }),
+///     NodeAnswer::new("10.0.0.3:6379", Answer::Failed(loading)),
+/// ];
+/// let failure = QuorumFailure::new(answers, Duration::from_millis(500));
+/// assert_eq!(
+///     LockError::Unreachable(failure).to_string(),
+///     "no quorum: 1 of 3 nodes granted, 2 needed; \
+///      10.0.0.2:6379: no reply within 500.0ms; 10.0.0.3:6379: LOADING",
+/// );
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct QuorumFailure {
+    nodes: Arc<[NodeAnswer]>,
+    waited: Duration,
+}
+
+impl QuorumFailure {
+    /// The answers, in the order in which the nodes are configured.
+    #[must_use]
+    pub fn new(nodes: impl IntoIterator<Item = NodeAnswer>, waited: Duration) -> Self {
+        Self { nodes: nodes.into_iter().collect(), waited }
+    }
+
+    /// What each node answered, in the order in which the nodes are configured. Empty where no node was
+    /// asked.
+    #[must_use]
+    pub fn nodes(&self) -> &[NodeAnswer] {
+        &self.nodes
+    }
+
+    /// From the start of the round to its decision.
+    #[must_use]
+    pub const fn waited(&self) -> Duration {
+        self.waited
+    }
+
+    /// The nodes that failed or did not reply, which an operator should look at.
+    pub fn failed_nodes(&self) -> impl Iterator<Item = &NodeAnswer> {
+        let has_failed = |answer: &Answer| {
+            matches!(answer, Answer::Failed(_) | Answer::NoReply { is_over: true })
+        };
+        self.nodes.iter().filter(move |node| has_failed(&node.answer))
+    }
+
+    /// How many nodes granted.
+    #[must_use]
+    pub fn granted(&self) -> usize {
+        self.nodes.iter().filter(|node| matches!(node.answer, Answer::Granted)).count()
+    }
+
+    /// Whether no node was asked, because a guard of this manager is in the way.
+    #[must_use]
+    pub fn is_local(&self) -> bool {
+        self.nodes.is_empty()
+    }
+
+    /// Whether more nodes than a quorum can spare fail until somebody changes something.
+    #[must_use]
+    pub fn is_permanent(&self) -> bool {
+        let is_permanent = |node: &&NodeAnswer| matches!(&node.answer, Answer::Failed(error) if error.kind().is_permanent());
+        let quorum = self.nodes.len() / 2 + 1;
+        self.nodes.iter().filter(is_permanent).count()
+            > self.nodes.len() - quorum.min(self.nodes.len())
+    }
+
+    /// The text behind a reason; empty where no node was asked.
+    pub(super) fn after_colon(&self) -> String {
+        if self.is_local() { String::new() } else { format!(": {self}") }
+    }
+}
+
+/// Prints the count, and each node that did not grant with its reason.
+impl fmt::Display for QuorumFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let nodes = self.nodes.len();
+        if nodes == 0 {
+            return f.write_str("no node was asked");
+        }
+        write!(f, "{} of {nodes} nodes granted, {} needed", self.granted(), nodes / 2 + 1)?;
+        for node in self.nodes.iter().filter(|node| !matches!(node.answer, Answer::Granted)) {
+            write!(f, "; {node}")?;
+            if let Answer::NoReply { is_over: true } = node.answer {
+                write!(f, " within {:.1?}", self.waited)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What one node answered.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct NodeAnswer {
+    /// The name of the node: its address without secrets.
+    pub name: Arc<str>,
+    /// Its answer, or the lack of one.
+    pub answer: Answer,
+}
+
+impl NodeAnswer {
+    /// The answer of the node called `name`.
+    #[must_use]
+    pub fn new(name: impl Into<Arc<str>>, answer: Answer) -> Self {
+        Self { name: name.into(), answer }
+    }
+}
+
+impl fmt::Display for NodeAnswer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.name, self.answer)
+    }
+}
+
+/// A node's answer, or the lack of one.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Answer {
+    /// The node granted.
+    Granted,
+    /// The node refused. To an acquire: another client has a key. Otherwise: a key is not ours.
+    Refused,
+    /// The node's vote is unknown, for this reason.
+    Failed(BackendError),
+    /// The node did not reply.
+    NoReply {
+        /// Whether the node timeout had passed. If not, the round was decided without this node.
+        is_over: bool,
+    },
+    /// Nothing was sent to the node.
+    NotAsked,
+}
+
+impl fmt::Display for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Granted => f.write_str("granted"),
+            Self::Refused => f.write_str("refused"),
+            Self::Failed(error) => error.fmt(f),
+            Self::NoReply { is_over: true } => f.write_str("no reply"),
+            Self::NoReply { is_over: false } => {
+                f.write_str("no reply yet when the quorum had become impossible")
+            }
+            Self::NotAsked => f.write_str("not asked"),
+        }
+    }
+}

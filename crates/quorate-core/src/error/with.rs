@@ -1,0 +1,119 @@
+//! Why work under a lock did not end as it should.
+
+use std::error::Error;
+use std::fmt;
+
+use super::{LockError, Lost, QuorumFailure};
+
+/// The lease ended before the work under it.
+#[expect(clippy::exhaustive_structs, reason = "complete by definition: why, and what is left")]
+pub struct Stopped<T> {
+    /// Why the lease ended.
+    pub reason: Lost,
+    /// What the work returned, if it was ready by then. Another client may have held the lock
+    /// meanwhile. `None` if the work was dropped.
+    pub value: Option<T>,
+}
+
+impl<T> Stopped<T> {
+    /// The same without the value.
+    #[must_use]
+    pub fn without_value(self) -> Stopped<()> {
+        Stopped { reason: self.reason, value: None }
+    }
+}
+
+impl<T> fmt::Display for Stopped<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the work was stopped: {}", self.reason)
+    }
+}
+
+/// Shows the text of `Display`.
+impl<T> fmt::Debug for Stopped<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl<T> Error for Stopped<T> {}
+
+/// Why work under a lock did not end as it should. See [`with`](crate::LockManager::with).
+///
+/// It is an [`Error`] whatever the work returns. Where the work returns a `Result`, `.await??` passes on
+/// its error as well.
+#[non_exhaustive]
+pub enum WithError<T> {
+    /// The lock was not acquired, and the work not begun.
+    Lock(LockError),
+    /// The lock was lost during the work.
+    Lost(Stopped<T>),
+}
+
+impl<T> WithError<T> {
+    /// Whether the lock is held by somebody else, so that the work was not begun.
+    #[must_use]
+    pub const fn is_held(&self) -> bool {
+        matches!(self, Self::Lock(error) if error.is_held())
+    }
+
+    /// Whether the manager is closed, so that the work was not begun.
+    #[must_use]
+    pub const fn is_closed(&self) -> bool {
+        matches!(self, Self::Lock(error) if error.is_closed())
+    }
+
+    /// Whether asking again is pointless. See [`LockError::is_permanent`].
+    #[must_use]
+    pub fn is_permanent(&self) -> bool {
+        matches!(self, Self::Lock(error) if error.is_permanent())
+    }
+
+    /// What each node answered, where nodes were asked.
+    #[must_use]
+    pub const fn failure(&self) -> Option<&QuorumFailure> {
+        match self {
+            Self::Lock(error) => error.failure(),
+            Self::Lost(stopped) => stopped.reason.failure(),
+        }
+    }
+
+    /// The same without the value.
+    #[must_use]
+    pub fn without_value(self) -> WithError<()> {
+        match self {
+            Self::Lock(error) => WithError::Lock(error),
+            Self::Lost(stopped) => WithError::Lost(stopped.without_value()),
+        }
+    }
+}
+
+impl<T> fmt::Display for WithError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Lock(error) => fmt::Display::fmt(error, f),
+            Self::Lost(stopped) => fmt::Display::fmt(stopped, f),
+        }
+    }
+}
+
+/// Shows the text of `Display`.
+impl<T> fmt::Debug for WithError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl<T> Error for WithError<T> {}
+
+impl<T> From<LockError> for WithError<T> {
+    fn from(error: LockError) -> Self {
+        Self::Lock(error)
+    }
+}
+
+impl<T> From<Stopped<T>> for WithError<T> {
+    fn from(stopped: Stopped<T>) -> Self {
+        Self::Lost(stopped)
+    }
+}

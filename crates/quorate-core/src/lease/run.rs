@@ -1,0 +1,63 @@
+//! A future that ends with its lease.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use pin_project::pin_project;
+
+use super::LeaseState;
+use crate::error::{Lost, Stopped};
+use crate::runtime::BoxFuture;
+
+/// A future that ends with its lease. Created by [`LockGuard::run`](crate::LockGuard::run).
+///
+/// # Cancel safety
+///
+/// As that of the future inside: dropping this drops it. The lease stays as it was.
+#[pin_project]
+#[must_use = "futures do nothing unless polled"]
+pub struct Run<F> {
+    /// `None` once it has ended or was stopped.
+    #[pin]
+    future: Option<F>,
+    lost: BoxFuture<'static, Lost>,
+    lease: Arc<LeaseState>,
+}
+
+impl<F> Run<F> {
+    pub(super) fn new(lease: Arc<LeaseState>, lost: BoxFuture<'static, Lost>, future: F) -> Self {
+        Self { future: Some(future), lost, lease }
+    }
+}
+
+impl<F: Future> Future for Run<F> {
+    type Output = Result<F::Output, Stopped<F::Output>>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut this = self.project();
+        let Some(future) = this.future.as_mut().as_pin_mut() else {
+            // Polled after its end.
+            return Poll::Pending;
+        };
+        if let Poll::Ready(reason) = this.lost.as_mut().poll(context)
+            && !planted!("body_goes_on_after_the_loss")
+        {
+            this.future.set(None);
+            return Poll::Ready(Err(Stopped { reason, value: None }));
+        }
+        let value = ready!(future.poll(context));
+        this.future.set(None);
+        Poll::Ready(match this.lease.check() {
+            Ok(_) => Ok(value),
+            Err(reason) => Err(Stopped { reason, value: Some(value) }),
+        })
+    }
+}
+
+impl<F> fmt::Debug for Run<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Run").field("keys", &self.lease.keys()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,187 @@
+//! How a manager is set up.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::LockManager;
+use crate::algorithm::attempt::SafetyMargin;
+use crate::algorithm::backoff::Backoff;
+use crate::algorithm::lease::Drift;
+use crate::backend::{Capabilities, LockBackend, RestartGuard};
+use crate::cluster::Cluster;
+use crate::config::{Config, HintSource, Waiting};
+use crate::error::BuildError;
+use crate::nodes::Nodes;
+use crate::runtime::Runtime;
+use crate::tasks::Tasks;
+use crate::telemetry;
+
+/// Sets up a [`LockManager`].
+///
+/// # Defaults
+///
+#[doc = include_str!("../config/defaults.md")]
+#[derive(Debug)]
+#[must_use = "a builder does nothing until `build` is called"]
+pub struct LockManagerBuilder {
+    runtime: Option<Arc<dyn Runtime>>,
+    nodes: Vec<Arc<dyn LockBackend>>,
+    config: Config,
+}
+
+impl LockManagerBuilder {
+    pub(super) fn new(nodes: Vec<Arc<dyn LockBackend>>) -> Self {
+        Self { runtime: None, nodes, config: Config::default() }
+    }
+
+    /// The async runtime. Default: tokio with the feature `tokio`, else smol with the feature `smol`.
+    pub fn runtime(mut self, runtime: impl Runtime) -> Self {
+        self.runtime = Some(Arc::new(runtime));
+        self
+    }
+
+    /// How long the nodes keep a lock that is neither extended nor released. Default: 10 s.
+    ///
+    /// It bounds how long a crashed holder keeps others out, and how long a holder may work without an
+    /// extension.
+    pub const fn ttl(mut self, ttl: Duration) -> Self {
+        self.config.ttl = ttl;
+        self
+    }
+
+    /// How long [`lock`](LockManager::lock) and [`with`](LockManager::with) try. Default: 30 s.
+    ///
+    /// To outlast a crashed holder, it has to be longer than the ttl of the holders.
+    pub const fn timeout(mut self, timeout: Duration) -> Self {
+        self.config.timeout = timeout;
+        self
+    }
+
+    /// The allowance for clocks that run at different rates. Default: 1 % of the ttl and 2 ms, as on the
+    /// Redlock page.
+    pub const fn drift(mut self, drift: Drift) -> Self {
+        self.config.drift = drift;
+        self
+    }
+
+    /// How long before its keys may expire a lease ends. Default: a tenth of the ttl, at most 500 ms.
+    ///
+    /// It is the time that work has to stop. Zero gives the bare formula of Redlock.
+    pub const fn safety_margin(mut self, margin: Duration) -> Self {
+        self.config.safety_margin = SafetyMargin::Fixed(margin);
+        self
+    }
+
+    /// How long one call to a node may count for its round. Default: a tenth of the ttl, at most 500 ms.
+    ///
+    /// It includes connecting. A round ends as soon as it is decided, so this delays only rounds without a
+    /// quorum. Half of the validity is the most, also for a shorter ttl that a request asks for.
+    pub const fn node_timeout(mut self, timeout: Duration) -> Self {
+        self.config.node_timeout = Some(timeout);
+        self
+    }
+
+    /// The longest time between two renewals. Default: a third of the validity.
+    ///
+    /// The moment itself is drawn at random from the last three tenths of it. Two node timeouts are left
+    /// for a second try.
+    pub const fn renew_interval(mut self, interval: Duration) -> Self {
+        self.config.renew_interval = Some(interval);
+        self
+    }
+
+    /// How long cleanup goes on for a node that does not answer. Default: the longest ttl that the lock was
+    /// acquired or extended with, after which its key is gone.
+    pub const fn cleanup_bound(mut self, bound: Duration) -> Self {
+        self.config.cleanup_bound = Some(bound);
+        self
+    }
+
+    /// How long a lock is held at most, however often it is extended. Default: no limit.
+    pub const fn hold_limit(mut self, limit: Duration) -> Self {
+        self.config.hold_limit = Some(limit);
+        self
+    }
+
+    /// The random delay between rounds where no node reports that the lock is free: up to `base` at first,
+    /// doubling up to `most`. Default: 10 ms and 1 s.
+    pub const fn backoff(mut self, base: Duration, most: Duration) -> Self {
+        self.config.backoff = Backoff { base, most };
+        self
+    }
+
+    /// How a process waits for a lock that is held. Default: [`Waiting::Ordered`].
+    pub const fn waiting(mut self, waiting: Waiting) -> Self {
+        self.config.waiting = waiting;
+        self
+    }
+
+    /// The text before each key. Default: none, as in the canonical protocol.
+    ///
+    /// Two locks exclude each other if prefix and name together are the same bytes. So a prefix should end
+    /// with a byte that no name begins with, such as a colon.
+    pub fn key_prefix(mut self, prefix: impl Into<Vec<u8>>) -> Self {
+        self.config.key_prefix = prefix.into();
+        self
+    }
+
+    /// Refuses votes from a node that may have forgotten locks, for the longest ttl of any lock. Default:
+    /// off.
+    ///
+    /// Every process that locks on these nodes needs the same setting. A new cluster grants nothing for that
+    /// time, once.
+    pub fn restart_guard(mut self, guard: impl Into<RestartGuard>) -> Self {
+        self.config.restart_guard = Some(guard.into());
+        self
+    }
+
+    /// Where fencing hints come from: microseconds since 1970. Default: the wall clock of the
+    /// [runtime](Runtime::unix_micros).
+    ///
+    /// After a node lost its data, its fencing numbers go on from the hint. A wrong hint costs a round trip,
+    /// never the order of tokens.
+    pub fn fencing_hint(mut self, micros: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
+        self.config.fencing_hint = Some(HintSource(Arc::new(micros)));
+        self
+    }
+
+    /// Checks the settings, and builds the manager. Nothing is sent.
+    ///
+    /// # Errors
+    ///
+    /// [`BuildError`]: settings contradict each other, or the nodes cannot carry them out.
+    pub fn build(self) -> Result<LockManager, BuildError> {
+        self.config.check()?;
+        let nodes = Nodes::new(self.nodes)?;
+        if let Some(node) = nodes.lacking(Capabilities::GUARD)
+            && self.config.restart_guard.is_some()
+        {
+            return Err(BuildError::RestartGuard { node: node.to_string() });
+        }
+        let runtime = match self.runtime {
+            Some(runtime) => runtime,
+            None => default_runtime()?,
+        };
+        telemetry::describe_metrics();
+        let tasks = Tasks::new(Arc::clone(&runtime));
+        let nodes = Arc::new(nodes);
+        Ok(LockManager::new(Cluster { config: self.config, runtime, nodes, tasks }))
+    }
+}
+
+#[cfg(feature = "tokio")]
+#[expect(clippy::unnecessary_wraps, reason = "an error without both features")]
+fn default_runtime() -> Result<Arc<dyn Runtime>, BuildError> {
+    Ok(Arc::new(crate::runtime::TokioRuntime::new()))
+}
+
+#[cfg(all(feature = "smol", not(feature = "tokio")))]
+#[expect(clippy::unnecessary_wraps, reason = "an error without both features")]
+fn default_runtime() -> Result<Arc<dyn Runtime>, BuildError> {
+    Ok(Arc::new(crate::runtime::SmolRuntime))
+}
+
+#[cfg(not(any(feature = "smol", feature = "tokio")))]
+const fn default_runtime() -> Result<Arc<dyn Runtime>, BuildError> {
+    Err(BuildError::NoRuntime)
+}

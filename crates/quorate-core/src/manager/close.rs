@@ -1,0 +1,133 @@
+//! Closing a manager: what is waited for, and what is reported.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::{Either, select};
+
+use crate::algorithm::lease::saturating_add;
+use crate::algorithm::node_set::NodeSet;
+use crate::algorithm::quorum::NodeId;
+use crate::error::Lost;
+use crate::lease::LeaseState;
+use crate::nodes::Silence;
+use crate::telemetry;
+use crate::wait::local_queue::LocalQueues;
+use crate::wait::place::Place;
+use crate::wait::task::Task;
+
+/// What was left when a manager was closed. `Display` is one line.
+#[derive(Clone, Debug)]
+#[must_use = "it says whether keys may be left"]
+pub struct CloseReport {
+    left: Vec<(Arc<str>, Reason)>,
+}
+
+#[derive(Clone, Debug)]
+enum Reason {
+    Silent(Silence),
+    TooSlow,
+}
+
+impl CloseReport {
+    /// Whether nothing is left on any node.
+    #[must_use]
+    pub const fn is_clean(&self) -> bool {
+        self.left.is_empty()
+    }
+
+    /// The nodes where something may be left until its ttl has passed.
+    pub fn nodes(&self) -> impl Iterator<Item = &str> {
+        self.left.iter().map(|(name, _)| &**name)
+    }
+}
+
+impl fmt::Display for CloseReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("all released")?;
+        for (name, reason) in &self.left {
+            match reason {
+                Reason::Silent(Silence::NoReply) => write!(f, "; {name} did not answer")?,
+                Reason::Silent(Silence::Failed(error)) => write!(f, "; {name} failed: {error}")?,
+                Reason::TooSlow => write!(f, "; {name} was not clean in time")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+pub(super) async fn close(queues: &Arc<LocalQueues>, limit: Duration) -> CloseReport {
+    let cluster = &queues.cluster;
+    let deadline = saturating_add(cluster.now(), limit);
+    cluster.tasks.close();
+    for (task, lease) in queues.close() {
+        end(queues, &task, &lease, limit / 2);
+    }
+    let node_timeout = cluster.config.default_node_timeout();
+    loop {
+        // Before the nodes are looked at, so that no change is missed.
+        let changed = cluster.tasks.changed();
+        let now = cluster.now();
+        let left: Vec<(NodeId, Reason)> = open_nodes(queues)
+            .map(|id| match cluster.nodes.silence(id, node_timeout, now) {
+                Some(silence) => (id, Reason::Silent(silence)),
+                None => (id, Reason::TooSlow),
+            })
+            .collect();
+        let answers = left.iter().any(|(_, reason)| matches!(reason, Reason::TooSlow));
+        if !answers || now >= deadline || planted!("close_does_not_wait") {
+            let named = |(id, reason)| (Arc::clone(cluster.nodes.name(id)), reason);
+            return CloseReport { left: left.into_iter().map(named).collect() };
+        }
+        // A release that is owed may leave after this look at the calls in flight.
+        let next = cluster.nodes.next_silence(node_timeout, now);
+        let wake = next.unwrap_or_else(|| saturating_add(now, node_timeout)).min(deadline);
+        select(changed, cluster.runtime.sleep_until(wake)).await;
+    }
+}
+
+fn open_nodes(queues: &LocalQueues) -> impl Iterator<Item = NodeId> {
+    let cluster = &queues.cluster;
+    let open: NodeSet = cluster.tasks.open_nodes();
+    cluster.nodes.count().ids().filter(move |id| open.contains(*id))
+}
+
+/// Ends a lease. Its lock is released when its guard is gone, or after the safety margin, but not later
+/// than after `most` or at the end of the lease.
+fn end(queues: &Arc<LocalQueues>, task: &Arc<Task>, lease: &Arc<LeaseState>, most: Duration) {
+    let cluster = &queues.cluster;
+    let ttl = lease.attempt().claim.ttl();
+    let left = lease.remaining();
+    if lease.end(Lost::Closed).is_err() {
+        return;
+    }
+    telemetry::closed(lease.keys(), lease.held(cluster.now()));
+    let grace = cluster.config.safety_margin.of(ttl).min(most).min(left);
+    let until = saturating_add(cluster.now(), grace);
+    let work = cluster.tasks.begin();
+    work.set(cluster.nodes.count().ids().collect());
+    let (queues, task, lease) = (Arc::clone(queues), Arc::clone(task), Arc::clone(lease));
+    cluster.tasks.spawn(async move {
+        let attempt = lease.attempt();
+        let mut timer = attempt.cluster.runtime.sleep_until(until);
+        loop {
+            let changed = attempt.changed();
+            if attempt.has_ended() {
+                break;
+            }
+            timer = match select(changed, timer).await {
+                Either::Left(((), timer)) => timer,
+                Either::Right(_) => break,
+            };
+        }
+        if !planted!("close_forgets_the_leases") {
+            Place::release_abandoned(&queues, &task);
+            // An adopted lock may be in no queue.
+            if !attempt.has_ended() {
+                attempt.cancel();
+            }
+        }
+        drop(work);
+    });
+}

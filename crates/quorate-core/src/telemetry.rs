@@ -1,0 +1,310 @@
+//! Events of `tracing` and figures of `metrics`, each behind the feature of that name.
+//!
+//! With both features off, the functions here are empty. Durations are measured on the
+//! [`Runtime`](crate::Runtime)'s clock. A key is shown as [`Key`] prints itself. A token
+//! is never shown (A6).
+//!
+//! # Events and spans (feature `tracing`)
+//!
+//! The target of all of them is `quorate`. A duration is text (`1.2ms`). `keys` are the names of the
+//! first eight keys, separated by commas. `failure` and `error` contain what each node answered.
+//!
+//! | event | level | when | fields |
+//! |---|---|---|---|
+//! | `node failing` | warn | a node returns an error, or is silent for a node timeout, and did neither before | `node`, `operation`, `kind`, `error` |
+//! | `node recovered` | info | a failing node replies, and has not failed for 5 s | `node`, `operation`, `after` |
+//! | `node lacks operation` | warn | a node cannot watch keys or keep a wait queue, or its user may not | `node`, `operation`, `kind`, `error` |
+//! | `lost` | warn | a lease ends before its holder released it | `keys`, `reason`, `held`, `error` |
+//! | `acquired` | debug | a lock is acquired | `keys`, `waited`, `left` |
+//! | `not acquired` | debug | a request for a lock fails | `keys`, `waited`, `reason`, `error` |
+//! | `round lost` | debug | a first round is lost; another may follow | `keys`, `reason`, `took`, `failure` |
+//! | `adopted` | debug | a detached lock is adopted | `keys`, `waited`, `left` |
+//! | `not adopted` | debug | a detached lock cannot be adopted | `keys`, `waited`, `error` |
+//! | `extended` | debug | an extension succeeds | `keys`, `took`, `left` |
+//! | `not extended` | debug | an extension fails; the lease is as it was | `keys`, `took`, `left`, `failure` |
+//! | `released` | debug | a release is decided, or a dropped guard leaves it to the background | `keys`, `outcome`, `took`, `held`, `left`, `failure` |
+//! | `passed on` | debug | a lease goes to the next waiter of the same process | `keys` |
+//! | `detached` | debug | a lease is detached, for another process to adopt | `keys`, `held` |
+//! | `closed` | debug | `close` of the manager ends a lease | `keys`, `held` |
+//! | `cleaned up` | debug | the background work of an attempt ends | `keys`, `took`, `unanswered` |
+//! | `call failed` | debug | a call settles with an error | `node`, `operation`, `vote`, `latency`, `kind`, `error` |
+//! | `call settled` | trace | a call settles with a vote, or is given up | `node`, `operation`, `vote`, `latency` |
+//!
+//! - A node that fails in every round causes one `node failing`, until it has recovered. The `kind`
+//!   of a silent node is `Silent`. Any other `kind` is a
+//!   [`BackendErrorKind`](crate::BackendErrorKind), such as `Quarantined`. A silent node shows nowhere
+//!   else, since rounds are won without it.
+//! - `node lacks operation` is emitted once for `watch` and once for `queue`.
+//! - `took` and `failure` of `released` are absent where the release goes on in the background, or
+//!   where nothing failed.
+//! - `unanswered` is how many nodes did not answer until the cleanup bound. They may keep a key until
+//!   its ttl has passed.
+//!
+//! The span `lock` (info, with `keys`) surrounds each acquire with its rounds and its waiting. It
+//! ends when the guard is returned.
+//!
+//! # Metrics (feature `metrics`)
+//!
+//! Times are in seconds. A manager describes the metrics with their units when it is built. Install
+//! the recorder before that.
+//!
+//! | metric | kind | labels | what |
+//! |---|---|---|---|
+//! | `quorate_acquired_total` | counter | | locks acquired |
+//! | `quorate_not_acquired_total` | counter | `reason` | requests that failed: `held`, `unreachable`, `same_server`, `closed`, `entropy`, `invalid` |
+//! | `quorate_rounds_lost_total` | counter | `reason` | first rounds lost: `held`, `unreachable`, `expired` |
+//! | `quorate_lost_total` | counter | `reason` | leases that ended before they were released: `expired`, `not_held`, `hold_limit`, `closed` |
+//! | `quorate_extensions_total` | counter | `outcome` | extensions, renewals included: `extended`, `failed` |
+//! | `quorate_releases_total` | counter | `outcome` | `released`, `lost`, `unconfirmed`, or `dropped` for a dropped guard |
+//! | `quorate_passes_total` | counter | | leases passed on inside the process |
+//! | `quorate_adoptions_total` | counter | `outcome` | `adopted`, `failed` |
+//! | `quorate_node_votes_total` | counter | `node`, `operation`, `vote` | calls by vote: `granted`, `refused`, `failed`, or `silent` without a reply within the node timeout |
+//! | `quorate_wait_seconds` | histogram | | from the first poll of a request to its guard |
+//! | `quorate_hold_seconds` | histogram | | from the guard to the end of the lease |
+//! | `quorate_validity_left_seconds` | histogram | | validity left when a lease was released |
+//! | `quorate_cleanup_seconds` | histogram | | time in the background after a decision |
+//! | `quorate_node_latency_seconds` | histogram | `node`, `operation` | from a call to its reply, late replies included |
+//!
+//! `operation` is `acquire`, `extend`, `raise` (the second phase of fencing), `repair` or `release`. A
+//! `silent` vote is counted when the late reply arrives, or when the call is given up at the cleanup
+//! bound.
+
+#![cfg_attr(
+    not(all(feature = "tracing", feature = "metrics")),
+    allow(unused_variables, unused_macros, reason = "each feature uses a part of the arguments")
+)]
+
+#[cfg(feature = "tracing")]
+mod fields;
+#[cfg(feature = "metrics")]
+mod figures;
+#[cfg(feature = "tracing")]
+mod span;
+#[cfg(test)]
+#[cfg(all(feature = "tracing", feature = "metrics"))]
+mod tests;
+
+use std::fmt::Display;
+use std::time::Duration;
+
+#[cfg(feature = "tracing")]
+use self::fields::{Keys, Short, shown};
+#[cfg(feature = "metrics")]
+use self::figures::*;
+#[cfg(feature = "tracing")]
+use self::span::InSpan;
+use crate::backend::BackendError;
+use crate::resource::Key;
+
+/// Emits an event, with the feature `tracing`.
+macro_rules! event {
+    ($level:ident, $($fields:tt)+) => {
+        #[cfg(feature = "tracing")]
+        contain_panic(|| tracing::$level!(target: TARGET, $($fields)+));
+    };
+}
+
+/// Records figures, with the feature `metrics`.
+macro_rules! record {
+    ($($figure:expr),+) => {
+        #[cfg(feature = "metrics")]
+        contain_panic(|| {
+            $($figure;)+
+        });
+    };
+}
+
+/// Describes all metrics to the recorder. Can be repeated.
+pub(crate) fn describe_metrics() {
+    record!(describe());
+}
+
+/// Puts an acquire into the span `lock`, from its first poll until it is dropped.
+///
+/// The code that runs after the acquire is outside, such as the body of `with`.
+pub(crate) fn in_lock_span<F: Future>(
+    keys: &[Key],
+    acquire: F,
+) -> impl Future<Output = F::Output> + use<F> {
+    #[cfg(feature = "tracing")]
+    let acquire =
+        InSpan::new(|| tracing::info_span!(target: TARGET, "lock", keys = %Keys(keys)), acquire);
+    acquire
+}
+
+/// A request got its lock.
+pub(crate) fn acquired(keys: &[Key], waited: Duration, left: Duration) {
+    event!(debug, keys = %Keys(keys), waited = %Short(waited), left = %Short(left), "acquired");
+    record!(count(ACQUIRED), time(WAIT, waited));
+}
+
+/// A request failed. `keys` is empty for an invalid name.
+pub(crate) fn not_acquired(
+    keys: &[Key],
+    waited: Duration,
+    reason: &'static str,
+    error: &dyn Display,
+) {
+    event!(debug, keys = %Keys(keys), waited = %Short(waited), reason, %error, "not acquired");
+    record!(count_by(NOT_ACQUIRED, "reason", reason));
+}
+
+/// A first round was lost after `took`.
+pub(crate) fn round_lost(
+    keys: &[Key],
+    reason: &'static str,
+    took: Duration,
+    failure: &dyn Display,
+) {
+    event!(debug, keys = %Keys(keys), reason, took = %Short(took), %failure, "round lost");
+    record!(count_by(ROUNDS_LOST, "reason", reason));
+}
+
+/// A detached lock was adopted.
+pub(crate) fn adopted(keys: &[Key], waited: Duration, left: Duration) {
+    event!(debug, keys = %Keys(keys), waited = %Short(waited), left = %Short(left), "adopted");
+    record!(count_by(ADOPTIONS, "outcome", "adopted"));
+}
+
+/// A detached lock could not be adopted.
+pub(crate) fn not_adopted(keys: &[Key], waited: Duration, error: &dyn Display) {
+    event!(debug, keys = %Keys(keys), waited = %Short(waited), %error, "not adopted");
+    record!(count_by(ADOPTIONS, "outcome", "failed"));
+}
+
+/// An extension succeeded.
+pub(crate) fn extended(keys: &[Key], took: Duration, left: Duration) {
+    event!(debug, keys = %Keys(keys), took = %Short(took), left = %Short(left), "extended");
+    record!(count_by(EXTENSIONS, "outcome", "extended"));
+}
+
+/// An extension failed; `left` is what the lease still has.
+pub(crate) fn not_extended(keys: &[Key], took: Duration, left: Duration, failure: &dyn Display) {
+    event!(
+        debug,
+        keys = %Keys(keys),
+        took = %Short(took),
+        left = %Short(left),
+        %failure,
+        "not extended"
+    );
+    record!(count_by(EXTENSIONS, "outcome", "failed"));
+}
+
+/// A lease ended before its holder released it. Once for each lease.
+pub(crate) fn lost(keys: &[Key], reason: &'static str, held: Duration, error: &dyn Display) {
+    event!(warn, keys = %Keys(keys), reason, held = %Short(held), %error, "lost");
+    record!(count_by(LOST, "reason", reason), time(HOLD, held));
+}
+
+/// A release was decided, or left to the background: then `took` is `None`.
+///
+/// `outcome` is `released`, `lost`, `unconfirmed` or `dropped`. `held` and `left` are those of the
+/// moment at which the release began. A lease that ended before that has no time left: [`lost`] has
+/// recorded how long it was held.
+pub(crate) fn released(
+    keys: &[Key],
+    outcome: &'static str,
+    took: Option<Duration>,
+    held: Duration,
+    left: Duration,
+    failure: Option<&dyn Display>,
+) {
+    event!(
+        debug,
+        keys = %Keys(keys),
+        outcome,
+        took = took.map(shown),
+        held = %Short(held),
+        left = %Short(left),
+        failure = failure.map(tracing::field::display),
+        "released"
+    );
+    record!(count_by(RELEASES, "outcome", outcome));
+    if outcome != "lost" && !left.is_zero() {
+        record!(time(HOLD, held), time(VALIDITY_LEFT, left));
+    }
+}
+
+/// A lease was passed on to the next waiter of this process.
+pub(crate) fn passed_on(keys: &[Key]) {
+    event!(debug, keys = %Keys(keys), "passed on");
+    record!(count(PASSES));
+}
+
+/// A lease was detached.
+pub(crate) fn detached(keys: &[Key], held: Duration) {
+    event!(debug, keys = %Keys(keys), held = %Short(held), "detached");
+    record!(time(HOLD, held));
+}
+
+/// The manager was closed and ended a lease.
+pub(crate) fn closed(keys: &[Key], held: Duration) {
+    event!(debug, keys = %Keys(keys), held = %Short(held), "closed");
+    record!(count_by(LOST, "reason", "closed"), time(HOLD, held));
+}
+
+/// The background work of an attempt ended; `unanswered` nodes did not answer until then.
+pub(crate) fn cleaned_up(keys: &[Key], took: Duration, unanswered: usize) {
+    event!(debug, keys = %Keys(keys), took = %Short(took), unanswered, "cleaned up");
+    record!(time(CLEANUP, took));
+}
+
+/// A call settled; or it was given up without a reply: then `latency` is `None`.
+///
+/// `vote` is `granted`, `refused`, `failed`, or `silent` past the node timeout.
+pub(crate) fn call_settled(
+    node: &str,
+    operation: &'static str,
+    vote: &'static str,
+    latency: Option<Duration>,
+    error: Option<&BackendError>,
+) {
+    if let Some(error) = error {
+        let kind = error.kind();
+        event!(
+            debug,
+            node,
+            operation,
+            vote,
+            latency = latency.map(shown),
+            ?kind,
+            %error,
+            "call failed"
+        );
+    } else {
+        event!(trace, node, operation, vote, latency = latency.map(shown), "call settled");
+    }
+    record!(call(node, operation, vote, latency));
+}
+
+/// A node failed with `error`, and was well before.
+pub(crate) fn node_failing(node: &str, operation: &'static str, error: &BackendError) {
+    event!(warn, node, operation, kind = ?error.kind(), %error, "node failing");
+}
+
+/// A node has not replied to any call for the time `silent`, and was well before.
+pub(crate) fn node_silent(node: &str, operation: &'static str, silent: Duration) {
+    let error = format_args!("no reply for {silent:.1?}");
+    event!(warn, node, operation, kind = "Silent", %error, "node failing");
+}
+
+/// A node replied, and has not failed for some time; it had been failing for the time `after`.
+pub(crate) fn node_recovered(node: &str, operation: &'static str, after: Duration) {
+    event!(info, node, operation, after = %Short(after), "node recovered");
+}
+
+/// A node does not support an operation that its backend was built for.
+pub(crate) fn node_cannot(node: &str, operation: &'static str, error: &BackendError) {
+    event!(warn, node, operation, kind = ?error.kind(), %error, "node lacks operation");
+}
+
+#[cfg(feature = "tracing")]
+const TARGET: &str = "quorate";
+
+/// Runs code of the subscriber or the recorder. Its panic must neither leave a `drop` of ours nor
+/// stop a release (A1).
+#[cfg(any(feature = "tracing", feature = "metrics"))]
+fn contain_panic(emit: impl FnOnce()) {
+    let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(emit));
+}

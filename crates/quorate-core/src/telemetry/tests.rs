@@ -1,0 +1,326 @@
+//! The tables in the module's documentation are what is emitted.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Debug;
+use std::future::ready;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Once;
+
+use futures_util::FutureExt;
+use metrics_util::debugging::{DebugValue, DebuggingRecorder};
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::subscriber::Interest;
+use tracing::{Event, Metadata, Subscriber};
+
+use super::*;
+use crate::backend::BackendErrorKind;
+use crate::resource::Resource;
+
+const MS: Duration = Duration::from_millis(1);
+
+/// One event, with its fields as text.
+#[derive(Clone, Debug, PartialEq)]
+struct Seen {
+    level: String,
+    fields: BTreeMap<&'static str, String>,
+    in_span: bool,
+}
+
+impl Seen {
+    fn message(&self) -> &str {
+        &self.fields["message"]
+    }
+}
+
+#[derive(Default)]
+struct Log {
+    events: Vec<Seen>,
+    spans: Vec<String>,
+    entered: usize,
+    panics: bool,
+}
+
+thread_local! {
+    static LOG: RefCell<Log> = RefCell::default();
+}
+
+/// The subscriber of all threads: scoped subscribers race for the interest in a callsite.
+struct Listener;
+
+impl Subscriber for Listener {
+    fn register_callsite(&self, _: &'static Metadata<'static>) -> Interest {
+        Interest::sometimes()
+    }
+
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target() == "quorate"
+    }
+
+    fn new_span(&self, attributes: &Attributes<'_>) -> Id {
+        let mut fields = Fields::default();
+        attributes.record(&mut fields);
+        let metadata = attributes.metadata();
+        let span = format!("{} {} {}", metadata.level(), metadata.name(), fields.0["keys"]);
+        LOG.with_borrow_mut(|log| log.spans.push(span));
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        let mut fields = Fields::default();
+        event.record(&mut fields);
+        LOG.with_borrow_mut(|log| {
+            assert!(!log.panics, "on purpose");
+            let level = event.metadata().level().to_string();
+            log.events.push(Seen { level, fields: fields.0, in_span: log.entered > 0 });
+        });
+    }
+
+    fn enter(&self, _: &Id) {
+        LOG.with_borrow_mut(|log| log.entered += 1);
+    }
+
+    fn exit(&self, _: &Id) {
+        LOG.with_borrow_mut(|log| log.entered -= 1);
+    }
+}
+
+#[derive(Default)]
+struct Fields(BTreeMap<&'static str, String>);
+
+impl Visit for Fields {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        self.0.insert(field.name(), format!("{value:?}"));
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.0.insert(field.name(), value.to_owned());
+    }
+}
+
+/// What `scene` emits.
+fn log(panics: bool, scene: impl FnOnce()) -> Log {
+    static INSTALLED: Once = Once::new();
+    INSTALLED.call_once(|| tracing::subscriber::set_global_default(Listener).unwrap());
+    LOG.replace(Log { panics, ..Log::default() });
+    scene();
+    LOG.take()
+}
+
+/// Figures by name and label values: a count, or how many times were recorded.
+fn figures(scene: impl FnOnce()) -> BTreeMap<String, u64> {
+    let recorder = DebuggingRecorder::new();
+    metrics::with_local_recorder(&recorder, scene);
+    let figures = recorder.snapshotter().snapshot().into_vec().into_iter();
+    let shown = figures.map(|(key, unit, description, value)| {
+        assert!(unit.is_some() && description.is_some(), "{key:?} is described");
+        let labels = key.key().labels().map(|label| format!(" {}", label.value()));
+        let name = format!("{}{}", key.key().name(), labels.collect::<String>());
+        let value = match value {
+            DebugValue::Counter(count) => count,
+            DebugValue::Gauge(_) => panic!("{name} is a gauge"),
+            DebugValue::Histogram(times) => times.len() as u64,
+        };
+        (name, value)
+    });
+    shown.collect()
+}
+
+fn keys(count: usize) -> Vec<Key> {
+    (0..count).map(|index| Key::new(b"", &Resource::new(format!("k{index}")).unwrap())).collect()
+}
+
+/// Everything that can be emitted.
+fn everything() {
+    let keys = &keys(2);
+    let error = &BackendError::new(BackendErrorKind::Loading, "LOADING");
+    describe_metrics();
+    acquired(keys, MS, MS);
+    not_acquired(keys, MS, "held", &"held by another client");
+    round_lost(keys, "held", MS, &"0 of 3");
+    adopted(keys, MS, MS);
+    not_adopted(keys, MS, &"it has ended");
+    extended(keys, MS, MS);
+    not_extended(keys, MS, MS, &"1 of 3");
+    lost(keys, "expired", MS, &"it has expired");
+    released(keys, "unconfirmed", Some(MS), MS, MS, Some(&"1 of 3"));
+    passed_on(keys);
+    detached(keys, MS);
+    closed(keys, MS);
+    cleaned_up(keys, MS, 1);
+    call_settled("n1", "acquire", "granted", Some(MS), None);
+    call_settled("n1", "acquire", "failed", Some(MS), Some(error));
+    node_failing("n1", "acquire", error);
+    node_silent("n1", "acquire", MS);
+    node_recovered("n1", "acquire", MS);
+    node_cannot("n1", "watch", error);
+}
+
+/// The rows of the table under `heading`: the cells without backticks.
+fn table(heading: &str) -> Vec<Vec<String>> {
+    let source = include_str!("../telemetry.rs");
+    let section = source.split_once(heading).unwrap().1;
+    let rows = section.lines().skip_while(|line| !line.starts_with("//! |"));
+    let rows = rows.take_while(|line| line.starts_with("//! |")).skip(2);
+    let cells = |row: &str| {
+        row.trim_start_matches("//! |")
+            .split('|')
+            .map(|cell| cell.trim().replace('`', ""))
+            .collect()
+    };
+    rows.map(cells).collect()
+}
+
+#[test]
+fn the_table_of_events_is_what_is_emitted() {
+    let emitted: BTreeSet<_> = log(false, everything)
+        .events
+        .iter()
+        .map(|event| {
+            let fields = event.fields.keys().filter(|field| **field != "message");
+            let fields: BTreeSet<_> = fields.map(|field| (*field).to_owned()).collect();
+            (event.message().to_owned(), event.level.to_lowercase(), fields)
+        })
+        .collect();
+    let documented: BTreeSet<_> = table("# Events and spans")
+        .into_iter()
+        .map(|row| {
+            let fields = row[3].split(", ").map(str::to_owned).collect();
+            (row[0].clone(), row[1].clone(), fields)
+        })
+        .collect();
+    assert_eq!(emitted, documented);
+}
+
+#[test]
+fn the_table_of_metrics_is_what_is_recorded() {
+    let recorder = DebuggingRecorder::new();
+    metrics::with_local_recorder(&recorder, everything);
+    let recorded: BTreeSet<_> = recorder
+        .snapshotter()
+        .snapshot()
+        .into_vec()
+        .into_iter()
+        .map(|(key, _, _, value)| {
+            let kind = match value {
+                DebugValue::Counter(_) => "counter",
+                DebugValue::Gauge(_) => "gauge",
+                DebugValue::Histogram(_) => "histogram",
+            };
+            let labels = key.key().labels().map(|label| label.key().to_owned());
+            (key.key().name().to_owned(), kind.to_owned(), labels.collect::<Vec<_>>())
+        })
+        .collect();
+    let documented: BTreeSet<_> = table("# Metrics")
+        .into_iter()
+        .map(|row| {
+            let labels = row[2].split(", ").filter(|label| !label.is_empty());
+            (row[0].clone(), row[1].clone(), labels.map(str::to_owned).collect())
+        })
+        .collect();
+    assert_eq!(recorded, documented);
+}
+
+#[test]
+fn fields_are_short_text() {
+    let log = log(false, || {
+        acquired(&keys(10), Duration::from_micros(1_234), Duration::from_millis(9_876));
+        node_silent("n1", "acquire", 500 * MS);
+        released(&keys(1), "dropped", None, MS, MS, None);
+    });
+    let acquired = &log.events[0].fields;
+    assert_eq!(acquired["keys"], "k0, k1, k2, k3, k4, k5, k6, k7 and 2 more");
+    assert_eq!((&*acquired["waited"], &*acquired["left"]), ("1.2ms", "9.9s"));
+    let silent = &log.events[1].fields;
+    assert_eq!((&*silent["kind"], &*silent["error"]), ("Silent", "no reply for 500.0ms"));
+    let dropped: Vec<_> = log.events[2].fields.keys().copied().collect();
+    assert_eq!(dropped, ["held", "keys", "left", "message", "outcome"]);
+}
+
+#[test]
+fn a_lease_is_counted_as_held_once() {
+    let keys = &keys(1);
+    let held = |scene: &dyn Fn()| {
+        let figures = figures(|| {
+            describe_metrics();
+            scene();
+        });
+        let value = |name: &str| figures.get(name).copied().unwrap_or_default();
+        (value("quorate_hold_seconds"), value("quorate_validity_left_seconds"))
+    };
+    assert_eq!(held(&|| released(keys, "released", Some(MS), MS, MS, None)), (1, 1));
+    // The lease expired before its release, and before its guard was dropped.
+    let expired = |outcome| {
+        lost(keys, "expired", MS, &"it has expired");
+        released(keys, outcome, Some(MS), MS, Duration::ZERO, None);
+    };
+    assert_eq!(held(&|| expired("lost")), (1, 0));
+    assert_eq!(held(&|| expired("dropped")), (1, 0));
+    // Only the nodes knew.
+    let not_held = || {
+        lost(keys, "not_held", MS, &"2 of 3 nodes do not have it");
+        released(keys, "lost", Some(MS), MS, MS, None);
+    };
+    assert_eq!(held(&not_held), (1, 0));
+}
+
+#[test]
+fn a_call_that_was_given_up_has_no_latency() {
+    let figures = figures(|| {
+        describe_metrics();
+        call_settled("n1", "acquire", "silent", None, None);
+        call_settled("n1", "acquire", "silent", Some(MS), None);
+    });
+    let value = |name: &str| figures[&format!("quorate_node_{name}")];
+    assert_eq!(
+        (value("votes_total n1 acquire silent"), value("latency_seconds n1 acquire")),
+        (2, 1)
+    );
+}
+
+#[test]
+fn the_span_is_around_the_acquire_and_not_around_the_code_after_it() {
+    struct Acquire(Vec<Key>);
+    impl Drop for Acquire {
+        fn drop(&mut self) {
+            cleaned_up(&self.0, MS, 0);
+        }
+    }
+    let log = log(false, || {
+        let keys = keys(2);
+        let acquire = {
+            let on_drop = Acquire(keys.clone());
+            async move {
+                extended(&on_drop.0, MS, MS);
+                std::future::pending::<()>().await;
+            }
+        };
+        let with = async {
+            in_lock_span(&keys, async { acquired(&keys, MS, MS) }).await;
+            detached(&keys, MS);
+        };
+        with.now_or_never().unwrap();
+        assert!(in_lock_span(&keys, acquire).now_or_never().is_none());
+    });
+    assert_eq!(log.spans, ["INFO lock k0, k1", "INFO lock k0, k1"]);
+    let seen: Vec<_> = log.events.iter().map(|event| (event.message(), event.in_span)).collect();
+    let expected =
+        [("acquired", true), ("detached", false), ("extended", true), ("cleaned up", true)];
+    assert_eq!(seen, expected);
+    fn assert_send<T: Send>(_: T) {}
+    assert_send(in_lock_span(&[], ready(())));
+}
+
+#[test]
+fn a1_a_panic_of_the_subscriber_stays_inside() {
+    let panicked = log(true, || {
+        let emit = || acquired(&keys(1), MS, MS);
+        assert!(catch_unwind(AssertUnwindSafe(emit)).is_ok());
+    });
+    assert!(panicked.events.is_empty());
+}

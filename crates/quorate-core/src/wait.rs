@@ -1,0 +1,112 @@
+//! Waiting between two attempts, for a lock that another process holds.
+//!
+//! A [`Wait`] says when the next attempt is worth making. It is not needed for safety: only votes
+//! decide (Q1). By the setting, and by what the nodes can do, it is one of three:
+//!
+//! | [`Waiting`] | what starts the next attempt |
+//! |---|---|
+//! | `Ordered` | the waiter's turn in a queue on one of the nodes: [`remote_queue`] |
+//! | `Notified` | a node reports that the key was written: [`notify`] |
+//! | `Polling` | a random delay |
+//!
+//! Dropping a [`Wait`] ends it. Then, and after a win, its entry leaves the queue in the background.
+
+pub(crate) mod local_queue;
+mod notify;
+mod pauses;
+pub(crate) mod place;
+mod remote_queue;
+pub(crate) mod task;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use self::notify::Notify;
+pub(crate) use self::pauses::LostRound;
+use self::pauses::back_off;
+use self::remote_queue::RemoteQueue;
+use crate::algorithm::quorum::NodeId;
+use crate::cluster::Cluster;
+use crate::config::Waiting;
+use crate::resource::Key;
+
+/// The wait of one request, from its first attempt to its last.
+#[derive(Debug)]
+pub(crate) enum Wait {
+    Ordered(Box<RemoteQueue>),
+    Notified(Notify),
+    Polling(Arc<Cluster>),
+}
+
+impl Wait {
+    /// Begins a wait for all of `keys`.
+    ///
+    /// `others_wait`: the reply to this manager's last release, at most 1 s ago, said that another
+    /// process waits.
+    pub(crate) fn begin(
+        cluster: &Arc<Cluster>,
+        keys: &Arc<[Key]>,
+        node_timeout: Duration,
+        others_wait: bool,
+    ) -> Self {
+        let ordered = || RemoteQueue::begin(cluster, keys, node_timeout, others_wait);
+        let notified = || Notify::begin(cluster, keys, node_timeout);
+        let notified_or_polling =
+            || notified().map_or_else(|| Self::Polling(Arc::clone(cluster)), Self::Notified);
+        match cluster.config.waiting {
+            Waiting::Ordered => {
+                ordered().map_or_else(notified_or_polling, |queue| Self::Ordered(Box::new(queue)))
+            }
+            Waiting::Notified => notified_or_polling(),
+            Waiting::Polling => Self::Polling(Arc::clone(cluster)),
+        }
+    }
+
+    /// The node that keeps the queue: it says with a release or an extension whether others wait.
+    pub(crate) fn gate(&self) -> Option<NodeId> {
+        match self {
+            Self::Ordered(queue) => queue.gate(),
+            Self::Notified(_) | Self::Polling(_) => None,
+        }
+    }
+
+    /// Whether an entry of this wait may be in the queue. Then the reply to LEAVE says whether others
+    /// wait, and a reply to an acquire does not.
+    pub(crate) fn has_entry(&self) -> bool {
+        matches!(self, Self::Ordered(queue) if queue.has_entry())
+    }
+
+    /// Resolves when an attempt is worth making: for the first attempt at once, unless others wait.
+    ///
+    /// # Cancel safety
+    ///
+    /// The future can be dropped and made again.
+    pub(crate) async fn ready(&mut self) {
+        if let Self::Ordered(queue) = self {
+            queue.ready().await;
+        }
+    }
+
+    /// Resolves when the next attempt is worth making.
+    ///
+    /// # Cancel safety
+    ///
+    /// The future can be dropped and made again.
+    pub(crate) async fn next(&mut self, lost: LostRound) {
+        match self {
+            Self::Ordered(queue) => queue.next(lost).await,
+            Self::Notified(notify) => notify.next(lost).await,
+            Self::Polling(cluster) => back_off(cluster, lost.rounds).await,
+        }
+    }
+
+    /// Ends the wait after a win. `on_hint` gets the gate's reply, whether any other process waits,
+    /// if there was an entry and the gate replies.
+    pub(crate) fn won(self, on_hint: impl FnOnce(bool) + Send + 'static) {
+        if let Self::Ordered(queue) = self {
+            queue.won(on_hint);
+        }
+    }
+}

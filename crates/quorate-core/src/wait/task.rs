@@ -1,0 +1,87 @@
+//! A task in the local queues, as the queues see it.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use event_listener::{Event, EventListener};
+
+use crate::algorithm::local_queue::{LeaseId, Outcome, TaskId};
+use crate::attempt::Attempt;
+use crate::lease::LeaseState;
+use crate::resource::Key;
+
+/// A task, as the local queues know it.
+#[derive(Debug)]
+pub(crate) struct Task {
+    pub(super) id: TaskId,
+    pub(super) keys: Arc<[Key]>,
+    inbox: Mutex<Inbox>,
+    changed: Event,
+}
+
+/// What the queues told a task.
+#[derive(Debug, Default)]
+pub(super) struct Inbox {
+    /// The keys for which it competes.
+    pub(super) competes: Vec<(Key, LeaseId)>,
+    pub(super) others_wait: bool,
+    pub(super) given: Option<Arc<Held>>,
+    pub(super) outcome: Option<Outcome>,
+    pub(super) is_refused: bool,
+    pub(super) lease: Option<Arc<LeaseState>>,
+}
+
+impl Task {
+    pub(super) fn new(id: TaskId, keys: &Arc<[Key]>) -> Self {
+        Self { id, keys: Arc::clone(keys), inbox: Mutex::default(), changed: Event::new() }
+    }
+
+    /// Resolves at the next message of the queues.
+    pub(super) fn changed(&self) -> EventListener {
+        self.changed.listen()
+    }
+
+    pub(super) fn compete(&self, key: Key, lease: LeaseId, others_wait: bool) {
+        let mut inbox = self.inbox();
+        inbox.competes.push((key, lease));
+        inbox.others_wait |= others_wait;
+        drop(inbox);
+        self.changed.notify(usize::MAX);
+    }
+
+    pub(super) fn give(&self, held: Arc<Held>) {
+        self.inbox().given = Some(held);
+        self.changed.notify(usize::MAX);
+    }
+
+    pub(super) fn resolve(&self, outcome: Outcome) {
+        self.inbox().outcome.get_or_insert(outcome);
+        self.changed.notify(usize::MAX);
+    }
+
+    pub(super) fn refuse(&self) {
+        self.inbox().is_refused = true;
+        self.changed.notify(usize::MAX);
+    }
+
+    pub(crate) fn lease(&self) -> Option<Arc<LeaseState>> {
+        self.inbox().lease.clone()
+    }
+
+    pub(super) fn inbox(&self) -> MutexGuard<'_, Inbox> {
+        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A lock that a task of this manager holds, or that is being released.
+#[derive(Debug)]
+pub(crate) struct Held {
+    pub(crate) attempt: Arc<Attempt>,
+    /// The lease in the queue of each key; empty for an adopted lock whose keys were in use here.
+    pub(super) leases: Vec<(Key, LeaseId)>,
+}
+
+impl Held {
+    pub(super) fn keys(&self) -> impl Iterator<Item = &Key> {
+        self.leases.iter().map(|(key, _)| key)
+    }
+}

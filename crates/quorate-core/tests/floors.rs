@@ -1,0 +1,83 @@
+//! The house has floors: a module imports only from floors below its own, or from modules to its left.
+//!
+//! The table in `lib.rs` says which module is on which floor.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The modules of the table, the lowest first; on one floor, the left one first.
+fn floors() -> Vec<Vec<String>> {
+    let lib = fs::read_to_string(src().join("lib.rs")).unwrap();
+    let rows = lib.lines().filter_map(|line| line.strip_prefix("//! | "));
+    let mut floors: Vec<Vec<String>> = rows.filter_map(modules_of_row).collect();
+    floors.reverse();
+    floors
+}
+
+/// The modules in a row such as `8 | [`request`](LockRequest) `manager` | what users call |`.
+fn modules_of_row(row: &str) -> Option<Vec<String>> {
+    let mut cells = row.split(" | ");
+    cells.next()?.parse::<u8>().ok()?;
+    let names = cells.next()?.split('`').skip(1).step_by(2);
+    Some(names.map(str::to_owned).collect())
+}
+
+fn src() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("src")
+}
+
+/// The code of a module, without comments and unit tests.
+fn code(path: &Path) -> String {
+    let mut text = String::new();
+    if path.is_dir() {
+        for entry in fs::read_dir(path).unwrap() {
+            let entry = entry.unwrap().path();
+            if !entry.file_stem().is_some_and(|stem| stem == "tests") {
+                text += &code(&entry);
+            }
+        }
+    } else if let Ok(file) = fs::read_to_string(path) {
+        let file = file.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+        text.extend(
+            file.lines()
+                .filter(|line| !line.trim_start().starts_with("//"))
+                .map(|line| format!("{line}\n")),
+        );
+    }
+    text
+}
+
+/// The modules of this crate that a text imports or names.
+fn imports<'a>(text: &'a str, modules: &'a [String]) -> impl Iterator<Item = &'a String> {
+    modules.iter().filter(move |module| {
+        let path = format!("crate::{module}");
+        text.match_indices(&path).any(|(at, _)| {
+            !text[at + path.len()..].starts_with(|next: char| next.is_alphanumeric() || next == '_')
+        })
+    })
+}
+
+#[test]
+fn each_module_imports_only_from_below_or_from_its_left() {
+    let modules: Vec<String> = floors().concat();
+    let mut breaches = Vec::new();
+    for (at, module) in modules.iter().enumerate() {
+        let file = code(&src().join(format!("{module}.rs"))) + &code(&src().join(module));
+        assert!(!file.is_empty(), "{module} is in the table, and not in the crate");
+        for other in imports(&file, &modules[at + 1..]) {
+            breaches.push(format!("{module} imports {other}"));
+        }
+    }
+    assert!(breaches.is_empty(), "{breaches:?}");
+}
+
+#[test]
+fn each_module_is_in_the_table() {
+    let modules: Vec<String> = floors().concat();
+    for entry in fs::read_dir(src()).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_stem().unwrap().to_string_lossy().into_owned();
+        let is_known = ["lib", "planted"].contains(&&*name) || modules.contains(&name);
+        assert!(is_known, "{name} is not in the table");
+    }
+}

@@ -1,0 +1,145 @@
+//! One fred client, whose one connection is never replaced.
+//!
+//! A client without a reconnect policy drives its connection in one task, which ends with the
+//! connection. fred still calls such a client connected, and a command that is sent then waits for
+//! ever. So each pipeline is awaited together with the end of that task.
+
+use std::fmt;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use fred::clients::Client;
+use fred::error::{Error, ErrorKind};
+use fred::interfaces::{ClientLike, EventInterface, TrackingInterface};
+use fred::types::RespVersion;
+use fred::types::client::Invalidation;
+use fred::types::config::{Config, ConnectionConfig};
+use futures_util::future::{BoxFuture, Either, FutureExt, Shared, select};
+use futures_util::stream::{FuturesOrdered, StreamExt};
+use quorate_core::{BackendError, BackendErrorKind};
+use quorate_protocol::{Command, Connection, Failure, Push, Reply};
+use tokio::sync::broadcast::Receiver;
+use tokio::sync::broadcast::error::RecvError;
+use tokio::task::{AbortHandle, JoinHandle};
+
+use crate::command::exchange;
+use crate::error::of_client;
+
+/// Why a connection has ended, once it has.
+type End = Shared<BoxFuture<'static, BackendError>>;
+
+/// A connection of fred.
+pub struct FredConnection {
+    client: Client,
+    /// The task that drives the connection.
+    driver: AbortHandle,
+    listener: AbortHandle,
+    end: End,
+    /// fred fails the calls before its task ends.
+    has_failed: AtomicBool,
+}
+
+impl FredConnection {
+    /// Connects once.
+    pub(crate) async fn open(
+        config: Config,
+        connection: ConnectionConfig,
+        push: Arc<impl Fn(Push) + Send + Sync + 'static>,
+    ) -> Result<Self, BackendError> {
+        let client = Client::new(config, None, Some(connection), None);
+        let mut connected = client.reconnect_rx();
+        let pushes = client.invalidation_rx();
+        let task = client.connect();
+        let driver = task.abort_handle();
+        let end = end_of(task).boxed().shared();
+        let listener = tokio::spawn(listen(pushes, end.clone(), push)).abort_handle();
+        // Made here, so that the task ends if this future is dropped.
+        let this = Self { client, driver, listener, end, has_failed: AtomicBool::new(false) };
+        match select(pin!(connected.recv()), this.end.clone()).await {
+            Either::Left((Ok(_), _)) => Ok(this),
+            Either::Left((Err(_), end)) => Err(end.await),
+            Either::Right((reason, _)) => Err(reason),
+        }
+    }
+
+    /// Why a command has no reply. The connection is of no use after that.
+    async fn reason(&self, error: &Error) -> BackendError {
+        self.has_failed.store(true, Ordering::Relaxed);
+        // The ending task found the command in its queue.
+        if error.is_canceled() { self.end.clone().await } else { of_client(error) }
+    }
+}
+
+impl fmt::Debug for FredConnection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let is_closed = self.is_closed();
+        f.debug_struct("FredConnection").field("is_closed", &is_closed).finish_non_exhaustive()
+    }
+}
+
+impl Connection for FredConnection {
+    async fn send(&self, commands: Vec<Command>) -> Vec<Result<Reply, Failure>> {
+        let exchanges = commands.iter().map(|command| exchange(&self.client, command));
+        let mut exchanges: FuturesOrdered<_> = exchanges.collect();
+        let (mut answers, mut end) = (Vec::with_capacity(commands.len()), self.end.clone());
+        while let Either::Left((Some(answer), _)) = select(exchanges.next(), &mut end).await {
+            answers.push(answer);
+        }
+        // After the end, what has not been answered by now never will be.
+        while let Some(Some(answer)) = exchanges.next().now_or_never() {
+            answers.push(answer);
+        }
+        answers.resize_with(commands.len(), || Err(Error::new(ErrorKind::Canceled, "")));
+        let mut replies = Vec::with_capacity(commands.len());
+        for answer in answers {
+            replies.push(match answer {
+                Ok(reply) => Ok(reply),
+                Err(error) => Err(Failure::Lost(self.reason(&error).await)),
+            });
+        }
+        replies
+    }
+
+    fn is_closed(&self) -> bool {
+        self.has_failed.load(Ordering::Relaxed) || self.driver.is_finished()
+    }
+
+    fn receives_pushes(&self) -> bool {
+        self.client.protocol_version() == RespVersion::RESP3
+    }
+}
+
+impl Drop for FredConnection {
+    fn drop(&mut self) {
+        self.driver.abort();
+        self.listener.abort();
+    }
+}
+
+/// Why the task that drives a connection has ended.
+async fn end_of(task: JoinHandle<Result<(), Error>>) -> BackendError {
+    match task.await {
+        Ok(Err(error)) => of_client(&error),
+        _ => BackendError::new(BackendErrorKind::Connection, "the connection was closed"),
+    }
+}
+
+/// Passes on what the server pushes, and the end of the connection.
+async fn listen(
+    mut pushes: Receiver<Invalidation>,
+    mut end: End,
+    push: Arc<impl Fn(Push) + Send + Sync>,
+) {
+    loop {
+        match select(pin!(pushes.recv()), &mut end).await {
+            Either::Left((Ok(message), _)) => {
+                message.keys.iter().for_each(|key| push(Push::Key(key.as_bytes().to_vec())));
+            }
+            // More at once than fred keeps: which keys they were is not known.
+            Either::Left((Err(RecvError::Lagged(_)), _)) => push(Push::AllKeys),
+            Either::Left((Err(RecvError::Closed), _)) | Either::Right(_) => break,
+        }
+    }
+    push(Push::ConnectionLost);
+}

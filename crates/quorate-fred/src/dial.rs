@@ -1,0 +1,127 @@
+//! Connecting to one node.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fred::types::RespVersion;
+use fred::types::config::{Blocking, Config, ConnectionConfig, TcpConfig, UnresponsiveConfig};
+use quorate_core::{BackendError, BackendErrorKind};
+use quorate_protocol::{ConnectError, Dial, Push};
+use socket2::TcpKeepalive;
+
+use crate::address::{NO_PASSWORD, lacks_password, name_of, parse};
+use crate::connection::FredConnection;
+
+/// Makes connections to one node with fred. `Debug` shows its name and no secret.
+#[derive(Clone)]
+pub struct FredDial {
+    name: String,
+    config: Config,
+}
+
+impl FredDial {
+    /// The node at an address that [`connect`](crate::connect) takes.
+    ///
+    /// # Errors
+    ///
+    /// [`ConnectError`] names the address, without its password.
+    pub fn at(address: &str) -> Result<Self, ConnectError> {
+        let config = parse(address)?;
+        let name = name_of(&config)?;
+        Ok(Self { name, config })
+    }
+
+    /// The node of a configuration of fred: for TLS settings, say, or a credential provider.
+    ///
+    /// The address, the login, the database and TLS are used. The rest is for clients that reconnect.
+    ///
+    /// # Errors
+    ///
+    /// - [`ConnectError::NotOneNode`] for a cluster, or servers behind sentinels.
+    /// - [`ConnectError::InvalidAddress`] for a user without a password, also where a credential
+    ///   provider knows both: fred would leave the user out.
+    pub fn new(config: Config) -> Result<Self, ConnectError> {
+        let name = name_of(&config)?;
+        if lacks_password(&config) {
+            return Err(ConnectError::invalid(&name, NO_PASSWORD));
+        }
+        Ok(Self { name, config })
+    }
+
+    async fn open(
+        &self,
+        version: RespVersion,
+        push: Arc<impl Fn(Push) + Send + Sync + 'static>,
+    ) -> Result<FredConnection, BackendError> {
+        let mut config = self.config.clone();
+        config.version = version;
+        // Without a policy, `false` means: never even try.
+        config.fail_fast = true;
+        config.blocking = Blocking::Block;
+        FredConnection::open(config, connection_config(), push).await
+    }
+}
+
+impl fmt::Debug for FredDial {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FredDial").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl Dial for FredDial {
+    type Connection = FredConnection;
+
+    fn name(&self) -> Cow<'_, str> {
+        Cow::Borrowed(&self.name)
+    }
+
+    /// fred drops what a flush pushes, which names no key.
+    fn pushes_flushes(&self) -> bool {
+        false
+    }
+
+    async fn connect(
+        &self,
+        push: impl Fn(Push) + Send + Sync + 'static,
+    ) -> Result<FredConnection, BackendError> {
+        let push = Arc::new(push);
+        match self.open(RespVersion::RESP3, Arc::clone(&push)).await {
+            // `HELLO` is unknown: a server before version 6, or a proxy.
+            Err(error) if error.kind() == BackendErrorKind::Script => {
+                self.open(RespVersion::RESP2, push).await
+            }
+            outcome => outcome,
+        }
+    }
+}
+
+/// One attempt, and no timeout but the end of the connection.
+///
+/// A peer that vanished is noticed by TCP, which asks its machine. The check of fred asks its process,
+/// and would end the connection to one that is stopped, or busy with a script: then the acquire in it
+/// is executed after the release that came over the next connection (C3).
+fn connection_config() -> ConnectionConfig {
+    let keepalive = TcpKeepalive::new().with_time(PEER_TIMEOUT / 2).with_interval(PEER_TIMEOUT / 5);
+    #[cfg(unix)]
+    let keepalive = keepalive.with_retries(3);
+    ConnectionConfig {
+        connection_timeout: Duration::ZERO,
+        internal_command_timeout: Duration::ZERO,
+        max_command_attempts: 1,
+        reconnect_on_auth_error: false,
+        unresponsive: UnresponsiveConfig { max_timeout: None, ..UnresponsiveConfig::default() },
+        tcp: TcpConfig {
+            nodelay: Some(true),
+            keepalive: Some(keepalive),
+            #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
+            user_timeout: Some(PEER_TIMEOUT),
+            ..TcpConfig::default()
+        },
+        ..ConnectionConfig::default()
+    }
+}
+
+/// How long the machine of the node may leave our bytes, or our probes, unacknowledged.
+const PEER_TIMEOUT: Duration = Duration::from_secs(10);

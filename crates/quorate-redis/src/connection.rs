@@ -1,0 +1,118 @@
+//! One redis-rs connection.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use quorate_protocol::{Command, Connection, Failure, Push, Reply};
+use redis::aio::MultiplexedConnection;
+use redis::{Cmd, Pipeline, PushInfo, PushKind, Value};
+
+use crate::error::{of_redis, reply};
+
+/// One connection of redis-rs, which never reconnects.
+///
+/// Clones share it. It ends with the last of them.
+#[derive(Clone)]
+pub struct RedisConnection {
+    connection: MultiplexedConnection,
+    is_resp3: bool,
+    is_closed: Arc<AtomicBool>,
+}
+
+impl RedisConnection {
+    /// A connection without a response timeout. `is_closed` becomes true when it ends.
+    pub(crate) const fn new(
+        connection: MultiplexedConnection,
+        is_resp3: bool,
+        is_closed: Arc<AtomicBool>,
+    ) -> Self {
+        Self { connection, is_resp3, is_closed }
+    }
+
+    /// Our clone of a connection that belongs to a user's pool.
+    pub(crate) fn of_user(connection: &MultiplexedConnection) -> Self {
+        let mut connection = connection.clone();
+        // The nearest to none that a clone can be given. Without it, a call would settle while its
+        // command can still be executed, and a release on another connection could overtake it (C3).
+        connection.set_response_timeout(Duration::MAX);
+        Self::new(connection, false, Arc::default())
+    }
+}
+
+impl Connection for RedisConnection {
+    async fn send(&self, commands: Vec<Command>) -> Vec<Result<Reply, Failure>> {
+        let count = commands.len();
+        if self.is_closed() {
+            return vec![Err(Failure::not_sent("the connection has ended")); count];
+        }
+        let mut pipeline = Pipeline::with_capacity(count);
+        for command in &commands {
+            pipeline.add_command(packed(command));
+        }
+        drop(commands);
+        let mut connection = self.connection.clone();
+        // Unlike `query_async`, it returns an error reply in its place among the others.
+        match connection.send_packed_commands(&pipeline, 0, count).await {
+            Ok(values) => values.into_iter().map(|value| Ok(reply(value))).collect(),
+            Err(error) => {
+                self.is_closed.store(true, Ordering::Release);
+                vec![Err(Failure::Lost(of_redis(&error))); count]
+            }
+        }
+    }
+
+    fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Acquire)
+    }
+
+    fn receives_pushes(&self) -> bool {
+        self.is_resp3
+    }
+}
+
+impl fmt::Debug for RedisConnection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisConnection")
+            .field("is_closed", &self.is_closed())
+            .finish_non_exhaustive()
+    }
+}
+
+fn packed(command: &Command) -> Cmd {
+    let mut packed = Cmd::with_capacity(command.len(), command.size());
+    for part in command.parts() {
+        packed.arg(part);
+    }
+    packed
+}
+
+/// Passes on what redis-rs pushes. redis-rs drops it when the connection ends, for whatever reason.
+pub(crate) struct Listener<F: Fn(Push)> {
+    pub(crate) push: F,
+    pub(crate) is_closed: Arc<AtomicBool>,
+}
+
+impl<F: Fn(Push)> Listener<F> {
+    pub(crate) fn hear(&self, info: PushInfo) {
+        if info.kind != PushKind::Invalidate {
+            return;
+        }
+        // A nil stands for all keys.
+        match info.data.into_iter().next() {
+            Some(Value::Array(keys)) => keys.into_iter().for_each(|key| match reply(key) {
+                Reply::Text(key) => (self.push)(Push::Key(key)),
+                _ => (self.push)(Push::AllKeys),
+            }),
+            _ => (self.push)(Push::AllKeys),
+        }
+    }
+}
+
+impl<F: Fn(Push)> Drop for Listener<F> {
+    fn drop(&mut self) {
+        self.is_closed.store(true, Ordering::Release);
+        (self.push)(Push::ConnectionLost);
+    }
+}

@@ -1,0 +1,250 @@
+//! What is explored, and what must be found.
+
+use crate::explore::{Order, Report, explore};
+#[cfg(quorate_planted)]
+use crate::judge::OVERLAP;
+use crate::judge::{IN_TENURE, IN_TIME, UNIQUE};
+use crate::place::LATE_EFFECT;
+use crate::scope::{Beginning, Fencing, Flaw, Hints, NODES, Replies, Scope, Time};
+
+/// How much is explored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums, reason = "a part of the tests")]
+pub enum Size {
+    /// For the ordinary test run: some scopes to a number of states only, and not all of fencing.
+    Usual,
+    /// For the scheduled job.
+    Large,
+}
+
+/// One exploration.
+#[derive(Clone, Copy, Debug)]
+pub struct Case {
+    scope: Scope,
+    limit: usize,
+    /// The violation that must be found; `None` if there must be none.
+    expected: Option<&'static str>,
+}
+
+/// So many states of a large scope are explored in the ordinary test run, the nearest ones first.
+const USUAL: usize = 100_000;
+
+/// The scopes with one clock: one attempt, or two that compete.
+const KINDS: [&str; 11] = [
+    "delivered late",
+    "late timers",
+    "renewed",
+    "released",
+    "adopted",
+    "two",
+    "errors",
+    "extended",
+    "keys vanish",
+    "fenced",
+    "contested",
+];
+
+/// Which of them are explored to a limit in the ordinary test run.
+const LARGE: [&str; 6] = ["released", "errors", "extended", "keys vanish", "fenced", "contested"];
+
+fn scope(kind: &'static str, is_ordered: bool) -> Scope {
+    let new = Scope::new(kind, is_ordered);
+    let fencing = Some(Fencing { numbers: [0, 0, 1], hints: Hints::Given([0; 3]), flaw: None });
+    match kind {
+        "delivered late" => Scope { drops: 1, is_cancelled: true, is_delivered_late: true, ..new },
+        "late timers" => Scope { time: Time::LateTimers, is_cancelled: true, extensions: 1, ..new },
+        "renewed" => Scope { extensions: 2, under_way: Some([2, 0]), ..new },
+        "released" => {
+            let (replies, under_way) = (Replies::Shuffled, Some([2, 0]));
+            Scope { extensions: 1, drops: 2, replies, under_way, ..new }
+        }
+        "adopted" => {
+            let beginning = Beginning::Adopt;
+            Scope { beginning, is_cancelled: true, keys_vanish: true, extensions: 1, ..new }
+        }
+        "two" => Scope { attempts: 2, under_way: Some([2, 0]), ..new },
+        "errors" => Scope { has_errors: true, is_cancelled: true, ..new },
+        "extended" => Scope { extensions: 1, extension_ttl: 2, drops: 1, ..new },
+        "keys vanish" => Scope { extensions: 1, has_foreign: true, keys_vanish: true, ..new },
+        "fenced" => Scope { fencing, is_cancelled: true, has_errors: true, ..new },
+        "contested" => Scope { fencing, has_foreign: true, ..new },
+        _ => unreachable!(),
+    }
+}
+
+/// Attempts that compete for fencing tokens. Keys vanish at any moment, and clocks have any rate.
+fn race(name: &'static str, numbers: [u8; NODES], hints: Hints) -> Scope {
+    Scope {
+        attempts: 2,
+        fencing: Some(Fencing { numbers, hints, flaw: None }),
+        time: Time::Any,
+        keys_vanish: true,
+        replies: Replies::AtOnce,
+        is_cancelled: true,
+        ..Scope::new(name, false)
+    }
+}
+
+/// Clocks behind the nodes' numbers, between them and ahead of them.
+const CLOCKS: [[u8; 3]; 8] =
+    [[0, 0, 0], [0, 3, 0], [3, 0, 0], [3, 3, 0], [0, 4, 0], [4, 0, 0], [3, 4, 0], [4, 3, 0]];
+
+/// Numbers that are equal, apart, and far apart.
+const NUMBERS: [[u8; NODES]; 6] =
+    [[1, 1, 1], [1, 1, 2], [1, 2, 2], [1, 1, 3], [1, 2, 3], [1, 3, 3]];
+
+/// One attempt on ordered connections or on a pool, and two that compete: no promise is broken.
+#[must_use]
+pub fn promises(size: Size, is_ordered: bool) -> Vec<Case> {
+    let limit = |kind| match size {
+        Size::Usual if LARGE.contains(&kind) => USUAL,
+        _ => usize::MAX,
+    };
+    let case = |kind| Case { scope: scope(kind, is_ordered), limit: limit(kind), expected: None };
+    KINDS.into_iter().map(case).collect()
+}
+
+/// Fencing tokens are unique and in order, whatever is late or lost.
+#[must_use]
+pub fn tokens(size: Size) -> Vec<Case> {
+    let case = |scope| Case { scope, limit: usize::MAX, expected: None };
+    let given = |numbers: [u8; NODES], clocks| {
+        case(race("two attempts, tokens", numbers, Hints::Given(clocks)))
+    };
+    let all = NUMBERS.into_iter().flat_map(|it| CLOCKS.map(|clocks| given(it, clocks)));
+    if size == Size::Usual {
+        return all.collect();
+    }
+    let loses = |name, hints| Scope { losses: 1, ..race(name, [1, 1, 1], hints) };
+    let extended = race("two attempts, extensions", [1, 2, 3], Hints::Given([0; 3]));
+    let repeated = race("two attempts, executed twice", [1, 1, 1], Hints::Given([0; 3]));
+    let three = race("three attempts, nothing lost", [1, 1, 1], Hints::Given([0; 3]));
+    let more = [
+        Scope { extensions: 1, ..extended },
+        Scope { repeats: 2, ..repeated },
+        loses("a node loses its data, hints on arrival", Hints::Arrival),
+        loses("a node loses its data, restart guard", Hints::Quarantine),
+        Scope { attempts: 3, replies: Replies::Certain, ..three },
+    ];
+    all.chain(more.map(case)).collect()
+}
+
+/// Fencing protocols that look right (DESIGN section 5): each has a counterexample.
+#[must_use]
+pub fn near_misses() -> Vec<Case> {
+    let case = |scope, expected| Case { scope, limit: 1_000_000, expected: Some(expected) };
+    let flawed = |name, flaw, expected| {
+        let hints = Hints::Given([0; 3]);
+        let fencing = Some(Fencing { numbers: [1, 1, 3], hints, flaw: Some(flaw) });
+        case(Scope { fencing, ..race(name, [1, 1, 3], hints) }, expected)
+    };
+    let loses =
+        |name, hints, expected| case(Scope { losses: 1, ..race(name, [1, 1, 1], hints) }, expected);
+    let mut cases = Vec::new();
+    for expected in [UNIQUE, IN_TIME, IN_TENURE] {
+        let name = "the highest reply is the token";
+        cases.push(flawed(name, Flaw::MaxOfReplies, expected));
+    }
+    cases.push(flawed("a grant does not raise the number", Flaw::NoBump, UNIQUE));
+    for expected in [UNIQUE, IN_TENURE] {
+        cases.push(flawed("a vote without the key", Flaw::RaiseWithoutKey, expected));
+    }
+    for expected in [UNIQUE, IN_TENURE] {
+        cases.push(flawed("the token is read later", Flaw::ReadBack, expected));
+    }
+    for expected in [UNIQUE, IN_TIME] {
+        cases.push(loses("lost data, no hints", Hints::Given([0; 3]), expected));
+    }
+    for expected in [UNIQUE, IN_TENURE] {
+        cases.push(loses("lost data, hints from before", Hints::Begin, expected));
+    }
+    cases
+}
+
+/// Keys that no client can prevent (rule C3): each is possible, and lives for one ttl.
+#[must_use]
+pub fn limits() -> Vec<Case> {
+    let case = |scope| Case { scope, limit: 1_000_000, expected: Some(LATE_EFFECT) };
+    let given_up =
+        Scope { is_strict: true, ..Scope::new("a call is given up at the bound", false) };
+    let delivered = Scope { drops: 1, is_delivered_late: true, ..given_up };
+    let newer = Scope { is_ordered: true, is_strict: false, reads_new_first: true, ..delivered };
+    vec![
+        case(given_up),
+        case(Scope { name: "a call had reached the node", ..delivered }),
+        case(Scope { name: "a node reads the newer connection first", ..newer }),
+    ]
+}
+
+impl Case {
+    /// Explores it.
+    #[must_use]
+    pub fn run(&self) -> Report {
+        let is_short = self.expected.is_some() || self.limit < usize::MAX;
+        let order = if is_short { Order::BreadthFirst } else { Order::DepthFirst };
+        explore(&self.scope, self.expected, order, self.limit)
+    }
+
+    /// Whether a report proves what it should: the violation that is looked for, or none although
+    /// attempts have won.
+    #[must_use]
+    pub fn is_as_expected(&self, report: &Report) -> bool {
+        let violated = report.violation.as_ref().map(|(what, _)| *what);
+        let is_real = self.expected.is_some() || report.won == self.scope.attempts;
+        violated == self.expected && is_real
+    }
+
+    /// Its name, as in its report.
+    #[must_use]
+    pub fn name(&self) -> String {
+        self.scope.title()
+    }
+}
+
+/// A planted point of the attempt: its name, the scope that finds it, by kind and delivery, and what it
+/// breaks there, if anything less does not count.
+#[cfg(quorate_planted)]
+type WrongIdea = (&'static str, &'static str, bool, Option<&'static str>);
+
+/// All planted points of the attempt.
+#[cfg(quorate_planted)]
+const WRONG_IDEAS: [WrongIdea; 25] = [
+    ("undo_skips_silent_nodes", "delivered late", false, None),
+    ("cancel_forgets_calls", "late timers", false, None),
+    ("late_grant_is_forgotten", "late timers", false, None),
+    ("release_overtakes", "late timers", false, None),
+    ("deadline_settles_a_call", "late timers", false, None),
+    ("release_is_sent_once", "delivered late", true, None),
+    ("never_gives_up", "late timers", true, None),
+    ("resend_without_pause", "delivered late", true, None),
+    ("resent_refusal_is_loss", "released", true, None),
+    ("expiry_is_loss", "late timers", true, None),
+    ("validity_from_reply", "two", true, Some(OVERLAP)),
+    ("expired_win", "late timers", true, None),
+    ("second_reply_votes", "errors", true, None),
+    ("old_reply_votes", "renewed", false, None),
+    ("extend_shortens", "extended", true, None),
+    ("failed_extend_releases", "late timers", true, None),
+    ("refusals_are_ignored", "keys vanish", true, None),
+    ("repair_votes", "keys vanish", true, None),
+    ("repair_after_release", "keys vanish", false, None),
+    ("raise_moves_the_clock", "fenced", true, None),
+    ("go_on_before_deciding", "renewed", false, None),
+    ("failed_adopt_releases", "adopted", true, None),
+    ("token_of_less_than_a_quorum", "contested", true, None),
+    ("highest_reply_is_the_token", "contested", true, None),
+    ("grant_during_a_raise_is_a_vote", "contested", true, None),
+];
+
+/// Switches each planted point of the attempt on, and looks for what it breaks.
+#[cfg(quorate_planted)]
+#[must_use]
+pub fn wrong_ideas() -> Vec<(&'static str, Report)> {
+    let find = |(name, kind, is_ordered, wanted): WrongIdea| {
+        quorate_pure::planted::switch_on(name);
+        let report = explore(&scope(kind, is_ordered), wanted, Order::BreadthFirst, 1_000_000);
+        quorate_pure::planted::switch_on("");
+        (name, report)
+    };
+    WRONG_IDEAS.into_iter().map(find).collect()
+}

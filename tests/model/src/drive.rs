@@ -1,0 +1,228 @@
+//! One input to an attempt: its calls are put on the wire, and its decisions are judged.
+
+use std::rc::Rc;
+
+use quorate_pure::core_source::algorithm::attempt::{Action, Attempt, Decision};
+
+use crate::judge::Outputs;
+use crate::place::{Entry, Kind, Request, Stray, Truth, small};
+use crate::scope::{Beginning, Flaw, NODES, Scope, TTL};
+use crate::step::{Input, Next, Step};
+use crate::world::{Caller, Client, World, ticks, time};
+
+fn drain(machine: &mut Attempt) -> Outputs {
+    let sends = std::iter::from_fn(|| machine.poll_send());
+    let sends = sends.map(|(node, action)| (node.index(), action)).collect();
+    let decisions = std::iter::from_fn(|| machine.poll_decision()).collect();
+    Outputs { sends, decisions }
+}
+
+impl World {
+    /// The first calls of an attempt.
+    pub(crate) fn drive_new(&self, scope: &Scope, from: usize) -> Next {
+        let mut world = self.clone();
+        let mut client = self.begin(scope, from, 0);
+        let outputs = drain(&mut client.machine);
+        world.clients[from] = Some(Rc::new(client));
+        world.put_on_the_wire(scope, from, &outputs.sends);
+        Next { step: Step::Begin(from), world, wrong: None }
+    }
+
+    /// Gives an input to an attempt.
+    pub(crate) fn drive(&self, scope: &Scope, from: usize, step: Step, input: Input<'_>) -> Next {
+        let mut world = self.clone();
+        let Some(before) = self.clients[from].clone() else { unreachable!() };
+        let extension = ticks(scope.extension_ttl);
+        let client = world.client(from);
+        let now = time(self.start, client.now);
+        let machine = &mut client.machine;
+        let mut opened = false;
+        match input {
+            Input::Replies(replies) => {
+                for (call, outcome) in replies {
+                    machine.handle_reply(*call, *outcome, now);
+                }
+            }
+            Input::Timeout => machine.handle_timeout(now),
+            Input::Release => {
+                machine.release(now);
+                client.caller = Caller::Releases;
+            }
+            Input::Cancel => {
+                machine.cancel(now);
+                let is_adopting =
+                    scope.beginning == Beginning::Adopt && before.caller == Caller::Waits;
+                client.caller = if is_adopting { Caller::Parted } else { Caller::Gone };
+            }
+            Input::Detach => {
+                machine.detach(now);
+                client.caller = Caller::Parted;
+            }
+            Input::Extend | Input::ExtendAfresh => {
+                let round = match input {
+                    Input::Extend => machine.extend(extension, now),
+                    _ => machine.extend_afresh(extension, now),
+                };
+                client.extensions -= 1;
+                opened = round.is_some() && client.asked.is_none();
+                client.asked = client.asked.max(round);
+            }
+        }
+        let outputs = drain(&mut client.machine);
+        let is_ending = |client: &Client| matches!(client.caller, Caller::Gone | Caller::Releases);
+        for decision in &outputs.decisions {
+            opened |= client.hear(scope, *decision);
+        }
+        if client.caller != Caller::Holds {
+            client.asked = None; // A release, or the end of the lease, is the end of the round.
+        }
+        if is_ending(client) && client.ended_at.is_none() {
+            client.ended_at = Some(client.now);
+        }
+        let wrong = world.judge_decisions(scope, from, &before, &outputs.decisions);
+        if opened {
+            world.forget_round(from);
+        }
+        world.put_on_the_wire(scope, from, &outputs.sends);
+        let wrong = wrong.or_else(|| world.judge_machine(scope, from, &before, &outputs, input));
+        if !scope.has_clock() && is_ending(world.client(from)) {
+            world.retire(from);
+        }
+        world.forget_strays(scope);
+        Next { step, world, wrong }
+    }
+
+    /// Without a common clock, an attempt that has ended is what it has sent: its calls are executed in
+    /// any order, with a release everywhere.
+    fn retire(&mut self, from: usize) {
+        self.client(from).is_retired = true;
+        let release = {
+            let mut calls = self.sides(from).flat_map(|(_, side)| &side.channel);
+            calls.find(|entry| entry.request.kind == Kind::Release).map(|entry| entry.request)
+        };
+        for node in 0..NODES {
+            let side = &mut self.place(node).sides[from];
+            let calls = std::mem::take(&mut side.channel).into_iter();
+            let calls = calls.filter(|it| it.reply.is_none()).map(|it| it.request);
+            let calls = calls.filter(|it| it.kind != Kind::Release).chain(release);
+            side.strays.extend(calls.map(|request| Stray { request, is_excused: true }));
+            side.truth = Truth { was_released: true, is_excused: true, ..Truth::default() };
+        }
+    }
+
+    /// Without a common clock: forgets requests that can have no effect any more.
+    pub(crate) fn forget_strays(&mut self, scope: &Scope) {
+        if scope.has_clock() || scope.fencing.is_some_and(|it| it.flaw.is_some()) {
+            return;
+        }
+        for from in 0..scope.attempts {
+            for node in 0..NODES {
+                let place = &*self.places[node];
+                let strays = &place.sides[from].strays;
+                let may_set = strays.iter().any(|stray| stray.request.sets_key());
+                let has_key = place.owner == Some(from) || may_set;
+                // The number never falls. A release that does not raise it is as if the key vanished.
+                let (number, falls) = (place.number, self.losses > 0);
+                let is_idle = |stray: &Stray| {
+                    !has_key
+                        || !stray.request.sets_key() && stray.request.number <= number && !falls
+                };
+                if strays.iter().any(is_idle) {
+                    self.place(node).sides[from].strays.retain(|stray| !is_idle(stray));
+                }
+            }
+        }
+    }
+
+    /// Calls of earlier rounds do not vote in the round that has been opened.
+    fn forget_round(&mut self, from: usize) {
+        for node in 0..NODES {
+            let side = &mut self.place(node).sides[from];
+            side.truth.has_voted = false;
+            let calls = side.channel.iter_mut().map(|entry| &mut entry.request);
+            for request in calls.chain(side.strays.iter_mut().map(|stray| &mut stray.request)) {
+                if request.kind == Kind::Extend {
+                    request.kind = Kind::OldExtend;
+                }
+            }
+        }
+    }
+
+    fn put_on_the_wire(&mut self, scope: &Scope, from: usize, sends: &[(usize, Action)]) {
+        for (node, action) in sends {
+            let is_bound = self.is_at_the_bound(scope, from);
+            let side = &mut self.place(*node).sides[from];
+            match action {
+                Action::Call(call, operation) => {
+                    let request = Request::of(*operation);
+                    side.channel.push(Entry { call: *call, request, reply: None });
+                    self.take_highest(scope, from, request);
+                }
+                Action::GiveUp(call) => {
+                    let given_up = side.channel.iter().position(|entry| entry.call == *call);
+                    let entry = given_up.map(|at| side.channel.remove(at));
+                    if let Some(entry) = entry.filter(|entry| entry.reply.is_none()) {
+                        let request = entry.request;
+                        side.strays.push(Stray { request, is_excused: is_bound });
+                    }
+                }
+            }
+        }
+        if self.clients[from].as_ref().is_some_and(|client| client.is_quiescent()) {
+            // Nobody hears the replies any more.
+            for node in 0..NODES {
+                let is_heard = |entry: &Entry| entry.reply.is_some();
+                if self.places[node].sides[from].channel.iter().any(is_heard) {
+                    self.place(node).sides[from].channel.retain(|entry| entry.reply.is_none());
+                }
+            }
+        }
+    }
+
+    /// The wrong idea: the highest number needs no vote.
+    fn take_highest(&mut self, scope: &Scope, from: usize, request: Request) {
+        let is_flawed = scope.fencing.is_some_and(|it| it.flaw == Some(Flaw::MaxOfReplies));
+        if is_flawed && request.kind == Kind::Raise {
+            self.client(from).token = Some(request.number);
+        }
+    }
+
+    /// Whether the cleanup bound of an attempt has been reached.
+    fn is_at_the_bound(&self, scope: &Scope, from: usize) -> bool {
+        let Some(client) = &self.clients[from] else { return false };
+        let bound = u32::from(TTL.max(scope.extension_ttl));
+        !scope.has_clock() || client.ended_at.is_some_and(|ended| client.now >= ended + bound)
+    }
+}
+
+impl Client {
+    /// Takes a decision to the caller; returns whether the next round has been opened with it.
+    fn hear(&mut self, scope: &Scope, decision: Decision) -> bool {
+        match decision {
+            Decision::Won { token, .. } => {
+                (self.caller, self.has_won) = (Caller::Holds, true);
+                match scope.fencing.and_then(|fencing| fencing.flaw) {
+                    Some(Flaw::ReadBack) => self.reads = true,
+                    _ => self.token = token.map(small),
+                }
+                false
+            }
+            Decision::Extended { round, .. } | Decision::ExtendFailed { round } => {
+                self.asked = self.asked.filter(|asked| *asked > round);
+                self.asked.is_some()
+            }
+            Decision::NotWon(_) => {
+                let is_adopting = scope.beginning == Beginning::Adopt;
+                self.caller = if is_adopting { Caller::Parted } else { Caller::Gone };
+                false
+            }
+            Decision::LeaseLost
+            | Decision::Released
+            | Decision::LostBefore
+            | Decision::Unconfirmed => {
+                self.caller = Caller::Gone;
+                false
+            }
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! What must hold.
+
+use std::rc::Rc;
+
+use quorate_pure::core_source::algorithm::attempt::{
+    Action, Decision, Knowledge, Node, Operation, Vote,
+};
+
+use crate::place::{Entry, Kind, Place, Side, small};
+use crate::scope::{NODES, QUORUM, Scope};
+use crate::step::Input;
+use crate::world::{Caller, Client, World, time};
+
+/// What came out of an attempt.
+pub(crate) struct Outputs {
+    pub(crate) sends: Vec<(usize, Action)>,
+    pub(crate) decisions: Vec<Decision>,
+}
+
+/// What must hold of an input to an attempt.
+impl World {
+    pub(crate) fn sides(&self, from: usize) -> impl Iterator<Item = (&Place, &Side)> {
+        self.places.iter().map(move |place| (&**place, &place.sides[from]))
+    }
+
+    /// Compares what an attempt decided with what really happened.
+    pub(crate) fn judge_decisions(
+        &self,
+        scope: &Scope,
+        from: usize,
+        before: &Client,
+        decisions: &[Decision],
+    ) -> Option<&'static str> {
+        let client = self.clients[from].as_deref()?;
+        let now = time(self.start, client.now);
+        let old_end = before.machine.valid_until();
+        let true_votes = self.sides(from).filter(|(_, side)| side.truth.has_voted).count();
+        let deleted = self.sides(from).filter(|(_, side)| side.truth.has_deleted).count();
+        let keys = self.places.iter().filter(|place| place.owner == Some(from)).count();
+        for decision in decisions {
+            let wrong = match *decision {
+                Decision::Won { valid_until, token } => {
+                    let number = token.map_or(0, small);
+                    let agreed = self.sides(from).filter(|(_, it)| it.truth.number == number);
+                    if valid_until <= now {
+                        Some("T2: an expired win")
+                    } else if true_votes < QUORUM {
+                        Some("Q1, Q3: won without a quorum of grants")
+                    } else if scope.fencing.is_some() && agreed.count() < QUORUM {
+                        Some("fencing: no quorum gave or voted the token")
+                    } else {
+                        None
+                    }
+                }
+                Decision::Extended { valid_until, .. } => {
+                    if true_votes < QUORUM {
+                        Some("Q3, H3: extended without a quorum of owners in this round")
+                    } else if old_end.is_none_or(|end| end <= now || valid_until < end) {
+                        Some("H2, H3: an extension came too late or shortened the lease")
+                    } else {
+                        None
+                    }
+                }
+                Decision::ExtendFailed { .. } => (client.machine.valid_until() != old_end)
+                    .then_some("H1: a failed extension changed the lease"),
+                Decision::LeaseLost => (scope.has_clock()
+                    && old_end.is_some_and(|end| now < end)
+                    && keys >= QUORUM
+                    && !scope.is_delivered_late)
+                    .then_some("H5: lost with validity left and the keys at a quorum"),
+                Decision::Released => {
+                    (deleted < QUORUM).then_some("C7: released although a quorum did not delete")
+                }
+                Decision::LostBefore => (deleted >= QUORUM || !scope.keys_vanish)
+                    .then_some("C7: lost before its release although a quorum had the keys"),
+                Decision::NotWon(_) | Decision::Unconfirmed => None,
+            };
+            if wrong.is_some() {
+                return wrong;
+            }
+        }
+        None
+    }
+
+    /// What must hold of an attempt after each input.
+    pub(crate) fn judge_machine(
+        &self,
+        scope: &Scope,
+        from: usize,
+        before: &Client,
+        outputs: &Outputs,
+        input: Input<'_>,
+    ) -> Option<&'static str> {
+        let client = self.clients[from].as_deref()?;
+        let machine = &client.machine;
+        let now = time(self.start, client.now);
+        let count = |vote| machine.nodes().filter(|(_, node)| node.vote() == vote).count();
+        let (votes_for, open) = (count(Vote::For), count(Vote::Open));
+        let is_round_open = client.caller == Caller::Waits || client.asked.is_some();
+        let is_ending = matches!(client.caller, Caller::Gone | Caller::Releases);
+        let calls = || {
+            outputs.sends.iter().filter_map(|(_, action)| match action {
+                Action::Call(_, operation) => Some(operation),
+                Action::GiveUp(_) => None,
+            })
+        };
+        let is_release = |it: &&Operation| matches!(it, Operation::Release { .. });
+        let not_ours = |(_, node): &(_, &Node)| node.knowledge() == Knowledge::NotOurs;
+        let had_ended = before.machine.valid_until().is_some_and(|end| end <= now);
+        let timer = machine.next_timeout();
+        let was_due = before.is_due(self.start);
+        let is_lost = outputs.decisions.iter().any(|it| matches!(it, Decision::NotWon(_)));
+        let owes = |node: usize| {
+            let (know, side) = (client.node(node).knowledge(), &self.places[node].sides[from]);
+            let has_sent = side.channel.iter().any(|it| it.request.kind == Kind::Release);
+            let may_send = scope.is_ordered || !client.node(node).is_busy();
+            !matches!(know, Knowledge::Blank | Knowledge::Freed) && !has_sent && may_send
+        };
+        let is_left = client.caller != Caller::Waits && client.caller != Caller::Holds;
+        let wrong = [
+            (is_left && machine.valid_until().is_some(), "H1: valid although lost or released"),
+            (is_ending && !calls().all(|it| is_release(&it)), "H6: more than releases is sent"),
+            (
+                client.caller == Caller::Parted && calls().next().is_some(),
+                "H6: sent after the lock was left to another process",
+            ),
+            (!is_ending && calls().any(|it| is_release(&it)), "H1: released while held"),
+            (
+                had_ended && calls().any(|it| matches!(it, Operation::Extend { .. })),
+                "H4: extended after the end of the lease",
+            ),
+            (
+                is_round_open && (votes_for >= QUORUM || votes_for + open < QUORUM),
+                "Q2: the round is decided, and the attempt waits",
+            ),
+            (
+                !machine.is_quiescent() && timer.is_none(),
+                "liveness: something is awaited without a timer",
+            ),
+            (
+                machine.valid_until().is_some()
+                    && machine.nodes().filter(not_ours).count() > NODES - QUORUM,
+                "H1: the lease goes on without a quorum of keys",
+            ),
+            (
+                timer.is_some_and(|due| due <= now)
+                    && (!was_due || matches!(input, Input::Timeout)),
+                "C7: a wake-up is due at once",
+            ),
+            (
+                is_lost && is_ending && (0..NODES).any(owes),
+                "C2, C8: the loss was told before each undo was sent",
+            ),
+        ];
+        let wrong = wrong.into_iter().find_map(|(is_wrong, what)| is_wrong.then_some(what));
+        wrong.or_else(|| self.judge_rest(scope, from, client))
+    }
+
+    /// Nothing is left once everything has been answered.
+    fn judge_rest(&self, scope: &Scope, from: usize, client: &Client) -> Option<&'static str> {
+        let is_over_by_itself = client.is_quiescent()
+            && client.machine.nodes().all(|(_, node)| !node.is_busy() && !node.owes_release());
+        let is_left = || {
+            self.sides(from).any(|(place, side)| {
+                let may_set = |it: &Entry| it.request.sets_key() && it.reply.is_none();
+                place.owner == Some(from) && !side.truth.is_excused
+                    || side.channel.iter().any(may_set)
+            })
+        };
+        let is_parted = client.caller == Caller::Parted;
+        (scope.has_clock() && is_over_by_itself && !is_parted && is_left())
+            .then_some("C2, C3: quiescent, and a node keeps a key or may still set it")
+    }
+}
+
+/// What must hold in each state.
+impl World {
+    /// What is violated; of the fencing tokens, what is `wanted` if anything is.
+    pub(crate) fn judge(
+        &self,
+        scope: &Scope,
+        wanted: Option<&'static str>,
+    ) -> Option<&'static str> {
+        let of_tokens = || {
+            let [first, ..] = self.judge_tokens(scope)[..] else { return None };
+            self.judge_tokens(scope).into_iter().find(|what| wanted == Some(what)).or(Some(first))
+        };
+        self.judge_leases(scope).or_else(of_tokens)
+    }
+
+    fn judge_leases(&self, scope: &Scope) -> Option<&'static str> {
+        let mut holders = 0;
+        for (from, client) in self.begun().filter(|_| scope.has_clock()) {
+            if client.is_valid(self.start) {
+                holders += 1;
+                let end = client.machine.valid_until()?;
+                let kept = self.places.iter().filter(|place| {
+                    let until = time(self.start, client.now + u32::from(place.left));
+                    place.owner == Some(from) && until >= end
+                });
+                if !scope.keys_vanish && scope.attempts == 1 && kept.count() < QUORUM {
+                    return Some("T1, T2: valid for longer than a quorum keeps the keys");
+                }
+            }
+            for (node, place) in self.places.iter().enumerate() {
+                let is_freed = client.node(node).knowledge() == Knowledge::Freed;
+                if is_freed && place.owner == Some(from) && !place.sides[from].truth.is_excused {
+                    return Some("C3: a key at a node that has answered a release");
+                }
+            }
+        }
+        (holders > 1 && !scope.keys_vanish).then_some(OVERLAP)
+    }
+
+    fn judge_tokens(&self, scope: &Scope) -> Vec<&'static str> {
+        let mut violated = Vec::new();
+        if scope.fencing.is_none() || scope.attempts == 1 {
+            return violated;
+        }
+        for (one, a) in self.begun() {
+            for (other, b) in self.begun().filter(|(other, _)| *other != one) {
+                let (Some(token), Some(later)) = (a.token, b.token) else { continue };
+                if token == later {
+                    violated.push(UNIQUE);
+                }
+                if b.older[one] && token >= later {
+                    violated.push(IN_TIME);
+                }
+                let was_granted_after = |place: &Rc<Place>| place.before[one][other];
+                if token > later && !self.places.iter().any(was_granted_after) {
+                    violated.push(IN_TENURE);
+                }
+            }
+        }
+        violated
+    }
+}
+
+/// Two attempts hold the lock at one moment.
+pub(crate) const OVERLAP: &str = "two leases are valid at once";
+/// No two attempts have the same token.
+pub(crate) const UNIQUE: &str = "fencing: two attempts have one token";
+/// An attempt that had its token before another began has the lower one.
+pub(crate) const IN_TIME: &str = "fencing: tokens against real time";
+/// An attempt that was granted all common nodes after another has the higher token.
+pub(crate) const IN_TENURE: &str = "fencing: tokens against the order of holding";

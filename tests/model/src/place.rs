@@ -1,0 +1,212 @@
+//! A node: the key, the number, and what is under way between it and each attempt.
+
+use quorate_pure::core_source::algorithm::attempt::{CallId, Operation, Outcome};
+use quorate_pure::core_source::algorithm::fence::FencingToken;
+
+use crate::scope::{Flaw, Hints, MOST, Scope};
+
+/// A key that was set behind the release that undoes it.
+pub(crate) const LATE_EFFECT: &str = "C3: an acquire or a repair took effect behind its release";
+
+/// Who has a key, if it is not an attempt.
+pub(crate) const FOREIGN: usize = 9;
+
+/// A request to a node, without the name of its call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Request {
+    pub(crate) kind: Kind,
+    /// In ticks.
+    pub(crate) ttl: u8,
+    /// The token, or the highest number.
+    pub(crate) number: u8,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Kind {
+    Acquire,
+    Extend,
+    /// An extension of a round that is over.
+    OldExtend,
+    Raise,
+    Repair,
+    Release,
+}
+
+impl Request {
+    pub(crate) fn of(operation: Operation) -> Self {
+        let ticks = |ttl: quorate_pure::core_source::algorithm::lease::Ttl| {
+            u8::try_from(ttl.as_duration().as_secs()).unwrap_or(u8::MAX)
+        };
+        let (kind, ttl, number) = match operation {
+            Operation::Acquire { ttl } => (Kind::Acquire, ticks(ttl), None),
+            Operation::Extend { ttl } => (Kind::Extend, ticks(ttl), None),
+            Operation::Repair { ttl } => (Kind::Repair, ticks(ttl), None),
+            Operation::Raise { token } => (Kind::Raise, 0, Some(token)),
+            Operation::Release { highest } => (Kind::Release, 0, highest),
+        };
+        Self { kind, ttl, number: number.map_or(0, small) }
+    }
+
+    /// Whether it may set the key.
+    pub(crate) const fn sets_key(self) -> bool {
+        matches!(self.kind, Kind::Acquire | Kind::Repair)
+    }
+}
+
+/// A fencing number: the model's are small.
+pub(crate) fn small(token: FencingToken) -> u8 {
+    u8::try_from(token.get()).unwrap_or(u8::MAX)
+}
+
+/// A call in flight.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entry {
+    pub(crate) call: CallId,
+    pub(crate) request: Request,
+    /// The reply that is on its way, once the node has made one.
+    pub(crate) reply: Option<Outcome>,
+}
+
+/// A request that is still on its way, while its attempt awaits no reply any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Stray {
+    pub(crate) request: Request,
+    /// Whether a key that it sets is one that no client can prevent.
+    pub(crate) is_excused: bool,
+}
+
+/// Between one attempt and one node.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Side {
+    /// The calls in flight, oldest first.
+    pub(crate) channel: Vec<Entry>,
+    pub(crate) strays: Vec<Stray>,
+    pub(crate) truth: Truth,
+}
+
+/// What really happened at a node, whatever the attempt knows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Truth {
+    /// The node did what the open round asks for.
+    pub(crate) has_voted: bool,
+    pub(crate) was_released: bool,
+    pub(crate) has_deleted: bool,
+    /// A key here is one that no client can prevent.
+    pub(crate) is_excused: bool,
+    /// The number that the node last gave to the attempt, or voted for.
+    pub(crate) number: u8,
+}
+
+/// A node.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Place {
+    /// Who has the key.
+    pub(crate) owner: Option<usize>,
+    /// How many ticks the key lives.
+    pub(crate) left: u8,
+    /// F: it stays when the key goes.
+    pub(crate) number: u8,
+    pub(crate) sides: [Side; MOST],
+    /// Which attempts were granted the key.
+    pub(crate) granted: [bool; MOST],
+    /// For each attempt, which others were granted the key before it.
+    pub(crate) before: [[bool; MOST]; MOST],
+    /// What a clock said when the node lost its data.
+    pub(crate) lost_at: u8,
+}
+
+impl Place {
+    /// Executes a request of attempt `from`; returns the reply and what is wrong with its effect.
+    pub(crate) fn execute(
+        &mut self,
+        scope: &Scope,
+        from: usize,
+        request: Request,
+        hint: u8,
+        is_excused: bool,
+    ) -> (Outcome, Option<&'static str>) {
+        let mut wrong = None;
+        let is_ours = self.owner == Some(from);
+        let flaw = scope.fencing.and_then(|fencing| fencing.flaw);
+        let yes = Outcome::Granted(None);
+        let reply = match request.kind {
+            Kind::Acquire if self.is_quarantined(scope, hint) => Outcome::Failed,
+            Kind::Acquire | Kind::Repair if self.owner.is_none() || is_ours => {
+                if !is_ours {
+                    wrong = self.set_key(scope, from, request.ttl, is_excused);
+                    if request.kind == Kind::Acquire {
+                        self.record_grant(scope, from, hint);
+                    }
+                }
+                let truth = &mut self.sides[from].truth;
+                if request.kind == Kind::Acquire {
+                    (truth.has_voted, truth.number) = (true, self.number);
+                    Outcome::Granted(FencingToken::new(self.number.into()))
+                } else {
+                    yes
+                }
+            }
+            Kind::Extend | Kind::OldExtend if is_ours => {
+                self.left = self.left.max(request.ttl);
+                self.sides[from].truth.has_voted |= request.kind == Kind::Extend;
+                yes
+            }
+            Kind::Raise
+                if self.number <= request.number
+                    && (is_ours || flaw == Some(Flaw::RaiseWithoutKey)) =>
+            {
+                self.number = request.number;
+                self.sides[from].truth.number = request.number;
+                yes
+            }
+            Kind::Release => {
+                self.sides[from].truth.was_released = true;
+                if is_ours {
+                    self.number = self.number.max(request.number);
+                    (self.owner, self.left) = (None, 0);
+                    self.sides[from].truth.has_deleted = true;
+                    yes
+                } else {
+                    Outcome::Refused
+                }
+            }
+            _ => Outcome::Refused,
+        };
+        (reply, wrong)
+    }
+
+    fn set_key(
+        &mut self,
+        scope: &Scope,
+        from: usize,
+        ttl: u8,
+        is_excused: bool,
+    ) -> Option<&'static str> {
+        self.owner = Some(from);
+        self.left = if scope.has_clock() { ttl } else { 0 };
+        let truth = &mut self.sides[from].truth;
+        if !truth.was_released {
+            return None;
+        }
+        truth.is_excused = true;
+        let is_fine = is_excused && !scope.is_strict || !scope.has_clock();
+        (!is_fine).then_some(LATE_EFFECT)
+    }
+
+    fn record_grant(&mut self, scope: &Scope, from: usize, hint: u8) {
+        let Some(fencing) = scope.fencing else { return };
+        if fencing.flaw != Some(Flaw::NoBump) {
+            self.number = (self.number + 1).max(hint);
+        }
+        for (other, granted) in self.granted.iter().enumerate() {
+            self.before[from][other] |= *granted && other != from;
+        }
+        self.granted[from] = true;
+    }
+
+    /// Whether the restart guard keeps the node from granting.
+    fn is_quarantined(&self, scope: &Scope, hint: u8) -> bool {
+        let is_guarded = scope.fencing.is_some_and(|fencing| fencing.hints == Hints::Quarantine);
+        is_guarded && hint < self.lost_at
+    }
+}

@@ -1,0 +1,330 @@
+//! Every step that can follow a state.
+
+use std::rc::Rc;
+
+use quorate_pure::core_source::algorithm::attempt::Outcome;
+
+use crate::place::{Entry, FOREIGN, Kind, Place, Request, Stray, Truth};
+use crate::scope::{Beginning, Flaw, Hints, NODES, QUORUM, Replies, Scope, Time};
+use crate::step::{Fate, Input, Next, Step};
+use crate::world::{Caller, World};
+
+impl World {
+    /// Every state that can follow.
+    pub(crate) fn steps(&self, scope: &Scope) -> Vec<Next> {
+        let mut next = Vec::with_capacity(32);
+        let hashes = self.place_hashes();
+        for at in 0..NODES {
+            // What happens at one of two equal nodes happens at the other.
+            if !hashes[..at].contains(&hashes[at]) {
+                self.at_place(scope, at, &mut next);
+            }
+        }
+        for at in 0..scope.attempts {
+            self.by_caller(scope, at, &mut next);
+        }
+        self.tick(scope, &mut next);
+        next
+    }
+
+    fn by_caller(&self, scope: &Scope, at: usize, next: &mut Vec<Next>) {
+        let Some(client) = &self.clients[at] else {
+            // The attempts differ in nothing but their hints: they begin in order.
+            if self.clients[..at].iter().all(Option::is_some) {
+                next.push(self.drive_new(scope, at));
+            }
+            return;
+        };
+        if client.is_quiescent() {
+            self.read_back(scope, at, next);
+            return;
+        }
+        if client.is_due(self.start) && scope.has_clock() {
+            next.push(self.drive(scope, at, Step::Timeout(at), Input::Timeout));
+        }
+        let caller = client.caller;
+        if caller == Caller::Holds {
+            next.push(self.drive(scope, at, Step::Release(at), Input::Release));
+            if scope.beginning == Beginning::Adopt {
+                next.push(self.drive(scope, at, Step::Detach(at), Input::Detach));
+            }
+            if client.extensions > 0 {
+                next.push(self.drive(scope, at, Step::Extend(at), Input::Extend));
+                if client.asked.is_some() {
+                    next.push(self.drive(scope, at, Step::ExtendAfresh(at), Input::ExtendAfresh));
+                }
+            }
+        }
+        if scope.is_cancelled && matches!(caller, Caller::Waits | Caller::Holds | Caller::Releases)
+        {
+            next.push(self.drive(scope, at, Step::Cancel(at), Input::Cancel));
+        }
+        self.read_back(scope, at, next);
+    }
+
+    /// The wrong idea: the token is the number that a quorum has now.
+    fn read_back(&self, scope: &Scope, at: usize, next: &mut Vec<Next>) {
+        let is_flawed = scope.fencing.is_some_and(|it| it.flaw == Some(Flaw::ReadBack));
+        if !is_flawed || !self.clients[at].as_ref().is_some_and(|client| client.reads) {
+            return;
+        }
+        let mut numbers = self.places.clone().map(|place| place.number);
+        numbers.sort_unstable();
+        for same in numbers.chunk_by(|one, other| one == other).filter(|it| it.len() >= QUORUM) {
+            let mut world = self.clone();
+            let client = world.client(at);
+            (client.token, client.reads) = (Some(same[0]), false);
+            next.push(Next { step: Step::ReadBack(at, same[0]), world, wrong: None });
+        }
+    }
+
+    fn at_place(&self, scope: &Scope, at: usize, next: &mut Vec<Next>) {
+        let place = &*self.places[at];
+        let mut change = |step, act: &dyn Fn(&mut Place)| {
+            let mut world = self.clone();
+            act(world.place(at));
+            world.forget_strays(scope);
+            next.push(Next { step, world, wrong: None });
+        };
+        if place.owner == Some(FOREIGN) {
+            change(Step::ForeignFrees(at), &|place| place.owner = None);
+        }
+        // Numbers are bounded so that the states are.
+        let may_take = scope.fencing.is_none() || place.number < 2;
+        if scope.has_foreign && place.owner.is_none() && may_take {
+            change(Step::ForeignTakes(at), &|place| {
+                place.owner = Some(FOREIGN);
+                place.number += u8::from(scope.fencing.is_some());
+            });
+        }
+        if scope.keys_vanish && place.owner.is_some_and(|owner| owner != FOREIGN) {
+            change(Step::Vanish(at), &|place| (place.owner, place.left) = (None, 0));
+        }
+        if self.losses > 0 {
+            let mut world = self.clone();
+            world.losses -= 1;
+            let is_given =
+                scope.fencing.is_none_or(|fencing| matches!(fencing.hints, Hints::Given(_)));
+            let lost_at = if is_given { 0 } else { self.peak + 1 };
+            let place = world.place(at);
+            (place.owner, place.left, place.number, place.lost_at) = (None, 0, 0, lost_at);
+            next.push(Next { step: Step::LoseData(at), world, wrong: None });
+        }
+        for from in 0..scope.attempts {
+            if self.clients[from].is_some() {
+                self.between(scope, from, at, next);
+            }
+        }
+    }
+
+    /// What can happen between one attempt and one node.
+    fn between(&self, scope: &Scope, from: usize, node: usize, next: &mut Vec<Next>) {
+        let side = &self.places[node].sides[from];
+        let strays = if scope.reads_old_first() { 1 } else { side.strays.len() };
+        for place in 0..strays.min(side.strays.len()) {
+            if scope.has_clock() || self.has_effect(scope, from, node, side.strays[place].request) {
+                next.push(self.execute_stray(scope, from, node, place));
+            }
+        }
+        let is_behind = scope.reads_old_first() && !side.strays.is_empty();
+        for (place, entry) in side.channel.iter().enumerate() {
+            let is_first = side.channel[..place].iter().all(|other| other.reply.is_some());
+            if entry.reply.is_none() && (is_first && !is_behind || !scope.is_ordered) {
+                self.arrive(scope, from, node, place, next);
+            }
+            let is_shuffled = scope.replies == Replies::Shuffled;
+            if let (Some(outcome), true) =
+                (entry.reply, place == 0 || !scope.is_ordered || is_shuffled)
+            {
+                self.reply(scope, (from, node, place), outcome, next);
+            }
+        }
+        let is_over = self.clients[from].as_ref().is_none_or(|client| client.is_quiescent());
+        if self.drops > 0 && !side.channel.is_empty() && !is_over {
+            self.lose_connections(scope, from, node, next);
+        }
+    }
+
+    /// Whether a request changes something. One that does not is as good as lost.
+    fn has_effect(&self, scope: &Scope, from: usize, node: usize, request: Request) -> bool {
+        let place = &self.places[node];
+        let flaw = scope.fencing.and_then(|fencing| fencing.flaw);
+        match request.kind {
+            Kind::Acquire | Kind::Repair => place.owner.is_none(),
+            Kind::Raise => {
+                let has_key = place.owner == Some(from) || flaw == Some(Flaw::RaiseWithoutKey);
+                has_key && place.number <= request.number
+            }
+            Kind::Release => place.owner == Some(from),
+            Kind::Extend | Kind::OldExtend => false,
+        }
+    }
+
+    fn execute_stray(&self, scope: &Scope, from: usize, node: usize, place: usize) -> Next {
+        let mut world = self.clone();
+        let side = &mut world.place(node).sides[from];
+        let Stray { request, is_excused } = side.strays.remove(place);
+        let Truth { has_voted, number, .. } = side.truth;
+        let (_, wrong) = world.execute(scope, from, node, request, is_excused);
+        // The attempt cannot know of it.
+        let truth = &mut world.place(node).sides[from].truth;
+        (truth.has_voted, truth.number) = (has_voted, number);
+        world.forget_strays(scope);
+        let step = Step::Execute { from, node, request, is_stray: true, fate: Fate::Unheard };
+        Next { step, world, wrong }
+    }
+
+    /// Executes a request at a node.
+    fn execute(
+        &mut self,
+        scope: &Scope,
+        from: usize,
+        node: usize,
+        request: Request,
+        is_excused: bool,
+    ) -> (Outcome, Option<&'static str>) {
+        let given = self.clients[from].as_ref().map_or(0, |client| client.hint);
+        let place = self.place(node);
+        let is_read_late = scope.fencing.is_some_and(|it| it.hints == Hints::Arrival);
+        let hint = if is_read_late { given.max(place.lost_at) } else { given };
+        let (reply, wrong) = place.execute(scope, from, request, hint, is_excused);
+        let number = place.number;
+        let is_given = scope.fencing.is_none_or(|fencing| matches!(fencing.hints, Hints::Given(_)));
+        if !is_given {
+            self.peak = self.peak.max(number);
+        }
+        (reply, wrong)
+    }
+
+    /// A request arrives at its node.
+    fn arrive(&self, scope: &Scope, from: usize, node: usize, at: usize, next: &mut Vec<Next>) {
+        let Entry { call, request, .. } = self.places[node].sides[from].channel[at];
+        if !scope.has_clock() && !self.has_effect(scope, from, node, request) {
+            return;
+        }
+        let fates = [Fate::Replied, Fate::Unheard, Fate::Repeated];
+        for fate in fates {
+            let may = match fate {
+                Fate::Replied => true,
+                Fate::Unheard => scope.replies == Replies::AtOnce,
+                Fate::Repeated => self.repeats > 0 && request.sets_key(),
+            };
+            if !may {
+                continue;
+            }
+            let step = Step::Execute { from, node, request, is_stray: false, fate };
+            let mut world = self.clone();
+            let (outcome, wrong) = world.execute(scope, from, node, request, false);
+            let side = &mut world.place(node).sides[from];
+            if fate == Fate::Repeated {
+                side.strays.push(Stray { request, is_excused: true });
+            }
+            let is_heard_at_once = matches!(scope.replies, Replies::AtOnce | Replies::Certain);
+            let is_over = self.clients[from].as_ref().is_none_or(|client| client.is_quiescent());
+            if is_heard_at_once || is_over {
+                side.channel.remove(at);
+            } else {
+                side.channel[at].reply = Some(outcome);
+            }
+            world.repeats -= u8::from(fate == Fate::Repeated);
+            world.forget_strays(scope);
+            if is_heard_at_once && fate != Fate::Unheard && !is_over {
+                let heard = world.drive(scope, from, step, Input::Replies(&[(call, outcome)]));
+                next.push(Next { wrong: wrong.or(heard.wrong), ..heard });
+            } else {
+                next.push(Next { step, world, wrong });
+            }
+        }
+        if scope.has_errors {
+            let unsent = request.sets_key().then_some(Outcome::NotSent);
+            for outcome in [Some(Outcome::Failed), unsent].into_iter().flatten() {
+                let mut world = self.clone();
+                world.place(node).sides[from].channel[at].reply = Some(outcome);
+                let step = Step::Fail { from, node, request, outcome };
+                next.push(Next { step, world, wrong: None });
+            }
+        }
+    }
+
+    fn reply(
+        &self,
+        scope: &Scope,
+        (from, node, at): (usize, usize, usize),
+        outcome: Outcome,
+        next: &mut Vec<Next>,
+    ) {
+        let mut world = self.clone();
+        let Entry { call, request, .. } = world.place(node).sides[from].channel.remove(at);
+        let once = Step::Reply { from, node, request, outcome, is_twice: false };
+        next.push(world.drive(scope, from, once, Input::Replies(&[(call, outcome)])));
+        if scope.has_errors {
+            let twice = Step::Reply { from, node, request, outcome, is_twice: true };
+            let replies = [(call, outcome), (call, outcome)];
+            next.push(world.drive(scope, from, twice, Input::Replies(&replies)));
+        }
+    }
+
+    /// A connection is lost: on an ordered node the only one, on a pool that of one call.
+    fn lose_connections(&self, scope: &Scope, from: usize, node: usize, next: &mut Vec<Next>) {
+        let channel = &self.places[node].sides[from].channel;
+        let all = 0..channel.len();
+        let lost: Vec<_> =
+            if scope.is_ordered { vec![all] } else { all.map(|at| at..at + 1).collect() };
+        for lost in lost {
+            let pending: Vec<Entry> =
+                channel[lost.clone()].iter().filter(|it| it.reply.is_none()).copied().collect();
+            let most = if scope.is_delivered_late { pending.len() } else { 0 };
+            for delivered in 0..=most {
+                let mut world = self.clone();
+                world.drops -= 1;
+                let side = &mut world.place(node).sides[from];
+                side.strays.extend(
+                    pending[..delivered].iter().map(|entry| Stray {
+                        request: entry.request,
+                        is_excused: !scope.is_ordered,
+                    }),
+                );
+                let gone: Vec<Entry> = side.channel.drain(lost.clone()).collect();
+                let mut replies: Vec<_> =
+                    gone.iter().map(|entry| (entry.call, Outcome::Failed)).collect();
+                let step = Step::Drop { from, node, delivered };
+                next.push(world.drive(scope, from, step, Input::Replies(&replies)));
+                if scope.replies == Replies::Shuffled && replies.len() > 1 {
+                    replies.reverse();
+                    next.push(world.drive(scope, from, step, Input::Replies(&replies)));
+                }
+            }
+        }
+    }
+
+    fn tick(&self, scope: &Scope, next: &mut Vec<Next>) {
+        let is_due = || self.begun().any(|(_, client)| client.is_due(self.start));
+        let under_way = |from: usize| -> usize {
+            self.places.iter().map(|place| place.sides[from].channel.len()).sum()
+        };
+        let is_in_time = scope.under_way.is_none_or(|most| {
+            most.iter().enumerate().all(|(from, most)| under_way(from) <= usize::from(*most))
+        });
+        let may_tick = scope.time == Time::LateTimers || scope.time == Time::Ticks && !is_due();
+        if !may_tick || !is_in_time {
+            return;
+        }
+        let mut world = self.clone();
+        for client in world.clients.iter_mut().flatten() {
+            // A clock that nobody reads stands, so that nothing differs in it.
+            if !client.is_quiescent() {
+                Rc::make_mut(client).now += 1;
+            }
+        }
+        for at in 0..NODES {
+            if self.places[at].left > 0 {
+                let place = world.place(at);
+                place.left -= 1;
+                if place.left == 0 {
+                    place.owner = None;
+                }
+            }
+        }
+        next.push(Next { step: Step::Tick, world, wrong: None });
+    }
+}

@@ -1,0 +1,143 @@
+//! W4: what a wait costs, in commands to all nodes together.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use quorate_core::{BackendError, LockGuard};
+use quorate_memory::{Fault, Operation, Sim, Value};
+
+use super::processes::{Process, Quirk, Scene};
+use crate::world::{MS, SECOND};
+
+/// How long is counted.
+const SECONDS: u32 = 10;
+
+/// A lock that is held for long, and processes that wait for it.
+struct LongHold {
+    scene: Scene,
+    holder: Process,
+    guard: Arc<LockGuard>,
+    waiters: Vec<Process>,
+}
+
+impl LongHold {
+    fn new(waiters: usize, quirk: Quirk) -> Self {
+        let scene = Scene::with(5, Sim::new(7), quirk);
+        let holder = scene.process();
+        let guard = scene.sim.block_on(holder.lock("r").ttl(600 * SECOND)).unwrap().into();
+        let wait = |_| {
+            let waiter = scene.process();
+            let request = waiter.lock("r");
+            waiter.spawn(async move { drop(request.await) });
+            scene.sim.advance(7 * MS);
+            waiter
+        };
+        let waiters = (0..waiters).map(wait).collect();
+        scene.sim.advance(2 * SECOND);
+        Self { scene, holder, guard, waiters }
+    }
+
+    /// What each waiter sends in a second, on average.
+    fn commands_per_second(&self) -> Vec<f64> {
+        self.scene.forget_sent();
+        self.scene.sim.advance(SECONDS * SECOND);
+        let sent = |waiter: &Process| self.scene.sent_by(waiter) as f64 / f64::from(SECONDS);
+        self.waiters.iter().map(sent).collect()
+    }
+
+    fn assert_at_most(&self, most: f64, story: &str) {
+        let commands = self.commands_per_second();
+        // One more, of which the interval lies partly before.
+        let most = most + 1.0 / f64::from(SECONDS);
+        assert!(commands.iter().all(|one| *one <= most), "{story}: {commands:?}");
+        assert!(commands.iter().all(|one| *one >= 1.0), "each looks on: {story}: {commands:?}");
+        assert!(self.guard.is_valid());
+    }
+}
+
+#[test]
+fn w4_a_wait_costs_at_most_two_commands_a_second() {
+    for waiters in [1, 8] {
+        let hold = LongHold::new(waiters, Quirk::default());
+        hold.assert_at_most(2.0, &format!("{waiters} waiters"));
+        assert_eq!(hold.scene.count(Operation::Acquire), 0, "nobody attempts");
+        let gate = hold.scene.gate("r");
+        assert!(hold.scene.sent().iter().all(|sent| sent.node == gate), "one node is asked");
+    }
+}
+
+#[test]
+fn w4_a_holder_that_extends_costs_little() {
+    for waiters in [1, 8] {
+        let hold = LongHold::new(waiters, Quirk::default());
+        hold.guard.auto_renew();
+        hold.assert_at_most(2.0, &format!("{waiters} waiters"));
+    }
+}
+
+#[test]
+fn a_waiter_does_not_spin_when_others_write_the_key() {
+    for waiters in [1, 8] {
+        let hold = LongHold::new(waiters, Quirk::default());
+        let (client, guard) = (hold.holder.client.clone(), Arc::clone(&hold.guard));
+        hold.holder.spawn(async move {
+            loop {
+                client.sleep(Duration::from_micros(2_500)).await;
+                guard.extend().await.unwrap();
+            }
+        });
+        hold.scene.sim.advance(SECOND);
+        hold.assert_at_most(10.0, &format!("{waiters} waiters"));
+    }
+}
+
+#[test]
+fn a_waiter_does_not_spin_when_its_watch_is_evicted() {
+    for waiters in [1, 8] {
+        let quirk = Quirk { evicts_watches: true, ..Quirk::default() };
+        let hold = LongHold::new(waiters, quirk);
+        hold.assert_at_most(10.0, &format!("{waiters} waiters"));
+    }
+}
+
+#[test]
+fn w4_a_waiter_does_not_spin_when_the_gate_does_not_know_the_lock() {
+    for waiters in [1, 4] {
+        let hold = LongHold::new(waiters, Quirk::default());
+        hold.scene.nodes[hold.scene.gate("r")].restart();
+        hold.scene.sim.advance(SECOND);
+        hold.assert_at_most(25.0, &format!("{waiters} waiters"));
+    }
+}
+
+#[test]
+fn w4_a_waiter_does_not_spin_when_a_key_without_a_ttl_is_in_the_way() {
+    let hold = LongHold::new(4, Quirk::default());
+    for node in &hold.scene.nodes {
+        node.put("r", Value::String(b"another program's".to_vec()));
+    }
+    hold.scene.sim.advance(SECOND);
+    let commands = hold.commands_per_second();
+    assert!(commands.iter().all(|one| *one <= 25.0), "{commands:?}");
+}
+
+#[test]
+fn w4_a_waiter_does_not_spin_when_nodes_fail() {
+    let loading = BackendError::from_reply("LOADING Redis is loading the dataset in memory");
+    for fault in [Fault::Dead, Fault::Hung, Fault::Failing(loading)] {
+        for failing in [1, 3, 5] {
+            let hold = LongHold::new(2, Quirk::default());
+            let gate = hold.scene.gate("r");
+            for number in 0..failing {
+                hold.scene.nodes[(gate + number) % 5].inject(fault.clone());
+            }
+            hold.scene.sim.advance(2 * SECOND);
+            hold.commands_per_second();
+            // The undo is sent again to nodes that fail, until the cleanup bound.
+            let waits =
+                hold.scene.sent().into_iter().filter(|sent| sent.operation != Operation::Release);
+            let each = waits.count() as f64 / SECONDS as f64 / 2.0;
+            assert!(each <= 15.0, "{failing} nodes: {fault:?}: {each} commands a second");
+        }
+    }
+}

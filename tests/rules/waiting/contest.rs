@@ -1,0 +1,172 @@
+//! W2 and the figures of a tight loop: processes that want one lock all the time.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use quorate_memory::{Effect, Operation, Rule, Sim};
+
+use super::processes::{Process, Quirk, ROUND_TRIP, Scene};
+use crate::world::{MS, SECOND};
+
+/// One hold: by which process and task, from when to when.
+#[derive(Clone, Copy, Debug)]
+struct Hold {
+    process: usize,
+    from: Duration,
+    until: Duration,
+}
+
+/// Tasks that lock, hold and release, again and again.
+pub(super) struct Contest {
+    pub(super) scene: Scene,
+    pub(super) processes: Vec<Process>,
+    hold: Duration,
+    holds: Arc<Mutex<Vec<Hold>>>,
+}
+
+impl Contest {
+    pub(super) fn new(seed: u64, hold: Duration) -> Self {
+        let scene = Scene::with(5, Sim::shuffled(seed), Quirk::default());
+        Self { scene, processes: Vec::new(), hold, holds: Arc::default() }
+    }
+
+    /// A process joins, with so many tasks.
+    pub(super) fn join(&mut self, tasks: usize) {
+        let process = self.scene.process();
+        self.run(process, tasks);
+    }
+
+    fn run(&mut self, process: Process, tasks: usize) {
+        let number = self.processes.len();
+        for _ in 0..tasks {
+            let (ours, holds, hold) = (process.clone(), Arc::clone(&self.holds), self.hold);
+            let sim = self.scene.sim.clone();
+            process.spawn(async move {
+                loop {
+                    let guard = ours.lock("r").await.unwrap();
+                    let from = sim.elapsed();
+                    ours.client.sleep(hold).await;
+                    let until = sim.elapsed();
+                    holds.lock().unwrap().push(Hold { process: number, from, until });
+                    guard.release().await.unwrap();
+                }
+            });
+        }
+        self.processes.push(process);
+    }
+
+    /// The processes in the order in which they are next.
+    fn by_last_hold(&self) -> Vec<usize> {
+        let holds = self.holds.lock().unwrap();
+        let last = |process: &usize| {
+            holds.iter().filter(|hold| hold.process == *process).map(|hold| hold.from).max()
+        };
+        let mut all: Vec<_> = (0..self.processes.len()).collect();
+        all.sort_by_key(last);
+        all
+    }
+
+    /// The figures of the next so much time.
+    pub(super) fn figures(&self, time: Duration) -> Figures {
+        self.holds.lock().unwrap().clear();
+        self.scene.forget_sent();
+        self.scene.sim.advance(time);
+        let mut holds = self.holds.lock().unwrap().clone();
+        holds.sort_by_key(|hold| hold.from);
+        let pairs = || holds.windows(2).map(|pair| (pair[0], pair[1]));
+        let mut gaps: Vec<_> = pairs().map(|(one, next)| next.from - one.until).collect();
+        gaps.sort();
+        let to_another = pairs().filter(|(one, next)| one.process != next.process).count();
+        let of = |process| holds.iter().filter(|hold| hold.process == process).count();
+        let shares = (0..self.processes.len()).map(of);
+        let fair = holds.len() as f64 / self.processes.len() as f64;
+        Figures {
+            holds: holds.len(),
+            shares: shares.map(|share| share as f64 / fair).collect(),
+            to_another: to_another as f64 / gaps.len() as f64,
+            median_gap: gaps[gaps.len() / 2],
+            longest_gap: gaps[gaps.len() - 1],
+            sent: self.scene.sent().len() as f64 / holds.len() as f64,
+            acquires: self.scene.count(Operation::Acquire) as f64 / holds.len() as f64,
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Figures {
+    holds: usize,
+    /// The share of each process, as a part of its fair share.
+    pub(super) shares: Vec<f64>,
+    /// Which part of the releases another process followed.
+    to_another: f64,
+    median_gap: Duration,
+    pub(super) longest_gap: Duration,
+    /// Requests for each hold.
+    sent: f64,
+    acquires: f64,
+}
+
+fn least(shares: &[f64]) -> f64 {
+    shares.iter().copied().fold(f64::INFINITY, f64::min)
+}
+
+#[test]
+fn w2_eight_processes_share() {
+    for (seed, tasks) in [(1, 1), (2, 1), (3, 3), (4, 3)] {
+        let mut contest = Contest::new(seed, MS);
+        (0..8).for_each(|_| contest.join(tasks));
+        let figures = contest.figures(SECOND);
+        let story = format!("seed {seed}, {tasks} tasks: {figures:?}");
+        assert!(least(&figures.shares) >= 0.5, "{story}");
+        assert!(figures.to_another >= 0.9, "{story}");
+        // The release, the push, and an acquire.
+        assert_eq!(figures.median_gap, 2 * ROUND_TRIP, "{story}");
+        assert!(figures.holds > 450, "{story}");
+    }
+}
+
+#[test]
+fn w4_a_change_of_holder_costs_at_most_eight_commands_of_those_who_wait() {
+    for processes in [2, 8, 12] {
+        let mut contest = Contest::new(5, MS);
+        (0..processes).for_each(|_| contest.join(1));
+        let figures = contest.figures(SECOND);
+        // Five nodes are asked to acquire, and to release.
+        assert!(figures.sent <= 10.0 + 8.0, "{processes} processes: {figures:?}");
+        assert!(figures.acquires < 5.5, "most attempts are won: {processes}: {figures:?}");
+    }
+}
+
+#[test]
+fn w3_waiters_that_are_killed_under_load_cost_a_tenth_of_a_second() {
+    for seed in 1..=3 {
+        let mut contest = Contest::new(seed, MS);
+        (0..8).for_each(|_| contest.join(1));
+        contest.figures(SECOND / 2);
+        // In mid-queue: a holder that is killed keeps the lock for its ttl.
+        let next = contest.by_last_hold();
+        let killed = [next[2], next[4]];
+        killed.iter().for_each(|process| contest.processes[*process].client.kill());
+        (0..2).for_each(|_| contest.join(1));
+        let figures = contest.figures(SECOND);
+        assert!(figures.longest_gap <= 100 * MS, "seed {seed}: {figures:?}");
+        for (process, share) in figures.shares.iter().enumerate() {
+            assert_eq!(*share < 0.5, killed.contains(&process), "seed {seed}: {figures:?}");
+        }
+    }
+}
+
+#[test]
+fn w2_a_process_that_is_farther_from_the_nodes_has_half_of_its_share() {
+    let mut contest = Contest::new(1, MS);
+    (0..7).for_each(|_| contest.join(1));
+    let far = contest.scene.process();
+    let way = Duration::from_micros(2_500);
+    for node in &contest.scene.nodes {
+        let delay = Effect::Delay { least: way, most: way };
+        node.add_rule(Rule::new(delay).client(&far.client));
+    }
+    contest.run(far, 1);
+    let figures = contest.figures(2 * SECOND);
+    assert!(figures.shares[7] >= 0.5, "{figures:?}");
+}

@@ -1,0 +1,176 @@
+//! W1: while there are waiters, a free lock is not idle for longer than one refresh.
+
+use std::future::IntoFuture;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use quorate_core::backend::{AcquireOptions, LockBackend};
+use quorate_core::{Claim, Key, LockGuard, Resource, Runtime, Token, Ttl, Vote};
+use quorate_memory::{Fault, MemoryNode, Value};
+
+use super::processes::{Held, Process, REFRESH, ROUND_TRIP, SECOND_LOOK, Scene};
+use crate::world::{MS, SECOND};
+
+/// One refresh, the second look, and a few round trips.
+const IDLE: Duration =
+    REFRESH.saturating_add(SECOND_LOOK).saturating_add(ROUND_TRIP.saturating_mul(5));
+
+const NODE_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// What happens to the gate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Trouble {
+    None,
+    Dies,
+    StopsWithItsData,
+    Hangs,
+    RestartsEmpty,
+    IsFlushed,
+}
+
+const TROUBLES: [Trouble; 6] = [
+    Trouble::None,
+    Trouble::Dies,
+    Trouble::StopsWithItsData,
+    Trouble::Hangs,
+    Trouble::RestartsEmpty,
+    Trouble::IsFlushed,
+];
+
+impl Trouble {
+    fn befall(self, gate: &MemoryNode) {
+        match self {
+            Self::None => {}
+            Self::Dies => gate.inject(Fault::Dead),
+            Self::StopsWithItsData => gate.inject(Fault::Down),
+            Self::Hangs => gate.inject(Fault::Hung),
+            Self::RestartsEmpty => gate.restart(),
+            Self::IsFlushed => gate.flush(),
+        }
+    }
+}
+
+/// One process holds the lock, and so many wait for it, each in a process of its own.
+struct Queue {
+    scene: Scene,
+    holder: Process,
+    guard: LockGuard,
+    waiters: Vec<Arc<Mutex<Option<Held>>>>,
+}
+
+impl Queue {
+    fn new(waiters: usize) -> Self {
+        let scene = Scene::new(5);
+        let holder = scene.process();
+        let guard = scene.sim.block_on(holder.lock("r").ttl(60 * SECOND)).unwrap();
+        let wait = |_| {
+            let held = scene.process().hold_once("r", 30 * MS);
+            scene.sim.advance(5 * MS);
+            held
+        };
+        let waiters = (0..waiters).map(wait).collect();
+        scene.sim.advance(SECOND);
+        Self { scene, holder, guard, waiters }
+    }
+
+    fn gate(&self) -> &MemoryNode {
+        &self.scene.nodes[self.scene.gate("r")]
+    }
+
+    /// Releases, and returns for how long the lock was free before each waiter had it.
+    fn idle_times(self) -> Vec<Duration> {
+        let Self { scene, holder, guard, waiters } = self;
+        scene.sim.block_on(guard.release()).unwrap();
+        let mut free = holder.client.now();
+        scene.sim.advance(20 * SECOND);
+        let held = |waiter: &Arc<Mutex<Option<Held>>>| waiter.lock().unwrap().expect("it got it");
+        let mut all: Vec<_> = waiters.iter().map(held).collect();
+        all.sort_by_key(|held| held.from);
+        let idle = |held: &Held| {
+            let idle = held.from.saturating_duration_since(free);
+            free = held.until;
+            idle
+        };
+        all.iter().map(idle).collect()
+    }
+}
+
+#[test]
+fn w1_a_free_lock_is_not_idle_longer_than_a_refresh() {
+    for trouble in TROUBLES {
+        for loses_pushes in [false, true] {
+            for (before, after) in [(700, 0), (0, 700), (0, 0)] {
+                let queue = Queue::new(3);
+                let quirk = queue.scene.quirk();
+                quirk.loses_pushes.store(loses_pushes, Ordering::Relaxed);
+                queue.scene.sim.advance(before * MS);
+                trouble.befall(queue.gate());
+                queue.scene.sim.advance(after * MS);
+                let idle = queue.idle_times();
+                // The gate of each waiter is silent once.
+                let silent = if trouble == Trouble::Hangs { NODE_TIMEOUT } else { Duration::ZERO };
+                let story = format!("{trouble:?}, {after} ms before, no push: {loses_pushes}");
+                assert!(idle.iter().all(|idle| *idle <= IDLE + silent), "{story}: {idle:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn w1_a_free_lock_is_not_idle_longer_than_a_refresh_when_a_waiter_is_cancelled_at_any_poll() {
+    for loses_pushes in [false, true] {
+        let mut has_won = false;
+        for polls in 1..60 {
+            let queue = Queue::new(0);
+            let scene = &queue.scene;
+            scene.quirk().loses_pushes.store(loses_pushes, Ordering::Relaxed);
+            let (sim, first) = (scene.sim.clone(), scene.process());
+            let mut wait = Box::pin(first.lock("r").into_future());
+            assert!(sim.block_on_for(wait.as_mut(), 1).is_none());
+            sim.advance(5 * MS);
+            let second = scene.process().hold_once("r", MS);
+            // The release comes while the first waiter is polled.
+            let free = Arc::<Mutex<Option<_>>>::default();
+            let (holder, guard, freed) = (queue.holder.clone(), queue.guard, Arc::clone(&free));
+            queue.holder.spawn(async move {
+                holder.client.sleep(2 * SECOND).await;
+                guard.release().await.unwrap();
+                *freed.lock().unwrap() = Some(holder.client.now());
+            });
+            let won = sim.block_on_for(wait.as_mut(), polls);
+            has_won |= won.is_some();
+            drop((won, wait));
+            let dropped = sim.now();
+            sim.advance(10 * SECOND);
+            let held = second.lock().unwrap().expect("it got it");
+            let free = free.lock().unwrap().expect("it was released").max(dropped);
+            let idle = held.from.saturating_duration_since(free);
+            assert!(idle <= IDLE, "after {polls} polls, no push: {loses_pushes}: {idle:?}");
+        }
+        assert!(has_won, "some are cancelled after they won");
+    }
+}
+
+#[test]
+fn w1_a_stale_key_at_the_gate_keeps_waiters_out_for_its_ttl() {
+    for ttl in [Some(3 * SECOND), None] {
+        let queue = Queue::new(2);
+        let gate = queue.gate();
+        gate.expire("r");
+        match ttl {
+            Some(ttl) => {
+                let key = Key::new(b"", &Resource::new("r").unwrap());
+                let token = Token::draw(|bytes| Ok(bytes.fill(7))).unwrap();
+                let claim = Claim::new([key], token, Ttl::try_from(ttl).unwrap());
+                let acquired =
+                    queue.scene.sim.block_on(gate.acquire(&claim, AcquireOptions::default()));
+                assert_eq!(acquired.unwrap().vote, Vote::Granted);
+            }
+            // No Redlock client writes one, and it would stop all waiters for good.
+            None => gate.put("r", Value::String(b"another program's".to_vec())),
+        }
+        let idle = queue.idle_times();
+        assert!(idle[0] <= ttl.unwrap_or_default() + IDLE && idle[1] <= IDLE, "{ttl:?}: {idle:?}");
+    }
+}

@@ -1,0 +1,291 @@
+//! Processes that share in-memory nodes, a round trip of 0.4 ms away, and a count of what each sends.
+
+use std::borrow::Cow;
+use std::future::pending;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use quorate_core::backend::{
+    AcquireOptions, Acquired, Capabilities, Entry, ExtendOptions, Extended, Refreshed,
+    ReleaseOptions, Released, Watched,
+};
+use quorate_core::{
+    BackendError, Claim, Key, LockBackend, LockManager, LockManagerBuilder, LockRequest, Runtime,
+};
+use quorate_memory::{Effect, MemoryNode, Observed, Operation, Rule, Sim, SimClient};
+
+use crate::world::MS;
+
+/// From a request to its reply.
+pub(crate) const ROUND_TRIP: Duration = Duration::from_micros(400);
+
+/// The longest time to the next refresh, and the second look after it.
+pub(crate) const REFRESH: Duration = Duration::from_millis(804);
+pub(crate) const SECOND_LOOK: Duration = Duration::from_millis(20);
+
+/// Nodes, and the processes that use them.
+pub(crate) struct Scene {
+    pub(crate) sim: Sim,
+    pub(crate) nodes: Vec<MemoryNode>,
+    sent: Arc<Mutex<Vec<Sent>>>,
+    quirk: Quirk,
+}
+
+/// A request that left.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sent {
+    pub(crate) node: usize,
+    pub(crate) operation: Operation,
+    pub(crate) process: Option<usize>,
+    pub(crate) at: Duration,
+}
+
+/// What the nodes do otherwise than they should.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Quirk {
+    /// No push arrives while this is set.
+    pub(crate) loses_pushes: Arc<AtomicBool>,
+    /// Each watched key is pushed at once, though nothing was written: a full tracking table.
+    pub(crate) evicts_watches: bool,
+    /// What the nodes reply to `watch` and to `queue_refresh` and `queue_leave`, if that is an error.
+    pub(crate) watching_fails: Option<BackendError>,
+    pub(crate) queueing_fails: Option<BackendError>,
+}
+
+impl Scene {
+    pub(crate) fn new(nodes: usize) -> Self {
+        Self::with(nodes, Sim::new(7), Quirk::default())
+    }
+
+    pub(crate) fn with(nodes: usize, sim: Sim, quirk: Quirk) -> Self {
+        let nodes = MemoryNode::cluster(nodes, sim.clone());
+        let sent = Arc::<Mutex<Vec<Sent>>>::default();
+        for (number, node) in nodes.iter().enumerate() {
+            let way = ROUND_TRIP / 2;
+            node.add_rule(Rule::new(Effect::Delay { least: way, most: way }));
+            let (sent, sim) = (Arc::clone(&sent), sim.clone());
+            node.observe(move |observed| {
+                if let Observed::Sent { operation, client } = observed {
+                    let at = sim.elapsed();
+                    sent.lock().unwrap().push(Sent {
+                        node: number,
+                        operation,
+                        process: client,
+                        at,
+                    });
+                }
+            });
+        }
+        Self { sim, nodes, sent, quirk }
+    }
+
+    /// A process of its own, with one manager.
+    pub(crate) fn process(&self) -> Process {
+        self.process_with(|builder| builder)
+    }
+
+    pub(crate) fn process_with(
+        &self,
+        configure: impl FnOnce(LockManagerBuilder) -> LockManagerBuilder,
+    ) -> Process {
+        self.process_on(|node| node, configure)
+    }
+
+    /// The same, as its backends were built.
+    pub(crate) fn process_on(
+        &self,
+        built: impl Fn(MemoryNode) -> MemoryNode,
+        configure: impl FnOnce(LockManagerBuilder) -> LockManagerBuilder,
+    ) -> Process {
+        let client = self.sim.client(0);
+        let odd = |node: &MemoryNode| Odd {
+            node: built(node.seen_by(&client)),
+            quirk: self.quirk.clone(),
+        };
+        let builder = LockManager::builder(self.nodes.iter().map(odd)).runtime(client.clone());
+        Process { client, locks: configure(builder).build().unwrap() }
+    }
+
+    pub(crate) const fn quirk(&self) -> &Quirk {
+        &self.quirk
+    }
+
+    /// The node that keeps the wait queue of `name`, while a process waits for it.
+    pub(crate) fn gate(&self, name: &str) -> usize {
+        let waiters = format!("{name}:quorate:waiters");
+        let gates = self.nodes.iter().position(|node| node.get(&waiters).is_some());
+        gates.expect("a process waits")
+    }
+
+    pub(crate) fn sent(&self) -> Vec<Sent> {
+        self.sent.lock().unwrap().clone()
+    }
+
+    pub(crate) fn forget_sent(&self) {
+        self.sent.lock().unwrap().clear();
+    }
+
+    /// How many requests this process has sent.
+    pub(crate) fn sent_by(&self, process: &Process) -> usize {
+        let of = |sent: &&Sent| sent.process == Some(process.client.id());
+        self.sent.lock().unwrap().iter().filter(of).count()
+    }
+
+    pub(crate) fn count(&self, operation: Operation) -> usize {
+        self.sent.lock().unwrap().iter().filter(|sent| sent.operation == operation).count()
+    }
+
+    /// Everything that the nodes keep, as text.
+    pub(crate) fn keys(&self) -> Vec<String> {
+        let keys = self.nodes.iter().flat_map(MemoryNode::keys);
+        keys.map(|key| String::from_utf8_lossy(&key).into_owned()).collect()
+    }
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        self.sim.end();
+    }
+}
+
+/// A process with a lock manager.
+#[derive(Clone)]
+pub(crate) struct Process {
+    pub(crate) client: SimClient,
+    pub(crate) locks: LockManager,
+}
+
+impl Process {
+    /// A request that waits for as long as a test takes.
+    pub(crate) fn lock(&self, name: &str) -> LockRequest {
+        self.locks.lock(name).timeout(600 * 1_000 * MS)
+    }
+
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.client.spawn(Box::pin(task));
+    }
+
+    /// Waits for the lock in the background, holds it for `hold` and releases it.
+    pub(crate) fn hold_once(&self, name: &str, hold: Duration) -> Arc<Mutex<Option<Held>>> {
+        let held = Arc::<Mutex<Option<Held>>>::default();
+        let (process, request, seen) = (self.clone(), self.lock(name), Arc::clone(&held));
+        self.spawn(async move {
+            let guard = request.await.unwrap();
+            let from = process.client.now();
+            process.client.sleep(hold).await;
+            let until = process.client.now();
+            guard.release().await.unwrap();
+            *seen.lock().unwrap() = Some(Held { from, until });
+        });
+        held
+    }
+}
+
+/// From when to when a process held the lock.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Held {
+    pub(crate) from: std::time::Instant,
+    pub(crate) until: std::time::Instant,
+}
+
+/// A node with a quirk.
+#[derive(Clone, Debug)]
+struct Odd {
+    node: MemoryNode,
+    quirk: Quirk,
+}
+
+#[async_trait]
+impl LockBackend for Odd {
+    async fn acquire(
+        &self,
+        claim: &Claim,
+        options: AcquireOptions,
+    ) -> Result<Acquired, BackendError> {
+        self.node.acquire(claim, options).await
+    }
+
+    async fn extend(
+        &self,
+        claim: &Claim,
+        options: ExtendOptions,
+    ) -> Result<Extended, BackendError> {
+        self.node.extend(claim, options).await
+    }
+
+    async fn release(
+        &self,
+        claim: &Claim,
+        options: ReleaseOptions,
+    ) -> Result<Released, BackendError> {
+        self.node.release(claim, options).await
+    }
+
+    fn name(&self) -> Cow<'_, str> {
+        Cow::Borrowed(self.node.name())
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.node.capabilities()
+    }
+
+    async fn raise(
+        &self,
+        claim: &Claim,
+        number: quorate_core::FencingToken,
+    ) -> Result<quorate_core::Vote, BackendError> {
+        self.node.raise(claim, number).await
+    }
+
+    async fn inspect(&self, key: &Key) -> Result<Option<quorate_core::Sighting>, BackendError> {
+        self.node.inspect(key).await
+    }
+
+    async fn server_id(&self) -> Result<Option<String>, BackendError> {
+        self.node.server_id().await
+    }
+
+    async fn watch(&self, key: &Key, entry: Option<&Entry>) -> Result<Watched, BackendError> {
+        if let Some(error) = &self.quirk.watching_fails {
+            return Err(error.clone());
+        }
+        let watched = self.node.watch(key, entry).await?;
+        let (is_held, lost) = (watched.is_held(), Arc::clone(&self.quirk.loses_pushes));
+        let evicts = self.quirk.evicts_watches;
+        Ok(Watched::new(is_held, async move {
+            if evicts {
+                return;
+            }
+            watched.changed().await;
+            if lost.load(Ordering::Relaxed) {
+                pending::<()>().await;
+            }
+        }))
+    }
+
+    async fn queue_refresh(
+        &self,
+        key: &Key,
+        entry: &Entry,
+        locks: &[Key],
+    ) -> Result<Refreshed, BackendError> {
+        match &self.quirk.queueing_fails {
+            Some(error) => Err(error.clone()),
+            None => self.node.queue_refresh(key, entry, locks).await,
+        }
+    }
+
+    async fn queue_leave(
+        &self,
+        key: &Key,
+        entry: &Entry,
+        also: Option<&Entry>,
+    ) -> Result<bool, BackendError> {
+        match &self.quirk.queueing_fails {
+            Some(error) => Err(error.clone()),
+            None => self.node.queue_leave(key, entry, also).await,
+        }
+    }
+}
