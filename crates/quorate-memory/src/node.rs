@@ -377,8 +377,8 @@ impl LockBackend for MemoryNode {
         .await
     }
 
-    /// Every write to the key is pushed, an extension too, and its expiry as soon as the node's clock
-    /// reaches it. The push is a message like a reply: the faults and rules of that moment act on it.
+    /// Every write to the key is pushed, an extension too, and its expiry when the node's clock reaches
+    /// it. The push is a message like a reply: the faults and rules of that moment act on it.
     async fn watch(&self, key: &Key, entry: Option<&Entry>) -> Result<Watched, BackendError> {
         self.require(true, Capabilities::WATCH)?;
         // Watches do not share the connection of the other calls.

@@ -1,4 +1,4 @@
-//! Plays the cases of `cases.txt`.
+//! Plays the cases of `cases.txt` against a backend.
 //!
 //! A case begins with what the backend must be able to do, and its name. Each line is a step, and what
 //! is seen: `STEP = SEEN`, with ` or ` between alternatives. A line that begins with `;` is a comment.

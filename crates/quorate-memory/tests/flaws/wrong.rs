@@ -86,7 +86,7 @@ flaws! {
     CountsTheFirstKey,
     /// After the last number comes the first one.
     NumbersWrap,
-    /// Numbers are gone as soon as their lock is.
+    /// Numbers are gone when their lock is.
     NumbersEndWithTheLock,
     /// A raise does not check the key.
     RaisesWithoutTheKey,
