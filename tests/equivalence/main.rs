@@ -14,7 +14,9 @@ use futures_util::future::join_all;
 use quorate::backend::Entry;
 use quorate::memory::{MemoryNode, Sim, Value};
 use quorate::runtime::{BoxFuture, EntropyError};
-use quorate::{Claim, FenceHint, FencingToken, Key, LockBackend, RestartGuard, Runtime, Token, Ttl};
+use quorate::{
+    Claim, FenceHint, FencingToken, Key, LockBackend, RestartGuard, Runtime, Token, Ttl,
+};
 use quorate_tests::keys::{COUNTERS, EPOCH, QUARANTINE, counter, waiters};
 use quorate_tests::wait::{now, times};
 use quorate_tests::{Connection, RedisServer};

@@ -110,10 +110,7 @@ impl Call {
     }
 
     /// The same with another ttl; `None` if that is no ttl.
-    pub(crate) fn with_ttl(
-        &self,
-        change: impl Fn(Duration) -> Option<Duration>,
-    ) -> Option<Self> {
+    pub(crate) fn with_ttl(&self, change: impl Fn(Duration) -> Option<Duration>) -> Option<Self> {
         let change = |claim: &Claim| {
             let ttl = change(claim.ttl().as_duration())?;
             Some(claim.with_ttl(Ttl::try_from(ttl).ok()?))
@@ -165,9 +162,9 @@ pub(crate) fn key(name: &str) -> Key {
 /// The keys of the wait queues of `names`, with the entries of these names.
 pub(crate) fn queue_keys(names: &[String], entries: &[Entry]) -> Vec<String> {
     let of = |name: &String| {
-        let entries = entries.iter().map(|entry| {
-            keys::entry(name, std::str::from_utf8(entry.as_bytes()).unwrap())
-        });
+        let entries = entries
+            .iter()
+            .map(|entry| keys::entry(name, std::str::from_utf8(entry.as_bytes()).unwrap()));
         [keys::waiters(name), keys::seen(name)].into_iter().chain(entries).collect::<Vec<_>>()
     };
     names.iter().flat_map(of).collect()

@@ -28,8 +28,8 @@ impl Refreshes {
     pub(crate) fn are_certain(&self, call: &Call, from: Instant, to: Instant) -> bool {
         let Some(queue) = call.queue() else { return true };
         let of_queue = self.0.iter().filter(|((key, _), _)| key == queue);
-        of_queue.flat_map(|(_, times)| ENDS.map(|end| times.map(|time| time + end))).all(
-            |[earliest, latest]| to < earliest || from > latest,
-        )
+        of_queue
+            .flat_map(|(_, times)| ENDS.map(|end| times.map(|time| time + end)))
+            .all(|[earliest, latest]| to < earliest || from > latest)
     }
 }

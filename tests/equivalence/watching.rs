@@ -130,8 +130,7 @@ fn a_push_comes_exactly_when_a_watched_key_was_written_or_ended() {
         let real = quorate::redis::connect([server.address()]).unwrap().remove(0);
         let sim = Sim::new(7);
         let fake = MemoryNode::new("fake", sim.clone());
-        let tokens =
-            (0..3).map(|_| Token::draw(|bytes| sim.fill_random(bytes)).unwrap()).collect();
+        let tokens = (0..3).map(|_| Token::draw(|bytes| sim.fill_random(bytes)).unwrap()).collect();
         let entries = ["a", "b", "c"].map(|name| Entry::new(name.as_bytes()));
         let names = Names { locks: names_of(0).0[..3].to_vec(), tokens, entries };
         enter_epoch(&real, &names.tokens).await;

@@ -54,9 +54,7 @@ fn shared(nodes: Vec<impl LockBackend>) -> Vec<Arc<dyn LockBackend>> {
 
 /// Settings under which no lease ends, and no healthy node is given up, because the machine is slow.
 /// A test of an expiry or of a node that hangs sets the ttl or the node timeout itself.
-pub(crate) fn unhurried<B: LockBackend>(
-    nodes: impl IntoIterator<Item = B>,
-) -> LockManagerBuilder {
+pub(crate) fn unhurried<B: LockBackend>(nodes: impl IntoIterator<Item = B>) -> LockManagerBuilder {
     let builder = LockManager::builder(nodes).runtime(TokioRuntime::new());
     builder.ttl(LONG_TTL).node_timeout(NODE_TIMEOUT).timeout(LIMIT)
 }

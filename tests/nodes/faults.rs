@@ -7,8 +7,7 @@ use quorate_tests::Nodes;
 use quorate_tests::wait::within_limit;
 
 use crate::client::{
-    Client, LIMIT, close, nothing_is_left, unhurried, unreachable, warm_up,
-    with_each_client,
+    Client, LIMIT, close, nothing_is_left, unhurried, unreachable, warm_up, with_each_client,
 };
 
 #[test]
@@ -146,16 +145,18 @@ fn q6_one_server_under_two_addresses_is_refused() {
         let refused = manager.lock("r").await;
         // Where the second name's answer came after the decision, a later lock knows.
         let refused = match refused {
-            Ok(guard) => within_limit("the error", async {
-                guard.release().await.unwrap();
-                loop {
-                    match manager.lock("r").await {
-                        Ok(guard) => guard.release().await.unwrap(),
-                        Err(error) => return Err(error),
+            Ok(guard) => {
+                within_limit("the error", async {
+                    guard.release().await.unwrap();
+                    loop {
+                        match manager.lock("r").await {
+                            Ok(guard) => guard.release().await.unwrap(),
+                            Err(error) => return Err(error),
+                        }
                     }
-                }
-            })
-            .await,
+                })
+                .await
+            }
             refused => refused,
         };
         let Err(LockError::SameServer { first, second }) = refused else {

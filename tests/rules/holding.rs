@@ -30,6 +30,22 @@ fn h1_a_failed_extension_leaves_the_lease_as_it_is() {
     assert!(guard.valid_until() > valid_until);
 }
 
+/// The round goes on, and its votes count.
+#[test]
+fn c5_an_extension_goes_on_when_its_future_is_dropped() {
+    let world = World::new(3);
+    let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
+    world.sim.advance(SECOND);
+    let valid_until = guard.valid_until();
+    for node in &world.nodes {
+        node.inject(Fault::Late(100 * MS));
+    }
+    assert!(world.sim.block_on_for(guard.extend(), 1).is_none());
+    assert_eq!(guard.valid_until(), valid_until);
+    world.sim.advance(100 * MS);
+    assert_eq!(guard.valid_until(), valid_until + SECOND);
+}
+
 #[test]
 fn h2_a_shorter_extension_never_shortens() {
     let world = World::new(3);

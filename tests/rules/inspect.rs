@@ -1,13 +1,17 @@
 //! A look at a lock: what it tells, and that it takes and writes nothing.
 
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::future::poll_immediate;
+use quorate_core::backend::{
+    AcquireOptions, Acquired, Capabilities, ExtendOptions, Extended, ReleaseOptions, Released,
+};
 use quorate_core::{
-    BackendError, BackendErrorKind, Claim, Inspect, InspectError, Inspection, InvalidResource, Key,
-    LockBackend, LockManager, LockState, Saw, Sighting, Vote,
+    BackendError, BackendErrorKind, Claim, Inspection, InvalidResource, Key, KeyState, LockBackend,
+    LockManager, LockState, Sighting,
 };
 use quorate_memory::{Effect, Fault, MemoryNode, Operation, Rule, Value};
 
@@ -50,7 +54,7 @@ fn a_lock_on_all_nodes_is_held_until_its_ttl_is_over() {
     assert!(seen.time_left() > Some(guard.remaining()), "the holder has to stop first");
     world.sim.block_on(guard.extend()).unwrap();
     assert_eq!(told(&look(&world, "r")), (LockState::Held, 5, Some(10 * SECOND)));
-    let _ = world.sim.block_on(guard.release()).unwrap();
+    world.sim.block_on(guard.release()).unwrap();
     assert_eq!(told(&look(&world, "r")), (LockState::Free, 0, None));
 }
 
@@ -66,7 +70,7 @@ fn a_lock_that_expires_is_free() {
 }
 
 #[test]
-fn a_lock_on_a_bare_quorum_is_held_and_the_others_are_told_with_their_reasons() {
+fn a_lock_on_a_bare_quorum_is_held_and_the_other_nodes_are_shown_with_their_reasons() {
     let world = World::new(5);
     world.nodes[3].inject(Fault::Dead);
     world.nodes[4].inject(Fault::Hung);
@@ -74,14 +78,17 @@ fn a_lock_on_a_bare_quorum_is_held_and_the_others_are_told_with_their_reasons() 
     let _guard = world.sim.block_on(manager.lock("r")).unwrap();
     let seen = look(&world, "r");
     assert_eq!((seen.state(), seen.nodes_held()), (LockState::Held, 3));
-    let views: Vec<_> = seen.iter().map(|node| &node.saw).collect();
-    assert!(matches!(views[..3], [Saw::Taken { .. }, Saw::Taken { .. }, Saw::Taken { .. }]));
-    assert!(matches!(views[3], Saw::Failed(e) if e.kind() == BackendErrorKind::Connection));
-    assert!(matches!(views[4], Saw::Silent { after, .. } if *after == 500 * MS));
+    let views: Vec<_> = seen.iter().map(|node| &node.state).collect();
+    assert!(matches!(
+        views[..3],
+        [KeyState::Held { .. }, KeyState::Held { .. }, KeyState::Held { .. }]
+    ));
+    assert!(matches!(views[3], KeyState::Failed(e) if e.kind() == BackendErrorKind::Connection));
+    assert!(matches!(views[4], KeyState::NoReply { waited, .. } if *waited == 500 * MS));
     assert_eq!(
         seen.to_string(),
         "held on 3 of 5 nodes, 3 needed, 9.5s left; memory-4: connection refused; \
-         memory-5: no answer within 500.0ms"
+         memory-5: no reply within 500.0ms"
     );
     // One more, and what the rest say is no quorum's word.
     world.nodes[0].inject(Fault::Down);
@@ -112,8 +119,8 @@ fn split_votes_are_no_lock_and_not_free() {
     assert_eq!(told(&seen), (LockState::Unclear, 2, None));
     let holders: Vec<_> = seen
         .iter()
-        .filter_map(|node| match &node.saw {
-            Saw::Taken { holder, .. } => Some(holder),
+        .filter_map(|node| match &node.state {
+            KeyState::Held { holder, .. } => Some(holder),
             _ => None,
         })
         .collect();
@@ -121,13 +128,13 @@ fn split_votes_are_no_lock_and_not_free() {
     assert!(holders[1] != holders[2], "and who does not");
     let printed = format!("{seen} {seen:?}");
     assert!(!printed.contains("s3cret"), "{printed}");
-    assert!(printed.contains("memory-4: holder 2, without an end; memory-5: free"), "{printed}");
+    assert!(printed.contains("memory-4: holder 2, without a ttl; memory-5: free"), "{printed}");
 
     // What a lost round has left on a minority does not make it held, nor keep others out.
     world.nodes[2].expire("r");
     world.nodes[3].expire("r");
     assert_eq!(told(&look(&world, "r")), (LockState::Free, 2, None));
-    let locked = world.sim.block_on(world.manager().try_lock("r"));
+    let locked = world.sim.block_on(world.manager().lock("r").no_wait());
     assert!(locked.is_ok(), "it was told to be free: {locked:?}");
 }
 
@@ -143,7 +150,7 @@ fn nodes_that_hang_cost_one_node_timeout_however_many() {
             let start = world.sim.elapsed();
             let seen = look(&world, "r");
             assert_eq!(world.sim.elapsed() - start, 500 * MS, "{hung} of 5: {fault:?}");
-            let silent = seen.iter().filter(|node| matches!(node.saw, Saw::Silent { .. }));
+            let silent = seen.iter().filter(|node| matches!(node.state, KeyState::NoReply { .. }));
             assert_eq!(silent.count(), hung);
             // The answers that were there at once have aged meanwhile.
             let left = (hung <= 2).then_some(9_500 * MS);
@@ -169,12 +176,12 @@ fn all_nodes_are_asked_at_once() {
 }
 
 #[test]
-fn a_key_of_another_program_without_an_end_is_held_for_good() {
+fn a_key_of_another_program_without_a_ttl_is_held_for_good() {
     let world = World::new(3);
     put(&world.nodes, b"another program's");
     let seen = look(&world, "r");
     assert_eq!(told(&seen), (LockState::Held, 3, None));
-    assert_eq!(seen.to_string(), "held on 3 of 3 nodes, 2 needed, without an end");
+    assert_eq!(seen.to_string(), "held on 3 of 3 nodes, 2 needed, without a ttl");
 }
 
 #[test]
@@ -186,7 +193,7 @@ fn q4_a_value_that_is_no_lock_is_neither_held_nor_free() {
     let seen = look(&world, "r");
     assert_eq!(told(&seen), (LockState::Unclear, 0, None));
     for node in &seen {
-        let Saw::Failed(error) = &node.saw else { panic!("{seen}") };
+        let KeyState::Failed(error) = &node.state else { panic!("{seen}") };
         assert_eq!(error.kind(), BackendErrorKind::WrongType);
     }
     for reply in ["NOAUTH Authentication required.", "LOADING", "NOPERM"] {
@@ -199,7 +206,7 @@ fn q4_a_value_that_is_no_lock_is_neither_held_nor_free() {
 }
 
 #[test]
-fn a_look_takes_nothing_and_writes_nothing() {
+fn an_inspection_acquires_nothing_and_writes_nothing() {
     let world = World::new(5);
     let manager = world.manager();
     let _guard = world.sim.block_on(manager.lock(["r", "s"])).unwrap();
@@ -214,7 +221,7 @@ fn a_look_takes_nothing_and_writes_nothing() {
 }
 
 #[test]
-fn c5_a_look_that_is_dropped_leaves_nothing_behind() {
+fn c5_an_inspection_that_is_dropped_leaves_nothing_behind() {
     let world = World::new(3);
     for node in &world.nodes {
         node.inject(Fault::Late(100 * MS));
@@ -223,13 +230,13 @@ fn c5_a_look_that_is_dropped_leaves_nothing_behind() {
     world.sim.block_on(async {
         assert!(poll_immediate(pin!(manager.inspect("r"))).await.is_none());
     });
-    assert_eq!(world.sim.block_on(manager.settle(Duration::ZERO)), 0, "nothing was spawned");
+    assert!(world.sim.block_on(manager.close(Duration::ZERO)).is_clean(), "nothing is left to do");
     world.sim.advance(SECOND);
     assert_eq!(world.keys_left(), 0);
 }
 
 #[test]
-fn the_prefix_applies_and_several_resources_are_looked_at_name_by_name() {
+fn the_prefix_applies_and_several_resources_are_inspected_name_by_name() {
     let world = World::new(3);
     let manager = world.builder().key_prefix("app:").build().unwrap();
     let _guard = world.sim.block_on(manager.lock(["r", "s"])).unwrap();
@@ -241,23 +248,23 @@ fn the_prefix_applies_and_several_resources_are_looked_at_name_by_name() {
 }
 
 #[test]
-fn a_name_that_cannot_be_locked_cannot_be_looked_at() {
+fn a_name_that_cannot_be_locked_cannot_be_inspected() {
     let world = World::new(3);
     let refused = world.sim.block_on(world.manager().inspect("")).unwrap_err();
-    assert_eq!(refused, InspectError::Resource(InvalidResource::Empty));
+    assert_eq!(refused, InvalidResource::Empty);
 }
 
 #[test]
-fn a_lost_look_is_a_silent_node_and_a_broken_connection_a_failed_one() {
+fn a_lost_call_is_a_silent_node_and_a_broken_connection_a_failed_one() {
     let world = World::new(3);
     let _guard = world.sim.block_on(world.manager().lock("r")).unwrap();
     world.nodes[0].add_rule(Rule::new(Effect::DropReply).on(Operation::Inspect));
     world.nodes[1].add_rule(Rule::new(Effect::Cut).on(Operation::Inspect));
     world.nodes[2].add_rule(Rule::new(Effect::Duplicate(MS)).on(Operation::Inspect));
     let seen = look(&world, "r");
-    let views: Vec<_> = seen.iter().map(|node| &node.saw).collect();
+    let views: Vec<_> = seen.iter().map(|node| &node.state).collect();
     assert!(
-        matches!(views[..], [Saw::Silent { .. }, Saw::Failed(_), Saw::Taken { .. }]),
+        matches!(views[..], [KeyState::NoReply { .. }, KeyState::Failed(_), KeyState::Held { .. }]),
         "{seen:?}"
     );
 }
@@ -271,45 +278,55 @@ struct Odd {
 
 #[async_trait]
 impl LockBackend for Odd {
-    async fn acquire(&self, claim: &Claim) -> Result<Vote, BackendError> {
-        self.node.acquire(claim).await
+    async fn acquire(
+        &self,
+        claim: &Claim,
+        options: AcquireOptions,
+    ) -> Result<Acquired, BackendError> {
+        self.node.acquire(claim, options).await
     }
 
-    async fn extend(&self, claim: &Claim) -> Result<Vote, BackendError> {
-        self.node.extend(claim).await
+    async fn extend(
+        &self,
+        claim: &Claim,
+        options: ExtendOptions,
+    ) -> Result<Extended, BackendError> {
+        self.node.extend(claim, options).await
     }
 
-    async fn release(&self, claim: &Claim) -> Result<Vote, BackendError> {
-        self.node.release(claim).await
+    async fn release(
+        &self,
+        claim: &Claim,
+        options: ReleaseOptions,
+    ) -> Result<Released, BackendError> {
+        self.node.release(claim, options).await
     }
 
-    fn inspector(&self) -> Option<&dyn Inspect> {
-        self.panics.then_some(self)
+    fn capabilities(&self) -> Capabilities {
+        if self.panics { Capabilities::INSPECT } else { Capabilities::NONE }
     }
-}
 
-#[async_trait]
-impl Inspect for Odd {
     async fn inspect(&self, _: &Key) -> Result<Option<Sighting>, BackendError> {
-        panic!("on purpose");
+        assert!(!self.panics, "on purpose");
+        Err(BackendError::unsupported("this node cannot be inspected"))
     }
 }
 
 #[test]
-fn a_backend_that_cannot_look_or_panics_stands_alone() {
+fn a_backend_that_cannot_inspect_or_panics_affects_no_other() {
     let world = World::new(5);
-    let odd = |place: usize, panics| -> Box<dyn LockBackend> {
-        Box::new(Odd { node: world.nodes[place].clone(), panics })
+    let odd = |place: usize, panics| -> Arc<dyn LockBackend> {
+        Arc::new(Odd { node: world.nodes[place].clone(), panics })
     };
     let mut nodes = vec![odd(0, false), odd(1, true)];
-    nodes.extend(world.nodes[2..].iter().map(|node| Box::new(node.clone()) as _));
-    let manager = LockManager::builder(world.sim.clone(), nodes).build().unwrap();
+    nodes.extend(world.nodes[2..].iter().map(|node| Arc::new(node.clone()) as _));
+    let manager = LockManager::builder(nodes).runtime(world.sim.clone()).build().unwrap();
     let _guard = world.sim.block_on(manager.lock("r")).unwrap();
     let seen = world.sim.block_on(manager.inspect("r")).unwrap();
     assert_eq!((seen.state(), seen.nodes_held()), (LockState::Held, 3));
     assert_eq!(
         seen.to_string(),
-        "held on 3 of 5 nodes, 3 needed, 10.0s left; node 1: its backend cannot look; \
+        "held on 3 of 5 nodes, 3 needed, 10.0s left; node 1: this node cannot be inspected; \
          node 2: the backend panicked"
     );
 }

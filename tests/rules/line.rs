@@ -165,12 +165,14 @@ fn a_waiter_in_the_local_queue_keeps_its_deadline() {
 }
 
 #[test]
-fn a4_an_earlier_waiter_of_this_manager_in_the_way_is_held_and_the_first_one_says_what_the_nodes_do() {
+fn a4_an_earlier_waiter_of_this_manager_in_the_way_is_held_and_the_first_one_says_what_the_nodes_do()
+ {
     for fault in [Fault::Down, Fault::Hung] {
         let world = World::complete(3);
         all(&world, &fault);
         let manager = world.manager();
-        let waits = [30, 5, 5, 1].map(|wait| manager.lock("r").timeout(wait * SECOND).into_future());
+        let waits =
+            [30, 5, 5, 1].map(|wait| manager.lock("r").timeout(wait * SECOND).into_future());
         let errors = world.sim.block_on(join_all(waits));
         let errors: Vec<_> = errors.into_iter().map(Result::unwrap_err).collect();
         let (first, rest) = errors.split_first().unwrap();
@@ -194,7 +196,8 @@ fn a4_without_a_round_an_unanswered_release_is_unreachable_with_its_nodes() {
         let error = sim.block_on(manager.lock("r").timeout(100 * MS)).unwrap_err();
         let LockError::Unreachable(failure) = &error else { panic!("{error}") };
         assert!(!error.is_held() && !failure.is_local(), "{error}");
-        let silent = failure.nodes().iter().filter(|node| matches!(node.answer, Answer::NoReply { .. }));
+        let silent =
+            failure.nodes().iter().filter(|node| matches!(node.answer, Answer::NoReply { .. }));
         assert_eq!(silent.count(), 3, "{error}");
         assert_eq!(sim.elapsed(), 100 * MS);
     }

@@ -9,9 +9,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Once};
 use std::time::Duration;
 
+use futures_util::future::join;
 use metrics::{Counter, Gauge, Histogram, Key, KeyName, Recorder, SharedString, Unit};
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
-use quorate_core::{BackendError, Lost, Released};
+use quorate_core::BackendError;
+use quorate_core::error::Lost;
 use quorate_memory::Fault;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
@@ -143,31 +145,31 @@ fn slow(world: &World, delay: Duration) {
 }
 
 #[test]
-fn a_lock_taken_and_released_is_told() {
+fn a_lock_that_is_acquired_and_released_is_reported() {
     let told = told(|| {
         let world = World::new(3);
         slow(&world, 3 * MS);
         let manager = world.builder().key_prefix("app:").build().unwrap();
         let guard = world.sim.block_on(manager.lock(["a", "b\n"])).unwrap();
         world.sim.advance(SECOND);
-        let _ = world.sim.block_on(guard.release()).unwrap();
+        world.sim.block_on(guard.release()).unwrap();
         world.sim.settle();
     });
     let acquired = only("acquired", &told);
     assert_eq!(acquired.level, Level::DEBUG);
     assert_eq!(acquired.field("keys"), r"app:a, app:b\n");
     assert_eq!(acquired.field("waited"), "3.0ms");
-    assert_eq!(acquired.field("left"), "9.9s");
+    assert_eq!(acquired.field("left"), "9.4s");
     assert_eq!(acquired.names(), ["keys", "left", "waited"]);
     assert_eq!(acquired.span.as_deref(), Some(r#"lock {"keys": "app:a, app:b\\n"}"#));
 
     let released = only("released", &told);
     assert_eq!(released.level, Level::DEBUG);
-    assert_eq!(released.field("outcome"), "held");
+    assert_eq!(released.field("outcome"), "released");
     assert_eq!(released.field("took"), "3.0ms");
     assert_eq!(released.span, None);
 
-    let answered = of("answered", &told);
+    let answered = of("call settled", &told);
     assert_eq!(answered.len(), 6);
     assert_eq!(answered[0].level, Level::TRACE);
     assert_eq!(answered[0].field("vote"), "granted");
@@ -175,31 +177,31 @@ fn a_lock_taken_and_released_is_told() {
 }
 
 #[test]
-fn a_lost_round_and_the_end_of_waiting_are_told_with_their_reason() {
+fn a_lost_round_and_a_failed_request_are_reported_with_their_reason() {
     let told = told(|| {
         let world = World::new(3);
         let _guard = world.sim.block_on(world.manager().lock("r")).unwrap();
         slow(&world, 3 * MS);
-        world.sim.block_on(world.manager().lock("r").wait(SECOND)).unwrap_err();
+        world.sim.block_on(world.manager().lock("r").timeout(SECOND)).unwrap_err();
     });
-    let refused = of("refused", &told);
+    let refused = of("round lost", &told);
     assert!(refused.len() > 2, "{refused:#?}");
     assert_eq!(refused[0].level, Level::DEBUG);
     assert_eq!(refused[0].field("keys"), "r");
-    assert_eq!(refused[0].field("reason"), "refused");
+    assert_eq!(refused[0].field("reason"), "held");
     assert_eq!(refused[0].field("took"), "3.0ms");
-    assert!(refused[0].field("votes").starts_with("0 of 3 nodes granted, 2 needed; memory-1: "));
+    assert!(refused[0].field("failure").starts_with("0 of 3 nodes granted, 2 needed; memory-1: "));
     assert_eq!(refused[0].span.as_deref(), Some(r#"lock {"keys": "r"}"#));
 
     let gave_up = only("not acquired", &told);
     assert_eq!(gave_up.level, Level::DEBUG);
     assert_eq!(gave_up.field("reason"), "held");
-    assert!(gave_up.field("error").starts_with("locked by somebody else: 0 of 3"));
-    assert!(gave_up.field("waited").ends_with("ms"));
+    assert!(gave_up.field("error").starts_with("held by another client: 0 of 3"));
+    assert_eq!(gave_up.field("waited"), "1.0s");
 }
 
 #[test]
-fn extensions_are_told_won_or_lost() {
+fn extensions_are_reported() {
     let told = told(|| {
         let world = World::new(3);
         let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
@@ -211,12 +213,12 @@ fn extensions_are_told_won_or_lost() {
         world.sim.block_on(guard.extend()).unwrap_err();
     });
     let extended = only("extended", &told);
-    assert_eq!((extended.field("keys"), extended.field("left")), ("r", "9.9s"));
+    assert_eq!((extended.field("keys"), extended.field("left")), ("r", "9.4s"));
     let failed = only("not extended", &told);
     assert_eq!(failed.level, Level::DEBUG);
     assert_eq!(failed.field("took"), "500.0ms");
-    assert_eq!(failed.field("left"), "8.4s");
-    assert!(failed.field("votes").contains("memory-1: no answer within 500.0ms"));
+    assert_eq!(failed.field("left"), "7.9s");
+    assert!(failed.field("failure").contains("memory-1: no reply within 500.0ms"), "{failed:?}");
 }
 
 #[test]
@@ -245,37 +247,37 @@ fn a_lost_lease_is_a_warning_with_the_reason_once() {
     let sleeps = |world: &World| {
         let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
         world.sim.advance(11 * SECOND);
-        assert_eq!(world.sim.block_on(guard.release()).unwrap(), Released::Lost);
+        assert!(world.sim.block_on(guard.release()).unwrap_err().is_lost());
     };
-    assert_eq!(end(&sleeps), lost("expired", "9.9s"));
+    assert_eq!(end(&sleeps), lost("expired", "9.4s"));
     let drops = |world: &World| {
         let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
         world.sim.advance(11 * SECOND);
         drop(guard);
     };
-    assert_eq!(end(&drops), lost("expired", "9.9s"));
+    assert_eq!(end(&drops), lost("expired", "9.4s"));
     // Only the nodes know.
     let forgotten = |world: &World| {
         let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
         world.nodes.iter().for_each(|node| node.expire("r"));
         world.sim.advance(SECOND);
-        assert_eq!(world.sim.block_on(guard.release()).unwrap(), Released::Lost);
+        assert!(world.sim.block_on(guard.release()).unwrap_err().is_lost());
     };
     assert_eq!(end(&forgotten), lost("not_held", "1.0s"));
     let limited = |world: &World| {
         let guard = world.sim.block_on(world.manager().lock("r").hold_limit(2 * SECOND)).unwrap();
-        guard.keep_alive();
+        guard.auto_renew();
         world.sim.block_on(guard.lost());
     };
-    assert_eq!(end(&limited), lost("hold_limit", "1.5s"));
+    assert_eq!(end(&limited), lost("hold_limit", "2.0s"));
 }
 
 #[test]
-fn a_lease_given_up_is_no_warning() {
+fn a_lease_that_its_holder_ended_is_no_warning() {
     let told = told(|| {
         let world = World::new(3);
         let (manager, sim) = (world.manager(), &world.sim);
-        let record = sim.block_on(manager.lock("r")).unwrap().hand_over();
+        let record = sim.block_on(manager.lock("r")).unwrap().detach().unwrap();
         sim.advance(SECOND);
         let guard = sim.block_on(manager.adopt(&record)).unwrap();
         drop(guard);
@@ -285,40 +287,39 @@ fn a_lease_given_up_is_no_warning() {
         sim.advance(SECOND);
         sim.block_on(manager.close(SECOND));
     });
-    assert_eq!(only("handed over", &told).field("held"), "0.0ns");
+    assert_eq!(only("detached", &told).field("held"), "0.0ns");
     assert_eq!(only("adopted", &told).field("keys"), "r");
     assert!(only("not adopted", &told).field("error").starts_with("the lock is gone"));
-    assert_eq!(only("released", &told).field("outcome"), "dropped");
+    let released = of("released", &told);
+    let outcomes: Vec<_> = released.iter().map(|event| event.field("outcome")).collect();
+    assert_eq!(outcomes, ["dropped", "dropped"], "of the adopted guard, and of the closed one");
     assert_eq!(only("closed", &told).field("held"), "1.0s");
     assert!(told.iter().all(|told| told.level >= Level::DEBUG), "{told:#?}");
 }
 
 #[test]
-fn cleanup_tells_how_many_nodes_never_answered() {
+fn the_end_of_the_cleanup_says_how_many_nodes_did_not_answer() {
     let told = told(|| {
         let world = World::new(5);
         world.nodes[4].inject(Fault::Hung);
         let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
-        let _ = world.sim.block_on(guard.release()).unwrap();
+        world.sim.block_on(guard.release()).unwrap();
         world.sim.settle();
     });
-    let cleaned_up = of("cleaned up", &told);
-    assert_eq!(cleaned_up.len(), 2, "of the acquire, and of the release");
-    for event in cleaned_up {
-        assert_eq!(event.level, Level::DEBUG);
-        assert_eq!((event.field("keys"), event.field("unanswered")), ("r", "1"));
-        assert!(event.field("took").starts_with("10."), "{event:?}");
-    }
+    let event = only("cleaned up", &told);
+    assert_eq!(event.level, Level::DEBUG);
+    assert_eq!((event.field("keys"), event.field("unanswered")), ("r", "1"));
+    assert!(event.field("took").starts_with("10."), "{event:?}");
 }
 
 #[test]
-fn a_failing_node_is_told_once_until_it_has_recovered() {
+fn a_failing_node_is_reported_once_until_it_has_recovered() {
     let told = told(|| {
         let world = World::new(3);
         let manager = world.manager();
         let round = || {
             let guard = world.sim.block_on(manager.lock("r")).unwrap();
-            let _ = world.sim.block_on(guard.release()).unwrap();
+            world.sim.block_on(guard.release()).unwrap();
             world.sim.advance(100 * MS);
         };
         round();
@@ -342,31 +343,31 @@ fn a_failing_node_is_told_once_until_it_has_recovered() {
         ]
     );
     assert!(failing.iter().all(|told| told.level == Level::WARN));
-    let again = of("node failed", &told);
+    let again = of("call failed", &told);
     assert!(again.len() >= 198 && again.iter().all(|told| told.level == Level::DEBUG));
     let recovered = of("node recovered", &told);
     assert_eq!(recovered.len(), 2, "{recovered:#?}");
     assert!(recovered.iter().all(|told| told.level == Level::INFO));
     assert_eq!(recovered[0].field("node"), "memory-1");
-    assert_eq!(recovered[0].field("after"), "9.9s");
+    assert_eq!(recovered[0].field("after"), "10.0s");
     assert_eq!(told.iter().filter(|told| told.level <= Level::INFO).count(), 4);
 }
 
 #[test]
-fn a_silent_node_is_told_though_the_rounds_are_won_without_it() {
+fn a_silent_node_is_reported_though_rounds_are_won_without_it() {
     let told = told(|| {
         let world = World::new(3);
         let manager = world.manager();
         world.nodes[1].inject(Fault::Hung);
         for _ in 0..100 {
             let guard = world.sim.block_on(manager.lock("r")).unwrap();
-            let _ = world.sim.block_on(guard.release()).unwrap();
+            world.sim.block_on(guard.release()).unwrap();
             world.sim.advance(100 * MS);
         }
     });
     let failing = only("node failing", &told);
     assert_eq!((failing.field("node"), failing.field("kind")), ("memory-2", "Silent"));
-    assert_eq!(failing.field("error"), "no answer for 500.0ms");
+    assert_eq!(failing.field("error"), "no reply for 500.0ms");
     assert!(of("node recovered", &told).is_empty());
 }
 
@@ -379,35 +380,37 @@ fn everything(world: &World) {
         world.nodes[0].inject(fault);
         let guard = sim.block_on(manager.lock("r")).unwrap();
         sim.block_on(guard.extend()).unwrap();
-        sim.block_on(manager.try_lock("r")).unwrap_err();
-        let record = guard.hand_over();
+        sim.block_on(world.manager().lock("r").timeout(MS)).unwrap_err();
+        let record = guard.detach().unwrap();
         let guard = sim.block_on(manager.adopt(&record)).unwrap();
-        let _ = sim.block_on(guard.release()).unwrap();
+        sim.block_on(guard.release()).unwrap();
         sim.block_on(manager.adopt(&record)).unwrap_err();
         world.nodes[0].heal();
         sim.advance(20 * SECOND);
     }
     let guard = sim.block_on(manager.lock("r")).unwrap();
-    sim.block_on(guard.lost());
-    drop(guard);
+    let next = manager.lock("r").into_future();
+    let (released, next) = sim.block_on(join(guard.release(), next));
+    released.unwrap();
+    sim.block_on(next.unwrap().lost());
     let guard = sim.block_on(manager.lock("r")).unwrap();
     world.nodes.iter().for_each(|node| node.inject(Fault::Hung));
     sim.block_on(guard.extend()).unwrap_err();
-    sim.block_on(manager.try_lock("r")).unwrap_err();
+    sim.block_on(manager.lock("r").no_wait()).unwrap_err();
     sim.block_on(manager.close(SECOND));
     sim.settle();
 }
 
 #[test]
-fn a_request_that_cannot_be_is_told_and_counted() {
+fn an_invalid_request_is_reported_and_counted() {
     let world = World::new(3);
     let (snapshotter, recorder) = recorder();
     let told = told(|| {
         metrics::with_local_recorder(&recorder, || {
             let manager = world.manager();
             world.sim.block_on(manager.lock("")).unwrap_err();
-            world.sim.block_on(manager.try_lock("r").ttl(MS)).unwrap_err();
-            world.sim.block_on(manager.lock("r").hold_limit(MS)).unwrap_err();
+            world.sim.block_on(manager.lock("r").no_wait().ttl(MS)).unwrap_err();
+            world.sim.block_on(manager.lock("r").hold_limit(Duration::ZERO)).unwrap_err();
         });
     });
     let told: Vec<_> = told.iter().filter(|told| told.what == "not acquired").collect();
@@ -418,14 +421,14 @@ fn a_request_that_cannot_be_is_told_and_counted() {
 }
 
 #[test]
-fn a6_no_event_and_no_figure_shows_a_token() {
-    let world = World::new(3);
+fn a6_no_event_and_no_metric_shows_a_token() {
+    let world = World::complete(3);
     let (figures, recorder) = recorder();
     let told = told(|| metrics::with_local_recorder(&recorder, || everything(&world)));
     let mut kinds: Vec<_> = told.iter().map(|told| &*told.what).collect();
     kinds.sort_unstable();
     kinds.dedup();
-    assert_eq!(kinds.len(), 16, "{kinds:?}");
+    assert_eq!(kinds.len(), 17, "all but `node lacks operation`: {kinds:?}");
     let tokens = world.log.tokens();
     assert!(tokens.len() > 10);
     let shown = format!("{told:?} {:?}", figures.snapshot().into_vec());
@@ -461,19 +464,19 @@ fn figures(snapshotter: &Snapshotter) -> BTreeMap<String, Vec<u64>> {
 }
 
 #[test]
-fn the_figures_of_a_story_are_right() {
+fn the_metrics_of_a_story_are_right() {
     let (snapshotter, recorder) = recorder();
     metrics::with_local_recorder(&recorder, || {
         let world = World::new(3);
         let (manager, sim) = (world.manager(), &world.sim);
         slow(&world, 10 * MS);
         let guard = sim.block_on(manager.lock("r")).unwrap();
-        sim.block_on(manager.try_lock("r")).unwrap_err();
+        sim.block_on(world.manager().lock("r").no_wait()).unwrap_err();
         sim.advance(1_970 * MS);
         sim.block_on(guard.extend()).unwrap();
         world.nodes[0].inject(Fault::Failing(BackendError::from_reply("LOADING")));
         sim.advance(1_010 * MS);
-        let _ = sim.block_on(guard.release()).unwrap();
+        sim.block_on(guard.release()).unwrap();
         sim.settle();
         world.nodes[0].heal();
         world.nodes[2].inject(Fault::Hung);
@@ -487,10 +490,10 @@ fn the_figures_of_a_story_are_right() {
     for (name, values) in [
         ("acquired_total", &[2_u64][..]),
         ("not_acquired_total held", &[1]),
-        ("rounds_lost_total refused", &[1]),
+        ("rounds_lost_total held", &[1]),
         ("lost_total expired", &[1]),
         ("extensions_total extended", &[1]),
-        ("releases_total held", &[1]),
+        ("releases_total released", &[1]),
         ("releases_total dropped", &[1]),
         // The second needs the node that is still slow, too.
         ("wait_seconds", &[10, 10]),
@@ -499,13 +502,15 @@ fn the_figures_of_a_story_are_right() {
         ("node_votes_total memory-1 acquire refused", &[1]),
         ("node_votes_total memory-1 extend granted", &[1]),
         ("node_votes_total memory-3 acquire silent", &[1]),
-        ("node_votes_total memory-3 release silent", &[1]),
+        // The other two were answered: behind a hung acquire, a pool sends no release.
+        ("node_votes_total memory-3 release granted", &[1]),
+        ("node_votes_total memory-3 release refused", &[1]),
         ("node_latency_seconds memory-2 acquire", &[10, 10, 10]),
         ("node_latency_seconds memory-2 extend", &[10]),
     ] {
         assert_eq!(figure(name), values, "{name}: {figures:#?}");
     }
-    assert_eq!(figure("validity_left_seconds"), [8_878]);
+    assert_eq!(figure("validity_left_seconds"), [8_378]);
     assert!(figure("node_votes_total memory-1 release failed")[0] > 1, "it is sent again");
 }
 
@@ -542,14 +547,14 @@ impl Recorder for Panics {
 }
 
 #[test]
-fn a1_a_lock_is_released_though_who_watches_panics() {
+fn a1_a_lock_is_released_though_the_recorder_panics() {
     for figure in ["quorate_hold_seconds", "quorate_releases_total", "quorate_node_votes_total"] {
         for awaited in [true, false] {
             let world = World::new(3);
             let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
             metrics::with_local_recorder(&Panics(figure), || {
                 if awaited {
-                    assert_eq!(world.sim.block_on(guard.release()).unwrap(), Released::Held);
+                    world.sim.block_on(guard.release()).unwrap();
                 } else {
                     drop(guard);
                 }
@@ -628,7 +633,7 @@ fn a1_a_subscriber_that_panics_keeps_no_lock() {
                 assert_eq!(world.keys_left(), 0, "cancelled after {polls} polls, at {at}");
 
                 let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
-                assert_eq!(world.sim.block_on(guard.release()).unwrap(), Released::Held, "{at}");
+                world.sim.block_on(guard.release()).unwrap();
                 world.sim.settle();
                 assert_eq!(world.keys_left(), 0, "{at}");
             });

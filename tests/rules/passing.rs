@@ -183,7 +183,8 @@ fn a_lease_of_several_keys_is_not_passed_on() {
     for (one, other) in [(2, 2), (2, 1), (1, 2)] {
         let scene = Scene::new(5);
         let process = scene.process();
-        let names = |count| process.locks.lock(["r", "s"].into_iter().take(count).collect::<Vec<_>>());
+        let names =
+            |count| process.locks.lock(["r", "s"].into_iter().take(count).collect::<Vec<_>>());
         let first = scene.sim.block_on(names(one)).unwrap();
         scene.sim.advance(MS);
         let next = Waiter::spawn(&process, names(other));
@@ -429,7 +430,8 @@ fn a_receiver_that_is_dropped_before_its_poll_gives_the_lease_to_the_next() {
         scene.sim.advance(MS);
         let mut receiver = Box::pin(process.lock("r").into_future());
         assert!(scene.sim.block_on_for(receiver.as_mut(), 1).is_none());
-        let next: Vec<_> = (0..others).map(|_| Waiter::spawn(&process, process.lock("r"))).collect();
+        let next: Vec<_> =
+            (0..others).map(|_| Waiter::spawn(&process, process.lock("r"))).collect();
         scene.sim.advance(MS);
         scene.forget_sent();
         drop(first);

@@ -47,7 +47,8 @@ pub use sighting::{Holder, Sighting};
 /// - *Drop.* Dropping a future may or may not stop its command, and disturbs no other call.
 ///
 /// An option that the backend cannot carry out makes the call fail as
-/// [`unsupported`](BackendError::unsupported), with nothing sent.
+/// [`unsupported`](BackendError::unsupported), with nothing sent. Only `waiters` is a question, which
+/// the backend may leave without an answer.
 #[async_trait]
 pub trait LockBackend: fmt::Debug + Send + Sync + 'static {
     /// Acquires all keys of the claim for its ttl, or none of them.

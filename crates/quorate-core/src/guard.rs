@@ -239,10 +239,9 @@ impl Drop for LockGuard {
     fn drop(&mut self) {
         let Some(place) = self.place.take() else { return };
         let left = self.lease.remaining();
-        if self.lease.end(Lost::Released).is_ok() {
-            let held = self.lease.held(self.lease.attempt().cluster.now());
-            telemetry::released(self.keys(), "dropped", None, held, left, None);
-        }
+        let held = self.lease.held(self.lease.attempt().cluster.now());
+        self.lease.end(Lost::Released).ok();
+        telemetry::released(self.keys(), "dropped", None, held, left, None);
         drop(place);
     }
 }

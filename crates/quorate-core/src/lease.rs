@@ -67,10 +67,11 @@ impl LeaseState {
             Err(lost) => lost,
         };
         let until = self.hold_until.map_or(now, |until| until.min(now));
-        state.end = Some((lost.clone(), until.min(self.attempt.last_end())));
+        let end = until.min(self.attempt.last_end());
+        state.end = Some((lost.clone(), end));
         drop(state);
         if let Some(reason) = lost.reason() {
-            telemetry::lost(self.keys(), reason, self.held(now), &lost);
+            telemetry::lost(self.keys(), reason, self.held(end), &lost);
         }
         self.attempt.notify();
         Err(lost)

@@ -272,6 +272,11 @@ impl MemoryNode {
         }
     }
 
+    /// Whether to answer the waiters question. A node without wait queues ignores it.
+    fn is_asked(&self, waiters: bool) -> bool {
+        waiters && self.capabilities.contains(Capabilities::QUEUE)
+    }
+
     fn sent(&self, operation: Operation) -> Sent {
         let is_ordered = self.capabilities.contains(Capabilities::ORDERED);
         let connection = if is_ordered { Arc::clone(&self.connection) } else { Arc::default() };
@@ -297,7 +302,7 @@ impl LockBackend for MemoryNode {
         let AcquireOptions { fencing, guard, waiters, .. } = options;
         self.require(fencing.is_some(), Capabilities::FENCING)?;
         self.require(guard.is_some(), Capabilities::GUARD)?;
-        self.require(waiters, Capabilities::QUEUE)?;
+        let waiters = self.is_asked(waiters);
         let claim = claim.clone();
         self.call(Operation::Acquire, move |state, now| {
             let mut acquired = match (guard, fencing) {
@@ -319,11 +324,11 @@ impl LockBackend for MemoryNode {
         claim: &Claim,
         options: ExtendOptions,
     ) -> Result<Extended, BackendError> {
-        self.require(options.waiters, Capabilities::QUEUE)?;
+        let waiters = self.is_asked(options.waiters);
         let claim = claim.clone();
         self.call(Operation::Extend, move |state, now| {
             let mut extended = Extended::new(state.store.extend(&claim, now)?);
-            extended.waiters = options.waiters.then(|| state.store.has_waiters(&claim, now));
+            extended.waiters = waiters.then(|| state.store.has_waiters(&claim, now));
             Ok(extended)
         })
         .await
@@ -335,14 +340,14 @@ impl LockBackend for MemoryNode {
         options: ReleaseOptions,
     ) -> Result<Released, BackendError> {
         self.require(options.raise_to.is_some(), Capabilities::FENCING)?;
-        self.require(options.waiters, Capabilities::QUEUE)?;
+        let waiters = self.is_asked(options.waiters);
         let claim = claim.clone();
         self.call(Operation::Release, move |state, now| {
             let mut released = Released::new(match options.raise_to {
                 Some(number) => state.store.fence_release(&claim, number, now),
                 None => state.store.release(&claim, now),
             });
-            released.waiters = options.waiters.then(|| state.store.has_waiters(&claim, now));
+            released.waiters = waiters.then(|| state.store.has_waiters(&claim, now));
             Ok(released)
         })
         .await

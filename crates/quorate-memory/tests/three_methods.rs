@@ -65,8 +65,7 @@ impl LockBackend for MapNode {
         claim: &Claim,
         options: AcquireOptions,
     ) -> Result<Acquired, BackendError> {
-        let AcquireOptions { fencing, guard, waiters, .. } = options;
-        let is_asked = fencing.is_some() || guard.is_some() || waiters;
+        let is_asked = options.fencing.is_some() || options.guard.is_some();
         check(is_asked && self.wrong != Wrong::Blind)?;
         Ok(Acquired::new(self.with(|entries, now| {
             let token = claim.token().as_bytes();
@@ -82,12 +81,7 @@ impl LockBackend for MapNode {
         })))
     }
 
-    async fn extend(
-        &self,
-        claim: &Claim,
-        options: ExtendOptions,
-    ) -> Result<Extended, BackendError> {
-        check(options.waiters)?;
+    async fn extend(&self, claim: &Claim, _: ExtendOptions) -> Result<Extended, BackendError> {
         Ok(Extended::new(self.with(|entries, now| {
             let (token, end) = (claim.token().as_bytes(), self.end(claim, now));
             let is_ours = |key: &[u8]| entries.get(key).is_some_and(|(held, _)| held == token);
@@ -107,7 +101,7 @@ impl LockBackend for MapNode {
         claim: &Claim,
         options: ReleaseOptions,
     ) -> Result<Released, BackendError> {
-        check(options.waiters || options.raise_to.is_some())?;
+        check(options.raise_to.is_some())?;
         Ok(Released::new(self.with(|entries, _| {
             let (before, token) = (entries.len(), claim.token().as_bytes());
             let keys: Vec<&[u8]> = claim.keys().iter().map(|key| key.as_bytes()).collect();

@@ -27,7 +27,8 @@ pub fn check(
         return Vec::new();
     }
     // A second round trip has to be over within the node timeout, too.
-    let way = plan.latency.clamp(Duration::from_micros(1), Duration::from_millis(50));
+    let most = (plan.node_timeout() / 5).min(Duration::from_millis(50));
+    let way = plan.latency.clamp(Duration::from_micros(1), most);
     for node in nodes {
         node.heal();
         node.clear_rules();

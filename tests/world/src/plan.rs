@@ -24,7 +24,7 @@ pub enum Class {
     /// Keys vanish at any moment and clocks of nodes jump, but nothing else is forgotten: two
     /// holders are likely, and their fencing tokens are in order.
     Storm,
-    /// Nothing fails: processes of several tasks wait for a few keys. The rules of waiting are counted.
+    /// Nothing fails: processes of several tasks wait for a few keys.
     Line,
     /// As [`Line`](Self::Line), and waiters are killed and start again.
     Kills,

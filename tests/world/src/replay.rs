@@ -10,9 +10,6 @@ use crate::run::Outcome;
 /// How many lines of the history are shown.
 const LINES: usize = 30;
 
-/// How many of the rules that were broken and are counted are shown.
-const NOTES: usize = 8;
-
 /// Tells what a world was like, what went wrong in it, and the events before the first mistake.
 #[must_use]
 pub fn tell(seed: u64, outcome: &Outcome) -> String {
@@ -26,9 +23,6 @@ pub fn tell(seed: u64, outcome: &Outcome) -> String {
     }
     if outcome.violations.len() > 5 {
         let _ = writeln!(text, "… and {} more", outcome.violations.len() - 5);
-    }
-    for note in outcome.waits.notes.iter().take(NOTES) {
-        let _ = writeln!(text, "counted {note}");
     }
     let _ = writeln!(text);
     let overlap = |violation: &&Violation| matches!(violation, Violation::Overlap { .. });

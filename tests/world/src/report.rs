@@ -101,7 +101,7 @@ pub struct Report {
     pub simulated: Duration,
     /// What was injected.
     pub faults: Faults,
-    /// What waiting cost, and which of its rules were broken.
+    /// What waiting cost.
     pub waits: Waits,
     /// How long it took.
     pub took: Duration,
@@ -153,7 +153,7 @@ fn one(seed: u64, options: &Options) -> Report {
     report.excused = u64::from(outcome.excused > 0);
     report.simulated = outcome.simulated;
     report.faults = outcome.faults;
-    report.waits = Waits { notes: Vec::new(), ..outcome.waits };
+    report.waits = outcome.waits;
     if let Some(first) = outcome.violations.first() {
         report.failures.insert(seed, first.to_string());
     } else if options.twice {

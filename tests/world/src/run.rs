@@ -40,7 +40,7 @@ pub struct Outcome {
     pub simulated: Duration,
     /// What was injected.
     pub faults: Faults,
-    /// What waiting cost, and which of its rules were broken.
+    /// What waiting cost.
     pub waits: Waits,
 }
 

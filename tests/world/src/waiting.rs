@@ -1,8 +1,8 @@
 //! Worlds that are about waiting: processes of several tasks each compete for a few keys.
 //!
-//! The rules of waiting (W1 to W4), the order inside a process and rule C8 are counted. All other
-//! rules are judged as in every world: two holders, a lock that was relied on too late, keys that are
-//! left and tasks that never end are failures.
+//! The rules of waiting (W1 to W4), the order inside a process and rule C8 are judged here, and all
+//! others as in every world: two holders, a lock that was relied on too late, keys that are left and
+//! tasks that never end.
 //!
 //! [`board`] keeps who waits and who holds, [`contender`] is one task, [`nemesis`] kills processes and
 //! breaks the nodes that keep the queues, and [`run()`] puts them together.

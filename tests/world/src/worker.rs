@@ -450,7 +450,7 @@ impl Worker {
         if !lease.is_valid() {
             self.wrong(format!("client {} was given a lock that is over", self.client.id()));
         }
-        if lease.remaining() > self.plan.validity() {
+        if lease.remaining() > self.plan.validity_of(self.plan.max_ttl()) {
             self.wrong(format!("client {} was given a lock for too long", self.client.id()));
         }
         let lock = self.history.granted(now, self.client.id(), name(resource), until);

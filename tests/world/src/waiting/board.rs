@@ -1,6 +1,7 @@
 //! Who waits and who holds, at every moment of a world; and what the rules of waiting say of it.
 
 use std::collections::{BTreeMap, HashSet};
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -75,12 +76,6 @@ struct KeyState {
     /// When a waiter was last cancelled.
     cancelled: Option<Duration>,
     holds: BTreeMap<usize, u64>,
-}
-
-impl Wait {
-    fn patience(&self) -> Duration {
-        self.deadline.saturating_sub(self.since)
-    }
 }
 
 /// What waiting cost one process.
@@ -283,25 +278,24 @@ impl Board {
     }
 
     /// A node granted free keys to an attempt.
-    pub fn set(&self, attempt: AttemptId) {
-        if self.lock().failed.remove(&attempt) {
-            self.broke(Rule::C8, "a node granted it after the error".to_owned());
+    pub fn set(&self, now: Duration, attempt: AttemptId) {
+        let mut state = self.lock();
+        if state.failed.remove(&attempt) {
+            state.broke(now, Rule::C8, "a node granted it after the error");
         }
     }
 
     /// From now on processes leave: shares are judged as they are.
-    pub fn is_over(&self) {
+    pub fn is_over(&self, now: Duration) {
         let mut state = self.lock();
         if !std::mem::replace(&mut state.is_over, true) {
-            state.check_shares();
+            state.check_shares(now);
         }
     }
 
     /// Something else was found.
-    pub fn broke(&self, rule: Rule, what: String) {
-        let mut state = self.lock();
-        let seed = state.seed;
-        state.waits_found.broke(rule, seed, what);
+    pub fn broke(&self, now: Duration, rule: Rule, what: String) {
+        self.lock().broke(now, rule, what);
     }
 
     /// What must not be, once.
@@ -310,11 +304,11 @@ impl Board {
         std::mem::take(&mut self.lock().wrong)
     }
 
-    /// All that was found, when nobody waits any more.
+    /// What waiting cost, when nobody waits any more.
     #[must_use]
-    pub fn found(&self) -> Waits {
+    pub fn found(&self, now: Duration) -> Waits {
         let mut state = self.lock();
-        state.check_costs();
+        state.check_costs(now);
         let mut found = state.waits_found.clone();
         if !state.plan.is_ordered() {
             (found.holds, found.contested, found.to_another) = (0, 0, 0);
@@ -330,6 +324,10 @@ impl Board {
 }
 
 impl State {
+    fn broke(&mut self, at: Duration, rule: Rule, what: impl fmt::Display) {
+        self.wrong.push(Violation::Other { at, what: format!("{rule}: {what}") });
+    }
+
     /// For how much of a wait something else explains that nobody was granted the lock.
     fn excused(&self, since: Duration, now: Duration) -> Duration {
         let mut excuses = self.excuses.clone();

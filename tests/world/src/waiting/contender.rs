@@ -219,7 +219,7 @@ impl Contender {
             };
             if (0..crowd.plan.keys).any(|key| has(&key)) {
                 let what = format!("of client {}, on {}: {error}", self.client, node.name());
-                crowd.board.broke(Rule::C8, what);
+                crowd.board.broke(crowd.sim.elapsed(), Rule::C8, what);
                 return;
             }
         }

@@ -1,10 +1,10 @@
-//! What the rules of waiting found, and what waiting cost.
+//! The rules of waiting, and what waiting cost.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-/// A rule that is counted and does not fail yet.
+/// A rule of waiting, and C8.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[expect(clippy::exhaustive_enums, reason = "a part of the tests")]
 pub enum Rule {
@@ -22,10 +22,8 @@ pub enum Rule {
     W3Left,
     /// A waiting process sent too many commands.
     W4Cost,
-    /// A waiter was overtaken by a later one of its own process, which had little time.
-    OrderHurry,
-    /// A waiter was overtaken by a `try_lock` of its own process.
-    OrderTry,
+    /// A waiter was overtaken by a later one of its own process.
+    Order,
     /// A failed request had keys on a node that answers.
     C8,
 }
@@ -40,10 +38,7 @@ impl fmt::Display for Rule {
             Self::W3Cancelled => "W3: a cancelled waiter held others up",
             Self::W3Left => "W3: the keys of a killed waiter were there after 10 s",
             Self::W4Cost => "W4: a waiting process sent too many commands",
-            Self::OrderHurry => {
-                "order: a waiter was overtaken inside its process by one in a hurry"
-            }
-            Self::OrderTry => "order: a waiter was overtaken inside its process by a try_lock",
+            Self::Order => "order: a waiter was overtaken inside its process",
             Self::C8 => "C8: a failed request had keys on a node that answers",
         })
     }
@@ -57,8 +52,6 @@ pub struct Waits {
     pub worlds: u64,
     /// How many of them the rules of waiting are about.
     pub ordered: u64,
-    /// How often each rule was broken, in how many worlds, and the first of these by its seed.
-    pub broken: BTreeMap<Rule, Broken>,
     /// How many locks were granted in ordered worlds.
     pub holds: u64,
     /// How many releases another process was waiting for.
@@ -75,31 +68,10 @@ pub struct Waits {
     pub waited: Duration,
     /// The commands that waiting processes sent, per kind.
     pub commands: BTreeMap<&'static str, u64>,
-    /// What was found, to be shown by a replay.
-    pub notes: Vec<String>,
-}
-
-/// How often a rule was broken.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[expect(clippy::exhaustive_structs, reason = "a part of the tests")]
-pub struct Broken {
-    /// How often.
-    pub times: u64,
-    /// In how many worlds.
-    pub worlds: u64,
-    /// The first world.
-    pub seed: u64,
 }
 
 impl Waits {
-    /// A rule was broken in the world of `seed`.
-    pub fn broke(&mut self, rule: Rule, seed: u64, what: String) {
-        let broken = self.broken.entry(rule).or_insert(Broken { times: 0, worlds: 1, seed });
-        broken.times += 1;
-        self.notes.push(format!("{rule}: {what}"));
-    }
-
-    /// Adds another world, without its notes.
+    /// Adds another world.
     pub fn add(&mut self, other: &Self) {
         self.worlds += other.worlds;
         self.ordered += other.ordered;
@@ -114,15 +86,6 @@ impl Waits {
         }
         for (kind, count) in &other.commands {
             *self.commands.entry(kind).or_default() += count;
-        }
-        for (rule, broken) in &other.broken {
-            let all = self
-                .broken
-                .entry(*rule)
-                .or_insert_with(|| Broken { seed: broken.seed, ..Broken::default() });
-            all.times += broken.times;
-            all.worlds += broken.worlds;
-            all.seed = all.seed.min(broken.seed);
         }
     }
 }
@@ -159,10 +122,6 @@ impl fmt::Display for Waits {
             })
             .collect();
         writeln!(f, "  commands of a process while it waits: {}", kinds.join("; "))?;
-        for (rule, broken) in &self.broken {
-            let Broken { times, worlds, seed } = broken;
-            writeln!(f, "  counted {rule}: {times} times in {worlds} worlds, first seed {seed}")?;
-        }
         Ok(())
     }
 }

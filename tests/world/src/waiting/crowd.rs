@@ -152,7 +152,7 @@ impl Crowd {
     /// Tasks stop after their next lock.
     pub fn end(&self) {
         self.lock().is_over = true;
-        self.board.is_over();
+        self.board.is_over(self.sim.elapsed());
     }
 
     /// Something must not be as it is.

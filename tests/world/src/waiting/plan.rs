@@ -91,7 +91,15 @@ impl Plan {
     /// Whether all processes do the same, so that each may expect the same share.
     #[must_use]
     pub fn is_even(&self) -> bool {
-        self.is_ordered() && !self.mixed && self.class == Class::Line && self.thinking.is_zero()
+        let is_tight = !self.mixed && self.class == Class::Line && self.thinking.is_zero();
+        self.is_ordered() && is_tight && self.shows_its_holders()
+    }
+
+    /// Whether a lock is held for long enough to be seen at the gate. A lock that two refused attempts in
+    /// a row found free there misleads its first waiter, which then rests until its next refresh.
+    #[must_use]
+    pub fn shows_its_holders(&self) -> bool {
+        self.hold >= MS
     }
 
     /// From the first byte of a request to its reply, at the most.

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use super::{REFRESH, State, Wait, WaitId};
-use crate::oracle::Violation;
 use crate::plan::Class;
 use crate::waiting::counts::Rule;
 
@@ -27,19 +26,20 @@ impl State {
         let short = Duration::from_millis(20) + round;
         if idle > REFRESH + short + disturbed {
             let what = format!("{idle:?} without a holder until {now:?}");
-            self.waits_found.broke(Rule::W1Idle, self.seed, what);
+            self.broke(now, Rule::W1Idle, what);
         } else if let (Some(at), Class::Line) = (cancelled, self.plan.class)
             && idle > short * 2
+            && self.plan.shows_its_holders()
         {
             let what =
                 format!("{idle:?} without a holder until {now:?}, and one was cancelled at {at:?}");
-            self.waits_found.broke(Rule::W3Cancelled, self.seed, what);
+            self.broke(now, Rule::W3Cancelled, what);
         }
     }
 
     /// W3: four times as long as all others would need, and what happened meanwhile.
     pub(super) fn check_wait(&mut self, now: Duration, wait: &Wait) {
-        if !self.plan.is_ordered() {
+        if !self.plan.is_ordered() || !self.plan.shows_its_holders() {
             return;
         }
         let waited = now.saturating_sub(wait.since);
@@ -55,34 +55,24 @@ impl State {
                 wait.who.place,
                 self.waits_found.holds - wait.holds,
             );
-            self.waits_found.broke(Rule::W3Starved, self.seed, what);
+            self.broke(now, Rule::W3Starved, what);
         }
     }
 
     /// Who came earlier in the same process, and still waits.
     pub(super) fn check_order(&mut self, now: Duration, id: WaitId, wait: &Wait) {
-        let [key] = wait.keys[..] else { return };
         let is_earlier = |(other, earlier): &(&WaitId, &Wait)| {
-            let same = earlier.who == wait.who && earlier.keys == [key];
-            **other < id && same && earlier.deadline > now
+            let meets = earlier.keys.iter().any(|key| wait.keys.contains(key));
+            **other < id && earlier.who == wait.who && meets && earlier.deadline > now
         };
-        let Some((other, earlier)) = self.waits.iter().find(is_earlier) else { return };
-        let (patience, theirs) = (wait.patience(), earlier.patience());
-        let what = format!(
-            "wait {id} of process {}, for {patience:?}, overtook {other} at {now:?}",
-            wait.who.place,
-        );
-        if patience.is_zero() {
-            self.waits_found.broke(Rule::OrderTry, self.seed, what);
-        } else if patience < theirs {
-            self.waits_found.broke(Rule::OrderHurry, self.seed, what);
-        } else {
-            self.wrong.push(Violation::Other { at: now, what });
+        if let Some((other, _)) = self.waits.iter().find(is_earlier) {
+            let what = format!("wait {id} of process {} overtook {other}", wait.who.place);
+            self.broke(now, Rule::Order, what);
         }
     }
 
     #[expect(clippy::cast_precision_loss, reason = "for people")]
-    pub(super) fn check_shares(&mut self) {
+    pub(super) fn check_shares(&mut self, now: Duration) {
         let processes = self.plan.processes as u64;
         if !self.plan.is_even() || processes < 2 {
             return;
@@ -99,17 +89,17 @@ impl State {
         self.waits_found.least_share = Some(share);
         if share < 0.5 {
             let what = format!("process {place} had {least} of {all} locks: {holds:?}");
-            self.waits_found.broke(Rule::W2Share, self.seed, what);
+            self.broke(now, Rule::W2Share, what);
         }
         let (contested, to_another) = (self.waits_found.contested, self.waits_found.to_another);
         if contested >= 50 && to_another * 10 < contested * 9 {
             let what = format!("{to_another} of {contested}");
-            self.waits_found.broke(Rule::W2HandOver, self.seed, what);
+            self.broke(now, Rule::W2HandOver, what);
         }
     }
 
     /// W4: at most two commands a second, and eight per change of holder.
-    pub(super) fn check_costs(&mut self) {
+    pub(super) fn check_costs(&mut self, now: Duration) {
         let a_second = if self.plan.class == Class::Gate { 25 } else { 2 };
         for (client, cost) in &std::mem::take(&mut self.costs) {
             self.waits_found.waited += cost.waited;
@@ -120,7 +110,7 @@ impl State {
                     "client {client} sent {} of {bound} in {:?} with {} changes",
                     cost.commands, cost.waited, cost.changes,
                 );
-                self.waits_found.broke(Rule::W4Cost, self.seed, what);
+                self.broke(now, Rule::W4Cost, what);
             }
         }
     }
