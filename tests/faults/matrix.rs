@@ -208,7 +208,8 @@ impl<'a> Cell<'a> {
 
     /// Locks and, if that goes well, releases.
     async fn try_lock(&self, manager: &LockManager) -> Result<(), String> {
-        let outcome = within_limit("an outcome, which needs no silent node", manager.lock(KEY).no_wait());
+        let outcome =
+            within_limit("an outcome, which needs no silent node", manager.lock(KEY).no_wait());
         match outcome.await {
             Ok(guard) if self.has_quorum() => release(guard).await,
             Ok(_) => Err("locked without a healthy quorum".to_owned()),

@@ -5,7 +5,7 @@ use crate::explore::{Order, Report, explore};
 use crate::judge::OVERLAP;
 use crate::judge::{IN_TENURE, IN_TIME, UNIQUE};
 use crate::place::LATE_EFFECT;
-use crate::scope::{Beginning, Fencing, Flaw, Hints, NODES, Replies, Scope, TTL, Time};
+use crate::scope::{Beginning, Fencing, Flaw, Hints, NODES, Replies, Scope, Time};
 
 /// How much is explored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,10 +53,7 @@ fn scope(kind: &'static str, is_ordered: bool) -> Scope {
     match kind {
         "delivered late" => Scope { drops: 1, is_cancelled: true, is_delivered_late: true, ..new },
         "late timers" => Scope { time: Time::LateTimers, is_cancelled: true, extensions: 1, ..new },
-        // Longer than the first ttl: the cleanup bound moves with it.
-        "renewed" => {
-            Scope { extensions: 2, extension_ttl: TTL + 1, under_way: Some([2, 0]), ..new }
-        }
+        "renewed" => Scope { extensions: 2, under_way: Some([2, 0]), ..new },
         "released" => {
             let (replies, under_way) = (Replies::Shuffled, Some([2, 0]));
             Scope { extensions: 1, drops: 2, replies, under_way, ..new }
