@@ -154,15 +154,12 @@ async fn compete(
         };
         let attempt = Attempt::acquire(cluster, claim, options);
         place.set_attempt(&attempt);
-        let lost = match unless_closed(&place, attempt.won()).await? {
-            Ok(_) => {
-                if let Some((first, second)) = cluster.nodes.same_server() {
-                    attempt.cancel();
-                    return Err(LockError::SameServer { first, second });
-                }
-                return won(wanted, place, wait, attempt);
+        let Err(lost) = unless_closed(&place, attempt.won()).await? else {
+            if let Some((first, second)) = cluster.nodes.same_server() {
+                attempt.cancel();
+                return Err(LockError::SameServer { first, second });
             }
-            Err(lost) => lost,
+            return won(wanted, place, wait, attempt);
         };
         rounds += 1;
         let (took, is_held) = (lost.took, lost.loss == Loss::Held);
