@@ -48,9 +48,6 @@ use Target::{Attempt, Core, Quorum, Rules, Runtimes};
 const PROMISED: Check = World("promised");
 /// Worlds in which keys vanish and clocks of nodes jump, which fencing tokens have to outlast.
 const STORM: Check = World("storm");
-/// Worlds whose nodes lose their data under the restart guard.
-const GUARDED: Check = World("guarded");
-
 const fn bug(name: &'static str, rule: &'static str, idea: &'static str, check: Check) -> Bug {
     Bug { name, rule, idea, check }
 }
