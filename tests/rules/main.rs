@@ -3,7 +3,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 mod cancel_safety;
-// mod carried;
 mod cases;
 mod cleanup;
 #[path = "../every_future.rs"]

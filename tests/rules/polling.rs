@@ -10,7 +10,8 @@ use quorate_core::backend::{
     AcquireOptions, Acquired, ExtendOptions, Extended, ReleaseOptions, Released,
 };
 use quorate_core::{
-    BackendError, BuildError, Claim, LockBackend, LockError, LockManager, Runtime, Waiting, async_trait,
+    BackendError, BuildError, Claim, LockBackend, LockError, LockManager, Runtime, Waiting,
+    async_trait,
 };
 use quorate_memory::{Fault, MemoryNode, Sim, Value};
 
@@ -103,7 +104,10 @@ fn a4_the_error_does_not_depend_on_which_node_answers_first() {
             node(place).inject(Fault::Failing(BackendError::from_reply("NOAUTH")));
         }
         let lost = world.sim.block_on(world.manager().lock("r")).unwrap_err();
-        assert!(matches!(lost, LockError::Unreachable(_)) && lost.is_permanent(), "{shift}: {lost}");
+        assert!(
+            matches!(lost, LockError::Unreachable(_)) && lost.is_permanent(),
+            "{shift}: {lost}"
+        );
         assert!(world.sim.elapsed() <= 2 * MS, "{shift}");
     }
 }
