@@ -14,15 +14,16 @@ pub(crate) fn of_client(error: &Error) -> BackendError {
 
 /// Whether an error of a typed method is the server's reply.
 ///
-/// fred gives these kinds to error replies. It ends the connection after `CLUSTERDOWN`.
+/// fred gives these kinds to error replies, and `Unknown` to some errors of its own. It ends the
+/// connection after `CLUSTERDOWN`.
 pub(crate) fn is_reply(error: &Error) -> bool {
     match error.kind() {
         ErrorKind::Cluster => !error.details().starts_with("CLUSTERDOWN"),
+        ErrorKind::Unknown => !OF_FRED.contains(&error.details()),
         ErrorKind::Auth
         | ErrorKind::Config
         | ErrorKind::InvalidArgument
-        | ErrorKind::InvalidCommand
-        | ErrorKind::Unknown => true,
+        | ErrorKind::InvalidCommand => true,
         _ => false,
     }
 }
@@ -56,6 +57,9 @@ fn io_message(details: &str) -> &str {
     quoted.unwrap_or(told)
 }
 
+/// The errors of fred of the kind `Unknown`, once its task was dropped with the runtime.
+const OF_FRED: [&str; 2] = ["Failed to send command to router.", "channel closed"];
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -66,6 +70,8 @@ mod tests {
         for (kind, details, expected) in [
             (ErrorKind::IO, "Connection closed.", Kind::Connection),
             (ErrorKind::Canceled, "Canceled.", Kind::Connection),
+            (ErrorKind::Unknown, "Failed to send command to router.", Kind::Connection),
+            (ErrorKind::Unknown, "channel closed", Kind::Connection),
             (ErrorKind::Timeout, "Request timed out.", Kind::TimedOut),
             (ErrorKind::Protocol, "Invalid frame type.", Kind::Protocol),
             (ErrorKind::Auth, "WRONGPASS invalid username-password pair", Kind::Auth),
