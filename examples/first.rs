@@ -9,14 +9,14 @@ use std::time::Duration;
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let nodes = quorate::redis::connect(std::env::args().skip(1))?;
-    let manager = LockManager::builder(nodes).build()?;
+    let locks = LockManager::builder(nodes).build()?;
 
     // Acquires the lock, renews it while the body runs, and releases it.
     // If the lock is lost, the body is dropped and the result is an error.
-    let shipped = manager.with("orders:42", async |_lease| ship(42).await).await;
+    let shipped = locks.with("orders:42", async |_lease| ship(42).await).await;
 
     // Releases all locks, and waits until every node that answers is clean, for at most 2 s.
-    println!("{}", manager.close(Duration::from_secs(2)).await);
+    println!("{}", locks.close(Duration::from_secs(2)).await);
     println!("{} orders shipped", shipped?);
     Ok(())
 }

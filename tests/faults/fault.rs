@@ -116,7 +116,8 @@ impl Fault {
         use BackendErrorKind as Kind;
         match self {
             Self::Slow => Effect::Nothing,
-            Self::Foreign => Effect::Refusal,
+            // A plain acquire of one key cannot tell a list from a lock.
+            Self::Foreign | Self::WrongType => Effect::Refusal,
             Self::Stopped
             | Self::StoppedBefore
             | Self::HoleToNode
@@ -130,7 +131,6 @@ impl Fault {
             Self::Misconfigured => Effect::Error(Kind::Misconfigured),
             Self::NoAuth => Effect::Error(Kind::Auth),
             Self::NoPermission => Effect::Error(Kind::Permission),
-            Self::WrongType => Effect::Error(Kind::WrongType),
             Self::Babble | Self::BabbleAtVote => Effect::Error(Kind::Protocol),
         }
     }

@@ -92,10 +92,15 @@ fn converse(mut connection: TcpStream, port: u16, manners: Manners) -> io::Resul
 fn polite(words: &[String], port: u16) -> Option<Vec<u8>> {
     let is =
         |place: usize, word: &str| words.get(place).is_some_and(|w| w.eq_ignore_ascii_case(word));
-    if is(0, "SET") || is(0, "EVALSHA") || is(0, "EVAL") {
+    let asks_for_scripts = is(0, "EVAL") && is(1, "return 1");
+    if is(0, "SET") || is(0, "EVALSHA") || is(0, "EVAL") && !asks_for_scripts {
         return None;
     }
-    Some(if is(0, "INFO") {
+    Some(if asks_for_scripts {
+        b":1\r\n".to_vec()
+    } else if is(0, "COMMAND") {
+        b"*2\r\n*-1\r\n*-1\r\n".to_vec()
+    } else if is(0, "INFO") {
         let info = format!("# Server\r\nredis_version:7.0.0\r\nrun_id:{port:040}\r\n");
         format!("${}\r\n{info}\r\n", info.len()).into_bytes()
     } else if is(0, "CLIENT") && is(1, "ID") {

@@ -3,11 +3,9 @@
 use std::thread;
 use std::time::Duration;
 
-use quorate::{
-    BackendErrorKind, LockError, LockGuard, LockManager, NodeVote, Released, Said, Votes,
-};
-
-use quorate_tests::wait::{NODE_TIMEOUT, times, within_limit};
+use quorate::error::{Answer, NodeAnswer, QuorumFailure};
+use quorate::{BackendErrorKind, LockError, LockGuard, LockManager};
+use quorate_tests::wait::{NODE_TIMEOUT, now, times, within_limit};
 
 use crate::client::{Client, LIMIT, on_tokio, unhurried};
 use crate::fault::{Effect, Fault, KEY, Place, Struck};
@@ -110,8 +108,8 @@ impl<'a> Cell<'a> {
     }
 
     async fn run(&self, client: Client) -> Result<(), String> {
-        let outcome;
         let manager;
+        let outcome;
         if self.faults.iter().flatten().any(|fault| fault.comes_first()) {
             let struck = self.strike();
             manager = self.manager(client);
@@ -119,24 +117,51 @@ impl<'a> Cell<'a> {
             undo(struck);
         } else {
             manager = self.manager(client);
-            let first = manager.lock("warm").wait(LIMIT).await;
-            drop(first.map_err(|error| format!("nothing is wrong yet, and {error}"))?);
-            // From here on it is connected to all nodes.
-            expect(manager.settle(LIMIT).await, 0, "under way before")?;
+            self.connect(&manager).await?;
             let struck = self.strike();
             outcome = self.try_lock(&manager).await;
             undo(struck);
         }
+        let outcome = match outcome {
+            Ok(()) => self.work_again(&manager, client).await,
+            failed => failed,
+        };
         // In any case, so that the next cell finds the nodes empty.
-        let under_way = manager.settle(LIMIT).await;
+        let report = manager.close(LIMIT).await;
         let left: Vec<_> = self.places.iter().map(Place::keys_left).collect();
         for place in self.places {
             place.node.flushall();
         }
         outcome?;
-        expect(under_way, 0, "under way after")?;
-        expect(left.concat(), Vec::<String>::new(), "left behind")?;
-        self.lock_again(manager, client).await
+        let told = format!("left behind in the end, {report}");
+        expect(left.concat(), Vec::<String>::new(), &told)
+    }
+
+    /// Connects to all nodes, and leaves nothing there.
+    async fn connect(&self, manager: &LockManager) -> Result<(), String> {
+        let first = manager.lock("warm").await;
+        let guard = first.map_err(|error| format!("nothing is wrong yet, and {error}"))?;
+        let have = |place: &Place| place.node.get("warm").is_some();
+        self.become_true("a lock on each node", || self.places.iter().all(have)).await?;
+        release(guard).await?;
+        self.be_emptied("before").await
+    }
+
+    async fn be_emptied(&self, when: &str) -> Result<(), String> {
+        let is_empty = |place: &Place| place.keys_left().is_empty();
+        self.become_true(&format!("no key {when}"), || self.places.iter().all(is_empty)).await
+    }
+
+    async fn become_true(&self, what: &str, mut is_so: impl FnMut() -> bool) -> Result<(), String> {
+        let limit = now() + LIMIT;
+        while !is_so() {
+            if now() > limit {
+                let left: Vec<_> = self.places.iter().map(Place::keys_left).collect();
+                return Err(format!("not within {LIMIT:?}: {what}; there is {left:?}"));
+            }
+            tokio::task::yield_now().await;
+        }
+        Ok(())
     }
 
     fn manager(&self, client: Client) -> LockManager {
@@ -183,7 +208,7 @@ impl<'a> Cell<'a> {
 
     /// Locks and, if that goes well, releases.
     async fn try_lock(&self, manager: &LockManager) -> Result<(), String> {
-        let outcome = within_limit("an outcome, which needs no silent node", manager.try_lock(KEY));
+        let outcome = within_limit("an outcome, which needs no silent node", manager.lock(KEY).no_wait());
         match outcome.await {
             Ok(guard) if self.has_quorum() => release(guard).await,
             Ok(_) => Err("locked without a healthy quorum".to_owned()),
@@ -194,44 +219,46 @@ impl<'a> Cell<'a> {
 
     fn judge(&self, error: &LockError) -> Result<(), String> {
         let told = |wrong: &str| format!("{wrong}: {error}");
-        let (LockError::Held { votes } | LockError::NoQuorum { votes }) = error else {
+        let (LockError::Held(failure) | LockError::Unreachable(failure)) = error else {
             return Err(told("an error of another kind"));
         };
         // Nodes that the machine did not let run for as long as the round waited.
-        let starved = self.judge_votes(votes).map_err(|wrong| told(&wrong))?;
+        let starved = self.judge_answers(failure).map_err(|wrong| told(&wrong))?;
         let refusing = self.count(Effect::Refusal);
         let heard = self.count(Effect::Nothing) + refusing;
         let unknown = self.places.len() - heard + starved;
         match error {
-            LockError::Held { .. } if refusing == 0 => Err(told("nobody has it")),
-            LockError::NoQuorum { .. } if unknown <= self.spare() => Err(told("somebody has it")),
+            LockError::Held(_) if refusing == 0 => Err(told("nobody has it")),
+            LockError::Unreachable(_) if unknown <= self.spare() => Err(told("somebody has it")),
             _ => Ok(()),
         }
     }
 
-    /// Checks what the nodes are said to have said; counts those that would have, and said nothing.
-    fn judge_votes(&self, votes: &Votes) -> Result<usize, String> {
+    /// Checks the answer of each node; counts those that would have answered, and did not.
+    fn judge_answers(&self, failure: &QuorumFailure) -> Result<usize, String> {
         let mut named = 0;
         let mut starved = 0;
-        let nodes = votes.iter().zip(self.effects()).zip(self.places.iter().zip(&self.faults));
-        for ((NodeVote { name, said, .. }, effect), (place, fault)) in nodes {
+        let places = self.places.iter().zip(&self.faults);
+        let nodes = failure.nodes().iter().zip(self.effects()).zip(places);
+        for ((NodeAnswer { name, answer, .. }, effect), (place, fault)) in nodes {
             let address = fault.map_or_else(|| place.node.address(), |fault| fault.address(place));
             if !address.ends_with(&**name) {
                 return Err(format!("{address} is called {name}"));
             }
-            match (effect, said) {
-                (_, Said::Unheard) | (Effect::Nothing, Said::Granted) => {}
-                (Effect::Nothing | Effect::Refusal, Said::Silent { .. })
+            match (effect, answer) {
+                (_, Answer::NoReply { is_over: false } | Answer::NotAsked)
+                | (Effect::Nothing, Answer::Granted) => {}
+                (Effect::Nothing | Effect::Refusal, Answer::NoReply { .. })
                     if self.waits_in_vain() =>
                 {
                     starved += 1;
                 }
-                (Effect::Error(_), Said::Silent { .. }) if self.waits_in_vain() => named += 1,
-                (Effect::Refusal, Said::Refused) | (Effect::Silence, Said::Silent { .. }) => {
+                (Effect::Error(_), Answer::NoReply { .. }) if self.waits_in_vain() => named += 1,
+                (Effect::Refusal, Answer::Refused) | (Effect::Silence, Answer::NoReply { .. }) => {
                     named += 1;
                 }
-                (Effect::Error(kind), Said::Failed(error)) if error.kind() == kind => named += 1,
-                _ => return Err(format!("{effect:?} at {name} is told as {said:?}")),
+                (Effect::Error(kind), Answer::Failed(error)) if error.kind() == kind => named += 1,
+                _ => return Err(format!("{effect:?} at {name} is reported as {answer:?}")),
             }
         }
         if named + starved <= self.spare() {
@@ -240,30 +267,32 @@ impl<'a> Cell<'a> {
         Ok(starved)
     }
 
-    /// What is healed works again.
-    async fn lock_again(&self, manager: LockManager, client: Client) -> Result<(), String> {
+    /// Nothing is left behind, and a node that is healed works again.
+    async fn work_again(&self, manager: &LockManager, client: Client) -> Result<(), String> {
+        self.be_emptied("after the fault").await?;
         let faults = self.faults.iter().flatten();
         if faults.filter(|fault| !fault.can_be_undone()).count() > self.spare() {
             return Ok(());
         }
-        // For the same manager. But an error that only an operator can mend ends a lock at once,
-        // and clients share the outcome of an attempt to connect for a moment.
-        let manager =
-            if self.count(REFUSED_LOGIN) > self.spare() { self.manager(client) } else { manager };
-        let again = manager.lock(KEY).wait(LIMIT).await;
-        let guard = again.map_err(|error| format!("all is well again, and {error}"))?;
-        release(guard).await?;
-        expect(manager.settle(LIMIT).await, 0, "under way in the end")?;
-        let left: Vec<_> = self.places.iter().map(Place::keys_left).collect();
-        expect(left.concat(), Vec::<String>::new(), "left behind in the end")
+        // An error that only an operator can mend ends a lock at once, and a connection that was refused
+        // for it is not made again at once.
+        if self.count(REFUSED_LOGIN) > self.spare() {
+            let manager = self.manager(client);
+            let works = self.lock_again(&manager).await;
+            let _ = manager.close(LIMIT).await;
+            return works;
+        }
+        self.lock_again(manager).await
+    }
+
+    async fn lock_again(&self, manager: &LockManager) -> Result<(), String> {
+        let again = manager.lock(KEY).await;
+        release(again.map_err(|error| format!("all is well again, and {error}"))?).await
     }
 }
 
 async fn release(guard: LockGuard) -> Result<(), String> {
-    match guard.release().await {
-        Ok(Released::Held) => Ok(()),
-        other => Err(format!("locked, and released as {other:?}")),
-    }
+    guard.release().await.map_err(|error| format!("locked, and released as {error}"))
 }
 
 /// All at once: a restart takes a while.

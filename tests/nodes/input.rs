@@ -121,22 +121,24 @@ fn a_node_that_accepts_and_says_nothing_is_silent_after_the_node_timeout() {
     });
 }
 
+/// `SET NX` of one key cannot tell a list from a lock; the script for several keys can.
 #[test]
-fn a_key_that_holds_a_list_is_no_lock_of_somebody() {
+fn a_key_that_holds_a_list_is_never_granted_and_stays() {
     let nodes = &Nodes::start(3);
     with_each_client(|client| async move {
         for node in nodes.iter() {
             node.lpush("list", "x");
         }
         let manager = client.builder(nodes).build().unwrap();
-        for locked in [manager.lock("list").await, manager.lock(["list", "other"]).await] {
-            let failure = unreachable(locked);
-            assert_eq!(kind(&failure), Some(BackendErrorKind::WrongType), "{client:?}: {failure}");
-            assert!(failure.to_string().contains("WRONGTYPE"), "{client:?}: {failure}");
-        }
+        let one = manager.lock("list").no_wait().await;
+        assert!(one.is_err_and(|error| error.is_held()), "{client:?}");
+        let failure = unreachable(manager.lock(["list", "other"]).await);
+        assert_eq!(kind(&failure), Some(BackendErrorKind::WrongType), "{client:?}: {failure}");
+        assert!(failure.to_string().contains("WRONGTYPE"), "{client:?}: {failure}");
         // A node that had not answered by then may still be asked.
         assert_clean(&manager).await;
         for node in nodes.iter() {
+            assert_eq!(node.keys(), ["list"], "{client:?}");
             node.flushall();
         }
     });
