@@ -13,7 +13,7 @@ use quorate::memory::MemoryNode;
 use quorate::runtime::TokioRuntime;
 use quorate::{AdoptError, DetachedLock, LockBackend, LockManager, Runtime};
 
-const TTL: Duration = Duration::from_millis(500);
+const TTL: Duration = Duration::from_secs(2);
 
 /// Tells the child that it is one. The record itself is a secret, and comes through its stdin.
 const CHILD: &str = "QUORATE_HANDOVER_CHILD";

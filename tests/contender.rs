@@ -1,4 +1,4 @@
-//! A process that takes one lock again and again, and has a referee look for overlaps.
+//! A process that acquires one lock again and again, and lets a referee look for overlaps.
 //!
 //! `contender redis|fred REFEREE-PORT RESOURCE TIMES ADDRESS…`
 

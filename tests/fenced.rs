@@ -1,11 +1,11 @@
-//! A process that takes one lock with a fencing token again and again.
+//! A process that acquires one lock with a fencing token again and again.
 //!
 //! `fenced order redis|fred REFEREE-PORT RESOURCE TIMES ADDRESS…` writes each token to the referee.
-//! `fenced stale redis|fred REFEREE-PORT RESOURCE TIMES ADDRESS…` says that it holds the lock, waits
-//! for a line, in which time its keys may expire, and then writes all the same: to the referee, and to
-//! whoever reads what it says.
+//! `fenced stale redis|fred REFEREE-PORT RESOURCE TIMES ADDRESS…` says that it holds the lock and waits
+//! for a line. Its keys may expire meanwhile. Then it writes to the referee all the same, and says whether
+//! that was refused.
 
-#![expect(clippy::print_stdout, reason = "it is talked to through its output")]
+#![expect(clippy::print_stdout, reason = "its output is what the test reads")]
 
 use std::env;
 use std::error::Error;
@@ -66,9 +66,9 @@ async fn stale(
     let guard = manager.lock(resource).fenced().await?;
     let token = guard.fencing_token().ok_or("it has none")?;
     if !guard.is_valid() {
-        return Err("the lease was over before it began".into());
+        return Err("the lease had ended before it began".into());
     }
-    // Between this look and the write: a pause.
+    // A pause between the look at the lease and the write.
     println!("holds {token}");
     io::stdin().read_line(&mut String::new())?;
     let passed = write(referee, resource, token.get())?;

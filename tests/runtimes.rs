@@ -15,10 +15,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::FutureExt;
 use futures_util::future::join_all;
-use quorate_core::runtime::{InTokio, SmolRuntime, TokioContext, TokioRuntime};
 use quorate_core::backend::{
     AcquireOptions, Acquired, ExtendOptions, Extended, ReleaseOptions, Released,
 };
+use quorate_core::runtime::{InTokio, SmolRuntime, TokioContext, TokioRuntime};
 use quorate_core::{
     BackendError, Claim, DetachedLock, Lease, LockBackend, LockError, LockGuard, LockManager,
     Runtime, WithError,

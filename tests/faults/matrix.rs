@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use quorate::error::{Answer, NodeAnswer, QuorumFailure};
 use quorate::{BackendErrorKind, LockError, LockGuard, LockManager};
-use quorate_tests::wait::{NODE_TIMEOUT, now, times, within_limit};
+use quorate_tests::wait::{now, times, within_limit};
 
 use crate::client::{Client, LIMIT, on_tokio, unhurried};
 use crate::fault::{Effect, Fault, KEY, Place, Struck};
@@ -87,6 +87,9 @@ fn every_subset(client: Client, count: usize) {
     });
     table.conclude();
 }
+
+/// A failed release is sent again after a node timeout.
+const UNHURRIED: Duration = Duration::from_secs(3);
 
 /// How long a round waits that waits in vain.
 const HASTY: Duration = Duration::from_millis(250);
@@ -177,7 +180,7 @@ impl<'a> Cell<'a> {
 
     /// Who waits in vain shall not wait long. Where nobody needs to be waited for, a wait is seen.
     fn patience(&self) -> Duration {
-        if self.waits_in_vain() { HASTY } else { NODE_TIMEOUT }
+        if self.waits_in_vain() { HASTY } else { UNHURRIED }
     }
 
     fn waits_in_vain(&self) -> bool {
@@ -208,7 +211,8 @@ impl<'a> Cell<'a> {
 
     /// Locks and, if that goes well, releases.
     async fn try_lock(&self, manager: &LockManager) -> Result<(), String> {
-        let outcome = within_limit("an outcome, which needs no silent node", manager.lock(KEY).no_wait());
+        let outcome =
+            within_limit("an outcome, which needs no silent node", manager.lock(KEY).no_wait());
         match outcome.await {
             Ok(guard) if self.has_quorum() => release(guard).await,
             Ok(_) => Err("locked without a healthy quorum".to_owned()),

@@ -9,7 +9,8 @@ use quorate_tests::wait::{NODE_TIMEOUT, times, until};
 use quorate_tests::{Direction, Mode, Nodes, Proxy, When};
 
 use crate::client::{
-    Client, LIMIT, close, nothing_is_left, on_tokio, unhurried, unreachable, warm_up, with_each_client,
+    Client, LIMIT, close, nothing_is_left, on_tokio, unhurried, unreachable, warm_up,
+    with_each_client,
 };
 
 const ROUNDS: usize = 10;

@@ -39,6 +39,7 @@ impl Client {
     }
 
     /// The only backend at `address`.
+    #[allow(dead_code, reason = "the fault matrix makes whole clusters")]
     pub(crate) fn connect_one(self, address: &str) -> Arc<dyn LockBackend> {
         self.connect(&[address.to_owned()]).remove(0)
     }
@@ -84,6 +85,7 @@ pub(crate) async fn nothing_is_left(nodes: &Nodes) {
 }
 
 /// Waits until each node has the key, which a quorum may have without the others.
+#[allow(dead_code, reason = "the fault matrix looks at each node")]
 pub(crate) async fn all_have(nodes: &Nodes, key: &str) {
     until("each node has the key", || nodes.iter().all(|node| node.get(key).is_some())).await;
 }

@@ -51,6 +51,8 @@ impl Testbed for Real<'_> {
 
     async fn restart(&self) -> bool {
         self.server.restart();
+        // The runtime stood still meanwhile, so the end of a connection is not known yet.
+        while self.backend.server_id().await.is_err() {}
         true
     }
 
@@ -69,7 +71,7 @@ async fn check(server: &RedisServer, node: Arc<dyn LockBackend>) {
     let real = Real { server, backend: node };
     let passed = backend(&real).await.unwrap_or_else(|failure| panic!("{name}: {failure}"));
     // Nothing is left out: both clients keep the queue, watch, fence, guard and keep the order.
-    assert_eq!(passed.len(), 38, "{name}: {passed:?}");
+    assert_eq!(passed.len(), 40, "{name}: {passed:?}");
 }
 
 #[test]

@@ -113,7 +113,8 @@ fn a_waiter_does_not_spin_when_its_watch_is_evicted() {
             held.push(holder.lock(format!("r{lock}")).await.unwrap());
             all_have(&nodes, &format!("r{lock}")).await;
             let manager = client.builder(&nodes).build().unwrap();
-            let wait = tokio::spawn(manager.lock(format!("r{lock}")).timeout(10 * LIMIT).into_future());
+            let wait =
+                tokio::spawn(manager.lock(format!("r{lock}")).timeout(10 * LIMIT).into_future());
             waiting.push((manager, wait));
         }
         // A lock, its entry, the order of the queue, and when its entries expire.

@@ -71,7 +71,7 @@ fn a_refused_extension_ends_the_guard() {
     assert_eq!(world.keys_left(), 0, "the key that was left is released");
     let lost = world.sim.block_on(guard.lost());
     assert!(matches!(lost, Lost::NotHeld(_)), "{lost:?}");
-    assert_eq!(world.sim.elapsed(), 0 * MS, "at once");
+    assert_eq!(world.sim.elapsed(), std::time::Duration::ZERO, "at once");
 }
 
 /// The error of a round in which the nodes failed in these ways.

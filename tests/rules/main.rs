@@ -3,7 +3,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 mod cancel_safety;
-// mod carried;
 mod cases;
 mod cleanup;
 #[path = "../every_future.rs"]
@@ -17,7 +16,7 @@ mod keeping;
 mod line;
 mod observe;
 mod passing;
-// mod polling;
+mod polling;
 mod quorum;
 mod reasons;
 mod renewals;

@@ -285,7 +285,7 @@ fn a_lease_that_its_holder_ended_is_no_warning() {
         sim.block_on(manager.adopt(&record)).unwrap_err();
         let _held = sim.block_on(manager.lock("s")).unwrap();
         sim.advance(SECOND);
-        sim.block_on(manager.close(SECOND));
+        let _ = sim.block_on(manager.close(SECOND));
     });
     assert_eq!(only("detached", &told).field("held"), "0.0ns");
     assert_eq!(only("adopted", &told).field("keys"), "r");
@@ -397,7 +397,7 @@ fn everything(world: &World) {
     world.nodes.iter().for_each(|node| node.inject(Fault::Hung));
     sim.block_on(guard.extend()).unwrap_err();
     sim.block_on(manager.lock("r").no_wait()).unwrap_err();
-    sim.block_on(manager.close(SECOND));
+    let _ = sim.block_on(manager.close(SECOND));
     sim.settle();
 }
 

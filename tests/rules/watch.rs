@@ -56,7 +56,10 @@ impl Scene {
     }
 
     fn claim(&self, holder: u8) -> Claim {
-        let token = Token::draw(|bytes| Ok(bytes.fill(holder)));
+        let token = Token::draw(|bytes| {
+            bytes.fill(holder);
+            Ok(())
+        });
         Claim::new([self.key.clone()], token.unwrap(), Ttl::try_from(TTL).unwrap())
     }
 

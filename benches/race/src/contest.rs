@@ -80,6 +80,11 @@ pub(crate) trait Contestant: Sized + Send + Sync + 'static {
     /// Takes a lock that nobody contends for.
     fn acquire(&self, key: &str) -> impl Future<Output = Option<Self::Held>> + Send;
 
+    /// Takes a lock if it is free, in one round.
+    fn try_acquire(&self, key: &str) -> impl Future<Output = Option<Self::Held>> + Send {
+        self.acquire(key)
+    }
+
     /// Gives it back; whether a quorum has done so.
     fn release(&self, held: Self::Held) -> impl Future<Output = bool> + Send;
 

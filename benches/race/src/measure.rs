@@ -11,6 +11,8 @@ mod cycles;
 mod faults;
 mod fencing;
 mod leases;
+mod refused;
+mod stalls;
 mod waiting;
 
 pub(crate) use faults::HEALTHY;
@@ -59,6 +61,21 @@ pub(crate) const MEASURES: &[Measure] = &[
         name: "waiting",
         about: "eight processes wait on a long hold",
         run: waiting::waiting,
+    },
+    Measure {
+        name: "refused",
+        about: "tries for a lock that another process holds",
+        run: refused::refused,
+    },
+    Measure {
+        name: "killed",
+        about: "two of eight waiting processes are killed",
+        run: stalls::killed,
+    },
+    Measure {
+        name: "gate",
+        about: "the node that keeps the wait queue hangs, eight contenders",
+        run: stalls::gate,
     },
     Measure { name: "hung", about: "one node of five is hung, one task", run: faults::hung },
     Measure { name: "dead", about: "one node of five is dead, one task", run: faults::dead },

@@ -54,6 +54,7 @@ async fn job<C: Contestant>(spec: &Spec) -> Outcome {
         "contend" => contend::run::<C>(spec).await,
         "hold" => hold::hold::<C>(spec).await,
         "take" => hold::take::<C>(spec).await,
+        "refused" => hold::refused::<C>(spec).await,
         other => Err(format!("no job is called {other}").into()),
     }
 }

@@ -65,7 +65,13 @@ impl Wanted {
 
     fn claim(&self, cluster: &Cluster) -> Result<Claim, LockError> {
         // A fresh token for each attempt (C1).
-        let token = Token::draw(|bytes| cluster.runtime.fill_random(bytes))?;
+        let token = Token::draw(|bytes| {
+            if planted!("token_is_drawn_once_per_manager") {
+                bytes.fill(7);
+                return Ok(());
+            }
+            cluster.runtime.fill_random(bytes)
+        })?;
         Ok(Claim::new(Arc::clone(&self.keys), token, self.ttl))
     }
 
@@ -148,15 +154,12 @@ async fn compete(
         };
         let attempt = Attempt::acquire(cluster, claim, options);
         place.set_attempt(&attempt);
-        let lost = match unless_closed(&place, attempt.won()).await? {
-            Ok(_) => {
-                if let Some((first, second)) = cluster.nodes.same_server() {
-                    attempt.cancel();
-                    return Err(LockError::SameServer { first, second });
-                }
-                return won(wanted, place, wait, attempt);
+        let Err(lost) = unless_closed(&place, attempt.won()).await? else {
+            if let Some((first, second)) = cluster.nodes.same_server() {
+                attempt.cancel();
+                return Err(LockError::SameServer { first, second });
             }
-            Err(lost) => lost,
+            return won(wanted, place, wait, attempt);
         };
         rounds += 1;
         let (took, is_held) = (lost.took, lost.loss == Loss::Held);
@@ -165,7 +168,8 @@ async fn compete(
         // A round that the deadline cut short says less than the one before it (A4).
         let is_cut_short = is_over && !is_held && took < node_timeout;
         error = error.filter(|_| is_cut_short).or_else(|| Some(error_of(cluster, &lost)));
-        if is_over || error.as_ref().is_some_and(LockError::is_permanent) {
+        let is_permanent = error.as_ref().is_some_and(LockError::is_permanent);
+        if is_over || (is_permanent && !planted!("permanent_errors_are_retried")) {
             // No other waiter waits for the answers to this undo (W3).
             drop((wait, place));
             lost.undone().await;
@@ -207,6 +211,8 @@ fn error_of(cluster: &Cluster, lost: &NotWon) -> LockError {
         return LockError::SameServer { first, second };
     }
     match lost.loss {
+        // The round was decided before the last of these errors came (A4).
+        Loss::Held if lost.failure.is_permanent() => LockError::Unreachable(lost.failure.clone()),
         Loss::Held => LockError::Held(lost.failure.clone()),
         Loss::Unreachable | Loss::Expired => LockError::Unreachable(lost.failure.clone()),
     }

@@ -150,6 +150,8 @@ impl Config {
             ("renew_interval", self.renew_interval, tick, interval),
             ("cleanup_bound", self.cleanup_bound, node_timeout, Duration::MAX),
             ("hold_limit", self.hold_limit, tick, Duration::MAX),
+            // Without a delay, nodes that reply at once would be asked without end.
+            ("backoff", Some(self.backoff.base), Duration::from_millis(1), self.backoff.most),
         ] {
             if let Some(value) = value
                 && !(least..=most).contains(&value)

@@ -185,6 +185,13 @@ impl Nodes {
             let panicked = || BackendError::new(BackendErrorKind::Other, "the backend panicked");
             let settled = AssertUnwindSafe(call).catch_unwind().await;
             let (result, server) = settled.unwrap_or_else(|_| (Err(panicked()), None));
+            let is_acquire = matches!(operation, Operation::Acquire { .. });
+            let result = match result {
+                Err(_) if is_acquire && planted!("acquire_without_a_reply_is_sent_again") => {
+                    perform(&**backend, &claim, operation, options).await
+                }
+                result => result,
+            };
             let result = nodes.check_server(id, operation, result, server);
             let is_release = matches!(operation, Operation::Release { .. });
             nodes.health(id).settled(is_release, result.as_ref().err());

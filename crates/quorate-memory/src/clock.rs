@@ -1,4 +1,4 @@
-//! A clock that runs a little too fast or too slow, and may be set forward.
+//! A clock that runs too fast or too slow, and may be set forward.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
-    /// A clock that is right at `world`, and gains so much from then on.
+    /// A clock that reads `world` at that time and gains `parts_per_million` from then on.
     pub(crate) const fn new(world: Instant, parts_per_million: i32) -> Self {
         Self { world, local: world, parts_per_million }
     }

@@ -23,15 +23,12 @@ use quorate_core::backend::LockBackend;
 
 mod backend;
 mod bench;
-mod fence;
-mod guard;
+mod calls;
 mod limits;
-mod lock;
 mod memory;
 mod order;
-mod queue;
 mod runtime;
-mod watch;
+mod script;
 
 pub use self::backend::backend;
 pub use self::runtime::runtime;

@@ -1,4 +1,4 @@
-//! What can be wrong with a node.
+//! What a test can make wrong with a node.
 
 use std::time::Duration;
 
@@ -8,26 +8,26 @@ use quorate_core::BackendError;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Fault {
-    /// The process is gone: calls fail at once. What it had stored is gone with it.
+    /// The process is gone, and its data with it. Calls fail at once, as not sent.
     Dead,
-    /// The process is gone, and what it had stored is on its disk: calls fail at once, and keys go
-    /// on expiring.
+    /// The process is gone, and its data is on its disk. Calls fail at once, as not sent. Keys go on
+    /// expiring.
     Down,
-    /// The process is stopped: calls wait, and are carried out in their order when it wakes, also
-    /// those that nobody waits for any more. Keys go on expiring.
+    /// The process is stopped. Calls stay pending and are executed in their order when it goes on, also
+    /// those whose futures were dropped. Keys go on expiring.
     Hung,
     /// Every request takes this long to arrive.
     Slow(Duration),
-    /// Every request is carried out at once, and its reply takes this long to come back.
+    /// Every request is executed at once, and its reply takes this long to come back.
     Late(Duration),
-    /// Every call is answered with this error, and nothing is done. An error answer of a node is
+    /// Every call fails with this error, and nothing is executed. An error reply of a node is
     /// `Fault::Failing(BackendError::from_reply("READONLY You can't write against a replica."))`.
     Failing(BackendError),
-    /// The node is configured to evict keys when its memory is full. It is not full, so that only the
-    /// restart guard cares.
+    /// The node is configured to evict keys when its memory is full. It is not full, so only the restart
+    /// guard refuses the node.
     Evicting,
-    /// The user may not run `INFO`: the node does not tell who it is, and cannot be guarded.
+    /// The user may not run `INFO`, so the server id and the restart guard are errors.
     NoInfo,
-    /// One address, and two servers behind it that share their data and answer in turn.
+    /// One address, and two servers behind it that share their data and reply in turn.
     Flapping,
 }

@@ -8,18 +8,22 @@
 //! ```
 //! use std::time::Duration;
 //!
-//! use quorate_core::backend::LockBackend;
+//! use quorate_core::LockManager;
 //! use quorate_memory::{Fault, MemoryNode, Sim};
 //!
 //! let sim = Sim::new(42);
 //! let nodes = MemoryNode::cluster(5, sim.clone());
+//! let locks = LockManager::builder(nodes.clone()).runtime(sim.clone()).build()?;
 //!
 //! nodes[0].inject(Fault::Dead);
-//! assert!(sim.block_on(nodes[0].server_id()).is_err());
+//! nodes[1].inject(Fault::Hung);
+//! let guard = sim.block_on(locks.lock("stock:7"))?;
+//! let refused = sim.block_on(locks.lock("stock:7").no_wait());
+//! assert!(refused.is_err_and(|error| error.is_held()));
 //!
-//! sim.advance(Duration::from_secs(3600));
-//! nodes[0].heal();
-//! assert!(sim.block_on(nodes[0].server_id()).is_ok());
+//! sim.advance(Duration::from_secs(10));
+//! assert!(!guard.is_valid(), "the lease has ended");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 #![allow(clippy::disallowed_methods, reason = "it works with clocks; tests must not")]
 

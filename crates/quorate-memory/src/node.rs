@@ -22,6 +22,8 @@ use crate::store::{Store, Value, no_info};
 
 mod connection;
 mod process;
+#[cfg(test)]
+mod tests;
 mod watches;
 mod watching;
 
@@ -270,6 +272,11 @@ impl MemoryNode {
         }
     }
 
+    /// Whether to answer the waiters question. A node without wait queues ignores it.
+    fn is_asked(&self, waiters: bool) -> bool {
+        waiters && self.capabilities.contains(Capabilities::QUEUE)
+    }
+
     fn sent(&self, operation: Operation) -> Sent {
         let is_ordered = self.capabilities.contains(Capabilities::ORDERED);
         let connection = if is_ordered { Arc::clone(&self.connection) } else { Arc::default() };
@@ -295,7 +302,7 @@ impl LockBackend for MemoryNode {
         let AcquireOptions { fencing, guard, waiters, .. } = options;
         self.require(fencing.is_some(), Capabilities::FENCING)?;
         self.require(guard.is_some(), Capabilities::GUARD)?;
-        self.require(waiters, Capabilities::QUEUE)?;
+        let waiters = self.is_asked(waiters);
         let claim = claim.clone();
         self.call(Operation::Acquire, move |state, now| {
             let mut acquired = match (guard, fencing) {
@@ -317,11 +324,11 @@ impl LockBackend for MemoryNode {
         claim: &Claim,
         options: ExtendOptions,
     ) -> Result<Extended, BackendError> {
-        self.require(options.waiters, Capabilities::QUEUE)?;
+        let waiters = self.is_asked(options.waiters);
         let claim = claim.clone();
         self.call(Operation::Extend, move |state, now| {
             let mut extended = Extended::new(state.store.extend(&claim, now)?);
-            extended.waiters = options.waiters.then(|| state.store.has_waiters(&claim, now));
+            extended.waiters = waiters.then(|| state.store.has_waiters(&claim, now));
             Ok(extended)
         })
         .await
@@ -333,14 +340,14 @@ impl LockBackend for MemoryNode {
         options: ReleaseOptions,
     ) -> Result<Released, BackendError> {
         self.require(options.raise_to.is_some(), Capabilities::FENCING)?;
-        self.require(options.waiters, Capabilities::QUEUE)?;
+        let waiters = self.is_asked(options.waiters);
         let claim = claim.clone();
         self.call(Operation::Release, move |state, now| {
             let mut released = Released::new(match options.raise_to {
                 Some(number) => state.store.fence_release(&claim, number, now),
                 None => state.store.release(&claim, now),
             });
-            released.waiters = options.waiters.then(|| state.store.has_waiters(&claim, now));
+            released.waiters = waiters.then(|| state.store.has_waiters(&claim, now));
             Ok(released)
         })
         .await
@@ -375,8 +382,8 @@ impl LockBackend for MemoryNode {
         .await
     }
 
-    /// Every write to the key is pushed, an extension too, and its expiry as soon as the node's clock
-    /// reaches it. The push is a message like a reply: the faults and rules of that moment act on it.
+    /// Every write to the key is pushed, an extension too, and its expiry when the node's clock reaches
+    /// it. The push is a message like a reply: the faults and rules of that moment act on it.
     async fn watch(&self, key: &Key, entry: Option<&Entry>) -> Result<Watched, BackendError> {
         self.require(true, Capabilities::WATCH)?;
         // Watches do not share the connection of the other calls.

@@ -8,7 +8,7 @@ use crate::rule::Operation;
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum Observed<'a> {
-    /// A client sent a request, whatever becomes of it.
+    /// A client sent a request, which may be lost.
     Sent {
         /// Which operation.
         operation: Operation,

@@ -1,4 +1,4 @@
-//! One value on its way from a node to a caller that may be gone.
+//! A slot for one value from a node, whose caller may have been dropped.
 
 use std::future::Future;
 use std::pin::Pin;

@@ -1,4 +1,4 @@
-//! What happens to messages on their way: values that compose.
+//! What happens to messages between clients and nodes: values that compose.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Effect {
-    /// Nothing, and no later rule is asked.
+    /// Nothing, and no later rule applies.
     Pass,
     /// Request and reply each take a time drawn evenly from these bounds. Delays add up.
     Delay {
@@ -17,13 +17,13 @@ pub enum Effect {
     },
     /// The request is held back for up to this long, so that later ones overtake it.
     Reorder(Duration),
-    /// The request never arrives, and the caller hears nothing.
+    /// The request never arrives, and the call stays pending.
     DropRequest,
-    /// The request is carried out, and the caller hears nothing.
+    /// The request is executed, and the call stays pending.
     DropReply,
-    /// The request is carried out, and the connection breaks before the reply.
+    /// The request is executed, and the connection breaks before the reply.
     Cut,
-    /// The request arrives twice, the second time this much later.
+    /// The request arrives twice, the second time this much later. Not on an ordered connection.
     Duplicate(Duration),
 }
 

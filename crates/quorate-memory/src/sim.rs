@@ -219,3 +219,71 @@ impl Wake for WakeFlag {
         self.0.store(true, Ordering::Relaxed);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// Runs six tasks that sleep a little, and returns in which order they end.
+    fn order(sim: &Sim) -> Vec<u64> {
+        let ended = Arc::new(Mutex::new(Vec::new()));
+        for number in 0..6 {
+            let (world, ended) = (sim.clone(), Arc::clone(&ended));
+            sim.spawn(Box::pin(async move {
+                world.sleep(SECOND).await;
+                ended.lock().unwrap().push(number);
+            }));
+        }
+        sim.settle();
+        ended.lock().unwrap().clone()
+    }
+
+    #[test]
+    fn a_seed_is_one_run_and_a_shuffled_world_runs_tasks_in_many_orders() {
+        assert_eq!(order(&Sim::new(1)), [0, 1, 2, 3, 4, 5]);
+        let orders: Vec<_> = (0..20).map(|seed| order(&Sim::shuffled(seed))).collect();
+        assert!(orders.iter().any(|order| *order != orders[0]));
+        for (seed, seen) in (0..20).zip(&orders) {
+            assert_eq!(order(&Sim::shuffled(seed)), *seen);
+        }
+        let drawn = |seed| [(); 3].map(|()| Sim::new(seed).random());
+        assert_eq!(drawn(1), drawn(1));
+        assert_ne!(drawn(1), drawn(2));
+    }
+
+    #[test]
+    #[should_panic = "deadlock"]
+    fn a_future_that_nothing_can_wake_is_a_panic() {
+        Sim::new(1).block_on(std::future::pending::<()>());
+    }
+
+    #[test]
+    fn the_end_of_a_world_drops_its_tasks_and_stops_its_timers() {
+        let (sim, held) = (Sim::new(1), Arc::new(()));
+        let (world, kept) = (sim.clone(), Arc::clone(&held));
+        sim.spawn(Box::pin(async move {
+            loop {
+                world.sleep(SECOND).await;
+                let _ = &kept;
+            }
+        }));
+        sim.advance(3 * SECOND);
+        assert_eq!(Arc::strong_count(&held), 2);
+        sim.end();
+        assert_eq!(Arc::strong_count(&held), 1);
+        sim.settle();
+        assert_eq!(sim.elapsed(), 3 * SECOND);
+    }
+
+    #[test]
+    fn a_future_is_dropped_after_the_polls_that_it_is_given() {
+        let sim = Sim::new(1);
+        let polls = |count| sim.block_on_for(async { sim.sleep(SECOND).await }, count).is_some();
+        assert!(!polls(0) && !polls(1) && polls(2));
+        assert_eq!(sim.elapsed(), SECOND);
+    }
+}

@@ -6,18 +6,16 @@
 //! ```no_run
 //! # #[cfg(all(feature = "redis", feature = "tokio"))]
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-//! use quorate::{LockManager, Released, runtime::TokioRuntime};
+//! use quorate::LockManager;
 //!
 //! let nodes = quorate::redis::connect([
 //!     "redis://10.0.0.1", "redis://10.0.0.2", "redis://10.0.0.3",
 //! ])?;
-//! let manager = LockManager::builder(TokioRuntime::new(), nodes).build()?;
+//! let locks = LockManager::builder(nodes).build()?;
 //!
-//! let guard = manager.lock("orders:42").await?;
+//! let guard = locks.lock("orders:42").await?;
 //! // … the work, while guard.is_valid() …
-//! if guard.release().await? != Released::Held {
-//!     // … somebody else may have had it before the end of the work …
-//! }
+//! guard.release().await?; // an error if the lock had been lost before
 //! # Ok(())
 //! # }
 //! ```
@@ -41,14 +39,11 @@
 //! | … with a login | `unix:///path?user=…&pass=…` | `unix://[user]:password@/path` |
 //! | … with a database | `unix:///path?db=…` | no, see below |
 //!
-//! Where fred says no, `FredBackend::new` takes a `Config` of fred that says it. Both refuse the address
-//! of a cluster or of sentinels, an unknown scheme, a parameter that would be ignored, a space before
-//! or after the address, and TLS without a feature for it; the `ConnectError` of each has the same
-//! variants.
+//! Where fred says no, its own `Config` can say it: see `quorate_fred`. Both refuse the address of a
+//! cluster or of sentinels, an unknown scheme, a parameter that would be ignored, a space before or
+//! after the address, and TLS without a feature for it.
 //!
-//! Of a client that you have, `RedisBackend::new` takes the address and the login, for **a connection of
-//! its own**; `FredBackend::from_client` **shares the client's connection**. The other way round these
-//! are `RedisBackend::from_connection` and, for the client's configuration, `FredBackend::new`.
+//! A node makes connections of its own. Nodes over a bb8 pool are `redis::pooled` and `redis::from_pool`.
 //!
 //! # Crates
 //!
@@ -61,15 +56,15 @@
 //!
 //! - `tokio`: `runtime::TokioRuntime`.
 //! - `smol`: `runtime::SmolRuntime`.
-//! - `redis`: nodes through redis-rs, on connections that a bb8 pool keeps alive.
+//! - `redis`: nodes through redis-rs, each on a connection of its own or on a bb8 pool.
 //! - `fred`: nodes through fred.
 //! - `memory`: in-memory nodes, a virtual clock and conformance suites, for tests.
 //! - `tls-rustls` or `tls-native-tls`: `rediss://` addresses, for the clients that are chosen. With both,
 //!   redis-rs 1.8 loads no certificates of the system and trusts no node.
 //! - `unix-sockets`: unix sockets with fred; redis-rs has them anyway.
-//! - `tracing`: events of the life of a lock and of nodes that fail, see [`observe`].
-//! - `metrics`: waits, holds, votes and latency per node, see [`observe`].
-//! - `serde`: `Serialize` and `Deserialize` for [`HandOver`].
+//! - `tracing`: events of the life of a lock and of nodes that fail, see [`telemetry`].
+//! - `metrics`: waits, holds, votes and latency per node, see [`telemetry`].
+//! - `serde`: `Serialize` and `Deserialize` for [`DetachedLock`].
 //!
 //! # Versions
 //!

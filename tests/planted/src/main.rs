@@ -30,7 +30,7 @@ fn main() -> ExitCode {
     let words: Vec<String> = env::args().skip(1).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let outcome = match words[..] {
-        [] => find(&BUGS.iter().collect::<Vec<_>>()),
+        [] => model().and_then(|()| find(&BUGS.iter().collect::<Vec<_>>())),
         [name] => named(name).and_then(|bug| find(&[bug])),
         [name, "--replay", seed] => named(name).and_then(|bug| replay(bug, seed)),
         _ => Err(USAGE.to_owned()),
@@ -80,6 +80,17 @@ fn find(bugs: &[&Bug]) -> Outcome {
     }
     println!("{} of {} found", bugs.len() - missed.len(), bugs.len());
     if missed.is_empty() { Ok(()) } else { Err(format!("not found: {}", missed.join(", "))) }
+}
+
+/// Lets the model of the attempt look for the bugs that are planted there: each breaks a promise.
+fn model() -> Outcome {
+    let words = ["test", "--package", "quorate-model", "--test", "model", "planted::"];
+    let run = output(&mut cargo(&words))?;
+    if text_of(&run).contains("test result: ok. 1 passed;") {
+        println!("the model finds each bug of the attempt");
+        return Ok(());
+    }
+    Err(format!("the model of the attempt:\n{}", text_of(&run)))
 }
 
 /// What found the bug, if something did.

@@ -161,7 +161,11 @@ fn w1_a_stale_key_at_the_gate_keeps_waiters_out_for_its_ttl() {
         match ttl {
             Some(ttl) => {
                 let key = Key::new(b"", &Resource::new("r").unwrap());
-                let token = Token::draw(|bytes| Ok(bytes.fill(7))).unwrap();
+                let token = Token::draw(|bytes| {
+                    bytes.fill(7);
+                    Ok(())
+                })
+                .unwrap();
                 let claim = Claim::new([key], token, Ttl::try_from(ttl).unwrap());
                 let acquired =
                     queue.scene.sim.block_on(gate.acquire(&claim, AcquireOptions::default()));

@@ -39,7 +39,6 @@ pub(crate) struct Sent {
     pub(crate) node: usize,
     pub(crate) operation: Operation,
     pub(crate) process: Option<usize>,
-    pub(crate) at: Duration,
 }
 
 /// What the nodes do otherwise than they should.
@@ -65,16 +64,10 @@ impl Scene {
         for (number, node) in nodes.iter().enumerate() {
             let way = ROUND_TRIP / 2;
             node.add_rule(Rule::new(Effect::Delay { least: way, most: way }));
-            let (sent, sim) = (Arc::clone(&sent), sim.clone());
+            let sent = Arc::clone(&sent);
             node.observe(move |observed| {
                 if let Observed::Sent { operation, client } = observed {
-                    let at = sim.elapsed();
-                    sent.lock().unwrap().push(Sent {
-                        node: number,
-                        operation,
-                        process: client,
-                        at,
-                    });
+                    sent.lock().unwrap().push(Sent { node: number, operation, process: client });
                 }
             });
         }

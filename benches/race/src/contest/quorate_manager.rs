@@ -75,6 +75,10 @@ impl<C: Client> Contestant for Quorate<C> {
         self.manager.lock(key).await.ok()
     }
 
+    async fn try_acquire(&self, key: &str) -> Option<LockGuard> {
+        self.manager.lock(key).no_wait().await.ok()
+    }
+
     async fn release(&self, held: LockGuard) -> bool {
         held.release().await.is_ok()
     }

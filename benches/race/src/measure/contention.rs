@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::Race;
 use crate::Outcome;
-use crate::arena::{Done, FIVE, Told};
+use crate::arena::{Arena, Done, FIVE, Told};
 use crate::contest::{BARE_FRED, BARE_REDIS, LIBRARIES, QUORATE_FRED, QUORATE_REDIS, RSLOCK};
 use crate::plan::rotated;
 use crate::spec::Spec;
@@ -20,13 +20,13 @@ const ALONE: [&str; 2] = [BARE_REDIS, BARE_FRED];
 const HOLD: Duration = Duration::from_millis(1);
 
 /// Those who want the lock.
-struct Crowd {
-    measure: &'static str,
-    setting: String,
-    processes: usize,
+pub(super) struct Crowd {
+    pub(super) measure: &'static str,
+    pub(super) setting: String,
+    pub(super) processes: usize,
     /// In each process.
-    each: usize,
-    hold: Duration,
+    pub(super) each: usize,
+    pub(super) hold: Duration,
 }
 
 /// Eight, in one process and in eight; two in two; and one, who gives back and takes again.
@@ -87,10 +87,21 @@ pub(super) fn line(race: &mut Race<'_>) -> Outcome {
 }
 
 fn contend(race: &mut Race<'_>, crowd: &Crowd, contestant: &'static str) -> Outcome {
-    let Crowd { measure, setting, processes, each, hold } = crowd;
     // Enough holds for a median.
     let holds = if race.plan.quick { 5 } else { 80 };
-    let time = (race.plan.sample * 2).max(*hold * holds);
+    let time = (race.plan.sample * 2).max(crowd.hold * holds);
+    contend_while(race, crowd, contestant, time, |_| ())
+}
+
+/// They contend for `time`, while something is done to the nodes.
+pub(super) fn contend_while(
+    race: &mut Race<'_>,
+    crowd: &Crowd,
+    contestant: &'static str,
+    time: Duration,
+    meanwhile: impl FnOnce(&Arena),
+) -> Outcome {
+    let Crowd { measure, setting, processes, each, hold } = crowd;
     let spec = Spec::new("contend", contestant)
         .with("runtime", "current-thread")
         .with("contenders", each)
@@ -108,6 +119,7 @@ fn contend(race: &mut Race<'_>, crowd: &Crowd, contestant: &'static str) -> Outc
     for worker in &mut workers {
         worker.go()?;
     }
+    meanwhile(&race.arena);
     let mut holds = Vec::new();
     for worker in &mut workers {
         holds.extend(worker.wait_until_done()?.events.iter().filter_map(|event| Hold::read(event)));
@@ -164,6 +176,8 @@ fn figures(
     for hold in &holds {
         waits.entry(hold.who).or_default().push((hold.acquired - hold.asked) as f64 / 1e6);
     }
+    let fewest = waits.values().map(Vec::len).min().filter(|_| waits.len() == contenders);
+    let least_share = fewest.unwrap_or_default() as f64 * contenders as f64 / count.max(1.0);
     let all: Vec<f64> = waits.values().flatten().copied().collect();
     let means: Vec<f64> = waits.values().map(|waits| mean(waits)).collect();
     let served: BTreeSet<u64> = holds.iter().map(|hold| hold.who).collect();
@@ -176,6 +190,7 @@ fn figures(
         ("hand-overs/s", count / time.as_secs_f64()),
         ("overlaps", overlaps as f64),
         ("never served", contenders as f64 - served.len() as f64),
+        ("least share", least_share),
     ];
     if holds.is_empty() {
         return figures;
@@ -184,12 +199,14 @@ fn figures(
         ("to another %", 100.0 * to_another / (pairs.len() as f64).max(1.0)),
         ("gap p50 µs", median(&gaps)),
         ("gap p99 µs", percentile(&gaps, 99.0)),
+        ("longest gap ms", percentile(&gaps, 100.0) / 1e3),
         ("held p50 ms", median(&held)),
         ("release p50 µs", median(&releases)),
         ("wait p50 µs", 1e3 * median(&all)),
         ("mean wait ms", mean(&all)),
         ("worst contender's mean wait ms", percentile(&means, 100.0)),
         ("longest wait ms", percentile(&all, 100.0)),
+        ("longest wait/mean", percentile(&all, 100.0) / mean(&all)),
         ("commands/hand-over", done.commands / count),
         ("rounds/hand-over", done.sets.iter().sum::<f64>() / nodes / count),
         ("rounds/hand-over at the busiest node", percentile(&done.sets, 100.0) / count),
@@ -219,6 +236,7 @@ mod tests {
         assert_eq!(figure(holds.clone(), "to another %"), Some(100.0));
         assert_eq!(figure(holds.clone(), "overlaps"), Some(0.0));
         assert_eq!(figure(holds.clone(), "never served"), Some(6.0));
+        assert_eq!(figure(holds.clone(), "least share"), Some(0.0));
         assert_eq!(figure(holds, "rounds/hand-over"), Some(1.5));
     }
 

@@ -1,4 +1,4 @@
-//! One who holds a lock for long, and one who waits for it.
+//! One who holds a lock for long, and others who wait for it, or only try.
 
 use std::time::{Duration, Instant};
 
@@ -6,6 +6,7 @@ use super::{connect, finish, metric, ready};
 use crate::Outcome;
 use crate::contest::Contestant;
 use crate::spec::Spec;
+use crate::stats::percentile;
 use crate::usage::clock;
 
 /// Holds the lock from before it is ready until it is told.
@@ -41,4 +42,30 @@ pub(super) async fn take<C: Contestant>(spec: &Spec) -> Outcome {
         metric("acquired", task.await?.ok_or("the lock was never free")?);
     }
     finish(&*contestant).await
+}
+
+/// Tries to take it for `seconds`, without waiting.
+pub(super) async fn refused<C: Contestant>(spec: &Spec) -> Outcome {
+    let contestant = connect::<C>(spec).await?;
+    let time = spec.time("seconds")?;
+    tries(&contestant, Duration::from_millis(50)).await?;
+    ready().await?;
+    let took = tries(&contestant, time).await?;
+    metric("try p50 µs", percentile(&took, 50.0));
+    metric("try p99 µs", percentile(&took, 99.0));
+    metric("tries", took.len());
+    finish(&contestant).await
+}
+
+/// How long each try took, in microseconds.
+async fn tries<C: Contestant>(contestant: &C, time: Duration) -> Outcome<Vec<f64>> {
+    let (deadline, mut took) = (Instant::now() + time, Vec::new());
+    while Instant::now() < deadline {
+        let start = Instant::now();
+        if contestant.try_acquire("race:held").await.is_some() {
+            return Err("the lock is free".into());
+        }
+        took.push(start.elapsed().as_secs_f64() * 1e6);
+    }
+    Ok(took)
 }

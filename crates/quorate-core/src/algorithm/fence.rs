@@ -31,11 +31,11 @@
 //! never. What it does need is that a node does not forget F. A node that lost its data goes on
 //! from the hint, which is the client's wall clock: see [`FenceHint`]. An attempt that began before
 //! the loss, and reaches the node after it, brings a hint from before the tokens that were given in
-//! between. With the [restart guard](crate::restarts) it gets no vote from that node: it is over, by
+//! between. With the [restart guard](crate::RestartGuard) it gets no vote from that node: it is over, by
 //! its own ttl, before the node votes again.
 //!
 //! That F may be raised by others as well (locks that share a counter, see
-//! [`protocol::fence`](crate::protocol::fence)) changes none of this: it never falls by it.
+//! the guide's page on fencing) changes none of this: it never falls by it.
 
 use std::fmt;
 

@@ -52,7 +52,7 @@ pub enum InvalidTtl {
         /// The shortest ttl that would do.
         least: Duration,
     },
-    /// Over the `max_ttl` of the [restart guard](crate::restarts): a node that has forgotten the lock
+    /// Over the `max_ttl` of the [restart guard](crate::RestartGuard): a node that has forgotten the lock
     /// would vote again before it is over.
     #[error("a ttl of {ttl:?} is over the max_ttl of the restart guard, {max_ttl:?}")]
     OverMaxTtl {

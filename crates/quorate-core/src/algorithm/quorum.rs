@@ -42,13 +42,16 @@ impl NodeCount {
 
     /// The smallest majority of the **configured** nodes: N/2 + 1. Any two share a node.
     #[must_use]
-    pub const fn quorum(self) -> usize {
+    pub fn quorum(self) -> usize {
+        if planted!("half_is_a_quorum") {
+            return self.get().div_ceil(2);
+        }
         self.get() / 2 + 1
     }
 
     /// How many nodes can fail while a quorum is still to be had: N − quorum.
     #[must_use]
-    pub const fn spare(self) -> usize {
+    pub fn spare(self) -> usize {
         self.get() - self.quorum()
     }
 

@@ -138,6 +138,9 @@ impl Driver {
             let has_progressed = !replies.is_empty();
             let now = attempt.cluster.now();
             let mut state = attempt.lock();
+            if planted!("timer_comes_before_the_replies") {
+                state.machine.handle_timeout(now);
+            }
             self.handle(&mut state, replies, now);
             if state.machine.next_timeout().is_some_and(|due| due <= now) {
                 state.machine.handle_timeout(now);

@@ -15,6 +15,9 @@ use crate::error::{Answer, ExtendError, Lost, NodeAnswer, QuorumFailure, Release
 use crate::nodes::{Nodes, Reply};
 use crate::tasks::OpenWork;
 
+/// Whether the first round was won; if not, why, and what each node answered.
+pub(super) type FirstResult = Result<(), (Loss, QuorumFailure)>;
+
 /// The machine of an attempt, and what its callers wait for.
 pub(super) struct State {
     pub(super) machine: Machine,
@@ -24,7 +27,7 @@ pub(super) struct State {
     open: OpenWork,
     answers: Answers,
     /// The first round: won or not, and when that was decided.
-    first: Option<(Result<(), (Loss, QuorumFailure)>, Instant)>,
+    first: Option<(FirstResult, Instant)>,
     start: Instant,
     /// The latest round of extensions that was decided.
     extended: Option<(RoundId, Result<Instant, QuorumFailure>)>,
@@ -166,11 +169,7 @@ impl State {
     }
 
     /// The result of the first round, and how long it took.
-    #[expect(clippy::type_complexity, reason = "the two parts of `first`")]
-    pub(super) fn first_result(
-        &mut self,
-        _: Instant,
-    ) -> Option<(Result<(), (Loss, QuorumFailure)>, Duration)> {
+    pub(super) fn first_result(&mut self, _: Instant) -> Option<(FirstResult, Duration)> {
         let (result, at) = self.first.clone()?;
         Some((result, at.saturating_duration_since(self.start)))
     }
@@ -228,7 +227,7 @@ impl State {
                 Answer::NoReply { .. } => Answer::NoReply { is_over: now >= deadline },
                 answer => answer.clone(),
             };
-            NodeAnswer::new(nodes.name(id).clone(), answer)
+            NodeAnswer::new(Arc::clone(nodes.name(id)), answer)
         });
         QuorumFailure::new(answers, now.saturating_duration_since(self.answers.start))
     }

@@ -104,7 +104,7 @@ impl LockManagerBuilder {
     }
 
     /// The random delay between rounds where no node reports that the lock is free: up to `base` at first,
-    /// doubling up to `most`. Default: 10 ms and 1 s.
+    /// doubling up to `most`. Default: 10 ms and 1 s. `base` is at least 1 ms, and at most `most`.
     pub const fn backoff(mut self, base: Duration, most: Duration) -> Self {
         self.config.backoff = Backoff { base, most };
         self

@@ -250,12 +250,16 @@ fn leave(queues: &Arc<LocalQueues>, leases: Vec<(Key, LeaseId)>, attempt: Option
     let Some(attempt) = attempt.filter(|_| !leases.is_empty()) else {
         return queues.left(&leases, None);
     };
+    // The error of the next task shows whose answers it waits for.
+    let held = Arc::new(Held { attempt, leases });
+    queues.keep(&held);
     let queues = Arc::clone(queues);
     let tasks = Arc::clone(&queues.cluster.tasks);
     tasks.spawn(async move {
-        let mut driver = Driver::new(&attempt);
-        driver.left(attempt.gate()).await;
-        queues.left(&leases, attempt.waiters());
+        let mut driver = Driver::new(&held.attempt);
+        driver.left(held.attempt.gate()).await;
+        queues.left(&held.leases, held.attempt.waiters());
+        queues.drop_leases(&held);
         driver.finish().await;
     });
 }

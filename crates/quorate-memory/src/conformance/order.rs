@@ -3,10 +3,9 @@
 use std::pin::pin;
 
 use futures_util::future::{join, join_all, poll_immediate};
-use quorate_core::Vote;
 use quorate_core::backend::{Capabilities, Entry};
 
-use super::bench::{Bench, Checked, text, voted};
+use super::bench::{Bench, Checked, granted, text};
 use super::ensure;
 
 const ROUNDS: usize = 40;
@@ -35,17 +34,17 @@ async fn one_behind_other<A, B>(
 /// An acquire directly after a release finds the key free.
 pub(super) async fn calls(bench: &Bench<'_>) -> Checked {
     for round in 0..ROUNDS {
-        let (first, second) = (bench.claim(b"a", 1)?, bench.claim(b"a", 2)?);
-        bench.must_acquire(&first).await?;
-        let others = (0..OTHERS[round % OTHERS.len()]).map(|holder| bench.claim(b"b", holder));
+        let (first, second) = (bench.claim("a", 1)?, bench.claim("a", 2)?);
+        granted("acquire", bench.acquire(&first).await)?;
+        let others = (0..OTHERS[round % OTHERS.len()]).map(|holder| bench.claim("b", holder));
         let others: Vec<_> = others.collect::<Result<_, _>>()?;
         let mut others = pin!(join_all(others.iter().map(|claim| bench.acquire(claim))));
         let _ = poll_immediate(others.as_mut()).await;
         let calls = one_behind_other(bench.release(&first), bench.acquire(&second));
         let (released, acquired) = calls.await;
-        voted("the release", released, Vote::Granted)?;
-        voted("the acquire behind it", acquired, Vote::Granted)?;
-        bench.must_release(&second).await?;
+        granted("the release", released)?;
+        granted("the acquire behind it", acquired)?;
+        granted("release", bench.release(&second).await)?;
         others.await;
     }
     Ok(())
@@ -53,7 +52,7 @@ pub(super) async fn calls(bench: &Bench<'_>) -> Checked {
 
 /// A leave directly after a refresh finds the entry. Without order, it follows the reply.
 pub(super) async fn leave(bench: &Bench<'_>) -> Checked {
-    let (key, entry) = (bench.key(b'a')?, Entry::new(*b"entry"));
+    let (key, entry) = (bench.key("a")?, Entry::new(*b"entry"));
     // A script that the node does not know yet is sent twice, the second time behind the leave.
     bench.backend.queue_refresh(&key, &entry, &[]).await.map_err(text)?;
     let mut left = bench.backend.queue_leave(&key, &entry, None).await;

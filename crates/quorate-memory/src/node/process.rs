@@ -48,7 +48,7 @@ pub(super) struct Sent {
 }
 
 /// A request, as the process meets it: carried out, or failed with an error.
-type Request = Box<dyn FnOnce(&Process, Option<BackendError>) + Send>;
+type Request = Box<dyn FnOnce(&Arc<Process>, Option<BackendError>) + Send>;
 
 impl State {
     /// What the server says about itself.
@@ -149,24 +149,24 @@ impl Process {
     ) -> Reply<Result<T, BackendError>> {
         let Sent { operation, client, is_ordered, connection } = sent;
         let (answer, reply) = reply();
-        let act = Arc::new(act);
         let state = self.lock();
         state.observe(Observed::Sent { operation, client });
         let journey = self.journey(&state, operation, client);
         drop(state);
-        if let Some(later) = journey.again.filter(|_| !is_ordered) {
-            let act = Arc::clone(&act);
-            let again = move |process: &Self, failure: Option<BackendError>| {
-                drop(failure.is_none().then(|| process.execute(&*act)));
-            };
-            self.dispatch(journey.request + later, Box::new(again));
-        }
         if journey.loses_request {
             return reply;
         }
         let delay = connection.requests.delay(self.runtime.now(), journey.request);
-        let request = move |process: &Self, failure: Option<BackendError>| {
-            let mut outcome = failure.map_or_else(|| process.execute(&*act), Err);
+        let request = move |process: &Arc<Self>, failure: Option<BackendError>| {
+            // A request that a process refused does not come again.
+            let again = journey.again.filter(|_| failure.is_none() && !is_ordered);
+            let mut outcome = failure.map_or_else(|| process.execute(&act), Err);
+            if let Some(later) = again {
+                let again = move |process: &Arc<Self>, failure: Option<BackendError>| {
+                    drop(failure.is_none().then(|| process.execute(&act)));
+                };
+                process.dispatch(later, Box::new(again));
+            }
             if journey.is_cut {
                 outcome = Err(lost("the connection was lost"));
             }
@@ -182,7 +182,7 @@ impl Process {
     }
 
     /// A request has arrived.
-    fn receive(&self, request: Request) {
+    fn receive(self: &Arc<Self>, request: Request) {
         let mut state = self.lock();
         let failure = match &state.fault {
             Some(Fault::Hung) => return state.unread.push_back(request),
@@ -281,7 +281,7 @@ pub(super) fn lost(why: &'static str) -> BackendError {
 /// A new `run_id`.
 fn new_id(runtime: &dyn Runtime) -> String {
     let mut bytes = [0; 20];
-    // Without randomness, nodes cannot be told apart.
+    // Without randomness, all nodes have the same id.
     let _ = runtime.fill_random(&mut bytes);
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -86,7 +86,7 @@ flaws! {
     CountsTheFirstKey,
     /// After the last number comes the first one.
     NumbersWrap,
-    /// Numbers are gone as soon as their lock is.
+    /// Numbers are gone when their lock is.
     NumbersEndWithTheLock,
     /// A raise does not check the key.
     RaisesWithoutTheKey,
@@ -195,10 +195,8 @@ impl Wrong {
             Flaw::HintForNewNumbersOnly if has_number => {
                 options.fencing = options.fencing.map(|_| FenceHint::default());
             }
-            Flaw::NumbersEndWithTheLock if options.fencing.is_some() => {
-                if self.sorted(claim).2.len() == claim.keys().len() {
-                    self.numbers().iter().for_each(|(key, _)| self.node.expire(key));
-                }
+            Flaw::NumbersEndWithTheLock if self.sorted(claim).2.len() == claim.keys().len() => {
+                self.numbers().iter().for_each(|(key, _)| self.node.expire(key));
             }
             Flaw::CountsTheUptime => {
                 options.guard = options.guard.map(|guard| RestartGuard::soft(guard.max_ttl()));
@@ -279,8 +277,8 @@ impl LockBackend for Wrong {
                     acquired.number = FencingToken::new(1);
                 }
             }
-            (Flaw::AcceptsAnyEpoch, Some(BackendErrorKind::Quarantined))
-                if had_epoch && !was_quarantined =>
+            (Flaw::AcceptsAnyEpoch, _)
+                if had_epoch && !was_quarantined && self.node.get(QUARANTINE).is_some() =>
             {
                 self.node.expire(QUARANTINE);
                 seen = self.node.acquire(&claim, options).await;

@@ -208,6 +208,10 @@ impl Contender {
             error => crowd.wrong(format!("client {} failed with {error}", self.client)),
         }
         let begun = member.process.take_drawn();
+        // The close waits for the nodes.
+        if error.is_closed() {
+            return;
+        }
         // Within the 2 ms that the error may wait for answers, each node has given them.
         if crowd.plan.latency * 4 > Duration::from_millis(2) || crowd.nodes_fail() {
             return;

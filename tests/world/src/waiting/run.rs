@@ -35,7 +35,7 @@ pub fn run(seed: u64, class: Class) -> Outcome {
             Observed::Sent { operation, client } => board.sent(client, operation),
             Observed::Set(claim) => {
                 board.set(world.elapsed(), AttemptId::of(claim.token().as_bytes()));
-            },
+            }
             _ => {}
         });
     }

@@ -20,6 +20,7 @@ impl Attempt {
         let plain = match outcome {
             Outcome::Granted(_) => Vote::For,
             Outcome::Refused => Vote::Against,
+            Outcome::Failed if planted!("errors_mean_held") => Vote::Against,
             Outcome::Failed | Outcome::NotSent => Vote::Unknown,
         };
         match (self.phase, kind, outcome) {
@@ -69,6 +70,7 @@ impl Attempt {
             Phase::Acquiring | Phase::Adopting | Phase::Raising => {
                 if now >= self.round.valid_until && !planted!("expired_win") {
                     self.lose(Loss::Expired, now);
+                } else if open > 0 && planted!("slowest_node_is_waited_for") {
                 } else if votes_for >= quorum {
                     self.agree(now);
                 } else if votes_for + open < quorum {
