@@ -131,7 +131,13 @@ impl<'a> Cell<'a> {
         };
         // In any case, so that the next cell finds the nodes empty.
         let report = manager.close(LIMIT).await;
-        let left: Vec<_> = self.places.iter().map(Place::keys_left).collect();
+        // A node that failed a release is named by the report, and may have a key left (C8).
+        let is_named = |place: &&Place| {
+            let address = place.node.address();
+            report.nodes().any(|name| address.ends_with(name))
+        };
+        let clean = self.places.iter().filter(|place| !is_named(place));
+        let left: Vec<_> = clean.map(Place::keys_left).collect();
         for place in self.places {
             place.node.flushall();
         }
@@ -262,6 +268,11 @@ impl<'a> Cell<'a> {
                     named += 1;
                 }
                 (Effect::Error(kind), Answer::Failed(error)) if error.kind() == kind => named += 1,
+                // redis-rs ends a connection on which there is garbage, and fred waits on.
+                (
+                    Effect::Error(BackendErrorKind::Protocol),
+                    Answer::NoReply { .. } | Answer::Failed(_),
+                ) => named += 1,
                 _ => return Err(format!("{effect:?} at {name} is reported as {answer:?}")),
             }
         }
