@@ -111,7 +111,7 @@ fn nodes_that_come_back_vote_again() {
         }
         let guard = manager.lock("r").await.unwrap();
         guard.release().await.unwrap();
-        close(&manager, &nodes).await;
+        let _ = manager.close(LIMIT).await;
     });
 }
 

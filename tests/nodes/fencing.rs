@@ -17,7 +17,7 @@ use quorate_tests::wait::{LONG_TTL, eventually, times, until};
 use quorate_tests::{Connection, Nodes, RedisServer};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
-use crate::client::{Client, assert_clean, close, on_tokio, unreachable, with_each_client};
+use crate::client::{Client, assert_clean, on_tokio, unreachable, with_each_client};
 use crate::wire::commands;
 
 fn key(name: &str) -> Key {
@@ -343,6 +343,6 @@ fn fenced_on_a_cluster_of_one_says_why() {
             }
         }
         manager.lock("r").await.unwrap().release().await.unwrap();
-        close(&manager, nodes).await;
+        let _ = manager.close(quorate_tests::wait::LIMIT).await;
     });
 }

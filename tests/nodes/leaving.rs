@@ -46,5 +46,9 @@ fn exit_on_the_error(example: &str, live: &Nodes, dead: &Nodes, turn: usize) {
     for node in dead {
         assert!(error.contains(&format!("127.0.0.1:{}", node.port())), "{example}: {error}");
     }
-    assert_eq!(live.keys_left(), [], "{example}, {turn}: {error}");
+    // Helper keys of the wait queue end 10 s after the process (W3).
+    let is_helper = |(_, key): &(usize, String)| key.contains(":quorate:");
+    let mut left = live.keys_left();
+    left.retain(|key| !is_helper(key));
+    assert_eq!(left, [], "{example}, {turn}: {error}");
 }

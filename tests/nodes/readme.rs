@@ -23,7 +23,11 @@ fn the_first_program_of_the_readme_leaves_nothing() {
     let nodes = &Nodes::start(5);
     for _ in 0..30 {
         let output = run("first", &nodes.addresses());
-        assert_eq!(String::from_utf8_lossy(&output.stdout), "1 orders shipped\n", "{output:?}");
+        assert_eq!(
+            String::from_utf8_lossy(&output.stdout),
+            "all released\n1 orders shipped\n",
+            "{output:?}"
+        );
         assert_eq!(nodes.keys_left(), []);
     }
 }

@@ -18,8 +18,9 @@ pub const LIMIT: Duration = Duration::from_secs(120);
 /// The ttl of locks that must not end while a test looks at them, however slow the machine is.
 pub const LONG_TTL: Duration = Duration::from_secs(3_600);
 
-/// How long a round listens to a node. Only a node that never answers takes that long.
-pub const NODE_TIMEOUT: Duration = Duration::from_secs(600);
+/// How long a round listens to a node, and the pause before a failed release is sent again. Only a node
+/// that never answers takes that long.
+pub const NODE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Between two looks.
 const PAUSE: Duration = Duration::from_millis(2);
