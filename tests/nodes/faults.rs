@@ -100,7 +100,9 @@ fn three_dead_are_named_with_their_reasons_within_the_deadline() {
 fn nodes_that_come_back_vote_again() {
     with_each_client(|client| async move {
         let nodes = Nodes::start(3);
-        let manager = client.builder(&nodes).build().unwrap();
+        // A release that failed is sent again after a node timeout.
+        let builder = client.builder(&nodes).node_timeout(Duration::from_secs(1));
+        let manager = builder.build().unwrap();
         manager.lock("r").await.unwrap().release().await.unwrap();
         for node in nodes.iter() {
             node.kill();
@@ -109,9 +111,19 @@ fn nodes_that_come_back_vote_again() {
         for node in nodes.iter() {
             node.restart();
         }
-        let guard = manager.lock("r").await.unwrap();
-        guard.release().await.unwrap();
-        let _ = manager.close(LIMIT).await;
+        let each_votes = async {
+            loop {
+                let guard = manager.lock("r").await.unwrap();
+                let have = nodes.iter().filter(|node| node.get("r").is_some()).count();
+                guard.release().await.unwrap();
+                if have == nodes.len() {
+                    return;
+                }
+            }
+        };
+        within_limit("a vote of each node", each_votes).await;
+        let report = manager.close(LIMIT).await;
+        assert_eq!(nodes.keys_left(), [], "{report}");
     });
 }
 

@@ -4,6 +4,7 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use quorate::backend::{AcquireOptions, ReleaseOptions};
 use quorate::error::Answer;
@@ -13,11 +14,11 @@ use quorate::{
 };
 use quorate_tests::keys::counter;
 use quorate_tests::referee::write;
-use quorate_tests::wait::{LONG_TTL, eventually, times, until};
+use quorate_tests::wait::{LIMIT, LONG_TTL, eventually, times, until, within_limit};
 use quorate_tests::{Connection, Nodes, RedisServer};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
-use crate::client::{Client, assert_clean, on_tokio, unreachable, with_each_client};
+use crate::client::{Client, assert_clean, on_tokio, unreachable, warm_up, with_each_client};
 use crate::wire::commands;
 
 fn key(name: &str) -> Key {
@@ -333,7 +334,10 @@ fn fenced_on_a_cluster_of_one_says_why() {
         nodes[0].cli(&["CLUSTER", "INFO"]).text().contains("cluster_state:ok")
     });
     with_each_client(|client| async move {
-        let manager = client.builder(nodes).build().unwrap();
+        // A release that failed is sent again after a node timeout.
+        let manager = client.builder(nodes).node_timeout(Duration::from_secs(1)).build().unwrap();
+        // The first connection may take longer than a node timeout.
+        warm_up(&manager).await;
         for request in [manager.lock("r").fenced(), manager.lock(["r", "s"])] {
             let failure = unreachable(request.no_wait().await);
             let Answer::Failed(error) = &failure.nodes()[0].answer else { panic!("{failure}") };
@@ -343,6 +347,8 @@ fn fenced_on_a_cluster_of_one_says_why() {
             }
         }
         manager.lock("r").await.unwrap().release().await.unwrap();
-        let _ = manager.close(quorate_tests::wait::LIMIT).await;
+        let report = within_limit("the end of close", manager.close(100 * LIMIT)).await.to_string();
+        assert!(report.contains("failed: CROSSSLOT"), "{client:?}: {report}");
+        assert_eq!(nodes.keys_left(), [], "{client:?}");
     });
 }

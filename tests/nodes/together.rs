@@ -1,8 +1,11 @@
 //! Calls of many tasks that travel together mean what they mean alone.
 
+use std::time::Duration;
+
 use futures_util::future::join_all;
 use quorate::error::{Answer, NodeAnswer};
 use quorate::{BackendErrorKind, LockError, LockGuard, LockManager, ReleaseError};
+use quorate_tests::wait::{LIMIT, within_limit};
 use quorate_tests::{Nodes, RedisServer};
 
 use crate::client::{Client, assert_clean, on_tokio, unhurried, with_each_client};
@@ -100,7 +103,9 @@ fn one_forbidden_key_costs_no_other_call() {
     on_tokio(async {
         for client in Client::ALL {
             let backends = client.connect(&[server.address_as("app", "pw")]);
-            let manager = unhurried(backends).build().unwrap();
+            // A release that failed is sent again after a node timeout.
+            let builder = unhurried(backends).node_timeout(Duration::from_secs(2));
+            let manager = builder.build().unwrap();
             for _ in 0..3 {
                 let locks = (0..TASKS).map(|task| {
                     let manager = manager.clone();
@@ -122,7 +127,8 @@ fn one_forbidden_key_costs_no_other_call() {
                 let outcomes = released(guards.into_iter()).await;
                 assert!(outcomes.iter().all(Result::is_ok), "{client:?}: {outcomes:?}");
             }
-            let _ = manager.close(quorate_tests::wait::LIMIT).await;
+            let report = within_limit("the end of close", manager.close(100 * LIMIT)).await;
+            assert!(report.to_string().contains("failed: NOPERM"), "{client:?}: {report}");
             assert_eq!(server.keys(), Vec::<String>::new(), "{client:?}");
         }
     });

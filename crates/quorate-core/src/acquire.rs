@@ -12,12 +12,12 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures_util::future::{Either, select};
+use futures_util::future::{Either, join, select};
 
 use crate::algorithm::attempt::Loss;
 use crate::algorithm::fence::FenceHint;
 use crate::algorithm::lease::{Ttl, saturating_add};
-use crate::attempt::{Attempt, AttemptOptions, NotWon};
+use crate::attempt::{Attempt, AttemptOptions, NotWon, undo_bound};
 use crate::backend::{Capabilities, Claim};
 use crate::cluster::Cluster;
 use crate::error::{InvalidRequest, LockError, QuorumFailure};
@@ -139,6 +139,9 @@ async fn compete(
     let mut error: Option<LockError> = None;
     if before(cluster, deadline, unless_closed(&place, wait.ready())).await.transpose()?.is_none() {
         // The gate said that other processes are in front, and no round was made.
+        let left = wait.end(cluster, undo_bound(Duration::ZERO));
+        drop(place);
+        left.await;
         return Err(LockError::Held(cluster.nodes.none_asked()));
     }
     loop {
@@ -171,16 +174,18 @@ async fn compete(
         let is_permanent = error.as_ref().is_some_and(LockError::is_permanent);
         if is_over || (is_permanent && !planted!("permanent_errors_are_retried")) {
             // No other waiter waits for the answers to this undo (W3).
-            drop((wait, place));
-            lost.undone().await;
+            let left = wait.end(cluster, undo_bound(took));
+            drop(place);
+            join(lost.undone(), left).await;
             break;
         }
         // The undo goes on in the background, unless the deadline comes first.
         drop(lost);
         let next = unless_closed(&place, wait.next(LostRound { took, rounds, is_held }));
         if before(cluster, deadline, next).await.transpose()?.is_none() {
-            drop((wait, place));
-            attempt.undone(took).await;
+            let left = wait.end(cluster, undo_bound(took));
+            drop(place);
+            join(attempt.undone(took), left).await;
             break;
         }
     }

@@ -298,9 +298,13 @@ impl NotWon {
     }
 }
 
-/// The limit of C8: the duration of the round, at least 2 ms.
-async fn wait_for_undo(driver: &mut Driver, took: Duration) {
+/// How long the error of a round that took so long may wait for answers of nodes (C8).
+pub(crate) fn undo_bound(took: Duration) -> Duration {
     const LEAST: Duration = Duration::from_millis(2);
-    let limit = saturating_add(driver.attempt().cluster.now(), took.max(LEAST));
+    took.max(LEAST)
+}
+
+async fn wait_for_undo(driver: &mut Driver, took: Duration) {
+    let limit = saturating_add(driver.attempt().cluster.now(), undo_bound(took));
     driver.run_until(limit, State::undo_is_answered).await;
 }

@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use self::notify::Notify;
 pub(crate) use self::pauses::LostRound;
-use self::pauses::back_off;
+use self::pauses::{back_off, within};
 use self::remote_queue::RemoteQueue;
 use crate::algorithm::quorum::NodeId;
 use crate::cluster::Cluster;
@@ -99,6 +99,20 @@ impl Wait {
             Self::Ordered(queue) => queue.next(lost).await,
             Self::Notified(notify) => notify.next(lost).await,
             Self::Polling(cluster) => back_off(cluster, lost.rounds).await,
+        }
+    }
+
+    /// Ends the wait without a win. What it has in the queue is removed at once; the future resolves when
+    /// the gate has answered that, or after `limit`.
+    pub(crate) fn end(self, cluster: &Cluster, limit: Duration) -> impl Future<Output = ()> {
+        let left = match self {
+            Self::Ordered(queue) => queue.end(),
+            Self::Notified(_) | Self::Polling(_) => None,
+        };
+        async move {
+            if let Some(left) = left {
+                within(cluster, limit, left).await;
+            }
         }
     }
 

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use event_listener::{Event as Signal, EventListener};
 use futures_util::future::{OptionFuture, join};
 
 use super::pauses::{LostRound, pause, within};
@@ -39,6 +40,8 @@ pub(crate) struct RemoteQueue {
     call: Option<Call>,
     /// Resolves when the watched key may have been written.
     push: Option<(WatchedKey, BoxFuture<'static, ()>)>,
+    /// Resolves when the gate has answered LEAVE, or has failed to.
+    left: Option<EventListener>,
 }
 
 /// What all calls of a wait need.
@@ -91,6 +94,7 @@ impl RemoteQueue {
             is_trying: false,
             call: None,
             push: None,
+            left: None,
         })
     }
 
@@ -126,6 +130,20 @@ impl RemoteQueue {
         self.turn.handle_won();
         if let Some(Command::Leave { gate, also }) = self.turn.poll_command() {
             self.leave(gate, also, on_hint);
+        }
+    }
+
+    /// Ends the wait without a win. The listener resolves when the gate has answered LEAVE; `None` where
+    /// nothing is sent.
+    pub(super) fn end(mut self) -> Option<EventListener> {
+        self.cancel();
+        self.left.take()
+    }
+
+    fn cancel(&mut self) {
+        if !planted!("cancelled_wait_stays_in_the_queue") {
+            self.turn.cancel();
+            self.follow();
         }
     }
 
@@ -192,8 +210,10 @@ impl RemoteQueue {
         let (node, waiter) = (self.node(gate), Arc::clone(&self.waiter));
         let open = self.waiter.cluster.tasks.begin();
         open.set(NodeSet::from_iter([node]));
+        let signal = NotifyOnDrop(Signal::new());
+        self.left = Some(signal.0.listen());
         self.waiter.cluster.tasks.spawn(async move {
-            let _open = open;
+            let (_open, _signal) = (open, signal);
             let Waiter { cluster, key, entry, .. } = &*waiter;
             let _in_flight = cluster.nodes.begin_call(node, cluster.now());
             let leave = cluster.nodes.backend(node).queue_leave(key, entry, also.as_ref());
@@ -270,10 +290,16 @@ impl RemoteQueue {
 
 impl Drop for RemoteQueue {
     fn drop(&mut self) {
-        if !planted!("cancelled_wait_stays_in_the_queue") {
-            self.turn.cancel();
-            self.follow();
-        }
+        self.cancel();
+    }
+}
+
+/// Notifies when a task has ended, or its runtime has.
+struct NotifyOnDrop(Signal);
+
+impl Drop for NotifyOnDrop {
+    fn drop(&mut self) {
+        self.0.notify(usize::MAX);
     }
 }
 
