@@ -44,6 +44,9 @@ struct State {
     costs: BTreeMap<usize, Cost>,
     /// From when to when something else explains that nobody was granted a lock.
     excuses: Vec<(Duration, Duration)>,
+    /// Until when pushes are lost. A waiter whose push is lost watches in vain: it gets the lock when a
+    /// refresh happens to see it free.
+    pushes_lost_until: Duration,
     /// Attempts of requests that failed: what a node grants them now was left behind.
     failed: HashSet<AttemptId>,
     /// What fails at once.
@@ -107,6 +110,7 @@ impl Board {
             keys: (0..plan.keys).map(|_| KeyState::default()).collect(),
             costs: BTreeMap::new(),
             excuses: Vec::new(),
+            pushes_lost_until: Duration::ZERO,
             failed: HashSet::new(),
             wrong: Vec::new(),
             is_over: false,
@@ -234,6 +238,12 @@ impl Board {
     /// Nodes fail for so long.
     pub fn is_disturbed(&self, now: Duration, lasting: Duration) {
         self.lock().excuses.push((now, now + lasting));
+    }
+
+    /// Pushes are lost until then.
+    pub fn loses_pushes(&self, until: Duration) {
+        let lost_until = &mut self.lock().pushes_lost_until;
+        *lost_until = until.max(*lost_until);
     }
 
     /// Whether anybody holds a key.

@@ -42,13 +42,17 @@ impl State {
         if !self.plan.is_ordered() || !self.plan.shows_its_holders() {
             return;
         }
+        if self.pushes_lost_until > Duration::ZERO && wait.since <= self.pushes_lost_until {
+            return;
+        }
         let waited = now.saturating_sub(wait.since);
         let longest = (waited, self.seed);
         self.waits_found.longest_wait = self.waits_found.longest_wait.max(longest);
         let plan = &self.plan;
         let others = u32::try_from(plan.processes * plan.tasks).unwrap_or(u32::MAX);
         let turn = plan.hold + plan.round_trip() * 6 + Duration::from_millis(20);
-        let bound = turn * others * 4 + Duration::from_millis(200) + self.excused(wait.since, now);
+        // One that was overtaken out of turn comes back with its next refresh.
+        let bound = turn * others * 4 + REFRESH + self.excused(wait.since, now);
         if waited > bound {
             let what = format!(
                 "process {} waited {waited:?} of {bound:?} until {now:?}, for {} locks of others",
