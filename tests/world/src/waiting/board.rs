@@ -44,9 +44,9 @@ struct State {
     costs: BTreeMap<usize, Cost>,
     /// From when to when something else explains that nobody was granted a lock.
     excuses: Vec<(Duration, Duration)>,
-    /// Until when pushes are lost. A waiter whose push is lost watches in vain: it gets the lock when a
-    /// refresh happens to see it free.
-    pushes_lost_until: Duration,
+    /// Until when a push may be lost, or a gate skipped by some. A wait that began before may be the only
+    /// one at its gate, or watch in vain: then it gets the lock when it happens to see it free.
+    unequal_until: Duration,
     /// Attempts of requests that failed: what a node grants them now was left behind.
     failed: HashSet<AttemptId>,
     /// What fails at once.
@@ -76,8 +76,6 @@ struct KeyState {
     stale_until: Duration,
     /// Who held it last, if another process was waiting when it was released.
     contested: Option<usize>,
-    /// When a waiter was last cancelled.
-    cancelled: Option<Duration>,
     holds: BTreeMap<usize, u64>,
 }
 
@@ -92,6 +90,9 @@ struct Cost {
     changes: u64,
     commands: u64,
 }
+
+/// For how long a gate is skipped that did not answer.
+const SKIPPED: Duration = Duration::from_secs(1);
 
 /// The refresh, and a look after it.
 const REFRESH: Duration = Duration::from_millis(820);
@@ -110,7 +111,7 @@ impl Board {
             keys: (0..plan.keys).map(|_| KeyState::default()).collect(),
             costs: BTreeMap::new(),
             excuses: Vec::new(),
-            pushes_lost_until: Duration::ZERO,
+            unequal_until: Duration::ZERO,
             failed: HashSet::new(),
             wrong: Vec::new(),
             is_over: false,
@@ -166,15 +167,12 @@ impl Board {
     }
 
     /// A wait ended without the lock: with an error, or since it was cancelled.
-    pub fn gave_up(&self, now: Duration, id: WaitId, is_cancelled: bool) {
+    pub fn gave_up(&self, now: Duration, id: WaitId) {
         let mut state = self.lock();
         let Some(wait) = state.waits.remove(&id) else { return };
         state.check_wait(now, &wait);
         for key in &wait.keys {
             state.check_idle(now, *key);
-            if is_cancelled {
-                state.keys[*key].cancelled = Some(now);
-            }
         }
         state.costs.entry(wait.who.client).or_default().changes += 1;
         state.ends(now, &wait);
@@ -237,13 +235,9 @@ impl Board {
 
     /// Nodes fail for so long.
     pub fn is_disturbed(&self, now: Duration, lasting: Duration) {
-        self.lock().excuses.push((now, now + lasting));
-    }
-
-    /// Pushes are lost until then.
-    pub fn loses_pushes(&self, until: Duration) {
-        let lost_until = &mut self.lock().pushes_lost_until;
-        *lost_until = until.max(*lost_until);
+        let mut state = self.lock();
+        state.excuses.push((now, now + lasting));
+        state.unequal_until = state.unequal_until.max(now + lasting + SKIPPED);
     }
 
     /// Whether anybody holds a key.

@@ -148,7 +148,6 @@ impl Nemesis {
                     let lost = Rule::new(Effect::DropReply).on(Operation::Watch);
                     node.add_rule(lost.chance(chance));
                 }
-                crowd.board.loses_pushes(crowd.sim.elapsed() + lasting);
                 ("notifications lost", None)
             }
         };

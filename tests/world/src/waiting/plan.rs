@@ -101,7 +101,7 @@ impl Plan {
     /// a row found free there misleads its first waiter, which then rests until its next refresh.
     #[must_use]
     pub fn shows_its_holders(&self) -> bool {
-        self.hold >= MS
+        self.hold >= MS && self.hold >= self.round_trip() * 2
     }
 
     /// From the first byte of a request to its reply, at the most.

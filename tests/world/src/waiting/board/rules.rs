@@ -7,13 +7,12 @@ use crate::plan::Class;
 use crate::waiting::counts::Rule;
 
 impl State {
-    /// W1, and W3 for cancelled waiters: before whatever ends the time without a holder is noted.
+    /// W1: before whatever ends the time without a holder is noted.
     pub(super) fn check_idle(&mut self, now: Duration, key: usize) {
         let state = &self.keys[key];
         let Some(waiting) = state.waiting_since.filter(|_| state.holder.is_none()) else { return };
         let since = waiting.max(state.free_since).max(state.stale_until);
         let idle = now.saturating_sub(since);
-        let cancelled = state.cancelled.filter(|at| *at + self.plan.hold + REFRESH >= since);
         if !self.plan.is_ordered() {
             return;
         }
@@ -27,13 +26,6 @@ impl State {
         if idle > REFRESH + short + disturbed {
             let what = format!("{idle:?} without a holder until {now:?}");
             self.broke(now, Rule::W1Idle, what);
-        } else if let (Some(at), Class::Line) = (cancelled, self.plan.class)
-            && idle > short * 2
-            && self.plan.shows_its_holders()
-        {
-            let what =
-                format!("{idle:?} without a holder until {now:?}, and one was cancelled at {at:?}");
-            self.broke(now, Rule::W3Cancelled, what);
         }
     }
 
@@ -42,7 +34,7 @@ impl State {
         if !self.plan.is_ordered() || !self.plan.shows_its_holders() {
             return;
         }
-        if self.pushes_lost_until > Duration::ZERO && wait.since <= self.pushes_lost_until {
+        if self.unequal_until > Duration::ZERO && wait.since <= self.unequal_until {
             return;
         }
         let waited = now.saturating_sub(wait.since);
