@@ -97,7 +97,8 @@ pub(crate) const BUGS: &[Bug] = &[
     bug("close_forgets_the_leases", "C8",
         "Guards that are still alive release their locks themselves.", PROMISED),
     bug("acquire_goes_on_after_close", "C8",
-        "Nobody acquires while the manager closes.", PROMISED),
+        "Nobody acquires while the manager closes.",
+        Test(Rules, "keeping::closing::c8_a_closed_manager_sends_no_acquire")),
     // Holding
     bug("lost_waits_for_the_nodes", "H4",
         "A lease is lost when an extension fails.", PROMISED),

@@ -1,5 +1,7 @@
 //! A manager that closes.
 
+use quorate_core::Waiting;
+
 use super::*;
 
 #[test]
@@ -55,6 +57,23 @@ fn close_ends_a_wait_for_another_process_at_once() {
     assert!(matches!(waited, Err(LockError::Closed)), "{waited:?}");
     assert_eq!(at, SECOND);
     assert!(report.is_clean(), "{report}");
+}
+
+/// The next round of a waiter is due, and the waiter is polled only after the close.
+#[test]
+fn c8_a_closed_manager_sends_no_acquire() {
+    let world = World::new(3);
+    let _held = world.sim.block_on(world.manager().lock("r").ttl(HOUR)).unwrap();
+    let manager = world.builder().waiting(Waiting::Polling).build().unwrap();
+    let mut waits = manager.lock("r").timeout(HOUR).into_future();
+    let late = world.sim.block_on_for(&mut waits, 20);
+    assert!(late.is_none(), "it waits for its next round");
+    world.sim.advance(60 * SECOND);
+    assert!(world.sim.block_on(manager.close(SECOND)).is_clean());
+    let sent = world.log.operations().len();
+    assert!(matches!(world.sim.block_on(waits), Err(LockError::Closed)));
+    world.sim.settle();
+    assert_eq!(world.log.operations()[sent..], [] as [&str; 0]);
 }
 
 /// While a round is open.

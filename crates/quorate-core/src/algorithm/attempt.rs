@@ -183,7 +183,9 @@ impl Attempt {
     }
 
     fn extend_in(&mut self, ttl: Ttl, may_join: bool, now: Instant) -> Option<RoundId> {
-        self.decide(now);
+        if !planted!("expired_lease_is_extended") {
+            self.decide(now);
+        }
         match &mut self.phase {
             Phase::Held { .. } => self.open_extension(ttl, now),
             Phase::Extending { .. } if may_join && ttl <= self.round.ttl => {}

@@ -149,7 +149,8 @@ impl Driver {
             let has_replies = self.send(&mut state, context, now);
             let mut is_decided = false;
             while let Some(decision) = state.machine.poll_decision() {
-                state.keep(decision, now);
+                // A reply to a first poll may have come later than `now` (T2).
+                state.keep(decision, attempt.cluster.now());
                 is_decided = true;
             }
             let next = state.machine.next_timeout();
