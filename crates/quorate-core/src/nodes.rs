@@ -204,7 +204,7 @@ impl Nodes {
 
     /// Counts a call as in flight until what is returned is dropped.
     pub(crate) fn begin_call(self: &Arc<Self>, id: NodeId, now: Instant) -> InFlight {
-        InFlight { nodes: Arc::clone(self), id, key: self.health(id).begin(now) }
+        InFlight { nodes: Arc::clone(self), id, call: self.health(id).begin(now) }
     }
 
     fn asks_server(&self, id: NodeId, operation: Operation) -> bool {
@@ -366,11 +366,11 @@ impl Reply {
 pub(crate) struct InFlight {
     nodes: Arc<Nodes>,
     id: NodeId,
-    key: usize,
+    call: u64,
 }
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        self.nodes.health(self.id).end(self.key);
+        self.nodes.health(self.id).end(self.call);
     }
 }

@@ -13,10 +13,10 @@ pub(crate) fn parse(address: &str) -> Result<Config, ConnectError> {
             "parameters are not supported, and ? and # in a password are written %3F and %23",
         ));
     }
+    if let Some(feature) = missing_feature(scheme, HAS_TLS, cfg!(feature = "unix-sockets")) {
+        return Err(ConnectError::missing_feature(address, feature));
+    }
     let config = match scheme {
-        Scheme::Tls if !HAS_TLS => {
-            return Err(ConnectError::missing_feature(address, "tls-rustls or tls-native-tls"));
-        }
         Scheme::Unix => unix(address, rest)?,
         Scheme::Tcp | Scheme::Tls => {
             Config::from_url(address).map_err(|error| invalid(error.details()))?
@@ -26,6 +26,17 @@ pub(crate) fn parse(address: &str) -> Result<Config, ConnectError> {
         return Err(invalid(NO_PASSWORD));
     }
     Ok(with_tls_name(config))
+}
+
+const HAS_TLS: bool = cfg!(any(feature = "tls-native-tls", feature = "tls-rustls"));
+
+/// The feature that an address needs and that is off. Without it, fred would send plain text.
+const fn missing_feature(scheme: Scheme, has_tls: bool, has_unix: bool) -> Option<&'static str> {
+    match scheme {
+        Scheme::Tls if !has_tls => Some("tls-rustls or tls-native-tls"),
+        Scheme::Unix if !has_unix => Some("unix-sockets"),
+        _ => None,
+    }
 }
 
 /// The address of a Unix socket: `unix://[login@]/path`.
@@ -92,8 +103,6 @@ pub(crate) fn name_of(config: &Config) -> Result<String, ConnectError> {
     })
 }
 
-const HAS_TLS: bool = cfg!(any(feature = "tls-native-tls", feature = "tls-rustls"));
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -142,12 +151,14 @@ mod tests {
         }
     }
 
-    #[cfg(not(any(feature = "tls-native-tls", feature = "tls-rustls")))]
     #[test]
-    fn tls_is_never_dropped_in_silence() {
-        let error = parse("rediss://:secret@localhost").err().unwrap();
-        assert!(matches!(error, ConnectError::MissingFeature { .. }));
-        assert!(!error.to_string().contains("secret"));
+    fn a_feature_that_is_off_is_named() {
+        assert_eq!(missing_feature(Scheme::Tcp, false, false), None);
+        assert_eq!(missing_feature(Scheme::Tls, true, false), None);
+        assert_eq!(missing_feature(Scheme::Unix, false, true), None);
+        let tls = missing_feature(Scheme::Tls, false, true);
+        assert_eq!(tls, Some("tls-rustls or tls-native-tls"));
+        assert_eq!(missing_feature(Scheme::Unix, true, false), Some("unix-sockets"));
     }
 
     #[cfg(any(feature = "tls-native-tls", feature = "tls-rustls"))]
@@ -197,13 +208,6 @@ mod tests {
         for text in ["redis+unix://ann@/run/redis.sock", "unix://ann:@/run/redis.sock"] {
             assert!(parse(text).err().unwrap().to_string().contains(NO_PASSWORD));
         }
-    }
-
-    #[cfg(not(feature = "unix-sockets"))]
-    #[test]
-    fn a_unix_socket_needs_its_feature() {
-        let error = parse("unix:///run/redis.sock").err().unwrap();
-        assert!(matches!(error, ConnectError::MissingFeature { feature: "unix-sockets", .. }));
     }
 
     #[test]

@@ -11,8 +11,8 @@ use crate::error::is_reply;
 
 /// Sends a command once, and waits for its reply.
 ///
-/// `SET` goes by the typed method, with its options in another order: fred writes several commands
-/// that it knows at once, and each custom one by itself.
+/// `SET` and `EXISTS` go by the typed methods, the first with its options in another order: fred writes
+/// several commands that it knows at once, and each custom one by itself.
 pub(crate) async fn exchange(client: &Client, command: &Command) -> Result<Reply, Error> {
     let parts: Vec<&[u8]> = command.parts().collect();
     let value = |part: &[u8]| Value::Bytes(Bytes::copy_from_slice(part));
@@ -20,12 +20,10 @@ pub(crate) async fn exchange(client: &Client, command: &Command) -> Result<Reply
         && let Some(ttl) = std::str::from_utf8(ttl).ok().and_then(|ttl| ttl.parse().ok())
     {
         let (expiry, options) = (Some(Expiration::PX(ttl)), Some(SetOptions::NX));
-        let replied = client.set::<Value, _, _>(key, value(token), expiry, options, false).await;
-        return match replied {
-            Ok(value) => Ok(of_value(value)),
-            Err(error) if is_reply(&error) => Ok(Reply::Error(error.details().into())),
-            Err(error) => Err(error),
-        };
+        return of_typed(client.set(key, value(token), expiry, options, false).await);
+    }
+    if let [b"EXISTS", key] = parts[..] {
+        return of_typed(client.exists(key).await);
     }
     let [name, arguments @ ..] = &parts[..] else { return Ok(Reply::Nil) };
     let name = String::from_utf8_lossy(name).into_owned();
@@ -58,7 +56,15 @@ fn of_frame(frame: Resp3Frame) -> Reply {
     }
 }
 
-/// The reply to a `SET`.
+/// The reply to a typed method.
+fn of_typed(replied: Result<Value, Error>) -> Result<Reply, Error> {
+    match replied {
+        Ok(value) => Ok(of_value(value)),
+        Err(error) if is_reply(&error) => Ok(Reply::Error(error.details().into())),
+        Err(error) => Err(error),
+    }
+}
+
 fn of_value(value: Value) -> Reply {
     match value {
         Value::Null => Reply::Nil,

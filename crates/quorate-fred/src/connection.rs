@@ -36,7 +36,7 @@ pub struct FredConnection {
     driver: AbortHandle,
     listener: AbortHandle,
     end: End,
-    /// fred fails the calls before its task ends.
+    /// fred fails the calls a moment before its task ends. Without this, the next call would be lost.
     has_failed: AtomicBool,
 }
 

@@ -14,13 +14,12 @@ pub(crate) fn of_client(error: &Error) -> BackendError {
 
 /// Whether an error of a typed method is the server's reply.
 ///
-/// fred gives the same kinds to error replies and to its own errors. It ends the connection after
-/// `CLUSTERDOWN`.
+/// fred gives these kinds to error replies, and `Unknown` to some errors of its own. It ends the
+/// connection after `CLUSTERDOWN`.
 pub(crate) fn is_reply(error: &Error) -> bool {
-    let details = error.details();
     match error.kind() {
-        ErrorKind::Unknown => !OF_FRED.contains(&details),
-        ErrorKind::Cluster => !details.starts_with("CLUSTERDOWN"),
+        ErrorKind::Cluster => !error.details().starts_with("CLUSTERDOWN"),
+        ErrorKind::Unknown => !OF_FRED.contains(&error.details()),
         ErrorKind::Auth
         | ErrorKind::Config
         | ErrorKind::InvalidArgument
@@ -40,9 +39,8 @@ fn told_by(error: &Error) -> BackendError {
             return BackendError::new(BackendErrorKind::Protocol, text);
         }
         // The reply to the login, or the one after which fred ended the connection.
-        _ if is_reply(error) || details.starts_with("CLUSTERDOWN") => {
-            return BackendError::from_reply(details);
-        }
+        ErrorKind::Cluster => return BackendError::from_reply(details),
+        _ if is_reply(error) => return BackendError::from_reply(details),
         ErrorKind::Timeout => BackendErrorKind::TimedOut,
         _ => BackendErrorKind::Connection,
     };
@@ -59,14 +57,8 @@ fn io_message(details: &str) -> &str {
     quoted.unwrap_or(told)
 }
 
-/// The errors of fred that have the kind `Unknown`.
-const OF_FRED: [&str; 5] = [
-    "Client is not initialized.",
-    "Failed to route command.",
-    "Failed to send command to router.",
-    "Too many failed write attempts.",
-    "channel closed",
-];
+/// The errors of fred of the kind `Unknown`, once its task was dropped with the runtime.
+const OF_FRED: [&str; 2] = ["Failed to send command to router.", "channel closed"];
 
 #[cfg(test)]
 mod tests {
@@ -78,7 +70,8 @@ mod tests {
         for (kind, details, expected) in [
             (ErrorKind::IO, "Connection closed.", Kind::Connection),
             (ErrorKind::Canceled, "Canceled.", Kind::Connection),
-            (ErrorKind::Unknown, "Failed to route command.", Kind::Connection),
+            (ErrorKind::Unknown, "Failed to send command to router.", Kind::Connection),
+            (ErrorKind::Unknown, "channel closed", Kind::Connection),
             (ErrorKind::Timeout, "Request timed out.", Kind::TimedOut),
             (ErrorKind::Protocol, "Invalid frame type.", Kind::Protocol),
             (ErrorKind::Auth, "WRONGPASS invalid username-password pair", Kind::Auth),

@@ -1,6 +1,9 @@
 //! Nothing is left behind: slow and hung nodes, cancelled and careless clients, and a count of keys
 //! long before any of them could have expired.
 
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::Poll;
 use std::time::Duration;
 
 use quorate_core::{BackendError, LockManager, LockRequest, Runtime};
@@ -36,7 +39,10 @@ pub fn check(
         let resource = name(dice.below(plan.resources));
         let manager = dice.pick(managers);
         let tidy = Tidy { sim, dice, plan, nodes, manager, resource: &resource };
-        tidy.use_carelessly();
+        if !tidy.use_carelessly() {
+            let what = "work under a lock never came to its end".to_owned();
+            violations.push(Violation::Other { at: start, what });
+        }
         sim.advance((start + plan.ttl * 19 / 20).saturating_sub(sim.elapsed()));
         for node in nodes {
             for key in lock_keys(node) {
@@ -106,7 +112,8 @@ struct Tidy<'a> {
 }
 
 impl Tidy<'_> {
-    fn use_carelessly(&self) {
+    /// Returns whether it came to its end.
+    fn use_carelessly(&self) -> bool {
         let (sim, dice, manager) = (self.sim, self.dice, self.manager);
         let fences = self.plan.fences(dice);
         let request = fenced(manager.lock(self.resource).timeout(self.plan.ttl / 8), fences);
@@ -119,7 +126,7 @@ impl Tidy<'_> {
             2 => return self.with(request),
             _ => sim.block_on(request).ok(),
         };
-        let Some(guard) = guard else { return };
+        let Some(guard) = guard else { return true };
         match dice.below(3) {
             0 => {
                 self.forget();
@@ -141,19 +148,27 @@ impl Tidy<'_> {
             1 => drop(sim.block_on_for(guard.release(), dice.below(8))),
             _ => drop(sim.block_on(guard.release())),
         }
+        true
     }
 
-    /// The work is done, or dropped in the middle.
-    fn with(&self, request: LockRequest) {
+    /// The work is done, or dropped in the middle. Returns whether it came to its end.
+    fn with(&self, request: LockRequest) -> bool {
         let (sim, lasting) = (self.sim.clone(), self.dice.time(Duration::ZERO, self.plan.ttl / 8));
         let body = async |_| {
             self.forget();
             sim.sleep_until(sim.now() + lasting).await;
         };
-        match self.dice.percent(50) {
-            true => drop(self.sim.block_on_for(request.with(body), self.dice.below(12))),
-            false => drop(self.sim.block_on(request.with(body))),
+        if self.dice.percent(50) {
+            drop(self.sim.block_on_for(request.with(body), self.dice.below(12)));
+            return true;
         }
+        // A wrong core never ends it.
+        let mut work = pin!(request.with(body));
+        let mut over = self.sim.sleep(self.plan.ttl * 4);
+        self.sim.block_on(poll_fn(|context| match work.as_mut().poll(context) {
+            Poll::Ready(_) => Poll::Ready(true),
+            Poll::Pending => over.as_mut().poll(context).map(|()| false),
+        }))
     }
 
     /// A few nodes forget the keys, so that an extension repairs them.

@@ -102,6 +102,15 @@ impl Watch {
         }
     }
 
+    /// The holder is told of the loss by an extension that failed.
+    pub fn hear_of_loss(&self) {
+        self.observe();
+        let mut seen = self.seen();
+        if !std::mem::replace(&mut seen.told, true) && !seen.given_up {
+            self.ended();
+        }
+    }
+
     /// Waits to be told of the loss, and judges when and how that comes.
     pub async fn lost(self) {
         let mut lost = pin!(self.lease.lost());

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use quorate_core::runtime::BoxFuture;
 use quorate_core::{
-    AdoptError, DetachedLock, FencingToken, Lease, LockError, LockGuard, LockManager, LockRequest,
-    Lost, ReleaseError, Runtime, Stopped, WithError,
+    AdoptError, DetachedLock, ExtendError, FencingToken, Lease, LockError, LockGuard, LockManager,
+    LockRequest, Lost, ReleaseError, Runtime, Stopped, WithError,
 };
 use quorate_memory::{MemoryNode, Sim, SimClient, Value};
 
@@ -194,7 +194,9 @@ impl Worker {
         if kept_alive {
             guard.auto_renew();
         }
-        if kept_alive || self.dice.percent(25) {
+        // Where nodes lose keys, an extension of a pass may end the lease early (H1).
+        let forgets = self.plan.class != Class::Promised;
+        if kept_alive || self.dice.percent(25) || forgets {
             self.client.spawn(Box::pin(watch.clone().lost()));
         }
         let parts = 1 + self.dice.below(4);
@@ -407,6 +409,7 @@ impl Worker {
             Some(Err(_)) if after > before && !goes_on => {
                 self.wrong(format!("client {client}: a failed extension moved {lock}"));
             }
+            Some(Err(ExtendError::Lost(_))) => watch.hear_of_loss(),
             _ => {
                 watch.observe();
             }

@@ -125,7 +125,11 @@ impl Load {
         let told = worker.wait_until_done()?;
         match self.fault {
             Fault::None => {}
-            Fault::Hung(_) => race.arena.node(NODE).resume(),
+            Fault::Hung(_) => {
+                race.arena.node(NODE).resume();
+                // It answers what it owes, and is no longer one that `close` does not wait for.
+                thread::sleep(Duration::from_millis(200));
+            }
             Fault::Dead(_) => race.arena.restart(NODE),
         }
         told.enter(&mut race.book, measure, setting, contestant);

@@ -7,6 +7,7 @@ use super::Race;
 use super::contention::{Crowd, contend_while};
 use crate::Outcome;
 use crate::arena::{Arena, FIVE};
+use crate::book::PAST_CLEANUP;
 use crate::contest::OURS;
 use crate::plan::rotated;
 use crate::spec::Spec;
@@ -88,7 +89,7 @@ pub(super) fn gate(race: &mut Race<'_>) -> Outcome {
         for contestant in rotated(&OURS, repetition) {
             let crowd = Crowd {
                 measure: "gate",
-                setting: format!("hangs for {hangs:?}"),
+                setting: format!("hangs for {hangs:?}, {PAST_CLEANUP}"),
                 processes: WAITERS,
                 each: 1,
                 hold: Duration::from_millis(1),

@@ -345,10 +345,11 @@ impl Attempt {
         matches!(self.phase, Phase::Ending { .. } | Phase::Detached | Phase::Over)
     }
 
-    /// The nodes where a call is in flight or a release is owed.
+    /// The nodes where a call is in flight, or a release is owed, or will be if the first round ends.
     pub(crate) fn open_nodes(&self) -> NodeSet {
-        let is_ending = matches!(self.phase, Phase::Ending { .. });
-        let owes = |node: &Node| is_ending && node.owes_release();
+        let owes_all =
+            matches!(self.phase, Phase::Acquiring | Phase::Raising | Phase::Ending { .. });
+        let owes = |node: &Node| owes_all && node.owes_release();
         let is_open = |node: &Node| node.is_busy() || owes(node);
         match self.phase {
             Phase::Over => NodeSet::default(),

@@ -139,8 +139,8 @@ pub struct Turn {
     lock: usize,
     /// The key on which a push is expected.
     watched: Option<WatchedKey>,
-    /// The first entry when the lock was last seen free.
-    first_while_free: Option<Entry>,
+    /// The first entry while the lock was seen free, and since when.
+    first_while_free: Option<(Entry, Instant)>,
     /// The entry that leaves with ours if the attempt wins.
     overtaken: Option<Entry>,
     /// Attempts that were refused since the gate last said "held".
@@ -270,29 +270,30 @@ impl Turn {
             Some(lock) => {
                 (self.lock, self.refused, self.first_while_free) = (lock, 0, None);
             }
-            None if self.handle_free(reply.first) => return,
+            None if self.handle_free(reply.first, now) => return,
             None => {}
         }
         // An entry without its key is not watched: the next refresh will see.
         let is_known_absent = self.is_absent && matches!(key, WatchedKey::Predecessor(_));
         let is_worth_a_look =
             !is_known_absent || planted!("absent_predecessor_is_asked_for_without_end");
-        let is_free = self.first_while_free.is_some();
-        let mut next_look = is_free.then_some(SECOND_LOOK);
+        let since = self.first_while_free.as_ref().map(|(_, since)| *since);
+        self.look_at = since.and_then(|since| since.checked_add(SECOND_LOOK));
         if self.watched.as_ref() == Some(&key) || !is_worth_a_look {
             self.phase = Phase::Waiting;
         } else if self.fruitless == NOISY && !planted!("noise_without_a_rest") {
             // This refresh was a look.
             self.phase = Phase::Waiting;
-            next_look = Some(SPACING);
+            self.look_at = now.checked_add(SPACING);
         } else {
+            let look_at = self.look_at;
             self.look(gate, key, now);
+            self.look_at = look_at;
         }
-        self.look_at = next_look.and_then(|wait| now.checked_add(wait));
     }
 
     /// Handles a free lock: returns whether that settled what to do.
-    fn handle_free(&mut self, first: Entry) -> bool {
+    fn handle_free(&mut self, first: Entry, now: Instant) -> bool {
         self.fruitless = 0;
         // The lock is free and no push came: the watch is gone.
         if matches!(self.watched, Some(WatchedKey::Lock(_))) {
@@ -304,14 +305,19 @@ impl Turn {
             self.phase = Phase::Waiting;
             return true;
         }
-        let is_out_of_turn = self.first_while_free.as_ref() == Some(&first)
+        let since = match self.first_while_free.take() {
+            Some((entry, since)) if entry == first => since,
+            _ => now,
+        };
+        // The reply to a refresh for another reason may come earlier than that to the second look.
+        let is_out_of_turn = now.saturating_duration_since(since) >= SECOND_LOOK
             || planted!("out_of_turn_without_a_second_look");
         if self.predecessor.is_none() || is_out_of_turn {
             self.overtaken = self.predecessor.is_some().then_some(first);
             self.attempt();
             return true;
         }
-        self.first_while_free = Some(first);
+        self.first_while_free = Some((first, since));
         false
     }
 

@@ -147,7 +147,6 @@ impl Driver {
                 state.follow(now);
             }
             let has_replies = self.send(&mut state, context, now);
-            let now = attempt.cluster.now();
             let mut is_decided = false;
             while let Some(decision) = state.machine.poll_decision() {
                 state.keep(decision, now);

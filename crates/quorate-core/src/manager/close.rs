@@ -99,10 +99,12 @@ fn end(queues: &Arc<LocalQueues>, task: &Arc<Task>, lease: &Arc<LeaseState>, mos
     let cluster = &queues.cluster;
     let ttl = lease.attempt().claim.ttl();
     let left = lease.remaining();
-    if lease.end(Lost::Closed).is_err() {
-        return;
+    match lease.end(Lost::Closed) {
+        Ok(()) => telemetry::closed(lease.keys(), lease.held(cluster.now())),
+        Err(Lost::Closed | Lost::Released | Lost::Detached) => return,
+        // It has no time left, and its keys may still be on the nodes.
+        Err(_) => {}
     }
-    telemetry::closed(lease.keys(), lease.held(cluster.now()));
     let grace = cluster.config.safety_margin.of(ttl).min(most).min(left);
     let until = saturating_add(cluster.now(), grace);
     let work = cluster.tasks.begin();

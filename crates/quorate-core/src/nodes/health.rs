@@ -1,8 +1,7 @@
 //! What is known of a node from its latest calls.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
-
-use slab::Slab;
 
 use crate::algorithm::lease::saturating_add;
 use crate::backend::{BackendError, Capabilities};
@@ -13,8 +12,10 @@ const RECOVERY: Duration = Duration::from_secs(5);
 /// What is known of a node from its latest calls.
 #[derive(Debug, Default)]
 pub(crate) struct Health {
-    /// When each call in flight was begun.
-    in_flight: Slab<Instant>,
+    /// When each call in flight was begun, in that order: a busy node that hangs has many.
+    in_flight: BTreeMap<u64, Instant>,
+    /// How many calls were begun.
+    calls: u64,
     /// The error of the last call, if it was not sent.
     not_sent: Option<BackendError>,
     /// The error of the last release, if it failed.
@@ -53,12 +54,14 @@ pub(crate) enum Change {
 }
 
 impl Health {
-    pub(super) fn begin(&mut self, now: Instant) -> usize {
-        self.in_flight.insert(now)
+    pub(super) fn begin(&mut self, now: Instant) -> u64 {
+        self.calls += 1;
+        self.in_flight.insert(self.calls, now);
+        self.calls
     }
 
-    pub(super) fn end(&mut self, key: usize) {
-        self.in_flight.try_remove(key);
+    pub(super) fn end(&mut self, call: u64) {
+        self.in_flight.remove(&call);
     }
 
     pub(super) fn settled(&mut self, is_release: bool, error: Option<&BackendError>) {
@@ -70,8 +73,8 @@ impl Health {
 
     /// The age of the oldest call in flight.
     pub(crate) fn silent_for(&self, now: Instant) -> Option<Duration> {
-        let oldest = self.in_flight.iter().map(|(_, start)| *start).min();
-        oldest.map(|start| now.saturating_duration_since(start))
+        let (_, oldest) = self.in_flight.first_key_value()?;
+        Some(now.saturating_duration_since(*oldest))
     }
 
     pub(super) fn silence(&self, node_timeout: Duration, now: Instant) -> Option<Silence> {
@@ -84,8 +87,8 @@ impl Health {
     }
 
     pub(super) fn next_silence(&self, node_timeout: Duration, now: Instant) -> Option<Instant> {
-        let ends = self.in_flight.iter().map(|(_, start)| saturating_add(*start, node_timeout));
-        ends.filter(|end| *end > now).min()
+        let mut ends = self.in_flight.values().map(|start| saturating_add(*start, node_timeout));
+        ends.find(|end| *end > now)
     }
 
     pub(super) fn is_skipped(&self, now: Instant) -> bool {

@@ -85,6 +85,14 @@ impl Node {
         self.shared.connections.lock().unwrap().len()
     }
 
+    /// Closes all connections that there are.
+    pub(crate) fn hang_up(&self) {
+        for connection in self.shared.connections.lock().unwrap().iter() {
+            // It may have ended before.
+            let _ = connection.shutdown(Shutdown::Both);
+        }
+    }
+
     /// Waits until a connection has ended.
     #[expect(clippy::disallowed_methods, reason = "the event is waited for")]
     pub(crate) fn wait_for_an_end(&self) {

@@ -10,7 +10,7 @@ use quorate_core::backend::LockBackend;
 use tokio::time;
 
 use crate::node::{Answer, Node};
-use crate::{acquire, claim, node_at, release, until};
+use crate::{acquire, claim, node_at, release, until, until_answered, within_limit};
 
 /// Answers a `SET` when it is told to.
 fn slow_node() -> (Node, Sender<()>) {
@@ -65,6 +65,28 @@ async fn all_calls_go_over_one_connection_in_their_order() {
         assert_eq!(vote.unwrap(), expected);
     }
     assert_eq!(node.connections(), 1);
+}
+
+#[tokio::test]
+async fn a_connection_that_ended_in_between_costs_no_call_once_that_is_known() {
+    let (node, _go) = slow_node();
+    let backend = node_at(&node.url());
+    let mut polls = 1;
+    let spared = async {
+        loop {
+            until_answered(|| backend.server_id()).await;
+            node.hang_up();
+            // The news takes its time.
+            for _ in 0..polls {
+                tokio::task::yield_now().await;
+            }
+            if backend.server_id().await.is_ok() {
+                return;
+            }
+            polls *= 2;
+        }
+    };
+    within_limit("a call that is not lost", spared).await;
 }
 
 #[tokio::test]

@@ -127,7 +127,9 @@ fn every_call_is_answered_when_the_runtime_of_the_connection_ends() {
     drop(runtime);
     let errors: Vec<_> =
         smol::block_on(calls).into_iter().map(|result| result.unwrap_err()).collect();
-    assert!(errors.iter().all(|error| error.kind() == BackendErrorKind::Connection));
+    for error in &errors {
+        assert_eq!(error.kind(), BackendErrorKind::Connection, "{error}");
+    }
     let lost = errors.iter().filter(|error| !error.is_not_sent()).count();
     assert!((1..1000).contains(&lost), "{lost} may have been executed");
 }

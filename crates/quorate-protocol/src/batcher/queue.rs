@@ -15,6 +15,9 @@ pub(super) const MAX_ACQUIRES: usize = 4096;
 /// Commands of one pipeline.
 const MAX_COMMANDS: usize = 64;
 
+/// The least number of pushes between two looks for abandoned commands.
+const SELDOM: usize = 16;
+
 /// Bytes of one pipeline. A larger command goes alone.
 const MAX_BYTES: usize = 64 << 10;
 
@@ -29,6 +32,8 @@ pub(super) type Slot = oneshot::Sender<Answer>;
 pub(super) struct Queue {
     items: VecDeque<Item>,
     acquires: usize,
+    /// Pushes until it is looked through for what nobody awaits any more.
+    rest: usize,
 }
 
 struct Item {
@@ -45,8 +50,9 @@ impl Queue {
         admission: Admission,
     ) -> Result<oneshot::Receiver<Answer>, Failure> {
         let is_acquire = admission == Admission::Acquire;
-        if self.items.len() == self.items.capacity() || (is_acquire && self.is_full()) {
-            self.forget_abandoned();
+        match self.rest.checked_sub(1) {
+            Some(rest) => self.rest = rest,
+            None => self.forget_abandoned(),
         }
         if is_acquire {
             if self.is_full() {
@@ -82,13 +88,13 @@ impl Queue {
         self.acquires >= MAX_ACQUIRES
     }
 
-    /// Drops what nobody awaits any more: a node may hang for hours, and callers give up. It makes room
-    /// for as many as are left, so that this is done seldom.
+    /// Drops what nobody awaits any more: a node may hang for hours, and callers give up. The next time is
+    /// after as many pushes as are left, so that a push costs the same however long the queue is.
     fn forget_abandoned(&mut self) {
         self.items.retain(|item| !item.slot.is_closed());
         let acquires = self.items.iter().filter(|item| item.admission == Admission::Acquire);
         self.acquires = acquires.count();
-        self.items.reserve(self.items.len() + 1);
+        self.rest = self.items.len() + SELDOM;
     }
 
     /// Answers all as *not sent*.

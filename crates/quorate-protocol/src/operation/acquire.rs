@@ -1,5 +1,7 @@
 //! Acquiring a claim.
 
+use std::pin::pin;
+
 use quorate_core::backend::{AcquireOptions, Acquired};
 use quorate_core::{BackendError, Claim, Key, Vote};
 
@@ -25,12 +27,14 @@ pub(crate) async fn acquire<T: Transport>(
 ) -> Result<Acquired, BackendError> {
     let operation = async {
         match (options.guard, options.fencing) {
-            (Some(guard), hint) => guard::acquire(transport, claim, hint, guard).await,
-            (None, Some(hint)) => fence::acquire(transport, claim, hint).await,
+            // In boxes, so that the future of a plain acquire is small.
+            (Some(guard), hint) => Box::pin(guard::acquire(transport, claim, hint, guard)).await,
+            (None, Some(hint)) => Box::pin(fence::acquire(transport, claim, hint)).await,
             (None, None) => plain(transport, claim).await.map(Acquired::new),
         }
     };
-    let (acquired, waiters) = with_waiters(transport, claim, options.waiters, operation).await;
+    let (acquired, waiters) =
+        with_waiters(transport, claim, options.waiters, pin!(operation)).await;
     let mut acquired = acquired?;
     acquired.waiters = waiters;
     Ok(acquired)
@@ -41,7 +45,8 @@ async fn plain<T: Transport>(transport: &T, claim: &Claim) -> Result<Vote, Backe
     let [key] = claim.keys() else {
         let keys: Vec<&[u8]> = claim.keys().iter().map(Key::as_bytes).collect();
         let ttl = ttl.to_string();
-        return ACQUIRE.run_once(transport, &keys, &[token, ttl.as_bytes()]).await?.vote();
+        let arguments = [token, ttl.as_bytes()];
+        return Box::pin(ACQUIRE.run_once(transport, &keys, &arguments)).await?.vote();
     };
     let command = Command::new("SET", key.as_bytes().len() + 48).arg(key.as_bytes()).arg(token);
     let command = command.arg("NX").arg("PX").number(ttl);

@@ -1,5 +1,7 @@
 //! Extending a claim.
 
+use std::pin::pin;
+
 use quorate_core::backend::{ExtendOptions, Extended};
 use quorate_core::{BackendError, Claim, Key};
 
@@ -24,7 +26,7 @@ pub(crate) async fn extend<T: Transport>(
         let arguments = [claim.token().as_bytes(), ttl.as_bytes()];
         EXTEND.run(transport, Admission::Other, &keys, &arguments).await?.vote()
     };
-    let (vote, waiters) = with_waiters(transport, claim, options.waiters, operation).await;
+    let (vote, waiters) = with_waiters(transport, claim, options.waiters, pin!(operation)).await;
     let mut extended = Extended::new(vote?);
     extended.waiters = waiters;
     Ok(extended)

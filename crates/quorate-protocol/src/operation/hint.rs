@@ -1,7 +1,7 @@
 //! The waiters hint: whether any entry is in the wait queue of a lock.
 
 use std::future::poll_fn;
-use std::pin::pin;
+use std::pin::Pin;
 use std::task::Poll;
 
 use futures_util::future::join;
@@ -14,15 +14,14 @@ use crate::transport::{Admission, Transport};
 
 /// Runs an operation, and sends the question whether processes wait directly behind it.
 ///
-/// An error leaves the hint unknown and does not touch the vote. Nothing is asked behind an operation
+/// The operation is borrowed: by value, it would be in this future twice. An error leaves the hint unknown and does not touch the vote. Nothing is asked behind an operation
 /// that was not sent.
 pub(super) async fn with_waiters<T: Transport, R>(
     transport: &T,
     claim: &Claim,
     is_asked: bool,
-    operation: impl Future<Output = R>,
+    mut operation: Pin<&mut impl Future<Output = R>>,
 ) -> (R, Option<bool>) {
-    let mut operation = pin!(operation);
     let first = poll_fn(|context| Poll::Ready(operation.as_mut().poll(context))).await;
     let queue_key = claim.keys().iter().min().filter(|_| is_asked);
     match (first, queue_key) {

@@ -1,5 +1,7 @@
 //! Releasing a claim.
 
+use std::pin::pin;
+
 use quorate_core::backend::{ReleaseOptions, Released};
 use quorate_core::{BackendError, BackendErrorKind, Claim, Key, Vote};
 
@@ -21,11 +23,12 @@ pub(crate) async fn release<T: Transport>(
 ) -> Result<Released, BackendError> {
     let operation = async {
         match options.raise_to {
-            Some(number) => fence::release(transport, claim, number).await,
+            // In a box, so that the future of a plain release is small.
+            Some(number) => Box::pin(fence::release(transport, claim, number)).await,
             None => plain(transport, claim).await,
         }
     };
-    let (vote, waiters) = with_waiters(transport, claim, options.waiters, operation).await;
+    let (vote, waiters) = with_waiters(transport, claim, options.waiters, pin!(operation)).await;
     let mut released = Released::new(vote?);
     released.waiters = waiters;
     Ok(released)

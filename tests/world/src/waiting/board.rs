@@ -44,6 +44,9 @@ struct State {
     costs: BTreeMap<usize, Cost>,
     /// From when to when something else explains that nobody was granted a lock.
     excuses: Vec<(Duration, Duration)>,
+    /// Until when a push may be lost, or a gate skipped by some. A wait that began before may be the only
+    /// one at its gate, or watch in vain: then it gets the lock when it happens to see it free.
+    unequal_until: Duration,
     /// Attempts of requests that failed: what a node grants them now was left behind.
     failed: HashSet<AttemptId>,
     /// What fails at once.
@@ -73,8 +76,6 @@ struct KeyState {
     stale_until: Duration,
     /// Who held it last, if another process was waiting when it was released.
     contested: Option<usize>,
-    /// When a waiter was last cancelled.
-    cancelled: Option<Duration>,
     holds: BTreeMap<usize, u64>,
 }
 
@@ -89,6 +90,9 @@ struct Cost {
     changes: u64,
     commands: u64,
 }
+
+/// For how long a gate is skipped that did not answer.
+const SKIPPED: Duration = Duration::from_secs(1);
 
 /// The refresh, and a look after it.
 const REFRESH: Duration = Duration::from_millis(820);
@@ -107,6 +111,7 @@ impl Board {
             keys: (0..plan.keys).map(|_| KeyState::default()).collect(),
             costs: BTreeMap::new(),
             excuses: Vec::new(),
+            unequal_until: Duration::ZERO,
             failed: HashSet::new(),
             wrong: Vec::new(),
             is_over: false,
@@ -162,15 +167,12 @@ impl Board {
     }
 
     /// A wait ended without the lock: with an error, or since it was cancelled.
-    pub fn gave_up(&self, now: Duration, id: WaitId, is_cancelled: bool) {
+    pub fn gave_up(&self, now: Duration, id: WaitId) {
         let mut state = self.lock();
         let Some(wait) = state.waits.remove(&id) else { return };
         state.check_wait(now, &wait);
         for key in &wait.keys {
             state.check_idle(now, *key);
-            if is_cancelled {
-                state.keys[*key].cancelled = Some(now);
-            }
         }
         state.costs.entry(wait.who.client).or_default().changes += 1;
         state.ends(now, &wait);
@@ -233,7 +235,9 @@ impl Board {
 
     /// Nodes fail for so long.
     pub fn is_disturbed(&self, now: Duration, lasting: Duration) {
-        self.lock().excuses.push((now, now + lasting));
+        let mut state = self.lock();
+        state.excuses.push((now, now + lasting));
+        state.unequal_until = state.unequal_until.max(now + lasting + SKIPPED);
     }
 
     /// Whether anybody holds a key.

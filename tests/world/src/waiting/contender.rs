@@ -106,9 +106,9 @@ impl Contender {
         let crowd = &self.crowd;
         let now = crowd.sim.elapsed();
         match answer {
-            None => crowd.board.gave_up(now, wait, true),
+            None => crowd.board.gave_up(now, wait),
             Some(Err(error)) => {
-                crowd.board.gave_up(now, wait, false);
+                crowd.board.gave_up(now, wait);
                 self.failed(member, &error, timeout);
             }
             Some(Ok(guard)) => {
@@ -187,7 +187,7 @@ impl Contender {
         let request = member.manager.lock(name(key)).timeout(PATIENT);
         let done = self.unless_cancelled(request.with(body), cancel).await;
         if held.lock().unwrap_or_else(PoisonError::into_inner).is_none() {
-            crowd.board.gave_up(crowd.sim.elapsed(), wait, done.is_none());
+            crowd.board.gave_up(crowd.sim.elapsed(), wait);
         }
         match done {
             Some(Err(WithError::Lock(error))) => self.failed(&member, &error, PATIENT),

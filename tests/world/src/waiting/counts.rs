@@ -16,8 +16,6 @@ pub enum Rule {
     W2HandOver,
     /// A waiter waited for longer than all others together can explain.
     W3Starved,
-    /// A cancelled waiter held the others up.
-    W3Cancelled,
     /// What a killed waiter left at a node was there 10 s later.
     W3Left,
     /// A waiting process sent too many commands.
@@ -35,7 +33,6 @@ impl fmt::Display for Rule {
             Self::W2Share => "W2: a process had less than half of its share",
             Self::W2HandOver => "W2: under 90 of 100 releases went to another process",
             Self::W3Starved => "W3: a waiter was starved",
-            Self::W3Cancelled => "W3: a cancelled waiter held others up",
             Self::W3Left => "W3: the keys of a killed waiter were there after 10 s",
             Self::W4Cost => "W4: a waiting process sent too many commands",
             Self::Order => "order: a waiter was overtaken inside its process",

@@ -61,7 +61,7 @@ impl Plan {
             Class::Line => *dice.pick(&[0, 1, 1, 5, 50]),
             _ => *dice.pick(&[1, 5, 20, 50]),
         };
-        Self {
+        let plan = Self {
             class,
             nodes: *dice.pick(&[1, 3, 3, 3, 5, 5]),
             processes,
@@ -79,7 +79,9 @@ impl Plan {
                 _ => *dice.pick(&[400, 400, 400, 2_000]),
             },
             lasting: MS * *dice.pick(&[20_000, 70_000]),
-        }
+        };
+        // Shares are those of some refreshes.
+        if plan.is_even() { Self { holds: u64::MAX, lasting: MS * 5_000, ..plan } } else { plan }
     }
 
     /// Whether the rules of waiting are about this world: all wait in order, for one key each.
@@ -99,7 +101,7 @@ impl Plan {
     /// a row found free there misleads its first waiter, which then rests until its next refresh.
     #[must_use]
     pub fn shows_its_holders(&self) -> bool {
-        self.hold >= MS
+        self.hold >= MS && self.hold >= self.round_trip() * 2
     }
 
     /// From the first byte of a request to its reply, at the most.
