@@ -23,6 +23,22 @@ impl Table {
         Self { title, nodes, rows: Vec::new() }
     }
 
+    /// One table of the first row of each, then the second row of each, and so on.
+    pub(crate) fn interleave(tables: Vec<Self>) -> Self {
+        let mut tables = tables.into_iter();
+        let mut whole = tables.next().expect("a table");
+        let mut rows: Vec<_> = vec![whole.rows.into_iter()];
+        rows.extend(tables.map(|table| table.rows.into_iter()));
+        whole.rows = Vec::new();
+        loop {
+            let next: Vec<Row> = rows.iter_mut().filter_map(Iterator::next).collect();
+            if next.is_empty() {
+                return whole;
+            }
+            whole.rows.extend(next);
+        }
+    }
+
     pub(crate) fn begin_row(&mut self, name: &'static str) {
         let cells = vec![(0, 0); self.nodes + 1];
         self.rows.push(Row { name, cells, wrong: Vec::new() });
