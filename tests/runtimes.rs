@@ -14,14 +14,14 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::FutureExt;
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all};
 use quorate_core::backend::{
     AcquireOptions, Acquired, ExtendOptions, Extended, ReleaseOptions, Released,
 };
 use quorate_core::runtime::{InTokio, SmolRuntime, TokioContext, TokioRuntime};
 use quorate_core::{
-    BackendError, Claim, DetachedLock, Lease, LockBackend, LockError, LockGuard, LockManager,
-    Runtime, WithError,
+    BackendError, Claim, DetachedLock, Key, Lease, LockBackend, LockError, LockGuard, LockManager,
+    Resource, Runtime, Token, Vote, WithError,
 };
 use quorate_examples::{StdRuntime, block_on};
 use quorate_memory::{Fault, MemoryNode, Value, conformance};
@@ -180,6 +180,31 @@ fn a_dropped_guard_is_released_on_every_runtime() {
         let locks = Locks::new(&runtime);
         drop(locks.manager.lock("r").await.unwrap());
         locks.released_everywhere().await;
+    });
+}
+
+/// Timers of real runtimes tick in milliseconds, and several threads race for what a tick has woken.
+#[test]
+fn requests_to_a_slow_node_keep_their_order_on_every_runtime() {
+    on_every_runtime(|runtime| async move {
+        let node = MemoryNode::new("slow", Arc::clone(&runtime));
+        node.inject(Fault::Slow(Duration::from_millis(1)));
+        let ttl = LONG_TTL.try_into().unwrap();
+        let rounds = (0..500).map(|round| {
+            let key = Key::new(b"", &Resource::new(format!("r{round}")).unwrap());
+            let token = Token::draw(|bytes| runtime.fill_random(bytes)).unwrap();
+            let (node, claim) = (&node, Claim::new([key], token, ttl));
+            async move {
+                let acquire = node.acquire(&claim, AcquireOptions::default());
+                let release = node.release(&claim, ReleaseOptions::default());
+                let (acquired, released) = join(acquire, release).await;
+                (acquired.unwrap().vote, released.unwrap().vote)
+            }
+        });
+        for votes in join_all(rounds).await {
+            assert_eq!(votes, (Vote::Granted, Vote::Granted), "{runtime:?}");
+        }
+        assert_eq!(node.keys().len(), 0, "{runtime:?}");
     });
 }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use quorate_core::{BackendError, BackendErrorKind, Runtime};
 
-use super::connection::Connection;
+use super::connection::{Connection, Lane};
 use super::watches::{Watch, Watches};
 use crate::clock::Clock;
 use crate::fault::Fault;
@@ -156,7 +156,7 @@ impl Process {
         if journey.loses_request {
             return reply;
         }
-        let delay = connection.requests.delay(self.runtime.now(), journey.request);
+        let (requests, delay) = (Arc::clone(&connection.requests), journey.request);
         let request = move |process: &Arc<Self>, failure: Option<BackendError>| {
             // A request that a process refused does not come again.
             let again = journey.again.filter(|_| failure.is_none() && !is_ordered);
@@ -165,20 +165,24 @@ impl Process {
                 let again = move |process: &Arc<Self>, failure: Option<BackendError>| {
                     drop(failure.is_none().then(|| process.execute(&act)));
                 };
-                process.dispatch(later, Box::new(again));
+                let there = Arc::clone(process);
+                process.after(later, move || there.receive(Box::new(again)));
             }
             if journey.is_cut {
                 outcome = Err(lost("the connection was lost"));
             }
             process.reply(&journey, &connection, answer, outcome);
         };
-        self.dispatch(delay, Box::new(request));
+        let process = Arc::clone(self);
+        self.carry(&requests, delay, move || process.receive(Box::new(request)));
         reply
     }
 
-    fn dispatch(self: &Arc<Self>, delay: Duration, request: Request) {
-        let process = Arc::clone(self);
-        self.after(delay, move || process.receive(request));
+    /// Delivers a message after `delay`, behind all that were sent before on this lane.
+    fn carry(&self, lane: &Arc<Lane>, delay: Duration, message: impl FnOnce() + Send + 'static) {
+        let delay = lane.send(self.runtime.now(), delay, message);
+        let lane = Arc::clone(lane);
+        self.after(delay, move || lane.deliver());
     }
 
     /// A request has arrived.
@@ -217,8 +221,7 @@ impl Process {
         value: T,
     ) {
         if !journey.loses_reply {
-            let delay = connection.replies.delay(self.runtime.now(), journey.reply);
-            self.after(delay, move || answer.send(value));
+            self.carry(&connection.replies, journey.reply, move || answer.send(value));
         }
     }
 
