@@ -164,8 +164,7 @@ impl LockManager {
     /// view. The result is about the past: only an acquire tells whether a lock can be had.
     ///
     /// ```
-    /// use quorate_core::error::InvalidResource;
-    /// use quorate_core::{LockManager, LockState};
+    /// use quorate_core::{InvalidResource, LockManager, LockState};
     ///
     /// async fn show(locks: &LockManager) -> Result<(), InvalidResource> {
     ///     let inspection = locks.inspect("orders:42").await?;

@@ -244,9 +244,7 @@ impl Nodes {
             servers[id.index()] = told;
         }
         let sets_ttl = matches!(operation, Operation::Acquire { .. } | Operation::Extend { .. });
-        if sets_ttl
-            && let Some(twin) = twin_of(&servers, id)
-        {
+        if sets_ttl && let Some(twin) = twin_of(&servers, id) {
             let text = format!("this is the same server as {}", self.nodes[twin].name);
             return Err(BackendError::new(BackendErrorKind::Identity, text));
         }
