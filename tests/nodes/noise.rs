@@ -3,6 +3,8 @@
 //! The commands of the waiters are compared with the time that passes at the node. So a slow machine
 //! makes no difference: it only lets more time pass.
 
+#![expect(clippy::print_stdout, reason = "figures to be reported")]
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -92,6 +94,7 @@ fn a_waiter_does_not_spin_when_others_write_the_key() {
         assert!(cost.sum() > cost.at(1.0), "the waiter does wait: {told}");
         // Ten looks, and the refreshes.
         assert!(cost.sum() <= cost.at(12.0) + 12, "{told}");
+        println!("{told}");
         node.cli(&["DEL", "r"]);
         waiting.await.unwrap().unwrap().release().await.unwrap();
         assert_clean(&manager).await;
@@ -123,6 +126,7 @@ fn a_waiter_does_not_spin_when_its_watch_is_evicted() {
         let told = format!("{client:?}: {:?} in {:?}", cost.commands, cost.time);
         assert!(cost.sum() > cost.at(WAITERS as f64), "the waiters do wait: {told}");
         assert!(cost.sum() <= cost.at(12.0 * WAITERS as f64) + 12 * WAITERS, "{told}");
+        println!("{told}");
         for guard in held {
             guard.release().await.unwrap();
         }
