@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use quorate::{LockGuard, LockManager, ReleaseError};
-use quorate_tests::wait::{now, times, within_limit};
+use quorate_tests::wait::{now, times, until_it_says, within_limit};
 use quorate_tests::{Nodes, RedisServer};
 use tokio::sync::Semaphore;
 
@@ -59,8 +59,8 @@ fn crash(client: Client) {
             worker.await.unwrap();
         }
         shared.judge(client, 2 * crashes * LOCKS_BETWEEN as usize);
-        let report = manager.close(LIMIT).await;
-        assert_eq!(report.to_string(), "all released", "{client:?}");
+        // The first report may name the node that came back last, if it has not been asked again.
+        until_it_says("all is released", async || manager.close(LIMIT).await.is_clean()).await;
         nothing_outlives_its_ttl(client, &nodes).await;
     });
 }

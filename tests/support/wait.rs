@@ -58,6 +58,19 @@ pub async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
+/// Asks again and again until the answer is `true`.
+///
+/// # Panics
+///
+/// If that takes longer than [`LIMIT`], or outside a tokio runtime with timers.
+pub async fn until_it_says(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
+    let deadline = Instant::now() + LIMIT;
+    while !within_limit(what, is_so()).await {
+        assert!(Instant::now() < deadline, "not within {LIMIT:?}: {what}");
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
 /// Awaits `future`.
 ///
 /// # Panics
