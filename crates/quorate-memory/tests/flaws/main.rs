@@ -71,7 +71,7 @@ const NOTICED: &[(Flaw, &str)] = &[
     (Flaw::KeysWithoutExpiryAreHeld, "a refresh returns the last lock key that is held"),
     (Flaw::ReportsTheFirstHeldKey, "a refresh returns the last lock key that is held"),
     (Flaw::LeavesAlone, "entries wait in the order in which they joined"),
-    (Flaw::LeaveKeepsTheEntrysKey, "the key of an entry exists until the entry leaves"),
+    (Flaw::LeaveKeepsTheKeyOfTheEntry, "the key of an entry exists until the entry leaves"),
     (Flaw::NobodyWaits, "the waiters hint says whether an entry waits for the first key in sorted order"),
 ];
 

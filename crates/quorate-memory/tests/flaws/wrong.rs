@@ -125,7 +125,7 @@ flaws! {
     /// A process that leaves does not take the other entry with it.
     LeavesAlone,
     /// The key of an entry that has left stays.
-    LeaveKeepsTheEntrysKey,
+    LeaveKeepsTheKeyOfTheEntry,
     /// The waiters hint is always no.
     NobodyWaits,
 }
@@ -451,7 +451,7 @@ impl LockBackend for Wrong {
         let also = also.filter(|_| !self.is(Flaw::LeavesAlone));
         self.entries.lock().unwrap().retain(|(_, known)| known != entry && Some(known) != also);
         let is_left = self.node.queue_leave(key, entry, also).await?;
-        if self.is(Flaw::LeaveKeepsTheEntrysKey) {
+        if self.is(Flaw::LeaveKeepsTheKeyOfTheEntry) {
             let own = [key.as_bytes(), b":quorate:", entry.as_bytes()].concat();
             self.node.put(own, Value::String(Vec::new()));
         }
