@@ -194,11 +194,8 @@ impl Worker {
         if kept_alive {
             guard.auto_renew();
         }
-        // Where nodes lose keys, an extension of a pass may end the lease early (H1).
-        let forgets = self.plan.class != Class::Promised;
-        if kept_alive || self.dice.percent(25) || forgets {
-            self.client.spawn(Box::pin(watch.clone().lost()));
-        }
+        // The extension of a lease that was passed on moves its end, or ends it early (H1).
+        self.client.spawn(Box::pin(watch.clone().lost()));
         let parts = 1 + self.dice.below(4);
         if way == Way::Run {
             let work = watch.under(self.work(resource, parts, &watch));
