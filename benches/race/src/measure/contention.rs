@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::Race;
 use crate::Outcome;
-use crate::arena::{Arena, Done, FIVE, Told};
+use crate::arena::{Arena, Done, FIVE, Told, Worker};
 use crate::contest::{BARE_FRED, BARE_REDIS, LIBRARIES, QUORATE_FRED, QUORATE_REDIS, RSLOCK};
 use crate::plan::rotated;
 use crate::spec::Spec;
@@ -27,6 +27,14 @@ pub(super) struct Crowd {
     /// In each process.
     pub(super) each: usize,
     pub(super) hold: Duration,
+}
+
+impl Crowd {
+    /// Looks for keys that were left.
+    pub(super) fn sweep(&self, race: &mut Race<'_>, contestant: &str) {
+        let place = format!("{}, {}", self.measure, self.setting);
+        race.arena.sweep(&mut race.book, contestant, &place);
+    }
 }
 
 /// Eight, in one process and in eight; two in two; and one, who gives back and takes again.
@@ -90,16 +98,18 @@ fn contend(race: &mut Race<'_>, crowd: &Crowd, contestant: &'static str) -> Outc
     // Enough holds for a median.
     let holds = if race.plan.quick { 5 } else { 80 };
     let time = (race.plan.sample * 2).max(crowd.hold * holds);
-    contend_while(race, crowd, contestant, time, |_| ())
+    contend_while(race, crowd, contestant, time, |_, _| Ok(()))?;
+    crowd.sweep(race, contestant);
+    Ok(())
 }
 
-/// They contend for `time`, while something is done to the nodes.
+/// They contend for `time`, while something is done to the nodes or to the processes.
 pub(super) fn contend_while(
     race: &mut Race<'_>,
     crowd: &Crowd,
     contestant: &'static str,
     time: Duration,
-    meanwhile: impl FnOnce(&Arena),
+    meanwhile: impl FnOnce(&Arena, &mut Vec<Worker>) -> Outcome,
 ) -> Outcome {
     let Crowd { measure, setting, processes, each, hold } = crowd;
     let spec = Spec::new("contend", contestant)
@@ -119,7 +129,8 @@ pub(super) fn contend_while(
     for worker in &mut workers {
         worker.go()?;
     }
-    meanwhile(&race.arena);
+    meanwhile(&race.arena, &mut workers)?;
+    let contenders = workers.len() * each;
     let mut holds = Vec::new();
     for worker in &mut workers {
         holds.extend(worker.wait_until_done()?.events.iter().filter_map(|event| Hold::read(event)));
@@ -130,10 +141,9 @@ pub(super) fn contend_while(
         rest = worker.finish()?;
     }
     rest.enter(&mut race.book, measure, setting, contestant);
-    for (metric, value) in figures(holds, &done, time, processes * each) {
+    for (metric, value) in figures(holds, &done, time, contenders) {
         race.book.add(measure, setting, contestant, metric, value);
     }
-    race.arena.sweep(&mut race.book, contestant, &format!("{measure}, {setting}"));
     Ok(())
 }
 

@@ -21,18 +21,44 @@ const KILLED: [usize; 2] = [2, 3];
 /// As long as an entry of a waiter that is gone may be there, and a bit.
 const HELPERS_LAST: Duration = Duration::from_secs(11);
 
-/// Two of eight processes are killed in mid-line, and then the lock is released.
+/// Two of eight processes are killed while they wait.
 pub(super) fn killed(race: &mut Race<'_>) -> Outcome {
     for repetition in 0..race.plan.repetitions_up_to(3) {
         for contestant in rotated(&OURS, repetition) {
-            kill_two(race, contestant)?;
+            kill_two_in_a_line(race, contestant)?;
+            kill_two_in_a_loop(race, contestant)?;
         }
     }
     Ok(())
 }
 
-fn kill_two(race: &mut Race<'_>, contestant: &'static str) -> Outcome {
-    const SETTING: &str = "2 of 8 in processes: 8";
+/// Those that are left take the lock again and again. One in four times, one of the two has the lock or is
+/// about to, and then the gap is the ttl.
+fn kill_two_in_a_loop(race: &mut Race<'_>, contestant: &'static str) -> Outcome {
+    let before = Duration::from_secs(1);
+    let crowd = Crowd {
+        measure: "killed",
+        setting: "2 of 8 in a tight loop".to_owned(),
+        processes: WAITERS,
+        each: 1,
+        hold: Duration::from_millis(1),
+    };
+    contend_while(race, &crowd, contestant, 4 * before, |_, workers| {
+        thread::sleep(before);
+        KILLED.into_iter().rev().try_for_each(|place| workers.remove(place).kill())
+    })?;
+    if race.plan.quick {
+        race.arena.mend();
+    } else {
+        thread::sleep(HELPERS_LAST);
+    }
+    crowd.sweep(race, contestant);
+    Ok(())
+}
+
+/// Each takes the lock once.
+fn kill_two_in_a_line(race: &mut Race<'_>, contestant: &'static str) -> Outcome {
+    const SETTING: &str = "2 of 8 that take it once";
     let spec = |job| {
         let spec = Spec::new(job, contestant).with("runtime", "current-thread");
         spec.with("tasks", 1).with("ttl", 20)
@@ -94,13 +120,15 @@ pub(super) fn gate(race: &mut Race<'_>) -> Outcome {
                 each: 1,
                 hold: Duration::from_millis(1),
             };
-            contend_while(race, &crowd, contestant, hangs + 4 * before, |arena| {
+            contend_while(race, &crowd, contestant, hangs + 4 * before, |arena, _| {
                 thread::sleep(before);
                 let gate = gate_of(arena);
                 arena.node(gate).pause();
                 thread::sleep(hangs);
                 arena.node(gate).resume();
+                Ok(())
             })?;
+            crowd.sweep(race, contestant);
         }
     }
     Ok(())

@@ -117,9 +117,16 @@ pub struct Refreshed {
 /// What a waiter is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    Trying,
-    Asking { until: Instant },
-    Looking { until: Instant },
+    /// `is_told_free`: the gate has just said that the lock is free.
+    Trying {
+        is_told_free: bool,
+    },
+    Asking {
+        until: Instant,
+    },
+    Looking {
+        until: Instant,
+    },
     Waiting,
     Over,
 }
@@ -143,7 +150,7 @@ pub struct Turn {
     first_while_free: Option<(Entry, Instant)>,
     /// The entry that leaves with ours if the attempt wins.
     overtaken: Option<Entry>,
-    /// Attempts that were refused since the gate last said "held".
+    /// Attempts that were refused although the gate had said "free", since it last said "held".
     refused: u8,
     /// Pushes since something changed.
     fruitless: u8,
@@ -185,7 +192,7 @@ impl Turn {
         };
         match turn.gate {
             Some(gate) if others_wait => turn.ask(gate, now),
-            _ => turn.attempt(),
+            _ => turn.attempt(false),
         }
         turn
     }
@@ -220,7 +227,7 @@ impl Turn {
         match self.phase {
             Phase::Asking { until } | Phase::Looking { until } => Some(until),
             Phase::Waiting => self.refresh_at.into_iter().chain(self.look_at).min(),
-            Phase::Trying | Phase::Over => None,
+            Phase::Trying { .. } | Phase::Over => None,
         }
     }
 
@@ -236,10 +243,8 @@ impl Turn {
     /// round, at most a node timeout, has passed. `refresh` is a
     /// [`refresh_interval`](Self::refresh_interval).
     pub fn handle_refused(&mut self, refresh: Duration, now: Instant) {
-        if self.phase != Phase::Trying {
-            return;
-        }
-        self.refused = (self.refused + 1).min(MISLED);
+        let Phase::Trying { is_told_free } = self.phase else { return };
+        self.refused = (self.refused + u8::from(is_told_free)).min(MISLED);
         if !planted!("refused_waiter_drops_the_first_entry") {
             self.overtaken = None;
         }
@@ -314,7 +319,7 @@ impl Turn {
             || planted!("out_of_turn_without_a_second_look");
         if self.predecessor.is_none() || is_out_of_turn {
             self.overtaken = self.predecessor.is_some().then_some(first);
-            self.attempt();
+            self.attempt(true);
             return true;
         }
         self.first_while_free = Some((first, since));
@@ -337,7 +342,7 @@ impl Turn {
         self.watched = None;
         if self.predecessor.is_none() {
             self.fruitless = 0;
-            self.attempt();
+            self.attempt(true);
         } else if self.is_absent && !planted!("absent_predecessor_is_asked_for_without_end") {
             self.phase = Phase::Waiting;
         } else {
@@ -373,7 +378,7 @@ impl Turn {
             self.ask(next, now);
         } else {
             self.gate = None;
-            self.attempt();
+            self.attempt(false);
         }
     }
 
@@ -384,7 +389,7 @@ impl Turn {
         }
         match (self.phase, self.gate) {
             (Phase::Asking { .. } | Phase::Looking { .. }, _) => self.handle_failure(now),
-            (Phase::Waiting, None) => self.attempt(),
+            (Phase::Waiting, None) => self.attempt(false),
             (Phase::Waiting, Some(gate)) if self.refresh_at.is_some_and(|at| at <= now) => {
                 self.is_absent = false;
                 if planted!("pushes_are_never_lost") {
@@ -401,7 +406,7 @@ impl Turn {
                     None => self.look(gate, WatchedKey::Lock(self.lock), now),
                 }
             }
-            (Phase::Trying | Phase::Over, _) => {}
+            (Phase::Trying { .. } | Phase::Over, _) => {}
         }
     }
 
@@ -433,9 +438,9 @@ impl Turn {
         self.commands.push_back(Command::Watch(gate, key));
     }
 
-    fn attempt(&mut self) {
+    fn attempt(&mut self, is_told_free: bool) {
         self.look_at = None;
-        self.phase = Phase::Trying;
+        self.phase = Phase::Trying { is_told_free };
         self.commands.push_back(Command::Attempt);
     }
 
@@ -451,7 +456,7 @@ impl Turn {
             self.ask(gate, now);
         } else if self.fruitless == 1 {
             // Most pushes on the lock are releases. An attempt without a look saves a round trip.
-            self.attempt();
+            self.attempt(false);
         } else {
             self.look(gate, WatchedKey::Lock(self.lock), now);
         }
