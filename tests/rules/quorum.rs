@@ -11,8 +11,8 @@ use quorate_core::backend::{
 };
 use quorate_core::error::Answer;
 use quorate_core::{
-    AdoptError, BackendError, BuildError, Claim, ExtendError, LockBackend, LockError, LockManager,
-    ReleaseError,
+    AdoptError, BackendError, BackendErrorKind, BuildError, Claim, ExtendError, LockBackend,
+    LockError, LockManager, ReleaseError,
 };
 use quorate_memory::{Fault, MemoryNode, Sim, Value};
 
@@ -279,12 +279,27 @@ fn q6_a_node_that_fails_to_say_who_it_is_does_not_vote_and_is_asked_again() {
     }
 }
 
+#[test]
+fn q6_an_acquire_that_was_not_sent_waits_for_no_server_id() {
+    let sim = Sim::new(1);
+    let cluster = MemoryNode::cluster(3, sim.clone());
+    let ids = [Id::True, Id::True, Id::Silent];
+    let nodes = cluster.iter().zip(ids).map(|(node, id)| Posing::new(node, "", id));
+    let manager = LockManager::builder(nodes).runtime(sim.clone()).build().unwrap();
+    let guard = sim.block_on(manager.lock("r")).unwrap();
+    sim.block_on(guard.release()).unwrap();
+    // There is nothing to release at the third node, and nothing in flight.
+    assert!(sim.block_on(manager.close(Duration::ZERO)).is_clean());
+}
+
 /// What a node says about who it is.
 #[derive(Clone, Copy, Debug)]
 enum Id {
     True,
     None,
     Error(&'static str),
+    /// Its queue is full: no acquire is sent, and nothing else is answered.
+    Silent,
 }
 
 /// A node under another name, or one that says something else about itself.
@@ -309,6 +324,10 @@ impl LockBackend for Posing {
         claim: &Claim,
         options: AcquireOptions,
     ) -> Result<Acquired, BackendError> {
+        if matches!(self.id, Id::Silent) {
+            let why = "too many acquires wait for this node";
+            return Err(BackendError::new(BackendErrorKind::Connection, why).not_sent());
+        }
         self.node.acquire(claim, options).await
     }
 
@@ -335,7 +354,7 @@ impl LockBackend for Posing {
     fn capabilities(&self) -> Capabilities {
         match self.id {
             Id::None => Capabilities::FENCING,
-            Id::True | Id::Error(_) => Capabilities::FENCING | Capabilities::SERVER_ID,
+            Id::True | Id::Error(_) | Id::Silent => Capabilities::FENCING | Capabilities::SERVER_ID,
         }
     }
 
@@ -344,6 +363,7 @@ impl LockBackend for Posing {
         match self.id {
             Id::Error(reply) => Err(BackendError::from_reply(reply)),
             Id::True | Id::None => self.node.server_id().await,
+            Id::Silent => std::future::pending().await,
         }
     }
 }

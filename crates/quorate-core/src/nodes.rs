@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt as _;
-use futures_util::future::{join, pending};
+use futures_util::future::{pending, try_join};
 
 use self::health::Health;
 pub(crate) use self::health::{Change, Silence};
@@ -179,20 +179,21 @@ impl Nodes {
             let _in_flight = in_flight;
             let backend = nodes.backend(id);
             let asks_server = nodes.asks_server(id, operation);
-            let ask = async { if asks_server { Some(backend.server_id().await) } else { None } };
-            // Both leave with the first poll, the operation in front.
-            let call = join(perform(&**backend, &claim, operation, options), ask);
+            let ask =
+                async { Ok(if asks_server { Some(backend.server_id().await) } else { None }) };
+            // Both leave with the first poll, the operation in front. Its error waits for no server id.
+            let call = try_join(perform(&**backend, &claim, operation, options), ask);
             let panicked = || BackendError::new(BackendErrorKind::Other, "the backend panicked");
             let settled = AssertUnwindSafe(call).catch_unwind().await;
-            let (result, server) = settled.unwrap_or_else(|_| (Err(panicked()), None));
+            let result = settled.unwrap_or_else(|_| Err(panicked()));
             let is_acquire = matches!(operation, Operation::Acquire { .. });
             let result = match result {
                 Err(_) if is_acquire && planted!("acquire_without_a_reply_is_sent_again") => {
-                    perform(&**backend, &claim, operation, options).await
+                    perform(&**backend, &claim, operation, options).await.map(|again| (again, None))
                 }
                 result => result,
             };
-            let result = nodes.check_server(id, operation, result, server);
+            let result = nodes.check_server(id, operation, result);
             let is_release = matches!(operation, Operation::Release { .. });
             nodes.health(id).settled(is_release, result.as_ref().err());
             match result {
@@ -219,8 +220,7 @@ impl Nodes {
         &self,
         id: NodeId,
         operation: Operation,
-        result: Result<Performed, BackendError>,
-        asked: Option<Result<Option<String>, BackendError>>,
+        result: Result<(Performed, Option<ServerId>), BackendError>,
     ) -> Result<Reply, BackendError> {
         let mut servers = self.servers();
         if let Err(error) = &result
@@ -229,7 +229,7 @@ impl Nodes {
             // The next connection may lead to another server.
             servers[id.index()] = Server::Unknown;
         }
-        let Performed { reply, server } = result?;
+        let (Performed { reply, server }, asked) = result?;
         let told = match (server, asked) {
             (Some(id), _) | (None, Some(Ok(Some(id)))) => Some(Server::Id(id)),
             (None, Some(Ok(None))) => Some(Server::Nameless),
@@ -305,6 +305,9 @@ fn twin_of(servers: &[Server], id: NodeId) -> Option<usize> {
     let is_known = matches!(own, Server::Id(_)) && !planted!("one_server_votes_twice");
     if is_known { (0..servers.len()).find(is_twin) } else { None }
 }
+
+/// What a node said of its server when it was asked.
+type ServerId = Result<Option<String>, BackendError>;
 
 struct Performed {
     reply: Reply,

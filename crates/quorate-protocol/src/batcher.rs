@@ -29,10 +29,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
-use futures_util::future::{Either, select};
+use futures_util::future::{BoxFuture, Either, select};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use quorate_core::runtime::{Runtime, TokioRuntime};
-use quorate_core::{BackendError, BackendErrorKind};
+use quorate_core::{BackendError, BackendErrorKind, planted};
 use tokio::sync::{Notify, oneshot};
 use tokio::task::unconstrained;
 use tokio::time::{sleep, timeout};
@@ -43,7 +43,7 @@ use crate::features::{Features, Purpose};
 use crate::reply::{Failure, Push, Reply};
 use crate::transport::{Admission, Transport};
 
-use self::queue::{Answer, MAX_ACQUIRES, Queue};
+use self::queue::{Answer, MAX_ACQUIRES, Queue, Slot};
 
 /// Carries commands over one connection at a time, in order, and connects again when it has ended.
 ///
@@ -153,7 +153,8 @@ impl<D: Dial> Shared<D> {
             return Err(Failure::NotSent(trouble.clone()));
         }
         let answer = state.queue.push(command, admission)?;
-        let is_running = std::mem::replace(&mut state.is_running, true);
+        let is_running = std::mem::replace(&mut state.is_running, true)
+            && !planted!("each_call_makes_a_connection");
         drop(state);
         if !is_running {
             // Where there is no runtime, the task is dropped at once and refuses what is queued.
@@ -200,23 +201,21 @@ impl<D: Dial> Shared<D> {
     /// A connection that ends before its first reply is an error, so that a server which closes each
     /// connection is not asked for one after the other.
     async fn serve(&self, connection: &D::Connection) -> Result<(), BackendError> {
-        let (mut in_flight, mut has_replied) = (FuturesUnordered::new(), false);
+        let mut in_flight: FuturesUnordered<BoxFuture<'_, bool>> = FuturesUnordered::new();
+        let mut has_replied = false;
+        let window = if planted!("one_pipeline_at_a_time") { 1 } else { WINDOW };
         loop {
-            while in_flight.len() < WINDOW && !connection.is_closed() {
+            while in_flight.len() < window && !connection.is_closed() {
                 let (commands, slots) = self.lock().queue.take();
                 if commands.is_empty() {
                     break;
                 }
+                let sending = send(connection, commands, slots);
                 // A task that has spent its budget would be stopped before the hand-over.
-                let mut sending = Box::pin(unconstrained(async {
-                    let replies = connection.send(commands).await;
-                    let has_reply = replies.iter().any(Result::is_ok);
-                    for (slot, reply) in slots.into_iter().zip(replies) {
-                        // A caller that has gone has no use for its reply.
-                        drop(slot.send(reply));
-                    }
-                    has_reply
-                }));
+                let mut sending: BoxFuture<'_, bool> = match planted!("budget_delays_the_send") {
+                    true => Box::pin(sending),
+                    false => Box::pin(unconstrained(sending)),
+                };
                 match poll_fn(|context| Poll::Ready(sending.as_mut().poll(context))).await {
                     Poll::Ready(has_reply) => has_replied |= has_reply,
                     Poll::Pending => in_flight.push(sending),
@@ -238,7 +237,12 @@ impl<D: Dial> Shared<D> {
                 }
             };
             match select(pin!(settled), pin!(self.arrived.notified())).await {
-                Either::Left((has_reply, _)) => has_replied |= has_reply,
+                Either::Left((has_reply, _)) => {
+                    has_replied |= has_reply;
+                    if planted!("window_slots_leak") {
+                        in_flight.push(Box::pin(pending()));
+                    }
+                }
                 Either::Right(_) if self.lock().is_abandoned => return Ok(()),
                 Either::Right(_) => {}
             }
@@ -255,6 +259,32 @@ impl<D: Dial> Shared<D> {
     }
 }
 
+/// Sends a pipeline and answers its calls. Returns whether any reply came.
+async fn send<C: Connection>(connection: &C, commands: Vec<Command>, slots: Vec<Slot>) -> bool {
+    let mut replies = connection.send(commands).await;
+    if planted!("replies_go_to_any_call") {
+        replies.reverse();
+    }
+    let is_error = |reply: &&Answer| matches!(reply, Ok(Reply::Error(_)));
+    if planted!("error_fails_its_pipeline")
+        && let Some(error) = replies.iter().find(is_error).cloned()
+    {
+        replies.fill(error);
+    }
+    let has_reply = replies.iter().any(Result::is_ok);
+    for (slot, reply) in slots.into_iter().zip(replies) {
+        let reply = match reply {
+            Err(Failure::Lost(error)) if planted!("no_reply_means_not_sent") => {
+                Err(Failure::NotSent(error))
+            }
+            reply => reply,
+        };
+        // A caller that has gone has no use for its reply.
+        drop(slot.send(reply));
+    }
+    has_reply
+}
+
 /// Lives as long as the task, and answers what is queued if the task is dropped with its runtime.
 struct Running<D: Dial>(Arc<Shared<D>>);
 
@@ -262,6 +292,9 @@ impl<D: Dial> Drop for Running<D> {
     fn drop(&mut self) {
         let why = BackendError::new(BackendErrorKind::Connection, "the runtime has ended");
         let mut state = self.0.lock();
+        if planted!("ended_runtime_drops_what_is_queued") {
+            state.queue = Queue::default();
+        }
         state.queue.refuse_all(&why);
         state.trouble = None;
         state.is_running = false;

@@ -13,7 +13,7 @@ use quorate_core::backend::{
     ReleaseOptions, Released, Watched,
 };
 use quorate_core::runtime::{Runtime, TokioRuntime};
-use quorate_core::{BackendError, Claim, FencingToken, Key, Vote};
+use quorate_core::{BackendError, Claim, FencingToken, Key, Vote, planted};
 
 use crate::batcher::Batcher;
 use crate::command::Command;
@@ -157,9 +157,14 @@ impl<T: Transport> LockBackend for Node<T> {
             None => key.as_bytes().to_vec(),
         };
         let question = Command::new("GET", key.len()).arg(&key);
+        let late = planted!("key_is_watched_after_it_was_read").then(|| key.clone());
         // Before the key is read: a push may come in between.
-        let watch = watches.tracking.watch(key);
-        match read(watches.transport.call(question.clone(), Admission::Other).await)? {
+        let mut watch = watches.tracking.watch(key);
+        let reply = read(watches.transport.call(question.clone(), Admission::Other).await)?;
+        if let Some(key) = late {
+            watch = watches.tracking.watch(key);
+        }
+        match reply {
             Reply::Nil => Ok(Watched::new(false, watch.changed())),
             Reply::Text(_) if watches.pushes_flushes => Ok(Watched::new(true, watch.changed())),
             reply @ Reply::Text(_) => {

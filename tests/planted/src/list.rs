@@ -39,10 +39,12 @@ pub(crate) enum Target {
     Rules,
     /// The same on real runtimes.
     Runtimes,
+    /// What a lock is on Redis, on connections that are made up.
+    Protocol,
 }
 
 use Check::{Test, World};
-use Target::{Attempt, Core, Quorum, Rules, Runtimes};
+use Target::{Attempt, Core, Protocol, Quorum, Rules, Runtimes};
 
 /// Worlds that keep what the algorithm relies on: nodes keep their data, clocks run evenly.
 const PROMISED: Check = World("promised");
@@ -293,4 +295,41 @@ pub(crate) const BUGS: &[Bug] = &[
     bug("notified_waiter_never_rests", "W4",
         "Pushes are rare.",
         Test(Core, "wait::tests::w4_a_waiter_does_not_spin_when_its_watch_is_evicted")),
+    // The batcher and the watches
+    bug("release_goes_first", "C3",
+        "A release is more urgent than an acquire.",
+        Test(Protocol, "batcher::a_reconnect_keeps_the_order_and_sends_nothing_again")),
+    bug("abandoned_command_is_sent", "C3",
+        "A command that was queued can as well leave.",
+        Test(Protocol, "batcher::a_call_that_was_dropped_in_the_queue_is_not_sent")),
+    bug("no_reply_means_not_sent", "C6",
+        "What the connection left unanswered was not executed.",
+        Test(Protocol, "batcher::a_pipeline_cut_in_half_is_half_answered_and_not_sent_again")),
+    bug("one_pipeline_at_a_time", "C8",
+        "What is queued can wait for the replies.",
+        Test(Protocol, "batcher::four_pipelines_are_in_flight_and_no_more")),
+    bug("window_slots_leak", "Q2",
+        "The place of a pipeline is given back by itself.",
+        Test(Protocol, "batcher::window_slots_are_not_leaked")),
+    bug("pipelines_have_any_size", "Q2",
+        "64 commands are never large.",
+        Test(Protocol, "batcher::a_pipeline_is_bounded_in_commands_and_in_bytes")),
+    bug("budget_delays_the_send", "C3",
+        "A first poll hands the commands over.",
+        Test(Protocol, "batcher::a_spent_budget_does_not_delay_the_first_send")),
+    bug("replies_go_to_any_call", "Q4",
+        "Replies are all alike.",
+        Test(Protocol, "batcher::each_reply_reaches_its_own_call")),
+    bug("error_fails_its_pipeline", "Q4",
+        "An error is the reply to the whole pipeline.",
+        Test(Protocol, "batcher::one_forbidden_key_costs_no_other_call")),
+    bug("ended_runtime_drops_what_is_queued", "C6",
+        "Nobody waits when the runtime has ended.",
+        Test(Protocol, "batcher::calls_are_answered_when_their_runtime_ends")),
+    bug("each_call_makes_a_connection", "C3",
+        "Where the task is not up yet, another one can be started.",
+        Test(Protocol, "operations::there_is_one_connection_for_commands_and_one_for_watches")),
+    bug("key_is_watched_after_it_was_read", "W1",
+        "Nothing changes between the reply and the watch.",
+        Test(Protocol, "operations::a_watch_is_registered_before_the_key_is_read")),
 ];

@@ -185,7 +185,8 @@ fn tests_of(bugs: &[&Bug], target: Target) -> Vec<&'static str> {
 }
 
 impl Target {
-    const ALL: [Self; 5] = [Self::Core, Self::Quorum, Self::Attempt, Self::Rules, Self::Runtimes];
+    const ALL: [Self; 6] =
+        [Self::Core, Self::Quorum, Self::Attempt, Self::Rules, Self::Runtimes, Self::Protocol];
 
     /// What to call it.
     const fn name(self) -> &'static str {
@@ -195,6 +196,7 @@ impl Target {
             Self::Attempt => "core's attempt",
             Self::Rules => "rules",
             Self::Runtimes => "runtimes",
+            Self::Protocol => "protocol",
         }
     }
 
@@ -206,6 +208,7 @@ impl Target {
             Self::Attempt => &["--package", "quorate-core", "--test", "attempt"],
             Self::Rules => &["--package", "quorate-tests", "--test", "rules"],
             Self::Runtimes => &["--package", "quorate-tests", "--test", "runtimes"],
+            Self::Protocol => &["--package", "quorate-protocol", "--test", "protocol"],
         }
     }
 }

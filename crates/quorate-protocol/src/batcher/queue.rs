@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use quorate_core::BackendError;
+use quorate_core::{BackendError, BackendErrorKind, planted};
 use tokio::sync::oneshot;
 
 use crate::command::Command;
@@ -56,12 +56,18 @@ impl Queue {
         }
         if is_acquire {
             if self.is_full() {
-                return Err(Failure::not_sent("too many acquires wait for this node"));
+                let why = "too many acquires wait for this node";
+                return Err(Failure::NotSent(BackendError::new(BackendErrorKind::Other, why)));
             }
             self.acquires += 1;
         }
         let (slot, answer) = oneshot::channel();
-        self.items.push_back(Item { command, admission, slot });
+        let item = Item { command, admission, slot };
+        if admission == Admission::Release && planted!("release_goes_first") {
+            self.items.push_front(item);
+        } else {
+            self.items.push_back(item);
+        }
         Ok(answer)
     }
 
@@ -69,8 +75,10 @@ impl Queue {
     pub(super) fn take(&mut self) -> (Vec<Command>, Vec<Slot>) {
         let (mut commands, mut slots, mut bytes) = (Vec::new(), Vec::new(), 0);
         while let Some(next) = self.items.front() {
-            let (size, is_awaited) = (next.command.size(), !next.slot.is_closed());
-            let fits = commands.len() < MAX_COMMANDS && bytes + size <= MAX_BYTES;
+            let size = next.command.size();
+            let is_awaited = !next.slot.is_closed() || planted!("abandoned_command_is_sent");
+            let fits = commands.len() < MAX_COMMANDS && bytes + size <= MAX_BYTES
+                || planted!("pipelines_have_any_size");
             if is_awaited && !fits && !commands.is_empty() {
                 break;
             }
