@@ -53,6 +53,7 @@ fn sample(race: &mut Race<'_>, contestant: &'static str) -> Outcome {
     }
     for (metric, value) in [
         ("commands/s of a waiter", done.commands / each),
+        ("scripts/s of a waiter", done.evals / each),
         ("rounds/s of a waiter", done.sets.iter().sum::<f64>() / FIVE as f64 / each),
     ] {
         race.book.add("waiting", SETTING, contestant, metric, value);

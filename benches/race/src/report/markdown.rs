@@ -55,7 +55,7 @@ fn columns(measure: &str) -> &'static [&'static str] {
         ],
         "killed" => &["gap p50 ms", "longest gap ms", "helper keys", "helper keys after 11 s"],
         "refused" => &["try p50 µs", "try p99 µs", "tries"],
-        "waiting" => &["commands/s of a waiter", "rounds/s of a waiter"],
+        "waiting" => &["commands/s of a waiter", "scripts/s of a waiter", "rounds/s of a waiter"],
         "hung" | "dead" => &[
             "acquire p50 µs",
             "acquire p99 µs",
