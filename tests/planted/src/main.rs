@@ -7,6 +7,9 @@
 
 use std::env;
 use std::process::{Command, ExitCode, Output};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
 use std::time::Instant;
 
 mod list;
@@ -59,27 +62,42 @@ fn find(bugs: &[&Bug]) -> Outcome {
     nothing_without_a_bug(bugs)?;
     println!("nothing is found without a bug, in {:.0} s", start.elapsed().as_secs_f32());
     println!("{:<8} {:<38} {:>8}  found by", "rule", "bug", "seconds");
-    let mut missed = Vec::new();
-    for bug in bugs {
-        let start = Instant::now();
-        let found = look_for(bug)?;
-        let seconds = start.elapsed().as_secs_f32();
-        println!(
-            "{:<8} {:<38} {seconds:>8.1}  {}",
-            bug.rule,
-            bug.name,
-            match &found {
-                Some(found) => found,
-                None => "NOTHING",
+    let (next, missed) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let work = || {
+        while let Some(bug) = bugs.get(next.fetch_add(1, Ordering::Relaxed)) {
+            if !is_found(bug)? {
+                missed.lock().unwrap_or_else(PoisonError::into_inner).push(bug.name);
             }
-        );
-        if found.is_none() {
-            println!("         the idea: {}", bug.idea);
-            missed.push(bug.name);
         }
-    }
+        Ok::<(), String>(())
+    };
+    // Most of a look is spent in one thread.
+    thread::scope(|scope| {
+        let other = scope.spawn(work);
+        let own = work();
+        own?;
+        other.join().unwrap_or_else(|_| Err("a look panicked".to_owned()))
+    })?;
+    let missed = missed.into_inner().unwrap_or_else(PoisonError::into_inner);
     println!("{} of {} found", bugs.len() - missed.len(), bugs.len());
     if missed.is_empty() { Ok(()) } else { Err(format!("not found: {}", missed.join(", "))) }
+}
+
+/// Looks for a bug, and reports what found it.
+fn is_found(bug: &Bug) -> Outcome<bool> {
+    let start = Instant::now();
+    let found = look_for(bug)?;
+    let seconds = start.elapsed().as_secs_f32();
+    println!(
+        "{:<8} {:<38} {seconds:>8.1}  {}",
+        bug.rule,
+        bug.name,
+        found.as_deref().unwrap_or("NOTHING"),
+    );
+    if found.is_none() {
+        println!("         the idea: {}", bug.idea);
+    }
+    Ok(found.is_some())
 }
 
 /// Lets the model of the attempt look for the bugs that are planted there: each breaks a promise.
