@@ -74,6 +74,8 @@
     allow(unused_variables, unused_macros, reason = "each feature uses a part of the arguments")
 )]
 
+#[cfg(any(feature = "tracing", feature = "metrics"))]
+mod contained;
 #[cfg(feature = "tracing")]
 mod fields;
 #[cfg(feature = "metrics")]
@@ -87,6 +89,8 @@ mod tests;
 use std::fmt::Display;
 use std::time::Duration;
 
+#[cfg(any(feature = "tracing", feature = "metrics"))]
+use self::contained::contain_panic;
 #[cfg(feature = "tracing")]
 use self::fields::{Keys, Short, shown};
 #[cfg(feature = "metrics")]
@@ -301,10 +305,3 @@ pub(crate) fn node_cannot(node: &str, operation: &'static str, error: &BackendEr
 
 #[cfg(feature = "tracing")]
 const TARGET: &str = "quorate";
-
-/// Runs code of the subscriber or the recorder. Its panic must neither leave a `drop` of ours nor
-/// stop a release (A1).
-#[cfg(any(feature = "tracing", feature = "metrics"))]
-fn contain_panic(emit: impl FnOnce()) {
-    let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(emit));
-}

@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 
 use tracing::Span;
 
-use super::contain_panic;
+use super::contained::contain_panic;
 
 /// A future whose polls and whose drop are inside a span.
 ///
