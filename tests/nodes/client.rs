@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use quorate::error::QuorumFailure;
 use quorate::runtime::TokioRuntime;
-use quorate::{LockBackend, LockError, LockManager, LockManagerBuilder};
+use quorate::{KeyState, LockBackend, LockError, LockManager, LockManagerBuilder, NodeView};
 use quorate_tests::Nodes;
 pub(crate) use quorate_tests::wait::LIMIT;
 use quorate_tests::wait::{LONG_TTL, NODE_TIMEOUT, until, until_it_says};
@@ -74,9 +74,17 @@ pub(crate) fn on_tokio<F: Future>(future: F) -> F::Output {
     multi.worker_threads(2).enable_all().build().unwrap().block_on(future)
 }
 
-/// Takes a lock and releases it, so that connections are made and scripts are known.
+/// Takes a lock and releases it, so that each node has a connection and knows the scripts.
 pub(crate) async fn warm_up(manager: &LockManager) {
     manager.lock("warm").await.unwrap().release().await.unwrap();
+    // A quorum may have connected before the others.
+    until_it_says("each node answers", async || {
+        let seen = manager.inspect("warm").await.unwrap();
+        let answers =
+            |view: &NodeView| !matches!(view.state, KeyState::Failed(_) | KeyState::NoReply { .. });
+        seen.iter().all(answers)
+    })
+    .await;
 }
 
 /// Waits until no key is left. A key that another call sets later is left when the manager is closed.

@@ -122,8 +122,7 @@ fn nodes_that_come_back_vote_again() {
             }
         };
         within_limit("a vote of each node", each_votes).await;
-        let report = manager.close(LIMIT).await;
-        assert_eq!(nodes.keys_left(), [], "{report}");
+        close(&manager, &nodes).await;
     });
 }
 
