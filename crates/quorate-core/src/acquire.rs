@@ -173,7 +173,7 @@ async fn compete(
         error = error.filter(|_| is_cut_short).or_else(|| Some(error_of(cluster, &lost)));
         let is_permanent = error.as_ref().is_some_and(LockError::is_permanent);
         if is_over || (is_permanent && !planted!("permanent_errors_are_retried")) {
-            // No other waiter waits for the answers to this undo (W3).
+            // The next waiter needs the gate's answer only, not that of every node (W3).
             let left = wait.end(cluster, undo_bound(took));
             drop(place);
             join(lost.undone(), left).await;

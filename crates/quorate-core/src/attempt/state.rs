@@ -38,7 +38,8 @@ pub(super) struct State {
     pub(super) released: Option<Result<(), ReleaseError>>,
     /// The gate's latest answer whether other processes wait, and when it came.
     pub(super) waiters: Option<(bool, Instant)>,
-    /// How many drivers there are. The last one stays until the machine is quiescent.
+    /// How many drivers there are: none while a lock is held and nothing is in flight. The last one of an
+    /// attempt that has ended stays until it is quiescent.
     pub(super) drivers: usize,
 }
 
