@@ -110,10 +110,9 @@ pub(crate) async fn acquire(
             compete(cluster, wanted, place, others_wait, deadline).await
         }
         Some(Turn::Given(held)) => {
-            let lease = LeaseState::new(Arc::clone(&held.attempt), wanted.hold_limit);
-            place.set_lease(&lease);
+            let acquired = place.hold(&held.attempt, wanted.hold_limit).ok_or(LockError::Closed)?;
             telemetry::passed_on(&wanted.keys);
-            Ok((place, lease))
+            Ok(acquired)
         }
         Some(Turn::Closed) => Err(LockError::Closed),
         // Without a round of its own, the error tells what was in the way (A4).
@@ -138,11 +137,12 @@ async fn compete(
     let mut rounds = 0;
     let mut error: Option<LockError> = None;
     if before(cluster, deadline, unless_closed(&place, wait.ready())).await.transpose()?.is_none() {
-        // The gate said that other processes are in front, and no round was made.
+        // No round was made. Only the gate can have said that the lock is held (Q4, A4).
+        let error = if wait.has_answer() { LockError::Held } else { LockError::Unreachable };
         let left = wait.end(cluster, undo_bound(Duration::ZERO));
         drop(place);
         left.await;
-        return Err(LockError::Held(cluster.nodes.none_asked()));
+        return Err(error(cluster.nodes.none_asked()));
     }
     loop {
         if place.is_closed() && !planted!("acquire_goes_on_after_close") {
@@ -201,14 +201,7 @@ fn won(
     let held = place.won(attempt);
     let (queues, others) = (Arc::clone(place.queues()), Arc::clone(&held));
     wait.won(move |others_wait| queues.note_waiters(&others, others_wait));
-    let lease = LeaseState::new(Arc::clone(&held.attempt), wanted.hold_limit);
-    place.set_lease(&lease);
-    // Behind the lease, so that a close either finds it or is found here.
-    if held.attempt.cluster.tasks.is_closed() {
-        held.attempt.cancel();
-        return Err(LockError::Closed);
-    }
-    Ok((place, lease))
+    place.hold(&held.attempt, wanted.hold_limit).ok_or(LockError::Closed)
 }
 
 fn error_of(cluster: &Cluster, lost: &NotWon) -> LockError {

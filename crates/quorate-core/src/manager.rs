@@ -16,7 +16,7 @@ use crate::detached::DetachedLock;
 use crate::error::{AdoptError, InvalidRequest, WithError};
 use crate::guard::LockGuard;
 use crate::inspect::{self, Inspection};
-use crate::lease::{Lease, LeaseState};
+use crate::lease::Lease;
 use crate::request::LockRequest;
 use crate::resource::{IntoResource, IntoResources, InvalidResource, Key};
 use crate::telemetry;
@@ -149,8 +149,8 @@ impl LockManager {
             Ok(_) if cluster.tasks.is_closed() => Err(AdoptError::Closed),
             Ok(_) => {
                 let place = Place::adopted(&self.queues, Arc::clone(&attempt));
-                let lease = LeaseState::new(attempt, config.hold_limit);
-                place.set_lease(&lease);
+                let held = place.hold(&attempt, config.hold_limit).ok_or(AdoptError::Closed)?;
+                let (place, lease) = held;
                 Ok(LockGuard::new(place, lease))
             }
             Err(lost) if lost.loss == Loss::Held => Err(AdoptError::Lost(lost.failure.clone())),

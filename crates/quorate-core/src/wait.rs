@@ -78,6 +78,11 @@ impl Wait {
         matches!(self, Self::Ordered(queue) if queue.has_entry())
     }
 
+    /// Whether the gate has said that others are in front, or that the lock is held.
+    pub(crate) fn has_answer(&self) -> bool {
+        matches!(self, Self::Ordered(queue) if queue.has_answer())
+    }
+
     /// Resolves when an attempt is worth making: for the first attempt at once, unless others wait.
     ///
     /// # Cancel safety

@@ -100,14 +100,18 @@ fn close_ends_a_request_in_mid_round() {
 /// H4: as with any other loss.
 #[test]
 fn h4_work_under_a_lock_has_the_margin_to_stop_when_the_manager_closes() {
-    for (work, limit, freed) in [
-        (100 * MS, 5 * SECOND, 100 * MS),
-        (2 * SECOND, 5 * SECOND, MARGIN),
-        (2 * SECOND, 400 * MS, 200 * MS),
+    for (work, limit, freed, is_renewed) in [
+        (100 * MS, 5 * SECOND, 100 * MS, false),
+        (2 * SECOND, 5 * SECOND, MARGIN, false),
+        (2 * SECOND, 5 * SECOND, MARGIN, true),
+        (2 * SECOND, 400 * MS, 200 * MS, false),
     ] {
         let world = World::new(3);
         let (manager, other, sim) = (world.manager(), world.manager(), world.sim.clone());
         let guard = world.sim.block_on(manager.lock("r")).unwrap();
+        if is_renewed {
+            guard.auto_renew();
+        }
         let lost = guard.lost();
         let worker = async {
             assert!(matches!(lost.await, Lost::Closed));

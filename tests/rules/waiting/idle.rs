@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use quorate_core::backend::{AcquireOptions, LockBackend};
-use quorate_core::{Claim, Key, LockGuard, Resource, Runtime, Token, Ttl, Vote};
-use quorate_memory::{Fault, MemoryNode, Value};
+use quorate_core::{Claim, Key, LockError, LockGuard, Resource, Runtime, Token, Ttl, Vote};
+use quorate_memory::{Fault, MemoryNode, Operation, Value};
 
 use super::processes::{Held, Process, REFRESH, ROUND_TRIP, SECOND_LOOK, Scene};
 use crate::world::{MS, SECOND};
@@ -176,5 +176,28 @@ fn w1_a_stale_key_at_the_gate_keeps_waiters_out_for_its_ttl() {
         }
         let idle = queue.idle_times();
         assert!(idle[0] <= ttl.unwrap_or_default() + IDLE && idle[1] <= IDLE, "{ttl:?}: {idle:?}");
+    }
+}
+
+/// Others wait, so the first thing that is sent is the question to the gate.
+#[test]
+fn a4_without_a_round_a_lock_is_held_only_if_the_gate_has_said_so() {
+    for gate_hangs in [false, true] {
+        let scene = Scene::new(5);
+        let (first, second) = (scene.process(), scene.process());
+        let guard = scene.sim.block_on(first.lock("r")).unwrap();
+        let _next = second.hold_once("r", 10 * SECOND);
+        scene.sim.advance(2 * SECOND);
+        let gate = scene.gate("r");
+        scene.sim.block_on(guard.release()).unwrap();
+        scene.sim.advance(100 * MS);
+        if gate_hangs {
+            scene.nodes[gate].inject(Fault::Hung);
+        }
+        scene.forget_sent();
+        let failed = scene.sim.block_on(first.lock("r").timeout(NODE_TIMEOUT / 2)).unwrap_err();
+        assert_eq!(scene.count(Operation::Acquire), 0, "no node was asked to vote");
+        assert_eq!(failed.is_held(), !gate_hangs, "{failed}");
+        assert_eq!(matches!(failed, LockError::Unreachable(_)), gate_hangs, "{failed}");
     }
 }

@@ -216,6 +216,12 @@ impl Turn {
         self.has_entry
     }
 
+    /// Whether a gate has said who is in front, or that the lock is held.
+    #[must_use]
+    pub const fn has_answer(&self) -> bool {
+        self.refresh_at.is_some()
+    }
+
     /// The next command; `None` if there is nothing to do.
     pub fn poll_command(&mut self) -> Option<Command> {
         self.commands.pop_front()

@@ -42,8 +42,8 @@ impl QuorumFailure {
         Self { nodes: nodes.into_iter().collect(), waited }
     }
 
-    /// What each node answered, in the order in which the nodes are configured. Empty where no node was
-    /// asked.
+    /// What each node answered, in the order in which the nodes are configured. Empty where a guard or
+    /// a waiter of this manager was in the way.
     #[must_use]
     pub fn nodes(&self) -> &[NodeAnswer] {
         &self.nodes
@@ -94,7 +94,7 @@ impl QuorumFailure {
 impl fmt::Display for QuorumFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let nodes = self.nodes.len();
-        if nodes == 0 {
+        if self.nodes.iter().all(|node| matches!(node.answer, Answer::NotAsked)) {
             return f.write_str("no node was asked");
         }
         write!(f, "{} of {nodes} nodes granted, {} needed", self.granted(), nodes / 2 + 1)?;

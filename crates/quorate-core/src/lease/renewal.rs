@@ -44,13 +44,16 @@ pub(crate) async fn renew(lease: Arc<LeaseState>) -> Lost {
     }
 }
 
-/// Renews in the background, unless the lease is renewed already.
-pub(crate) fn renew_in_background(lease: &Arc<LeaseState>, ended: impl FnOnce() + Send + 'static) {
+/// Renews in the background, unless the lease is renewed already. Calls `lost` when the lease is lost, and
+/// not when the holder or a close ends it.
+pub(crate) fn renew_in_background(lease: &Arc<LeaseState>, lost: impl FnOnce() + Send + 'static) {
     if lease.begins_renewal() {
         let task = renew(Arc::clone(lease));
         lease.attempt.cluster.tasks.spawn(async move {
-            task.await;
-            ended();
+            // Whoever ends the lease otherwise releases the lock as well.
+            if task.await.reason().is_some() {
+                lost();
+            }
         });
     }
 }

@@ -4,6 +4,7 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::Duration;
 
 use super::local_queue::LocalQueues;
 use super::task::{Held, Task};
@@ -162,9 +163,18 @@ impl Place {
         &self.queues
     }
 
-    /// The lease that a close of the manager ends.
-    pub(crate) fn set_lease(&self, lease: &Arc<LeaseState>) {
-        self.task.inbox().lease = Some(Arc::clone(lease));
+    /// Begins the lease of what was won, passed on or adopted. `None` if the manager is closed: then the
+    /// lock is released.
+    pub(crate) fn hold(
+        self,
+        attempt: &Arc<Attempt>,
+        hold_limit: Option<Duration>,
+    ) -> Option<(Self, Arc<LeaseState>)> {
+        let lease = LeaseState::new(Arc::clone(attempt), hold_limit);
+        self.task.inbox().lease = Some(Arc::clone(&lease));
+        // Behind the lease, so that a close either finds it or is found here.
+        let is_open = !self.queues.cluster.tasks.is_closed();
+        is_open.then_some((self, lease))
     }
 
     /// Releases the lock, or passes it on, and returns what that found.

@@ -106,6 +106,10 @@ impl RemoteQueue {
         self.turn.has_entry()
     }
 
+    pub(super) const fn has_answer(&self) -> bool {
+        self.turn.has_answer()
+    }
+
     /// Drives the machine until it asks for an attempt.
     pub(super) async fn ready(&mut self) {
         while !self.is_trying {
