@@ -138,12 +138,13 @@ async fn window_slots_are_not_leaked() {
             sleep(TICK).await;
         }
         fake.settle();
-        batcher.call(get("k"), Admission::Other).await.unwrap();
+        let free = timeout(LIMIT, batcher.call(get("k"), Admission::Other)).await;
+        free.expect("a place in the window").unwrap();
         fake.hold();
         let call = queued(&batcher, "k", Admission::Other).await;
         sleep(TICK).await;
         fake.end_after(0);
-        assert!(is_lost(&call.await));
+        assert!(is_lost(&timeout(LIMIT, call).await.expect("the end of the connection")));
         fake.settle_connectionless();
     }
     fake.hold();
