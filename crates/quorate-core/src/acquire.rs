@@ -1,5 +1,5 @@
-//! Acquires a lock: waits for a turn, makes an attempt, and if it is refused waits until the next one is
-//! worth making.
+//! Acquires a lock: waits for a turn, then makes attempts until one is won, with a wait between them. The
+//! first one waits, too, if the gate has said of late that other processes wait.
 //!
 //! ```text
 //! enter the local queues ─▶ turn ─┬─ given: the lock was passed on by a guard of this manager
@@ -12,7 +12,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures_util::future::{Either, join, select};
+use futures_util::future::{Either, join, ready, select};
 
 use crate::algorithm::attempt::Loss;
 use crate::algorithm::fence::FenceHint;
@@ -115,7 +115,7 @@ pub(crate) async fn acquire(
             Ok(acquired)
         }
         Some(Turn::Closed) => Err(LockError::Closed),
-        // Without a round of its own, the error tells what was in the way (A4).
+        // Without a round of its own, the error says what was in the way (A4).
         None => Err(match place.releasing() {
             Some(release) => LockError::Unreachable(release.failure()),
             None => LockError::Held(QuorumFailure::default()),
@@ -139,9 +139,7 @@ async fn compete(
     if before(cluster, deadline, unless_closed(&place, wait.ready())).await.transpose()?.is_none() {
         // No round was made. Only the gate can have said that the lock is held (Q4, A4).
         let error = if wait.has_answer() { LockError::Held } else { LockError::Unreachable };
-        let left = wait.end(cluster, undo_bound(Duration::ZERO));
-        drop(place);
-        left.await;
+        leave(cluster, wait, place, Duration::ZERO, ready(())).await;
         return Err(error(cluster.nodes.none_asked()));
     }
     loop {
@@ -170,26 +168,35 @@ async fn compete(
         let is_over = deadline.is_none_or(|deadline| cluster.now() >= deadline);
         // A round that the deadline cut short says less than the one before it (A4).
         let is_cut_short = is_over && !is_held && took < node_timeout;
-        error = error.filter(|_| is_cut_short).or_else(|| Some(error_of(cluster, &lost)));
-        let is_permanent = error.as_ref().is_some_and(LockError::is_permanent);
-        if is_over || (is_permanent && !planted!("permanent_errors_are_retried")) {
-            // The next waiter needs the gate's answer only, not that of every node (W3).
-            let left = wait.end(cluster, undo_bound(took));
-            drop(place);
-            join(lost.undone(), left).await;
-            break;
+        let earlier = error.take().filter(|_| is_cut_short);
+        let told = earlier.unwrap_or_else(|| error_of(cluster, &lost));
+        if is_over || (told.is_permanent() && !planted!("permanent_errors_are_retried")) {
+            leave(cluster, wait, place, took, lost.undone()).await;
+            return Err(told);
         }
-        // The undo goes on in the background, unless the deadline comes first.
+        // The undo goes on in the background. If the deadline comes, the error waits for it (C8).
         drop(lost);
         let next = unless_closed(&place, wait.next(LostRound { took, rounds, is_held }));
         if before(cluster, deadline, next).await.transpose()?.is_none() {
-            let left = wait.end(cluster, undo_bound(took));
-            drop(place);
-            join(attempt.undone(took), left).await;
-            break;
+            leave(cluster, wait, place, took, attempt.undone(took)).await;
+            return Err(told);
         }
+        error = Some(told);
     }
-    Err(error.unwrap_or_else(|| LockError::Held(QuorumFailure::default())))
+}
+
+/// Leaves both queues, and waits for the answers to the undo of a round that `took` so long (C8). The next
+/// waiter needs the answer of the gate only, so the place goes first (W3).
+async fn leave(
+    cluster: &Cluster,
+    wait: Wait,
+    place: Place,
+    took: Duration,
+    undone: impl Future<Output = ()>,
+) {
+    let left = wait.end(cluster, undo_bound(took));
+    drop(place);
+    join(undone, left).await;
 }
 
 fn won(

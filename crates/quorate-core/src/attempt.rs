@@ -1,17 +1,19 @@
 //! One attempt: sends what the [pure machine](crate::algorithm::attempt) asks for, and feeds it the
 //! replies and the time.
 //!
-//! The machine lives in one mutex, together with the answers of its open round and with its decisions.
-//! The mutex is held for one input of the machine and never across an await. A [`Driver`] drives it: the
-//! future of a caller has one, and so has the background task that goes on when the caller has its
-//! decision, or was dropped, while something is still in flight.
+//! The machine lives in one mutex, together with the answers of its open round and with its decisions. A
+//! [`Driver`] drives it. It holds the mutex for one turn: the replies that are there, the time, the first
+//! poll of each call, the decisions; never across an await. The future of a caller has a driver. So has the
+//! background task that goes on when the caller has its decision, or was dropped, while something is still
+//! in flight. A lock that is held has none between two operations.
 //!
 //! | a caller | asks the machine | and waits for |
 //! |---|---|---|
 //! | [`Attempt::acquire`] | `new` | *won*, or *not won* |
 //! | [`Attempt::extend`] | `extend` | the decision of its round |
 //! | [`Attempt::begin_release`] | `release` | [`released`](Attempt::released) |
-//! | a dropped future, a dropped guard | `cancel` | nothing |
+//! | a dropped guard | `release`, through the local queue | nothing |
+//! | a dropped acquire, a win that is not kept | `cancel` | nothing |
 
 mod driver;
 mod state;
@@ -39,11 +41,11 @@ pub(crate) struct Attempt {
     pub(crate) claim: Claim,
     options: AttemptOptions,
     state: Mutex<State>,
-    /// Notified after each decision and each input from outside a driver.
+    /// Notified when something that a waiter looks at may have changed.
     changed: Event,
 }
 
-/// A first round that was lost. Its undo was sent.
+/// A first round that was lost. After an acquire, its undo was sent.
 pub(crate) struct NotWon {
     pub(crate) loss: Loss,
     pub(crate) failure: QuorumFailure,
@@ -59,10 +61,10 @@ pub(crate) struct AttemptOptions {
     pub(crate) fencing: Option<FenceHint>,
     /// The node that says whether other processes wait.
     pub(crate) gate: Option<NodeId>,
-    /// Whether an entry of ours may be in the wait queue, so that the gate's answer to an acquire would only
-    /// tell of that.
+    /// Whether our own entry may be in the wait queue. The gate is then not asked with the acquire: it would
+    /// count that entry.
     pub(crate) has_entry: bool,
-    /// Until when the caller waits for the first round, if it does not wait for the node timeout.
+    /// When the first round ends at the latest, if before its node timeout.
     pub(crate) deadline: Option<Instant>,
 }
 
@@ -107,8 +109,7 @@ impl Attempt {
         })
     }
 
-    /// Drives the first round, and returns when a quorum has granted or has become impossible: how long
-    /// that took.
+    /// Drives the first round, and returns how long it took, once it is won or lost.
     ///
     /// # Cancel safety
     ///
@@ -167,7 +168,8 @@ impl Attempt {
         driver.run(|state, _| state.released.clone()).await
     }
 
-    /// Releases in the background. For a dropped future and a dropped guard (C5).
+    /// Releases in the background: for a dropped acquire, a win that is not kept, and a guard that is in no
+    /// local queue (C5).
     pub(crate) fn cancel(self: &Arc<Self>) {
         let now = self.cluster.now();
         self.input(now, |machine| machine.cancel(now));
@@ -219,7 +221,7 @@ impl Attempt {
         self.lock().failure(now)
     }
 
-    /// Resolves at the next decision.
+    /// Resolves at the next change; look again then.
     pub(crate) fn changed(&self) -> EventListener {
         self.changed.listen()
     }

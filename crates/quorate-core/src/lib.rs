@@ -11,7 +11,7 @@
 //! |---|---|---|
 //! | 8 | [`request`](LockRequest) [`manager`](LockManager) | what users call: settings in, guard out |
 //! | 7 | [`detached`](DetachedLock) [`guard`](LockGuard) [`inspect`](Inspection) [`fenced_cell`](FencedCell) | what users hold: the record that another process adopts, the RAII guard, a look from outside |
-//! | 6 | `acquire` | one loop: wait for a turn, make an attempt, and if it is refused wait until the next is worth making |
+//! | 6 | `acquire` | waits for a turn, then makes attempts until one is won, with a wait between them |
 //! | 5 | `lease` `wait` | the deadline, the lost signal, renewal; the ways of waiting: `notify`, `remote_queue`, `local_queue` |
 //! | 4 | `attempt` | sends what the pure attempt asks for, and feeds it the replies and the time |
 //! | 3 | `nodes` `tasks` `cluster` | the nodes with their health and server ids; the background work that `close` waits for |
@@ -19,16 +19,18 @@
 //! | 1 | [`runtime`] [`backend`] | the seams to an async runtime and to a node |
 //! | 0 | [`algorithm`] [`resource`] | pure: no async, no clock, no randomness, no I/O |
 //!
-//! To learn how a lock works, read [`algorithm::attempt`], then `acquire.rs`.
+//! To learn how a lock works, read [`algorithm::attempt`], then `acquire.rs`. `planted!(..)` is `false`: a
+//! switch for tests, which prove with it that they notice a wrong idea.
 //!
 //! # Invariants
 //!
 //! - A quorum is N/2 + 1 of the **configured** nodes, for every operation. Any two share a node.
 //! - Validity counts from before the first byte of the request that set the ttl.
 //! - Only a refusal means *held*. An error, a timeout and silence are *unknown*.
-//! - Each attempt has a token of its own, so that a late command of an earlier one changes nothing.
-//! - A call settles by its reply or by the end of its connection, never by a deadline. The release of a node
-//!   follows the call in front of it.
+//! - Each acquire draws a token, so that a late command of an earlier one changes nothing.
+//! - A call settles by its reply, by the end of its connection, or by *not sent*. Up to the cleanup bound, a
+//!   release waits for the call in front of it, or follows it on the same connection; then that call is
+//!   given up.
 //! - A failed attempt is released on every node that may have got something.
 //! - A lease ends at `valid_until` by the clock, or earlier when the keys are gone.
 //!

@@ -43,8 +43,7 @@ pub(crate) enum Wait {
 impl Wait {
     /// Begins a wait for all of `keys`.
     ///
-    /// `others_wait`: the reply to this manager's last release, at most 1 s ago, said that another
-    /// process waits.
+    /// `others_wait`: the gate said, at most 1 s ago, that another process waits.
     pub(crate) fn begin(
         cluster: &Arc<Cluster>,
         keys: &Arc<[Key]>,

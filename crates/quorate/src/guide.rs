@@ -1,6 +1,6 @@
 //! The guide: what a lock guarantees, what it cannot, and how to run the nodes.
 //!
-//! - [`guarantees`]: each guarantee with the tests that show it, all limits, and known problems.
+//! - [`guarantees`]: each guarantee with the tests that show it, and all limits.
 //! - [`fencing`]: numbers with which a resource refuses a holder whose lock has ended.
 //! - [`restarts`]: nodes that restart or lose their data.
 //! - [`waiting`]: what a request does while another client holds the lock.

@@ -4,11 +4,12 @@
 //! next wake-up come out. It has no clock, no randomness and no I/O.
 //!
 //! ```text
-//! new ──▶ Acquiring ──▶ (Raising) ──▶ Held ⇄ Extending ──▶ Ending ──▶ quiescent
-//! adopt ─▶ Adopting ───────────────────┘ └── detach ──▶ Detached ──▶ quiescent
+//! new ──▶ Acquiring ──▶ (Raising) ──▶ Held ⇄ Extending ──▶ Ending ──▶ Over
+//! adopt ─▶ Adopting ───────────────────┘ └── detach ──▶ Detached
 //! ```
 //!
-//! Acquiring and Raising may go to Ending directly. An undo, a release, a dropped guard and a lost
+//! Acquiring and Raising may go to Ending directly, and Adopting to Detached. Ending and Detached are
+//! quiescent when nothing is in flight or owed. An undo, a release, a dropped guard and a lost
 //! lease are one transition, `end`: each node that may have the key gets a release, and
 //! nothing but releases is sent from then on (H6).
 //!
@@ -16,7 +17,8 @@
 //!
 //! A [`Node`] is what is known of the keys there, the calls in flight, and the vote in this round.
 //! A call stays in flight after its round was decided, until it settles: by its reply, by the end of
-//! its connection, or by *not sent*. At the cleanup bound it is given up.
+//! its connection, or by *not sent*. At the cleanup bound, a call in front of a release that was not sent is
+//! given up; one node timeout later, everything is.
 //!
 //! # A reply
 //!
@@ -31,7 +33,7 @@
 //!
 //! # The driver
 //!
-//! The driver calls one input, then drains [`Attempt::poll_send`] and [`Attempt::poll_decision`], and
+//! The driver gives its inputs, then drains [`Attempt::poll_send`] and [`Attempt::poll_decision`], and
 //! waits for a reply or for [`Attempt::next_timeout`]. It feeds the replies that are there before the
 //! timeout (T5), and stops when [`Attempt::is_quiescent`].
 
@@ -217,7 +219,7 @@ impl Attempt {
         }
     }
 
-    /// The caller no longer waits: its future, or the guard, was dropped (C5).
+    /// The lock is not wanted any more, and its end interests no caller (C5).
     ///
     /// Not for the future of an extension: its round goes on.
     pub fn cancel(&mut self, now: Instant) {
@@ -315,7 +317,7 @@ impl Attempt {
         timers.into_iter().flatten().min().filter(|_| !self.is_quiescent())
     }
 
-    /// Whether nothing is in flight or to be released, or the last timer has fired. What is in
+    /// Whether the attempt has ended and nothing is in flight or to be released, or the last timer has fired. What is in
     /// flight then can be dropped: the ttl is the backstop.
     #[must_use]
     pub fn is_quiescent(&self) -> bool {

@@ -18,8 +18,8 @@ use crate::telemetry;
 
 /// Drives the machine of an attempt, and owns the calls whose commands it took from the machine.
 ///
-/// When the driver of a caller is dropped, a background task takes over its calls, and goes on until the
-/// machine is quiescent.
+/// When a driver is dropped with calls in flight, or as the last one of an attempt that has ended and is not
+/// quiescent, a background task goes on in its place: see [`finish`](Self::finish).
 pub(crate) struct Driver {
     attempt: Arc<Attempt>,
     calls: Vec<Call>,
@@ -78,8 +78,8 @@ impl Driver {
         .await;
     }
 
-    /// Drives until a node has answered its release, or has nothing to release, or the release is
-    /// decided.
+    /// Drives until the gate owes no answer to the undo, the release is decided, or the machine is
+    /// quiescent.
     pub(crate) async fn left(&mut self, gate: Option<NodeId>) {
         self.run(|state, _| {
             let node = |gate: NodeId| state.machine.nodes().nth(gate.index());

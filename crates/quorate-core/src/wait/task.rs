@@ -72,7 +72,7 @@ impl Task {
     }
 }
 
-/// A lock that a task of this manager holds, or that is being released.
+/// A lock that a task of this manager holds, or that is being released, or an attempt that is being undone.
 #[derive(Debug)]
 pub(crate) struct Held {
     pub(crate) attempt: Arc<Attempt>,

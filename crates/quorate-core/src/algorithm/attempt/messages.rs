@@ -139,7 +139,7 @@ pub enum Loss {
     Expired,
 }
 
-/// The number of a round of extensions. Later rounds are greater.
+/// The number of a round: the first round is 1, each extension the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RoundId(pub(super) u64);
 

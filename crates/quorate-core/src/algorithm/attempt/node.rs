@@ -96,7 +96,8 @@ impl Node {
         self.call.is_some() || self.release.is_some()
     }
 
-    /// Whether something may be left here that no release has answered for (C2).
+    /// Whether something may be left here that no release has answered for (C2). A node that refused may have
+    /// the key: where an acquire arrives twice, a `SET NX` refuses its own token.
     #[must_use]
     pub fn owes_release(&self) -> bool {
         match self.know {

@@ -7,7 +7,7 @@ use std::time::Duration;
 #[expect(clippy::exhaustive_structs, reason = "a number")]
 pub struct TaskId(pub u64);
 
-/// A token of this manager: from the first attempt to its release. New for each token.
+/// One turn at the nodes: the attempts of a task, then the lock that one of them wins, to its release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[expect(clippy::exhaustive_structs, reason = "a number")]
 pub struct LeaseId(pub u64);
@@ -52,7 +52,7 @@ pub enum Outcome {
 pub enum Output {
     /// The task begins a wait and attempts, under this lease. `others_wait`: it joins the wait queue first.
     Compete(TaskId, LeaseId, bool),
-    /// The attempts under this lease are cancelled and undone. The entry is kept for the next task.
+    /// The attempts under this lease are cancelled and undone.
     Cancel(LeaseId),
     /// The task has been given the lease, and its future is to be polled.
     Give(TaskId, LeaseId),
