@@ -1,5 +1,7 @@
 //! The tests and benchmarks.
 
+use std::env;
+
 use crate::cmd::{Outcome, cargo};
 use crate::world::debug;
 
@@ -16,7 +18,10 @@ pub(crate) fn doc_tests() -> Outcome {
 /// Counts the tests that ran: a suite that skips or finds none has not passed.
 fn count(targets: &[&str]) -> Outcome {
     let mut tally = Tally::default();
+    // Most tests on real nodes wait.
+    let threads = env::var("RUST_TEST_THREADS").unwrap_or_else(|_| "8".to_owned());
     cargo(&["test", "--workspace", "--all-features", "--locked"])
+        .env("RUST_TEST_THREADS", &threads)
         .args(targets)
         .run_seeing(|line| tally.add(line))?;
     println!("   {} tests passed", tally.passed);
