@@ -76,7 +76,6 @@ pub struct LocalQueue {
     is_ordered: bool,
     node_timeout: Duration,
     is_closed: bool,
-    next_lease: u64,
     phase: Phase,
     queue: VecDeque<(TaskId, Wish)>,
     endings: Vec<Ending>,
@@ -93,7 +92,6 @@ impl LocalQueue {
             is_ordered,
             node_timeout,
             is_closed: false,
-            next_lease: 0,
             phase: Phase::Free,
             queue: VecDeque::new(),
             endings: Vec::new(),
@@ -138,25 +136,33 @@ impl LocalQueue {
         }
     }
 
+    /// The lease that is held, or released and not answered by the gate.
+    #[must_use]
+    pub const fn lease(&self) -> Option<LeaseId> {
+        match &self.phase {
+            Phase::Leased(lease) => Some(lease.id),
+            Phase::Releasing(id, _) => Some(*id),
+            Phase::Free | Phase::Competing(_) => None,
+        }
+    }
+
     /// Whether the gate has not answered the release of this manager.
     #[must_use]
     pub const fn is_releasing(&self) -> bool {
         matches!(self.phase, Phase::Releasing(..))
     }
 
-    /// Whether nothing refers to this key any more.
+    /// Whether nothing refers to this key any more, and there is no hint to follow.
     #[must_use]
-    pub fn is_idle(&self) -> bool {
-        matches!(self.phase, Phase::Free) && self.queue.is_empty() && self.endings.is_empty()
+    pub fn is_idle(&self, now: Instant) -> bool {
+        let has_task = !self.queue.is_empty() || !self.endings.is_empty();
+        self.phase == Phase::Free && !has_task && !self.others_wait(now)
     }
 
-    /// Until when the hint that another process waits is followed; `None` without that hint.
-    ///
-    /// An idle queue is worth keeping for so long.
-    #[must_use]
-    pub fn others_wait_until(&self) -> Option<Instant> {
-        let (others_wait, at) = self.hint?;
-        others_wait.then(|| at.checked_add(HINT_LASTS).unwrap_or(at))
+    /// Whether another process waits, as the gate said at most 1 s ago.
+    fn others_wait(&self, now: Instant) -> bool {
+        let lasts = |at: Instant| now.saturating_duration_since(at) <= HINT_LASTS;
+        self.hint.is_some_and(|(others_wait, at)| others_wait && lasts(at))
     }
 
     /// A task asks for the lock.
@@ -169,7 +175,7 @@ impl LocalQueue {
         self.go_on(now);
     }
 
-    /// A task adopts a lease from another process; `None` while this manager has or wants the key.
+    /// A task adopts a lease from another process; `false` while this manager has or wants the key.
     ///
     /// Without a place here, the adopted lease is for this queue one of another process.
     pub fn adopt(
@@ -178,13 +184,12 @@ impl LocalQueue {
         wish: Wish,
         validity: Duration,
         valid_until: Instant,
-    ) -> Option<LeaseId> {
-        if self.is_closed || self.phase != Phase::Free {
-            return None;
+    ) -> bool {
+        let is_free = !self.is_closed && self.phase == Phase::Free;
+        if is_free {
+            self.hold((task, wish), validity, valid_until, true);
         }
-        let id = self.new_lease();
-        self.hold(id, (task, wish), validity, valid_until, true);
-        Some(id)
+        is_free
     }
 
     /// The task that competes has won. `others_wait`: the gate's reply to this acquire, or to LEAVE.
@@ -201,7 +206,7 @@ impl LocalQueue {
         }
         if let Some(first) = self.queue.pop_front() {
             self.hint = others_wait.map(|others_wait| (others_wait, now));
-            self.hold(id, first, validity, valid_until, false);
+            self.hold(first, validity, valid_until, false);
         }
     }
 
@@ -400,31 +405,22 @@ impl LocalQueue {
     /// Lets the first task compete if the manager has nothing.
     fn go_on(&mut self, now: Instant) {
         if self.phase == Phase::Free
-            && let Some((first, _)) = self.queue.front()
+            && let Some(&(first, _)) = self.queue.front()
         {
-            let others_wait = self.others_wait_until().is_some_and(|until| now <= until);
-            let task = *first;
-            let id = self.new_lease();
-            self.phase = Phase::Competing(id);
-            self.outputs.push_back(Output::Compete(task, id, others_wait));
+            self.phase = Phase::Competing(first.lease());
+            self.outputs.push_back(Output::Compete(first, self.others_wait(now)));
         }
-    }
-
-    fn new_lease(&mut self) -> LeaseId {
-        self.next_lease += 1;
-        LeaseId(self.next_lease)
     }
 
     fn hold(
         &mut self,
-        id: LeaseId,
         (holder, wish): (TaskId, Wish),
         validity: Duration,
         valid_until: Instant,
         is_adopted: bool,
     ) {
         self.phase = Phase::Leased(Lease {
-            id,
+            id: holder.lease(),
             holder,
             wish,
             is_polled: true,

@@ -1,6 +1,7 @@
 //! One task in the local queues: from the request to the end of its guard.
 
 use std::future::poll_fn;
+use std::mem;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
@@ -9,8 +10,8 @@ use std::time::Duration;
 use super::local_queue::LocalQueues;
 use super::task::{Held, Task};
 use crate::algorithm::lease::Ttl;
-use crate::algorithm::local_queue::{LeaseId, Outcome, Wish};
-use crate::attempt::{Attempt, Driver};
+use crate::algorithm::local_queue::{Outcome, Wish};
+use crate::attempt::Attempt;
 use crate::error::{Lost, ReleaseError};
 use crate::lease::LeaseState;
 use crate::resource::Key;
@@ -31,9 +32,20 @@ pub(crate) enum Turn {
 pub(crate) struct Place {
     queues: Arc<LocalQueues>,
     task: Arc<Task>,
+    stage: Stage,
+}
+
+/// What a task has at the nodes.
+#[derive(Debug, Default)]
+enum Stage {
+    /// Nothing: it waits for its turn, or the lock was released or detached.
+    #[default]
+    Nothing,
     /// The latest attempt of a task that competes.
-    attempt: Option<Arc<Attempt>>,
-    held: Option<Arc<Held>>,
+    Attempt(Arc<Attempt>),
+    Lock(Arc<Held>),
+    /// An adopted lock of keys that this manager has or wants: in their queues, it is one of another process.
+    Apart(Arc<Attempt>),
 }
 
 impl Place {
@@ -46,7 +58,7 @@ impl Place {
     ) -> Self {
         let place = Self::register(queues, keys);
         let wish = wish(ttl, keys.len(), is_fenced);
-        queues.input(&**keys, |_, queue, now| queue.lock(place.task.id, wish, now));
+        queues.input(keys, |queue, now| queue.lock(place.task.id, wish, now));
         place
     }
 
@@ -54,24 +66,25 @@ impl Place {
     pub(crate) fn adopted(queues: &Arc<LocalQueues>, attempt: Arc<Attempt>) -> Self {
         let keys: Arc<[Key]> = attempt.claim.keys().into();
         let mut place = Self::register(queues, &keys);
-        let ttl = attempt.claim.ttl();
-        let cluster = &queues.cluster;
+        let (id, ttl, cluster) = (place.task.id, attempt.claim.ttl(), &queues.cluster);
         let wish = wish(ttl, keys.len(), attempt.fencing_token().is_some());
         let validity = cluster.config.validity(ttl);
-        let end = attempt.lease_end(cluster.now()).unwrap_or_else(|_| cluster.now());
-        // A key that this manager has or wants already: the adopted lock is as one of another process.
-        let entered = queues.input(&*keys, |key, queue, _| {
-            queue.adopt(place.task.id, wish, validity, end).map(|id| (key.clone(), id))
-        });
-        let held = Arc::new(Held { attempt, leases: entered.into_iter().flatten().collect() });
-        queues.keep(&held);
-        place.held = Some(held);
+        let end = attempt.last_end();
+        let entered = queues.input(&keys, |queue, _| queue.adopt(id, wish, validity, end));
+        place.stage = if entered.contains(&false) {
+            queues.input(&keys, |queue, now| queue.detach(id, now));
+            Stage::Apart(attempt)
+        } else {
+            let held = Arc::new(Held { id: id.lease(), attempt });
+            queues.keep(&held);
+            Stage::Lock(held)
+        };
         place
     }
 
     fn register(queues: &Arc<LocalQueues>, keys: &Arc<[Key]>) -> Self {
         let task = queues.register(keys);
-        Self { queues: Arc::clone(queues), task, attempt: None, held: None }
+        Self { queues: Arc::clone(queues), task, stage: Stage::Nothing }
     }
 
     /// Resolves when it is this task's turn: it competes, or the lock was passed on to it.
@@ -81,10 +94,7 @@ impl Place {
     /// The future can be dropped and called again.
     pub(crate) async fn turn(&mut self) -> Turn {
         loop {
-            if let Some(turn) = self.check() {
-                return turn;
-            }
-            // Before the next check, so that no change is missed.
+            // Before the check, so that no change is missed.
             let mut changed = self.task.changed();
             let (next, mut leases) = self.queues.next_change(&self.task.keys);
             if let Some(turn) = self.check() {
@@ -108,19 +118,18 @@ impl Place {
         if inbox.is_refused {
             return Some(Turn::Closed);
         }
-        if inbox.competes.len() == self.task.keys.len() {
+        if inbox.competes == self.task.keys.len() {
             return Some(Turn::Compete { others_wait: inbox.others_wait });
         }
         let held = inbox.given.take()?;
         drop(inbox);
         let id = self.task.id;
-        let is_ours =
-            self.queues.input(&*self.task.keys, |_, queue, now| queue.handle_polled(id, now));
+        let is_ours = self.queues.input(&self.task.keys, |queue, now| queue.handle_polled(id, now));
         if is_ours != [true] {
             // The lease has ended before this poll, and the task is first in its queue again.
             return None;
         }
-        self.held = Some(Arc::clone(&held));
+        self.stage = Stage::Lock(Arc::clone(&held));
         Some(Turn::Given(held))
     }
 
@@ -141,16 +150,20 @@ impl Place {
 
     /// The attempt with which this task competes.
     pub(crate) fn set_attempt(&mut self, attempt: &Arc<Attempt>) {
-        self.attempt = Some(Arc::clone(attempt));
+        self.stage = Stage::Attempt(Arc::clone(attempt));
     }
 
-    /// The attempt has won.
+    /// The attempt has won: its lock is in the queue of each key.
     pub(crate) fn won(&mut self, attempt: Arc<Attempt>) -> Arc<Held> {
-        let now = self.queues.cluster.now();
-        let end = attempt.lease_end(now).unwrap_or(now);
-        let leases = std::mem::take(&mut self.task.inbox().competes);
-        let held = self.queues.won(attempt, leases, end);
-        (self.attempt, self.held) = (None, Some(Arc::clone(&held)));
+        let validity = self.queues.cluster.config.validity(attempt.claim.ttl());
+        let (end, waiters) = (attempt.last_end(), attempt.waiters());
+        let others_wait = waiters.map(|(others_wait, _)| others_wait);
+        let held = Arc::new(Held { id: self.task.id.lease(), attempt });
+        self.queues.keep(&held);
+        self.queues.input(held.keys(), |queue, now| {
+            queue.handle_won(held.id, validity, end, others_wait, now);
+        });
+        self.stage = Stage::Lock(Arc::clone(&held));
         held
     }
 
@@ -183,14 +196,13 @@ impl Place {
     ///
     /// Dropping the future changes nothing: the release goes on.
     pub(crate) async fn release(mut self) -> Result<(), ReleaseError> {
-        let Some(held) = self.held.take() else { return Ok(()) };
-        if held.leases.is_empty() {
-            return Attempt::released(&mut held.attempt.begin_release()).await;
-        }
+        let held = match mem::take(&mut self.stage) {
+            Stage::Lock(held) => held,
+            Stage::Apart(attempt) => return Attempt::released(&mut attempt.begin_release()).await,
+            Stage::Nothing | Stage::Attempt(_) => return Ok(()),
+        };
         let id = self.task.id;
-        // An adopted lock is not in the queue of a key that was in use.
-        let keys = held.leases.iter().map(|(key, _)| key);
-        self.queues.input(keys, |_, queue, now| queue.release(id, true, now));
+        self.queues.input(held.keys(), |queue, now| queue.release(id, true, now));
         let outcome = loop {
             let changed = self.task.changed();
             if let Some(outcome) = self.task.inbox().outcome {
@@ -210,7 +222,8 @@ impl Place {
 
     /// What to call when the lease has ended before its release.
     pub(crate) fn on_loss(&self) -> impl Fn() + Send + Sync + use<> {
-        let (queues, held, id) = (Arc::clone(&self.queues), self.held.clone(), self.task.id);
+        let held = if let Stage::Lock(held) = &self.stage { Some(Arc::clone(held)) } else { None };
+        let (queues, id) = (Arc::clone(&self.queues), self.task.id);
         move || {
             if let Some(held) = &held {
                 queues.note_lost(held, id);
@@ -220,58 +233,47 @@ impl Place {
 
     /// Leaves the lock to another process.
     pub(crate) fn detach(mut self) -> Result<(), Lost> {
-        let Some(held) = self.held.clone() else { return Err(Lost::Released) };
-        let id = self.task.id;
         // After an error, the drop releases.
-        held.attempt.detach()?;
-        self.held = None;
-        self.queues.input(&*self.task.keys, |_, queue, now| queue.detach(id, now));
-        self.queues.drop_leases(&held);
+        match &self.stage {
+            Stage::Lock(held) => held.attempt.detach()?,
+            Stage::Apart(attempt) => attempt.detach()?,
+            Stage::Nothing | Stage::Attempt(_) => return Err(Lost::Released),
+        }
+        if let Stage::Lock(held) = mem::take(&mut self.stage) {
+            let id = self.task.id;
+            self.queues.input(held.keys(), |queue, now| queue.detach(id, now));
+            self.queues.drop_lease(&held);
+        }
         Ok(())
     }
 
     /// Releases in the background a lock whose holder did not do so after the close.
     pub(crate) fn release_abandoned(queues: &Arc<LocalQueues>, task: &Task) {
         let id = task.id;
-        queues.input(&*task.keys, |_, queue, now| queue.release(id, false, now));
+        queues.input(&task.keys, |queue, now| queue.release(id, false, now));
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let id = self.task.id;
-        match (self.held.take(), self.attempt.take()) {
-            (Some(held), _) if held.leases.is_empty() => held.attempt.cancel(),
-            (Some(_), _) => {
-                self.queues.input(&*self.task.keys, |_, queue, now| queue.release(id, false, now));
+        let Self { queues, task, stage } = self;
+        let id = task.id;
+        match mem::take(stage) {
+            Stage::Nothing => {
+                queues.input(&task.keys, |queue, now| queue.cancel(id, now));
+                queues.left(&task.keys, id.lease(), None);
             }
-            (None, attempt) => {
-                let leases = std::mem::take(&mut self.task.inbox().competes);
-                self.queues.input(&*self.task.keys, |_, queue, now| queue.cancel(id, now));
-                leave(&self.queues, leases, attempt);
+            Stage::Attempt(attempt) => {
+                queues.input(&task.keys, |queue, now| queue.cancel(id, now));
+                queues.undo(Held { id: id.lease(), attempt });
             }
+            Stage::Lock(_) => {
+                queues.input(&task.keys, |queue, now| queue.release(id, false, now));
+            }
+            Stage::Apart(attempt) => attempt.cancel(),
         }
-        self.queues.forget(&self.task);
+        queues.forget(task);
     }
-}
-
-/// A task that competed is gone: the next one competes when the gate has answered the undo.
-fn leave(queues: &Arc<LocalQueues>, leases: Vec<(Key, LeaseId)>, attempt: Option<Arc<Attempt>>) {
-    let Some(attempt) = attempt.filter(|_| !leases.is_empty()) else {
-        return queues.left(&leases, None);
-    };
-    // The error of the next task shows whose answers it waits for.
-    let held = Arc::new(Held { attempt, leases });
-    queues.keep(&held);
-    let queues = Arc::clone(queues);
-    let tasks = Arc::clone(&queues.cluster.tasks);
-    tasks.spawn(async move {
-        let mut driver = Driver::new(&held.attempt);
-        driver.left(held.attempt.gate()).await;
-        queues.left(&held.leases, held.attempt.waiters());
-        queues.drop_leases(&held);
-        driver.finish().await;
-    });
 }
 
 fn wish(ttl: Ttl, keys: usize, is_fenced: bool) -> Wish {

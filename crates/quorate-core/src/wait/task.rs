@@ -21,8 +21,8 @@ pub(crate) struct Task {
 /// What the queues told a task.
 #[derive(Debug, Default)]
 pub(super) struct Inbox {
-    /// The keys for which it competes.
-    pub(super) competes: Vec<(Key, LeaseId)>,
+    /// For how many of its keys it competes.
+    pub(super) competes: usize,
     pub(super) others_wait: bool,
     pub(super) given: Option<Arc<Held>>,
     pub(super) outcome: Option<Outcome>,
@@ -40,9 +40,9 @@ impl Task {
         self.changed.listen()
     }
 
-    pub(super) fn compete(&self, key: Key, lease: LeaseId, others_wait: bool) {
+    pub(super) fn compete(&self, others_wait: bool) {
         let mut inbox = self.inbox();
-        inbox.competes.push((key, lease));
+        inbox.competes += 1;
         inbox.others_wait |= others_wait;
         drop(inbox);
         self.changed.notify(usize::MAX);
@@ -75,13 +75,12 @@ impl Task {
 /// A lock that a task of this manager holds, or that is being released, or an attempt that is being undone.
 #[derive(Debug)]
 pub(crate) struct Held {
+    pub(super) id: LeaseId,
     pub(crate) attempt: Arc<Attempt>,
-    /// The lease in the queue of each key; empty for an adopted lock whose keys were in use here.
-    pub(super) leases: Vec<(Key, LeaseId)>,
 }
 
 impl Held {
-    pub(super) fn keys(&self) -> impl Iterator<Item = &Key> {
-        self.leases.iter().map(|(key, _)| key)
+    pub(super) fn keys(&self) -> &[Key] {
+        self.attempt.claim.keys()
     }
 }

@@ -7,7 +7,16 @@ use std::time::Duration;
 #[expect(clippy::exhaustive_structs, reason = "a number")]
 pub struct TaskId(pub u64);
 
+impl TaskId {
+    /// The lease for which this task competes, or that it adopts.
+    #[must_use]
+    pub const fn lease(self) -> LeaseId {
+        LeaseId(self.0)
+    }
+}
+
 /// One turn at the nodes: the attempts of a task, then the lock that one of them wins, to its release.
+/// A task competes once at most, so the lease has the task's number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[expect(clippy::exhaustive_structs, reason = "a number")]
 pub struct LeaseId(pub u64);
@@ -50,8 +59,8 @@ pub enum Outcome {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Output {
-    /// The task begins a wait and attempts, under this lease. `others_wait`: it joins the wait queue first.
-    Compete(TaskId, LeaseId, bool),
+    /// The task begins a wait and attempts. `others_wait`: it joins the wait queue first.
+    Compete(TaskId, bool),
     /// The attempts under this lease are cancelled and undone.
     Cancel(LeaseId),
     /// The task has been given the lease, and its future is to be polled.

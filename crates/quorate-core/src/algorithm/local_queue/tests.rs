@@ -11,8 +11,8 @@ const VALIDITY: Duration = Duration::from_secs(9);
 
 fn show(output: &Output) -> String {
     match output {
-        Output::Compete(TaskId(task), LeaseId(lease), others_wait) => {
-            format!("{task} competes for {lease}{}", if *others_wait { " in line" } else { "" })
+        Output::Compete(TaskId(task), others_wait) => {
+            format!("{task} competes{}", if *others_wait { " in line" } else { "" })
         }
         Output::Cancel(LeaseId(lease)) => format!("undo {lease}"),
         Output::Give(TaskId(task), _) => format!("{task} is given"),
@@ -52,7 +52,7 @@ fn step(queue: &mut LocalQueue, words: &[&str], now: Instant) -> Option<bool> {
             queue.handle_won(lease(of), VALIDITY, valid_until, others_wait, now);
         }
         ["adopt", of] => {
-            return Some(queue.adopt(task(of), wish(""), VALIDITY, valid_until).is_some());
+            return Some(queue.adopt(task(of), wish(""), VALIDITY, valid_until));
         }
         ["polled", of] => return Some(queue.handle_polled(task(of), now)),
         ["detach", of] => return Some(queue.detach(task(of), now)),
@@ -111,23 +111,24 @@ fn a_lease_is_passed_on_eight_times() {
     for task in 0..12 {
         queue.lock(TaskId(task), wish, now);
     }
-    queue.handle_won(LeaseId(1), VALIDITY, now + VALIDITY, Some(false), now);
+    queue.handle_won(LeaseId(0), VALIDITY, now + VALIDITY, Some(false), now);
     for task in 0..u64::from(super::PASSES) {
         queue.release(TaskId(task), false, now);
         assert!(queue.handle_polled(TaskId(task + 1), now), "pass {task}");
     }
     queue.release(TaskId(8), false, now);
     let last = std::iter::from_fn(|| queue.poll_output()).last();
-    assert_eq!(last, Some(Output::Release(LeaseId(1))));
+    assert_eq!(last, Some(Output::Release(LeaseId(0))));
 }
 
 #[test]
 fn the_hint_that_another_process_waits_lasts_a_second() {
     let now = Instant::now();
     let mut queue = LocalQueue::new(true, NODE_TIMEOUT);
-    assert_eq!(queue.others_wait_until(), None);
+    assert!(queue.is_idle(now));
     queue.handle_hint(true, now);
-    assert_eq!(queue.others_wait_until(), Some(now + Duration::from_secs(1)));
+    assert!(!queue.is_idle(now + Duration::from_secs(1)));
+    assert!(queue.is_idle(now + Duration::from_millis(1_001)));
     queue.handle_hint(false, now);
-    assert_eq!(queue.others_wait_until(), None);
+    assert!(queue.is_idle(now));
 }

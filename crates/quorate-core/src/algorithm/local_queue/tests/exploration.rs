@@ -60,11 +60,11 @@ impl World {
     }
 
     /// Carries out what the machine says; returns what is wrong with it.
-    fn drain(&mut self) -> Option<&'static str> {
+    fn drain(&mut self, run: &Run) -> Option<&'static str> {
         while let Some(output) = self.queue.poll_output() {
             match output {
-                Output::Compete(TaskId(task), lease, _) => {
-                    self.tasks[task as usize] = Task::Competes(lease);
+                Output::Compete(task, _) => {
+                    self.tasks[task.0 as usize] = Task::Competes(task.lease());
                 }
                 Output::Cancel(lease) => self.release = Some((lease, None)),
                 Output::Release(lease) => {
@@ -120,7 +120,8 @@ impl World {
             return Some("a release() never resolves");
         }
         let is_out = self.tasks.iter().all(|task| *task == Task::Out);
-        (is_at_rest && is_out && !self.queue.is_idle()).then_some("a lease that nobody holds")
+        let later = self.at(run) + Duration::from_secs(2);
+        (is_at_rest && is_out && !self.queue.is_idle(later)).then_some("a lease that nobody holds")
     }
 
     fn end(&mut self, of: usize, is_awaited: bool, now: Instant) {
@@ -137,7 +138,7 @@ impl World {
         let mut steps = Vec::new();
         let mut step = |name: String, act: &dyn Fn(&mut Self) -> Option<&'static str>| {
             let mut next = self.clone();
-            let wrong = act(&mut next).or_else(|| next.drain());
+            let wrong = act(&mut next).or_else(|| next.drain(run));
             steps.push((name, next, wrong));
         };
         if self.tasks.len() < run.tasks && !self.is_closed {
