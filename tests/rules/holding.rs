@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quorate_core::algorithm::attempt::SafetyMargin;
+use quorate_core::algorithm::lease::SafetyMargin;
 use quorate_core::{Drift, ExtendError, Lost, Ttl};
 use quorate_memory::Fault;
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use quorate_core::algorithm::attempt::SafetyMargin;
+use quorate_core::algorithm::lease::SafetyMargin;
 use quorate_core::error::InvalidRequest;
 use quorate_core::runtime::{BoxFuture, EntropyError};
 use quorate_core::{

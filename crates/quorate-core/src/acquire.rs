@@ -25,7 +25,7 @@ use crate::lease::LeaseState;
 use crate::resource::{InvalidResource, Key, Resources, Token};
 use crate::telemetry;
 use crate::wait::local_queue::LocalQueues;
-use crate::wait::place::{Place, Turn};
+use crate::wait::place::{Next, Place};
 use crate::wait::{LostRound, Wait};
 
 /// What a request asks for, checked.
@@ -104,17 +104,17 @@ pub(crate) async fn acquire(
     }
     let deadline = wanted.timeout.map(|timeout| saturating_add(cluster.now(), timeout));
     let mut place = Place::enter(queues, &wanted.keys, wanted.ttl, wanted.fencing);
-    let turn = before(cluster, deadline, place.turn()).await;
+    let turn = cluster.before(deadline, place.turn()).await;
     match turn {
-        Some(Turn::Compete { others_wait }) => {
+        Some(Next::Compete { others_wait }) => {
             compete(cluster, wanted, place, others_wait, deadline).await
         }
-        Some(Turn::Given(held)) => {
+        Some(Next::Given(held)) => {
             let acquired = place.hold(&held.attempt, wanted.hold_limit).ok_or(LockError::Closed)?;
             telemetry::passed_on(&wanted.keys);
             Ok(acquired)
         }
-        Some(Turn::Closed) => Err(LockError::Closed),
+        Some(Next::Closed) => Err(LockError::Closed),
         // Without a round of its own, the error says what was in the way (A4).
         None => Err(match place.releasing() {
             Some(release) => LockError::Unreachable(release.failure()),
@@ -136,7 +136,7 @@ async fn compete(
     let mut wait = Wait::begin(cluster, &wanted.keys, node_timeout, others_wait);
     let mut rounds = 0;
     let mut error: Option<LockError> = None;
-    if before(cluster, deadline, unless_closed(&place, wait.ready())).await.transpose()?.is_none() {
+    if cluster.before(deadline, unless_closed(&place, wait.ready())).await.transpose()?.is_none() {
         // No round was made. Only the gate can have said that the lock is held (Q4, A4).
         let error = if wait.has_answer() { LockError::Held } else { LockError::Unreachable };
         leave(cluster, wait, place, Duration::ZERO, ready(())).await;
@@ -177,7 +177,7 @@ async fn compete(
         // The undo goes on in the background. If the deadline comes, the error waits for it (C8).
         drop(lost);
         let next = unless_closed(&place, wait.next(LostRound { took, rounds, is_held }));
-        if before(cluster, deadline, next).await.transpose()?.is_none() {
+        if cluster.before(deadline, next).await.transpose()?.is_none() {
             leave(cluster, wait, place, took, attempt.undone(took)).await;
             return Err(told);
         }
@@ -228,19 +228,6 @@ const fn reason(loss: Loss) -> &'static str {
         Loss::Held => "held",
         Loss::Unreachable => "unreachable",
         Loss::Expired => "expired",
-    }
-}
-
-/// The output of `future`, or `None` once the deadline has come. What is ready comes first (T5).
-async fn before<T>(
-    cluster: &Cluster,
-    deadline: Option<Instant>,
-    future: impl Future<Output = T>,
-) -> Option<T> {
-    let Some(deadline) = deadline else { return Some(future.await) };
-    match select(pin!(future), cluster.runtime.sleep_until(deadline)).await {
-        Either::Left((output, _)) => Some(output),
-        Either::Right(_) => None,
     }
 }
 

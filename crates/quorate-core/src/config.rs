@@ -4,9 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::algorithm::attempt::SafetyMargin;
 use crate::algorithm::backoff::Backoff;
-use crate::algorithm::lease::{Drift, InvalidTtl, Ttl};
+use crate::algorithm::lease::{Drift, InvalidTtl, SafetyMargin, Ttl};
 use crate::algorithm::renewal::Renewal;
 use crate::backend::RestartGuard;
 use crate::error::{BuildError, InvalidRequest};
@@ -68,7 +67,7 @@ impl Default for Config {
 impl Config {
     /// The part of the ttl that a holder may rely on (T2).
     pub(crate) fn validity(&self, ttl: Ttl) -> Duration {
-        self.drift.validity_of(ttl).saturating_sub(self.safety_margin.of(ttl))
+        self.safety_margin.validity(self.drift, ttl)
     }
 
     /// How long one call to a node may count for its round: never over half of the validity, so that a

@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use self::notify::Notify;
 pub(crate) use self::pauses::LostRound;
-use self::pauses::{back_off, within};
+use self::pauses::back_off;
 use self::remote_queue::RemoteQueue;
 use crate::algorithm::quorum::NodeId;
 use crate::cluster::Cluster;
@@ -50,17 +50,18 @@ impl Wait {
         node_timeout: Duration,
         others_wait: bool,
     ) -> Self {
-        let ordered = || RemoteQueue::begin(cluster, keys, node_timeout, others_wait);
-        let notified = || Notify::begin(cluster, keys, node_timeout);
-        let notified_or_polling =
-            || notified().map_or_else(|| Self::Polling(Arc::clone(cluster)), Self::Notified);
-        match cluster.config.waiting {
-            Waiting::Ordered => {
-                ordered().map_or_else(notified_or_polling, |queue| Self::Ordered(Box::new(queue)))
-            }
-            Waiting::Notified => notified_or_polling(),
-            Waiting::Polling => Self::Polling(Arc::clone(cluster)),
+        let waiting = cluster.config.waiting;
+        if waiting == Waiting::Ordered
+            && let Some(queue) = RemoteQueue::begin(cluster, keys, node_timeout, others_wait)
+        {
+            return Self::Ordered(Box::new(queue));
         }
+        if waiting != Waiting::Polling
+            && let Some(notify) = Notify::begin(cluster, keys, node_timeout)
+        {
+            return Self::Notified(notify);
+        }
+        Self::Polling(Arc::clone(cluster))
     }
 
     /// The node that keeps the queue: it says with a release or an extension whether others wait.
@@ -115,7 +116,7 @@ impl Wait {
         };
         async move {
             if let Some(left) = left {
-                within(cluster, limit, left).await;
+                cluster.within(limit, left).await;
             }
         }
     }

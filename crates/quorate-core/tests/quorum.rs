@@ -6,8 +6,9 @@
 use std::time::{Duration, Instant};
 
 use quorate_core::algorithm::attempt::{
-    Action, Attempt, CallId, Decision, Loss, Operation, Outcome, SafetyMargin, Settings,
+    Action, Attempt, CallId, Decision, Loss, Operation, Outcome, Settings,
 };
+use quorate_core::algorithm::lease::SafetyMargin;
 use quorate_core::algorithm::quorum::NodeCount;
 use quorate_core::{Drift, Ttl};
 

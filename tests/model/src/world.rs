@@ -4,10 +4,8 @@ use std::hash::{Hash, Hasher};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use quorate_pure::core_source::algorithm::attempt::{
-    Attempt, Node, RoundId, SafetyMargin, Settings,
-};
-use quorate_pure::core_source::algorithm::lease::{Drift, Ttl};
+use quorate_pure::core_source::algorithm::attempt::{Attempt, Node, RoundId, Settings};
+use quorate_pure::core_source::algorithm::lease::{Drift, SafetyMargin, Ttl};
 use quorate_pure::core_source::algorithm::quorum::NodeCount;
 
 use crate::fold::Fold;

@@ -55,7 +55,7 @@ use node::CallKind;
 
 pub use messages::{Action, CallId, Decision, Loss, Operation, Outcome, RoundId};
 pub use node::{Knowledge, Node, Vote};
-pub use settings::{SafetyMargin, Settings};
+pub use settings::Settings;
 
 /// The life of one token over all nodes.
 #[derive(Clone, Debug)]

@@ -124,13 +124,6 @@ impl Drift {
         let millis = (left > 0).then(|| wanted.as_nanos().div_ceil(left))?;
         Ttl::try_from(Duration::from_millis(u64::try_from(millis).ok()?)).ok()
     }
-
-    /// Until when a lease holds whose round started at `start`, before the first byte was sent:
-    /// start + ttl − drift.
-    #[must_use]
-    pub fn valid_until(&self, start: Instant, ttl: Ttl) -> Instant {
-        start.checked_add(self.validity_of(ttl)).unwrap_or(start)
-    }
 }
 
 impl Default for Drift {
@@ -143,6 +136,33 @@ impl Default for Drift {
 impl fmt::Debug for Drift {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Drift({} ppm + {:?})", self.parts_per_million, self.constant)
+    }
+}
+
+/// How long before the keys may expire a lease ends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SafetyMargin {
+    /// A tenth of the ttl, at most 500 ms.
+    #[default]
+    TenthOfTtl,
+    /// The same for every ttl. Zero gives the bare formula of Redlock.
+    Fixed(Duration),
+}
+
+impl SafetyMargin {
+    /// The margin of a lease with this ttl.
+    #[must_use]
+    pub fn of(self, ttl: Ttl) -> Duration {
+        match self {
+            Self::TenthOfTtl => (ttl.as_duration() / 10).min(Duration::from_millis(500)),
+            Self::Fixed(margin) => margin,
+        }
+    }
+    /// What a lease with this ttl lasts: the ttl without drift and margin (T2). Zero if nothing is left.
+    #[must_use]
+    pub fn validity(self, drift: Drift, ttl: Ttl) -> Duration {
+        drift.validity_of(ttl).saturating_sub(self.of(ttl))
     }
 }
 
@@ -169,8 +189,7 @@ mod tests {
         assert_eq!(drift.of(ttl(10_000)), Duration::from_millis(102));
         assert_eq!(drift.validity_of(ttl(10_000)), Duration::from_millis(9_898));
         assert_eq!(format!("{drift:?}"), "Drift(10000 ppm + 2ms)");
-        let start = Instant::now();
-        assert_eq!(drift.valid_until(start, ttl(1_000)), start + Duration::from_millis(988));
+        assert_eq!(drift.validity_of(ttl(1_000)), Duration::from_millis(988));
     }
 
     #[test]
@@ -185,7 +204,7 @@ mod tests {
         let wild = Drift::new(u32::MAX, Duration::MAX);
         assert_eq!(wild.validity_of(Ttl::try_from(Ttl::MAX).unwrap()), Duration::ZERO);
         let start = Instant::now();
-        assert_eq!(wild.valid_until(start, ttl(1)), start);
+        assert_eq!(wild.validity_of(ttl(1)), Duration::ZERO);
         assert!(saturating_add(start, Duration::MAX) > start + Ttl::MAX);
     }
 
@@ -198,7 +217,7 @@ mod tests {
             Drift::new(333_333, Duration::from_micros(1234)),
         ] {
             for millis in [5, 10, 999, 1_000, 60_000, 31_536_000_000] {
-                let until = drift.valid_until(start, ttl(millis));
+                let until = start + drift.validity_of(ttl(millis));
                 assert_eq!(drift.ttl_until(start, until), Some(ttl(millis)), "{drift:?} {millis}");
             }
         }
@@ -206,9 +225,9 @@ mod tests {
         for micros in [1, 2_999, 987_654, 1_000_001, 7_777_777] {
             let until = start + Duration::from_micros(micros);
             let least = drift.ttl_until(start, until).unwrap();
-            assert!(drift.valid_until(start, least) >= until, "{micros} µs");
+            assert!(start + drift.validity_of(least) >= until, "{micros} µs");
             let less = ttl(least.as_millis() - 1);
-            assert!(drift.valid_until(start, less) < until, "{micros} µs");
+            assert!(start + drift.validity_of(less) < until, "{micros} µs");
         }
         assert_eq!(Drift::new(1_000_000, Duration::ZERO).ttl_until(start, start), None);
         assert_eq!(Drift::new(u32::MAX, Duration::MAX).ttl_until(start, start), None);

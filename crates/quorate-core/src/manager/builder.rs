@@ -4,9 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::LockManager;
-use crate::algorithm::attempt::SafetyMargin;
 use crate::algorithm::backoff::Backoff;
-use crate::algorithm::lease::Drift;
+use crate::algorithm::lease::{Drift, SafetyMargin};
 use crate::backend::{Capabilities, LockBackend, RestartGuard};
 use crate::cluster::Cluster;
 use crate::config::{Config, HintSource, Waiting};

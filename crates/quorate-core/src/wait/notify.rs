@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use futures_util::future::{Either, pending, select};
 
-use super::pauses::{LostRound, back_off, pause, within};
+use super::pauses::{LostRound, back_off, pause};
 use crate::algorithm::backoff::scale;
 use crate::algorithm::lease::saturating_add;
 use crate::algorithm::quorum::NodeId;
@@ -114,6 +114,7 @@ impl Notify {
     async fn look(&self) -> Option<Result<Watched, BackendError>> {
         let node = self.nodes[self.at % self.nodes.len()];
         let key = &self.keys[self.at % self.keys.len()];
-        within(&self.cluster, self.node_timeout, self.cluster.nodes.watch(node, key, None)).await
+        let watched = self.cluster.nodes.watch(node, key, None);
+        self.cluster.within(self.node_timeout, watched).await
     }
 }

@@ -1,12 +1,8 @@
 //! How long a waiter pauses.
 
-use std::pin::pin;
 use std::time::Duration;
 
-use futures_util::future::{Either, select};
-
 use crate::algorithm::backoff::scale;
-use crate::algorithm::lease::saturating_add;
 use crate::cluster::Cluster;
 
 /// A round that was not won. Its undo was sent.
@@ -30,17 +26,4 @@ pub(super) async fn pause(cluster: &Cluster, took: Duration, node_timeout: Durat
 /// Sleeps where no node says when the lock is free.
 pub(super) async fn back_off(cluster: &Cluster, rounds: u32) {
     cluster.sleep(cluster.config.backoff.delay(rounds, cluster.random())).await;
-}
-
-/// The result of `future`, if it resolves within `limit`.
-pub(super) async fn within<T>(
-    cluster: &Cluster,
-    limit: Duration,
-    future: impl Future<Output = T>,
-) -> Option<T> {
-    let over = cluster.runtime.sleep_until(saturating_add(cluster.now(), limit));
-    match select(pin!(future), over).await {
-        Either::Left((result, _)) => Some(result),
-        Either::Right(((), _)) => None,
-    }
 }

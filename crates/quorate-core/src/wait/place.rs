@@ -18,7 +18,7 @@ use crate::resource::Key;
 
 /// What a task does next.
 #[derive(Debug)]
-pub(crate) enum Turn {
+pub(crate) enum Next {
     /// It competes at the nodes. `others_wait`: other processes wait for the key.
     Compete { others_wait: bool },
     /// The lock was passed on to it.
@@ -92,7 +92,7 @@ impl Place {
     /// # Cancel safety
     ///
     /// The future can be dropped and called again.
-    pub(crate) async fn turn(&mut self) -> Turn {
+    pub(crate) async fn turn(&mut self) -> Next {
         loop {
             // Before the check, so that no change is missed.
             let mut changed = self.task.changed();
@@ -113,13 +113,13 @@ impl Place {
         }
     }
 
-    fn check(&mut self) -> Option<Turn> {
+    fn check(&mut self) -> Option<Next> {
         let mut inbox = self.task.inbox();
         if inbox.is_refused {
-            return Some(Turn::Closed);
+            return Some(Next::Closed);
         }
         if inbox.competes == self.task.keys.len() {
-            return Some(Turn::Compete { others_wait: inbox.others_wait });
+            return Some(Next::Compete { others_wait: inbox.others_wait });
         }
         let held = inbox.given.take()?;
         drop(inbox);
@@ -130,7 +130,7 @@ impl Place {
             return None;
         }
         self.stage = Stage::Lock(Arc::clone(&held));
-        Some(Turn::Given(held))
+        Some(Next::Given(held))
     }
 
     pub(crate) fn is_closed(&self) -> bool {

@@ -12,7 +12,7 @@ use std::time::Duration;
 use event_listener::{Event as Signal, EventListener};
 use futures_util::future::{OptionFuture, join};
 
-use super::pauses::{LostRound, pause, within};
+use super::pauses::{LostRound, pause};
 use crate::algorithm::lease::saturating_add;
 use crate::algorithm::node_set::NodeSet;
 use crate::algorithm::quorum::NodeId;
@@ -222,7 +222,7 @@ impl RemoteQueue {
             let _in_flight = cluster.nodes.begin_call(node, cluster.now());
             let leave = cluster.nodes.backend(node).queue_leave(key, entry, also.as_ref());
             let is_ordered = cluster.nodes.can(node, Capabilities::ORDERED);
-            let reply = within(cluster, ENTRY_LASTS, async {
+            let reply = cluster.within(ENTRY_LASTS, async {
                 if is_ordered || planted!("leave_overtakes_the_refresh") {
                     return join(refresh, leave).await.1;
                 }

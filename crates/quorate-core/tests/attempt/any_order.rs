@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 
 use quorate_core::Ttl;
 use quorate_core::algorithm::attempt::{
-    Action, Attempt, CallId, Decision, Knowledge, Operation, Outcome, SafetyMargin, Settings,
+    Action, Attempt, CallId, Decision, Knowledge, Operation, Outcome, Settings,
 };
 use quorate_core::algorithm::fence::FencingToken;
+use quorate_core::algorithm::lease::SafetyMargin;
 use quorate_core::algorithm::quorum::{NodeCount, NodeId};
 
 const SEEDS: u64 = 20_000;

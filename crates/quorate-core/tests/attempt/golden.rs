@@ -4,9 +4,10 @@ use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
 use quorate_core::algorithm::attempt::{
-    Action, Attempt, CallId, Decision, Operation, Outcome, SafetyMargin, Settings,
+    Action, Attempt, CallId, Decision, Operation, Outcome, Settings,
 };
 use quorate_core::algorithm::fence::FencingToken;
+use quorate_core::algorithm::lease::SafetyMargin;
 use quorate_core::algorithm::quorum::{NodeCount, NodeId};
 use quorate_core::{Drift, Ttl};
 

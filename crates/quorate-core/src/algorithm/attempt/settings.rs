@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::super::lease::{Drift, Ttl};
+use super::super::lease::{Drift, SafetyMargin, Ttl};
 use super::super::node_set::NodeSet;
 use super::super::quorum::{NodeCount, NodeId};
 
@@ -63,29 +63,6 @@ impl Settings {
     /// The end of a lease whose request leaves after `start` (T1, T2). Where that cannot be
     /// represented the lease has no validity.
     pub(super) fn valid_until(&self, start: Instant, ttl: Ttl) -> Instant {
-        let validity = self.drift.validity_of(ttl).saturating_sub(self.safety_margin.of(ttl));
-        start.checked_add(validity).unwrap_or(start)
-    }
-}
-
-/// How long before the keys may expire a lease ends.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum SafetyMargin {
-    /// A tenth of the ttl, at most 500 ms.
-    #[default]
-    TenthOfTtl,
-    /// The same for every ttl. Zero gives the bare formula of Redlock.
-    Fixed(Duration),
-}
-
-impl SafetyMargin {
-    /// The margin of a lease with this ttl.
-    #[must_use]
-    pub fn of(self, ttl: Ttl) -> Duration {
-        match self {
-            Self::TenthOfTtl => (ttl.as_duration() / 10).min(Duration::from_millis(500)),
-            Self::Fixed(margin) => margin,
-        }
+        start.checked_add(self.safety_margin.validity(self.drift, ttl)).unwrap_or(start)
     }
 }
