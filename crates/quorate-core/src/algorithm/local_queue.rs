@@ -18,6 +18,7 @@
 //! A request for several keys enters all their queues in one step, and competes once it may in each.
 //! It is never passed on.
 
+mod endings;
 mod messages;
 #[cfg(test)]
 mod tests;
@@ -25,6 +26,7 @@ mod tests;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use endings::Endings;
 pub use messages::{ExtensionId, LeaseId, Outcome, Output, TaskId, Wish};
 
 /// How often a lease may be passed on before it is released.
@@ -60,15 +62,6 @@ enum Phase {
     Releasing(LeaseId, Instant),
 }
 
-/// A `release()` that has not resolved.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Ending {
-    task: TaskId,
-    lease: LeaseId,
-    /// An extension with a higher number confirms a pass; `None` for the task that released at the nodes.
-    passed_after: Option<u32>,
-}
-
 /// The tasks of one manager that want the same key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct LocalQueue {
@@ -78,7 +71,7 @@ pub struct LocalQueue {
     is_closed: bool,
     phase: Phase,
     queue: VecDeque<(TaskId, Wish)>,
-    endings: Vec<Ending>,
+    endings: Endings,
     /// Whether another process waits, and since when that is known.
     hint: Option<(bool, Instant)>,
     outputs: VecDeque<Output>,
@@ -94,7 +87,7 @@ impl LocalQueue {
             is_closed: false,
             phase: Phase::Free,
             queue: VecDeque::new(),
-            endings: Vec::new(),
+            endings: Endings::default(),
             hint: None,
             outputs: VecDeque::new(),
         }
@@ -245,14 +238,8 @@ impl LocalQueue {
             }
         };
         let Phase::Leased(lease) = &mut self.phase else { return };
-        let mut passed_after = None;
-        if next.is_some() {
-            // An extension that is in flight may have been executed before the pass: it proves nothing.
-            let counts = u32::from(planted!("extension_before_the_pass_counts"));
-            passed_after = Some(lease.extensions - counts.min(lease.extensions));
-        }
         if is_awaited {
-            self.endings.push(Ending { task, lease: lease.id, passed_after });
+            self.endings.begin(task, lease.id, next.is_some().then_some(lease.extensions));
         }
         let Some(next) = next else { return self.begin_release(now) };
         (lease.holder, lease.is_polled) = (next, false);
@@ -280,7 +267,7 @@ impl LocalQueue {
 
     /// A future of this task is dropped: its `lock`, or its `release()`.
     pub fn cancel(&mut self, task: TaskId, now: Instant) {
-        self.endings.retain(|ending| ending.task != task);
+        self.endings.cancel(task);
         let competes = self.queue.front().is_some_and(|(first, _)| *first == task);
         self.queue.retain(|(queued, _)| *queued != task);
         match &self.phase {
@@ -303,20 +290,13 @@ impl LocalQueue {
             // The release cut it short, and will say whether the key was there.
             return;
         }
-        let failed =
-            if planted!("passer_is_told_lost") { Outcome::Lost } else { Outcome::Unconfirmed };
-        let outcome = if valid_until.is_some() { Outcome::Held } else { failed };
-        self.resolve(|ending| {
-            let passed = ending.passed_after.filter(|_| ending.lease == id.lease);
-            passed.is_some_and(|passed_after| passed_after < id.number).then_some(outcome)
-        });
-        let others = self.endings.iter().any(|ending| ending.lease == id.lease);
+        self.outputs.extend(self.endings.extended(id, valid_until.is_some()));
         if let Phase::Leased(lease) = &mut self.phase
             && lease.id == id.lease
         {
             lease.valid_until = lease.valid_until.max(valid_until.unwrap_or(lease.valid_until));
             lease.is_extending = false;
-            if others {
+            if self.endings.has(id.lease) {
                 self.extend();
             }
         }
@@ -356,11 +336,7 @@ impl LocalQueue {
 
     /// The release has been decided. `outcome` is what the attempt says to the task that released.
     pub fn handle_released(&mut self, id: LeaseId, outcome: Outcome, now: Instant) {
-        let passed = if outcome == Outcome::Held { outcome } else { Outcome::Unconfirmed };
-        self.resolve(|ending| {
-            let said = if ending.passed_after.is_some() { passed } else { outcome };
-            (ending.lease == id).then_some(said)
-        });
+        self.outputs.extend(self.endings.released(id, outcome));
         self.handle_left(id, now);
     }
 
@@ -381,7 +357,7 @@ impl LocalQueue {
             _ => return false,
         };
         if !planted!("detach_forgets_the_passers") {
-            self.resolve(|ending| (ending.lease == id).then_some(Outcome::Unconfirmed));
+            self.outputs.extend(self.endings.released(id, Outcome::Unconfirmed));
         }
         self.phase = Phase::Free;
         self.go_on(now);
@@ -461,15 +437,5 @@ impl LocalQueue {
     fn leave(&mut self, id: LeaseId, now: Instant) {
         let until = now.checked_add(self.node_timeout).unwrap_or(now);
         self.phase = Phase::Releasing(id, until);
-    }
-
-    /// Resolves each `release()` for which `outcome` has an answer.
-    fn resolve(&mut self, outcome: impl Fn(&Ending) -> Option<Outcome>) {
-        let outputs = &mut self.outputs;
-        self.endings.retain(|ending| {
-            let said = outcome(ending);
-            outputs.extend(said.map(|said| Output::Resolve(ending.task, said)));
-            said.is_none()
-        });
     }
 }
