@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use pulldown_cmark::{Event, Parser, Tag, TagEnd};
+
 use crate::cmd::{Outcome, cargo, root};
 use crate::metadata::{Metadata, Package};
 
@@ -104,75 +106,48 @@ fn leads_nowhere(
 
 /// The anchors that GitHub makes of the headings.
 fn anchors(text: &str) -> Vec<String> {
-    let anchor = |line: &str| {
-        let heading = line.strip_prefix('#')?.trim_start_matches('#').strip_prefix(' ')?;
-        let heading = heading.trim().to_lowercase().replace(' ', "-");
-        Some(heading.chars().filter(|c| c.is_alphanumeric() || matches!(c, '-' | '_')).collect())
-    };
-    without_blocks(text).lines().filter_map(anchor).collect()
-}
-
-/// Where the links and images of a Markdown text lead; those in code are none.
-fn links(text: &str) -> Vec<String> {
-    let text: Vec<_> = without_blocks(text).split("\n\n").map(without_spans).collect();
-    let text = text.join("\n\n");
     let mut found = Vec::new();
-    for (at, opening) in text.match_indices("](") {
-        found.push(target(&text[at + opening.len()..]));
-    }
-    for attribute in ["href=", "src="] {
-        for (at, _) in text.match_indices(attribute) {
-            let value = &text[at + attribute.len()..];
-            found.push(value.split(['"', '\'']).nth(1).unwrap_or_default());
+    let mut is_heading = false;
+    for event in Parser::new(text) {
+        match event {
+            Event::Start(Tag::Heading { .. }) => {
+                is_heading = true;
+                found.push(String::new());
+            }
+            Event::End(TagEnd::Heading(_)) => is_heading = false,
+            Event::Text(text) | Event::Code(text) if is_heading => {
+                let text = text.to_lowercase().replace(' ', "-");
+                let kept = text.chars().filter(|c| c.is_alphanumeric() || matches!(c, '-' | '_'));
+                if let Some(anchor) = found.last_mut() {
+                    anchor.extend(kept);
+                }
+            }
+            _ => {}
         }
     }
-    for line in text.lines() {
-        let definition = line.trim_start().strip_prefix('[').filter(|rest| !rest.starts_with('^'));
-        found.extend(definition.and_then(|rest| rest.split_once("]:")).map(|(_, to)| target(to)));
-    }
-    found.into_iter().map(str::to_owned).collect()
+    found
 }
 
-/// `(target "title")` and `(<target>)`, from behind the bracket.
-fn target(rest: &str) -> &str {
-    let rest = rest.trim_start();
-    let (rest, end): (_, &[char]) = match rest.strip_prefix('<') {
-        Some(rest) => (rest, &['>']),
-        None => (rest, &[' ', '\t', '\n', ')']),
-    };
-    rest.split(end).next().unwrap_or_default()
-}
-
-/// Blanks what is between ``` and ```.
-fn without_blocks(text: &str) -> String {
-    let mut fence = None;
-    let mut kept = String::with_capacity(text.len());
-    for line in text.lines() {
-        let here = ["```", "~~~"].into_iter().find(|mark| line.trim_start().starts_with(mark));
-        match (fence, here) {
-            (None, None) => kept.push_str(line),
-            (None, Some(_)) => fence = here,
-            (Some(open), Some(mark)) if open == mark => fence = None,
-            (Some(_), _) => {}
+/// Where the links and images of a Markdown text lead.
+fn links(text: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for event in Parser::new(text) {
+        match event {
+            Event::Start(Tag::Link { dest_url, .. } | Tag::Image { dest_url, .. }) => {
+                found.push(dest_url.into_string());
+            }
+            Event::Html(html) | Event::InlineHtml(html) => {
+                for attribute in ["href=", "src="] {
+                    let values = html.split(attribute).skip(1);
+                    found.extend(
+                        values.filter_map(|v| v.split(['"', '\'']).nth(1)).map(str::to_owned),
+                    );
+                }
+            }
+            _ => {}
         }
-        kept.push('\n');
     }
-    kept
-}
-
-/// Cuts what is between ` and ` in a paragraph.
-fn without_spans(paragraph: &str) -> String {
-    let mut kept = String::with_capacity(paragraph.len());
-    let mut rest = paragraph;
-    while let Some(at) = rest.find('`') {
-        kept.push_str(&rest[..at]);
-        rest = &rest[at..];
-        let ticks = rest.len() - rest.trim_start_matches('`').len();
-        let (opening, after) = rest.split_at(ticks);
-        rest = after.split_once(opening).map_or(after, |(_, behind)| behind);
-    }
-    kept.push_str(rest);
-    kept
+    found
 }
 
 #[cfg(test)]
