@@ -27,7 +27,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use endings::Endings;
-pub use messages::{ExtensionId, LeaseId, Outcome, Output, TaskId, Wish};
+pub use messages::{ExtensionId, Found, LeaseId, Output, TaskId, Wish};
 
 /// How often a lease may be passed on before it is released.
 pub const PASSES: u8 = 8;
@@ -232,7 +232,7 @@ impl LocalQueue {
             Phase::Leased(lease) if lease.holder == task => self.receiver(lease, now),
             _ => {
                 if is_awaited {
-                    self.outputs.push_back(Output::Resolve(task, Outcome::Lost));
+                    self.outputs.push_back(Output::Resolve(task, Found::Lost));
                 }
                 return;
             }
@@ -334,9 +334,9 @@ impl LocalQueue {
         }
     }
 
-    /// The release has been decided. `outcome` is what the attempt says to the task that released.
-    pub fn handle_released(&mut self, id: LeaseId, outcome: Outcome, now: Instant) {
-        self.outputs.extend(self.endings.released(id, outcome));
+    /// The release has been decided.
+    pub fn handle_released(&mut self, id: LeaseId, found: Found, now: Instant) {
+        self.outputs.extend(self.endings.released(id, found));
         self.handle_left(id, now);
     }
 
@@ -357,7 +357,7 @@ impl LocalQueue {
             _ => return false,
         };
         if !planted!("detach_forgets_the_passers") {
-            self.outputs.extend(self.endings.released(id, Outcome::Unconfirmed));
+            self.outputs.extend(self.endings.released(id, Found::Unconfirmed));
         }
         self.phase = Phase::Free;
         self.go_on(now);

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use event_listener::EventListener;
 
 use super::task::{Held, Task};
-use crate::algorithm::local_queue::{ExtensionId, LeaseId, LocalQueue, Outcome, Output, TaskId};
+use crate::algorithm::local_queue::{ExtensionId, Found, LeaseId, LocalQueue, Output, TaskId};
 use crate::attempt::{Attempt, Driver};
 use crate::cluster::Cluster;
 use crate::config::Waiting;
@@ -195,12 +195,12 @@ impl LocalQueues {
     async fn release(self: Arc<Self>, held: Arc<Held>, mut driver: Driver) {
         driver.left(held.attempt.gate()).await;
         self.left(held.keys(), held.id, held.attempt.waiters());
-        let outcome = match Attempt::released(&mut driver).await {
-            Ok(()) => Outcome::Held,
-            Err(ReleaseError::Lost(_)) => Outcome::Lost,
-            Err(ReleaseError::Unconfirmed(_)) => Outcome::Unconfirmed,
+        let found = match Attempt::released(&mut driver).await {
+            Ok(()) => Found::Held,
+            Err(ReleaseError::Lost(_)) => Found::Lost,
+            Err(ReleaseError::Unconfirmed(_)) => Found::Unconfirmed,
         };
-        self.input(held.keys(), |queue, now| queue.handle_released(held.id, outcome, now));
+        self.input(held.keys(), |queue, now| queue.handle_released(held.id, found, now));
         self.drop_lease(&held);
         driver.finish().await;
     }
@@ -283,7 +283,7 @@ impl State {
                     let held = held(&lease).filter(|held| held.keys().first() == Some(key));
                     effects.extend(held.map(Effect::Release));
                 }
-                Output::Resolve(task, outcome) => tell(&task, &|task| task.resolve(outcome)),
+                Output::Resolve(task, found) => tell(&task, &|task| task.resolve(found)),
                 Output::Refuse(task) => tell(&task, &Task::refuse),
                 // The futures of the tasks see these by themselves.
                 Output::Cancel(_) | Output::Lose(_) => {}

@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::local_queue::LocalQueues;
 use super::task::{Held, Task};
 use crate::algorithm::lease::Ttl;
-use crate::algorithm::local_queue::{Outcome, Wish};
+use crate::algorithm::local_queue::{Found, Wish};
 use crate::attempt::Attempt;
 use crate::error::{Lost, ReleaseError};
 use crate::lease::LeaseState;
@@ -203,20 +203,19 @@ impl Place {
         };
         let id = self.task.id;
         self.queues.input(held.keys(), |queue, now| queue.release(id, true, now));
-        let outcome = loop {
+        let found = loop {
             let changed = self.task.changed();
-            if let Some(outcome) = self.task.inbox().outcome {
-                break outcome;
+            if let Some(found) = self.task.inbox().found {
+                break found;
             }
             changed.await;
         };
-        let found = held.attempt.release_result();
-        match (outcome, found) {
-            (Outcome::Held, _) => Ok(()),
-            (Outcome::Lost, Some(Err(error @ ReleaseError::Lost(_)))) => Err(error),
-            (Outcome::Lost, _) => Err(ReleaseError::Lost(Lost::Released)),
-            (Outcome::Unconfirmed, Some(Err(error @ ReleaseError::Unconfirmed(_)))) => Err(error),
-            (Outcome::Unconfirmed, _) => Err(ReleaseError::Unconfirmed(held.attempt.failure())),
+        match (found, held.attempt.release_result()) {
+            (Found::Held, _) => Ok(()),
+            (Found::Lost, Some(Err(error @ ReleaseError::Lost(_)))) => Err(error),
+            (Found::Lost, _) => Err(ReleaseError::Lost(Lost::Released)),
+            (Found::Unconfirmed, Some(Err(error @ ReleaseError::Unconfirmed(_)))) => Err(error),
+            (Found::Unconfirmed, _) => Err(ReleaseError::Unconfirmed(held.attempt.failure())),
         }
     }
 

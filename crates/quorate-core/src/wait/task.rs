@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use event_listener::{Event, EventListener};
 
-use crate::algorithm::local_queue::{LeaseId, Outcome, TaskId};
+use crate::algorithm::local_queue::{Found, LeaseId, TaskId};
 use crate::attempt::Attempt;
 use crate::lease::LeaseState;
 use crate::resource::Key;
@@ -25,7 +25,7 @@ pub(super) struct Inbox {
     pub(super) competes: usize,
     pub(super) others_wait: bool,
     pub(super) given: Option<Arc<Held>>,
-    pub(super) outcome: Option<Outcome>,
+    pub(super) found: Option<Found>,
     pub(super) is_refused: bool,
     pub(super) lease: Option<Arc<LeaseState>>,
 }
@@ -53,8 +53,8 @@ impl Task {
         self.changed.notify(usize::MAX);
     }
 
-    pub(super) fn resolve(&self, outcome: Outcome) {
-        self.inbox().outcome.get_or_insert(outcome);
+    pub(super) fn resolve(&self, found: Found) {
+        self.inbox().found.get_or_insert(found);
         self.changed.notify(usize::MAX);
     }
 

@@ -1,6 +1,6 @@
 //! The calls of `release()` that have not resolved.
 
-use super::messages::{ExtensionId, LeaseId, Outcome, Output, TaskId};
+use super::messages::{ExtensionId, Found, LeaseId, Output, TaskId};
 
 /// The calls of `release()` that have not resolved, and what each takes for an answer.
 ///
@@ -43,27 +43,26 @@ impl Endings {
 
     /// An extension was decided: answers those who passed the lease on before it began.
     pub(super) fn extended(&mut self, id: ExtensionId, is_won: bool) -> Vec<Output> {
-        let failed =
-            if planted!("passer_is_told_lost") { Outcome::Lost } else { Outcome::Unconfirmed };
-        let outcome = if is_won { Outcome::Held } else { failed };
+        let failed = if planted!("passer_is_told_lost") { Found::Lost } else { Found::Unconfirmed };
+        let found = if is_won { Found::Held } else { failed };
         self.resolve(|ending| {
             let passed_after = ending.passed_after.filter(|_| ending.lease == id.lease)?;
-            (passed_after < id.number).then_some(outcome)
+            (passed_after < id.number).then_some(found)
         })
     }
 
     /// The release found this: answers all who wait for this lease.
-    pub(super) fn released(&mut self, lease: LeaseId, found: Outcome) -> Vec<Output> {
+    pub(super) fn released(&mut self, lease: LeaseId, found: Found) -> Vec<Output> {
         self.resolve(|ending| {
-            let is_proof = ending.passed_after.is_none() || found == Outcome::Held;
-            let outcome = if is_proof { found } else { Outcome::Unconfirmed };
-            (ending.lease == lease).then_some(outcome)
+            let is_proof = ending.passed_after.is_none() || found == Found::Held;
+            let told = if is_proof { found } else { Found::Unconfirmed };
+            (ending.lease == lease).then_some(told)
         })
     }
 
-    fn resolve(&mut self, answer: impl Fn(&Ending) -> Option<Outcome>) -> Vec<Output> {
+    fn resolve(&mut self, answer: impl Fn(&Ending) -> Option<Found>) -> Vec<Output> {
         let answered = self.0.iter().filter_map(|ending| Some((ending.task, answer(ending)?)));
-        let outputs = answered.map(|(task, outcome)| Output::Resolve(task, outcome)).collect();
+        let outputs = answered.map(|(task, found)| Output::Resolve(task, found)).collect();
         self.0.retain(|ending| answer(ending).is_none());
         outputs
     }

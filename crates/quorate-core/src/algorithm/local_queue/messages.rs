@@ -43,10 +43,10 @@ pub struct Wish {
     pub is_fenced: bool,
 }
 
-/// What `release()` returns.
+/// What a release found: what `release()` returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[expect(clippy::exhaustive_enums, reason = "all that a release can find")]
-pub enum Outcome {
+pub enum Found {
     /// The key was at a quorum when the guard ended.
     Held,
     /// The lease had ended before.
@@ -72,7 +72,7 @@ pub enum Output {
     /// The lease of this holder has ended: its `lost()` resolves.
     Lose(TaskId),
     /// The task's `release()` returns.
-    Resolve(TaskId, Outcome),
+    Resolve(TaskId, Found),
     /// The manager is closed: the task's `lock` fails.
     Refuse(TaskId),
 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::{ExtensionId, LeaseId, LocalQueue, Outcome, Output, TaskId, Wish};
+use super::{ExtensionId, Found, LeaseId, LocalQueue, Output, TaskId, Wish};
 
 mod exploration;
 
@@ -24,11 +24,11 @@ fn show(output: &Output) -> String {
     }
 }
 
-fn outcome(word: &str) -> Outcome {
+fn outcome(word: &str) -> Found {
     match word {
-        "held" => Outcome::Held,
-        "lost" => Outcome::Lost,
-        "unconfirmed" => Outcome::Unconfirmed,
+        "held" => Found::Held,
+        "lost" => Found::Lost,
+        "unconfirmed" => Found::Unconfirmed,
         _ => panic!("no such outcome: {word}"),
     }
 }

@@ -9,7 +9,7 @@
 use std::collections::{HashSet, VecDeque};
 use std::time::{Duration, Instant};
 
-use super::super::{ExtensionId, LeaseId, LocalQueue, Outcome, Output, TaskId, Wish};
+use super::super::{ExtensionId, Found, LeaseId, LocalQueue, Output, TaskId, Wish};
 
 /// How many tasks there are, and whether a holder extends by itself.
 const SCOPES: [(usize, bool); 2] = [(3, false), (2, true)];
@@ -102,13 +102,13 @@ impl World {
                         return Some("an answer to a task that does not end");
                     };
                     self.tasks[task as usize] = Task::Out;
-                    if outcome == Outcome::Held && !was_there {
+                    if outcome == Found::Held && !was_there {
                         return Some("confirmed although the key was gone");
                     }
-                    if outcome == Outcome::Lost && was_own && was_there && !self.vanished {
+                    if outcome == Found::Lost && was_own && was_there && !self.vanished {
                         return Some("told lost although the key was there");
                     }
-                    if outcome == Outcome::Lost && was_own && self.holder.is_some() {
+                    if outcome == Found::Lost && was_own && self.holder.is_some() {
                         return Some("a passer is told lost");
                     }
                 }
@@ -255,7 +255,7 @@ impl World {
             Some((id, Some(is_there))) if !is_extending => {
                 step("the release is answered".to_owned(), &|next| {
                     next.release = None;
-                    let said = if is_there { Outcome::Held } else { Outcome::Unconfirmed };
+                    let said = if is_there { Found::Held } else { Found::Unconfirmed };
                     next.queue.handle_released(id, said, now);
                     None
                 });
