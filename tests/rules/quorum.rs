@@ -187,6 +187,21 @@ fn q6_one_server_under_two_names_is_refused() {
 }
 
 #[test]
+fn c8_the_error_of_one_server_under_two_names_leaves_nothing() {
+    let sim = Sim::new(1);
+    let nodes = MemoryNode::cluster(3, sim.clone());
+    let alias = Posing::new(&nodes[0], "alias", Id::True);
+    let all: Vec<Arc<dyn LockBackend>> =
+        vec![Arc::new(nodes[0].clone()), Arc::new(alias), Arc::new(nodes[1].clone())];
+    let manager = LockManager::builder(all).runtime(sim.clone()).build().unwrap();
+    for _ in 0..2 {
+        let refused = sim.block_on(manager.lock("r"));
+        assert!(matches!(refused, Err(LockError::SameServer { .. })), "{refused:?}");
+        assert!(nodes.iter().all(|node| node.keys().is_empty()), "when the error is returned");
+    }
+}
+
+#[test]
 fn q6_one_server_under_two_names_is_refused_by_whatever_is_done_first() {
     let sim = Sim::new(1);
     let nodes = MemoryNode::cluster(3, sim.clone());

@@ -12,12 +12,12 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures_util::future::{Either, join, ready, select};
+use futures_util::future::{Either, OptionFuture, join, select};
 
 use crate::algorithm::attempt::Loss;
 use crate::algorithm::fence::FenceHint;
 use crate::algorithm::lease::{Ttl, saturating_add};
-use crate::attempt::{Attempt, AttemptOptions, NotWon, undo_bound};
+use crate::attempt::{Attempt, AttemptOptions, NotWon};
 use crate::backend::{Capabilities, Claim};
 use crate::cluster::Cluster;
 use crate::error::{InvalidRequest, LockError, QuorumFailure};
@@ -139,7 +139,7 @@ async fn compete(
     if cluster.before(deadline, unless_closed(&place, wait.ready())).await.transpose()?.is_none() {
         // No round was made. Only the gate can have said that the lock is held (Q4, A4).
         let error = if wait.has_answer() { LockError::Held } else { LockError::Unreachable };
-        leave(cluster, wait, place, Duration::ZERO, ready(())).await;
+        leave(cluster, wait, place, Duration::ZERO).await;
         return Err(error(cluster.nodes.none_asked()));
     }
     loop {
@@ -155,12 +155,16 @@ async fn compete(
         };
         let attempt = Attempt::acquire(cluster, claim, options);
         place.set_attempt(&attempt);
-        let Err(lost) = unless_closed(&place, attempt.won()).await? else {
-            if let Some((first, second)) = cluster.nodes.same_server() {
+        let lost = match unless_closed(&place, attempt.won()).await? {
+            Err(lost) => lost,
+            Ok(took) => {
+                let Some(error) = same_server(cluster) else {
+                    return won(wanted, place, wait, attempt);
+                };
                 attempt.cancel();
-                return Err(LockError::SameServer { first, second });
+                leave(cluster, wait, place, took).await;
+                return Err(error);
             }
-            return won(wanted, place, wait, attempt);
         };
         rounds += 1;
         let (took, is_held) = (lost.took, lost.loss == Loss::Held);
@@ -171,32 +175,40 @@ async fn compete(
         let earlier = error.take().filter(|_| is_cut_short);
         let told = earlier.unwrap_or_else(|| error_of(cluster, &lost));
         if is_over || (told.is_permanent() && !planted!("permanent_errors_are_retried")) {
-            leave(cluster, wait, place, took, lost.undone()).await;
+            leave(cluster, wait, place, took).await;
             return Err(told);
         }
         // The undo goes on in the background. If the deadline comes, the error waits for it (C8).
-        drop(lost);
         let next = unless_closed(&place, wait.next(LostRound { took, rounds, is_held }));
         if cluster.before(deadline, next).await.transpose()?.is_none() {
-            leave(cluster, wait, place, took, attempt.undone(took)).await;
+            leave(cluster, wait, place, took).await;
             return Err(told);
         }
         error = Some(told);
     }
 }
 
-/// Leaves both queues, and waits for the answers to the undo of a round that `took` so long (C8). The next
-/// waiter needs the answer of the gate only, so the place goes first (W3).
-async fn leave(
-    cluster: &Cluster,
-    wait: Wait,
-    place: Place,
-    took: Duration,
-    undone: impl Future<Output = ()>,
-) {
-    let left = wait.end(cluster, undo_bound(took));
+/// Leaves both queues, and waits for the answers to the undo of the last round, which `took` so long (C8).
+/// The next waiter needs the answer of the gate only, so the place goes first (W3).
+async fn leave(cluster: &Cluster, wait: Wait, place: Place, took: Duration) {
+    let limit = undo_bound(took);
+    let left = wait.end(cluster, limit);
+    let attempt = place.attempt();
     drop(place);
+    let undone = OptionFuture::from(attempt.as_ref().map(|attempt| attempt.undone(limit)));
     join(undone, left).await;
+}
+
+/// How long an error may wait for the answers to an undo (C8).
+fn undo_bound(took: Duration) -> Duration {
+    const LEAST: Duration = Duration::from_millis(2);
+    took.max(LEAST)
+}
+
+/// The error of a cluster in which two nodes are one server (Q6).
+fn same_server(cluster: &Cluster) -> Option<LockError> {
+    let (first, second) = cluster.nodes.same_server()?;
+    Some(LockError::SameServer { first, second })
 }
 
 fn won(
@@ -212,15 +224,12 @@ fn won(
 }
 
 fn error_of(cluster: &Cluster, lost: &NotWon) -> LockError {
-    if let Some((first, second)) = cluster.nodes.same_server() {
-        return LockError::SameServer { first, second };
-    }
-    match lost.loss {
+    let failure = lost.failure.clone();
+    same_server(cluster).unwrap_or(match lost.loss {
         // The round was decided before the last of these errors came (A4).
-        Loss::Held if lost.failure.is_permanent() => LockError::Unreachable(lost.failure.clone()),
-        Loss::Held => LockError::Held(lost.failure.clone()),
-        Loss::Unreachable | Loss::Expired => LockError::Unreachable(lost.failure.clone()),
-    }
+        Loss::Held if !failure.is_permanent() => LockError::Held(failure),
+        Loss::Held | Loss::Unreachable | Loss::Expired => LockError::Unreachable(failure),
+    })
 }
 
 const fn reason(loss: Loss) -> &'static str {

@@ -45,14 +45,12 @@ pub(crate) struct Attempt {
     changed: Event,
 }
 
-/// A first round that was lost. After an acquire, its undo was sent.
+/// A first round that was lost. After an acquire, its undo was sent and goes on in the background.
 pub(crate) struct NotWon {
     pub(crate) loss: Loss,
     pub(crate) failure: QuorumFailure,
     /// From the start of the round to its decision.
     pub(crate) took: Duration,
-    /// Goes on with the undo; in the background when it is dropped.
-    driver: Driver,
 }
 
 /// What an attempt asks for besides the keys and the ttl.
@@ -116,17 +114,17 @@ impl Attempt {
     /// Dropping the future releases in the background; after `adopt`, it leaves the lock as it was.
     pub(crate) async fn won(self: &Arc<Self>) -> Result<Duration, NotWon> {
         let mut caller = CancelOnDrop(Some(self));
-        let mut driver = Driver::new(self);
-        let (result, took) = driver.run(State::first_result).await;
+        let (result, took) = Driver::new(self).run(State::first_result).await;
         caller.0 = None;
-        result.map(|()| took).map_err(|(loss, failure)| NotWon { loss, failure, took, driver })
+        result.map(|()| took).map_err(|(loss, failure)| NotWon { loss, failure, took })
     }
 
-    /// Waits until each node that answers has answered the undo, at most for the duration of the round.
+    /// Waits until each node that answers has answered the undo, for `limit` at most.
     ///
     /// For the error that the caller gets: a program that ends right after it leaves nothing (C8).
-    pub(crate) async fn undone(self: &Arc<Self>, took: Duration) {
-        wait_for_undo(&mut Driver::new(self), took).await;
+    pub(crate) async fn undone(self: &Arc<Self>, limit: Duration) {
+        let until = saturating_add(self.cluster.now(), limit);
+        Driver::new(self).run_until(until, State::undo_is_answered).await;
     }
 
     /// Extends the lease to `ttl` from now, and returns its end.
@@ -291,22 +289,4 @@ impl Drop for CancelOnDrop<'_> {
             attempt.cancel();
         }
     }
-}
-
-impl NotWon {
-    /// Waits for the answers to the undo, as [`Attempt::undone`] does.
-    pub(crate) async fn undone(mut self) {
-        wait_for_undo(&mut self.driver, self.took).await;
-    }
-}
-
-/// How long the error of a round that took so long may wait for answers of nodes (C8).
-pub(crate) fn undo_bound(took: Duration) -> Duration {
-    const LEAST: Duration = Duration::from_millis(2);
-    took.max(LEAST)
-}
-
-async fn wait_for_undo(driver: &mut Driver, took: Duration) {
-    let limit = saturating_add(driver.attempt().cluster.now(), undo_bound(took));
-    driver.run_until(limit, State::undo_is_answered).await;
 }

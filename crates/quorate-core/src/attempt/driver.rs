@@ -52,10 +52,6 @@ impl Driver {
         }
     }
 
-    pub(super) const fn attempt(&self) -> &Arc<Attempt> {
-        &self.attempt
-    }
-
     /// Drives until `done` has a result.
     pub(super) async fn run<T>(
         &mut self,

@@ -148,6 +148,11 @@ impl Place {
         }
     }
 
+    /// The latest attempt, if it was not won.
+    pub(crate) fn attempt(&self) -> Option<Arc<Attempt>> {
+        if let Stage::Attempt(attempt) = &self.stage { Some(Arc::clone(attempt)) } else { None }
+    }
+
     /// The attempt with which this task competes.
     pub(crate) fn set_attempt(&mut self, attempt: &Arc<Attempt>) {
         self.stage = Stage::Attempt(Arc::clone(attempt));
