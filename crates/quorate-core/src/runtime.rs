@@ -19,7 +19,7 @@ mod wall;
 
 #[cfg(feature = "smol")]
 pub use self::smol::SmolRuntime;
-pub use self::suspend::{time_suspended, with_time_suspended};
+pub use self::suspend::time_suspended;
 #[cfg(feature = "tokio")]
 pub use self::tokio::{InTokio, TokioContext, TokioRuntime};
 pub use self::wall::unix_micros;

@@ -12,7 +12,7 @@ use tokio::runtime::{Builder, Handle, RuntimeFlavor};
 use tokio::task::JoinHandle;
 use tokio::time;
 
-use super::suspend::{last_known, with_time_suspended};
+use super::suspend::time_suspended;
 use super::{BoxFuture, EntropyError, Runtime, os_random};
 
 /// A [`Runtime`] on tokio.
@@ -76,7 +76,7 @@ impl Runtime for TokioRuntime {
 }
 
 fn now() -> Instant {
-    with_time_suspended(time::Instant::now().into_std())
+    time::Instant::now().into_std() + time_suspended()
 }
 
 /// A timer that counts the time of a suspend, and starts again when it is polled in another tokio
@@ -111,7 +111,7 @@ impl Future for Alarm {
                     return Poll::Ready(());
                 }
             }
-            let before = this.deadline.checked_sub(last_known()).unwrap_or(*this.deadline);
+            let before = this.deadline.checked_sub(time_suspended()).unwrap_or(*this.deadline);
             let _entered = near.as_ref().map(|handle| handle.enter());
             this.sleep.set(Some(time::sleep_until(before.into())));
         }
