@@ -361,12 +361,6 @@ impl Attempt {
         }
     }
 
-    /// The fencing token while the lease is held.
-    #[must_use]
-    pub fn fencing_token(&self) -> Option<FencingToken> {
-        self.token.filter(|_| self.is_held())
-    }
-
     /// What is known of each node.
     pub fn nodes(&self) -> impl ExactSizeIterator<Item = (NodeId, &Node)> {
         self.settings.nodes.ids().zip(&self.nodes)
