@@ -159,6 +159,7 @@ impl SafetyMargin {
             Self::Fixed(margin) => margin,
         }
     }
+
     /// What a lease with this ttl lasts: the ttl without drift and margin (T2). Zero if nothing is left.
     #[must_use]
     pub fn validity(self, drift: Drift, ttl: Ttl) -> Duration {
@@ -205,7 +206,18 @@ mod tests {
         assert_eq!(wild.validity_of(Ttl::try_from(Ttl::MAX).unwrap()), Duration::ZERO);
         let start = Instant::now();
         assert_eq!(wild.validity_of(ttl(1)), Duration::ZERO);
-        assert!(saturating_add(start, Duration::MAX) > start + Ttl::MAX);
+        let far = saturating_add(start, Duration::MAX);
+        assert!(far > start + 99 * Ttl::MAX && far < start + 101 * Ttl::MAX, "a century");
+    }
+
+    #[test]
+    fn h4_the_margin_is_a_tenth_of_the_ttl_and_at_most_500_ms() {
+        let margin = SafetyMargin::default();
+        assert_eq!(margin.of(ttl(1_000)), Duration::from_millis(100));
+        assert_eq!(margin.of(ttl(60_000)), Duration::from_millis(500));
+        assert_eq!(margin.validity(Drift::default(), ttl(1_000)), Duration::from_millis(888));
+        let all = SafetyMargin::Fixed(Duration::from_secs(1));
+        assert_eq!(all.validity(Drift::default(), ttl(1_000)), Duration::ZERO);
     }
 
     #[test]

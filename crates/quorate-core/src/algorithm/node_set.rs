@@ -27,3 +27,18 @@ impl FromIterator<NodeId> for NodeSet {
         set
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::algorithm::quorum::NodeCount;
+
+    #[test]
+    fn a_union_has_what_either_has() {
+        let ids: Vec<NodeId> = NodeCount::new(5).map(|count| count.ids().collect()).unwrap();
+        let [one, other] =
+            [&ids[..3], &ids[2..4]].map(|ids| NodeSet::from_iter(ids.iter().copied()));
+        let has: Vec<bool> = ids.iter().map(|id| one.union(other).contains(*id)).collect();
+        assert_eq!(has, [true, true, true, true, false]);
+    }
+}
