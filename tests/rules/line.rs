@@ -131,6 +131,19 @@ fn no_wait_waits_for_a_release_in_flight() {
 }
 
 #[test]
+fn a_dropped_release_goes_on_and_the_next_task_waits_for_it() {
+    for world in [World::complete(3), World::in_order(3), World::new(3)] {
+        let (manager, sim) = (world.manager(), &world.sim);
+        let held = sim.block_on(manager.lock("r")).unwrap();
+        world.nodes.iter().for_each(|node| node.inject(Fault::Slow(100 * MS)));
+        let mut release = Box::pin(held.release());
+        assert!(sim.block_on_for(release.as_mut(), 1).is_none());
+        drop(release);
+        assert!(sim.block_on(manager.lock("r").no_wait()).unwrap().is_valid());
+    }
+}
+
+#[test]
 fn no_wait_waits_for_a_release_in_flight_at_most_a_node_timeout() {
     for world in [World::complete(3), World::in_order(3), World::new(3)] {
         let (manager, sim) = (world.manager(), &world.sim);

@@ -99,11 +99,11 @@ pub(crate) async fn acquire(
     wanted: &Wanted,
 ) -> Result<Acquired, LockError> {
     let cluster = &queues.cluster;
-    if wanted.timeout.is_none() && queues.is_in_use(&wanted.keys) {
+    let deadline = wanted.timeout.map(|timeout| saturating_add(cluster.now(), timeout));
+    let (mut place, is_in_use) = Place::enter(queues, &wanted.keys, wanted.ttl, wanted.fencing);
+    if wanted.timeout.is_none() && is_in_use {
         return Err(LockError::Held(QuorumFailure::default()));
     }
-    let deadline = wanted.timeout.map(|timeout| saturating_add(cluster.now(), timeout));
-    let mut place = Place::enter(queues, &wanted.keys, wanted.ttl, wanted.fencing);
     let turn = cluster.before(deadline, place.turn()).await;
     match turn {
         Some(Next::Compete { others_wait }) => {

@@ -235,6 +235,25 @@ fn c8_close_names_a_node_whose_release_failed() {
     }
 }
 
+/// C8: the release that failed is long ago, and the node has voted since.
+#[test]
+fn c8_close_waits_for_a_node_that_has_answered_since_its_release_failed() {
+    let world = World::new(3);
+    let manager = world.manager();
+    let guard = world.sim.block_on(manager.lock("r")).unwrap();
+    world.nodes[1].inject(Fault::Down);
+    drop(guard);
+    world.sim.advance(60 * SECOND);
+    world.nodes[1].heal();
+    let guard = world.sim.block_on(manager.lock("r")).unwrap();
+    world.catch_up();
+    world.nodes[1].inject(Fault::Slow(400 * MS));
+    drop(guard);
+    let report = world.sim.block_on(manager.close(5 * SECOND));
+    assert!(report.is_clean(), "{report}");
+    assert_eq!(world.keys_left(), 0);
+}
+
 /// C8: a slow node is one that answers.
 #[test]
 fn c8_close_waits_for_a_node_that_answers_slowly() {

@@ -22,7 +22,7 @@ pub fn check(
 ) -> Vec<Violation> {
     let mut violations = Vec::new();
     // A call whose reply was lost in the chaos is given up: it says that its node does not answer.
-    sim.advance(Duration::from_secs(10));
+    sim.advance(Duration::from_secs(10) + 4 * plan.ttl);
     let mut wrong = |what: String| violations.push(Violation::Other { at: sim.elapsed(), what });
     let mut hindered = Vec::new();
     for node in nodes {

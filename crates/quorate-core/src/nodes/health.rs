@@ -18,7 +18,7 @@ pub(crate) struct Health {
     calls: u64,
     /// The error of the last call, if it was not sent.
     not_sent: Option<BackendError>,
-    /// The error of the last release, if it failed.
+    /// The error of the last release, if it failed and no call was answered since.
     failed_release: Option<BackendError>,
     /// No gate for new waits until then.
     skipped_until: Option<Instant>,
@@ -66,7 +66,7 @@ impl Health {
 
     pub(super) fn settled(&mut self, is_release: bool, error: Option<&BackendError>) {
         self.not_sent = error.filter(|error| error.is_not_sent()).cloned();
-        if is_release {
+        if is_release || error.is_none() {
             self.failed_release = error.cloned();
         }
     }

@@ -91,14 +91,6 @@ impl LocalQueues {
         results
     }
 
-    /// Whether a guard or a waiter of this manager is in the way of a request that does not wait.
-    pub(crate) fn is_in_use(self: &Arc<Self>, keys: &[Key]) -> bool {
-        // A lease that has ended is not.
-        self.handle_timeout(keys);
-        let state = self.state();
-        keys.iter().any(|key| state.queues.get(key).is_some_and(LocalQueue::is_in_use))
-    }
-
     /// Keeps a lock under its lease, so that an extension and the release find it.
     pub(super) fn keep(&self, held: &Arc<Held>) {
         self.state().leases.insert(held.id, Arc::clone(held));

@@ -38,28 +38,35 @@ pub(crate) struct Place {
 /// What a task has at the nodes.
 #[derive(Debug, Default)]
 enum Stage {
-    /// Nothing: it waits for its turn, or the lock was released or detached.
-    #[default]
-    Nothing,
+    /// Nothing: it waits for its turn.
+    Waits,
     /// The latest attempt of a task that competes.
     Attempt(Arc<Attempt>),
     Lock(Arc<Held>),
     /// An adopted lock of keys that this manager has or wants: in their queues, it is one of another process.
     Apart(Arc<Attempt>),
+    /// Nothing any more: the release goes on by itself, or the lock was detached.
+    #[default]
+    Over,
 }
 
 impl Place {
-    /// Enters the queues of all keys in one step.
+    /// Enters the queues of all keys in one step. Also returns whether a guard or a waiter of this manager
+    /// is in front; a release that goes on is not.
     pub(crate) fn enter(
         queues: &Arc<LocalQueues>,
         keys: &Arc<[Key]>,
         ttl: Ttl,
         is_fenced: bool,
-    ) -> Self {
+    ) -> (Self, bool) {
         let place = Self::register(queues, keys);
         let wish = wish(ttl, keys.len(), is_fenced);
-        queues.input(keys, |queue, now| queue.lock(place.task.id, wish, now));
-        place
+        let are_in_use = queues.input(keys, |queue, now| {
+            let is_in_use = queue.is_in_use();
+            queue.lock(place.task.id, wish, now);
+            is_in_use
+        });
+        (place, are_in_use.contains(&true))
     }
 
     /// The place of the holder of an adopted lock.
@@ -84,7 +91,7 @@ impl Place {
 
     fn register(queues: &Arc<LocalQueues>, keys: &Arc<[Key]>) -> Self {
         let task = queues.register(keys);
-        Self { queues: Arc::clone(queues), task, stage: Stage::Nothing }
+        Self { queues: Arc::clone(queues), task, stage: Stage::Waits }
     }
 
     /// Resolves when it is this task's turn: it competes, or the lock was passed on to it.
@@ -204,7 +211,7 @@ impl Place {
         let held = match mem::take(&mut self.stage) {
             Stage::Lock(held) => held,
             Stage::Apart(attempt) => return Attempt::released(&mut attempt.begin_release()).await,
-            Stage::Nothing | Stage::Attempt(_) => return Ok(()),
+            Stage::Waits | Stage::Attempt(_) | Stage::Over => return Ok(()),
         };
         let id = self.task.id;
         self.queues.input(held.keys(), |queue, now| queue.release(id, true, now));
@@ -241,7 +248,7 @@ impl Place {
         match &self.stage {
             Stage::Lock(held) => held.attempt.detach()?,
             Stage::Apart(attempt) => attempt.detach()?,
-            Stage::Nothing | Stage::Attempt(_) => return Err(Lost::Released),
+            Stage::Waits | Stage::Attempt(_) | Stage::Over => return Err(Lost::Released),
         }
         if let Stage::Lock(held) = mem::take(&mut self.stage) {
             let id = self.task.id;
@@ -263,9 +270,14 @@ impl Drop for Place {
         let Self { queues, task, stage } = self;
         let id = task.id;
         match mem::take(stage) {
-            Stage::Nothing => {
+            Stage::Waits => {
                 queues.input(&task.keys, |queue, now| queue.cancel(id, now));
+                // It may have been its turn, and nothing was sent.
                 queues.left(&task.keys, id.lease(), None);
+            }
+            // The future of `release()` is dropped, or done.
+            Stage::Over => {
+                queues.input(&task.keys, |queue, now| queue.cancel(id, now));
             }
             Stage::Attempt(attempt) => {
                 queues.input(&task.keys, |queue, now| queue.cancel(id, now));
