@@ -74,10 +74,14 @@
     allow(unused_variables, unused_macros, reason = "each feature uses a part of the arguments")
 )]
 
+#[cfg(any(feature = "tracing", feature = "metrics"))]
+mod contained;
 #[cfg(feature = "tracing")]
 mod fields;
 #[cfg(feature = "metrics")]
 mod figures;
+#[cfg(feature = "tracing")]
+mod span;
 #[cfg(test)]
 #[cfg(all(feature = "tracing", feature = "metrics"))]
 mod tests;
@@ -85,13 +89,14 @@ mod tests;
 use std::fmt::Display;
 use std::time::Duration;
 
-#[cfg(feature = "tracing")]
-use tracing::Instrument as _;
-
+#[cfg(any(feature = "tracing", feature = "metrics"))]
+use self::contained::contain_panic;
 #[cfg(feature = "tracing")]
 use self::fields::{Keys, Short, shown};
 #[cfg(feature = "metrics")]
 use self::figures::*;
+#[cfg(feature = "tracing")]
+use self::span::InSpan;
 use crate::backend::BackendError;
 use crate::resource::Key;
 
@@ -127,7 +132,7 @@ pub(crate) fn in_lock_span<F: Future>(
 ) -> impl Future<Output = F::Output> + use<F> {
     #[cfg(feature = "tracing")]
     let acquire =
-        acquire.instrument(tracing::info_span!(target: TARGET, "lock", keys = %Keys(keys)));
+        InSpan::new(|| tracing::info_span!(target: TARGET, "lock", keys = %Keys(keys)), acquire);
     acquire
 }
 
@@ -300,10 +305,3 @@ pub(crate) fn node_cannot(node: &str, operation: &'static str, error: &BackendEr
 
 #[cfg(feature = "tracing")]
 const TARGET: &str = "quorate";
-
-/// Runs code of the user's subscriber or recorder. Its panic must neither leave a `drop` of ours nor stop a
-/// release (A1).
-#[cfg(any(feature = "tracing", feature = "metrics"))]
-fn contain_panic(emit: impl FnOnce()) {
-    let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(emit));
-}
