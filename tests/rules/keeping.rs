@@ -359,6 +359,19 @@ fn h7_a_lease_that_has_reached_its_hold_limit_is_not_renewed() {
 }
 
 #[test]
+fn a_manager_keeps_nothing_of_a_lock_that_was_renewed_and_detached() {
+    let world = World::new(3);
+    let manager = world.manager();
+    let guard = world.sim.block_on(manager.lock("r")).unwrap();
+    guard.auto_renew();
+    world.sim.advance(12 * SECOND);
+    let _record = guard.detach().unwrap();
+    world.catch_up();
+    let debug = format!("{manager:?}");
+    assert!(debug.contains("{ keys: 0, tasks: 0, leases: 0,"), "{debug}");
+}
+
+#[test]
 fn a_manager_keeps_nothing_of_the_locks_that_were_released() {
     let world = World::new(3);
     let manager = world.manager();

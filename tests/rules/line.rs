@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::{join, join_all};
 use quorate_core::error::{Answer, QuorumFailure};
-use quorate_core::{LockError, LockManager, Runtime};
+use quorate_core::{LockError, LockManager, Runtime, Waiting};
 use quorate_memory::{Effect, Fault, MemoryNode, Operation, Rule};
 
 use crate::waiting::processes::Scene;
@@ -240,6 +240,40 @@ fn a_holder_in_this_process_that_never_releases_is_outlived() {
         assert!(guard.is_valid());
         let elapsed = world.sim.elapsed();
         assert!(elapsed <= 2 * SECOND + MS, "{elapsed:?}");
+    }
+}
+
+/// W1: it began to wait while nobody had the lease, so there was nothing to watch.
+#[test]
+fn w1_a_task_that_came_while_another_competed_outlives_its_lease() {
+    for world in [World::complete(3), World::new(3)] {
+        let (manager, sim) = (world.manager(), &world.sim);
+        all(&world, &Fault::Slow(100 * MS));
+        let mut first = Box::pin(manager.lock("r").ttl(2 * SECOND).into_future());
+        let mut second = Box::pin(manager.lock("r").into_future());
+        assert!(sim.block_on_for(first.as_mut(), 1).is_none());
+        assert!(sim.block_on_for(second.as_mut(), 1).is_none());
+        std::mem::forget(sim.block_on(first).unwrap());
+        assert!(sim.block_on(second).unwrap().is_valid());
+        assert!(sim.elapsed() <= 3 * SECOND, "{:?}", sim.elapsed());
+    }
+}
+
+/// W3: no node keeps a queue, and one never answers the undo.
+#[test]
+fn w3_a_task_that_came_while_another_competed_outlives_its_undo() {
+    for waiting in [Waiting::Polling, Waiting::Notified] {
+        let world = World::new(3);
+        let (manager, sim) = (world.builder().waiting(waiting).build().unwrap(), &world.sim);
+        all(&world, &Fault::Slow(100 * MS));
+        world.nodes[2].inject(Fault::Hung);
+        let mut first = Box::pin(manager.lock("r").into_future());
+        let mut second = Box::pin(manager.lock("r").into_future());
+        assert!(sim.block_on_for(first.as_mut(), 1).is_none());
+        assert!(sim.block_on_for(second.as_mut(), 1).is_none());
+        drop(first);
+        assert!(sim.block_on(second).unwrap().is_valid());
+        assert!(sim.elapsed() <= SECOND, "{:?}", sim.elapsed());
     }
 }
 

@@ -217,7 +217,7 @@ fn won(
     wait: Wait,
     attempt: Arc<Attempt>,
 ) -> Result<Acquired, LockError> {
-    let held = place.won(attempt);
+    let held = place.won(attempt).ok_or(LockError::Closed)?;
     let (queues, others) = (Arc::clone(place.queues()), Arc::clone(&held));
     wait.won(move |others_wait| queues.note_waiters(&others, others_wait));
     place.hold(&held.attempt, wanted.hold_limit).ok_or(LockError::Closed)

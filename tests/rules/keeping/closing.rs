@@ -268,6 +268,25 @@ fn c8_close_waits_for_a_node_that_answers_slowly() {
 }
 
 /// A round that is open while the manager closes wins nothing.
+/// C8: the votes are there, and the close is polled before the acquire.
+#[test]
+fn c8_a_close_that_comes_before_the_win_is_seen_leaves_no_lock() {
+    for world in [World::complete(3), World::new(3)] {
+        for node in &world.nodes {
+            node.inject(Fault::Late(100 * MS));
+        }
+        let manager = world.manager();
+        let mut acquiring = manager.lock("r").into_future().boxed();
+        assert!(world.sim.block_on_for(acquiring.as_mut(), 1).is_none());
+        world.sim.advance(100 * MS);
+        let (report, acquired) = world.sim.block_on(join(manager.close(5 * SECOND), acquiring));
+        assert!(matches!(acquired, Err(LockError::Closed)), "{acquired:?}");
+        assert!(report.is_clean(), "{report}");
+        world.sim.advance(SECOND);
+        assert_eq!(world.keys_left(), 0);
+    }
+}
+
 #[test]
 fn close_leaves_no_lock_that_is_being_acquired() {
     for (polls, tries) in (0..8).flat_map(|polls| [(polls, false), (polls, true)]) {

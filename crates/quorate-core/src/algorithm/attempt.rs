@@ -214,8 +214,9 @@ impl Attempt {
                     self.decide(now);
                 }
             }
-            Phase::Ending { .. } | Phase::Over => self.decisions.push_back(Decision::LostBefore),
-            Phase::Detached => {}
+            Phase::Ending { .. } | Phase::Detached | Phase::Over => {
+                self.decisions.push_back(Decision::LostBefore);
+            }
         }
     }
 

@@ -185,7 +185,8 @@ impl LocalQueue {
         is_free
     }
 
-    /// The task that competes has won. `others_wait`: the gate's reply to this acquire, or to LEAVE.
+    /// The task that competes has won: returns whether it is its turn, which a close ends. `others_wait`: the
+    /// gate's reply to this acquire, or to LEAVE.
     pub fn handle_won(
         &mut self,
         id: LeaseId,
@@ -193,14 +194,13 @@ impl LocalQueue {
         valid_until: Instant,
         others_wait: Option<bool>,
         now: Instant,
-    ) {
-        if self.phase != Phase::Competing(id) {
-            return;
-        }
-        if let Some(first) = self.queue.pop_front() {
+    ) -> bool {
+        let is_its_turn = self.phase == Phase::Competing(id);
+        if is_its_turn && let Some(first) = self.queue.pop_front() {
             self.hint = others_wait.map(|others_wait| (others_wait, now));
             self.hold(first, validity, valid_until, false);
         }
+        is_its_turn
     }
 
     /// The gate said whether another process waits: with LEAVE, an acquire, an extension or a release.
@@ -351,7 +351,6 @@ impl LocalQueue {
 
     /// The holder gives the lease to another process: returns whether it was its own.
     pub fn detach(&mut self, task: TaskId, now: Instant) -> bool {
-        self.handle_timeout(now);
         let id = match &self.phase {
             Phase::Leased(lease) if lease.holder == task => lease.id,
             _ => return false,

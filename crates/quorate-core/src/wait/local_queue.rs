@@ -79,10 +79,17 @@ impl LocalQueues {
         let (mut results, mut effects) = (Vec::new(), Vec::new());
         for key in keys {
             let (queue, held) = state.queue(key, &self.cluster);
+            let before = awaits(queue);
             if let Some(held) = held {
                 catch_up(queue, held, now);
             }
             results.push(input(queue, now));
+            let after = awaits(queue);
+            if after != before
+                && let Some(first) = after.0.and_then(|id| state.tasks.get(&id))
+            {
+                first.notify();
+            }
             state.dispatch(key, &mut effects);
             state.forget_if_idle(key, now);
         }
@@ -214,6 +221,11 @@ impl LocalQueues {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Which task is the first, and what it waits for.
+fn awaits(queue: &LocalQueue) -> (Option<TaskId>, Option<LeaseId>, Option<Instant>) {
+    (queue.first(), queue.lease(), queue.next_timeout())
 }
 
 /// Tells a queue what has become of its lease since the last input.

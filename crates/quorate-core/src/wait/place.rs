@@ -77,13 +77,14 @@ impl Place {
         let wish = wish(ttl, keys.len(), attempt.fencing_token().is_some());
         let validity = cluster.config.validity(ttl);
         let end = attempt.last_end();
+        let held = Arc::new(Held { id: id.lease(), attempt });
+        queues.keep(&held);
         let entered = queues.input(&keys, |queue, _| queue.adopt(id, wish, validity, end));
         place.stage = if entered.contains(&false) {
             queues.input(&keys, |queue, now| queue.detach(id, now));
-            Stage::Apart(attempt)
+            queues.drop_lease(&held);
+            Stage::Apart(Arc::clone(&held.attempt))
         } else {
-            let held = Arc::new(Held { id: id.lease(), attempt });
-            queues.keep(&held);
             Stage::Lock(held)
         };
         place
@@ -165,18 +166,23 @@ impl Place {
         self.stage = Stage::Attempt(Arc::clone(attempt));
     }
 
-    /// The attempt has won: its lock is in the queue of each key.
-    pub(crate) fn won(&mut self, attempt: Arc<Attempt>) -> Arc<Held> {
+    /// The attempt has won: its lock is in the queue of each key. `None` if the manager was closed before:
+    /// then the lock is released.
+    pub(crate) fn won(&mut self, attempt: Arc<Attempt>) -> Option<Arc<Held>> {
         let validity = self.queues.cluster.config.validity(attempt.claim.ttl());
         let (end, waiters) = (attempt.last_end(), attempt.waiters());
         let others_wait = waiters.map(|(others_wait, _)| others_wait);
         let held = Arc::new(Held { id: self.task.id.lease(), attempt });
         self.queues.keep(&held);
-        self.queues.input(held.keys(), |queue, now| {
-            queue.handle_won(held.id, validity, end, others_wait, now);
+        let have_it = self.queues.input(held.keys(), |queue, now| {
+            queue.handle_won(held.id, validity, end, others_wait, now)
         });
+        if have_it.contains(&false) {
+            held.attempt.cancel();
+            return None;
+        }
         self.stage = Stage::Lock(Arc::clone(&held));
-        held
+        Some(held)
     }
 
     /// A release of this manager that keeps the task from competing.
@@ -225,7 +231,10 @@ impl Place {
         match (found, held.attempt.release_result()) {
             (Found::Held, _) => Ok(()),
             (Found::Lost, Some(Err(error @ ReleaseError::Lost(_)))) => Err(error),
-            (Found::Lost, _) => Err(ReleaseError::Lost(Lost::Released)),
+            (Found::Lost, _) => {
+                let lost = held.attempt.lease_end(self.queues.cluster.now()).err();
+                Err(ReleaseError::Lost(lost.unwrap_or(Lost::Released)))
+            }
             (Found::Unconfirmed, Some(Err(error @ ReleaseError::Unconfirmed(_)))) => Err(error),
             (Found::Unconfirmed, _) => Err(ReleaseError::Unconfirmed(held.attempt.failure())),
         }

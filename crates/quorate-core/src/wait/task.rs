@@ -40,27 +40,32 @@ impl Task {
         self.changed.listen()
     }
 
+    /// Lets the task look again at what it waits for.
+    pub(super) fn notify(&self) {
+        self.changed.notify(usize::MAX);
+    }
+
     pub(super) fn compete(&self, others_wait: bool) {
         let mut inbox = self.inbox();
         inbox.competes += 1;
         inbox.others_wait |= others_wait;
         drop(inbox);
-        self.changed.notify(usize::MAX);
+        self.notify();
     }
 
     pub(super) fn give(&self, held: Arc<Held>) {
         self.inbox().given = Some(held);
-        self.changed.notify(usize::MAX);
+        self.notify();
     }
 
     pub(super) fn resolve(&self, found: Found) {
         self.inbox().found.get_or_insert(found);
-        self.changed.notify(usize::MAX);
+        self.notify();
     }
 
     pub(super) fn refuse(&self) {
         self.inbox().is_refused = true;
-        self.changed.notify(usize::MAX);
+        self.notify();
     }
 
     pub(crate) fn lease(&self) -> Option<Arc<LeaseState>> {
