@@ -111,7 +111,7 @@ fn no_wait_fails_at_once_where_a_guard_or_a_waiter_of_this_manager_is_in_the_way
         for names in [vec!["a"], vec!["b", "a"]] {
             let error = sim.block_on(manager.lock(names).no_wait()).unwrap_err();
             assert!(error.is_held() && failure(&error).is_local(), "{error}");
-            assert_eq!(error.to_string(), "held by another guard of this manager");
+            assert_eq!(error.to_string(), "held by another guard or waiter of this manager");
         }
         assert_eq!((world.log.operations().len(), sim.elapsed()), (before, start));
         drop((held, waits));
@@ -172,7 +172,7 @@ fn a_waiter_in_the_local_queue_keeps_its_deadline() {
     for (number, (lost, at)) in (1..).zip(lost) {
         let error = lost.unwrap_err();
         assert!(error.is_held() && failure(&error).is_local(), "{error}");
-        assert_eq!(error.to_string(), "held by another guard of this manager");
+        assert_eq!(error.to_string(), "held by another guard or waiter of this manager");
         assert_eq!(at, number * 100 * MS);
     }
 }

@@ -23,7 +23,7 @@ fn a4_without_a_round_a_lock_is_held_while_a_guard_of_this_manager_is_in_the_way
         let failed = world.sim.block_on(request).unwrap_err();
         let LockError::Held(failure) = &failed else { panic!("{failed}") };
         assert!(failure.is_local(), "{failed}");
-        assert_eq!(failed.to_string(), "held by another guard of this manager");
+        assert_eq!(failed.to_string(), "held by another guard or waiter of this manager");
     }
     assert_eq!(world.log.calls().len(), before, "nothing was sent");
 }

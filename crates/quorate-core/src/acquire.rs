@@ -1,5 +1,6 @@
 //! Acquires a lock: waits for a turn, then makes attempts until one is won, with a wait between them. The
-//! first one waits, too, if the gate has said of late that other processes wait.
+//! first one waits, too, if the gate, the node that keeps the wait queue, has said of late that other
+//! processes wait.
 //!
 //! ```text
 //! enter the local queues ─▶ turn ─┬─ given: the lock was passed on by a guard of this manager

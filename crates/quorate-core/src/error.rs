@@ -62,7 +62,7 @@ debug_as_display!(
 #[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum LockError {
-    /// Another client, or another guard of this manager, holds the lock.
+    /// Another client holds the lock, or a guard or an earlier waiter of this manager is in the way.
     #[error("held by {}", holder(.0))]
     Held(QuorumFailure),
     /// Too few nodes replied in time to form a quorum. Whether the lock is held is unknown.
@@ -89,14 +89,14 @@ pub enum LockError {
 
 fn holder(failure: &QuorumFailure) -> String {
     if failure.is_local() {
-        "another guard of this manager".to_owned()
+        "another guard or waiter of this manager".to_owned()
     } else {
         format!("another client: {failure}")
     }
 }
 
 impl LockError {
-    /// Whether the lock is held by somebody else. Then waiting helps.
+    /// Whether another client or another task of this manager has the lock, or is in front. Then waiting helps.
     #[must_use]
     pub const fn is_held(&self) -> bool {
         matches!(self, Self::Held(_))

@@ -17,17 +17,18 @@
 //! | 3 | `nodes` `tasks` `cluster` | the nodes with their health and server ids; the background work that `close` waits for |
 //! | 2 | [`error`] `config` [`telemetry`] | one error per operation; checked settings; events and figures |
 //! | 1 | [`runtime`] [`backend`] | the seams to an async runtime and to a node |
-//! | 0 | [`algorithm`] [`resource`] | pure: no async, no clock, no randomness, no I/O |
+//! | 0 | [`algorithm`] `entropy` [`resource`] | pure: no async, no clock, no randomness, no I/O |
 //!
 //! To learn how a lock works, read [`algorithm::attempt`], then `acquire.rs`. `planted!(..)` is `false`: a
-//! switch for tests, which prove with it that they notice a wrong idea.
+//! switch for tests, which prove with it that they notice a wrong idea. Codes such as C3 are the rules of
+//! `tests/README.md`. The *gate* is the node that keeps the wait queue of a lock.
 //!
 //! # Invariants
 //!
 //! - A quorum is N/2 + 1 of the **configured** nodes, for every operation. Any two share a node.
 //! - Validity counts from before the first byte of the request that set the ttl.
 //! - Only a refusal means *held*. An error, a timeout and silence are *unknown*.
-//! - Each acquire draws a token, so that a late command of an earlier one changes nothing.
+//! - Each attempt draws a token, so that no late release or extension of an earlier one touches its keys.
 //! - A call settles by its reply, by the end of its connection, or by *not sent*. Up to the cleanup bound, a
 //!   release waits for the call in front of it, or follows it on the same connection; then that call is
 //!   given up.
@@ -64,6 +65,7 @@ pub mod backend;
 mod cluster;
 mod config;
 mod detached;
+mod entropy;
 pub mod error;
 mod fenced_cell;
 mod guard;

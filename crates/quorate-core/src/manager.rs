@@ -202,7 +202,8 @@ impl LockManager {
     ///
     /// Waits for at most `limit`. Requests that wait fail with [`LockError::Closed`](crate::LockError), and
     /// [`lost`](LockGuard::lost) of each guard resolves with [`Lost::Closed`](crate::error::Lost::Closed).
-    /// A lock is released when its guard is gone, at the latest after the safety margin or half of `limit`.
+    /// A lock is released when its guard is gone, but at the latest after the safety margin, half of `limit`
+    /// or the rest of the lease, whichever is the shortest.
     ///
     /// A node that hangs or fails is not waited for. The report names it. What is left there is gone
     /// after its ttl. All clones of this manager are closed.

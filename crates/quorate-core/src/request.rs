@@ -21,7 +21,8 @@ use crate::wait::local_queue::LocalQueues;
 ///
 /// # Errors
 ///
-/// - [`LockError::Held`]: another client, or another guard of this manager, held the lock until the timeout.
+/// - [`LockError::Held`]: another client held the lock until the timeout, or a guard or an earlier waiter of this
+///   manager was in the way.
 /// - [`LockError::Unreachable`]: too few nodes replied to form a quorum.
 /// - [`LockError::Invalid`]: a name or a setting is invalid. Nothing was sent.
 /// - [`LockError::SameServer`], [`LockError::Entropy`], [`LockError::Closed`].
@@ -77,7 +78,7 @@ impl LockRequest {
         self
     }
 
-    /// Makes one round, for at most a node timeout.
+    /// Makes one round at most, for a node timeout at most.
     ///
     /// Fails at once with [`LockError::Held`] where a guard or a waiter of this manager is in the way. While a
     /// release of this manager is in flight, it waits for that, for at most a node timeout.

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::EntropyError;
+use crate::entropy::EntropyError;
 
 /// The name of what a user locks: 1 byte to 1 MiB, of any values.
 ///

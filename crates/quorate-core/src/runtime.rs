@@ -23,6 +23,7 @@ pub use self::suspend::time_suspended;
 #[cfg(feature = "tokio")]
 pub use self::tokio::{InTokio, TokioContext, TokioRuntime};
 pub use self::wall::unix_micros;
+pub use crate::entropy::EntropyError;
 
 /// A boxed future that can move between threads.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -90,21 +91,6 @@ impl<R: Runtime + ?Sized> Runtime for Arc<R> {
 
     fn unix_micros(&self) -> u64 {
         (**self).unix_micros()
-    }
-}
-
-/// Why there are no random bytes.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no random bytes: {reason}")]
-pub struct EntropyError {
-    reason: String,
-}
-
-impl EntropyError {
-    /// Creates the error with this reason.
-    #[must_use]
-    pub fn new(reason: impl fmt::Display) -> Self {
-        Self { reason: reason.to_string() }
     }
 }
 

@@ -51,12 +51,31 @@ fn code(path: &Path) -> String {
 
 /// The modules of this crate that a text imports or names.
 fn imports<'a>(text: &'a str, modules: &'a [String]) -> impl Iterator<Item = &'a String> {
-    modules.iter().filter(move |module| {
-        let path = format!("crate::{module}");
+    let names = |name: &str| {
+        let path = format!("crate::{name}");
         text.match_indices(&path).any(|(at, _)| {
             !text[at + path.len()..].starts_with(|next: char| next.is_alphanumeric() || next == '_')
         })
+    };
+    let exports = exports();
+    modules.iter().filter(move |module| {
+        let exported = exports.iter().filter(|(from, _)| from == *module);
+        names(module) || exported.into_iter().any(|(_, name)| names(name))
     })
+}
+
+/// What `lib.rs` re-exports: the module, and the name at the root.
+fn exports() -> Vec<(String, String)> {
+    let lib = fs::read_to_string(src().join("lib.rs")).unwrap();
+    let mut exports = Vec::new();
+    for line in lib.replace("\npub use ", "\u{0}").split('\u{0}').skip(1) {
+        let path = line.split(';').next().unwrap_or_default();
+        let words = path.split(|part: char| !part.is_alphanumeric() && part != '_');
+        let mut words = words.filter(|word| !word.is_empty());
+        let module = words.next().unwrap_or_default().to_owned();
+        exports.extend(words.map(|name| (module.clone(), name.to_owned())));
+    }
+    exports
 }
 
 #[test]

@@ -9,9 +9,9 @@
 //! ```
 //!
 //! Acquiring and Raising may go to Ending directly, and Adopting to Detached. Ending and Detached are
-//! quiescent when nothing is in flight or owed. An undo, a release, a dropped guard and a lost
-//! lease are one transition, `end`: each node that may have the key gets a release, and
-//! nothing but releases is sent from then on (H6).
+//! quiescent when nothing is in flight or owed; in Over, the last timer has fired before that. An undo, a release, a dropped guard and a lost
+//! lease are one transition, `end`: each node that was sent something which may set the key gets a release,
+//! also one that refused, and nothing but releases is sent from then on (H6).
 //!
 //! # Per node
 //!

@@ -10,7 +10,7 @@
 //! | a task | |
 //! |---|---|
 //! | is queued | and sends nothing |
-//! | competes | it is first, the manager has no lease, and the gate has answered its last release |
+//! | competes | it is first, the manager has no lease, and its last release is over: answered by the gate, decided, or a node timeout old |
 //! | is given the lease | its future has not been polled yet |
 //! | holds | it has the guard |
 //! | ends | its `release()` has not resolved |

@@ -17,7 +17,10 @@ use crate::wait::local_queue::LocalQueues;
 use crate::wait::place::Place;
 use crate::wait::task::Task;
 
-/// What was left when a manager was closed. `Display` is one line.
+/// What was left when a manager was closed.
+///
+/// `Display` is one line, such as `all released; 10.0.0.2 did not answer`: *all* is all but at the nodes that
+/// it names.
 #[derive(Clone, Debug)]
 #[must_use = "it says whether keys may be left"]
 pub struct CloseReport {
