@@ -359,7 +359,7 @@ fn w3_waiters_that_gave_up_in_the_local_queue_hold_nobody_up() {
 #[test]
 fn the_next_task_acquires_once_the_gate_has_answered_the_release() {
     for (world, most) in [(World::complete(5), 10), (World::in_order(5), 10), (World::new(5), 10)] {
-        let manager = world.builder().waiting(quorate_core::Waiting::Notified).build().unwrap();
+        let manager = world.builder().waiting(Waiting::Notified).build().unwrap();
         let held = world.sim.block_on(manager.lock("r")).unwrap();
         world.nodes.iter().for_each(|node| node.inject(Fault::Slow(5 * MS)));
         let mut next = Box::pin(manager.lock("r").into_future());

@@ -30,8 +30,8 @@ impl FromIterator<NodeId> for NodeSet {
 
 #[cfg(test)]
 mod tests {
+    use super::super::quorum::NodeCount;
     use super::*;
-    use crate::algorithm::quorum::NodeCount;
 
     #[test]
     fn a_union_has_what_either_has() {
