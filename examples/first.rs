@@ -15,7 +15,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     // If the lock is lost, the body is dropped and the result is an error.
     let shipped = locks.with("orders:42", async |_lease| ship(42).await).await;
 
-    // Releases all locks, and waits until every node that answers is clean, for at most 2 s.
+    // Ends all waiting and all leases for good, releases the locks, and waits until every node that
+    // answers is clean, for at most 2 s.
     println!("{}", locks.close(Duration::from_secs(2)).await);
     println!("{} orders shipped", shipped?);
     Ok(())

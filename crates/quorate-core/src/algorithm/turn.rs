@@ -438,7 +438,7 @@ impl Turn {
 
     fn look(&mut self, gate: Gate, key: WatchedKey, now: Instant) {
         self.look_at = None;
-        self.rest_until = (self.fruitless > 1).then(|| deadline(now, SPACING));
+        self.rest_until = Some(deadline(now, SPACING));
         self.phase = Phase::Looking { until: deadline(now, self.node_timeout) };
         self.watched = Some(key.clone());
         self.commands.push_back(Command::Watch(gate, key));

@@ -121,3 +121,12 @@ fn of_several_lock_keys_the_held_one_is_watched() {
         (Command::Refresh(Gate(0)), |n| Command::Watch(Gate(0), WatchedKey::Lock(n)));
     assert_eq!(commands, [refresh.clone(), watch(2), refresh, watch(1)]);
 }
+
+#[test]
+fn without_a_candidate_for_the_gate_a_wait_attempts_and_joins_nothing() {
+    let mut turn = Turn::begin(0, NODE_TIMEOUT, true, Instant::now());
+    assert_eq!((turn.gate(), turn.has_entry()), (None, false));
+    assert_eq!(turn.poll_command(), Some(Command::Attempt));
+    turn.cancel();
+    assert_eq!(turn.poll_command(), None);
+}
