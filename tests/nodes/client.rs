@@ -76,7 +76,8 @@ pub(crate) fn on_tokio<F: Future>(future: F) -> F::Output {
 
 /// Takes a lock and releases it, so that each node has a connection and knows the scripts.
 pub(crate) async fn warm_up(manager: &LockManager) {
-    manager.lock("warm").await.unwrap().release().await.unwrap();
+    // With a short node timeout on a busy machine, the release may be unconfirmed, and goes on.
+    drop(manager.lock("warm").await.unwrap().release().await);
     // A quorum may have connected before the others.
     until_it_says("each node answers", async || {
         let seen = manager.inspect("warm").await.unwrap();
