@@ -243,6 +243,28 @@ fn a_holder_in_this_process_that_never_releases_is_outlived() {
     }
 }
 
+#[test]
+fn w3_a_request_that_gives_up_has_left_the_wait_queue_when_its_error_is_returned() {
+    let world = World::complete(3);
+    let (holder, waiter, sim) = (world.manager(), world.manager(), &world.sim);
+    let _held = sim.block_on(holder.lock("r").ttl(60 * SECOND)).unwrap();
+    let entries = || {
+        let keys = world.nodes.iter().flat_map(MemoryNode::keys);
+        keys.filter(|key| String::from_utf8_lossy(key).contains(":quorate:")).count()
+    };
+    let looks = async {
+        sim.sleep(2 * SECOND).await;
+        entries()
+    };
+    let waits = async {
+        let refused = waiter.lock("r").timeout(5 * SECOND).await;
+        (refused.is_err(), entries())
+    };
+    let (waiting, after) = sim.block_on(join(looks, waits));
+    assert!(waiting > 0, "it waits in the queue");
+    assert_eq!(after, (true, 0));
+}
+
 /// W1: it began to wait while nobody had the lease, so there was nothing to watch.
 #[test]
 fn w1_a_task_that_came_while_another_competed_outlives_its_lease() {
