@@ -165,14 +165,19 @@ fn q5_a_node_that_never_answers_costs_one_node_timeout() {
     assert!(failure.to_string().contains("memory-5: no reply within 70.0ms"), "{failure}");
 }
 
+/// A manager of three nodes, of which the first two are one server.
+fn with_an_alias(sim: &Sim, nodes: &[MemoryNode]) -> LockManager {
+    let alias = Posing::new(&nodes[0], "alias", Id::True);
+    let all: Vec<Arc<dyn LockBackend>> =
+        vec![Arc::new(nodes[0].clone()), Arc::new(alias), Arc::new(nodes[1].clone())];
+    LockManager::builder(all).runtime(sim.clone()).build().unwrap()
+}
+
 #[test]
 fn q6_one_server_under_two_names_is_refused() {
     let sim = Sim::new(1);
     let nodes = MemoryNode::cluster(3, sim.clone());
-    let alias = Posing::new(&nodes[0], "alias", Id::True);
-    let all: Vec<Arc<dyn LockBackend>> =
-        vec![Arc::new(nodes[0].clone()), Arc::new(alias), Arc::new(nodes[1].clone())];
-    let manager = LockManager::builder(all).runtime(sim.clone()).build().unwrap();
+    let manager = with_an_alias(&sim, &nodes);
     for _ in 0..2 {
         let refused = sim.block_on(manager.lock("r"));
         let Err(error @ LockError::SameServer { .. }) = refused else { panic!("{refused:?}") };
@@ -190,10 +195,7 @@ fn q6_one_server_under_two_names_is_refused() {
 fn c8_the_error_of_one_server_under_two_names_leaves_nothing() {
     let sim = Sim::new(1);
     let nodes = MemoryNode::cluster(3, sim.clone());
-    let alias = Posing::new(&nodes[0], "alias", Id::True);
-    let all: Vec<Arc<dyn LockBackend>> =
-        vec![Arc::new(nodes[0].clone()), Arc::new(alias), Arc::new(nodes[1].clone())];
-    let manager = LockManager::builder(all).runtime(sim.clone()).build().unwrap();
+    let manager = with_an_alias(&sim, &nodes);
     for _ in 0..2 {
         let refused = sim.block_on(manager.lock("r"));
         assert!(matches!(refused, Err(LockError::SameServer { .. })), "{refused:?}");
@@ -207,12 +209,7 @@ fn q6_one_server_under_two_names_is_refused_by_whatever_is_done_first() {
     let nodes = MemoryNode::cluster(3, sim.clone());
     let others = LockManager::builder(nodes.clone()).runtime(sim.clone()).build().unwrap();
     let record = sim.block_on(others.lock("handed over")).unwrap().detach().unwrap();
-    let twice = || {
-        let alias = Posing::new(&nodes[0], "alias", Id::True);
-        let all: Vec<Arc<dyn LockBackend>> =
-            vec![Arc::new(nodes[0].clone()), Arc::new(alias), Arc::new(nodes[1].clone())];
-        LockManager::builder(all).runtime(sim.clone()).build().unwrap()
-    };
+    let twice = || with_an_alias(&sim, &nodes);
     let adopted = sim.block_on(twice().adopt(&record));
     assert!(matches!(adopted, Err(AdoptError::SameServer { .. })), "{adopted:?}");
     let fenced = sim.block_on(twice().lock("r").fenced());
