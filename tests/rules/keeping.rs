@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use futures_util::future::{join, join3};
+use futures_util::future::{Either, join, join3, select};
 use quorate_core::error::InvalidRequest;
 use quorate_core::{
     AdoptError, BuildError, DetachedLock, ExtendError, LockError, LockManager, LockManagerBuilder,

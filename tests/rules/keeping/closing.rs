@@ -267,7 +267,6 @@ fn c8_close_waits_for_a_node_that_answers_slowly() {
     assert_eq!((world.sim.elapsed(), world.keys_left()), (400 * MS, 0));
 }
 
-/// A round that is open while the manager closes wins nothing.
 /// C8: the votes are there, and the close is polled before the acquire.
 #[test]
 fn c8_a_close_that_comes_before_the_win_is_seen_leaves_no_lock() {
@@ -287,6 +286,26 @@ fn c8_a_close_that_comes_before_the_win_is_seen_leaves_no_lock() {
     }
 }
 
+/// C8: behind a pool, a waiter leaves only after its refresh was answered. Each call has its own time.
+#[test]
+fn c8_close_waits_for_a_node_that_answers_a_refresh_and_then_the_leave() {
+    for moment in 0..30 {
+        let world = World::complete(1);
+        let world = World { nodes: vec![world.nodes[0].unordered()], ..world };
+        let _held = world.sim.block_on(world.manager().lock("r").ttl(HOUR)).unwrap();
+        world.nodes[0].inject(Fault::Slow(400 * MS));
+        let manager = patient(&world);
+        let mut waits = manager.lock("r").into_future().boxed();
+        let moment = world.sim.now() + moment * 100 * MS;
+        let stopped = async { select(waits.as_mut(), world.sim.sleep_until(moment)).await };
+        assert!(matches!(world.sim.block_on(stopped), Either::Right(_)), "{moment:?}");
+        drop(waits);
+        let report = world.sim.block_on(manager.close(5 * SECOND));
+        assert!(report.is_clean(), "{moment:?}: {report}");
+    }
+}
+
+/// A round that is open while the manager closes wins nothing.
 #[test]
 fn close_leaves_no_lock_that_is_being_acquired() {
     for (polls, tries) in (0..8).flat_map(|polls| [(polls, false), (polls, true)]) {

@@ -219,14 +219,18 @@ impl RemoteQueue {
         self.waiter.cluster.tasks.spawn(async move {
             let (_open, _signal) = (open, signal);
             let Waiter { cluster, key, entry, .. } = &*waiter;
-            let _in_flight = cluster.nodes.begin_call(node, cluster.now());
             let leave = cluster.nodes.backend(node).queue_leave(key, entry, also.as_ref());
             let is_ordered = cluster.nodes.can(node, Capabilities::ORDERED);
+            // Each is a call of its own: a node that answers the first one in time is not silent (C8).
+            let begin = || cluster.nodes.begin_call(node, cluster.now());
             let reply = cluster.within(ENTRY_LASTS, async {
+                let refreshing = begin();
                 if is_ordered || planted!("leave_overtakes_the_refresh") {
                     return join(refresh, leave).await.1;
                 }
                 refresh.await;
+                drop(refreshing);
+                let _leaving = begin();
                 leave.await
             });
             if let Some(Ok(others_wait)) = reply.await {
