@@ -8,7 +8,7 @@ use std::error::Error;
 use quorate::runtime::TokioRuntime;
 use quorate::{LockManager, LockManagerBuilder};
 use quorate_tests::Referee;
-use quorate_tests::wait::{LIMIT, LONG_TTL, until_it_says};
+use quorate_tests::wait::{LIMIT, LONG_TTL, NODE_TIMEOUT, until_it_says};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
@@ -17,7 +17,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let (client, port, resource) = (next()?, next()?.parse::<u16>()?, next()?);
     let times = next()?.parse::<u32>()?;
     let addresses: Vec<String> = arguments.collect();
-    let manager = builder(&client, addresses)?.timeout(10 * LIMIT).ttl(LONG_TTL).build()?;
+    let builder = builder(&client, addresses)?.timeout(10 * LIMIT);
+    // As in the tests: a slow machine makes no node silent.
+    let manager = builder.ttl(LONG_TTL).node_timeout(NODE_TIMEOUT).build()?;
     let mut referee = Referee::to_port(port, &resource)?;
     for _ in 0..times {
         let guard = manager.lock(&*resource).await?;

@@ -15,7 +15,7 @@ use quorate::runtime::TokioRuntime;
 use quorate::{LockManager, LockManagerBuilder};
 use quorate_tests::Connection;
 use quorate_tests::referee::write;
-use quorate_tests::wait::{LIMIT, LONG_TTL, until_it_says};
+use quorate_tests::wait::{LIMIT, LONG_TTL, NODE_TIMEOUT, until_it_says};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
@@ -24,7 +24,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let (mode, client, port, resource) = (next()?, next()?, next()?.parse::<u16>()?, next()?);
     let times = next()?.parse::<u32>()?;
     let addresses: Vec<String> = arguments.collect();
-    let manager = builder(&client, addresses)?.timeout(10 * LIMIT).ttl(LONG_TTL).build()?;
+    let builder = builder(&client, addresses)?.timeout(10 * LIMIT);
+    // As in the tests: a slow machine makes no node silent.
+    let manager = builder.ttl(LONG_TTL).node_timeout(NODE_TIMEOUT).build()?;
     let mut referee = Connection::to_port(port)?;
     for _ in 0..times {
         match &*mode {

@@ -2,6 +2,7 @@
 //! when a majority hangs.
 
 use std::convert::Infallible;
+use std::fmt;
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
 use std::time::Duration;
@@ -94,9 +95,21 @@ fn fail_one_by_one(nodes: &Nodes, tokens: &[Vec<u8>; 2]) {
             node.resume();
         }
         // All five have it before the next one fails: nothing but a repair brings it back.
-        eventually("a node gets its keys back", || {
+        eventually(HasKeys(node, tokens), || {
             LOCKS.iter().zip(tokens).all(|(lock, token)| node.get(lock).as_ref() == Some(token))
         });
+    }
+}
+
+/// A node that is to get its keys back; `Display` is what it has, and its connections.
+struct HasKeys<'a>(&'a RedisServer, &'a [Vec<u8>; 2]);
+
+impl fmt::Display for HasKeys<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(node, tokens) = self;
+        let kept = LOCKS.map(|lock| node.get(lock));
+        let clients = node.cli(&["CLIENT", "LIST"]);
+        write!(f, "{node} has {kept:?}, and not {tokens:?}; its clients: {}", clients.text())
     }
 }
 

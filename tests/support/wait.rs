@@ -7,6 +7,7 @@
 #![expect(clippy::disallowed_methods, reason = "the one place where tests wait")]
 
 use std::env;
+use std::fmt::Display;
 use std::future::IntoFuture;
 use std::sync::mpsc::Receiver;
 use std::thread;
@@ -31,13 +32,13 @@ pub fn now() -> Instant {
     Instant::now()
 }
 
-/// Blocks until `is_so` returns `true`.
+/// Blocks until `is_so` returns `true`. `what` is only shown if that fails, and is formatted then.
 ///
 /// # Panics
 ///
 /// If that takes longer than [`LIMIT`].
 #[track_caller]
-pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+pub fn eventually(what: impl Display, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + LIMIT;
     while !is_so() {
         assert!(Instant::now() < deadline, "not within {LIMIT:?}: {what}");
