@@ -151,7 +151,7 @@ pub trait LockBackend: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// The node cannot tell whether the key is there, or cannot watch it.
+    /// The node cannot report whether the key is there, or cannot watch it.
     ///
     /// # Cancel safety
     ///

@@ -108,10 +108,10 @@ impl LockError {
         matches!(self, Self::Closed)
     }
 
-    /// Whether asking again is pointless until somebody changes a setting, a request or a node.
+    /// Whether asking again is pointless until a setting, a request or a node is changed.
     ///
-    /// True for an invalid request, for one server under two names, and where more nodes than a
-    /// quorum can spare fail for such a reason, for example a wrong password.
+    /// True for an invalid request, for one server under two names, where more nodes than a quorum
+    /// can spare fail for such a reason, for example a wrong password, and for a closed manager.
     ///
     /// ```no_run
     /// # use std::time::Duration;

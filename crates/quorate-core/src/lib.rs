@@ -1,7 +1,7 @@
 //! The algorithm of quorate: locks over a quorum of independent nodes, on no client and no runtime.
 //!
-//! A lock is held when a quorum of the N configured nodes granted it. It is valid for what is left of its
-//! ttl after the time spent, the clock drift and a safety margin (the [Redlock] algorithm).
+//! A lock is held when a quorum of the N configured nodes granted it. It is valid for its ttl minus
+//! the time spent, the clock drift and a safety margin (the [Redlock] algorithm).
 //!
 //! # The floors
 //!

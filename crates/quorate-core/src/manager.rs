@@ -161,7 +161,7 @@ impl LockManager {
     /// Shows who holds the lock on `resource`, and for how long, without acquiring it.
     ///
     /// All nodes are asked at once, and each may reply for a node timeout. What fails on a node is in its
-    /// view. The result is about the past: only an acquire tells whether a lock can be had.
+    /// view. The result is about the past: only an acquire shows whether a lock can be acquired.
     ///
     /// ```
     /// use quorate_core::{InvalidResource, LockManager, LockState};

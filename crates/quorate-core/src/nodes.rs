@@ -42,11 +42,11 @@ struct Node {
     health: Mutex<Health>,
 }
 
-/// Which server a node is, as its connection told.
+/// Which server a node is, as its connection reported.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Server {
     Unknown,
-    /// The node has no id, or does not tell it.
+    /// The node has no id, or does not report it.
     Nameless,
     Id(String),
 }

@@ -36,7 +36,7 @@ pub struct FredConnection {
     driver: AbortHandle,
     listener: AbortHandle,
     end: End,
-    /// fred fails the calls a moment before its task ends. Without this, the next call would be lost.
+    /// fred fails the calls before its task ends. Without this, the next call would be lost.
     has_failed: AtomicBool,
 }
 
@@ -86,7 +86,7 @@ impl Connection for FredConnection {
         while let Either::Left((Some(answer), _)) = select(exchanges.next(), &mut end).await {
             answers.push(answer);
         }
-        // After the end, what has not been answered by now never will be.
+        // After the end, a command that has no reply by now never gets one.
         while let Some(Some(answer)) = exchanges.next().now_or_never() {
             answers.push(answer);
         }

@@ -104,7 +104,7 @@ mod tests {
         assert!(refused.contains("refused") && !refused.contains("Os {"), "{refused}");
         let other = "failed to lookup address information: Name or service not known";
         assert_eq!(told(std::io::Error::other(other)), other);
-        // As rustls tells of a certificate.
+        // As rustls reports a wrong certificate.
         #[derive(Debug, thiserror::Error)]
         #[error("a certificate for another name")]
         struct NotValidForName {

@@ -59,7 +59,7 @@
 //! |---|---|
 //! | `SET`, `EVAL`, `EVALSHA`, `GET`, `DEL`, `PTTL`, `PEXPIRE` | locks |
 //! | `DELIFEQ` (Valkey 9), `DELEX` (Redis 8.4), `COMMAND INFO` | releases without a script |
-//! | `CLIENT TRACKING` | notifications to a waiter, who polls without it |
+//! | `CLIENT TRACKING` | notifications to waiters, which poll without it |
 //! | `EXISTS`, `TIME`, `ZADD`, `ZRANGE`, `ZRANGEBYSCORE`, `ZRANK`, `ZREM`, `ZSCORE` | the wait queue |
 //! | `INFO` | the restart guard, and finding two addresses of one server |
 //! | `SELECT` | an address with a database |

@@ -13,8 +13,8 @@ pub enum Fault {
     /// The process is gone, and its data is on its disk. Calls fail at once, as not sent. Keys go on
     /// expiring.
     Down,
-    /// The process is stopped. Calls stay pending and are executed in their order when it goes on, also
-    /// those whose futures were dropped. Keys go on expiring.
+    /// The process is stopped. Calls stay pending and are executed in their order when it goes on,
+    /// even if their futures were dropped. Keys go on expiring.
     Hung,
     /// Every request takes this long to arrive.
     Slow(Duration),

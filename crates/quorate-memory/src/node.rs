@@ -62,7 +62,7 @@ use self::process::{Process, Sent, State};
 #[derive(Clone)]
 pub struct MemoryNode {
     process: Arc<Process>,
-    /// Whose calls come through this handle, where that matters.
+    /// The client whose calls come through this handle, where that matters.
     client: Option<usize>,
     connection: Arc<Connection>,
     capabilities: Capabilities,
@@ -135,12 +135,13 @@ impl MemoryNode {
         self.without(Capabilities::WATCH | Capabilities::QUEUE)
     }
 
-    /// Makes something wrong with the node, in place of what was wrong before.
+    /// Injects a fault into the node, in place of the fault before.
     pub fn inject(&self, fault: Fault) {
         self.process.set_fault(Some(fault));
     }
 
-    /// Ends what is wrong. A node that hung answers what it has not read yet; one that was dead is empty.
+    /// Ends the fault. A node that hung answers what it has not read yet; a node that was dead is
+    /// empty.
     pub fn heal(&self) {
         self.process.set_fault(None);
     }

@@ -59,8 +59,9 @@ impl Purpose {
     ///
     /// # Errors
     ///
-    /// The connection is of no use: nobody logged in, keys could be set and never released, or keys
-    /// cannot be watched. The error says which permission is missing.
+    /// The connection is of no use: no user is logged in, keys could be set and never released, or
+    /// keys cannot be watched. The error says which permission is missing. Or the connection ended, or
+    /// the server replied with something else.
     ///
     /// # Cancel safety
     ///
@@ -201,7 +202,7 @@ mod tests {
         assert_eq!(refused.to_string(), format!("this node runs no scripts: {NOPERM}"));
         let renamed = vec![error("ERR unknown command 'EVAL'"), infos(false, false)];
         assert_eq!(Purpose::Commands.read(renamed).unwrap_err().kind(), BackendErrorKind::Script);
-        // The node will tell itself when it is asked for a lock.
+        // The node will report it itself when it is asked for a lock.
         let loading = vec![error("LOADING the dataset"), infos(false, false)];
         assert!(Purpose::Commands.read(loading).unwrap().scripts.is_ok());
     }

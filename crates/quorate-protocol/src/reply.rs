@@ -130,7 +130,7 @@ pub enum Push {
     Key(Vec<u8>),
     /// All keys were deleted, or are no longer tracked.
     AllKeys,
-    /// The connection has ended: nothing more will be told on it.
+    /// The connection has ended: no more pushes will come on it.
     ConnectionLost,
 }
 

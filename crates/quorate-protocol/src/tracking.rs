@@ -27,7 +27,7 @@ pub(crate) struct Watch {
 }
 
 impl Tracking {
-    /// Registers a watch, to be told of every push from now on.
+    /// Registers a watch, which is woken by every push that is about it from now on.
     pub(crate) fn watch(self: &Arc<Self>, key: Vec<u8>) -> Watch {
         let mut keys = self.lock();
         let sender = keys.entry(key.clone()).or_insert_with(|| watch::channel(()).0);

@@ -73,7 +73,7 @@
 //! # Features
 //!
 //! - `tls-rustls` or `tls-native-tls` for `rediss://`; one of the two: where both are on, redis-rs 1.8
-//!   takes rustls and loads no certificates of the system, so that it trusts nobody. With rustls, the
+//!   takes rustls and loads no certificates of the system, so it trusts no node. With rustls, the
 //!   crypto provider is the one that the program has installed with `CryptoProvider::install_default`;
 //!   if it has none by the time of the first connection, ring's is installed. For certificates of your
 //!   own, give [`connect`] clients that were made by `redis::Client::build_with_tls`.

@@ -105,8 +105,9 @@ impl Cmd {
             other => OsString::from(other),
         };
         let mut command = Command::new(program);
-        // `cargo run` tells a program about its package. Build scripts in a cargo under us would take that
-        // for a change and build everything again, and cargo-machete would not know who calls it.
+        // `cargo run` sets variables about our package. Build scripts in a cargo under us would
+        // take them for a change and build everything again, and cargo-machete would not know its
+        // caller.
         let of_a_package = ["CARGO_MANIFEST_", "CARGO_PKG_", "CARGO_BIN_", "CARGO_CRATE_"];
         for (name, _) in env::vars_os() {
             let text = name.to_string_lossy();

@@ -60,7 +60,7 @@ impl Metadata {
             .ok_or_else(|| format!("the workspace has no package {name}"))
     }
 
-    /// The published crates and all that somebody who uses them compiles.
+    /// The published crates and all packages that a user of them compiles.
     pub(crate) fn shipped(&self) -> Vec<&Package> {
         let is_published = |id: &&String| self.packages.get(*id).is_some_and(|p| p.is_published);
         let mut open: Vec<&String> = self.members.iter().filter(is_published).collect();

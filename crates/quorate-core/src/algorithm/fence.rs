@@ -17,15 +17,15 @@
 //!
 //! # Why it holds
 //!
-//! At a node, F never falls, every grant strictly raises it, and it votes only for whoever has the
-//! key there. So it votes one t for one holder of a lock at the most, and all that it votes for a
+//! At a node, F never falls, and each grant strictly raises it. A node votes only for the holder of
+//! the key there. So it votes one t for one holder of a lock at most, and all that it votes for a
 //! later holder is more than all that it voted for an earlier one. Two majorities share a node:
 //!
 //! - *Unique.* Two holders with one token would both have that node's vote for it.
 //! - *In real time.* If one had its token before the other began, then F was there at the shared
-//!   node, and what the other heard from it was more; the token is no less than what was heard.
+//!   node, and the number that the other heard from it was more; the token is no less than that.
 //! - *In the order of holding.* At the node that voted for both, one held the key after the other.
-//!   So a holder whose keys were taken over can never come to outrank whoever took them.
+//!   So a holder whose keys were taken over can never come to outrank the holder that took them.
 //!
 //! No clock, ttl or delay is in that: keys may vanish at any moment, messages come late, twice or
 //! never. What it does need is that a node does not forget F. A node that lost its data goes on
@@ -122,7 +122,7 @@ impl FenceHint {
 pub enum FenceVote {
     /// The keys are ours, and the node's number is this one now.
     Granted(FencingToken),
-    /// The keys are somebody else's. The number is as it was.
+    /// The keys are another holder's. The number is as it was.
     Refused,
 }
 
@@ -143,13 +143,13 @@ impl FenceVote {
 pub enum Agreement {
     /// A majority gave this number: it is the token.
     Token(FencingToken),
-    /// No majority did. This one, the highest, is the token once a majority has voted for it; who
-    /// gave it has.
+    /// No majority did. This one, the highest, is the token once a majority has voted for it; a
+    /// node that gave it has voted for it.
     Raise(FencingToken),
 }
 
 impl Agreement {
-    /// The sum of what was heard, in whatever order; `None` if nothing was.
+    /// What these numbers come to, in any order; `None` if there are none.
     #[must_use]
     pub fn of(nodes: NodeCount, numbers: impl IntoIterator<Item = FencingToken>) -> Option<Self> {
         let mut numbers: Vec<FencingToken> = numbers.into_iter().collect();

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 pub struct Ttl(u64);
 
 impl Ttl {
-    /// The longest ttl. Whoever needs more needs a renewed lease, not a longer one.
+    /// The longest ttl. A user who needs more needs a renewed lease, not a longer one.
     pub const MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
     /// The ttl in milliseconds, as it stands on the wire.
@@ -167,7 +167,7 @@ impl SafetyMargin {
     }
 }
 
-/// `start + after`, or a moment centuries away where that cannot be represented.
+/// `start + after`. Where that cannot be represented: `start` and a hundred years; else `start`.
 pub(crate) fn saturating_add(start: Instant, after: Duration) -> Instant {
     const FAR: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
     if planted!("durations_are_never_that_long") {

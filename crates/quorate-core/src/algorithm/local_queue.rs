@@ -5,7 +5,7 @@
 //! callers' wishes, what became of the attempt and time go in, [`Output`]s come out.
 //!
 //! A lease belongs to the token, so a released lease can be *passed on* to the next task of the queue
-//! without a round trip, when nobody else waits for the key.
+//! without a round trip, when no other process waits for the key.
 //!
 //! | a task | |
 //! |---|---|

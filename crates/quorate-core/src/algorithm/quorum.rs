@@ -49,7 +49,7 @@ impl NodeCount {
         self.get() / 2 + 1
     }
 
-    /// How many nodes can fail while a quorum is still to be had: N − quorum.
+    /// How many nodes can fail while a quorum is still possible: N − quorum.
     #[must_use]
     pub fn spare(self) -> usize {
         self.get() - self.quorum()
@@ -69,6 +69,6 @@ impl NodeCount {
 pub enum Vote {
     /// Acquire: the keys are ours. Extend: they were, and live longer. Release: they are gone.
     Granted,
-    /// Acquire: somebody else's. Extend and release: not ours, or no longer there.
+    /// Acquire: the keys are another holder's. Extend and release: not ours, or no longer there.
     Refused,
 }

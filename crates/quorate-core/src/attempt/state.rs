@@ -128,7 +128,7 @@ impl State {
         self.answers = Answers::begin(&self.machine, true, now);
     }
 
-    /// Keeps a decision for those who wait for it.
+    /// Keeps a decision for the callers that wait for it.
     pub(super) fn keep(&mut self, decision: Decision, now: Instant) {
         match decision {
             Decision::Won { valid_until, token } => {

@@ -28,14 +28,14 @@ impl RestartGuard {
         Self { max_ttl: whole_millis(max_ttl), unknown: Unknown::Forgot }
     }
 
-    /// A node without an epoch that has been up for longer than `max_ttl`, and a second for the
-    /// granularity of its uptime, is taken for one that was never used; one that has been up for
+    /// A node without an epoch that has been up for `max_ttl`, and a second for the granularity of
+    /// its uptime, is taken for one that was never used; one that has been up for
     /// less is quarantined for the rest of that.
     ///
     /// So a cluster that has run for long enough grants at once when the guard is switched on, and
     /// a node that was down for days and lost everything is back sooner. It takes **`FLUSHALL` on a
-    /// node that is long up for a new node**, and lets it vote. The node's wall clock tells its
-    /// uptime: it must not have been set forward since. Another run's epoch is as with
+    /// node that is long up for a new node**, and lets it vote. The node's uptime comes from its
+    /// wall clock, which must not have been set forward since its start. Another run's epoch is as with
     /// [`strict`](Self::strict).
     #[must_use]
     pub const fn soft(max_ttl: Duration) -> Self {

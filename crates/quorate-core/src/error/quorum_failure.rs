@@ -75,7 +75,7 @@ impl QuorumFailure {
         self.nodes.is_empty()
     }
 
-    /// Whether more nodes than a quorum can spare fail until somebody changes something.
+    /// Whether more nodes than a quorum can spare fail until something is changed.
     #[must_use]
     pub fn is_permanent(&self) -> bool {
         let is_permanent = |node: &&NodeAnswer| matches!(&node.answer, Answer::Failed(error) if error.kind().is_permanent());

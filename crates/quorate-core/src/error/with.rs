@@ -51,7 +51,7 @@ pub enum WithError<T> {
 }
 
 impl<T> WithError<T> {
-    /// Whether the lock is held by somebody else, so that the work was not begun.
+    /// Whether the lock is held by another client or task, so that the work was not begun.
     #[must_use]
     pub const fn is_held(&self) -> bool {
         matches!(self, Self::Lock(error) if error.is_held())

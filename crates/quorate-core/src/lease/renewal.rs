@@ -50,7 +50,7 @@ pub(crate) fn renew_in_background(lease: &Arc<LeaseState>, lost: impl FnOnce() +
     if lease.begins_renewal() {
         let task = renew(Arc::clone(lease));
         lease.attempt.cluster.tasks.spawn(async move {
-            // Whoever ends the lease otherwise releases the lock as well.
+            // A holder or a close that ends the lease releases the lock, or detaches it.
             if task.await.reason().is_some() {
                 lost();
             }

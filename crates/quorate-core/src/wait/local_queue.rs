@@ -2,7 +2,7 @@
 //!
 //! Each key has one [pure machine](crate::algorithm::local_queue). All machines are in one mutex, so that
 //! a request for several keys enters all their queues in one step. The mutex is held for the inputs of one
-//! event; what they ask for is done after it is released.
+//! event; their effects are performed after it is released.
 //!
 //! A lease has one number for all its keys, so an input about it goes to all of them: the machine of a key
 //! that has another lease by now ignores it.
@@ -161,7 +161,7 @@ impl LocalQueues {
         state.leases.get(&release).map(|held| Arc::clone(&held.attempt))
     }
 
-    /// Refuses all who wait, and returns the leases that are held.
+    /// Refuses all tasks that wait, and returns the leases that are held.
     pub(crate) fn close(self: &Arc<Self>) -> Vec<(Arc<Task>, Arc<LeaseState>)> {
         let mut state = self.state();
         state.is_closed = true;
@@ -229,10 +229,10 @@ fn awaits(queue: &LocalQueue) -> (Option<TaskId>, Option<LeaseId>, Option<Instan
     (queue.first(), queue.lease(), queue.next_timeout())
 }
 
-/// Tells a queue what has become of its lease since the last input.
+/// Reports to a queue what has become of its lease since the last input.
 fn catch_up(queue: &mut LocalQueue, held: &Held, now: Instant) {
     match held.attempt.lease_end(now) {
-        // An extension may have moved the end, whoever waited for its result.
+        // An extension may have moved the end, whichever caller waited for its result.
         Ok(end) => queue.handle_renewed(held.id, end),
         Err(Lost::Expired { .. } | Lost::NotHeld(_)) => queue.handle_lost(held.id, now),
         Err(_) => {}

@@ -1,13 +1,13 @@
 //! Waiting for a notification, without a queue.
 //!
-//! After a refusal, a waiter watches a key of the lock on one node. Whoever sees the lock free
-//! attempts, so the order is chance. Three rules keep a waiter from spinning:
+//! After a refusal, a waiter watches a key of the lock on one node. Each waiter that sees the lock
+//! free makes an attempt, so the order is chance. Three rules keep a waiter from spinning:
 //!
 //! - *Misled.* A node that does not have the key of a held lock was restarted, or never granted. The
 //!   second attempt in a row after such a look backs off, and the next look is on the next node, at
 //!   the next key.
-//! - *Noise.* The first push starts an attempt. Later ones start a look, and looks are at least 100 ms
-//!   apart.
+//! - *Noise.* The first push starts an attempt. Later ones start a look, and from the third one on,
+//!   looks are at least 100 ms apart.
 //! - *Time.* After 250 ms to 1 s the next attempt is made, whatever the node has reported. The next
 //!   look is on the next node then, too.
 

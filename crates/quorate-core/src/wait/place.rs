@@ -194,8 +194,8 @@ impl Place {
         &self.queues
     }
 
-    /// Begins the lease of what was won, passed on or adopted. `None` if the manager is closed: then the
-    /// lock is released.
+    /// Begins the lease of a lock that was won, passed on or adopted. `None` if the manager is
+    /// closed: then the lock is released.
     pub(crate) fn hold(
         self,
         attempt: &Arc<Attempt>,

@@ -18,7 +18,7 @@ pub(crate) struct Task {
     changed: Event,
 }
 
-/// What the queues told a task.
+/// What the queues reported to a task, and the lease that it has.
 #[derive(Debug, Default)]
 pub(super) struct Inbox {
     /// For how many of its keys it competes.

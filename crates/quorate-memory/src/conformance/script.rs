@@ -11,7 +11,7 @@
 //! | `refresh a e1 bc` | refreshes entry e1 in the queue of a, for a lock over b and c (a) |
 //! | `leave a e1 e2` | removes e1, and e2 if it is there |
 //! | `watch a`, `watch a e1` | begins a watch of the key, or of the key of an entry |
-//! | `notified`, `expired` | waits for all watches, or for those of keys that were there |
+//! | `notified`, `expired` | waits for all watches, or for the watches of keys that were there |
 //! | `inspect a`, `server` | what the backend says |
 //! | `a`, `a lives 60s` | what the testbed says about the key |
 //! | `expire a`, `list a`, `pass 20ms`, `forget`, `restart` | what the testbed does |

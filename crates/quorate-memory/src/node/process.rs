@@ -39,7 +39,8 @@ pub(super) struct State {
     executed: u64,
 }
 
-/// Who sends a request, and on which connection. Without order, each has a connection of its own.
+/// The operation, the client that sends it, and its connection. Without order, each request has its
+/// own.
 pub(super) struct Sent {
     pub(super) operation: Operation,
     pub(super) client: Option<usize>,

@@ -36,7 +36,7 @@ fn watch(sim: &Sim, node: &MemoryNode, entry: Option<&Entry>) -> impl FnMut() ->
     move || changed.as_mut().now_or_never().is_some()
 }
 
-/// The order in which five releases and acquires take effect: who holds the key, and in which order
+/// The order in which five releases and acquires take effect: the vote of each, and in which order
 /// the replies come.
 fn race(seed: u64, is_ordered: bool) -> (Vec<Option<Vote>>, Vec<usize>) {
     let sim = Sim::new(seed);

@@ -32,7 +32,7 @@ pub(super) type Slot = oneshot::Sender<Answer>;
 pub(super) struct Queue {
     items: VecDeque<Item>,
     acquires: usize,
-    /// Pushes until it is looked through for what nobody awaits any more.
+    /// Pushes until it is looked through for commands that no caller awaits any more.
     rest: usize,
 }
 
@@ -71,7 +71,7 @@ impl Queue {
         Ok(answer)
     }
 
-    /// Takes the commands of the next pipeline. Those that nobody awaits any more are not sent.
+    /// Takes the commands of the next pipeline. Commands that no caller awaits now are not sent.
     pub(super) fn take(&mut self) -> (Vec<Command>, Vec<Slot>) {
         let (mut commands, mut slots, mut bytes) = (Vec::new(), Vec::new(), 0);
         while let Some(next) = self.items.front() {
@@ -96,8 +96,9 @@ impl Queue {
         self.acquires >= MAX_ACQUIRES
     }
 
-    /// Drops what nobody awaits any more: a node may hang for hours, and callers give up. The next time is
-    /// after as many pushes as are left, so that a push costs the same however long the queue is.
+    /// Drops commands that no caller awaits any more: a node may hang for hours, and callers give
+    /// up. The next time is after more pushes than commands are left, so that a push costs the same
+    /// however long the queue is.
     fn forget_abandoned(&mut self) {
         self.items.retain(|item| !item.slot.is_closed());
         let acquires = self.items.iter().filter(|item| item.admission == Admission::Acquire);

@@ -3,7 +3,7 @@
 //! - `quorate:guard:epoch` holds `run_id:max_ttl`, in milliseconds, without an expiry. Deleting it
 //!   begins a quarantine.
 //! - `quorate:guard:quarantine` is there while the node is quarantined. Deleting it ends the
-//!   quarantine. Without an expiry it lasts until somebody deletes it.
+//!   quarantine. Without an expiry it lasts until it is deleted.
 //!
 //! A user of an ACL needs `~quorate:guard:*` and `+info`.
 

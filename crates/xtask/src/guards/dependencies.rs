@@ -23,7 +23,7 @@ pub(crate) fn breaches(metadata: &Metadata) -> Vec<String> {
     metadata.shipped().into_iter().filter_map(|package| too_new(package, msrv)).collect()
 }
 
-/// What the core pulls in when nobody asks for a feature.
+/// What the core pulls in when no feature is asked for.
 pub(crate) fn tree_breaches() -> Outcome<Vec<String>> {
     let tree = cargo(&["tree", "--package", "quorate-core", "--no-default-features"])
         .args(&["--edges", "normal", "--target", "all", "--prefix", "none", "--locked"])

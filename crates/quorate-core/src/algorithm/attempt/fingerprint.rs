@@ -6,8 +6,8 @@ use std::time::Instant;
 use super::{Attempt, Node, Phase, Round, Timers};
 
 impl Attempt {
-    /// Hashes what the attempt will do from now on, nodes apart: times as what is left of them, and
-    /// nothing that only distinguishes one call from an earlier one.
+    /// Hashes what the attempt will do from now on, nodes apart: each time as the duration until
+    /// then, and nothing that only distinguishes one call from an earlier one.
     #[doc(hidden)]
     pub fn fingerprint(&self, now: Instant, hasher: &mut impl Hasher) {
         let left = |at: Instant| at.saturating_duration_since(now);

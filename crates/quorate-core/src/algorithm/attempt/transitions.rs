@@ -78,7 +78,7 @@ impl Attempt {
         }
     }
 
-    /// Opens a round of extensions, for `ttl` or for what is left of the lease, if that is longer.
+    /// Opens a round of extensions, for `ttl` or for the rest of the lease, if that is longer.
     ///
     /// Each vote for it so proves that the keys last as long as the lease. A node that was repaired for a
     /// shorter ttl would count for the whole lease otherwise (H3).

@@ -4,9 +4,10 @@ use super::messages::{ExtensionId, Found, LeaseId, Output, TaskId};
 
 /// The calls of `release()` that have not resolved, and what each takes for an answer.
 ///
-/// A task that released at the nodes is told what that found. A task that passed the lease on is told
-/// *held* by the first extension that began after the pass, or by the release that ends the lease. Nothing
-/// tells it *lost*: the keys may have been lost after the pass.
+/// A task that released at the nodes gets what that release found. A task that passed the lease on
+/// its answer from the first extension that began after the pass, or from the release that ends the
+/// lease: *held* if that succeeded, else *unconfirmed*. It never gets *lost*: the keys may have been
+/// lost after the pass.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Endings(Vec<Ending>);
 
@@ -41,7 +42,7 @@ impl Endings {
         self.0.iter().any(|ending| ending.lease == lease)
     }
 
-    /// An extension was decided: answers those who passed the lease on before it began.
+    /// An extension was decided: answers the tasks that passed the lease on before it began.
     pub(super) fn extended(&mut self, id: ExtensionId, is_won: bool) -> Vec<Output> {
         let failed = if planted!("passer_is_told_lost") { Found::Lost } else { Found::Unconfirmed };
         let found = if is_won { Found::Held } else { failed };
@@ -51,7 +52,7 @@ impl Endings {
         })
     }
 
-    /// The release found this: answers all who wait for this lease.
+    /// The release found this: answers all tasks that wait for this lease.
     pub(super) fn released(&mut self, lease: LeaseId, found: Found) -> Vec<Output> {
         self.resolve(|ending| {
             let is_proof = ending.passed_after.is_none() || found == Found::Held;

@@ -51,7 +51,7 @@ pub enum Found {
     Held,
     /// The lease had ended before.
     Lost,
-    /// Nothing tells whether the key was lost before or after the guard ended.
+    /// It is unknown whether the key was held when the guard ended.
     Unconfirmed,
 }
 
