@@ -97,7 +97,7 @@ fn contended(criterion: &mut Criterion) {
         });
         drop(held);
     });
-    // The waits are virtual: what is timed are the rounds, and how the lock is passed on.
+    // The waits are virtual: only the rounds and the passing on of the lock are timed.
     criterion.bench_function("eight contenders, once each, on five in-memory nodes", |bench| {
         bench.iter(|| {
             let once = async |manager: &LockManager| {

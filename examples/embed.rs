@@ -30,7 +30,7 @@ impl Reports {
         Ok(Self { locks })
     }
 
-    /// Writes a report, unless somebody else is at it.
+    /// Writes a report, unless another process is writing it.
     ///
     /// # Errors
     ///
@@ -56,7 +56,7 @@ pub enum ReportError {
     InProgress,
     /// Another process may have begun to write it, too.
     Overtaken,
-    /// The lock is not to be had: the source tells why.
+    /// The lock cannot be acquired: the source says why.
     Unavailable(LockError),
 }
 

@@ -15,7 +15,7 @@ use quorate::{AdoptError, DetachedLock, LockBackend, LockManager, Runtime};
 
 const TTL: Duration = Duration::from_secs(2);
 
-/// Tells the child that it is one. The record itself is a secret, and comes through its stdin.
+/// Marks a process as the child. The record itself is a secret, and comes through its stdin.
 const CHILD: &str = "QUORATE_HANDOVER_CHILD";
 
 #[tokio::main(flavor = "current_thread")]

@@ -63,7 +63,7 @@ async fn work(worker: u32, locks: LockManager, clock: Sim) {
     for turn in 1.. {
         pause(worker * SECOND / 2).await;
         match locks.lock("stock:7").timeout(10 * SECOND).await {
-            // Once, the work takes longer than the lease lasts, and nobody renews it.
+            // Once, the work takes longer than the lease lasts, and it is not renewed.
             Ok(guard) if worker == 3 && turn == 10 => {
                 tracing::info!(worker, "this will take a while");
                 if let Err(stopped) = guard.run(pause(6 * SECOND)).await {

@@ -16,7 +16,7 @@ use quorate::{LockManager, Runtime, WithError};
 ///
 /// # Errors
 ///
-/// [`WithError`] if the lock is not to be had, or was lost: then nothing is written.
+/// [`WithError`] if the lock cannot be acquired, or was lost: then nothing is written.
 pub async fn add_one(
     locks: &LockManager,
     clock: &impl Runtime,

@@ -355,7 +355,7 @@ fn what_a_slow_proxy_delays_arrives_in_order() {
     }
 }
 
-/// An hour in one direction: what goes there is not seen at the other end.
+/// An hour in one direction: bytes sent that way are not seen at the other end.
 #[test]
 fn a_slow_proxy_delays_one_direction_and_not_the_other() {
     let hour = Duration::from_secs(3_600);

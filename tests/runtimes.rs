@@ -64,7 +64,7 @@ fn every_runtime_keeps_the_contract() {
     });
 }
 
-/// A node that tells when a release has been carried out.
+/// A node that reports when a release has been carried out.
 #[derive(Clone, Debug)]
 struct Announcing {
     node: MemoryNode,
@@ -287,7 +287,7 @@ fn a1_a_guard_can_be_dropped_after_its_runtime() {
     }
 }
 
-/// A runtime that is there, but in which nobody is: it runs no task and rings no timer.
+/// A runtime that is there, but that no thread drives: it runs no task and rings no timer.
 #[test]
 fn a1_nothing_waits_for_a_runtime_that_nobody_drives() {
     let idle = current_thread();
@@ -352,7 +352,7 @@ fn a1_a_guard_can_be_dropped_while_its_runtime_shuts_down() {
     }
 }
 
-/// Tells whether the guard can be dropped: tokio hides a panic in a task that it shuts down.
+/// Reports whether the guard can be dropped: tokio hides a panic in a task that it shuts down.
 struct Drops(Option<LockGuard>, Sender<bool>);
 
 impl Drop for Drops {
@@ -532,7 +532,7 @@ fn ends(what: impl FnOnce() + Send + 'static) -> bool {
     receive(&waited).is_some()
 }
 
-/// The next one where the machine was too slow: the lease was over before anybody waited for that.
+/// The next one where the machine was too slow: the lease was over before the test waited for that.
 const TTLS: [Duration; 3] =
     [Duration::from_millis(300), Duration::from_secs(3), Duration::from_secs(30)];
 
@@ -557,7 +557,7 @@ fn h4_a_lease_is_told_as_lost_though_the_runtime_has_ended() {
     }));
 }
 
-/// Begun in one runtime, and waited for in another while the first has ended, or nobody drives it.
+/// Begun in one runtime, and waited for in another while the first has ended, or is not driven.
 #[test]
 fn h4_a_lease_is_told_as_lost_in_another_runtime_than_was_waited_in_before() {
     for is_dropped in [false, true] {
@@ -583,8 +583,8 @@ fn h4_a_lease_is_told_as_lost_in_another_runtime_than_was_waited_in_before() {
     }
 }
 
-/// What is begun there, a connection perhaps, does not stand still with the runtime of somebody who
-/// came by.
+/// What is begun there, a connection perhaps, does not stand still with the runtime of a caller
+/// that came by.
 #[test]
 fn a1_what_finds_tokio_finds_its_home_in_front_of_the_callers_runtime() {
     let (home, caller) = (multi_thread(), current_thread());

@@ -89,7 +89,7 @@ impl Timers {
         self.wakers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Rings one timer, or waits a moment for its time or for another to be set.
+    /// Rings one timer, or waits up to 100 ms for its time or for another to be set.
     fn ring_next(&self) {
         const MOMENT: std::time::Duration = std::time::Duration::from_millis(100);
         let wakers = self.lock();

@@ -207,8 +207,8 @@ fn names_of(session: u64) -> (Vec<String>, Vec<String>) {
     (names, counters)
 }
 
-/// One of many that work on one connection, each with keys of its own. Goes on until so many answers
-/// were compared: of those that do not depend on the moment. Counts all calls.
+/// One of many that work on one connection, each with keys of its own. Goes on until it has
+/// compared its share of answers that do not depend on the moment. Counts all calls.
 async fn session(
     number: u64,
     calls: u64,

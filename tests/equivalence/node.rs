@@ -170,7 +170,7 @@ pub(crate) fn queue_keys(names: &[String], entries: &[Entry]) -> Vec<String> {
     names.iter().flat_map(of).collect()
 }
 
-/// Tells a node whose data it has, which begins its quarantine.
+/// Has a node record whose data it has, which begins its quarantine.
 pub(crate) async fn enter_epoch(node: &dyn LockBackend, tokens: &[Token]) {
     let claim = Claim::new([key("epoch")], tokens[0].clone(), Ttl::try_from(SECOND).unwrap());
     let said = Call::GuardedAcquire(claim, None).on(node).await;

@@ -8,7 +8,7 @@ use quorate::backend::Entry;
 
 use super::node::Call;
 
-/// How long after its last refresh an entry expires, and a queue that nobody refreshes.
+/// How long after its last refresh an entry expires, and a queue that no process refreshes.
 const ENDS: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(10)];
 
 /// The node did the last refresh of each entry somewhere between these two moments.

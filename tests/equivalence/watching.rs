@@ -139,7 +139,7 @@ fn a_push_comes_exactly_when_a_watched_key_was_written_or_ended() {
         fake.expire(QUARANTINE);
         let behind = Connection::to_port(server.port()).unwrap();
         let mut pair = Pair { real: &real, fake, behind, joined: None };
-        // Of locks and of entries: those that were pushed, and those that were not.
+        // For locks and for entries: changes that were pushed, and changes that were not.
         let mut counts = [[0; 2]; 2];
         // On a slow machine, the steps in which something may have expired do not count.
         let is_enough = |counts: &[[u64; 2]; 2]| {

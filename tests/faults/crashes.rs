@@ -21,7 +21,7 @@ const WORKERS: usize = 50;
 const LOCKS_BETWEEN: u32 = 10;
 
 /// A crashed node comes back with the keys that it could not be asked to release. Short, so that
-/// it soon votes for others again.
+/// it votes for others again after 2 s.
 const TTL: Duration = Duration::from_secs(2);
 
 /// How long the keys of a wait queue live after the last refresh.
@@ -125,8 +125,8 @@ impl Shared {
     }
 }
 
-/// What a crashed node could not be asked to release is over after its ttl: the node itself tells
-/// when, by granting the lock. The keys of a wait queue expire by themselves.
+/// A key that a crashed node could not be asked to release is gone after its ttl: the node itself
+/// shows when, by granting the lock. The keys of a wait queue expire by themselves.
 async fn nothing_outlives_its_ttl(client: Client, nodes: &Nodes) {
     for node in nodes.iter() {
         let alone = unhurried(client.connect(&[node.address()])).build().unwrap();

@@ -1,4 +1,4 @@
-//! What can be wrong with a node: how it is done to a real one, what it looks like, how it is undone.
+//! The faults of a node: how a real node gets one, what a client sees of it, how it is undone.
 
 use std::fs;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::impostor::{Impostor, Manners};
 /// The lock of every cell.
 pub(crate) const KEY: &str = "orders:42";
 
-/// Whose token is in the way.
+/// The token of another client, which is in the way.
 const SOMEBODY_ELSE: &str = "somebody-elses-token";
 
 /// What a node is loaded with, so that it takes its time.
@@ -47,7 +47,7 @@ fn settings() -> Builder {
         .user("default", "on nopass ~* +@all")
         .config("dbfilename", &["dump.rdb"])
         .config("rdbcompression", &["no"]);
-    // Before, everybody may.
+    // Before Redis 7, every client may use `DEBUG`.
     if RedisServer::version() >= (7, 0) {
         settings.config("enable-debug-command", &["yes"])
     } else {
@@ -60,11 +60,11 @@ fn settings() -> Builder {
 pub(crate) enum Fault {
     /// Killed while it was connected.
     Dead,
-    /// It was down before anybody connected.
+    /// It was down before any client connected.
     NeverUp,
     /// `SIGSTOP`.
     Stopped,
-    /// `SIGSTOP` before anybody connected: the kernel accepts, nobody says hello.
+    /// `SIGSTOP` before any client connected: the kernel accepts, the process does not reply.
     StoppedBefore,
     /// The connection is reset as soon as it is used, again and again.
     Reset,
@@ -94,7 +94,7 @@ pub(crate) enum Fault {
     NoPermission,
     /// A list is where the lock would be.
     WrongType,
-    /// Somebody else has it locked.
+    /// Another client has it locked.
     Foreign,
     /// It is no Redis and says so.
     Babble,
@@ -116,7 +116,7 @@ impl Fault {
         use BackendErrorKind as Kind;
         match self {
             Self::Slow => Effect::Nothing,
-            // A plain acquire of one key cannot tell a list from a lock.
+            // A plain acquire of one key cannot distinguish a list from a lock.
             Self::Foreign | Self::WrongType => Effect::Refusal,
             Self::Stopped
             | Self::StoppedBefore
@@ -135,7 +135,7 @@ impl Fault {
         }
     }
 
-    /// Whether it is there before anybody connects. Others come to a connected client.
+    /// Whether it is there before any client connects. Others come to a connected client.
     pub(crate) const fn comes_first(self) -> bool {
         matches!(
             self,
@@ -184,7 +184,7 @@ impl Fault {
             }
             Self::TooSlow => place.proxy.set(delay(3_600_000)),
             Self::Slow => place.proxy.set(delay(50)),
-            // Nobody listens on port 1.
+            // No process listens on port 1.
             Self::ReadOnly => run(node, &["REPLICAOF", "127.0.0.1", "1"]),
             Self::Loading => loading = Some(load_slowly(node)),
             Self::OutOfMemory => run(node, &["CONFIG", "SET", "maxmemory", "1"]),
@@ -259,7 +259,7 @@ fn run(node: &RedisServer, command: &[&str]) {
     assert_eq!(reply.error(), None, "{command:?} at {node}");
 }
 
-/// Has the node read its data set again, a key every 20 ms, for two minutes if nobody helps it.
+/// Has the node read its data set again, a key every 20 ms, for two minutes unless undone.
 fn load_slowly(node: &RedisServer) -> Connection {
     run(node, &["FLUSHALL"]);
     run(node, &["DEBUG", "POPULATE", "6000", FILLER, "1024"]);

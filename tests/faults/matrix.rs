@@ -1,4 +1,4 @@
-//! Every subset of nodes fails, in every way: a lock is had exactly when a majority is healthy.
+//! Every subset of nodes fails, in every way: a lock is acquired exactly when a quorum is healthy.
 
 use std::thread;
 use std::time::Duration;
@@ -199,7 +199,7 @@ impl<'a> Cell<'a> {
         unhurried(client.connect(&addresses)).node_timeout(self.patience()).build().unwrap()
     }
 
-    /// Who waits in vain shall not wait long. Where nobody needs to be waited for, a wait is seen.
+    /// A wait in vain shall be short. Where no node needs to be waited for, a wait is to be seen.
     fn patience(&self) -> Duration {
         if self.waits_in_vain() { HASTY } else { UNHURRIED }
     }
@@ -325,7 +325,7 @@ async fn release(guard: LockGuard) -> Result<(), String> {
     guard.release().await.map_err(|error| format!("locked, and released as {error}"))
 }
 
-/// All at once: a restart takes a while.
+/// All at once: each restart takes time.
 fn undo(struck: Vec<Struck<'_>>) {
     thread::scope(|scope| {
         for node in struck {

@@ -44,7 +44,7 @@ impl Table {
         self.rows.push(Row { name, cells, wrong: Vec::new() });
     }
 
-    /// Counts a cell of the row begun last; an error tells what is wrong.
+    /// Counts a cell of the row begun last; an error says what is wrong.
     pub(crate) fn count(&mut self, failed: usize, outcome: Result<(), String>) {
         let row = self.rows.last_mut().expect("a row was begun");
         let (right, all) = &mut row.cells[failed];

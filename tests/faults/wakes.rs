@@ -23,7 +23,7 @@ struct Ward {
 }
 
 impl Ward {
-    /// Connects to all nodes, so that what is sent to a hung one waits in its socket.
+    /// Connects to all nodes, so that requests to a hung one wait in its socket.
     async fn open(client: Client, hung: &'static [usize], node_timeout: Duration) -> Self {
         let nodes = Nodes::start(3);
         // The ttl is longer than any test: a key that is gone was removed, not forgotten.
@@ -201,7 +201,7 @@ async fn reset_in_flight(client: Client, way_back: Mode, rounds: usize) {
 
         let left = nodes[0].pttl("r");
         assert!(left != -1 && left <= TTL.as_millis() as i64, "{client:?}, {way_back:?}: {left}");
-        // The node itself tells when the key is gone: somebody else gets it.
+        // The node itself shows when the key is gone: another client gets it.
         let alone = manager(&[nodes[0].address()]);
         alone.lock("r").await.unwrap().release().await.unwrap();
         close(&alone, &nodes).await;

@@ -31,8 +31,8 @@ pub(crate) fn run(example: &str, arguments: &[String]) -> Output {
     Command::new(program).args(arguments).output().unwrap()
 }
 
-/// Runs an example until it tells the expected story. Examples work with ttls of half a second, and a
-/// slow machine can end such a lease before the story is over. A broken example never tells it.
+/// Runs an example until it prints the expected story. Examples work with ttls of half a second,
+/// and a slow machine can end such a lease before the story is over. A broken one never prints it.
 fn tells(example: &str, arguments: &[String], is_expected: impl Fn(&str) -> bool) {
     let mut last = String::new();
     let tells = || {

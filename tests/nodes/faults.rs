@@ -52,7 +52,7 @@ fn two_of_five_can_hang_and_keep_no_ghost_key_when_they_wake() {
     with_each_client(|client| async move {
         let nodes = Nodes::start(5);
         let manager = client.builder(&nodes).build().unwrap();
-        // Connected before they hang, so that what is sent waits in their sockets.
+        // Connected before they hang, so that requests wait in their sockets.
         warm_up(&manager).await;
         nothing_is_left(&nodes).await;
         nodes[0].pause();
@@ -78,7 +78,7 @@ fn three_dead_are_named_with_their_reasons_within_the_deadline() {
         for node in &nodes[..3] {
             node.kill();
         }
-        // The first rounds may tell of the connections that broke, and not of the new ones.
+        // The first rounds may report the connections that broke, and not the new ones.
         let mut wait = Duration::from_millis(100);
         let failure = loop {
             let request = manager.lock("r").timeout(wait);
@@ -126,7 +126,7 @@ fn nodes_that_come_back_vote_again() {
     });
 }
 
-/// While nobody used it, each node was restarted: the first lock must not pay for it.
+/// Each node was restarted while it was idle: the first lock must not pay for it.
 #[test]
 fn a_restart_while_idle_costs_no_lock() {
     with_each_client(|client| async move {

@@ -247,7 +247,7 @@ fn a_laggard_is_raised_and_all_agree_again() {
         // the second node, the next release does.
         until_it_says("all agree", async || {
             let guard = manager.lock("r").fenced().await.unwrap();
-            // Goes behind the acquires on each connection, so what they were told is heard.
+            // Goes behind the acquires on each connection, so their replies have been read.
             manager.inspect("r").await.unwrap();
             guard.release().await.unwrap();
             let numbers = nodes.iter().map(|node| node.get(&counter).unwrap());
@@ -261,7 +261,7 @@ fn a_laggard_is_raised_and_all_agree_again() {
     });
 }
 
-/// Lua counts in doubles, and prints 14 digits if it is not told otherwise.
+/// Lua counts in doubles, and prints 14 digits if no format is given.
 #[test]
 fn numbers_are_whole_up_to_the_last_and_then_end() {
     let nodes = &Nodes::start(1);

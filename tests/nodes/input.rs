@@ -121,7 +121,7 @@ fn a_node_that_accepts_and_says_nothing_is_silent_after_the_node_timeout() {
     });
 }
 
-/// `SET NX` of one key cannot tell a list from a lock; the script for several keys can.
+/// `SET NX` of one key cannot distinguish a list from a lock; the script for several keys can.
 #[test]
 fn a_key_that_holds_a_list_is_never_granted_and_stays() {
     let nodes = &Nodes::start(3);

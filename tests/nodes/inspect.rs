@@ -1,4 +1,4 @@
-//! A look at a lock on real nodes: what it tells, and that it is read only.
+//! A look at a lock on real nodes: what it reports, and that it is read only.
 
 use std::time::Duration;
 
@@ -70,7 +70,7 @@ fn what_other_programs_wrote_is_told_as_it_is() {
     });
 }
 
-/// A replica, or a node that may not write, tells what it has all the same.
+/// A replica, or a node that may not write, reports what it has all the same.
 #[test]
 fn a_node_that_takes_no_writes_can_be_looked_at() {
     let nodes = &Nodes::start(3);

@@ -1,4 +1,4 @@
-//! The wait queue on real nodes: what it leaves there, and what a user who may not keep it gets.
+//! The wait queue on real nodes: the keys that it leaves, and what a user who may not keep it gets.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! The restart guard on real nodes: killed, flushed, rolled back, promoted; and those that cannot be
-//! guarded.
+//! The restart guard on real nodes: killed, flushed, rolled back, promoted; and nodes that
+//! cannot be guarded.
 
 use std::future::Future;
 use std::time::Duration;
@@ -108,13 +108,13 @@ fn nodes_that_are_new_grant_nothing_for_max_ttl_once() {
             assert_eq!(node.get(EPOCH), Some(epoch.into_bytes()));
             assert_eq!(node.pttl(EPOCH), -1, "it has no end");
         }
-        // From now on nobody waits, whoever it is.
+        // From now on no client waits, not even a new one.
         let other = crate::restarts::manager(client, &nodes.addresses(), MAX_TTL);
         other.lock("r").no_wait().fenced().await.unwrap().release().await.unwrap();
     });
 }
 
-/// Nobody ends it: the nodes do.
+/// The test does not end it: the nodes do.
 #[test]
 fn a_lock_waits_for_the_end_of_a_quarantine() {
     with_both_clients_at_once(|client| async move {

@@ -13,7 +13,7 @@ use crate::client::{Client, assert_clean, on_tokio, unhurried, with_each_client}
 /// Enough that they share pipelines.
 const TASKS: usize = 64;
 
-/// What is at a key before somebody tries to lock it.
+/// What is at a key before a task tries to lock it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Free,
@@ -74,7 +74,7 @@ fn each_of_many_hears_what_it_would_hear_alone() {
             for (task, locked) in all_at_once(&manager).await.into_iter().enumerate() {
                 match (Kind::of(task), locked) {
                     (Kind::Free, Ok(guard)) => guards.push(guard),
-                    // The plain acquire of one key cannot tell what is there.
+                    // The plain acquire of one key cannot see what is there.
                     (Kind::Taken | Kind::List, Err(error)) => {
                         let answer = answer(error);
                         assert!(matches!(answer, Answer::Refused), "{client:?}: {answer}");

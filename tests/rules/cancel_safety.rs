@@ -77,7 +77,7 @@ fn name_of(text: &str) -> &str {
     text.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap_or_default()
 }
 
-/// A function that returns one of `types` need not tell: the type does.
+/// A function that returns one of `types` need not say it: the type does.
 fn is_future(signature: &str, types: &[&str]) -> bool {
     if let Some((_, name)) = signature.split_once("struct ") {
         return types.contains(&name_of(name));
@@ -89,8 +89,8 @@ fn is_future(signature: &str, types: &[&str]) -> bool {
         || returned.starts_with("BoxFuture<")
 }
 
-/// Functions and structs that are `pub`, which clippy sees to it can be reached, and what is in
-/// `pub` traits.
+/// Functions and structs that are `pub`, of which clippy ensures that they can be reached, and the
+/// methods of `pub` traits.
 fn public_items(place: &str, source: &str) -> Vec<Item> {
     let mut items = Vec::new();
     let (mut docs, mut signature, mut attribute) = (String::new(), String::new(), false);

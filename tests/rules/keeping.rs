@@ -1,4 +1,4 @@
-//! H1–H7: leases that live as long as the work, and who learns when they do not.
+//! H1–H7: leases that live as long as the work, and how holders learn when they do not.
 
 use std::error::Error;
 use std::future::{IntoFuture, pending, ready};
@@ -250,7 +250,7 @@ fn h3_nodes_that_lost_the_key_get_it_back_and_count_from_the_next_time() {
     world.sim.block_on(guard.extend()).expect("three still have it");
     world.catch_up();
     assert_eq!(world.holders("r"), 5);
-    // The other three: those that were repaired are among the quorum now.
+    // The other three: the repaired nodes are among the quorum now.
     world.nodes[2].restart();
     world.nodes[3].restart();
     world.sim.block_on(guard.extend()).expect("three have it");

@@ -1,4 +1,4 @@
-//! The local queue: the tasks of one manager that want the same key, and what they are told.
+//! The local queue: the tasks of one manager that want the same key, and what their waits return.
 
 use std::future::IntoFuture;
 use std::sync::{Arc, Mutex};
@@ -265,7 +265,7 @@ fn w3_a_request_that_gives_up_has_left_the_wait_queue_when_its_error_is_returned
     assert_eq!(after, (true, 0));
 }
 
-/// W1: it began to wait while nobody had the lease, so there was nothing to watch.
+/// W1: it began to wait while no task had the lease, so there was nothing to watch.
 #[test]
 fn w1_a_task_that_came_while_another_competed_outlives_its_lease() {
     for world in [World::complete(3), World::new(3)] {

@@ -22,7 +22,7 @@ use tracing::{Event, Level, Metadata, Subscriber};
 
 use crate::world::{MS, SECOND, World};
 
-/// An event, as somebody reads it.
+/// An event, as a subscriber reads it.
 #[derive(Clone, Debug)]
 pub(crate) struct Told {
     pub(crate) level: Level,
@@ -117,7 +117,7 @@ impl Visit for Fields {
     }
 }
 
-/// Everything that was told while `scene` was played.
+/// Everything that was reported while `scene` was played.
 pub(crate) fn told(scene: impl FnOnce()) -> Vec<Told> {
     static INSTALLED: Once = Once::new();
     INSTALLED.call_once(|| tracing::subscriber::set_global_default(Listener).unwrap());
@@ -243,7 +243,7 @@ fn a_lost_lease_is_a_warning_with_the_reason_once() {
         world.sim.block_on(guard.lost());
     };
     assert_eq!(end(&listens), lost("expired", "9.4s"));
-    // Nobody notices before the release.
+    // The holder does not notice before the release.
     let sleeps = |world: &World| {
         let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
         world.sim.advance(11 * SECOND);
@@ -565,7 +565,7 @@ fn a1_a_lock_is_released_though_the_recorder_panics() {
     }
 }
 
-/// A subscriber that panics in one of its methods, once it is told to.
+/// A subscriber that panics in one of its methods, once it is armed.
 struct Upset {
     at: &'static str,
     armed: Arc<AtomicBool>,

@@ -121,7 +121,7 @@ fn a_lease_is_passed_on_eight_times_and_then_released() {
         process.spawn(async move {
             for _ in 0..12 {
                 let guard = ours.lock("r").await.unwrap();
-                // Whose key it is tells apart the acquires.
+                // The token in the key distinguishes the acquires.
                 holds.lock().unwrap().push(token_of(&sent));
                 ours.client.sleep(MS).await;
                 drop(guard);

@@ -115,7 +115,7 @@ fn q4_only_a_refusal_means_held() {
     }
 }
 
-/// `SET NX`, as one key needs it, cannot tell. The script for several keys can.
+/// `SET NX`, as one key needs it, cannot see that. The script for several keys can.
 #[test]
 fn q4_a_key_of_another_type_is_held_by_no_client() {
     let world = World::new(3);
@@ -137,7 +137,7 @@ fn contention_and_faults_are_distinguished() {
     world.nodes[2].inject(Fault::Dead);
     let lost = world.sim.block_on(world.manager().lock("r").no_wait());
     assert!(matches!(lost, Err(LockError::Held(_))), "{lost:?}");
-    // Dead on two, held on one: nobody could have had a quorum.
+    // Dead on two, held on one: no client could have had a quorum.
     world.nodes[0].inject(Fault::Dead);
     world.nodes[1].inject(Fault::Dead);
     world.nodes[2].heal();
@@ -304,7 +304,7 @@ fn q6_an_acquire_that_was_not_sent_waits_for_no_server_id() {
     assert!(sim.block_on(manager.close(Duration::ZERO)).is_clean());
 }
 
-/// What a node says about who it is.
+/// What a node says about its identity.
 #[derive(Clone, Copy, Debug)]
 enum Id {
     True,

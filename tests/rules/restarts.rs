@@ -40,7 +40,7 @@ impl World {
         world
     }
 
-    /// Nodes that nobody has ever used.
+    /// Nodes that no client has ever used.
     fn fresh(nodes: usize) -> Self {
         let sim = Sim::new(7);
         let nodes = MemoryNode::cluster(nodes, sim.clone());
@@ -180,7 +180,7 @@ fn who_waits_wins_when_the_quarantine_ends() {
         let waited = world.sim.elapsed();
         assert!(waited >= MAX_TTL && waited < MAX_TTL + 2 * SECOND, "{waited:?}");
         assert_eq!(guard.fencing_token().is_some(), fenced);
-        // Who does not wait for so long is told why.
+        // A request that does not wait for so long returns the reason.
         world.nodes[0].restart();
         world.nodes[1].restart();
         let lost = world.sim.block_on(manager.lock("s").timeout(SECOND));
@@ -299,12 +299,12 @@ fn who_deletes_the_epochs_changes_max_ttl_and_begins_a_quarantine() {
     assert_quarantined(&world.failure(&manager), 3);
     world.sim.advance(20 * SECOND);
     world.lock_and_release(&manager);
-    // And who deletes the other key ends it.
+    // And a user who deletes the other key ends it.
     world.nodes.iter().for_each(MemoryNode::flush);
     assert_quarantined(&world.failure(&manager), 3);
     world.nodes.iter().for_each(|node| node.expire(QUARANTINE));
     world.lock_and_release(&manager);
-    // A quarantine without an end lasts until somebody ends it.
+    // A quarantine without an end lasts until a user ends it.
     for node in &world.nodes {
         node.put(QUARANTINE, Value::String(Vec::new()));
     }

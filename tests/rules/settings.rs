@@ -34,7 +34,7 @@ fn node_timeout(world: &World, builder: LockManagerBuilder, ttl: Duration) -> Du
     waited
 }
 
-/// How long before its keys may expire a lease ends that nobody extends, without the drift.
+/// How long before its keys may expire a lease ends that is not extended, without the drift.
 fn margin(world: &World, builder: LockManagerBuilder, ttl: Duration) -> Duration {
     let manager = builder.build().unwrap();
     let guard = world.sim.block_on(manager.lock("r").ttl(ttl)).unwrap();

@@ -46,7 +46,7 @@ impl Watching {
 }
 
 impl Scene {
-    /// A node at which somebody keeps the key for [`TTL`].
+    /// A node at which a holder keeps the key for [`TTL`].
     fn new() -> Self {
         let sim = Sim::new(1);
         let node = MemoryNode::new("node", sim.clone());

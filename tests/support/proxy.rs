@@ -22,7 +22,7 @@ mod relay;
 
 use relay::Relay;
 
-/// What happens to the connections through a proxy: those that are open, and those to come.
+/// What happens to the connections through a proxy: to open ones, and to new ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Mode {
@@ -46,7 +46,7 @@ pub enum Mode {
     Cut(When),
     /// Connections end as when a machine has forgotten them (`RST`).
     Reset(When),
-    /// Nobody listens: a new connection is refused, and those that are open are reset.
+    /// Nothing listens: new connections are refused, and open ones are reset.
     Refuse,
 }
 
@@ -117,7 +117,7 @@ impl Proxy {
     ///
     /// # Panics
     ///
-    /// If [`Mode::Refuse`] is left and somebody else has taken the port meanwhile.
+    /// If [`Mode::Refuse`] is left and another process has taken the port meanwhile.
     pub fn set(&self, mode: Mode) {
         let (done, is_done) = mpsc::channel();
         let orders = self.orders.as_ref().expect("it is there until drop");
@@ -147,19 +147,19 @@ impl Drop for Proxy {
         self.orders.take();
         let _ = (&self.bell).write_all(b"!");
         if let Some(relay) = self.relay.take() {
-            // A proxy that panicked has told why on its own thread.
+            // A proxy that panicked has said why on its own thread.
             let _ = relay.join();
         }
     }
 }
 
-/// A mode to change to, and whom to tell.
+/// A mode to change to, and where to report that it is done.
 struct Order {
     mode: Mode,
     done: Sender<()>,
 }
 
-/// Orders, and the bell that rings when there is one.
+/// Orders, and the pipe that signals when there is one.
 struct Inbox {
     orders: Receiver<Order>,
     doorbell: PipeReader,

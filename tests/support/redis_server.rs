@@ -60,7 +60,7 @@ impl RedisServer {
     ///
     /// # Panics
     ///
-    /// If there is no `redis-server`, or it tells no version.
+    /// If there is no `redis-server`, or it reports no version.
     #[must_use]
     pub fn version() -> (u32, u32) {
         process::version()
@@ -172,7 +172,7 @@ impl RedisServer {
         }
     }
 
-    /// Waits until it, a replica, has the data of its primary and hears of what comes.
+    /// Waits until it, a replica, has the data of its primary and receives new writes.
     ///
     /// # Panics
     ///
@@ -181,7 +181,7 @@ impl RedisServer {
         eventually("a replica in sync", || self.info("master_link_status") == "up");
     }
 
-    /// Kills it, and has a replica take its address as a primary with what it has heard: a failover.
+    /// Kills it, and has a replica take its address as a primary with the data it has: a failover.
     /// The replica goes on as the process it is. A later [`restart`](Self::restart) is one of its.
     ///
     /// # Panics
@@ -227,7 +227,7 @@ impl RedisServer {
         self.process().as_mut().expect("resume of a node that was killed").resume();
     }
 
-    /// Opens a connection, authenticated as one who may do everything.
+    /// Opens a connection, authenticated as a user who may do everything.
     ///
     /// # Panics
     ///
@@ -245,7 +245,7 @@ impl RedisServer {
         connection
     }
 
-    /// Opens a connection that has not said who it is.
+    /// Opens a connection that has not authenticated.
     ///
     /// # Panics
     ///
@@ -321,7 +321,7 @@ impl RedisServer {
             .to_owned()
     }
 
-    /// What tells one run of a node from another: 40 hex digits.
+    /// What distinguishes one run of a node from another: 40 hex digits.
     #[must_use]
     pub fn run_id(&self) -> String {
         self.info("run_id")

@@ -1,4 +1,4 @@
-//! Who notices that two are where only one may be, and who writes after a later holder.
+//! Notices that two processes are where only one may be, and that one writes after a later holder.
 
 use std::io;
 
@@ -7,7 +7,7 @@ use crate::redis_server::{Connection, RedisServer, Reply};
 /// A critical section on a node of its own, entered by processes that hold a lock.
 ///
 /// It reads, modifies and writes a counter, which loses a count if two are in it, with a flag that
-/// nobody else may have set.
+/// no other process may have set.
 #[derive(Debug)]
 pub struct Referee {
     connection: Connection,
@@ -50,7 +50,7 @@ impl Referee {
         overlaps.is_none().then(|| counter.map_or(0, |counter| count(&counter)))
     }
 
-    /// A command on a key, which is told by its last name.
+    /// A command on a key, which is given by the last part of its name.
     fn command(&mut self, words: &[&str]) -> io::Result<Reply> {
         let key = format!("{}:{}", self.section, words[1]);
         let mut words = words.to_vec();

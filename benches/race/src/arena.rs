@@ -89,7 +89,7 @@ impl Arena {
     /// Writes down what keys there are, and takes them away.
     pub(crate) fn sweep(&self, book: &mut Book, contestant: &str, place: &str) {
         let mut keys = self.nodes.keys_left();
-        // What a node keeps for good, where it is asked for: counters, and who it is.
+        // Keys that a node keeps for good, where asked for: counters, and its server id.
         keys.retain(|(_, key)| !key.starts_with("quorate:"));
         if let Some((_, example)) = keys.first() {
             book.leave(Leftover {
@@ -115,7 +115,7 @@ impl Done {
     }
 }
 
-/// As on nodes that have been in use for a while.
+/// Loads the script, as on nodes that have been in use.
 fn load_script(node: &RedisServer) {
     let _ = node.cli(&["SCRIPT", "LOAD", RELEASE]);
 }
@@ -127,7 +127,7 @@ pub(crate) struct Worker {
     answers: BufReader<ChildStdout>,
 }
 
-/// What a worker told.
+/// What a worker reported.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Told {
     pub(crate) metrics: Vec<(String, f64)>,
@@ -166,12 +166,12 @@ impl Worker {
         Ok(Self { child, orders, answers })
     }
 
-    /// Waits until it is ready; what it told of getting there.
+    /// Waits until it is ready. Returns what it reported until then.
     pub(crate) fn wait_until_ready(&mut self) -> Outcome<Told> {
         self.read("ready")
     }
 
-    /// Tells it to go on.
+    /// Lets it go on.
     pub(crate) fn go(&mut self) -> Outcome {
         Ok(self.orders.write_all(b"go\n")?)
     }

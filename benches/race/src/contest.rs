@@ -1,4 +1,4 @@
-//! Who takes part: one file each, all behind [`Contestant`].
+//! The contestants: one file each, all behind [`Contestant`].
 
 use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -77,7 +77,7 @@ pub(crate) trait Contestant: Sized + Send + Sync + 'static {
     fn connect(addresses: Vec<String>, ttl: Duration)
     -> impl Future<Output = Outcome<Self>> + Send;
 
-    /// Takes a lock that nobody contends for.
+    /// Acquires an uncontended lock.
     fn acquire(&self, key: &str) -> impl Future<Output = Option<Self::Held>> + Send;
 
     /// Takes a lock if it is free, in one round.
@@ -85,7 +85,7 @@ pub(crate) trait Contestant: Sized + Send + Sync + 'static {
         self.acquire(key)
     }
 
-    /// Gives it back; whether a quorum has done so.
+    /// Releases it. Returns whether a quorum has done so.
     fn release(&self, held: Self::Held) -> impl Future<Output = bool> + Send;
 
     /// Waits for a lock that is contended for, in the contestant's own way if it has one.
@@ -113,7 +113,7 @@ pub(crate) trait Contestant: Sized + Send + Sync + 'static {
     fn close(&self, bound: Duration) -> impl Future<Output = usize> + Send;
 }
 
-/// How long the bare clients pause at the most after a refusal, and rslock is told to.
+/// How long the bare clients pause at the most after a refusal, and rslock is set to pause.
 pub(crate) const POLL: Duration = Duration::from_millis(10);
 
 /// Work that was left to the background.

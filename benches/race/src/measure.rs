@@ -88,7 +88,7 @@ pub(crate) const MEASURES: &[Measure] = &[
     Measure { name: "leases", about: "many locks held by one process", run: leases::leases },
 ];
 
-/// The race under way.
+/// The race that is running.
 pub(crate) struct Race<'a> {
     plan: &'a Plan,
     arena: Arena,

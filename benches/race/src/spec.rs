@@ -1,4 +1,4 @@
-//! What a worker process is told: its job in `key=value` words.
+//! What a worker process gets: its job in `key=value` words.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,7 +1,7 @@
 //! The other side of the race: a process that does one job for one contestant.
 //!
-//! It says `ready`, waits for a line, does the job, tells what it measured, says `done`, waits for
-//! a line, closes, and ends.
+//! It says `ready`, waits for a line, does the job, reports what it measured, says `done`, waits
+//! for a line, closes, and ends.
 
 use std::fmt;
 use std::io;
@@ -75,7 +75,7 @@ async fn connect<C: Contestant>(spec: &Spec) -> Outcome<C> {
     C::connect(spec.list("addresses")?, spec.time("ttl")?).await
 }
 
-/// Says that it is ready, and waits to be told to go.
+/// Says that it is ready, and waits for the line that lets it go on.
 async fn ready() -> Outcome {
     println!("ready");
     told().await

@@ -201,8 +201,8 @@ impl Case {
     }
 }
 
-/// A planted point of the attempt: its name, the scope that finds it, by kind and delivery, and what it
-/// breaks there, if anything less does not count.
+/// A planted point of the attempt: its name, the scope that finds it, by kind and delivery, and the
+/// violation that it must cause there, if no other counts.
 #[cfg(quorate_planted)]
 type WrongIdea = (&'static str, &'static str, bool, Option<&'static str>);
 

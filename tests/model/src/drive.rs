@@ -169,7 +169,7 @@ impl World {
             }
         }
         if self.clients[from].as_ref().is_some_and(|client| client.is_quiescent()) {
-            // Nobody hears the replies any more.
+            // The attempt hears no replies any more.
             for node in 0..NODES {
                 let is_heard = |entry: &Entry| entry.reply.is_some();
                 if self.places[node].sides[from].channel.iter().any(is_heard) {

@@ -15,7 +15,7 @@ use crate::world::World;
 pub struct Report {
     /// What was explored.
     pub name: String,
-    /// How many states it has, those that differ only in the names of nodes once.
+    /// How many states it has. States that differ only in the names of nodes count once.
     pub states: usize,
     /// How many steps were tried.
     pub steps: usize,

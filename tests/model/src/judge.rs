@@ -175,7 +175,7 @@ impl World {
 
 /// What must hold in each state.
 impl World {
-    /// What is violated; of the fencing tokens, what is `wanted` if anything is.
+    /// What is violated. Of violations by fencing tokens, the `wanted` one if it is among them.
     pub(crate) fn judge(
         &self,
         scope: &Scope,

@@ -7,7 +7,7 @@
 //! | module | |
 //! |---|---|
 //! | `scope` | what may happen |
-//! | `place` | a node: its key, its number, and what is under way between it and an attempt |
+//! | `place` | a node: its key, its number, and the messages in flight between it and an attempt |
 //! | `world` | the state |
 //! | `step`, `steps` | what can follow a state |
 //! | `drive` | one input to an attempt |
@@ -35,8 +35,8 @@
 //! # What is bounded
 //!
 //! Three nodes, two attempts, three of them for fencing in the larger scope, a ttl of three ticks. Two
-//! attempts with one clock have at most two calls under way at a tick. States are kept as hashes of 64
-//! bits.
+//! attempts with one clock have at most two calls in flight at a tick. States are kept as hashes of
+//! 64 bits.
 //!
 //! # What is not here
 //!

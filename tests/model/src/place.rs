@@ -1,4 +1,4 @@
-//! A node: the key, the number, and what is under way between it and each attempt.
+//! A node: the key, the number, and the messages in flight between it and each attempt.
 
 use quorate_pure::core_source::algorithm::attempt::{CallId, Operation, Outcome};
 use quorate_pure::core_source::algorithm::fence::FencingToken;
@@ -8,7 +8,7 @@ use crate::scope::{Flaw, Hints, MOST, Scope};
 /// A key that was set behind the release that undoes it.
 pub(crate) const LATE_EFFECT: &str = "C3: an acquire or a repair took effect behind its release";
 
-/// Who has a key, if it is not an attempt.
+/// The owner of a key that is no attempt.
 pub(crate) const FOREIGN: usize = 9;
 
 /// A request to a node, without the name of its call.
@@ -63,11 +63,11 @@ pub(crate) fn small(token: FencingToken) -> u8 {
 pub(crate) struct Entry {
     pub(crate) call: CallId,
     pub(crate) request: Request,
-    /// The reply that is on its way, once the node has made one.
+    /// The reply, once the node has made one. It has not arrived yet.
     pub(crate) reply: Option<Outcome>,
 }
 
-/// A request that is still on its way, while its attempt awaits no reply any more.
+/// A request that is still in flight, while its attempt awaits no reply any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Stray {
     pub(crate) request: Request,
@@ -100,7 +100,7 @@ pub(crate) struct Truth {
 /// A node.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Place {
-    /// Who has the key.
+    /// The attempt that has the key, or `FOREIGN`.
     pub(crate) owner: Option<usize>,
     /// How many ticks the key lives.
     pub(crate) left: u8,

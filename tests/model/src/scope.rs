@@ -33,7 +33,7 @@ pub(crate) struct Scope {
     pub(crate) extensions: u8,
     /// What an extension asks for, in ticks.
     pub(crate) extension_ttl: u8,
-    /// How many calls of each attempt a tick may find under way.
+    /// How many calls of each attempt a tick may find in flight.
     pub(crate) under_way: Option<[u8; 2]>,
     pub(crate) fencing: Option<Fencing>,
     /// How often a request is executed twice.

@@ -60,11 +60,11 @@ pub(crate) enum Step {
 /// What becomes of an execution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
-    /// The reply is on its way, or has arrived.
+    /// The reply is in flight, or has arrived.
     Replied,
     /// The reply never arrives.
     Unheard,
-    /// The reply is on its way, and the request is executed once more later.
+    /// The reply is in flight, and the request is executed once more later.
     Repeated,
 }
 

@@ -145,7 +145,7 @@ impl World {
         }
     }
 
-    /// Whether a request changes something. One that does not is as good as lost.
+    /// Whether a request changes something. One that does not is equivalent to a lost one.
     fn has_effect(&self, scope: &Scope, from: usize, node: usize, request: Request) -> bool {
         let place = &self.places[node];
         let flaw = scope.fencing.and_then(|fencing| fencing.flaw);
@@ -311,7 +311,7 @@ impl World {
         }
         let mut world = self.clone();
         for client in world.clients.iter_mut().flatten() {
-            // A clock that nobody reads stands, so that nothing differs in it.
+            // A clock that no attempt reads stands still, so that no two states differ only in it.
             if !client.is_quiescent() {
                 Rc::make_mut(client).now += 1;
             }

@@ -1,4 +1,4 @@
-//! The state: attempts, nodes, and what is under way between them.
+//! The state: attempts, nodes, and the messages in flight between them.
 
 use std::hash::{Hash, Hasher};
 use std::rc::Rc;
@@ -36,7 +36,7 @@ pub(crate) struct Client {
     pub(crate) has_won: bool,
     /// Its clock, in ticks.
     pub(crate) now: u32,
-    /// Nothing that it learns matters any more: what it has sent is under way without it.
+    /// Nothing that it learns matters any more: its requests stay in flight without it.
     pub(crate) is_retired: bool,
     /// When its end began.
     pub(crate) ended_at: Option<u32>,
@@ -97,7 +97,7 @@ pub(crate) fn ticks(ttl: u8) -> Ttl {
 }
 
 impl World {
-    /// Nobody has begun.
+    /// No attempt has begun.
     pub(crate) fn new(scope: &Scope, start: Instant) -> Self {
         let numbers = scope.fencing.map_or([0; NODES], |fencing| fencing.numbers);
         let is_given = scope.fencing.is_none_or(|it| matches!(it.hints, Hints::Given(_)));

@@ -1,6 +1,6 @@
 //! The planted bugs.
 //!
-//! Each is an idea that somebody could get wrong, and not a line of the code. Every rule of
+//! Each is an idea that a developer could get wrong, and not a line of the code. Every rule of
 //! correctness has at least one, but for A2: it asks for a heading in the documentation, which a test reads.
 //!
 //! Wrong *nodes* are not here: they are the flaws of the in-memory node (`quorate_memory::Flaw`).

@@ -154,7 +154,7 @@ fn nothing_without_a_bug(bugs: &[&Bug]) -> Outcome {
     Ok(())
 }
 
-/// Tells the history of a seed under a bug.
+/// Prints the history of a seed under a bug.
 fn replay(bug: &Bug, seed: &str) -> Outcome {
     let Check::World(class) = bug.check else {
         return Err(format!("{} is found by a test, which has no seed", bug.name));
@@ -231,7 +231,7 @@ impl Target {
     }
 }
 
-/// Cargo, for what has the bugs in it.
+/// Cargo, for builds that have the bugs in them.
 fn cargo(words: &[&str]) -> Command {
     let flags = env::var("RUSTFLAGS").unwrap_or_default();
     let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));

@@ -1,4 +1,4 @@
-//! A client process: managers and tasks that contend for all locks, and tell of each hold.
+//! A client process: managers and tasks that contend for all locks, and report each hold.
 //!
 //! `restarts client redis|fred REFEREE-PORT TTL-MS on|off SEED ADDRESS…`
 
@@ -21,7 +21,7 @@ use crate::resource::Resource;
 
 type Outcome<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
 
-/// In each process. What one gives back, its own waiters do not get before those of others.
+/// In each process. A lock that one releases does not go to its own waiters before those of others.
 const MANAGERS: u64 = 2;
 
 /// Of a manager, for each lock.
@@ -105,7 +105,7 @@ struct Shared {
     cells: Vec<Arc<FencedCell<u32>>>,
     /// Writes that the cells acknowledged.
     written: Vec<AtomicU32>,
-    /// Requests that ended without a lock: by somebody else's hold, or for lack of nodes.
+    /// Requests that ended without a lock: by another hold, or for lack of nodes.
     held: AtomicU64,
     failed: AtomicU64,
 }
@@ -133,7 +133,7 @@ impl Shared {
     }
 }
 
-/// A line to whoever started this process.
+/// A line to the process that started this one.
 #[expect(clippy::print_stdout, reason = "it is listened to")]
 fn say(line: &str) {
     println!("{line}");

@@ -9,7 +9,7 @@ use rustix::time::{ClockId, clock_gettime};
 /// Nanoseconds on `CLOCK_MONOTONIC`.
 pub type Nanos = u64;
 
-/// Tells moments of this process on the clock that all share.
+/// Converts moments of this process to the clock that all share.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     instant: Instant,

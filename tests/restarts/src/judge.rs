@@ -58,7 +58,7 @@ impl FromStr for Hold {
 pub struct Verdict {
     /// Holds that began while an earlier one of the lock lasted.
     pub overlaps: usize,
-    /// The first of them, told.
+    /// The first of them, described.
     pub example: Option<String>,
     /// Tokens that were given.
     pub tokens: usize,
@@ -79,7 +79,7 @@ pub fn judge(holds: &[Hold]) -> Verdict {
     for mut holds in locks.into_values() {
         let distinct: BTreeSet<u64> = holds.iter().map(|hold| hold.token).collect();
         verdict.repeated += holds.len() - distinct.len();
-        // Who learned of the lock when it was over has never held it.
+        // A client that learned of the lock when it was over has never held it.
         holds.retain(|hold| hold.acquired < hold.end);
         holds.sort_by_key(|hold| hold.acquired);
         verdict.judge_overlaps(&holds);

@@ -4,7 +4,7 @@
 //! than a ttl, and write what they do to resources that check tokens and to one that does not. A
 //! nemesis kills nodes without persistence and starts them again, empties them, rolls them back to
 //! an old file, puts a replica that lags in their place. Each hold is recorded on the one clock of
-//! the machine, and judged when all is over: with the restart guard nobody overlaps and no token
+//! the machine, and judged when all is over: with the restart guard no holds overlap and no token
 //! falls; without it, which shows that this can see it, they do overlap, and the resource is what
 //! refuses the stale writer.
 

@@ -27,7 +27,7 @@ pub struct Blows {
     pub rollbacks: u32,
     /// `kill -9`, and a replica that had not heard the latest takes the address.
     pub promotions: u32,
-    /// How often so many nodes lost their data at once that what is left is no quorum.
+    /// How often so many nodes lost their data at once that the rest is no quorum.
     pub bursts: u32,
 }
 
@@ -130,7 +130,7 @@ impl Blow {
     }
 }
 
-/// It saves its data, goes on for a while, and wakes up with what it saved.
+/// It saves its data, goes on for a quarter of the ttl, and wakes up with the saved data.
 fn roll_back(node: &RedisServer, ttl: Duration) {
     assert_eq!(node.cli(&["SAVE"]).text(), "OK");
     thread::sleep(ttl / 4);
@@ -139,7 +139,7 @@ fn roll_back(node: &RedisServer, ttl: Duration) {
     fs::remove_file(node.dir().join(DUMP)).expect("the file that it started from");
 }
 
-/// A replica is cut off, and a while later takes the node's place.
+/// A replica is cut off, and a quarter of the ttl later takes the node's place.
 fn promote(node: &mut RedisServer, ttl: Duration) {
     let line = Proxy::start(node.port());
     let replica = self::node().replica_through(&line).start();

@@ -38,7 +38,7 @@ pub struct Plan {
     pub nodes: usize,
     /// How often a node is killed and started again, at the least.
     pub cycles: u32,
-    /// Of all locks, and the longest that the guard is told of.
+    /// Of all locks, and the longest that the guard is set for.
     pub ttl: Duration,
     /// Of all managers.
     pub guard: Guard,

@@ -39,7 +39,7 @@ pub struct Figures {
     pub lost_in_process: u64,
     /// Writes lost by the store that checks no token.
     pub lost_without_tokens: u64,
-    /// Requests that ended without the lock, since somebody else had it.
+    /// Requests that ended without the lock, since another holder had it.
     pub held: u64,
     /// Requests that ended without the lock for another reason.
     pub failed: u64,
@@ -51,7 +51,7 @@ pub struct Figures {
 ///
 /// # Panics
 ///
-/// If nodes or processes do not start or do not do as they are told.
+/// If nodes or processes do not start or do not do what they are asked to.
 #[must_use]
 pub fn run(plan: &Plan) -> Figures {
     let start = now();
@@ -92,7 +92,7 @@ pub fn run(plan: &Plan) -> Figures {
     figures
 }
 
-/// Writes that are not there, of those that no token protects.
+/// Writes that are not there, of the writes that no token protects.
 fn lost_by(store: &RedisServer) -> u64 {
     (0..LOCKS).map(|lock| lost_without_tokens(store, lock)).sum()
 }
@@ -104,11 +104,11 @@ fn wait_for_the_last_keys(nodes: &Nodes) {
     });
 }
 
-/// A client process, and who listens to it.
+/// A client process, and the thread that listens to it.
 struct Client {
     child: Child,
     lines: JoinHandle<Vec<String>>,
-    /// What it has told so far.
+    /// What it has reported so far.
     holds: Arc<Mutex<Vec<Hold>>>,
 }
 

@@ -53,7 +53,7 @@ fn a_request_for_several_that_comes_twice_levels_their_numbers() {
 }
 
 /// Twenty locks that share one number, on nodes that hear of them in different orders: no answer
-/// need be that of another node, and a raise may find that somebody else went further.
+/// need be that of another node, and a raise may find that another attempt went further.
 #[test]
 fn locks_that_share_a_number_do_not_keep_each_other_out() {
     let share = |name: &String| counter(&key(name)) == counter(&key("a0"));

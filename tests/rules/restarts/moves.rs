@@ -26,7 +26,7 @@ fn an_address_with_several_servers_behind_it_does_not_vote() {
     world.lock_and_release(&manager);
 }
 
-/// Q6, for as long as the manager lives: who a node is comes with each of its votes.
+/// Q6, for as long as the manager lives: a node's server id comes with each of its votes.
 #[test]
 fn q6_an_address_that_comes_to_lead_to_another_node_is_noticed() {
     let world = World::new(3);
@@ -40,7 +40,7 @@ fn q6_an_address_that_comes_to_lead_to_another_node_is_noticed() {
     assert!(matches!(lost, LockError::SameServer { .. }), "{lost:?}");
     moves[1].go_to(&world.nodes[1]);
     world.sim.advance(SECOND);
-    // Both have told anew by the time that this is over.
+    // Both have reported theirs anew by the time that this is over.
     let _ = world.try_lock(&manager);
     world.sim.advance(SECOND);
     world.lock_and_release(&manager);

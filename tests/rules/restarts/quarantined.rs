@@ -7,7 +7,7 @@ fn a_quarantined_node_extends_what_it_still_has_and_releases_it() {
     let world = World::new(3);
     let manager = world.manager(MAX_TTL);
     let guard = world.try_lock(&manager).unwrap();
-    // Nothing is lost, but who can know.
+    // Nothing is lost, but no client can know that.
     for node in &world.nodes {
         node.save();
         node.restart_from_save();
@@ -31,7 +31,7 @@ fn a_quarantined_node_extends_what_it_still_has_and_releases_it() {
     assert!(world.sim.block_on(manager.adopt(&record)).unwrap().is_valid());
 }
 
-/// H3: what is given back to a node counts from the next extension on, in quarantine or not.
+/// H3: a key that is set again on a node counts from the next extension on, in quarantine or not.
 #[test]
 fn a_quarantined_node_gets_the_key_back_and_keeps_others_out() {
     let world = World::new(3);

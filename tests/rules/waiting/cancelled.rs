@@ -17,7 +17,7 @@ struct Queue {
     scene: Scene,
     guard: LockGuard,
     waiters: Vec<Process>,
-    /// Who had the lock, when it had it, and when it released it.
+    /// Which waiter had the lock, when it got it, and when it released it.
     served: Arc<Mutex<Vec<(usize, Duration, Duration)>>>,
 }
 

@@ -1,4 +1,4 @@
-//! One connection through a proxy: two sockets, and what is on its way between them.
+//! One connection through a proxy: two sockets, and the bytes in flight between them.
 
 use std::collections::VecDeque;
 use std::io::{self, Read as _, Write as _};
@@ -43,7 +43,7 @@ impl Link {
             let mut flags = PollFlags::empty();
             flags.set(PollFlags::IN, !inward.has_ended);
             flags.set(PollFlags::OUT, outward.is_blocked);
-            // Of a socket that nothing is wanted of, `poll` would tell again and again that it ended.
+            // If nothing is wanted of a socket, `poll` would report again and again that it ended.
             (!flags.is_empty()).then(|| PollFd::new(socket, flags))
         })
     }
@@ -66,7 +66,7 @@ impl Link {
             (Ok(Flow::Ends(fate)), _) => fate,
             (Ok(Flow::Over), Ok(Flow::Over)) => Fate::Cut,
             (Ok(_), Ok(_)) => Fate::Live,
-            // Whoever reset it, the other end is to know.
+            // Whichever end reset it, the other end is to know.
             (Err(_), _) | (_, Err(_)) => Fate::Reset,
         }
     }
@@ -89,7 +89,7 @@ pub(super) fn reset(socket: TcpStream) {
     drop(socket);
 }
 
-/// Closes with a `FIN`, whoever has a copy of the socket.
+/// Closes with a `FIN`, even if another process has a copy of the socket.
 fn cut(mut socket: TcpStream) {
     let _ = socket.shutdown(Shutdown::Write);
     // Unread bytes would make it an `RST`.

@@ -43,7 +43,7 @@ impl Relay {
                 Ok(Order { mode, done }) => {
                     let _ = inbox.doorbell.read(&mut [0]);
                     self.change(mode);
-                    // Nobody listens any more if a test has panicked.
+                    // The caller does not listen any more if a test has panicked.
                     let _ = done.send(());
                 }
                 Err(TryRecvError::Empty) => {}

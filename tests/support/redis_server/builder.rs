@@ -11,7 +11,7 @@ use super::resp::Endpoint;
 use super::{ADMIN, RedisServer};
 use crate::proxy::Proxy;
 
-/// How often a start picks another port after somebody else took the first one.
+/// How often a start picks another port after another process took the first one.
 const PORT_TRIES: usize = 16;
 
 /// Ports are taken from here: below what Linux, macOS and BSD hand out to outgoing connections.
@@ -157,7 +157,7 @@ impl Builder {
     }
 }
 
-/// A port that nobody listens on, and that no other call in this process returned.
+/// A port that no process listens on, and that no other call in this process returned.
 pub(crate) fn free_port() -> u16 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let span = PORTS.end - PORTS.start;

@@ -1,4 +1,4 @@
-//! What a node was told: the MONITOR stream.
+//! The commands that a node executes: the MONITOR stream.
 
 use super::{Connection, RedisServer, Reply};
 
@@ -17,7 +17,7 @@ pub struct Monitor<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Monitored {
-    /// Who sent it: a peer's address, `unix:…`, or `lua` for a call inside a script.
+    /// The sender: a peer's address, `unix:…`, or `lua` for a call inside a script.
     pub client: String,
     /// The command and its arguments; a byte that is not printable ASCII comes as `\xHH`.
     pub args: Vec<String>,

@@ -46,7 +46,7 @@ impl Nodes {
     ///
     /// # Panics
     ///
-    /// If a node is paused: nobody can know what it keeps.
+    /// If a node is paused: no client can know what it keeps.
     #[must_use]
     pub fn keys_left(&self) -> Vec<(usize, String)> {
         let running = self.iter().enumerate().filter(|(_, node)| node.is_running());

@@ -18,7 +18,7 @@ const CONFIG: &str = "redis.conf";
 
 const LOG_LINES: usize = 30;
 
-/// One line, for whoever has just cloned the repository.
+/// One line, for a developer who has just cloned the repository.
 const MISSING: &str = "redis-server is not installed: run `cargo xtask test`, which installs it, \
                        or use your package manager";
 
@@ -52,7 +52,7 @@ impl Process {
         Self::restart(dir)
     }
 
-    /// Starts it again as it was, with what it may have written to its configuration since.
+    /// Starts it again as it was, with any changes that it has written to its configuration since.
     pub(super) fn restart(dir: &Path) -> Result<Self, StartError> {
         let program = program();
         let (output, input) = io::pipe().expect("a pipe");
@@ -119,7 +119,7 @@ impl Process {
             return;
         }
         kill_process(self.pid(), Signal::STOP).expect("our own child");
-        // The parent is told once all threads have stopped.
+        // The parent is notified once all threads have stopped.
         let options = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
         let status = waitid(WaitId::Pid(self.pid()), options).expect("our own child");
         assert!(status.is_some_and(|status| status.stopped()), "a node died: {}", self.log());

@@ -95,7 +95,7 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// If nobody listens there.
+    /// If no process listens there.
     pub fn to_port(port: u16) -> io::Result<Self> {
         Self::open(&Endpoint::Tcp(port))
     }

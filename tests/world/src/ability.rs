@@ -6,16 +6,16 @@ use quorate_memory::MemoryNode;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::exhaustive_enums, reason = "a part of the tests")]
 pub enum Ability {
-    /// They keep the wait queue, and tell when a key has changed.
+    /// They keep the wait queue, and push when a key has changed.
     Queue,
-    /// They tell when a key has changed.
+    /// They push when a key has changed.
     Watch,
     /// Neither.
     Nothing,
 }
 
 impl Ability {
-    /// The same node, with what it can do.
+    /// The same node, with these abilities and no others.
     #[must_use]
     pub fn of(self, node: MemoryNode) -> MemoryNode {
         match self {

@@ -12,7 +12,7 @@ use crate::process::Process;
 use crate::worker::name;
 
 /// Lets as many nodes fall behind as can fail, and one holder bring them up to the others; then
-/// the next one has its token in one round trip, whoever of the nodes is slow.
+/// the next one has its token in one round trip, whichever of the nodes are slow.
 ///
 /// The wall clocks are behind, and fall, so that hints are no help.
 pub fn check(

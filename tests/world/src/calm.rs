@@ -50,7 +50,7 @@ pub fn check(
         1 => drop(sim.block_on_for(calm.guard.release(), dice.below(8))),
         _ => drop(sim.block_on(calm.guard.release())),
     }
-    // What is under way takes a quarter of it, and the release comes behind it.
+    // Calls in flight take a quarter of it, and the release comes behind them.
     sim.advance(plan.ttl / 2);
     for node in nodes {
         for key in lock_keys(node) {
@@ -156,7 +156,7 @@ impl Calm<'_> {
         self.not_held()
     }
 
-    /// Nobody answers for a sixth of the validity: what fails is tried again in time.
+    /// No node answers for a sixth of the validity: what fails is tried again in time.
     fn short_outage(&self) -> Vec<Violation> {
         self.guard.auto_renew();
         self.sim.advance(self.dice.time(Duration::ZERO, self.plan.ttl * 6 / 10));
@@ -213,7 +213,7 @@ impl Calm<'_> {
     }
 }
 
-/// What the holder of a guard is told of its loss.
+/// What a guard reports to its holder about its loss.
 pub(crate) fn told(sim: &Sim, guard: &LockGuard) -> Told {
     let told = Told::default();
     let (lost, tells) = (guard.lost(), Arc::clone(&told));

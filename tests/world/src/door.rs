@@ -16,16 +16,16 @@ pub struct Door {
     refused: AtomicU64,
 }
 
-/// What somebody who has been at a [`Door`] knows.
+/// What a client that has been at a [`Door`] knows.
 #[derive(Debug)]
 pub struct Visit<'a> {
     door: &'a Door,
-    /// The token, and the number that was read with it. `None` for who has no business here.
+    /// The token, and the number read with it. `None` without a token, or if it was refused.
     read: Option<(FencingToken, u64)>,
 }
 
 impl Door {
-    /// Nobody has been here.
+    /// No client has been here.
     #[must_use]
     pub const fn new() -> Self {
         let (added, refused) = (AtomicU64::new(0), AtomicU64::new(0));

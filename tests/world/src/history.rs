@@ -7,12 +7,12 @@ use std::time::Duration;
 use quorate_core::{FencingToken, Key};
 use quorate_memory::{MemoryNode, Observed, Sim};
 
-/// A record of locks: who held what, from when to when. Clones write to the same record.
+/// A record of locks: which client held which, from when to when. Clones write to the same record.
 ///
 /// Times are those of the world: [`Sim::elapsed`], and
 /// [`SimClient::world_time`](quorate_memory::SimClient::world_time) of what a client's clock said. What was
 /// not acknowledged (a lock whose future was dropped, an extension without an answer) is not
-/// recorded: nobody relies on it.
+/// recorded: no client relies on it.
 #[derive(Clone, Default)]
 pub struct History {
     events: Arc<Mutex<Vec<Event>>>,
@@ -40,7 +40,7 @@ impl AttemptId {
 pub struct Fenced {
     /// The token.
     pub token: FencingToken,
-    /// The attempt that it was given to. Whoever adopts the lock has the same one.
+    /// The attempt that it was given to. A client that adopts the lock has the same one.
     pub attempt: AttemptId,
     /// When that attempt began.
     pub asked: Duration,
@@ -101,7 +101,7 @@ pub enum What {
     Taken {
         /// Which node.
         node: String,
-        /// Whose keys they are now.
+        /// The attempt whose keys they are now.
         by: AttemptId,
         /// What they are about.
         resources: Vec<String>,
@@ -165,8 +165,8 @@ impl History {
         self.push(at, 0, What::Forgot { node: node.to_owned() });
     }
 
-    /// Records from now on to whom `node` gives free keys, and when it loses its data: what
-    /// [`judge_tokens`](crate::oracle::judge_tokens) asks for.
+    /// Records from now on to which attempts `node` gives free keys, and when it loses its data:
+    /// what [`judge_tokens`](crate::oracle::judge_tokens) asks for.
     pub fn observe(&self, node: &MemoryNode, sim: &Sim) {
         let (history, sim, name) = (self.clone(), sim.clone(), node.name().to_owned());
         node.observe(move |observed| match observed {
@@ -234,7 +234,7 @@ impl fmt::Display for LockId {
     }
 }
 
-/// Enough of it to tell it from others.
+/// Enough of it to distinguish it from others.
 impl fmt::Display for AttemptId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "~{:04x}", self.0 & 0xffff)

@@ -1,6 +1,7 @@
 //! Leases that are kept alive with one node in trouble, until so many fail that no quorum is left.
 //!
-//! As long as a quorum is well no lease is lost, and then each holder is told when its lease ends.
+//! As long as a quorum is well no lease is lost, and then each holder is notified when its lease
+//! ends.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -24,9 +25,9 @@ pub struct Figures {
     pub renewals: u64,
     /// How many were lost though a quorum was well. There must be none.
     pub lost_in_vain: u64,
-    /// How many holders were told after the end of the lease. There must be none.
+    /// How many holders were notified after the end of the lease. There must be none.
     pub told_late: u64,
-    /// How many were seen to be valid after they were told to be lost. There must be none.
+    /// How many were seen to be valid after they were reported as lost. There must be none.
     pub valid_after: u64,
 }
 

@@ -96,7 +96,7 @@ impl Nemesis {
         }
     }
 
-    /// Keys vanish until the chaos ends, some of them while their holder has yet to be told of them.
+    /// Keys vanish until the chaos ends, some of them before their holder has the reply.
     pub async fn lose_keys(self) {
         while self.sim.elapsed() < self.plan.chaos {
             self.sleep(self.dice.scaled_time(self.plan.ttl / 2)).await;

@@ -1,4 +1,4 @@
-//! The judge of a history: one holder at a time, and nobody relies on what is over.
+//! The judge of a history: one holder at a time, and no client relies on a lock that is over.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -72,10 +72,10 @@ pub enum Violation {
         token: FencingToken,
         /// The hint.
         hint: u64,
-        /// When it was had.
+        /// When the client had it.
         at: Duration,
     },
-    /// Something else that whoever watched the world found wrong.
+    /// Something else that an observer of the world found wrong.
     Other {
         /// When.
         at: Duration,
@@ -172,7 +172,7 @@ struct Tenure {
 /// Judges the events of a [`History`](crate::history::History).
 ///
 /// A lock is held from when it was granted until its validity ends or its holder begins to give it
-/// up, whichever is first. What was never acknowledged is held by nobody.
+/// up, whichever is first. What was never acknowledged is held by no client.
 #[must_use]
 pub fn judge(events: &[Event]) -> Vec<Violation> {
     let mut tenures: Vec<Tenure> = Vec::new();

@@ -65,15 +65,15 @@ impl Class {
     }
 }
 
-/// Who takes locks with a fencing token.
+/// Which requests are for locks with a fencing token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::exhaustive_enums, reason = "a part of the tests")]
 pub enum Tokens {
-    /// Nobody.
+    /// None.
     Nobody,
     /// Every other request.
     Some,
-    /// Everybody.
+    /// All.
     All,
 }
 
@@ -127,7 +127,7 @@ pub struct Plan {
     pub loss: u32,
     /// How much clocks gain or lose, at the most, of a million.
     pub drift: i32,
-    /// Who asks for fencing tokens.
+    /// Which requests ask for fencing tokens.
     pub tokens: Tokens,
     /// What the wall clocks of clients say.
     pub wall: Wall,
@@ -202,8 +202,8 @@ impl Plan {
         if class == Class::Storm { plan.stormy(&apart) } else { plan }
     }
 
-    /// The same for a storm: everybody has tokens, nodes differ, and messages are slow beside the
-    /// moments at which keys vanish.
+    /// The same for a storm: every client has tokens, nodes differ, and messages are slow beside
+    /// the moments at which keys vanish.
     fn stormy(self, dice: &Dice) -> Self {
         let off = Wall::Off(Duration::from_secs(3_600));
         let latency = (self.ttl / *dice.pick(&[200, 50, 25])).min(Duration::from_millis(100));

@@ -1,4 +1,4 @@
-//! One seed told so that it fits a screen: what went wrong, and what led to it.
+//! One seed described so that it fits a screen: what went wrong, and what led to it.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::run::Outcome;
 /// How many lines of the history are shown.
 const LINES: usize = 30;
 
-/// Tells what a world was like, what went wrong in it, and the events before the first mistake.
+/// Describes what a world was like, what went wrong in it, and the events before the first mistake.
 #[must_use]
 pub fn tell(seed: u64, outcome: &Outcome) -> String {
     let mut text = String::new();

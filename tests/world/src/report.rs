@@ -29,7 +29,7 @@ pub struct Options {
     pub failures: usize,
     /// On how many threads; `None` for one on each core.
     pub threads: Option<usize>,
-    /// Runs one seed and tells its history.
+    /// Runs one seed and prints its history.
     pub replay: Option<u64>,
     /// Keeps leases alive for so many renewals, one node in trouble, in place of any seed.
     pub keep: Option<u64>,

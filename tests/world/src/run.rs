@@ -142,7 +142,7 @@ pub fn run(seed: u64, class: Class) -> Outcome {
         }
     }
     nodes.iter().for_each(MemoryNode::stop_observing);
-    // What is left counts on nodes that vote as soon as they are back.
+    // The checks that are left count on nodes that vote as soon as they are back.
     if plan.class != Class::Guarded {
         violations.extend(agreement::check(&sim, &dice, &plan, &nodes, &processes, &managers));
     }
@@ -209,7 +209,7 @@ fn set_up_numbers(dice: &Dice, plan: &Plan, nodes: &[MemoryNode], processes: &[P
     }
 }
 
-/// What is wrong with tokens, and with what they guard.
+/// What is wrong with tokens, and with the resources that they guard.
 fn judge_all(
     events: &[Event],
     plan: &Plan,

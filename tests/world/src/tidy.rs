@@ -84,7 +84,7 @@ fn hinder(sim: &Sim, dice: &Dice, plan: &Plan, node: &MemoryNode) {
         }
         // It grants, and the caller hears of a broken connection.
         4 => node.add_rule(Rule::new(Effect::Cut).on(Operation::Acquire)),
-        // Its releases fail for a while.
+        // Its releases fail, for less than an eighth of the ttl.
         6 => {
             let loading = BackendError::from_reply("LOADING");
             let (node, world) = (node.clone(), sim.clone());

@@ -4,8 +4,8 @@
 //! others as in every world: two holders, a lock that was relied on too late, keys that are left and
 //! tasks that never end.
 //!
-//! [`board`] keeps who waits and who holds, [`contender`] is one task, [`nemesis`] kills processes and
-//! breaks the nodes that keep the queues, and [`run()`] puts them together.
+//! [`board`] keeps the waiters and the holders, [`contender`] is one task, [`nemesis`] kills
+//! processes and breaks the nodes that keep the queues, and [`run()`] puts them together.
 
 pub mod board;
 pub mod contender;

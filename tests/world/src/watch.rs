@@ -1,4 +1,4 @@
-//! Who watches a lease: the task that is told of its loss, and what it may be told when.
+//! A watch on a lease: the task that is notified of its loss, and which reason it may get when.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -29,14 +29,14 @@ struct Seen {
     until: Instant,
     /// When it was last looked at.
     at: Duration,
-    /// Somebody was told that it is over.
+    /// It was reported as over.
     told: bool,
     /// Its holder gave it up.
     given_up: bool,
 }
 
 impl Watch {
-    /// Begins with what is seen now.
+    /// Begins with the lease as it is now.
     #[must_use]
     pub fn new(worker: &Arc<Worker>, lease: Lease, lock: LockId, cap: Option<Instant>) -> Self {
         let (until, at) = (lease.valid_until(), worker.sim.elapsed());
@@ -59,7 +59,7 @@ impl Watch {
         &self.lease
     }
 
-    /// Tells the history of an extension that a renewal made. Returns when it was last looked at.
+    /// Records in the history an extension that a renewal made. Returns when it was last looked at.
     ///
     /// Renewals are not seen as they happen. A watcher looks before each end that it knows of, so
     /// they are seen in time; except after a pause of the client, and then they count from when the
@@ -102,7 +102,7 @@ impl Watch {
         }
     }
 
-    /// The holder is told of the loss by an extension that failed.
+    /// The holder learns of the loss from an extension that failed.
     pub fn hear_of_loss(&self) {
         self.observe();
         let mut seen = self.seen();
@@ -111,7 +111,7 @@ impl Watch {
         }
     }
 
-    /// Waits to be told of the loss, and judges when and how that comes.
+    /// Waits for the report of the loss, and judges when and how that comes.
     pub async fn lost(self) {
         let mut lost = pin!(self.lease.lost());
         let begun = self.worker.client.now();
@@ -127,7 +127,7 @@ impl Watch {
         self.observe();
     }
 
-    /// It was told now to a watcher that had `begun`, and had been looked at `before`.
+    /// It was reported now to a watcher that had `begun`, and had been looked at `before`.
     fn judge(&self, reason: &Lost, before: Duration, begun: Instant) {
         let (now, local) = (self.worker.sim.elapsed(), self.worker.client.now());
         let mut seen = self.seen();

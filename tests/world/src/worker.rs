@@ -53,13 +53,14 @@ pub struct Worker {
     pub counters: Arc<Mutex<Counters>>,
     /// What is protected by fencing tokens: one door per resource.
     pub doors: Arc<Vec<Door>>,
-    /// Who knows when clients stood still.
+    /// The nemesis, which knows when clients stood still.
     pub nemesis: Nemesis,
-    /// Guards that nobody drops while the world lasts; really forgotten, they would keep it for ever.
+    /// Guards that are not dropped while the world lasts. Really forgotten, they would keep it for
+    /// ever.
     pub forgotten: Arc<Mutex<Vec<LockGuard>>>,
     /// What was seen to be wrong.
     pub wrong: Arc<Mutex<Vec<Violation>>>,
-    /// All clients, to hand locks over to. Whoever ends the world empties it.
+    /// All clients, to hand locks over to. The end of the world empties it.
     pub peers: Arc<Mutex<Vec<Arc<Self>>>>,
     /// How many clients are at work.
     pub working: Arc<Mutex<usize>>,
@@ -150,7 +151,7 @@ impl Worker {
         }
     }
 
-    /// Sets a limit now and then.
+    /// Sets a limit for a fifth of the requests.
     fn limited(&self, request: LockRequest, limit: &mut Option<Duration>) -> LockRequest {
         *limit =
             self.dice.percent(20).then(|| self.dice.time(self.plan.ttl / 2, self.plan.ttl * 2));
@@ -292,7 +293,7 @@ impl Worker {
         }
     }
 
-    /// What is done under a lock that ends it in time. Tells whether it was valid at the end.
+    /// What is done under a lock that ends it in time. Returns whether it was valid at the end.
     async fn work(&self, resource: usize, parts: usize, watch: &Watch) -> bool {
         let read = self.counters(|counters| counters.counts[resource].0);
         let mut visit = self.doors[resource].enter(self, watch.lease());
@@ -306,7 +307,7 @@ impl Worker {
         watch.lease().is_valid()
     }
 
-    /// A valid lock that nobody took is not reported as lost.
+    /// A valid lock that no other client took is not reported as lost.
     fn check_release(
         &self,
         resource: usize,
@@ -384,7 +385,7 @@ impl Worker {
         let longer = self.plan.ttl * u32::try_from(1 + self.dice.below(2)).unwrap_or(1);
         let done = match self.dice.below(4) {
             0 => {
-                // The round goes on, and somebody has to see what comes of it.
+                // The round goes on, and a watcher has to see what comes of it.
                 self.client.spawn(Box::pin(watch.clone().lost()));
                 self.at_most(guard.extend(), self.dice.below(8)).await
             }

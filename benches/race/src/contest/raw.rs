@@ -40,7 +40,7 @@ struct Node {
 struct Lane {
     is_closed: bool,
     to_send: Vec<u8>,
-    /// Who waits for the next replies, in order.
+    /// The rounds that wait for the next replies, in order.
     waiting: VecDeque<Arc<Ballot>>,
 }
 

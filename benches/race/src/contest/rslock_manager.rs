@@ -17,7 +17,7 @@ impl Contestant for Rslock {
 
     async fn connect(addresses: Vec<String>, ttl: Duration) -> Outcome<Self> {
         let mut manager = LockManager::new(addresses);
-        // Its own count of attempts, and the pause that all who poll have here.
+        // Its own count of attempts, and the pause that all pollers have here.
         manager.set_retry(3, POLL);
         Ok(Self { manager, ttl })
     }

@@ -1,4 +1,4 @@
-//! Several who want the same lock: who gets it next, how soon, and what it costs the nodes.
+//! Contenders for the same lock: which one gets it next, after how long, at what cost to the nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -13,13 +13,13 @@ use crate::stats::{mean, median, percentile};
 
 const POLLERS: [&str; 5] = [QUORATE_REDIS, QUORATE_FRED, BARE_REDIS, BARE_FRED, RSLOCK];
 
-/// By hand, with nobody to hand over to.
+/// By hand, with no other contender to hand over to.
 const ALONE: [&str; 2] = [BARE_REDIS, BARE_FRED];
 
-/// For how long each holds the lock, but for those that wait in line for long.
+/// For how long each holds the lock, except in `line`, where waits are long.
 const HOLD: Duration = Duration::from_millis(1);
 
-/// Those who want the lock.
+/// The contenders for the lock.
 pub(super) struct Crowd {
     pub(super) measure: &'static str,
     pub(super) setting: String,
@@ -37,7 +37,7 @@ impl Crowd {
     }
 }
 
-/// Eight, in one process and in eight; two in two; and one, who gives back and takes again.
+/// Eight, in one process and in eight; two in two; and one, which releases and acquires again.
 pub(super) fn handover(race: &mut Race<'_>) -> Outcome {
     for repetition in 0..race.plan.repetitions() {
         let settings: [(usize, usize, &[&str]); 4] =

@@ -1,4 +1,4 @@
-//! Taking and giving back locks that nobody else wants.
+//! Acquiring and releasing uncontended locks.
 
 use super::Race;
 use crate::Outcome;

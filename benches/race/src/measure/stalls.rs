@@ -107,7 +107,7 @@ fn kill_two_in_a_line(race: &mut Race<'_>, contestant: &'static str) -> Outcome 
     Ok(())
 }
 
-/// Eight processes contend, and the node that keeps the queue hangs for a while.
+/// Eight processes contend, and the node that keeps the queue hangs: for 15 s, or 1 s if quick.
 pub(super) fn gate(race: &mut Race<'_>) -> Outcome {
     let hangs = Duration::from_secs(if race.plan.quick { 1 } else { 15 });
     let before = Duration::from_secs(1);

@@ -1,4 +1,4 @@
-//! What it costs the nodes while all wait for one who holds for long.
+//! What it costs the nodes while all wait for one holder that holds for long.
 
 use std::thread;
 

@@ -176,7 +176,7 @@ fn to_healthy(text: &mut String, book: &Book) {
     text.push('\n');
 }
 
-/// How long a lock is nobody's while it changes hands.
+/// How long a lock has no holder while it changes hands.
 fn to_acquire(text: &mut String, book: &Book) {
     let gaps = ratios::of_gaps(book);
     if gaps.is_empty() {

@@ -5,7 +5,7 @@ use crate::contest::{ALL, BARE_FRED, BARE_REDIS, QUORATE_FRED, QUORATE_REDIS, RA
 use crate::measure::HEALTHY;
 use crate::stats::median;
 
-/// Who is compared to whom.
+/// The pairs that are compared.
 const PAIRS: [(&str, &str); 12] = [
     (QUORATE_REDIS, BARE_REDIS),
     (QUORATE_FRED, BARE_FRED),
@@ -92,16 +92,16 @@ pub(super) fn of_hung(book: &Book) -> Vec<Ratio> {
     ratios
 }
 
-/// The gap between two holders, compared to what a lock that nobody contends takes by hand, on the
-/// same client.
+/// The gap between two holders, compared to what an uncontended lock takes by hand, on the same
+/// client.
 pub(super) struct Gap {
     pub(super) setting: String,
     pub(super) of: &'static str,
     /// To an acquire at full speed, ...
     pub(super) to_acquire: Option<f64>,
-    /// to one by somebody who holds the lock for as long as they, ...
+    /// to one by a client that holds the lock for as long as they, ...
     pub(super) to_acquire_at_its_pace: Option<f64>,
-    /// and to the time in which that one gives it back and has it again.
+    /// and to the time in which that client releases it and has it again.
     pub(super) to_gap: Option<f64>,
 }
 

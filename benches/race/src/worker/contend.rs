@@ -9,8 +9,8 @@ use crate::contest::Contestant;
 use crate::spec::Spec;
 use crate::usage::clock;
 
-/// `contenders`, numbered from `first`; `seconds`; `hold` in seconds. Tells each time that the lock
-/// was held: who, asked, acquired, releasing, released.
+/// `contenders`, numbered from `first`; `seconds`; `hold` in seconds. Reports each time that the
+/// lock was held: contender, asked, acquired, releasing, released.
 pub(super) async fn run<C: Contestant>(spec: &Spec) -> Outcome {
     let contestant = Arc::new(connect::<C>(spec).await?);
     let (contenders, first) = (spec.number::<usize>("contenders")?, spec.number::<usize>("first")?);

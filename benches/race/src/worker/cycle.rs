@@ -1,4 +1,4 @@
-//! Takes and gives back locks that nobody else wants, as fast as it can.
+//! Acquires and releases uncontended locks, as fast as it can.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -76,7 +76,7 @@ struct Laps {
 }
 
 impl Load {
-    /// Tells memory and speed in each sixth of the time, and ends what takes too much.
+    /// Reports memory and speed in each sixth of the time, and ends what takes too much.
     async fn watch(self, time: Duration) {
         const LOOKS: u32 = 6;
         let start = Instant::now();

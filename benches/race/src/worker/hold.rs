@@ -1,4 +1,4 @@
-//! One who holds a lock for long, and others who wait for it, or only try.
+//! One holder that holds a lock for long, and others that wait for it, or only try.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use crate::spec::Spec;
 use crate::stats::percentile;
 use crate::usage::clock;
 
-/// Holds the lock from before it is ready until it is told.
+/// Holds the lock from before it is ready until it is asked to release it.
 pub(super) async fn hold<C: Contestant>(spec: &Spec) -> Outcome {
     let contestant = connect::<C>(spec).await?;
     let held = contestant.acquire("race:held").await.ok_or("the lock is not free")?;

@@ -15,7 +15,7 @@ use crate::usage;
 
 const AT_ONCE: usize = 64;
 
-/// Whoever has not taken all by then goes on with what there is.
+/// A worker that has not acquired all by then goes on with those acquired so far.
 const LONGEST: Duration = Duration::from_secs(20);
 
 /// For the answers of the nodes that were not in the quorum.
@@ -38,7 +38,7 @@ pub(super) async fn run<C: Manages>(spec: &Spec) -> Outcome {
         })
         .buffer_unordered(AT_ONCE);
     while let Some(guard) = taking.next().await {
-        // More than this machine can keep alive: those that there are will do.
+        // More than this machine can keep alive: the leases acquired so far will do.
         let Ok(guard) = guard else {
             break;
         };

@@ -38,7 +38,7 @@ struct Run {
     in_flight: Vec<(CallId, Operation)>,
     settled: Vec<(CallId, Outcome)>,
     acquires: usize,
-    /// Who granted the acquire, whether or not it counted.
+    /// The nodes that granted the acquire, whether or not it counted.
     granted: Vec<NodeId>,
     /// The number of releases that each node was sent.
     releases: HashMap<NodeId, usize>,

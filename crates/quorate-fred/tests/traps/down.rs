@@ -60,7 +60,7 @@ async fn a_node_that_was_started_again_serves_again() {
     }
 }
 
-/// The end of the connection does not reset it: what is sent after it arrives. fred takes such an end
+/// The end of the connection does not reset it: bytes sent after it arrive. fred takes such an end
 /// for answers to its questions, and says that it is connected.
 #[tokio::test]
 async fn a_node_that_hangs_up_at_once_is_not_dialled_by_every_call() {

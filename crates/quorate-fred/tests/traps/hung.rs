@@ -1,4 +1,4 @@
-//! Trap: what is sent to a node that hangs is kept until it answers, whoever has gone.
+//! Trap: what is sent to a node that hangs is kept until it answers, even if its caller has gone.
 
 use std::sync::mpsc::{Sender, channel};
 
@@ -13,7 +13,7 @@ use crate::{acquire, claim, claim_of, node_at};
 /// As many as a process under load has callers, until it sees that the node hangs.
 const CALLS: usize = 2000;
 
-/// Says nothing from its first `SET` on, until it is told what then.
+/// Says nothing from its first `SET` on, until the sender lets it go on.
 fn hung_node(awake: impl Fn(&[String]) -> Answer + Send + 'static) -> (Node, Sender<()>) {
     let (go, gate) = channel();
     let mut is_awake = false;

@@ -66,7 +66,7 @@ async fn until(what: &str, is_true: impl Fn() -> bool) {
     within_limit(what, wait).await;
 }
 
-/// Asks again until the node answers: there is no promise how soon it is reached again.
+/// Asks again until the node answers: there is no promise when it is reached again.
 async fn until_answered<T, F: Future<Output = Result<T, BackendError>>>(ask: impl Fn() -> F) -> T {
     let answered = async {
         loop {

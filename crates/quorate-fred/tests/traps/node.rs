@@ -61,7 +61,7 @@ impl Node {
         Self { address, shared, ended, listening: Some(listening) }
     }
 
-    /// A port at which nobody listens.
+    /// A port at which no process listens.
     pub(crate) fn nowhere() -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         listener.local_addr().unwrap()

@@ -12,7 +12,7 @@ use tokio::time;
 use crate::node::{Answer, Node};
 use crate::{acquire, claim, node_at, release, until, until_answered, within_limit};
 
-/// Answers a `SET` when it is told to.
+/// Answers a `SET` when the sender lets it.
 fn slow_node() -> (Node, Sender<()>) {
     let (go, gate) = channel();
     let node = Node::start(move |command| match command[0].as_str() {

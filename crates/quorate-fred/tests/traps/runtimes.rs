@@ -32,7 +32,7 @@ impl Wake for Unpark {
     }
 }
 
-/// An executor that has nothing to do with anybody's.
+/// An executor that has nothing to do with any other.
 fn block_on<F: Future>(future: F) -> F::Output {
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
     let mut future = pin!(future);
@@ -108,7 +108,7 @@ fn it_uses_the_runtime_that_it_is_given() {
     node.wait_for_an_end();
 }
 
-/// What had left may have been executed; what was queued certainly was not.
+/// A call that had left may have been executed. A queued call certainly was not.
 #[test]
 fn every_call_is_answered_when_the_runtime_of_the_connection_ends() {
     let node = Node::start(|command| match command[0].as_str() {

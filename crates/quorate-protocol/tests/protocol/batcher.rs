@@ -181,7 +181,7 @@ async fn acquires_are_bounded_and_releases_are_admitted() {
     assert!(is_not_sent(&refused));
     calls.push(queued(&batcher, "release", Admission::Release).await);
     calls.push(queued(&batcher, "extend", Admission::Other).await);
-    // The connect fails in the end, all are refused, and there is room again.
+    // The connect fails at its timeout, all are refused, and there is room again.
     sleep(CONNECT_TIMEOUT + TICK).await;
     assert!(join_all(calls).await.iter().all(is_not_sent));
     sleep(CONNECT_TIMEOUT).await;

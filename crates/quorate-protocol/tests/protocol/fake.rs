@@ -159,7 +159,7 @@ impl Fake {
         (line.push)(Push::ConnectionLost);
     }
 
-    /// Ends the connection without telling anybody.
+    /// Ends the connection without a push that says so.
     pub(crate) fn end_silently(&self) {
         let (_, line) = self.lock().lines.pop_last().unwrap();
         assert!(line.pending.is_empty(), "not silent: replies are awaited");

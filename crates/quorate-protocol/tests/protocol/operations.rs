@@ -236,7 +236,7 @@ async fn a_release_that_waited_for_the_connection_finds_the_command_that_is_allo
     assert_eq!(sent, ["DELEX", "SET", "EVALSHA", "DELEX"], "the first asks whether it is allowed");
 }
 
-/// A server tells which commands it has, and not which of them the user may run.
+/// A server reports which commands it has, and not which of them the user may run.
 #[tokio::test(start_paused = true)]
 async fn a_node_that_forbids_each_way_to_release_grants_nothing() {
     let fake = server(0, false, "DELIFEQ");

@@ -98,7 +98,7 @@ async fn a_claim_is_acquired_extended_and_released_by_its_token_only() {
     assert_eq!(extend(&node, &both).await, Vote::Refused);
     assert_eq!(acquire(&node, &both).await, Vote::Granted);
     assert_eq!(extend(&node, &both).await, Vote::Granted);
-    // A key of another type is nobody's lock, and does not keep the others from being released.
+    // A key of another type is no client's lock, and does not keep the others from being released.
     raw(&server, &[&["DEL", "b"], &["RPUSH", "b", "x"]]).await;
     assert_eq!(release(&node, &both).await, Vote::Refused);
     assert_eq!(node.inspect(&key("a")).await.unwrap(), None);

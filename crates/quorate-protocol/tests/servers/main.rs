@@ -1,4 +1,4 @@
-//! The protocol on a real `redis-server`, over a client that nobody asked for.
+//! The protocol on a real `redis-server`, over a plain TCP client that quorate does not ship.
 
 #[cfg(test)]
 mod conformance;

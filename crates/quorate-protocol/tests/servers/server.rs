@@ -14,7 +14,7 @@ impl Server {
         let program =
             std::env::var("QUORATE_REDIS_SERVER").unwrap_or_else(|_| "redis-server".to_owned());
         for _ in 0..20 {
-            // Somebody else may take the port in between: then the server ends, and another is tried.
+            // Another process may take the port: then the server ends, and another is tried.
             let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
             let port = listener.local_addr().unwrap().port().to_string();
             drop(listener);

@@ -81,7 +81,7 @@ pub(crate) fn grant(command: &[String]) -> Option<&'static str> {
     })
 }
 
-/// An address at which nobody listens.
+/// An address at which no process listens.
 pub(crate) fn nobody() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     format!("redis://:hunter2@{}", listener.local_addr().unwrap())

@@ -62,7 +62,7 @@ fn calls_are_answered_when_their_runtime_ends() {
             if peer.heard("SET") == 0 { Poll::Pending } else { Poll::Ready(()) }
         });
         until_heard.await;
-        // Nobody drives the connection any more.
+        // The runtime does not drive the connection any more.
         assert!(poll_immediate(&mut queued).await.is_none());
     });
     drop(runtime);

@@ -142,7 +142,7 @@ fn c3_a_node_that_hung_executes_what_was_sent_in_order() {
     assert_eq!(server.keys(), ["first"]);
 }
 
-/// So a restart while nobody used the node costs no call.
+/// So a restart while the node was idle costs no call.
 #[tokio::test]
 async fn the_end_of_an_idle_connection_is_noticed() {
     let server = RedisServer::start();
@@ -171,7 +171,7 @@ fn a_lock_is_acquired_over_tls() {
     let claim = claim("r");
     assert_eq!(block_on(acquire(&node, &claim)).unwrap(), Vote::Granted);
     assert_eq!(block_on(release(&node, &claim)).unwrap(), Vote::Granted);
-    // Nobody trusts its authority otherwise.
+    // No client trusts its authority otherwise.
     let error = refusal(&server.tls_address());
     assert!(error.is_not_sent() && error.kind() == Kind::Connection, "{error}");
     assert!(error.to_string().to_lowercase().contains("certificate"), "{error}");

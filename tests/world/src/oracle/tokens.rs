@@ -69,7 +69,7 @@ pub fn judge_order(events: &[Event]) -> Vec<Violation> {
     violations
 }
 
-/// A token that somebody had.
+/// A token that a client had.
 #[derive(Clone, Debug)]
 struct Had {
     lock: LockId,
@@ -110,7 +110,7 @@ impl<'a> Record<'a> {
                     let is_same = |other: &Had| {
                         (other.with.attempt, other.token()) == (with.attempt, with.token)
                     };
-                    // Whoever adopts a lock has it from somebody who had it before.
+                    // A client that adopts a lock has it from one that had it before.
                     if !had.iter().any(is_same) {
                         let (at, client) = (event.at, event.client);
                         had.push(Had { lock: *lock, client, at, with: *with });
@@ -129,7 +129,7 @@ impl<'a> Record<'a> {
         record
     }
 
-    /// How many nodes forgot something while either was under way.
+    /// How many nodes forgot something from the earlier beginning to the later token.
     fn forgot_between(&self, first: &Had, second: &Had) -> usize {
         let from = first.with.asked.min(second.with.asked);
         let until = first.at.max(second.at);

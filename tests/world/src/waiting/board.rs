@@ -1,4 +1,4 @@
-//! Who waits and who holds, at every moment of a world; and what the rules of waiting say of it.
+//! The waiters and holders at every moment of a world, and what the rules of waiting say of them.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
@@ -42,7 +42,7 @@ struct State {
     waits: BTreeMap<WaitId, Wait>,
     keys: Vec<KeyState>,
     costs: BTreeMap<usize, Cost>,
-    /// From when to when something else explains that nobody was granted a lock.
+    /// From when to when something else explains that no process was granted a lock.
     excuses: Vec<(Duration, Duration)>,
     /// Until when a push may be lost, or a gate skipped by some. A wait that began before may be the only
     /// one at its gate, or watch in vain: then it gets the lock when it happens to see it free.
@@ -72,9 +72,10 @@ struct KeyState {
     /// When the last holder began to release it, or its keys expired.
     free_since: Duration,
     waiting_since: Option<Duration>,
-    /// Until when a node keeps a key that nobody releases. If that is the gate, W1 lets waiters wait.
+    /// Until when a node keeps a key that no process releases. If that is the gate, W1 lets
+    /// waiters wait.
     stale_until: Duration,
-    /// Who held it last, if another process was waiting when it was released.
+    /// The process that held it last, if another one was waiting when it was released.
     contested: Option<usize>,
     holds: BTreeMap<usize, u64>,
 }
@@ -82,11 +83,12 @@ struct KeyState {
 /// What waiting cost one process.
 #[derive(Debug, Default)]
 struct Cost {
-    /// How many of its waits are under way, and since when it has any.
+    /// How many waits it has now, and since when it has any.
     waiting: usize,
     since: Duration,
     waited: Duration,
-    /// How often a lock that it waits for was granted to anybody, or a wait of its own ended without.
+    /// How often a lock that it waits for was granted to any process, or a wait of its own ended
+    /// without.
     changes: u64,
     commands: u64,
 }
@@ -98,7 +100,7 @@ const SKIPPED: Duration = Duration::from_secs(1);
 const REFRESH: Duration = Duration::from_millis(820);
 
 impl Board {
-    /// Nobody waits.
+    /// No process waits.
     #[must_use]
     pub fn new(seed: u64, plan: &Plan) -> Self {
         let mut waits_found = Waits { worlds: 1, ..Waits::default() };
@@ -185,7 +187,7 @@ impl Board {
             let Some((_, who)) = state.keys[key].holder.take_if(|(holder, _)| *holder == id) else {
                 continue;
             };
-            // Whoever has been in line for a while. A request that is on its way may lose the race.
+            // Waits of more than four round trips. A request that is in flight may lose the race.
             let since = now.saturating_sub(state.plan.round_trip() * 4);
             let another = |wait: &Wait| {
                 wait.who.place != who.place && wait.since < since && wait.keys.contains(&key)
@@ -219,7 +221,7 @@ impl Board {
         held
     }
 
-    /// Keys that nobody releases are in the way of a lock until then.
+    /// Keys that no process releases are in the way of a lock until then.
     pub fn is_blocked(&self, now: Duration, key: usize, until: Duration) {
         let mut state = self.lock();
         let free_since = &mut state.keys[key].free_since;
@@ -227,7 +229,7 @@ impl Board {
         state.excuses.push((now, until));
     }
 
-    /// A node keeps a key that nobody releases until then.
+    /// A node keeps a key that no process releases until then.
     pub fn is_stale(&self, key: usize, until: Duration) {
         let stale_until = &mut self.lock().keys[key].stale_until;
         *stale_until = until.max(*stale_until);
@@ -240,7 +242,7 @@ impl Board {
         state.unequal_until = state.unequal_until.max(now + lasting + SKIPPED);
     }
 
-    /// Whether anybody holds a key.
+    /// Whether any process holds a key.
     #[must_use]
     pub fn is_held(&self, key: usize) -> bool {
         self.lock().keys[key].holder.is_some()
@@ -308,7 +310,7 @@ impl Board {
         std::mem::take(&mut self.lock().wrong)
     }
 
-    /// What waiting cost, when nobody waits any more.
+    /// What waiting cost, when no process waits any more.
     #[must_use]
     pub fn found(&self, now: Duration) -> Waits {
         let mut state = self.lock();
@@ -332,7 +334,7 @@ impl State {
         self.wrong.push(Violation::Other { at, what: format!("{rule}: {what}") });
     }
 
-    /// For how much of a wait something else explains that nobody was granted the lock.
+    /// For how much of a wait something else explains that no process was granted the lock.
     fn excused(&self, since: Duration, now: Duration) -> Duration {
         let mut excuses = self.excuses.clone();
         excuses.sort_unstable();

@@ -27,7 +27,7 @@ pub struct Crowd {
     pub nodes: Vec<MemoryNode>,
     /// What happened.
     pub history: History,
-    /// Who waits and who holds.
+    /// The waiters and the holders.
     pub board: Board,
     shared: Arc<Mutex<Shared>>,
 }
@@ -50,7 +50,7 @@ pub struct Member {
     pub process: Process,
     /// Its manager, and which one it is.
     pub manager: LockManager,
-    /// Who that is on the board.
+    /// Its identity on the board.
     pub who: Who,
     /// Whether it was killed and has not started again.
     pub is_dead: bool,

@@ -120,7 +120,7 @@ impl Nemesis {
         }
     }
 
-    /// One node hangs, dies or forgets for a while; or all lose notifications.
+    /// One node hangs or dies for up to 5 s, or forgets; or all lose notifications.
     async fn break_one(&self) {
         let (crowd, dice) = (&self.crowd, &self.crowd.dice);
         let node = dice.pick(&crowd.nodes);
@@ -161,7 +161,7 @@ impl Nemesis {
         self.heal();
     }
 
-    /// All is well again, but for what was forgotten.
+    /// All is well again, but for the data that was forgotten.
     pub fn heal(&self) {
         for node in &self.crowd.nodes {
             node.heal();
@@ -172,7 +172,7 @@ impl Nemesis {
         self.crowd.note("all nodes are well");
     }
 
-    /// Notes keys that stay at a node though nobody holds the lock: W1 lets a waiter wait for them.
+    /// Notes keys that stay at a node though the lock is not held: W1 lets a waiter wait for them.
     pub async fn look_for_stale_keys(self) {
         let crowd = &self.crowd;
         let mut before = HashSet::new();

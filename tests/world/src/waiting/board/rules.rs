@@ -55,7 +55,7 @@ impl State {
         }
     }
 
-    /// Who came earlier in the same process, and still waits.
+    /// Whether a task that came earlier in the same process still waits.
     pub(super) fn check_order(&mut self, now: Duration, id: WaitId, wait: &Wait) {
         let is_earlier = |(other, earlier): &(&WaitId, &Wait)| {
             let meets = earlier.keys.iter().any(|key| wait.keys.contains(key));
