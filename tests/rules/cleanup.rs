@@ -3,19 +3,20 @@
 use std::collections::HashSet;
 use std::future::IntoFuture;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use quorate_core::backend::{
     AcquireOptions, Acquired, ExtendOptions, Extended, ReleaseOptions, Released,
 };
+use quorate_core::runtime::{BoxFuture, EntropyError};
 use quorate_core::{
     BackendError, Claim, LockBackend, LockManager, LockRequest, Lost, ReleaseError, Runtime,
 };
-use quorate_memory::{Fault, MemoryNode, Value};
+use quorate_memory::{Fault, MemoryNode, Sim, Value};
 
 use crate::every_future::{self, Doing, Trial};
-use crate::world::{MS, SECOND, World};
+use crate::world::{MS, Paused, SECOND, World};
 
 mod releasing;
 mod undo;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures_util::future::join;
 use quorate_core::algorithm::lease::SafetyMargin;
 use quorate_core::{Drift, ExtendError, Lost, Ttl};
 use quorate_memory::Fault;
@@ -53,10 +54,8 @@ fn h2_a_shorter_extension_never_shortens() {
     for node in &world.nodes {
         node.inject(Fault::Late(100 * MS));
     }
-    let (long, short) = world.sim.block_on(futures_util::future::join(
-        guard.extend_to(60 * SECOND),
-        guard.extend_to(5 * SECOND),
-    ));
+    let (long, short) =
+        world.sim.block_on(join(guard.extend_to(60 * SECOND), guard.extend_to(5 * SECOND)));
     long.unwrap();
     short.unwrap();
     assert!(guard.remaining() > 58 * SECOND);
@@ -186,4 +185,36 @@ fn h3_an_extension_is_not_waited_for_beyond_the_lease() {
     let start = world.sim.elapsed();
     assert!(world.sim.block_on(guard.extend()).is_err());
     assert_eq!(world.sim.elapsed() - start, 10 * MS);
+}
+
+/// A: the caller that decides the round begins the next one before the others are polled.
+#[test]
+fn a2_an_extension_that_was_won_is_won_for_all_its_callers() {
+    let world = World::new(3);
+    let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
+    for node in &world.nodes {
+        node.inject(Fault::Late(100 * MS));
+    }
+    let twice = async {
+        guard.extend().await.unwrap();
+        guard.extend().await
+    };
+    let (second, shared) = world.sim.block_on(join(twice, guard.extend()));
+    shared.expect("both were in one round");
+    second.unwrap();
+}
+
+/// A node whose replies take longer than the renewal interval answers each extension after its round.
+#[test]
+fn h3_a_node_slower_than_the_renewal_gets_its_keys_back() {
+    let world = World::in_order(5);
+    let manager = world.builder().renew_interval(20 * MS).build().unwrap();
+    let guard = world.sim.block_on(manager.lock("r")).unwrap();
+    guard.auto_renew();
+    world.sim.advance(SECOND);
+    world.nodes[4].restart();
+    world.nodes[4].inject(Fault::Late(30 * MS));
+    assert_eq!(world.holders("r"), 4);
+    world.sim.advance(SECOND);
+    assert_eq!(world.holders("r"), 5);
 }

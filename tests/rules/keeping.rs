@@ -16,6 +16,7 @@ use quorate_core::{
 };
 use quorate_memory::{Fault, MemoryNode, Sim, Value};
 
+use crate::waiting::processes::Scene;
 use crate::world::{MS, Paused, SECOND, World};
 
 mod closing;
@@ -382,4 +383,16 @@ fn a_manager_keeps_nothing_of_the_locks_that_were_released() {
     }
     let debug = format!("{manager:?}");
     assert!(debug.contains("{ keys: 0, tasks: 0, leases: 0,"), "{debug}");
+}
+
+/// H7: the guard is kept, and nobody renews or extends it.
+#[test]
+fn h7_a_lock_is_released_at_its_hold_limit() {
+    let scene = Scene::new(3);
+    let request = scene.process().lock("r").ttl(60 * SECOND).hold_limit(2 * SECOND);
+    let guard = scene.sim.block_on(request).unwrap();
+    let next = scene.process().hold_once("r", MS);
+    scene.sim.advance(4 * SECOND);
+    assert!(!guard.is_valid());
+    assert!(next.lock().unwrap().is_some(), "the next process has had it");
 }

@@ -243,6 +243,26 @@ fn a_holder_in_this_process_that_never_releases_is_outlived() {
     }
 }
 
+/// Its end is seen in the queue of one of its keys only, and is one release all the same.
+#[test]
+fn an_expired_lock_of_several_keys_is_outlived_by_a_task_that_wants_any_of_them() {
+    for (wanted, other) in [("a", "b"), ("b", "a")] {
+        let world = World::complete(3);
+        let manager = world.manager();
+        std::mem::forget(world.sim.block_on(manager.lock(["a", "b"]).ttl(2 * SECOND)).unwrap());
+        let refused = world.sim.block_on(manager.lock(wanted).timeout(1_700 * MS)).unwrap_err();
+        assert!(refused.is_held(), "{refused}");
+        let guard = world.sim.block_on(manager.lock(wanted)).unwrap();
+        assert!(guard.is_valid());
+        let elapsed = world.sim.elapsed();
+        assert!(elapsed <= 2 * SECOND + MS, "{wanted}: {elapsed:?}");
+        drop(world.sim.block_on(manager.lock(other).no_wait()).unwrap());
+        world.catch_up();
+        let releases = world.log.operations().into_iter().filter(|name| *name == "release");
+        assert_eq!(releases.count(), 6, "one for {other} as well, and one for both before");
+    }
+}
+
 #[test]
 fn w3_a_request_that_gives_up_has_left_the_wait_queue_when_its_error_is_returned() {
     let world = World::complete(3);
@@ -490,4 +510,13 @@ fn a_lock_that_nobody_else_wants_is_had_however_often_and_however_short_the_time
         }
     }
     assert!(scene.nodes.iter().all(|node: &MemoryNode| node.get("r").is_none()));
+}
+
+/// `no_wait` is for that.
+#[test]
+fn a_request_without_time_sends_nothing() {
+    let world = World::complete(3);
+    let refused = world.sim.block_on(world.manager().lock("r").timeout(Duration::ZERO));
+    assert!(matches!(refused, Err(LockError::Unreachable(_))), "{refused:?}");
+    assert!(world.log.operations().is_empty(), "{:?}", world.log.operations());
 }

@@ -6,15 +6,17 @@ use std::fmt;
 use std::future::IntoFuture;
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Once};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex, Once};
 use std::time::Duration;
 
 use futures_util::future::join;
 use metrics::{Counter, Gauge, Histogram, Key, KeyName, Recorder, SharedString, Unit};
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
-use quorate_core::BackendError;
 use quorate_core::error::Lost;
+use quorate_core::{BackendError, Lease};
 use quorate_memory::Fault;
+use quorate_tests::wait::receive;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::Interest;
@@ -639,4 +641,50 @@ fn a1_a_subscriber_that_panics_keeps_no_lock() {
             });
         }
     }
+}
+
+/// A subscriber that looks at a lease at each event: a log that only the leader writes.
+struct Looks(Arc<Mutex<Option<Lease>>>);
+
+impl Subscriber for Looks {
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        true
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, _: &Event<'_>) {
+        if let Some(lease) = self.0.lock().unwrap().clone() {
+            assert!(lease.is_valid() || lease.remaining().is_zero());
+        }
+    }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+/// In a thread of its own: it would block for ever.
+#[test]
+fn a_subscriber_may_look_at_the_lease() {
+    let (ends, ended) = channel();
+    std::thread::spawn(move || {
+        let lease = Arc::<Mutex<Option<Lease>>>::default();
+        tracing::subscriber::with_default(Looks(Arc::clone(&lease)), || {
+            let world = World::new(3);
+            let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
+            *lease.lock().unwrap() = Some(guard.lease());
+            world.nodes[2].inject(Fault::Failing(BackendError::from_reply("LOADING")));
+            world.sim.block_on(guard.extend()).unwrap();
+            world.sim.block_on(guard.release()).unwrap();
+        });
+        ends.send(()).unwrap();
+    });
+    receive(&ended).unwrap();
 }

@@ -489,3 +489,18 @@ fn a_receiver_that_is_dropped_at_any_poll_leaves_no_key_and_keeps_nobody_out() {
         assert!(scene.keys().is_empty(), "after {polls} polls: {:?}", scene.keys());
     }
 }
+
+#[test]
+fn a_lease_that_was_extended_to_another_ttl_is_not_passed_on() {
+    let pair = Pair::new();
+    pair.scene.sim.block_on(pair.first.extend_to(60 * SECOND)).unwrap();
+    assert!(!pair.passes());
+}
+
+#[test]
+fn a_lock_whose_hold_limit_has_passed_is_not_passed_on() {
+    let limited = |request: LockRequest| request.hold_limit(2 * SECOND);
+    let pair = Pair::on(Scene::new(5), Scene::process, limited, |next| next);
+    pair.scene.sim.advance(3 * SECOND);
+    assert!(!pair.passes());
+}

@@ -29,6 +29,9 @@ use crate::wait::local_queue::LocalQueues;
 use crate::wait::place::{Next, Place};
 use crate::wait::{LostRound, Wait};
 
+/// For so long an error may wait for the answers to an undo, however short its round was (C8).
+const LEAST_UNDO: Duration = Duration::from_millis(2);
+
 /// What a request asks for, checked.
 #[derive(Debug)]
 pub(crate) struct Wanted {
@@ -102,7 +105,7 @@ pub(crate) async fn acquire(
     let cluster = &queues.cluster;
     let deadline = wanted.timeout.map(|timeout| saturating_add(cluster.now(), timeout));
     let (mut place, is_in_use) = Place::enter(queues, &wanted.keys, wanted.ttl, wanted.fencing);
-    if wanted.timeout.is_none() && is_in_use {
+    if wanted.timeout.is_none() && is_in_use && !place.is_closed() {
         return Err(LockError::Held(QuorumFailure::default()));
     }
     let turn = cluster.before(deadline, place.turn()).await;
@@ -111,7 +114,8 @@ pub(crate) async fn acquire(
             compete(cluster, wanted, place, others_wait, deadline).await
         }
         Some(Next::Given(held)) => {
-            let acquired = place.hold(&held.attempt, wanted.hold_limit).ok_or(LockError::Closed)?;
+            let acquired = place.hold(&held.attempt, wanted.hold_limit);
+            let acquired = acquired.map_err(|_| LockError::Closed)?;
             telemetry::passed_on(&wanted.keys);
             Ok(acquired)
         }
@@ -137,10 +141,14 @@ async fn compete(
     let mut wait = Wait::begin(cluster, &wanted.keys, node_timeout, others_wait);
     let mut rounds = 0;
     let mut error: Option<LockError> = None;
-    if cluster.before(deadline, unless_closed(&place, wait.ready())).await.transpose()?.is_none() {
+    // How long an error may wait for the answers to an undo (C8). The process may have been stopped in a round.
+    let undo_bound = |took: Duration| took.min(node_timeout).max(LEAST_UNDO);
+    let is_over = || deadline.is_some_and(|deadline| cluster.now() >= deadline);
+    let ready = cluster.before(deadline, unless_closed(&place, wait.ready())).await.transpose()?;
+    if ready.is_none() || is_over() {
         // No round was made. Only the gate can have said that the lock is held (Q4, A4).
         let error = if wait.has_answer() { LockError::Held } else { LockError::Unreachable };
-        leave(cluster, wait, place, Duration::ZERO).await;
+        leave(cluster, wait, place, LEAST_UNDO).await;
         return Err(error(cluster.nodes.none_asked()));
     }
     loop {
@@ -163,47 +171,40 @@ async fn compete(
                     return won(wanted, place, wait, attempt);
                 };
                 attempt.cancel();
-                leave(cluster, wait, place, took).await;
+                leave(cluster, wait, place, undo_bound(took)).await;
                 return Err(error);
             }
         };
         rounds += 1;
         let (took, is_held) = (lost.took, lost.loss == Loss::Held);
         telemetry::round_lost(&wanted.keys, reason(lost.loss), took, &lost.failure);
-        let is_over = deadline.is_none_or(|deadline| cluster.now() >= deadline);
+        let is_over = deadline.is_none() || is_over();
         // A round that the deadline cut short says less than the one before it (A4).
         let is_cut_short = is_over && !is_held && took < node_timeout;
         let earlier = error.take().filter(|_| is_cut_short);
         let told = earlier.unwrap_or_else(|| error_of(cluster, &lost));
         if is_over || (told.is_permanent() && !planted!("permanent_errors_are_retried")) {
-            leave(cluster, wait, place, took).await;
+            leave(cluster, wait, place, undo_bound(took)).await;
             return Err(told);
         }
         // The undo goes on in the background. If the deadline comes, the error waits for it (C8).
         let next = unless_closed(&place, wait.next(LostRound { took, rounds, is_held }));
         if cluster.before(deadline, next).await.transpose()?.is_none() {
-            leave(cluster, wait, place, took).await;
+            leave(cluster, wait, place, undo_bound(took)).await;
             return Err(told);
         }
         error = Some(told);
     }
 }
 
-/// Leaves both queues, and waits for the answers to the undo of the last round, which `took` so long (C8).
+/// Leaves both queues, and waits for the answers to the undo of the last round, for `limit` at most (C8).
 /// The next waiter needs the answer of the gate only, so the place goes first (W3).
-async fn leave(cluster: &Cluster, wait: Wait, place: Place, took: Duration) {
-    let limit = undo_bound(took);
+async fn leave(cluster: &Cluster, wait: Wait, place: Place, limit: Duration) {
     let left = wait.end(cluster, limit);
     let attempt = place.attempt();
     drop(place);
     let undone = OptionFuture::from(attempt.as_ref().map(|attempt| attempt.undone(limit)));
     join(undone, left).await;
-}
-
-/// How long an error may wait for the answers to an undo (C8).
-fn undo_bound(took: Duration) -> Duration {
-    const LEAST: Duration = Duration::from_millis(2);
-    took.max(LEAST)
 }
 
 /// The error of a cluster in which two nodes are one server (Q6).
@@ -221,7 +222,7 @@ fn won(
     let held = place.won(attempt).ok_or(LockError::Closed)?;
     let (queues, others) = (Arc::clone(place.queues()), Arc::clone(&held));
     wait.won(move |others_wait| queues.note_waiters(&others, others_wait));
-    place.hold(&held.attempt, wanted.hold_limit).ok_or(LockError::Closed)
+    place.hold(&held.attempt, wanted.hold_limit).map_err(|_| LockError::Closed)
 }
 
 fn error_of(cluster: &Cluster, lost: &NotWon) -> LockError {

@@ -170,7 +170,12 @@ impl Attempt {
     /// local queue (C5).
     pub(crate) fn cancel(self: &Arc<Self>) {
         let now = self.cluster.now();
-        self.input(now, |machine| machine.cancel(now));
+        // The caller of a release that has begun waits for its decision.
+        self.input(now, |machine| {
+            if !machine.has_ended() {
+                machine.cancel(now)
+            }
+        });
         drop(Driver::new(self));
     }
 
@@ -181,6 +186,16 @@ impl Attempt {
         self.input(now, |machine| machine.detach(now));
         drop(Driver::new(self));
         Ok(())
+    }
+
+    /// Sends nothing from now on, though the lease may have ended. For an adoption that failed: the next
+    /// manager that adopts the lock has the same token, and no release may take it away (H6).
+    pub(crate) fn part(self: &Arc<Self>) {
+        let now = self.cluster.now();
+        if !planted!("failed_adopt_stays_a_holder") {
+            self.input(now, |machine| machine.abandon(now));
+        }
+        drop(Driver::new(self));
     }
 
     /// The end of the lease, by the clock, whether or not a task has run (H4).

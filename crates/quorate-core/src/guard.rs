@@ -137,7 +137,8 @@ impl LockGuard {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future changes nothing: the round goes on in the background.
+    /// Dropping the future changes nothing: the round goes on in the background. Do not keep a future that
+    /// you no longer poll: the replies that it waits for would be missing to the renewal.
     pub async fn extend(&self) -> Result<(), ExtendError> {
         let ttl = self.lease.attempt().claim.ttl();
         self.note_extended(self.lease.extend(ttl).await)
@@ -240,7 +241,10 @@ impl Drop for LockGuard {
         let Some(place) = self.place.take() else { return };
         let left = self.lease.remaining();
         let held = self.lease.held(self.lease.attempt().cluster.now());
-        self.lease.end(Lost::Released).ok();
+        if self.lease.end(Lost::Released).is_err_and(|lost| lost.reason().is_some()) {
+            // It has ended before, and is passed on to no other task.
+            place.on_loss()();
+        }
         telemetry::released(self.keys(), "dropped", None, held, left, None);
         drop(place);
     }

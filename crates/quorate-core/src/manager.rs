@@ -142,20 +142,22 @@ impl LockManager {
         let claim: Claim = record.claim().with_ttl(ttl);
         let attempt = Attempt::adopt(cluster, claim, record.fencing_token());
         let result = attempt.won().await;
-        if let Some((first, second)) = cluster.nodes.same_server() {
-            return Err(AdoptError::SameServer { first, second });
-        }
-        match result {
-            Ok(_) if cluster.tasks.is_closed() => Err(AdoptError::Closed),
-            Ok(_) => {
+        let error = match (cluster.nodes.same_server(), result) {
+            (Some((first, second)), _) => AdoptError::SameServer { first, second },
+            (None, Ok(_)) if cluster.tasks.is_closed() => AdoptError::Closed,
+            (None, Ok(_)) => {
                 let place = Place::adopted(&self.queues, Arc::clone(&attempt));
-                let held = place.hold(&attempt, config.hold_limit).ok_or(AdoptError::Closed)?;
-                let (place, lease) = held;
-                Ok(LockGuard::new(place, lease))
+                match place.hold(&attempt, config.hold_limit) {
+                    Ok((place, lease)) => return Ok(LockGuard::new(place, lease)),
+                    Err(place) => place.part(),
+                }
+                AdoptError::Closed
             }
-            Err(lost) if lost.loss == Loss::Held => Err(AdoptError::Lost(lost.failure.clone())),
-            Err(lost) => Err(AdoptError::Unreachable(lost.failure.clone())),
-        }
+            (None, Err(lost)) if lost.loss == Loss::Held => AdoptError::Lost(lost.failure),
+            (None, Err(lost)) => AdoptError::Unreachable(lost.failure),
+        };
+        attempt.part();
+        Err(error)
     }
 
     /// Shows who holds the lock on `resource`, and for how long, without acquiring it.

@@ -72,7 +72,8 @@ impl LockRequest {
         self
     }
 
-    /// How long to wait for the lock. Default: the manager's.
+    /// How long to wait for the lock. Default: the manager's. Zero is not enough for a round: see
+    /// [`no_wait`](Self::no_wait).
     pub const fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self

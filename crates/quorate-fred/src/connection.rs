@@ -5,9 +5,11 @@
 //! ever. So each pipeline is awaited together with the end of that task.
 
 use std::fmt;
+use std::future::{pending, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
 
 use fred::clients::Client;
 use fred::error::{Error, ErrorKind};
@@ -15,7 +17,7 @@ use fred::interfaces::{ClientLike, EventInterface, TrackingInterface};
 use fred::types::RespVersion;
 use fred::types::client::Invalidation;
 use fred::types::config::{Config, ConnectionConfig};
-use futures_util::future::{BoxFuture, Either, FutureExt, Shared, select};
+use futures_util::future::{BoxFuture, Either, FutureExt, Shared, maybe_done, select};
 use futures_util::stream::{FuturesOrdered, StreamExt};
 use quorate_core::{BackendError, BackendErrorKind};
 use quorate_protocol::{Command, Connection, Failure, Push, Reply};
@@ -81,7 +83,7 @@ impl fmt::Debug for FredConnection {
 impl Connection for FredConnection {
     async fn send(&self, commands: Vec<Command>) -> Vec<Result<Reply, Failure>> {
         let exchanges = commands.iter().map(|command| exchange(&self.client, command));
-        let mut exchanges: FuturesOrdered<_> = exchanges.collect();
+        let mut exchanges = hand_over(exchanges).await;
         let (mut answers, mut end) = (Vec::with_capacity(commands.len()), self.end.clone());
         while let Either::Left((Some(answer), _)) = select(exchanges.next(), &mut end).await {
             answers.push(answer);
@@ -117,6 +119,28 @@ impl Drop for FredConnection {
     }
 }
 
+/// Polls each future once, in order, before any is polled again. A stream of futures would put some off.
+async fn hand_over<F: Future>(
+    futures: impl Iterator<Item = F>,
+) -> FuturesOrdered<impl Future<Output = F::Output>> {
+    let mut begun: Vec<_> = futures.map(|future| Box::pin(maybe_done(future))).collect();
+    poll_fn(|context| {
+        for future in &mut begun {
+            let _ = future.as_mut().poll(context);
+        }
+        Poll::Ready(())
+    })
+    .await;
+    let rest = begun.into_iter().map(|mut future| async move {
+        future.as_mut().await;
+        match future.as_mut().take_output() {
+            Some(output) => output,
+            None => pending().await,
+        }
+    });
+    rest.collect()
+}
+
 /// Why the task that drives a connection has ended.
 async fn end_of(task: JoinHandle<Result<(), Error>>) -> BackendError {
     match task.await {
@@ -142,4 +166,29 @@ async fn listen(
         }
     }
     push(Push::ConnectionLost);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn all_are_handed_over_in_order_though_some_wake_at_once() {
+        let order = std::sync::Mutex::new(Vec::new());
+        let wakes_at_once = |number| {
+            let (order, mut is_begun) = (&order, false);
+            poll_fn(move |context| {
+                if is_begun {
+                    return Poll::Ready(number);
+                }
+                is_begun = true;
+                order.lock().unwrap().push(number);
+                context.waker().wake_by_ref();
+                Poll::Pending
+            })
+        };
+        let replies = hand_over((0..8).map(wakes_at_once)).await;
+        assert_eq!(*order.lock().unwrap(), [0, 1, 2, 3, 4, 5, 6, 7]);
+        assert_eq!(replies.collect::<Vec<_>>().await, [0, 1, 2, 3, 4, 5, 6, 7]);
+    }
 }

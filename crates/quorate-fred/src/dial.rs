@@ -88,8 +88,11 @@ impl Dial for FredDial {
     ) -> Result<FredConnection, BackendError> {
         let push = Arc::new(push);
         match self.open(RespVersion::RESP3, Arc::clone(&push)).await {
-            // `HELLO` is unknown: a server before version 6, or a proxy.
-            Err(error) if error.kind() == BackendErrorKind::Script => {
+            // `HELLO` is unknown, or refuses this version: a server before version 6, or a proxy.
+            Err(error)
+                if error.kind() == BackendErrorKind::Script
+                    || error.to_string().contains("NOPROTO") =>
+            {
                 self.open(RespVersion::RESP2, push).await
             }
             outcome => outcome,

@@ -31,12 +31,13 @@
 //! one for watches. Its clients are its own, and each has one connection. So, unlike fred by default:
 //!
 //! - *No reconnect.* When a connection has ended, the next call makes a new client, after a pause of
-//!   50 ms to 1 s if connecting failed. Calls during that pause fail with the reason.
+//!   25 ms to 1 s if connecting failed. Calls during that pause fail with the reason.
 //! - *Once.* A command whose connection ended in flight is not sent again. (A `SET NX` that was sent
 //!   twice would be refused by its own first copy.) Its result is unknown.
 //! - *No timeout.* A command that was sent is awaited until its connection ends; the deadlines are
 //!   those of the lock manager. [`Builder::connect_timeout`] limits connecting only. TCP notices a peer
-//!   that vanished after about ten seconds. A process that is merely stopped keeps its connection.
+//!   that vanished after about ten seconds. A process that is merely stopped keeps its connection, as
+//!   long as what it was sent fits into its receive buffer.
 //! - *No plaintext by mistake.* `rediss://` without a TLS feature is an error, not a warning.
 //!
 //! To use the settings of a client that you have, give [`Builder::build`] its configuration. The

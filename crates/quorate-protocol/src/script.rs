@@ -32,8 +32,8 @@ impl Script {
 
     /// Sends `EVALSHA`, and `EVAL` to a server that does not know the script (A5).
     ///
-    /// Only for a script that changes nothing unless the token is in place: the `EVAL` may arrive
-    /// after a command that was sent later. So an acquire is never sent this way (C3).
+    /// Only for a script that sets nothing new: the `EVAL` may arrive after a command that was sent
+    /// later. So neither an acquire nor a refresh is sent this way (C3, W3).
     ///
     /// # Errors
     ///
@@ -58,7 +58,7 @@ impl Script {
         }
     }
 
-    /// Sends `EVAL`, for an acquire: one command, which nothing follows (C3).
+    /// Sends `EVAL`: one command, which nothing follows (C3).
     ///
     /// # Errors
     ///
@@ -70,11 +70,12 @@ impl Script {
     pub(crate) async fn run_once<T: Transport>(
         &self,
         transport: &T,
+        admission: Admission,
         keys: &[&[u8]],
         arguments: &[&[u8]],
     ) -> Result<Reply, BackendError> {
         transport.features().scripts.map_err(BackendError::not_sent)?;
-        read(transport.call(self.eval(keys, arguments), Admission::Acquire).await)
+        read(transport.call(self.eval(keys, arguments), admission).await)
     }
 
     fn sha1(&self) -> &str {

@@ -175,7 +175,7 @@ fn tcp_of(settings: &TcpSettings) -> TcpSettings {
     }
     #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
     if settings.user_timeout().is_none() {
-        // The kernel of a node acknowledges for a process that is merely stopped.
+        // The kernel of a node acknowledges for a process that is merely stopped, until its buffer is full.
         settings = settings.set_user_timeout(Duration::from_secs(5));
     }
     settings

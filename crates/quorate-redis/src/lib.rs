@@ -32,7 +32,8 @@
 //!
 //! There is no response timeout: a call is pending as long as the node may still execute it, and the
 //! manager has deadlines of its own. On TCP, a connection whose other end does not acknowledge is given
-//! up after about five seconds. A process that is merely stopped keeps its connection.
+//! up after about five seconds. A process that is merely stopped keeps its connection, as long as what it
+//! was sent fits into its receive buffer.
 //!
 //! If a connection ends, the calls in flight are unknown: they fail, and nothing is sent again. redis-rs
 //! drops the replies of a pipeline that arrived before the end.
@@ -53,6 +54,7 @@
 //! | `SET`, `GET`, `DEL`, `PTTL`, `PEXPIRE`, `EVALSHA`, `EVAL` | locks, and fencing tokens |
 //! | `DELIFEQ` or `DELEX`, on servers that have it | a cheaper release |
 //! | `CLIENT TRACKING`, `GET` | waking waiters, which poll without it |
+//! | `EXISTS`, `TIME`, `ZADD`, `ZRANGE`, `ZRANGEBYSCORE`, `ZRANK`, `ZREM`, `ZSCORE` | the wait queue |
 //! | `INFO` | the restart guard; to find two addresses of one server |
 //! | `SELECT` | an address with a database |
 //!

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex as StdMutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -29,8 +29,8 @@ struct Shared {
     name: String,
     tokio: TokioContext,
     pool: Box<dyn Lend>,
-    /// Found out by the first call.
-    features: OnceLock<Features>,
+    /// Found out by the first call, and anew after a connection was lost.
+    features: StdMutex<Option<Features>>,
 }
 
 impl Pooled {
@@ -42,7 +42,7 @@ impl Pooled {
         reads: Reads<M>,
     ) -> Self {
         let pool = Box::new(Source { pool, reads, failure: Mutex::new(None) });
-        Self { shared: Arc::new(Shared { name, tokio, pool, features: OnceLock::new() }) }
+        Self { shared: Arc::new(Shared { name, tokio, pool, features: StdMutex::default() }) }
     }
 }
 
@@ -65,7 +65,7 @@ impl Transport for Pooled {
     }
 
     fn features(&self) -> Features {
-        self.shared.features.get().cloned().unwrap_or_default()
+        known(&self.shared.features).clone().unwrap_or_default()
     }
 }
 
@@ -73,8 +73,11 @@ impl Transport for Pooled {
 #[async_trait]
 trait Lend: Send + Sync {
     /// Sends a command on a connection that is held until the reply has arrived.
-    async fn call(&self, command: Command, features: &OnceLock<Features>)
-    -> Result<Reply, Failure>;
+    async fn call(
+        &self,
+        command: Command,
+        features: &StdMutex<Option<Features>>,
+    ) -> Result<Reply, Failure>;
 }
 
 struct Source<M: ManageConnection> {
@@ -151,17 +154,26 @@ impl<M: ManageConnection> Lend for Source<M> {
     async fn call(
         &self,
         command: Command,
-        features: &OnceLock<Features>,
+        features: &StdMutex<Option<Features>>,
     ) -> Result<Reply, Failure> {
         let lent = self.check_out().await.map_err(Failure::NotSent)?;
         let connection = &lent.connection;
-        if features.get().is_none() {
+        if known(features).is_none() {
             let found = Purpose::Commands.ask(connection).await.map_err(Failure::NotSent)?;
-            features.get_or_init(|| found);
+            *known(features) = Some(found);
         }
         let reply = connection.send(vec![command]).await.pop();
-        reply.unwrap_or_else(|| Err(Failure::lost("no reply")))
+        let reply = reply.unwrap_or_else(|| Err(Failure::lost("no reply")));
+        if reply.is_err() {
+            // The next connection may be to another version, or the user may have other permissions.
+            *known(features) = None;
+        }
+        reply
     }
+}
+
+fn known(features: &StdMutex<Option<Features>>) -> MutexGuard<'_, Option<Features>> {
+    features.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// For how long a failed connect is not tried again.

@@ -178,3 +178,38 @@ fn c7_a_release_that_failed_is_sent_again_though_another_node_hangs() {
         assert!(world.sim.block_on(manager.lock("r").no_wait()).is_ok());
     }
 }
+
+/// A1: the runtime ends, and drops what it was given.
+#[test]
+fn a1_a_release_ends_though_the_runtime_drops_it() {
+    #[derive(Debug)]
+    struct Ending(Sim, AtomicBool);
+
+    impl Runtime for Ending {
+        fn now(&self) -> Instant {
+            self.0.now()
+        }
+
+        fn sleep_until(&self, deadline: Instant) -> BoxFuture<'static, ()> {
+            Box::pin(self.0.sleep_until(deadline))
+        }
+
+        fn spawn(&self, task: BoxFuture<'static, ()>) {
+            if !self.1.load(Ordering::Relaxed) {
+                self.0.spawn(task);
+            }
+        }
+
+        fn fill_random(&self, bytes: &mut [u8]) -> Result<(), EntropyError> {
+            self.0.fill_random(bytes)
+        }
+    }
+
+    let world = World::complete(3);
+    let runtime = Arc::new(Ending(world.sim.clone(), AtomicBool::new(false)));
+    let manager = world.builder().runtime(Arc::clone(&runtime)).build().unwrap();
+    let guard = world.sim.block_on(manager.lock("r")).unwrap();
+    runtime.1.store(true, Ordering::Relaxed);
+    let released = world.sim.block_on(guard.release());
+    assert!(matches!(released, Err(ReleaseError::Unconfirmed(_))), "{released:?}");
+}

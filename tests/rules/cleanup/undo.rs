@@ -126,3 +126,22 @@ fn c8_a_round_that_is_followed_by_another_waits_for_no_undo() {
     };
     assert!(rounds(SECOND) >= 18, "a round takes 50 ms");
 }
+
+/// The clock ran on while the process was stopped: that is not paid a second time at a hung node.
+#[test]
+fn c8_a_round_in_which_the_process_was_stopped_makes_its_undo_wait_no_longer() {
+    let world = World::new(3);
+    occupy(&world.nodes[1..]);
+    world.nodes[0].inject(Fault::Hung);
+    for node in &world.nodes[1..] {
+        node.inject(Fault::Late(30 * MS));
+    }
+    let client = Paused::new(&world.sim);
+    let manager = world.builder().runtime(client.clone()).build().unwrap();
+    let mut request = Box::pin(manager.lock("r").no_wait().into_future());
+    assert!(world.sim.block_on_for(request.as_mut(), 1).is_none());
+    client.pause(5 * SECOND);
+    let failed = world.sim.block_on(request).unwrap_err();
+    let elapsed = world.sim.elapsed();
+    assert!(elapsed <= 30 * MS + 500 * MS, "{elapsed:?}: {failed}");
+}

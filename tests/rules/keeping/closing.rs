@@ -331,3 +331,30 @@ fn close_leaves_no_lock_that_is_being_acquired() {
         assert_eq!(world.keys_left(), 0, "after {polls} polls");
     }
 }
+
+/// C8: their entries are gone, so that no other process waits for an entry without an owner.
+#[test]
+fn c8_close_waits_until_the_waiters_have_left_the_wait_queue() {
+    let scene = Scene::new(3);
+    let _held = scene.sim.block_on(scene.process().lock("r").ttl(60 * SECOND)).unwrap();
+    let waiter = scene.process();
+    let request = waiter.lock("r");
+    waiter.spawn(async move {
+        assert!(matches!(request.await, Err(LockError::Closed)));
+    });
+    scene.sim.advance(SECOND);
+    assert!(scene.keys().iter().any(|key| key.contains(":quorate:")), "it waits in the queue");
+    assert!(scene.sim.block_on(waiter.locks.close(5 * SECOND)).is_clean());
+    assert!(!scene.keys().iter().any(|key| key.contains(":quorate:")), "{:?}", scene.keys());
+}
+
+#[test]
+fn a_closing_manager_says_closed_of_a_lock_that_it_has() {
+    let world = World::complete(3);
+    let manager = world.manager();
+    let _guard = world.sim.block_on(manager.lock("r")).unwrap();
+    let mut close = Box::pin(manager.close(5 * SECOND));
+    assert!(world.sim.block_on_for(close.as_mut(), 1).is_none(), "the work has time to stop");
+    let refused = world.sim.block_on(manager.lock("r").no_wait());
+    assert!(matches!(refused, Err(LockError::Closed)), "{refused:?}");
+}

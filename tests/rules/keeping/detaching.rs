@@ -150,3 +150,44 @@ fn an_adopted_lock_survives_an_adoption_over_other_nodes() {
     let other = sim.block_on(over(&[0, 1, 2]).lock("r").no_wait());
     assert!(other.is_err(), "two hold it: {other:?}");
 }
+
+/// H6: the adoption was won and not kept. The next adopter has the same token.
+#[test]
+fn h6_an_adoption_that_is_not_kept_takes_the_lock_from_no_later_adopter() {
+    let world = World::new(3);
+    let record = world.sim.block_on(world.manager().lock("r")).unwrap().detach().unwrap();
+    world.nodes[2].inject(Fault::Hung);
+    for node in &world.nodes[..2] {
+        node.inject(Fault::Late(100 * MS));
+    }
+    let taker = world.manager();
+    let mut adopts = Box::pin(taker.adopt(&record));
+    assert!(world.sim.block_on_for(adopts.as_mut(), 1).is_none());
+    let (failed, _) = world.sim.block_on(join(adopts, taker.close(5 * SECOND)));
+    assert!(matches!(failed, Err(AdoptError::Closed)), "{failed:?}");
+    for node in &world.nodes[..2] {
+        node.heal();
+    }
+    let guard = world.sim.block_on(world.manager().adopt(&record)).unwrap();
+    guard.auto_renew();
+    for _ in 0..200 {
+        world.sim.advance(100 * MS);
+        assert!(guard.is_valid());
+        assert!(world.holders("r") >= 2, "{:?}", world.sim.elapsed());
+    }
+}
+
+/// A record whose lock may still be held is not thrown away.
+#[test]
+fn q4_an_adoption_says_lost_only_if_no_quorum_can_have_the_lock() {
+    let world = World::new(3);
+    let record = world.sim.block_on(world.manager().lock("r")).unwrap().detach().unwrap();
+    world.nodes[0].restart();
+    let loading = quorate_core::BackendError::from_reply("LOADING");
+    world.nodes[1].inject(Fault::Failing(loading));
+    let taker = world.manager();
+    let failed = world.sim.block_on(taker.adopt(&record));
+    assert!(matches!(failed, Err(AdoptError::Unreachable(_))), "{failed:?}");
+    world.nodes[1].heal();
+    assert!(world.sim.block_on(taker.adopt(&record)).unwrap().is_valid());
+}

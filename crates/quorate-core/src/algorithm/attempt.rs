@@ -245,6 +245,13 @@ impl Attempt {
         }
     }
 
+    /// Leaves the lock as it is, although the lease may have ended by now.
+    pub fn abandon(&mut self, now: Instant) {
+        if self.is_held() {
+            self.part(now);
+        }
+    }
+
     /// A call settled.
     pub fn handle_reply(&mut self, call: CallId, outcome: Outcome, now: Instant) {
         let id = call.node();

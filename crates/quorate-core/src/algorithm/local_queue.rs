@@ -253,13 +253,16 @@ impl LocalQueue {
     fn receiver(&self, lease: &Lease, now: Instant) -> Option<TaskId> {
         let (task, wish) = self.queue.front()?;
         let nobody_else_waits = self.hint.is_some_and(|(others_wait, _)| !others_wait);
-        let half = lease.valid_until.saturating_duration_since(now) >= lease.validity / 2;
+        let left = lease.valid_until.saturating_duration_since(now);
+        let half = left >= lease.validity / 2;
         let may_pass = self.is_ordered
             && lease.wish.is_single_key
             && (*wish == lease.wish || planted!("pass_to_another_ttl"))
             && !lease.wish.is_fenced
             && (nobody_else_waits || planted!("pass_although_others_wait"))
             && (half || planted!("pass_late"))
+            // It was not extended to another ttl.
+            && left <= lease.validity
             && (!lease.is_adopted || planted!("pass_adopted"))
             && (lease.passes < PASSES || planted!("pass_without_bound"));
         may_pass.then_some(*task)
@@ -267,6 +270,8 @@ impl LocalQueue {
 
     /// A future of this task is dropped: its `lock`, or its `release()`.
     pub fn cancel(&mut self, task: TaskId, now: Instant) {
+        // Behind the end of the lease, which puts a task that was given it to the front again.
+        self.handle_timeout(now);
         self.endings.cancel(task);
         let competes = self.queue.front().is_some_and(|(first, _)| *first == task);
         self.queue.retain(|(queued, _)| *queued != task);

@@ -12,6 +12,7 @@ use super::Attempt;
 use super::state::State;
 use crate::algorithm::attempt::{Action, CallId, Operation, Outcome, RoundId};
 use crate::algorithm::quorum::NodeId;
+use crate::backend::BackendError;
 use crate::nodes::{Change, Nodes, Reply};
 use crate::runtime::BoxFuture;
 use crate::telemetry;
@@ -25,9 +26,19 @@ pub(crate) struct Driver {
     calls: Vec<Call>,
     timer: Option<(Instant, BoxFuture<'static, ()>)>,
     changed: Option<EventListener>,
+    /// To be reported when the mutex is free: a subscriber may ask for the lease, or block.
+    reports: Vec<Report>,
     is_background: bool,
     /// Whether it no longer counts among the drivers.
     has_left: bool,
+}
+
+/// What became of a call.
+enum Report {
+    Settled(Call, Outcome, Option<BackendError>),
+    /// The node has not replied to other calls for so long.
+    Silent(NodeId, Operation, Duration),
+    GivenUp(NodeId, Operation),
 }
 
 /// A call in flight.
@@ -47,6 +58,7 @@ impl Driver {
             calls: Vec::new(),
             timer: None,
             changed: None,
+            reports: Vec::new(),
             is_background: false,
             has_left: false,
         }
@@ -152,7 +164,9 @@ impl Driver {
             let next = state.machine.next_timeout();
             let has_others = state.drivers > 1;
             let result = done(&mut state, !self.calls.is_empty(), now);
+            let node_timeout = state.node_timeout;
             drop(state);
+            self.report(node_timeout, now);
             // Another driver may wait for a decision, or for the answers to an undo.
             if is_decided || (has_progressed && has_others) {
                 attempt.notify();
@@ -179,10 +193,31 @@ impl Driver {
         replies
     }
 
-    fn handle(&self, state: &mut State, replies: Vec<(Call, Reply)>, now: Instant) {
+    fn handle(&mut self, state: &mut State, replies: Vec<(Call, Reply)>, now: Instant) {
         for (call, reply) in replies {
-            report(&self.attempt.cluster.nodes, &call, &reply, state.node_timeout, now);
+            let (outcome, error) = (reply.outcome, reply.error.clone());
             state.handle_reply(call.id, call.operation, call.round, reply, now);
+            self.reports.push(Report::Settled(call, outcome, error));
+        }
+    }
+
+    fn report(&mut self, node_timeout: Duration, now: Instant) {
+        let nodes = &self.attempt.cluster.nodes;
+        for report in self.reports.drain(..) {
+            match report {
+                Report::Settled(call, outcome, error) => {
+                    report_settled(nodes, &call, outcome, error.as_ref(), node_timeout, now);
+                }
+                Report::Silent(id, operation, silent) => {
+                    if nodes.health(id).note_failure(now) == Change::Fails {
+                        telemetry::node_silent(nodes.name(id), operation.name(), silent);
+                    }
+                }
+                Report::GivenUp(id, operation) => {
+                    let name = nodes.name(id);
+                    telemetry::call_settled(name, operation.name(), "silent", None, None);
+                }
+            }
         }
     }
 
@@ -198,7 +233,10 @@ impl Driver {
                     let (claim, options) =
                         (attempt.claim.clone(), attempt.call_options(node, operation));
                     let nodes = &attempt.cluster.nodes;
-                    report_silence(nodes, node, operation, state.node_timeout, now);
+                    let silent = nodes.health(node).silent_for(now);
+                    if let Some(silent) = silent.filter(|silent| *silent >= state.node_timeout) {
+                        self.reports.push(Report::Silent(node, operation, silent));
+                    }
                     let future = nodes.call(node, claim, operation, options, now);
                     let mut call = Call { id, operation, round: state.round(), start: now, future };
                     match call.future.as_mut().poll(context) {
@@ -210,14 +248,12 @@ impl Driver {
                         Poll::Pending => self.calls.push(call),
                     }
                 }
-                Action::GiveUp(id) => self.calls.retain(|call| {
-                    let is_kept = call.id != id;
-                    if !is_kept {
-                        let name = self.attempt.cluster.nodes.name(node);
-                        telemetry::call_settled(name, call.operation.name(), "silent", None, None);
+                Action::GiveUp(id) => {
+                    if let Some(at) = self.calls.iter().position(|call| call.id == id) {
+                        let call = self.calls.remove(at);
+                        self.reports.push(Report::GivenUp(node, call.operation));
                     }
-                    is_kept
-                }),
+                }
             }
         }
         has_replies
@@ -260,40 +296,30 @@ impl Drop for Driver {
     }
 }
 
-/// Reports a node that has not replied to a call for a node timeout.
-fn report_silence(
+/// Reports a settled call, and whether its node begins to fail or has recovered.
+fn report_settled(
     nodes: &Nodes,
-    id: NodeId,
-    operation: Operation,
+    call: &Call,
+    outcome: Outcome,
+    error: Option<&BackendError>,
     node_timeout: Duration,
     now: Instant,
 ) {
-    let mut health = nodes.health(id);
-    if let Some(silent) = health.silent_for(now).filter(|silent| *silent >= node_timeout)
-        && health.note_failure(now) == Change::Fails
-    {
-        drop(health);
-        telemetry::node_silent(nodes.name(id), operation.name(), silent);
-    }
-}
-
-/// Reports a settled call, and whether its node begins to fail or has recovered.
-fn report(nodes: &Nodes, call: &Call, reply: &Reply, node_timeout: Duration, now: Instant) {
     let id = call.id.node();
     let (name, operation) = (nodes.name(id), call.operation.name());
     let latency = now.saturating_duration_since(call.start);
-    let vote = match reply.outcome {
+    let vote = match outcome {
         _ if latency > node_timeout => "silent",
         Outcome::Granted(_) => "granted",
         Outcome::Refused => "refused",
         Outcome::Failed | Outcome::NotSent => "failed",
     };
-    telemetry::call_settled(name, operation, vote, Some(latency), reply.error.as_ref());
-    let change = match (&reply.error, vote) {
+    telemetry::call_settled(name, operation, vote, Some(latency), error);
+    let change = match (error, vote) {
         (None, "granted" | "refused") => nodes.health(id).note_answer(now),
         _ => nodes.health(id).note_failure(now),
     };
-    match (change, &reply.error) {
+    match (change, error) {
         (Change::None, _) => {}
         (Change::Recovers { after }, _) => telemetry::node_recovered(name, operation, after),
         (Change::Fails, Some(error)) => telemetry::node_failing(name, operation, error),

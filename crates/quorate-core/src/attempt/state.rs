@@ -31,6 +31,8 @@ pub(super) struct State {
     start: Instant,
     /// The latest round of extensions that was decided.
     extended: Option<(RoundId, Result<Instant, QuorumFailure>)>,
+    /// What was answered in the round before the open one.
+    before: Option<(RoundId, QuorumFailure)>,
     /// The end of the lease, which an extension moves.
     pub(super) valid_until: Instant,
     pub(super) token: Option<FencingToken>,
@@ -48,6 +50,7 @@ struct Answers {
     round: RoundId,
     /// Whether these are answers to the release.
     is_release: bool,
+    is_decided: bool,
     start: Instant,
     nodes: Vec<Answer>,
 }
@@ -71,6 +74,7 @@ impl State {
             first: None,
             start,
             extended: None,
+            before: None,
             valid_until: start,
             token: None,
             lost: None,
@@ -116,9 +120,8 @@ impl State {
     /// Follows the machine after an input: into a new round, if it has opened one.
     pub(super) fn follow(&mut self, now: Instant) {
         if self.machine.round() != self.answers.round {
-            // The decision of the round before this one is not drained yet.
-            let failure = self.failure(now);
-            self.extended = Some((self.answers.round, Err(failure)));
+            // The decision of the round before this one may not be drained yet.
+            self.before = Some((self.answers.round, self.failure(now)));
             self.answers = Answers::begin(&self.machine, false, now);
         }
         self.open.set(self.machine.open_nodes());
@@ -132,6 +135,7 @@ impl State {
     pub(super) fn keep(&mut self, decision: Decision, now: Instant) {
         match decision {
             Decision::Won { valid_until, token } => {
+                self.answers.is_decided = true;
                 (self.valid_until, self.token) = (valid_until, token);
                 self.first = Some((Ok(()), now));
             }
@@ -139,19 +143,22 @@ impl State {
                 self.first = Some((Err((loss, self.failure(now))), now));
             }
             Decision::Extended { round, valid_until } => {
+                self.answers.is_decided = round == self.answers.round;
                 self.valid_until = valid_until;
                 self.extended = Some((round, Ok(valid_until)));
             }
             Decision::ExtendFailed { round } => {
-                // If a round has begun since, `follow` has kept the answers.
-                if round == self.answers.round {
-                    self.extended = Some((round, Err(self.failure(now))));
-                }
+                self.answers.is_decided = round == self.answers.round;
+                let failure = match self.before.take() {
+                    Some((before, failure)) if before == round => failure,
+                    _ => self.failure(now),
+                };
+                self.extended = Some((round, Err(failure)));
             }
             Decision::LeaseLost => {
                 let lost = match now < self.valid_until {
                     true => Lost::NotHeld(self.failure(now)),
-                    false => self.expired(),
+                    false => self.expired(now),
                 };
                 self.released.get_or_insert_with(|| Err(ReleaseError::Lost(lost.clone())));
                 self.lost = Some(lost);
@@ -203,12 +210,13 @@ impl State {
                 false => Ok(self.valid_until),
             };
         }
-        Err(self.expired())
+        Err(self.expired(now))
     }
 
-    /// The lease expired; the last extension says why, if it failed.
-    fn expired(&self) -> Lost {
+    /// The lease expired; the last extension says why, if it failed or is not decided.
+    fn expired(&self, now: Instant) -> Lost {
         let last = match &self.extended {
+            _ if !self.answers.is_decided && !self.answers.is_release => self.failure(now),
             Some((_, Err(failure))) => failure.clone(),
             _ => QuorumFailure::default(),
         };
@@ -245,7 +253,8 @@ impl Answers {
             true => Answer::NoReply { is_over: false },
             false => Answer::NotAsked,
         });
-        Self { round: machine.round(), is_release, start, nodes: nodes.collect() }
+        let nodes = nodes.collect();
+        Self { round: machine.round(), is_release, is_decided: false, start, nodes }
     }
 }
 

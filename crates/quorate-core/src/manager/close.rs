@@ -34,7 +34,7 @@ enum Reason {
 }
 
 impl CloseReport {
-    /// Whether nothing is left on any node.
+    /// Whether nothing is left on any node. What was given up at a cleanup bound before is not counted.
     #[must_use]
     pub const fn is_clean(&self) -> bool {
         self.left.is_empty()

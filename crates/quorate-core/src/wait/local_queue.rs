@@ -7,7 +7,7 @@
 //! A lease has one number for all its keys, so an input about it goes to all of them: the machine of a key
 //! that has another lease by now ignores it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -37,6 +37,8 @@ struct State {
     queues: BTreeMap<Key, LocalQueue>,
     tasks: BTreeMap<TaskId, Arc<Task>>,
     leases: BTreeMap<LeaseId, Arc<Held>>,
+    /// The leases whose release has begun: a lock of several keys is released once.
+    released: BTreeSet<LeaseId>,
     last_task: u64,
     next_sweep: Option<Instant>,
     is_closed: bool,
@@ -106,7 +108,9 @@ impl LocalQueues {
 
     /// Removes a lease that was released or detached.
     pub(super) fn drop_lease(&self, held: &Held) {
-        self.state().leases.remove(&held.id);
+        let mut state = self.state();
+        state.leases.remove(&held.id);
+        state.released.remove(&held.id);
     }
 
     /// The gate said whether other processes wait.
@@ -177,32 +181,22 @@ impl LocalQueues {
         for effect in effects {
             let queues = Arc::clone(self);
             match effect {
-                Effect::Extend(held, id) => self.cluster.tasks.spawn(queues.extend(held, id)),
+                Effect::Extend(held, id) => {
+                    let report = Report { queues, held, end: End::Extended(id, None) };
+                    self.cluster.tasks.spawn(extend(report));
+                }
                 Effect::Release(held) => {
+                    // Its end may have been seen in the queue of one of its keys only.
+                    if held.keys().len() > 1 {
+                        self.input(held.keys(), |queue, now| queue.handle_lost(held.id, now));
+                    }
                     // At once, so that `close` knows of it.
                     let driver = held.attempt.begin_release();
-                    self.cluster.tasks.spawn(queues.release(held, driver));
+                    let report = Report { queues, held, end: End::Released(Found::Unconfirmed) };
+                    self.cluster.tasks.spawn(release(report, driver));
                 }
             }
         }
-    }
-
-    async fn extend(self: Arc<Self>, held: Arc<Held>, id: ExtensionId) {
-        let end = held.attempt.extend(held.attempt.claim.ttl(), true).await.ok();
-        self.input(held.keys(), |queue, _| queue.handle_extended(id, end));
-    }
-
-    async fn release(self: Arc<Self>, held: Arc<Held>, mut driver: Driver) {
-        driver.left(held.attempt.gate()).await;
-        self.left(held.keys(), held.id, held.attempt.waiters());
-        let found = match Attempt::released(&mut driver).await {
-            Ok(()) => Found::Held,
-            Err(ReleaseError::Lost(_)) => Found::Lost,
-            Err(ReleaseError::Unconfirmed(_)) => Found::Unconfirmed,
-        };
-        self.input(held.keys(), |queue, now| queue.handle_released(held.id, found, now));
-        self.drop_lease(&held);
-        driver.finish().await;
     }
 
     /// A task that competed is gone: the next one competes when the gate has answered the undo.
@@ -221,6 +215,55 @@ impl LocalQueues {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+async fn extend(mut report: Report) {
+    let attempt = &report.held.attempt;
+    let end = attempt.extend(attempt.claim.ttl(), true).await.ok();
+    if let End::Extended(_, valid_until) = &mut report.end {
+        *valid_until = end;
+    }
+}
+
+async fn release(mut report: Report, mut driver: Driver) {
+    let Report { queues, held, .. } = &report;
+    driver.left(held.attempt.gate()).await;
+    queues.left(held.keys(), held.id, held.attempt.waiters());
+    report.end = End::Released(match Attempt::released(&mut driver).await {
+        Ok(()) => Found::Held,
+        Err(ReleaseError::Lost(_)) => Found::Lost,
+        Err(ReleaseError::Unconfirmed(_)) => Found::Unconfirmed,
+    });
+    drop(report);
+    driver.finish().await;
+}
+
+/// Reports to the queues how an extension or a release ended, also if the runtime drops it (A1).
+struct Report {
+    queues: Arc<LocalQueues>,
+    held: Arc<Held>,
+    end: End,
+}
+
+enum End {
+    Extended(ExtensionId, Option<Instant>),
+    Released(Found),
+}
+
+impl Drop for Report {
+    fn drop(&mut self) {
+        let Self { queues, held, end } = self;
+        match *end {
+            End::Extended(id, valid_until) => {
+                queues.input(held.keys(), |queue, _| queue.handle_extended(id, valid_until));
+            }
+            End::Released(found) => {
+                let id = held.id;
+                queues.input(held.keys(), |queue, now| queue.handle_released(id, found, now));
+                queues.drop_lease(held);
+            }
+        }
     }
 }
 
@@ -262,7 +305,7 @@ impl State {
 
     /// Delivers what the machine of `key` asks for.
     fn dispatch(&mut self, key: &Key, effects: &mut Vec<Effect>) {
-        let Self { queues, tasks, leases, .. } = self;
+        let Self { queues, tasks, leases, released, .. } = self;
         let tell = |task: &TaskId, tell: &dyn Fn(&Task)| {
             if let Some(task) = tasks.get(task) {
                 tell(task);
@@ -284,8 +327,7 @@ impl State {
                     effects.extend(held(&id.lease).map(|held| Effect::Extend(held, id)));
                 }
                 Output::Release(lease) => {
-                    // A lock of several keys is released once.
-                    let held = held(&lease).filter(|held| held.keys().first() == Some(key));
+                    let held = held(&lease).filter(|_| released.insert(lease));
                     effects.extend(held.map(Effect::Release));
                 }
                 Output::Resolve(task, found) => tell(&task, &|task| task.resolve(found)),

@@ -105,6 +105,8 @@ impl Place {
             // Before the check, so that no change is missed.
             let mut changed = self.task.changed();
             let (next, mut leases) = self.queues.next_change(&self.task.keys);
+            // What became of a lease before it was listened to.
+            self.queues.handle_timeout(&self.task.keys);
             if let Some(turn) = self.check() {
                 return turn;
             }
@@ -117,7 +119,6 @@ impl Place {
                 if has_changed { Poll::Ready(()) } else { Poll::Pending }
             })
             .await;
-            self.queues.handle_timeout(&self.task.keys);
         }
     }
 
@@ -194,18 +195,29 @@ impl Place {
         &self.queues
     }
 
-    /// Begins the lease of a lock that was won, passed on or adopted. `None` if the manager is
-    /// closed: then the lock is released.
+    /// Begins the lease of a lock that was won, passed on or adopted. The place itself if the manager is
+    /// closed: dropping it releases the lock.
     pub(crate) fn hold(
         self,
         attempt: &Arc<Attempt>,
         hold_limit: Option<Duration>,
-    ) -> Option<(Self, Arc<LeaseState>)> {
+    ) -> Result<(Self, Arc<LeaseState>), Self> {
         let lease = LeaseState::new(Arc::clone(attempt), hold_limit);
         self.task.inbox().lease = Some(Arc::clone(&lease));
         // Behind the lease, so that a close either finds it or is found here.
         let is_open = !self.queues.cluster.tasks.is_closed();
-        is_open.then_some((self, lease))
+        if !is_open {
+            return Err(self);
+        }
+        if hold_limit.is_some() {
+            let (on_loss, lease) = (self.on_loss(), Arc::clone(&lease));
+            self.queues.cluster.tasks.spawn(async move {
+                if lease.lost().await.reason().is_some() {
+                    on_loss();
+                }
+            });
+        }
+        Ok((self, lease))
     }
 
     /// Releases the lock, or passes it on, and returns what that found.
@@ -252,19 +264,24 @@ impl Place {
     }
 
     /// Leaves the lock to another process.
-    pub(crate) fn detach(mut self) -> Result<(), Lost> {
+    pub(crate) fn detach(self) -> Result<(), Lost> {
         // After an error, the drop releases.
         match &self.stage {
             Stage::Lock(held) => held.attempt.detach()?,
             Stage::Apart(attempt) => attempt.detach()?,
             Stage::Waits | Stage::Attempt(_) | Stage::Over => return Err(Lost::Released),
         }
+        self.part();
+        Ok(())
+    }
+
+    /// Leaves the lock as it is. Its attempt sends nothing any more.
+    pub(crate) fn part(mut self) {
         if let Stage::Lock(held) = mem::take(&mut self.stage) {
             let id = self.task.id;
             self.queues.input(held.keys(), |queue, now| queue.detach(id, now));
             self.queues.drop_lease(&held);
         }
-        Ok(())
     }
 
     /// Releases in the background a lock whose holder did not do so after the close.

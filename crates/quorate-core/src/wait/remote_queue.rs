@@ -21,6 +21,7 @@ use crate::backend::{BackendError, Capabilities, Watched};
 use crate::cluster::Cluster;
 use crate::resource::Key;
 use crate::runtime::BoxFuture;
+use crate::tasks::OpenWork;
 
 /// For how long a gate that failed is no gate for new waits.
 const SKIPPED: Duration = Duration::from_secs(1);
@@ -40,6 +41,8 @@ pub(crate) struct RemoteQueue {
     call: Option<Call>,
     /// Resolves when the watched key may have been written.
     push: Option<(WatchedKey, BoxFuture<'static, ()>)>,
+    /// Names the gate as long as it may have our entry, so that `close` waits for LEAVE (C8).
+    open: Option<OpenWork>,
     /// Resolves when the gate has answered LEAVE, or has failed to.
     left: Option<EventListener>,
 }
@@ -94,6 +97,7 @@ impl RemoteQueue {
             is_trying: false,
             call: None,
             push: None,
+            open: None,
             left: None,
         })
     }
@@ -174,6 +178,8 @@ impl RemoteQueue {
 
     fn refresh(&mut self, gate: Gate) {
         let (node, waiter) = (self.node(gate), Arc::clone(&self.waiter));
+        let open = self.open.get_or_insert_with(|| waiter.cluster.tasks.begin());
+        open.set(NodeSet::from_iter([node]));
         let reply = Box::pin(async move {
             let Waiter { cluster, key, locks, entry, .. } = &*waiter;
             let result = cluster.nodes.backend(node).queue_refresh(key, entry, locks).await;
@@ -212,8 +218,7 @@ impl RemoteQueue {
         let refresh = self.call.take().filter(|call| call.is_refresh).map(|call| call.reply);
         let refresh = OptionFuture::from(refresh);
         let (node, waiter) = (self.node(gate), Arc::clone(&self.waiter));
-        let open = self.waiter.cluster.tasks.begin();
-        open.set(NodeSet::from_iter([node]));
+        let open = self.open.take();
         let signal = NotifyOnDrop(Signal::new());
         self.left = Some(signal.0.listen());
         self.waiter.cluster.tasks.spawn(async move {

@@ -116,17 +116,22 @@ async fn a_refused_login_is_told_in_the_words_of_the_node() {
 
 #[tokio::test]
 async fn a_server_without_resp3_is_reached_in_resp2() {
-    let node = Node::start(|command| match command[0].as_str() {
-        "HELLO" => Answer::Say("-ERR unknown command `HELLO`, with args beginning with: `3`\r\n"),
-        "SET" => Answer::Say("$-1\r\n"),
-        _ => obliging(command),
-    });
-    let backend = node_at(&format!("redis://:hunter2@{}", node.address()));
-    assert_eq!(acquire(&backend, &claim()).await.unwrap(), Vote::Refused);
-    assert_eq!((node.heard("HELLO"), node.heard("AUTH")), (1, 1));
-    // The server would accept client tracking, and push nothing.
-    let error = backend.watch(&claim().keys()[0], None).await.unwrap_err();
-    assert!(error.is_not_sent() && error.to_string().contains("RESP3"), "{error}");
+    for refusal in [
+        "-ERR unknown command `HELLO`, with args beginning with: `3`\r\n",
+        "-NOPROTO unsupported protocol version\r\n",
+    ] {
+        let node = Node::start(move |command| match command[0].as_str() {
+            "HELLO" => Answer::Say(refusal),
+            "SET" => Answer::Say("$-1\r\n"),
+            _ => obliging(command),
+        });
+        let backend = node_at(&format!("redis://:hunter2@{}", node.address()));
+        assert_eq!(acquire(&backend, &claim()).await.unwrap(), Vote::Refused);
+        assert_eq!((node.heard("HELLO"), node.heard("AUTH")), (1, 1));
+        // The server would accept client tracking, and push nothing.
+        let error = backend.watch(&claim().keys()[0], None).await.unwrap_err();
+        assert!(error.is_not_sent() && error.to_string().contains("RESP3"), "{error}");
+    }
 }
 
 #[tokio::test]

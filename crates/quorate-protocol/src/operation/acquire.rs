@@ -46,7 +46,9 @@ async fn plain<T: Transport>(transport: &T, claim: &Claim) -> Result<Vote, Backe
         let keys: Vec<&[u8]> = claim.keys().iter().map(Key::as_bytes).collect();
         let ttl = ttl.to_string();
         let arguments = [token, ttl.as_bytes()];
-        return Box::pin(ACQUIRE.run_once(transport, &keys, &arguments)).await?.vote();
+        return Box::pin(ACQUIRE.run_once(transport, Admission::Acquire, &keys, &arguments))
+            .await?
+            .vote();
     };
     let command = Command::new("SET", key.as_bytes().len() + 48).arg(key.as_bytes()).arg(token);
     let command = command.arg("NX").arg("PX").number(ttl);

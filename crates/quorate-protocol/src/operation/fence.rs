@@ -37,7 +37,10 @@ pub(super) async fn acquire<T: Transport>(
     let (ttl, hint) = (claim.ttl().as_millis().to_string(), hint.get().to_string());
     let arguments = [claim.token().as_bytes(), ttl.as_bytes(), hint.as_bytes()];
     let counters = counters(claim);
-    match ACQUIRE.run_once(transport, &keys(claim, &counters), &arguments).await? {
+    match ACQUIRE
+        .run_once(transport, Admission::Acquire, &keys(claim, &counters), &arguments)
+        .await?
+    {
         Reply::Int(0) => Ok(Acquired::new(Vote::Refused)),
         Reply::Text(digits) => {
             let number = number(&digits);

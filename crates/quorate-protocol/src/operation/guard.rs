@@ -15,7 +15,7 @@ use quorate_core::{BackendError, BackendErrorKind, Claim, FenceHint, Key, Restar
 use super::fence;
 use crate::reply::Reply;
 use crate::script::Script;
-use crate::transport::Transport;
+use crate::transport::{Admission, Transport};
 
 /// `KEYS` the keys, then the counter of each if there is a hint, then epoch and quarantine; `ARGV`
 /// token, ttl in ms, hint or nothing, `max_ttl` in ms, `strict` or `soft`.
@@ -46,7 +46,7 @@ pub(super) async fn acquire<T: Transport>(
     let rule = if guard.is_strict() { "strict" } else { "soft" };
     let parts = [ttl.as_bytes(), hint.as_bytes(), max_ttl.as_bytes(), rule.as_bytes()];
     let arguments: Vec<&[u8]> = [claim.token().as_bytes()].into_iter().chain(parts).collect();
-    let reply = ACQUIRE.run_once(transport, &keys, &arguments).await?;
+    let reply = ACQUIRE.run_once(transport, Admission::Acquire, &keys, &arguments).await?;
     parse(&reply).unwrap_or_else(|| Err(reply.unexpected("a script")))
 }
 

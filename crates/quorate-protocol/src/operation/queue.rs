@@ -16,8 +16,10 @@ use crate::reply::Reply;
 use crate::script::Script;
 use crate::transport::{Admission, Transport};
 
-/// `KEYS` waiters, seen, the entry's key, the lock's keys; `ARGV` the entry. Returns the predecessor or
-/// an empty string, the first entry, and the number of the last lock key that is held, or 0.
+/// `KEYS` waiters, seen, the entry's key, the lock's keys; `ARGV` the entry. Returns the number of the last
+/// lock key that is held, or 0, the predecessor or an empty string, and the first entry.
+///
+/// The number comes first: fred drops a reply that begins like a message of a channel.
 ///
 /// A lock key without a ttl counts as free: no Redlock client writes one, and one such key would stop
 /// every waiter.
@@ -46,7 +48,8 @@ pub(crate) async fn refresh<T: Transport>(
     let own = [waiters_key(key), beside(key, b"seen"), entry_key(key, entry)];
     let keys: Vec<&[u8]> =
         own.iter().map(Vec::as_slice).chain(locks.iter().map(Key::as_bytes)).collect();
-    let reply = REFRESH.run(transport, Admission::Other, &keys, &[entry.as_bytes()]).await?;
+    // One command: a second one could append the entry behind its LEAVE (W3).
+    let reply = REFRESH.run_once(transport, Admission::Other, &keys, &[entry.as_bytes()]).await?;
     parse(&reply, locks.len()).ok_or_else(|| reply.unexpected("a refresh"))
 }
 
@@ -75,7 +78,7 @@ fn beside(key: &Key, what: &[u8]) -> Vec<u8> {
 
 fn parse(reply: &Reply, locks: usize) -> Option<Refreshed> {
     let Reply::List(list) = reply else { return None };
-    let [Reply::Text(predecessor), Reply::Text(first), Reply::Int(held)] = list.as_slice() else {
+    let [Reply::Int(held), Reply::Text(predecessor), Reply::Text(first)] = list.as_slice() else {
         return None;
     };
     let entry = |name: &[u8]| (!name.is_empty()).then(|| Entry::new(name));

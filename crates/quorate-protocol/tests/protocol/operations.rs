@@ -104,6 +104,20 @@ async fn an_acquire_never_leaves_after_its_release() {
     }
 }
 
+/// W3: an entry that is appended behind its LEAVE has no owner.
+#[tokio::test(start_paused = true)]
+async fn a_refresh_never_leaves_after_its_leave() {
+    let fake = Fake::with(|parts| match parts[0].as_str() {
+        "EVALSHA" => error("NOSCRIPT No matching script."),
+        _ => Reply::Int(0),
+    });
+    let (node, key, entry) = (node(&fake), claim(["k"]).keys()[0].clone(), Entry::new(*b"me"));
+    let refresh = node.queue_refresh(&key, &entry, std::slice::from_ref(&key));
+    let (_, left) = join(refresh, node.queue_leave(&key, &entry, None)).await;
+    assert!(!left.unwrap());
+    assert_eq!(names(&fake), ["EVAL", "EVALSHA", "EVAL"], "the last two are the leave");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a5_a_server_without_the_script_is_sent_its_text() {
     let fake = Fake::with(|parts| match parts[0].as_str() {

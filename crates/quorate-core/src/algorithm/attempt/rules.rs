@@ -74,7 +74,12 @@ impl Attempt {
                 } else if votes_for >= quorum {
                     self.agree(now);
                 } else if votes_for + open < quorum {
-                    let is_held = self.phase != Phase::Raising && unknown <= spare;
+                    let is_held = match self.phase {
+                        Phase::Raising => false,
+                        // An adopter that reads "lost" throws its record away: no quorum may have it.
+                        Phase::Adopting => against > spare,
+                        _ => unknown <= spare,
+                    };
                     self.lose(if is_held { Loss::Held } else { Loss::Unreachable }, now);
                 }
             }
@@ -136,8 +141,10 @@ impl Attempt {
             Phase::Raising if node.vote == Vote::Open && node.know == Knowledge::Ours => {
                 self.send_raise(id);
             }
+            // Also a late reply: else a node slower than the renewal is never repaired.
             Phase::Held { repairs: true }
-                if (kind, outcome) == (CallKind::Extend, Outcome::Refused) =>
+                if matches!(kind, CallKind::Extend | CallKind::OldExtend)
+                    && outcome == Outcome::Refused =>
             {
                 self.send(id, Operation::Repair { ttl: self.round.ttl });
             }
