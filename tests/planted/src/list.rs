@@ -212,6 +212,12 @@ pub(crate) const BUGS: &[Bug] = &[
     bug("failed_adopt_releases", "H6",
         "A failed adoption has to release.",
         Test(Attempt, "golden::an_adopted_lock_is_released_only_once_it_is_ours")),
+    bug("failed_adopt_stays_a_holder", "H6",
+        "An adoption that the nodes confirmed is a lock of ours, whatever its caller was told.",
+        Test(Rules, "keeping::detaching::h6_an_adoption_that_is_not_kept_takes_the_lock_from_no_later_adopter")),
+    bug("late_refusal_is_not_repaired", "H3",
+        "A reply to an older round says nothing that a repair could follow.",
+        Test(Rules, "holding::h3_a_node_slower_than_the_renewal_gets_its_keys_back")),
     // Passing on
     bug("receiver_polls_a_lost_lease", "passing on",
         "A lease that was passed on still lasts when its receiver looks.",
