@@ -26,7 +26,7 @@ use crate::lease::LeaseState;
 use crate::resource::{InvalidResource, Key, Resources, Token};
 use crate::telemetry;
 use crate::wait::local_queue::LocalQueues;
-use crate::wait::place::{Next, Place};
+use crate::wait::place::{Next, OwnWait, Place};
 use crate::wait::{LostRound, Wait};
 
 /// For so long an error may wait for the answers to an undo, however short its round was (C8).
@@ -138,17 +138,19 @@ async fn compete(
 ) -> Result<Acquired, LockError> {
     let node_timeout = cluster.config.node_timeout(wanted.ttl);
     let others_wait = others_wait && deadline.is_some();
-    let mut wait = Wait::begin(cluster, &wanted.keys, node_timeout, others_wait);
+    let begin = || Wait::begin(cluster, &wanted.keys, node_timeout, others_wait);
+    let mut own = place.wait(begin);
     let mut rounds = 0;
     let mut error: Option<LockError> = None;
     // How long an error may wait for the answers to an undo (C8). The process may have been stopped in a round.
     let undo_bound = |took: Duration| took.min(node_timeout).max(LEAST_UNDO);
     let is_over = || deadline.is_some_and(|deadline| cluster.now() >= deadline);
-    let ready = cluster.before(deadline, unless_closed(&place, wait.ready())).await.transpose()?;
+    let ready =
+        cluster.before(deadline, unless_closed(&place, own.wait.ready())).await.transpose()?;
     if ready.is_none() || is_over() {
         // No round was made. Only the gate can have said that the lock is held (Q4, A4).
-        let error = if wait.has_answer() { LockError::Held } else { LockError::Unreachable };
-        leave(cluster, wait, place, LEAST_UNDO).await;
+        let error = if own.wait.has_answer() { LockError::Held } else { LockError::Unreachable };
+        leave(own, place, LEAST_UNDO).await;
         return Err(error(cluster.nodes.none_asked()));
     }
     loop {
@@ -158,8 +160,8 @@ async fn compete(
         let claim = wanted.claim(cluster)?;
         let options = AttemptOptions {
             fencing: wanted.hint(cluster)?,
-            gate: wait.gate(),
-            has_entry: wait.has_entry(),
+            gate: own.wait.gate(),
+            has_entry: own.wait.has_entry(),
             deadline,
         };
         let attempt = Attempt::acquire(cluster, claim, options);
@@ -168,10 +170,10 @@ async fn compete(
             Err(lost) => lost,
             Ok(took) => {
                 let Some(error) = same_server(cluster) else {
-                    return won(wanted, place, wait, attempt);
+                    return won(wanted, place, own, attempt);
                 };
                 attempt.cancel();
-                leave(cluster, wait, place, undo_bound(took)).await;
+                leave(own, place, undo_bound(took)).await;
                 return Err(error);
             }
         };
@@ -184,13 +186,13 @@ async fn compete(
         let earlier = error.take().filter(|_| is_cut_short);
         let told = earlier.unwrap_or_else(|| error_of(cluster, &lost));
         if is_over || (told.is_permanent() && !planted!("permanent_errors_are_retried")) {
-            leave(cluster, wait, place, undo_bound(took)).await;
+            leave(own, place, undo_bound(took)).await;
             return Err(told);
         }
         // The undo goes on in the background. If the deadline comes, the error waits for it (C8).
-        let next = unless_closed(&place, wait.next(LostRound { took, rounds, is_held }));
+        let next = unless_closed(&place, own.wait.next(LostRound { took, rounds, is_held }));
         if cluster.before(deadline, next).await.transpose()?.is_none() {
-            leave(cluster, wait, place, undo_bound(took)).await;
+            leave(own, place, undo_bound(took)).await;
             return Err(told);
         }
         error = Some(told);
@@ -199,8 +201,8 @@ async fn compete(
 
 /// Leaves both queues, and waits for the answers to the undo of the last round, for `limit` at most (C8).
 /// The next waiter needs the answer of the gate only, so the place goes first (W3).
-async fn leave(cluster: &Cluster, wait: Wait, place: Place, limit: Duration) {
-    let left = wait.end(cluster, limit);
+async fn leave(own: OwnWait, place: Place, limit: Duration) {
+    let left = own.end(limit);
     let attempt = place.attempt();
     drop(place);
     let undone = OptionFuture::from(attempt.as_ref().map(|attempt| attempt.undone(limit)));
@@ -216,12 +218,12 @@ fn same_server(cluster: &Cluster) -> Option<LockError> {
 fn won(
     wanted: &Wanted,
     mut place: Place,
-    wait: Wait,
+    own: OwnWait,
     attempt: Arc<Attempt>,
 ) -> Result<Acquired, LockError> {
     let held = place.won(attempt).ok_or(LockError::Closed)?;
     let (queues, others) = (Arc::clone(place.queues()), Arc::clone(&held));
-    wait.won(move |others_wait| queues.note_waiters(&others, others_wait));
+    own.won(move |others_wait| queues.note_waiters(&others, others_wait));
     place.hold(&held.attempt, wanted.hold_limit).map_err(|_| LockError::Closed)
 }
 

@@ -23,6 +23,8 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
+use event_listener::EventListener;
+
 use self::notify::Notify;
 pub(crate) use self::pauses::LostRound;
 use self::pauses::back_off;
@@ -107,17 +109,12 @@ impl Wait {
         }
     }
 
-    /// Ends the wait without a win. What it has in the queue is removed at once; the future resolves when
-    /// the gate has answered that, or after `limit`.
-    pub(crate) fn end(self, cluster: &Cluster, limit: Duration) -> impl Future<Output = ()> {
-        let left = match self {
+    /// Ends the wait without a win. The listener resolves when the gate has answered that; `None` where
+    /// nothing is sent.
+    pub(crate) fn end(self) -> Option<EventListener> {
+        match self {
             Self::Ordered(queue) => queue.end(),
             Self::Notified(_) | Self::Polling(_) => None,
-        };
-        async move {
-            if let Some(left) = left {
-                cluster.within(limit, left).await;
-            }
         }
     }
 

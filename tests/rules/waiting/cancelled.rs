@@ -4,10 +4,11 @@ use std::future::IntoFuture;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use quorate_core::{LockGuard, Runtime};
 use quorate_memory::Fault;
 
-use super::processes::{Process, REFRESH, ROUND_TRIP, SECOND_LOOK, Scene};
+use super::processes::{Held, Process, REFRESH, ROUND_TRIP, SECOND_LOOK, Scene};
 use crate::world::{MS, SECOND};
 
 const WAITERS: usize = 6;
@@ -183,4 +184,33 @@ fn an_entry_that_could_not_leave_expires() {
     assert_eq!(scene.keys().len(), 5 + 3, "the queue and the entry: {:?}", scene.keys());
     scene.sim.advance(10 * SECOND);
     assert_eq!(scene.keys(), ["r"; 5]);
+}
+
+/// W3: the entry of a cancelled task stays in the queue for the next task of its process.
+#[test]
+fn w3_the_next_task_of_a_process_goes_on_with_the_wait_of_a_cancelled_one() {
+    for gives_up in [true, false] {
+        let scene = Scene::new(5);
+        let guard = scene.sim.block_on(scene.process().lock("r").ttl(60 * SECOND)).unwrap();
+        let (first, second) = (scene.process(), scene.process());
+        let mut request = first.lock("r").timeout(SECOND).into_future().boxed();
+        scene.sim.block_on_for(request.as_mut(), 1);
+        scene.sim.advance(100 * MS);
+        scene.sim.block_on_for(request.as_mut(), 8);
+        let next = first.hold_once("r", 10 * MS);
+        scene.sim.advance(100 * MS);
+        let other = second.hold_once("r", 10 * MS);
+        scene.sim.advance(100 * MS);
+        if gives_up {
+            assert!(scene.sim.block_on(request).is_err());
+        } else {
+            drop(request);
+        }
+        scene.sim.advance(SECOND);
+        drop(guard);
+        scene.sim.advance(SECOND);
+        let from = |held: &Arc<Mutex<Option<Held>>>| held.lock().unwrap().as_ref().unwrap().from;
+        assert!(from(&next) < from(&other), "gives up: {gives_up}");
+        assert!(scene.keys().is_empty(), "{:?}", scene.keys());
+    }
 }

@@ -120,6 +120,14 @@ impl LocalQueue {
         self.queue.front().map(|(task, _)| *task)
     }
 
+    /// The task that is queued behind this one.
+    #[must_use]
+    pub fn behind(&self, task: TaskId) -> Option<TaskId> {
+        let mut queued = self.queue.iter().map(|(queued, _)| *queued);
+        queued.find(|queued| *queued == task)?;
+        queued.next()
+    }
+
     /// The task that has the lease.
     #[must_use]
     pub const fn holder(&self) -> Option<TaskId> {

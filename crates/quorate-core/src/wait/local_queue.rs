@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use event_listener::EventListener;
 
+use super::Wait;
 use super::task::{Held, Task};
 use crate::algorithm::local_queue::{ExtensionId, Found, LeaseId, LocalQueue, Output, TaskId};
 use crate::attempt::{Attempt, Driver};
@@ -111,6 +112,16 @@ impl LocalQueues {
         let mut state = self.state();
         state.leases.remove(&held.id);
         state.released.remove(&held.id);
+    }
+
+    /// Hands a wait of this task on to the next task that wants the same keys. Returns it if there is none.
+    pub(super) fn hand_on(&self, task: &Task, wait: Wait) -> Option<Wait> {
+        let state = self.state();
+        let queue = task.keys.first().and_then(|key| state.queues.get(key));
+        let next = queue.and_then(|queue| state.tasks.get(&queue.behind(task.id)?));
+        let Some(next) = next.filter(|next| next.keys == task.keys) else { return Some(wait) };
+        next.inbox().wait = Some(wait);
+        None
     }
 
     /// The gate said whether other processes wait.

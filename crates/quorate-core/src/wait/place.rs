@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use super::Wait;
 use super::local_queue::LocalQueues;
 use super::task::{Held, Task};
 use crate::algorithm::lease::Ttl;
@@ -186,6 +187,13 @@ impl Place {
         Some(held)
     }
 
+    /// The wait of this task between processes: the one of the task before, if that was cancelled.
+    pub(crate) fn wait(&self, begin: impl FnOnce() -> Wait) -> OwnWait {
+        let handed_on = self.task.inbox().wait.take();
+        let (queues, task) = (Arc::clone(&self.queues), Arc::clone(&self.task));
+        OwnWait { wait: handed_on.unwrap_or_else(begin), queues, task }
+    }
+
     /// A release of this manager that keeps the task from competing.
     pub(crate) fn releasing(&self) -> Option<Arc<Attempt>> {
         self.queues.releasing(&self.task)
@@ -295,6 +303,8 @@ impl Drop for Place {
     fn drop(&mut self) {
         let Self { queues, task, stage } = self;
         let id = task.id;
+        let wait = task.inbox().wait.take();
+        drop(wait.and_then(|wait| queues.hand_on(task, wait)));
         match mem::take(stage) {
             Stage::Waits => {
                 queues.input(&task.keys, |queue, now| queue.cancel(id, now));
@@ -318,6 +328,44 @@ impl Drop for Place {
             Stage::Apart(attempt) => attempt.cancel(),
         }
         queues.forget(task);
+    }
+}
+
+/// The wait of a task between processes. When it is dropped, the next task that wants the same keys goes on
+/// with it: the entry keeps its place in the wait queue.
+pub(crate) struct OwnWait {
+    pub(crate) wait: Wait,
+    queues: Arc<LocalQueues>,
+    task: Arc<Task>,
+}
+
+impl OwnWait {
+    fn take(&mut self) -> Wait {
+        mem::replace(&mut self.wait, Wait::Polling(Arc::clone(&self.queues.cluster)))
+    }
+
+    /// Ends the wait without a win. The future resolves when the gate has answered that, if nobody goes on
+    /// with it, or after `limit`.
+    pub(crate) fn end(mut self, limit: Duration) -> impl Future<Output = ()> + use<> {
+        let (wait, cluster) = (self.take(), Arc::clone(&self.queues.cluster));
+        let left = self.queues.hand_on(&self.task, wait).and_then(Wait::end);
+        async move {
+            if let Some(left) = left {
+                cluster.within(limit, left).await;
+            }
+        }
+    }
+
+    /// Ends the wait after a win. `on_hint` gets the gate's reply, whether any other process waits.
+    pub(crate) fn won(mut self, on_hint: impl FnOnce(bool) + Send + 'static) {
+        self.take().won(on_hint);
+    }
+}
+
+impl Drop for OwnWait {
+    fn drop(&mut self) {
+        let wait = self.take();
+        drop(self.queues.hand_on(&self.task, wait));
     }
 }
 

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use event_listener::{Event, EventListener};
 
+use super::Wait;
 use crate::algorithm::local_queue::{Found, LeaseId, TaskId};
 use crate::attempt::Attempt;
 use crate::lease::LeaseState;
@@ -28,6 +29,8 @@ pub(super) struct Inbox {
     pub(super) found: Option<Found>,
     pub(super) is_refused: bool,
     pub(super) lease: Option<Arc<LeaseState>>,
+    /// The wait between processes of the task before, which was cancelled.
+    pub(super) wait: Option<Wait>,
 }
 
 impl Task {
