@@ -218,6 +218,9 @@ pub(crate) const BUGS: &[Bug] = &[
     bug("late_refusal_is_not_repaired", "H3",
         "A reply to an older round says nothing that a repair could follow.",
         Test(Rules, "holding::h3_a_node_slower_than_the_renewal_gets_its_keys_back")),
+    bug("cancelled_task_takes_its_entry_along", "W3",
+        "The entry belongs to the task that joined the queue.",
+        Test(Rules, "waiting::cancelled::w3_the_next_task_of_a_process_goes_on_with_the_wait_of_a_cancelled_one")),
     // Passing on
     bug("receiver_polls_a_lost_lease", "passing on",
         "A lease that was passed on still lasts when its receiver looks.",

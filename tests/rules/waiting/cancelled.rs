@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use futures_util::future::select;
 use quorate_core::{LockGuard, Runtime};
 use quorate_memory::Fault;
 
@@ -193,20 +194,16 @@ fn w3_the_next_task_of_a_process_goes_on_with_the_wait_of_a_cancelled_one() {
         let scene = Scene::new(5);
         let guard = scene.sim.block_on(scene.process().lock("r").ttl(60 * SECOND)).unwrap();
         let (first, second) = (scene.process(), scene.process());
-        let mut request = first.lock("r").timeout(SECOND).into_future().boxed();
-        scene.sim.block_on_for(request.as_mut(), 1);
+        let (request, client) = (first.lock("r").timeout(SECOND), first.client.clone());
+        first.spawn(async move {
+            let dropped = if gives_up { 60 * SECOND } else { SECOND / 2 };
+            drop(select(request.into_future().boxed(), client.sleep(dropped).boxed()).await);
+        });
         scene.sim.advance(100 * MS);
-        scene.sim.block_on_for(request.as_mut(), 8);
         let next = first.hold_once("r", 10 * MS);
         scene.sim.advance(100 * MS);
         let other = second.hold_once("r", 10 * MS);
-        scene.sim.advance(100 * MS);
-        if gives_up {
-            assert!(scene.sim.block_on(request).is_err());
-        } else {
-            drop(request);
-        }
-        scene.sim.advance(SECOND);
+        scene.sim.advance(2 * SECOND);
         drop(guard);
         scene.sim.advance(SECOND);
         let from = |held: &Arc<Mutex<Option<Held>>>| held.lock().unwrap().as_ref().unwrap().from;

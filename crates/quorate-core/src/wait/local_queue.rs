@@ -114,8 +114,12 @@ impl LocalQueues {
         state.released.remove(&held.id);
     }
 
-    /// Hands a wait of this task on to the next task that wants the same keys. Returns it if there is none.
+    /// Hands a wait of this task on to the next task that wants the same keys. Returns it if there is none, or
+    /// if the wait has no entry.
     pub(super) fn hand_on(&self, task: &Task, wait: Wait) -> Option<Wait> {
+        if !wait.has_entry() || planted!("cancelled_task_takes_its_entry_along") {
+            return Some(wait);
+        }
         let state = self.state();
         let queue = task.keys.first().and_then(|key| state.queues.get(key));
         let next = queue.and_then(|queue| state.tasks.get(&queue.behind(task.id)?));
