@@ -66,7 +66,8 @@ impl LockRequest {
         self
     }
 
-    /// How long the lock is held at most, however often it is extended. Default: the manager's.
+    /// How long the lock is held at most, however often it is extended. Then it is released. Default: the
+    /// manager's.
     pub const fn hold_limit(mut self, limit: Duration) -> Self {
         self.hold_limit = Some(limit);
         self
