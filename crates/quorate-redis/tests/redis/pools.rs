@@ -7,6 +7,7 @@ use std::sync::{Barrier, Mutex};
 use std::time::Duration;
 
 use futures_util::future::{Either, join, poll_immediate, select};
+use quorate_core::backend::ExtendOptions;
 use quorate_core::{BackendErrorKind, Vote};
 use quorate_redis::bb8::{ManageConnection, Pool};
 use quorate_redis::redis::aio::MultiplexedConnection;
@@ -190,4 +191,19 @@ async fn c3_the_response_timeout_of_a_pool_does_not_end_a_call() {
         Either::Left((early, _)) => panic!("it settled before its reply: {early:?}"),
         Either::Right(((), acquired)) => assert_eq!(acquired.await.unwrap(), Vote::Granted),
     }
+}
+
+/// An administrator allows scripts, and the connection is replaced.
+#[test]
+fn a_pool_finds_out_anew_what_a_server_allows_after_a_lost_connection() {
+    let peer = Peer::start(|connection, command| match command[0].as_str() {
+        "EVAL" if connection == 1 => Some("-NOPERM no permissions to run 'eval'\r\n"),
+        "COMMAND" => Some("*2\r\n*1\r\n:3\r\n_\r\n"),
+        "SET" if connection == 1 => None,
+        _ => grant(command),
+    });
+    let node = ours(&peer.address());
+    assert!(block_on(acquire(&node, &claim("r"))).is_err(), "the connection is closed");
+    let extended = block_on(node.extend(&claim("r"), ExtendOptions::default()));
+    assert_eq!(extended.unwrap().vote, Vote::Granted);
 }
