@@ -191,3 +191,21 @@ fn q4_an_adoption_says_lost_only_if_no_quorum_can_have_the_lock() {
     world.nodes[1].heal();
     assert!(world.sim.block_on(taker.adopt(&record)).unwrap().is_valid());
 }
+
+/// The manager waits for the lock that it adopts, so that its queue has a place for the waiter only.
+#[test]
+fn h7_an_adopted_lock_is_released_at_its_hold_limit() {
+    let world = World::complete(3);
+    let record = world.sim.block_on(world.manager().lock("r").ttl(60 * SECOND)).unwrap();
+    let record = record.detach().unwrap();
+    let taker = world.builder().hold_limit(2 * SECOND).build().unwrap();
+    let (waits, had) = (taker.lock("r"), Arc::<Mutex<bool>>::default());
+    let had_it = Arc::clone(&had);
+    world.sim.spawn(Box::pin(async move {
+        *had_it.lock().unwrap() = waits.await.is_ok();
+    }));
+    world.sim.advance(100 * MS);
+    let guard = world.sim.block_on(taker.adopt(&record)).unwrap();
+    world.sim.advance(4 * SECOND);
+    assert!(!guard.is_valid() && *had.lock().unwrap());
+}

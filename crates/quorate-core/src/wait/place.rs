@@ -262,11 +262,18 @@ impl Place {
 
     /// What to call when the lease has ended before its release.
     pub(crate) fn on_loss(&self) -> impl Fn() + Send + Sync + use<> {
-        let held = if let Stage::Lock(held) = &self.stage { Some(Arc::clone(held)) } else { None };
+        let (held, apart) = match &self.stage {
+            Stage::Lock(held) => (Some(Arc::clone(held)), None),
+            Stage::Apart(attempt) => (None, Some(Arc::clone(attempt))),
+            Stage::Waits | Stage::Attempt(_) | Stage::Over => (None, None),
+        };
         let (queues, id) = (Arc::clone(&self.queues), self.task.id);
         move || {
             if let Some(held) = &held {
                 queues.note_lost(held, id);
+            }
+            if let Some(attempt) = &apart {
+                attempt.cancel();
             }
         }
     }
