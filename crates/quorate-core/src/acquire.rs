@@ -121,10 +121,16 @@ pub(crate) async fn acquire(
         }
         Some(Next::Closed) => Err(LockError::Closed),
         // Without a round of its own, the error says what was in the way (A4).
-        None => Err(match place.releasing() {
-            Some(release) => LockError::Unreachable(release.failure()),
-            None => LockError::Held(QuorumFailure::default()),
-        }),
+        None => {
+            let error = match place.releasing() {
+                Some(release) => LockError::Unreachable(release.failure()),
+                None => LockError::Held(QuorumFailure::default()),
+            };
+            if let Some(own) = place.handed_on() {
+                leave(own, place, LEAST_UNDO).await;
+            }
+            Err(error)
+        }
     }
 }
 

@@ -160,7 +160,9 @@ impl LockGuard {
     }
 
     fn note_extended(&self, result: Result<Instant, ExtendError>) -> Result<(), ExtendError> {
-        if let (Err(ExtendError::Lost(_)), Some(place)) = (&result, &self.place) {
+        if let (Err(ExtendError::Lost(lost)), Some(place)) = (&result, &self.place)
+            && lost.reason().is_some()
+        {
             place.on_loss()();
         }
         result.map(drop)

@@ -149,7 +149,10 @@ impl LockManager {
                 let place = Place::adopted(&self.queues, Arc::clone(&attempt));
                 match place.hold(&attempt, config.hold_limit) {
                     Ok((place, lease)) => return Ok(LockGuard::new(place, lease)),
-                    Err(place) => place.part(),
+                    Err(place) => {
+                        attempt.part();
+                        place.part();
+                    }
                 }
                 AdoptError::Closed
             }
@@ -202,9 +205,10 @@ impl LockManager {
 
     /// Ends all leases, releases all locks, and returns when every node that answers is clean.
     ///
-    /// Waits for at most `limit`. Requests that wait fail with [`LockError::Closed`](crate::LockError), and
-    /// [`lost`](LockGuard::lost) of each guard resolves with [`Lost::Closed`](crate::error::Lost::Closed).
-    /// A lock is released when its guard is gone, but at the latest after the safety margin, half of `limit`
+    /// Waits for at most `limit`. [`lost`](LockGuard::lost) of each guard resolves with
+    /// [`Lost::Closed`](crate::error::Lost::Closed). Requests that wait fail with
+    /// [`LockError::Closed`](crate::LockError) when they are polled. Drop those that you do not poll any
+    /// more: they are waited for. A lock is released when its guard is gone, but at the latest after the safety margin, half of `limit`
     /// or the rest of the lease, whichever is the shortest.
     ///
     /// A node that hangs or fails is not waited for. The report names it. What is left there is gone

@@ -121,9 +121,13 @@ impl LocalQueues {
             return Some(wait);
         }
         let state = self.state();
-        let queue = task.keys.first().and_then(|key| state.queues.get(key));
-        let next = queue.and_then(|queue| state.tasks.get(&queue.behind(task.id)?));
-        let Some(next) = next.filter(|next| next.keys == task.keys) else { return Some(wait) };
+        let behind = |key| state.queues.get(key).and_then(|queue| queue.behind(task.id));
+        let next = task.keys.first().and_then(behind).and_then(|next| state.tasks.get(&next));
+        // It is its turn next, for each of its keys.
+        let is_next = |next: &&Arc<Task>| {
+            next.keys == task.keys && task.keys.iter().all(|key| behind(key) == Some(next.id))
+        };
+        let Some(next) = next.filter(is_next) else { return Some(wait) };
         next.inbox().wait = Some(wait);
         None
     }

@@ -105,12 +105,12 @@ impl Place {
         loop {
             // Before the check, so that no change is missed.
             let mut changed = self.task.changed();
-            let (next, mut leases) = self.queues.next_change(&self.task.keys);
-            // What became of a lease before it was listened to.
-            self.queues.handle_timeout(&self.task.keys);
             if let Some(turn) = self.check() {
                 return turn;
             }
+            let (next, mut leases) = self.queues.next_change(&self.task.keys);
+            // What became of a lease before it was listened to.
+            self.queues.handle_timeout(&self.task.keys);
             let runtime = &self.queues.cluster.runtime;
             let mut timer = next.map(|next| runtime.sleep_until(next));
             poll_fn(|context| {
@@ -192,6 +192,12 @@ impl Place {
         let handed_on = self.task.inbox().wait.take();
         let (queues, task) = (Arc::clone(&self.queues), Arc::clone(&self.task));
         OwnWait { wait: handed_on.unwrap_or_else(begin), queues, task }
+    }
+
+    /// The wait of the task before, if that was cancelled and this task did not come to compete.
+    pub(crate) fn handed_on(&self) -> Option<OwnWait> {
+        let wait = self.task.inbox().wait.take()?;
+        Some(self.wait(|| wait))
     }
 
     /// A release of this manager that keeps the task from competing.
