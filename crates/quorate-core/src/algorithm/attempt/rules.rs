@@ -143,9 +143,7 @@ impl Attempt {
             }
             // Also a late reply: else a node slower than the renewal is never repaired.
             Phase::Held { repairs: true }
-                if (kind == CallKind::Extend
-                    || kind == CallKind::OldExtend
-                        && !planted!("late_refusal_is_not_repaired"))
+                if matches!(kind, CallKind::Extend | CallKind::OldExtend)
                     && outcome == Outcome::Refused =>
             {
                 self.send(id, Operation::Repair { ttl: self.round.ttl });
