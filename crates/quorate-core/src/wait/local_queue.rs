@@ -201,7 +201,7 @@ impl LocalQueues {
             let queues = Arc::clone(self);
             match effect {
                 Effect::Extend(held, id) => {
-                    let report = Report { queues, held, end: End::Extended(id, None) };
+                    let report = ReportOnDrop { queues, held, end: End::Extended(id, None) };
                     self.cluster.tasks.spawn(extend(report));
                 }
                 Effect::Release(held) => {
@@ -211,7 +211,8 @@ impl LocalQueues {
                     }
                     // At once, so that `close` knows of it.
                     let driver = held.attempt.begin_release();
-                    let report = Report { queues, held, end: End::Released(Found::Unconfirmed) };
+                    let report =
+                        ReportOnDrop { queues, held, end: End::Released(Found::Unconfirmed) };
                     self.cluster.tasks.spawn(release(report, driver));
                 }
             }
@@ -237,7 +238,7 @@ impl LocalQueues {
     }
 }
 
-async fn extend(mut report: Report) {
+async fn extend(mut report: ReportOnDrop) {
     let attempt = &report.held.attempt;
     let end = attempt.extend(attempt.claim.ttl(), true).await.ok();
     if let End::Extended(_, valid_until) = &mut report.end {
@@ -245,8 +246,8 @@ async fn extend(mut report: Report) {
     }
 }
 
-async fn release(mut report: Report, mut driver: Driver) {
-    let Report { queues, held, .. } = &report;
+async fn release(mut report: ReportOnDrop, mut driver: Driver) {
+    let ReportOnDrop { queues, held, .. } = &report;
     driver.left(held.attempt.gate()).await;
     queues.left(held.keys(), held.id, held.attempt.waiters());
     report.end = End::Released(match Attempt::released(&mut driver).await {
@@ -259,7 +260,7 @@ async fn release(mut report: Report, mut driver: Driver) {
 }
 
 /// Reports to the queues how an extension or a release ended, also if the runtime drops it (A1).
-struct Report {
+struct ReportOnDrop {
     queues: Arc<LocalQueues>,
     held: Arc<Held>,
     end: End,
@@ -270,7 +271,7 @@ enum End {
     Released(Found),
 }
 
-impl Drop for Report {
+impl Drop for ReportOnDrop {
     fn drop(&mut self) {
         let Self { queues, held, end } = self;
         match *end {

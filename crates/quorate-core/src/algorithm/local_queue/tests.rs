@@ -132,3 +132,19 @@ fn the_hint_that_another_process_waits_lasts_a_second() {
     queue.handle_hint(false, now);
     assert!(queue.is_idle(now));
 }
+
+/// Its lease has ended when its future is dropped.
+#[test]
+fn a_task_that_was_given_an_ended_lease_and_is_dropped_is_in_no_queue() {
+    let now = Instant::now();
+    let wish = Wish { ttl: Duration::from_secs(10), is_single_key: true, is_fenced: false };
+    let (holder, next) = (TaskId(1), TaskId(2));
+    let mut queue = LocalQueue::new(true, NODE_TIMEOUT);
+    queue.lock(holder, wish, now);
+    queue.lock(next, wish, now);
+    assert!(queue.handle_won(holder.lease(), VALIDITY, now + VALIDITY, Some(false), now));
+    queue.release(holder, false, now);
+    assert_eq!(queue.holder(), Some(next), "it was passed on");
+    queue.cancel(next, now + VALIDITY);
+    assert_eq!((queue.first(), queue.holder(), queue.is_releasing()), (None, None, true));
+}
