@@ -504,3 +504,13 @@ fn a_lock_whose_hold_limit_has_passed_is_not_passed_on() {
     pair.scene.sim.advance(3 * SECOND);
     assert!(!pair.passes());
 }
+
+/// The process stands still from before the limit until after the drop.
+#[test]
+fn a_guard_that_is_dropped_after_its_hold_limit_passes_nothing_on() {
+    let limited = |request: LockRequest| request.hold_limit(2 * SECOND);
+    let pair = Pair::on(Scene::new(5), Scene::process, limited, |next| next);
+    pair.process.client.pause(2_500 * MS);
+    pair.scene.sim.advance(2_200 * MS);
+    assert!(!pair.passes());
+}
