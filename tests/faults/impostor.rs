@@ -99,7 +99,7 @@ fn polite(words: &[String], port: u16) -> Option<Vec<u8>> {
     Some(if asks_for_scripts {
         b":1\r\n".to_vec()
     } else if is(0, "COMMAND") {
-        b"*2\r\n*-1\r\n*-1\r\n".to_vec()
+        b"*1\r\n+del\r\n".to_vec()
     } else if is(0, "INFO") {
         let info = format!("# Server\r\nredis_version:7.0.0\r\nrun_id:{port:040}\r\n");
         format!("${}\r\n{info}\r\n", info.len()).into_bytes()

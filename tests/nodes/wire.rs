@@ -24,12 +24,6 @@ pub(crate) fn commands(monitor: Monitor<'_>) -> Vec<Vec<String>> {
     commands.filter(|args| !is_of_a_connection(args)).collect()
 }
 
-/// Whether a plain release needs no script.
-fn has_compare_and_delete() -> bool {
-    // DELEX on Redis 8.4, DELIFEQ on Valkey 9.0.
-    RedisServer::version() >= (8, 4)
-}
-
 #[test]
 fn a_lock_is_set_key_token_nx_px_ttl() {
     let nodes = &Nodes::start(3);
@@ -63,7 +57,7 @@ fn a_lock_is_set_key_token_nx_px_ttl() {
         assert!(seen.iter().any(is_set), "{client:?}: {seen:?}");
         let sets = seen.iter().filter(|command| command[0] == "SET").count();
         assert_eq!(sets, 1, "sent once: {seen:?}");
-        if has_compare_and_delete() {
+        if RedisServer::compare_and_delete().is_some() {
             let deletes = seen.iter().filter(|command| command[0].starts_with("DEL"));
             assert_eq!(deletes.count(), 1, "{seen:?}");
         } else {
@@ -125,11 +119,9 @@ fn locks_of_other_libraries_exclude_ours_and_the_other_way_round() {
 /// Where the server has no compare-and-delete, a key that was set could not be released before its ttl.
 #[test]
 fn a_node_without_scripts_grants_nothing_it_cannot_release() {
-    if has_compare_and_delete() {
-        return;
-    }
-    let forbids = RedisServer::builder().user("app", "on >pw ~* +@all -@scripting").start();
-    let lacks = RedisServer::builder()
+    let neither = RedisServer::builder().without_compare_and_delete();
+    let forbids = neither.clone().user("app", "on >pw ~* +@all -@scripting").start();
+    let lacks = neither
         .config("rename-command", &["EVAL", ""])
         .config("rename-command", &["EVALSHA", ""])
         .start();

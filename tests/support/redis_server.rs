@@ -66,6 +66,17 @@ impl RedisServer {
         process::version()
     }
 
+    /// The command of the server that deletes a key if it has a given value: then a plain release needs no
+    /// script.
+    #[must_use]
+    pub fn compare_and_delete() -> Option<&'static str> {
+        match Self::version() {
+            (9.., _) => Some("DELIFEQ"), // Valkey
+            (8, 4..) => Some("DELEX"),   // Redis
+            _ => None,
+        }
+    }
+
     /// The URL that clients take: `redis://127.0.0.1:PORT`, or `unix:///PATH`.
     #[must_use]
     pub fn address(&self) -> String {

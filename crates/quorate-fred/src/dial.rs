@@ -88,16 +88,18 @@ impl Dial for FredDial {
     ) -> Result<FredConnection, BackendError> {
         let push = Arc::new(push);
         match self.open(RespVersion::RESP3, Arc::clone(&push)).await {
-            // `HELLO` is unknown, or refuses this version: a server before version 6, or a proxy.
-            Err(error)
-                if error.kind() == BackendErrorKind::Script
-                    || error.to_string().contains("NOPROTO") =>
-            {
-                self.open(RespVersion::RESP2, push).await
-            }
+            Err(error) if lacks_resp3(&error) => self.open(RespVersion::RESP2, push).await,
             outcome => outcome,
         }
     }
+}
+
+/// Whether `HELLO` is unknown, or refuses this version: a server before version 6, or a proxy.
+///
+/// Valkey 9 asks for the login before it looks for the command, so `NOAUTH` may mean that, too.
+fn lacks_resp3(error: &BackendError) -> bool {
+    let told = error.to_string();
+    error.kind() == BackendErrorKind::Script || told.contains("NOPROTO") || told.contains("NOAUTH")
 }
 
 /// One attempt, and no timeout but the end of the connection.

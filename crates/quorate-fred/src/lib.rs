@@ -59,7 +59,7 @@
 //! | commands | for |
 //! |---|---|
 //! | `SET`, `EVAL`, `EVALSHA`, `GET`, `DEL`, `PTTL`, `PEXPIRE` | locks |
-//! | `DELIFEQ` (Valkey 9), `DELEX` (Redis 8.4), `COMMAND INFO` | releases without a script |
+//! | `DELIFEQ` (Valkey 9), `DELEX` (Redis 8.4), `COMMAND LIST` | releases without a script |
 //! | `CLIENT TRACKING` | notifications to waiters, which poll without it |
 //! | `EXISTS`, `TIME`, `ZADD`, `ZRANGE`, `ZRANGEBYSCORE`, `ZRANK`, `ZREM`, `ZSCORE` | the wait queue |
 //! | `INFO` | the restart guard, and finding two addresses of one server |

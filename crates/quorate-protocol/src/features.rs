@@ -74,7 +74,7 @@ impl Purpose {
         let (Err(missing), Some(how)) = (&features.scripts, features.compare_and_delete) else {
             return Ok(features);
         };
-        // `COMMAND INFO` does not say what the user may run. The key does not exist.
+        // `COMMAND LIST` does not say what the user may run. The key does not exist.
         let replies = connection.send(vec![how.command(PROBE, PROBE)]).await;
         for reply in replies {
             if read(Ok(reply?)).is_err_and(|error| is_forbidden(&error)) {
@@ -89,7 +89,8 @@ impl Purpose {
         match self {
             Self::Commands => vec![
                 Command::new("EVAL", 16).arg("return 1").number(0),
-                Command::new("COMMAND", 16).arg("INFO").arg("DELIFEQ").arg("DELEX"),
+                // Not `COMMAND INFO`: fred cannot read a reply with a set of maps.
+                Command::new("COMMAND", 32).arg("LIST").arg("FILTERBY").arg("PATTERN").arg("del*"),
             ],
             Self::Watches => vec![Command::new("CLIENT", 16).arg("TRACKING").arg("ON")],
         }
@@ -107,7 +108,7 @@ impl Purpose {
         }
         let scripts = scripts(next()?)?;
         let compare_and_delete = match next()? {
-            Reply::List(infos) => compare_and_delete(&infos),
+            Reply::List(names) => compare_and_delete(&names),
             // The user may not ask.
             _ => None,
         };
@@ -134,12 +135,16 @@ fn scripts(reply: Reply) -> Result<Result<(), BackendError>, BackendError> {
     }
 }
 
-/// Reads the reply to `COMMAND INFO DELIFEQ DELEX`: a nil for each command that there is not.
-fn compare_and_delete(infos: &[Reply]) -> Option<CompareAndDelete> {
-    let has = |index| matches!(infos.get(index), Some(Reply::List(info)) if !info.is_empty());
-    if has(0) {
+/// Reads the names of the commands that there are.
+fn compare_and_delete(names: &[Reply]) -> Option<CompareAndDelete> {
+    let has = |name: &[u8]| {
+        let is_it =
+            |found: &Reply| matches!(found, Reply::Text(text) if text.eq_ignore_ascii_case(name));
+        names.iter().any(is_it)
+    };
+    if has(b"DELIFEQ") {
         Some(CompareAndDelete::DelIfEq)
-    } else if has(1) {
+    } else if has(b"DELEX") {
         Some(CompareAndDelete::DelEx)
     } else {
         None
@@ -171,9 +176,9 @@ mod tests {
         Ok(Reply::Error(text.into()))
     }
 
-    fn infos(delifeq: bool, delex: bool) -> Result<Reply, Failure> {
-        let info = |has| if has { Reply::List(vec![Reply::Int(3)]) } else { Reply::Nil };
-        Ok(Reply::List(vec![info(delifeq), info(delex)]))
+    fn names(others: &[&str]) -> Result<Reply, Failure> {
+        let name = |name: &str| Reply::Text(name.as_bytes().to_vec());
+        Ok(Reply::List([&["del"], others].concat().into_iter().map(name).collect()))
     }
 
     const NOPERM: &str = "NOPERM this user has no permissions to run the 'eval' command";
@@ -181,11 +186,12 @@ mod tests {
     #[test]
     fn a_server_is_asked_for_its_compare_and_delete() {
         for (reply, found) in [
-            (infos(true, false), Some(CompareAndDelete::DelIfEq)),
-            (infos(false, true), Some(CompareAndDelete::DelEx)),
-            (infos(false, false), None),
-            (Ok(Reply::List(vec![])), None),
-            (error("NOPERM this user may not run 'command|info'"), None),
+            (names(&["delifeq"]), Some(CompareAndDelete::DelIfEq)),
+            (names(&["delex"]), Some(CompareAndDelete::DelEx)),
+            (names(&[]), None),
+            (Ok(Reply::List(vec![Reply::Nil])), None),
+            (error("ERR unknown subcommand 'LIST'"), None),
+            (error("NOPERM this user may not run 'command|list'"), None),
         ] {
             let features = Purpose::Commands.read(vec![Ok(Reply::Int(1)), reply]).unwrap();
             assert_eq!(features.compare_and_delete, found);
@@ -195,15 +201,15 @@ mod tests {
 
     #[test]
     fn scripts_are_needed_only_where_the_server_has_no_compare_and_delete() {
-        let features = Purpose::Commands.read(vec![error(NOPERM), infos(true, false)]).unwrap();
+        let features = Purpose::Commands.read(vec![error(NOPERM), names(&["delifeq"])]).unwrap();
         assert_eq!(features.scripts.unwrap_err().kind(), BackendErrorKind::Permission);
-        let refused = Purpose::Commands.read(vec![error(NOPERM), infos(false, false)]).unwrap_err();
+        let refused = Purpose::Commands.read(vec![error(NOPERM), names(&[])]).unwrap_err();
         assert_eq!(refused.kind(), BackendErrorKind::Permission);
         assert_eq!(refused.to_string(), format!("this node runs no scripts: {NOPERM}"));
-        let renamed = vec![error("ERR unknown command 'EVAL'"), infos(false, false)];
+        let renamed = vec![error("ERR unknown command 'EVAL'"), names(&[])];
         assert_eq!(Purpose::Commands.read(renamed).unwrap_err().kind(), BackendErrorKind::Script);
         // The node will report it itself when it is asked for a lock.
-        let loading = vec![error("LOADING the dataset"), infos(false, false)];
+        let loading = vec![error("LOADING the dataset"), names(&[])];
         assert!(Purpose::Commands.read(loading).unwrap().scripts.is_ok());
     }
 
@@ -213,7 +219,7 @@ mod tests {
         assert_eq!(Purpose::Commands.read(replies).unwrap_err().kind(), BackendErrorKind::Auth);
         let lost = vec![Ok(Reply::Int(1)), Err(Failure::lost("reset"))];
         assert_eq!(Purpose::Commands.read(lost).unwrap_err().kind(), BackendErrorKind::Connection);
-        let garbage = vec![Ok(Reply::Nil), infos(false, false)];
+        let garbage = vec![Ok(Reply::Nil), names(&[])];
         assert_eq!(Purpose::Commands.read(garbage).unwrap_err().kind(), BackendErrorKind::Protocol);
     }
 

@@ -66,10 +66,12 @@ pub(crate) fn of_connect(error: &RedisError) -> BackendError {
 }
 
 /// Whether the server does not know `HELLO`, or not this version of the protocol.
+///
+/// Valkey 9 asks for the login before it looks for the command, so `NOAUTH` may mean that, too.
 pub(crate) fn lacks_resp3(error: &RedisError) -> bool {
     let is_unknown = |text: &str| text.starts_with("unknown command");
     error.kind() == ErrorKind::RESP3NotSupported
-        || error.code() == Some("NOPROTO")
+        || matches!(error.code(), Some("NOPROTO" | "NOAUTH"))
         || error.detail().is_some_and(is_unknown)
 }
 

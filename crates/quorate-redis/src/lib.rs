@@ -58,7 +58,7 @@
 //! | `INFO` | the restart guard; to find two addresses of one server |
 //! | `SELECT` | an address with a database |
 //!
-//! `CLIENT SETINFO` and `COMMAND INFO` are sent on a new connection. Both may be refused. Without scripts
+//! `CLIENT SETINFO` and `COMMAND LIST` are sent on a new connection. Both may be refused. Without scripts
 //! and without a compare-and-delete, the first call fails with the permission that is missing.
 //!
 //! # Runtimes

@@ -1,6 +1,7 @@
 //! The tests and benchmarks.
 
 use std::env;
+use std::process::Command;
 
 use crate::cmd::{Outcome, cargo};
 use crate::world::debug;
@@ -35,12 +36,24 @@ pub(crate) fn servers(paths: &[&str]) -> Outcome {
     }
     for path in paths {
         println!("== {path}");
+        let has_tls = has_tls(path)?;
+        if !has_tls {
+            println!("   built without TLS: the tests over TLS are left out");
+        }
         let packages = ["quorate-tests", "quorate-redis", "quorate-fred", "quorate-protocol"];
         let tests = cargo(&["test", "--all-features", "--locked", "--tests", "--no-fail-fast"]);
         let tests = packages.iter().fold(tests, |tests, name| tests.args(&["--package", name]));
-        tests.env("QUORATE_REDIS_SERVER", path).run()?;
+        let skipped: &[&str] = if has_tls { &[] } else { &["--", "--skip", "tls"] };
+        tests.env("QUORATE_REDIS_SERVER", path).args(skipped).run()?;
     }
     Ok(())
+}
+
+/// Whether a server has TLS: then it ends, since it is given no certificate.
+fn has_tls(path: &str) -> Result<bool, String> {
+    let why = |error| format!("{path}: {error}");
+    let told = Command::new(path).args(["--port", "0", "--tls-port", "1"]).output().map_err(why)?;
+    Ok(String::from_utf8_lossy(&told.stdout).contains("tls-cert-file"))
 }
 
 /// Runs each benchmark once, and a quick race. In the test profile: it is there already, and

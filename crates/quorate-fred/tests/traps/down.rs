@@ -119,6 +119,7 @@ async fn a_server_without_resp3_is_reached_in_resp2() {
     for refusal in [
         "-ERR unknown command `HELLO`, with args beginning with: `3`\r\n",
         "-NOPROTO unsupported protocol version\r\n",
+        "-NOAUTH Authentication required.\r\n",
     ] {
         let node = Node::start(move |command| match command[0].as_str() {
             "HELLO" => Answer::Say(refusal),

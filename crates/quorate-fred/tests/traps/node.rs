@@ -151,7 +151,7 @@ impl Shared {
                     "AUTH" | "SELECT" => "+OK\r\n",
                     "HELLO" => "%1\r\n$5\r\nproto\r\n:3\r\n",
                     "EVAL" | "CLIENT" => ":1\r\n",
-                    "COMMAND" => "*2\r\n_\r\n_\r\n",
+                    "COMMAND" => "~1\r\n+del\r\n",
                     "INFO" => "$21\r\nrun_id:42\r\nx:1\r\ny:2\r\n\r\n",
                     _ => "-ERR not in the script\r\n",
                 },

@@ -372,7 +372,7 @@ async fn a_node_without_scripts_grants_nothing_it_cannot_release() {
             Reply::Error("NOPERM this user has no permissions to run the 'eval' command".into())
         }
         "EVAL" => Reply::Int(1),
-        "COMMAND" => Reply::List(vec![Reply::Nil, Reply::Nil]),
+        "COMMAND" => Reply::List(Vec::new()),
         _ => Reply::Text(b"OK".to_vec()),
     });
     let batcher = batcher(&fake);

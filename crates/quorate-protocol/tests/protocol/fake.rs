@@ -290,7 +290,7 @@ impl Drop for FakeConnection {
 fn ordinary(parts: &[String]) -> Option<Reply> {
     match (parts[0].as_str(), parts[1].as_str()) {
         ("EVAL", "return 1") => Some(Reply::Int(1)),
-        ("COMMAND", "INFO") => Some(Reply::List(vec![Reply::Nil, Reply::Nil])),
+        ("COMMAND", "LIST") => Some(Reply::List(vec![Reply::Text(b"del".to_vec())])),
         ("CLIENT", "TRACKING") => Some(Reply::Text(b"OK".to_vec())),
         _ => None,
     }

@@ -181,15 +181,15 @@ async fn nothing_is_asked_behind_an_acquire_that_was_refused_by_the_queue() {
     assert!(refused.unwrap_err().is_not_sent());
 }
 
+/// The names of the commands of a server that has `command`.
+fn has(command: &str) -> Reply {
+    Reply::List(vec![Reply::Text(b"del".to_vec()), Reply::Text(command.as_bytes().to_vec())])
+}
+
 /// The replies of a server with `command`, or without scripts.
-fn server(command: usize, scripts: bool, forbidden: &'static str) -> Fake {
+fn server(command: &'static str, scripts: bool, forbidden: &'static str) -> Fake {
     Fake::with_setup(move |parts| match (parts[0].as_str(), parts[1].as_str()) {
-        ("COMMAND", _) => {
-            let info = |index| {
-                if index == command { Reply::List(vec![Reply::Int(-3)]) } else { Reply::Nil }
-            };
-            Reply::List(vec![info(0), info(1)])
-        }
+        ("COMMAND", _) => has(command),
         (name, _) if name == forbidden => error("NOPERM no permissions to run the command"),
         ("EVAL" | "EVALSHA", _) if !scripts => error("NOPERM no permissions to run 'eval'"),
         ("SET", _) => Reply::Text(b"OK".to_vec()),
@@ -200,12 +200,12 @@ fn server(command: usize, scripts: bool, forbidden: &'static str) -> Fake {
 #[tokio::test(start_paused = true)]
 async fn a_release_uses_the_compare_and_delete_of_the_server() {
     let token = "ab".repeat(20);
-    for (index, command) in
-        [vec!["DELIFEQ", "k", &token], vec!["DELEX", "k", "IFEQ", &token]].into_iter().enumerate()
+    for (name, command) in
+        [("delifeq", vec!["DELIFEQ", "k", &token]), ("delex", vec!["DELEX", "k", "IFEQ", &token])]
     {
         // On a server that forbids scripts, plain locks work, and extensions say what is missing.
         for scripts in [true, false] {
-            let fake = server(index, scripts, "");
+            let fake = server(name, scripts, "");
             let (node, claim) = (node(&fake), claim(["k"]));
             node.acquire(&claim, AcquireOptions::default()).await.unwrap();
             let released = node.release(&claim, ReleaseOptions::default()).await.unwrap();
@@ -227,7 +227,7 @@ async fn a_release_uses_the_compare_and_delete_of_the_server() {
 
 #[tokio::test(start_paused = true)]
 async fn a_forbidden_compare_and_delete_falls_back_to_the_script() {
-    let fake = server(0, true, "DELIFEQ");
+    let fake = server("delifeq", true, "DELIFEQ");
     let (node, claim) = (node(&fake), claim(["k"]));
     node.acquire(&claim, AcquireOptions::default()).await.unwrap();
     let released = node.release(&claim, ReleaseOptions::default()).await.unwrap();
@@ -239,7 +239,7 @@ async fn a_forbidden_compare_and_delete_falls_back_to_the_script() {
 /// Queued before the first connection was made, so before anything was known of the server.
 #[tokio::test(start_paused = true)]
 async fn a_release_that_waited_for_the_connection_finds_the_command_that_is_allowed() {
-    let fake = server(1, false, "");
+    let fake = server("delex", false, "");
     let (node, claim) = (node(&fake), claim(["k"]));
     let acquire = node.acquire(&claim, AcquireOptions::default());
     let release = node.release(&claim, ReleaseOptions::default());
@@ -253,7 +253,7 @@ async fn a_release_that_waited_for_the_connection_finds_the_command_that_is_allo
 /// A server reports which commands it has, and not which of them the user may run.
 #[tokio::test(start_paused = true)]
 async fn a_node_that_forbids_each_way_to_release_grants_nothing() {
-    let fake = server(0, false, "DELIFEQ");
+    let fake = server("delifeq", false, "DELIFEQ");
     let node = node(&fake);
     let error = node.acquire(&claim(["k"]), AcquireOptions::default()).await.unwrap_err();
     assert_eq!(error.kind(), BackendErrorKind::Permission);
@@ -266,7 +266,7 @@ async fn a_node_that_forbids_each_way_to_release_grants_nothing() {
 async fn a_user_of_some_keys_may_use_the_compare_and_delete() {
     for text in ["No permissions to access a key", "no permissions to access one of the keys"] {
         let fake = Fake::with_setup(move |parts| match (parts[0].as_str(), parts[1].as_str()) {
-            ("COMMAND", _) => Reply::List(vec![Reply::List(vec![Reply::Int(3)]), Reply::Nil]),
+            ("COMMAND", _) => has("delifeq"),
             ("EVAL", _) => error("NOPERM no permissions to run 'eval'"),
             ("DELIFEQ", key) if key != "k" => error(&format!("NOPERM {text}")),
             ("SET", _) => Reply::Text(b"OK".to_vec()),
@@ -282,7 +282,7 @@ async fn a_user_of_some_keys_may_use_the_compare_and_delete() {
 #[tokio::test(start_paused = true)]
 async fn a_key_of_another_type_is_not_ours() {
     let fake = Fake::with_setup(|parts| match parts[0].as_str() {
-        "COMMAND" => Reply::List(vec![Reply::List(vec![Reply::Int(3)]), Reply::Nil]),
+        "COMMAND" => has("delifeq"),
         "DELIFEQ" => error("WRONGTYPE Operation against a key"),
         _ => Reply::Int(1),
     });

@@ -25,6 +25,15 @@ fn start() -> (Server, Node<Batcher<Tcp>>) {
     (server, Node::with_connect_timeout(dial, TokioRuntime::new(), LIMIT))
 }
 
+/// The same, and releases need a script.
+async fn start_without_compare_and_delete() -> (Server, Node<Batcher<Tcp>>) {
+    let (server, node) = start();
+    // An error where there is no such command.
+    raw(&server, &[&["ACL", "SETUSER", "default", "-delifeq"]]).await;
+    raw(&server, &[&["ACL", "SETUSER", "default", "-delex"]]).await;
+    (server, node)
+}
+
 /// Sends commands on a connection of its own.
 async fn raw(server: &Server, commands: &[&[&str]]) -> Vec<Reply> {
     let connection = Tcp(server.address.clone()).connect(drop).await.unwrap();
@@ -115,7 +124,7 @@ async fn of_many_acquires_exactly_one_is_granted() {
 
 #[tokio::test]
 async fn each_script_is_known_by_its_sha1() {
-    let (server, node) = start();
+    let (server, node) = start_without_compare_and_delete().await;
     let texts = [
         include_str!("../../scripts/extend.lua"),
         include_str!("../../scripts/release.lua"),
@@ -262,7 +271,7 @@ async fn a_watch_ends_when_the_key_changes_or_the_server_forgets_it() {
 
 #[tokio::test]
 async fn a_user_without_scripts_is_told_the_missing_permission() {
-    let (server, node) = start();
+    let (server, node) = start_without_compare_and_delete().await;
     raw(&server, &[&["ACL", "SETUSER", "default", "-@scripting"]]).await;
     let ours = claim(["k"]);
     let error = node.acquire(&ours, AcquireOptions::default()).await.unwrap_err();

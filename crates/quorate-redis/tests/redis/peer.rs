@@ -76,7 +76,7 @@ pub(crate) fn grant(command: &[String]) -> Option<&'static str> {
     Some(match command[0].as_str() {
         "HELLO" => "%1\r\n$5\r\nproto\r\n:3\r\n",
         "EVAL" | "EVALSHA" => ":1\r\n",
-        "COMMAND" => "*2\r\n_\r\n_\r\n",
+        "COMMAND" => "~1\r\n+del\r\n",
         _ => "+OK\r\n",
     })
 }
