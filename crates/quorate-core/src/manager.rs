@@ -211,8 +211,8 @@ impl LockManager {
     /// more: they are waited for. A lock is released when its guard is gone, but at the latest after the safety margin, half of `limit`
     /// or the rest of the lease, whichever is the shortest.
     ///
-    /// A node that hangs or fails is not waited for. The report names it. What is left there is gone
-    /// after its ttl. All clones of this manager are closed.
+    /// A node that hangs or fails is not waited for: one that has answered none of its calls for a node
+    /// timeout, or whose last release failed. The report names it. What is left there is gone after its ttl. All clones of this manager are closed.
     ///
     /// # Cancel safety
     ///

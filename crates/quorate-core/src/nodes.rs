@@ -205,7 +205,8 @@ impl Nodes {
 
     /// Counts a call as in flight until what is returned is dropped.
     pub(crate) fn begin_call(self: &Arc<Self>, id: NodeId, now: Instant) -> InFlight {
-        InFlight { nodes: Arc::clone(self), id, call: self.health(id).begin(now) }
+        self.health(id).begin(now);
+        InFlight { nodes: Arc::clone(self), id }
     }
 
     fn asks_server(&self, id: NodeId, operation: Operation) -> bool {
@@ -266,8 +267,8 @@ impl Nodes {
             .find_map(|id| twin_of(&servers, id).map(|twin| (name(id.index()), name(twin))))
     }
 
-    /// Why a node does not answer: its oldest call is older than a node timeout, its last call was not
-    /// sent, or its last release failed (C8). `None` for a node that answers.
+    /// Why a node does not answer: it has answered none of its calls for a node timeout, its last call was
+    /// not sent, or its last release failed (C8). `None` for a node that answers.
     pub(crate) fn silence(
         &self,
         id: NodeId,
@@ -277,7 +278,7 @@ impl Nodes {
         self.health(id).silence(node_timeout, now)
     }
 
-    /// The next moment at which a call in flight is older than a node timeout.
+    /// The next moment at which a node has answered no call for a node timeout.
     pub(crate) fn next_silence(&self, node_timeout: Duration, now: Instant) -> Option<Instant> {
         let next = |id| self.health(id).next_silence(node_timeout, now);
         self.count.ids().filter_map(next).min()
@@ -367,11 +368,10 @@ impl Reply {
 pub(crate) struct InFlight {
     nodes: Arc<Nodes>,
     id: NodeId,
-    call: u64,
 }
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        self.nodes.health(self.id).end(self.call);
+        self.nodes.health(self.id).end();
     }
 }

@@ -1,6 +1,14 @@
 //! A manager that closes.
 
-use quorate_core::Waiting;
+use std::sync::Mutex;
+use std::time::Instant;
+
+use async_trait::async_trait;
+use quorate_core::backend::{
+    AcquireOptions, Acquired, ExtendOptions, Extended, ReleaseOptions, Released,
+};
+use quorate_core::{BackendError, Claim, LockBackend, Waiting};
+use quorate_memory::{MemoryNode, Sim};
 
 use super::*;
 
@@ -219,9 +227,7 @@ fn c8_close_keeps_to_its_limit_and_goes_on_in_the_background() {
 /// C8: a node that fails is named with its error, and not waited for.
 #[test]
 fn c8_close_names_a_node_whose_release_failed() {
-    for fault in
-        [Fault::Down, Fault::Failing(quorate_core::BackendError::from_reply("READONLY a replica"))]
-    {
+    for fault in [Fault::Down, Fault::Failing(BackendError::from_reply("READONLY a replica"))] {
         let world = World::new(3);
         let manager = world.manager();
         let guard = world.sim.block_on(manager.lock("r")).unwrap();
@@ -357,4 +363,46 @@ fn a_closing_manager_says_closed_of_a_lock_that_it_has() {
     assert!(world.sim.block_on_for(close.as_mut(), 1).is_none(), "the work has time to stop");
     let refused = world.sim.block_on(manager.lock("r").no_wait());
     assert!(matches!(refused, Err(LockError::Closed)), "{refused:?}");
+}
+
+/// A node that executes one release after the other, for 20 ms each.
+#[derive(Debug)]
+struct Busy {
+    node: MemoryNode,
+    sim: Sim,
+    free_at: Mutex<Option<Instant>>,
+}
+
+#[async_trait]
+impl LockBackend for Busy {
+    async fn acquire(&self, claim: &Claim, _: AcquireOptions) -> Result<Acquired, BackendError> {
+        self.node.acquire(claim, AcquireOptions::default()).await
+    }
+
+    async fn extend(&self, claim: &Claim, _: ExtendOptions) -> Result<Extended, BackendError> {
+        self.node.extend(claim, ExtendOptions::default()).await
+    }
+
+    async fn release(&self, claim: &Claim, _: ReleaseOptions) -> Result<Released, BackendError> {
+        let executed = self.free_at.lock().unwrap().max(Some(self.sim.now())).unwrap() + 20 * MS;
+        *self.free_at.lock().unwrap() = Some(executed);
+        self.sim.sleep_until(executed).await;
+        self.node.release(claim, ReleaseOptions::default()).await
+    }
+}
+
+/// C8: it has more to do than fits into a node timeout, and answers all the time.
+#[test]
+fn c8_close_waits_for_a_node_that_is_busy() {
+    let (sim, busy) = (Sim::new(7), Mutex::default);
+    let nodes = MemoryNode::cluster(3, sim.clone());
+    let node = |node: &MemoryNode| Busy { node: node.clone(), sim: sim.clone(), free_at: busy() };
+    let manager =
+        LockManager::builder(nodes.iter().map(node)).runtime(sim.clone()).build().unwrap();
+    let names = (0..200).map(|number| format!("r{number}"));
+    let held: Vec<_> = names.map(|name| sim.block_on(manager.lock(name)).unwrap()).collect();
+    let report = sim.block_on(manager.close(60 * SECOND));
+    assert!(report.is_clean(), "{report}");
+    assert_eq!(nodes.iter().map(|node| node.keys().len()).sum::<usize>(), 0, "when close returns");
+    drop(held);
 }

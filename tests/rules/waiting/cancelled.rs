@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::select;
-use quorate_core::{LockGuard, Runtime};
-use quorate_memory::Fault;
+use quorate_core::{BackendError, LockGuard, Runtime};
+use quorate_memory::{Fault, MemoryNode};
 
 use super::processes::{Held, Process, REFRESH, ROUND_TRIP, SECOND_LOOK, Scene};
 use crate::world::{MS, SECOND};
@@ -178,7 +178,7 @@ fn an_entry_that_could_not_leave_expires() {
     });
     scene.sim.advance(50 * MS);
     let gate = scene.gate("r");
-    let error = quorate_core::BackendError::from_reply("LOADING Redis is loading the dataset");
+    let error = BackendError::from_reply("LOADING Redis is loading the dataset");
     scene.nodes[gate].inject(Fault::Failing(error));
     scene.sim.advance(SECOND);
     scene.nodes[gate].heal();
@@ -209,5 +209,24 @@ fn w3_the_next_task_of_a_process_goes_on_with_the_wait_of_a_cancelled_one() {
         let from = |held: &Arc<Mutex<Option<Held>>>| held.lock().unwrap().as_ref().unwrap().from;
         assert!(from(&next) < from(&other), "gives up: {gives_up}");
         assert!(scene.keys().is_empty(), "{:?}", scene.keys());
+    }
+}
+
+#[test]
+fn a_wait_whose_gates_have_all_failed_joins_a_queue_when_they_are_back() {
+    for fault in [Fault::Hung, Fault::Failing(BackendError::from_reply("LOADING the dataset"))] {
+        let scene = Scene::new(5);
+        let guard = scene.sim.block_on(scene.process().lock("r").ttl(60 * SECOND)).unwrap();
+        let held = scene.process().hold_once("r", MS);
+        scene.sim.advance(100 * MS);
+        scene.nodes.iter().for_each(|node| node.inject(fault.clone()));
+        scene.sim.advance(20 * SECOND);
+        scene.nodes.iter().for_each(MemoryNode::heal);
+        scene.sim.advance(3 * SECOND);
+        let is_queued = scene.keys().iter().any(|key| key.ends_with(":waiters"));
+        assert!(is_queued, "{fault:?}: {:?}", scene.keys());
+        scene.sim.block_on(guard.release()).unwrap();
+        scene.sim.advance(SECOND);
+        assert!(held.lock().unwrap().is_some() && scene.keys().is_empty(), "{:?}", scene.keys());
     }
 }

@@ -306,6 +306,7 @@ fn report_settled(
     now: Instant,
 ) {
     let id = call.id.node();
+    nodes.health(id).note_settled(now);
     let (name, operation) = (nodes.name(id), call.operation.name());
     let latency = now.saturating_duration_since(call.start);
     let vote = match outcome {

@@ -1,6 +1,5 @@
 //! What is known of a node from its latest calls.
 
-use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use crate::algorithm::lease::saturating_add;
@@ -12,10 +11,11 @@ const RECOVERY: Duration = Duration::from_secs(5);
 /// What is known of a node from its latest calls.
 #[derive(Debug, Default)]
 pub(crate) struct Health {
-    /// When each call in flight was begun, in that order: a busy node that hangs has many.
-    in_flight: BTreeMap<u64, Instant>,
-    /// How many calls were begun.
-    calls: u64,
+    /// How many calls are in flight.
+    in_flight: usize,
+    /// Since when no call has been answered, although some are in flight. A node that answers one after the
+    /// other is not silent, however long the last one waits.
+    silent_since: Option<Instant>,
     /// The error of the last call, if it was not sent.
     not_sent: Option<BackendError>,
     /// The error of the last release, if it failed and no call was answered since.
@@ -54,14 +54,23 @@ pub(crate) enum Change {
 }
 
 impl Health {
-    pub(super) fn begin(&mut self, now: Instant) -> u64 {
-        self.calls += 1;
-        self.in_flight.insert(self.calls, now);
-        self.calls
+    pub(super) fn begin(&mut self, now: Instant) {
+        self.in_flight += 1;
+        self.silent_since.get_or_insert(now);
     }
 
-    pub(super) fn end(&mut self, call: u64) {
-        self.in_flight.remove(&call);
+    pub(super) fn end(&mut self) {
+        self.in_flight -= 1;
+        if self.in_flight == 0 {
+            self.silent_since = None;
+        }
+    }
+
+    /// Notes that a call was answered, or ended with its connection.
+    pub(crate) fn note_settled(&mut self, now: Instant) {
+        if !planted!("busy_node_is_silent") {
+            self.silent_since = self.silent_since.map(|_| now);
+        }
     }
 
     pub(super) fn settled(&mut self, is_release: bool, error: Option<&BackendError>) {
@@ -71,10 +80,9 @@ impl Health {
         }
     }
 
-    /// The age of the oldest call in flight.
+    /// For how long no call has been answered, if any is in flight.
     pub(crate) fn silent_for(&self, now: Instant) -> Option<Duration> {
-        let (_, oldest) = self.in_flight.first_key_value()?;
-        Some(now.saturating_duration_since(*oldest))
+        self.silent_since.map(|since| now.saturating_duration_since(since))
     }
 
     pub(super) fn silence(&self, node_timeout: Duration, now: Instant) -> Option<Silence> {
@@ -87,8 +95,7 @@ impl Health {
     }
 
     pub(super) fn next_silence(&self, node_timeout: Duration, now: Instant) -> Option<Instant> {
-        let mut ends = self.in_flight.values().map(|start| saturating_add(*start, node_timeout));
-        ends.find(|end| *end > now)
+        self.silent_since.map(|since| saturating_add(since, node_timeout)).filter(|end| *end > now)
     }
 
     pub(super) fn is_skipped(&self, now: Instant) -> bool {

@@ -79,8 +79,20 @@ impl RemoteQueue {
         node_timeout: Duration,
         others_wait: bool,
     ) -> Option<Self> {
-        let (now, key) = (cluster.now(), locks.iter().min()?.clone());
-        let gates = cluster.nodes.gates(&key, now);
+        let key = locks.iter().min()?.clone();
+        let gates = cluster.nodes.gates(&key, cluster.now());
+        let (cluster, locks) = (Arc::clone(cluster), Arc::clone(locks));
+        Self::at(gates, cluster, key, locks, node_timeout, others_wait)
+    }
+
+    fn at(
+        gates: Vec<NodeId>,
+        cluster: Arc<Cluster>,
+        key: Key,
+        locks: Arc<[Key]>,
+        node_timeout: Duration,
+        others_wait: bool,
+    ) -> Option<Self> {
         let mut name = [0; 16];
         if gates.is_empty() || cluster.runtime.fill_random(&mut name).is_err() {
             return None;
@@ -88,8 +100,7 @@ impl RemoteQueue {
         if planted!("waits_share_an_entry") {
             name = [0; 16];
         }
-        let (cluster, locks) = (Arc::clone(cluster), Arc::clone(locks));
-        let entry = Entry::new(name);
+        let (entry, now) = (Entry::new(name), cluster.now());
         Some(Self {
             waiter: Arc::new(Waiter { cluster, key, locks, entry, node_timeout }),
             turn: Turn::begin(gates.len(), node_timeout, others_wait, now),
@@ -132,6 +143,15 @@ impl RemoteQueue {
             self.turn.handle_refused(self.refresh_interval(), self.waiter.cluster.now());
         }
         self.ready().await;
+    }
+
+    /// All gates have failed: goes on with a new entry at the first one that is skipped no more, if any.
+    fn begin_again(&mut self) -> bool {
+        let Waiter { cluster, key, locks, node_timeout, .. } = &*self.waiter;
+        let gates = cluster.nodes.gates(key, cluster.now()).into_iter().take(1).collect();
+        let (cluster, locks) = (Arc::clone(cluster), Arc::clone(locks));
+        let again = Self::at(gates, cluster, key.clone(), locks, *node_timeout, true);
+        again.map(|again| *self = again).is_some()
     }
 
     pub(super) fn won(mut self, on_hint: impl FnOnce(bool) + Send + 'static) {
@@ -226,19 +246,19 @@ impl RemoteQueue {
             let Waiter { cluster, key, entry, .. } = &*waiter;
             let leave = cluster.nodes.backend(node).queue_leave(key, entry, also.as_ref());
             let is_ordered = cluster.nodes.can(node, Capabilities::ORDERED);
-            // Each is a call of its own: a node that answers the first one in time is not silent (C8).
-            let begin = || cluster.nodes.begin_call(node, cluster.now());
+            let _in_flight = cluster.nodes.begin_call(node, cluster.now());
+            let note_settled = || cluster.nodes.health(node).note_settled(cluster.now());
             let reply = cluster.within(ENTRY_LASTS, async {
-                let refreshing = begin();
                 if is_ordered || planted!("leave_overtakes_the_refresh") {
                     return join(refresh, leave).await.1;
                 }
                 refresh.await;
-                drop(refreshing);
-                let _leaving = begin();
+                note_settled();
                 leave.await
             });
-            if let Some(Ok(others_wait)) = reply.await {
+            let Some(reply) = reply.await else { return };
+            note_settled();
+            if let Ok(others_wait) = reply {
                 on_hint(others_wait);
             }
         });
@@ -287,6 +307,7 @@ impl RemoteQueue {
                     self.turn.handle_push(&key, now);
                 }
             }
+            Event::Timeout if self.gate().is_none() && self.begin_again() => {}
             Event::Timeout => self.turn.handle_timeout(now),
         }
     }
