@@ -267,17 +267,6 @@ impl Nodes {
             .find_map(|id| twin_of(&servers, id).map(|twin| (name(id.index()), name(twin))))
     }
 
-    /// Why a node does not answer: it has answered none of its calls for a node timeout, its last call was
-    /// not sent, or its last release failed (C8). `None` for a node that answers.
-    pub(crate) fn silence(
-        &self,
-        id: NodeId,
-        node_timeout: Duration,
-        now: Instant,
-    ) -> Option<Silence> {
-        self.health(id).silence(node_timeout, now)
-    }
-
     /// The next moment at which a node has answered no call for a node timeout.
     pub(crate) fn next_silence(&self, node_timeout: Duration, now: Instant) -> Option<Instant> {
         let next = |id| self.health(id).next_silence(node_timeout, now);

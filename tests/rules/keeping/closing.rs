@@ -406,3 +406,21 @@ fn c8_close_waits_for_a_node_that_is_busy() {
     assert_eq!(nodes.iter().map(|node| node.keys().len()).sum::<usize>(), 0, "when close returns");
     drop(held);
 }
+
+/// C8: the answers may be there, unread.
+#[test]
+fn c8_a_process_that_was_stopped_while_it_closed_names_no_node() {
+    let world = World::new(3);
+    let client = Paused::new(&world.sim);
+    let manager = world.builder().runtime(client.clone()).build().unwrap();
+    drop(world.sim.block_on(manager.lock("r")).unwrap());
+    world.nodes.iter().for_each(|node| node.inject(Fault::Late(30 * MS)));
+    world.sim.advance(MS);
+    let mut closing = Box::pin(manager.close(60 * SECOND));
+    assert!(world.sim.block_on_for(closing.as_mut(), 1).is_none());
+    client.pause(5 * SECOND);
+    assert!(world.sim.block_on_for(closing.as_mut(), 1).is_none(), "it looks again");
+    let report = world.sim.block_on(closing);
+    assert!(report.is_clean(), "{report}");
+    assert_eq!(world.keys_left(), 0);
+}

@@ -7,7 +7,6 @@ use std::time::Duration;
 use futures_util::future::{Either, select};
 
 use crate::algorithm::lease::saturating_add;
-use crate::algorithm::node_set::NodeSet;
 use crate::algorithm::quorum::NodeId;
 use crate::error::Lost;
 use crate::lease::LeaseState;
@@ -24,13 +23,8 @@ use crate::wait::task::Task;
 #[derive(Clone, Debug)]
 #[must_use = "it says whether keys may be left"]
 pub struct CloseReport {
-    left: Vec<(Arc<str>, Reason)>,
-}
-
-#[derive(Clone, Debug)]
-enum Reason {
-    Silent(Silence),
-    TooSlow,
+    /// The nodes, and why each does not answer; `None` for one that was not clean in time.
+    left: Vec<(Arc<str>, Option<Silence>)>,
 }
 
 impl CloseReport {
@@ -51,9 +45,9 @@ impl fmt::Display for CloseReport {
         f.write_str("all released")?;
         for (name, reason) in &self.left {
             match reason {
-                Reason::Silent(Silence::NoReply) => write!(f, "; {name} did not answer")?,
-                Reason::Silent(Silence::Failed(error)) => write!(f, "; {name} failed: {error}")?,
-                Reason::TooSlow => write!(f, "; {name} was not clean in time")?,
+                Some(Silence::NoReply) => write!(f, "; {name} did not answer")?,
+                Some(Silence::Failed(error)) => write!(f, "; {name} failed: {error}")?,
+                None => write!(f, "; {name} was not clean in time")?,
             }
         }
         Ok(())
@@ -68,32 +62,35 @@ pub(super) async fn close(queues: &Arc<LocalQueues>, limit: Duration) -> CloseRe
         end(queues, &task, &lease, limit / 2);
     }
     let node_timeout = cluster.config.default_node_timeout();
+    // All that is left seems silent from then on. It is named after a pause: this process may have been
+    // stopped, or too busy to hear.
+    let (mut suspected_at, pause) = (None, node_timeout / 4);
+    let silent = node_timeout - pause;
     loop {
         // Before the nodes are looked at, so that no change is missed.
         let changed = cluster.tasks.changed();
         let now = cluster.now();
-        let left: Vec<(NodeId, Reason)> = open_nodes(queues)
-            .map(|id| match cluster.nodes.silence(id, node_timeout, now) {
-                Some(silence) => (id, Reason::Silent(silence)),
-                None => (id, Reason::TooSlow),
-            })
-            .collect();
-        let answers = left.iter().any(|(_, reason)| matches!(reason, Reason::TooSlow));
-        if !answers || now >= deadline || planted!("close_does_not_wait") {
+        let open = cluster.tasks.open_nodes();
+        let ids = cluster.nodes.count().ids().filter(|id| open.contains(*id));
+        let silence = |id| (id, cluster.nodes.health(id).silence(silent, now));
+        let left: Vec<(NodeId, Option<Silence>)> = ids.map(silence).collect();
+        let answers = left.iter().any(|(_, silence)| silence.is_none());
+        let is_silent = left.iter().any(|(_, why)| matches!(why, Some(Silence::NoReply)));
+        suspected_at = suspected_at.or(Some(now)).filter(|_| !answers);
+        let named_at = suspected_at.map(|at| match is_silent {
+            true if !planted!("busy_process_calls_its_nodes_silent") => saturating_add(at, pause),
+            _ => at,
+        });
+        let is_over = named_at.is_some_and(|at| now >= at) || now >= deadline;
+        if is_over || planted!("close_does_not_wait") {
             let named = |(id, reason)| (Arc::clone(cluster.nodes.name(id)), reason);
             return CloseReport { left: left.into_iter().map(named).collect() };
         }
         // A release that is owed may leave after this look at the calls in flight.
-        let next = cluster.nodes.next_silence(node_timeout, now);
-        let wake = next.unwrap_or_else(|| saturating_add(now, node_timeout)).min(deadline);
+        let next = named_at.or_else(|| cluster.nodes.next_silence(silent, now));
+        let wake = next.unwrap_or_else(|| saturating_add(now, silent)).min(deadline);
         select(changed, cluster.runtime.sleep_until(wake)).await;
     }
-}
-
-fn open_nodes(queues: &LocalQueues) -> impl Iterator<Item = NodeId> {
-    let cluster = &queues.cluster;
-    let open: NodeSet = cluster.tasks.open_nodes();
-    cluster.nodes.count().ids().filter(move |id| open.contains(*id))
 }
 
 /// Ends a lease. Its lock is released when its guard is gone, or after the safety margin, but not later

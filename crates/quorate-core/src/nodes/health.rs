@@ -85,7 +85,9 @@ impl Health {
         self.silent_since.map(|since| now.saturating_duration_since(since))
     }
 
-    pub(super) fn silence(&self, node_timeout: Duration, now: Instant) -> Option<Silence> {
+    /// Why a node does not answer: it has answered none of its calls for a node timeout, its last call was
+    /// not sent, or its last release failed (C8). `None` for a node that answers.
+    pub(crate) fn silence(&self, node_timeout: Duration, now: Instant) -> Option<Silence> {
         let is_late = self.silent_for(now).is_some_and(|silent| silent >= node_timeout);
         let error = self.not_sent.as_ref().or(self.failed_release.as_ref());
         match error {

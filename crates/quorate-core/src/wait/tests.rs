@@ -228,12 +228,12 @@ fn c8_a_leave_is_open_work_until_the_gate_replies() {
     let (nodes, tasks) = (Arc::clone(&stage.cluster.nodes), Arc::clone(&stage.cluster.tasks));
     assert!(tasks.open_nodes().contains(id));
     stage.advance(NODE_TIMEOUT);
-    let silence = nodes.silence(id, NODE_TIMEOUT, stage.cluster.now());
+    let silence = nodes.health(id).silence(NODE_TIMEOUT, stage.cluster.now());
     assert!(silence.is_some(), "close waits for no node that hangs");
     stage.node(id).resume();
     stage.run();
     assert!(!tasks.open_nodes().contains(id));
-    assert!(nodes.silence(id, NODE_TIMEOUT, stage.cluster.now()).is_none());
+    assert!(nodes.health(id).silence(NODE_TIMEOUT, stage.cluster.now()).is_none());
 }
 
 #[test]
