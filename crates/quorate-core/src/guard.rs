@@ -191,8 +191,8 @@ impl LockGuard {
 
     /// Releases the lock on all nodes, and says whether it was held until then.
     ///
-    /// Returns when a quorum has answered. Slower nodes are released in the background, and nodes that fail
-    /// again and again until the cleanup bound. If another task of this manager waits for the lock, it may be
+    /// Returns when the answers decide it, after a node timeout at the latest. Slower nodes are released in the
+    /// background, and a node that fails is asked again until the cleanup bound. If another task of this manager waits for the lock, it may be
     /// passed on to that task instead, under the conditions that the guide lists.
     ///
     /// # Errors

@@ -2,7 +2,8 @@
 //!
 //! [`Nodes::call`] is the one place where a [`LockBackend`] is called with a claim. It keeps the times
 //! of calls in flight, how the last calls ended, and which server a node is. None of it decides a vote,
-//! with one exception: of two nodes that are the same server only one votes (Q6).
+//! with two exceptions (Q6): a node whose server id could not be read does not vote yet, and once two nodes
+//! are known to be one server, neither is granted anything.
 
 mod health;
 
@@ -32,7 +33,7 @@ use crate::telemetry;
 pub(crate) struct Nodes {
     count: NodeCount,
     nodes: Box<[Node]>,
-    /// The server ids, by node. A duplicate is never among them.
+    /// The server ids, by node.
     servers: Mutex<Vec<Server>>,
 }
 

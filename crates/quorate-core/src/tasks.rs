@@ -4,13 +4,14 @@
 //! waits until no such node is left among those that answer (C8).
 
 use std::fmt;
+use std::mem;
 use std::sync::Arc;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use event_listener::{Event, EventListener};
-use slab::Slab;
 
 use crate::algorithm::node_set::NodeSet;
+use crate::algorithm::quorum::NodeId;
 use crate::runtime::{BoxFuture, Runtime};
 
 /// The background work of a manager.
@@ -22,15 +23,34 @@ pub(crate) struct Tasks {
 
 #[derive(Default)]
 struct Open {
-    works: Slab<NodeSet>,
+    /// On how much work each node has something left, by its index.
+    counts: Vec<usize>,
     is_closed: bool,
+}
+
+impl Open {
+    /// One work has something left on other nodes. Returns whether a node got its first work, or has none any
+    /// more.
+    fn change(&mut self, old: NodeSet, new: NodeSet) -> bool {
+        let mut has_changed = false;
+        for at in new.without(old).indexes() {
+            self.counts.resize(self.counts.len().max(at + 1), 0);
+            self.counts[at] += 1;
+            has_changed |= self.counts[at] == 1;
+        }
+        for at in old.without(new).indexes() {
+            self.counts[at] -= 1;
+            has_changed |= self.counts[at] == 0;
+        }
+        has_changed
+    }
 }
 
 /// The nodes on which one attempt has something left to await or to release.
 #[derive(Debug)]
 pub(crate) struct OpenWork {
     tasks: Arc<Tasks>,
-    key: usize,
+    nodes: NodeSet,
 }
 
 impl Tasks {
@@ -45,17 +65,25 @@ impl Tasks {
 
     /// Begins an attempt, with work on no node yet.
     pub(crate) fn begin(self: &Arc<Self>) -> OpenWork {
-        OpenWork { tasks: Arc::clone(self), key: self.open().works.insert(NodeSet::default()) }
+        OpenWork { tasks: Arc::clone(self), nodes: NodeSet::default() }
     }
 
-    /// The nodes on which something is left.
-    pub(crate) fn open_nodes(&self) -> NodeSet {
-        self.open().works.iter().fold(NodeSet::default(), |all, (_, nodes)| all.union(*nodes))
+    /// Whether something is left on a node.
+    pub(crate) fn is_open(&self, node: NodeId) -> bool {
+        self.open().counts.get(node.index()).is_some_and(|count| *count > 0)
     }
 
-    /// Resolves at the next change of [`open_nodes`](Self::open_nodes), and at the close.
+    /// Resolves at the next change of [`is_open`](Self::is_open), and at the close.
     pub(crate) fn changed(&self) -> EventListener {
         self.changed.listen()
+    }
+
+    /// Resolves when the tasks that are ready now have run, on a runtime that runs them in order.
+    pub(crate) fn turn(&self) -> EventListener {
+        let signal = NotifyOnDrop(Event::new());
+        let turn = signal.0.listen();
+        self.spawn(async move { drop(signal) });
+        turn
     }
 
     pub(crate) fn close(&self) {
@@ -74,19 +102,24 @@ impl Tasks {
 
 impl fmt::Debug for Tasks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Tasks").field("open", &self.open().works.len()).finish_non_exhaustive()
+        f.debug_struct("Tasks").field("open", &self.open().counts).finish_non_exhaustive()
+    }
+}
+
+/// Notifies when a task has ended, or its runtime has.
+pub(crate) struct NotifyOnDrop(pub(crate) Event);
+
+impl Drop for NotifyOnDrop {
+    fn drop(&mut self) {
+        self.0.notify(usize::MAX);
     }
 }
 
 impl OpenWork {
     /// States on which nodes something is left.
-    pub(crate) fn set(&self, nodes: NodeSet) {
-        let mut open = self.tasks.open();
-        if let Some(work) = open.works.get_mut(self.key)
-            && *work != nodes
-        {
-            *work = nodes;
-            drop(open);
+    pub(crate) fn set(&mut self, nodes: NodeSet) {
+        let old = mem::replace(&mut self.nodes, nodes);
+        if old != nodes && self.tasks.open().change(old, nodes) {
             self.tasks.changed.notify(usize::MAX);
         }
     }
@@ -94,7 +127,6 @@ impl OpenWork {
 
 impl Drop for OpenWork {
     fn drop(&mut self) {
-        self.tasks.open().works.try_remove(self.key);
-        self.tasks.changed.notify(usize::MAX);
+        self.set(NodeSet::default());
     }
 }

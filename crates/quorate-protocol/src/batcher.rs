@@ -13,9 +13,12 @@
 //!
 //! # What a failure means
 //!
-//! - *Not sent*: the queue of acquires is full, no connection could be made, the connection ended
-//!   before its first reply, or the runtime ended while the command was queued.
-//! - *Lost*: the connection or the runtime ended after the command was handed to the client.
+//! - *Not sent*: refused at the call, since the queue of acquires is full or the task backs off; or still
+//!   queued when no connection could be made, when a connection ended without any reply, or when the
+//!   runtime ended.
+//! - *Lost*: handed to the client before the connection or the runtime ended, also without any reply.
+//!
+//! What is queued when a connection with replies ends leaves over the next one, in order.
 //!
 //! While it backs off after a failed connect, the task refuses calls with the reason of that failure.
 

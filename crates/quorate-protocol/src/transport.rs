@@ -9,8 +9,8 @@ use crate::reply::{Failure, Reply};
 
 /// Carries commands to one node: a [`Batcher`](crate::Batcher), or a pool.
 pub trait Transport: fmt::Debug + Send + Sync + 'static {
-    /// Whether commands reach the node in the order of the first polls of their calls, and commands
-    /// that did not leave before their connection ended never leave.
+    /// Whether commands reach the node in the order of the first polls of their calls, and a command that
+    /// was handed to a connection never leaves after its end.
     const IS_ORDERED: bool;
 
     /// What errors and events call the node: its address without secrets.

@@ -8,6 +8,9 @@
 //! adopt ─▶ Adopting ───────────────────┘ └── detach ──▶ Detached
 //! ```
 //!
+//! Nothing wakes an idle machine at the end of its lease: `lost()` is told by the clock, and the release
+//! begins with the next input, such as that of a renewal, of a waiter, or of the guard that is dropped.
+//!
 //! Acquiring and Raising may go to Ending directly, and Adopting to Detached. Ending and Detached are
 //! quiescent when nothing is in flight or owed; in Over, the last timer has fired before that. An undo, a release, a dropped guard and a lost
 //! lease are one transition, `end`: each node that was sent something which may set the key gets a release,

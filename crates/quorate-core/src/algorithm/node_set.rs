@@ -1,5 +1,7 @@
 //! A set of nodes.
 
+use std::iter;
+
 use super::quorum::NodeId;
 
 /// Some of the nodes.
@@ -15,8 +17,18 @@ impl NodeSet {
         self.0 & node.bit() != 0
     }
 
-    pub(crate) const fn union(self, other: Self) -> Self {
-        Self(self.0 | other.0)
+    pub(crate) const fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+
+    /// The indexes of its nodes.
+    pub(crate) fn indexes(self) -> impl Iterator<Item = usize> {
+        let mut bits = self.0;
+        iter::from_fn(move || {
+            let next = (bits != 0).then_some(bits.trailing_zeros() as usize);
+            bits &= bits.saturating_sub(1);
+            next
+        })
     }
 }
 
@@ -34,11 +46,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_union_has_what_either_has() {
+    fn a_difference_has_what_only_the_first_has() {
         let ids: Vec<NodeId> = NodeCount::new(5).map(|count| count.ids().collect()).unwrap();
         let [one, other] =
             [&ids[..3], &ids[2..4]].map(|ids| NodeSet::from_iter(ids.iter().copied()));
-        let has: Vec<bool> = ids.iter().map(|id| one.union(other).contains(*id)).collect();
-        assert_eq!(has, [true, true, true, true, false]);
+        assert_eq!(one.without(other).indexes().collect::<Vec<_>>(), [0, 1]);
     }
 }

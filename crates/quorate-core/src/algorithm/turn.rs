@@ -166,9 +166,8 @@ pub struct Turn {
 impl Turn {
     /// Begins a wait.
     ///
-    /// `gates` is the number of candidates for the gate, the best one first. `others_wait`: the reply
-    /// to this manager's last release, at most 1 s ago, said that another process waits. Then the
-    /// waiter joins the queue before it competes.
+    /// `gates` is the number of candidates for the gate, the best one first. `others_wait`: the
+    /// gate's latest word, at most 1 s old, is that another process waits. Then the waiter joins the queue before it competes.
     #[must_use]
     pub fn begin(gates: usize, node_timeout: Duration, others_wait: bool, now: Instant) -> Self {
         let mut turn = Self {

@@ -63,7 +63,7 @@ impl State {
         start: Instant,
     ) -> Self {
         let answers = Answers::begin(&machine, false, start);
-        let open = cluster.tasks.begin();
+        let mut open = cluster.tasks.begin();
         open.set(machine.open_nodes());
         Self {
             machine,

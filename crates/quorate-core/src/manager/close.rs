@@ -62,20 +62,25 @@ pub(super) async fn close(queues: &Arc<LocalQueues>, limit: Duration) -> CloseRe
         end(queues, &task, &lease, limit / 2);
     }
     let node_timeout = cluster.config.default_node_timeout();
-    // All that is left seems silent from then on. It is named after a pause: this process may have been
-    // stopped, or too busy to hear.
+    // Since when all that is left seems silent. It is named after a pause, if it has not answered by then:
+    // this process may have been stopped, or too busy to send or to hear.
     let (mut suspected_at, pause) = (None, node_timeout / 4);
     let silent = node_timeout - pause;
     loop {
         // Before the nodes are looked at, so that no change is missed.
         let changed = cluster.tasks.changed();
         let now = cluster.now();
-        let open = cluster.tasks.open_nodes();
-        let ids = cluster.nodes.count().ids().filter(|id| open.contains(*id));
+        let ids = cluster.nodes.count().ids().filter(|id| cluster.tasks.is_open(*id));
         let silence = |id| (id, cluster.nodes.health(id).silence(silent, now));
         let left: Vec<(NodeId, Option<Silence>)> = ids.map(silence).collect();
         let answers = left.iter().any(|(_, silence)| silence.is_none());
         let is_silent = left.iter().any(|(_, why)| matches!(why, Some(Silence::NoReply)));
+        if suspected_at.is_none() && is_silent && !answers && now < deadline {
+            // What this process has to do first.
+            select(cluster.tasks.turn(), cluster.runtime.sleep_until(deadline)).await;
+            suspected_at = Some(cluster.now());
+            continue;
+        }
         suspected_at = suspected_at.or(Some(now)).filter(|_| !answers);
         let named_at = suspected_at.map(|at| match is_silent {
             true if !planted!("busy_process_calls_its_nodes_silent") => saturating_add(at, pause),
@@ -107,7 +112,7 @@ fn end(queues: &Arc<LocalQueues>, task: &Arc<Task>, lease: &Arc<LeaseState>, mos
     }
     let grace = cluster.config.safety_margin.of(ttl).min(most).min(left);
     let until = saturating_add(cluster.now(), grace);
-    let work = cluster.tasks.begin();
+    let mut work = cluster.tasks.begin();
     work.set(cluster.nodes.count().ids().collect());
     let (queues, task, lease) = (Arc::clone(queues), Arc::clone(task), Arc::clone(lease));
     cluster.tasks.spawn(async move {

@@ -21,7 +21,7 @@ use crate::backend::{BackendError, Capabilities, Watched};
 use crate::cluster::Cluster;
 use crate::resource::Key;
 use crate::runtime::BoxFuture;
-use crate::tasks::OpenWork;
+use crate::tasks::{NotifyOnDrop, OpenWork};
 
 /// For how long a gate that failed is no gate for new waits.
 const SKIPPED: Duration = Duration::from_secs(1);
@@ -325,15 +325,6 @@ impl RemoteQueue {
 impl Drop for RemoteQueue {
     fn drop(&mut self) {
         self.cancel();
-    }
-}
-
-/// Notifies when a task has ended, or its runtime has.
-struct NotifyOnDrop(Signal);
-
-impl Drop for NotifyOnDrop {
-    fn drop(&mut self) {
-        self.0.notify(usize::MAX);
     }
 }
 
