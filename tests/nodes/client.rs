@@ -83,7 +83,7 @@ pub(crate) async fn warm_up(manager: &LockManager) {
         let seen = manager.inspect("warm").await.unwrap();
         let answers =
             |view: &NodeView| !matches!(view.state, KeyState::Failed(_) | KeyState::NoReply { .. });
-        seen.iter().all(answers)
+        seen.nodes().iter().all(answers)
     })
     .await;
 }

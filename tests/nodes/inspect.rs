@@ -60,7 +60,7 @@ fn what_other_programs_wrote_is_told_as_it_is() {
 
         let list = manager.inspect("list").await.unwrap();
         assert_eq!(list.state(), LockState::Unclear, "{client:?}: {list}");
-        for node in &list {
+        for node in list.nodes() {
             let KeyState::Failed(error) = &node.state else { panic!("{client:?}: {list}") };
             assert_eq!(error.kind(), BackendErrorKind::WrongType, "{client:?}: {error}");
         }

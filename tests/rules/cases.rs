@@ -5,13 +5,14 @@ use quorate_core::{
     BackendError, BackendErrorKind, ExtendError, LockError, Lost, ReleaseError, WithError,
 };
 use quorate_memory::Fault;
+use quorate_protocol::error_of_reply;
 
 use crate::world::{MS, SECOND, World};
 
 /// Two of three nodes do not answer a release. No client holds the lock any more.
 #[test]
 fn unreachable_nodes_are_never_reported_as_held() {
-    let loading = Fault::Failing(BackendError::from_reply("LOADING"));
+    let loading = Fault::Failing(error_of_reply("LOADING"));
     for fault in [Fault::Hung, Fault::Down, loading] {
         for timeout in [1, 100, 299, 301, 499, 500, 501, 900].map(|millis| millis * MS) {
             for world in [World::new(3), World::in_order(3), World::complete(3)] {
@@ -101,7 +102,7 @@ fn a_retry_loop_can_tell_permanent_errors() {
 #[test]
 fn a_retry_loop_is_told_of_a_wrong_password_at_once() {
     let world = World::new(3);
-    let auth = BackendError::from_reply("WRONGPASS invalid username-password pair");
+    let auth = error_of_reply("WRONGPASS invalid username-password pair");
     for node in &world.nodes[..2] {
         node.inject(Fault::Failing(auth.clone()));
     }

@@ -14,6 +14,7 @@ use quorate_core::{
     BackendError, Claim, LockBackend, LockManager, LockRequest, Lost, ReleaseError, Runtime,
 };
 use quorate_memory::{Fault, MemoryNode, Sim, Value};
+use quorate_protocol::error_of_reply;
 
 use crate::every_future::{self, Doing, Trial};
 use crate::world::{MS, Paused, SECOND, World};
@@ -44,7 +45,7 @@ fn c2_a_lost_round_releases_on_all_nodes_before_the_delay() {
     for world in [World::new(3), World::in_order(3)] {
         // One grants, one refuses, one fails.
         occupy(&world.nodes[1..2]);
-        world.nodes[2].inject(Fault::Failing(BackendError::from_reply("LOADING")));
+        world.nodes[2].inject(Fault::Failing(error_of_reply("LOADING")));
         let manager = world.builder().backoff(900 * MS, 900 * MS).build().unwrap();
         let lost = world.sim.block_on(manager.lock("r").timeout(3 * SECOND)).unwrap_err();
         assert!(lost.is_held(), "{lost}");
@@ -210,7 +211,7 @@ fn c5_a_future_dropped_at_any_poll_leaves_no_key() {
 
 #[test]
 fn c6_an_acquire_is_sent_once() {
-    for fault in [Fault::Hung, Fault::Failing(BackendError::from_reply("LOADING"))] {
+    for fault in [Fault::Hung, Fault::Failing(error_of_reply("LOADING"))] {
         let world = World::new(3);
         world.nodes[0].inject(fault);
         let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
@@ -241,7 +242,7 @@ fn c5_cleanup_goes_on_for_as_long_as_the_longest_extension() {
     let manager = world.builder().ttl(SECOND).build().unwrap();
     let guard = world.sim.block_on(manager.lock("r")).unwrap();
     world.sim.block_on(guard.extend_to(3600 * SECOND)).unwrap();
-    world.nodes[0].inject(Fault::Failing(BackendError::from_reply("LOADING")));
+    world.nodes[0].inject(Fault::Failing(error_of_reply("LOADING")));
     drop(guard);
     world.sim.advance(60 * SECOND);
     assert_eq!(world.keys_left(), 1);

@@ -9,6 +9,7 @@ use std::time::Duration;
 use quorate_core::backend::Capabilities;
 use quorate_core::{BackendError, BackendErrorKind, LockManagerBuilder, Runtime, Waiting};
 use quorate_memory::{Fault, MemoryNode, Operation, Sim};
+use quorate_protocol::error_of_reply;
 use tracing::Level;
 
 use crate::observe::{of, told};
@@ -109,8 +110,8 @@ fn nodes_built_without_a_queue_or_without_pushes_cost_order_and_not_the_lock() {
 fn refusals() -> [BackendError; 4] {
     [
         BackendError::unsupported("this server cannot do that"),
-        BackendError::from_reply("NOPERM this user has no permissions to run the 'eval' command"),
-        BackendError::from_reply("ERR unknown command 'CLIENT'"),
+        error_of_reply("NOPERM this user has no permissions to run the 'eval' command"),
+        error_of_reply("ERR unknown command 'CLIENT'"),
         BackendError::new(BackendErrorKind::Cluster, "CROSSSLOT Keys don't hash to the same slot"),
     ]
 }
@@ -200,7 +201,7 @@ fn processes_that_wait_in_different_ways_are_all_served() {
 #[test]
 fn what_a_node_lacks_is_reported_once() {
     for (operation, queueing) in [("queue", true), ("watch", false)] {
-        let error = BackendError::from_reply("NOPERM this user has no permissions");
+        let error = error_of_reply("NOPERM this user has no permissions");
         let fails = |is_meant: bool| is_meant.then(|| error.clone());
         let quirk = Quirk {
             queueing_fails: fails(queueing),
@@ -239,7 +240,7 @@ fn a_gate_that_fails_for_a_moment_is_the_gate_again() {
         queues.next_back().expect("it joins a queue").node
     };
     let gate = wait(SECOND);
-    scene.nodes[gate].inject(Fault::Failing(BackendError::from_reply("LOADING")));
+    scene.nodes[gate].inject(Fault::Failing(error_of_reply("LOADING")));
     scene.sim.advance(2 * SECOND);
     assert_ne!(wait(2 * SECOND), gate, "the next node is the gate");
     scene.sim.advance(2 * SECOND);

@@ -6,6 +6,7 @@ use futures_util::future::join;
 use quorate_core::algorithm::lease::SafetyMargin;
 use quorate_core::{Drift, ExtendError, Lost, Ttl};
 use quorate_memory::Fault;
+use quorate_protocol::error_of_reply;
 
 use crate::world::{MS, SECOND, World};
 
@@ -159,7 +160,7 @@ fn locks_exclude_each_other_under_the_same_prefix_only() {
 /// One node forgot, two do not answer: the lease may well live on.
 #[test]
 fn h5_not_held_is_only_said_if_no_quorum_can_have_it() {
-    let loading = quorate_core::BackendError::from_reply("LOADING");
+    let loading = error_of_reply("LOADING");
     for fault in [Fault::Hung, Fault::Failing(loading)] {
         let world = World::new(5);
         let guard = world.sim.block_on(world.manager().lock("r")).unwrap();

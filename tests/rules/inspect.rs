@@ -14,6 +14,7 @@ use quorate_core::{
     LockManager, LockState, Sighting,
 };
 use quorate_memory::{Effect, Fault, MemoryNode, Operation, Rule, Value};
+use quorate_protocol::error_of_reply;
 
 use crate::world::{MS, SECOND, World};
 
@@ -78,7 +79,7 @@ fn a_lock_on_a_bare_quorum_is_held_and_the_other_nodes_are_shown_with_their_reas
     let _guard = world.sim.block_on(manager.lock("r")).unwrap();
     let seen = look(&world, "r");
     assert_eq!((seen.state(), seen.nodes_held()), (LockState::Held, 3));
-    let views: Vec<_> = seen.iter().map(|node| &node.state).collect();
+    let views: Vec<_> = seen.nodes().iter().map(|node| &node.state).collect();
     assert!(matches!(
         views[..3],
         [KeyState::Held { .. }, KeyState::Held { .. }, KeyState::Held { .. }]
@@ -118,6 +119,7 @@ fn split_votes_are_no_lock_and_not_free() {
     let seen = look(&world, "r");
     assert_eq!(told(&seen), (LockState::Unclear, 2, None));
     let holders: Vec<_> = seen
+        .nodes()
         .iter()
         .filter_map(|node| match &node.state {
             KeyState::Held { holder, .. } => Some(holder),
@@ -150,7 +152,8 @@ fn nodes_that_hang_cost_one_node_timeout_however_many() {
             let start = world.sim.elapsed();
             let seen = look(&world, "r");
             assert_eq!(world.sim.elapsed() - start, 500 * MS, "{hung} of 5: {fault:?}");
-            let silent = seen.iter().filter(|node| matches!(node.state, KeyState::NoReply { .. }));
+            let silent =
+                seen.nodes().iter().filter(|node| matches!(node.state, KeyState::NoReply { .. }));
             assert_eq!(silent.count(), hung);
             // The answers that were there at once have aged meanwhile.
             let left = (hung <= 2).then_some(9_500 * MS);
@@ -192,14 +195,14 @@ fn q4_a_value_that_is_no_lock_is_neither_held_nor_free() {
     }
     let seen = look(&world, "r");
     assert_eq!(told(&seen), (LockState::Unclear, 0, None));
-    for node in &seen {
+    for node in seen.nodes() {
         let KeyState::Failed(error) = &node.state else { panic!("{seen}") };
         assert_eq!(error.kind(), BackendErrorKind::WrongType);
     }
     for reply in ["NOAUTH Authentication required.", "LOADING", "NOPERM"] {
         let world = World::new(3);
         for node in &world.nodes {
-            node.inject(Fault::Failing(BackendError::from_reply(reply)));
+            node.inject(Fault::Failing(error_of_reply(reply)));
         }
         assert_eq!(told(&look(&world, "r")), (LockState::Unclear, 0, None), "{reply}");
     }
@@ -262,7 +265,7 @@ fn a_lost_call_is_a_silent_node_and_a_broken_connection_a_failed_one() {
     world.nodes[1].add_rule(Rule::new(Effect::Cut).on(Operation::Inspect));
     world.nodes[2].add_rule(Rule::new(Effect::Duplicate(MS)).on(Operation::Inspect));
     let seen = look(&world, "r");
-    let views: Vec<_> = seen.iter().map(|node| &node.state).collect();
+    let views: Vec<_> = seen.nodes().iter().map(|node| &node.state).collect();
     assert!(
         matches!(views[..], [KeyState::NoReply { .. }, KeyState::Failed(_), KeyState::Held { .. }]),
         "{seen:?}"

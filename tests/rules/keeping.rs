@@ -15,6 +15,7 @@ use quorate_core::{
     Lost, ReleaseError, Runtime, Stopped, WithError,
 };
 use quorate_memory::{Fault, MemoryNode, Sim, Value};
+use quorate_protocol::error_of_reply;
 
 use crate::waiting::processes::Scene;
 use crate::world::{MS, Paused, SECOND, World};
@@ -46,7 +47,7 @@ fn heal(world: &World) {
 /// One end, with or without a listener and a renewal.
 #[test]
 fn h4_a_lease_has_one_end_whatever_the_nodes_do() {
-    let loading = quorate_core::BackendError::from_reply("LOADING");
+    let loading = error_of_reply("LOADING");
     for fault in [None, Some(Fault::Hung), Some(Fault::Down), Some(Fault::Failing(loading))] {
         for (is_renewed, has_listener) in
             [(false, false), (false, true), (true, false), (true, true)]

@@ -13,9 +13,10 @@ use std::time::Duration;
 use futures_util::future::join;
 use metrics::{Counter, Gauge, Histogram, Key, KeyName, Recorder, SharedString, Unit};
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
+use quorate_core::Lease;
 use quorate_core::error::Lost;
-use quorate_core::{BackendError, Lease};
 use quorate_memory::Fault;
+use quorate_protocol::error_of_reply;
 use quorate_tests::wait::receive;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
@@ -325,7 +326,7 @@ fn a_failing_node_is_reported_once_until_it_has_recovered() {
             world.sim.advance(100 * MS);
         };
         round();
-        let readonly = BackendError::from_reply("READONLY You can't write");
+        let readonly = error_of_reply("READONLY You can't write");
         for (node, fault) in [(0, Fault::Failing(readonly)), (1, Fault::Dead)] {
             world.nodes[node].inject(fault);
             (0..50).for_each(|_| round());
@@ -376,8 +377,7 @@ fn a_silent_node_is_reported_though_rounds_are_won_without_it() {
 /// All that can happen to a lock, on nodes that fail in all ways.
 fn everything(world: &World) {
     let (manager, sim) = (world.manager(), &world.sim);
-    let unknown =
-        BackendError::from_reply("ERR unknown command 'X', with args beginning with: 'y'");
+    let unknown = error_of_reply("ERR unknown command 'X', with args beginning with: 'y'");
     for fault in [Fault::Failing(unknown), Fault::Hung, Fault::Dead, Fault::Late(600 * MS)] {
         world.nodes[0].inject(fault);
         let guard = sim.block_on(manager.lock("r")).unwrap();
@@ -476,7 +476,7 @@ fn the_metrics_of_a_story_are_right() {
         sim.block_on(world.manager().lock("r").no_wait()).unwrap_err();
         sim.advance(1_970 * MS);
         sim.block_on(guard.extend()).unwrap();
-        world.nodes[0].inject(Fault::Failing(BackendError::from_reply("LOADING")));
+        world.nodes[0].inject(Fault::Failing(error_of_reply("LOADING")));
         sim.advance(1_010 * MS);
         sim.block_on(guard.release()).unwrap();
         sim.settle();
@@ -680,7 +680,7 @@ fn a_subscriber_may_look_at_the_lease() {
             let world = World::new(3);
             let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
             *lease.lock().unwrap() = Some(guard.lease());
-            world.nodes[2].inject(Fault::Failing(BackendError::from_reply("LOADING")));
+            world.nodes[2].inject(Fault::Failing(error_of_reply("LOADING")));
             world.sim.block_on(guard.extend()).unwrap();
             world.sim.block_on(guard.release()).unwrap();
         });

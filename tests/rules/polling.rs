@@ -14,6 +14,7 @@ use quorate_core::{
     async_trait,
 };
 use quorate_memory::{Fault, MemoryNode, Sim, Value};
+use quorate_protocol::error_of_reply;
 
 use crate::world::{MS, SECOND, World};
 
@@ -54,7 +55,7 @@ fn a4_a_permanent_error_on_too_many_nodes_ends_the_wait() {
         for waiting in [Waiting::Ordered, Waiting::Notified, Waiting::Polling] {
             let world = World::complete(5);
             for node in &world.nodes[..3] {
-                node.inject(Fault::Failing(BackendError::from_reply(reply)));
+                node.inject(Fault::Failing(error_of_reply(reply)));
             }
             let manager = world.builder().waiting(waiting).build().unwrap();
             let lost = world.sim.block_on(manager.lock("r")).unwrap_err();
@@ -65,7 +66,7 @@ fn a4_a_permanent_error_on_too_many_nodes_ends_the_wait() {
     // On a minority it decides nothing, and a node that is gone may come back.
     let world = World::complete(5);
     for node in &world.nodes[..2] {
-        node.inject(Fault::Failing(BackendError::from_reply("NOAUTH")));
+        node.inject(Fault::Failing(error_of_reply("NOAUTH")));
     }
     world.nodes[2].inject(Fault::Dead);
     let lost = world.sim.block_on(world.manager().lock("r")).unwrap_err();
@@ -78,7 +79,7 @@ fn a4_a_transient_error_is_waited_for() {
     for reply in ["LOADING x", "READONLY x", "OOM x", "MISCONF x", "CLUSTERDOWN x", "ERR else"] {
         for waiting in [Waiting::Ordered, Waiting::Notified, Waiting::Polling] {
             let world = World::complete(3);
-            all(&world, &Fault::Failing(BackendError::from_reply(reply)));
+            all(&world, &Fault::Failing(error_of_reply(reply)));
             let (nodes, sim) = (world.nodes.clone(), world.sim.clone());
             world.sim.spawn(Box::pin(async move {
                 sim.sleep(2 * SECOND).await;
@@ -101,7 +102,7 @@ fn a4_the_error_does_not_depend_on_which_node_answers_first() {
         node(0).inject(Fault::Dead);
         put(std::slice::from_ref(node(1)));
         for place in 2..5 {
-            node(place).inject(Fault::Failing(BackendError::from_reply("NOAUTH")));
+            node(place).inject(Fault::Failing(error_of_reply("NOAUTH")));
         }
         let lost = world.sim.block_on(world.manager().lock("r")).unwrap_err();
         assert!(

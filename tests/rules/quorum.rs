@@ -15,6 +15,7 @@ use quorate_core::{
     LockError, LockManager, ReleaseError,
 };
 use quorate_memory::{Fault, MemoryNode, Sim, Value};
+use quorate_protocol::error_of_reply;
 
 use crate::world::{MS, SECOND, World};
 
@@ -101,7 +102,7 @@ fn q4_only_a_refusal_means_held() {
     ] {
         let world = World::new(3);
         for node in &world.nodes {
-            node.inject(Fault::Failing(BackendError::from_reply(reply)));
+            node.inject(Fault::Failing(error_of_reply(reply)));
         }
         let lost = world.sim.block_on(world.manager().lock("r").no_wait());
         let Err(LockError::Unreachable(failure)) = lost else {
@@ -373,7 +374,7 @@ impl LockBackend for Posing {
     async fn server_id(&self) -> Result<Option<String>, BackendError> {
         self.asked.fetch_add(1, Ordering::Relaxed);
         match self.id {
-            Id::Error(reply) => Err(BackendError::from_reply(reply)),
+            Id::Error(reply) => Err(error_of_reply(reply)),
             Id::True | Id::None => self.node.server_id().await,
             Id::Silent => std::future::pending().await,
         }

@@ -1,9 +1,10 @@
 //! A4: which error a caller gets, and what it says of each node.
 
 use futures_util::future::join;
+use quorate_core::LockError;
 use quorate_core::error::Answer;
-use quorate_core::{BackendError, LockError};
 use quorate_memory::{Fault, MemoryNode, Value};
+use quorate_protocol::error_of_reply;
 
 use crate::world::{MS, SECOND, World};
 
@@ -81,7 +82,7 @@ fn a4_permanent_errors_end_a_lock_at_once() {
         "NOPERM this user has no permissions to run the 'set' command",
         "ERR unknown command 'EVALSHA'",
     ] {
-        let error = BackendError::from_reply(reply);
+        let error = error_of_reply(reply);
         let is_permanent = error.kind().is_permanent();
         let world = World::new(5);
         for node in &world.nodes[..3] {
@@ -95,7 +96,7 @@ fn a4_permanent_errors_end_a_lock_at_once() {
     // On no more nodes than a quorum can spare, they end nothing.
     let world = World::new(5);
     for node in &world.nodes[..2] {
-        node.inject(Fault::Failing(BackendError::from_reply("NOAUTH Authentication required.")));
+        node.inject(Fault::Failing(error_of_reply("NOAUTH Authentication required.")));
     }
     assert!(world.sim.block_on(world.manager().lock("r")).is_ok());
 }
@@ -114,7 +115,7 @@ fn an_error_says_what_each_node_answered() {
     let world = World::new(5);
     world.nodes[0].inject(Fault::Dead);
     world.nodes[1].inject(Fault::Hung);
-    world.nodes[2].inject(Fault::Failing(BackendError::from_reply("LOADING")));
+    world.nodes[2].inject(Fault::Failing(error_of_reply("LOADING")));
     world.nodes[3].put("r", Value::String(b"another client's".to_vec()));
     let manager = world.builder().node_timeout(70 * MS).build().unwrap();
     let failed = world.sim.block_on(manager.lock("r").no_wait()).unwrap_err();

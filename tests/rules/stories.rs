@@ -2,8 +2,9 @@
 
 use std::fmt::Write as _;
 
-use quorate_core::{BackendError, LockGuard};
+use quorate_core::LockGuard;
 use quorate_memory::{Fault, MemoryNode, Sim};
+use quorate_protocol::error_of_reply;
 
 use crate::world::{MS, SECOND, World};
 
@@ -24,7 +25,7 @@ fn left_in_the_end(seed: u64, world: &World, fenced: bool) -> Option<String> {
         let node = &world.nodes[any_node()];
         let fault = match below(10) {
             0 => Some(Fault::Hung),
-            1 => Some(Fault::Failing(BackendError::from_reply("LOADING"))),
+            1 => Some(Fault::Failing(error_of_reply("LOADING"))),
             2 => Some(Fault::Slow(below(300) * MS)),
             3 => Some(Fault::Late(below(300) * MS)),
             4 => Some(Fault::Down),

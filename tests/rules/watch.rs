@@ -7,9 +7,10 @@ use std::time::Duration;
 use futures_util::future::poll_immediate;
 use quorate_core::backend::{AcquireOptions, ExtendOptions, ReleaseOptions};
 use quorate_core::{
-    BackendError, BackendErrorKind, Claim, Key, LockBackend, Resource, Runtime, Token, Ttl, Vote,
+    BackendErrorKind, Claim, Key, LockBackend, Resource, Runtime, Token, Ttl, Vote,
 };
 use quorate_memory::{Effect, Fault, MemoryNode, Operation, Rule, Sim, Value};
+use quorate_protocol::error_of_reply;
 
 use crate::world::{MS, SECOND};
 
@@ -238,7 +239,7 @@ fn a_node_that_hung_pushes_when_it_goes_on() {
 #[test]
 fn an_error_of_the_node_or_of_its_connection_is_the_reply_to_a_watch() {
     let scene = Scene::new();
-    scene.node.inject(Fault::Failing(BackendError::from_reply("NOPERM")));
+    scene.node.inject(Fault::Failing(error_of_reply("NOPERM")));
     assert_eq!(scene.watch().seen().failed, Some(BackendErrorKind::Permission));
     scene.node.heal();
     scene.node.add_rule(Rule::new(Effect::Cut));

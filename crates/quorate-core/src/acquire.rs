@@ -9,11 +9,8 @@
 //!                                        └────────────────────────────────────┘
 //! ```
 
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-use futures_util::future::{Either, OptionFuture, join, select};
 
 use crate::algorithm::attempt::Loss;
 use crate::algorithm::fence::FenceHint;
@@ -22,18 +19,17 @@ use crate::attempt::{Attempt, AttemptOptions, NotWon};
 use crate::backend::{Capabilities, Claim};
 use crate::cluster::Cluster;
 use crate::error::{InvalidRequest, LockError, QuorumFailure};
-use crate::lease::LeaseState;
+use crate::lease::Lease;
 use crate::resource::{InvalidResource, Key, Resources, Token};
 use crate::telemetry;
 use crate::wait::local_queue::LocalQueues;
-use crate::wait::place::{Next, OwnWait, Place};
+use crate::wait::place::{Next, Place};
 use crate::wait::{LostRound, Wait};
 
 /// For so long an error may wait for the answers to an undo, however short its round was (C8).
 const LEAST_UNDO: Duration = Duration::from_millis(2);
 
 /// What a request asks for, checked.
-#[derive(Debug)]
 pub(crate) struct Wanted {
     pub(crate) keys: Arc<[Key]>,
     ttl: Ttl,
@@ -91,7 +87,7 @@ impl Wanted {
 }
 
 /// A lock that was acquired: its place in the local queues, and its lease.
-pub(crate) type Acquired = (Place, Arc<LeaseState>);
+pub(crate) type Acquired = (Place, Lease);
 
 /// Acquires a lock.
 ///
@@ -108,14 +104,14 @@ pub(crate) async fn acquire(
     if wanted.timeout.is_none() && is_in_use && !place.is_closed() {
         return Err(LockError::Held(QuorumFailure::default()));
     }
-    let turn = cluster.before(deadline, place.turn()).await;
-    match turn {
+    match cluster.before(deadline, place.turn()).await {
         Some(Next::Compete { others_wait }) => {
-            compete(cluster, wanted, place, others_wait, deadline).await
+            let node_timeout = cluster.config.node_timeout(wanted.ttl);
+            place.begin_wait(node_timeout, others_wait && deadline.is_some());
+            compete(cluster, wanted, place, deadline).await
         }
-        Some(Next::Given(held)) => {
-            let acquired = place.hold(&held.attempt, wanted.hold_limit);
-            let acquired = acquired.map_err(|_| LockError::Closed)?;
+        Some(Next::Given) => {
+            let acquired = place.hold(wanted.hold_limit).map_err(|_| LockError::Closed)?;
             telemetry::passed_on(&wanted.keys);
             Ok(acquired)
         }
@@ -126,9 +122,7 @@ pub(crate) async fn acquire(
                 Some(release) => LockError::Unreachable(release.failure()),
                 None => LockError::Held(QuorumFailure::default()),
             };
-            if let Some(own) = place.handed_on() {
-                leave(own, place, LEAST_UNDO).await;
-            }
+            place.leave(LEAST_UNDO).await;
             Err(error)
         }
     }
@@ -139,98 +133,80 @@ async fn compete(
     cluster: &Arc<Cluster>,
     wanted: &Wanted,
     mut place: Place,
-    others_wait: bool,
     deadline: Option<Instant>,
 ) -> Result<Acquired, LockError> {
     let node_timeout = cluster.config.node_timeout(wanted.ttl);
-    let others_wait = others_wait && deadline.is_some();
-    let begin = || Wait::begin(cluster, &wanted.keys, node_timeout, others_wait);
-    let mut own = place.wait(begin);
-    let mut rounds = 0;
-    let mut error: Option<LockError> = None;
     // How long an error may wait for the answers to an undo (C8). The process may have been stopped in a round.
     let undo_bound = |took: Duration| took.min(node_timeout).max(LEAST_UNDO);
     let is_over = || deadline.is_some_and(|deadline| cluster.now() >= deadline);
-    let ready =
-        cluster.before(deadline, unless_closed(&place, own.wait.ready())).await.transpose()?;
-    if ready.is_none() || is_over() {
-        // No round was made. Only the gate can have said that the lock is held (Q4, A4).
-        let error = if own.wait.has_answer() { LockError::Held } else { LockError::Unreachable };
-        leave(own, place, LEAST_UNDO).await;
-        return Err(error(cluster.nodes.none_asked()));
-    }
+    let mut last: Option<(LostRound, LockError)> = None;
     loop {
+        // The undo of the last round goes on in the background.
+        let next = place.next(last.as_ref().map(|(round, _)| *round));
+        let is_ready = match cluster.before(deadline, next).await {
+            Some(None) => return Err(LockError::Closed),
+            Some(Some(())) => !is_over(),
+            None => false,
+        };
+        if !is_ready {
+            let none_made = || (Duration::ZERO, no_round(cluster, &mut place));
+            let (took, error) = last.map_or_else(none_made, |(round, error)| (round.took, error));
+            place.leave(undo_bound(took)).await;
+            return Err(error);
+        }
         if place.is_closed() && !planted!("acquire_goes_on_after_close") {
             return Err(LockError::Closed);
         }
         let claim = wanted.claim(cluster)?;
         let options = AttemptOptions {
             fencing: wanted.hint(cluster)?,
-            gate: own.wait.gate(),
-            has_entry: own.wait.has_entry(),
+            gate: place.wait().as_ref().and_then(Wait::gate),
+            has_entry: place.wait().as_ref().is_some_and(Wait::has_entry),
             deadline,
         };
         let attempt = Attempt::acquire(cluster, claim, options);
         place.set_attempt(&attempt);
-        let lost = match unless_closed(&place, attempt.won()).await? {
+        let lost = match place.unless_closed(attempt.won()).await.ok_or(LockError::Closed)? {
             Err(lost) => lost,
             Ok(took) => {
                 let Some(error) = same_server(cluster) else {
-                    return won(wanted, place, own, attempt);
+                    place.won(attempt).ok_or(LockError::Closed)?;
+                    return place.hold(wanted.hold_limit).map_err(|_| LockError::Closed);
                 };
                 attempt.cancel();
-                leave(own, place, undo_bound(took)).await;
+                place.leave(undo_bound(took)).await;
                 return Err(error);
             }
         };
-        rounds += 1;
         let (took, is_held) = (lost.took, lost.loss == Loss::Held);
         telemetry::round_lost(&wanted.keys, reason(lost.loss), took, &lost.failure);
-        let is_over = deadline.is_none() || is_over();
+        let is_last = deadline.is_none() || is_over();
         // A round that the deadline cut short says less than the one before it (A4).
-        let is_cut_short = is_over && !is_held && took < node_timeout;
-        let earlier = error.take().filter(|_| is_cut_short);
-        let told = earlier.unwrap_or_else(|| error_of(cluster, &lost));
-        if is_over || (told.is_permanent() && !planted!("permanent_errors_are_retried")) {
-            leave(own, place, undo_bound(took)).await;
-            return Err(told);
+        let is_cut_short = is_last && !is_held && took < node_timeout;
+        let rounds = last.as_ref().map_or(0, |(round, _)| round.rounds) + 1;
+        let earlier = last.take().map(|(_, error)| error).filter(|_| is_cut_short);
+        let error = earlier.unwrap_or_else(|| error_of(cluster, &lost));
+        if is_last || (error.is_permanent() && !planted!("permanent_errors_are_retried")) {
+            place.leave(undo_bound(took)).await;
+            return Err(error);
         }
-        // The undo goes on in the background. If the deadline comes, the error waits for it (C8).
-        let next = unless_closed(&place, own.wait.next(LostRound { took, rounds, is_held }));
-        if cluster.before(deadline, next).await.transpose()?.is_none() {
-            leave(own, place, undo_bound(took)).await;
-            return Err(told);
-        }
-        error = Some(told);
+        last = Some((LostRound { took, rounds, is_held }, error));
     }
 }
 
-/// Leaves both queues, and waits for the answers to the undo of the last round, for `limit` at most (C8).
-/// The next waiter needs the answer of the gate only, so the place goes first (W3).
-async fn leave(own: OwnWait, place: Place, limit: Duration) {
-    let left = own.end(limit);
-    let attempt = place.attempt();
-    drop(place);
-    let undone = OptionFuture::from(attempt.as_ref().map(|attempt| attempt.undone(limit)));
-    join(undone, left).await;
+/// The error of a request that made no round: only the gate can have said that the lock is held (Q4, A4).
+fn no_round(cluster: &Cluster, place: &mut Place) -> LockError {
+    let none_asked = cluster.nodes.none_asked();
+    match place.wait().as_ref().is_some_and(Wait::has_answer) {
+        true => LockError::Held(none_asked),
+        false => LockError::Unreachable(none_asked),
+    }
 }
 
 /// The error of a cluster in which two nodes are one server (Q6).
 fn same_server(cluster: &Cluster) -> Option<LockError> {
     let (first, second) = cluster.nodes.same_server()?;
     Some(LockError::SameServer { first, second })
-}
-
-fn won(
-    wanted: &Wanted,
-    mut place: Place,
-    own: OwnWait,
-    attempt: Arc<Attempt>,
-) -> Result<Acquired, LockError> {
-    let held = place.won(attempt).ok_or(LockError::Closed)?;
-    let (queues, others) = (Arc::clone(place.queues()), Arc::clone(&held));
-    own.won(move |others_wait| queues.note_waiters(&others, others_wait));
-    place.hold(&held.attempt, wanted.hold_limit).map_err(|_| LockError::Closed)
 }
 
 fn error_of(cluster: &Cluster, lost: &NotWon) -> LockError {
@@ -247,12 +223,5 @@ const fn reason(loss: Loss) -> &'static str {
         Loss::Held => "held",
         Loss::Unreachable => "unreachable",
         Loss::Expired => "expired",
-    }
-}
-
-async fn unless_closed<T>(place: &Place, future: impl Future<Output = T>) -> Result<T, LockError> {
-    match select(pin!(future), pin!(place.closed())).await {
-        Either::Left((output, _)) => Ok(output),
-        Either::Right(_) => Err(LockError::Closed),
     }
 }

@@ -18,7 +18,6 @@
 mod driver;
 mod state;
 
-use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -28,12 +27,11 @@ pub(crate) use self::driver::Driver;
 use self::state::State;
 use crate::algorithm::attempt::{Attempt as Machine, Loss, Operation, Settings};
 use crate::algorithm::fence::{FenceHint, FencingToken};
-use crate::algorithm::lease::{Ttl, saturating_add};
+use crate::algorithm::lease::Ttl;
 use crate::algorithm::quorum::NodeId;
-use crate::backend::{Capabilities, Claim};
+use crate::backend::{AcquireOptions, Capabilities, Claim};
 use crate::cluster::Cluster;
 use crate::error::{ExtendError, Lost, QuorumFailure, ReleaseError};
-use crate::nodes::CallOptions;
 
 /// The life of one token: its machine, and what its callers wait for.
 pub(crate) struct Attempt {
@@ -123,8 +121,10 @@ impl Attempt {
     ///
     /// For the error that the caller gets: a program that ends right after it leaves nothing (C8).
     pub(crate) async fn undone(self: &Arc<Self>, limit: Duration) {
-        let until = saturating_add(self.cluster.now(), limit);
-        Driver::new(self).run_until(until, State::undo_is_answered).await;
+        let mut driver = Driver::new(self);
+        self.cluster
+            .within(limit, driver.run(|state, _| state.machine.has_answered_undo().then_some(())))
+            .await;
     }
 
     /// Extends the lease to `ttl` from now, and returns its end.
@@ -140,10 +140,7 @@ impl Attempt {
         afresh: bool,
     ) -> Result<Instant, ExtendError> {
         let now = self.cluster.now();
-        let round = self.input(now, |machine| match afresh {
-            true => machine.extend_afresh(ttl, now),
-            false => machine.extend(ttl, now),
-        });
+        let round = self.input(now, |machine| machine.extend(ttl, afresh, now));
         let mut driver = Driver::new(self);
         let Some(round) = round else { return Err(self.lost(now).into()) };
         driver.run(|state, now| state.extension(round, now)).await
@@ -262,23 +259,17 @@ impl Attempt {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn call_options(&self, node: NodeId, operation: Operation) -> CallOptions {
+    fn call_options(&self, node: NodeId, operation: Operation) -> AcquireOptions {
         let AttemptOptions { fencing, gate, has_entry, deadline: _ } = self.options;
         let guard = self.cluster.config.restart_guard;
         let is_acquire = matches!(operation, Operation::Acquire { .. });
-        let asks_waiters = gate == Some(node) && !(is_acquire && has_entry);
-        CallOptions { fencing, guard, asks_waiters }
+        let waiters = gate == Some(node) && !(is_acquire && has_entry);
+        AcquireOptions { fencing, guard, waiters }
     }
 
     /// Whether the lease has ended, or was never won.
     pub(crate) fn has_ended(&self) -> bool {
         self.lock().machine.has_ended()
-    }
-}
-
-impl fmt::Debug for Attempt {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Attempt").field("keys", &self.claim.keys()).finish_non_exhaustive()
     }
 }
 

@@ -204,75 +204,37 @@ pub trait LockBackend: fmt::Debug + Send + Sync + 'static {
     }
 }
 
-/// Nodes of different types are configured together as `Arc<dyn LockBackend>`.
-#[async_trait]
-#[deny(clippy::missing_trait_methods)]
-impl<B: LockBackend + ?Sized> LockBackend for Arc<B> {
-    async fn acquire(
-        &self,
-        claim: &Claim,
-        options: AcquireOptions,
-    ) -> Result<Acquired, BackendError> {
-        (**self).acquire(claim, options).await
-    }
+macro_rules! forward {
+    ($($method:ident($($argument:ident: $type:ty),*) -> $reply:ty;)+) => {
+        /// Nodes of different types are configured together as `Arc<dyn LockBackend>`.
+        #[async_trait]
+        #[deny(clippy::missing_trait_methods)]
+        impl<B: LockBackend + ?Sized> LockBackend for Arc<B> {
+            fn name(&self) -> Cow<'_, str> {
+                (**self).name()
+            }
 
-    async fn extend(
-        &self,
-        claim: &Claim,
-        options: ExtendOptions,
-    ) -> Result<Extended, BackendError> {
-        (**self).extend(claim, options).await
-    }
+            fn capabilities(&self) -> Capabilities {
+                (**self).capabilities()
+            }
 
-    async fn release(
-        &self,
-        claim: &Claim,
-        options: ReleaseOptions,
-    ) -> Result<Released, BackendError> {
-        (**self).release(claim, options).await
-    }
+            $(async fn $method(&self, $($argument: $type),*) -> Result<$reply, BackendError> {
+                (**self).$method($($argument),*).await
+            })+
+        }
+    };
+}
 
-    fn name(&self) -> Cow<'_, str> {
-        (**self).name()
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        (**self).capabilities()
-    }
-
-    async fn raise(&self, claim: &Claim, number: FencingToken) -> Result<Vote, BackendError> {
-        (**self).raise(claim, number).await
-    }
-
-    async fn inspect(&self, key: &Key) -> Result<Option<Sighting>, BackendError> {
-        (**self).inspect(key).await
-    }
-
-    async fn server_id(&self) -> Result<Option<String>, BackendError> {
-        (**self).server_id().await
-    }
-
-    async fn watch(&self, key: &Key, entry: Option<&Entry>) -> Result<Watched, BackendError> {
-        (**self).watch(key, entry).await
-    }
-
-    async fn queue_refresh(
-        &self,
-        key: &Key,
-        entry: &Entry,
-        locks: &[Key],
-    ) -> Result<Refreshed, BackendError> {
-        (**self).queue_refresh(key, entry, locks).await
-    }
-
-    async fn queue_leave(
-        &self,
-        key: &Key,
-        entry: &Entry,
-        also: Option<&Entry>,
-    ) -> Result<bool, BackendError> {
-        (**self).queue_leave(key, entry, also).await
-    }
+forward! {
+    acquire(claim: &Claim, options: AcquireOptions) -> Acquired;
+    extend(claim: &Claim, options: ExtendOptions) -> Extended;
+    release(claim: &Claim, options: ReleaseOptions) -> Released;
+    raise(claim: &Claim, number: FencingToken) -> Vote;
+    inspect(key: &Key) -> Option<Sighting>;
+    server_id() -> Option<String>;
+    watch(key: &Key, entry: Option<&Entry>) -> Watched;
+    queue_refresh(key: &Key, entry: &Entry, locks: &[Key]) -> Refreshed;
+    queue_leave(key: &Key, entry: &Entry, also: Option<&Entry>) -> bool;
 }
 
 /// How a claim is acquired. The default is a plain lock, which also repairs a node.

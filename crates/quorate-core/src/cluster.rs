@@ -13,7 +13,6 @@ use crate::runtime::Runtime;
 use crate::tasks::Tasks;
 
 /// The settings, the runtime, the nodes and the background tasks of one manager.
-#[derive(Debug)]
 pub(crate) struct Cluster {
     pub(crate) config: Config,
     pub(crate) runtime: Arc<dyn Runtime>,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::algorithm::fence::FencingToken;
 use crate::algorithm::lease::Ttl;
 use crate::backend::Claim;
-use crate::resource::{Key, Token};
+use crate::resource::{Key, Token, hex};
 
 /// A lock that was [detached](crate::LockGuard::detach), to be [adopted](crate::LockManager::adopt) once.
 ///
@@ -67,12 +67,7 @@ impl DetachedLock {
             if !planted!("keys_are_joined_without_a_separator") {
                 text.push(':');
             }
-            for byte in key.as_bytes() {
-                text.extend([byte >> 4, byte & 0xf].map(|nibble| {
-                    // A nibble is a digit of base 16.
-                    char::from_digit(nibble.into(), 16).unwrap_or('0')
-                }));
-            }
+            text.extend(key.as_bytes().iter().flat_map(|byte| hex(*byte)).map(char::from));
         }
         text
     }

@@ -21,8 +21,8 @@ use crate::runtime::EntropyError;
 
 /// Shows an error that `main` may return as people read it.
 macro_rules! debug_as_display {
-    ($($error:ty),+) => {$(
-        impl fmt::Debug for $error {
+    ($($error:ident $(<$value:ident>)?),+) => {$(
+        impl $(<$value>)? fmt::Debug for $error $(<$value>)? {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 fmt::Display::fmt(self, f)
             }
@@ -37,7 +37,9 @@ debug_as_display!(
     ReleaseError,
     AdoptError,
     Lost,
-    BuildError
+    BuildError,
+    Stopped<T>,
+    WithError<T>
 );
 
 /// Why a lock was not acquired. What single nodes had granted is released.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::algorithm::fence::FencingToken;
 use crate::detached::DetachedLock;
 use crate::error::{ExtendError, Lost, ReleaseError};
-use crate::lease::{Lease, LeaseState, Run, renewal};
+use crate::lease::{Lease, Run, renewal};
 use crate::resource::Key;
 use crate::telemetry;
 use crate::wait::place::Place;
@@ -22,18 +22,14 @@ use crate::wait::place::Place;
 /// outlast the lease. Only a resource that checks a fencing token refuses that write.
 #[must_use = "if unused, the lock is released at once"]
 pub struct LockGuard {
-    lease: Arc<LeaseState>,
+    lease: Lease,
     /// `None` once the lock was released or detached.
     place: Option<Place>,
 }
 
 impl LockGuard {
-    pub(crate) const fn new(place: Place, lease: Arc<LeaseState>) -> Self {
+    pub(crate) fn new((place, lease): (Place, Lease)) -> Self {
         Self { lease, place: Some(place) }
-    }
-
-    pub(crate) const fn state(&self) -> &Arc<LeaseState> {
-        &self.lease
     }
 
     /// The end of the lease, on the clock of the manager's runtime. No I/O.
@@ -47,7 +43,7 @@ impl LockGuard {
     /// Whether the lease is valid. A look at the clock: no I/O, and no task has to run for it.
     #[must_use]
     pub fn is_valid(&self) -> bool {
-        self.lease.check().is_ok()
+        self.lease.is_valid()
     }
 
     /// What is left of the lease; zero if it has ended. No I/O.
@@ -69,13 +65,13 @@ impl LockGuard {
     /// [`FencedCell`](crate::FencedCell) is such a resource in memory. Later holders have higher tokens.
     #[must_use]
     pub fn fencing_token(&self) -> Option<FencingToken> {
-        self.lease.attempt().fencing_token()
+        self.lease.fencing_token()
     }
 
     /// A view of the lease, for other tasks.
     #[must_use]
     pub fn lease(&self) -> Lease {
-        Lease::new(Arc::clone(&self.lease))
+        self.lease.clone()
     }
 
     /// Resolves when the lease has ended, and says why.
@@ -88,7 +84,7 @@ impl LockGuard {
     ///
     /// The future can be dropped at any time.
     pub fn lost(&self) -> impl Future<Output = Lost> + Send + 'static + use<> {
-        self.lease().lost()
+        self.lease.lost()
     }
 
     /// Runs `future` until the lease ends: then `future` is dropped.
@@ -104,7 +100,7 @@ impl LockGuard {
     ///
     /// As `future`'s: dropping this drops it.
     pub fn run<F: Future>(&self, future: F) -> Run<F> {
-        self.lease().run(future)
+        self.lease.run(future)
     }
 
     /// Renews the lease in a background task until it ends. A second call changes nothing.
@@ -113,14 +109,7 @@ impl LockGuard {
     /// that many leases do not renew at once. A guard that is renewed and forgotten is held until its
     /// [`hold_limit`](crate::LockRequest::hold_limit), or for as long as the process lives.
     pub fn auto_renew(&self) {
-        if let Some(place) = &self.place {
-            renewal::renew_in_background(&self.lease, place.on_loss());
-        }
-    }
-
-    /// Renews until the lease ends, in the task of the caller.
-    pub(crate) async fn renew(&self) {
-        renewal::renew(Arc::clone(&self.lease)).await;
+        renewal::renew_in_background(&self.lease);
     }
 
     /// Extends the lease to the ttl that it was acquired with, from now.
@@ -141,7 +130,7 @@ impl LockGuard {
     /// you no longer poll: the replies that it waits for would be missing to the renewal.
     pub async fn extend(&self) -> Result<(), ExtendError> {
         let ttl = self.lease.attempt().claim.ttl();
-        self.note_extended(self.lease.extend(ttl).await)
+        self.lease.extend(ttl).await.map(drop)
     }
 
     /// Extends the lease so that the keys live for `ttl` from now. It never shortens it, and never extends it
@@ -155,17 +144,8 @@ impl LockGuard {
     ///
     /// As [`extend`](Self::extend).
     pub async fn extend_to(&self, ttl: Duration) -> Result<(), ExtendError> {
-        let ttl = self.lease.attempt().cluster.config.parse_ttl(ttl)?;
-        self.note_extended(self.lease.extend(ttl).await)
-    }
-
-    fn note_extended(&self, result: Result<Instant, ExtendError>) -> Result<(), ExtendError> {
-        if let (Err(ExtendError::Lost(lost)), Some(place)) = (&result, &self.place)
-            && lost.reason().is_some()
-        {
-            place.on_loss()();
-        }
-        result.map(drop)
+        let ttl = self.lease.cluster().config.parse_ttl(ttl)?;
+        self.lease.extend(ttl).await.map(drop)
     }
 
     /// Turns the guard into a record, with which another process can
@@ -206,7 +186,7 @@ impl LockGuard {
     /// background.
     pub async fn release(mut self) -> Result<(), ReleaseError> {
         let Some(place) = self.place.take() else { return Ok(()) };
-        let cluster = Arc::clone(&self.lease.attempt().cluster);
+        let cluster = Arc::clone(self.lease.cluster());
         let (start, left) = (cluster.now(), self.lease.remaining());
         let held = self.lease.held(start);
         let result = match self.lease.end(Lost::Released) {
@@ -216,10 +196,7 @@ impl LockGuard {
                 place.release().await.ok();
                 Err(ReleaseError::Lost(lost))
             }
-            Err(lost) => {
-                place.on_loss()();
-                Err(ReleaseError::Lost(lost))
-            }
+            Err(lost) => Err(ReleaseError::Lost(lost)),
         };
         let took = cluster.now().saturating_duration_since(start);
         let outcome = match &result {
@@ -242,11 +219,9 @@ impl Drop for LockGuard {
     fn drop(&mut self) {
         let Some(place) = self.place.take() else { return };
         let left = self.lease.remaining();
-        let held = self.lease.held(self.lease.attempt().cluster.now());
-        if self.lease.end(Lost::Released).is_err_and(|lost| lost.reason().is_some()) {
-            // It has ended before, and is passed on to no other task.
-            place.on_loss()();
-        }
+        let held = self.lease.held(self.lease.cluster().now());
+        // A lease that has ended before is passed on to no other task.
+        self.lease.end(Lost::Released).ok();
         telemetry::released(self.keys(), "dropped", None, held, left, None);
         drop(place);
     }

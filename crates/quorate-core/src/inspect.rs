@@ -28,8 +28,9 @@ pub struct Inspection {
 
 impl Inspection {
     /// The views of the nodes, in the order in which the nodes are configured.
-    pub fn iter(&self) -> std::slice::Iter<'_, NodeView> {
-        self.nodes.iter()
+    #[must_use]
+    pub fn nodes(&self) -> &[NodeView] {
+        &self.nodes
     }
 
     /// Whether the lock is held, according to a quorum of the configured nodes (Q1).
@@ -70,13 +71,13 @@ impl Inspection {
     }
 
     fn nodes_free(&self) -> usize {
-        self.iter().filter(|node| matches!(node.state, KeyState::Free)).count()
+        self.nodes.iter().filter(|node| matches!(node.state, KeyState::Free)).count()
     }
 
     /// The holders, sorted by their number of nodes, the largest first.
     fn holdings(&self) -> Vec<Holding<'_>> {
         let mut holdings: Vec<Holding<'_>> = Vec::new();
-        for node in self {
+        for node in &*self.nodes {
             let KeyState::Held { holder, time_left } = &node.state else { continue };
             match holdings.iter_mut().find(|holding| holding.holder == holder) {
                 Some(holding) => holding.times_left.push(*time_left),
@@ -92,15 +93,6 @@ impl Inspection {
 struct Holding<'a> {
     holder: &'a Holder,
     times_left: Vec<Option<Duration>>,
-}
-
-impl<'a> IntoIterator for &'a Inspection {
-    type Item = &'a NodeView;
-    type IntoIter = std::slice::Iter<'a, NodeView>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.iter()
-    }
 }
 
 /// Prints the state, and each node that does not agree with it. Several holders are numbered.
@@ -120,7 +112,7 @@ impl fmt::Display for Inspection {
             }
         }
         let holdings = self.holdings();
-        for NodeView { name, state: key } in self {
+        for NodeView { name, state: key } in &*self.nodes {
             match (state, key) {
                 (LockState::Free, KeyState::Free) => {}
                 (_, KeyState::Held { holder, time_left }) => {
@@ -440,13 +432,13 @@ mod tests {
             Box::pin(pending()),
             // These are ready at the deadline, and still count (T5).
             Box::pin(ready(Ok(None))),
-            Box::pin(ready(Err(BackendError::from_reply("LOADING")))),
+            Box::pin(ready(Err(BackendError::new(BackendErrorKind::Loading, "LOADING")))),
             Box::pin(async { panic!("on purpose") }),
         ];
         let runtime = Jumping(Arc::new(Mutex::new(Instant::now())));
         let nodes = (1..).zip(calls).map(|(number, call)| (format!("n{number}").into(), call));
         let seen = inspect(&runtime, 500 * MS, nodes).now_or_never().unwrap();
-        let views = seen.iter().map(|node| format!("{}: {}", node.name, node.state));
+        let views = seen.nodes().iter().map(|node| format!("{}: {}", node.name, node.state));
         assert_eq!(
             views.collect::<Vec<_>>(),
             [

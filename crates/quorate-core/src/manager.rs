@@ -147,12 +147,9 @@ impl LockManager {
             (None, Ok(_)) if cluster.tasks.is_closed() => AdoptError::Closed,
             (None, Ok(_)) => {
                 let place = Place::adopted(&self.queues, Arc::clone(&attempt));
-                match place.hold(&attempt, config.hold_limit) {
-                    Ok((place, lease)) => return Ok(LockGuard::new(place, lease)),
-                    Err(place) => {
-                        attempt.part();
-                        place.part();
-                    }
+                match place.hold(config.hold_limit) {
+                    Ok(held) => return Ok(LockGuard::new(held)),
+                    Err(place) => place.part(),
                 }
                 AdoptError::Closed
             }

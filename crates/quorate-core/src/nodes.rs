@@ -7,7 +7,6 @@
 
 mod health;
 
-use std::fmt;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -18,11 +17,10 @@ use futures_util::future::{pending, try_join};
 use self::health::Health;
 pub(crate) use self::health::{Change, Silence};
 use crate::algorithm::attempt::{Operation, Outcome};
-use crate::algorithm::fence::FenceHint;
 use crate::algorithm::quorum::{NodeCount, NodeId, Vote};
 use crate::backend::{
     AcquireOptions, BackendError, BackendErrorKind, Capabilities, Claim, Entry, ExtendOptions,
-    LockBackend, ReleaseOptions, RestartGuard, Watched,
+    LockBackend, ReleaseOptions, Watched,
 };
 use crate::error::{Answer, BuildError, NodeAnswer, QuorumFailure};
 use crate::resource::Key;
@@ -50,14 +48,6 @@ enum Server {
     /// The node has no id, or does not report it.
     Nameless,
     Id(String),
-}
-
-/// What a call asks for besides the operation.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct CallOptions {
-    pub(crate) fencing: Option<FenceHint>,
-    pub(crate) guard: Option<RestartGuard>,
-    pub(crate) asks_waiters: bool,
 }
 
 /// How a call settled.
@@ -164,14 +154,14 @@ impl Nodes {
         }
     }
 
-    /// Calls a node. Nothing is sent before the first poll of the future, and it settles by the node's
-    /// reply or the end of its connection, never by a deadline.
+    /// Calls a node, with those of `options` that the operation has. Nothing is sent before the first poll
+    /// of the future, and it settles by the node's reply or the end of its connection, never by a deadline.
     pub(crate) fn call(
         self: &Arc<Self>,
         id: NodeId,
         claim: Claim,
         operation: Operation,
-        options: CallOptions,
+        options: AcquireOptions,
         now: Instant,
     ) -> BoxFuture<'static, Reply> {
         let in_flight = self.begin_call(id, now);
@@ -283,12 +273,6 @@ impl Nodes {
     }
 }
 
-impl fmt::Debug for Nodes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.nodes.iter().map(|node| &node.name)).finish()
-    }
-}
-
 /// Another node, by its index, that is the same server.
 fn twin_of(servers: &[Server], id: NodeId) -> Option<usize> {
     let own = &servers[id.index()];
@@ -311,13 +295,12 @@ async fn perform(
     backend: &dyn LockBackend,
     claim: &Claim,
     operation: Operation,
-    options: CallOptions,
+    options: AcquireOptions,
 ) -> Result<Performed, BackendError> {
-    let CallOptions { fencing, guard, asks_waiters: waiters } = options;
+    let waiters = options.waiters;
     let mut server = None;
     let (vote, number, waiters) = match operation {
         Operation::Acquire { ttl } => {
-            let options = AcquireOptions { fencing, guard, waiters };
             let acquired = backend.acquire(&claim.with_ttl(ttl), options).await?;
             server = acquired.server.map(|server| server.id);
             (acquired.vote, acquired.number, acquired.waiters)

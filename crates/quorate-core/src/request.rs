@@ -1,9 +1,8 @@
 //! A lock as it is asked for, until it is awaited.
 
-use std::future::{IntoFuture, poll_fn};
+use std::future::IntoFuture;
 use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 use futures_util::future::{Either, select};
@@ -12,6 +11,7 @@ use crate::acquire::{Wanted, acquire};
 use crate::error::{InvalidRequest, LockError, Lost, ReleaseError, Stopped, WithError};
 use crate::guard::LockGuard;
 use crate::lease::Lease;
+use crate::lease::renewal::renew;
 use crate::resource::{InvalidResource, Resources};
 use crate::runtime::BoxFuture;
 use crate::telemetry;
@@ -140,29 +140,19 @@ impl LockRequest {
     async fn acquire(self) -> Result<LockGuard, LockError> {
         let cluster = Arc::clone(&self.queues.cluster);
         let start = cluster.now();
-        let waited = || cluster.now().saturating_duration_since(start);
-        let (wanted, keys) = match self.check() {
-            Ok(wanted) => {
-                let keys = Arc::clone(&wanted.keys);
-                (wanted, keys)
-            }
-            Err(error) => {
-                telemetry::not_acquired(&[], waited(), "invalid", &error);
-                return Err(error.into());
-            }
-        };
+        let wanted = self.check();
+        let keys = wanted.as_ref().map_or_else(|_| [].into(), |wanted| Arc::clone(&wanted.keys));
         let acquiring = async {
-            match acquire(&self.queues, &wanted).await {
-                Ok((place, lease)) => {
-                    let guard = LockGuard::new(place, lease);
-                    telemetry::acquired(&keys, waited(), guard.remaining());
-                    Ok(guard)
-                }
-                Err(error) => {
-                    telemetry::not_acquired(&keys, waited(), error.reason(), &error);
-                    Err(error)
-                }
+            let result = match wanted {
+                Ok(wanted) => acquire(&self.queues, &wanted).await,
+                Err(error) => Err(error.into()),
+            };
+            let waited = cluster.now().saturating_duration_since(start);
+            match &result {
+                Ok((_, lease)) => telemetry::acquired(&keys, waited, lease.remaining()),
+                Err(error) => telemetry::not_acquired(&keys, waited, error.reason(), error),
             }
+            result.map(LockGuard::new)
         };
         let guard = telemetry::in_lock_span(&keys, acquiring).await?;
         if self.auto_renew {
@@ -192,35 +182,29 @@ async fn run_under<F: Future>(
     guard: LockGuard,
     body: F,
 ) -> Result<F::Output, WithError<F::Output>> {
+    let lease = guard.lease();
     let result = {
-        let mut running = pin!(guard.run(body));
-        let mut renewal = pin!(guard.renew());
-        let mut is_renewed = true;
-        poll_fn(|context| {
-            // The body is polled while a renewal runs (A3).
-            if is_renewed && renewal.as_mut().poll(context).is_ready() {
-                is_renewed = false;
-            }
-            match planted!("body_waits_for_the_renewal") && is_renewed {
-                true => Poll::Pending,
-                false => running.as_mut().poll(context),
-            }
-        })
-        .await
+        let running = pin!(guard.run(body));
+        let mut renewal = pin!(renew(lease.clone()));
+        if planted!("body_waits_for_the_renewal") {
+            renewal.as_mut().await;
+        }
+        // The body is polled while a renewal runs (A3).
+        match select(running, renewal).await {
+            Either::Left((result, _)) => result,
+            Either::Right(((), running)) => running.await,
+        }
     };
     let value = result.map_err(WithError::Lost)?;
     // A release that too few nodes answer goes on in the background.
-    let cluster = Arc::clone(&guard.state().attempt().cluster);
-    let limit = cluster.sleep(cluster.config.node_timeout(guard.state().attempt().claim.ttl()));
+    let cluster = lease.cluster();
+    let limit = cluster.sleep(cluster.config.node_timeout(lease.attempt().claim.ttl()));
     match select(pin!(guard.release()), pin!(limit)).await {
-        Either::Left((Err(ReleaseError::Lost(reason)), _)) if is_loss(&reason) => {
+        // After a close, no other client may have held the lock.
+        Either::Left((Err(ReleaseError::Lost(Lost::Closed)), _)) => Ok(value),
+        Either::Left((Err(ReleaseError::Lost(reason)), _)) => {
             Err(WithError::Lost(Stopped { reason, value: Some(value) }))
         }
         _ => Ok(value),
     }
-}
-
-/// Whether another client may have held the lock.
-const fn is_loss(reason: &Lost) -> bool {
-    !matches!(reason, Lost::Closed)
 }

@@ -159,8 +159,7 @@ impl Token {
         fill(&mut random)?;
         let mut digits = [0; 2 * TOKEN_ENTROPY];
         for (pair, byte) in digits.chunks_exact_mut(2).zip(random) {
-            pair[0] = hex_digit(byte >> 4);
-            pair[1] = hex_digit(byte & 0xf);
+            pair.copy_from_slice(&hex(byte));
         }
         Ok(Self(digits))
     }
@@ -240,31 +239,16 @@ fn distinct<T: IntoResource>(
     Ok(Resources(resources))
 }
 
-impl IntoResource for Resource {
-    fn into_resource(self) -> Result<Resource, InvalidResource> {
-        Ok(self)
-    }
-}
-
-impl IntoResource for &Resource {
-    fn into_resource(self) -> Result<Resource, InvalidResource> {
-        Ok(self.clone())
-    }
-}
-
 macro_rules! names {
-    ($($name:ty),+) => {$(
-        impl IntoResource for $name {
+    ($(|$name:ident: $type:ty| $resource:expr),+) => {$(
+        impl IntoResource for $type {
             fn into_resource(self) -> Result<Resource, InvalidResource> {
-                Resource::new(self)
+                let $name = self;
+                $resource
             }
         }
-    )+};
-}
 
-macro_rules! one {
-    ($($name:ty),+) => {$(
-        impl IntoResources for $name {
+        impl IntoResources for $type {
             fn into_resources(self) -> Result<Resources, InvalidResource> {
                 Ok(Resources(vec![self.into_resource()?]))
             }
@@ -272,20 +256,20 @@ macro_rules! one {
     )+};
 }
 
-macro_rules! shared_names {
-    ($($name:ty),+) => {$(
-        impl IntoResource for $name {
-            fn into_resource(self) -> Result<Resource, InvalidResource> {
-                Resource::new(self.as_bytes())
-            }
-        }
-    )+};
-}
-
-names!(&str, &String, String, &[u8], &Vec<u8>, Vec<u8>);
-shared_names!(Cow<'_, str>, Box<str>, Arc<str>, &Arc<str>);
-one!(&str, &String, String, &[u8], &Vec<u8>, Vec<u8>, Resource, &Resource);
-one!(Cow<'_, str>, Box<str>, Arc<str>, &Arc<str>);
+names!(
+    |name: Resource| Ok(name),
+    |name: &Resource| Ok(name.clone()),
+    |name: &str| Resource::new(name),
+    |name: &String| Resource::new(name),
+    |name: String| Resource::new(name),
+    |name: &[u8]| Resource::new(name),
+    |name: &Vec<u8>| Resource::new(name),
+    |name: Vec<u8>| Resource::new(name),
+    |name: Cow<'_, str>| Resource::new(&*name),
+    |name: Box<str>| Resource::new(&*name),
+    |name: Arc<str>| Resource::new(&*name),
+    |name: &Arc<str>| Resource::new(&**name)
+);
 
 impl<const N: usize> IntoResource for &[u8; N] {
     fn into_resource(self) -> Result<Resource, InvalidResource> {
@@ -335,11 +319,9 @@ impl IntoResources for Resources {
     }
 }
 
-const fn hex_digit(nibble: u8) -> u8 {
-    match nibble {
-        0..=9 => b'0' + nibble,
-        _ => b'a' + nibble - 10,
-    }
+/// The two hexadecimal digits of a byte.
+pub(crate) fn hex(byte: u8) -> [u8; 2] {
+    [byte >> 4, byte & 0xf].map(|nibble| b"0123456789abcdef"[usize::from(nibble)])
 }
 
 fn printable(bytes: &[u8], f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -3,7 +3,6 @@
 //! Each attempt keeps an [`OpenWork`]: the nodes where a call is in flight or a release is owed. `close`
 //! waits until no such node is left among those that answer (C8).
 
-use std::fmt;
 use std::mem;
 use std::sync::Arc;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -47,7 +46,6 @@ impl Open {
 }
 
 /// The nodes on which one attempt has something left to await or to release.
-#[derive(Debug)]
 pub(crate) struct OpenWork {
     tasks: Arc<Tasks>,
     nodes: NodeSet,
@@ -97,12 +95,6 @@ impl Tasks {
 
     fn open(&self) -> MutexGuard<'_, Open> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl fmt::Debug for Tasks {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Tasks").field("open", &self.open().counts).finish_non_exhaustive()
     }
 }
 

@@ -35,7 +35,6 @@ use crate::config::Waiting;
 use crate::resource::Key;
 
 /// The wait of one request, from its first attempt to its last.
-#[derive(Debug)]
 pub(crate) enum Wait {
     Ordered(Box<RemoteQueue>),
     Notified(Notify),
@@ -85,27 +84,18 @@ impl Wait {
         matches!(self, Self::Ordered(queue) if queue.has_answer())
     }
 
-    /// Resolves when an attempt is worth making: for the first attempt at once, unless others wait.
+    /// Resolves when the next attempt is worth making. `lost`: the round before it; the first attempt is
+    /// worth making at once, unless others wait.
     ///
     /// # Cancel safety
     ///
     /// The future can be dropped and made again.
-    pub(crate) async fn ready(&mut self) {
-        if let Self::Ordered(queue) = self {
-            queue.ready().await;
-        }
-    }
-
-    /// Resolves when the next attempt is worth making.
-    ///
-    /// # Cancel safety
-    ///
-    /// The future can be dropped and made again.
-    pub(crate) async fn next(&mut self, lost: LostRound) {
-        match self {
-            Self::Ordered(queue) => queue.next(lost).await,
-            Self::Notified(notify) => notify.next(lost).await,
-            Self::Polling(cluster) => back_off(cluster, lost.rounds).await,
+    pub(crate) async fn next(&mut self, lost: Option<LostRound>) {
+        match (self, lost) {
+            (Self::Ordered(queue), _) => queue.next(lost).await,
+            (_, None) => {}
+            (Self::Notified(notify), Some(lost)) => notify.next(lost).await,
+            (Self::Polling(cluster), Some(lost)) => back_off(cluster, lost.rounds).await,
         }
     }
 

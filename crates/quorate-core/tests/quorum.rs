@@ -157,7 +157,7 @@ fn q1_the_verdict_is_that_of_the_table_for_every_split_of_votes() {
                 assert_eq!(verdict(acquired), expected, "acquire: {split}");
 
                 let mut rig = Rig::held(count);
-                rig.attempt.extend(ttl(Duration::from_secs(2)), rig.now).unwrap();
+                rig.attempt.extend(ttl(Duration::from_secs(2)), false, rig.now).unwrap();
                 assert_eq!(rig.drain(), None);
                 assert_eq!(verdict(rig.play(order.clone())), expected, "extend: {split}");
 

@@ -40,8 +40,8 @@ fn told_by(error: &Error) -> BackendError {
             return BackendError::new(BackendErrorKind::Protocol, text);
         }
         // The reply to the login, or the one after which fred ended the connection.
-        ErrorKind::Cluster => return BackendError::from_reply(details),
-        _ if is_reply(error) => return BackendError::from_reply(details),
+        ErrorKind::Cluster => return quorate_protocol::error_of_reply(details),
+        _ if is_reply(error) => return quorate_protocol::error_of_reply(details),
         ErrorKind::Timeout => BackendErrorKind::TimedOut,
         _ => BackendErrorKind::Connection,
     };

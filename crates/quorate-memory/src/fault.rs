@@ -21,7 +21,7 @@ pub enum Fault {
     /// Every request is executed at once, and its reply takes this long to come back.
     Late(Duration),
     /// Every call fails with this error, and nothing is executed. An error reply of a node is
-    /// `Fault::Failing(BackendError::from_reply("READONLY You can't write against a replica."))`.
+    /// `Fault::Failing(BackendError::new(BackendErrorKind::ReadOnly, "READONLY a replica"))`.
     Failing(BackendError),
     /// The node is configured to evict keys when its memory is full. It is not full, so only the restart
     /// guard refuses the node.

@@ -18,7 +18,7 @@
 //! | | `features` | what a server has and allows, asked when a connection was made |
 //! | | `transport` | one command to one node, over the batcher or a pool |
 //! | | `script` | a Lua script and its SHA-1, `EVALSHA` with `EVAL` behind it |
-//! | 0 | `command` `reply` | plain values |
+//! | 0 | `error_reply` `command` `reply` | what an error reply means; plain values |
 //! | | `address` | what every client takes as an address, shown without secrets |
 //!
 //! A module imports only from floors below its own, or from modules above it on its own floor.
@@ -28,6 +28,7 @@ mod address;
 mod batcher;
 mod command;
 mod connection;
+mod error_reply;
 mod features;
 mod node;
 mod operation;
@@ -40,6 +41,7 @@ pub use address::{ConnectError, Scheme, without_secrets};
 pub use batcher::Batcher;
 pub use command::Command;
 pub use connection::{Connection, Dial};
+pub use error_reply::error_of_reply;
 pub use features::{CompareAndDelete, Features, Purpose};
 pub use node::Node;
 pub use reply::{Failure, Push, Reply};

@@ -5,6 +5,8 @@ use std::fmt;
 
 use quorate_core::{BackendError, BackendErrorKind, Vote};
 
+use crate::error_reply::error_of_reply;
+
 /// A server's reply to one command.
 ///
 /// `Debug` shows no bytes: they may be a token (A6).
@@ -117,7 +119,7 @@ impl Error for Failure {
 /// Sorts what came back for one command: an error reply is an error (Q4).
 pub(crate) fn read(answer: Result<Reply, Failure>) -> Result<Reply, BackendError> {
     match answer? {
-        Reply::Error(text) => Err(BackendError::from_reply(&text)),
+        Reply::Error(text) => Err(error_of_reply(&text)),
         reply => Ok(reply),
     }
 }

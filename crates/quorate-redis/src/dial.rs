@@ -111,7 +111,7 @@ impl Dial for RedisDial {
             if let Some(Reply::Error(text)) =
                 connection.send(vec![select]).await.pop().transpose()?
             {
-                return Err(BackendError::from_reply(&text));
+                return Err(quorate_protocol::error_of_reply(&text));
             }
         }
         Ok(connection)

@@ -33,7 +33,7 @@ fn text_of(error: &ServerError) -> String {
 /// Why there is no reply, or no connection.
 pub(crate) fn of_redis(error: &RedisError) -> BackendError {
     if let Some([(_, reply), ..]) = error.clone().into_server_errors().as_deref() {
-        return BackendError::from_reply(&text_of(reply));
+        return quorate_protocol::error_of_reply(&text_of(reply));
     }
     let (kind, text) = match error.kind() {
         // The text of such an error quotes what the peer sent, which may be an echo of a password (A6).

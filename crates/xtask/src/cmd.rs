@@ -11,16 +11,7 @@ use std::{env, io};
 pub(crate) type Outcome<T = ()> = Result<T, String>;
 
 /// Whether commands print only when they fail.
-static IS_QUIET: AtomicBool = AtomicBool::new(false);
-
-/// From now on commands print only when they fail.
-pub(crate) fn quiet() {
-    IS_QUIET.store(true, Ordering::Relaxed);
-}
-
-fn is_quiet() -> bool {
-    IS_QUIET.load(Ordering::Relaxed)
-}
+pub(crate) static IS_QUIET: AtomicBool = AtomicBool::new(false);
 
 /// A command to run at the top of the repository.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,19 +55,15 @@ impl Cmd {
         self
     }
 
-    /// Runs it with our input and output; in a [stage](crate::stage), as [`run_quietly`](Self::run_quietly).
+    /// Runs it with our input and output; in a [stage](crate::stage), in silence: if it fails, the error has
+    /// what it printed.
     pub(crate) fn run(&self) -> Outcome {
-        if is_quiet() {
-            return self.run_quietly();
+        if IS_QUIET.load(Ordering::Relaxed) {
+            return self.run_seeing(|_| {});
         }
         println!("$ {self}");
         let status = self.command()?.status();
         self.judge(status)
-    }
-
-    /// Runs it in silence. If it fails, the error has what it printed.
-    pub(crate) fn run_quietly(&self) -> Outcome {
-        self.run_seeing(|_| {})
     }
 
     /// Runs it in silence, and shows each line of its output to `see`.
@@ -151,9 +138,9 @@ mod tests {
 
     #[test]
     fn a_failing_command_fails_with_its_name() {
-        let why = Cmd::new("false").run_quietly().unwrap_err();
+        let why = Cmd::new("false").run_seeing(|_| {}).unwrap_err();
         assert!(why.starts_with("`false`: "), "{why}");
-        let why = Cmd::new("no-such-program").run_quietly().unwrap_err();
+        let why = Cmd::new("no-such-program").run_seeing(|_| {}).unwrap_err();
         assert!(why.starts_with("`no-such-program`: "), "{why}");
     }
 

@@ -2,9 +2,10 @@
 
 #![expect(clippy::disallowed_methods, reason = "it tells how long a stage took")]
 
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use crate::cmd::{Outcome, quiet};
+use crate::cmd::{IS_QUIET, Outcome};
 
 /// One check.
 pub(crate) struct Stage {
@@ -21,7 +22,7 @@ impl Stage {
 
 /// Runs the stages until one fails. What their commands print is shown only of one that fails.
 pub(crate) fn run(stages: &[Stage]) -> Outcome {
-    quiet();
+    IS_QUIET.store(true, Ordering::Relaxed);
     let start = Instant::now();
     for stage in stages {
         println!("== {}: {}", stage.name, stage.about);

@@ -15,7 +15,7 @@ pub(crate) fn check() -> Outcome {
 
 /// Installs the crate `package`, which contains the program `tool`, if it is missing.
 pub(crate) fn need(tool: &Cmd, package: &str) -> Outcome {
-    if tool.clone().args(&["--version"]).run_quietly().is_ok() {
+    if tool.clone().args(&["--version"]).read().is_ok() {
         return Ok(());
     }
     println!("   {package} is missing: cargo install --locked {package}");

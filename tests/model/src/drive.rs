@@ -59,10 +59,7 @@ impl World {
                 client.caller = Caller::Parted;
             }
             Input::Extend | Input::ExtendAfresh => {
-                let round = match input {
-                    Input::Extend => machine.extend(extension, now),
-                    _ => machine.extend_afresh(extension, now),
-                };
+                let round = machine.extend(extension, matches!(input, Input::ExtendAfresh), now);
                 client.extensions -= 1;
                 opened = round.is_some() && client.asked.is_none();
                 client.asked = client.asked.max(round);

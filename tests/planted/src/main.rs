@@ -203,8 +203,15 @@ fn tests_of(bugs: &[&Bug], target: Target) -> Vec<&'static str> {
 }
 
 impl Target {
-    const ALL: [Self; 6] =
-        [Self::Core, Self::Quorum, Self::Attempt, Self::Rules, Self::Runtimes, Self::Protocol];
+    const ALL: [Self; 7] = [
+        Self::Core,
+        Self::Quorum,
+        Self::Attempt,
+        Self::LocalQueue,
+        Self::Rules,
+        Self::Runtimes,
+        Self::Protocol,
+    ];
 
     /// What to call it.
     const fn name(self) -> &'static str {
@@ -212,6 +219,7 @@ impl Target {
             Self::Core => "core",
             Self::Quorum => "core's quorum",
             Self::Attempt => "core's attempt",
+            Self::LocalQueue => "core's local queue",
             Self::Rules => "rules",
             Self::Runtimes => "runtimes",
             Self::Protocol => "protocol",
@@ -224,6 +232,7 @@ impl Target {
             Self::Core => &["--package", "quorate-core", "--lib"],
             Self::Quorum => &["--package", "quorate-core", "--test", "quorum"],
             Self::Attempt => &["--package", "quorate-core", "--test", "attempt"],
+            Self::LocalQueue => &["--package", "quorate-core", "--test", "local_queue"],
             Self::Rules => &["--package", "quorate-tests", "--test", "rules"],
             Self::Runtimes => &["--package", "quorate-tests", "--test", "runtimes"],
             Self::Protocol => &["--package", "quorate-protocol", "--test", "protocol"],

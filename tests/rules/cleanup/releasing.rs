@@ -89,7 +89,7 @@ fn c7_a_release_that_meets_a_blip_is_sent_again() {
         let world = World::new(3);
         let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
         for node in &world.nodes {
-            node.inject(Fault::Failing(BackendError::from_reply("LOADING")));
+            node.inject(Fault::Failing(error_of_reply("LOADING")));
         }
         if awaited {
             assert!(world.sim.block_on(guard.release()).is_err());
@@ -114,7 +114,7 @@ fn c7_a_release_that_failed_is_sent_again_only_where_the_lock_may_be() {
     world.catch_up();
     let before = world.log.calls().len();
     for node in &world.nodes[..2] {
-        node.inject(Fault::Failing(BackendError::from_reply("LOADING")));
+        node.inject(Fault::Failing(error_of_reply("LOADING")));
     }
     drop(world.sim.block_on(guard.release()));
     world.sim.advance(5 * SECOND);
@@ -132,7 +132,7 @@ fn c7_a_release_that_failed_is_sent_again_at_the_cleanup_bound_at_the_latest() {
     let world = World::new(1);
     let manager = world.builder().ttl(SECOND).cleanup_bound(100 * MS).build().unwrap();
     let guard = world.sim.block_on(manager.lock("r")).unwrap();
-    world.nodes[0].inject(Fault::Failing(BackendError::from_reply("LOADING")));
+    world.nodes[0].inject(Fault::Failing(error_of_reply("LOADING")));
     drop(guard);
     world.sim.advance(20 * MS);
     world.nodes[0].heal();
@@ -165,7 +165,7 @@ fn c7_a_release_that_failed_is_sent_again_though_another_node_hangs() {
         let guard = world.sim.block_on(manager.lock("r")).unwrap();
         world.catch_up();
         world.nodes[0].inject(Fault::Hung);
-        world.nodes[1].inject(Fault::Failing(BackendError::from_reply("LOADING")));
+        world.nodes[1].inject(Fault::Failing(error_of_reply("LOADING")));
         if awaited {
             drop(world.sim.block_on(guard.release()));
         } else {

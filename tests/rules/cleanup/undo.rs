@@ -101,7 +101,7 @@ fn c8_a_node_that_fails_the_undo_is_not_waited_for() {
     let sim = world.sim.clone();
     world.sim.spawn(Box::pin(async move {
         sim.sleep(25 * MS).await;
-        fails.inject(Fault::Failing(BackendError::from_reply("LOADING")));
+        fails.inject(Fault::Failing(error_of_reply("LOADING")));
     }));
     let failed = world.sim.block_on(manager.lock("r").no_wait()).unwrap_err();
     assert!(failed.is_held(), "{failed}");

@@ -9,6 +9,7 @@ use quorate_core::backend::{
 };
 use quorate_core::{BackendError, Claim, LockBackend, Waiting};
 use quorate_memory::{MemoryNode, Sim};
+use quorate_protocol::error_of_reply;
 
 use super::*;
 
@@ -227,7 +228,7 @@ fn c8_close_keeps_to_its_limit_and_goes_on_in_the_background() {
 /// C8: a node that fails is named with its error, and not waited for.
 #[test]
 fn c8_close_names_a_node_whose_release_failed() {
-    for fault in [Fault::Down, Fault::Failing(BackendError::from_reply("READONLY a replica"))] {
+    for fault in [Fault::Down, Fault::Failing(error_of_reply("READONLY a replica"))] {
         let world = World::new(3);
         let manager = world.manager();
         let guard = world.sim.block_on(manager.lock("r")).unwrap();

@@ -183,7 +183,7 @@ fn q4_an_adoption_says_lost_only_if_no_quorum_can_have_the_lock() {
     let world = World::new(3);
     let record = world.sim.block_on(world.manager().lock("r")).unwrap().detach().unwrap();
     world.nodes[0].restart();
-    let loading = quorate_core::BackendError::from_reply("LOADING");
+    let loading = error_of_reply("LOADING");
     world.nodes[1].inject(Fault::Failing(loading));
     let taker = world.manager();
     let failed = world.sim.block_on(taker.adopt(&record));

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::select;
-use quorate_core::{BackendError, LockGuard, Runtime};
+use quorate_core::{LockGuard, Runtime};
 use quorate_memory::{Fault, MemoryNode};
+use quorate_protocol::error_of_reply;
 
 use super::processes::{Held, Process, REFRESH, ROUND_TRIP, SECOND_LOOK, Scene};
 use crate::world::{MS, SECOND};
@@ -178,7 +179,7 @@ fn an_entry_that_could_not_leave_expires() {
     });
     scene.sim.advance(50 * MS);
     let gate = scene.gate("r");
-    let error = BackendError::from_reply("LOADING Redis is loading the dataset");
+    let error = error_of_reply("LOADING Redis is loading the dataset");
     scene.nodes[gate].inject(Fault::Failing(error));
     scene.sim.advance(SECOND);
     scene.nodes[gate].heal();
@@ -214,7 +215,7 @@ fn w3_the_next_task_of_a_process_goes_on_with_the_wait_of_a_cancelled_one() {
 
 #[test]
 fn a_wait_whose_gates_have_all_failed_joins_a_queue_when_they_are_back() {
-    for fault in [Fault::Hung, Fault::Failing(BackendError::from_reply("LOADING the dataset"))] {
+    for fault in [Fault::Hung, Fault::Failing(error_of_reply("LOADING the dataset"))] {
         let scene = Scene::new(5);
         let guard = scene.sim.block_on(scene.process().lock("r").ttl(60 * SECOND)).unwrap();
         let held = scene.process().hold_once("r", MS);

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use quorate_core::{BackendError, LockGuard};
+use quorate_core::LockGuard;
 use quorate_memory::{Fault, Operation, Sim, Value};
+use quorate_protocol::error_of_reply;
 
 use super::processes::{Process, Quirk, Scene};
 use crate::world::{MS, SECOND};
@@ -123,7 +124,7 @@ fn w4_a_waiter_does_not_spin_when_a_key_without_a_ttl_is_in_the_way() {
 
 #[test]
 fn w4_a_waiter_does_not_spin_when_nodes_fail() {
-    let loading = BackendError::from_reply("LOADING Redis is loading the dataset in memory");
+    let loading = error_of_reply("LOADING Redis is loading the dataset in memory");
     for fault in [Fault::Dead, Fault::Hung, Fault::Failing(loading)] {
         for failing in [1, 3, 5] {
             let hold = LongHold::new(2, Quirk::default());

@@ -5,13 +5,13 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use quorate_core::{BackendError, ExtendError, LockGuard, LockManager, Lost, Runtime};
+use quorate_core::{ExtendError, LockGuard, LockManager, Lost, Runtime};
 use quorate_memory::{Effect, Fault, MemoryNode, Rule, Sim};
 
 use crate::dice::Dice;
 use crate::oracle::Violation;
 use crate::plan::Plan;
-use crate::worker::{fenced, lock_keys, name};
+use crate::worker::{fenced, loading, lock_keys, name};
 
 /// Keeps one lease through one kind of trouble.
 pub fn check(
@@ -139,7 +139,7 @@ impl Calm<'_> {
                 2 => Fault::Hung,
                 3 => Fault::Slow(self.dice.scaled_time(self.plan.ttl / 4)),
                 4 => Fault::Late(self.dice.scaled_time(self.plan.ttl / 4)),
-                _ => Fault::Failing(BackendError::from_reply("LOADING")),
+                _ => Fault::Failing(loading()),
             };
             let (node, sim) = (node.clone(), self.sim.clone());
             let lasting = (self.plan.ttl / 12).max(self.dice.scaled_time(self.plan.ttl));
@@ -163,7 +163,7 @@ impl Calm<'_> {
         let fault = match self.dice.below(3) {
             0 => Fault::Down,
             1 => Fault::Hung,
-            _ => Fault::Failing(BackendError::from_reply("LOADING")),
+            _ => Fault::Failing(loading()),
         };
         for node in self.nodes {
             node.inject(fault.clone());

@@ -9,11 +9,11 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use quorate_core::{BackendError, Lease, LockGuard, LockManager, Runtime};
+use quorate_core::{Lease, LockGuard, LockManager, Runtime};
 use quorate_memory::{Effect, Fault, MemoryNode, Rule, Sim};
 
 use crate::dice::Dice;
-use crate::worker::name;
+use crate::worker::{loading, name};
 
 /// What came of many leases.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -110,7 +110,7 @@ fn one(seed: u64) -> Figures {
 
 /// What is wrong with a node as long as the leases are kept.
 fn trouble(sim: &Sim, dice: &Dice, node: &MemoryNode) {
-    let loading = BackendError::from_reply("LOADING");
+    let loading = loading();
     let (fault, flaps) = match dice.below(8) {
         0 => (Fault::Down, false),
         1 => (Fault::Slow(dice.scaled_time(TTL)), false),
@@ -142,7 +142,7 @@ fn no_quorum(dice: &Dice, nodes: &[MemoryNode]) {
         0 => Some(Fault::Down),
         1 => Some(Fault::Hung),
         2 => Some(Fault::Slow(TTL)),
-        3 => Some(Fault::Failing(BackendError::from_reply("LOADING"))),
+        3 => Some(Fault::Failing(loading())),
         _ => None,
     };
     let first = dice.below(nodes.len());

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use quorate_core::{BackendError, Runtime};
+use quorate_core::{BackendError, BackendErrorKind, Runtime};
 use quorate_memory::{Effect, Fault, MemoryNode, Rule, Sim};
 
 use crate::dice::Dice;
@@ -144,8 +144,14 @@ impl Nemesis {
             2 => ("slow", Some(Fault::Slow(small))),
             3 => ("late", Some(Fault::Late(small))),
             4 => {
-                let reply = *self.dice.pick(&["READONLY", "LOADING", "OOM", "MISCONF", "NOAUTH"]);
-                ("error", Some(Fault::Failing(BackendError::from_reply(reply))))
+                let kind = *self.dice.pick(&[
+                    BackendErrorKind::ReadOnly,
+                    BackendErrorKind::Loading,
+                    BackendErrorKind::OutOfMemory,
+                    BackendErrorKind::Misconfigured,
+                    BackendErrorKind::Auth,
+                ]);
+                ("error", Some(Fault::Failing(BackendError::new(kind, "an error"))))
             }
             5 => {
                 node.restart();

@@ -6,13 +6,13 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use quorate_core::{BackendError, LockManager, LockRequest, Runtime};
+use quorate_core::{LockManager, LockRequest, Runtime};
 use quorate_memory::{Effect, Fault, MemoryNode, Operation, Rule, Sim};
 
 use crate::dice::Dice;
 use crate::oracle::Violation;
 use crate::plan::Plan;
-use crate::worker::{fenced, lock_keys, name};
+use crate::worker::{fenced, loading, lock_keys, name};
 
 /// Uses locks on nodes that answer late, and counts what is left after nineteen twentieths of the
 /// ttl.
@@ -86,7 +86,7 @@ fn hinder(sim: &Sim, dice: &Dice, plan: &Plan, node: &MemoryNode) {
         4 => node.add_rule(Rule::new(Effect::Cut).on(Operation::Acquire)),
         // Its releases fail, for less than an eighth of the ttl.
         6 => {
-            let loading = BackendError::from_reply("LOADING");
+            let loading = loading();
             let (node, world) = (node.clone(), sim.clone());
             let (from, until) = (sim.now() + plan.latency * 4, sim.now() + lasting);
             sim.spawn(Box::pin(async move {

@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 
 use quorate_core::runtime::BoxFuture;
 use quorate_core::{
-    AdoptError, DetachedLock, ExtendError, FencingToken, Lease, LockError, LockGuard, LockManager,
-    LockRequest, Lost, ReleaseError, Runtime, Stopped, WithError,
+    AdoptError, BackendError, BackendErrorKind, DetachedLock, ExtendError, FencingToken, Lease,
+    LockError, LockGuard, LockManager, LockRequest, Lost, ReleaseError, Runtime, Stopped,
+    WithError,
 };
 use quorate_memory::{MemoryNode, Sim, SimClient, Value};
 
@@ -537,6 +538,11 @@ pub fn counter(name: &str) -> String {
     let mix = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
     let hash = name.bytes().fold(0x811c_9dc5, mix);
     format!("quorate:fence:{}", (hash ^ (hash >> 16)) % 1024)
+}
+
+/// The error of a node that cannot answer yet.
+pub(crate) fn loading() -> BackendError {
+    BackendError::new(BackendErrorKind::Loading, "LOADING")
 }
 
 /// What a resource is called. The third shares the number of fencing tokens with the first.

@@ -173,27 +173,17 @@ impl Attempt {
 
     /// Extends the lease to `ttl` from now.
     ///
-    /// Joins the open round if that asks for at least `ttl`, else begins when that is decided. The
-    /// first decision with the returned round or a later one is the answer. There is none, and
-    /// `None` is returned, if the lease has ended; and none comes if it ends before.
-    pub fn extend(&mut self, ttl: Ttl, now: Instant) -> Option<RoundId> {
-        self.extend_in(ttl, true, now)
-    }
-
-    /// Extends the lease as [`extend`](Self::extend) does, but joins no open round.
-    ///
-    /// What the answer proves is true after this call: no node was asked before it.
-    pub fn extend_afresh(&mut self, ttl: Ttl, now: Instant) -> Option<RoundId> {
-        self.extend_in(ttl, false, now)
-    }
-
-    fn extend_in(&mut self, ttl: Ttl, may_join: bool, now: Instant) -> Option<RoundId> {
+    /// Joins the open round if that asks for at least `ttl`, else begins when that is decided. With
+    /// `afresh` it joins none: no node was asked before this call. The first decision with the returned
+    /// round or a later one is the answer. There is none, and `None` is returned, if the lease has ended;
+    /// and none comes if it ends before.
+    pub fn extend(&mut self, ttl: Ttl, afresh: bool, now: Instant) -> Option<RoundId> {
         if !planted!("expired_lease_is_extended") {
             self.decide(now);
         }
         match &mut self.phase {
             Phase::Held { .. } => self.open_extension(ttl, now),
-            Phase::Extending { .. } if may_join && ttl <= self.round.ttl => {}
+            Phase::Extending { .. } if !afresh && ttl <= self.round.ttl => {}
             Phase::Extending { next } => {
                 *next = (*next).max(Some(ttl));
                 return Some(self.round.id.next());
@@ -259,14 +249,18 @@ impl Attempt {
     pub fn handle_reply(&mut self, call: CallId, outcome: Outcome, now: Instant) {
         let id = call.node();
         let Some(kind) = self.nodes.get_mut(id.index()).and_then(|node| node.settle(call)) else {
-            if planted!("second_reply_votes") {
-                self.second_reply(outcome, now);
+            if planted!("second_reply_votes")
+                && (self.phase, outcome) == (Phase::Acquiring, Outcome::Granted(None))
+                && let Some(node) = self.nodes.iter_mut().find(|node| node.vote == Vote::Open)
+            {
+                node.vote = Vote::For;
+                self.decide(now);
             }
             return;
         };
         self.nodes[id.index()].learn(kind, outcome);
-        if planted!("late_grant_is_forgotten") && self.round_is_over() && kind == CallKind::Acquire
-        {
+        let is_late = !matches!(self.phase, Phase::Acquiring | Phase::Raising);
+        if planted!("late_grant_is_forgotten") && is_late && kind == CallKind::Acquire {
             self.nodes[id.index()].know = Knowledge::Blank;
         }
         let vote = self.vote_of(&self.nodes[id.index()], kind, outcome, now);

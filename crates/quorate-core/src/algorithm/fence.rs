@@ -39,7 +39,7 @@
 
 use std::fmt;
 
-use super::quorum::{NodeCount, Vote};
+use super::quorum::NodeCount;
 
 /// The number by which a protected resource orders the holders of a lock.
 ///
@@ -113,27 +113,6 @@ impl FenceHint {
     pub const fn grant_after(self, before: u64) -> Option<FencingToken> {
         let next = before.saturating_add(1);
         FencingToken::new(if next > self.0 { next } else { self.0 })
-    }
-}
-
-/// What a node said to an acquire with a number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[expect(clippy::exhaustive_enums, reason = "complete by definition: a vote is for or against")]
-pub enum FenceVote {
-    /// The keys are ours, and the node's number is this one now.
-    Granted(FencingToken),
-    /// The keys are another holder's. The number is as it was.
-    Refused,
-}
-
-impl FenceVote {
-    /// The vote without its number.
-    #[must_use]
-    pub const fn vote(self) -> Vote {
-        match self {
-            Self::Granted(_) => Vote::Granted,
-            Self::Refused => Vote::Refused,
-        }
     }
 }
 

@@ -104,16 +104,6 @@ impl Drift {
         ttl.as_duration().saturating_sub(self.of(ttl))
     }
 
-    /// The shortest ttl of which drift leaves something.
-    #[must_use]
-    pub fn least_ttl(&self) -> Duration {
-        let left = 1_000_000_u128.saturating_sub(self.parts_per_million.into());
-        let nanos = self.constant.as_nanos() * 1_000_000;
-        let millis = nanos.checked_div(left).unwrap_or(u128::MAX) / 1_000_000;
-        u64::try_from(millis)
-            .map_or(Duration::MAX, |ms| Duration::from_millis(ms.saturating_add(1)))
-    }
-
     /// The shortest ttl of a lease whose round starts at `start` and that holds until `until`; `None`
     /// if there is none.
     #[must_use]
@@ -251,12 +241,5 @@ mod tests {
         assert_eq!(Drift::default().validity_of(ttl(1)), Duration::ZERO);
         assert_eq!(Drift::default().validity_of(ttl(2)), Duration::ZERO);
         assert!(Drift::default().validity_of(ttl(3)) > Duration::ZERO);
-        assert_eq!(Drift::default().least_ttl(), Duration::from_millis(3));
-        assert_eq!(Drift::new(0, Duration::ZERO).least_ttl(), Duration::from_millis(1));
-        assert_eq!(
-            Drift::new(500_000, Duration::from_millis(5)).least_ttl(),
-            Duration::from_millis(11)
-        );
-        assert_eq!(Drift::new(1_000_000, Duration::ZERO).least_ttl(), Duration::MAX);
     }
 }

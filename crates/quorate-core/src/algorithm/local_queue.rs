@@ -264,9 +264,8 @@ impl LocalQueue {
         let left = lease.valid_until.saturating_duration_since(now);
         let half = left >= lease.validity / 2;
         let may_pass = self.is_ordered
-            && lease.wish.is_single_key
-            && (*wish == lease.wish || planted!("pass_to_another_ttl"))
-            && !lease.wish.is_fenced
+            && lease.wish.is_some()
+            && (*wish == lease.wish || (wish.is_some() && planted!("pass_to_another_ttl")))
             && (nobody_else_waits || planted!("pass_although_others_wait"))
             && (half || planted!("pass_late"))
             // It was not extended to another ttl.

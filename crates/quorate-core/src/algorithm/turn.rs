@@ -30,6 +30,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::quorum::NodeId;
+
 #[cfg(test)]
 mod tests;
 
@@ -66,11 +68,6 @@ impl Entry {
     }
 }
 
-/// A candidate for the gate, by its place among those that this wait may use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[expect(clippy::exhaustive_structs, reason = "an index")]
-pub struct Gate(pub usize);
-
 /// A key that a waiter watches at the gate.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -88,18 +85,18 @@ pub enum Command {
     /// Make one attempt to acquire the lock.
     Attempt,
     /// Keep the entry alive at the gate, joining the queue if the entry is not in it.
-    Refresh(Gate),
+    Refresh(NodeId),
     /// Watch a key at the gate.
-    Watch(Gate, WatchedKey),
+    Watch(NodeId, WatchedKey),
     /// Remove the entry at the gate, and `also` this one, behind a refresh that is in flight.
     Leave {
         /// Where.
-        gate: Gate,
+        gate: NodeId,
         /// The first entry of the queue, if it was overtaken.
         also: Option<Entry>,
     },
     /// Use this gate for no wait for a second.
-    Skip(Gate),
+    Skip(NodeId),
 }
 
 /// The gate's reply to a refresh.
@@ -135,10 +132,11 @@ enum Phase {
 #[derive(Clone, Debug)]
 pub struct Turn {
     node_timeout: Duration,
-    gates: usize,
+    /// The candidates for the gate that are left, the best one first.
+    gates: VecDeque<NodeId>,
     phase: Phase,
     /// The gate of this wait; `None` once no candidate is left.
-    gate: Option<Gate>,
+    gate: Option<NodeId>,
     /// Whether the gate may have our entry.
     has_entry: bool,
     predecessor: Option<Entry>,
@@ -166,15 +164,22 @@ pub struct Turn {
 impl Turn {
     /// Begins a wait.
     ///
-    /// `gates` is the number of candidates for the gate, the best one first. `others_wait`: the
+    /// `gates` are the candidates for the gate, the best one first. `others_wait`: the
     /// gate's latest word, at most 1 s old, is that another process waits. Then the waiter joins the queue before it competes.
     #[must_use]
-    pub fn begin(gates: usize, node_timeout: Duration, others_wait: bool, now: Instant) -> Self {
+    pub fn begin(
+        gates: impl IntoIterator<Item = NodeId>,
+        node_timeout: Duration,
+        others_wait: bool,
+        now: Instant,
+    ) -> Self {
+        let mut gates: VecDeque<NodeId> = gates.into_iter().collect();
+        let gate = gates.pop_front();
         let mut turn = Self {
             node_timeout,
             gates,
             phase: Phase::Over,
-            gate: (gates > 0).then_some(Gate(0)),
+            gate,
             has_entry: false,
             predecessor: None,
             lock: 0,
@@ -205,7 +210,7 @@ impl Turn {
 
     /// The gate of this wait; `None` once no candidate is left.
     #[must_use]
-    pub const fn gate(&self) -> Option<Gate> {
+    pub const fn gate(&self) -> Option<NodeId> {
         self.gate
     }
 
@@ -377,13 +382,12 @@ impl Turn {
         self.commands.push_back(Command::Leave { gate, also: None });
         (self.watched, self.predecessor, self.first_while_free) = (None, None, None);
         self.has_entry = false;
-        let next = Gate(gate.0 + usize::from(!planted!("silent_gate_is_asked_again")));
-        if next.0 < self.gates {
-            self.gate = Some(next);
-            self.ask(next, now);
-        } else {
-            self.gate = None;
-            self.attempt(false);
+        if !planted!("silent_gate_is_asked_again") {
+            self.gate = self.gates.pop_front();
+        }
+        match self.gate {
+            Some(next) => self.ask(next, now),
+            None => self.attempt(false),
         }
     }
 
@@ -428,14 +432,14 @@ impl Turn {
         self.phase = Phase::Over;
     }
 
-    fn ask(&mut self, gate: Gate, now: Instant) {
+    fn ask(&mut self, gate: NodeId, now: Instant) {
         self.has_entry = true;
         self.look_at = None;
         self.phase = Phase::Asking { until: deadline(now, self.node_timeout) };
         self.commands.push_back(Command::Refresh(gate));
     }
 
-    fn look(&mut self, gate: Gate, key: WatchedKey, now: Instant) {
+    fn look(&mut self, gate: NodeId, key: WatchedKey, now: Instant) {
         self.look_at = None;
         self.rest_until = Some(deadline(now, SPACING));
         self.phase = Phase::Looking { until: deadline(now, self.node_timeout) };
@@ -450,7 +454,7 @@ impl Turn {
     }
 
     /// Acts on a push that came while waiting.
-    fn wake(&mut self, gate: Gate, now: Instant) {
+    fn wake(&mut self, gate: NodeId, now: Instant) {
         self.fruitless = (self.fruitless + 1).min(NOISY);
         let rest = self.rest_until.filter(|rest| self.fruitless == NOISY && now < *rest);
         if rest.is_some() && !planted!("noise_without_a_rest") {

@@ -72,20 +72,6 @@ impl Driver {
         poll_fn(|context| self.poll(context, &mut |state, _, now| done(state, now))).await
     }
 
-    /// Drives until `done` has a result, and no longer than until `limit`.
-    pub(super) async fn run_until(
-        &mut self,
-        limit: Instant,
-        mut done: impl FnMut(&mut State, Instant) -> Option<()>,
-    ) {
-        let mut over = self.attempt.cluster.runtime.sleep_until(limit);
-        poll_fn(|context| match self.poll(context, &mut |state, _, now| done(state, now)) {
-            Poll::Pending => over.as_mut().poll(context),
-            Poll::Ready(()) => Poll::Ready(()),
-        })
-        .await;
-    }
-
     /// Drives until the gate owes no answer to the undo, the release is decided, or the machine is
     /// quiescent.
     pub(crate) async fn left(&mut self, gate: Option<NodeId>) {

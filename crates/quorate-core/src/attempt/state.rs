@@ -223,10 +223,6 @@ impl State {
         Lost::Expired { last }
     }
 
-    pub(super) fn undo_is_answered(&mut self, _: Instant) -> Option<()> {
-        self.machine.has_answered_undo().then_some(())
-    }
-
     /// What each node answered in the open round, or in the last one.
     pub(super) fn failure(&self, now: Instant) -> QuorumFailure {
         let nodes = &self.nodes;

@@ -8,14 +8,7 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RestartGuard {
     max_ttl: Duration,
-    unknown: Unknown,
-}
-
-/// What is thought of a node without an epoch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Unknown {
-    Forgot,
-    NewIfLongUp,
+    is_strict: bool,
 }
 
 impl RestartGuard {
@@ -25,7 +18,7 @@ impl RestartGuard {
     /// is cut off.
     #[must_use]
     pub const fn strict(max_ttl: Duration) -> Self {
-        Self { max_ttl: whole_millis(max_ttl), unknown: Unknown::Forgot }
+        Self { max_ttl: whole_millis(max_ttl), is_strict: true }
     }
 
     /// A node without an epoch that has been up for `max_ttl`, and a second for the granularity of
@@ -39,7 +32,7 @@ impl RestartGuard {
     /// [`strict`](Self::strict).
     #[must_use]
     pub const fn soft(max_ttl: Duration) -> Self {
-        Self { max_ttl: whole_millis(max_ttl), unknown: Unknown::NewIfLongUp }
+        Self { max_ttl: whole_millis(max_ttl), is_strict: false }
     }
 
     /// The longest ttl, which is how long a quarantine lasts; a soft one adds a second on a node
@@ -52,19 +45,17 @@ impl RestartGuard {
     /// Whether a node without an epoch is quarantined for `max_ttl`, however long it has been up.
     #[must_use]
     pub const fn is_strict(&self) -> bool {
-        matches!(self.unknown, Unknown::Forgot)
+        self.is_strict
     }
 
     /// How long a quarantine lasts that begins on a node without an epoch, which says that it has
     /// been up for so many whole seconds.
     #[must_use]
     pub const fn quarantine_of_unknown(&self, uptime: Duration) -> Duration {
-        match self.unknown {
-            Unknown::Forgot => self.max_ttl,
-            Unknown::NewIfLongUp => {
-                self.max_ttl.saturating_add(Duration::from_secs(1)).saturating_sub(uptime)
-            }
+        if self.is_strict {
+            return self.max_ttl;
         }
+        self.max_ttl.saturating_add(Duration::from_secs(1)).saturating_sub(uptime)
     }
 }
 

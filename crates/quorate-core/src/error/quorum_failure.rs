@@ -13,10 +13,10 @@ use crate::backend::BackendError;
 /// ```
 /// use std::time::Duration;
 ///
-/// use quorate_core::{BackendError, LockError};
+/// use quorate_core::{BackendError, BackendErrorKind, LockError};
 /// use quorate_core::error::{Answer, NodeAnswer, QuorumFailure};
 ///
-/// let loading = BackendError::from_reply("LOADING");
+/// let loading = BackendError::new(BackendErrorKind::Loading, "LOADING");
 /// let answers = [
 ///     NodeAnswer::new("10.0.0.1:6379", Answer::Granted),
 ///     NodeAnswer::new("10.0.0.2:6379", Answer::NoReply { is_over: true }),

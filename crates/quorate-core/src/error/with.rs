@@ -1,11 +1,10 @@
 //! Why work under a lock did not end as it should.
 
-use std::error::Error;
-use std::fmt;
-
 use super::{LockError, Lost, QuorumFailure};
 
 /// The lease ended before the work under it.
+#[derive(thiserror::Error)]
+#[error("the work was stopped: {reason}")]
 #[expect(clippy::exhaustive_structs, reason = "complete by definition: why, and what is left")]
 pub struct Stopped<T> {
     /// Why the lease ended.
@@ -23,31 +22,19 @@ impl<T> Stopped<T> {
     }
 }
 
-impl<T> fmt::Display for Stopped<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the work was stopped: {}", self.reason)
-    }
-}
-
-/// Shows the text of `Display`.
-impl<T> fmt::Debug for Stopped<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
-
-impl<T> Error for Stopped<T> {}
-
 /// Why work under a lock did not end as it should. See [`with`](crate::LockManager::with).
 ///
-/// It is an [`Error`] whatever the work returns. Where the work returns a `Result`, `.await??` passes on
+/// It is an [`Error`](std::error::Error) for every `T: 'static`. Where the work returns a `Result`, `.await??` passes on
 /// its error as well.
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum WithError<T> {
     /// The lock was not acquired, and the work not begun.
-    Lock(LockError),
+    #[error(transparent)]
+    Lock(#[from] LockError),
     /// The lock was lost during the work.
-    Lost(Stopped<T>),
+    #[error(transparent)]
+    Lost(#[from] Stopped<T>),
 }
 
 impl<T> WithError<T> {
@@ -85,35 +72,5 @@ impl<T> WithError<T> {
             Self::Lock(error) => WithError::Lock(error),
             Self::Lost(stopped) => WithError::Lost(stopped.without_value()),
         }
-    }
-}
-
-impl<T> fmt::Display for WithError<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Lock(error) => fmt::Display::fmt(error, f),
-            Self::Lost(stopped) => fmt::Display::fmt(stopped, f),
-        }
-    }
-}
-
-/// Shows the text of `Display`.
-impl<T> fmt::Debug for WithError<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
-
-impl<T> Error for WithError<T> {}
-
-impl<T> From<LockError> for WithError<T> {
-    fn from(error: LockError) -> Self {
-        Self::Lock(error)
-    }
-}
-
-impl<T> From<Stopped<T>> for WithError<T> {
-    fn from(stopped: Stopped<T>) -> Self {
-        Self::Lost(stopped)
     }
 }

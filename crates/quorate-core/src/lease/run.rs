@@ -2,12 +2,11 @@
 
 use std::fmt;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use pin_project::pin_project;
 
-use super::LeaseState;
+use super::Lease;
 use crate::error::{Lost, Stopped};
 use crate::runtime::BoxFuture;
 
@@ -23,12 +22,12 @@ pub struct Run<F> {
     #[pin]
     future: Option<F>,
     lost: BoxFuture<'static, Lost>,
-    lease: Arc<LeaseState>,
+    lease: Lease,
 }
 
 impl<F> Run<F> {
-    pub(super) fn new(lease: Arc<LeaseState>, lost: BoxFuture<'static, Lost>, future: F) -> Self {
-        Self { future: Some(future), lost, lease }
+    pub(super) fn new(lease: Lease, future: F) -> Self {
+        Self { future: Some(future), lost: Box::pin(lease.lost()), lease }
     }
 }
 

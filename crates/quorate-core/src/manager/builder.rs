@@ -168,19 +168,13 @@ impl LockManagerBuilder {
     }
 }
 
-#[cfg(feature = "tokio")]
-#[expect(clippy::unnecessary_wraps, reason = "an error without both features")]
+#[allow(clippy::unnecessary_wraps, reason = "an error without both features")]
 fn default_runtime() -> Result<Arc<dyn Runtime>, BuildError> {
-    Ok(Arc::new(crate::runtime::TokioRuntime::new()))
-}
-
-#[cfg(all(feature = "smol", not(feature = "tokio")))]
-#[expect(clippy::unnecessary_wraps, reason = "an error without both features")]
-fn default_runtime() -> Result<Arc<dyn Runtime>, BuildError> {
-    Ok(Arc::new(crate::runtime::SmolRuntime))
-}
-
-#[cfg(not(any(feature = "smol", feature = "tokio")))]
-const fn default_runtime() -> Result<Arc<dyn Runtime>, BuildError> {
-    Err(BuildError::NoRuntime)
+    #[cfg(feature = "tokio")]
+    let runtime = Ok(Arc::new(crate::runtime::TokioRuntime::new()) as _);
+    #[cfg(all(feature = "smol", not(feature = "tokio")))]
+    let runtime = Ok(Arc::new(crate::runtime::SmolRuntime) as _);
+    #[cfg(not(any(feature = "smol", feature = "tokio")))]
+    let runtime = Err(BuildError::NoRuntime);
+    runtime
 }

@@ -9,7 +9,7 @@ use futures_util::future::{Either, select};
 use crate::algorithm::lease::saturating_add;
 use crate::algorithm::quorum::NodeId;
 use crate::error::Lost;
-use crate::lease::LeaseState;
+use crate::lease::Lease;
 use crate::nodes::Silence;
 use crate::telemetry;
 use crate::wait::local_queue::LocalQueues;
@@ -100,7 +100,7 @@ pub(super) async fn close(queues: &Arc<LocalQueues>, limit: Duration) -> CloseRe
 
 /// Ends a lease. Its lock is released when its guard is gone, or after the safety margin, but not later
 /// than after `most` or at the end of the lease.
-fn end(queues: &Arc<LocalQueues>, task: &Arc<Task>, lease: &Arc<LeaseState>, most: Duration) {
+fn end(queues: &Arc<LocalQueues>, task: &Arc<Task>, lease: &Lease, most: Duration) {
     let cluster = &queues.cluster;
     let ttl = lease.attempt().claim.ttl();
     let left = lease.remaining();
@@ -114,10 +114,10 @@ fn end(queues: &Arc<LocalQueues>, task: &Arc<Task>, lease: &Arc<LeaseState>, mos
     let until = saturating_add(cluster.now(), grace);
     let mut work = cluster.tasks.begin();
     work.set(cluster.nodes.count().ids().collect());
-    let (queues, task, lease) = (Arc::clone(queues), Arc::clone(task), Arc::clone(lease));
+    let (queues, task, lease) = (Arc::clone(queues), Arc::clone(task), lease.clone());
     cluster.tasks.spawn(async move {
         let attempt = lease.attempt();
-        let mut timer = attempt.cluster.runtime.sleep_until(until);
+        let mut timer = lease.cluster().runtime.sleep_until(until);
         loop {
             let changed = attempt.changed();
             if attempt.has_ended() {

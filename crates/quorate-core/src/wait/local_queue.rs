@@ -15,13 +15,13 @@ use std::time::{Duration, Instant};
 use event_listener::EventListener;
 
 use super::Wait;
-use super::task::{Held, Task};
+use super::task::{Held, Inbox, Task};
 use crate::algorithm::local_queue::{ExtensionId, Found, LeaseId, LocalQueue, Output, TaskId};
 use crate::attempt::{Attempt, Driver};
 use crate::cluster::Cluster;
 use crate::config::Waiting;
 use crate::error::{Lost, ReleaseError};
-use crate::lease::LeaseState;
+use crate::lease::Lease;
 use crate::resource::Key;
 
 /// For how long the queue of an unused key may be kept before it is looked through.
@@ -45,10 +45,10 @@ struct State {
     is_closed: bool,
 }
 
-/// What is done after the mutex is released.
-enum Effect {
-    Extend(Arc<Held>, ExtensionId),
-    Release(Arc<Held>),
+/// What is done after the mutex is released, and how it ended: until then, as if the runtime had dropped it.
+enum Work {
+    Extend(ExtensionId, Option<Instant>),
+    Release(Found),
 }
 
 impl LocalQueues {
@@ -79,7 +79,7 @@ impl LocalQueues {
         let now = self.cluster.now();
         let mut state = self.state();
         state.sweep(now);
-        let (mut results, mut effects) = (Vec::new(), Vec::new());
+        let (mut results, mut work) = (Vec::new(), Vec::new());
         for key in keys {
             let (queue, held) = state.queue(key, &self.cluster);
             let before = awaits(queue);
@@ -92,13 +92,13 @@ impl LocalQueues {
                 && let Some(first) = after.0.and_then(|id| state.tasks.get(&id))
                 && !planted!("waiter_looks_once_at_what_it_waits_for")
             {
-                first.notify();
+                first.tell(|_| ());
             }
-            state.dispatch(key, &mut effects);
+            state.dispatch(key, &mut work);
             state.forget_if_idle(key, now);
         }
         drop(state);
-        self.perform(effects);
+        self.perform(work);
         results
     }
 
@@ -132,41 +132,12 @@ impl LocalQueues {
         None
     }
 
-    /// The gate said whether other processes wait.
-    pub(crate) fn note_waiters(self: &Arc<Self>, held: &Held, others_wait: bool) {
-        self.input(held.keys(), |queue, now| queue.handle_hint(others_wait, now));
-    }
-
-    /// The lease of this task has ended before its release. If it was passed on, that is the receiver's.
-    pub(super) fn note_lost(self: &Arc<Self>, held: &Held, task: TaskId) {
-        self.input(held.keys(), |queue, now| {
-            if queue.holder() == Some(task) {
-                queue.handle_lost(held.id, now);
-            }
-        });
-    }
-
     /// The gate has answered the release or the undo, or nothing was sent.
-    pub(super) fn left(
-        self: &Arc<Self>,
-        keys: &[Key],
-        id: LeaseId,
-        waiters: Option<(bool, Instant)>,
-    ) {
-        self.input(keys, |queue, now| {
-            if let Some((others_wait, at)) = waiters {
-                queue.handle_hint(others_wait, at);
-            }
-            queue.handle_left(id, now);
-        });
+    pub(super) fn left(self: &Arc<Self>, keys: &[Key], id: LeaseId) {
+        self.input(keys, |queue, now| queue.handle_left(id, now));
     }
 
-    /// Checks the clock, and whether leases of this manager have ended.
-    pub(super) fn handle_timeout(self: &Arc<Self>, keys: &[Key]) {
-        self.input(keys, LocalQueue::handle_timeout);
-    }
-
-    /// When to call [`handle_timeout`](Self::handle_timeout), and listeners to the leases in the way.
+    /// When to call [`handle_timeout`](LocalQueue::handle_timeout), and listeners to the leases in the way.
     pub(super) fn next_change(&self, keys: &[Key]) -> (Option<Instant>, Vec<EventListener>) {
         let state = self.state();
         let queues = || keys.iter().filter_map(|key| state.queues.get(key));
@@ -185,7 +156,7 @@ impl LocalQueues {
     }
 
     /// Refuses all tasks that wait, and returns the leases that are held.
-    pub(crate) fn close(self: &Arc<Self>) -> Vec<(Arc<Task>, Arc<LeaseState>)> {
+    pub(crate) fn close(self: &Arc<Self>) -> Vec<(Arc<Task>, Lease)> {
         let mut state = self.state();
         state.is_closed = true;
         let keys: Vec<Key> = state.queues.keys().cloned().collect();
@@ -196,26 +167,19 @@ impl LocalQueues {
         tasks.into_iter().filter_map(lease).collect()
     }
 
-    fn perform(self: &Arc<Self>, effects: Vec<Effect>) {
-        for effect in effects {
-            let queues = Arc::clone(self);
-            match effect {
-                Effect::Extend(held, id) => {
-                    let report = ReportOnDrop { queues, held, end: End::Extended(id, None) };
-                    self.cluster.tasks.spawn(extend(report));
-                }
-                Effect::Release(held) => {
-                    // Its end may have been seen in the queue of one of its keys only.
-                    if held.keys().len() > 1 {
-                        self.input(held.keys(), |queue, now| queue.handle_lost(held.id, now));
-                    }
-                    // At once, so that `close` knows of it.
-                    let driver = held.attempt.begin_release();
-                    let report =
-                        ReportOnDrop { queues, held, end: End::Released(Found::Unconfirmed) };
-                    self.cluster.tasks.spawn(release(report, driver));
-                }
+    fn perform(self: &Arc<Self>, work: Vec<(Arc<Held>, Work)>) {
+        for (held, work) in work {
+            let report = ReportOnDrop { queues: Arc::clone(self), held: Arc::clone(&held), work };
+            if let Work::Extend(..) = report.work {
+                self.cluster.tasks.spawn(extend(report));
+                continue;
             }
+            // Its end may have been seen in the queue of one of its keys only.
+            if held.keys().len() > 1 {
+                self.input(held.keys(), |queue, now| queue.handle_lost(held.id, now));
+            }
+            // At once, so that `close` knows of it.
+            self.cluster.tasks.spawn(release(report, held.attempt.begin_release()));
         }
     }
 
@@ -227,7 +191,7 @@ impl LocalQueues {
         self.cluster.tasks.spawn(async move {
             let mut driver = Driver::new(&held.attempt);
             driver.left(held.attempt.gate()).await;
-            queues.left(held.keys(), held.id, held.attempt.waiters());
+            queues.left(held.keys(), held.id);
             queues.drop_lease(&held);
             driver.finish().await;
         });
@@ -241,7 +205,7 @@ impl LocalQueues {
 async fn extend(mut report: ReportOnDrop) {
     let attempt = &report.held.attempt;
     let end = attempt.extend(attempt.claim.ttl(), true).await.ok();
-    if let End::Extended(_, valid_until) = &mut report.end {
+    if let Work::Extend(_, valid_until) = &mut report.work {
         *valid_until = end;
     }
 }
@@ -249,8 +213,8 @@ async fn extend(mut report: ReportOnDrop) {
 async fn release(mut report: ReportOnDrop, mut driver: Driver) {
     let ReportOnDrop { queues, held, .. } = &report;
     driver.left(held.attempt.gate()).await;
-    queues.left(held.keys(), held.id, held.attempt.waiters());
-    report.end = End::Released(match Attempt::released(&mut driver).await {
+    queues.left(held.keys(), held.id);
+    report.work = Work::Release(match Attempt::released(&mut driver).await {
         Ok(()) => Found::Held,
         Err(ReleaseError::Lost(_)) => Found::Lost,
         Err(ReleaseError::Unconfirmed(_)) => Found::Unconfirmed,
@@ -263,22 +227,17 @@ async fn release(mut report: ReportOnDrop, mut driver: Driver) {
 struct ReportOnDrop {
     queues: Arc<LocalQueues>,
     held: Arc<Held>,
-    end: End,
-}
-
-enum End {
-    Extended(ExtensionId, Option<Instant>),
-    Released(Found),
+    work: Work,
 }
 
 impl Drop for ReportOnDrop {
     fn drop(&mut self) {
-        let Self { queues, held, end } = self;
-        match *end {
-            End::Extended(id, valid_until) => {
+        let Self { queues, held, work } = self;
+        match *work {
+            Work::Extend(id, valid_until) => {
                 queues.input(held.keys(), |queue, _| queue.handle_extended(id, valid_until));
             }
-            End::Released(found) => {
+            Work::Release(found) => {
                 let id = held.id;
                 queues.input(held.keys(), |queue, now| queue.handle_released(id, found, now));
                 queues.drop_lease(held);
@@ -324,34 +283,33 @@ impl State {
     }
 
     /// Delivers what the machine of `key` asks for.
-    fn dispatch(&mut self, key: &Key, effects: &mut Vec<Effect>) {
+    fn dispatch(&mut self, key: &Key, work: &mut Vec<(Arc<Held>, Work)>) {
         let Self { queues, tasks, leases, released, .. } = self;
-        let tell = |task: &TaskId, tell: &dyn Fn(&Task)| {
-            if let Some(task) = tasks.get(task) {
-                tell(task);
+        let tell = |task: TaskId, message: &dyn Fn(&mut Inbox)| {
+            if let Some(task) = tasks.get(&task) {
+                task.tell(message);
             }
         };
-        let held = |id: &LeaseId| leases.get(id).cloned();
+        let held = |id: LeaseId| leases.get(&id).cloned();
         let Some(queue) = queues.get_mut(key) else { return };
         while let Some(output) = queue.poll_output() {
             match output {
-                Output::Compete(task, others_wait) => {
-                    tell(&task, &|task| task.compete(others_wait));
-                }
-                Output::Give(task, lease) => {
-                    if let Some(held) = held(&lease) {
-                        tell(&task, &|task| task.give(Arc::clone(&held)));
-                    }
-                }
+                Output::Compete(task, others_wait) => tell(task, &|inbox| {
+                    inbox.competes += 1;
+                    inbox.others_wait |= others_wait;
+                }),
+                Output::Give(task, lease) => tell(task, &|inbox| inbox.given = held(lease)),
                 Output::Extend(id) => {
-                    effects.extend(held(&id.lease).map(|held| Effect::Extend(held, id)));
+                    work.extend(held(id.lease).map(|held| (held, Work::Extend(id, None))));
                 }
                 Output::Release(lease) => {
-                    let held = held(&lease).filter(|_| released.insert(lease));
-                    effects.extend(held.map(Effect::Release));
+                    let held = held(lease).filter(|_| released.insert(lease));
+                    work.extend(held.map(|held| (held, Work::Release(Found::Unconfirmed))));
                 }
-                Output::Resolve(task, found) => tell(&task, &|task| task.resolve(found)),
-                Output::Refuse(task) => tell(&task, &Task::refuse),
+                Output::Resolve(task, found) => tell(task, &|inbox| {
+                    inbox.found.get_or_insert(found);
+                }),
+                Output::Refuse(task) => tell(task, &|inbox| inbox.is_refused = true),
                 // The futures of the tasks see these by themselves.
                 Output::Cancel(_) | Output::Lose(_) => {}
             }

@@ -30,7 +30,6 @@ use crate::resource::Key;
 const TRY_AGAIN: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(1));
 
 /// A wait for a push.
-#[derive(Debug)]
 pub(crate) struct Notify {
     cluster: Arc<Cluster>,
     keys: Arc<[Key]>,

@@ -2,42 +2,45 @@
 
 use std::future::poll_fn;
 use std::mem;
-use std::pin::Pin;
-use std::sync::Arc;
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
-use super::Wait;
+use futures_util::future::{Either, OptionFuture, join, select};
+
 use super::local_queue::LocalQueues;
 use super::task::{Held, Task};
+use super::{LostRound, Wait};
 use crate::algorithm::lease::Ttl;
-use crate::algorithm::local_queue::{Found, Wish};
+use crate::algorithm::local_queue::{Found, LocalQueue, Wish};
 use crate::attempt::Attempt;
 use crate::error::{Lost, ReleaseError};
-use crate::lease::LeaseState;
+use crate::lease::{Lease, Release};
 use crate::resource::Key;
 
 /// What a task does next.
-#[derive(Debug)]
 pub(crate) enum Next {
     /// It competes at the nodes. `others_wait`: other processes wait for the key.
     Compete { others_wait: bool },
     /// The lock was passed on to it.
-    Given(Arc<Held>),
+    Given,
     /// The manager is closed.
     Closed,
 }
 
 /// The place of a task in the local queues. Dropping it leaves the queues, and releases what is held.
-#[derive(Debug)]
 pub(crate) struct Place {
     queues: Arc<LocalQueues>,
     task: Arc<Task>,
     stage: Stage,
+    /// The wait between processes of a task that competes. If it is cancelled, the next task that wants the same
+    /// keys goes on with it: the entry keeps its place in the wait queue. In a mutex, since a guard is `Sync`.
+    wait: Mutex<Option<Wait>>,
 }
 
 /// What a task has at the nodes.
-#[derive(Debug, Default)]
+#[derive(Default)]
 enum Stage {
     /// Nothing: it waits for its turn.
     Waits,
@@ -93,7 +96,7 @@ impl Place {
 
     fn register(queues: &Arc<LocalQueues>, keys: &Arc<[Key]>) -> Self {
         let task = queues.register(keys);
-        Self { queues: Arc::clone(queues), task, stage: Stage::Waits }
+        Self { queues: Arc::clone(queues), task, stage: Stage::Waits, wait: Mutex::default() }
     }
 
     /// Resolves when it is this task's turn: it competes, or the lock was passed on to it.
@@ -110,7 +113,7 @@ impl Place {
             }
             let (next, mut leases) = self.queues.next_change(&self.task.keys);
             // What became of a lease before it was listened to.
-            self.queues.handle_timeout(&self.task.keys);
+            self.queues.input(&self.task.keys, LocalQueue::handle_timeout);
             let runtime = &self.queues.cluster.runtime;
             let mut timer = next.map(|next| runtime.sleep_until(next));
             poll_fn(|context| {
@@ -139,28 +142,39 @@ impl Place {
             // The lease has ended before this poll, and the task is first in its queue again.
             return None;
         }
-        self.stage = Stage::Lock(Arc::clone(&held));
-        Some(Next::Given(held))
+        self.stage = Stage::Lock(held);
+        Some(Next::Given)
     }
 
     pub(crate) fn is_closed(&self) -> bool {
         self.task.inbox().is_refused
     }
 
-    /// Resolves when the manager is closed.
-    pub(crate) async fn closed(&self) {
-        loop {
-            let changed = self.task.changed();
-            if self.is_closed() {
-                return;
-            }
-            changed.await;
-        }
+    /// The output of `future`; `None` once the manager is closed.
+    pub(crate) async fn unless_closed<T>(&self, future: impl Future<Output = T>) -> Option<T> {
+        unless_closed(&self.task, future).await
     }
 
-    /// The latest attempt, if it was not won.
-    pub(crate) fn attempt(&self) -> Option<Arc<Attempt>> {
-        if let Stage::Attempt(attempt) = &self.stage { Some(Arc::clone(attempt)) } else { None }
+    /// Begins the wait between processes, or goes on with that of the task before, if that was cancelled.
+    pub(crate) fn begin_wait(&mut self, node_timeout: Duration, others_wait: bool) {
+        let handed_on = self.task.inbox().wait.take();
+        let (cluster, keys) = (&self.queues.cluster, &self.task.keys);
+        let begin = || Wait::begin(cluster, keys, node_timeout, others_wait);
+        let wait = handed_on.unwrap_or_else(begin);
+        *self.wait() = Some(wait);
+    }
+
+    /// The wait between processes.
+    pub(crate) fn wait(&mut self) -> &mut Option<Wait> {
+        self.wait.get_mut().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Resolves when the next attempt is worth making, see [`Wait::next`]; to `None` once the manager is
+    /// closed.
+    pub(crate) async fn next(&mut self, lost: Option<LostRound>) -> Option<()> {
+        let task = Arc::clone(&self.task);
+        let next = OptionFuture::from(self.wait().as_mut().map(|wait| wait.next(lost)));
+        unless_closed(&task, next).await.map(drop)
     }
 
     /// The attempt with which this task competes.
@@ -168,9 +182,29 @@ impl Place {
         self.stage = Stage::Attempt(Arc::clone(attempt));
     }
 
-    /// The attempt has won: its lock is in the queue of each key. `None` if the manager was closed before:
-    /// then the lock is released.
-    pub(crate) fn won(&mut self, attempt: Arc<Attempt>) -> Option<Arc<Held>> {
+    /// Leaves the queues, and waits for the answers to the undo of the last round, for `limit` at most (C8).
+    ///
+    /// The next waiter needs the answer of the gate only, so the queues are left first (W3).
+    pub(crate) async fn leave(mut self, limit: Duration) {
+        let cluster = Arc::clone(&self.queues.cluster);
+        let left = self.hand_on_wait().and_then(Wait::end);
+        let attempt = self.attempt().cloned();
+        drop(self);
+        let left = left.map(|left| cluster.within(limit, left));
+        let undone = attempt.as_ref().map(|attempt| attempt.undone(limit));
+        join(OptionFuture::from(undone), OptionFuture::from(left)).await;
+    }
+
+    /// Returns the wait, if there is one and no next task goes on with it.
+    fn hand_on_wait(&mut self) -> Option<Wait> {
+        // That of the task before, if this one did not come to compete.
+        let wait = self.wait().take().or_else(|| self.task.inbox().wait.take())?;
+        self.queues.hand_on(&self.task, wait)
+    }
+
+    /// The attempt has won: its lock is in the queue of each key, and the wait ends. `None` if the manager was
+    /// closed before: then the lock is released.
+    pub(crate) fn won(&mut self, attempt: Arc<Attempt>) -> Option<()> {
         let validity = self.queues.cluster.config.validity(attempt.claim.ttl());
         let (end, waiters) = (attempt.last_end(), attempt.waiters());
         let others_wait = waiters.map(|(others_wait, _)| others_wait);
@@ -184,20 +218,13 @@ impl Place {
             return None;
         }
         self.stage = Stage::Lock(Arc::clone(&held));
-        Some(held)
-    }
-
-    /// The wait of this task between processes: the one of the task before, if that was cancelled.
-    pub(crate) fn wait(&self, begin: impl FnOnce() -> Wait) -> OwnWait {
-        let handed_on = self.task.inbox().wait.take();
-        let (queues, task) = (Arc::clone(&self.queues), Arc::clone(&self.task));
-        OwnWait { wait: handed_on.unwrap_or_else(begin), queues, task }
-    }
-
-    /// The wait of the task before, if that was cancelled and this task did not come to compete.
-    pub(crate) fn handed_on(&self) -> Option<OwnWait> {
-        let wait = self.task.inbox().wait.take()?;
-        Some(self.wait(|| wait))
+        let queues = Arc::clone(&self.queues);
+        if let Some(wait) = self.wait().take() {
+            wait.won(move |others_wait| {
+                queues.input(held.keys(), |queue, now| queue.handle_hint(others_wait, now));
+            });
+        }
+        Some(())
     }
 
     /// A release of this manager that keeps the task from competing.
@@ -205,31 +232,19 @@ impl Place {
         self.queues.releasing(&self.task)
     }
 
-    pub(crate) const fn queues(&self) -> &Arc<LocalQueues> {
-        &self.queues
-    }
-
     /// Begins the lease of a lock that was won, passed on or adopted. The place itself if the manager is
     /// closed: dropping it releases the lock.
-    pub(crate) fn hold(
-        self,
-        attempt: &Arc<Attempt>,
-        hold_limit: Option<Duration>,
-    ) -> Result<(Self, Arc<LeaseState>), Self> {
-        let lease = LeaseState::new(Arc::clone(attempt), hold_limit);
-        self.task.inbox().lease = Some(Arc::clone(&lease));
+    pub(crate) fn hold(self, hold_limit: Option<Duration>) -> Result<(Self, Lease), Self> {
+        let Some(attempt) = self.attempt().cloned() else { return Err(self) };
+        let lease = Lease::new(attempt, hold_limit, self.release_of_an_ended_lease());
+        self.task.inbox().lease = Some(lease.clone());
+        let tasks = &self.queues.cluster.tasks;
         // Behind the lease, so that a close either finds it or is found here.
-        let is_open = !self.queues.cluster.tasks.is_closed();
-        if !is_open {
+        if tasks.is_closed() {
             return Err(self);
         }
         if hold_limit.is_some() {
-            let (on_loss, lease) = (self.on_loss(), Arc::clone(&lease));
-            self.queues.cluster.tasks.spawn(async move {
-                if lease.lost().await.reason().is_some() {
-                    on_loss();
-                }
-            });
+            tasks.spawn(lease.clone().release_at_its_end());
         }
         Ok((self, lease))
     }
@@ -266,34 +281,42 @@ impl Place {
         }
     }
 
-    /// What to call when the lease has ended before its release.
-    pub(crate) fn on_loss(&self) -> impl Fn() + Send + Sync + use<> {
-        let (held, apart) = match &self.stage {
-            Stage::Lock(held) => (Some(Arc::clone(held)), None),
-            Stage::Apart(attempt) => (None, Some(Arc::clone(attempt))),
-            Stage::Waits | Stage::Attempt(_) | Stage::Over => (None, None),
-        };
+    fn release_of_an_ended_lease(&self) -> Release {
         let (queues, id) = (Arc::clone(&self.queues), self.task.id);
-        move || {
-            if let Some(held) = &held {
-                queues.note_lost(held, id);
+        match &self.stage {
+            Stage::Lock(held) => {
+                let held = Arc::clone(held);
+                Box::new(move || {
+                    queues.input(held.keys(), |queue, now| {
+                        // If the lock was passed on, the lease is the receiver's.
+                        if queue.holder() == Some(id) {
+                            queue.handle_lost(held.id, now);
+                        }
+                    });
+                })
             }
-            if let Some(attempt) = &apart {
-                attempt.cancel();
+            Stage::Apart(attempt) => {
+                let attempt = Arc::clone(attempt);
+                Box::new(move || attempt.cancel())
             }
+            Stage::Waits | Stage::Attempt(_) | Stage::Over => Box::new(|| ()),
         }
     }
 
     /// Leaves the lock to another process.
     pub(crate) fn detach(self) -> Result<(), Lost> {
         // After an error, the drop releases.
-        match &self.stage {
-            Stage::Lock(held) => held.attempt.detach()?,
-            Stage::Apart(attempt) => attempt.detach()?,
-            Stage::Waits | Stage::Attempt(_) | Stage::Over => return Err(Lost::Released),
-        }
+        self.attempt().ok_or(Lost::Released)?.detach()?;
         self.part();
         Ok(())
+    }
+
+    fn attempt(&self) -> Option<&Arc<Attempt>> {
+        match &self.stage {
+            Stage::Attempt(attempt) | Stage::Apart(attempt) => Some(attempt),
+            Stage::Lock(held) => Some(&held.attempt),
+            Stage::Waits | Stage::Over => None,
+        }
     }
 
     /// Leaves the lock as it is. Its attempt sends nothing any more.
@@ -314,21 +337,20 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let Self { queues, task, stage } = self;
+        drop(self.hand_on_wait());
+        let Self { queues, task, stage, .. } = self;
         let id = task.id;
-        let wait = task.inbox().wait.take();
-        drop(wait.and_then(|wait| queues.hand_on(task, wait)));
         match mem::take(stage) {
             Stage::Waits => {
                 queues.input(&task.keys, |queue, now| queue.cancel(id, now));
                 // It may have been its turn, and nothing was sent.
-                queues.left(&task.keys, id.lease(), None);
+                queues.left(&task.keys, id.lease());
             }
             // The future of `release()` is dropped, or done.
             Stage::Over => {
                 queues.input(&task.keys, |queue, now| queue.cancel(id, now));
                 if planted!("dropped_release_counts_as_answered") {
-                    queues.left(&task.keys, id.lease(), None);
+                    queues.left(&task.keys, id.lease());
                 }
             }
             Stage::Attempt(attempt) => {
@@ -344,44 +366,22 @@ impl Drop for Place {
     }
 }
 
-/// The wait of a task between processes. When it is dropped, the next task that wants the same keys goes on
-/// with it: the entry keeps its place in the wait queue.
-pub(crate) struct OwnWait {
-    pub(crate) wait: Wait,
-    queues: Arc<LocalQueues>,
-    task: Arc<Task>,
-}
-
-impl OwnWait {
-    fn take(&mut self) -> Wait {
-        mem::replace(&mut self.wait, Wait::Polling(Arc::clone(&self.queues.cluster)))
-    }
-
-    /// Ends the wait without a win. The future resolves when the gate has answered that, if nobody goes on
-    /// with it, or after `limit`.
-    pub(crate) fn end(mut self, limit: Duration) -> impl Future<Output = ()> + use<> {
-        let (wait, cluster) = (self.take(), Arc::clone(&self.queues.cluster));
-        let left = self.queues.hand_on(&self.task, wait).and_then(Wait::end);
-        async move {
-            if let Some(left) = left {
-                cluster.within(limit, left).await;
+async fn unless_closed<T>(task: &Task, future: impl Future<Output = T>) -> Option<T> {
+    let closed = async {
+        loop {
+            let changed = task.changed();
+            if task.inbox().is_refused {
+                return;
             }
+            changed.await;
         }
-    }
-
-    /// Ends the wait after a win. `on_hint` gets the gate's reply, whether any other process waits.
-    pub(crate) fn won(mut self, on_hint: impl FnOnce(bool) + Send + 'static) {
-        self.take().won(on_hint);
-    }
-}
-
-impl Drop for OwnWait {
-    fn drop(&mut self) {
-        let wait = self.take();
-        drop(self.queues.hand_on(&self.task, wait));
+    };
+    match select(pin!(future), pin!(closed)).await {
+        Either::Left((output, _)) => Some(output),
+        Either::Right(_) => None,
     }
 }
 
 fn wish(ttl: Ttl, keys: usize, is_fenced: bool) -> Wish {
-    Wish { ttl: ttl.as_duration(), is_single_key: keys == 1, is_fenced }
+    (keys == 1 && !is_fenced).then(|| ttl.as_duration())
 }

@@ -3,7 +3,6 @@
 //! All decisions are the machine's. The driver carries its commands out, and returns replies, pushes
 //! and time to it.
 
-use std::fmt;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::Poll;
@@ -16,7 +15,7 @@ use super::pauses::{LostRound, pause};
 use crate::algorithm::lease::saturating_add;
 use crate::algorithm::node_set::NodeSet;
 use crate::algorithm::quorum::NodeId;
-use crate::algorithm::turn::{Command, Entry, Gate, Refreshed, Turn, WatchedKey};
+use crate::algorithm::turn::{Command, Entry, Refreshed, Turn, WatchedKey};
 use crate::backend::{BackendError, Capabilities, Watched};
 use crate::cluster::Cluster;
 use crate::resource::Key;
@@ -33,8 +32,6 @@ const ENTRY_LASTS: Duration = Duration::from_secs(10);
 pub(crate) struct RemoteQueue {
     waiter: Arc<Waiter>,
     turn: Turn,
-    /// The candidates for the gate. [`Gate`] is an index of it.
-    gates: Vec<NodeId>,
     /// Whether the caller makes an attempt.
     is_trying: bool,
     /// The call whose reply the machine awaits.
@@ -103,8 +100,7 @@ impl RemoteQueue {
         let (entry, now) = (Entry::new(name), cluster.now());
         Some(Self {
             waiter: Arc::new(Waiter { cluster, key, locks, entry, node_timeout }),
-            turn: Turn::begin(gates.len(), node_timeout, others_wait, now),
-            gates,
+            turn: Turn::begin(gates, node_timeout, others_wait, now),
             is_trying: false,
             call: None,
             push: None,
@@ -114,7 +110,7 @@ impl RemoteQueue {
     }
 
     pub(super) fn gate(&self) -> Option<NodeId> {
-        self.turn.gate().map(|gate| self.node(gate))
+        self.turn.gate()
     }
 
     pub(super) const fn has_entry(&self) -> bool {
@@ -126,7 +122,14 @@ impl RemoteQueue {
     }
 
     /// Drives the machine until it asks for an attempt.
-    pub(super) async fn ready(&mut self) {
+    pub(super) async fn next(&mut self, lost: Option<LostRound>) {
+        if let Some(lost) = lost
+            && self.is_trying
+        {
+            pause(&self.waiter.cluster, lost.took, self.waiter.node_timeout).await;
+            self.is_trying = false;
+            self.turn.handle_refused(self.refresh_interval(), self.waiter.cluster.now());
+        }
         while !self.is_trying {
             self.is_trying = self.follow();
             if !self.is_trying {
@@ -134,15 +137,6 @@ impl RemoteQueue {
                 self.handle(event);
             }
         }
-    }
-
-    pub(super) async fn next(&mut self, lost: LostRound) {
-        if self.is_trying {
-            pause(&self.waiter.cluster, lost.took, self.waiter.node_timeout).await;
-            self.is_trying = false;
-            self.turn.handle_refused(self.refresh_interval(), self.waiter.cluster.now());
-        }
-        self.ready().await;
     }
 
     /// All gates have failed: goes on with a new entry at the first one that is skipped no more, if any.
@@ -189,36 +183,36 @@ impl RemoteQueue {
                     }
                     let cluster = &self.waiter.cluster;
                     let until = saturating_add(cluster.now(), SKIPPED);
-                    cluster.nodes.skip_gate(self.node(gate), until);
+                    cluster.nodes.skip_gate(gate, until);
                 }
             }
         }
         false
     }
 
-    fn refresh(&mut self, gate: Gate) {
-        let (node, waiter) = (self.node(gate), Arc::clone(&self.waiter));
+    fn refresh(&mut self, gate: NodeId) {
+        let waiter = Arc::clone(&self.waiter);
         let open = self.open.get_or_insert_with(|| waiter.cluster.tasks.begin());
-        open.set(NodeSet::from_iter([node]));
+        open.set(NodeSet::from_iter([gate]));
         let reply = Box::pin(async move {
             let Waiter { cluster, key, locks, entry, .. } = &*waiter;
-            let result = cluster.nodes.backend(node).queue_refresh(key, entry, locks).await;
+            let result = cluster.nodes.backend(gate).queue_refresh(key, entry, locks).await;
             if let Err(error) = &result {
-                cluster.nodes.note_lack(node, Capabilities::QUEUE, error);
+                cluster.nodes.note_lack(gate, Capabilities::QUEUE, error);
             }
             Event::Refreshed(result)
         });
         self.call = Some(Call { is_refresh: true, reply });
     }
 
-    fn watch(&mut self, gate: Gate, watched: WatchedKey) {
-        let (node, waiter) = (self.node(gate), Arc::clone(&self.waiter));
+    fn watch(&mut self, gate: NodeId, watched: WatchedKey) {
+        let waiter = Arc::clone(&self.waiter);
         let reply = Box::pin(async move {
             let (key, entry) = match &watched {
                 WatchedKey::Lock(at) => (waiter.locks.get(*at).unwrap_or(&waiter.key), None),
                 WatchedKey::Predecessor(entry) => (&waiter.key, Some(entry)),
             };
-            let result = waiter.cluster.nodes.watch(node, key, entry).await;
+            let result = waiter.cluster.nodes.watch(gate, key, entry).await;
             Event::Watched(watched, result)
         });
         // The machine watches one key.
@@ -230,24 +224,24 @@ impl RemoteQueue {
     /// entry again.
     fn leave(
         &mut self,
-        gate: Gate,
+        gate: NodeId,
         also: Option<Entry>,
         on_hint: impl FnOnce(bool) + Send + 'static,
     ) {
         self.push = None;
         let refresh = self.call.take().filter(|call| call.is_refresh).map(|call| call.reply);
         let refresh = OptionFuture::from(refresh);
-        let (node, waiter) = (self.node(gate), Arc::clone(&self.waiter));
+        let waiter = Arc::clone(&self.waiter);
         let open = self.open.take();
         let signal = NotifyOnDrop(Signal::new());
         self.left = Some(signal.0.listen());
         self.waiter.cluster.tasks.spawn(async move {
             let (_open, _signal) = (open, signal);
             let Waiter { cluster, key, entry, .. } = &*waiter;
-            let leave = cluster.nodes.backend(node).queue_leave(key, entry, also.as_ref());
-            let is_ordered = cluster.nodes.can(node, Capabilities::ORDERED);
-            let _in_flight = cluster.nodes.begin_call(node, cluster.now());
-            let note_settled = || cluster.nodes.health(node).note_settled(cluster.now());
+            let leave = cluster.nodes.backend(gate).queue_leave(key, entry, also.as_ref());
+            let is_ordered = cluster.nodes.can(gate, Capabilities::ORDERED);
+            let _in_flight = cluster.nodes.begin_call(gate, cluster.now());
+            let note_settled = || cluster.nodes.health(gate).note_settled(cluster.now());
             let reply = cluster.within(ENTRY_LASTS, async {
                 if is_ordered || planted!("leave_overtakes_the_refresh") {
                     return join(refresh, leave).await.1;
@@ -312,10 +306,6 @@ impl RemoteQueue {
         }
     }
 
-    fn node(&self, gate: Gate) -> NodeId {
-        self.gates[gate.0]
-    }
-
     fn refresh_interval(&self) -> Duration {
         let random = self.waiter.cluster.random() >> 32;
         Turn::refresh_interval(u32::try_from(random).unwrap_or_default())
@@ -325,11 +315,5 @@ impl RemoteQueue {
 impl Drop for RemoteQueue {
     fn drop(&mut self) {
         self.cancel();
-    }
-}
-
-impl fmt::Debug for RemoteQueue {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RemoteQueue").field("turn", &self.turn).finish_non_exhaustive()
     }
 }

@@ -7,11 +7,10 @@ use event_listener::{Event, EventListener};
 use super::Wait;
 use crate::algorithm::local_queue::{Found, LeaseId, TaskId};
 use crate::attempt::Attempt;
-use crate::lease::LeaseState;
+use crate::lease::Lease;
 use crate::resource::Key;
 
 /// A task, as the local queues know it.
-#[derive(Debug)]
 pub(crate) struct Task {
     pub(super) id: TaskId,
     pub(super) keys: Arc<[Key]>,
@@ -20,7 +19,7 @@ pub(crate) struct Task {
 }
 
 /// What the queues reported to a task, and the lease that it has.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Inbox {
     /// For how many of its keys it competes.
     pub(super) competes: usize,
@@ -28,7 +27,7 @@ pub(super) struct Inbox {
     pub(super) given: Option<Arc<Held>>,
     pub(super) found: Option<Found>,
     pub(super) is_refused: bool,
-    pub(super) lease: Option<Arc<LeaseState>>,
+    pub(super) lease: Option<Lease>,
     /// The wait between processes of the task before, which was cancelled.
     pub(super) wait: Option<Wait>,
 }
@@ -43,35 +42,13 @@ impl Task {
         self.changed.listen()
     }
 
-    /// Lets the task look again at what it waits for.
-    pub(super) fn notify(&self) {
+    /// Leaves a message, and lets the task look again at what it waits for.
+    pub(super) fn tell(&self, message: impl FnOnce(&mut Inbox)) {
+        message(&mut self.inbox());
         self.changed.notify(usize::MAX);
     }
 
-    pub(super) fn compete(&self, others_wait: bool) {
-        let mut inbox = self.inbox();
-        inbox.competes += 1;
-        inbox.others_wait |= others_wait;
-        drop(inbox);
-        self.notify();
-    }
-
-    pub(super) fn give(&self, held: Arc<Held>) {
-        self.inbox().given = Some(held);
-        self.notify();
-    }
-
-    pub(super) fn resolve(&self, found: Found) {
-        self.inbox().found.get_or_insert(found);
-        self.notify();
-    }
-
-    pub(super) fn refuse(&self) {
-        self.inbox().is_refused = true;
-        self.notify();
-    }
-
-    pub(crate) fn lease(&self) -> Option<Arc<LeaseState>> {
+    pub(crate) fn lease(&self) -> Option<Lease> {
         self.inbox().lease.clone()
     }
 
@@ -81,7 +58,6 @@ impl Task {
 }
 
 /// A lock that a task of this manager holds, or that is being released, or an attempt that is being undone.
-#[derive(Debug)]
 pub(crate) struct Held {
     pub(super) id: LeaseId,
     pub(crate) attempt: Arc<Attempt>,

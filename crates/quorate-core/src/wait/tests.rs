@@ -35,7 +35,7 @@ fn ordered(nodes: usize) -> Stage {
 fn refused(stage: &mut Stage) -> Wait {
     let mut wait = stage.begin(false);
     assert!(stage.is_ready(&mut wait), "the first attempt needs no reason");
-    assert!(!resolves(stage, wait.next(lost(1))), "the lock is held");
+    assert!(!resolves(stage, wait.next(Some(lost(1)))), "the lock is held");
     wait
 }
 
@@ -129,7 +129,7 @@ fn a_release_between_the_refusal_and_the_watch_is_seen() {
     hold(&stage);
     let mut wait = stage.begin(false);
     assert!(stage.is_ready(&mut wait));
-    let mut next = Driven::new(Box::pin(wait.next(lost(1))));
+    let mut next = Driven::new(Box::pin(wait.next(Some(lost(1)))));
     gate(&stage).hang();
     assert!(!stage.resolves(&mut next), "the refresh is in flight");
     gate(&stage).resume();
@@ -147,7 +147,7 @@ fn a_push_that_comes_with_the_reply_to_the_watch_counts() {
     hold(&stage);
     let mut wait = stage.begin(false);
     assert!(stage.is_ready(&mut wait));
-    let mut next = Driven::new(Box::pin(wait.next(lost(1))));
+    let mut next = Driven::new(Box::pin(wait.next(Some(lost(1)))));
     gate(&stage).hang();
     assert!(!stage.resolves(&mut next));
     gate(&stage).resume();
@@ -164,7 +164,7 @@ fn w1_a_lost_push_costs_one_refresh() {
     hold(&stage);
     let mut wait = refused(&mut stage);
     gate(&stage).free_silently(&stage.key());
-    let passed = stage.time_until(wait.ready(), REFRESH);
+    let passed = stage.time_until(wait.next(None), REFRESH);
     assert!(passed.is_some_and(|passed| passed >= 536 * MS), "{passed:?}");
 }
 
@@ -191,7 +191,7 @@ fn w3_an_entry_that_does_not_take_a_free_lock_is_overtaken() {
     let killed = refused(&mut stage);
     let mut next = refused(&mut stage);
     free(&stage);
-    let passed = stage.time_until(next.ready(), REFRESH + 20 * MS);
+    let passed = stage.time_until(next.next(None), REFRESH + 20 * MS);
     assert!(passed.is_some_and(|passed| passed >= 20 * MS), "{passed:?}");
     assert_eq!(win(&mut stage, next), Some(false), "both entries have left");
     assert_eq!(gate(&stage).entries(), 0);
@@ -282,7 +282,7 @@ fn w1_without_a_gate_there_is_one_attempt_for_each_refresh() {
     let mut wait = stage.begin(true);
     assert!(stage.is_ready(&mut wait), "the order is lost, and not the lock");
     assert_eq!((wait.gate(), wait.has_entry()), (None, false));
-    let passed = stage.time_until(wait.next(lost(1)), REFRESH);
+    let passed = stage.time_until(wait.next(Some(lost(1))), REFRESH);
     assert!(passed.is_some_and(|passed| passed >= 536 * MS), "{passed:?}");
     assert!(matches!(stage.begin(true), Wait::Notified(_)), "new waits need no gate");
 }
@@ -300,7 +300,7 @@ fn a_gate_without_pushes_still_keeps_the_order() {
     let mut second = refused(&mut stage);
     assert_eq!((first.gate(), second.gate()), (Some(gates[0]), Some(gates[0])));
     free(&stage);
-    assert!(stage.time_until(first.ready(), REFRESH).is_some(), "a refresh sees the free lock");
+    assert!(stage.time_until(first.next(None), REFRESH).is_some(), "a refresh sees the free lock");
     assert!(!stage.is_ready(&mut second));
     assert_eq!(stage.node(gates[0]).entries(), 2);
 }
@@ -311,7 +311,7 @@ fn attempts_in_a_second(stage: &mut Stage, wait: &mut Wait, key: Option<Key>, no
     let attempts = AtomicU32::new(0);
     let mut waiter = Driven::new(Box::pin(async {
         loop {
-            wait.next(lost(attempts.load(Relaxed) + 1)).await;
+            wait.next(Some(lost(attempts.load(Relaxed) + 1))).await;
             assert!(attempts.fetch_add(1, Relaxed) < 100, "the waiter spins");
         }
     }));
@@ -340,7 +340,7 @@ fn w4_a_waiter_does_not_spin_when_others_write_the_key() {
         assert!(looks <= 10 + 8, "{waiting:?}: {looks} commands");
         assert!(attempts <= 5, "{waiting:?}: {attempts} attempts");
         node.free(&key);
-        let passed = stage.time_until(wait.next(lost(1)), 100 * MS);
+        let passed = stage.time_until(wait.next(Some(lost(1))), 100 * MS);
         assert!(passed.is_some(), "{waiting:?}: the next look sees the release");
     }
 }
@@ -374,7 +374,7 @@ fn a_lost_round_is_followed_by_one_to_two_durations_of_it() {
         let mut stage = ordered(1);
         let mut wait = stage.begin(false);
         assert!(stage.is_ready(&mut wait));
-        let passed = stage.time_until(wait.next(LostRound { took, ..lost(1) }), most);
+        let passed = stage.time_until(wait.next(Some(LostRound { took, ..lost(1) })), most);
         assert!(passed.is_some_and(|passed| passed >= least), "{passed:?} after {took:?}");
     }
 }
@@ -388,12 +388,12 @@ fn the_future_of_a_wait_can_be_dropped_and_made_again() {
     assert!(stage.is_ready(&mut wait), "no attempt has ended since");
     let slow = LostRound { took: 10 * MS, ..lost(1) };
     for _ in 0..3 {
-        assert!(!resolves(&mut stage, wait.next(slow)), "dropped in the pause");
+        assert!(!resolves(&mut stage, wait.next(Some(slow))), "dropped in the pause");
     }
-    assert!(stage.time_until(wait.next(slow), 20 * MS).is_none());
+    assert!(stage.time_until(wait.next(Some(slow)), 20 * MS).is_none());
     assert_eq!(gate(&stage).log(), ["refresh", "watch"]);
     free(&stage);
-    assert!(resolves(&mut stage, wait.next(slow)), "there was no other round");
+    assert!(resolves(&mut stage, wait.next(Some(slow))), "there was no other round");
 }
 
 #[test]
@@ -403,11 +403,11 @@ fn w4_a_waiter_that_is_misled_makes_one_attempt_for_each_refresh() {
     assert!(stage.is_ready(&mut wait));
     for rounds in 1..=2 {
         assert!(
-            resolves(&mut stage, wait.next(lost(rounds))),
+            resolves(&mut stage, wait.next(Some(lost(rounds)))),
             "the gate says that the lock is free"
         );
     }
-    let passed = stage.time_until(wait.next(lost(3)), REFRESH);
+    let passed = stage.time_until(wait.next(Some(lost(3))), REFRESH);
     assert!(passed.is_some_and(|passed| passed >= 536 * MS), "{passed:?}");
 }
 
@@ -441,7 +441,7 @@ fn a_wait_can_move_between_threads() {
     let stage = ordered(1);
     let mut wait = stage.begin(false);
     assert_send(&wait);
-    assert_send(&wait.ready());
-    assert_send(&wait.next(lost(1)));
-    assert!(wait.ready().now_or_never().is_some());
+    assert_send(&wait.next(None));
+    assert_send(&wait.next(Some(lost(1))));
+    assert!(wait.next(None).now_or_never().is_some());
 }

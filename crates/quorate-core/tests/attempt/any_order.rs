@@ -89,7 +89,7 @@ impl Run {
                 0 => {
                     let ttl =
                         Ttl::try_from(SECOND * (2 + next(&mut self.random, 3) as u32)).unwrap();
-                    self.attempt.extend(ttl, self.now);
+                    self.attempt.extend(ttl, false, self.now);
                 }
                 1 if self.attempt.valid_until().is_some() => {
                     self.attempt.release(self.now);

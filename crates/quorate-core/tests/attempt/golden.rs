@@ -152,8 +152,7 @@ impl Player {
                 let afresh = ttl.contains(&"afresh");
                 let ttl = ttl.iter().find(|word| **word != "afresh");
                 let ttl = ttl.map_or(self.ttl, |ttl| parse_duration(ttl).try_into().unwrap());
-                let round =
-                    if afresh { attempt.extend_afresh(ttl, now) } else { attempt.extend(ttl, now) };
+                let round = attempt.extend(ttl, afresh, now);
                 return round.is_none().then(|| "no lease".into());
             }
             ["undo"] => {

@@ -136,7 +136,10 @@ fn a_fault_decides_what_a_call_meets() {
     assert_eq!(acquire(&sim, &node, &theirs), Ok(Vote::Refused), "its data was on the disk");
     node.restart();
     assert_eq!(acquire(&sim, &node, &theirs), Ok(Vote::Granted), "its data is gone");
-    node.inject(Fault::Failing(BackendError::from_reply("READONLY a replica")));
+    node.inject(Fault::Failing(BackendError::new(
+        BackendErrorKind::ReadOnly,
+        "READONLY a replica",
+    )));
     assert_eq!(acquire(&sim, &node, &ours), Err(BackendErrorKind::ReadOnly));
     node.inject(Fault::Slow(2 * MS));
     release(&sim, &node, &theirs);

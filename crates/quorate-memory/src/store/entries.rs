@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use quorate_core::{BackendError, Claim};
+use quorate_core::{BackendError, BackendErrorKind, Claim};
 
 /// What is at a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -133,5 +133,6 @@ impl Store {
 }
 
 fn wrong_type() -> BackendError {
-    BackendError::from_reply("WRONGTYPE Operation against a key holding the wrong kind of value")
+    let text = "WRONGTYPE Operation against a key holding the wrong kind of value";
+    BackendError::new(BackendErrorKind::WrongType, text)
 }

@@ -92,7 +92,8 @@ impl Store {
 
 /// The error of a node whose user may not run `INFO`.
 pub(crate) fn no_info() -> BackendError {
-    BackendError::from_reply("NOPERM this user has no permissions to run the 'info' command")
+    let text = "NOPERM this user has no permissions to run the 'info' command";
+    BackendError::new(BackendErrorKind::Permission, text)
 }
 
 fn quarantined(left: Duration) -> BackendError {

@@ -57,7 +57,7 @@ impl Dial for Tcp {
         let writing = tokio::spawn(write_all(write, Arc::clone(&shared)));
         let connection = TcpConnection { shared, tasks: [reading, writing] };
         match connection.send(vec![Command::new("HELLO", 2).number(3)]).await.remove(0)? {
-            Reply::Error(text) => Err(BackendError::from_reply(&text)),
+            Reply::Error(text) => Err(quorate_protocol::error_of_reply(&text)),
             _ => Ok(connection),
         }
     }

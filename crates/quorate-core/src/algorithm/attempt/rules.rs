@@ -152,18 +152,3 @@ impl Attempt {
         }
     }
 }
-
-/// Parts of wrong ideas.
-impl Attempt {
-    pub(super) fn second_reply(&mut self, outcome: Outcome, now: Instant) {
-        let open = self.nodes.iter_mut().find(|node| node.vote == Vote::Open);
-        if let (Phase::Acquiring, Outcome::Granted(_), Some(node)) = (self.phase, outcome, open) {
-            node.vote = Vote::For;
-            self.decide(now);
-        }
-    }
-
-    pub(super) fn round_is_over(&self) -> bool {
-        !matches!(self.phase, Phase::Acquiring | Phase::Raising)
-    }
-}

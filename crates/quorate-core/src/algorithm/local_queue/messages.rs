@@ -31,17 +31,9 @@ pub struct ExtensionId {
     pub number: u32,
 }
 
-/// What a task asks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[expect(clippy::exhaustive_structs, reason = "settings of a request")]
-pub struct Wish {
-    /// The ttl.
-    pub ttl: Duration,
-    /// Whether this key is the only one.
-    pub is_single_key: bool,
-    /// Whether it uses fencing.
-    pub is_fenced: bool,
-}
+/// The ttl of a lease that a task can take over from another one, and pass on; `None` with fencing or with
+/// several keys, for which it cannot.
+pub type Wish = Option<Duration>;
 
 /// What a release found: what `release()` returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -57,7 +49,7 @@ pub enum Found {
 
 /// What the driver is to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
+#[expect(clippy::exhaustive_enums, reason = "complete by definition: the driver acts on each")]
 pub enum Output {
     /// The task begins a wait and attempts. `others_wait`: it joins the wait queue first.
     Compete(TaskId, bool),

@@ -2,9 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::{ExtensionId, Found, LeaseId, LocalQueue, Output, TaskId, Wish};
-
-mod exploration;
+use super::{ExtensionId, Found, LeaseId, LocalQueue, Output, TaskId};
 
 const NODE_TIMEOUT: Duration = Duration::from_millis(50);
 const VALIDITY: Duration = Duration::from_secs(9);
@@ -37,10 +35,10 @@ fn outcome(word: &str) -> Found {
 fn step(queue: &mut LocalQueue, words: &[&str], now: Instant) -> Option<bool> {
     let task = |word: &str| TaskId(word.parse().expect("a task"));
     let lease = |word: &str| LeaseId(word.parse().expect("a lease"));
-    let wish = |word: &str| Wish {
-        ttl: Duration::from_secs(if word == "longer" { 20 } else { 10 }),
-        is_single_key: word != "two-keys",
-        is_fenced: word == "fenced",
+    let wish = |word: &str| match word {
+        "two-keys" | "fenced" => None,
+        "longer" => Some(Duration::from_secs(20)),
+        _ => Some(Duration::from_secs(10)),
     };
     let valid_until = now + VALIDITY;
     match words {
@@ -107,7 +105,7 @@ fn the_examples_hold_step_by_step() {
 fn a_lease_is_passed_on_eight_times() {
     let now = Instant::now();
     let mut queue = LocalQueue::new(true, NODE_TIMEOUT);
-    let wish = Wish { ttl: Duration::from_secs(10), is_single_key: true, is_fenced: false };
+    let wish = Some(Duration::from_secs(10));
     for task in 0..12 {
         queue.lock(TaskId(task), wish, now);
     }
@@ -137,7 +135,7 @@ fn the_hint_that_another_process_waits_lasts_a_second() {
 #[test]
 fn a_task_that_was_given_an_ended_lease_and_is_dropped_is_in_no_queue() {
     let now = Instant::now();
-    let wish = Wish { ttl: Duration::from_secs(10), is_single_key: true, is_fenced: false };
+    let wish = Some(Duration::from_secs(10));
     let (holder, next) = (TaskId(1), TaskId(2));
     let mut queue = LocalQueue::new(true, NODE_TIMEOUT);
     queue.lock(holder, wish, now);

@@ -2,9 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Command, Entry, Gate, Refreshed, Turn, WatchedKey};
+use super::super::quorum::{NodeCount, NodeId};
+use super::{Command, Entry, Refreshed, Turn, WatchedKey};
 
 const NODE_TIMEOUT: Duration = Duration::from_millis(50);
+
+fn gates(count: usize) -> impl Iterator<Item = NodeId> {
+    NodeCount::new(5).expect("in range").ids().take(count)
+}
 
 fn entry(name: &str) -> Entry {
     Entry::new(name.as_bytes())
@@ -28,9 +33,9 @@ fn show(command: &Command) -> String {
         Command::Leave { gate, also: Some(entry) } => (format!("leave with {}", name(entry)), gate),
         Command::Skip(gate) => ("skip".to_owned(), gate),
     };
-    match gate {
-        Gate(0) => text,
-        Gate(at) => format!("{text} at gate {}", at + 1),
+    match gate.index() {
+        0 => text,
+        at => format!("{text} at gate {}", at + 1),
     }
 }
 
@@ -73,7 +78,9 @@ fn the_examples_hold_step_by_step() {
         let now = start + Duration::from_secs_f64(at);
         let words: Vec<&str> = words.split_whitespace().collect();
         match (&words[..], turn.as_mut()) {
-            (["begin", hint], _) => turn = Some(Turn::begin(2, NODE_TIMEOUT, *hint == "hint", now)),
+            (["begin", hint], _) => {
+                turn = Some(Turn::begin(gates(2), NODE_TIMEOUT, *hint == "hint", now))
+            }
             (words, Some(turn)) => step(turn, words, now),
             (words, None) => panic!("{words:?} before a wait began"),
         }
@@ -110,21 +117,21 @@ fn refresh_intervals_are_within_a_fifth_of_the_mean() {
 #[test]
 fn of_several_lock_keys_the_held_one_is_watched() {
     let now = Instant::now();
-    let mut turn = Turn::begin(1, NODE_TIMEOUT, true, now);
+    let mut turn = Turn::begin(gates(1), NODE_TIMEOUT, true, now);
     let held = |lock| Refreshed { predecessor: None, first: entry("me"), held: Some(lock) };
     turn.handle_refreshed(held(2), super::REFRESH, now);
     turn.handle_watched(true, now);
     turn.handle_timeout(now + super::REFRESH);
     turn.handle_refreshed(held(1), super::REFRESH, now + super::REFRESH);
     let commands: Vec<_> = std::iter::from_fn(|| turn.poll_command()).collect();
-    let (refresh, watch) =
-        (Command::Refresh(Gate(0)), |n| Command::Watch(Gate(0), WatchedKey::Lock(n)));
+    let gate = gates(1).next().expect("one");
+    let (refresh, watch) = (Command::Refresh(gate), |n| Command::Watch(gate, WatchedKey::Lock(n)));
     assert_eq!(commands, [refresh.clone(), watch(2), refresh, watch(1)]);
 }
 
 #[test]
 fn without_a_candidate_for_the_gate_a_wait_attempts_and_joins_nothing() {
-    let mut turn = Turn::begin(0, NODE_TIMEOUT, true, Instant::now());
+    let mut turn = Turn::begin(gates(0), NODE_TIMEOUT, true, Instant::now());
     assert_eq!((turn.gate(), turn.has_entry()), (None, false));
     assert_eq!(turn.poll_command(), Some(Command::Attempt));
     turn.cancel();

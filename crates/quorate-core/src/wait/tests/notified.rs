@@ -19,7 +19,7 @@ fn a_notified_waiter_attempts_at_a_push() {
     let mut wait = stage.begin(true);
     assert!(stage.is_ready(&mut wait), "without a queue nobody goes first");
     assert_eq!((wait.gate(), wait.has_entry()), (None, false));
-    let mut next = Driven::new(Box::pin(wait.next(lost(1))));
+    let mut next = Driven::new(Box::pin(wait.next(Some(lost(1)))));
     assert!(!stage.resolves(&mut next));
     node.free(&stage.key());
     assert!(stage.resolves(&mut next));
@@ -30,7 +30,7 @@ fn a_notified_waiter_attempts_at_a_push() {
 fn a_notified_waiter_sees_a_release_between_the_refusal_and_the_watch() {
     let mut stage = Stage::new(Waiting::Notified, &[WATCH]);
     let mut wait = stage.begin(true);
-    assert!(resolves(&mut stage, wait.next(lost(1))));
+    assert!(resolves(&mut stage, wait.next(Some(lost(1)))));
 }
 
 /// The node lost its data. The others have the lock.
@@ -40,7 +40,7 @@ fn w4_a_notified_waiter_that_is_misled_backs_off_and_looks_elsewhere() {
     let ids = stage.ids();
     let mut wait = stage.begin(true);
     let looks = |stage: &mut Stage, wait: &mut Wait, limit| {
-        let passed = stage.time_until(wait.next(lost(20)), limit);
+        let passed = stage.time_until(wait.next(Some(lost(20))), limit);
         let looked = ids.iter().filter(|id| !stage.node(**id).log().is_empty());
         (passed, looked.copied().collect::<Vec<_>>())
     };
@@ -63,7 +63,7 @@ fn w1_a_notified_waiter_tries_again_within_a_second_whatever_a_node_says() {
     stage.node(ids[0]).hang();
     let mut wait = stage.begin(false);
     for round in 1..5 {
-        let passed = stage.time_until(wait.next(lost(round)), Duration::from_secs(1));
+        let passed = stage.time_until(wait.next(Some(lost(round))), Duration::from_secs(1));
         assert!(passed.is_some_and(|passed| passed >= 250 * MS), "{passed:?}");
     }
     assert_eq!(stage.node(ids[1]).log().len(), 2, "the nodes are looked at in turn");
@@ -82,7 +82,7 @@ fn without_a_quorum_and_without_notifications_the_delay_grows() {
         for rounds in [1, 4, 10] {
             let lost = LostRound { is_held, ..lost(rounds) };
             let passed: Vec<Duration> = (0..20)
-                .map(|_| stage.time_until(wait.next(lost), Duration::from_secs(1)).unwrap())
+                .map(|_| stage.time_until(wait.next(Some(lost)), Duration::from_secs(1)).unwrap())
                 .collect();
             longest.push(passed.into_iter().max().unwrap());
         }

@@ -310,7 +310,7 @@ impl Stage {
 
     /// Whether an attempt is worth making, without time.
     pub(super) fn is_ready(&mut self, wait: &mut Wait) -> bool {
-        self.resolves(&mut Driven::new(Box::pin(wait.ready())))
+        self.resolves(&mut Driven::new(Box::pin(wait.next(None))))
     }
 
     /// How long it takes until an attempt is worth making, in steps of 1 ms, if it is within `limit`.

@@ -1,15 +1,18 @@
-//! Every order of events around the machine, for a few tasks and ticks.
+//! Every order of events around the local queue, for a few tasks and ticks.
 //!
 //! The nodes are one key that lives until a tick, and may vanish once. An extension and a release are
 //! executed, and answered, at any later moment; the extension is executed before the release. Of two
 //! tasks, a holder extends by itself once as well.
 
 #![allow(clippy::print_stderr, reason = "what was explored belongs to the result")]
+#![expect(clippy::disallowed_methods, reason = "an origin: time passes by hand")]
 
 use std::collections::{HashSet, VecDeque};
 use std::time::{Duration, Instant};
 
-use super::super::{ExtensionId, Found, LeaseId, LocalQueue, Output, TaskId, Wish};
+use quorate_core::algorithm::local_queue::{
+    ExtensionId, Found, LeaseId, LocalQueue, Output, TaskId,
+};
 
 /// How many tasks there are, and whether a holder extends by itself.
 const SCOPES: [(usize, bool); 2] = [(3, false), (2, true)];
@@ -144,7 +147,7 @@ impl World {
         if self.tasks.len() < run.tasks && !self.is_closed {
             step("a task asks".to_owned(), &|next| {
                 next.tasks.push(Task::Waits);
-                let wish = Wish { ttl: Duration::MAX, is_single_key: true, is_fenced: false };
+                let wish = Some(Duration::MAX);
                 next.queue.lock(TaskId(next.tasks.len() as u64 - 1), wish, now);
                 None
             });
@@ -348,9 +351,9 @@ fn each_wrong_idea_is_found() {
         "pass_although_others_wait",
         "pass_late",
     ] {
-        crate::planted::switch_on(name);
+        quorate_core::planted::switch_on(name);
         let found = explore();
-        crate::planted::switch_on("");
+        quorate_core::planted::switch_on("");
         eprintln!("{name}: {found:?}");
         assert!(found.is_err(), "{name} is not found");
     }

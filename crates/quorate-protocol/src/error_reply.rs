@@ -1,0 +1,202 @@
+//! What an error reply of Redis or Valkey means (Q4).
+
+use std::borrow::Cow;
+
+use quorate_core::{BackendError, BackendErrorKind as Kind};
+
+/// The error of a call that was answered with this error reply. Its first word (`READONLY …`) decides the kind.
+///
+/// Two parts of the reply are removed: the arguments of the command, since they may contain the token or a
+/// password, and the position in a script that Redis 6 adds, so that all versions give the same text.
+#[must_use]
+pub fn error_of_reply(reply: &str) -> BackendError {
+    let text = reply.split(", with args beginning with").next().unwrap_or_default();
+    let text = without_script_position(text);
+    let kind = kind_of(&text);
+    if text.starts_with("CROSSSLOT") {
+        return BackendError::new(kind, format!("{text} ({CROSSSLOT_HELP})"));
+    }
+    BackendError::new(kind, text)
+}
+
+/// The cause of `CROSSSLOT` in quorate's terms.
+const CROSSSLOT_HELP: &str = "a node in cluster mode can lock one resource at a time, without a \
+                              fencing token or a restart guard";
+
+/// The kind of an error of our script that could not call INFO: this user may not, or no user may.
+fn kind_of_info(reply: &str) -> Kind {
+    let (_, cause) = reply.split_once(": ").unwrap_or_default();
+    let cause = without_script_position(cause);
+    let is_forbidden = cause.starts_with("NOPERM") || kind_of_text(&cause) == Kind::Permission;
+    if is_forbidden { Kind::Permission } else { Kind::Script }
+}
+
+fn kind_of(reply: &str) -> Kind {
+    match reply.split_ascii_whitespace().next().unwrap_or_default() {
+        "NOAUTH" | "WRONGPASS" => Kind::Auth,
+        "CLUSTERDOWN" | "MOVED" | "ASK" | "CROSSSLOT" | "TRYAGAIN" => Kind::Cluster,
+        "LOADING" | "BUSY" | "MASTERDOWN" => Kind::Loading,
+        "MISCONF" => Kind::Misconfigured,
+        "OOM" => Kind::OutOfMemory,
+        "NOPERM" => Kind::Permission,
+        "NOPROTO" => Kind::Protocol,
+        "READONLY" | "NOREPLICAS" => Kind::ReadOnly,
+        "NOSCRIPT" => Kind::Script,
+        "WRONGTYPE" => Kind::WrongType,
+        "QUORATEFENCE" => Kind::Fence,
+        "QUORATEEVICTS" => Kind::Evicting,
+        "QUORATEIDENTITY" => Kind::Identity,
+        "QUORATEMAXTTL" => Kind::MaxTtl,
+        "QUORATEINFO" => kind_of_info(reply),
+        "ERR" => kind_of_text(reply),
+        _ => Kind::Other,
+    }
+}
+
+/// The kind of an error reply that begins with `ERR`. The texts differ between versions, also in
+/// capital letters. These cover Redis 6 to 8 and Valkey 8.
+fn kind_of_text(text: &str) -> Kind {
+    let contains = |phrases: &[&str]| phrases.iter().any(|phrase| text.contains(phrase));
+    if contains(&["The user executing the script", "ACL failure in script"]) {
+        Kind::Permission
+    } else if contains(&["nknown command", "nknown Redis command", "nknown subcommand"]) {
+        Kind::Script
+    } else if contains(&["invalid password", "AUTH"]) {
+        Kind::Auth
+    } else if contains(&["max number of clients"]) {
+        Kind::Connection
+    } else if contains(&["WRONGTYPE"]) {
+        Kind::WrongType
+    } else {
+        Kind::Other
+    }
+}
+
+/// Removes from an error reply its position in a script. Redis 6 replies
+///
+/// `ERR Error running script (call to f_…): @user_script:17: @user_script: 17: -OOM …`
+///
+/// A script that handles the error of its own command gets this from one of the `@user_script` on.
+fn without_script_position(reply: &str) -> Cow<'_, str> {
+    let call =
+        reply.strip_prefix("ERR Error running script (").and_then(|rest| rest.split_once("): "));
+    let mut text = call.map_or(reply, |(_, text)| text);
+    while let Some((_, rest)) =
+        text.strip_prefix("@user_script:").and_then(|rest| rest.trim_start().split_once(": "))
+    {
+        text = rest;
+    }
+    if text.len() == reply.len() {
+        return Cow::Borrowed(reply);
+    }
+    let text = text.strip_prefix('-').unwrap_or(text);
+    let word = text.split(' ').next().unwrap_or_default();
+    let is_word = word.len() > 1 && word.bytes().all(|byte| byte.is_ascii_uppercase());
+    if is_word { Cow::Borrowed(text) } else { Cow::Owned(format!("ERR {text}")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn q4_an_error_answer_is_unknown_with_its_reason() {
+        for (reply, kind) in [
+            ("READONLY You can't write against a read only replica.", Kind::ReadOnly),
+            ("LOADING Redis is loading the dataset in memory", Kind::Loading),
+            ("MISCONF Redis is configured to save RDB snapshots", Kind::Misconfigured),
+            ("OOM command not allowed when used memory > 'maxmemory'.", Kind::OutOfMemory),
+            ("NOAUTH Authentication required.", Kind::Auth),
+            ("WRONGPASS invalid username-password pair or user is disabled.", Kind::Auth),
+            ("NOPERM this user has no permissions", Kind::Permission),
+            ("WRONGTYPE Operation against a key", Kind::WrongType),
+            ("CLUSTERDOWN Hash slot not served", Kind::Cluster),
+            ("ERR unknown command 'EVALSHA'", Kind::Script),
+            ("ERR Unknown subcommand or wrong number of arguments", Kind::Script),
+            ("NOPROTO unsupported protocol version", Kind::Protocol),
+            ("ERR The user executing the script can't run this command", Kind::Permission),
+            ("ERR max number of clients reached", Kind::Connection),
+            ("ERR AUTH <password> called without any password configured", Kind::Auth),
+            ("QUORATEFENCE no number is left at quorate:fence:1", Kind::Fence),
+            ("QUORATEMAXTTL its max_ttl is 60000 ms, not 10000 ms", Kind::MaxTtl),
+            ("QUORATEEVICTS the node may evict keys", Kind::Evicting),
+            ("QUORATEIDENTITY the node tells no run_id", Kind::Identity),
+            ("QUORATEINFO the restart guard needs INFO: ERR not from scripts", Kind::Script),
+            ("ERR ACL failure in script: User app has no permissions", Kind::Permission),
+            ("ERR Unknown Redis command called from script script: 1f", Kind::Script),
+            ("ERR Unknown command called from script", Kind::Script),
+            ("", Kind::Other),
+        ] {
+            let error = error_of_reply(reply);
+            assert_eq!(error.kind(), kind, "{reply}");
+            assert_eq!(error.to_string(), reply);
+        }
+    }
+
+    /// The texts of Redis 6.0.16 and 7.0.15, and of Valkey 8.0.1.
+    #[test]
+    fn q4_the_restart_guard_tells_a_user_who_may_not_from_a_node_that_cannot() {
+        for (said, kind) in [
+            ("@user_script: 3: The user executing the script can't run this", Kind::Permission),
+            ("ERR The user executing the script can't run this command", Kind::Permission),
+            ("ERR ACL failure in script: User blind has no permissions", Kind::Permission),
+            ("@user_script: 3: Unknown Redis command called from Lua script", Kind::Script),
+            ("ERR Unknown Redis command called from script", Kind::Script),
+            ("no text", Kind::Script),
+        ] {
+            let reply = format!("QUORATEINFO the restart guard needs INFO: {said}");
+            assert_eq!(error_of_reply(&reply).kind(), kind, "{said}");
+        }
+        let endless = "QUORATEINFO a: ".repeat(100_000);
+        assert_eq!(error_of_reply(&endless).kind(), Kind::Script);
+    }
+
+    /// The texts of Redis 6.0.16: to a client, and to a script.
+    #[test]
+    fn q4_an_error_inside_a_script_is_the_same_with_every_version() {
+        let oom = "-OOM command not allowed when used memory > 'maxmemory'.";
+        for (reply, kind) in [
+            (oom, Kind::OutOfMemory),
+            ("-READONLY You can't write against a read only replica.", Kind::ReadOnly),
+            ("-NOREPLICAS Not enough good replicas to write.", Kind::ReadOnly),
+            ("WRONGTYPE Operation against a key", Kind::WrongType),
+        ] {
+            let told = reply.strip_prefix('-').unwrap_or(reply);
+            for place in ["17: @user_script: 17", " 17"] {
+                let inside = format!("@user_script:{place}: {reply}");
+                let whole = format!("ERR Error running script (call to f_01b9): {inside}");
+                for reply in [inside, whole] {
+                    let error = error_of_reply(&reply);
+                    assert_eq!((error.kind(), error.to_string().as_str()), (kind, told), "{reply}");
+                }
+            }
+        }
+        for (said, kind) in [
+            ("The user executing the script can't run this command", Kind::Permission),
+            ("Unknown Redis command called from Lua script", Kind::Script),
+            ("attempt to compare nil with number", Kind::Other),
+        ] {
+            let error = error_of_reply(&format!("@user_script: 3: {said}"));
+            assert_eq!((error.kind(), error.to_string()), (kind, format!("ERR {said}")));
+        }
+        // Since version 7 the position is at the end.
+        for reply in ["OOM no room script: 01b9, on @user_script:17.", "@user_script", ""] {
+            assert_eq!(error_of_reply(reply).to_string(), reply);
+        }
+    }
+
+    #[test]
+    fn fenced_on_a_cluster_of_one_says_why() {
+        let error = error_of_reply("CROSSSLOT Keys in request don't hash to the same slot");
+        assert_eq!(error.kind(), Kind::Cluster);
+        assert!(error.to_string().contains("without a fencing token"), "{error}");
+    }
+
+    #[test]
+    fn a6_what_a_node_repeats_of_a_command_is_not_told() {
+        let reply = "ERR unknown command 'EVALSHA', with args beginning with: 'a' 's3cret' ";
+        let error = error_of_reply(reply);
+        assert_eq!(error.to_string(), "ERR unknown command 'EVALSHA'");
+        assert_eq!(error.kind(), Kind::Script);
+    }
+}
