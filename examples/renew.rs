@@ -41,6 +41,6 @@ async fn main() -> Result<(), Box<dyn Error>> {
     nodes[1].inject(Fault::Hung);
     let lost = guard.lost().await;
     let Lost::Expired { last } = lost else { return Err(lost.into()) };
-    println!("a quorum is gone: lost {MARGIN:.0?} before another client can have it: {last}");
+    println!("a quorum is gone: lost {MARGIN:.0?} before its keys expire: {last}");
     Ok(())
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::algorithm::fence::FencingToken;
+use crate::algorithm::lease::Ttl;
 use crate::detached::DetachedLock;
 use crate::error::{ExtendError, Lost, ReleaseError};
 use crate::lease::{Lease, Run, renewal};
@@ -77,8 +78,11 @@ impl LockGuard {
     /// Resolves when the lease has ended, and says why.
     ///
     /// A lease that is not extended ends at [`valid_until`](Self::valid_until), by a local timer, whatever
-    /// the nodes do. The keys stay on the nodes for the safety margin longer: so much time is left to stop
-    /// before another client can have the lock. Any number of tasks may wait.
+    /// the nodes do. Any number of tasks may wait.
+    ///
+    /// The keys expire a safety margin later at the earliest. But from the end of the lease on this manager may
+    /// release them: for a waiter of its own, at a hold limit, and when a renewal has failed until then. Work
+    /// that needs time to stop begins earlier, by [`remaining`](Self::remaining).
     ///
     /// # Cancel safety
     ///
@@ -129,8 +133,7 @@ impl LockGuard {
     /// Dropping the future changes nothing: the round goes on in the background. Do not keep a future that
     /// you no longer poll: the replies that it waits for would be missing to the renewal.
     pub async fn extend(&self) -> Result<(), ExtendError> {
-        let ttl = self.lease.attempt().claim.ttl();
-        self.lease.extend(ttl).await.map(drop)
+        self.extend_for(self.lease.attempt().claim.ttl()).await
     }
 
     /// Extends the lease so that the keys live for `ttl` from now. It never shortens it, and never extends it
@@ -144,8 +147,13 @@ impl LockGuard {
     ///
     /// As [`extend`](Self::extend).
     pub async fn extend_to(&self, ttl: Duration) -> Result<(), ExtendError> {
-        let ttl = self.lease.cluster().config.parse_ttl(ttl)?;
-        self.lease.extend(ttl).await.map(drop)
+        self.extend_for(self.lease.cluster().config.parse_ttl(ttl)?).await
+    }
+
+    async fn extend_for(&self, ttl: Ttl) -> Result<(), ExtendError> {
+        let result = self.lease.extend(ttl).await;
+        self.lease.check_and_release().ok();
+        result.map(drop)
     }
 
     /// Turns the guard into a record, with which another process can

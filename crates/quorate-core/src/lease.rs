@@ -1,8 +1,8 @@
 //! A lease: its end, its lost signal, its renewal.
 //!
-//! A lease ends by the clock at `valid_until`, whether or not a task has run (H4). Only
-//! [`Lease::extend`] does I/O. The lock of a lease that has ended by itself is released as soon as its
-//! holder, its renewal or its hold limit finds it ended.
+//! A lease ends by the clock at `valid_until`, whether or not a task has run (H4). The lock of a lease that has
+//! ended by itself is released by the first of these: an extension by the holder that finds it ended, the
+//! renewal in the background, the hold limit, the end of the guard, and a close.
 
 pub(crate) mod renewal;
 mod run;
@@ -173,13 +173,13 @@ impl Lease {
     /// Extends the lease to `ttl` from now, and returns its end.
     pub(crate) async fn extend(&self, ttl: Ttl) -> Result<Instant, ExtendError> {
         if !planted!("expired_lease_is_extended") {
-            self.check_and_release()?;
+            self.check()?;
         }
         let start = self.cluster().now();
         let result = self.attempt().extend(ttl, false).await;
         let took = self.cluster().now().saturating_duration_since(start);
         // What is over stays over, however the round ended.
-        let end = self.check_and_release()?;
+        let end = self.check()?;
         let left = self.remaining();
         match result {
             Ok(_) => telemetry::extended(self.keys(), took, left),
@@ -188,7 +188,7 @@ impl Lease {
         result.map(|_| end)
     }
 
-    /// Waits until the lease has ended, and begins its release if nobody has.
+    /// Waits until the lease has ended, and begins the release if nobody has.
     pub(crate) async fn release_at_its_end(self) {
         self.lost().await;
         self.check_and_release().ok();
@@ -201,7 +201,7 @@ impl Lease {
 
     /// As [`check`](Self::check). Begins the release of a lease that has ended, unless the holder or the
     /// manager has ended it: they release the lock, or leave it to another process.
-    fn check_and_release(&self) -> Result<Instant, Lost> {
+    pub(crate) fn check_and_release(&self) -> Result<Instant, Lost> {
         self.check().inspect_err(|lost| {
             if lost.reason().is_some() {
                 (self.state.release)();
@@ -211,11 +211,6 @@ impl Lease {
 
     fn within_hold_limit(&self, end: Instant) -> Instant {
         self.state.hold_until.map_or(end, |until| end.min(until))
-    }
-
-    /// Whether this is the first call.
-    fn begins_renewal(&self) -> bool {
-        !std::mem::replace(&mut self.history().is_renewed, true)
     }
 
     fn history(&self) -> MutexGuard<'_, History> {

@@ -77,9 +77,9 @@ impl LockManager {
     /// Runs `body` under a lock on `resources`, and returns its value.
     ///
     /// Waits for the lock as [`lock`](Self::lock) does, renews it while the body runs, and releases it. All
-    /// of that happens in the task of the caller. If the lease ends, the body is dropped, before another
-    /// client can have the lock. Code in it that blocks the thread or was spawned goes on: give it the
-    /// [`Lease`]. A body that panics releases too. For other settings use [`LockRequest::with`].
+    /// of that happens in the task of the caller. If the lease ends, the body is dropped at once. Code in it that
+    /// blocks the thread or was spawned goes on: give it the [`Lease`]. A body that panics releases too. For
+    /// other settings use [`LockRequest::with`].
     ///
     /// The release is awaited for at most a node timeout. If it is unconfirmed, the value is returned all
     /// the same, and the release goes on in the background.
@@ -149,7 +149,11 @@ impl LockManager {
                 let place = Place::adopted(&self.queues, Arc::clone(&attempt));
                 match place.hold(config.hold_limit) {
                     Ok(held) => return Ok(LockGuard::new(held)),
-                    Err(place) => place.part(),
+                    Err(place) => {
+                        // First, so that a close in another thread releases nothing.
+                        attempt.part();
+                        place.part();
+                    }
                 }
                 AdoptError::Closed
             }

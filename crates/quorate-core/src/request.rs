@@ -140,21 +140,20 @@ impl LockRequest {
     async fn acquire(self) -> Result<LockGuard, LockError> {
         let cluster = Arc::clone(&self.queues.cluster);
         let start = cluster.now();
-        let wanted = self.check();
-        let keys = wanted.as_ref().map_or_else(|_| [].into(), |wanted| Arc::clone(&wanted.keys));
+        let wanted = self.check().inspect_err(|error| {
+            telemetry::not_acquired(&[], Duration::ZERO, "invalid", error);
+        })?;
+        let keys = &wanted.keys;
         let acquiring = async {
-            let result = match wanted {
-                Ok(wanted) => acquire(&self.queues, &wanted).await,
-                Err(error) => Err(error.into()),
-            };
+            let result = acquire(&self.queues, &wanted).await;
             let waited = cluster.now().saturating_duration_since(start);
             match &result {
-                Ok((_, lease)) => telemetry::acquired(&keys, waited, lease.remaining()),
-                Err(error) => telemetry::not_acquired(&keys, waited, error.reason(), error),
+                Ok((_, lease)) => telemetry::acquired(keys, waited, lease.remaining()),
+                Err(error) => telemetry::not_acquired(keys, waited, error.reason(), error),
             }
             result.map(LockGuard::new)
         };
-        let guard = telemetry::in_lock_span(&keys, acquiring).await?;
+        let guard = telemetry::in_lock_span(keys, acquiring).await?;
         if self.auto_renew {
             guard.auto_renew();
         }
@@ -184,13 +183,14 @@ async fn run_under<F: Future>(
 ) -> Result<F::Output, WithError<F::Output>> {
     let lease = guard.lease();
     let result = {
-        let running = pin!(guard.run(body));
-        let mut renewal = pin!(renew(lease.clone()));
-        if planted!("body_waits_for_the_renewal") {
-            renewal.as_mut().await;
-        }
-        // The body is polled while a renewal runs (A3).
-        match select(running, renewal).await {
+        let running = pin!(guard.run(async {
+            if planted!("body_waits_for_the_renewal") {
+                lease.lost().await;
+            }
+            body.await
+        }));
+        // The body is polled while a renewal runs (A3). At the end of the lease it is dropped first.
+        match select(running, pin!(renew(&lease))).await {
             Either::Left((result, _)) => result,
             Either::Right(((), running)) => running.await,
         }

@@ -250,7 +250,7 @@ impl Attempt {
         let id = call.node();
         let Some(kind) = self.nodes.get_mut(id.index()).and_then(|node| node.settle(call)) else {
             if planted!("second_reply_votes")
-                && (self.phase, outcome) == (Phase::Acquiring, Outcome::Granted(None))
+                && matches!((self.phase, outcome), (Phase::Acquiring, Outcome::Granted(_)))
                 && let Some(node) = self.nodes.iter_mut().find(|node| node.vote == Vote::Open)
             {
                 node.vote = Vote::For;

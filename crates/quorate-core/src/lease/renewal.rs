@@ -1,22 +1,24 @@
 //! Renews a lease: one extension after the other, until the lease ends.
 
+use std::mem;
+use std::sync::Arc;
+
 use futures_util::future::select;
 
 use super::Lease;
 use crate::error::ExtendError;
 
-/// Renews until the lease ends.
+/// Renews until the lease ends. Its release is left to the caller.
 ///
-/// A renewal that fails is tried again until the end of the lease (H1). It runs in a task of its own, or in
-/// that of the holder.
-pub(crate) async fn renew(lease: Lease) {
+/// A renewal that fails is tried again until the end of the lease (H1).
+pub(crate) async fn renew(lease: &Lease) {
     let cluster = lease.cluster();
     let ttl = lease.attempt().claim.ttl();
     let renewal = cluster.config.renewal(ttl);
     let mut has_failed = false;
     loop {
         let changed = lease.attempt().changed();
-        let Ok(end) = lease.check_and_release() else { return };
+        let Ok(end) = lease.check() else { return };
         let (now, random) = (cluster.now(), cluster.random());
         let due = if lease.state.hold_until == Some(end) {
             end // Nothing is gained by a renewal.
@@ -39,9 +41,14 @@ pub(crate) async fn renew(lease: Lease) {
     }
 }
 
-/// Renews in the background, unless the lease is renewed already.
+/// Renews in the background, unless the lease is renewed already. Then releases.
 pub(crate) fn renew_in_background(lease: &Lease) {
-    if lease.begins_renewal() {
-        lease.cluster().tasks.spawn(renew(lease.clone()));
+    let is_renewed = mem::replace(&mut lease.history().is_renewed, true);
+    if !is_renewed {
+        let (tasks, lease) = (Arc::clone(&lease.cluster().tasks), lease.clone());
+        tasks.spawn(async move {
+            renew(&lease).await;
+            lease.release_at_its_end().await;
+        });
     }
 }

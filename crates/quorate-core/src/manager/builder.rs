@@ -65,7 +65,8 @@ impl LockManagerBuilder {
 
     /// How long before its keys may expire a lease ends. Default: a tenth of the ttl, at most 500 ms.
     ///
-    /// It is the time that work has to stop. Zero gives the bare formula of Redlock.
+    /// So much later than [`lost`](crate::LockGuard::lost) the keys of a lock that nobody releases expire. Zero
+    /// gives the bare formula of Redlock.
     pub const fn safety_margin(mut self, margin: Duration) -> Self {
         self.config.safety_margin = SafetyMargin::Fixed(margin);
         self

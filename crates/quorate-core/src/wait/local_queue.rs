@@ -132,9 +132,14 @@ impl LocalQueues {
         None
     }
 
-    /// The gate has answered the release or the undo, or nothing was sent.
-    pub(super) fn left(self: &Arc<Self>, keys: &[Key], id: LeaseId) {
-        self.input(keys, |queue, now| queue.handle_left(id, now));
+    /// The gate has answered the release or the undo, if only after a node timeout.
+    fn left(self: &Arc<Self>, held: &Held) {
+        self.input(held.keys(), |queue, now| {
+            if let Some((others_wait, at)) = held.attempt.waiters() {
+                queue.handle_hint(others_wait, at);
+            }
+            queue.handle_left(held.id, now);
+        });
     }
 
     /// When to call [`handle_timeout`](LocalQueue::handle_timeout), and listeners to the leases in the way.
@@ -170,16 +175,17 @@ impl LocalQueues {
     fn perform(self: &Arc<Self>, work: Vec<(Arc<Held>, Work)>) {
         for (held, work) in work {
             let report = ReportOnDrop { queues: Arc::clone(self), held: Arc::clone(&held), work };
-            if let Work::Extend(..) = report.work {
-                self.cluster.tasks.spawn(extend(report));
-                continue;
+            match report.work {
+                Work::Extend(..) => self.cluster.tasks.spawn(extend(report)),
+                Work::Release(_) => {
+                    // Its end may have been seen in the queue of one of its keys only.
+                    if held.keys().len() > 1 {
+                        self.input(held.keys(), |queue, now| queue.handle_lost(held.id, now));
+                    }
+                    // At once, so that `close` knows of it.
+                    self.cluster.tasks.spawn(release(report, held.attempt.begin_release()));
+                }
             }
-            // Its end may have been seen in the queue of one of its keys only.
-            if held.keys().len() > 1 {
-                self.input(held.keys(), |queue, now| queue.handle_lost(held.id, now));
-            }
-            // At once, so that `close` knows of it.
-            self.cluster.tasks.spawn(release(report, held.attempt.begin_release()));
         }
     }
 
@@ -191,7 +197,7 @@ impl LocalQueues {
         self.cluster.tasks.spawn(async move {
             let mut driver = Driver::new(&held.attempt);
             driver.left(held.attempt.gate()).await;
-            queues.left(held.keys(), held.id);
+            queues.left(&held);
             queues.drop_lease(&held);
             driver.finish().await;
         });
@@ -213,7 +219,7 @@ async fn extend(mut report: ReportOnDrop) {
 async fn release(mut report: ReportOnDrop, mut driver: Driver) {
     let ReportOnDrop { queues, held, .. } = &report;
     driver.left(held.attempt.gate()).await;
-    queues.left(held.keys(), held.id);
+    queues.left(held);
     report.work = Work::Release(match Attempt::released(&mut driver).await {
         Ok(()) => Found::Held,
         Err(ReleaseError::Lost(_)) => Found::Lost,

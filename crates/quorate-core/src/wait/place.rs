@@ -344,13 +344,13 @@ impl Drop for Place {
             Stage::Waits => {
                 queues.input(&task.keys, |queue, now| queue.cancel(id, now));
                 // It may have been its turn, and nothing was sent.
-                queues.left(&task.keys, id.lease());
+                queues.input(&task.keys, |queue, now| queue.handle_left(id.lease(), now));
             }
             // The future of `release()` is dropped, or done.
             Stage::Over => {
                 queues.input(&task.keys, |queue, now| queue.cancel(id, now));
                 if planted!("dropped_release_counts_as_answered") {
-                    queues.left(&task.keys, id.lease());
+                    queues.input(&task.keys, |queue, now| queue.handle_left(id.lease(), now));
                 }
             }
             Stage::Attempt(attempt) => {

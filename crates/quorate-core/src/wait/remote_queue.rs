@@ -121,7 +121,7 @@ impl RemoteQueue {
         self.turn.has_answer()
     }
 
-    /// Drives the machine until it asks for an attempt.
+    /// Tells the machine of the lost round, after a pause, and drives it until it asks for an attempt.
     pub(super) async fn next(&mut self, lost: Option<LostRound>) {
         if let Some(lost) = lost
             && self.is_trying
