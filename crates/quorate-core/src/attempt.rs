@@ -117,7 +117,7 @@ impl Attempt {
         result.map(|()| took).map_err(|(loss, failure)| NotWon { loss, failure, took })
     }
 
-    /// Waits until each node that answers has answered the undo, for `limit` at most.
+    /// Waits until each node has answered the undo, or has failed it, for `limit` at most.
     ///
     /// For the error that the caller gets: a program that ends right after it leaves nothing (C8).
     pub(crate) async fn undone(self: &Arc<Self>, limit: Duration) {

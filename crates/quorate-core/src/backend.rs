@@ -31,7 +31,8 @@ pub use sighting::{Holder, Sighting};
 /// # Contract
 ///
 /// - *One node.* The algorithm spans nodes; a backend never does.
-/// - *Atomic.* Each method takes effect at one moment, on all keys of the claim or on none.
+/// - *Atomic.* Each method takes effect at one moment. `acquire`, `extend` and `raise` change all keys of the
+///   claim or none; `release` deletes each key that is ours.
 /// - *Compare.* `extend` and `release` touch a key only while its value is the claim's token.
 /// - *`Err` means unknown.* Only a node's reply that the keys are held, or not ours, is
 ///   [`Vote::Refused`]. An error reply, a lost connection or a reply that makes no sense is an
@@ -52,6 +53,9 @@ pub use sighting::{Holder, Sighting};
 #[async_trait]
 pub trait LockBackend: fmt::Debug + Send + Sync + 'static {
     /// Acquires all keys of the claim for its ttl, or none of them.
+    ///
+    /// A key that holds the claim's token counts as ours: it stays as it is, and missing keys are set. For a
+    /// single key, a refusal is allowed too.
     ///
     /// # Errors
     ///
@@ -163,7 +167,8 @@ pub trait LockBackend: fmt::Debug + Send + Sync + 'static {
 
     /// Keeps `entry` alive in the wait queue of `key`, and appends it if it is missing.
     ///
-    /// `locks` are the keys of the lock that is waited for. `key` is the first of them in sorted order.
+    /// `locks` are the keys of the lock that is waited for. `key` is the first of them in sorted order. An entry
+    /// that is not refreshed for 2 s leaves the queue. A lock key without a ttl counts as free.
     ///
     /// # Errors
     ///
@@ -245,7 +250,7 @@ pub struct AcquireOptions {
     pub fencing: Option<FenceHint>,
     /// Refuse to vote while the node may have forgotten locks.
     pub guard: Option<RestartGuard>,
-    /// Ask whether other processes wait for the first key.
+    /// Ask whether other processes wait for the first key, in sorted order.
     pub waiters: bool,
 }
 
@@ -253,7 +258,7 @@ pub struct AcquireOptions {
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub struct ExtendOptions {
-    /// Ask whether other processes wait for the first key.
+    /// Ask whether other processes wait for the first key, in sorted order.
     pub waiters: bool,
 }
 
@@ -263,7 +268,7 @@ pub struct ExtendOptions {
 pub struct ReleaseOptions {
     /// Raise the fencing numbers of the keys that are ours to this one, where they are lower.
     pub raise_to: Option<FencingToken>,
-    /// Ask whether other processes wait for the first key.
+    /// Ask whether other processes wait for the first key, in sorted order.
     pub waiters: bool,
 }
 

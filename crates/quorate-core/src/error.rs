@@ -64,10 +64,12 @@ debug_as_display!(
 #[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum LockError {
-    /// Another client holds the lock, or a guard or an earlier waiter of this manager is in the way.
+    /// Refusals left no quorum, or a guard or an earlier waiter of this manager is in the way. When several
+    /// clients ask at the same moment, all of them can get this error.
     #[error("held by {}", holder(.0))]
     Held(QuorumFailure),
-    /// Too few nodes replied in time to form a quorum. Whether the lock is held is unknown.
+    /// No quorum granted in time, and not because of refusals alone: nodes failed or did not reply, the votes
+    /// came too late, or no fencing token was agreed on. Whether the lock is held is unknown.
     #[error("no quorum: {0}")]
     Unreachable(QuorumFailure),
     /// Two configured nodes are one server, which would vote twice (Q6).
@@ -78,10 +80,10 @@ pub enum LockError {
         /// The name of the other.
         second: String,
     },
-    /// The request is invalid. Nothing was sent.
+    /// The request is invalid. Nothing was sent, at least not in this round.
     #[error(transparent)]
     Invalid(#[from] InvalidRequest),
-    /// There is no randomness for a token. Nothing was sent.
+    /// There is no randomness for a token. Nothing was sent in this round.
     #[error(transparent)]
     Entropy(#[from] EntropyError),
     /// The manager is closed.
@@ -112,8 +114,8 @@ impl LockError {
 
     /// Whether asking again is pointless until a setting, a request or a node is changed.
     ///
-    /// True for an invalid request, for one server under two names, where more nodes than a quorum
-    /// can spare fail for such a reason, for example a wrong password, and for a closed manager.
+    /// True for an invalid request, for one server under two names, and for a closed manager. Also true if so many
+    /// nodes fail for a lasting reason, such as a wrong password, that the others are no quorum.
     ///
     /// ```no_run
     /// # use std::time::Duration;
@@ -164,7 +166,7 @@ impl LockError {
     }
 }
 
-/// Why a request is invalid. Nothing was sent.
+/// Why a request is invalid.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidRequest {
@@ -281,7 +283,7 @@ pub enum ReleaseError {
 }
 
 impl ReleaseError {
-    /// Whether the lock had certainly been lost before its release.
+    /// Whether the lease had ended before its release. After a close that is so even if the keys were still there.
     #[must_use]
     pub const fn is_lost(&self) -> bool {
         matches!(self, Self::Lost(_))

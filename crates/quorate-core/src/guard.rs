@@ -180,8 +180,11 @@ impl LockGuard {
     /// Releases the lock on all nodes, and says whether it was held until then.
     ///
     /// Returns when the answers decide it, after a node timeout at the latest. Slower nodes are released in the
-    /// background, and a node that fails is asked again until the cleanup bound. If another task of this manager waits for the lock, it may be
-    /// passed on to that task instead, under the conditions that the guide lists.
+    /// background, and a node that fails is asked again until the cleanup bound.
+    ///
+    /// If another task of this manager waits for the lock, the lock may be passed on to that task instead, under
+    /// the conditions that the guide lists. Then this returns when the next extension is decided, which can take
+    /// several node timeouts.
     ///
     /// # Errors
     ///

@@ -1,8 +1,9 @@
 //! A lease: its end, its lost signal, its renewal.
 //!
 //! A lease ends by the clock at `valid_until`, whether or not a task has run (H4). The lock of a lease that has
-//! ended by itself is released by the first of these: an extension by the holder that finds it ended, the
-//! renewal in the background, the hold limit, the end of the guard, and a close.
+//! ended by itself is released by the first of these: a request of this manager for the same key, an extension
+//! by the holder that finds it ended, the renewal in the background, the hold limit, the end of the guard, and a
+//! close.
 
 pub(crate) mod renewal;
 mod run;

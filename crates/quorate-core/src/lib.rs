@@ -33,7 +33,8 @@
 //!   release waits for the call in front of it, or follows it on the same connection; then that call is
 //!   given up.
 //! - A failed attempt is released on every node that may have got something.
-//! - A lease ends at `valid_until` by the clock, or earlier when the keys are gone.
+//! - A lease ends at `valid_until` by the clock, or earlier when the answers of the nodes prove that no quorum
+//!   can have the keys.
 //!
 //! # What a lock cannot do
 //!

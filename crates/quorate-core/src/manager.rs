@@ -25,8 +25,8 @@ use crate::wait::place::Place;
 
 /// Acquires locks on a fixed set of nodes. Cheap to clone.
 ///
-/// All processes that share a lock are configured with the same nodes in the same order: quorums of
-/// different sets need not share a node.
+/// All processes that share a lock are configured with the same nodes, since quorums of different sets need not
+/// share a node; and in the same order, so that they wait in one queue.
 ///
 /// ```
 /// use quorate_core::{LockBackend, LockManager};
@@ -76,8 +76,8 @@ impl LockManager {
 
     /// Runs `body` under a lock on `resources`, and returns its value.
     ///
-    /// Waits for the lock as [`lock`](Self::lock) does, renews it while the body runs, and releases it. All
-    /// of that happens in the task of the caller. If the lease ends, the body is dropped at once. Code in it that
+    /// Waits for the lock as [`lock`](Self::lock) does, renews it while the body runs, and releases it. The
+    /// caller's task waits, renews and runs the body; a background task sends the release. If the lease ends, the body is dropped at once. Code in it that
     /// blocks the thread or was spawned goes on: give it the [`Lease`]. A body that panics releases too. For
     /// other settings use [`LockRequest::with`].
     ///
@@ -208,12 +208,14 @@ impl LockManager {
     ///
     /// Waits for at most `limit`. [`lost`](LockGuard::lost) of each guard resolves with
     /// [`Lost::Closed`](crate::error::Lost::Closed). Requests that wait fail with
-    /// [`LockError::Closed`](crate::LockError) when they are polled. Drop those that you do not poll any
-    /// more: they are waited for. A lock is released when its guard is gone, but at the latest after the safety margin, half of `limit`
-    /// or the rest of the lease, whichever is the shortest.
+    /// [`LockError::Closed`](crate::LockError) when they are polled. Drop a request that you no longer poll:
+    /// otherwise its calls are waited for. A lock is released when its guard is gone, but at the latest after the
+    /// safety margin, half of `limit` or the rest of the lease, whichever is the shortest.
     ///
-    /// A node that hangs or fails is not waited for: one that has answered none of its calls for a node
-    /// timeout, or whose last release failed. The report names it. What is left there is gone after its ttl. All clones of this manager are closed.
+    /// The report names each node that is not clean: it has answered none of its calls for a node timeout, its
+    /// last call was not sent, its last release failed and no call was answered since, or `limit` came first.
+    /// Such nodes alone do not hold up the close. What is left there is gone after its ttl. All clones of this
+    /// manager are closed.
     ///
     /// # Cancel safety
     ///

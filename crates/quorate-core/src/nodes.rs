@@ -2,8 +2,8 @@
 //!
 //! [`Nodes::call`] is the one place where a [`LockBackend`] is called with a claim. It keeps the times
 //! of calls in flight, how the last calls ended, and which server a node is. None of it decides a vote,
-//! with two exceptions (Q6): a node whose server id could not be read does not vote yet, and once two nodes
-//! are known to be one server, neither is granted anything.
+//! with two exceptions (Q6): a node does not vote while reading its server id fails for a passing reason, and
+//! once two nodes are known to be one server, neither votes. A node that has no id, or must not tell it, votes.
 
 mod health;
 
@@ -207,7 +207,7 @@ impl Nodes {
             && self.servers()[id.index()] == Server::Unknown
     }
 
-    /// Learns which server a node is. The vote of a second node that is the same server is unknown.
+    /// Learns which server a node is. Once two nodes are known to be one server, the votes of both are unknown.
     fn check_server(
         &self,
         id: NodeId,

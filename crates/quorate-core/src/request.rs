@@ -21,10 +21,10 @@ use crate::wait::local_queue::LocalQueues;
 ///
 /// # Errors
 ///
-/// - [`LockError::Held`]: another client held the lock until the timeout, or a guard or an earlier waiter of this
+/// - [`LockError::Held`]: until the timeout, refusals left no quorum, or a guard or an earlier waiter of this
 ///   manager was in the way.
-/// - [`LockError::Unreachable`]: too few nodes replied to form a quorum.
-/// - [`LockError::Invalid`]: a name or a setting is invalid. Nothing was sent.
+/// - [`LockError::Unreachable`]: until the timeout, too few nodes replied well to form a quorum.
+/// - [`LockError::Invalid`]: a name or a setting is invalid.
 /// - [`LockError::SameServer`], [`LockError::Entropy`], [`LockError::Closed`].
 ///
 /// # Cancel safety
@@ -80,10 +80,11 @@ impl LockRequest {
         self
     }
 
-    /// Makes one round at most, for a node timeout at most.
+    /// Makes one round at most.
     ///
-    /// Fails at once with [`LockError::Held`] where a guard or a waiter of this manager is in the way. While a
-    /// release of this manager is in flight, it waits for that, for at most a node timeout.
+    /// Fails at once with [`LockError::Held`] where a guard or a waiter of this manager is in the way. Before the
+    /// round it waits for a release, or an undo, of this manager; after a lost round, for its undo. Each of the
+    /// three takes a node timeout at most.
     pub const fn no_wait(mut self) -> Self {
         self.timeout = None;
         self

@@ -1,7 +1,8 @@
-//! The background work of a manager, which `close` waits for.
+//! The background work of a manager.
 //!
-//! Each attempt keeps an [`OpenWork`]: the nodes where a call is in flight or a release is owed. `close`
-//! waits until no such node is left among those that answer (C8).
+//! Each attempt, each entry in a wait queue and each lease that a close ends keeps an [`OpenWork`]: the nodes
+//! where something is left to await or to release. `close` waits for these counts, not for tasks, until no such
+//! node is left among those that answer (C8).
 
 use std::mem;
 use std::sync::Arc;
@@ -45,7 +46,7 @@ impl Open {
     }
 }
 
-/// The nodes on which one attempt has something left to await or to release.
+/// The nodes on which one piece of work has something left to await or to release.
 pub(crate) struct OpenWork {
     tasks: Arc<Tasks>,
     nodes: NodeSet,
@@ -61,7 +62,7 @@ impl Tasks {
         self.runtime.spawn(task);
     }
 
-    /// Begins an attempt, with work on no node yet.
+    /// Begins a piece of work, with nothing left on any node yet.
     pub(crate) fn begin(self: &Arc<Self>) -> OpenWork {
         OpenWork { tasks: Arc::clone(self), nodes: NodeSet::default() }
     }

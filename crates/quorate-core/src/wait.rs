@@ -9,6 +9,8 @@
 //! | `Notified` | a node reports that the key was written: [`notify`] |
 //! | `Polling` | a random delay |
 //!
+//! The modules `local_queue`, `place` and `task` are the waiting inside one process.
+//!
 //! Dropping a [`Wait`] ends it. Then, and after a win, its entry leaves the queue in the background.
 
 pub(crate) mod local_queue;

@@ -1,10 +1,9 @@
-//! One task per connection, which sends what is queued as pipelines.
+//! One task per node and purpose: it makes one connection after the other, and sends what is queued as pipelines.
 //!
 //! A call queues its command at its first poll. The task connects at the first call, takes what is
 //! queued, at most 64 commands and 64 KiB, and hands it to the client by one poll of
-//! [`Connection::send`]. It goes on while fewer than four pipelines are in flight. With one, the undo
-//! behind an acquire that a slow node has not answered would stay in the queue, and would be lost if
-//! the program ended (C8).
+//! [`Connection::send`]. At most four pipelines are in flight. If only one were allowed, the undo would wait in
+//! the queue until a slow node had answered the acquire, and would be lost if the program ended (C8).
 //!
 //! # Order
 //!
@@ -16,7 +15,7 @@
 //! - *Not sent*: refused at the call, since the queue of acquires is full or the task backs off; or still
 //!   queued when no connection could be made, when a connection ended without any reply, or when the
 //!   runtime ended.
-//! - *Lost*: handed to the client before the connection or the runtime ended, also without any reply.
+//! - *Lost*: handed to the client before the connection or the runtime ended, even if no reply ever came.
 //!
 //! What is queued when a connection with replies ends leaves over the next one, in order.
 //!

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use quorate_core::{BackendError, BackendErrorKind as Kind};
 
-/// The error of a call that was answered with this error reply. Its first word (`READONLY …`) decides the kind.
+/// The error of a call that was answered with this error reply. Its first word (`READONLY …`) decides the kind; after `ERR` and `QUORATEINFO`, the text behind it does.
 ///
 /// Two parts of the reply are removed: the arguments of the command, since they may contain the token or a
 /// password, and the position in a script that Redis 6 adds, so that all versions give the same text.

@@ -11,7 +11,7 @@
 //! | floor | modules | what it is |
 //! |---|---|---|
 //! | 4 | `node` | the backend: the operations over one transport |
-//! | 3 | `batcher` | one task per connection, which sends what is queued as pipelines |
+//! | 3 | `batcher` | one task per node, which sends what is queued as pipelines |
 //! | | `tracking` | the watched keys of one connection |
 //! | 2 | `operation` | one file per operation: its commands, and what their replies mean |
 //! | 1 | `connection` | what a client brings |

@@ -41,8 +41,9 @@ pub trait Transport: fmt::Debug + Send + Sync + 'static {
 pub enum Admission {
     /// Refused as *not sent* where too many acquires are queued.
     Acquire,
-    /// Admitted always: a release belongs to an acquire that was admitted.
+    /// Admitted however many acquires are queued: a release belongs to an acquire that was admitted. Refused only
+    /// while the connection backs off.
     Release,
-    /// Admitted always: a lease or a wait has at most one such call in flight.
+    /// Admitted as a release is: a lease or a wait has at most one such call in flight.
     Other,
 }

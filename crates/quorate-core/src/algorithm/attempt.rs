@@ -4,24 +4,25 @@
 //! next wake-up come out. It has no clock, no randomness and no I/O.
 //!
 //! ```text
-//! new ──▶ Acquiring ──▶ (Raising) ──▶ Held ⇄ Extending ──▶ Ending ──▶ Over
-//! adopt ─▶ Adopting ───────────────────┘ └── detach ──▶ Detached
+//! new ───▶ Acquiring ──▶ (Raising) ──▶ Held ⇄ Extending ──┬─▶ Ending     releases
+//! adopt ─▶ Adopting ───────────────────┘                  └─▶ Detached   sends nothing
 //! ```
 //!
-//! Nothing wakes an idle machine at the end of its lease: `lost()` is told by the clock, and the release
-//! begins with the next input, such as that of a renewal, of a waiter, or of the guard that is dropped.
+//! Acquiring and Raising may go to Ending directly, and Adopting to Detached. These two are the usual ends:
+//! they are *quiescent* when nothing is in flight and no release is owed. Where the last timer fires before
+//! that, the attempt is Over.
 //!
-//! Acquiring and Raising may go to Ending directly, and Adopting to Detached. Ending and Detached are
-//! quiescent when nothing is in flight or owed; in Over, the last timer has fired before that. An undo, a release, a dropped guard and a lost
-//! lease are one transition, `end`: each node that was sent something which may set the key gets a release,
-//! also one that refused, and nothing but releases is sent from then on (H6).
+//! An undo, a release, a dropped guard and a lost lease are one transition, `end`: each node that was sent
+//! something which may set the key gets a release, also one that refused, and nothing but releases is sent from
+//! then on (H6). A lock that is held needs no driver. So nobody calls the machine at the end of an idle lease:
+//! `lost()` is told by the clock, and the release begins with the next input.
 //!
 //! # Per node
 //!
 //! A [`Node`] is what is known of the keys there, the calls in flight, and the vote in this round.
 //! A call stays in flight after its round was decided, until it settles: by its reply, by the end of
-//! its connection, or by *not sent*. At the cleanup bound, a call in front of a release that was not sent is
-//! given up; one node timeout later, everything is.
+//! its connection, or by *not sent*. At the cleanup bound, a call is given up if a release still waits behind
+//! it; one node timeout later, everything is.
 //!
 //! # A reply
 //!
@@ -38,7 +39,8 @@
 //!
 //! The driver gives its inputs, then drains [`Attempt::poll_send`] and [`Attempt::poll_decision`], and
 //! waits for a reply or for [`Attempt::next_timeout`]. It feeds the replies that are there before the
-//! timeout (T5), and stops when [`Attempt::is_quiescent`].
+//! timeout (T5). It stops when its caller has a result and none of its own calls is in flight; the last driver
+//! of an attempt that has ended goes on until [`Attempt::is_quiescent`].
 
 mod fingerprint;
 mod messages;
@@ -173,10 +175,10 @@ impl Attempt {
 
     /// Extends the lease to `ttl` from now.
     ///
-    /// Joins the open round if that asks for at least `ttl`, else begins when that is decided. With
-    /// `afresh` it joins none: no node was asked before this call. The first decision with the returned
-    /// round or a later one is the answer. There is none, and `None` is returned, if the lease has ended;
-    /// and none comes if it ends before.
+    /// Returns the round that answers: the open one if it asks for at least `ttl`, else the next one. With
+    /// `afresh` it is never an open one, so no node was asked before this call. The first decision about that
+    /// round or a later one is the answer. Returns `None` if the lease has ended. If it ends before the decision,
+    /// [`Decision::LeaseLost`] comes instead.
     pub fn extend(&mut self, ttl: Ttl, afresh: bool, now: Instant) -> Option<RoundId> {
         if !planted!("expired_lease_is_extended") {
             self.decide(now);

@@ -4,8 +4,9 @@
 //! release begins and what `release()` returns. Votes belong to the attempt. The machine is pure: the
 //! callers' wishes, what became of the attempt and time go in, [`Output`]s come out.
 //!
-//! A lease belongs to the token, so a released lease can be *passed on* to the next task of the queue
-//! without a round trip, when no other process waits for the key.
+//! The lock stays under its token, so a released lock can be *passed on* to the next task of the queue
+//! without a round trip, when no other process waits for the key. Here a *lease* is one turn at the nodes, which
+//! several holders may share; each of them has a `crate::lease::Lease` of its own.
 //!
 //! | a task | |
 //! |---|---|
@@ -15,8 +16,8 @@
 //! | holds | it has the guard |
 //! | ends | its `release()` has not resolved |
 //!
-//! A request for several keys enters all their queues in one step, and competes once it may in each.
-//! It is never passed on.
+//! A request for several keys enters all their queues in one step, and competes once it may in each: until
+//! then it keeps the front of those where it is first. It is never passed on.
 
 mod endings;
 mod messages;

@@ -95,7 +95,7 @@ pub enum Command {
         /// The first entry of the queue, if it was overtaken.
         also: Option<Entry>,
     },
-    /// Use this gate for no wait for a second.
+    /// Use this gate for no new wait for a second.
     Skip(NodeId),
 }
 

@@ -65,16 +65,16 @@ impl LockManagerBuilder {
 
     /// How long before its keys may expire a lease ends. Default: a tenth of the ttl, at most 500 ms.
     ///
-    /// So much later than [`lost`](crate::LockGuard::lost) the keys of a lock that nobody releases expire. Zero
-    /// gives the bare formula of Redlock.
+    /// If the lock is not released, its keys expire this long after [`lost`](crate::LockGuard::lost) resolves, or
+    /// later. Zero gives the bare formula of Redlock.
     pub const fn safety_margin(mut self, margin: Duration) -> Self {
         self.config.safety_margin = SafetyMargin::Fixed(margin);
         self
     }
 
-    /// How long one call to a node may count for its round. Default: a tenth of the ttl, at most 500 ms.
+    /// How long a round waits for votes, from its start. Default: a tenth of the ttl, at most 500 ms.
     ///
-    /// It includes connecting. A round ends as soon as it is decided, so this delays only rounds without a
+    /// It includes connecting, and with fencing both round trips. A round ends as soon as it is decided, so this delays only rounds without a
     /// quorum. Half of the validity is the most, also for a shorter ttl that a request asks for.
     pub const fn node_timeout(mut self, timeout: Duration) -> Self {
         self.config.node_timeout = Some(timeout);
@@ -90,8 +90,10 @@ impl LockManagerBuilder {
         self
     }
 
-    /// How long cleanup goes on for a node that does not answer. Default: the longest ttl that the lock was
-    /// acquired or extended with, after which its key is gone.
+    /// For how long a failed release is sent again. Default, and the most that has an effect: the longest ttl
+    /// that the lock was acquired or extended with, after which its key is gone.
+    ///
+    /// Then a call that still keeps a release from leaving is given up; a node timeout later everything is.
     pub const fn cleanup_bound(mut self, bound: Duration) -> Self {
         self.config.cleanup_bound = Some(bound);
         self

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use crate::algorithm::lease::saturating_add;
 use crate::backend::{BackendError, Capabilities};
 
-/// For how long a node that failed has to answer well before it counts as recovered.
+/// A node recovers with the first answer that comes so long after its last failure, or later.
 const RECOVERY: Duration = Duration::from_secs(5);
 
 /// What is known of a node from its latest calls.
@@ -47,7 +47,7 @@ pub(crate) enum Change {
     None,
     /// The first failure of a node that was well.
     Fails,
-    /// The node has answered for 5 s since its last failure.
+    /// The node has answered, 5 s or more after its last failure.
     Recovers {
         after: Duration,
     },

@@ -45,7 +45,8 @@ struct State {
     is_closed: bool,
 }
 
-/// What is done after the mutex is released, and how it ended: until then, as if the runtime had dropped it.
+/// Work that is done when the mutex is free, and its result. Until the work has ended that is a failure, in case
+/// the runtime drops it.
 enum Work {
     Extend(ExtensionId, Option<Instant>),
     Release(Found),

@@ -65,7 +65,7 @@ pub(crate) async fn leave<T: Transport>(
     own.extend(entries.iter().map(|entry| entry_key(key, entry)));
     let keys: Vec<&[u8]> = own.iter().map(Vec::as_slice).collect();
     let names: Vec<&[u8]> = entries.iter().map(|entry| entry.as_bytes()).collect();
-    // Admitted always, as every call but an acquire. It belongs to a refresh that was sent.
+    // Admitted as every call but an acquire. It belongs to a refresh that was sent.
     match LEAVE.run(transport, Admission::Other, &keys, &names).await? {
         Reply::Int(left) => Ok(left > 0),
         reply => Err(reply.unexpected("a leave")),

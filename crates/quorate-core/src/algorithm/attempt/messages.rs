@@ -100,7 +100,7 @@ pub enum Decision {
         /// The fencing token, with fencing.
         token: Option<FencingToken>,
     },
-    /// The first round is lost, and its undo has been sent.
+    /// The first round is lost, and its undo has begun.
     NotWon(Loss),
     /// A quorum still owned the keys.
     Extended {

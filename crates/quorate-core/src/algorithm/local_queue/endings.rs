@@ -4,9 +4,9 @@ use super::messages::{ExtensionId, Found, LeaseId, Output, TaskId};
 
 /// The calls of `release()` that have not resolved, and what each takes for an answer.
 ///
-/// A task that released at the nodes gets what that release found. A task that passed the lease on
-/// its answer from the first extension that began after the pass, or from the release that ends the
-/// lease: *held* if that succeeded, else *unconfirmed*. It never gets *lost*: the keys may have been
+/// A task that released at the nodes gets what that release found. A task that passed the lease on takes its
+/// answer from the first extension that began after the pass, or from the final release, whichever is decided
+/// first: *held* if that succeeded, else *unconfirmed*. It never gets *lost*: the keys may have been
 /// lost after the pass.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Endings(Vec<Ending>);

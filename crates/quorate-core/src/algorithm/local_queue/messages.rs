@@ -53,7 +53,8 @@ pub enum Found {
 pub enum Output {
     /// The task begins a wait and attempts. `others_wait`: it joins the wait queue first.
     Compete(TaskId, bool),
-    /// The attempts under this lease are cancelled and undone.
+    /// The attempts under this lease are to be undone. The task's own future does that when it is polled or
+    /// dropped.
     Cancel(LeaseId),
     /// The task has been given the lease, and its future is to be polled.
     Give(TaskId, LeaseId),
@@ -61,7 +62,7 @@ pub enum Output {
     Extend(ExtensionId),
     /// The release begins. No extension of this lease is sent from now on (rule H6).
     Release(LeaseId),
-    /// The lease of this holder has ended: its `lost()` resolves.
+    /// The lease of this holder has ended. Its `lost()` sees that by itself.
     Lose(TaskId),
     /// The task's `release()` returns.
     Resolve(TaskId, Found),
