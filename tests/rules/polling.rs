@@ -16,7 +16,7 @@ use quorate_core::{
 use quorate_memory::{Fault, MemoryNode, Sim, Value};
 use quorate_protocol::error_of_reply;
 
-use crate::world::{MS, SECOND, World};
+use crate::world::{MS, Paused, SECOND, World};
 
 fn put(nodes: &[MemoryNode]) {
     nodes.iter().for_each(|node| node.put("r", Value::String(b"another program's".to_vec())));
@@ -47,6 +47,24 @@ fn a4_a_lock_always_has_a_deadline() {
             assert!(took <= timeout + undo, "{took:?} of {timeout:?}");
         }
     }
+}
+
+/// The process is stopped between two attempts, until its caller waits no longer.
+#[test]
+fn a4_no_attempt_is_made_after_the_deadline() {
+    let world = World::new(3);
+    put(&world.nodes);
+    let client = Paused::new(&world.sim);
+    let builder = world.builder().runtime(client.clone()).waiting(Waiting::Polling);
+    let manager = builder.build().unwrap();
+    let acquires = || world.log.operations().iter().filter(|name| **name == "acquire").count();
+    let mut request = manager.lock("r").timeout(SECOND).into_future();
+    assert!(world.sim.block_on_for(&mut request, 1).is_none());
+    assert_eq!(acquires(), 3);
+    client.pause(10 * SECOND);
+    let lost = world.sim.block_on(request);
+    assert!(matches!(lost, Err(LockError::Held(_))), "{lost:?}");
+    assert_eq!(acquires(), 3);
 }
 
 #[test]

@@ -80,7 +80,7 @@ pub enum LockError {
         /// The name of the other.
         second: String,
     },
-    /// The request is invalid. Nothing was sent, at least not in this round.
+    /// The request is invalid. Nothing was sent in this round.
     #[error(transparent)]
     Invalid(#[from] InvalidRequest),
     /// There is no randomness for a token. Nothing was sent in this round.

@@ -189,7 +189,7 @@ impl Lease {
         result.map(|_| end)
     }
 
-    /// Waits until the lease has ended, and begins the release if nobody has.
+    /// Waits until the lease has ended, and begins the release if it has not begun.
     pub(crate) async fn release_at_its_end(self) {
         self.lost().await;
         self.check_and_release().ok();

@@ -3,7 +3,7 @@
 //! [`Nodes::call`] is the one place where a [`LockBackend`] is called with a claim. It keeps the times
 //! of calls in flight, how the last calls ended, and which server a node is. None of it decides a vote,
 //! with two exceptions (Q6): a node does not vote while reading its server id fails for a passing reason, and
-//! once two nodes are known to be one server, neither votes. A node that has no id, or must not tell it, votes.
+//! once two nodes are known to be one server, neither votes. A node that has no id, or may not report it, votes.
 
 mod health;
 

@@ -14,8 +14,8 @@
 //!
 //! An undo, a release, a dropped guard and a lost lease are one transition, `end`: each node that was sent
 //! something which may set the key gets a release, also one that refused, and nothing but releases is sent from
-//! then on (H6). A lock that is held needs no driver. So nobody calls the machine at the end of an idle lease:
-//! `lost()` is told by the clock, and the release begins with the next input.
+//! then on (H6). A lock that is held needs no driver. So the machine is not called at the end of an idle
+//! lease: `lost()` resolves by the clock, and the release begins with the next input.
 //!
 //! # Per node
 //!
