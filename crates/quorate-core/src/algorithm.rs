@@ -10,11 +10,11 @@
 pub mod attempt;
 pub(crate) mod backoff;
 pub mod fence;
-pub mod lease;
 #[doc(hidden)]
-pub mod local_queue;
+pub mod gate;
+pub mod lease;
 pub(crate) mod node_set;
 pub mod quorum;
 pub mod renewal;
 #[doc(hidden)]
-pub mod turn;
+pub mod wait;

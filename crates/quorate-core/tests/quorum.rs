@@ -6,7 +6,7 @@
 use std::time::{Duration, Instant};
 
 use quorate_core::algorithm::attempt::{
-    Action, Attempt, CallId, Decision, Loss, Operation, Outcome, Settings,
+    Action, AttemptMachine, CallId, Decision, Loss, Message, Outcome, Settings,
 };
 use quorate_core::algorithm::lease::SafetyMargin;
 use quorate_core::algorithm::quorum::NodeCount;
@@ -23,12 +23,12 @@ enum Answer {
 
 use Answer::{Granted, Refused, Unknown};
 
-impl From<Answer> for Outcome {
+impl From<Answer> for Outcome<()> {
     fn from(answer: Answer) -> Self {
         match answer {
             Granted => Self::Granted(None),
             Refused => Self::Refused,
-            Unknown => Self::Failed,
+            Unknown => Self::Failed(()),
         }
     }
 }
@@ -80,7 +80,7 @@ fn settings(count: NodeCount) -> Settings {
 
 /// An attempt, and the latest call to each node.
 struct Rig {
-    attempt: Attempt,
+    attempt: AttemptMachine<()>,
     calls: Vec<Option<CallId>>,
     now: Instant,
 }
@@ -89,7 +89,7 @@ impl Rig {
     fn new(settings: Settings) -> Self {
         let now = Instant::now();
         let calls = vec![None; settings.nodes.get()];
-        let mut rig = Self { attempt: Attempt::new(settings, now), calls, now };
+        let mut rig = Self { attempt: AttemptMachine::new(settings, now), calls, now };
         rig.drain();
         rig
     }
@@ -105,8 +105,8 @@ impl Rig {
 
     fn drain(&mut self) -> Option<Decision> {
         while let Some((node, action)) = self.attempt.poll_send() {
-            if let Action::Call(call, operation) = action {
-                let is_repair = matches!(operation, Operation::Repair { .. });
+            if let Action::Send(call, message) = action {
+                let is_repair = matches!(message, Message::Repair { .. });
                 self.calls[node.index()] = Some(call).filter(|_| !is_repair);
             }
         }
@@ -157,7 +157,7 @@ fn q1_the_verdict_is_that_of_the_table_for_every_split_of_votes() {
                 assert_eq!(verdict(acquired), expected, "acquire: {split}");
 
                 let mut rig = Rig::held(count);
-                rig.attempt.extend(ttl(Duration::from_secs(2)), false, rig.now).unwrap();
+                rig.attempt.extend(ttl(Duration::from_secs(2)), rig.now).unwrap();
                 assert_eq!(rig.drain(), None);
                 assert_eq!(verdict(rig.play(order.clone())), expected, "extend: {split}");
 
@@ -246,7 +246,8 @@ fn q3_only_the_first_answer_of_a_node_counts() {
             let mut rig = Rig::new(settings(count));
             let call = rig.calls[0].unwrap();
             rig.answer(0, first);
-            let vote = |rig: &Rig| rig.attempt.nodes().next().unwrap().1.vote();
+            let node = count.ids().next().unwrap();
+            let vote = |rig: &Rig| *rig.attempt.node(node).vote();
             let before = vote(&rig);
             rig.attempt.handle_reply(call, second.into(), rig.now);
             assert_eq!((rig.drain(), vote(&rig)), (None, before), "{first:?}, then {second:?}");

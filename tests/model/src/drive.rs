@@ -1,16 +1,19 @@
 //! One input to an attempt: its calls are put on the wire, and its decisions are judged.
 
 use std::rc::Rc;
+use std::time::Instant;
 
-use quorate_pure::core_source::algorithm::attempt::{Action, Attempt, Decision};
+use quorate_pure::core_source::algorithm::attempt::{
+    Action, AttemptMachine, CallId, Decision, Outcome,
+};
 
 use crate::judge::Outputs;
-use crate::place::{Entry, Kind, Request, Stray, Truth, small};
-use crate::scope::{Beginning, Flaw, NODES, Scope, TTL};
+use crate::place::{Entry, Failure, Kind, Request, Stray, Truth, small};
+use crate::scope::{Beginning, Flaw, GRACE, NODES, Scope};
 use crate::step::{Input, Next, Step};
-use crate::world::{Caller, Client, World, ticks, time};
+use crate::world::{Caller, Client, Undone, World, node_id, ticks, time};
 
-fn drain(machine: &mut Attempt) -> Outputs {
+fn drain(machine: &mut AttemptMachine<()>) -> Outputs {
     let sends = std::iter::from_fn(|| machine.poll_send());
     let sends = sends.map(|(node, action)| (node.index(), action)).collect();
     let decisions = std::iter::from_fn(|| machine.poll_decision()).collect();
@@ -32,14 +35,16 @@ impl World {
     pub(crate) fn drive(&self, scope: &Scope, from: usize, step: Step, input: Input<'_>) -> Next {
         let mut world = self.clone();
         let Some(before) = self.clients[from].clone() else { unreachable!() };
-        let extension = ticks(scope.extension_ttl);
+        if let Input::Replies(replies) = input {
+            world.record_failures(from, replies);
+        }
         let client = world.client(from);
         let now = time(self.start, client.now);
         let machine = &mut client.machine;
         let mut opened = false;
         match input {
             Input::Replies(replies) => {
-                for (call, outcome) in replies {
+                for (call, _, outcome) in replies {
                     machine.handle_reply(*call, *outcome, now);
                 }
             }
@@ -58,31 +63,44 @@ impl World {
                 machine.detach(now);
                 client.caller = Caller::Parted;
             }
-            Input::Extend | Input::ExtendAfresh => {
-                let round = machine.extend(extension, matches!(input, Input::ExtendAfresh), now);
+            Input::Close => {
+                machine.close(ticks(GRACE).as_duration(), now);
+                client.is_closed = true;
+                if before.caller == Caller::Waits {
+                    let is_adopting = scope.beginning == Beginning::Adopt;
+                    client.caller = if is_adopting { Caller::Parted } else { Caller::Gone };
+                }
+            }
+            Input::Back(node) => machine.handle_back(node_id(node), now),
+            Input::Extend(ttl) => {
+                let round = machine.extend(ticks(ttl), now);
                 client.extensions -= 1;
+                if round == Some(machine.round()) {
+                    client.longest_ttl = client.longest_ttl.max(ttl);
+                }
                 opened = round.is_some() && client.asked.is_none();
                 client.asked = client.asked.max(round);
             }
         }
         let outputs = drain(&mut client.machine);
-        let is_ending = |client: &Client| matches!(client.caller, Caller::Gone | Caller::Releases);
+        client.notice_release(&before, input, self.start);
         for decision in &outputs.decisions {
             opened |= client.hear(scope, *decision);
         }
         if client.caller != Caller::Holds {
             client.asked = None; // A release, or the end of the lease, is the end of the round.
         }
-        if is_ending(client) && client.ended_at.is_none() {
-            client.ended_at = Some(client.now);
+        if client.caller == Caller::Lapsed && client.machine.is_releasing() {
+            client.caller = Caller::Gone;
         }
-        let wrong = world.judge_decisions(scope, from, &before, &outputs.decisions);
+        let wrong = world.judge_decisions(scope, from, &before, &outputs.decisions, input);
         if opened {
             world.forget_round(from);
         }
         world.put_on_the_wire(scope, from, &outputs.sends);
         let wrong = wrong.or_else(|| world.judge_machine(scope, from, &before, &outputs, input));
-        if !scope.has_clock() && is_ending(world.client(from)) {
+        world.forget_failures(from);
+        if !scope.has_clock() && world.client(from).machine.is_releasing() {
             world.retire(from);
         }
         world.forget_strays(scope);
@@ -145,13 +163,37 @@ impl World {
         }
     }
 
+    /// Records what really became of releases.
+    fn record_failures(&mut self, from: usize, replies: &[(CallId, Kind, Outcome<()>)]) {
+        for (call, kind, outcome) in replies {
+            let failure = match outcome {
+                Outcome::Failed(()) => Failure::Answered,
+                Outcome::Lost(()) | Outcome::NotSent(()) => Failure::Silent,
+                Outcome::Granted(_) | Outcome::Refused => continue,
+            };
+            if *kind == Kind::Release {
+                self.place(call.node().index()).sides[from].truth.failure = Some(failure);
+            }
+        }
+    }
+
+    fn forget_failures(&mut self, from: usize) {
+        let Some(client) = self.clients[from].clone() else { return };
+        for node in 0..NODES {
+            let is_over = client.is_quiescent() || !client.node(node).owes_release();
+            if is_over && self.places[node].sides[from].truth.failure.is_some() {
+                self.place(node).sides[from].truth.failure = None;
+            }
+        }
+    }
+
     fn put_on_the_wire(&mut self, scope: &Scope, from: usize, sends: &[(usize, Action)]) {
         for (node, action) in sends {
             let is_bound = self.is_at_the_bound(scope, from);
             let side = &mut self.place(*node).sides[from];
             match action {
-                Action::Call(call, operation) => {
-                    let request = Request::of(*operation);
+                Action::Send(call, message) => {
+                    let request = Request::of(*message);
                     side.channel.push(Entry { call: *call, request, reply: None });
                     self.take_highest(scope, from, request);
                 }
@@ -187,12 +229,23 @@ impl World {
     /// Whether the cleanup bound of an attempt has been reached.
     fn is_at_the_bound(&self, scope: &Scope, from: usize) -> bool {
         let Some(client) = &self.clients[from] else { return false };
-        let bound = u32::from(TTL.max(scope.extension_ttl));
+        let bound = u32::from(client.longest_ttl);
         !scope.has_clock() || client.ended_at.is_some_and(|ended| client.now >= ended + bound)
     }
 }
 
 impl Client {
+    /// Notices that the release has begun, or that no caller waits for it any more.
+    fn notice_release(&mut self, before: &Self, input: Input<'_>, start: Instant) {
+        if self.machine.is_releasing() && !before.machine.is_releasing() {
+            self.ended_at = Some(self.now);
+            let is_awaited = matches!(input, Input::Release) && before.is_valid(start);
+            self.awaits_cleared = !is_awaited;
+        }
+        let was_awaited = before.caller == Caller::Releases;
+        self.awaits_cleared |= was_awaited && matches!(input, Input::Cancel);
+    }
+
     /// Takes a decision to the caller; returns whether the next round has been opened with it.
     fn hear(&mut self, scope: &Scope, decision: Decision) -> bool {
         match decision {
@@ -206,18 +259,33 @@ impl Client {
             }
             Decision::Extended { round, .. } | Decision::ExtendFailed { round } => {
                 self.asked = self.asked.filter(|asked| *asked > round);
+                if self.asked.is_some() {
+                    self.longest_ttl = self.longest_ttl.max(scope.extension_ttl + 1);
+                }
                 self.asked.is_some()
             }
             Decision::NotWon(_) => {
                 let is_adopting = scope.beginning == Beginning::Adopt;
+                self.undone = if is_adopting { Undone::NotDue } else { Undone::Awaited };
                 self.caller = if is_adopting { Caller::Parted } else { Caller::Gone };
                 false
             }
-            Decision::LeaseLost
-            | Decision::Released
-            | Decision::LostBefore
-            | Decision::Unconfirmed => {
+            Decision::LeaseLost(_) => {
+                if matches!(self.caller, Caller::Holds | Caller::Parted) {
+                    self.caller = Caller::Lapsed;
+                }
+                false
+            }
+            Decision::Released | Decision::LostBefore | Decision::Unconfirmed => {
                 self.caller = Caller::Gone;
+                false
+            }
+            Decision::Undone => {
+                self.undone = Undone::Decided;
+                false
+            }
+            Decision::Cleared => {
+                self.awaits_cleared = false;
                 false
             }
         }

@@ -1,6 +1,6 @@
 //! Every order of events around the attempt that ships, explored exhaustively.
 //!
-//! [`Attempt`](quorate_pure::core_source::algorithm::attempt::Attempt) is compiled here from the
+//! [`AttemptMachine`](quorate_pure::core_source::algorithm::attempt::AttemptMachine) is compiled here from the
 //! sources of the core. Around it is a world of three nodes that does what TCP connections, nodes and
 //! callers can do, in any order, within the bounds of a scope. `cases` lists the scopes.
 //!
@@ -23,11 +23,13 @@
 //!   not leave. A reply comes twice.
 //! - A node loses a key early, or all its data. A foreign client takes and frees keys.
 //! - The clock ticks, also while an attempt has not handled a timer that is due.
-//! - The caller cancels, extends, releases, detaches or drops its guard.
+//! - The caller cancels, extends, releases, detaches or drops its guard. The manager is closed.
+//! - A node that had failed answers another call.
 //!
 //! # What must hold
 //!
-//! No two leases are valid at once. A lease is valid for no longer than a quorum keeps the keys. A
+//! No two leases are valid, or in their margin, at once. A lease and its margin are over before a quorum
+//! loses the keys by time. A
 //! decision agrees with what really happened at the nodes. An attempt that is quiescent has left no key,
 //! but for the two cases of rule C3. It becomes quiescent if everything is answered, and if nothing is.
 //! Fencing tokens are unique, in real-time order and in the order of holding.
@@ -40,7 +42,7 @@
 //!
 //! # What is not here
 //!
-//! Clock drift, several keys, passing on, the async shell around the attempt, and other numbers of
+//! Clock drift, several keys, the async shell around the attempt, and other numbers of
 //! nodes.
 
 mod cases;
@@ -54,7 +56,5 @@ mod step;
 mod steps;
 mod world;
 
-#[cfg(quorate_planted)]
-pub use cases::wrong_ideas;
 pub use cases::{Case, Size, limits, near_misses, promises, tokens};
 pub use explore::Report;

@@ -1,12 +1,15 @@
 //! A node: the key, the number, and the messages in flight between it and each attempt.
 
-use quorate_pure::core_source::algorithm::attempt::{CallId, Operation, Outcome};
+use quorate_pure::core_source::algorithm::attempt::{CallId, Message, Outcome};
 use quorate_pure::core_source::algorithm::fence::FencingToken;
 
 use crate::scope::{Flaw, Hints, MOST, Scope};
 
 /// A key that was set behind the release that undoes it.
 pub(crate) const LATE_EFFECT: &str = "C3: an acquire or a repair took effect behind its release";
+
+/// An attempt that was refused by the attempt before it, of the same request.
+pub(crate) const OWN_KEY: &str = "C8: refused by the key of the same request's last attempt";
 
 /// The owner of a key that is no attempt.
 pub(crate) const FOREIGN: usize = 9;
@@ -33,16 +36,16 @@ pub(crate) enum Kind {
 }
 
 impl Request {
-    pub(crate) fn of(operation: Operation) -> Self {
+    pub(crate) fn of(message: Message) -> Self {
         let ticks = |ttl: quorate_pure::core_source::algorithm::lease::Ttl| {
             u8::try_from(ttl.as_duration().as_secs()).unwrap_or(u8::MAX)
         };
-        let (kind, ttl, number) = match operation {
-            Operation::Acquire { ttl } => (Kind::Acquire, ticks(ttl), None),
-            Operation::Extend { ttl } => (Kind::Extend, ticks(ttl), None),
-            Operation::Repair { ttl } => (Kind::Repair, ticks(ttl), None),
-            Operation::Raise { token } => (Kind::Raise, 0, Some(token)),
-            Operation::Release { highest } => (Kind::Release, 0, highest),
+        let (kind, ttl, number) = match message {
+            Message::Acquire { ttl } => (Kind::Acquire, ticks(ttl), None),
+            Message::Extend { ttl } => (Kind::Extend, ticks(ttl), None),
+            Message::Repair { ttl } => (Kind::Repair, ticks(ttl), None),
+            Message::Raise { token } => (Kind::Raise, 0, Some(token)),
+            Message::Release { highest } => (Kind::Release, 0, highest),
         };
         Self { kind, ttl, number: number.map_or(0, small) }
     }
@@ -64,7 +67,7 @@ pub(crate) struct Entry {
     pub(crate) call: CallId,
     pub(crate) request: Request,
     /// The reply, once the node has made one. It has not arrived yet.
-    pub(crate) reply: Option<Outcome>,
+    pub(crate) reply: Option<Outcome<()>>,
 }
 
 /// A request that is still in flight, while its attempt awaits no reply any more.
@@ -95,6 +98,16 @@ pub(crate) struct Truth {
     pub(crate) is_excused: bool,
     /// The number that the node last gave to the attempt, or voted for.
     pub(crate) number: u8,
+    /// How the last release that failed did so.
+    pub(crate) failure: Option<Failure>,
+}
+
+/// How a release failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Failure {
+    /// The node answered with an error.
+    Answered,
+    Silent,
 }
 
 /// A node.
@@ -124,13 +137,17 @@ impl Place {
         request: Request,
         hint: u8,
         is_excused: bool,
-    ) -> (Outcome, Option<&'static str>) {
+    ) -> (Outcome<()>, Option<&'static str>) {
         let mut wrong = None;
+        if scope.is_again && request.kind == Kind::Acquire {
+            let is_own = |owner: usize| owner != from && owner != FOREIGN;
+            wrong = self.owner.is_some_and(is_own).then_some(OWN_KEY);
+        }
         let is_ours = self.owner == Some(from);
         let flaw = scope.fencing.and_then(|fencing| fencing.flaw);
         let yes = Outcome::Granted(None);
         let reply = match request.kind {
-            Kind::Acquire if self.is_quarantined(scope, hint) => Outcome::Failed,
+            Kind::Acquire if self.is_quarantined(scope, hint) => Outcome::Failed(()),
             Kind::Acquire | Kind::Repair if self.owner.is_none() || is_ours => {
                 if !is_ours {
                     wrong = self.set_key(scope, from, request.ttl, is_excused);

@@ -4,6 +4,10 @@ pub(crate) const NODES: usize = 3;
 pub(crate) const QUORUM: usize = 2;
 /// In ticks.
 pub(crate) const TTL: u8 = 3;
+/// The safety margin, in ticks; there is no drift.
+pub(crate) const MARGIN: u8 = 1;
+/// The time that `close` gives a holder, in ticks.
+pub(crate) const GRACE: u8 = 1;
 /// The most attempts.
 pub(crate) const MOST: usize = 3;
 
@@ -30,6 +34,12 @@ pub(crate) struct Scope {
     pub(crate) has_errors: bool,
     /// The caller drops its futures and its guard.
     pub(crate) is_cancelled: bool,
+    /// The manager is closed.
+    pub(crate) is_closed: bool,
+    /// The hold limit, in ticks.
+    pub(crate) hold_limit: Option<u8>,
+    /// The second attempt is the next one of the same request: it begins when the first is lost.
+    pub(crate) is_again: bool,
     pub(crate) extensions: u8,
     /// What an extension asks for, in ticks.
     pub(crate) extension_ttl: u8,
@@ -129,6 +139,9 @@ impl Scope {
             has_foreign: false,
             has_errors: false,
             is_cancelled: false,
+            is_closed: false,
+            hold_limit: None,
+            is_again: false,
             extensions: 0,
             extension_ttl: TTL,
             under_way: None,

@@ -4,7 +4,7 @@ use std::fmt;
 
 use quorate_pure::core_source::algorithm::attempt::{CallId, Outcome};
 
-use crate::place::Request;
+use crate::place::{Kind, Request};
 use crate::world::World;
 
 /// One step.
@@ -19,8 +19,12 @@ pub(crate) enum Step {
     Cancel(usize),
     Detach(usize),
     Extend(usize),
-    /// An extension that joins no open round.
-    ExtendAfresh(usize),
+    /// An extension for longer than the open round.
+    ExtendLonger(usize),
+    /// The manager is closed.
+    Close(usize),
+    /// A node answers another call.
+    Back(usize, usize),
     /// Only with a flaw: the holder reads its token.
     ReadBack(usize, u8),
     ForeignTakes(usize),
@@ -40,13 +44,13 @@ pub(crate) enum Step {
         from: usize,
         node: usize,
         request: Request,
-        outcome: Outcome,
+        outcome: Outcome<()>,
     },
     Reply {
         from: usize,
         node: usize,
         request: Request,
-        outcome: Outcome,
+        outcome: Outcome<()>,
         is_twice: bool,
     },
     /// A connection is lost; so many requests had reached the node.
@@ -121,11 +125,13 @@ pub(crate) struct Next {
 /// What an attempt is given.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Input<'a> {
-    Replies(&'a [(CallId, Outcome)]),
+    Replies(&'a [(CallId, Kind, Outcome<()>)]),
     Timeout,
     Release,
     Cancel,
     Detach,
-    Extend,
-    ExtendAfresh,
+    /// In ticks.
+    Extend(u8),
+    Close,
+    Back(usize),
 }

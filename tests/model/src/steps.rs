@@ -7,7 +7,7 @@ use quorate_pure::core_source::algorithm::attempt::Outcome;
 use crate::place::{Entry, FOREIGN, Kind, Place, Request, Stray, Truth};
 use crate::scope::{Beginning, Flaw, Hints, NODES, QUORUM, Replies, Scope, Time};
 use crate::step::{Fate, Input, Next, Step};
-use crate::world::{Caller, World};
+use crate::world::{Caller, Client, Undone, World};
 
 impl World {
     /// Every state that can follow.
@@ -30,7 +30,12 @@ impl World {
     fn by_caller(&self, scope: &Scope, at: usize, next: &mut Vec<Next>) {
         let Some(client) = &self.clients[at] else {
             // The attempts differ in nothing but their hints: they begin in order.
-            if self.clients[..at].iter().all(Option::is_some) {
+            let may_begin = |before: &Client| match before.undone {
+                Undone::NotDue => !scope.is_again,
+                Undone::Awaited => !scope.is_again || scope.is_ordered,
+                Undone::Decided => true,
+            };
+            if self.clients[..at].iter().all(|it| it.as_deref().is_some_and(may_begin)) {
                 next.push(self.drive_new(scope, at));
             }
             return;
@@ -43,20 +48,26 @@ impl World {
             next.push(self.drive(scope, at, Step::Timeout(at), Input::Timeout));
         }
         let caller = client.caller;
-        if caller == Caller::Holds {
+        if matches!(caller, Caller::Holds | Caller::Lapsed) {
             next.push(self.drive(scope, at, Step::Release(at), Input::Release));
+            if client.extensions > 0 {
+                let extend = Input::Extend(scope.extension_ttl);
+                next.push(self.drive(scope, at, Step::Extend(at), extend));
+            }
+        }
+        if caller == Caller::Holds {
             if scope.beginning == Beginning::Adopt {
                 next.push(self.drive(scope, at, Step::Detach(at), Input::Detach));
             }
-            if client.extensions > 0 {
-                next.push(self.drive(scope, at, Step::Extend(at), Input::Extend));
-                if client.asked.is_some() {
-                    next.push(self.drive(scope, at, Step::ExtendAfresh(at), Input::ExtendAfresh));
-                }
+            if client.extensions > 0 && client.asked.is_some() {
+                let extend = Input::Extend(scope.extension_ttl + 1);
+                next.push(self.drive(scope, at, Step::ExtendLonger(at), extend));
             }
         }
-        if scope.is_cancelled && matches!(caller, Caller::Waits | Caller::Holds | Caller::Releases)
-        {
+        if scope.is_closed && !client.is_closed {
+            next.push(self.drive(scope, at, Step::Close(at), Input::Close));
+        }
+        if scope.is_cancelled && !matches!(caller, Caller::Gone | Caller::Parted) {
             next.push(self.drive(scope, at, Step::Cancel(at), Input::Cancel));
         }
         self.read_back(scope, at, next);
@@ -127,6 +138,13 @@ impl World {
             }
         }
         let is_behind = scope.reads_old_first() && !side.strays.is_empty();
+        // Both attempts of a request use one connection.
+        let is_behind = is_behind
+            || scope.is_again
+                && scope.is_ordered
+                && self.places[node].sides[..from]
+                    .iter()
+                    .any(|side| side.channel.iter().any(|entry| entry.reply.is_none()));
         for (place, entry) in side.channel.iter().enumerate() {
             let is_first = side.channel[..place].iter().all(|other| other.reply.is_some());
             if entry.reply.is_none() && (is_first && !is_behind || !scope.is_ordered) {
@@ -140,6 +158,14 @@ impl World {
             }
         }
         let is_over = self.clients[from].as_ref().is_none_or(|client| client.is_quiescent());
+        if let Some(client) = self.clients[from].as_ref().filter(|_| !is_over)
+            && client.machine.is_releasing()
+            && client.node(node).owes_release()
+            && (side.truth.failure.is_some() || client.node(node).is_busy())
+        {
+            let step = Step::Back(from, node);
+            next.push(self.drive(scope, from, step, Input::Back(node)));
+        }
         if self.drops > 0 && !side.channel.is_empty() && !is_over {
             self.lose_connections(scope, from, node, next);
         }
@@ -182,7 +208,7 @@ impl World {
         node: usize,
         request: Request,
         is_excused: bool,
-    ) -> (Outcome, Option<&'static str>) {
+    ) -> (Outcome<()>, Option<&'static str>) {
         let given = self.clients[from].as_ref().map_or(0, |client| client.hint);
         let place = self.place(node);
         let is_read_late = scope.fencing.is_some_and(|it| it.hints == Hints::Arrival);
@@ -229,15 +255,21 @@ impl World {
             world.repeats -= u8::from(fate == Fate::Repeated);
             world.forget_strays(scope);
             if is_heard_at_once && fate != Fate::Unheard && !is_over {
-                let heard = world.drive(scope, from, step, Input::Replies(&[(call, outcome)]));
+                let heard = world.drive(
+                    scope,
+                    from,
+                    step,
+                    Input::Replies(&[(call, request.kind, outcome)]),
+                );
                 next.push(Next { wrong: wrong.or(heard.wrong), ..heard });
             } else {
                 next.push(Next { step, world, wrong });
             }
         }
         if scope.has_errors {
-            let unsent = request.sets_key().then_some(Outcome::NotSent);
-            for outcome in [Some(Outcome::Failed), unsent].into_iter().flatten() {
+            let may_be_unsent = request.sets_key() || request.kind == Kind::Release;
+            let unsent = may_be_unsent.then_some(Outcome::NotSent(()));
+            for outcome in [Some(Outcome::Failed(())), unsent].into_iter().flatten() {
                 let mut world = self.clone();
                 world.place(node).sides[from].channel[at].reply = Some(outcome);
                 let step = Step::Fail { from, node, request, outcome };
@@ -250,17 +282,17 @@ impl World {
         &self,
         scope: &Scope,
         (from, node, at): (usize, usize, usize),
-        outcome: Outcome,
+        outcome: Outcome<()>,
         next: &mut Vec<Next>,
     ) {
         let mut world = self.clone();
         let Entry { call, request, .. } = world.place(node).sides[from].channel.remove(at);
         let once = Step::Reply { from, node, request, outcome, is_twice: false };
-        next.push(world.drive(scope, from, once, Input::Replies(&[(call, outcome)])));
+        let reply = (call, request.kind, outcome);
+        next.push(world.drive(scope, from, once, Input::Replies(&[reply])));
         if scope.has_errors {
             let twice = Step::Reply { from, node, request, outcome, is_twice: true };
-            let replies = [(call, outcome), (call, outcome)];
-            next.push(world.drive(scope, from, twice, Input::Replies(&replies)));
+            next.push(world.drive(scope, from, twice, Input::Replies(&[reply, reply])));
         }
     }
 
@@ -285,8 +317,10 @@ impl World {
                     }),
                 );
                 let gone: Vec<Entry> = side.channel.drain(lost.clone()).collect();
-                let mut replies: Vec<_> =
-                    gone.iter().map(|entry| (entry.call, Outcome::Failed)).collect();
+                let mut replies: Vec<_> = gone
+                    .iter()
+                    .map(|entry| (entry.call, entry.request.kind, Outcome::Lost(())))
+                    .collect();
                 let step = Step::Drop { from, node, delivered };
                 next.push(world.drive(scope, from, step, Input::Replies(&replies)));
                 if scope.replies == Replies::Shuffled && replies.len() > 1 {

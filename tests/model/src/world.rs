@@ -4,13 +4,15 @@ use std::hash::{Hash, Hasher};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use quorate_pure::core_source::algorithm::attempt::{Attempt, Node, RoundId, Settings};
+use quorate_pure::core_source::algorithm::attempt::{
+    AttemptMachine, Node, Outcome, RoundId, Settings,
+};
 use quorate_pure::core_source::algorithm::lease::{Drift, SafetyMargin, Ttl};
-use quorate_pure::core_source::algorithm::quorum::NodeCount;
+use quorate_pure::core_source::algorithm::quorum::{NodeCount, NodeId};
 
 use crate::fold::Fold;
 use crate::place::Place;
-use crate::scope::{Beginning, Hints, MOST, NODES, Scope, TTL};
+use crate::scope::{Beginning, Hints, MARGIN, MOST, NODES, Scope, TTL};
 
 /// What the caller of an attempt does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -19,6 +21,8 @@ pub(crate) enum Caller {
     Waits,
     /// Has the guard.
     Holds,
+    /// Has the guard of a lease that has ended.
+    Lapsed,
     /// Waits for `release`.
     Releases,
     /// Has its answer, or has dropped the future or the guard.
@@ -27,11 +31,28 @@ pub(crate) enum Caller {
     Parted,
 }
 
+/// What becomes of the undo of a lost round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Undone {
+    /// No round is lost.
+    NotDue,
+    Awaited,
+    Decided,
+}
+
 /// One attempt, and what its caller knows.
 #[derive(Clone, Debug)]
 pub(crate) struct Client {
-    pub(crate) machine: Attempt,
+    pub(crate) machine: AttemptMachine<()>,
     pub(crate) caller: Caller,
+    /// Whether it waits for the undo of a lost round.
+    pub(crate) undone: Undone,
+    /// Whether it has to learn that a quorum is clear.
+    pub(crate) awaits_cleared: bool,
+    /// Whether the manager is closed.
+    pub(crate) is_closed: bool,
+    /// The longest ttl that a round asked for, in ticks.
+    pub(crate) longest_ttl: u8,
     /// Whether it has ever had the lock.
     pub(crate) has_won: bool,
     /// Its clock, in ticks.
@@ -54,8 +75,14 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    pub(crate) fn node(&self, at: usize) -> &Node {
-        self.machine.nodes().nth(at).map(|(_, node)| node).unwrap_or_else(|| unreachable!())
+    pub(crate) fn node(&self, at: usize) -> &Node<()> {
+        self.machine.node(node_id(at))
+    }
+
+    /// Whether the lease has ended and its keys are kept for the margin.
+    pub(crate) fn is_lapsed(&self) -> bool {
+        let is_over = self.machine.is_releasing() || self.caller == Caller::Parted;
+        self.machine.has_ended() && !is_over
     }
 
     pub(crate) fn is_quiescent(&self) -> bool {
@@ -85,6 +112,11 @@ pub(crate) struct World {
     pub(crate) losses: u8,
     /// The highest number that any node ever had; kept where hints depend on it.
     pub(crate) peak: u8,
+}
+
+pub(crate) fn node_id(at: usize) -> NodeId {
+    let mut nodes = NodeCount::new(NODES).into_iter().flat_map(NodeCount::ids);
+    nodes.nth(at).unwrap_or_else(|| unreachable!())
 }
 
 /// A time, in ticks of a second.
@@ -132,15 +164,16 @@ impl World {
         let nodes = NodeCount::new(NODES).unwrap_or_else(|| unreachable!());
         let mut settings = Settings::new(nodes, ticks(TTL), Duration::from_secs(1));
         settings.drift = Drift::new(0, Duration::ZERO);
-        settings.safety_margin = SafetyMargin::Fixed(Duration::ZERO);
+        settings.safety_margin = SafetyMargin::Fixed(ticks(MARGIN).as_duration());
+        settings.hold_limit = scope.hold_limit.map(|limit| ticks(limit).as_duration());
         settings.fencing = scope.fencing.is_some();
         for node in nodes.ids().filter(|_| scope.is_ordered) {
             settings = settings.ordered(node);
         }
         let time = time(self.start, now);
         let machine = match scope.beginning {
-            Beginning::Acquire => Attempt::new(settings, time),
-            Beginning::Adopt => Attempt::adopt(settings, None, time),
+            Beginning::Acquire => AttemptMachine::new(settings, time),
+            Beginning::Adopt => AttemptMachine::adopt(settings, None, time),
         };
         let hint = scope.fencing.map_or(0, |fencing| match fencing.hints {
             Hints::Given(hints) => hints[at],
@@ -153,6 +186,10 @@ impl World {
         Client {
             machine,
             caller: Caller::Waits,
+            undone: Undone::NotDue,
+            awaits_cleared: false,
+            is_closed: false,
+            longest_ttl: TTL,
             has_won: false,
             is_retired: false,
             now,
@@ -203,13 +240,15 @@ impl World {
             client.is_some().hash(&mut hasher);
             if let Some(client) = client {
                 let Client { machine, caller, now, ended_at: _, extensions, .. } = &**client;
-                let Client { asked, token, reads, hint, older, .. } = &**client;
+                let Client { asked, token, reads, hint, older, undone, .. } = &**client;
+                let Client { awaits_cleared, is_closed, longest_ttl: _, .. } = &**client;
                 let is_over = client.is_quiescent();
                 if !client.is_retired {
                     machine.fingerprint(time(self.start, *now), &mut hasher);
                 }
                 (caller, is_over, extensions, asked.is_some()).hash(&mut hasher);
                 (token, reads, hint, older).hash(&mut hasher);
+                (undone, awaits_cleared, is_closed).hash(&mut hasher);
             }
         }
         (self.drops, self.repeats, self.losses, self.peak).hash(&mut hasher);
@@ -220,12 +259,9 @@ impl World {
     }
 }
 
-fn hash_outcome(
-    outcome: quorate_pure::core_source::algorithm::attempt::Outcome,
-    hasher: &mut impl Hasher,
-) {
+fn hash_outcome(outcome: Outcome<()>, hasher: &mut impl Hasher) {
     std::mem::discriminant(&outcome).hash(hasher);
-    if let quorate_pure::core_source::algorithm::attempt::Outcome::Granted(number) = outcome {
+    if let Outcome::Granted(number) = outcome {
         number.hash(hasher);
     }
 }

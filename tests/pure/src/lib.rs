@@ -7,11 +7,6 @@
 #![allow(dead_code, reason = "the rest of the core uses it")]
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "its unit tests run in the core"))]
 
-// In front of the modules that have planted points.
-#[macro_use]
-#[path = "../../../crates/quorate-core/src/planted.rs"]
-pub mod planted;
-
 /// The folder of the core's sources.
 #[path = "../../../crates/quorate-core/src"]
 pub mod core_source {

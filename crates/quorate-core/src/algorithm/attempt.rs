@@ -4,29 +4,29 @@
 //! next wake-up come out. It has no clock, no randomness and no I/O.
 //!
 //! ```text
-//! new ───▶ Acquiring ──▶ (Raising) ──▶ Held ⇄ Extending ──┬─▶ Ending     releases
-//! adopt ─▶ Adopting ───────────────────┘                  └─▶ Detached   sends nothing
+//! new ───▶ Acquiring ─▶ (Raising) ─▶ Held ⇄ Extending ─▶ (Lapsed) ─┬▶ Ending     releases
+//! adopt ─▶ Adopting ─────────────────┘                             └▶ Detached   sends nothing
 //! ```
 //!
-//! Acquiring and Raising may go to Ending directly, and Adopting to Detached. These two are the usual ends:
-//! they are *quiescent* when nothing is in flight and no release is owed. Where the last timer fires before
-//! that, the attempt is Over.
+//! Each of the phases before Ending may go there directly, except Adopting, which goes to Detached. In
+//! Lapsed the lease has ended, and the keys stay for the safety margin: their holder may stop late (H4).
+//! Ending and Detached are *quiescent* when nothing is in flight and no release is owed. When the last
+//! timer fires before that, the attempt is Over.
 //!
-//! An undo, a release, a dropped guard and a lost lease are one transition, `end`: each node that was sent
-//! something which may set the key gets a release, also one that refused, and nothing but releases is sent from
-//! then on (H6). A lock that is held needs no driver. So the machine is not called at the end of an idle
-//! lease: `lost()` resolves by the clock, and the release begins with the next input.
+//! An undo, a release, a dropped guard and a lost lease are one transition, `begin_release`: each node that
+//! was sent something which may set the key gets a release, also one that refused, and nothing but releases
+//! is sent from then on (H6).
 //!
 //! # Per node
 //!
 //! A [`Node`] is what is known of the keys there, the calls in flight, and the vote in this round.
 //! A call stays in flight after its round was decided, until it settles: by its reply, by the end of
 //! its connection, or by *not sent*. At the cleanup bound, a call is given up if a release still waits behind
-//! it; one node timeout later, everything is.
+//! it; one node timeout later, every call is.
 //!
 //! # A reply
 //!
-//! [`Attempt::handle_reply`] removes the call, learns, votes, decides, and then goes on with that
+//! [`AttemptMachine::handle_reply`] removes the call, learns, votes, decides, and then goes on with that
 //! node. It decides before it sends, so that a reply that comes after the end of the lease sends no
 //! extension.
 //!
@@ -35,12 +35,12 @@
 //! On an *ordered* connection a release is sent right behind a call in flight. On a pool, calls to
 //! one node have no order, so the release waits until the call before it has settled (C3).
 //!
-//! # The driver
+//! # The shell
 //!
-//! The driver gives its inputs, then drains [`Attempt::poll_send`] and [`Attempt::poll_decision`], and
-//! waits for a reply or for [`Attempt::next_timeout`]. It feeds the replies that are there before the
-//! timeout (T5). It stops when its caller has a result and none of its own calls is in flight; the last driver
-//! of an attempt that has ended goes on until [`Attempt::is_quiescent`].
+//! The shell gives an input, then drains [`AttemptMachine::poll_send`] and
+//! [`AttemptMachine::poll_decision`]. It gives the replies that are there before a timeout (T5). It calls
+//! [`AttemptMachine::handle_timeout`] at [`AttemptMachine::next_timeout`], until
+//! [`AttemptMachine::is_quiescent`].
 
 mod fingerprint;
 mod messages;
@@ -53,36 +53,45 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use super::fence::FencingToken;
-use super::lease::Ttl;
-use super::node_set::NodeSet;
+use super::lease::{Ttl, saturating_add};
 use super::quorum::NodeId;
-use node::CallKind;
 
-pub use messages::{Action, CallId, Decision, Loss, Operation, Outcome, RoundId};
+pub use super::node_set::NodeSet;
+pub use messages::{Action, CallId, Decision, End, Loss, Message, Outcome, RoundId};
 pub use node::{Knowledge, Node, Vote};
 pub use settings::Settings;
 
-/// The life of one token over all nodes.
+/// The life of one token over all nodes. `E` is the reason of a node that did not vote.
 #[derive(Clone, Debug)]
-pub struct Attempt {
+pub struct AttemptMachine<E> {
     settings: Settings,
     phase: Phase,
-    nodes: Vec<Node>,
+    nodes: Vec<Node<E>>,
     round: Round,
     timers: Timers,
-    /// The end of the lease; in Ending, the end that it had.
+    /// The end of the validity; in Ending, the end that it had.
     valid_until: Instant,
+    /// The end by the hold limit.
+    hold_until: Option<Instant>,
+    /// The safety margin that lies between the validity and the end of the keys.
+    margin: Duration,
     /// The fencing token; in Raising, the number that becomes it.
     token: Option<FencingToken>,
     /// The longest ttl that any round asked for.
     longest_ttl: Ttl,
     /// How many calls were made.
     calls: u64,
+    /// The nodes whose release has not left the client's own queue.
+    queued: NodeSet,
     sends: VecDeque<(NodeId, Action)>,
     decisions: VecDeque<Decision>,
+    /// The votes of the last decided round.
+    votes: Vec<Vote<E>>,
+    /// How long that round took.
+    waited: Duration,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     /// The acquires are decided on.
     Acquiring,
@@ -90,35 +99,60 @@ enum Phase {
     Adopting,
     /// The nodes that granted another number are asked to raise it to the token.
     Raising,
-    /// `repairs`: the last extension was won, so a node that lost the keys is repaired.
-    Held { repairs: bool },
+    /// `is_won`: the last round was won, so a node that lost the keys is repaired.
+    Held { is_won: bool },
     /// `next`: the ttl of an extension that begins when this one is decided.
     Extending { next: Option<Ttl> },
-    /// Only releases are sent. `is_awaited`: the caller of `release` waits for a decision.
-    Ending { is_awaited: bool },
+    /// The lease has ended, and nothing is sent. `until`: when the release begins by itself.
+    Lapsed { until: Instant },
+    /// Only releases are sent.
+    Ending(Awaited),
     /// Nothing is sent: the lock may belong to another process.
     Detached,
     /// The last timer has fired.
     Over,
 }
 
-/// The open round of acquires or extensions, or the last one.
+/// The decisions that Ending still has to make.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+struct Awaited {
+    /// The answer to the caller of `release`.
+    release: bool,
+    undone: bool,
+    cleared: bool,
+}
+
+impl Awaited {
+    const RELEASED: Self = Self { release: true, undone: false, cleared: false };
+    const DROPPED: Self = Self { release: false, undone: false, cleared: true };
+}
+
+/// The open round of acquires, extensions or releases, or the last one.
 #[derive(Clone, Copy, Debug)]
 struct Round {
     id: RoundId,
+    start: Instant,
     ttl: Ttl,
-    /// The end of the lease if the round is won. It counts from the round's start (T1).
+    /// The end of the validity if the round is won. It counts from the round's start (T1).
     valid_until: Instant,
+    /// Whether its deadline was put off because it was noticed late.
+    is_put_off: bool,
+    /// Whether the deadline of a release was moved for nodes whose release had not left.
+    is_prolonged: bool,
+}
+
+impl Round {
+    const fn new(id: RoundId, start: Instant, ttl: Ttl, valid_until: Instant) -> Self {
+        Self { id, start, ttl, valid_until, is_put_off: false, is_prolonged: false }
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Timers {
-    /// Votes that are still open become unknown.
+    /// Votes that are still open become silent.
     round: Option<Instant>,
     /// Failed releases are sent again.
     resend: Option<Instant>,
-    /// How long the next failed release waits.
-    pause: Duration,
     /// The cleanup bound: calls in front of a release are given up, and a last release leaves.
     bound: Option<Instant>,
     /// The end, whatever is in flight.
@@ -126,13 +160,13 @@ struct Timers {
 }
 
 /// The beginning, the caller's wishes, replies and timeouts.
-impl Attempt {
+impl<E: Clone> AttemptMachine<E> {
     /// Acquires on all nodes.
     #[must_use]
     pub fn new(settings: Settings, now: Instant) -> Self {
         let mut attempt = Self::begin(settings, Phase::Acquiring, None, now);
         for id in settings.nodes.ids() {
-            attempt.send(id, Operation::Acquire { ttl: settings.ttl });
+            attempt.send(id, Message::Acquire { ttl: settings.ttl });
         }
         attempt
     }
@@ -145,26 +179,30 @@ impl Attempt {
         let mut attempt = Self::begin(settings, Phase::Adopting, token, now);
         for id in settings.nodes.ids() {
             attempt.nodes[id.index()].know = Knowledge::Maybe;
-            attempt.send(id, Operation::Extend { ttl: settings.ttl });
+            attempt.send(id, Message::Extend { ttl: settings.ttl });
         }
         attempt
     }
 
     fn begin(settings: Settings, phase: Phase, token: Option<FencingToken>, now: Instant) -> Self {
         let nodes = settings.nodes.ids().map(|id| Node::new(settings.is_ordered(id)));
-        let round = Round { id: RoundId(0), ttl: settings.ttl, valid_until: now };
         let mut attempt = Self {
             settings,
             phase,
             nodes: nodes.collect(),
-            round,
+            round: Round::new(RoundId(0), now, settings.ttl, now),
             timers: Timers::default(),
             valid_until: now,
+            hold_until: None,
+            margin: Duration::ZERO,
             token,
             longest_ttl: settings.ttl,
             calls: 0,
+            queued: NodeSet::default(),
             sends: VecDeque::new(),
             decisions: VecDeque::new(),
+            votes: Vec::new(),
+            waited: Duration::ZERO,
         };
         attempt.open_round(settings.ttl, now);
         if let Some(deadline) = settings.deadline {
@@ -175,17 +213,14 @@ impl Attempt {
 
     /// Extends the lease to `ttl` from now.
     ///
-    /// Returns the round that answers: the open one if it asks for at least `ttl`, else the next one. With
-    /// `afresh` it is never an open one, so no node was asked before this call. The first decision about that
-    /// round or a later one is the answer. Returns `None` if the lease has ended. If it ends before the decision,
-    /// [`Decision::LeaseLost`] comes instead.
-    pub fn extend(&mut self, ttl: Ttl, afresh: bool, now: Instant) -> Option<RoundId> {
-        if !planted!("expired_lease_is_extended") {
-            self.decide(now);
-        }
+    /// Returns the round that answers: the open one if it asks for at least `ttl`, else the next one. The
+    /// first decision about that round or a later one is the answer. Returns `None` if the lease has ended.
+    /// If it ends before the decision, [`Decision::LeaseLost`] comes instead.
+    pub fn extend(&mut self, ttl: Ttl, now: Instant) -> Option<RoundId> {
+        self.decide_lease(now);
         match &mut self.phase {
             Phase::Held { .. } => self.open_extension(ttl, now),
-            Phase::Extending { .. } if !afresh && ttl <= self.round.ttl => {}
+            Phase::Extending { .. } if ttl <= self.round.ttl => {}
             Phase::Extending { next } => {
                 *next = (*next).max(Some(ttl));
                 return Some(self.round.id.next());
@@ -197,19 +232,22 @@ impl Attempt {
 
     /// Releases the lock on all nodes, with a caller that waits for the decision.
     ///
-    /// A lease that has ended by now is [lost](Decision::LeaseLost), and one that had ended before is
-    /// [`LostBefore`](Decision::LostBefore). Before a decision on the first round it only cancels.
+    /// A lease that has ended is [`LostBefore`](Decision::LostBefore), after its
+    /// [`LeaseLost`](Decision::LeaseLost). Before a decision on the first round it only cancels.
     pub fn release(&mut self, now: Instant) {
+        self.decide_lease(now);
         match self.phase {
-            Phase::Acquiring | Phase::Adopting | Phase::Raising => self.cancel(now),
             Phase::Held { .. } | Phase::Extending { .. } => {
+                self.begin_release(Awaited::RELEASED, now);
                 self.decide(now);
-                if self.is_held() {
-                    self.end(true, now);
-                    self.decide(now);
-                }
             }
-            Phase::Ending { .. } | Phase::Detached | Phase::Over => {
+            Phase::Acquiring | Phase::Adopting | Phase::Raising => self.cancel(now),
+            Phase::Lapsed { .. } => {
+                self.begin_release(Awaited::DROPPED, now);
+                self.decisions.push_back(Decision::LostBefore);
+                self.decide(now);
+            }
+            Phase::Ending(_) | Phase::Detached | Phase::Over => {
                 self.decisions.push_back(Decision::LostBefore);
             }
         }
@@ -219,22 +257,26 @@ impl Attempt {
     ///
     /// Not for the future of an extension: its round goes on.
     pub fn cancel(&mut self, now: Instant) {
+        self.decide_lease(now);
         match self.phase {
-            Phase::Acquiring | Phase::Raising | Phase::Held { .. } | Phase::Extending { .. } => {
-                self.end(false, now);
-            }
             Phase::Adopting => self.part(now),
-            Phase::Ending { .. } => {
-                self.phase = Phase::Ending { is_awaited: false };
+            Phase::Acquiring
+            | Phase::Raising
+            | Phase::Held { .. }
+            | Phase::Extending { .. }
+            | Phase::Lapsed { .. } => self.begin_release(Awaited::DROPPED, now),
+            Phase::Ending(awaited) if awaited.release => {
+                self.phase = Phase::Ending(Awaited::DROPPED);
                 self.timers.round = None;
             }
-            Phase::Detached | Phase::Over => {}
+            Phase::Ending(_) | Phase::Detached | Phase::Over => {}
         }
+        self.decide(now);
     }
 
     /// Leaves the lock to another process. A lease that has ended by now is lost instead.
     pub fn detach(&mut self, now: Instant) {
-        self.decide(now);
+        self.decide_lease(now);
         if self.is_held() {
             self.part(now);
         }
@@ -242,70 +284,101 @@ impl Attempt {
 
     /// Leaves the lock as it is, although the lease may have ended by now.
     pub fn abandon(&mut self, now: Instant) {
-        if self.is_held() {
+        if self.is_held() || self.is_lapsed() {
             self.part(now);
         }
     }
 
-    /// A call settled.
-    pub fn handle_reply(&mut self, call: CallId, outcome: Outcome, now: Instant) {
-        let id = call.node();
-        let Some(kind) = self.nodes.get_mut(id.index()).and_then(|node| node.settle(call)) else {
-            if planted!("second_reply_votes")
-                && matches!((self.phase, outcome), (Phase::Acquiring, Outcome::Granted(_)))
-                && let Some(node) = self.nodes.iter_mut().find(|node| node.vote == Vote::Open)
-            {
-                node.vote = Vote::For;
-                self.decide(now);
+    /// Ends the attempt because the manager is closed: cancels before a win, else ends the lease.
+    ///
+    /// The holder has the rest of the lease, but not more than the safety margin or `grace`, to stop. Then the
+    /// release begins, as it does when the guard goes.
+    pub fn close(&mut self, grace: Duration, now: Instant) {
+        self.decide_lease(now);
+        match self.phase {
+            Phase::Acquiring | Phase::Adopting | Phase::Raising => self.cancel(now),
+            Phase::Held { .. } | Phase::Extending { .. } => {
+                let latest = saturating_add(now, self.margin.min(grace));
+                self.lapse(End::Closed, self.lease_end().min(latest), now);
             }
-            return;
-        };
-        self.nodes[id.index()].learn(kind, outcome);
-        let is_late = !matches!(self.phase, Phase::Acquiring | Phase::Raising);
-        if planted!("late_grant_is_forgotten") && is_late && kind == CallKind::Acquire {
-            self.nodes[id.index()].know = Knowledge::Blank;
-        }
-        let vote = self.vote_of(&self.nodes[id.index()], kind, outcome, now);
-        let node = &mut self.nodes[id.index()];
-        if node.vote == Vote::Open {
-            node.vote = vote; // The first vote of a node in a round counts (Q3).
-        }
-        if planted!("go_on_before_deciding") {
-            self.go_on(id, kind, outcome, now);
+            Phase::Lapsed { until } => {
+                self.phase = Phase::Lapsed { until: until.min(saturating_add(now, grace)) };
+            }
+            Phase::Ending(_) | Phase::Detached | Phase::Over => {}
         }
         self.decide(now);
-        self.go_on(id, kind, outcome, now);
+    }
+
+    /// A call settled.
+    pub fn handle_reply(&mut self, call: CallId, outcome: Outcome<E>, now: Instant) {
+        let id = call.node();
+        let node = self.nodes.get_mut(id.index());
+        let Some((node, kind)) = node.and_then(|node| node.settle(call).map(|kind| (node, kind)))
+        else {
+            return;
+        };
+        node.learn(kind, &outcome);
+        let is_refused = matches!(outcome, Outcome::Refused);
+        if node.is_open() {
+            // The first vote of a node in a round counts (Q3).
+            self.nodes[id.index()].vote = self.vote_of(id, kind, outcome, now);
+        }
+        self.decide(now);
+        self.go_on(id, kind, is_refused, now);
+    }
+
+    /// Notes the nodes whose release has not left the client's own queue, before
+    /// [`handle_timeout`](Self::handle_timeout).
+    ///
+    /// At the deadline of a release their votes stay open for one node timeout more, once.
+    pub const fn note_queued(&mut self, queued: NodeSet) {
+        self.queued = queued;
     }
 
     /// A timer may be due. Replies that are there come first (T5).
     pub fn handle_timeout(&mut self, now: Instant) {
         let is_due = |timer: Option<Instant>| timer.is_some_and(|due| now >= due);
-        if is_due(self.timers.round) {
-            self.timers.round = None;
-            for node in self.nodes.iter_mut().filter(|node| node.vote == Vote::Open) {
-                node.vote = Vote::Unknown;
-            }
+        if let Some(due) = self.timers.round.filter(|due| now >= *due) {
+            self.close_votes(due, now);
         }
         self.decide(now);
-        if planted!("deadline_settles_a_call") && matches!(self.phase, Phase::Ending { .. }) {
-            self.give_up();
-        }
         if is_due(self.timers.resend) {
             self.timers.resend = None;
             self.resend_releases();
         }
         if is_due(self.timers.bound) {
-            self.timers = Timers { last: Some(self.node_timeout(now)), ..Timers::default() };
+            let last = Some(self.node_timeout(now));
+            self.timers = Timers { resend: None, bound: None, last, ..self.timers };
             self.give_up();
         } else if is_due(self.timers.last) {
-            self.phase = Phase::Over;
+            if self.phase == Phase::Detached {
+                // The key that a late call may set belongs to another process.
+                self.nodes.iter_mut().for_each(Node::forget_calls);
+            } else {
+                self.phase = Phase::Over;
+            }
             self.timers = Timers::default();
+        }
+    }
+
+    /// A node that had failed has answered another call. A release that failed there without an answer is sent
+    /// again at once; one that was answered with an error waits for the pause.
+    pub fn handle_back(&mut self, node: NodeId, now: Instant) {
+        if self.timers.bound.is_some_and(|bound| now < bound) && self.awaits_back().contains(node) {
+            self.send_release(node);
+        }
+    }
+
+    /// Looks for the end of the lease and of its margin, as each input does (T5).
+    fn decide_lease(&mut self, now: Instant) {
+        if self.is_held() || self.is_lapsed() {
+            self.decide(now);
         }
     }
 }
 
-/// Calls and decisions to act on, and the next wake-up.
-impl Attempt {
+/// Calls and decisions to act on, the next wake-up, and what the attempt knows.
+impl<E: Clone> AttemptMachine<E> {
     /// The next call to send, or to drop. The order of calls to one node is the order to send them in.
     pub fn poll_send(&mut self) -> Option<(NodeId, Action)> {
         self.sends.pop_front()
@@ -319,29 +392,51 @@ impl Attempt {
     /// When to call [`handle_timeout`](Self::handle_timeout).
     #[must_use]
     pub fn next_timeout(&self) -> Option<Instant> {
-        let Timers { round, resend, pause: _, bound, last } = self.timers;
-        let timers = [round, resend, bound, last, self.valid_until()];
+        let Timers { round, resend, bound, last } = self.timers;
+        let of_phase = match self.phase {
+            Phase::Lapsed { until } => Some(until),
+            _ => self.valid_until(),
+        };
+        let timers = [round, resend, bound, last, of_phase];
         timers.into_iter().flatten().min().filter(|_| !self.is_quiescent())
     }
 
-    /// Whether the attempt has ended and nothing is in flight or to be released, or the last timer has fired. What is in
-    /// flight then can be dropped: the ttl is the backstop.
+    /// Whether the attempt has ended and nothing is in flight or to be released, or the last timer has
+    /// fired. A call in flight can be dropped then: the ttl is the backstop.
     #[must_use]
     pub fn is_quiescent(&self) -> bool {
         let is_busy = || self.nodes.iter().any(Node::is_busy);
         match self.phase {
-            Phase::Ending { .. } => !is_busy() && !self.nodes.iter().any(Node::owes_release),
+            Phase::Ending(_) => !is_busy() && !self.nodes.iter().any(Node::owes_release),
             Phase::Detached => !is_busy(),
             Phase::Over => true,
             _ => false,
         }
     }
 
-    /// The end of the lease while it is held. From then on it has ended, whether or not the attempt
-    /// has been woken (H4).
+    /// Whether the lease has ended or was never won: nothing but releases is sent.
+    #[must_use]
+    pub const fn has_ended(&self) -> bool {
+        self.is_releasing() || self.is_lapsed() || matches!(self.phase, Phase::Detached)
+    }
+
+    /// Whether the release has begun.
+    #[must_use]
+    pub const fn is_releasing(&self) -> bool {
+        matches!(self.phase, Phase::Ending(_) | Phase::Over)
+    }
+
+    /// The end of the lease while it is held, hold limit included. From then on it has ended, whether or
+    /// not the attempt has been woken (H4).
     #[must_use]
     pub fn valid_until(&self) -> Option<Instant> {
-        self.is_held().then_some(self.valid_until)
+        self.is_held().then(|| self.lease_end())
+    }
+
+    /// Whether the lease ends at its hold limit, so that no extension gains anything.
+    #[must_use]
+    pub fn is_limited(&self) -> bool {
+        self.hold_until.is_some_and(|limit| limit <= self.valid_until)
     }
 
     /// The open round, or the last one. It changes when an extension begins.
@@ -350,33 +445,84 @@ impl Attempt {
         self.round.id
     }
 
-    /// Whether the lease has ended or was never won: only releases are sent, or nothing.
+    /// The votes of the last decided round, in the order of the nodes. No late reply changes them.
+    ///
+    /// With [`Decision::LeaseLost`]: those of the extension that was open, else of the last one if it failed.
+    /// Nodes that denied the lease after the last round count as `Against`. Empty if no node denied it.
     #[must_use]
-    pub const fn has_ended(&self) -> bool {
-        matches!(self.phase, Phase::Ending { .. } | Phase::Detached | Phase::Over)
+    pub fn votes(&self) -> &[Vote<E>] {
+        &self.votes
+    }
+
+    /// What each node has answered to the releases by now, and how long they have been asked.
+    #[must_use]
+    pub fn release_votes(&self, now: Instant) -> (Vec<Vote<E>>, Duration) {
+        let vote = |node: &Node<E>| match node.reported_vote() {
+            Vote::Open => Vote::Silent,
+            vote => vote,
+        };
+        let waited = now.saturating_duration_since(self.round.start);
+        (self.nodes.iter().map(vote).collect(), waited)
+    }
+
+    /// The time from the start of that round to its decision.
+    #[must_use]
+    pub const fn waited(&self) -> Duration {
+        self.waited
     }
 
     /// The nodes where a call is in flight, or a release is owed, or will be if the first round ends.
-    pub(crate) fn open_nodes(&self) -> NodeSet {
-        let owes_all =
-            matches!(self.phase, Phase::Acquiring | Phase::Raising | Phase::Ending { .. });
-        let owes = |node: &Node| owes_all && node.owes_release();
-        let is_open = |node: &Node| node.is_busy() || owes(node);
-        match self.phase {
-            Phase::Over => NodeSet::default(),
-            _ => self.nodes().filter(|(_, node)| is_open(node)).map(|(id, _)| id).collect(),
+    #[must_use]
+    pub fn open_nodes(&self) -> NodeSet {
+        let owes_all = match self.phase {
+            Phase::Held { .. } | Phase::Extending { .. } | Phase::Adopting | Phase::Detached => {
+                false
+            }
+            Phase::Over => return NodeSet::default(),
+            _ => true,
+        };
+        self.select(|node| node.is_busy() || owes_all && node.owes_release())
+    }
+
+    /// The nodes where a call is in flight, also after the last timer.
+    #[must_use]
+    pub fn unsettled(&self) -> NodeSet {
+        self.select(Node::is_busy)
+    }
+
+    /// The idle nodes whose release failed without an answer, before the cleanup bound: those for which
+    /// [`handle_back`](Self::handle_back) does something.
+    #[must_use]
+    pub fn awaits_back(&self) -> NodeSet {
+        match self.timers.bound {
+            Some(_) => self.select(Node::awaits_back),
+            None => NodeSet::default(),
         }
     }
 
-    /// What is known of each node.
-    pub fn nodes(&self) -> impl ExactSizeIterator<Item = (NodeId, &Node)> {
-        self.settings.nodes.ids().zip(&self.nodes)
+    /// What is known of the keys at a node.
+    #[must_use]
+    pub fn knowledge(&self, node: NodeId) -> Knowledge {
+        self.node(node).know
     }
 
-    /// Whether each node has nothing of ours, or has answered a release with an error (C8).
+    /// All that is known of a node.
+    #[doc(hidden)]
     #[must_use]
-    pub fn has_answered_undo(&self) -> bool {
-        self.nodes.iter().all(Node::has_answered_undo)
+    pub fn node(&self, node: NodeId) -> &Node<E> {
+        &self.nodes[node.index()]
+    }
+
+    fn select(&self, is_meant: impl Fn(&Node<E>) -> bool) -> NodeSet {
+        self.settings.nodes.ids().filter(|id| is_meant(self.node(*id))).collect()
+    }
+
+    fn lease_end(&self) -> Instant {
+        self.hold_until.map_or(self.valid_until, |limit| limit.min(self.valid_until))
+    }
+
+    const fn is_lapsed(&self) -> bool {
+        matches!(self.phase, Phase::Lapsed { .. })
     }
 
     const fn is_held(&self) -> bool {

@@ -135,9 +135,7 @@ impl Agreement {
         numbers.sort_unstable();
         let highest = *numbers.last()?;
         let agreed = numbers.chunk_by(|one, other| one == other);
-        let quorum = nodes.quorum()
-            - usize::from(planted!("token_of_less_than_a_quorum") && nodes.get() > 2);
-        let agreed = agreed.filter(|same| same.len() >= quorum).find_map(<[_]>::first);
+        let agreed = agreed.filter(|same| same.len() >= nodes.quorum()).find_map(<[_]>::first);
         Some(agreed.map_or(Self::Raise(highest), |token| Self::Token(*token)))
     }
 }

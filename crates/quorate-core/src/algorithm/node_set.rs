@@ -5,29 +5,56 @@ use std::iter;
 use super::quorum::NodeId;
 
 /// Some of the nodes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct NodeSet(u64);
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct NodeSet(u64);
 
 impl NodeSet {
-    pub(crate) const fn insert(&mut self, node: NodeId) {
+    /// The nodes as bits, the first one lowest.
+    #[must_use]
+    pub const fn bits(self) -> u64 {
+        self.0
+    }
+
+    /// The nodes of these bits.
+    #[must_use]
+    pub const fn of_bits(bits: u64) -> Self {
+        Self(bits)
+    }
+
+    /// Adds a node.
+    pub const fn insert(&mut self, node: NodeId) {
         self.0 |= node.bit();
     }
 
-    pub(crate) const fn contains(self, node: NodeId) -> bool {
+    /// Takes a node out.
+    pub const fn remove(&mut self, node: NodeId) {
+        self.0 &= !node.bit();
+    }
+
+    /// Whether a node is in the set.
+    #[must_use]
+    pub const fn contains(self, node: NodeId) -> bool {
         self.0 & node.bit() != 0
     }
 
-    pub(crate) const fn without(self, other: Self) -> Self {
-        Self(self.0 & !other.0)
+    /// The nodes of both sets.
+    #[must_use]
+    pub const fn union(self, other: Self) -> Self {
+        Self(self.0 | other.0)
     }
 
-    /// The indexes of its nodes.
-    pub(crate) fn indexes(self) -> impl Iterator<Item = usize> {
-        let mut bits = self.0;
+    /// Whether the set has no node.
+    #[must_use]
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// The nodes, in the order of the configuration.
+    pub fn iter(mut self) -> impl Iterator<Item = NodeId> {
         iter::from_fn(move || {
-            let next = (bits != 0).then_some(bits.trailing_zeros() as usize);
-            bits &= bits.saturating_sub(1);
-            next
+            let next = NodeId::lowest(self.0)?;
+            self.remove(next);
+            Some(next)
         })
     }
 }
@@ -46,10 +73,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_difference_has_what_only_the_first_has() {
-        let ids: Vec<NodeId> = NodeCount::new(5).map(|count| count.ids().collect()).unwrap();
-        let [one, other] =
-            [&ids[..3], &ids[2..4]].map(|ids| NodeSet::from_iter(ids.iter().copied()));
-        assert_eq!(one.without(other).indexes().collect::<Vec<_>>(), [0, 1]);
+    fn a_set_has_what_was_inserted_and_not_removed() {
+        let ids: Vec<NodeId> = NodeCount::new(64).map(|count| count.ids().collect()).unwrap();
+        let [mut one, other] = [&ids[..3], &ids[62..]].map(|ids| ids.iter().copied().collect());
+        let both = NodeSet::union(one, other);
+        assert_eq!(both.iter().map(NodeId::index).collect::<Vec<_>>(), [0, 1, 2, 62, 63]);
+        one.remove(ids[1]);
+        assert!(one.contains(ids[0]) && !one.contains(ids[1]) && !one.is_empty());
+        assert!(NodeSet::default().is_empty());
     }
 }

@@ -26,10 +26,6 @@ impl Renewal {
     /// round that made it valid until `valid_until`.
     #[must_use]
     pub fn next(&self, valid_until: Instant, random: u64) -> Instant {
-        if planted!("renewal_leaves_no_second_try") {
-            return valid_until;
-        }
-        let random = if planted!("renewals_at_fixed_times") { 0 } else { random };
         let after = self.interval / 10 * 7 + scale(self.interval / 10 * 3, random);
         valid_until.checked_sub(self.validity.saturating_sub(after)).unwrap_or(valid_until)
     }

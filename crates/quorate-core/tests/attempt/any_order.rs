@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use quorate_core::Ttl;
 use quorate_core::algorithm::attempt::{
-    Action, Attempt, CallId, Decision, Knowledge, Operation, Outcome, Settings,
+    Action, AttemptMachine, CallId, Decision, Knowledge, Message, NodeSet, Outcome, Settings, Vote,
 };
 use quorate_core::algorithm::fence::FencingToken;
 use quorate_core::algorithm::lease::SafetyMargin;
@@ -22,7 +22,8 @@ fn no_order_of_events_breaks_an_attempt() {
         Run::new(seed).play(&mut seen);
     }
     let all = ["won", "not won", "extended", "extend failed", "lost", "released", "lost before"];
-    for decision in all.iter().chain(&["unconfirmed", "give up", "repair", "raise", "resend"]) {
+    let more = ["unconfirmed", "undone", "cleared", "give up", "repair", "raise", "resend", "back"];
+    for decision in all.iter().chain(&more) {
         assert!(seen.contains_key(decision), "{decision} was never reached: {seen:?}");
     }
 }
@@ -34,15 +35,18 @@ struct Run {
     settings: Settings,
     start: Instant,
     now: Instant,
-    attempt: Attempt,
-    in_flight: Vec<(CallId, Operation)>,
-    settled: Vec<(CallId, Outcome)>,
+    attempt: AttemptMachine<usize>,
+    in_flight: Vec<(CallId, Message)>,
+    settled: Vec<(CallId, Outcome<usize>)>,
     acquires: usize,
     /// The nodes that granted the acquire, whether or not it counted.
     granted: Vec<NodeId>,
     /// The number of releases that each node was sent.
     releases: HashMap<NodeId, usize>,
-    is_ending: bool,
+    decided: Vec<Decision>,
+    votes: Vec<Vote<usize>>,
+    /// The caller of a release waits.
+    is_awaited: bool,
     is_detached: bool,
     is_fenced: bool,
 }
@@ -54,7 +58,8 @@ impl Run {
         let nodes = NodeCount::new(1 + pick(7)).unwrap();
         let ttl = Ttl::try_from(3 * SECOND).unwrap();
         let mut settings = Settings::new(nodes, ttl, SECOND);
-        settings.safety_margin = SafetyMargin::Fixed(Duration::ZERO);
+        settings.safety_margin = SafetyMargin::Fixed(SECOND / 2 * pick(2) as u32);
+        settings.hold_limit = (pick(4) == 0).then_some(2 * SECOND);
         settings.fencing = pick(4) == 0;
         settings.cleanup_bound = (pick(4) == 0).then_some(2 * SECOND);
         let ordered = pick(3);
@@ -69,13 +74,15 @@ impl Run {
             settings,
             start,
             now: start,
-            attempt: Attempt::new(settings, start),
+            attempt: AttemptMachine::new(settings, start),
             in_flight: Vec::new(),
             settled: Vec::new(),
             acquires: 0,
             granted: Vec::new(),
             releases: HashMap::new(),
-            is_ending: false,
+            decided: Vec::new(),
+            votes: Vec::new(),
+            is_awaited: false,
             is_detached: false,
             is_fenced: settings.fencing,
         }
@@ -85,43 +92,14 @@ impl Run {
         self.drain(seen);
         for _ in 0..STEPS {
             let old_end = self.attempt.valid_until();
-            match next(&mut self.random, 24) {
-                0 => {
-                    let ttl =
-                        Ttl::try_from(SECOND * (2 + next(&mut self.random, 3) as u32)).unwrap();
-                    self.attempt.extend(ttl, false, self.now);
-                }
-                1 if self.attempt.valid_until().is_some() => {
-                    self.attempt.release(self.now);
-                    self.is_ending = true;
-                }
-                2 if next(&mut self.random, 8) == 0 => {
-                    self.attempt.cancel(self.now);
-                    self.is_ending |= !self.is_detached;
-                }
-                3 if next(&mut self.random, 8) == 0 && self.attempt.valid_until().is_some() => {
-                    self.attempt.detach(self.now);
-                    self.is_detached =
-                        self.attempt.valid_until().is_none() && self.is_in_time(old_end);
-                }
-                4..8 => {
-                    self.now += SECOND * next(&mut self.random, 6) as u32 / 4;
-                    self.attempt.handle_timeout(self.now);
-                }
-                8 if !self.settled.is_empty() => {
-                    let (call, outcome) = self.settled[next(&mut self.random, self.settled.len())];
-                    self.attempt.handle_reply(call, outcome, self.now);
-                }
-                _ => self.reply(),
-            }
+            self.wish(seen);
             self.drain(seen);
             if let (Some(old), Some(end)) = (old_end, self.attempt.valid_until()) {
                 assert!(end >= old, "seed {}: an extension shortened the lease", self.seed);
             }
         }
         // From now on no node answers: the timers alone bring it to its end.
-        self.attempt.cancel(self.now);
-        self.is_ending |= !self.is_detached;
+        self.attempt.close(SECOND / 4, self.now);
         self.drain(seen);
         let mut wakes = 0;
         while let Some(due) = self.attempt.next_timeout() {
@@ -134,8 +112,51 @@ impl Run {
         assert!(self.attempt.is_quiescent(), "seed {}: not quiescent", self.seed);
     }
 
-    fn is_in_time(&self, end: Option<Instant>) -> bool {
-        end.is_some_and(|end| self.now < end)
+    /// A wish, a reply or a timeout.
+    fn wish(&mut self, seen: &mut HashMap<&'static str, usize>) {
+        let is_valid = self.attempt.valid_until().is_some_and(|end| self.now < end);
+        match next(&mut self.random, 24) {
+            0 => {
+                let ttl = SECOND * (2 + next(&mut self.random, 3) as u32);
+                self.attempt.extend(Ttl::try_from(ttl).unwrap(), self.now);
+            }
+            1 if self.attempt.valid_until().is_some() => {
+                self.attempt.release(self.now);
+                self.is_awaited = is_valid;
+            }
+            2 if next(&mut self.random, 8) == 0 => {
+                self.attempt.cancel(self.now);
+                self.is_awaited = false;
+            }
+            3 if next(&mut self.random, 8) == 0 && self.attempt.valid_until().is_some() => {
+                self.attempt.detach(self.now);
+                self.is_detached = is_valid;
+            }
+            4..8 => {
+                self.now += SECOND * next(&mut self.random, 6) as u32 / 4;
+                let queued = self.in_flight.iter().map(|(call, _)| call.node());
+                let queued: NodeSet = queued.take(next(&mut self.random, 3)).collect();
+                self.attempt.note_queued(queued);
+                self.attempt.handle_timeout(self.now);
+            }
+            8 if !self.settled.is_empty() => {
+                let (call, outcome) = self.settled[next(&mut self.random, self.settled.len())];
+                self.attempt.handle_reply(call, outcome, self.now);
+            }
+            9 => {
+                let waiting = self.attempt.awaits_back();
+                for node in self.settings.nodes.ids() {
+                    self.attempt.handle_back(node, self.now);
+                }
+                if !waiting.is_empty() {
+                    *seen.entry("back").or_default() += 1;
+                }
+            }
+            10 if next(&mut self.random, 32) == 0 => {
+                self.attempt.close(SECOND / 4, self.now);
+            }
+            _ => self.reply(),
+        }
     }
 
     fn reply(&mut self) {
@@ -143,15 +164,16 @@ impl Run {
             return;
         }
         let at = next(&mut self.random, self.in_flight.len());
-        let (call, operation) = self.in_flight.remove(at);
+        let (call, message) = self.in_flight.remove(at);
         let number = FencingToken::new(7 + next(&mut self.random, 2) as u64);
         let outcome = match next(&mut self.random, 10) {
-            0 => Outcome::Failed,
-            1 => Outcome::NotSent,
+            0 => Outcome::Failed(at),
+            1 => Outcome::NotSent(at),
+            4 => Outcome::Lost(at),
             2 | 3 => Outcome::Refused,
             _ => Outcome::Granted(number.filter(|_| self.is_fenced)),
         };
-        if let (Operation::Acquire { .. }, Outcome::Granted(_)) = (operation, outcome) {
+        if let (Message::Acquire { .. }, Outcome::Granted(_)) = (message, outcome) {
             self.granted.push(call.node());
         }
         self.settled.push((call, outcome));
@@ -167,17 +189,17 @@ impl Run {
                     self.in_flight.retain(|(other, _)| *other != call);
                     *seen.entry("give up").or_default() += 1;
                 }
-                Action::Call(call, operation) => {
+                Action::Send(call, message) => {
                     let before = self.in_flight.iter().filter(|(call, _)| call.node() == id);
-                    let before: Vec<Operation> = before.map(|(_, operation)| *operation).collect();
+                    let before: Vec<Message> = before.map(|(_, message)| *message).collect();
                     let is_ordered = self.settings.is_ordered(id);
-                    match operation {
-                        Operation::Acquire { .. } => self.acquires += 1,
-                        Operation::Release { .. } => {
-                            let know = self.attempt.nodes().nth(id.index()).unwrap().1.knowledge();
+                    match message {
+                        Message::Acquire { .. } => self.acquires += 1,
+                        Message::Release { .. } => {
+                            let know = self.attempt.knowledge(id);
                             assert_ne!(know, Knowledge::Blank, "seed {seed}: nothing to release");
                             let is_second =
-                                |other: &Operation| matches!(other, Operation::Release { .. });
+                                |other: &Message| matches!(other, Message::Release { .. });
                             assert!(!before.iter().any(is_second), "seed {seed}: two releases");
                             assert!(is_ordered || before.is_empty(), "seed {seed}: C3");
                             let releases = self.releases.entry(id).or_default();
@@ -185,29 +207,31 @@ impl Run {
                             if *releases > 1 {
                                 *seen.entry("resend").or_default() += 1;
                             }
-                            self.is_ending = true;
                         }
                         _ => assert!(before.is_empty(), "seed {seed}: two calls at {id:?}"),
                     }
-                    let is_release = matches!(operation, Operation::Release { .. });
+                    let is_release = matches!(message, Message::Release { .. });
                     assert!(is_release || self.releases.is_empty(), "seed {seed}: H6");
                     assert!(!self.is_detached, "seed {seed}: sent after it was detached");
-                    match operation {
-                        Operation::Repair { .. } => *seen.entry("repair").or_default() += 1,
-                        Operation::Raise { .. } => *seen.entry("raise").or_default() += 1,
+                    match message {
+                        Message::Repair { .. } => *seen.entry("repair").or_default() += 1,
+                        Message::Raise { .. } => *seen.entry("raise").or_default() += 1,
                         _ => {}
                     }
-                    self.in_flight.push((call, operation));
+                    self.in_flight.push((call, message));
                 }
             }
         }
         assert_eq!(self.acquires, self.settings.nodes.get(), "seed {seed}: C6");
+        let mut is_decided = false;
         while let Some(decision) = self.attempt.poll_decision() {
             let name = match decision {
                 Decision::Won { valid_until, .. } => {
                     assert!(self.granted.len() >= quorum, "seed {seed}: Q1");
                     assert!(self.now < valid_until, "seed {seed}: T2");
-                    assert_eq!(valid_until, self.start + self.validity(), "seed {seed}: T1");
+                    let limit = self.settings.hold_limit.map(|limit| self.now + limit);
+                    let end = limit.into_iter().fold(self.start + self.validity(), Instant::min);
+                    assert_eq!(valid_until, end, "seed {seed}: T1, H7");
                     "won"
                 }
                 Decision::NotWon(_) => "not won",
@@ -216,19 +240,34 @@ impl Run {
                     "extended"
                 }
                 Decision::ExtendFailed { .. } => "extend failed",
-                Decision::LeaseLost => "lost",
+                Decision::LeaseLost(_) => "lost",
                 Decision::Released => "released",
                 Decision::LostBefore => "lost before",
                 Decision::Unconfirmed => "unconfirmed",
+                Decision::Undone => "undone",
+                Decision::Cleared => "cleared",
             };
+            let is_round = !matches!(decision, Decision::Undone | Decision::Cleared);
+            if matches!(name, "released" | "lost before" | "unconfirmed") {
+                self.is_awaited = false;
+            }
+            let is_second = !is_round && self.decided.contains(&decision);
+            assert!(!is_second, "seed {seed}: {name} was decided twice");
+            self.decided.push(decision);
+            is_decided |= is_round;
             *seen.entry(name).or_default() += 1;
         }
+        let votes = self.attempt.votes().to_vec();
+        assert!(is_decided || votes == self.votes, "seed {seed}: votes without a decision");
+        self.votes = votes;
+        let is_answered = !self.is_awaited || !self.attempt.is_quiescent();
+        assert!(is_answered, "seed {seed}: the caller of a release is forgotten");
         let is_waiting = self.attempt.next_timeout().is_some();
         assert_ne!(is_waiting, self.attempt.is_quiescent(), "seed {seed}: nothing wakes it");
     }
 
     fn validity(&self) -> Duration {
-        self.settings.drift.validity_of(self.settings.ttl)
+        self.settings.safety_margin.validity(self.settings.drift, self.settings.ttl)
     }
 }
 

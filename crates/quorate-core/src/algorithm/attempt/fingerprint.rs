@@ -3,40 +3,51 @@
 use std::hash::{Hash, Hasher};
 use std::time::Instant;
 
-use super::{Attempt, Node, Phase, Round, Timers};
+use super::{AttemptMachine, Node, Phase, Round, Timers};
 
-impl Attempt {
+impl<E: Clone + Hash> AttemptMachine<E> {
     /// Hashes what the attempt will do from now on, nodes apart: each time as the duration until
     /// then, and nothing that only distinguishes one call from an earlier one.
     #[doc(hidden)]
     pub fn fingerprint(&self, now: Instant, hasher: &mut impl Hasher) {
         let left = |at: Instant| at.saturating_duration_since(now);
-        let Self { phase, round, timers, valid_until, token, longest_ttl, .. } = self;
-        let Self { settings: _, nodes: _, calls: _, sends, decisions, .. } = self;
-        let Round { id: _, ttl, valid_until: if_won } = round;
-        let Timers { round, resend, pause, bound, last } = timers;
+        let Self { phase, round, timers, valid_until, hold_until, margin, token, .. } = self;
+        let Self { settings: _, nodes: _, longest_ttl, calls: _, queued, .. } = self;
+        let Self { sends, decisions, votes: _, waited: _, .. } = self;
+        let Round { id: _, start: _, ttl, valid_until: if_won, is_put_off, is_prolonged } = round;
+        let Timers { round, resend, bound, last } = timers;
 
-        (phase, sends.len(), decisions.len(), self.is_quiescent()).hash(hasher);
+        (std::mem::discriminant(phase), sends.len(), decisions.len()).hash(hasher);
+        self.is_quiescent().hash(hasher);
         if !self.is_quiescent() {
-            (round.map(left), resend.map(left), bound.map(left), last.map(left)).hash(hasher);
-            (token, pause, longest_ttl, ttl).hash(hasher);
+            [round, resend, bound, last].map(|timer| timer.map(left)).hash(hasher);
+            (token, longest_ttl, ttl, is_put_off, is_prolonged, queued).hash(hasher);
         }
-        let [counts_if_won, counts] = match phase {
-            Phase::Acquiring | Phase::Adopting | Phase::Raising => [true, false],
-            Phase::Held { .. } | Phase::Ending { is_awaited: true } => [false, true],
-            Phase::Extending { .. } => [true, true],
-            Phase::Ending { is_awaited: false } | Phase::Detached | Phase::Over => [false, false],
-        };
-        (counts_if_won.then(|| left(*if_won)), counts.then(|| left(*valid_until))).hash(hasher);
+        match phase {
+            Phase::Acquiring | Phase::Adopting | Phase::Raising => left(*if_won).hash(hasher),
+            Phase::Held { is_won } => is_won.hash(hasher),
+            Phase::Extending { next } => (next, left(*if_won)).hash(hasher),
+            Phase::Lapsed { until } => left(*until).hash(hasher),
+            Phase::Ending(awaited) => awaited.hash(hasher),
+            Phase::Detached | Phase::Over => {}
+        }
+        match phase {
+            Phase::Held { .. } | Phase::Extending { .. } => {
+                (left(*valid_until), hold_until.map(left), margin).hash(hasher);
+            }
+            Phase::Ending(awaited) if awaited.release => left(*valid_until).hash(hasher),
+            _ => {}
+        }
     }
 }
 
-impl Node {
+impl<E: Clone + Hash> Node<E> {
     /// Hashes what is known of this node.
     #[doc(hidden)]
     pub fn fingerprint(&self, hasher: &mut impl Hasher) {
-        let Self { is_ordered, know, call, release, vote, number, has_failed_release } = self;
+        let Self { is_ordered, know, call, release, vote, number, failure } = self;
         (is_ordered, know, call.map(|call| call.kind), release.is_some()).hash(hasher);
-        (vote, number, has_failed_release).hash(hasher);
+        (vote, number).hash(hasher);
+        failure.as_ref().map(|failure| (&failure.reason, failure.is_answered)).hash(hasher);
     }
 }

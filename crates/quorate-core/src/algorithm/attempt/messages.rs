@@ -9,32 +9,44 @@ use super::super::quorum::NodeId;
 /// One call to one node. No two calls of an attempt have the same id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CallId {
-    pub(super) node: NodeId,
-    pub(super) number: u64,
+    node: NodeId,
+    number: u64,
 }
 
 impl CallId {
+    /// The id of the call with this number to this node.
+    #[must_use]
+    pub const fn new(node: NodeId, number: u64) -> Self {
+        Self { node, number }
+    }
+
     /// The node that is called.
     #[must_use]
     pub const fn node(self) -> NodeId {
         self.node
     }
+
+    /// The number of the call. It starts at 1 and rises within an attempt.
+    #[must_use]
+    pub const fn number(self) -> u64 {
+        self.number
+    }
 }
 
-/// What the driver has to do next.
+/// What the shell has to do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(clippy::exhaustive_enums, reason = "complete by definition: the driver acts on each")]
+#[expect(clippy::exhaustive_enums, reason = "complete by definition: the shell acts on each")]
 pub enum Action {
-    /// Send this operation to the node.
-    Call(CallId, Operation),
+    /// Send this message to the node.
+    Send(CallId, Message),
     /// Drop this call: the attempt no longer waits for its reply.
     GiveUp(CallId),
 }
 
 /// What a node is asked to do with the keys of the attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(clippy::exhaustive_enums, reason = "complete by definition: the driver sends each")]
-pub enum Operation {
+#[expect(clippy::exhaustive_enums, reason = "complete by definition: the shell sends each")]
+pub enum Message {
     /// Set the keys if they are free.
     Acquire {
         /// How long the node keeps them.
@@ -57,14 +69,15 @@ pub enum Operation {
     },
     /// Delete the keys if they are ours.
     Release {
-        /// The highest fencing number that this attempt has heard.
+        /// The highest fencing number that this attempt has received.
         highest: Option<FencingToken>,
     },
 }
 
-impl Operation {
+impl Message {
     /// The name in events and metrics.
-    pub(crate) const fn name(self) -> &'static str {
+    #[must_use]
+    pub const fn name(self) -> &'static str {
         match self {
             Self::Acquire { .. } => "acquire",
             Self::Extend { .. } => "extend",
@@ -75,33 +88,37 @@ impl Operation {
     }
 }
 
-/// How a call settled. The driver keeps the reasons of failures by [`CallId`].
+/// How a call settled. `E` is the reason of a node that did not vote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(clippy::exhaustive_enums, reason = "complete by definition: the driver maps to each")]
-pub enum Outcome {
+#[expect(clippy::exhaustive_enums, reason = "complete by definition: the shell maps to each")]
+pub enum Outcome<E> {
     /// The node did it: granted, still owned, raised, or deleted. A fenced acquire brings its number.
     Granted(Option<FencingToken>),
     /// The node refused: the keys are not ours, or not there.
     Refused,
-    /// The call may or may not have been executed: an error reply, or the end of the connection (Q4).
-    Failed,
+    /// The node answered with an error (Q4).
+    Failed(E),
+    /// No answer: the connection ended, or the client timed out. The node may have executed the call.
+    Lost(E),
     /// The call certainly never left.
-    NotSent,
+    NotSent(E),
 }
 
 /// What the caller has to learn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(clippy::exhaustive_enums, reason = "complete by definition: the driver answers on each")]
+#[expect(clippy::exhaustive_enums, reason = "complete by definition: the shell answers on each")]
 pub enum Decision {
     /// A quorum granted: the lock is held.
     Won {
-        /// The end of the lease.
+        /// The end of the lease: the earlier of its validity's end and the hold limit.
         valid_until: Instant,
         /// The fencing token, with fencing.
         token: Option<FencingToken>,
     },
     /// The first round is lost, and its undo has begun.
     NotWon(Loss),
+    /// After `NotWon`: each node has refused, has received nothing, or has answered or failed its undo (C8).
+    Undone,
     /// A quorum still owned the keys.
     Extended {
         /// The round that was decided, and with it all earlier ones.
@@ -114,14 +131,16 @@ pub enum Decision {
         /// The round that was decided, and with it all earlier ones.
         round: RoundId,
     },
-    /// The lease has ended before its release (H1, H4). Its cleanup has begun.
-    LeaseLost,
+    /// The lease has ended before its release (H1, H4).
+    LeaseLost(End),
     /// The release found the keys on a quorum.
     Released,
     /// The lock had been lost before its release.
     LostBefore,
     /// The release did not prove whether the lock had been held until then.
     Unconfirmed,
+    /// Without a caller of `release`: a quorum of nodes owes no release any more.
+    Cleared,
 }
 
 /// Why a first round was not won.
@@ -137,6 +156,20 @@ pub enum Loss {
     Unreachable,
     /// The votes came when nothing was left of the validity (T2).
     Expired,
+}
+
+/// Why a lease ended before its release.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums, reason = "complete by definition: the ends of a lease")]
+pub enum End {
+    /// Its validity is over.
+    Expired,
+    /// Its hold limit is over (H7).
+    HoldLimit,
+    /// More than N − quorum nodes said that the keys are not ours (H1).
+    NotOurs,
+    /// The manager was closed.
+    Closed,
 }
 
 /// The number of a round: the first round is 1, each extension the next.

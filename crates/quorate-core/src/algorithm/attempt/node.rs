@@ -1,21 +1,22 @@
 //! What an attempt knows of one node.
 
 use super::super::fence::FencingToken;
-use super::messages::{CallId, Operation, Outcome};
+use super::messages::{CallId, Message, Outcome};
 
 /// What is known of the keys at a node, its calls in flight, and its vote.
 #[derive(Clone, Debug)]
-pub struct Node {
+pub struct Node<E> {
     pub(super) is_ordered: bool,
     pub(super) know: Knowledge,
     /// The call in flight, unless it is a release.
     pub(super) call: Option<Call>,
     /// The release in flight: alone, or on an ordered connection behind `call`.
     pub(super) release: Option<CallId>,
-    pub(super) vote: Vote,
+    pub(super) vote: Vote<E>,
     /// The fencing number that the node granted.
     pub(super) number: Option<FencingToken>,
-    pub(super) has_failed_release: bool,
+    /// How the last release that failed did so.
+    pub(super) failure: Option<FailedRelease<E>>,
 }
 
 /// What is known of the keys at a node.
@@ -34,18 +35,37 @@ pub enum Knowledge {
     Freed,
 }
 
-/// The vote of a node in the open round; after it, in the last one.
+/// The vote of a node in a round. `E` is the reason of a node that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[expect(clippy::exhaustive_enums, reason = "complete by definition: all that a vote can be")]
-pub enum Vote {
-    /// The node has not answered.
+pub enum Vote<E> {
+    /// The node had not replied when the round was decided.
     Open,
     /// The node granted.
     For,
     /// The node refused.
     Against,
-    /// The node failed, or did not answer in time (Q4).
-    Unknown,
+    /// The call failed with this reason (Q4).
+    Unknown(E),
+    /// The node had not replied at the round's deadline.
+    Silent,
+    /// The node said *not there* to a release, which proves nothing: an earlier release may have deleted the
+    /// keys, or they may just have expired.
+    Unclear,
+    /// Nothing was ever sent to the node. In a release this counts as `Against`.
+    NotAsked,
+}
+
+impl<E> From<Outcome<E>> for Vote<E> {
+    fn from(outcome: Outcome<E>) -> Self {
+        match outcome {
+            Outcome::Granted(_) => Self::For,
+            Outcome::Refused => Self::Against,
+            Outcome::Failed(reason) | Outcome::Lost(reason) | Outcome::NotSent(reason) => {
+                Self::Unknown(reason)
+            }
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -65,7 +85,14 @@ pub(super) enum CallKind {
     Release,
 }
 
-impl Node {
+#[derive(Clone, Debug)]
+pub(super) struct FailedRelease<E> {
+    pub(super) reason: E,
+    /// Whether the node answered, with an error.
+    pub(super) is_answered: bool,
+}
+
+impl<E: Clone> Node<E> {
     pub(super) const fn new(is_ordered: bool) -> Self {
         Self {
             is_ordered,
@@ -74,7 +101,7 @@ impl Node {
             release: None,
             vote: Vote::Open,
             number: None,
-            has_failed_release: false,
+            failure: None,
         }
     }
 
@@ -86,8 +113,20 @@ impl Node {
 
     /// The vote in the open round; after it, in the last one.
     #[must_use]
-    pub const fn vote(&self) -> Vote {
-        self.vote
+    pub const fn vote(&self) -> &Vote<E> {
+        &self.vote
+    }
+
+    pub(super) const fn is_open(&self) -> bool {
+        matches!(self.vote, Vote::Open)
+    }
+
+    /// The vote, or the failure of the release that leaves the vote open.
+    pub(super) fn reported_vote(&self) -> Vote<E> {
+        match &self.failure {
+            Some(failure) if self.is_open() => Vote::Unknown(failure.reason.clone()),
+            _ => self.vote.clone(),
+        }
     }
 
     /// Whether a call is in flight.
@@ -99,24 +138,19 @@ impl Node {
     /// Whether something may be left here that no release has answered for (C2). A node that refused may have
     /// the key: where an acquire arrives twice, a `SET NX` refuses its own token.
     #[must_use]
-    pub fn owes_release(&self) -> bool {
-        match self.know {
-            Knowledge::Blank | Knowledge::Freed => false,
-            Knowledge::Maybe => !planted!("undo_skips_silent_nodes"),
-            Knowledge::Ours | Knowledge::NotOurs => true,
-        }
+    pub const fn owes_release(&self) -> bool {
+        !matches!(self.know, Knowledge::Blank | Knowledge::Freed)
+    }
+
+    /// Whether its release failed without an answer, and waits for the pause.
+    pub(super) fn awaits_back(&self) -> bool {
+        let is_silent = self.failure.as_ref().is_some_and(|failure| !failure.is_answered);
+        is_silent && self.owes_release() && !self.is_busy()
     }
 
     /// Whether the undo needs no more waiting: nothing is left here, or a release failed (C8).
-    #[must_use]
-    pub const fn has_answered_undo(&self) -> bool {
-        matches!(self.know, Knowledge::Blank | Knowledge::NotOurs | Knowledge::Freed)
-            || self.has_failed_release
-    }
-
-    /// Whether a release may leave now: it never overtakes the call before it (C3).
-    pub(super) fn takes_release(&self) -> bool {
-        self.is_ordered || !self.is_busy() || planted!("release_overtakes")
+    pub(super) const fn has_answered_undo(&self) -> bool {
+        !matches!(self.know, Knowledge::Maybe | Knowledge::Ours) || self.failure.is_some()
     }
 
     /// A round begins: the node has not voted, and a call of an earlier round does not vote (Q3).
@@ -124,19 +158,18 @@ impl Node {
         self.vote = Vote::Open;
         if let Some(call) = &mut self.call
             && call.kind == CallKind::Extend
-            && !planted!("old_reply_votes")
         {
             call.kind = CallKind::OldExtend;
         }
     }
 
-    pub(super) const fn record_sent(&mut self, id: CallId, operation: Operation) {
-        let kind = match operation {
-            Operation::Acquire { .. } => CallKind::Acquire,
-            Operation::Extend { .. } => CallKind::Extend,
-            Operation::Raise { .. } => CallKind::Raise,
-            Operation::Repair { .. } => CallKind::Repair,
-            Operation::Release { .. } => {
+    pub(super) const fn record_sent(&mut self, id: CallId, message: Message) {
+        let kind = match message {
+            Message::Acquire { .. } => CallKind::Acquire,
+            Message::Extend { .. } => CallKind::Extend,
+            Message::Raise { .. } => CallKind::Raise,
+            Message::Repair { .. } => CallKind::Repair,
+            Message::Release { .. } => {
                 self.release = Some(id);
                 return;
             }
@@ -156,26 +189,32 @@ impl Node {
         self.call.take_if(|call| call.id == id).map(|call| call.kind)
     }
 
-    /// Learns from a reply, in whatever phase and round it comes (C4).
-    pub(super) fn learn(&mut self, kind: CallKind, outcome: Outcome) {
-        use CallKind::{Acquire, Extend, OldExtend, Raise, Release, Repair};
-        use Outcome::{Failed, Granted, NotSent, Refused};
+    /// Awaits no call any more.
+    pub(super) fn forget_calls(&mut self) {
+        (self.call, self.release) = (None, None);
+    }
 
+    /// Learns from a reply, in whatever phase and round it comes (C4).
+    pub(super) fn learn(&mut self, kind: CallKind, outcome: &Outcome<E>) {
+        use CallKind::{Acquire, Extend, OldExtend, Raise, Release, Repair};
+        use Outcome::{Failed, Granted, Lost, NotSent, Refused};
+
+        if let (Acquire, Granted(number)) = (kind, outcome) {
+            self.number = *number;
+        }
+        if let (Release, Failed(reason) | Lost(reason) | NotSent(reason)) = (kind, outcome) {
+            let is_answered = matches!(outcome, Failed(_));
+            self.failure = Some(FailedRelease { reason: reason.clone(), is_answered });
+        }
         self.know = match (kind, outcome) {
             (Acquire | Repair | Extend | OldExtend, Granted(_)) => Knowledge::Ours,
             (Acquire | Repair | Extend | OldExtend, Refused) => Knowledge::NotOurs,
-            (Acquire, NotSent) => Knowledge::Blank,
-            (Repair, NotSent) => Knowledge::NotOurs,
+            (Acquire, NotSent(_)) => Knowledge::Blank,
+            (Repair, NotSent(_)) => Knowledge::NotOurs,
             (Release, Granted(_) | Refused) => Knowledge::Freed,
-            (Release, Failed | NotSent) if self.know == Knowledge::NotOurs => Knowledge::Freed,
-            (Release, Failed | NotSent) if planted!("release_is_sent_once") => Knowledge::Freed,
-            (Acquire | Repair, Failed) | (Extend | OldExtend, Failed | NotSent) => self.know,
-            (Release, Failed | NotSent) | (Raise, _) => self.know,
+            (Release, _) if self.know == Knowledge::NotOurs => Knowledge::Freed,
+            (Acquire | Repair, Failed(_) | Lost(_)) | (Raise | Release, _) => self.know,
+            (Extend | OldExtend, Failed(_) | Lost(_) | NotSent(_)) => self.know,
         };
-        match (kind, outcome) {
-            (Acquire, Granted(number)) => self.number = number,
-            (Release, Failed | NotSent) => self.has_failed_release = true,
-            _ => {}
-        }
     }
 }

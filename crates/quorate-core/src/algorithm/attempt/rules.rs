@@ -1,39 +1,55 @@
-//! How a reply votes, what the votes decide, and what is sent next.
+//! How a reply votes, what the votes and the time decide, and what is sent next.
 
 use std::cmp::Ordering;
 use std::time::Instant;
 
+use super::super::lease::saturating_add;
 use super::super::quorum::NodeId;
-use super::messages::{Decision, Loss, Operation, Outcome};
+use super::messages::{Decision, End, Loss, Message, Outcome};
 use super::node::{CallKind, Knowledge, Node, Vote};
-use super::{Attempt, Phase};
+use super::{AttemptMachine, Awaited, Phase};
 
-impl Attempt {
+/// How many nodes voted what, and what is known of how many.
+#[derive(Default)]
+struct Tally {
+    granted: usize,
+    against: usize,
+    unknown: usize,
+    open: usize,
+    not_ours: usize,
+    /// How many owe no release.
+    clear: usize,
+}
+
+impl Tally {
+    fn of<E: Clone>(nodes: &[Node<E>]) -> Self {
+        let mut tally = Self::default();
+        for node in nodes {
+            *match node.vote {
+                Vote::Open => &mut tally.open,
+                Vote::For => &mut tally.granted,
+                Vote::Against | Vote::NotAsked => &mut tally.against,
+                Vote::Unknown(_) | Vote::Silent | Vote::Unclear => &mut tally.unknown,
+            } += 1;
+            tally.not_ours += usize::from(node.know == Knowledge::NotOurs);
+            tally.clear += usize::from(!node.owes_release());
+        }
+        tally
+    }
+}
+
+impl<E: Clone> AttemptMachine<E> {
     /// The vote of a reply in the open round; `Open` if it has none.
     pub(super) fn vote_of(
         &self,
-        node: &Node,
+        node: NodeId,
         kind: CallKind,
-        outcome: Outcome,
+        outcome: Outcome<E>,
         now: Instant,
-    ) -> Vote {
-        let plain = match outcome {
-            Outcome::Granted(_) => Vote::For,
-            Outcome::Refused => Vote::Against,
-            Outcome::Failed if planted!("errors_mean_held") => Vote::Against,
-            Outcome::Failed | Outcome::NotSent => Vote::Unknown,
-        };
+    ) -> Vote<E> {
+        let node = &self.nodes[node.index()];
         match (self.phase, kind, outcome) {
-            (Phase::Acquiring, CallKind::Acquire, _)
-            | (Phase::Adopting | Phase::Extending { .. }, CallKind::Extend, _)
-            | (Phase::Raising, CallKind::Raise, _) => plain,
-
             // A late grant votes if it carries the token. With a lower number it is raised.
-            (Phase::Raising, CallKind::Acquire, Outcome::Granted(_))
-                if planted!("grant_during_a_raise_is_a_vote") =>
-            {
-                Vote::For
-            }
             (Phase::Raising, CallKind::Acquire, Outcome::Granted(number)) => {
                 match number.cmp(&self.token) {
                     Ordering::Less => Vote::Open,
@@ -41,112 +57,114 @@ impl Attempt {
                     Ordering::Greater => Vote::Against,
                 }
             }
-            (Phase::Raising, CallKind::Acquire, _) => plain,
-            (Phase::Extending { .. }, CallKind::Repair, _) if planted!("repair_votes") => plain,
+            (Phase::Acquiring | Phase::Raising, CallKind::Acquire, outcome)
+            | (Phase::Adopting | Phase::Extending { .. }, CallKind::Extend, outcome)
+            | (Phase::Raising, CallKind::Raise, outcome) => outcome.into(),
 
-            (Phase::Ending { is_awaited: true }, CallKind::Release, Outcome::Granted(_)) => plain,
-            // An earlier release may have been executed, and an old key may just have expired.
-            (Phase::Ending { is_awaited: true }, CallKind::Release, Outcome::Refused) => {
-                let is_resent = node.has_failed_release && !planted!("resent_refusal_is_loss");
-                let is_late = now >= self.valid_until && !planted!("expiry_is_loss");
-                if is_resent || is_late { Vote::Unknown } else { plain }
+            (Phase::Ending(_), CallKind::Acquire, Outcome::NotSent(_)) => Vote::NotAsked,
+            (Phase::Ending(_), CallKind::Release, Outcome::Refused)
+                if node.failure.is_some() || now >= self.valid_until =>
+            {
+                Vote::Unclear
             }
-            // Nothing more will be sent to this node.
-            (Phase::Ending { is_awaited: true }, _, _) if !node.owes_release() => Vote::Unknown,
+            // A release that failed is sent again, and may still vote.
+            (Phase::Ending(_), CallKind::Release, outcome) if !node.owes_release() => {
+                outcome.into()
+            }
             _ => Vote::Open,
         }
     }
 
-    /// Compares the votes, and the time, with what each phase waits for. The first match decides.
+    /// Decides until neither the votes nor the time decide more.
     pub(super) fn decide(&mut self, now: Instant) {
-        let count = |vote| self.nodes.iter().filter(|node| node.vote == vote).count();
-        let [votes_for, against, unknown, open] =
-            [Vote::For, Vote::Against, Vote::Unknown, Vote::Open].map(count);
-        let not_ours = self.nodes.iter().filter(|node| node.know == Knowledge::NotOurs).count();
-        let not_ours = if planted!("refusals_are_ignored") { 0 } else { not_ours };
+        while self.decide_once(now) {}
+    }
+
+    /// Takes the first row that matches, and returns whether there was one.
+    fn decide_once(&mut self, now: Instant) -> bool {
+        let Tally { granted, against, unknown, open, not_ours, clear } = Tally::of(&self.nodes);
         let (quorum, spare) = (self.settings.nodes.quorum(), self.settings.nodes.spare());
 
         match self.phase {
             Phase::Acquiring | Phase::Adopting | Phase::Raising => {
-                if now >= self.round.valid_until && !planted!("expired_win") {
+                if now >= self.round.valid_until {
                     self.lose(Loss::Expired, now);
-                } else if open > 0 && planted!("slowest_node_is_waited_for") {
-                } else if votes_for >= quorum {
+                } else if granted >= quorum {
                     self.agree(now);
-                } else if votes_for + open < quorum {
+                } else if granted + open < quorum {
                     let is_held = match self.phase {
-                        Phase::Raising => false,
-                        // An adopter that reads "lost" throws its record away: no quorum may have it.
+                        Phase::Acquiring => unknown <= spare,
+                        // An adopter that reads "held" throws its record away: no quorum may have it.
                         Phase::Adopting => against > spare,
-                        _ => unknown <= spare,
+                        _ => false,
                     };
                     self.lose(if is_held { Loss::Held } else { Loss::Unreachable }, now);
+                } else {
+                    return false;
                 }
             }
-            Phase::Held { .. } | Phase::Extending { .. }
-                if now >= self.valid_until || not_ours > spare =>
-            {
-                self.decisions.push_back(Decision::LeaseLost);
-                self.end(false, now);
+            // Before the answers: that the keys are not ours may be said because they have expired.
+            Phase::Held { .. } | Phase::Extending { .. } if now >= self.lease_end() => {
+                let is_limit = self.lease_end() < self.valid_until;
+                let why = if is_limit { End::HoldLimit } else { End::Expired };
+                self.lapse(why, saturating_add(self.lease_end(), self.margin), now);
             }
-            Phase::Extending { next } => {
-                if votes_for >= quorum {
-                    self.close_extension(true, next, now);
-                } else if votes_for + open < quorum {
-                    self.close_extension(false, next, now);
-                }
+            Phase::Held { .. } | Phase::Extending { .. } if not_ours > spare => {
+                self.lapse(End::NotOurs, now, now);
             }
-            Phase::Ending { is_awaited: true } => {
-                if votes_for >= quorum {
-                    self.close_release(Decision::Released);
-                } else if against > spare {
-                    self.close_release(Decision::LostBefore);
-                } else if open == 0 {
-                    self.close_release(Decision::Unconfirmed);
-                }
+            Phase::Extending { next } if granted >= quorum => {
+                self.close_extension(true, next, now);
             }
-            Phase::Held { .. } | Phase::Ending { .. } | Phase::Detached | Phase::Over => {}
+            Phase::Extending { next } if granted + open < quorum => {
+                self.close_extension(false, next, now);
+            }
+            Phase::Lapsed { until } if not_ours > spare || now >= until => {
+                self.begin_release(Awaited::DROPPED, now);
+            }
+            Phase::Ending(awaited) if awaited.release && granted >= quorum => {
+                self.close_release(Decision::Released, now);
+            }
+            Phase::Ending(awaited) if awaited.release && against > spare => {
+                self.close_release(Decision::LostBefore, now);
+            }
+            Phase::Ending(awaited) if awaited.release && open == 0 => {
+                self.close_release(Decision::Unconfirmed, now);
+            }
+            Phase::Ending(awaited) if awaited.undone && self.is_undone() => {
+                self.phase = Phase::Ending(Awaited { undone: false, ..awaited });
+                self.decisions.push_back(Decision::Undone);
+            }
+            Phase::Ending(awaited) if awaited.cleared && clear >= quorum => {
+                self.phase = Phase::Ending(Awaited { cleared: false, ..awaited });
+                self.decisions.push_back(Decision::Cleared);
+            }
+            _ => return false,
         }
+        true
     }
 
     /// Goes on with a node after a reply, if nothing is in flight there.
-    pub(super) fn go_on(&mut self, id: NodeId, kind: CallKind, outcome: Outcome, now: Instant) {
+    pub(super) fn go_on(&mut self, id: NodeId, kind: CallKind, is_refused: bool, now: Instant) {
         let node = &self.nodes[id.index()];
         if node.is_busy() {
             return;
         }
         match self.phase {
-            Phase::Ending { .. }
-                if planted!("repair_after_release")
-                    && (kind, outcome) == (CallKind::Extend, Outcome::Refused) =>
-            {
-                self.send(id, Operation::Repair { ttl: self.round.ttl });
-            }
-            Phase::Ending { .. } if node.owes_release() && kind != CallKind::Release => {
+            Phase::Ending(_) if node.owes_release() && kind != CallKind::Release => {
                 self.send_release(id);
             }
-            Phase::Ending { .. } if node.owes_release() && self.timers.bound.is_some() => {
-                self.wait_to_resend(now);
+            Phase::Ending(_) if node.owes_release() && self.timers.bound.is_some() => {
+                let pause_end = self.node_timeout(now);
+                self.timers.resend.get_or_insert(pause_end);
             }
-            Phase::Extending { .. } if node.vote == Vote::Open => {
-                self.send(id, Operation::Extend { ttl: self.round.ttl });
+            Phase::Extending { .. } if node.is_open() => {
+                self.send(id, Message::Extend { ttl: self.round.ttl });
             }
-            Phase::Extending { .. }
-                if planted!("repair_votes")
-                    && (kind, outcome) == (CallKind::Extend, Outcome::Refused) =>
-            {
-                self.nodes[id.index()].vote = Vote::Open;
-                self.send(id, Operation::Repair { ttl: self.round.ttl });
-            }
-            Phase::Raising if node.vote == Vote::Open && node.know == Knowledge::Ours => {
+            Phase::Raising if node.is_open() && node.know == Knowledge::Ours => {
                 self.send_raise(id);
             }
-            // Also a late reply: else a node slower than the renewal is never repaired.
-            Phase::Held { repairs: true }
-                if matches!(kind, CallKind::Extend | CallKind::OldExtend)
-                    && outcome == Outcome::Refused =>
-            {
-                self.send(id, Operation::Repair { ttl: self.round.ttl });
+            Phase::Held { is_won: true } if is_refused && kind == CallKind::Extend => {
+                self.send(id, Message::Repair { ttl: self.round.ttl });
             }
             _ => {}
         }

@@ -24,6 +24,8 @@ pub struct Settings {
     pub deadline: Option<Instant>,
     /// How long cleanup may go on. `None`: for the longest ttl that was asked for.
     pub cleanup_bound: Option<Duration>,
+    /// How long the lease may be held, from the moment at which the attempt handles its win (H7).
+    pub hold_limit: Option<Duration>,
     /// Whether acquires bring a number, of which a fencing token is made.
     pub fencing: bool,
     ordered: NodeSet,
@@ -41,12 +43,13 @@ impl Settings {
             node_timeout,
             deadline: None,
             cleanup_bound: None,
+            hold_limit: None,
             fencing: false,
             ordered: NodeSet::default(),
         }
     }
 
-    /// Marks a node as *ordered*: its calls take effect in the order of their first polls, and a call
+    /// Marks a node as *ordered*: its calls take effect in the order in which they begin, and a call
     /// that did not leave before its connection ended never leaves.
     #[must_use]
     pub const fn ordered(mut self, node: NodeId) -> Self {

@@ -5,21 +5,59 @@ use std::time::{Duration, Instant};
 use super::super::fence::Agreement;
 use super::super::lease::{Ttl, saturating_add};
 use super::super::quorum::NodeId;
-use super::messages::{Action, CallId, Decision, Loss, Operation};
-use super::node::{Knowledge, Vote};
-use super::{Attempt, Phase, Round, Timers};
+use super::messages::{Action, CallId, Decision, End, Loss, Message};
+use super::node::{Knowledge, Node, Vote};
+use super::{AttemptMachine, Awaited, Phase, Round, Timers};
 
-impl Attempt {
+/// A round's deadline that is noticed later than this is put off by as much, once. The process was
+/// stopped, and replies that are there are not handled yet (T5).
+const NOTICED_LATE: Duration = Duration::from_millis(10);
+
+impl<E: Clone> AttemptMachine<E> {
     /// Opens a round: everything that it decides counts from now (T1).
     pub(super) fn open_round(&mut self, ttl: Ttl, now: Instant) {
         let valid_until = self.settings.valid_until(now, ttl);
-        self.round = Round { id: self.round.id.next(), ttl, valid_until };
-        self.timers.round =
-            Some(self.node_timeout(now)).filter(|_| !planted!("clients_bound_their_calls"));
+        self.round = Round::new(self.round.id.next(), now, ttl, valid_until);
+        self.timers.round = Some(self.node_timeout(now));
         self.longest_ttl = self.longest_ttl.max(ttl);
         for node in &mut self.nodes {
             node.open_vote();
         }
+    }
+
+    /// The deadline of the open round is due: votes that are open become silent.
+    pub(super) fn close_votes(&mut self, due: Instant, now: Instant) {
+        let is_ending = matches!(self.phase, Phase::Ending(_));
+        let latest = if is_ending { self.timers.bound } else { Some(self.round.valid_until) };
+        let latest = latest.filter(|latest| *latest > now);
+        let is_late = now.saturating_duration_since(due) > NOTICED_LATE;
+        if is_late && latest.is_some() && !self.round.is_put_off {
+            self.round.is_put_off = true;
+            self.timers.round = latest.min(Some(saturating_add(now, NOTICED_LATE)));
+            return;
+        }
+        let is_prolonged = is_ending && latest.is_some() && !self.round.is_prolonged;
+        self.timers.round = None;
+        for (id, node) in self.settings.nodes.ids().zip(&mut self.nodes) {
+            if is_prolonged && node.is_open() && self.queued.contains(id) {
+                self.round.is_prolonged = true;
+                let end = saturating_add(now, self.settings.node_timeout);
+                self.timers.round = latest.min(Some(end));
+            } else if node.is_open() {
+                node.vote = node.reported_vote();
+                if node.is_open() {
+                    node.vote = Vote::Silent;
+                }
+            }
+        }
+    }
+
+    /// The open round is decided: keeps its votes.
+    pub(super) fn record_votes(&mut self, now: Instant) {
+        self.votes.clear();
+        self.votes.extend(self.nodes.iter().map(Node::reported_vote));
+        self.waited = now.saturating_duration_since(self.round.start);
+        self.timers.round = None;
     }
 
     /// A quorum granted. With fencing, one number from a quorum is the token; else the highest is
@@ -28,26 +66,18 @@ impl Attempt {
         if self.phase != Phase::Acquiring || !self.settings.fencing {
             return self.win(now);
         }
-        let granted = self.nodes.iter().filter(|node| node.vote == Vote::For);
+        let granted = self.nodes.iter().filter(|node| matches!(node.vote, Vote::For));
         match Agreement::of(self.settings.nodes, granted.filter_map(|node| node.number)) {
             Some(Agreement::Token(token)) => {
-                self.token = Some(token);
-                self.win(now);
-            }
-            Some(Agreement::Raise(token)) if planted!("highest_reply_is_the_token") => {
                 self.token = Some(token);
                 self.win(now);
             }
             Some(Agreement::Raise(token)) => {
                 self.token = Some(token);
                 self.phase = Phase::Raising;
-                if planted!("raise_moves_the_clock") {
-                    self.round.valid_until = self.settings.valid_until(now, self.round.ttl);
-                    self.timers.round = Some(self.node_timeout(now));
-                }
                 for id in self.settings.nodes.ids() {
                     let node = &mut self.nodes[id.index()];
-                    if node.vote == Vote::For && node.number != self.token {
+                    if matches!(node.vote, Vote::For) && node.number != self.token {
                         node.vote = Vote::Open;
                         self.send_raise(id);
                     }
@@ -57,109 +87,124 @@ impl Attempt {
         }
     }
 
-    pub(super) fn win(&mut self, now: Instant) {
-        self.phase = Phase::Held { repairs: false };
-        self.timers.round = None;
+    fn win(&mut self, now: Instant) {
+        self.record_votes(now);
+        self.phase = Phase::Held { is_won: true };
         self.valid_until = self.round.valid_until;
-        if [planted!("validity_from_reply"), planted!("expired_win")].contains(&true) {
-            self.valid_until = self.settings.valid_until(now, self.round.ttl);
-        }
-        let (valid_until, token) = (self.valid_until, self.token);
+        self.margin = self.settings.safety_margin.of(self.round.ttl);
+        self.hold_until = self.settings.hold_limit.map(|limit| saturating_add(now, limit));
+        let (valid_until, token) = (self.lease_end(), self.token);
         self.decisions.push_back(Decision::Won { valid_until, token });
     }
 
     /// The first round is lost. What an adoption leaves may belong to another process.
     pub(super) fn lose(&mut self, loss: Loss, now: Instant) {
+        self.record_votes(now);
         self.decisions.push_back(Decision::NotWon(loss));
-        if self.phase == Phase::Adopting && !planted!("failed_adopt_releases") {
-            self.part(now)
+        if self.phase == Phase::Adopting {
+            self.part(now);
         } else {
-            self.end(false, now)
+            self.begin_release(Awaited { undone: true, ..Awaited::DROPPED }, now);
         }
     }
 
     /// Opens a round of extensions, for `ttl` or for the rest of the lease, if that is longer.
     ///
-    /// Each vote for it so proves that the keys last as long as the lease. A node that was repaired for a
-    /// shorter ttl would count for the whole lease otherwise (H3).
+    /// Each vote for it so proves that the keys last as long as the lease and its margin. A node that was
+    /// repaired for a shorter ttl would count for the whole lease otherwise (H3).
     pub(super) fn open_extension(&mut self, ttl: Ttl, now: Instant) {
-        let margin = self.settings.safety_margin.of(self.longest_ttl);
-        let rest = self.settings.drift.ttl_until(now, saturating_add(self.valid_until, margin));
-        let rest = rest.filter(|_| !planted!("extend_shortens"));
+        let keys_end = saturating_add(self.valid_until, self.margin);
+        let rest = self.settings.drift.ttl_until(now, keys_end);
         let ttl = rest.map_or(ttl, |rest| rest.max(ttl));
         self.phase = Phase::Extending { next: None };
         self.open_round(ttl, now);
         for id in self.settings.nodes.ids() {
             if !self.nodes[id.index()].is_busy() {
-                self.send(id, Operation::Extend { ttl });
+                self.send(id, Message::Extend { ttl });
             }
         }
     }
 
     /// A round of extensions is decided. Only one that was won moves the lease and repairs nodes.
     pub(super) fn close_extension(&mut self, is_won: bool, next: Option<Ttl>, now: Instant) {
-        self.phase = Phase::Held { repairs: is_won };
-        self.timers.round = None;
-        let Round { id: round, ttl, valid_until } = self.round;
+        self.record_votes(now);
+        self.phase = Phase::Held { is_won };
+        let Round { id: round, ttl, valid_until, .. } = self.round;
         if is_won {
-            self.valid_until = self.valid_until.max(valid_until);
-            if planted!("extend_shortens") {
+            if valid_until > self.valid_until {
                 self.valid_until = valid_until;
+                self.margin = self.settings.safety_margin.of(ttl);
             }
-            let valid_until = self.valid_until;
+            let valid_until = self.lease_end();
             self.decisions.push_back(Decision::Extended { round, valid_until });
             for id in self.settings.nodes.ids() {
                 let node = &self.nodes[id.index()];
-                if node.vote == Vote::Against && !node.is_busy() {
-                    self.send(id, Operation::Repair { ttl });
+                if matches!(node.vote, Vote::Against) && !node.is_busy() {
+                    self.send(id, Message::Repair { ttl });
                 }
             }
         } else {
             self.decisions.push_back(Decision::ExtendFailed { round });
-            if planted!("failed_extend_releases") {
-                return self.end(false, now);
-            }
         }
         if let Some(ttl) = next {
             self.open_extension(ttl, now);
         }
     }
 
+    /// The lease has ended. Its keys stay until `until`, for a holder that stops late (H4).
+    pub(super) fn lapse(&mut self, why: End, until: Instant, now: Instant) {
+        match self.phase {
+            Phase::Extending { .. } => self.record_votes(now),
+            Phase::Held { .. } if why == End::NotOurs => {
+                for (vote, node) in self.votes.iter_mut().zip(&self.nodes) {
+                    if node.know == Knowledge::NotOurs {
+                        *vote = Vote::Against;
+                    }
+                }
+            }
+            // No node said anything against the lease.
+            Phase::Held { is_won: true } => {
+                self.votes.clear();
+                self.waited = Duration::ZERO;
+            }
+            _ => {}
+        }
+        self.phase = Phase::Lapsed { until };
+        self.decisions.push_back(Decision::LeaseLost(why));
+    }
+
     /// Begins the release on every node: the undo of a lost round, a release, a dropped guard, and
     /// the end of a lost lease.
-    pub(super) fn end(&mut self, is_awaited: bool, now: Instant) {
-        self.phase = Phase::Ending { is_awaited };
+    pub(super) fn begin_release(&mut self, awaited: Awaited, now: Instant) {
+        self.phase = Phase::Ending(awaited);
+        self.round = Round::new(self.round.id, now, self.round.ttl, self.round.valid_until);
         let longest = self.longest_ttl.as_duration();
         let bound = self.settings.cleanup_bound.map_or(longest, |bound| bound.min(longest));
         self.timers = Timers {
-            round: is_awaited.then(|| self.node_timeout(now)),
-            resend: None,
-            pause: if planted!("resend_without_pause") {
-                Duration::ZERO
-            } else {
-                self.settings.node_timeout
-            },
-            bound: Some(saturating_add(now, bound)).filter(|_| !planted!("never_gives_up")),
-            last: None,
+            round: awaited.release.then(|| self.node_timeout(now)),
+            bound: Some(saturating_add(now, bound)),
+            ..Timers::default()
         };
         for id in self.settings.nodes.ids() {
             let node = &mut self.nodes[id.index()];
-            if is_awaited {
-                node.vote = if node.know == Knowledge::Blank { Vote::Against } else { Vote::Open };
-            }
-            if planted!("cancel_forgets_calls") && !is_awaited && node.know == Knowledge::Maybe {
-                (node.know, node.call) = (Knowledge::Blank, None);
-            }
-            if node.owes_release() && node.takes_release() {
+            let is_blank = node.know == Knowledge::Blank;
+            node.vote = if is_blank { Vote::NotAsked } else { Vote::Open };
+            // A release never overtakes the call before it (C3).
+            if node.owes_release() && (node.is_ordered || !node.is_busy()) {
                 self.send_release(id);
             }
         }
     }
 
-    pub(super) fn close_release(&mut self, decision: Decision) {
-        self.phase = Phase::Ending { is_awaited: false };
-        self.timers.round = None;
+    pub(super) fn close_release(&mut self, decision: Decision, now: Instant) {
+        self.record_votes(now);
+        self.phase = Phase::Ending(Awaited::default());
         self.decisions.push_back(decision);
+    }
+
+    /// Whether each node is clean, or has failed a release (C8).
+    pub(super) fn is_undone(&self) -> bool {
+        self.nodes.iter().all(Node::has_answered_undo)
     }
 
     /// Sends nothing from now on, and lets the calls in flight settle.
@@ -168,14 +213,7 @@ impl Attempt {
         self.timers = Timers { last: Some(self.node_timeout(now)), ..Timers::default() };
     }
 
-    /// A release failed: it is sent again after a pause, which doubles.
-    pub(super) fn wait_to_resend(&mut self, now: Instant) {
-        if self.timers.resend.is_none() {
-            self.timers.resend = Some(saturating_add(now, self.timers.pause));
-            self.timers.pause = self.timers.pause.saturating_mul(2);
-        }
-    }
-
+    /// Sends a release to each idle node that owes one.
     pub(super) fn resend_releases(&mut self) {
         for id in self.settings.nodes.ids() {
             let node = &self.nodes[id.index()];
@@ -200,21 +238,21 @@ impl Attempt {
 
     pub(super) fn send_raise(&mut self, id: NodeId) {
         if let Some(token) = self.token {
-            self.send(id, Operation::Raise { token });
+            self.send(id, Message::Raise { token });
         }
     }
 
     pub(super) fn send_release(&mut self, id: NodeId) {
-        let heard = self.nodes.iter().map(|node| node.number);
-        let highest = heard.max().flatten().max(self.token);
-        self.send(id, Operation::Release { highest });
+        let received = self.nodes.iter().map(|node| node.number);
+        let highest = received.max().flatten().max(self.token);
+        self.send(id, Message::Release { highest });
     }
 
-    pub(super) fn send(&mut self, id: NodeId, operation: Operation) {
+    pub(super) fn send(&mut self, id: NodeId, message: Message) {
         self.calls += 1;
-        let call = CallId { node: id, number: self.calls };
-        self.nodes[id.index()].record_sent(call, operation);
-        self.sends.push_back((id, Action::Call(call, operation)));
+        let call = CallId::new(id, self.calls);
+        self.nodes[id.index()].record_sent(call, message);
+        self.sends.push_back((id, Action::Send(call, message)));
     }
 
     pub(super) fn node_timeout(&self, start: Instant) -> Instant {
