@@ -3,26 +3,33 @@
 //! Three methods are required: acquire, extend and release. A backend with those three is complete
 //! and correct. The rest is provided, and [`Capabilities`] says what a backend was built for.
 
+mod call;
 mod claim;
 mod error;
+mod options;
 mod restart_guard;
 mod sighting;
 
 use std::borrow::Cow;
 use std::fmt;
-use std::ops::BitOr;
+use std::panic::AssertUnwindSafe;
+use std::pin::pin;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use futures_util::FutureExt as _;
+use futures_util::future::{Either, select, try_join};
 
-use crate::algorithm::fence::{FenceHint, FencingToken};
-use crate::algorithm::quorum::Vote;
-pub use crate::algorithm::turn::{Entry, Refreshed};
+use crate::algorithm::fence::FencingToken;
+pub use crate::algorithm::wait::{Entry, Refreshed};
 use crate::resource::Key;
-use crate::runtime::BoxFuture;
+use crate::runtime::Runtime;
 
+pub(crate) use call::{Answered, CallKind, Tag};
+pub use call::{Asked, Call, CallReply, CallResult, NotSent, Operation, Push, ask};
 pub use claim::Claim;
 pub use error::{BackendError, BackendErrorKind};
+pub use options::{AcquireOptions, Capabilities, ExtendOptions, ReleaseOptions, Reply, Watched};
 pub use restart_guard::RestartGuard;
 pub use sighting::{Holder, Sighting};
 
@@ -35,21 +42,20 @@ pub use sighting::{Holder, Sighting};
 ///   claim or none; `release` deletes each key that is ours.
 /// - *Compare.* `extend` and `release` touch a key only while its value is the claim's token.
 /// - *`Err` means unknown.* Only a node's reply that the keys are held, or not ours, is
-///   [`Vote::Refused`]. An error reply, a lost connection or a reply that makes no sense is an
+///   [`Vote::Refused`](crate::Vote::Refused). An error reply, a lost connection or a reply that makes no sense is an
 ///   `Err`. Then the command may have been executed, unless [`BackendError::is_not_sent`] says
 ///   otherwise (Q4).
 /// - *Once.* No method sends an acquire a second time (C6).
 /// - *Relative time.* The node counts the ttl on its own clock from when it executes the command.
 /// - *No deadline.* A method stays pending as long as the command may still be executed. The caller
 ///   has the deadlines (Q5).
-/// - *First poll.* Nothing is sent before a future is first polled. With
-///   [`Capabilities::ORDERED`], calls take effect in the order of their first polls, and a call that
-///   did not leave before its connection ended never leaves (C3).
+/// - *First poll.* Nothing is sent before a future is first polled.
+/// - *Order.* With [`Capabilities::ORDERED`], calls take effect in the order of their
+///   [`begin`](LockBackend::begin)s, and a call that did not leave before its connection ended never leaves (C3).
 /// - *Drop.* Dropping a future may or may not stop its command, and disturbs no other call.
 ///
 /// An option that the backend cannot carry out makes the call fail as
-/// [`unsupported`](BackendError::unsupported), with nothing sent. Only `waiters` is a question, which
-/// the backend may leave without an answer.
+/// [`unsupported`](BackendError::unsupported), with nothing sent.
 #[async_trait]
 pub trait LockBackend: fmt::Debug + Send + Sync + 'static {
     /// Acquires all keys of the claim for its ttl, or none of them.
@@ -64,11 +70,7 @@ pub trait LockBackend: fmt::Debug + Send + Sync + 'static {
     /// # Cancel safety
     ///
     /// A dropped call may or may not be executed. The caller sends a release.
-    async fn acquire(
-        &self,
-        claim: &Claim,
-        options: AcquireOptions,
-    ) -> Result<Acquired, BackendError>;
+    async fn acquire(&self, claim: &Claim, options: AcquireOptions) -> Result<Reply, BackendError>;
 
     /// Makes all keys live for at least the claim's ttl from now, if all are ours. Never shortens (H2).
     ///
@@ -79,8 +81,7 @@ pub trait LockBackend: fmt::Debug + Send + Sync + 'static {
     /// # Cancel safety
     ///
     /// A dropped call may or may not be executed.
-    async fn extend(&self, claim: &Claim, options: ExtendOptions)
-    -> Result<Extended, BackendError>;
+    async fn extend(&self, claim: &Claim, options: ExtendOptions) -> Result<Reply, BackendError>;
 
     /// Deletes those keys of the claim that are ours; granted if all of them were.
     ///
@@ -91,11 +92,7 @@ pub trait LockBackend: fmt::Debug + Send + Sync + 'static {
     /// # Cancel safety
     ///
     /// A dropped call may or may not be executed. It can be sent again (C7).
-    async fn release(
-        &self,
-        claim: &Claim,
-        options: ReleaseOptions,
-    ) -> Result<Released, BackendError>;
+    async fn release(&self, claim: &Claim, options: ReleaseOptions) -> Result<Reply, BackendError>;
 
     /// What errors and events call this node: an address without secrets. Empty for none.
     fn name(&self) -> Cow<'_, str> {
@@ -116,7 +113,7 @@ pub trait LockBackend: fmt::Debug + Send + Sync + 'static {
     /// # Cancel safety
     ///
     /// A dropped call may or may not be executed. It can be sent again.
-    async fn raise(&self, claim: &Claim, number: FencingToken) -> Result<Vote, BackendError> {
+    async fn raise(&self, claim: &Claim, number: FencingToken) -> Result<Reply, BackendError> {
         let _ = (claim, number);
         Err(BackendError::unsupported("this node keeps no fencing numbers"))
     }
@@ -146,6 +143,20 @@ pub trait LockBackend: fmt::Debug + Send + Sync + 'static {
     /// The future can be dropped at any time.
     async fn server_id(&self) -> Result<Option<String>, BackendError> {
         Err(BackendError::unsupported("this node has no server id"))
+    }
+
+    /// Reads whether any entry is in the wait queue of `key`.
+    ///
+    /// # Errors
+    ///
+    /// The node cannot be asked.
+    ///
+    /// # Cancel safety
+    ///
+    /// The future can be dropped at any time.
+    async fn hint(&self, key: &Key) -> Result<bool, BackendError> {
+        let _ = key;
+        Err(BackendError::unsupported("this node keeps no wait queue"))
     }
 
     /// Watches the lock's key `key`, or the key of `entry` in its wait queue.
@@ -207,6 +218,21 @@ pub trait LockBackend: fmt::Debug + Send + Sync + 'static {
         let _ = (key, entry, also);
         Err(BackendError::unsupported("this node keeps no wait queue"))
     }
+
+    /// Starts `call`, and returns without waiting.
+    ///
+    /// The default spawns the async method on `runtime` and answers with what it returns. A backend that
+    /// overrides this may claim [`Capabilities::ORDERED`]: its calls take effect in the order of their `begin`s.
+    /// This is called under a lock of the sender. It must not block, and it may answer the call, look at a lease,
+    /// spawn and wake. A panic here is caught: the call is lost.
+    ///
+    /// # Errors
+    ///
+    /// [`Call::not_sent`]: nothing was sent, and nothing will be.
+    fn begin(self: Arc<Self>, call: Call, runtime: &dyn Runtime) -> Result<(), NotSent> {
+        runtime.spawn(Box::pin(by_async_methods(self, call)));
+        Ok(())
+    }
 }
 
 macro_rules! forward {
@@ -223,6 +249,10 @@ macro_rules! forward {
                 (**self).capabilities()
             }
 
+            fn begin(self: Arc<Self>, call: Call, runtime: &dyn Runtime) -> Result<(), NotSent> {
+                Self::clone(&self).begin(call, runtime)
+            }
+
             $(async fn $method(&self, $($argument: $type),*) -> Result<$reply, BackendError> {
                 (**self).$method($($argument),*).await
             })+
@@ -231,202 +261,102 @@ macro_rules! forward {
 }
 
 forward! {
-    acquire(claim: &Claim, options: AcquireOptions) -> Acquired;
-    extend(claim: &Claim, options: ExtendOptions) -> Extended;
-    release(claim: &Claim, options: ReleaseOptions) -> Released;
-    raise(claim: &Claim, number: FencingToken) -> Vote;
+    acquire(claim: &Claim, options: AcquireOptions) -> Reply;
+    extend(claim: &Claim, options: ExtendOptions) -> Reply;
+    release(claim: &Claim, options: ReleaseOptions) -> Reply;
+    raise(claim: &Claim, number: FencingToken) -> Reply;
     inspect(key: &Key) -> Option<Sighting>;
     server_id() -> Option<String>;
+    hint(key: &Key) -> bool;
     watch(key: &Key, entry: Option<&Entry>) -> Watched;
     queue_refresh(key: &Key, entry: &Entry, locks: &[Key]) -> Refreshed;
     queue_leave(key: &Key, entry: &Entry, also: Option<&Entry>) -> bool;
 }
 
-/// How a claim is acquired. The default is a plain lock, which also repairs a node.
-#[derive(Clone, Copy, Debug, Default)]
-#[non_exhaustive]
-pub struct AcquireOptions {
-    /// Raise the keys' fencing number, to this hint at least.
-    pub fencing: Option<FenceHint>,
-    /// Refuse to vote while the node may have forgotten locks.
-    pub guard: Option<RestartGuard>,
-    /// Ask whether other processes wait for the first key, in sorted order.
-    pub waiters: bool,
-}
-
-/// How a claim is extended.
-#[derive(Clone, Copy, Debug, Default)]
-#[non_exhaustive]
-pub struct ExtendOptions {
-    /// Ask whether other processes wait for the first key, in sorted order.
-    pub waiters: bool,
-}
-
-/// How a claim is released.
-#[derive(Clone, Copy, Debug, Default)]
-#[non_exhaustive]
-pub struct ReleaseOptions {
-    /// Raise the fencing numbers of the keys that are ours to this one, where they are lower.
-    pub raise_to: Option<FencingToken>,
-    /// Ask whether other processes wait for the first key, in sorted order.
-    pub waiters: bool,
-}
-
-/// The reply to an acquire.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Acquired {
-    /// Whether the keys are ours. A quarantined node does not vote: that is an error.
-    pub vote: Vote,
-    /// The node's fencing number after a grant, if there was a hint.
-    pub number: Option<FencingToken>,
-    /// The server that replied, under the restart guard.
-    pub server: Option<Server>,
-    /// Whether other processes wait; `None` if that was not asked or is unknown.
-    pub waiters: Option<bool>,
-}
-
-impl Acquired {
-    /// A vote and nothing else.
-    #[must_use]
-    pub const fn new(vote: Vote) -> Self {
-        Self { vote, number: None, server: None, waiters: None }
+/// Carries a call out by the async methods of a backend: the default of
+/// [`begin`](LockBackend::begin).
+async fn by_async_methods<B: LockBackend + ?Sized>(backend: Arc<B>, call: Call) {
+    if let Operation::Watch { key, entry } = call.operation() {
+        let push = call.push();
+        let (key, entry) = (key.clone(), entry.clone());
+        let watched = {
+            let watching = pin!(backend.watch(&key, entry.as_ref()));
+            match select(watching, pin!(call.given_up())).await {
+                Either::Left((watched, _)) => watched,
+                Either::Right(_) => return,
+            }
+        };
+        match watched {
+            Ok(watched) => {
+                call.answer(Ok(CallReply::Watched(watched.is_held())));
+                let changed = pin!(watched.changed());
+                select(changed, pin!(push.given_up())).await;
+            }
+            Err(error) => call.answer(Err(error)),
+        }
+        return;
     }
+    let result = {
+        let performing = AssertUnwindSafe(perform(&*backend, &call)).catch_unwind();
+        match select(pin!(performing), pin!(call.given_up())).await {
+            Either::Left((result, _)) => result,
+            Either::Right(_) => return,
+        }
+    };
+    let panicked = |_| Err(BackendError::new(BackendErrorKind::Other, "the backend panicked"));
+    call.answer(result.unwrap_or_else(panicked));
 }
 
-/// The server that replied to an acquire under the restart guard.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Server {
-    /// Its id, as [`LockBackend::server_id`] returns it.
-    pub id: String,
-    /// The server whose epoch this one found, if it was another one.
-    pub before: Option<String>,
+async fn perform<B: LockBackend + ?Sized>(backend: &B, call: &Call) -> CallResult {
+    let reply = match call.operation() {
+        Operation::Acquire(claim, options) => {
+            with_server(backend, call, backend.acquire(claim, *options)).await?
+        }
+        Operation::Extend(claim, options) => {
+            with_server(backend, call, backend.extend(claim, *options)).await?
+        }
+        Operation::Raise(claim, number) => backend.raise(claim, *number).await?,
+        Operation::Release(claim, options) => backend.release(claim, *options).await?,
+        Operation::Hint { key } => return backend.hint(key).await.map(CallReply::Waiters),
+        Operation::Refresh { key, entry, locks } => {
+            return backend.queue_refresh(key, entry, locks).await.map(CallReply::Refreshed);
+        }
+        Operation::Leave { key, entry, also } => {
+            let left = backend.queue_leave(key, entry, also.as_ref()).await;
+            return left.map(CallReply::Waiters);
+        }
+        Operation::Watch { .. } => return Err(BackendError::unsupported("a watch")),
+        Operation::Inspect { key } => return backend.inspect(key).await.map(CallReply::Sighted),
+        Operation::ServerId => {
+            let id = backend.server_id().await?;
+            return Ok(CallReply::ServerId(id.map(Arc::from)));
+        }
+    };
+    Ok(CallReply::Voted(reply))
 }
 
-impl Server {
-    /// The server `id`, which found its own epoch.
-    #[must_use]
-    pub fn new(id: impl Into<String>) -> Self {
-        Self { id: id.into(), before: None }
+/// The reply, with the server that gave it if that is asked. Both calls leave with the first poll, and an error
+/// of the first waits for no server id.
+async fn with_server<B: LockBackend + ?Sized>(
+    backend: &B,
+    call: &Call,
+    reply: impl Future<Output = Result<Reply, BackendError>>,
+) -> Result<Reply, BackendError> {
+    if !call.asks_server() {
+        return reply.await;
     }
-}
-
-/// The reply to an extension.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Extended {
-    /// Whether all keys are still ours.
-    pub vote: Vote,
-    /// Whether other processes wait; `None` if that was not asked or is unknown.
-    pub waiters: Option<bool>,
-}
-
-impl Extended {
-    /// A vote and nothing else.
-    #[must_use]
-    pub const fn new(vote: Vote) -> Self {
-        Self { vote, waiters: None }
+    let id = async {
+        match backend.server_id().await {
+            // It is asked again with the next call. Until then this vote may be that of another node.
+            Err(error) if !error.kind().is_permanent() => Err(error),
+            id => Ok(id.ok().flatten()),
+        }
+    };
+    let (mut reply, id) = try_join(reply, id).await?;
+    if reply.server.is_none() {
+        reply.server = id.map(Arc::from);
     }
-}
-
-/// The reply to a release.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Released {
-    /// Whether all keys were ours until now.
-    pub vote: Vote,
-    /// Whether other processes wait; `None` if that was not asked or is unknown.
-    pub waiters: Option<bool>,
-}
-
-impl Released {
-    /// A vote and nothing else.
-    #[must_use]
-    pub const fn new(vote: Vote) -> Self {
-        Self { vote, waiters: None }
-    }
-}
-
-/// A key that is [watched](LockBackend::watch).
-#[must_use = "dropping it ends the watch"]
-pub struct Watched {
-    is_held: bool,
-    changed: BoxFuture<'static, ()>,
-}
-
-impl Watched {
-    /// A key that was there or not; `changed` ends when that may have changed, or when the
-    /// connection has ended.
-    pub fn new(is_held: bool, changed: impl Future<Output = ()> + Send + 'static) -> Self {
-        Self { is_held, changed: Box::pin(changed) }
-    }
-
-    /// Whether the key was there.
-    #[must_use]
-    pub const fn is_held(&self) -> bool {
-        self.is_held
-    }
-
-    /// Waits until the key may have changed.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future ends the watch.
-    pub async fn changed(self) {
-        self.changed.await;
-    }
-}
-
-impl fmt::Debug for Watched {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Watched").field("is_held", &self.is_held).finish_non_exhaustive()
-    }
-}
-
-/// What a backend was built for. A server may still lack or forbid it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Capabilities(u8);
-
-impl Capabilities {
-    /// The three required methods, without options.
-    pub const NONE: Self = Self(0);
-    /// Calls take effect in the order of their first polls.
-    pub const ORDERED: Self = Self(1);
-    /// [`AcquireOptions::fencing`], [`ReleaseOptions::raise_to`] and [`LockBackend::raise`].
-    pub const FENCING: Self = Self(1 << 1);
-    /// [`AcquireOptions::guard`].
-    pub const GUARD: Self = Self(1 << 2);
-    /// [`LockBackend::watch`].
-    pub const WATCH: Self = Self(1 << 3);
-    /// [`LockBackend::queue_refresh`], [`LockBackend::queue_leave`] and the `waiters` options.
-    pub const QUEUE: Self = Self(1 << 4);
-    /// [`LockBackend::inspect`].
-    pub const INSPECT: Self = Self(1 << 5);
-    /// [`LockBackend::server_id`].
-    pub const SERVER_ID: Self = Self(1 << 6);
-
-    /// Whether all of `others` are among these.
-    #[must_use]
-    pub const fn contains(self, others: Self) -> bool {
-        self.0 & others.0 == others.0
-    }
-}
-
-impl BitOr for Capabilities {
-    type Output = Self;
-
-    fn bitor(self, other: Self) -> Self {
-        Self(self.0 | other.0)
-    }
-}
-
-impl BackendError {
-    /// The error of a call that this backend, or this server, cannot carry out. Nothing was sent.
-    #[must_use]
-    pub fn unsupported(what: impl Into<Arc<str>>) -> Self {
-        Self::new(BackendErrorKind::Script, what).not_sent()
-    }
+    Ok(reply)
 }
 
 #[cfg(test)]
@@ -435,6 +365,7 @@ mod tests {
 
     use super::*;
     use crate::algorithm::lease::Ttl;
+    use crate::algorithm::quorum::Vote;
     use crate::resource::{Resource, Token};
 
     /// The smallest backend: every call is refused.
@@ -443,16 +374,16 @@ mod tests {
 
     #[async_trait]
     impl LockBackend for Refusing {
-        async fn acquire(&self, _: &Claim, _: AcquireOptions) -> Result<Acquired, BackendError> {
-            Ok(Acquired::new(Vote::Refused))
+        async fn acquire(&self, _: &Claim, _: AcquireOptions) -> Result<Reply, BackendError> {
+            Ok(Reply::new(Vote::Refused))
         }
 
-        async fn extend(&self, _: &Claim, _: ExtendOptions) -> Result<Extended, BackendError> {
-            Ok(Extended::new(Vote::Refused))
+        async fn extend(&self, _: &Claim, _: ExtendOptions) -> Result<Reply, BackendError> {
+            Ok(Reply::new(Vote::Refused))
         }
 
-        async fn release(&self, _: &Claim, _: ReleaseOptions) -> Result<Released, BackendError> {
-            Ok(Released::new(Vote::Refused))
+        async fn release(&self, _: &Claim, _: ReleaseOptions) -> Result<Reply, BackendError> {
+            Ok(Reply::new(Vote::Refused))
         }
     }
 
@@ -477,12 +408,5 @@ mod tests {
         assert_eq!((node.name(), node.capabilities()), ("".into(), Capabilities::NONE));
         let vote = node.acquire(&claim, AcquireOptions::default()).now_or_never().unwrap();
         assert_eq!(vote.unwrap().vote, Vote::Refused);
-    }
-
-    #[test]
-    fn capabilities_are_a_set() {
-        let some = Capabilities::ORDERED | Capabilities::QUEUE;
-        assert!(some.contains(Capabilities::QUEUE) && some.contains(Capabilities::NONE));
-        assert!(!some.contains(Capabilities::QUEUE | Capabilities::WATCH));
     }
 }

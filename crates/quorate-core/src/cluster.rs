@@ -1,4 +1,4 @@
-//! What all floors above share: settings, runtime, nodes and background tasks.
+//! What all floors above share: settings, runtime, nodes, and all that is not over.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -7,17 +7,17 @@ use std::time::{Duration, Instant};
 use futures_util::future::{Either, select};
 
 use crate::algorithm::lease::saturating_add;
+use crate::attempts::Attempts;
 use crate::config::Config;
 use crate::nodes::Nodes;
 use crate::runtime::Runtime;
-use crate::tasks::Tasks;
 
-/// The settings, the runtime, the nodes and the background tasks of one manager.
+/// The settings, the runtime, the nodes and the open attempts of one manager.
 pub(crate) struct Cluster {
     pub(crate) config: Config,
     pub(crate) runtime: Arc<dyn Runtime>,
-    pub(crate) nodes: Arc<Nodes>,
-    pub(crate) tasks: Arc<Tasks>,
+    pub(crate) nodes: Nodes,
+    pub(crate) attempts: Arc<Attempts>,
 }
 
 impl Cluster {

@@ -10,20 +10,8 @@ use crate::algorithm::renewal::Renewal;
 use crate::backend::RestartGuard;
 use crate::error::{BuildError, InvalidRequest};
 
-/// How a process waits for a lock that is held.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Waiting {
-    /// In a wait queue on one of the nodes, which orders the waiting processes. Where no node can keep a
-    /// queue, as [`Notified`](Self::Notified). While a process waits, helper keys are on the nodes.
-    #[default]
-    Ordered,
-    /// Until a node reports that the key was written. Nothing is stored. Where no node can report, as
-    /// [`Polling`](Self::Polling).
-    Notified,
-    /// By trying again after a random delay.
-    Polling,
-}
+/// The least validity of a lease. With less, renewals would follow each other without a pause.
+const LEAST_VALIDITY: Duration = Duration::from_millis(1);
 
 /// All settings of a manager.
 #[derive(Clone, Debug)]
@@ -37,7 +25,6 @@ pub(crate) struct Config {
     pub(crate) cleanup_bound: Option<Duration>,
     pub(crate) hold_limit: Option<Duration>,
     pub(crate) backoff: Backoff,
-    pub(crate) waiting: Waiting,
     pub(crate) key_prefix: Vec<u8>,
     pub(crate) restart_guard: Option<RestartGuard>,
     pub(crate) fencing_hint: Option<HintSource>,
@@ -56,7 +43,6 @@ impl Default for Config {
             cleanup_bound: None,
             hold_limit: None,
             backoff: Backoff { base: Duration::from_millis(10), most: Duration::from_secs(1) },
-            waiting: Waiting::default(),
             key_prefix: Vec::new(),
             restart_guard: None,
             fencing_hint: None,
@@ -96,7 +82,7 @@ impl Config {
             Err(InvalidTtl::TooShort { .. }) => return Err(too_short()),
             parsed => parsed?,
         };
-        if self.validity(parsed).is_zero() && !planted!("ttl_without_validity_is_accepted") {
+        if self.validity(parsed) < LEAST_VALIDITY {
             return Err(too_short());
         }
         match self.restart_guard.map(|guard| guard.max_ttl()) {
@@ -107,12 +93,11 @@ impl Config {
         }
     }
 
-    /// The shortest ttl of which drift and safety margin leave something; `Duration::MAX` if there is
-    /// none.
+    /// The shortest ttl of which drift and safety margin leave enough; `Duration::MAX` if there is none.
     fn least_ttl(&self) -> Duration {
         let is_enough = |millis: &u64| {
             let ttl = Ttl::try_from(Duration::from_millis(*millis));
-            ttl.is_ok_and(|ttl| !self.validity(ttl).is_zero())
+            ttl.is_ok_and(|ttl| self.validity(ttl) >= LEAST_VALIDITY)
         };
         let Some(mut most) = (0..35).map(|power| 1 << power).find(is_enough) else {
             return Duration::MAX;

@@ -64,9 +64,7 @@ impl DetachedLock {
             Some(number) => format!("{FENCED_VERSION}:{ttl}:{number}:{token}"),
         };
         for key in self.keys() {
-            if !planted!("keys_are_joined_without_a_separator") {
-                text.push(':');
-            }
+            text.push(':');
             text.extend(key.as_bytes().iter().flat_map(|byte| hex(*byte)).map(char::from));
         }
         text

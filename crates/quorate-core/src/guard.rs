@@ -1,17 +1,15 @@
 //! The RAII value that releases a lock on drop.
 
 use std::fmt;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::algorithm::fence::FencingToken;
 use crate::algorithm::lease::Ttl;
 use crate::detached::DetachedLock;
 use crate::error::{ExtendError, Lost, ReleaseError};
-use crate::lease::{Lease, Run, renewal};
+use crate::lease::{Lease, Run};
 use crate::resource::Key;
 use crate::telemetry;
-use crate::wait::place::Place;
 
 /// A lock that is held until [`valid_until`](Self::valid_until).
 ///
@@ -24,13 +22,13 @@ use crate::wait::place::Place;
 #[must_use = "if unused, the lock is released at once"]
 pub struct LockGuard {
     lease: Lease,
-    /// `None` once the lock was released or detached.
-    place: Option<Place>,
+    /// The lock was released, or detached.
+    is_over: bool,
 }
 
 impl LockGuard {
-    pub(crate) fn new((place, lease): (Place, Lease)) -> Self {
-        Self { lease, place: Some(place) }
+    pub(crate) const fn new(lease: Lease) -> Self {
+        Self { lease, is_over: false }
     }
 
     /// The end of the lease, on the clock of the manager's runtime. No I/O.
@@ -80,9 +78,9 @@ impl LockGuard {
     /// A lease that is not extended ends at [`valid_until`](Self::valid_until), by a local timer, whatever
     /// the nodes do. Any number of tasks may wait.
     ///
-    /// The keys expire a safety margin later at the earliest. But from the end of the lease on this manager may
-    /// release them: for a waiter of its own, at a hold limit, and when a renewal has failed until then. Work
-    /// that needs time to stop begins earlier, by [`remaining`](Self::remaining).
+    /// If the lease ended by time, at its hold limit or by a close, its keys stay for the safety margin while the
+    /// guard lives: no other client or task can have the lock before that. If the nodes say that the keys are not
+    /// ours, another client may have the lock already.
     ///
     /// # Cancel safety
     ///
@@ -107,13 +105,13 @@ impl LockGuard {
         self.lease.run(future)
     }
 
-    /// Renews the lease in a background task until it ends. A second call changes nothing.
+    /// Renews the lease in the background until it ends. A second call changes nothing.
     ///
     /// A renewal that fails is tried again until the end of the lease. The moments are drawn at random, so
     /// that many leases do not renew at once. A guard that is renewed and forgotten is held until its
     /// [`hold_limit`](crate::LockRequest::hold_limit), or for as long as the process lives.
     pub fn auto_renew(&self) {
-        renewal::renew_in_background(&self.lease);
+        self.lease.attempt().renew();
     }
 
     /// Extends the lease to the ttl that it was acquired with, from now.
@@ -130,8 +128,7 @@ impl LockGuard {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future changes nothing: the round goes on in the background. Do not keep a future that
-    /// you no longer poll: the replies that it waits for would be missing to the renewal.
+    /// Dropping the future changes nothing: the round goes on in the background.
     pub async fn extend(&self) -> Result<(), ExtendError> {
         self.extend_for(self.lease.attempt().claim.ttl()).await
     }
@@ -151,9 +148,7 @@ impl LockGuard {
     }
 
     async fn extend_for(&self, ttl: Ttl) -> Result<(), ExtendError> {
-        let result = self.lease.extend(ttl).await;
-        self.lease.check_and_release().ok();
-        result.map(drop)
+        self.lease.extend(ttl).await
     }
 
     /// Turns the guard into a record, with which another process can
@@ -165,26 +160,18 @@ impl LockGuard {
     ///
     /// [`Lost`]: the lease has ended before, and there is nothing to adopt.
     pub fn detach(mut self) -> Result<DetachedLock, Lost> {
-        let attempt = Arc::clone(self.lease.attempt());
-        let token = attempt.fencing_token().filter(|_| !planted!("record_forgets_the_token"));
-        self.lease.end(Lost::Detached)?;
-        if let Some(place) = self.place.take()
-            && !planted!("detached_and_released")
-        {
-            place.detach()?;
-        }
-        telemetry::detached(self.keys(), self.lease.held(attempt.cluster.now()));
-        Ok(DetachedLock::new(attempt.claim.clone(), token))
+        let attempt = self.lease.attempt();
+        attempt.detach()?;
+        telemetry::detached(self.keys(), self.lease.held(self.lease.cluster().now()));
+        let record = DetachedLock::new(attempt.claim.clone(), attempt.fencing_token());
+        self.is_over = true;
+        Ok(record)
     }
 
     /// Releases the lock on all nodes, and says whether it was held until then.
     ///
     /// Returns when the answers decide it, after a node timeout at the latest. Slower nodes are released in the
     /// background, and a node that fails is asked again until the cleanup bound.
-    ///
-    /// If another task of this manager waits for the lock, the lock may be passed on to that task instead, under
-    /// the conditions that the guide lists. Then this returns when the next extension is decided, which can take
-    /// several node timeouts.
     ///
     /// # Errors
     ///
@@ -196,45 +183,45 @@ impl LockGuard {
     /// The future can be dropped at any time, even before its first poll: the release goes on in the
     /// background.
     pub async fn release(mut self) -> Result<(), ReleaseError> {
-        let Some(place) = self.place.take() else { return Ok(()) };
-        let cluster = Arc::clone(self.lease.cluster());
-        let (start, left) = (cluster.now(), self.lease.remaining());
+        let start = telemetry::IS_ON.then(|| (self.lease.cluster().now(), self.lease.remaining()));
+        let result = self.lease.attempt().release().await;
+        self.is_over = true;
+        if let Some((start, left)) = start {
+            self.report(&result, start, left);
+        }
+        result
+    }
+
+    /// Reports a release that was decided. `left` is what the lease had at its `start`.
+    fn report(&self, result: &Result<(), ReleaseError>, start: Instant, left: Duration) {
+        let took = self.lease.cluster().now().saturating_duration_since(start);
         let held = self.lease.held(start);
-        let result = match self.lease.end(Lost::Released) {
-            Ok(()) => place.release().await,
-            // The close has ended the lease, and the lock is still on the nodes.
-            Err(lost @ Lost::Closed) => {
-                place.release().await.ok();
-                Err(ReleaseError::Lost(lost))
-            }
-            Err(lost) => Err(ReleaseError::Lost(lost)),
-        };
-        let took = cluster.now().saturating_duration_since(start);
-        let outcome = match &result {
+        let outcome = match result {
             Ok(()) => "released",
             Err(ReleaseError::Lost(_)) => "lost",
             Err(ReleaseError::Unconfirmed(_)) => "unconfirmed",
         };
-        if let Err(ReleaseError::Lost(lost @ Lost::NotHeld(_))) = &result
+        if let Err(ReleaseError::Lost(lost @ Lost::NotHeld(_))) = result
             && !left.is_zero()
         {
             telemetry::lost(self.keys(), "not_held", held, lost);
         }
         let failure = result.as_ref().err().map(|error| error as &dyn fmt::Display);
         telemetry::released(self.keys(), outcome, Some(took), held, left, failure);
-        result
     }
 }
 
 impl Drop for LockGuard {
     fn drop(&mut self) {
-        let Some(place) = self.place.take() else { return };
-        let left = self.lease.remaining();
-        let held = self.lease.held(self.lease.cluster().now());
-        // A lease that has ended before is passed on to no other task.
-        self.lease.end(Lost::Released).ok();
-        telemetry::released(self.keys(), "dropped", None, held, left, None);
-        drop(place);
+        if self.is_over {
+            return;
+        }
+        if telemetry::IS_ON {
+            let (left, now) = (self.lease.remaining(), self.lease.cluster().now());
+            let held = self.lease.held(now);
+            telemetry::released(self.keys(), "dropped", None, held, left, None);
+        }
+        self.lease.attempt().leave(Vec::new());
     }
 }
 

@@ -5,23 +5,39 @@
 //!
 //! # The floors
 //!
-//! A module imports only from floors below its own, or from modules to its left on its own floor.
+//! A module imports only from modules in rows below its own, so there is no circle.
 //!
-//! | floor | modules | what it is |
+//! | floor | module | what it is |
 //! |---|---|---|
-//! | 8 | [`request`](LockRequest) [`manager`](LockManager) | what users call: settings in, guard out |
-//! | 7 | [`detached`](DetachedLock) [`guard`](LockGuard) [`inspect`](Inspection) [`fenced_cell`](FencedCell) | what users hold: the record that another process adopts, the RAII guard, a look from outside |
-//! | 6 | `acquire` | waits for a turn, then makes attempts until one is won, with a wait between them |
-//! | 5 | `lease` `wait` | the deadline, the lost signal, renewal; the ways of waiting: `notify`, `remote_queue`, `local_queue` |
-//! | 4 | `attempt` | sends what the pure attempt asks for, and feeds it the replies and the time |
-//! | 3 | `nodes` `tasks` `cluster` | the nodes with their health and server ids; the background work that `close` waits for |
-//! | 2 | [`error`] `config` [`telemetry`] | one error per operation; checked settings; events and figures |
-//! | 1 | [`runtime`] [`backend`] | the seams to an async runtime and to a node |
-//! | 0 | [`algorithm`] `entropy` [`resource`] | pure: no async, no clock, no randomness, no I/O |
+//! | 8 | [`manager`](LockManager) | the handle: `lock`, `with`, `adopt`, `inspect`, `close` |
+//! | 8 | [`request`](LockRequest) | what a user asks for; awaited, it gives a guard |
+//! | 8 | `acquire` | the loop of a request: ticket, attempt, and after a lost round the wait and the next attempt |
+//! | 7 | [`fenced_cell`](FencedCell) | a resource in memory that checks fencing tokens |
+//! | 7 | [`inspect`](Inspection) | a look from outside at a lock |
+//! | 7 | [`guard`](LockGuard) | the RAII value that releases on drop |
+//! | 7 | [`detached`](DetachedLock) | the record with which another process adopts a lock |
+//! | 6 | [`lease`](Lease) | the view of an attempt that its holder has: the end, the lost signal, extension |
+//! | 5 | `attempt` | the life of one token: each reply, due time and wish is one input, handled at once |
+//! | 4 | `tickets` | turns inside a manager: a FIFO queue of tasks and one ticket for each key |
+//! | 4 | `remote_wait` | the wait between processes for one key |
+//! | 3 | `cluster` | what all floors above share: settings, runtime, nodes, open attempts |
+//! | 3 | `nodes` | the configured nodes, with the health and the server id of each |
+//! | 3 | `attempts` | all attempts and waits that are not over, and the timekeeper |
+//! | 2 | [`telemetry`] | events and figures |
+//! | 2 | `config` | the settings, checked |
+//! | 2 | [`error`] | one error per operation |
+//! | 1 | `waiting` | a caller that waits for something that a state will have, with a timer of its own |
+//! | 1 | `wakers` | the tasks that wait for a change of one state |
+//! | 1 | `late` | a mutex that a reply never waits for, with its list of late arrivals |
+//! | 1 | [`backend`] | the seam to a node; in it `call`: one call, and its way back |
+//! | 1 | [`runtime`] | the seam to an async runtime: clock, timer, tasks, randomness |
+//! | 0 | [`resource`] | names, keys and tokens |
+//! | 0 | `entropy` | the error of a source of randomness |
+//! | 0 | [`algorithm`] | the pure machines: no async, no clock, no randomness, no I/O |
 //!
-//! To learn how a lock works, read [`algorithm::attempt`], then `acquire.rs`. `planted!(..)` is `false`: a
-//! switch for tests, which prove with it that they notice a wrong idea. Codes such as C3 are the rules of
-//! `tests/README.md`. The *gate* is the node that keeps the wait queue of a lock.
+//! To learn how a lock works, read the page *How it works* of the guide in the crate `quorate`, then
+//! [`algorithm::attempt`], `attempt.rs` and `acquire.rs`. Codes such as C3 are the rules of `tests/README.md`. The
+//! *gate* is the node that keeps the wait queue of a lock.
 //!
 //! # Invariants
 //!
@@ -35,6 +51,8 @@
 //! - A failed attempt is released on every node that may have got something.
 //! - A lease ends at `valid_until` by the clock, or earlier when the answers of the nodes prove that no quorum
 //!   can have the keys.
+//! - A lease that ended by time, by its hold limit or by `close` keeps its keys for the safety margin while its guard
+//!   lives.
 //!
 //! # What a lock cannot do
 //!
@@ -54,14 +72,10 @@
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "an origin: time passes by hand"))]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-// In front of the modules that have planted points.
-#[doc(hidden)]
-#[macro_use]
-pub mod planted;
-
 mod acquire;
 pub mod algorithm;
 mod attempt;
+mod attempts;
 pub mod backend;
 mod cluster;
 mod config;
@@ -71,16 +85,19 @@ pub mod error;
 mod fenced_cell;
 mod guard;
 mod inspect;
+mod late;
 mod lease;
 mod manager;
 mod nodes;
+mod remote_wait;
 mod request;
 pub mod resource;
 #[allow(clippy::disallowed_methods, reason = "the one place that reads clocks (T4)")]
 pub mod runtime;
-mod tasks;
 pub mod telemetry;
-mod wait;
+mod tickets;
+mod waiting;
+mod wakers;
 
 /// For an `impl` of [`LockBackend`], whose methods are `async`.
 pub use async_trait::async_trait;
@@ -91,7 +108,6 @@ pub use algorithm::quorum::Vote;
 pub use backend::{
     BackendError, BackendErrorKind, Claim, Holder, LockBackend, RestartGuard, Sighting,
 };
-pub use config::Waiting;
 pub use detached::{DetachedLock, InvalidRecord};
 pub use error::{
     AdoptError, BuildError, ExtendError, LockError, Lost, ReleaseError, Stopped, WithError,

@@ -10,7 +10,7 @@ pub use self::builder::LockManagerBuilder;
 pub use self::close::CloseReport;
 use crate::algorithm::attempt::Loss;
 use crate::attempt::Attempt;
-use crate::backend::{Claim, LockBackend};
+use crate::backend::LockBackend;
 use crate::cluster::Cluster;
 use crate::detached::DetachedLock;
 use crate::error::{AdoptError, InvalidRequest, WithError};
@@ -20,13 +20,12 @@ use crate::lease::Lease;
 use crate::request::LockRequest;
 use crate::resource::{IntoResource, IntoResources, InvalidResource, Key};
 use crate::telemetry;
-use crate::wait::local_queue::LocalQueues;
-use crate::wait::place::Place;
+use crate::tickets::LocalQueues;
 
 /// Acquires locks on a fixed set of nodes. Cheap to clone.
 ///
 /// All processes that share a lock are configured with the same nodes, since quorums of different sets need not
-/// share a node; and in the same order, so that they wait in one queue.
+/// share a node. The order of the nodes does not matter.
 ///
 /// ```
 /// use quorate_core::{LockBackend, LockManager};
@@ -134,34 +133,22 @@ impl LockManager {
 
     async fn try_adopt(&self, record: &DetachedLock) -> Result<LockGuard, AdoptError> {
         let cluster = &self.queues.cluster;
-        if cluster.tasks.is_closed() {
-            return Err(AdoptError::Closed);
-        }
-        let config = &cluster.config;
-        let ttl = config.parse_ttl(record.ttl()).map_err(InvalidRequest::from)?;
-        let claim: Claim = record.claim().with_ttl(ttl);
-        let attempt = Attempt::adopt(cluster, claim, record.fencing_token());
-        let result = attempt.won().await;
-        let error = match (cluster.nodes.same_server(), result) {
+        let ttl = cluster.config.parse_ttl(record.ttl()).map_err(InvalidRequest::from)?;
+        let (claim, limit) = (record.claim().with_ttl(ttl), cluster.config.hold_limit);
+        let attempt = Attempt::adopt(&self.queues, claim, record.fencing_token(), limit);
+        let attempt = attempt.ok_or(AdoptError::Closed)?;
+        let mut adopting = Adopting(Some(Arc::clone(&attempt)));
+        let result = attempt.first().await;
+        Err(match (cluster.nodes.same_server(), result) {
             (Some((first, second)), _) => AdoptError::SameServer { first, second },
-            (None, Ok(_)) if cluster.tasks.is_closed() => AdoptError::Closed,
-            (None, Ok(_)) => {
-                let place = Place::adopted(&self.queues, Arc::clone(&attempt));
-                match place.hold(config.hold_limit) {
-                    Ok(held) => return Ok(LockGuard::new(held)),
-                    Err(place) => {
-                        // First, so that a close in another thread releases nothing.
-                        attempt.part();
-                        place.part();
-                    }
-                }
-                AdoptError::Closed
+            (None, Some(Ok(()))) => {
+                adopting.0 = None;
+                return Ok(LockGuard::new(Lease::new(attempt)));
             }
-            (None, Err(lost)) if lost.loss == Loss::Held => AdoptError::Lost(lost.failure),
-            (None, Err(lost)) => AdoptError::Unreachable(lost.failure),
-        };
-        attempt.part();
-        Err(error)
+            (None, None) => AdoptError::Closed,
+            (None, Some(Err(lost))) if lost.loss == Loss::Held => AdoptError::Lost(lost.failure),
+            (None, Some(Err(lost))) => AdoptError::Unreachable(lost.failure),
+        })
     }
 
     /// Shows who holds the lock on `resource`, and for how long, without acquiring it.
@@ -213,7 +200,8 @@ impl LockManager {
     /// safety margin, half of `limit` or the rest of the lease, whichever is the shortest.
     ///
     /// The report names each node that is not clean: it has answered none of its calls for a node timeout, its
-    /// last call was not sent, its last release failed and no call was answered since, or `limit` came first.
+    /// last call was not sent, its last release failed and no call was answered since, a call to it was given up
+    /// whose key may still live, or `limit` came first.
     /// Such nodes alone do not hold up the close. What is left there is gone after its ttl. All clones of this
     /// manager are closed.
     ///
@@ -223,5 +211,16 @@ impl LockManager {
     /// background.
     pub async fn close(&self, limit: Duration) -> CloseReport {
         close::close(&self.queues, limit).await
+    }
+}
+
+/// An adoption that is not decided. Dropped, it leaves the lock as it was.
+struct Adopting(Option<Arc<Attempt>>);
+
+impl Drop for Adopting {
+    fn drop(&mut self) {
+        if let Some(attempt) = &self.0 {
+            attempt.abandon();
+        }
     }
 }

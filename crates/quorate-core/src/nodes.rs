@@ -1,82 +1,79 @@
-//! The configured nodes: how they are called, and what is known of each.
+//! The configured nodes, and what is known of each.
 //!
-//! [`Nodes::call`] is the one place where a [`LockBackend`] is called with a claim. It keeps the times
-//! of calls in flight, how the last calls ended, and which server a node is. None of it decides a vote,
-//! with two exceptions (Q6): a node does not vote while reading its server id fails for a passing reason, and
-//! once two nodes are known to be one server, neither votes. A node that has no id, or may not report it, votes.
+//! [`Nodes::begin`] is the one place where a call of an attempt or a wait is handed to a backend, and
+//! [`Nodes::settled`] the one where its result comes back. Between them they keep the health of the node, and
+//! which server it is. None of it decides a vote, with one exception (Q6): once two nodes are known to be one
+//! server, neither votes.
 
 mod health;
 
-use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use futures_util::FutureExt as _;
-use futures_util::future::{pending, try_join};
-
-use self::health::Health;
 pub(crate) use self::health::{Change, Silence};
-use crate::algorithm::attempt::{Operation, Outcome};
+use self::health::{Health, Server};
+use crate::algorithm::attempt::{Outcome, Vote as RoundVote};
+use crate::algorithm::gate;
 use crate::algorithm::quorum::{NodeCount, NodeId, Vote};
+use crate::attempts::Slot;
 use crate::backend::{
-    AcquireOptions, BackendError, BackendErrorKind, Capabilities, Claim, Entry, ExtendOptions,
-    LockBackend, ReleaseOptions, Watched,
+    BackendError, BackendErrorKind, Call, CallKind, CallReply, CallResult, Capabilities,
+    LockBackend, NotSent, Tag,
 };
 use crate::error::{Answer, BuildError, NodeAnswer, QuorumFailure};
 use crate::resource::Key;
-use crate::runtime::BoxFuture;
+use crate::runtime::{Runtime, lock};
 use crate::telemetry;
+
+/// For how long a gate that failed is no gate.
+const SKIPPED: Duration = Duration::from_secs(1);
 
 /// The nodes of a manager, in the order of its configuration.
 pub(crate) struct Nodes {
     count: NodeCount,
-    nodes: Box<[Node]>,
-    /// The server ids, by node.
-    servers: Mutex<Vec<Server>>,
+    nodes: Box<[NodeSlot]>,
+    all_ordered: bool,
+    /// Two nodes are one server. So that a lock that is won looks at no node again.
+    has_twins: AtomicBool,
 }
 
-struct Node {
+/// One configured node.
+struct NodeSlot {
     name: Arc<str>,
     backend: Arc<dyn LockBackend>,
+    capabilities: Capabilities,
     health: Mutex<Health>,
 }
 
-/// Which server a node is, as its connection reported.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Server {
-    Unknown,
-    /// The node has no id, or does not report it.
-    Nameless,
-    Id(String),
-}
-
-/// How a call settled.
-#[derive(Debug)]
-pub(crate) struct Reply {
-    pub(crate) outcome: Outcome,
-    /// The error behind an outcome of *failed* or *not sent*.
-    pub(crate) error: Option<BackendError>,
-    /// Whether other processes wait; `None` if that is unknown.
-    pub(crate) waiters: Option<bool>,
+/// A call that has settled.
+pub(crate) struct Settled {
+    pub(crate) result: CallResult,
+    pub(crate) change: Change,
+    /// Attempts whose release failed without an answer: the node is back.
+    pub(crate) await_back: Vec<Slot>,
 }
 
 impl Nodes {
     pub(crate) fn new(backends: Vec<Arc<dyn LockBackend>>) -> Result<Self, BuildError> {
         let count = NodeCount::new(backends.len())
             .ok_or(BuildError::NodeCount { nodes: backends.len() })?;
-        let name = |(number, backend): (usize, &Arc<dyn LockBackend>)| match &*backend.name() {
-            "" => Arc::from(format!("node {number}")),
-            name => Arc::from(name),
-        };
-        let names: Vec<Arc<str>> = (1..).zip(&backends).map(name).collect();
-        for (at, name) in names.iter().enumerate() {
-            if names[..at].contains(name) {
+        let mut nodes: Vec<NodeSlot> = Vec::with_capacity(backends.len());
+        for (number, backend) in (1..).zip(backends) {
+            let name: Arc<str> = match &*backend.name() {
+                "" => Arc::from(format!("node {number}")),
+                name => Arc::from(name),
+            };
+            if nodes.iter().any(|node| node.name == name) {
                 return Err(BuildError::DuplicateNode { name: name.to_string() });
             }
+            let capabilities = backend.capabilities();
+            nodes.push(NodeSlot { name, backend, capabilities, health: Mutex::default() });
         }
-        let node = |(name, backend)| Node { name, backend, health: Mutex::default() };
-        let nodes = names.into_iter().zip(backends).map(node).collect();
-        Ok(Self { count, nodes, servers: Mutex::new(vec![Server::Unknown; count.get()]) })
+        let is_ordered = |node: &NodeSlot| node.capabilities.contains(Capabilities::ORDERED);
+        let all_ordered = nodes.iter().all(is_ordered);
+        Ok(Self { count, nodes: nodes.into(), all_ordered, has_twins: AtomicBool::new(false) })
     }
 
     pub(crate) const fn count(&self) -> NodeCount {
@@ -92,7 +89,12 @@ impl Nodes {
     }
 
     pub(crate) fn can(&self, id: NodeId, capabilities: Capabilities) -> bool {
-        self.backend(id).capabilities().contains(capabilities)
+        self.nodes[id.index()].capabilities.contains(capabilities)
+    }
+
+    /// Whether every node keeps the order of calls. One that does not makes all of it a pool.
+    pub(crate) const fn all_ordered(&self) -> bool {
+        self.all_ordered
     }
 
     /// The first node that lacks `capabilities`.
@@ -102,26 +104,38 @@ impl Nodes {
 
     /// The nodes that can keep the wait queue of `key` and are not skipped, the best one first.
     ///
-    /// Every process with the same configuration has the same order: it depends on the key and on the
-    /// order of the nodes.
+    /// It depends on the key and the server ids, and not on the order of the configuration.
     pub(crate) fn gates(&self, key: &Key, now: Instant) -> Vec<NodeId> {
-        let count = self.count.get();
-        let start = key.stable_hash() as usize % count;
-        let ids: Vec<NodeId> = self.count.ids().collect();
-        let in_order = (0..count).map(|step| ids[(start + step) % count]);
-        let is_gate =
-            |id: &NodeId| self.can(*id, Capabilities::QUEUE) && !self.health(*id).is_skipped(now);
-        in_order.filter(is_gate).collect()
+        let candidates = self.count.ids().filter_map(|id| {
+            let health = self.health(id);
+            let can_queue = self.can(id, Capabilities::QUEUE) && !health.lacks(Capabilities::QUEUE);
+            let is_gate = can_queue && !health.is_skipped(now);
+            is_gate.then(|| match &health.server {
+                Server::Id(server) => (id, Some(Arc::clone(server))),
+                Server::Unknown | Server::Nameless => (id, None),
+            })
+        });
+        let candidates: Vec<(NodeId, Option<Arc<str>>)> = candidates.collect();
+        let known =
+            candidates.iter().map(|(id, server)| (*id, server.as_deref(), &**self.name(*id)));
+        gate::rank(key.as_bytes(), known)
     }
 
-    /// Whether any node can keep a wait queue.
-    pub(crate) fn has_gates(&self) -> bool {
-        self.count.ids().any(|id| self.can(id, Capabilities::QUEUE))
+    /// Whether the node was built for `capabilities`, and has not been found to lack them.
+    pub(crate) fn has(&self, id: NodeId, capabilities: Capabilities) -> bool {
+        self.can(id, capabilities) && !self.health(id).lacks(capabilities)
     }
 
-    /// Makes a node no gate for new waits until then.
-    pub(crate) fn skip_gate(&self, id: NodeId, until: Instant) {
-        self.health(id).skip_until(until);
+    /// The first node that has `capabilities`.
+    pub(crate) fn having(&self, capabilities: Capabilities) -> Option<NodeId> {
+        self.count.ids().find(|id| self.has(*id, capabilities))
+    }
+
+    /// Makes a node no gate for a second.
+    pub(crate) fn skip_gate(&self, id: NodeId, now: Instant) {
+        let until = now.checked_add(SKIPPED);
+        let mut health = self.health(id);
+        health.skipped_until = health.skipped_until.max(until);
     }
 
     /// Whether an error says that the node lacks an operation, or forbids it. Reports that once, if the
@@ -136,126 +150,107 @@ impl Nodes {
         is_lack
     }
 
-    /// Watches a key. Where a node cannot watch, the key counts as there, and no push comes.
-    pub(crate) async fn watch(
+    /// Hands a call to its node. Under the lock of its sender, which fixes the order of calls to the node.
+    ///
+    /// Returns for how long the node has answered no call. The health is locked before and after the backend's
+    /// `begin`, never during it. Where that panics, the call was dropped, and is lost.
+    pub(crate) fn begin(
         &self,
         id: NodeId,
-        key: &Key,
-        entry: Option<&Entry>,
-    ) -> Result<Watched, BackendError> {
-        match self.backend(id).watch(key, entry).await {
-            Err(error)
-                if self.note_lack(id, Capabilities::WATCH, &error)
-                    && !planted!("node_without_pushes_is_no_gate") =>
-            {
-                Ok(Watched::new(true, pending()))
-            }
-            result => result,
-        }
-    }
-
-    /// Calls a node, with those of `options` that the operation has. Nothing is sent before the first poll
-    /// of the future, and it settles by the node's reply or the end of its connection, never by a deadline.
-    pub(crate) fn call(
-        self: &Arc<Self>,
-        id: NodeId,
-        claim: Claim,
-        operation: Operation,
-        options: AcquireOptions,
+        mut call: Call,
+        runtime: &dyn Runtime,
         now: Instant,
-    ) -> BoxFuture<'static, Reply> {
-        let in_flight = self.begin_call(id, now);
-        let nodes = Arc::clone(self);
-        Box::pin(async move {
-            let _in_flight = in_flight;
-            let backend = nodes.backend(id);
-            let asks_server = nodes.asks_server(id, operation);
-            let ask =
-                async { Ok(if asks_server { Some(backend.server_id().await) } else { None }) };
-            // Both leave with the first poll, the operation in front. Its error waits for no server id.
-            let call = try_join(perform(&**backend, &claim, operation, options), ask);
-            let panicked = || BackendError::new(BackendErrorKind::Other, "the backend panicked");
-            let settled = AssertUnwindSafe(call).catch_unwind().await;
-            let result = settled.unwrap_or_else(|_| Err(panicked()));
-            let is_acquire = matches!(operation, Operation::Acquire { .. });
-            let result = match result {
-                Err(_) if is_acquire && planted!("acquire_without_a_reply_is_sent_again") => {
-                    perform(&**backend, &claim, operation, options).await.map(|again| (again, None))
-                }
-                result => result,
-            };
-            let result = nodes.check_server(id, operation, result);
-            let is_release = matches!(operation, Operation::Release { .. });
-            nodes.health(id).settled(is_release, result.as_ref().err());
-            match result {
-                Ok(reply) => reply,
-                Err(error) => Reply::failed(error),
+    ) -> Result<Duration, NotSent> {
+        let node = &self.nodes[id.index()];
+        let silent = {
+            let mut health = self.health(id);
+            if call.sets_ttl()
+                && health.server == Server::Unknown
+                && node.capabilities.contains(Capabilities::SERVER_ID)
+            {
+                call.set_asks_server();
             }
-        })
+            health.begin(now)
+        };
+        let is_release = call.is_release();
+        let backend = Arc::clone(&node.backend);
+        let begun = catch_unwind(AssertUnwindSafe(|| backend.begin(call, runtime)));
+        match begun {
+            Ok(Err(not_sent)) => {
+                self.health(id).settled(is_release, Some(&not_sent.error), now);
+                Err(not_sent)
+            }
+            Ok(Ok(())) | Err(_) => Ok(silent),
+        }
     }
 
-    /// Counts a call as in flight until what is returned is dropped.
-    pub(crate) fn begin_call(self: &Arc<Self>, id: NodeId, now: Instant) -> InFlight {
-        self.health(id).begin(now);
-        InFlight { nodes: Arc::clone(self), id }
+    /// A call has settled.
+    pub(crate) fn settled(&self, tag: &Tag, mut result: CallResult, now: Instant) -> Settled {
+        let mut health = self.health(tag.node);
+        health.settled(tag.kind == CallKind::Release, result.as_ref().err(), now);
+        let server = match &result {
+            // The next connection may lead to another server.
+            Err(error) if error.kind() == BackendErrorKind::Connection => Some(Server::Unknown),
+            Ok(CallReply::Voted(reply)) => match &reply.server {
+                Some(id) => Some(Server::Id(Arc::clone(id))),
+                None => tag.asks_server.then_some(Server::Nameless),
+            },
+            _ => None,
+        };
+        if let Some(server) = server
+            && server != health.server
+        {
+            health.server = server;
+            drop(health);
+            self.find_twins();
+            health = self.health(tag.node);
+        }
+        if let (CallKind::SetsTtl(_), Ok(_), Some(twin)) = (tag.kind, &result, health.twin) {
+            let text = format!("this is the same server as {}", self.nodes[twin].name);
+            result = Err(BackendError::new(BackendErrorKind::Identity, text));
+        }
+        let change = match (&result, tag.kind) {
+            (_, CallKind::Waiting | CallKind::Watch) => Change::None,
+            (Ok(_), _) => health.note_answer(now),
+            (Err(_), _) => health.note_failure(now),
+        };
+        let is_back = result.as_ref().err().is_none_or(|error| !is_unanswered(error));
+        let await_back = if is_back { std::mem::take(&mut health.await_back) } else { Vec::new() };
+        Settled { result, change, await_back }
     }
 
-    fn asks_server(&self, id: NodeId, operation: Operation) -> bool {
-        let sets_ttl = matches!(operation, Operation::Acquire { .. } | Operation::Extend { .. });
-        sets_ttl
-            && self.can(id, Capabilities::SERVER_ID)
-            && self.servers()[id.index()] == Server::Unknown
+    /// Notes a node timeout without a reply.
+    pub(crate) fn note_silent(&self, id: NodeId, now: Instant) -> Change {
+        self.health(id).note_failure(now)
     }
 
-    /// Learns which server a node is. Once two nodes are known to be one server, the votes of both are unknown.
-    fn check_server(
+    /// The attempt at `slot` is told when this node answers again.
+    pub(crate) fn await_back(&self, id: NodeId, slot: Slot) {
+        let mut health = self.health(id);
+        if !health.await_back.contains(&slot) {
+            health.await_back.push(slot);
+        }
+    }
+
+    /// A call was given up, after which a key may live here until then.
+    pub(crate) fn may_hold_until(&self, id: NodeId, until: Instant) {
+        let mut health = self.health(id);
+        health.may_hold_until = health.may_hold_until.max(Some(until));
+    }
+
+    /// Whether a key may live here whose call was given up.
+    pub(crate) fn may_hold(&self, id: NodeId, now: Instant) -> bool {
+        self.health(id).may_hold_until.is_some_and(|until| now < until)
+    }
+
+    /// Why a node does not answer; `None` for a node that answers.
+    pub(crate) fn silence(
         &self,
         id: NodeId,
-        operation: Operation,
-        result: Result<(Performed, Option<ServerId>), BackendError>,
-    ) -> Result<Reply, BackendError> {
-        let mut servers = self.servers();
-        if let Err(error) = &result
-            && error.kind() == BackendErrorKind::Connection
-        {
-            // The next connection may lead to another server.
-            servers[id.index()] = Server::Unknown;
-        }
-        let (Performed { reply, server }, asked) = result?;
-        let told = match (server, asked) {
-            (Some(id), _) | (None, Some(Ok(Some(id)))) => Some(Server::Id(id)),
-            (None, Some(Ok(None))) => Some(Server::Nameless),
-            (None, Some(Err(error))) if error.kind().is_permanent() => Some(Server::Nameless),
-            // It is asked again with the next call. Until then its vote may be that of another node.
-            (None, Some(Err(error))) => {
-                return Ok(Reply { outcome: Outcome::Failed, error: Some(error), ..reply });
-            }
-            (None, None) => None,
-        };
-        if let Some(told) = told {
-            servers[id.index()] = told;
-        }
-        let sets_ttl = matches!(operation, Operation::Acquire { .. } | Operation::Extend { .. });
-        if sets_ttl && let Some(twin) = twin_of(&servers, id) {
-            let text = format!("this is the same server as {}", self.nodes[twin].name);
-            return Err(BackendError::new(BackendErrorKind::Identity, text));
-        }
-        Ok(reply)
-    }
-
-    /// The failure of a request that made no round.
-    pub(crate) fn none_asked(&self) -> QuorumFailure {
-        let answer = |node: &Node| NodeAnswer::new(Arc::clone(&node.name), Answer::NotAsked);
-        QuorumFailure::new(self.nodes.iter().map(answer), Duration::ZERO)
-    }
-
-    /// Two nodes that are the same server (Q6).
-    pub(crate) fn same_server(&self) -> Option<(String, String)> {
-        let servers = self.servers();
-        let name = |at: usize| self.nodes[at].name.to_string();
-        self.count
-            .ids()
-            .find_map(|id| twin_of(&servers, id).map(|twin| (name(id.index()), name(twin))))
+        node_timeout: Duration,
+        now: Instant,
+    ) -> Option<Silence> {
+        self.health(id).silence(node_timeout, now)
     }
 
     /// The next moment at which a node has answered no call for a node timeout.
@@ -264,87 +259,82 @@ impl Nodes {
         self.count.ids().filter_map(next).min()
     }
 
-    pub(crate) fn health(&self, id: NodeId) -> MutexGuard<'_, Health> {
-        self.nodes[id.index()].health.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The failure of a request that made no round.
+    pub(crate) fn none_asked(&self) -> QuorumFailure {
+        let answer = |node: &NodeSlot| NodeAnswer::new(Arc::clone(&node.name), Answer::NotAsked);
+        QuorumFailure::new(self.nodes.iter().map(answer), Duration::ZERO)
     }
 
-    fn servers(&self) -> MutexGuard<'_, Vec<Server>> {
-        self.servers.lock().unwrap_or_else(PoisonError::into_inner)
+    /// What each node answered in a round. No votes: no node was asked.
+    pub(crate) fn failure(
+        &self,
+        votes: &[RoundVote<BackendError>],
+        waited: Duration,
+    ) -> QuorumFailure {
+        let answer = |(node, vote): (&NodeSlot, &RoundVote<BackendError>)| {
+            let answer = match vote {
+                RoundVote::Open => Answer::NoReply { is_over: false },
+                RoundVote::For => Answer::Granted,
+                RoundVote::Against | RoundVote::Unclear => Answer::Refused,
+                RoundVote::Unknown(error) => Answer::Failed(error.clone()),
+                RoundVote::Silent => Answer::NoReply { is_over: true },
+                RoundVote::NotAsked => Answer::NotAsked,
+            };
+            NodeAnswer::new(Arc::clone(&node.name), answer)
+        };
+        QuorumFailure::new(self.nodes.iter().zip(votes).map(answer), waited)
     }
-}
 
-/// Another node, by its index, that is the same server.
-fn twin_of(servers: &[Server], id: NodeId) -> Option<usize> {
-    let own = &servers[id.index()];
-    let is_twin = |at: &usize| *at != id.index() && servers[*at] == *own;
-    let is_known = matches!(own, Server::Id(_)) && !planted!("one_server_votes_twice");
-    if is_known { (0..servers.len()).find(is_twin) } else { None }
-}
-
-/// What a node said of its server when it was asked.
-type ServerId = Result<Option<String>, BackendError>;
-
-struct Performed {
-    reply: Reply,
-    /// The server that replied, under the restart guard.
-    server: Option<String>,
-}
-
-/// One call of the backend.
-async fn perform(
-    backend: &dyn LockBackend,
-    claim: &Claim,
-    operation: Operation,
-    options: AcquireOptions,
-) -> Result<Performed, BackendError> {
-    let waiters = options.waiters;
-    let mut server = None;
-    let (vote, number, waiters) = match operation {
-        Operation::Acquire { ttl } => {
-            let acquired = backend.acquire(&claim.with_ttl(ttl), options).await?;
-            server = acquired.server.map(|server| server.id);
-            (acquired.vote, acquired.number, acquired.waiters)
+    /// Two nodes that are the same server (Q6).
+    pub(crate) fn same_server(&self) -> Option<(String, String)> {
+        if !self.has_twins.load(Ordering::Acquire) {
+            return None;
         }
-        // No fencing number, and no guard: the votes of the others prove who the holder is.
-        Operation::Repair { ttl } => {
-            let acquired = backend.acquire(&claim.with_ttl(ttl), AcquireOptions::default()).await?;
-            (acquired.vote, None, None)
-        }
-        Operation::Extend { ttl } => {
-            let extended = backend.extend(&claim.with_ttl(ttl), ExtendOptions { waiters }).await?;
-            (extended.vote, None, extended.waiters)
-        }
-        Operation::Raise { token } => (backend.raise(claim, token).await?, None, None),
-        Operation::Release { highest } => {
-            // An adopted lock has a token also where a node keeps no numbers.
-            let can_raise = backend.capabilities().contains(Capabilities::FENCING);
-            let options = ReleaseOptions { raise_to: highest.filter(|_| can_raise), waiters };
-            let released = backend.release(claim, options).await?;
-            (released.vote, None, released.waiters)
-        }
-    };
-    let outcome = match vote {
-        Vote::Granted => Outcome::Granted(number),
-        Vote::Refused => Outcome::Refused,
-    };
-    Ok(Performed { reply: Reply { outcome, error: None, waiters }, server })
-}
+        let name = |at: usize| self.nodes[at].name.to_string();
+        let twin = |id: NodeId| Some((name(id.index()), name(self.health(id).twin?)));
+        self.count.ids().find_map(twin)
+    }
 
-impl Reply {
-    fn failed(error: BackendError) -> Self {
-        let outcome = if error.is_not_sent() { Outcome::NotSent } else { Outcome::Failed };
-        Self { outcome, error: Some(error), waiters: None }
+    /// Compares the servers of all nodes.
+    fn find_twins(&self) {
+        let servers: Vec<Server> =
+            self.count.ids().map(|id| self.health(id).server.clone()).collect();
+        let mut has_twins = false;
+        for id in self.count.ids() {
+            let own = &servers[id.index()];
+            let is_twin = |at: &usize| *at != id.index() && servers[*at] == *own;
+            let is_known = matches!(own, Server::Id(_));
+            let twin = (0..servers.len()).find(|at| is_known && is_twin(at));
+            has_twins |= twin.is_some();
+            self.health(id).twin = twin;
+        }
+        self.has_twins.store(has_twins, Ordering::Release);
+    }
+
+    fn health(&self, id: NodeId) -> MutexGuard<'_, Health> {
+        lock(&self.nodes[id.index()].health)
     }
 }
 
-/// A call that has not settled. Dropped with the future of the call.
-pub(crate) struct InFlight {
-    nodes: Arc<Nodes>,
-    id: NodeId,
+/// Whether no answer came: the connection ended, the client timed out, or nothing was sent.
+fn is_unanswered(error: &BackendError) -> bool {
+    let kind = error.kind();
+    error.is_not_sent() || matches!(kind, BackendErrorKind::Connection | BackendErrorKind::TimedOut)
 }
 
-impl Drop for InFlight {
-    fn drop(&mut self) {
-        self.nodes.health(self.id).end();
+/// What the result of a call is for the machine of its attempt.
+pub(crate) fn outcome(result: CallResult) -> Outcome<BackendError> {
+    match result {
+        Ok(CallReply::Voted(reply)) => match reply.vote {
+            Vote::Granted => Outcome::Granted(reply.number),
+            Vote::Refused => Outcome::Refused,
+        },
+        Ok(_) => {
+            let text = "the backend gave the answer to another question";
+            Outcome::Failed(BackendError::new(BackendErrorKind::Protocol, text))
+        }
+        Err(error) if error.is_not_sent() => Outcome::NotSent(error),
+        Err(error) if is_unanswered(&error) => Outcome::Lost(error),
+        Err(error) => Outcome::Failed(error),
     }
 }

@@ -1,21 +1,17 @@
 //! A lock as it is asked for, until it is awaited.
 
 use std::future::IntoFuture;
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::{Either, select};
-
-use crate::acquire::{Wanted, acquire};
+use crate::acquire::{Wanted, Wishes, acquire};
 use crate::error::{InvalidRequest, LockError, Lost, ReleaseError, Stopped, WithError};
 use crate::guard::LockGuard;
 use crate::lease::Lease;
-use crate::lease::renewal::renew;
 use crate::resource::{InvalidResource, Resources};
 use crate::runtime::BoxFuture;
 use crate::telemetry;
-use crate::wait::local_queue::LocalQueues;
+use crate::tickets::LocalQueues;
 
 /// A request for a lock. Created by [`LockManager::lock`](crate::LockManager::lock); await it.
 ///
@@ -35,12 +31,7 @@ use crate::wait::local_queue::LocalQueues;
 pub struct LockRequest {
     queues: Arc<LocalQueues>,
     resources: Result<Resources, InvalidResource>,
-    ttl: Option<Duration>,
-    hold_limit: Option<Duration>,
-    /// `None` for one round.
-    timeout: Option<Duration>,
-    fencing: bool,
-    auto_renew: bool,
+    wishes: Wishes,
 }
 
 impl LockRequest {
@@ -49,34 +40,27 @@ impl LockRequest {
         resources: Result<Resources, InvalidResource>,
     ) -> Self {
         let timeout = Some(queues.cluster.config.timeout);
-        Self {
-            queues,
-            resources,
-            ttl: None,
-            hold_limit: None,
-            timeout,
-            fencing: false,
-            auto_renew: false,
-        }
+        let wishes =
+            Wishes { ttl: None, hold_limit: None, fencing: false, is_renewed: false, timeout };
+        Self { queues, resources, wishes }
     }
 
     /// How long the nodes keep the lock. Default: the manager's.
     pub const fn ttl(mut self, ttl: Duration) -> Self {
-        self.ttl = Some(ttl);
+        self.wishes.ttl = Some(ttl);
         self
     }
 
-    /// How long the lock is held at most, however often it is extended. Then it is released. Default: the
-    /// manager's.
+    /// How long the lock is held at most, however often it is extended. Default: the manager's.
     pub const fn hold_limit(mut self, limit: Duration) -> Self {
-        self.hold_limit = Some(limit);
+        self.wishes.hold_limit = Some(limit);
         self
     }
 
     /// How long to wait for the lock. Default: the manager's. Zero is not enough for a round: see
     /// [`no_wait`](Self::no_wait).
     pub const fn timeout(mut self, timeout: Duration) -> Self {
-        self.timeout = Some(timeout);
+        self.wishes.timeout = Some(timeout);
         self
     }
 
@@ -86,13 +70,13 @@ impl LockRequest {
     /// round it waits for a release, or an undo, of this manager; after a lost round, for its undo. Each of the
     /// three takes a node timeout at most.
     pub const fn no_wait(mut self) -> Self {
-        self.timeout = None;
+        self.wishes.timeout = None;
         self
     }
 
-    /// Renews the lease in a background task. See [`LockGuard::auto_renew`].
+    /// Renews the lease in the background. See [`LockGuard::auto_renew`].
     pub const fn auto_renew(mut self) -> Self {
-        self.auto_renew = true;
+        self.wishes.is_renewed = true;
         self
     }
 
@@ -101,7 +85,7 @@ impl LockRequest {
     /// See [`LockGuard::fencing_token`]. While the nodes agree on the number, it costs no further round trip.
     /// Each node must keep fencing numbers, and must not lose them.
     pub const fn fenced(mut self) -> Self {
-        self.fencing = true;
+        self.wishes.fencing = true;
         self
     }
 
@@ -140,31 +124,28 @@ impl LockRequest {
 
     async fn acquire(self) -> Result<LockGuard, LockError> {
         let cluster = Arc::clone(&self.queues.cluster);
-        let start = cluster.now();
+        let start = telemetry::IS_ON.then(|| cluster.now());
         let wanted = self.check().inspect_err(|error| {
             telemetry::not_acquired(&[], Duration::ZERO, "invalid", error);
         })?;
         let keys = &wanted.keys;
         let acquiring = async {
-            let result = acquire(&self.queues, &wanted).await;
-            let waited = cluster.now().saturating_duration_since(start);
-            match &result {
-                Ok((_, lease)) => telemetry::acquired(keys, waited, lease.remaining()),
-                Err(error) => telemetry::not_acquired(keys, waited, error.reason(), error),
+            let result = acquire(&self.queues, &wanted).await.map(Lease::new);
+            if let Some(start) = start {
+                let waited = cluster.now().saturating_duration_since(start);
+                match &result {
+                    Ok(lease) => telemetry::acquired(keys, waited, lease.remaining()),
+                    Err(error) => telemetry::not_acquired(keys, waited, error.reason(), error),
+                }
             }
             result.map(LockGuard::new)
         };
-        let guard = telemetry::in_lock_span(keys, acquiring).await?;
-        if self.auto_renew {
-            guard.auto_renew();
-        }
-        Ok(guard)
+        telemetry::in_lock_span(keys, acquiring).await
     }
 
     fn check(&self) -> Result<Wanted, InvalidRequest> {
         let resources = self.resources.as_ref().map_err(Clone::clone)?;
-        let cluster = &self.queues.cluster;
-        Wanted::new(cluster, resources, self.ttl, self.hold_limit, self.fencing, self.timeout)
+        Wanted::new(&self.queues.cluster, resources, self.wishes)
     }
 }
 
@@ -177,33 +158,22 @@ impl IntoFuture for LockRequest {
     }
 }
 
-/// Runs `body` until the lease ends, and renews the lease in the same task. Then releases.
+/// Runs `body` until the lease ends, and renews the lease meanwhile. Then releases.
 async fn run_under<F: Future>(
     guard: LockGuard,
     body: F,
 ) -> Result<F::Output, WithError<F::Output>> {
-    let lease = guard.lease();
-    let result = {
-        let running = pin!(guard.run(async {
-            if planted!("body_waits_for_the_renewal") {
-                lease.lost().await;
-            }
-            body.await
-        }));
-        // The body is polled while a renewal runs (A3). At the end of the lease it is dropped first.
-        match select(running, pin!(renew(&lease))).await {
-            Either::Left((result, _)) => result,
-            Either::Right(((), running)) => running.await,
-        }
-    };
-    let value = result.map_err(WithError::Lost)?;
+    guard.auto_renew();
+    // At the end of the lease the body is dropped, before the guard is.
+    let value = guard.run(body).await.map_err(WithError::Lost)?;
     // A release that too few nodes answer goes on in the background.
+    let lease = guard.lease();
     let cluster = lease.cluster();
-    let limit = cluster.sleep(cluster.config.node_timeout(lease.attempt().claim.ttl()));
-    match select(pin!(guard.release()), pin!(limit)).await {
+    let limit = cluster.config.node_timeout(lease.attempt().claim.ttl());
+    match cluster.within(limit, guard.release()).await {
         // After a close, no other client may have held the lock.
-        Either::Left((Err(ReleaseError::Lost(Lost::Closed)), _)) => Ok(value),
-        Either::Left((Err(ReleaseError::Lost(reason)), _)) => {
+        Some(Err(ReleaseError::Lost(Lost::Closed))) => Ok(value),
+        Some(Err(ReleaseError::Lost(reason))) => {
             Err(WithError::Lost(Stopped { reason, value: Some(value) }))
         }
         _ => Ok(value),

@@ -8,11 +8,13 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Instant;
 
 #[cfg(feature = "smol")]
 mod smol;
 mod suspend;
+pub(crate) mod sync;
 #[cfg(feature = "tokio")]
 mod tokio;
 mod wall;
@@ -20,6 +22,9 @@ mod wall;
 #[cfg(feature = "smol")]
 pub use self::smol::SmolRuntime;
 pub use self::suspend::time_suspended;
+pub(crate) use self::sync::lock;
+#[cfg(quorate_count)]
+pub use self::sync::{Counters, counters};
 #[cfg(feature = "tokio")]
 pub use self::tokio::{InTokio, TokioContext, TokioRuntime};
 pub use self::wall::unix_micros;
@@ -68,6 +73,26 @@ pub trait Runtime: fmt::Debug + Send + Sync + 'static {
     /// simulation overrides it, so that its runs can be repeated.
     fn unix_micros(&self) -> u64 {
         unix_micros()
+    }
+}
+
+impl dyn Runtime {
+    /// Polls a timer that is kept between polls, and moved when the time is another.
+    pub(crate) fn sleep(
+        &self,
+        timer: &mut Option<(Instant, BoxFuture<'static, ()>)>,
+        until: Instant,
+        context: &mut Context<'_>,
+    ) -> Poll<()> {
+        if timer.as_ref().is_none_or(|(at, _)| *at != until) {
+            *timer = Some((until, self.sleep_until(until)));
+        }
+        let Some((_, sleep)) = timer else { return Poll::Ready(()) };
+        let polled = sleep.as_mut().poll(context);
+        if polled.is_ready() {
+            *timer = None;
+        }
+        polled
     }
 }
 

@@ -23,7 +23,6 @@
 //! | `extended` | debug | an extension succeeds | `keys`, `took`, `left` |
 //! | `not extended` | debug | an extension fails; the lease is as it was | `keys`, `took`, `left`, `failure` |
 //! | `released` | debug | a release is decided, or a dropped guard leaves it to the background | `keys`, `outcome`, `took`, `held`, `left`, `failure` |
-//! | `passed on` | debug | a lease goes to the next waiter of the same process | `keys` |
 //! | `detached` | debug | a lease is detached, for another process to adopt | `keys`, `held` |
 //! | `closed` | debug | `close` of the manager ends a lease | `keys`, `held` |
 //! | `cleaned up` | debug | the background work of an attempt ends | `keys`, `took`, `unanswered` |
@@ -56,7 +55,6 @@
 //! | `quorate_lost_total` | counter | `reason` | leases that ended before they were released: `expired`, `not_held`, `hold_limit`, `closed` |
 //! | `quorate_extensions_total` | counter | `outcome` | extensions, renewals included: `extended`, `failed` |
 //! | `quorate_releases_total` | counter | `outcome` | `released`, `lost`, `unconfirmed`, or `dropped` for a dropped guard |
-//! | `quorate_passes_total` | counter | | leases passed on inside the process |
 //! | `quorate_adoptions_total` | counter | `outcome` | `adopted`, `failed` |
 //! | `quorate_node_votes_total` | counter | `node`, `operation`, `vote` | calls by vote: `granted`, `refused`, `failed`, or `silent` without a reply within the node timeout |
 //! | `quorate_wait_seconds` | histogram | | from the first poll of a request to its guard |
@@ -117,6 +115,9 @@ macro_rules! record {
         });
     };
 }
+
+/// Whether any event or figure is wanted.
+pub(crate) const IS_ON: bool = cfg!(any(feature = "tracing", feature = "metrics"));
 
 /// Describes all metrics to the recorder. Can be repeated.
 pub(crate) fn describe_metrics() {
@@ -228,12 +229,6 @@ pub(crate) fn released(
     if outcome != "lost" && !left.is_zero() {
         record!(time(HOLD, held), time(VALIDITY_LEFT, left));
     }
-}
-
-/// A lease was passed on to the next waiter of this process.
-pub(crate) fn passed_on(keys: &[Key]) {
-    event!(debug, keys = %Keys(keys), "passed on");
-    record!(count(PASSES));
 }
 
 /// A lease was detached.

@@ -43,10 +43,24 @@ impl BackendError {
         self.not_sent
     }
 
+    /// The same error of a node that stays a replica.
+    pub(crate) fn of_replica(mut self) -> Self {
+        self.kind = BackendErrorKind::Replica;
+        self
+    }
+
     /// The kind of the error.
     #[must_use]
     pub const fn kind(&self) -> BackendErrorKind {
         self.kind
+    }
+}
+
+impl BackendError {
+    /// The error of a call that this backend, or this server, cannot carry out. Nothing was sent.
+    #[must_use]
+    pub fn unsupported(what: impl Into<Arc<str>>) -> Self {
+        Self::new(BackendErrorKind::Script, what).not_sent()
     }
 }
 
@@ -68,10 +82,14 @@ impl Error for BackendError {
 pub enum BackendErrorKind {
     /// The password or the user name is wrong or missing (`NOAUTH`, `WRONGPASS`).
     Auth,
-    /// The cluster node does not serve the key's slot (`CLUSTERDOWN`, `MOVED`, `CROSSSLOT`).
+    /// The cluster node does not serve the key's slot (`CLUSTERDOWN`, `MOVED`).
     Cluster,
     /// The connection could not be made, or has ended.
     Connection,
+    /// The keys of the claim are in different slots of a cluster node (`CROSSSLOT`).
+    CrossSlot,
+    /// The node has no database of this number.
+    Database,
     /// The node may evict keys (`maxmemory-policy`), or its policy is unknown. Only with the
     /// [restart guard](crate::backend::RestartGuard).
     Evicting,
@@ -86,7 +104,8 @@ pub enum BackendErrorKind {
     /// The node has another `max_ttl` than the [restart guard](crate::backend::RestartGuard) of this
     /// manager.
     MaxTtl,
-    /// The node accepts no writes because it cannot write to its disk (`MISCONF`).
+    /// The node accepts no writes because it cannot write to its disk (`MISCONF`) or has too few replicas
+    /// (`NOREPLICAS`).
     Misconfigured,
     /// The node is out of memory (`OOM`).
     OutOfMemory,
@@ -97,8 +116,10 @@ pub enum BackendErrorKind {
     /// The node may have forgotten locks, since it restarted, is new, or lost its data. It does not vote
     /// until `max_ttl` has passed. Only with the [restart guard](crate::backend::RestartGuard).
     Quarantined,
-    /// The node is a replica (`READONLY`), or has too few replicas (`NOREPLICAS`).
+    /// The node is a replica (`READONLY`). It may be so during a failover only.
     ReadOnly,
+    /// The node stays a replica: it replied `READONLY` in lost rounds of one request, a second apart.
+    Replica,
     /// The node lacks the command or cannot run the script, or the backend does not support the call.
     Script,
     /// The client's own timeout passed. The node timeout is not reported as an error.
@@ -116,11 +137,14 @@ impl BackendErrorKind {
         matches!(
             self,
             Self::Auth
+                | Self::CrossSlot
+                | Self::Database
                 | Self::Evicting
                 | Self::Fence
                 | Self::Identity
                 | Self::MaxTtl
                 | Self::Permission
+                | Self::Replica
                 | Self::Script
                 | Self::WrongType
         )

@@ -40,9 +40,7 @@ impl<F: Future> Future for Run<F> {
             // Polled after its end.
             return Poll::Pending;
         };
-        if let Poll::Ready(reason) = this.lost.as_mut().poll(context)
-            && !planted!("body_goes_on_after_the_loss")
-        {
+        if let Poll::Ready(reason) = this.lost.as_mut().poll(context) {
             this.future.set(None);
             return Poll::Ready(Err(Stopped { reason, value: None }));
         }

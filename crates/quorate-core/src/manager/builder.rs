@@ -6,13 +6,13 @@ use std::time::Duration;
 use super::LockManager;
 use crate::algorithm::backoff::Backoff;
 use crate::algorithm::lease::{Drift, SafetyMargin};
+use crate::attempts::Attempts;
 use crate::backend::{Capabilities, LockBackend, RestartGuard};
 use crate::cluster::Cluster;
-use crate::config::{Config, HintSource, Waiting};
+use crate::config::{Config, HintSource};
 use crate::error::BuildError;
 use crate::nodes::Nodes;
 use crate::runtime::Runtime;
-use crate::tasks::Tasks;
 use crate::telemetry;
 
 /// Sets up a [`LockManager`].
@@ -105,16 +105,10 @@ impl LockManagerBuilder {
         self
     }
 
-    /// The random delay between rounds where no node reports that the lock is free: up to `base` at first,
-    /// doubling up to `most`. Default: 10 ms and 1 s. `base` is at least 1 ms, and at most `most`.
+    /// The random delay between rounds where no node can keep a wait queue: up to `base` at first, doubling up to
+    /// `most`. Default: 10 ms and 1 s. `base` is at least 1 ms, and at most `most`.
     pub const fn backoff(mut self, base: Duration, most: Duration) -> Self {
         self.config.backoff = Backoff { base, most };
-        self
-    }
-
-    /// How a process waits for a lock that is held. Default: [`Waiting::Ordered`].
-    pub const fn waiting(mut self, waiting: Waiting) -> Self {
-        self.config.waiting = waiting;
         self
     }
 
@@ -165,9 +159,8 @@ impl LockManagerBuilder {
             None => default_runtime()?,
         };
         telemetry::describe_metrics();
-        let tasks = Tasks::new(Arc::clone(&runtime));
-        let nodes = Arc::new(nodes);
-        Ok(LockManager::new(Cluster { config: self.config, runtime, nodes, tasks }))
+        let attempts = Attempts::new(Arc::clone(&runtime));
+        Ok(LockManager::new(Cluster { config: self.config, runtime, nodes, attempts }))
     }
 }
 

@@ -2,19 +2,18 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use futures_util::future::{Either, select};
+use event_listener::{Event, EventListener};
+use futures_util::future::select;
 
 use crate::algorithm::lease::saturating_add;
+use crate::algorithm::node_set::NodeSet;
 use crate::algorithm::quorum::NodeId;
-use crate::error::Lost;
-use crate::lease::Lease;
+use crate::backend::BackendError;
+use crate::cluster::Cluster;
 use crate::nodes::Silence;
-use crate::telemetry;
-use crate::wait::local_queue::LocalQueues;
-use crate::wait::place::Place;
-use crate::wait::task::Task;
+use crate::tickets::LocalQueues;
 
 /// What was left when a manager was closed.
 ///
@@ -23,12 +22,22 @@ use crate::wait::task::Task;
 #[derive(Clone, Debug)]
 #[must_use = "it says whether keys may be left"]
 pub struct CloseReport {
-    /// The nodes, and why each does not answer; `None` for one that was not clean in time.
-    left: Vec<(Arc<str>, Option<Silence>)>,
+    left: Vec<(Arc<str>, Left)>,
+}
+
+/// Why something may be left on a node.
+#[derive(Clone, Debug)]
+enum Left {
+    NoReply,
+    Failed(BackendError),
+    /// It was not clean in time.
+    Late,
+    /// A call was given up at a cleanup bound, and a key that it may have set may still live.
+    GivenUp,
 }
 
 impl CloseReport {
-    /// Whether nothing is left on any node. What was given up at a cleanup bound before is not counted.
+    /// Whether nothing is left on any node.
     #[must_use]
     pub const fn is_clean(&self) -> bool {
         self.left.is_empty()
@@ -45,9 +54,10 @@ impl fmt::Display for CloseReport {
         f.write_str("all released")?;
         for (name, reason) in &self.left {
             match reason {
-                Some(Silence::NoReply) => write!(f, "; {name} did not answer")?,
-                Some(Silence::Failed(error)) => write!(f, "; {name} failed: {error}")?,
-                None => write!(f, "; {name} was not clean in time")?,
+                Left::NoReply => write!(f, "; {name} did not answer")?,
+                Left::Failed(error) => write!(f, "; {name} failed: {error}")?,
+                Left::Late => write!(f, "; {name} was not clean in time")?,
+                Left::GivenUp => write!(f, "; {name} may keep a key whose call was given up")?,
             }
         }
         Ok(())
@@ -56,85 +66,78 @@ impl fmt::Display for CloseReport {
 
 pub(super) async fn close(queues: &Arc<LocalQueues>, limit: Duration) -> CloseReport {
     let cluster = &queues.cluster;
-    let deadline = saturating_add(cluster.now(), limit);
-    cluster.tasks.close();
-    for (task, lease) in queues.close() {
-        end(queues, &task, &lease, limit / 2);
+    let start = cluster.now();
+    let deadline = saturating_add(start, limit);
+    queues.close();
+    for entry in cluster.attempts.close() {
+        entry.handle_close(limit / 2, start);
     }
     let node_timeout = cluster.config.default_node_timeout();
-    // Since when all that is left seems silent. It is named after a pause, if it has not answered by then:
-    // this process may have been stopped, or too busy to send or to hear.
-    let (mut suspected_at, pause) = (None, node_timeout / 4);
-    let silent = node_timeout - pause;
+    // A node that seems silent is named after a pause, if it has not answered by then: this process may have been
+    // stopped, or too busy to send or to hear.
+    let pause = node_timeout / 4;
+    let mut suspected_at: Option<Instant> = None;
     loop {
-        // Before the nodes are looked at, so that no change is missed.
-        let changed = cluster.tasks.changed();
+        // Before the look, so that no change is missed.
+        let over = cluster.attempts.over();
         let now = cluster.now();
-        let ids = cluster.nodes.count().ids().filter(|id| cluster.tasks.is_open(*id));
-        let silence = |id| (id, cluster.nodes.health(id).silence(silent, now));
-        let left: Vec<(NodeId, Option<Silence>)> = ids.map(silence).collect();
+        let left = look(cluster, node_timeout - pause, now);
         let answers = left.iter().any(|(_, silence)| silence.is_none());
         let is_silent = left.iter().any(|(_, why)| matches!(why, Some(Silence::NoReply)));
         if suspected_at.is_none() && is_silent && !answers && now < deadline {
             // What this process has to do first.
-            select(cluster.tasks.turn(), cluster.runtime.sleep_until(deadline)).await;
+            select(next_turn(cluster), cluster.runtime.sleep_until(deadline)).await;
             suspected_at = Some(cluster.now());
             continue;
         }
         suspected_at = suspected_at.or(Some(now)).filter(|_| !answers);
-        let named_at = suspected_at.map(|at| match is_silent {
-            true if !planted!("busy_process_calls_its_nodes_silent") => saturating_add(at, pause),
-            _ => at,
-        });
-        let is_over = named_at.is_some_and(|at| now >= at) || now >= deadline;
-        if is_over || planted!("close_does_not_wait") {
-            let named = |(id, reason)| (Arc::clone(cluster.nodes.name(id)), reason);
-            return CloseReport { left: left.into_iter().map(named).collect() };
+        let named_at =
+            suspected_at.map(|at| if is_silent { saturating_add(at, pause) } else { at });
+        if named_at.is_some_and(|at| now >= at) || now >= deadline {
+            return report(cluster, left, now);
         }
-        // A release that is owed may leave after this look at the calls in flight.
-        let next = named_at.or_else(|| cluster.nodes.next_silence(silent, now));
-        let wake = next.unwrap_or_else(|| saturating_add(now, silent)).min(deadline);
-        select(changed, cluster.runtime.sleep_until(wake)).await;
+        let next = named_at.or_else(|| cluster.nodes.next_silence(node_timeout - pause, now));
+        let soon = saturating_add(now, pause);
+        let wake = next.map_or(soon, |next| next.min(soon)).min(deadline);
+        select(over, cluster.runtime.sleep_until(wake)).await;
     }
 }
 
-/// Ends a lease. Its lock is released when its guard is gone, or after the safety margin, but not later
-/// than after `most` or at the end of the lease.
-fn end(queues: &Arc<LocalQueues>, task: &Arc<Task>, lease: &Lease, most: Duration) {
-    let cluster = &queues.cluster;
-    let ttl = lease.attempt().claim.ttl();
-    let left = lease.remaining();
-    match lease.end(Lost::Closed) {
-        Ok(()) => telemetry::closed(lease.keys(), lease.held(cluster.now())),
-        Err(Lost::Closed | Lost::Released | Lost::Detached) => return,
-        // It has no time left, and its keys may still be on the nodes.
-        Err(_) => {}
-    }
-    let grace = cluster.config.safety_margin.of(ttl).min(most).min(left);
-    let until = saturating_add(cluster.now(), grace);
-    let mut work = cluster.tasks.begin();
-    work.set(cluster.nodes.count().ids().collect());
-    let (queues, task, lease) = (Arc::clone(queues), Arc::clone(task), lease.clone());
-    cluster.tasks.spawn(async move {
-        let attempt = lease.attempt();
-        let mut timer = lease.cluster().runtime.sleep_until(until);
-        loop {
-            let changed = attempt.changed();
-            if attempt.has_ended() {
-                break;
-            }
-            timer = match select(changed, timer).await {
-                Either::Left(((), timer)) => timer,
-                Either::Right(_) => break,
-            };
-        }
-        if !planted!("close_forgets_the_leases") {
-            Place::release_abandoned(&queues, &task);
-            // An adopted lock may be in no queue.
-            if !attempt.has_ended() {
-                attempt.cancel();
-            }
-        }
-        drop(work);
+/// The nodes where something is left, and why each does not answer; `None` for one that does.
+fn look(cluster: &Cluster, silent: Duration, now: Instant) -> Vec<(NodeId, Option<Silence>)> {
+    let open = cluster.attempts.open().into_iter();
+    let open = open.fold(NodeSet::default(), |open, entry| open.union(entry.open_nodes()));
+    open.iter().map(|node| (node, cluster.nodes.silence(node, silent, now))).collect()
+}
+
+fn report(cluster: &Cluster, left: Vec<(NodeId, Option<Silence>)>, now: Instant) -> CloseReport {
+    let nodes = &cluster.nodes;
+    let left = nodes.count().ids().filter_map(|node| {
+        let why = match left.iter().find(|(at, _)| *at == node) {
+            Some((_, Some(Silence::NoReply))) => Left::NoReply,
+            Some((_, Some(Silence::Failed(error)))) => Left::Failed(error.clone()),
+            Some((_, None)) => Left::Late,
+            None if nodes.may_hold(node, now) => Left::GivenUp,
+            None => return None,
+        };
+        Some((Arc::clone(nodes.name(node)), why))
     });
+    CloseReport { left: left.collect() }
+}
+
+/// Resolves when the tasks that are ready now have run, on a runtime that runs them in order.
+fn next_turn(cluster: &Cluster) -> EventListener {
+    let signal = NotifyOnDrop(Event::new());
+    let turn = signal.0.listen();
+    cluster.runtime.spawn(Box::pin(async move { drop(signal) }));
+    turn
+}
+
+/// Notifies when a task has ended, or its runtime has.
+struct NotifyOnDrop(Event);
+
+impl Drop for NotifyOnDrop {
+    fn drop(&mut self) {
+        self.0.notify(usize::MAX);
+    }
 }

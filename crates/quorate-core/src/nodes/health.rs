@@ -1,11 +1,13 @@
 //! What is known of a node from its latest calls.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::algorithm::lease::saturating_add;
+use crate::attempts::Slot;
 use crate::backend::{BackendError, Capabilities};
 
-/// A node recovers with the first answer that comes so long after its last failure, or later.
+/// How long a node must go without a failure before its next answer is reported as a recovery.
 const RECOVERY: Duration = Duration::from_secs(5);
 
 /// What is known of a node from its latest calls.
@@ -20,11 +22,28 @@ pub(crate) struct Health {
     not_sent: Option<BackendError>,
     /// The error of the last release, if it failed and no call was answered since.
     failed_release: Option<BackendError>,
-    /// No gate for new waits until then.
-    skipped_until: Option<Instant>,
+    /// No gate until then.
+    pub(super) skipped_until: Option<Instant>,
     failing: Option<Failing>,
     /// What the node was found to lack, although its backend was built for it.
     lacks: Capabilities,
+    pub(super) server: Server,
+    /// Another node that is the same server, by its place in the configuration.
+    pub(super) twin: Option<usize>,
+    /// The attempts whose release here failed without an answer.
+    pub(super) await_back: Vec<Slot>,
+    /// Until when a key may live here whose call was given up.
+    pub(super) may_hold_until: Option<Instant>,
+}
+
+/// Which server a node is, as it said last.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) enum Server {
+    #[default]
+    Unknown,
+    /// The node has no id, or does not report it.
+    Nameless,
+    Id(Arc<str>),
 }
 
 /// Why a node does not answer.
@@ -54,49 +73,44 @@ pub(crate) enum Change {
 }
 
 impl Health {
-    pub(super) fn begin(&mut self, now: Instant) {
+    /// A call begins. Returns for how long no call has been answered.
+    pub(super) fn begin(&mut self, now: Instant) -> Duration {
         self.in_flight += 1;
-        self.silent_since.get_or_insert(now);
+        let since = *self.silent_since.get_or_insert(now);
+        now.saturating_duration_since(since)
     }
 
-    pub(super) fn end(&mut self) {
-        self.in_flight -= 1;
-        if self.in_flight == 0 {
-            self.silent_since = None;
+    /// A call has settled.
+    pub(super) fn settled(&mut self, is_release: bool, error: Option<&BackendError>, now: Instant) {
+        self.in_flight = self.in_flight.saturating_sub(1);
+        // A reply to a call that another thread began may carry an earlier time.
+        self.silent_since = match self.in_flight {
+            0 => None,
+            _ => self.silent_since.max(Some(now)),
+        };
+        match error {
+            None => (self.not_sent, self.failed_release) = (None, None),
+            Some(error) => {
+                self.not_sent = error.is_not_sent().then(|| error.clone());
+                if is_release {
+                    self.failed_release = Some(error.clone());
+                }
+            }
         }
-    }
-
-    /// Notes that a call was answered, or ended with its connection.
-    pub(crate) fn note_settled(&mut self, now: Instant) {
-        if !planted!("busy_node_is_silent") {
-            self.silent_since = self.silent_since.map(|_| now);
-        }
-    }
-
-    pub(super) fn settled(&mut self, is_release: bool, error: Option<&BackendError>) {
-        self.not_sent = error.filter(|error| error.is_not_sent()).cloned();
-        if is_release || error.is_none() {
-            self.failed_release = error.cloned();
-        }
-    }
-
-    /// For how long no call has been answered, if any is in flight.
-    pub(crate) fn silent_for(&self, now: Instant) -> Option<Duration> {
-        self.silent_since.map(|since| now.saturating_duration_since(since))
     }
 
     /// Why a node does not answer: it has answered none of its calls for a node timeout, its last call was
     /// not sent, or its last release failed (C8). `None` for a node that answers.
     pub(crate) fn silence(&self, node_timeout: Duration, now: Instant) -> Option<Silence> {
-        let is_late = self.silent_for(now).is_some_and(|silent| silent >= node_timeout);
-        let error = self.not_sent.as_ref().or(self.failed_release.as_ref());
-        match error {
+        let silent = self.silent_since.map(|since| now.saturating_duration_since(since));
+        match self.not_sent.as_ref().or(self.failed_release.as_ref()) {
             Some(error) => Some(Silence::Failed(error.clone())),
-            None => is_late.then_some(Silence::NoReply),
+            None => silent.is_some_and(|silent| silent >= node_timeout).then_some(Silence::NoReply),
         }
     }
 
-    pub(super) fn next_silence(&self, node_timeout: Duration, now: Instant) -> Option<Instant> {
+    /// When the node will have answered no call for a node timeout.
+    pub(crate) fn next_silence(&self, node_timeout: Duration, now: Instant) -> Option<Instant> {
         self.silent_since.map(|since| saturating_add(since, node_timeout)).filter(|end| *end > now)
     }
 
@@ -104,8 +118,8 @@ impl Health {
         self.skipped_until.is_some_and(|until| now < until)
     }
 
-    pub(super) fn skip_until(&mut self, until: Instant) {
-        self.skipped_until = self.skipped_until.max(Some(until));
+    pub(super) fn lacks(&self, capabilities: Capabilities) -> bool {
+        self.lacks.contains(capabilities)
     }
 
     /// Notes what the node lacks. Returns whether that is new.
@@ -116,7 +130,7 @@ impl Health {
     }
 
     /// Notes a failure, or a node timeout without a reply.
-    pub(crate) fn note_failure(&mut self, now: Instant) -> Change {
+    pub(super) fn note_failure(&mut self, now: Instant) -> Change {
         match &mut self.failing {
             Some(failing) => {
                 failing.last = now;
@@ -130,7 +144,7 @@ impl Health {
     }
 
     /// Notes a vote.
-    pub(crate) fn note_answer(&mut self, now: Instant) -> Change {
+    pub(super) fn note_answer(&mut self, now: Instant) -> Change {
         match self.failing {
             Some(Failing { since, last }) if now.saturating_duration_since(last) >= RECOVERY => {
                 self.failing = None;

@@ -45,6 +45,15 @@ impl TokioRuntime {
     pub fn of(handle: Handle) -> Self {
         Self { home: TokioContext::of(handle) }
     }
+
+    /// Creates the runtime on the helper thread, which lives as long as the process.
+    ///
+    /// For what outlives the tokio runtimes of the program: a `static` in tests, or the workers of actix. Each wake-up
+    /// of a task there crosses threads.
+    #[must_use]
+    pub fn on_helper_thread() -> Self {
+        Self { home: TokioContext::on_helper_thread() }
+    }
 }
 
 impl Default for TokioRuntime {
@@ -63,9 +72,6 @@ impl Runtime for TokioRuntime {
     }
 
     fn spawn(&self, task: BoxFuture<'static, ()>) {
-        if planted!("drop_needs_a_runtime") {
-            return drop(tokio::spawn(task));
-        }
         // Without any runtime the task is dropped, and a lock ends with its ttl (A1).
         drop(self.home.here().map(|handle| handle.spawn(task)));
     }
@@ -145,6 +151,13 @@ impl TokioContext {
         Self { home: Home::new(handle) }
     }
 
+    /// Uses the helper thread, which lives as long as the process. As [`current`](Self::current) if it cannot be
+    /// started.
+    #[must_use]
+    pub fn on_helper_thread() -> Self {
+        Self { home: helper().cloned().map(Home::driven) }
+    }
+
     /// Wraps `future` so that it is polled and dropped inside a tokio context.
     ///
     /// # Cancel safety
@@ -196,8 +209,13 @@ impl Home {
         if handle.runtime_flavor() == RuntimeFlavor::CurrentThread {
             return None;
         }
+        Some(Self::driven(handle))
+    }
+
+    /// The home on a runtime that a thread drives.
+    fn driven(handle: Handle) -> Arc<Self> {
         let sentinel = handle.spawn(pending());
-        Some(Arc::new(Self { handle, sentinel }))
+        Arc::new(Self { handle, sentinel })
     }
 }
 

@@ -10,7 +10,6 @@ pub(super) const ROUNDS_LOST: &str = "quorate_rounds_lost_total";
 pub(super) const LOST: &str = "quorate_lost_total";
 pub(super) const EXTENSIONS: &str = "quorate_extensions_total";
 pub(super) const RELEASES: &str = "quorate_releases_total";
-pub(super) const PASSES: &str = "quorate_passes_total";
 pub(super) const ADOPTIONS: &str = "quorate_adoptions_total";
 const VOTES: &str = "quorate_node_votes_total";
 pub(super) const WAIT: &str = "quorate_wait_seconds";
@@ -27,7 +26,6 @@ pub(super) fn describe() {
         (LOST, "Leases that ended before they were released, by reason"),
         (EXTENSIONS, "Extensions of leases, by outcome"),
         (RELEASES, "Releases, by outcome"),
-        (PASSES, "Leases passed on to a waiter of the same process"),
         (ADOPTIONS, "Adoptions of detached locks, by outcome"),
         (VOTES, "Calls by node, operation and vote"),
     ] {

@@ -149,7 +149,6 @@ fn everything() {
     not_extended(keys, MS, MS, &"1 of 3");
     lost(keys, "expired", MS, &"it has expired");
     released(keys, "unconfirmed", Some(MS), MS, MS, Some(&"1 of 3"));
-    passed_on(keys);
     detached(keys, MS);
     closed(keys, MS);
     cleaned_up(keys, MS, 1);

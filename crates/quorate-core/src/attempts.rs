@@ -1,0 +1,404 @@
+//! All that is not over in a manager, and the task that gives it the time.
+//!
+//! An attempt is registered before its first call leaves, and is removed when it is quiescent. A wait between
+//! processes is registered until its entry has left. `close` asks here what is left: there is no second account
+//! of open work.
+//!
+//! The *timekeeper* is the one task of a manager. It sleeps until the earliest due time, and is woken only when
+//! an earlier one comes. A due time that moves back is found out when it fires, so most locks cost one insertion
+//! and one removal. It ends after a second without work.
+//!
+//! At most 1,024 rounds of renewal are in flight, in the order of the ends of their leases. The next one begins
+//! when one is decided, by way of the timekeeper.
+//!
+//! The mutex here is the last in the lock order: nothing is called under it.
+
+use std::collections::BTreeSet;
+use std::future::poll_fn;
+use std::mem;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use event_listener::{Event, EventListener};
+use futures_util::future::{Either, select};
+
+use crate::algorithm::lease::saturating_add;
+use crate::algorithm::node_set::NodeSet;
+use crate::algorithm::quorum::NodeId;
+use crate::runtime::{BoxFuture, Runtime, lock};
+
+/// How many rounds of renewal are in flight at most.
+const RENEWALS: usize = 1024;
+
+/// How many entries the timekeeper serves before it lets other tasks run.
+const BATCH: usize = 64;
+
+/// How long the timekeeper stays without work.
+const IDLE: Duration = Duration::from_secs(1);
+
+/// What is registered: an attempt, or a wait between processes.
+pub(crate) trait Timed: Send + Sync {
+    /// A due time has come.
+    fn handle_due(self: Arc<Self>, now: Instant);
+    /// A renewal that waited for others may begin.
+    fn handle_renewal(self: Arc<Self>, now: Instant);
+    /// A node answers again.
+    fn handle_back(self: Arc<Self>, node: NodeId, now: Instant);
+    /// The manager is closed. A lease that is held ends, and is released after `grace` at the latest.
+    fn handle_close(self: Arc<Self>, grace: Duration, now: Instant);
+    /// The nodes where something is in flight or to be removed.
+    fn open_nodes(self: Arc<Self>) -> NodeSet;
+}
+
+/// The place of an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Slot(u32);
+
+/// All that is not over in a manager.
+pub(crate) struct Attempts {
+    runtime: Arc<dyn Runtime>,
+    all: Mutex<All>,
+    /// Notified when nothing is left.
+    over: Event,
+    /// Notified when the manager is closed.
+    closed: Event,
+}
+
+#[derive(Default)]
+struct All {
+    entries: Vec<Option<Entry>>,
+    free: Vec<Slot>,
+    due: BTreeSet<(Instant, Slot)>,
+    renewing: usize,
+    /// Renewals that are due and wait for others, by the end of the lease.
+    parked: BTreeSet<(Instant, Slot)>,
+    /// Entries to be told that a node answers again.
+    back: Vec<(NodeId, Slot)>,
+    keeper: Keeper,
+    is_closed: bool,
+}
+
+struct Entry {
+    what: Arc<dyn Timed>,
+    due: Option<Instant>,
+}
+
+/// What is known of the timekeeper.
+#[derive(Default)]
+enum Keeper {
+    #[default]
+    Absent,
+    /// It looks at all that is due before it sleeps.
+    Runs,
+    Sleeps {
+        until: Instant,
+        waker: Waker,
+    },
+}
+
+/// What the timekeeper needs when no mutex is held.
+#[derive(Default)]
+#[must_use]
+pub(crate) enum Wake {
+    #[default]
+    Nothing,
+    Start,
+    Task(Waker),
+}
+
+impl Wake {
+    /// Adds what was needed later. The timekeeper needs one of several: it looks at all that is due.
+    pub(crate) fn merge(&mut self, later: Self) {
+        if matches!(self, Self::Nothing) {
+            *self = later;
+        }
+    }
+}
+
+/// The right to have a round of renewal in flight, given back by its drop.
+pub(crate) struct RenewalPermit {
+    attempts: Arc<Attempts>,
+}
+
+impl Attempts {
+    pub(crate) fn new(runtime: Arc<dyn Runtime>) -> Arc<Self> {
+        Arc::new(Self { runtime, all: Mutex::default(), over: Event::new(), closed: Event::new() })
+    }
+
+    /// Registers what `make` makes. `None` once the manager is closed.
+    pub(crate) fn register<T: Timed + 'static>(
+        &self,
+        make: impl FnOnce(Slot) -> Arc<T>,
+    ) -> Option<Arc<T>> {
+        let mut all = self.lock();
+        if all.is_closed {
+            return None;
+        }
+        let slot = all.free.pop().unwrap_or_else(|| {
+            all.entries.push(None);
+            Slot(u32::try_from(all.entries.len() - 1).unwrap_or(u32::MAX))
+        });
+        let made = make(slot);
+        all.entries[slot.0 as usize] = Some(Entry { what: Arc::<T>::clone(&made), due: None });
+        Some(made)
+    }
+
+    /// Removes an entry. Without any mutex.
+    pub(crate) fn remove(&self, slot: Slot) {
+        let mut all = self.lock();
+        let entry = all.entries[slot.0 as usize].take();
+        if let Some(due) = entry.as_ref().and_then(|entry| entry.due) {
+            all.due.remove(&(due, slot));
+        }
+        if entry.is_some() {
+            all.free.push(slot);
+        }
+        let is_last = all.is_empty() && all.is_closed;
+        drop(all);
+        drop(entry);
+        if is_last {
+            self.over.notify(usize::MAX);
+        }
+    }
+
+    /// The entry has to be served at `due`.
+    pub(crate) fn serve(&self, slot: Slot, due: Instant) -> Wake {
+        let mut all = self.lock();
+        let Some(entry) = &mut all.entries[slot.0 as usize] else { return Wake::Nothing };
+        let before = entry.due.replace(due);
+        if let Some(before) = before {
+            all.due.remove(&(before, slot));
+        }
+        all.due.insert((due, slot));
+        all.wake_before(due)
+    }
+
+    /// A renewal is due: the right to begin it, or `None` if it is told to begin later. A lease in its last
+    /// third does not wait.
+    pub(crate) fn renewal_permit(
+        self: &Arc<Self>,
+        slot: Slot,
+        valid_until: Instant,
+        is_urgent: bool,
+    ) -> Option<RenewalPermit> {
+        let mut all = self.lock();
+        if all.renewing >= RENEWALS && !is_urgent {
+            all.parked.insert((valid_until, slot));
+            return None;
+        }
+        all.parked.remove(&(valid_until, slot));
+        all.renewing += 1;
+        Some(RenewalPermit { attempts: Arc::clone(self) })
+    }
+
+    /// These entries are told that the node answers again.
+    pub(crate) fn tell_back(self: &Arc<Self>, back: Vec<(NodeId, Slot)>) {
+        if back.is_empty() {
+            return;
+        }
+        let mut all = self.lock();
+        all.back.extend(back);
+        let wake = all.wake_before(self.runtime.now());
+        drop(all);
+        self.wake(wake);
+    }
+
+    /// Does what the timekeeper needs. Without any mutex.
+    pub(crate) fn wake(self: &Arc<Self>, wake: Wake) {
+        match wake {
+            Wake::Nothing => {}
+            Wake::Start => self.start(),
+            Wake::Task(waker) => waker.wake(),
+        }
+    }
+
+    /// Refuses what would be registered from now on, and returns all that is there.
+    pub(crate) fn close(&self) -> Vec<Arc<dyn Timed>> {
+        self.lock().is_closed = true;
+        self.closed.notify(usize::MAX);
+        self.open()
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.lock().is_closed
+    }
+
+    /// The output of `future`; `None` once the manager is closed.
+    pub(crate) async fn unless_closed<T>(&self, future: impl Future<Output = T>) -> Option<T> {
+        // Before the look, so that no change is missed.
+        let closed = self.closed.listen();
+        if self.is_closed() {
+            return None;
+        }
+        match select(pin!(future), closed).await {
+            Either::Left((output, _)) => Some(output),
+            Either::Right(_) => None,
+        }
+    }
+
+    /// All that is not over.
+    pub(crate) fn open(&self) -> Vec<Arc<dyn Timed>> {
+        self.lock().entries.iter().flatten().map(|entry| Arc::clone(&entry.what)).collect()
+    }
+
+    /// Resolves when nothing is left, after a close.
+    pub(crate) fn over(&self) -> EventListener {
+        self.over.listen()
+    }
+
+    fn start(self: &Arc<Self>) {
+        let mut keeper = Timekeeper {
+            attempts: Arc::clone(self),
+            was_polled: false,
+            is_done: false,
+            idle_until: None,
+            timer: None,
+        };
+        self.runtime.spawn(Box::pin(poll_fn(move |context| keeper.poll(context))));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, All> {
+        lock(&self.all)
+    }
+}
+
+impl All {
+    fn is_empty(&self) -> bool {
+        self.free.len() == self.entries.len()
+    }
+
+    fn wake_before(&mut self, due: Instant) -> Wake {
+        match mem::replace(&mut self.keeper, Keeper::Runs) {
+            Keeper::Absent => Wake::Start,
+            Keeper::Sleeps { until, waker } if due < until => Wake::Task(waker),
+            keeper => {
+                self.keeper = keeper;
+                Wake::Nothing
+            }
+        }
+    }
+
+    fn has_work(&self) -> bool {
+        let may_renew = self.renewing < RENEWALS && !self.parked.is_empty();
+        !self.due.is_empty() || !self.back.is_empty() || may_renew
+    }
+
+    fn get(&self, slot: Slot) -> Option<Arc<dyn Timed>> {
+        self.entries[slot.0 as usize].as_ref().map(|entry| Arc::clone(&entry.what))
+    }
+
+    fn take_due(&mut self, now: Instant) -> Vec<Arc<dyn Timed>> {
+        let mut due = Vec::new();
+        while let Some((at, slot)) = self.due.first().copied()
+            && at <= now
+            && due.len() < BATCH
+        {
+            self.due.pop_first();
+            if let Some(entry) = &mut self.entries[slot.0 as usize] {
+                entry.due = None;
+                due.push(Arc::clone(&entry.what));
+            }
+        }
+        due
+    }
+
+    fn take_renewals(&mut self) -> Vec<Arc<dyn Timed>> {
+        let mut renewals = Vec::new();
+        while self.renewing + renewals.len() < RENEWALS
+            && renewals.len() < BATCH
+            && let Some((_, slot)) = self.parked.pop_first()
+        {
+            renewals.extend(self.get(slot));
+        }
+        renewals
+    }
+
+    fn take_back(&mut self) -> Vec<(NodeId, Arc<dyn Timed>)> {
+        let at = self.back.len().saturating_sub(BATCH);
+        let back = self.back.split_off(at);
+        back.into_iter().filter_map(|(node, slot)| Some((node, self.get(slot)?))).collect()
+    }
+}
+
+impl Drop for RenewalPermit {
+    fn drop(&mut self) {
+        let mut all = self.attempts.lock();
+        all.renewing -= 1;
+        let wake = match all.parked.is_empty() {
+            true => Wake::Nothing,
+            false => all.wake_before(self.attempts.runtime.now()),
+        };
+        drop(all);
+        self.attempts.wake(wake);
+    }
+}
+
+/// The one task of a manager.
+struct Timekeeper {
+    attempts: Arc<Attempts>,
+    was_polled: bool,
+    is_done: bool,
+    /// Since there is no work: when it ends.
+    idle_until: Option<Instant>,
+    timer: Option<(Instant, BoxFuture<'static, ()>)>,
+}
+
+impl Timekeeper {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        self.was_polled = true;
+        loop {
+            let now = self.attempts.runtime.now();
+            let mut all = self.attempts.lock();
+            let (due, renewals, back) = (all.take_due(now), all.take_renewals(), all.take_back());
+            if !(due.is_empty() && renewals.is_empty() && back.is_empty()) {
+                all.keeper = Keeper::Runs;
+                drop(all);
+                due.into_iter().for_each(|entry| entry.handle_due(now));
+                renewals.into_iter().for_each(|entry| entry.handle_renewal(now));
+                back.into_iter().for_each(|(node, entry)| entry.handle_back(node, now));
+                context.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            let until = match all.due.first() {
+                Some((at, _)) => {
+                    self.idle_until = None;
+                    *at
+                }
+                None => *self.idle_until.get_or_insert_with(|| saturating_add(now, IDLE)),
+            };
+            if all.due.is_empty() && now >= until {
+                all.keeper = Keeper::Absent;
+                self.is_done = true;
+                return Poll::Ready(());
+            }
+            let sleeps = Keeper::Sleeps { until, waker: context.waker().clone() };
+            let before = mem::replace(&mut all.keeper, sleeps);
+            drop(all);
+            drop(before);
+            if self.attempts.runtime.sleep(&mut self.timer, until, context).is_pending() {
+                return Poll::Pending;
+            }
+        }
+    }
+}
+
+impl Drop for Timekeeper {
+    /// The runtime has ended, or the task was aborted. A runtime that drops the task before its first poll has
+    /// ended: the ttl is the backstop.
+    fn drop(&mut self) {
+        if self.is_done {
+            return;
+        }
+        let is_needed = {
+            let mut all = self.attempts.lock();
+            let is_needed = self.was_polled && all.has_work();
+            all.keeper = if is_needed { Keeper::Runs } else { Keeper::Absent };
+            is_needed
+        };
+        if is_needed {
+            self.attempts.start();
+        }
+    }
+}

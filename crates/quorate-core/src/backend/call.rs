@@ -1,0 +1,480 @@
+//! One call to one node, and its way back.
+//!
+//! A [`Call`] is answered exactly once: by [`answer`](Call::answer), from anywhere and at any time, or by
+//! [`not_sent`](Call::not_sent), which gives a value to return from
+//! [`LockBackend::begin`](crate::LockBackend::begin). A call that is dropped without an answer is *lost*.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::{Context, Poll, Waker};
+use std::time::Instant;
+
+use super::claim::Claim;
+use super::error::{BackendError, BackendErrorKind};
+use super::options::{AcquireOptions, ExtendOptions, ReleaseOptions, Reply};
+use super::sighting::Sighting;
+use crate::algorithm::fence::FencingToken;
+use crate::algorithm::quorum::NodeId;
+use crate::algorithm::wait::{Entry, Refreshed};
+use crate::resource::Key;
+
+/// What a node is asked to do: a method of [`LockBackend`](crate::LockBackend), with its arguments.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Operation {
+    /// [`LockBackend::acquire`](crate::LockBackend::acquire).
+    Acquire(Claim, AcquireOptions),
+    /// [`LockBackend::extend`](crate::LockBackend::extend).
+    Extend(Claim, ExtendOptions),
+    /// [`LockBackend::raise`](crate::LockBackend::raise).
+    Raise(Claim, FencingToken),
+    /// [`LockBackend::release`](crate::LockBackend::release).
+    Release(Claim, ReleaseOptions),
+    /// [`LockBackend::hint`](crate::LockBackend::hint).
+    Hint {
+        /// The key of the wait queue.
+        key: Key,
+    },
+    /// [`LockBackend::queue_refresh`](crate::LockBackend::queue_refresh).
+    Refresh {
+        /// The key of the wait queue.
+        key: Key,
+        /// The entry of the waiter.
+        entry: Entry,
+        /// The keys of the lock.
+        locks: Arc<[Key]>,
+    },
+    /// [`LockBackend::queue_leave`](crate::LockBackend::queue_leave).
+    Leave {
+        /// The key of the wait queue.
+        key: Key,
+        /// The entry of the waiter.
+        entry: Entry,
+        /// The entry that leaves with it.
+        also: Option<Entry>,
+    },
+    /// [`LockBackend::watch`](crate::LockBackend::watch). [`Call::push`] is what tells of a change.
+    Watch {
+        /// The key of the lock.
+        key: Key,
+        /// If given, the key of this entry in the wait queue is watched instead.
+        entry: Option<Entry>,
+    },
+    /// [`LockBackend::inspect`](crate::LockBackend::inspect).
+    Inspect {
+        /// The key to read.
+        key: Key,
+    },
+    /// [`LockBackend::server_id`](crate::LockBackend::server_id).
+    ServerId,
+}
+
+/// What a node answered to a call.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum CallReply {
+    /// To an acquire, an extension, a raise or a release.
+    Voted(Reply),
+    /// To a hint or a leave: whether any entry is in the wait queue.
+    Waiters(bool),
+    /// To a refresh.
+    Refreshed(Refreshed),
+    /// To a watch: whether the key is there.
+    Watched(bool),
+    /// To an inspection.
+    Sighted(Option<Sighting>),
+    /// To the question for the server's id.
+    ServerId(Option<Arc<str>>),
+}
+
+impl From<Reply> for CallReply {
+    fn from(reply: Reply) -> Self {
+        Self::Voted(reply)
+    }
+}
+
+/// How a call settled.
+pub type CallResult = Result<CallReply, BackendError>;
+
+/// What sent a call, and takes its answer: an attempt, a wait, or [`Asked`].
+pub(crate) trait Answered: Send + Sync {
+    /// The call settled. `now`: when the reply was there, if the backend has read the clock.
+    fn answered(self: Arc<Self>, tag: Tag, result: CallResult, now: Option<Instant>);
+    /// Ready when the answer is not awaited any more.
+    fn poll_given_up(&self, tag: &Tag, context: &mut Context<'_>) -> Poll<()>;
+    /// The time on the clock of [`answered`](Self::answered).
+    fn now(&self) -> Option<Instant>;
+    /// Whether the call waits in a queue of the backend, from which nothing has left yet.
+    fn note_queued(&self, _tag: &Tag, _is_queued: bool) {}
+    /// The key that the call watches was written, or may have been.
+    fn pushed(self: Arc<Self>, _tag: &Tag) {}
+}
+
+/// Which call of its sender it is.
+#[derive(Clone, Debug)]
+pub(crate) struct Tag {
+    pub(crate) node: NodeId,
+    pub(crate) number: u64,
+    pub(crate) begun: Instant,
+    pub(crate) kind: CallKind,
+    /// Whether the answer is to say which server the node is.
+    pub(crate) asks_server: bool,
+}
+
+/// What a call is for, in health and telemetry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CallKind {
+    /// Its reply votes, and it sets a ttl: an acquire or an extension.
+    SetsTtl(&'static str),
+    /// A release.
+    Release,
+    /// Another call of an attempt.
+    Other(&'static str),
+    /// A hint, or a call of a wait that is no watch.
+    Waiting,
+    /// A watch.
+    Watch,
+}
+
+impl CallKind {
+    /// The name in events and metrics.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::SetsTtl(name) | Self::Other(name) => name,
+            Self::Release => "release",
+            Self::Waiting | Self::Watch => "queue",
+        }
+    }
+}
+
+/// One call to one node. Dropped without an answer, it is *lost*: the node may have executed it.
+#[must_use = "a call that is dropped is lost"]
+pub struct Call {
+    operation: Operation,
+    tag: Tag,
+    /// `None` once it is answered.
+    sender: Option<Arc<dyn Answered>>,
+}
+
+/// A call that did not leave and never will. Made by [`Call::not_sent`].
+#[derive(Debug)]
+#[must_use = "the sender of the call has to know"]
+pub struct NotSent {
+    pub(crate) error: BackendError,
+}
+
+impl NotSent {
+    /// Why nothing was sent.
+    #[must_use]
+    pub const fn error(&self) -> &BackendError {
+        &self.error
+    }
+}
+
+impl Call {
+    pub(crate) fn new(operation: Operation, tag: Tag, sender: Arc<dyn Answered>) -> Self {
+        Self { operation, tag, sender: Some(sender) }
+    }
+
+    /// What the node is asked to do.
+    #[must_use]
+    pub const fn operation(&self) -> &Operation {
+        &self.operation
+    }
+
+    /// The claim of an acquire, an extension, a raise or a release.
+    #[must_use]
+    pub const fn claim(&self) -> Option<&Claim> {
+        match &self.operation {
+            Operation::Acquire(claim, _)
+            | Operation::Extend(claim, _)
+            | Operation::Raise(claim, _)
+            | Operation::Release(claim, _) => Some(claim),
+            _ => None,
+        }
+    }
+
+    /// Whether [`Reply::server`] is wanted. A backend that has it at hand gives it always.
+    #[must_use]
+    pub const fn asks_server(&self) -> bool {
+        self.tag.asks_server
+    }
+
+    pub(crate) const fn sets_ttl(&self) -> bool {
+        matches!(self.tag.kind, CallKind::SetsTtl(_))
+    }
+
+    pub(crate) fn is_release(&self) -> bool {
+        self.tag.kind == CallKind::Release
+    }
+
+    pub(crate) const fn set_asks_server(&mut self) {
+        self.tag.asks_server = true;
+    }
+
+    /// Settles the call. From anywhere, at any time, also inside `begin`.
+    ///
+    /// It never waits for a lock of the sender. It may begin other calls on the same stack, at this node too: so a
+    /// backend answers while it has none of its own locks.
+    pub fn answer(mut self, result: CallResult) {
+        self.settle(result, None);
+    }
+
+    /// As [`answer`](Self::answer), with a reply that was there at `now`: a backend that answers many calls
+    /// at once reads the clock once.
+    pub fn answer_at(mut self, result: CallResult, now: Instant) {
+        self.settle(result, Some(now));
+    }
+
+    /// The time, on the clock that [`answer_at`](Self::answer_at) wants.
+    #[must_use]
+    pub fn now(&self) -> Option<Instant> {
+        self.sender.as_ref().and_then(|sender| sender.now())
+    }
+
+    /// Nothing was sent, and nothing will be. Only to be returned from
+    /// [`LockBackend::begin`](crate::LockBackend::begin): later, [`answer`](Self::answer) with an error that is
+    /// [not sent](BackendError::not_sent).
+    pub fn not_sent(mut self, error: BackendError) -> NotSent {
+        self.sender = None;
+        NotSent { error: error.not_sent() }
+    }
+
+    /// Resolves when the answer is not awaited any more. A backend may drop the call then.
+    ///
+    /// # Cancel safety
+    ///
+    /// The future can be dropped at any time.
+    pub async fn given_up(&self) {
+        poll_fn(|context| self.poll_given_up(context)).await;
+    }
+
+    /// Whether the answer is not awaited any more.
+    #[must_use]
+    pub fn is_given_up(&self) -> bool {
+        self.poll_given_up(&mut Context::from_waker(Waker::noop())).is_ready()
+    }
+
+    fn poll_given_up(&self, context: &mut Context<'_>) -> Poll<()> {
+        match &self.sender {
+            Some(sender) => sender.poll_given_up(&self.tag, context),
+            None => Poll::Ready(()),
+        }
+    }
+
+    /// Notes that the call waits in a queue of this process, or that it has left that queue.
+    ///
+    /// While it waits, a release is not counted as unanswered at the end of its round.
+    pub fn note_queued(&self, is_queued: bool) {
+        if let Some(sender) = &self.sender {
+            sender.note_queued(&self.tag, is_queued);
+        }
+    }
+
+    /// For a watch: what tells its sender that the key was written. To be taken before the key is read.
+    pub fn push(&self) -> Push {
+        Push { sender: self.sender.as_ref().map(Arc::downgrade), tag: self.tag.clone() }
+    }
+
+    fn settle(&mut self, result: CallResult, now: Option<Instant>) {
+        if let Some(sender) = self.sender.take() {
+            sender.answered(self.tag.clone(), result, now);
+        }
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        if self.sender.is_some() {
+            let text = "the backend dropped the call";
+            self.settle(Err(BackendError::new(BackendErrorKind::Connection, text)), None);
+        }
+    }
+}
+
+impl fmt::Debug for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Call").field(&self.operation).finish()
+    }
+}
+
+/// Tells the sender of a watch that the key was written, or may have been: by its drop.
+///
+/// It may be dropped before the watch is answered.
+#[derive(Debug)]
+#[must_use = "dropping it is the push"]
+pub struct Push {
+    sender: Option<Weak<dyn Answered>>,
+    tag: Tag,
+}
+
+impl Push {
+    /// Whether no push is awaited any more. Then it can be dropped.
+    #[must_use]
+    pub fn is_given_up(&self) -> bool {
+        self.poll_given_up(&mut Context::from_waker(Waker::noop())).is_ready()
+    }
+
+    /// Resolves when no push is awaited any more.
+    ///
+    /// # Cancel safety
+    ///
+    /// The future can be dropped at any time.
+    pub async fn given_up(&self) {
+        poll_fn(|context| self.poll_given_up(context)).await;
+    }
+
+    fn poll_given_up(&self, context: &mut Context<'_>) -> Poll<()> {
+        match self.sender.as_ref().and_then(Weak::upgrade) {
+            Some(sender) => sender.poll_given_up(&self.tag, context),
+            None => Poll::Ready(()),
+        }
+    }
+}
+
+impl Drop for Push {
+    fn drop(&mut self) {
+        if let Some(sender) = self.sender.as_ref().and_then(Weak::upgrade) {
+            sender.pushed(&self.tag);
+        }
+    }
+}
+
+impl fmt::Debug for dyn Answered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Answered")
+    }
+}
+
+/// The answer to a call that was made with [`ask`]. Dropping it gives the call up.
+///
+/// # Cancel safety
+///
+/// The future can be dropped at any time. The call may or may not be executed.
+#[derive(Debug)]
+#[must_use = "futures do nothing unless polled"]
+pub struct Asked(Arc<Slot>);
+
+#[derive(Debug, Default)]
+struct Slot(Mutex<SlotState>);
+
+#[derive(Debug, Default)]
+struct SlotState {
+    result: Option<CallResult>,
+    is_pushed: bool,
+    is_given_up: bool,
+    /// The task that awaits the answer or the push.
+    waker: Option<Waker>,
+    /// Tasks of the backend that wait for the end of interest.
+    givers: Vec<Waker>,
+}
+
+/// Makes a call whose answer is a future: for backends whose async methods go through
+/// [`begin`](crate::LockBackend::begin), and for tests of backends.
+///
+/// ```
+/// use quorate_core::backend::{CallReply, Operation, ask};
+///
+/// let (call, asked) = ask(Operation::ServerId, std::time::Instant::now());
+/// call.answer(Ok(CallReply::ServerId(None)));
+/// # futures_util::FutureExt::now_or_never(asked).unwrap().unwrap();
+/// ```
+pub fn ask(operation: Operation, now: Instant) -> (Call, Asked) {
+    let slot = Arc::<Slot>::default();
+    let tag = Tag {
+        node: NodeId::FIRST,
+        number: 0,
+        begun: now,
+        kind: CallKind::Waiting,
+        asks_server: false,
+    };
+    (Call::new(operation, tag, Arc::clone(&slot) as _), Asked(slot))
+}
+
+impl Asked {
+    /// Resolves when the key of a watch was written, or may have been.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future ends the watch.
+    pub async fn pushed(self) {
+        poll_fn(|context| {
+            let mut state = self.0.lock();
+            if state.is_pushed {
+                return Poll::Ready(());
+            }
+            let old = state.waker.replace(context.waker().clone());
+            drop(state);
+            drop(old);
+            Poll::Pending
+        })
+        .await;
+    }
+}
+
+impl Future for Asked {
+    type Output = CallResult;
+
+    fn poll(self: std::pin::Pin<&mut Self>, context: &mut Context<'_>) -> Poll<CallResult> {
+        let mut state = self.0.lock();
+        if let Some(result) = state.result.take() {
+            return Poll::Ready(result);
+        }
+        let old = state.waker.replace(context.waker().clone());
+        drop(state);
+        drop(old);
+        Poll::Pending
+    }
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        let mut state = self.0.lock();
+        state.is_given_up = true;
+        let (waker, givers) = (state.waker.take(), std::mem::take(&mut state.givers));
+        drop(state);
+        drop(waker);
+        givers.into_iter().for_each(Waker::wake);
+    }
+}
+
+impl Slot {
+    fn lock(&self) -> MutexGuard<'_, SlotState> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change(&self, change: impl FnOnce(&mut SlotState)) {
+        let mut state = self.lock();
+        change(&mut state);
+        let waker = state.waker.take();
+        drop(state);
+        waker.into_iter().for_each(Waker::wake);
+    }
+}
+
+impl Answered for Slot {
+    fn answered(self: Arc<Self>, _: Tag, result: CallResult, _: Option<Instant>) {
+        self.change(|state| state.result = Some(result));
+    }
+
+    fn poll_given_up(&self, _: &Tag, context: &mut Context<'_>) -> Poll<()> {
+        let mut state = self.lock();
+        if state.is_given_up {
+            return Poll::Ready(());
+        }
+        let new = context.waker();
+        if !new.will_wake(Waker::noop()) && !state.givers.iter().any(|kept| kept.will_wake(new)) {
+            state.givers.push(new.clone());
+        }
+        Poll::Pending
+    }
+
+    fn now(&self) -> Option<Instant> {
+        None
+    }
+
+    fn pushed(self: Arc<Self>, _: &Tag) {
+        self.change(|state| state.is_pushed = true);
+    }
+}

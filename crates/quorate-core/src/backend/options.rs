@@ -1,0 +1,138 @@
+//! The options of calls, and what nodes reply.
+
+use std::fmt;
+use std::ops::BitOr;
+use std::sync::Arc;
+
+use super::restart_guard::RestartGuard;
+use crate::algorithm::fence::{FenceHint, FencingToken};
+use crate::algorithm::quorum::Vote;
+use crate::runtime::BoxFuture;
+
+/// How a claim is acquired. The default is a plain lock, which also repairs a node.
+#[derive(Clone, Copy, Debug, Default)]
+#[non_exhaustive]
+pub struct AcquireOptions {
+    /// Raise the keys' fencing number, to this hint at least.
+    pub fencing: Option<FenceHint>,
+    /// Refuse to vote while the node may have forgotten locks.
+    pub guard: Option<RestartGuard>,
+}
+
+/// How a claim is extended. There is no option yet.
+#[derive(Clone, Copy, Debug, Default)]
+#[non_exhaustive]
+pub struct ExtendOptions {}
+
+/// How a claim is released.
+#[derive(Clone, Copy, Debug, Default)]
+#[non_exhaustive]
+pub struct ReleaseOptions {
+    /// Raise the fencing numbers of the keys that are ours to this one, where they are lower.
+    pub raise_to: Option<FencingToken>,
+}
+
+/// The reply to an acquire, an extension, a raise or a release.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Reply {
+    /// Whether the keys are ours; to a release, whether all of them were until now.
+    pub vote: Vote,
+    /// The node's fencing number after the grant of an acquire with a hint.
+    pub number: Option<FencingToken>,
+    /// The id of the server that replied, as [`LockBackend::server_id`](crate::LockBackend::server_id) returns it.
+    pub server: Option<Arc<str>>,
+}
+
+impl Reply {
+    /// A vote and nothing else.
+    #[must_use]
+    pub const fn new(vote: Vote) -> Self {
+        Self { vote, number: None, server: None }
+    }
+}
+
+/// A key that is [watched](crate::LockBackend::watch).
+#[must_use = "dropping it ends the watch"]
+pub struct Watched {
+    is_held: bool,
+    changed: BoxFuture<'static, ()>,
+}
+
+impl Watched {
+    /// A key that was there or not; `changed` ends when that may have changed, or when the
+    /// connection has ended.
+    pub fn new(is_held: bool, changed: impl Future<Output = ()> + Send + 'static) -> Self {
+        Self { is_held, changed: Box::pin(changed) }
+    }
+
+    /// Whether the key was there.
+    #[must_use]
+    pub const fn is_held(&self) -> bool {
+        self.is_held
+    }
+
+    /// Waits until the key may have changed.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future ends the watch.
+    pub async fn changed(self) {
+        self.changed.await;
+    }
+}
+
+impl fmt::Debug for Watched {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Watched").field("is_held", &self.is_held).finish_non_exhaustive()
+    }
+}
+
+/// What a backend was built for. A server may still lack or forbid it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Capabilities(u8);
+
+impl Capabilities {
+    /// The three required methods, without options.
+    pub const NONE: Self = Self(0);
+    /// Calls take effect in the order of their [`begin`](crate::LockBackend::begin)s.
+    pub const ORDERED: Self = Self(1);
+    /// [`AcquireOptions::fencing`], [`ReleaseOptions::raise_to`] and [`LockBackend::raise`](crate::LockBackend::raise).
+    pub const FENCING: Self = Self(1 << 1);
+    /// [`AcquireOptions::guard`].
+    pub const GUARD: Self = Self(1 << 2);
+    /// [`LockBackend::watch`](crate::LockBackend::watch).
+    pub const WATCH: Self = Self(1 << 3);
+    /// [`LockBackend::queue_refresh`](crate::LockBackend::queue_refresh), [`LockBackend::queue_leave`](crate::LockBackend::queue_leave) and [`LockBackend::hint`](crate::LockBackend::hint).
+    pub const QUEUE: Self = Self(1 << 4);
+    /// [`LockBackend::inspect`](crate::LockBackend::inspect).
+    pub const INSPECT: Self = Self(1 << 5);
+    /// [`LockBackend::server_id`](crate::LockBackend::server_id).
+    pub const SERVER_ID: Self = Self(1 << 6);
+
+    /// Whether all of `others` are among these.
+    #[must_use]
+    pub const fn contains(self, others: Self) -> bool {
+        self.0 & others.0 == others.0
+    }
+}
+
+impl BitOr for Capabilities {
+    type Output = Self;
+
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn capabilities_are_a_set() {
+        let some = Capabilities::ORDERED | Capabilities::QUEUE;
+        assert!(some.contains(Capabilities::QUEUE) && some.contains(Capabilities::NONE));
+        assert!(!some.contains(Capabilities::QUEUE | Capabilities::WATCH));
+    }
+}

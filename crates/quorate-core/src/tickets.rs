@@ -1,0 +1,519 @@
+//! Turns inside a manager: a FIFO queue of tasks for each key, and one ticket.
+//!
+//! The task that has the [`Ticket`] of a key competes for it at the nodes. A ticket that is dropped is given on to
+//! the first task of the queue. A request for several keys takes their tickets in sorted order, one after the
+//! other, as nested locks do: so no circle of tasks can wait for each other.
+//!
+//! Beside the queue stands the gate's latest word whether other processes wait, and the wait between processes
+//! while a task of this manager competes for the key or is queued for it.
+//!
+//! When an attempt gives its tickets on is the pure function [`Ending::is_given_on`].
+
+use std::collections::VecDeque;
+use std::collections::hash_map::{Entry, HashMap};
+use std::fmt;
+use std::mem;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use crate::cluster::Cluster;
+use crate::error::QuorumFailure;
+use crate::remote_wait::{RemoteWait, WaitInput};
+use crate::resource::Key;
+use crate::runtime::lock;
+
+/// For how long the gate's word counts, and a wait or a lease of ours is remembered.
+const RECENT: Duration = Duration::from_secs(1);
+
+/// How often a manager that hears of nobody asks the gate.
+const SELDOM: Duration = Duration::from_millis(100);
+
+/// The queues of all keys that tasks of this manager have or want.
+pub(crate) struct LocalQueues {
+    pub(crate) cluster: Arc<Cluster>,
+    state: Mutex<Queues>,
+}
+
+impl fmt::Debug for LocalQueues {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.lock();
+        let is_used = |queue: &&KeyQueue| !matches!(queue.ticket, Whereabouts::Here);
+        let keys = state.queues.values().filter(is_used).count();
+        let tasks: usize = state.queues.values().map(|queue| queue.tasks.len()).sum();
+        drop(state);
+        let open = self.cluster.attempts.open().len();
+        f.debug_struct("LocalQueues")
+            .field("keys", &keys)
+            .field("tasks", &tasks)
+            .field("open", &open)
+            .finish_non_exhaustive()
+    }
+}
+
+#[derive(Default)]
+struct Queues {
+    queues: HashMap<Key, KeyQueue>,
+    /// Queues that are kept for what they remember, and until when.
+    lingering: VecDeque<(Instant, Key)>,
+    last_task: u64,
+    is_closed: bool,
+}
+
+/// The queue of one key.
+struct KeyQueue {
+    tasks: VecDeque<(u64, Waker)>,
+    ticket: Whereabouts,
+    /// Whether other processes wait, by the gate, and when it said so.
+    word: Option<(bool, Instant)>,
+    /// The word was used once, and the gate has said nothing since.
+    is_word_used: bool,
+    /// The wait between processes.
+    wait: Option<Arc<RemoteWait>>,
+    /// When a wait of ours was at the gate last.
+    waited: Option<Instant>,
+    /// When a lease of ours ended here last.
+    ended: Option<Instant>,
+    /// When the gate was asked last.
+    asked: Option<Instant>,
+    /// It is among those to be forgotten.
+    is_lingering: bool,
+}
+
+/// Where the ticket of a key is.
+enum Whereabouts {
+    /// Nobody has it.
+    Here,
+    /// The first task has been woken for it.
+    Given,
+    /// A request or a lease has it.
+    Out,
+    /// An attempt has it whose releases have begun.
+    Ending(Weak<dyn Releasing>),
+}
+
+/// An attempt whose releases have begun.
+pub(crate) trait Releasing: Send + Sync {
+    /// What each node has answered to them.
+    fn release_failure(self: Arc<Self>) -> QuorumFailure;
+}
+
+/// The right to compete for one key. Dropped, it is given on.
+pub(crate) struct Ticket {
+    queues: Arc<LocalQueues>,
+    key: Key,
+}
+
+/// Why there is no ticket.
+pub(crate) enum NoTicket {
+    /// A guard or an earlier task is in the way of a request that does not wait.
+    Held,
+    Closed,
+}
+
+/// What is known of one ticket of an attempt whose releases have begun.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ending {
+    /// Every node keeps the order of calls.
+    pub(crate) is_ordered: bool,
+    /// The lock was held: else the round was lost, or its request dropped.
+    pub(crate) was_held: bool,
+    /// A task of this manager is queued for the key.
+    pub(crate) has_local: bool,
+    /// The gate's latest word is that no other process waits. It counts once.
+    pub(crate) is_alone: bool,
+    pub(crate) hint: Hint,
+    /// The release is decided, or after a lost round the undo, or a quorum of nodes owes nothing.
+    pub(crate) is_decided: bool,
+    /// A node timeout has passed since the releases began, or nothing is left to await.
+    pub(crate) is_late: bool,
+}
+
+/// Whether the gate was asked behind the releases, and has answered. An error is an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Hint {
+    NotAsked,
+    Asked,
+    Answered,
+}
+
+impl Ending {
+    /// Whether the ticket is given on now. The releases have been handed to all nodes.
+    ///
+    /// | nodes | condition, first match | given on |
+    /// |---|---|---|
+    /// | any | a node timeout has passed, or nothing is left to await | yes |
+    /// | pool | the release is not decided, or the hint is not answered | no |
+    /// | pool | else | yes |
+    /// | ordered | a lost round, or no task here wants the key | yes |
+    /// | ordered | the word is *alone* | yes: the next acquire leaves right behind the release |
+    /// | ordered | the hint was asked | when it is answered |
+    /// | ordered | else | when the release is decided |
+    pub(crate) const fn is_given_on(self) -> bool {
+        let is_answered = !matches!(self.hint, Hint::Asked);
+        if self.is_late {
+            return true;
+        }
+        if !self.is_ordered {
+            return self.is_decided && is_answered;
+        }
+        if !self.was_held || !self.has_local || self.is_alone {
+            return true;
+        }
+        match self.hint {
+            Hint::Answered => true,
+            Hint::Asked => false,
+            Hint::NotAsked => self.is_decided,
+        }
+    }
+}
+
+impl LocalQueues {
+    pub(crate) fn new(cluster: Arc<Cluster>) -> Arc<Self> {
+        Arc::new(Self { cluster, state: Mutex::default() })
+    }
+
+    /// Waits for the ticket of `key`.
+    pub(crate) fn take(self: &Arc<Self>, key: Key, waits: bool, now: Instant) -> Taking {
+        let queues = Arc::clone(self);
+        Taking { queues, key, waits, asked_at: now, task: None, is_behind_others: false }
+    }
+
+    /// The gate said whether other processes wait.
+    pub(crate) fn note_word(&self, key: &Key, others_wait: bool, at: Instant) {
+        if let Some(queue) = self.lock().queues.get_mut(key) {
+            (queue.word, queue.is_word_used) = (Some((others_wait, at)), false);
+        }
+    }
+
+    /// What the nodes have answered to a release of this manager that is in the way of `key`.
+    pub(crate) fn releasing(&self, key: &Key) -> Option<QuorumFailure> {
+        let attempt = match &self.lock().queues.get(key)?.ticket {
+            Whereabouts::Ending(attempt) => attempt.upgrade()?,
+            _ => return None,
+        };
+        Some(attempt.release_failure())
+    }
+
+    /// Fails all tasks that are queued, now and from now on.
+    pub(crate) fn close(&self) {
+        let mut state = self.lock();
+        state.is_closed = true;
+        let tasks = state.queues.values().flat_map(|queue| &queue.tasks);
+        let wakers: Vec<Waker> = tasks.map(|(_, waker)| waker.clone()).collect();
+        drop(state);
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// The ticket comes back: to the first task, if any, or the queue is left to be forgotten.
+    fn give_on(&self, key: &Key) {
+        let (mut next, mut unused) = (None, None);
+        {
+            let mut state = self.lock();
+            let Some(queue) = state.queues.get_mut(key) else { return };
+            if let Some((_, waker)) = queue.tasks.front() {
+                next = Some(waker.clone());
+                queue.ticket = Whereabouts::Given;
+            } else {
+                queue.ticket = Whereabouts::Here;
+                unused = queue.wait.take();
+                if unused.is_some() {
+                    queue.waited = Some(self.cluster.now());
+                }
+                match queue.remembers_until() {
+                    Some(until) if !mem::replace(&mut queue.is_lingering, true) => {
+                        state.lingering.push_back((until, key.clone()));
+                    }
+                    Some(_) => {}
+                    None => drop(state.queues.remove(key)),
+                }
+            }
+        }
+        if let Some(wait) = unused {
+            wait.input(WaitInput::Cancel);
+        }
+        if let Some(waker) = next {
+            waker.wake();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Queues> {
+        lock(&self.state)
+    }
+}
+
+impl Queues {
+    /// Forgets queues that have nothing to remember any more.
+    fn sweep(&mut self, now: Instant) {
+        while self.lingering.front().is_some_and(|(until, _)| *until <= now) {
+            let Some((_, key)) = self.lingering.pop_front() else { return };
+            let Entry::Occupied(mut queue) = self.queues.entry(key) else { continue };
+            queue.get_mut().is_lingering = false;
+            if !matches!(queue.get().ticket, Whereabouts::Here) {
+                continue;
+            }
+            match queue.get().remembers_until() {
+                Some(until) if now < until => {
+                    queue.get_mut().is_lingering = true;
+                    self.lingering.push_back((until, queue.key().clone()));
+                }
+                _ => drop(queue.remove()),
+            }
+        }
+    }
+}
+
+impl KeyQueue {
+    const fn new() -> Self {
+        Self {
+            tasks: VecDeque::new(),
+            ticket: Whereabouts::Here,
+            word: None,
+            is_word_used: false,
+            wait: None,
+            waited: None,
+            ended: None,
+            asked: None,
+            is_lingering: false,
+        }
+    }
+
+    fn is_recent(at: Option<Instant>, now: Instant) -> bool {
+        at.is_some_and(|at| now.saturating_duration_since(at) < RECENT)
+    }
+
+    fn word(&self, now: Instant) -> Option<bool> {
+        self.word
+            .filter(|(_, at)| Self::is_recent(Some(*at), now))
+            .map(|(others_wait, _)| others_wait)
+    }
+
+    /// A word, a wait and the end of a lease are remembered for a second.
+    fn remembers_until(&self) -> Option<Instant> {
+        let word = self.word.map(|(_, at)| at);
+        let since = word.max(self.waited).max(self.ended)?;
+        since.checked_add(RECENT)
+    }
+}
+
+impl Ticket {
+    pub(crate) const fn key(&self) -> &Key {
+        &self.key
+    }
+
+    /// Whether other processes wait, by the gate's latest word.
+    pub(crate) fn others_wait(&self, now: Instant) -> bool {
+        self.with(|queue| queue.word(now) == Some(true)).unwrap_or(false)
+    }
+
+    /// The wait between processes, if there is one.
+    pub(crate) fn wait(&self) -> Option<Arc<RemoteWait>> {
+        self.with(|queue| queue.wait.clone()).flatten()
+    }
+
+    /// Keeps the wait between processes for this task, and for the next ones.
+    pub(crate) fn keep_wait(&self, wait: Arc<RemoteWait>) {
+        let old = self.with(|queue| queue.wait.replace(wait));
+        drop(old);
+    }
+
+    /// The lock was won. Returns the wait between processes, which ends.
+    #[must_use]
+    pub(crate) fn end_wait(&self, now: Instant) -> Option<Arc<RemoteWait>> {
+        let wait = self.with(|queue| {
+            let wait = queue.wait.take()?;
+            queue.waited = Some(now);
+            Some(wait)
+        });
+        wait.flatten()
+    }
+
+    /// The releases of the attempt begin. Returns whether the gate is to be asked for a hint: a task here wants
+    /// the key, or has waited at the gate, or locks it again and again.
+    pub(crate) fn begin_ending(&self, attempt: Weak<dyn Releasing>, now: Instant) -> bool {
+        self.with(|queue| {
+            let has_waited = KeyQueue::is_recent(queue.waited, now) || queue.wait.is_some();
+            let is_seldom =
+                queue.asked.is_none_or(|at| now.saturating_duration_since(at) >= SELDOM);
+            let is_again = KeyQueue::is_recent(queue.ended, now) && is_seldom;
+            queue.ended = Some(now);
+            queue.ticket = Whereabouts::Ending(attempt);
+            // With an own entry in the queue the answer would always be yes.
+            let is_asked =
+                queue.wait.is_none() && (!queue.tasks.is_empty() || has_waited || is_again);
+            if is_asked {
+                queue.asked = Some(now);
+            }
+            is_asked
+        })
+        .unwrap_or(false)
+    }
+
+    pub(crate) fn has_local(&self) -> bool {
+        self.with(|queue| !queue.tasks.is_empty()).unwrap_or(false)
+    }
+
+    /// Whether the gate's word is that no other process waits. It counts once, and not while a wait of ours was at
+    /// the gate in the last second: that word is as old as our hold.
+    pub(crate) fn use_word(&self, now: Instant) -> bool {
+        self.with(|queue| {
+            let has_waited = KeyQueue::is_recent(queue.waited, now) || queue.wait.is_some();
+            let is_alone = queue.word(now) == Some(false) && !has_waited;
+            is_alone && !mem::replace(&mut queue.is_word_used, true)
+        })
+        .unwrap_or(false)
+    }
+
+    fn with<T>(&self, act: impl FnOnce(&mut KeyQueue) -> T) -> Option<T> {
+        self.queues.lock().queues.get_mut(&self.key).map(act)
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        self.queues.give_on(&self.key);
+    }
+}
+
+/// A task that waits for a ticket.
+///
+/// # Cancel safety
+///
+/// Dropped, it leaves the queue, and gives on a ticket that it was given.
+pub(crate) struct Taking {
+    queues: Arc<LocalQueues>,
+    key: Key,
+    waits: bool,
+    asked_at: Instant,
+    /// Its number in the queue.
+    task: Option<u64>,
+    /// When it entered the queue, a guard or an earlier task was in the way.
+    is_behind_others: bool,
+}
+
+impl Taking {
+    /// Whether a guard or an earlier task was in the way, and not only a release.
+    pub(crate) const fn is_behind_others(&self) -> bool {
+        self.is_behind_others
+    }
+
+    fn ticket(&self) -> Ticket {
+        Ticket { queues: Arc::clone(&self.queues), key: self.key.clone() }
+    }
+
+    /// The first poll: takes the ticket, or its place in the queue.
+    fn enter(&mut self, context: &Context<'_>) -> Poll<Result<Ticket, NoTicket>> {
+        let mut state = self.queues.lock();
+        if state.is_closed {
+            return Poll::Ready(Err(NoTicket::Closed));
+        }
+        if !state.lingering.is_empty() {
+            state.sweep(self.asked_at);
+        }
+        state.last_task += 1;
+        let task = state.last_task;
+        let queue = state.queues.entry(self.key.clone()).or_insert_with(KeyQueue::new);
+        match queue.ticket {
+            Whereabouts::Here => {
+                queue.ticket = Whereabouts::Out;
+                drop(state);
+                return Poll::Ready(Ok(self.ticket()));
+            }
+            Whereabouts::Ending(_) if queue.tasks.is_empty() => {}
+            _ if !self.waits => return Poll::Ready(Err(NoTicket::Held)),
+            _ => self.is_behind_others = true,
+        }
+        queue.tasks.push_back((task, context.waker().clone()));
+        self.task = Some(task);
+        Poll::Pending
+    }
+}
+
+impl Future for Taking {
+    type Output = Result<Ticket, NoTicket>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let Some(task) = self.task else { return self.enter(context) };
+        let mut state = self.queues.lock();
+        if state.is_closed {
+            return Poll::Ready(Err(NoTicket::Closed));
+        }
+        let Some(queue) = state.queues.get_mut(&self.key) else { return Poll::Pending };
+        let is_first = queue.tasks.front().is_some_and(|(first, _)| *first == task);
+        if is_first && matches!(queue.ticket, Whereabouts::Given) {
+            queue.ticket = Whereabouts::Out;
+            let taken = queue.tasks.pop_front();
+            drop(state);
+            drop(taken);
+            self.task = None;
+            return Poll::Ready(Ok(self.ticket()));
+        }
+        let kept = queue.tasks.iter_mut().find(|(kept, _)| *kept == task);
+        let old = match kept {
+            Some((_, kept)) if !kept.will_wake(context.waker()) => {
+                Some(mem::replace(kept, context.waker().clone()))
+            }
+            _ => None,
+        };
+        drop(state);
+        drop(old);
+        Poll::Pending
+    }
+}
+
+impl Drop for Taking {
+    fn drop(&mut self) {
+        let Some(task) = self.task else { return };
+        let mut state = self.queues.lock();
+        let Some(queue) = state.queues.get_mut(&self.key) else { return };
+        let Some(at) = queue.tasks.iter().position(|(kept, _)| *kept == task) else { return };
+        let gone = queue.tasks.remove(at);
+        let is_given = at == 0 && matches!(queue.ticket, Whereabouts::Given);
+        drop(state);
+        drop(gone);
+        if is_given {
+            self.queues.give_on(&self.key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The rows of the table, each with what may still vary.
+    #[test]
+    fn a_ticket_is_given_on_as_the_table_says() {
+        let bits = [false, true];
+        for (is_ordered, was_held, has_local, is_alone) in bits
+            .iter()
+            .flat_map(|a| bits.map(|b| (*a, b)))
+            .flat_map(|(a, b)| bits.map(|c| (a, b, c)))
+            .flat_map(|(a, b, c)| bits.map(|d| (a, b, c, d)))
+        {
+            for hint in [Hint::NotAsked, Hint::Asked, Hint::Answered] {
+                for is_decided in bits {
+                    let ending = Ending {
+                        is_ordered,
+                        was_held,
+                        has_local,
+                        is_alone,
+                        hint,
+                        is_decided,
+                        is_late: false,
+                    };
+                    assert!(Ending { is_late: true, ..ending }.is_given_on());
+                    let expected = match (is_ordered, was_held && has_local && !is_alone, hint) {
+                        (false, _, Hint::Asked) => false,
+                        (false, ..) => is_decided,
+                        (true, false, _) | (true, true, Hint::Answered) => true,
+                        (true, true, Hint::Asked) => false,
+                        (true, true, Hint::NotAsked) => is_decided,
+                    };
+                    assert_eq!(ending.is_given_on(), expected, "{ending:?}");
+                }
+            }
+        }
+    }
+}
