@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use fred::types::config::Config;
 use quorate_core::runtime::TokioRuntime;
-use quorate_protocol::{Batcher, ConnectError, Node};
+use quorate_protocol::{ConnectError, Connections, Limits, RedisNode};
 use tokio::runtime::Handle;
 
 use crate::dial::FredDial;
@@ -12,7 +12,7 @@ use crate::dial::FredDial;
 /// One Redis or Valkey node over fred. `Debug` shows its name and no secret.
 ///
 /// Made by [`connect`] or a [`Builder`]. Clones share the connections, which end with the last clone.
-pub type FredNode = Node<Batcher<FredDial>>;
+pub type FredNode = RedisNode<Connections<FredDial>>;
 
 /// Makes a node for each address, in the order given, with default settings.
 ///
@@ -37,16 +37,24 @@ pub fn connect(
 }
 
 /// Starts to make nodes with other settings than those of [`connect`].
-pub const fn builder() -> Builder {
-    Builder { connect_timeout: FredNode::CONNECT_TIMEOUT, tokio: None }
+pub fn builder() -> Builder {
+    Builder { limits: Limits::default(), home: Home::Current }
 }
 
 /// Settings for nodes. Made by [`builder`].
 #[derive(Clone, Debug)]
 #[must_use = "a builder makes no nodes until `connect` or `build`"]
 pub struct Builder {
-    connect_timeout: Duration,
-    tokio: Option<Handle>,
+    limits: Limits,
+    home: Home,
+}
+
+/// Where connections live.
+#[derive(Clone, Debug)]
+enum Home {
+    Current,
+    Handle(Handle),
+    HelperThread,
 }
 
 impl Builder {
@@ -55,7 +63,25 @@ impl Builder {
     /// 1 s by default. The kernel sends a lost request to connect again after a second, so a longer
     /// attempt has little advantage over a new one.
     pub const fn connect_timeout(mut self, timeout: Duration) -> Self {
-        self.connect_timeout = timeout;
+        self.limits.connect = timeout;
+        self
+    }
+
+    /// Limits how old the oldest command without a reply may become while nothing else comes.
+    ///
+    /// 10 s by default. Then the connection is over: its calls are unknown, and the next ones leave over another
+    /// connection. A node that is stopped for longer, or busy with a script, loses its connections.
+    pub const fn reply_limit(mut self, limit: Duration) -> Self {
+        self.limits.reply = limit;
+        self
+    }
+
+    /// Puts the connections on one helper thread of the process, which outlives all runtimes.
+    ///
+    /// For nodes that are used from several runtimes in turn, such as a `static` in tests, or that the workers of
+    /// actix-web share. A call takes about 1.2 times as long there.
+    pub fn own_thread(mut self) -> Self {
+        self.home = Home::HelperThread;
         self
     }
 
@@ -63,7 +89,7 @@ impl Builder {
     ///
     /// By default it is the one in which the nodes are made; see [Runtimes](crate#runtimes).
     pub fn tokio(mut self, runtime: Handle) -> Self {
-        self.tokio = Some(runtime);
+        self.home = Home::Handle(runtime);
         self
     }
 
@@ -90,7 +116,11 @@ impl Builder {
     }
 
     fn node(&self, dial: FredDial) -> FredNode {
-        let runtime = self.tokio.clone().map_or_else(TokioRuntime::new, TokioRuntime::of);
-        FredNode::with_connect_timeout(dial, runtime, self.connect_timeout)
+        let runtime = match &self.home {
+            Home::Current => TokioRuntime::new(),
+            Home::Handle(handle) => TokioRuntime::of(handle.clone()),
+            Home::HelperThread => TokioRuntime::on_helper_thread(),
+        };
+        FredNode::new(dial, runtime, self.limits)
     }
 }

@@ -19,17 +19,17 @@ use fred::types::client::Invalidation;
 use fred::types::config::{Config, ConnectionConfig};
 use futures_util::future::{BoxFuture, Either, FutureExt, Shared, maybe_done, select};
 use futures_util::stream::{FuturesOrdered, StreamExt};
-use quorate_core::{BackendError, BackendErrorKind};
-use quorate_protocol::{Command, Connection, Failure, Push, Reply};
+use quorate_core::BackendError;
+use quorate_protocol::{Command, Connection, Push, Value};
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::task::{AbortHandle, JoinHandle};
 
 use crate::command::exchange;
-use crate::error::of_client;
+use crate::error::{of_client, of_first_reply};
 
 /// Why a connection has ended, once it has.
-type End = Shared<BoxFuture<'static, BackendError>>;
+type End = Shared<BoxFuture<'static, Error>>;
 
 /// A connection of fred.
 pub struct FredConnection {
@@ -40,6 +40,8 @@ pub struct FredConnection {
     end: End,
     /// fred fails the calls before its task ends. Without this, the next call would be lost.
     has_failed: AtomicBool,
+    /// A command was answered. fred reports a connection that has ended by then, too.
+    has_replied: AtomicBool,
 }
 
 impl FredConnection {
@@ -57,11 +59,12 @@ impl FredConnection {
         let end = end_of(task).boxed().shared();
         let listener = tokio::spawn(listen(pushes, end.clone(), push)).abort_handle();
         // Made here, so that the task ends if this future is dropped.
-        let this = Self { client, driver, listener, end, has_failed: AtomicBool::new(false) };
+        let (has_failed, has_replied) = (AtomicBool::new(false), AtomicBool::new(false));
+        let this = Self { client, driver, listener, end, has_failed, has_replied };
         match select(pin!(connected.recv()), this.end.clone()).await {
             Either::Left((Ok(_), _)) => Ok(this),
-            Either::Left((Err(_), end)) => Err(end.await),
-            Either::Right((reason, _)) => Err(reason),
+            Either::Left((Err(_), end)) => Err(of_first_reply(&end.await)),
+            Either::Right((error, _)) => Err(of_first_reply(&error)),
         }
     }
 
@@ -69,7 +72,13 @@ impl FredConnection {
     async fn reason(&self, error: &Error) -> BackendError {
         self.has_failed.store(true, Ordering::Relaxed);
         // The ending task found the command in its queue.
-        if error.is_canceled() { self.end.clone().await } else { of_client(error) }
+        let end = if error.is_canceled() { Some(self.end.clone().await) } else { None };
+        let error = end.as_ref().unwrap_or(error);
+        if self.has_replied.load(Ordering::Relaxed) {
+            of_client(error)
+        } else {
+            of_first_reply(error)
+        }
     }
 }
 
@@ -81,7 +90,7 @@ impl fmt::Debug for FredConnection {
 }
 
 impl Connection for FredConnection {
-    async fn send(&self, commands: Vec<Command>) -> Vec<Result<Reply, Failure>> {
+    async fn send(&self, commands: Vec<Command>) -> Vec<Result<Value, BackendError>> {
         let exchanges = commands.iter().map(|command| exchange(&self.client, command));
         let mut exchanges = hand_over(exchanges).await;
         let (mut answers, mut end) = (Vec::with_capacity(commands.len()), self.end.clone());
@@ -96,8 +105,11 @@ impl Connection for FredConnection {
         let mut replies = Vec::with_capacity(commands.len());
         for answer in answers {
             replies.push(match answer {
-                Ok(reply) => Ok(reply),
-                Err(error) => Err(Failure::Lost(self.reason(&error).await)),
+                Ok(reply) => {
+                    self.has_replied.store(true, Ordering::Relaxed);
+                    Ok(reply)
+                }
+                Err(error) => Err(self.reason(&error).await),
             });
         }
         replies
@@ -142,10 +154,10 @@ async fn hand_over<F: Future>(
 }
 
 /// Why the task that drives a connection has ended.
-async fn end_of(task: JoinHandle<Result<(), Error>>) -> BackendError {
+async fn end_of(task: JoinHandle<Result<(), Error>>) -> Error {
     match task.await {
-        Ok(Err(error)) => of_client(&error),
-        _ => BackendError::new(BackendErrorKind::Connection, "the connection was closed"),
+        Ok(Err(error)) => error,
+        _ => Error::new(ErrorKind::IO, "Connection closed."),
     }
 }
 

@@ -56,6 +56,10 @@ impl FredDial {
         push: Arc<impl Fn(Push) + Send + Sync + 'static>,
     ) -> Result<FredConnection, BackendError> {
         let mut config = self.config.clone();
+        if version == RespVersion::RESP3 {
+            config.username = config.username.as_deref().map(inline);
+            config.password = config.password.as_deref().map(inline);
+        }
         config.version = version;
         // Without a policy, `false` means: never even try.
         config.fail_fast = true;
@@ -92,6 +96,16 @@ impl Dial for FredDial {
             outcome => outcome,
         }
     }
+}
+
+/// A part of an inline command, as which fred sends `HELLO` with the login. There the server splits at spaces and
+/// line breaks, and reads quotes.
+fn inline(part: &str) -> String {
+    if part.bytes().all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\'')) {
+        return part.to_owned();
+    }
+    let escaped: String = part.bytes().map(|byte| format!("\\x{byte:02x}")).collect();
+    format!("\"{escaped}\"")
 }
 
 /// Whether `HELLO` is unknown, or refuses this version: a server before version 6, or a proxy.

@@ -12,6 +12,18 @@ pub(crate) fn of_client(error: &Error) -> BackendError {
     ours.with_source(source)
 }
 
+/// Why a connection ended that has had no reply.
+///
+/// A server that turns a client away hangs up at once, and its reason may get lost.
+pub(crate) fn of_first_reply(error: &Error) -> BackendError {
+    if !HANGS_UP.iter().any(|word| error.details().contains(word)) {
+        return of_client(error);
+    }
+    let text = "the node closed the connection before it replied to anything: it may be at maxclients or in \
+                protected mode, expect TLS, or be no Redis";
+    of_client(&Error::new(error.kind().clone(), text))
+}
+
 /// Whether an error of a typed method is the server's reply.
 ///
 /// fred gives these kinds to error replies, and `Unknown` to some errors of its own. It ends the
@@ -57,6 +69,16 @@ fn io_message(details: &str) -> &str {
     let quoted = told.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
     quoted.unwrap_or(told)
 }
+
+/// What the texts of I/O errors contain if the peer hung up. The last two are of fred and of its decoder.
+const HANGS_UP: [&str; 6] = [
+    "BrokenPipe",
+    "ConnectionReset",
+    "ConnectionAborted",
+    "UnexpectedEof",
+    "Connection closed",
+    "bytes remaining on stream",
+];
 
 /// The errors of fred of the kind `Unknown`, once its task was dropped with the runtime.
 const OF_FRED: [&str; 2] = ["Failed to send command to router.", "channel closed"];

@@ -27,17 +27,17 @@
 //!
 //! # What is different from plain fred
 //!
-//! A node is a [`quorate_protocol::Node`] over one fred client for commands and, from the first wait on,
+//! A node is a [`quorate_protocol::RedisNode`] over one fred client for commands and, from the first wait on,
 //! one for watches. Its clients are its own, and each has one connection. So, unlike fred by default:
 //!
 //! - *No reconnect.* When a connection has ended, the next call makes a new client, after a pause of
 //!   25 ms to 1 s if connecting failed. Calls during that pause fail with the reason.
 //! - *Once.* A command whose connection ended in flight is not sent again. (A `SET NX` that was sent
 //!   twice would be refused by its own first copy.) Its result is unknown.
-//! - *No timeout.* A command that was sent is awaited until its connection ends; the deadlines are
-//!   those of the lock manager. [`Builder::connect_timeout`] limits connecting only. TCP notices a peer
-//!   that vanished after about ten seconds. A process that is merely stopped keeps its connection, as
-//!   long as what it was sent fits into its receive buffer.
+//! - *No timeout of a command.* A command that was sent is awaited until its connection ends; the deadlines are
+//!   those of the lock manager. [`Builder::connect_timeout`] limits connecting only. A connection is over when its
+//!   oldest command has had no reply for 10 s and nothing else came ([`Builder::reply_limit`]). TCP notices a peer
+//!   that vanished after about ten seconds.
 //! - *No plaintext by mistake.* `rediss://` without a TLS feature is an error, not a warning.
 //!
 //! To use the settings of a client that you have, give [`Builder::build`] its configuration. The
@@ -47,7 +47,7 @@
 //!
 //! - A name with several addresses is tried at one after the other, within one connect timeout. One
 //!   that swallows what it is sent hides those behind it.
-//! - fred drops the push of `FLUSHALL`. So a watched key is read every two seconds as well.
+//! - fred drops the push of `FLUSHALL`. So each watch ends after two seconds, and the key is read again.
 //! - After the reply `CLUSTERDOWN`, fred ends the connection.
 //! - fred writes each script call by itself, so a pipeline of them is several writes.
 //!
@@ -58,14 +58,18 @@
 //!
 //! | commands | for |
 //! |---|---|
-//! | `SET`, `EVAL`, `EVALSHA`, `GET`, `DEL`, `PTTL`, `PEXPIRE` | locks |
-//! | `DELIFEQ` (Valkey 9), `DELEX` (Redis 8.4), `COMMAND LIST` | releases without a script |
+//! | `SET`, `EVAL`, `GET`, `DEL`, `PTTL`, `PEXPIRE` | locks |
+//! | `SCRIPT LOAD`, `EVALSHA` | the same, with less to send |
+//! | `DELIFEQ` (Valkey 9), `DELEX` (Redis 8.4) | releases without a script |
 //! | `CLIENT TRACKING` | notifications to waiters, which poll without it |
 //! | `EXISTS`, `TIME`, `ZADD`, `ZRANGE`, `ZRANGEBYSCORE`, `ZRANK`, `ZREM`, `ZSCORE` | the wait queue |
 //! | `INFO` | the restart guard, and finding two addresses of one server |
 //! | `SELECT` | an address with a database |
 //!
-//! fred also sends `CLIENT ID` and `INFO` on each new connection; both may be refused.
+//! The handshake of a connection tries these commands on the key `quorate:probe`, which does not exist. A user who may
+//! not access that key loses nothing. Without `EVAL`, `GET`, `DEL`, `PTTL` or `PEXPIRE`, and without a compare-and-delete,
+//! the first call fails with the permission that is missing. fred also sends `CLIENT ID` and `INFO` on each new
+//! connection; both may be refused.
 //!
 //! # Runtimes
 //!
@@ -77,7 +81,8 @@
 //!
 //! **A connection stands still with its runtime.** Where several current-thread runtimes share nodes
 //! (as the workers of actix-web do), one that blocks or is not driven delays the calls of all others:
-//! give the nodes a multi-threaded runtime.
+//! give the nodes a multi-threaded runtime, or a thread of their own ([`Builder::own_thread`]). So do nodes that
+//! outlive the runtimes in which they are used, such as a `static` in tests.
 //!
 //! # Features
 //!

@@ -6,7 +6,9 @@ mod conformance {
     use std::time::Duration;
 
     use async_trait::async_trait;
+    use quorate_core::Runtime;
     use quorate_core::backend::LockBackend;
+    use quorate_core::runtime::TokioRuntime;
     use quorate_memory::conformance::{Testbed, backend};
     use quorate_tests::wait::LIMIT;
     use quorate_tests::{RedisServer, Reply};
@@ -26,6 +28,10 @@ mod conformance {
     impl Testbed for Real {
         fn backend(&self) -> Arc<dyn LockBackend> {
             Arc::clone(&self.backend)
+        }
+
+        fn runtime(&self) -> Arc<dyn Runtime> {
+            Arc::new(TokioRuntime::new())
         }
 
         async fn value(&self, key: &[u8]) -> Option<Vec<u8>> {

@@ -27,7 +27,8 @@ impl SimClient {
         Self { world, id, clock }
     }
 
-    /// Stops every task of this client for `time`. Its clock goes on.
+    /// Stops every task of this client for `time`, and the handling of replies from nodes that it
+    /// [uses](crate::MemoryNode::seen_by). Its clock goes on.
     pub fn pause(&self, time: Duration) {
         self.world.pause(self.id, time);
     }
@@ -54,6 +55,11 @@ impl SimClient {
     #[must_use]
     pub const fn id(&self) -> usize {
         self.id
+    }
+
+    /// Whether the client is paused or killed.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.world.is_stopped(self.id)
     }
 
     /// The time of the world at which this client's clock reads `local`.

@@ -1,4 +1,4 @@
-//! The contracts of [`LockBackend`] and [`Runtime`](quorate_core::Runtime) as code.
+//! The contracts of [`LockBackend`] and [`Runtime`] as code.
 //!
 //! Run [`backend`] on every backend, against a [`Testbed`], and [`runtime`] on every runtime. Each case
 //! is named after the property that it checks. A new version may add cases.
@@ -13,18 +13,16 @@
 //! # Ok::<(), conformance::Failure>(())
 //! ```
 
-use std::future::poll_fn;
 use std::sync::Arc;
-use std::task::Poll;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use async_trait::async_trait;
+use quorate_core::Runtime;
 use quorate_core::backend::LockBackend;
 
 mod backend;
 mod bench;
 mod calls;
-mod limits;
 mod memory;
 mod order;
 mod runtime;
@@ -45,6 +43,9 @@ pub trait Testbed: Sync {
     /// The backend under test.
     fn backend(&self) -> Arc<dyn LockBackend>;
 
+    /// The runtime on which the backend begins calls.
+    fn runtime(&self) -> Arc<dyn Runtime>;
+
     /// The string at a key, if it is there.
     async fn value(&self, key: &[u8]) -> Option<Vec<u8>>;
 
@@ -54,18 +55,10 @@ pub trait Testbed: Sync {
     /// Makes a key expire now (`PEXPIRE key 0`).
     async fn expire(&self, key: &[u8]);
 
-    /// Lets this much time pass at the node. The default waits by the clock of this machine and goes on
-    /// polling other futures.
+    /// Lets this much time pass at the node. The default sleeps on the [runtime](Self::runtime).
     async fn pass(&self, time: Duration) {
-        let until = Instant::now() + time;
-        poll_fn(|context| {
-            if Instant::now() < until {
-                context.waker().wake_by_ref();
-                return Poll::Pending;
-            }
-            Poll::Ready(())
-        })
-        .await;
+        let runtime = self.runtime();
+        runtime.sleep_until(runtime.now() + time).await;
     }
 
     /// Whether a key can hold a value that is no lock. If not, no case needs such a value.
@@ -84,6 +77,8 @@ pub trait Testbed: Sync {
     }
 
     /// Makes the node forget prepared scripts (`SCRIPT FLUSH`), if there are any.
+    ///
+    /// The next acquire or refresh may be *not sent*. The one after it is carried out.
     async fn forget_scripts(&self) {}
 }
 

@@ -3,8 +3,8 @@
 use quorate_core::Key;
 use quorate_core::backend::Entry;
 
-/// The server whose data the node has, and the `max_ttl` of its restart guard.
-pub(crate) const EPOCH: &str = "quorate:guard:epoch";
+/// The server whose data the node has, its last promotion, and the `max_ttl` of its restart guard.
+pub(crate) const EPOCH: &str = "quorate:guard:epoch2";
 
 /// There while the node is quarantined.
 pub(crate) const QUARANTINE: &str = "quorate:guard:quarantine";

@@ -34,7 +34,6 @@ mod fault;
 mod keys;
 mod node;
 mod observer;
-mod reply;
 mod rng;
 mod rule;
 mod sim;

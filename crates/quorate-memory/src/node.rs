@@ -1,44 +1,44 @@
 //! A node in memory: the operations of a Redis node, behind a network with faults.
 
-use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use async_trait::async_trait;
-use quorate_core::backend::Sighting;
-use quorate_core::backend::{
-    AcquireOptions, Acquired, Capabilities, Entry, ExtendOptions, Extended, LockBackend, Refreshed,
-    ReleaseOptions, Released, Watched,
-};
-use quorate_core::{BackendError, Claim, FencingToken, Key, Runtime, Vote};
+use quorate_core::Runtime;
+use quorate_core::backend::Capabilities;
 
 use crate::client::SimClient;
 use crate::fault::Fault;
-use crate::keys;
 use crate::observer::Observed;
-use crate::rule::{Operation, Rule};
-use crate::store::{Store, Value, no_info};
+use crate::rule::Rule;
+use crate::store::{Store, Value};
 
-mod connection;
+mod backend;
+mod lane;
+mod message;
+mod perform;
 mod process;
 #[cfg(test)]
 mod tests;
 mod watches;
-mod watching;
 
-use self::connection::Connection;
-use self::process::{Process, Sent, State};
+use self::message::Connection;
+use self::process::{Process, new_id};
 
 /// A node that lives in this process: the replies of a Redis node, and faults on demand.
 ///
 /// Clones are handles of the same node. Time is that of the [`Runtime`] it is made with: under a
 /// [`Sim`](crate::Sim) nothing takes real time.
 ///
-/// A request leaves with the first poll of a call and is executed even if the caller drops the future,
-/// as with a real node. The clones of a handle share one connection, on which requests and replies keep
-/// their order: [`Capabilities::ORDERED`]. Without that, as [`unordered`](Self::unordered), each
-/// request goes by itself, and [rules](Rule) that delay put them into another order.
+/// A request leaves when its call begins (for an async method: with the first poll) and is executed even if
+/// the call is given up, as with a real node. Without a delay, the node replies at once. The clones of a
+/// handle share one connection, on which requests and replies keep their order:
+/// [`Capabilities::ORDERED`]. Without that, as [`unordered`](Self::unordered), each request goes by
+/// itself, and [rules](Rule) that delay put them into another order.
+///
+/// A request or reply that a rule loses leaves its call unanswered. The node keeps that call until it is
+/// given up: a call that is dropped would be answered as lost. Replies name the server's id without being
+/// asked, unless the handle lacks [`Capabilities::SERVER_ID`].
 ///
 /// ```
 /// use std::time::Duration;
@@ -63,7 +63,7 @@ use self::process::{Process, Sent, State};
 pub struct MemoryNode {
     process: Arc<Process>,
     /// The client whose calls come through this handle, where that matters.
-    client: Option<usize>,
+    client: Option<SimClient>,
     connection: Arc<Connection>,
     capabilities: Capabilities,
 }
@@ -102,9 +102,11 @@ impl MemoryNode {
     }
 
     /// The same node as `client` uses it, over a connection of its own. Rules for that client apply.
+    ///
+    /// While the client is paused, it handles no reply and no push.
     #[must_use]
     pub fn seen_by(&self, client: &SimClient) -> Self {
-        Self { client: Some(client.id()), connection: Arc::default(), ..self.clone() }
+        Self { client: Some(client.clone()), connection: Arc::default(), ..self.clone() }
     }
 
     /// The same node as a backend that was not built for `capabilities`.
@@ -176,10 +178,14 @@ impl MemoryNode {
         self.heal();
     }
 
-    /// Lets `time` pass on the runtime that the node is made with.
-    pub(crate) async fn pass(&self, time: Duration) {
-        let runtime = &*self.process.runtime;
-        runtime.sleep_until(runtime.now() + time).await;
+    /// Fails over to a replica that has the data of the last [`save`](Self::save), and back. The process goes on.
+    pub fn fail_over_and_back(&self) {
+        let mut state = self.process.lock();
+        state.store = state.snapshot.clone();
+        state.promotion = format!("{}:1", new_id(&*self.process.runtime)).into();
+        state.observe(Observed::LostData);
+        let watches = state.watches.take_all();
+        self.process.push(state, watches);
     }
 
     /// Adds a rule for the messages to and from this node.
@@ -247,6 +253,10 @@ impl MemoryNode {
         self.look(Store::keys)
     }
 
+    pub(crate) fn runtime(&self) -> Arc<dyn Runtime> {
+        Arc::clone(&self.process.runtime)
+    }
+
     /// The name of the node.
     #[must_use]
     pub fn name(&self) -> &str {
@@ -262,160 +272,6 @@ impl MemoryNode {
     fn look<T>(&self, at: impl FnOnce(&Store, Instant) -> T) -> T {
         let state = self.process.lock();
         at(&state.store, self.process.now(&state))
-    }
-
-    /// Fails a call that asks for an ability that this backend lacks.
-    fn require(&self, is_asked: bool, ability: Capabilities) -> Result<(), BackendError> {
-        let why = ABILITIES.into_iter().find(|(one, _)| *one == ability);
-        match why.filter(|_| is_asked && !self.capabilities.contains(ability)) {
-            Some((_, why)) => Err(BackendError::unsupported(why)),
-            None => Ok(()),
-        }
-    }
-
-    /// Whether to answer the waiters question. A node without wait queues ignores it.
-    fn is_asked(&self, waiters: bool) -> bool {
-        waiters && self.capabilities.contains(Capabilities::QUEUE)
-    }
-
-    fn sent(&self, operation: Operation) -> Sent {
-        let is_ordered = self.capabilities.contains(Capabilities::ORDERED);
-        let connection = if is_ordered { Arc::clone(&self.connection) } else { Arc::default() };
-        Sent { operation, client: self.client, is_ordered, connection }
-    }
-
-    async fn call<T: Send + 'static>(
-        &self,
-        operation: Operation,
-        act: impl Fn(&mut State, Instant) -> Result<T, BackendError> + Send + Sync + 'static,
-    ) -> Result<T, BackendError> {
-        self.process.send(self.sent(operation), act).await
-    }
-}
-
-#[async_trait]
-impl LockBackend for MemoryNode {
-    async fn acquire(
-        &self,
-        claim: &Claim,
-        options: AcquireOptions,
-    ) -> Result<Acquired, BackendError> {
-        let AcquireOptions { fencing, guard, waiters, .. } = options;
-        self.require(fencing.is_some(), Capabilities::FENCING)?;
-        self.require(guard.is_some(), Capabilities::GUARD)?;
-        let waiters = self.is_asked(waiters);
-        let claim = claim.clone();
-        self.call(Operation::Acquire, move |state, now| {
-            let mut acquired = match (guard, fencing) {
-                (Some(guard), hint) => {
-                    let server = state.server(now);
-                    state.store.guarded_acquire(&claim, hint, guard, server, now)?
-                }
-                (None, Some(hint)) => state.store.fence_acquire(&claim, hint, now)?,
-                (None, None) => Acquired::new(state.store.acquire(&claim, now)?),
-            };
-            acquired.waiters = waiters.then(|| state.store.has_waiters(&claim, now));
-            Ok(acquired)
-        })
-        .await
-    }
-
-    async fn extend(
-        &self,
-        claim: &Claim,
-        options: ExtendOptions,
-    ) -> Result<Extended, BackendError> {
-        let waiters = self.is_asked(options.waiters);
-        let claim = claim.clone();
-        self.call(Operation::Extend, move |state, now| {
-            let mut extended = Extended::new(state.store.extend(&claim, now)?);
-            extended.waiters = waiters.then(|| state.store.has_waiters(&claim, now));
-            Ok(extended)
-        })
-        .await
-    }
-
-    async fn release(
-        &self,
-        claim: &Claim,
-        options: ReleaseOptions,
-    ) -> Result<Released, BackendError> {
-        self.require(options.raise_to.is_some(), Capabilities::FENCING)?;
-        let waiters = self.is_asked(options.waiters);
-        let claim = claim.clone();
-        self.call(Operation::Release, move |state, now| {
-            let mut released = Released::new(match options.raise_to {
-                Some(number) => state.store.fence_release(&claim, number, now),
-                None => state.store.release(&claim, now),
-            });
-            released.waiters = waiters.then(|| state.store.has_waiters(&claim, now));
-            Ok(released)
-        })
-        .await
-    }
-
-    fn name(&self) -> Cow<'_, str> {
-        Cow::Borrowed(&self.process.name)
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.capabilities
-    }
-
-    async fn raise(&self, claim: &Claim, number: FencingToken) -> Result<Vote, BackendError> {
-        self.require(true, Capabilities::FENCING)?;
-        let claim = claim.clone();
-        self.call(Operation::Raise, move |state, now| state.store.raise(&claim, number, now)).await
-    }
-
-    async fn inspect(&self, key: &Key) -> Result<Option<Sighting>, BackendError> {
-        self.require(true, Capabilities::INSPECT)?;
-        let key = key.clone();
-        self.call(Operation::Inspect, move |state, now| state.store.inspect(&key, now)).await
-    }
-
-    async fn server_id(&self) -> Result<Option<String>, BackendError> {
-        self.require(true, Capabilities::SERVER_ID)?;
-        self.call(Operation::ServerId, |state, now| match state.server(now) {
-            server if server.hides => Err(no_info()),
-            server => Ok(Some(server.id)),
-        })
-        .await
-    }
-
-    /// Every write to the key is pushed, an extension too, and its expiry when the node's clock reaches
-    /// it. The push is a message like a reply: the faults and rules of that moment act on it.
-    async fn watch(&self, key: &Key, entry: Option<&Entry>) -> Result<Watched, BackendError> {
-        self.require(true, Capabilities::WATCH)?;
-        // Watches do not share the connection of the other calls.
-        let sent = Sent { connection: Arc::default(), ..self.sent(Operation::Watch) };
-        watching::watch(&self.process, keys::watched(key, entry), sent).await
-    }
-
-    async fn queue_refresh(
-        &self,
-        key: &Key,
-        entry: &Entry,
-        locks: &[Key],
-    ) -> Result<Refreshed, BackendError> {
-        self.require(true, Capabilities::QUEUE)?;
-        let (key, entry, locks) = (key.clone(), entry.clone(), locks.to_vec());
-        let act =
-            move |state: &mut State, now| state.store.queue_refresh(&key, &entry, &locks, now);
-        self.call(Operation::Queue, act).await
-    }
-
-    async fn queue_leave(
-        &self,
-        key: &Key,
-        entry: &Entry,
-        also: Option<&Entry>,
-    ) -> Result<bool, BackendError> {
-        self.require(true, Capabilities::QUEUE)?;
-        let (key, entry, also) = (key.clone(), entry.clone(), also.cloned());
-        let act =
-            move |state: &mut State, now| state.store.queue_leave(&key, &entry, also.as_ref(), now);
-        self.call(Operation::Queue, act).await
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use quorate_core::backend::{Capabilities, Operation as Called};
+
 /// What happens to a message between a client and a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -41,13 +43,40 @@ pub enum Operation {
     Release,
     /// `inspect`.
     Inspect,
-    /// `server_id`.
+    /// `server_id`. The id that comes with a vote is a part of that reply.
     ServerId,
+    /// `hint`.
+    Hint,
     /// `queue_refresh` and `queue_leave`.
     Queue,
     /// `watch` with its reply, and the push that ends it. The push is a message of its own: what a rule
     /// does to replies, it does to the push.
     Watch,
+}
+
+impl Operation {
+    /// The method that a call is for, and what a backend must be built for to carry it out.
+    pub(crate) fn of(called: &Called) -> Option<(Self, Capabilities)> {
+        const NONE: Capabilities = Capabilities::NONE;
+        Some(match called {
+            Called::Acquire(_, options) => {
+                let fencing = options.fencing.map_or(NONE, |_| Capabilities::FENCING);
+                let guard = options.guard.map_or(NONE, |_| Capabilities::GUARD);
+                (Self::Acquire, fencing | guard)
+            }
+            Called::Extend(..) => (Self::Extend, NONE),
+            Called::Raise(..) => (Self::Raise, Capabilities::FENCING),
+            Called::Release(_, options) => {
+                (Self::Release, options.raise_to.map_or(NONE, |_| Capabilities::FENCING))
+            }
+            Called::Hint { .. } => (Self::Hint, Capabilities::QUEUE),
+            Called::Refresh { .. } | Called::Leave { .. } => (Self::Queue, Capabilities::QUEUE),
+            Called::Watch { .. } => (Self::Watch, Capabilities::WATCH),
+            Called::Inspect { .. } => (Self::Inspect, Capabilities::INSPECT),
+            Called::ServerId => (Self::ServerId, Capabilities::SERVER_ID),
+            _ => return None,
+        })
+    }
 }
 
 /// An [`Effect`], and which messages it befalls: all, unless said otherwise.

@@ -7,9 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use quorate_core::backend::{
-    AcquireOptions, Acquired, ExtendOptions, Extended, LockBackend, ReleaseOptions, Released,
-};
+use quorate_core::backend::{AcquireOptions, ExtendOptions, LockBackend, ReleaseOptions, Reply};
 use quorate_core::{BackendError, Claim, Runtime, Vote};
 use quorate_memory::Sim;
 use quorate_memory::conformance::{self, Testbed};
@@ -60,14 +58,10 @@ fn check(is_asked: bool) -> Result<(), BackendError> {
 
 #[async_trait]
 impl LockBackend for MapNode {
-    async fn acquire(
-        &self,
-        claim: &Claim,
-        options: AcquireOptions,
-    ) -> Result<Acquired, BackendError> {
+    async fn acquire(&self, claim: &Claim, options: AcquireOptions) -> Result<Reply, BackendError> {
         let is_asked = options.fencing.is_some() || options.guard.is_some();
         check(is_asked && self.wrong != Wrong::Blind)?;
-        Ok(Acquired::new(self.with(|entries, now| {
+        Ok(Reply::new(self.with(|entries, now| {
             let token = claim.token().as_bytes();
             let is_theirs = |key: &[u8]| entries.get(key).is_some_and(|(held, _)| held != token);
             if claim.keys().iter().any(|key| is_theirs(key.as_bytes())) {
@@ -81,8 +75,8 @@ impl LockBackend for MapNode {
         })))
     }
 
-    async fn extend(&self, claim: &Claim, _: ExtendOptions) -> Result<Extended, BackendError> {
-        Ok(Extended::new(self.with(|entries, now| {
+    async fn extend(&self, claim: &Claim, _: ExtendOptions) -> Result<Reply, BackendError> {
+        Ok(Reply::new(self.with(|entries, now| {
             let (token, end) = (claim.token().as_bytes(), self.end(claim, now));
             let is_ours = |key: &[u8]| entries.get(key).is_some_and(|(held, _)| held == token);
             let ours: Vec<_> = claim.keys().iter().filter(|key| is_ours(key.as_bytes())).collect();
@@ -96,13 +90,9 @@ impl LockBackend for MapNode {
         })))
     }
 
-    async fn release(
-        &self,
-        claim: &Claim,
-        options: ReleaseOptions,
-    ) -> Result<Released, BackendError> {
+    async fn release(&self, claim: &Claim, options: ReleaseOptions) -> Result<Reply, BackendError> {
         check(options.raise_to.is_some())?;
-        Ok(Released::new(self.with(|entries, _| {
+        Ok(Reply::new(self.with(|entries, _| {
             let (before, token) = (entries.len(), claim.token().as_bytes());
             let keys: Vec<&[u8]> = claim.keys().iter().map(|key| key.as_bytes()).collect();
             entries.retain(|key, (held, _)| !keys.contains(&key.as_slice()) || held != token);
@@ -117,6 +107,10 @@ impl Testbed for MapNode {
         Arc::new(self.clone())
     }
 
+    fn runtime(&self) -> Arc<dyn Runtime> {
+        Arc::new(self.sim.clone())
+    }
+
     async fn value(&self, key: &[u8]) -> Option<Vec<u8>> {
         self.with(|entries, _| Some(entries.get(key)?.0.clone()))
     }
@@ -127,10 +121,6 @@ impl Testbed for MapNode {
 
     async fn expire(&self, key: &[u8]) {
         self.with(|entries, _| drop(entries.remove(key)));
-    }
-
-    async fn pass(&self, time: Duration) {
-        self.sim.sleep(time).await;
     }
 
     fn has_other_values(&self) -> bool {

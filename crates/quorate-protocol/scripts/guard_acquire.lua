@@ -7,15 +7,19 @@ end
 local server, err = info('server')
 if not server then return err end
 local run = string.match(server, 'run_id:(%w+)')
-if not run then return redis.error_reply('QUORATEIDENTITY the node tells no run_id') end
-local before, found, known = '', redis.call('GET', epoch), run .. ':' .. ARGV[4]
+local replication, err = info('replication')
+if not replication then return err end
+local replid, offset = string.match(replication, 'master_replid2:(%w+)'), string.match(replication, 'second_repl_offset:(%-?%d+)')
+if not run or not replid or not offset then
+  return redis.error_reply('QUORATEIDENTITY the node does not tell its run_id, master_replid2 and second_repl_offset')
+end
+local found, known = redis.call('GET', epoch), table.concat({run, replid, offset, ARGV[4]}, ':')
 if found ~= known then
   local wait = tonumber(ARGV[4])
   if found then
-    local other, max = string.match(found, '^(%w+):(%d+)$')
-    if not other then return redis.error_reply('QUORATEMAXTTL no epoch at ' .. epoch) end
+    local max = string.match(found, '^%w[%w:-]*:(%d+)$')
+    if not max then return redis.error_reply('QUORATEMAXTTL no epoch at ' .. epoch) end
     if max ~= ARGV[4] then return redis.error_reply('QUORATEMAXTTL its max_ttl is ' .. max .. ' ms, not ' .. ARGV[4] .. ' ms') end
-    before = other
   elseif ARGV[5] == 'soft' then
     local uptime = tonumber(string.match(server, 'uptime_in_seconds:(%d+)') or 0)
     wait = wait + 1000 - 1000 * uptime
@@ -31,7 +35,7 @@ if found ~= known then
   if wait > 0 and left ~= -1 and left < wait then redis.call('SET', quarantine, run, 'PX', string.format('%.0f', wait)) end
   redis.call('SET', epoch, known)
 end
-local function answer(word, number) return {word, number, run, before} end
+local function answer(word, number) return {word, number, run} end
 local fenced = ARGV[3] ~= ''
 local n, ours, taken, top = #KEYS - 2, 0, false, 0
 if fenced then n = n / 2 end

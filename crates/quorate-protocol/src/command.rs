@@ -22,13 +22,21 @@ impl Command {
 
     /// Appends an argument.
     ///
-    /// An argument over 4 GiB, which no server takes, is cut off there.
+    /// An argument over 4 GiB, which no server takes, is left empty.
     #[must_use]
-    pub fn arg(mut self, part: impl AsRef<[u8]>) -> Self {
-        let part = part.as_ref();
-        let length = u32::try_from(part.len()).unwrap_or(u32::MAX);
+    pub fn arg(self, part: impl AsRef<[u8]>) -> Self {
+        self.joined(&[part.as_ref()])
+    }
+
+    /// Appends an argument that is made of several pieces.
+    #[must_use]
+    pub(crate) fn joined(mut self, pieces: &[&[u8]]) -> Self {
+        let length = pieces.iter().map(|piece| piece.len()).sum::<usize>();
+        let length = u32::try_from(length).unwrap_or_default();
         self.data.extend_from_slice(&length.to_le_bytes());
-        self.data.extend_from_slice(&part[..part.len().min(length as usize)]);
+        if length > 0 {
+            pieces.iter().for_each(|piece| self.data.extend_from_slice(piece));
+        }
         self.parts += 1;
         self
     }
@@ -47,14 +55,8 @@ impl Command {
 
     /// How many parts there are, the name included.
     #[must_use]
-    pub const fn len(&self) -> usize {
+    pub const fn count(&self) -> usize {
         self.parts
-    }
-
-    /// Whether there is no part. There always is one.
-    #[must_use]
-    pub const fn is_empty(&self) -> bool {
-        self.parts == 0
     }
 
     /// The parts, the name first.
@@ -94,7 +96,7 @@ mod tests {
         let command = Command::new("SET", 0).arg(b"a\0b").arg("").number(0).arg(vec![7; 70_000]);
         let parts: Vec<&[u8]> = command.parts().collect();
         assert_eq!(parts[..4], [&b"SET"[..], b"a\0b", b"", b"0"]);
-        assert_eq!((parts[4].len(), parts.len(), command.len()), (70_000, 5, 5));
+        assert_eq!((parts[4].len(), parts.len(), command.count()), (70_000, 5, 5));
         assert_eq!(command.size(), 70_000 + 3 + 3 + 1 + 5 * 4);
     }
 

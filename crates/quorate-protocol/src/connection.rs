@@ -6,7 +6,7 @@ use std::fmt;
 use quorate_core::BackendError;
 
 use crate::command::Command;
-use crate::reply::{Failure, Push, Reply};
+use crate::value::{Push, Value};
 
 /// Makes one connection, and the next one after it has ended.
 pub trait Dial: fmt::Debug + Send + Sync + 'static {
@@ -51,7 +51,7 @@ pub trait Connection: Send + Sync + 'static {
     ///
     /// The **first poll** hands all commands to the client, behind those of every earlier first poll.
     /// The future ends when the last reply has arrived or the connection has ended, and never by a
-    /// timeout. [`Failure::NotSent`] is only for a command that can never leave.
+    /// timeout. An error is [not sent](BackendError::not_sent) only if its command can never leave.
     ///
     /// # Errors
     ///
@@ -63,7 +63,7 @@ pub trait Connection: Send + Sync + 'static {
     fn send(
         &self,
         commands: Vec<Command>,
-    ) -> impl Future<Output = Vec<Result<Reply, Failure>>> + Send;
+    ) -> impl Future<Output = Vec<Result<Value, BackendError>>> + Send;
 
     /// Whether the connection has ended. Once true, it stays true, and every [`send`](Self::send) ends.
     fn is_closed(&self) -> bool;

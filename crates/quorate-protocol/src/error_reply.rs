@@ -19,6 +19,21 @@ pub fn error_of_reply(reply: &str) -> BackendError {
     BackendError::new(kind, text)
 }
 
+/// Whether the user may not run the command, or the server does not have it.
+///
+/// An error about the key is neither: it says nothing of other keys. The words are those of Redis 6 to 8 and
+/// Valkey, to a client and to a script; a user's name has no spaces.
+pub(crate) fn may_not_run(error: &BackendError) -> bool {
+    match error.kind() {
+        Kind::Script => true,
+        Kind::Permission => {
+            let text = error.to_string();
+            !["to access", "can't access"].iter().any(|phrase| text.contains(phrase))
+        }
+        _ => false,
+    }
+}
+
 /// The cause of `CROSSSLOT` in quorate's terms.
 const CROSSSLOT_HELP: &str = "a node in cluster mode can lock one resource at a time, without a \
                               fencing token or a restart guard";
@@ -34,13 +49,14 @@ fn kind_of_info(reply: &str) -> Kind {
 fn kind_of(reply: &str) -> Kind {
     match reply.split_ascii_whitespace().next().unwrap_or_default() {
         "NOAUTH" | "WRONGPASS" => Kind::Auth,
-        "CLUSTERDOWN" | "MOVED" | "ASK" | "CROSSSLOT" | "TRYAGAIN" => Kind::Cluster,
+        "CLUSTERDOWN" | "MOVED" | "ASK" | "TRYAGAIN" => Kind::Cluster,
+        "CROSSSLOT" => Kind::CrossSlot,
         "LOADING" | "BUSY" | "MASTERDOWN" => Kind::Loading,
-        "MISCONF" => Kind::Misconfigured,
+        "MISCONF" | "NOREPLICAS" => Kind::Misconfigured,
         "OOM" => Kind::OutOfMemory,
         "NOPERM" => Kind::Permission,
         "NOPROTO" => Kind::Protocol,
-        "READONLY" | "NOREPLICAS" => Kind::ReadOnly,
+        "READONLY" => Kind::ReadOnly,
         "NOSCRIPT" => Kind::Script,
         "WRONGTYPE" => Kind::WrongType,
         "QUORATEFENCE" => Kind::Fence,
@@ -63,6 +79,8 @@ fn kind_of_text(text: &str) -> Kind {
         Kind::Script
     } else if contains(&["invalid password", "AUTH"]) {
         Kind::Auth
+    } else if contains(&["DB index", "SELECT is not allowed"]) {
+        Kind::Database
     } else if contains(&["max number of clients"]) {
         Kind::Connection
     } else if contains(&["WRONGTYPE"]) {
@@ -113,6 +131,9 @@ mod tests {
             ("CLUSTERDOWN Hash slot not served", Kind::Cluster),
             ("ERR unknown command 'EVALSHA'", Kind::Script),
             ("ERR Unknown subcommand or wrong number of arguments", Kind::Script),
+            ("ERR DB index is out of range", Kind::Database),
+            ("ERR invalid DB index", Kind::Database),
+            ("ERR SELECT is not allowed in cluster mode", Kind::Database),
             ("NOPROTO unsupported protocol version", Kind::Protocol),
             ("ERR The user executing the script can't run this command", Kind::Permission),
             ("ERR max number of clients reached", Kind::Connection),
@@ -120,7 +141,7 @@ mod tests {
             ("QUORATEFENCE no number is left at quorate:fence:1", Kind::Fence),
             ("QUORATEMAXTTL its max_ttl is 60000 ms, not 10000 ms", Kind::MaxTtl),
             ("QUORATEEVICTS the node may evict keys", Kind::Evicting),
-            ("QUORATEIDENTITY the node tells no run_id", Kind::Identity),
+            ("QUORATEIDENTITY the node does not tell its run_id", Kind::Identity),
             ("QUORATEINFO the restart guard needs INFO: ERR not from scripts", Kind::Script),
             ("ERR ACL failure in script: User app has no permissions", Kind::Permission),
             ("ERR Unknown Redis command called from script script: 1f", Kind::Script),
@@ -158,7 +179,7 @@ mod tests {
         for (reply, kind) in [
             (oom, Kind::OutOfMemory),
             ("-READONLY You can't write against a read only replica.", Kind::ReadOnly),
-            ("-NOREPLICAS Not enough good replicas to write.", Kind::ReadOnly),
+            ("-NOREPLICAS Not enough good replicas to write.", Kind::Misconfigured),
             ("WRONGTYPE Operation against a key", Kind::WrongType),
         ] {
             let told = reply.strip_prefix('-').unwrap_or(reply);
@@ -185,10 +206,42 @@ mod tests {
         }
     }
 
+    /// The texts of Redis 6.0.16 and 7.0.15, and of Valkey 8.0.1: to a client, and to a script.
+    #[test]
+    fn a_command_that_may_not_run_differs_from_a_key_that_may_not_be_accessed() {
+        for (reply, expected) in [
+            (
+                "NOPERM this user has no permissions to run the 'eval' command or its subcommand",
+                true,
+            ),
+            ("NOPERM User access has no permissions to run the 'del' command", true),
+            (
+                "ERR ACL failure in script: User joe has no permissions to run the 'del' command",
+                true,
+            ),
+            ("@user_script: 3: The user executing the script can't run this command", true),
+            ("ERR unknown command 'DELIFEQ', with args beginning with: 'k'", true),
+            ("@user_script: 3: Unknown Redis command called from Lua script", true),
+            ("NOSCRIPT No matching script.", true),
+            ("NOPERM No permissions to access a key", false),
+            (
+                "NOPERM this user has no permissions to access one of the keys used as arguments",
+                false,
+            ),
+            ("NOPERM User joe has no permissions to access the 'k' key", false),
+            ("ERR ACL failure in script: No permissions to access a key", false),
+            ("@user_script: 3: The user executing the script can't access at least one key", false),
+            ("READONLY You can't write against a read only replica.", false),
+            ("WRONGTYPE Operation against a key", false),
+        ] {
+            assert_eq!(may_not_run(&error_of_reply(reply)), expected, "{reply}");
+        }
+    }
+
     #[test]
     fn fenced_on_a_cluster_of_one_says_why() {
         let error = error_of_reply("CROSSSLOT Keys in request don't hash to the same slot");
-        assert_eq!(error.kind(), Kind::Cluster);
+        assert_eq!(error.kind(), Kind::CrossSlot);
         assert!(error.to_string().contains("without a fencing token"), "{error}");
     }
 

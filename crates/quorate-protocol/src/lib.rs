@@ -6,19 +6,22 @@
 //! the same nodes. Other keys are stored only for fencing tokens, for the restart guard, and while a
 //! process waits.
 //!
-//! A client brings a [`Dial`] and a [`Connection`]. A [`Node`] over it is a backend of `quorate-core`.
+//! A client brings a [`Dial`] and a [`Connection`]. A [`RedisNode`] over them is a backend of `quorate-core`.
 //!
 //! | floor | modules | what it is |
 //! |---|---|---|
-//! | 4 | `node` | the backend: the operations over one transport |
-//! | 3 | `batcher` | one task per node, which sends what is queued as pipelines |
-//! | | `tracking` | the watched keys of one connection |
-//! | 2 | `operation` | one file per operation: its commands, and what their replies mean |
+//! | 6 | `node` | the backend, over whatever carries its calls |
+//! | 5 | `connections` | the one or two connections of a node |
+//! | 4 | `batcher` | one task per connection, which sends what is queued as pipelines and answers the calls |
+//! | 3 | `handshake` | the first pipeline of a connection |
+//! | | `exchange` | one operation on one connection, for pools |
+//! | 2 | `operation` | the operations as values: commands, and what their replies mean |
 //! | 1 | `connection` | what a client brings |
-//! | | `features` | what a server has and allows, asked when a connection was made |
-//! | | `transport` | one command to one node, over the batcher or a pool |
-//! | | `script` | a Lua script and its SHA-1, `EVALSHA` with `EVAL` behind it |
-//! | 0 | `error_reply` `command` `reply` | what an error reply means; plain values |
+//! | | `carrier` | what carries calls to one node |
+//! | | `features` | what is known of a server |
+//! | | `script` | a Lua script and its SHA-1 |
+//! | | `tracking` | the watched keys of one connection |
+//! | 0 | `error_reply` `command` `value` | what an error reply means; plain values |
 //! | | `address` | what every client takes as an address, shown without secrets |
 //!
 //! A module imports only from floors below its own, or from modules above it on its own floor.
@@ -26,23 +29,29 @@
 
 mod address;
 mod batcher;
+mod carrier;
 mod command;
 mod connection;
+mod connections;
 mod error_reply;
+mod exchange;
 mod features;
+mod handshake;
 mod node;
 mod operation;
-mod reply;
 mod script;
 mod tracking;
-mod transport;
+mod value;
 
 pub use address::{ConnectError, Scheme, without_secrets};
-pub use batcher::Batcher;
+pub use batcher::Limits;
+pub use carrier::Carrier;
 pub use command::Command;
 pub use connection::{Connection, Dial};
+pub use connections::Connections;
 pub use error_reply::error_of_reply;
-pub use features::{CompareAndDelete, Features, Purpose};
-pub use node::Node;
-pub use reply::{Failure, Push, Reply};
-pub use transport::{Admission, Transport};
+pub use exchange::exchange;
+pub use features::Features;
+pub use handshake::handshake;
+pub use node::RedisNode;
+pub use value::{Push, Value};

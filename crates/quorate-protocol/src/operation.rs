@@ -1,11 +1,218 @@
-//! What each operation sends, and what the replies mean.
+//! The operations of a node as values: what each sends, and what a reply to it means.
+//!
+//! Nothing here awaits anything. [`first`] gives the first command of an operation, and [`next`] says what
+//! follows a reply: another command, or the answer to the call.
+//!
+//! What can set a key is one command: an acquire, a repair and a refresh. A second one could reach the node
+//! behind the release or the leave that undoes it (C3, W3). So `NOSCRIPT` on such a command is *not sent*, and
+//! the scripts are loaded again for the next one. A release, an extension, a raise and a leave only change what
+//! is theirs, so `EVAL` may follow.
 
-pub(crate) mod acquire;
-pub(crate) mod extend;
-pub(crate) mod fence;
-pub(crate) mod guard;
-pub(crate) mod hint;
-pub(crate) mod identity;
-pub(crate) mod inspect;
-pub(crate) mod queue;
-pub(crate) mod release;
+mod acquire;
+mod fence;
+mod guard;
+mod inspect;
+mod queue;
+#[cfg(test)]
+mod tests;
+
+use quorate_core::backend::{AcquireOptions, CallReply, CallResult, Operation, Reply};
+use quorate_core::{BackendError, BackendErrorKind, Vote};
+
+use crate::command::Command;
+use crate::error_reply::error_of_reply;
+use crate::features::{self, Features};
+use crate::script::{By, Script};
+use crate::value::Value;
+
+pub(crate) use queue::watched_key;
+
+/// How a command asks, which decides what its reply means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// A command that every server has.
+    Plain,
+    /// The compare-and-delete of the server.
+    CompareAndDelete,
+    /// A script.
+    Script(By),
+}
+
+/// What follows.
+#[derive(Debug)]
+#[must_use]
+pub(crate) enum Step {
+    /// This command leaves.
+    Send(Command, Form),
+    /// The call is answered.
+    Done(CallResult),
+}
+
+/// Every script that an operation runs, for the handshake.
+pub(crate) static SCRIPTS: [&Script; 10] = [
+    &acquire::ACQUIRE,
+    &RELEASE,
+    &EXTEND,
+    &queue::REFRESH,
+    &queue::LEAVE,
+    &inspect::INSPECT,
+    &fence::ACQUIRE,
+    &fence::RAISE,
+    &fence::RELEASE,
+    &guard::ACQUIRE,
+];
+
+/// Deletes the keys that are ours; 1 if all were. `ARGV` token. A key of another type is not ours.
+static RELEASE: Script = Script::new(include_str!("../scripts/release.lua"));
+
+/// If all keys are ours, each lives for at least the ttl from now. `ARGV` token, ttl in ms.
+///
+/// It never shortens (H2). `PEXPIRE … GT` would need Redis 7.
+static EXTEND: Script = Script::new(include_str!("../scripts/extend.lua"));
+
+/// The first command, or the answer to an operation that this server cannot carry out.
+pub(crate) fn first(operation: &Operation, features: &Features) -> Step {
+    if let Some(lack) = features.lack_of(operation) {
+        return not_sent(lack);
+    }
+    match operation {
+        Operation::Acquire(claim, AcquireOptions { fencing: None, guard: None, .. })
+            if claim.keys().len() == 1 =>
+        {
+            Step::Send(acquire::set(claim), Form::Plain)
+        }
+        Operation::Release(claim, options) if options.raise_to.is_none() => {
+            match (claim.keys(), features.compare_and_delete) {
+                ([key], Some(how)) => {
+                    let command = how.command(key.as_bytes(), claim.token().as_bytes());
+                    Step::Send(command, Form::CompareAndDelete)
+                }
+                _ => scripted(operation, features),
+            }
+        }
+        Operation::Hint { key } => Step::Send(queue::hint(key), Form::Plain),
+        Operation::Watch { .. } => {
+            let key = watched_key(operation).unwrap_or_default();
+            Step::Send(Command::new("GET", key.len()).arg(key), Form::Plain)
+        }
+        Operation::ServerId => Step::Send(features::info("server"), Form::Plain),
+        _ => scripted(operation, features),
+    }
+}
+
+/// What follows the reply to a command of this form.
+pub(crate) fn next(
+    operation: &Operation,
+    form: Form,
+    reply: Value,
+    features: &mut Features,
+) -> Step {
+    let Value::Error(text) = &reply else {
+        return Step::Done(meaning(operation, form, reply, features));
+    };
+    if form == Form::Script(By::Sha) && text.starts_with("NOSCRIPT") {
+        features.must_load = true;
+        return if sets_a_key(operation) {
+            let text = "the node had lost the script, which is loaded again";
+            not_sent(&BackendError::new(BackendErrorKind::Other, text))
+        } else {
+            script(operation, By::Text)
+        };
+    }
+    let error = error_of_reply(text);
+    if form == Form::CompareAndDelete {
+        match error.kind() {
+            BackendErrorKind::WrongType => return Step::Done(Ok(voted(Vote::Refused))),
+            BackendErrorKind::Permission | BackendErrorKind::Script => {
+                features.note_refusal_of_compare_and_delete(&error);
+                if features.scripts.is_ok() {
+                    return scripted(operation, features);
+                }
+            }
+            _ => {}
+        }
+    }
+    features.note_lack(operation, &error);
+    Step::Done(Err(error))
+}
+
+/// Whether a second command could set a key behind the command that undoes the first.
+const fn sets_a_key(operation: &Operation) -> bool {
+    matches!(operation, Operation::Acquire(..) | Operation::Refresh { .. })
+}
+
+fn scripted(operation: &Operation, features: &Features) -> Step {
+    match &features.scripts {
+        Ok(by) => script(operation, *by),
+        Err(missing) => not_sent(missing),
+    }
+}
+
+fn script(operation: &Operation, by: By) -> Step {
+    let command = match operation {
+        Operation::Acquire(claim, options) => match (options.guard, options.fencing) {
+            (Some(guard), hint) => guard::acquire(by, claim, hint, guard),
+            (None, Some(hint)) => fence::acquire(by, claim, hint),
+            (None, None) => acquire::several(by, claim),
+        },
+        Operation::Extend(claim, _) => EXTEND.of_claim(by, claim).number(claim.ttl().as_millis()),
+        Operation::Raise(claim, number) => fence::raise(by, claim, *number),
+        Operation::Release(claim, options) => match options.raise_to {
+            Some(number) => fence::release(by, claim, number),
+            None => RELEASE.of_claim(by, claim),
+        },
+        Operation::Refresh { key, entry, locks } => queue::refresh(by, key, entry, locks),
+        Operation::Leave { key, entry, also } => queue::leave(by, key, entry, also.as_ref()),
+        Operation::Inspect { key } => {
+            inspect::INSPECT.run(by, 1, key.as_bytes().len()).arg(key.as_bytes())
+        }
+        _ => return not_sent(&BackendError::unsupported("this node does not know the operation")),
+    };
+    Step::Send(command, Form::Script(by))
+}
+
+fn meaning(operation: &Operation, form: Form, reply: Value, features: &Features) -> CallResult {
+    let vote = match operation {
+        Operation::Acquire(_, options) => {
+            let mut reply = match (form, options.guard, options.fencing) {
+                (Form::Plain, ..) => Reply::new(acquire::vote_of_set(&reply)?),
+                (_, Some(_), _) => return guard::reply(&reply).map(CallReply::Voted),
+                (_, None, Some(_)) => fence::reply(&reply)?,
+                (_, None, None) => Reply::new(reply.vote()?),
+            };
+            reply.server.clone_from(&features.server);
+            return Ok(CallReply::Voted(reply));
+        }
+        Operation::Extend(..) => {
+            let mut voted = Reply::new(reply.vote()?);
+            voted.server.clone_from(&features.server);
+            return Ok(CallReply::Voted(voted));
+        }
+        Operation::Raise(..) | Operation::Release(..) => reply.vote()?,
+        Operation::Hint { .. } | Operation::Leave { .. } => {
+            return queue::has_waiters(&reply).map(CallReply::Waiters);
+        }
+        Operation::Refresh { locks, .. } => {
+            return queue::refreshed(&reply, locks.len()).map(CallReply::Refreshed);
+        }
+        Operation::Watch { .. } => {
+            return match reply {
+                Value::Nil => Ok(CallReply::Watched(false)),
+                Value::Text(_) => Ok(CallReply::Watched(true)),
+                reply => Err(reply.unexpected("GET")),
+            };
+        }
+        Operation::Inspect { .. } => return inspect::sighted(&reply).map(CallReply::Sighted),
+        Operation::ServerId => return features::server_id(&reply).map(CallReply::ServerId),
+        _ => return Err(reply.unexpected("an operation")),
+    };
+    Ok(voted(vote))
+}
+
+const fn voted(vote: Vote) -> CallReply {
+    CallReply::Voted(Reply::new(vote))
+}
+
+fn not_sent(error: &BackendError) -> Step {
+    Step::Done(Err(error.clone().not_sent()))
+}

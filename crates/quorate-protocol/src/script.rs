@@ -2,11 +2,9 @@
 
 use std::sync::OnceLock;
 
-use quorate_core::BackendError;
+use quorate_core::{Claim, Key};
 
 use crate::command::Command;
-use crate::reply::{Reply, read};
-use crate::transport::{Admission, Transport};
 
 /// A Lua script, and the SHA-1 by which a server knows it.
 #[derive(Debug)]
@@ -15,67 +13,38 @@ pub(crate) struct Script {
     sha1: OnceLock<String>,
 }
 
+/// How a script is named in a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum By {
+    /// `EVALSHA`, which needs a script that the server has loaded.
+    Sha,
+    /// `EVAL`, which carries the text and loads it.
+    Text,
+}
+
 impl Script {
     pub(crate) const fn new(text: &'static str) -> Self {
         Self { text, sha1: OnceLock::new() }
     }
 
-    /// The command that carries the whole text.
-    fn eval(&self, keys: &[&[u8]], arguments: &[&[u8]]) -> Command {
-        invocation("EVAL", self.text, keys, arguments)
+    /// The command without its keys and arguments. `size`: the bytes of those.
+    pub(crate) fn run(&self, by: By, keys: usize, size: usize) -> Command {
+        let (name, script) = match by {
+            By::Sha => ("EVALSHA", self.sha1()),
+            By::Text => ("EVAL", self.text),
+        };
+        Command::new(name, script.len() + size + 4).arg(script).number(keys as u64)
     }
 
-    /// The command that names the script.
-    fn evalsha(&self, keys: &[&[u8]], arguments: &[&[u8]]) -> Command {
-        invocation("EVALSHA", self.sha1(), keys, arguments)
+    /// The command with the keys and the token of a claim.
+    pub(crate) fn of_claim(&self, by: By, claim: &Claim) -> Command {
+        let (keys, token) = (claim.keys(), claim.token().as_bytes());
+        self.run(by, keys.len(), size_of(keys) + token.len() + 16).keys(keys).arg(token)
     }
 
-    /// Sends `EVALSHA`, and `EVAL` to a server that does not know the script (A5).
-    ///
-    /// Only for a script that sets nothing new: the `EVAL` may arrive after a command that was sent
-    /// later. So neither an acquire nor a refresh is sent this way (C3, W3).
-    ///
-    /// # Errors
-    ///
-    /// The server replied with an error or not at all, or it runs no scripts and nothing was sent.
-    ///
-    /// # Cancel safety
-    ///
-    /// As that of [`Transport::call`].
-    pub(crate) async fn run<T: Transport>(
-        &self,
-        transport: &T,
-        admission: Admission,
-        keys: &[&[u8]],
-        arguments: &[&[u8]],
-    ) -> Result<Reply, BackendError> {
-        transport.features().scripts.map_err(BackendError::not_sent)?;
-        match transport.call(self.evalsha(keys, arguments), admission).await {
-            Ok(Reply::Error(text)) if text.starts_with("NOSCRIPT") => {
-                read(transport.call(self.eval(keys, arguments), admission).await)
-            }
-            reply => read(reply),
-        }
-    }
-
-    /// Sends `EVAL`: one command, which nothing follows (C3).
-    ///
-    /// # Errors
-    ///
-    /// As those of [`run`](Self::run).
-    ///
-    /// # Cancel safety
-    ///
-    /// As that of [`Transport::call`].
-    pub(crate) async fn run_once<T: Transport>(
-        &self,
-        transport: &T,
-        admission: Admission,
-        keys: &[&[u8]],
-        arguments: &[&[u8]],
-    ) -> Result<Reply, BackendError> {
-        transport.features().scripts.map_err(BackendError::not_sent)?;
-        read(transport.call(self.eval(keys, arguments), admission).await)
+    /// The command that loads the script.
+    pub(crate) fn load(&self) -> Command {
+        Command::new("SCRIPT", self.text.len() + 4).arg("LOAD").arg(self.text)
     }
 
     fn sha1(&self) -> &str {
@@ -83,9 +52,14 @@ impl Script {
     }
 }
 
-fn invocation(name: &str, script: &str, keys: &[&[u8]], arguments: &[&[u8]]) -> Command {
-    let parts = || keys.iter().chain(arguments);
-    let size = script.len() + parts().map(|part| part.len() + 4).sum::<usize>();
-    let command = Command::new(name, size).arg(script).number(keys.len() as u64);
-    parts().fold(command, Command::arg)
+impl Command {
+    /// Appends keys.
+    pub(crate) fn keys(self, keys: &[Key]) -> Self {
+        keys.iter().fold(self, |command, key| command.arg(key.as_bytes()))
+    }
+}
+
+/// The bytes of keys in a command.
+pub(crate) fn size_of(keys: &[Key]) -> usize {
+    keys.iter().map(|key| key.as_bytes().len() + 4).sum()
 }

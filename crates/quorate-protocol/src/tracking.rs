@@ -4,108 +4,66 @@
 //! it comes after the reply, and a push that comes before the reply is not missed.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::watch;
+use quorate_core::backend;
 
-use crate::reply::Push;
+use crate::value::Push;
 
-/// The watched keys of one connection.
+/// The watched keys of one connection, with what notifies each waiter.
 #[derive(Debug, Default)]
 pub(crate) struct Tracking {
-    /// A push drops the sender, which wakes all watches of that key.
-    keys: Mutex<HashMap<Vec<u8>, watch::Sender<()>>>,
-}
-
-/// One watch of a key. Nothing of the key is kept when the last of them is dropped.
-#[derive(Debug)]
-pub(crate) struct Watch {
-    tracking: Arc<Tracking>,
-    key: Vec<u8>,
-    /// `None` while it is dropped.
-    receiver: Option<watch::Receiver<()>>,
+    watches: Mutex<HashMap<Vec<u8>, Vec<backend::Push>>>,
+    /// Something was received since the last look.
+    has_received: AtomicBool,
 }
 
 impl Tracking {
-    /// Registers a watch, which is woken by every push that is about it from now on.
-    pub(crate) fn watch(self: &Arc<Self>, key: Vec<u8>) -> Watch {
-        let mut keys = self.lock();
-        let sender = keys.entry(key.clone()).or_insert_with(|| watch::channel(()).0);
-        let receiver = Some(sender.subscribe());
-        Watch { tracking: Arc::clone(self), key, receiver }
+    /// Registers a watch. `push` is dropped at the next message about the key.
+    pub(crate) fn watch(&self, key: Vec<u8>, push: backend::Push) {
+        self.lock().entry(key).or_default().push(push);
     }
 
-    /// Wakes the watches that a message is about.
+    /// Takes what the server pushed.
+    pub(crate) fn receive(&self, push: &Push) {
+        self.has_received.store(true, Ordering::Relaxed);
+        self.handle_push(push);
+    }
+
+    /// Notifies the watches that a message is about.
     pub(crate) fn handle_push(&self, push: &Push) {
+        // Dropping a push notifies its sender, which must not happen under the lock.
         match push {
-            Push::Key(key) => drop(self.lock().remove(key)),
-            Push::AllKeys | Push::ConnectionLost => self.lock().clear(),
+            Push::Key(key) => drop(self.take(key)),
+            Push::AllKeys | Push::ConnectionLost => drop(std::mem::take(&mut *self.lock())),
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Vec<u8>, watch::Sender<()>>> {
-        self.keys.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Watch {
-    /// Waits for a push about the key, or for the end of the connection.
-    pub(crate) async fn changed(mut self) {
-        if let Some(receiver) = &mut self.receiver {
-            // Nothing is ever sent: it ends when the sender is dropped.
-            let _ = receiver.changed().await;
-        }
-    }
-}
-
-impl Drop for Watch {
-    fn drop(&mut self) {
-        let mut keys = self.tracking.lock();
-        self.receiver = None;
-        // The sender that is there may belong to later watches, which keep it.
-        if keys.get(&self.key).is_some_and(|sender| sender.receiver_count() == 0) {
-            keys.remove(&self.key);
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use futures_util::FutureExt;
-
-    use super::*;
-
-    #[test]
-    fn a_push_wakes_the_watches_of_its_key() {
-        let tracking = Arc::<Tracking>::default();
-        let mut a = Box::pin(tracking.watch(b"a".to_vec()).changed());
-        let mut also_a = Box::pin(tracking.watch(b"a".to_vec()).changed());
-        let mut b = Box::pin(tracking.watch(b"b".to_vec()).changed());
-        tracking.handle_push(&Push::Key(b"a".to_vec()));
-        assert!(a.as_mut().now_or_never().is_some() && also_a.as_mut().now_or_never().is_some());
-        assert!(b.as_mut().now_or_never().is_none());
-        // A watch that has not been polled yet hears of it as well.
-        let unpolled = tracking.watch(b"a".to_vec());
-        for push in [Push::AllKeys, Push::ConnectionLost] {
-            let c = tracking.watch(b"c".to_vec());
-            tracking.handle_push(&push);
-            assert!(c.changed().now_or_never().is_some(), "{push:?}");
-        }
-        assert!(b.now_or_never().is_some() && unpolled.changed().now_or_never().is_some());
+    fn take(&self, key: &[u8]) -> Option<Vec<backend::Push>> {
+        self.lock().remove(key)
     }
 
-    #[test]
-    fn nothing_is_kept_of_a_watch_that_was_dropped() {
-        let tracking = Arc::<Tracking>::default();
-        let early = tracking.watch(b"a".to_vec());
-        let other = tracking.watch(b"a".to_vec());
-        drop(other);
-        assert_eq!(tracking.lock().len(), 1);
-        tracking.handle_push(&Push::Key(b"a".to_vec()));
-        let late = tracking.watch(b"a".to_vec());
-        drop(early);
-        assert_eq!(tracking.lock().len(), 1, "it is the later watch's");
-        drop(late);
-        assert_eq!(tracking.lock().len(), 0);
+    /// Whether anything was received since the last call.
+    pub(crate) fn take_has_received(&self) -> bool {
+        self.has_received.swap(false, Ordering::Relaxed)
+    }
+
+    /// Forgets watches that were given up. Returns whether any is left.
+    pub(crate) fn purge(&self) -> bool {
+        let mut given_up = Vec::new();
+        let mut watches = self.lock();
+        watches.retain(|_, pushes| {
+            given_up.extend(pushes.extract_if(.., |push| push.is_given_up()));
+            !pushes.is_empty()
+        });
+        let is_any_left = !watches.is_empty();
+        drop(watches);
+        drop(given_up);
+        is_any_left
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Vec<u8>, Vec<backend::Push>>> {
+        self.watches.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use bb8::ManageConnection;
-use quorate_core::runtime::{TokioContext, TokioRuntime};
-use quorate_protocol::{Batcher, ConnectError, Dial as _, Node};
+use quorate_core::runtime::TokioRuntime;
+use quorate_protocol::{ConnectError, Connections, Dial as _, Limits};
 use redis::RedisError;
 use redis::aio::MultiplexedConnection;
 use tokio::runtime::Handle;
@@ -16,10 +16,10 @@ use crate::error::of_connect;
 use crate::pool::{Pooled, Reads};
 
 /// One Redis or Valkey node over redis-rs, on connections of its own.
-pub type RedisNode = Node<Batcher<RedisDial>>;
+pub type RedisNode = quorate_protocol::RedisNode<Connections<RedisDial>>;
 
 /// One Redis or Valkey node over a bb8 pool: without order, and without watches.
-pub type PooledNode = Node<Pooled>;
+pub type PooledNode = quorate_protocol::RedisNode<Pooled>;
 
 /// A node per address, in the order given, with default settings.
 ///
@@ -61,34 +61,65 @@ pub fn from_pool<M>(name: impl Into<String>, pool: bb8::Pool<M>) -> PooledNode
 where
     M: ManageConnection<Connection = MultiplexedConnection, Error = RedisError>,
 {
-    let reads = Reads { connection: RedisConnection::of_user, error: |error| of_connect(&error) };
-    Node::over(Pooled::new(name.into(), TokioContext::current(), pool, reads))
+    let reads = Reads {
+        connection: RedisConnection::of_user,
+        error: |error| of_connect(&error),
+        is_ours: false,
+    };
+    let (runtime, limit) = (TokioRuntime::new(), Limits::default().reply);
+    PooledNode::over(Pooled::new(name.into(), runtime, pool, limit, reads))
 }
 
 /// Nodes with other settings than those of [`connect`].
-pub const fn builder() -> Builder {
-    Builder { connect_timeout: RedisNode::CONNECT_TIMEOUT, tokio: None }
+pub fn builder() -> Builder {
+    Builder { limits: Limits::default(), home: Home::Current }
 }
 
 /// Settings for nodes. Made by [`builder`].
 #[derive(Clone, Debug)]
 #[must_use = "a builder makes no nodes until `connect` or `pooled`"]
 pub struct Builder {
-    connect_timeout: Duration,
-    tokio: Option<Handle>,
+    limits: Limits,
+    home: Home,
+}
+
+/// Where connections live.
+#[derive(Clone, Debug)]
+enum Home {
+    Current,
+    Handle(Handle),
+    HelperThread,
 }
 
 impl Builder {
-    /// For how long a connect may take: transport, TLS, login and the first reply. 1 s by default.
+    /// For how long a connect may take: transport, TLS, login and the first replies. 1 s by default.
     pub const fn connect_timeout(mut self, timeout: Duration) -> Self {
-        self.connect_timeout = timeout;
+        self.limits.connect = timeout;
+        self
+    }
+
+    /// How old the oldest command without a reply may become while nothing else comes. 10 s by default.
+    ///
+    /// Then the connection is over: its calls are unknown, and the next ones leave over another connection. A node
+    /// that is stopped for longer, or busy with a script, loses its connections.
+    pub const fn reply_limit(mut self, limit: Duration) -> Self {
+        self.limits.reply = limit;
         self
     }
 
     /// The tokio runtime in which connections live, if it has threads of its own. By default the one
     /// in which the nodes are made; see [Runtimes](crate#runtimes).
     pub fn tokio(mut self, runtime: Handle) -> Self {
-        self.tokio = Some(runtime);
+        self.home = Home::Handle(runtime);
+        self
+    }
+
+    /// Puts the connections on one helper thread of the process, which outlives all runtimes.
+    ///
+    /// For nodes that are used from several runtimes in turn, such as a `static` in tests, or that the workers of
+    /// actix-web share. A call takes about 1.2 times as long there.
+    pub fn own_thread(mut self) -> Self {
+        self.home = Home::HelperThread;
         self
     }
 
@@ -101,8 +132,8 @@ impl Builder {
         &self,
         addresses: impl IntoIterator<Item = impl IntoClient>,
     ) -> Result<Vec<RedisNode>, ConnectError> {
-        let runtime = self.tokio.clone().map_or_else(TokioRuntime::new, TokioRuntime::of);
-        let node = |dial| Node::with_connect_timeout(dial, runtime.clone(), self.connect_timeout);
+        let runtime = self.runtime();
+        let node = |dial| RedisNode::new(dial, runtime.clone(), self.limits);
         Ok(self.dials(addresses)?.into_iter().map(node).collect())
     }
 
@@ -117,22 +148,31 @@ impl Builder {
         size: u32,
         addresses: impl IntoIterator<Item = impl IntoClient>,
     ) -> Result<Vec<PooledNode>, ConnectError> {
-        let tokio = self.tokio.clone().map_or_else(TokioContext::current, TokioContext::of);
+        let runtime = self.runtime();
         let node = |dial: RedisDial| {
             let pool = bb8::Pool::builder()
                 .max_size(size.max(1))
-                .connection_timeout(self.connect_timeout)
+                .connection_timeout(self.limits.connect)
                 .retry_connection(false)
                 // A call looks itself, and connects if it has to: bb8 would not say why it cannot.
                 .test_on_check_out(false)
                 // These two would need a runtime here and now.
                 .idle_timeout(None)
                 .max_lifetime(None);
-            let reads = Reads { connection: RedisConnection::clone, error: |error| error };
-            let name = dial.name().into_owned();
-            Node::over(Pooled::new(name, tokio.clone(), pool.build_unchecked(dial), reads))
+            let reads =
+                Reads { connection: RedisConnection::of_ours, error: |error| error, is_ours: true };
+            let (name, pool) = (dial.name().into_owned(), pool.build_unchecked(dial));
+            PooledNode::over(Pooled::new(name, runtime.clone(), pool, self.limits.reply, reads))
         };
         Ok(self.dials(addresses)?.into_iter().map(node).collect())
+    }
+
+    fn runtime(&self) -> TokioRuntime {
+        match &self.home {
+            Home::Current => TokioRuntime::new(),
+            Home::Handle(handle) => TokioRuntime::of(handle.clone()),
+            Home::HelperThread => TokioRuntime::on_helper_thread(),
+        }
     }
 
     fn dials(
@@ -140,6 +180,6 @@ impl Builder {
         addresses: impl IntoIterator<Item = impl IntoClient>,
     ) -> Result<Vec<RedisDial>, ConnectError> {
         let dials = addresses.into_iter().map(RedisDial::new);
-        dials.map(|dial| Ok(dial?.with_limit(self.connect_timeout))).collect()
+        dials.map(|dial| Ok(dial?.with_limit(self.limits.connect))).collect()
     }
 }

@@ -1,13 +1,14 @@
 //! One redis-rs connection.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use quorate_protocol::{Command, Connection, Failure, Push, Reply};
+use quorate_core::{BackendError, BackendErrorKind};
+use quorate_protocol::{Command, Connection, Features, Push, Value};
 use redis::aio::MultiplexedConnection;
-use redis::{Cmd, Pipeline, PushInfo, PushKind, Value};
+use redis::{Cmd, Pipeline, PushInfo, PushKind};
 
 use crate::error::{of_redis, reply};
 
@@ -19,33 +20,55 @@ pub struct RedisConnection {
     connection: MultiplexedConnection,
     is_resp3: bool,
     is_closed: Arc<AtomicBool>,
+    /// Of a connection in a pool.
+    features: Known,
 }
+
+/// What a handshake found out; `None` before it.
+pub(crate) type Known = Arc<Mutex<Option<Features>>>;
 
 impl RedisConnection {
     /// A connection without a response timeout. `is_closed` becomes true when it ends.
-    pub(crate) const fn new(
+    pub(crate) fn new(
         connection: MultiplexedConnection,
         is_resp3: bool,
         is_closed: Arc<AtomicBool>,
     ) -> Self {
-        Self { connection, is_resp3, is_closed }
+        Self { connection, is_resp3, is_closed, features: Known::default() }
     }
 
-    /// Our clone of a connection that belongs to a user's pool.
-    pub(crate) fn of_user(connection: &MultiplexedConnection) -> Self {
+    /// Our clone of a connection that belongs to a user's pool, where all have the same `features`.
+    pub(crate) fn of_user(connection: &MultiplexedConnection, features: &Known) -> Self {
         let mut connection = connection.clone();
         // The nearest to none that a clone can be given. Without it, a call would settle while its
         // command can still be executed, and a release on another connection could overtake it (C3).
         connection.set_response_timeout(Duration::MAX);
-        Self::new(connection, false, Arc::default())
+        let features = Arc::clone(features);
+        Self { connection, is_resp3: false, is_closed: Arc::default(), features }
+    }
+
+    /// The clone of a connection that belongs to a pool of ours.
+    pub(crate) fn of_ours(&self, _: &Known) -> Self {
+        self.clone()
+    }
+
+    pub(crate) const fn features(&self) -> &Known {
+        &self.features
+    }
+
+    /// Marks it as of no use: its replies may not be awaited any more.
+    pub(crate) fn close(&self) {
+        self.is_closed.store(true, Ordering::Release);
     }
 }
 
 impl Connection for RedisConnection {
-    async fn send(&self, commands: Vec<Command>) -> Vec<Result<Reply, Failure>> {
+    async fn send(&self, commands: Vec<Command>) -> Vec<Result<Value, BackendError>> {
         let count = commands.len();
         if self.is_closed() {
-            return vec![Err(Failure::not_sent("the connection has ended")); count];
+            let text = "the connection has ended";
+            let error = BackendError::new(BackendErrorKind::Connection, text).not_sent();
+            return vec![Err(error); count];
         }
         let mut pipeline = Pipeline::with_capacity(count);
         for command in &commands {
@@ -57,8 +80,8 @@ impl Connection for RedisConnection {
         match connection.send_packed_commands(&pipeline, 0, count).await {
             Ok(values) => values.into_iter().map(|value| Ok(reply(value))).collect(),
             Err(error) => {
-                self.is_closed.store(true, Ordering::Release);
-                vec![Err(Failure::Lost(of_redis(&error))); count]
+                self.close();
+                vec![Err(of_redis(&error)); count]
             }
         }
     }
@@ -81,7 +104,7 @@ impl fmt::Debug for RedisConnection {
 }
 
 fn packed(command: &Command) -> Cmd {
-    let mut packed = Cmd::with_capacity(command.len(), command.size());
+    let mut packed = Cmd::with_capacity(command.count(), command.size());
     for part in command.parts() {
         packed.arg(part);
     }
@@ -101,8 +124,8 @@ impl<F: Fn(Push)> Listener<F> {
         }
         // A nil stands for all keys.
         match info.data.into_iter().next() {
-            Some(Value::Array(keys)) => keys.into_iter().for_each(|key| match reply(key) {
-                Reply::Text(key) => (self.push)(Push::Key(key)),
+            Some(redis::Value::Array(keys)) => keys.into_iter().for_each(|key| match reply(key) {
+                Value::Text(key) => (self.push)(Push::Key(key)),
                 _ => (self.push)(Push::AllKeys),
             }),
             _ => (self.push)(Push::AllKeys),

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bb8::ManageConnection;
 use quorate_core::{BackendError, BackendErrorKind};
-use quorate_protocol::{Batcher, Command, ConnectError, Connection as _, Dial, Node, Push, Reply};
+use quorate_protocol::{Command, ConnectError, Connection as _, Dial, Limits, Push, Value};
 use redis::io::tcp::TcpSettings;
 use redis::io::tcp::socket2::TcpKeepalive;
 use redis::{AsyncConnectionConfig, Client, ProtocolVersion, RedisConnectionInfo};
@@ -51,7 +51,7 @@ impl RedisDial {
             database: info.redis_settings().db(),
             resp3: open(ProtocolVersion::RESP3)?,
             resp2: open(ProtocolVersion::RESP2)?,
-            limit: Node::<Batcher<Self>>::CONNECT_TIMEOUT,
+            limit: Limits::default().connect,
             name,
         })
     }
@@ -97,18 +97,15 @@ impl Dial for RedisDial {
             Ok(connection) => RedisConnection::new(connection, true, is_closed),
             Err(error) if lacks_resp3(&error) => {
                 let made = self.resp2.get_multiplexed_async_connection_with_config(&config).await;
-                RedisConnection::new(
-                    made.map_err(|error| of_connect(&error))?,
-                    false,
-                    Arc::default(),
-                )
+                let made = made.map_err(|error| of_connect(&error))?;
+                RedisConnection::new(made, false, Arc::default())
             }
             Err(error) => return Err(of_connect(&error)),
         };
         if self.database != 0 {
             let database = self.database.to_string();
             let select = Command::new("SELECT", database.len()).arg(database);
-            if let Some(Reply::Error(text)) =
+            if let Some(Value::Error(text)) =
                 connection.send(vec![select]).await.pop().transpose()?
             {
                 return Err(quorate_protocol::error_of_reply(&text));

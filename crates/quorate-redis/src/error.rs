@@ -1,26 +1,26 @@
 //! What redis-rs reports, in the words of quorate, and without secrets.
 
 use quorate_core::{BackendError, BackendErrorKind};
-use quorate_protocol::Reply;
-use redis::{ErrorKind, RedisError, ServerError, Value};
+use quorate_protocol::Value;
+use redis::{ErrorKind, RedisError, ServerError};
 
 /// A server's reply.
-pub(crate) fn reply(value: Value) -> Reply {
+pub(crate) fn reply(value: redis::Value) -> Value {
     match value {
-        Value::Nil => Reply::Nil,
-        Value::Int(number) => Reply::Int(number),
-        Value::BulkString(bytes) => Reply::Text(bytes),
-        Value::SimpleString(text) | Value::VerbatimString { text, .. } => {
-            Reply::Text(text.into_bytes())
+        redis::Value::Nil => Value::Nil,
+        redis::Value::Int(number) => Value::Int(number),
+        redis::Value::BulkString(bytes) => Value::Text(bytes),
+        redis::Value::SimpleString(text) | redis::Value::VerbatimString { text, .. } => {
+            Value::Text(text.into_bytes())
         }
-        Value::Okay => Reply::Text(b"OK".to_vec()),
-        Value::Array(values) | Value::Set(values) => {
-            Reply::List(values.into_iter().map(reply).collect())
+        redis::Value::Okay => Value::Okay,
+        redis::Value::Array(values) | redis::Value::Set(values) => {
+            Value::List(values.into_iter().map(reply).collect())
         }
-        Value::Attribute { data, .. } => reply(*data),
-        Value::ServerError(error) => Reply::Error(text_of(&error).into()),
+        redis::Value::Attribute { data, .. } => reply(*data),
+        redis::Value::ServerError(error) => Value::Error(text_of(&error).into()),
         // No command of ours has such a reply, nor an empty list.
-        _ => Reply::List(Vec::new()),
+        _ => Value::List(Vec::new()),
     }
 }
 
@@ -84,36 +84,36 @@ mod tests {
 
     use super::*;
 
-    fn parsed(line: &str) -> Reply {
+    fn parsed(line: &str) -> Value {
         reply(redis::parse_redis_value(line.as_bytes()).unwrap())
     }
 
     #[test]
     fn an_error_reply_keeps_the_text_of_the_server() {
         for text in ["WRONGPASS invalid username-password pair", "ERR max number", "OOM"] {
-            assert_eq!(parsed(&format!("-{text}\r\n")), Reply::Error(text.into()));
+            assert_eq!(parsed(&format!("-{text}\r\n")), Value::Error(text.into()));
         }
     }
 
     #[test]
     fn a_reply_keeps_its_bytes_in_both_protocols() {
         for (line, expected) in [
-            ("+OK\r\n", Reply::Text(b"OK".to_vec())),
-            ("+PONG\r\n", Reply::Text(b"PONG".to_vec())),
-            ("$2\r\n\0\r\r\n", Reply::Text(b"\0\r".to_vec())),
-            ("=8\r\ntxt:info\r\n", Reply::Text(b"info".to_vec())),
-            ("$-1\r\n", Reply::Nil),
-            ("_\r\n", Reply::Nil),
-            (":1\r\n", Reply::Int(1)),
+            ("+OK\r\n", Value::Okay),
+            ("+PONG\r\n", Value::Text(b"PONG".to_vec())),
+            ("$2\r\n\0\r\r\n", Value::Text(b"\0\r".to_vec())),
+            ("=8\r\ntxt:info\r\n", Value::Text(b"info".to_vec())),
+            ("$-1\r\n", Value::Nil),
+            ("_\r\n", Value::Nil),
+            (":1\r\n", Value::Int(1)),
             (
                 "*3\r\n:1\r\n$2\r\nno\r\n-ERR x\r\n",
-                Reply::List(vec![
-                    Reply::Int(1),
-                    Reply::Text(b"no".to_vec()),
-                    Reply::Error("ERR x".into()),
+                Value::List(vec![
+                    Value::Int(1),
+                    Value::Text(b"no".to_vec()),
+                    Value::Error("ERR x".into()),
                 ]),
             ),
-            ("%1\r\n:1\r\n:2\r\n", Reply::List(vec![])),
+            ("%1\r\n:1\r\n:2\r\n", Value::List(vec![])),
         ] {
             assert_eq!(parsed(line), expected, "{line}");
         }

@@ -30,19 +30,23 @@
 //! same time travel as one pipeline of up to 64 commands. After a failed connect the node backs off for
 //! 25 ms to 1 s, and calls fail at once with the reason.
 //!
-//! There is no response timeout: a call is pending as long as the node may still execute it, and the
-//! manager has deadlines of its own. On TCP, a connection whose other end does not acknowledge is given
-//! up after about five seconds. A process that is merely stopped keeps its connection, as long as what it
-//! was sent fits into its receive buffer.
+//! A call is pending as long as the node may still execute it. The manager has deadlines of its own. A
+//! connection is *over* when its oldest command has had no reply for 10 s and nothing else came
+//! ([`Builder::reply_limit`]). Then the node connects again. On TCP, a connection whose other end does not
+//! acknowledge is given up after about five seconds.
 //!
 //! If a connection ends, the calls in flight are unknown: they fail, and nothing is sent again. redis-rs
-//! drops the replies of a pipeline that arrived before the end.
+//! drops the replies of a pipeline that arrived before the end. A reply that makes no sense for its command ends the
+//! connection too.
+//!
+//! A connection for watches is closed after a minute without a watch.
 //!
 //! # Pools
 //!
 //! [`pooled`] makes nodes over bb8 pools, and [`from_pool`] takes a pool that you have. Prefer
 //! [`connect`]: calls over a pool arrive in no order, so each release waits until its acquire has
-//! settled, there is no batching, and waiters poll instead of being woken. A pool lives in one runtime.
+//! settled, there is no batching, and waiters poll instead of being woken. A call whose answer is not awaited
+//! any more closes its connection. A pool lives in one runtime.
 //!
 //! # Permissions
 //!
@@ -51,15 +55,19 @@
 //!
 //! | commands | for |
 //! |---|---|
-//! | `SET`, `GET`, `DEL`, `PTTL`, `PEXPIRE`, `EVALSHA`, `EVAL` | locks, and fencing tokens |
+//! | `SET`, `GET`, `DEL`, `PTTL`, `PEXPIRE`, `EVAL` | locks, and fencing tokens |
+//! | `SCRIPT LOAD`, `EVALSHA` | the same, with less to send |
 //! | `DELIFEQ` or `DELEX`, on servers that have it | a cheaper release |
 //! | `CLIENT TRACKING`, `GET` | waking waiters, which poll without it |
 //! | `EXISTS`, `TIME`, `ZADD`, `ZRANGE`, `ZRANGEBYSCORE`, `ZRANK`, `ZREM`, `ZSCORE` | the wait queue |
 //! | `INFO` | the restart guard; to find two addresses of one server |
 //! | `SELECT` | an address with a database |
 //!
-//! `CLIENT SETINFO` and `COMMAND LIST` are sent on a new connection. Both may be refused. Without scripts
-//! and without a compare-and-delete, the first call fails with the permission that is missing.
+//! The handshake of a connection loads the scripts and tries these commands on the key `quorate:probe`, which does not
+//! exist. A user who may not access that key loses nothing. redis-rs also sends `CLIENT SETINFO`, which may be
+//! refused. Without `EVAL`, `GET`, `DEL`, `PTTL` or `PEXPIRE`, and without a compare-and-delete, the first call fails with
+//! the permission that is missing, and nothing is set. With a compare-and-delete alone, plain locks work, and they
+//! cannot be extended.
 //!
 //! # Runtimes
 //!
@@ -70,7 +78,8 @@
 //!
 //! **A connection stands still with its runtime.** Where several current-thread runtimes share nodes
 //! (as the workers of actix-web do), one that blocks or is not driven delays the calls of all others:
-//! give the nodes a multi-threaded runtime.
+//! give the nodes a multi-threaded runtime, or a thread of their own ([`Builder::own_thread`]). So do nodes that
+//! outlive the runtimes in which they are used, such as a `static` in tests.
 //!
 //! # Features
 //!

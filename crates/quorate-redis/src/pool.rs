@@ -1,113 +1,163 @@
-//! A bb8 pool as a transport: calls to one node over several connections, in no order.
+//! A bb8 pool as a carrier: calls to one node over several connections, in no order.
 
 use std::borrow::Cow;
 use std::fmt;
-use std::sync::{Arc, Mutex as StdMutex, MutexGuard, PoisonError};
+use std::pin::pin;
+use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use async_trait::async_trait;
 use bb8::{ManageConnection, RunError};
-use quorate_core::runtime::TokioContext;
+use futures_util::future::{BoxFuture, Either, select};
+use quorate_core::backend::{Call, CallReply, CallResult, Capabilities, NotSent, Operation};
+use quorate_core::runtime::{Runtime, TokioRuntime};
 use quorate_core::{BackendError, BackendErrorKind};
-use quorate_protocol::{
-    Admission, Command, Connection as _, Failure, Features, Purpose, Reply, Transport,
-};
+use quorate_protocol::{Carrier, Connection as _, Features, exchange, handshake};
 use tokio::sync::Mutex;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep, timeout};
 
-use crate::connection::RedisConnection;
+use crate::connection::{Known, RedisConnection};
 
-/// Carries commands over the connections of a bb8 pool: one connection for each call.
+/// Carries calls over the connections of a bb8 pool: one connection for each call.
 ///
 /// Clones share the pool.
 #[derive(Clone)]
 pub struct Pooled {
-    shared: Arc<Shared>,
-}
-
-struct Shared {
-    name: String,
-    tokio: TokioContext,
-    pool: Box<dyn Lend>,
-    /// Found out by the first call, and anew after a connection was lost.
-    features: StdMutex<Option<Features>>,
+    name: Arc<str>,
+    runtime: TokioRuntime,
+    pool: Arc<dyn Lend>,
 }
 
 impl Pooled {
-    /// A transport over `pool`.
+    /// A carrier over `pool`. A connection without a reply within `reply_limit` is over.
     pub(crate) fn new<M: ManageConnection>(
         name: String,
-        tokio: TokioContext,
+        runtime: TokioRuntime,
         pool: bb8::Pool<M>,
+        reply_limit: Duration,
         reads: Reads<M>,
     ) -> Self {
-        let pool = Box::new(Source { pool, reads, failure: Mutex::new(None) });
-        Self { shared: Arc::new(Shared { name, tokio, pool, features: StdMutex::default() }) }
+        let (failure, features) = (Mutex::new(None), Known::default());
+        let pool = Arc::new(Source { pool, reads, reply_limit, failure, features });
+        Self { name: name.into(), runtime, pool }
     }
 }
 
 impl fmt::Debug for Pooled {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pooled").field("name", &self.shared.name).finish_non_exhaustive()
+        f.debug_struct("Pooled").field("name", &self.name).finish_non_exhaustive()
     }
 }
 
-impl Transport for Pooled {
-    const IS_ORDERED: bool = false;
-
+impl Carrier for Pooled {
     fn name(&self) -> Cow<'_, str> {
-        Cow::Borrowed(&self.shared.name)
+        Cow::Borrowed(&self.name)
     }
 
-    async fn call(&self, command: Command, _: Admission) -> Result<Reply, Failure> {
-        let shared = &*self.shared;
-        shared.tokio.enter(shared.pool.call(command, &shared.features)).await
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::NONE
     }
 
-    fn features(&self) -> Features {
-        known(&self.shared.features).clone().unwrap_or_default()
+    fn begin(&self, call: Call) -> Result<(), NotSent> {
+        if let Operation::Watch { .. } = call.operation() {
+            return Err(call.not_sent(BackendError::unsupported("a pool cannot watch keys")));
+        }
+        call.note_queued(true);
+        self.runtime.spawn(Arc::clone(&self.pool).carry_out(call));
+        Ok(())
     }
 }
 
 /// A pool, whatever its manager is.
-#[async_trait]
 trait Lend: Send + Sync {
-    /// Sends a command on a connection that is held until the reply has arrived.
-    async fn call(
-        &self,
-        command: Command,
-        features: &StdMutex<Option<Features>>,
-    ) -> Result<Reply, Failure>;
+    /// Carries a call out on a connection that it has to itself, and answers it.
+    fn carry_out(self: Arc<Self>, call: Call) -> BoxFuture<'static, ()>;
 }
 
 struct Source<M: ManageConnection> {
     pool: bb8::Pool<M>,
     reads: Reads<M>,
+    reply_limit: Duration,
     /// When the latest connect of ours failed, and why. Locked during a connect.
     failure: Mutex<Option<(Instant, BackendError)>>,
+    /// Of a user's pool, whose connections have no place for it.
+    features: Known,
 }
 
 /// A connection, and its place in the pool.
-struct Lent<'a, M: ManageConnection> {
+struct Lent<M: ManageConnection> {
     connection: RedisConnection,
-    _pooled: bb8::PooledConnection<'a, M>,
+    pooled: bb8::PooledConnection<'static, M>,
 }
 
 /// How to read what a manager makes.
 pub(crate) struct Reads<M: ManageConnection> {
-    pub(crate) connection: fn(&M::Connection) -> RedisConnection,
+    pub(crate) connection: fn(&M::Connection, &Known) -> RedisConnection,
     pub(crate) error: fn(M::Error) -> BackendError,
+    /// Whether the manager drops a connection that was closed.
+    pub(crate) is_ours: bool,
 }
 
+impl<M: ManageConnection> Lend for Source<M> {
+    fn carry_out(self: Arc<Self>, call: Call) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            let lent = match unless_given_up(&call, self.check_out()).await {
+                Ok(Ok(lent)) => lent,
+                Ok(Err(error)) | Err(error) => return call.answer(Err(error.not_sent())),
+            };
+            call.note_queued(false);
+            let performing = self.perform(&lent.connection, &call);
+            let limited = timeout(self.reply_limit, performing);
+            let settled = match unless_given_up(&call, limited).await {
+                Ok(in_time) => in_time.unwrap_or_else(|_| Err(self.no_reply())),
+                Err(given_up) => Err(given_up),
+            };
+            let is_over = lent.connection.is_closed()
+                || settled.as_ref().is_err_and(|error| IS_OVER.contains(&error.kind()));
+            if is_over {
+                lent.connection.close();
+                *known(lent.connection.features()) = None;
+            }
+            call.answer(settled);
+            if is_over && !self.reads.is_ours {
+                self.replace(lent).await;
+            }
+        })
+    }
+}
+
+/// After one of these, a reply may still be on its way, or none is to be trusted.
+const IS_OVER: [BackendErrorKind; 3] =
+    [BackendErrorKind::Connection, BackendErrorKind::Protocol, BackendErrorKind::TimedOut];
+
 impl<M: ManageConnection> Source<M> {
-    async fn check_out(&self) -> Result<Lent<'_, M>, BackendError> {
+    async fn perform(&self, connection: &RedisConnection, call: &Call) -> CallResult {
+        let operation = call.operation();
+        // A user's pool replaces connections without notice, and the next one may lead to another server.
+        let asks_server = call.asks_server() || matches!(operation, Operation::ServerId);
+        let is_fresh = asks_server && !self.reads.is_ours;
+        let found = known(connection.features()).clone().filter(|_| !is_fresh);
+        let mut features = match found {
+            Some(features) => features,
+            None => handshake(connection).await.map_err(BackendError::not_sent)?,
+        };
+        let mut answer = exchange(connection, &mut features, operation).await;
+        *known(connection.features()) = Some(features);
+        if let (Ok(CallReply::Voted(reply)), false) =
+            (&mut answer, asks_server || self.reads.is_ours)
+        {
+            reply.server = None;
+        }
+        answer
+    }
+
+    async fn check_out(&self) -> Result<Lent<M>, BackendError> {
         loop {
             self.fill().await?;
-            match self.pool.get().await {
+            match self.pool.get_owned().await {
                 Ok(pooled) => {
-                    let connection = (self.reads.connection)(&pooled);
+                    let connection = (self.reads.connection)(&pooled, &self.features);
                     if !connection.is_closed() {
-                        return Ok(Lent { connection, _pooled: pooled });
+                        return Ok(Lent { connection, pooled });
                     }
                 }
                 Err(RunError::User(error)) => return Err((self.reads.error)(error)),
@@ -147,34 +197,46 @@ impl<M: ManageConnection> Source<M> {
             }
         }
     }
-}
 
-#[async_trait]
-impl<M: ManageConnection> Lend for Source<M> {
-    async fn call(
-        &self,
-        command: Command,
-        features: &StdMutex<Option<Features>>,
-    ) -> Result<Reply, Failure> {
-        let lent = self.check_out().await.map_err(Failure::NotSent)?;
-        let connection = &lent.connection;
-        if known(features).is_none() {
-            let found = Purpose::Commands.ask(connection).await.map_err(Failure::NotSent)?;
-            *known(features) = Some(found);
+    /// Puts another connection in the place of one that is over. redis-rs' own manager would lend it again.
+    async fn replace(&self, mut lent: Lent<M>) {
+        for _ in 0..RETRIES {
+            if let Ok(connection) = self.pool.dedicated_connection().await {
+                *lent.pooled = connection;
+                return;
+            }
+            sleep(RETRY).await;
         }
-        let reply = connection.send(vec![command]).await.pop();
-        let reply = reply.unwrap_or_else(|| Err(Failure::lost("no reply")));
-        if reply.is_err() {
-            // The next connection may be to another version, or the user may have other permissions.
-            *known(features) = None;
-        }
-        reply
+    }
+
+    fn no_reply(&self) -> BackendError {
+        let text = format!("no reply within {:?}", self.reply_limit);
+        BackendError::new(BackendErrorKind::TimedOut, text)
     }
 }
 
-fn known(features: &StdMutex<Option<Features>>) -> MutexGuard<'_, Option<Features>> {
+/// What `future` returns, or an error once the answer to the call is not awaited any more.
+async fn unless_given_up<T>(
+    call: &Call,
+    future: impl Future<Output = T>,
+) -> Result<T, BackendError> {
+    match select(pin!(future), pin!(call.given_up())).await {
+        Either::Left((output, _)) => Ok(output),
+        Either::Right(_) => {
+            Err(BackendError::new(BackendErrorKind::Connection, "the call was given up"))
+        }
+    }
+}
+
+fn known(features: &Known) -> MutexGuard<'_, Option<Features>> {
     features.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// For how long a failed connect is not tried again.
 const PAUSE: Duration = Duration::from_millis(50);
+
+/// Between two attempts to replace a connection.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// Then the connection is given back as it is: nobody may be left who uses the pool.
+const RETRIES: usize = 60;

@@ -6,7 +6,9 @@ mod conformance {
     use std::time::Duration;
 
     use async_trait::async_trait;
+    use quorate_core::Runtime;
     use quorate_core::backend::LockBackend;
+    use quorate_core::runtime::TokioRuntime;
     use quorate_memory::conformance::{Testbed, backend};
     use quorate_redis::{bb8, builder, from_pool, redis};
     use quorate_tests::RedisServer;
@@ -27,6 +29,10 @@ mod conformance {
     impl Testbed for Real<'_> {
         fn backend(&self) -> Arc<dyn LockBackend> {
             Arc::clone(&self.backend)
+        }
+
+        fn runtime(&self) -> Arc<dyn Runtime> {
+            Arc::new(TokioRuntime::new())
         }
 
         async fn value(&self, key: &[u8]) -> Option<Vec<u8>> {

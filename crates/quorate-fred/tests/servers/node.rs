@@ -123,7 +123,7 @@ async fn fenced_on_a_cluster_of_one_says_why() {
     assert_eq!(acquired.vote, Vote::Granted);
     options.fencing = FenceHint::new(1);
     let error = node.acquire(&claim, options).await.unwrap_err();
-    assert_eq!(error.kind(), BackendErrorKind::Cluster, "{error}");
+    assert_eq!(error.kind(), BackendErrorKind::CrossSlot, "{error}");
     assert!(error.to_string().contains("without a fencing token"), "{error}");
     let released = node.release(&claim, ReleaseOptions::default()).await.unwrap();
     assert_eq!(released.vote, Vote::Granted);

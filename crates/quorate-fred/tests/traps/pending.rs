@@ -10,7 +10,7 @@ use quorate_core::backend::LockBackend;
 use tokio::time;
 
 use crate::node::{Answer, Node};
-use crate::{acquire, claim, node_at, release, until, until_answered, within_limit};
+use crate::{LIMIT, acquire, claim, node_at, release, until, until_answered, within_limit};
 
 /// Answers a `SET` when the sender lets it.
 fn slow_node() -> (Node, Sender<()>) {
@@ -30,7 +30,8 @@ fn slow_node() -> (Node, Sender<()>) {
 #[expect(clippy::disallowed_methods, reason = "the clock is paused")]
 async fn a_call_stays_pending_for_as_long_as_it_may_still_be_executed() {
     let (node, go) = slow_node();
-    let backend = node_at(&node.url());
+    let builder = quorate_fred::builder().connect_timeout(LIMIT).reply_limit(Duration::MAX);
+    let backend = builder.connect([node.url()]).unwrap().remove(0);
     backend.server_id().await.unwrap();
     let claim = claim();
     let mut call = Box::pin(acquire(&backend, &claim));

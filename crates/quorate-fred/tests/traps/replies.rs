@@ -59,7 +59,7 @@ async fn q4_every_other_answer_is_unknown_with_its_reason() {
         ("-WRONGTYPE Operation against a key\r\n", Kind::WrongType),
         ("-CLUSTERDOWN Hash slot not served\r\n", Kind::Cluster),
         ("-MOVED 1 127.0.0.1:7001\r\n", Kind::Cluster),
-        ("-NOREPLICAS Not enough good replicas to write.\r\n", Kind::ReadOnly),
+        ("-NOREPLICAS Not enough good replicas to write.\r\n", Kind::Misconfigured),
         ("*0\r\n", Kind::Protocol),
         ("+QUEUED\r\n", Kind::Protocol),
         (":1\r\n", Kind::Protocol),

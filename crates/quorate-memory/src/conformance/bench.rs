@@ -1,13 +1,24 @@
 //! What a case works with: names, claims and the backend under test.
 
+use std::pin::pin;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use quorate_core::backend::{AcquireOptions, Capabilities, LockBackend, ReleaseOptions};
-use quorate_core::{BackendError, Claim, Key, Resource, Token, Ttl, Vote};
+use futures_util::future::{Either, select};
+use quorate_core::backend::{
+    AcquireOptions, Asked, CallReply, CallResult, Capabilities, Entry, LockBackend, Operation,
+    ReleaseOptions, Watched, ask,
+};
+use quorate_core::{
+    BackendError, BackendErrorKind, Claim, Key, Resource, Runtime, Token, Ttl, Vote,
+};
 
-use super::Testbed;
+use super::{Failure, Testbed};
 use crate::keys;
 use crate::rng::SplitMix64;
+
+/// Far longer than a notification takes on any machine.
+const LIMIT: Duration = Duration::from_secs(30);
 
 /// Not whole seconds: a node that cuts them off would expire keys too early.
 pub(super) const TTL: Duration = Duration::from_millis(60_900);
@@ -21,10 +32,13 @@ pub(super) type Checked = Result<(), String>;
 /// One case: three names and any number of tokens of its own.
 pub(super) struct Bench<'a> {
     pub(super) testbed: &'a dyn Testbed,
-    pub(super) backend: &'a dyn LockBackend,
+    pub(super) backend: &'a Arc<dyn LockBackend>,
+    pub(super) runtime: &'a Arc<dyn Runtime>,
+    /// Whether [`call`](Self::call) goes through `begin`.
+    pub(super) begins: bool,
     pub(super) number: usize,
-    /// When the case began. Every key of the case was set later.
-    pub(super) begun: Instant,
+    /// When the case started. Every key of the case was set later.
+    pub(super) started: Instant,
 }
 
 impl Bench<'_> {
@@ -34,7 +48,7 @@ impl Bench<'_> {
 
     /// Whether this can be what is left of `ttl` by now, however slow the machine is.
     pub(super) fn is_left(&self, left: Option<Duration>, ttl: Duration) -> bool {
-        let slack = GRACE + self.begun.elapsed();
+        let slack = GRACE + self.started.elapsed();
         left.is_some_and(|left| left <= ttl && left + slack > ttl)
     }
 
@@ -51,12 +65,68 @@ impl Bench<'_> {
         claim(self.keys(names)?, holder)
     }
 
-    pub(super) async fn acquire(&self, claim: &Claim) -> Result<Vote, BackendError> {
-        Ok(self.backend.acquire(claim, AcquireOptions::default()).await?.vote)
+    pub(super) async fn acquire(&self, claim: &Claim) -> CallResult {
+        self.call(&acquiring(claim)).await
     }
 
-    pub(super) async fn release(&self, claim: &Claim) -> Result<Vote, BackendError> {
-        Ok(self.backend.release(claim, ReleaseOptions::default()).await?.vote)
+    pub(super) async fn release(&self, claim: &Claim) -> CallResult {
+        self.call(&releasing(claim)).await
+    }
+
+    /// Waits for the notification of a watch.
+    pub(super) async fn notified(&self, watched: Watched) -> Checked {
+        match select(pin!(watched.changed()), self.testbed.pass(LIMIT)).await {
+            Either::Left(_) => Ok(()),
+            Either::Right(_) => Err(format!("no notification within {LIMIT:?}")),
+        }
+    }
+
+    /// Makes a call other than a watch: by the async method, or through `begin`.
+    pub(super) async fn call(&self, operation: &Operation) -> CallResult {
+        let backend = self.backend;
+        Ok(match operation {
+            _ if self.begins => self.begin(operation).await?,
+            Operation::Acquire(claim, options) => backend.acquire(claim, *options).await?.into(),
+            Operation::Extend(claim, options) => backend.extend(claim, *options).await?.into(),
+            Operation::Raise(claim, number) => backend.raise(claim, *number).await?.into(),
+            Operation::Release(claim, options) => backend.release(claim, *options).await?.into(),
+            Operation::Hint { key } => CallReply::Waiters(backend.hint(key).await?),
+            Operation::Refresh { key, entry, locks } => {
+                CallReply::Refreshed(backend.queue_refresh(key, entry, locks).await?)
+            }
+            Operation::Leave { key, entry, also } => {
+                CallReply::Waiters(backend.queue_leave(key, entry, also.as_ref()).await?)
+            }
+            Operation::Inspect { key } => CallReply::Sighted(backend.inspect(key).await?),
+            _ => CallReply::ServerId(backend.server_id().await?.map(Arc::from)),
+        })
+    }
+
+    /// Begins a watch, by the async method or through `begin`.
+    pub(super) async fn watch(
+        &self,
+        key: Key,
+        entry: Option<Entry>,
+    ) -> Result<Watched, BackendError> {
+        if !self.begins {
+            return self.backend.watch(&key, entry.as_ref()).await;
+        }
+        let mut asked = self.begin(&Operation::Watch { key, entry });
+        match (&mut asked).await? {
+            CallReply::Watched(is_held) => Ok(Watched::new(is_held, asked.pushed())),
+            seen => Err(BackendError::new(BackendErrorKind::Protocol, format!("{seen:?}"))),
+        }
+    }
+
+    /// Begins a call now.
+    pub(super) fn begin(&self, operation: &Operation) -> Asked {
+        let (call, asked) = ask(operation.clone(), self.runtime.now());
+        let Err(not_sent) = Arc::clone(self.backend).begin(call, self.runtime) else {
+            return asked;
+        };
+        let (call, asked) = ask(operation.clone(), self.runtime.now());
+        call.answer(Err(not_sent.error().clone()));
+        asked
     }
 
     pub(super) async fn is_there(&self, name: &str) -> Result<bool, String> {
@@ -64,10 +134,16 @@ impl Bench<'_> {
     }
 
     /// Runs a case on a node that keeps nothing of it, neither before nor after.
-    pub(super) async fn run(&self, case: impl Future<Output = Checked>) -> Checked {
-        self.clear().await?;
-        case.await?;
-        self.clear().await
+    pub(super) async fn run(
+        &self,
+        case: &'static str,
+        check: impl Future<Output = Checked>,
+    ) -> Result<(), Failure> {
+        let way = if self.begins { "through `begin`: " } else { "" };
+        let failure = |seen| Failure { case, detail: format!("{way}{seen}") };
+        self.clear().await.map_err(failure)?;
+        check.await.map_err(failure)?;
+        self.clear().await.map_err(failure)
     }
 
     /// Removes all keys of the case, and what outlives a lock: epoch, quarantine and fencing numbers.
@@ -102,9 +178,21 @@ pub(super) fn text(error: impl ToString) -> String {
     error.to_string()
 }
 
-pub(super) fn granted(what: &str, seen: Result<Vote, BackendError>) -> Checked {
-    match seen {
-        Ok(Vote::Granted) => Ok(()),
-        seen => Err(format!("{what}: {seen:?} instead of a grant")),
-    }
+pub(super) fn acquiring(claim: &Claim) -> Operation {
+    Operation::Acquire(claim.clone(), AcquireOptions::default())
+}
+
+pub(super) fn releasing(claim: &Claim) -> Operation {
+    Operation::Release(claim.clone(), ReleaseOptions::default())
+}
+
+pub(super) fn is_vote(seen: &CallResult, vote: Vote) -> bool {
+    matches!(seen, Ok(CallReply::Voted(reply)) if reply.vote == vote)
+}
+
+/// Fails unless a call is granted.
+pub(super) async fn granted(what: &str, call: impl Future<Output = CallResult>) -> Checked {
+    let seen = call.await;
+    let is_granted = is_vote(&seen, Vote::Granted);
+    if is_granted { Ok(()) } else { Err(format!("{what}: {seen:?} instead of a grant")) }
 }

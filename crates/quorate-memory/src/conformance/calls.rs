@@ -6,17 +6,17 @@ use futures_util::future::{join_all, poll_immediate};
 use quorate_core::backend::Capabilities;
 use quorate_core::{Claim, Resource, Vote};
 
-use super::bench::{Bench, Checked, claim, granted, key, text};
+use super::bench::{Bench, Checked, claim, granted, is_vote, key, text};
 use super::ensure;
 
 pub(super) async fn binary(bench: &Bench<'_>) -> Checked {
     for name in [vec![0, b'\r', b'\n', 0xff, b' ', b'"'], vec![b'x'; Resource::MAX_LEN]] {
         let claim = claim(vec![key(&name)?], 1)?;
         bench.testbed.expire(&name).await;
-        granted("acquire", bench.acquire(&claim).await)?;
+        granted("acquire", bench.acquire(&claim)).await?;
         let value = bench.testbed.value(&name).await;
         ensure!(value.as_deref() == Some(claim.token().as_bytes()), "the key has another name");
-        granted("release", bench.release(&claim).await)?;
+        granted("release", bench.release(&claim)).await?;
     }
     Ok(())
 }
@@ -24,27 +24,33 @@ pub(super) async fn binary(bench: &Bench<'_>) -> Checked {
 pub(super) async fn one_of_many(bench: &Bench<'_>) -> Checked {
     let claims: Result<Vec<Claim>, String> = (1..=16).map(|n| bench.claim("ab", n)).collect();
     let votes = join_all(claims?.iter().map(|claim| bench.acquire(claim))).await;
-    let count = |vote| votes.iter().filter(|seen| seen.as_ref().ok() == Some(&vote)).count();
+    let count = |vote| votes.iter().filter(|seen| is_vote(seen, vote)).count();
     let counts = (count(Vote::Granted), count(Vote::Refused));
     ensure!(counts == (1, 15), "granted and refused were {counts:?} of 16");
     Ok(())
 }
 
+/// Through `begin`, a call that is dropped is given up.
 pub(super) async fn dropped(bench: &Bench<'_>) -> Checked {
     let (dropped, other) = (bench.claim("a", 1)?, bench.claim("b", 2)?);
     drop(bench.acquire(&dropped));
-    granted("acquire", bench.acquire(&other).await)?;
+    granted("acquire", bench.acquire(&other)).await?;
     ensure!(!bench.is_there("a").await?, "an acquire that was never polled was sent");
-    granted("release", bench.release(&other).await)?;
+    granted("release", bench.release(&other)).await?;
     for _ in 0..16 {
         // Polled once, then dropped. It may be done by then.
         let _ = poll_immediate(pin!(bench.acquire(&dropped))).await;
+        granted("acquire", bench.acquire(&other)).await?;
+        let mut watched = None;
         if bench.can(Capabilities::WATCH) {
-            let _ = poll_immediate(bench.backend.watch(&bench.key("b")?, None)).await;
-            drop(bench.backend.watch(&bench.key("b")?, None).await.map_err(text)?);
+            let _ = poll_immediate(pin!(bench.watch(bench.key("b")?, None))).await;
+            drop(bench.watch(bench.key("b")?, None).await.map_err(text)?);
+            watched = Some(bench.watch(bench.key("b")?, None).await.map_err(text)?);
         }
-        granted("acquire", bench.acquire(&other).await)?;
-        granted("release", bench.release(&other).await)?;
+        granted("release", bench.release(&other)).await?;
+        if let Some(watched) = watched {
+            bench.notified(watched).await?;
+        }
     }
     Ok(())
 }

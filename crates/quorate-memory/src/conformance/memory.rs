@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use quorate_core::Runtime;
 use quorate_core::backend::LockBackend;
 
 use super::Testbed;
@@ -14,6 +15,10 @@ use crate::store::Value;
 impl Testbed for MemoryNode {
     fn backend(&self) -> Arc<dyn LockBackend> {
         Arc::new(self.clone())
+    }
+
+    fn runtime(&self) -> Arc<dyn Runtime> {
+        Self::runtime(self)
     }
 
     async fn value(&self, key: &[u8]) -> Option<Vec<u8>> {
@@ -29,10 +34,6 @@ impl Testbed for MemoryNode {
 
     async fn expire(&self, key: &[u8]) {
         Self::expire(self, key);
-    }
-
-    async fn pass(&self, time: Duration) {
-        Self::pass(self, time).await;
     }
 
     async fn restart(&self) -> bool {

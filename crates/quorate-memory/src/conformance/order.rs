@@ -1,11 +1,9 @@
 //! Calls of a connection that keeps the order.
 
-use std::pin::pin;
+use futures_util::future::{join, join_all};
+use quorate_core::backend::{CallReply, Capabilities, Entry, Operation};
 
-use futures_util::future::{join, join_all, poll_immediate};
-use quorate_core::backend::{Capabilities, Entry};
-
-use super::bench::{Bench, Checked, granted, text};
+use super::bench::{Bench, Checked, acquiring, granted, releasing, text};
 use super::ensure;
 
 const ROUNDS: usize = 40;
@@ -13,57 +11,56 @@ const ROUNDS: usize = 40;
 /// How many other calls are in flight.
 const OTHERS: [u64; 4] = [0, 1, 3, 24];
 
-/// Polls one call, then another one, and returns what both return. From then on the second call is
-/// polled before the first one, which must not put it in front.
-async fn one_behind_other<A, B>(
-    first: impl Future<Output = A>,
-    second: impl Future<Output = B>,
-) -> (A, B) {
-    let mut first = pin!(first);
-    let early = poll_immediate(first.as_mut()).await;
-    let first = async {
-        match early {
-            Some(early) => early,
-            None => first.await,
-        }
-    };
-    let (second, first) = join(second, first).await;
-    (first, second)
-}
-
 /// An acquire directly after a release finds the key free.
 pub(super) async fn calls(bench: &Bench<'_>) -> Checked {
     for round in 0..ROUNDS {
         let (first, second) = (bench.claim("a", 1)?, bench.claim("a", 2)?);
-        granted("acquire", bench.acquire(&first).await)?;
-        let others = (0..OTHERS[round % OTHERS.len()]).map(|holder| bench.claim("b", holder));
-        let others: Vec<_> = others.collect::<Result<_, _>>()?;
-        let mut others = pin!(join_all(others.iter().map(|claim| bench.acquire(claim))));
-        let _ = poll_immediate(others.as_mut()).await;
-        let calls = one_behind_other(bench.release(&first), bench.acquire(&second));
-        let (released, acquired) = calls.await;
-        granted("the release", released)?;
-        granted("the acquire behind it", acquired)?;
-        granted("release", bench.release(&second).await)?;
-        others.await;
+        granted("acquire", bench.acquire(&first)).await?;
+        let mut others = Vec::new();
+        for holder in 0..OTHERS[round % OTHERS.len()] {
+            others.push(bench.begin(&acquiring(&bench.claim("b", holder)?)));
+        }
+        let released = bench.begin(&releasing(&first));
+        let acquired = bench.begin(&acquiring(&second));
+        // The second reply is awaited first, which must not put its call in front.
+        let acquired = granted("the acquire behind a release", acquired);
+        let (acquired, released) = join(acquired, granted("the release", released)).await;
+        released.and(acquired)?;
+        granted("release", bench.release(&second)).await?;
+        join_all(others).await;
     }
     Ok(())
 }
 
-/// A leave directly after a refresh finds the entry. Without order, it follows the reply.
-pub(super) async fn leave(bench: &Bench<'_>) -> Checked {
-    let (key, entry) = (bench.key("a")?, Entry::new(*b"entry"));
-    // A script that the node does not know yet is sent twice, the second time behind the leave.
-    bench.backend.queue_refresh(&key, &entry, &[]).await.map_err(text)?;
-    let mut left = bench.backend.queue_leave(&key, &entry, None).await;
+/// Begins one call, then another one that is answered whether entries wait. Returns the second reply, which
+/// is awaited first. Without order, the second call follows the first reply.
+async fn waiters(bench: &Bench<'_>, first: &Operation, second: &Operation) -> Result<bool, String> {
+    let mut first = bench.begin(first);
+    if !bench.can(Capabilities::ORDERED) {
+        (&mut first).await.map_err(text)?;
+    }
+    match bench.begin(second).await {
+        Ok(CallReply::Waiters(is_left)) => Ok(is_left),
+        seen => Err(format!("{second:?}: {seen:?}")),
+    }
+}
+
+/// A leave and a hint see what the call before them did. A hint is answered after the release before it.
+pub(super) async fn queue(bench: &Bench<'_>) -> Checked {
+    let (key, entry, claim) = (bench.key("a")?, Entry::new(*b"entry"), bench.claim("a", 1)?);
+    let hint = Operation::Hint { key: key.clone() };
+    let leave = Operation::Leave { key: key.clone(), entry: entry.clone(), also: None };
+    let refresh = Operation::Refresh { key, entry, locks: claim.keys().into() };
     for _ in 0..ROUNDS {
-        ensure!(matches!(left, Ok(false)), "the leave behind a refresh: {left:?}");
-        if !bench.can(Capabilities::ORDERED) {
-            break;
-        }
-        let refresh = bench.backend.queue_refresh(&key, &entry, &[]);
-        let leave = bench.backend.queue_leave(&key, &entry, None);
-        left = one_behind_other(refresh, leave).await.1;
+        let is_left = waiters(bench, &refresh, &leave).await?;
+        ensure!(!is_left, "the leave behind a refresh found no entry");
+        let is_any = waiters(bench, &refresh, &hint).await?;
+        ensure!(is_any, "the hint behind a refresh found no entry");
+        let is_any = waiters(bench, &leave, &hint).await?;
+        ensure!(!is_any, "the hint behind a leave found an entry");
+        granted("acquire", bench.acquire(&claim)).await?;
+        waiters(bench, &releasing(&claim), &hint).await?;
+        ensure!(!bench.is_there("a").await?, "the hint overtook the release before it");
     }
     Ok(())
 }

@@ -1,20 +1,26 @@
 //! The process of a node, and the network between it and its callers.
 
 use std::collections::VecDeque;
+use std::future::pending;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use futures_util::future::{AbortRegistration, Abortable, select};
+use quorate_core::backend::{self, Call, CallReply, CallResult, Push, ask};
 use quorate_core::{BackendError, BackendErrorKind, Runtime};
 
-use super::connection::{Connection, Lane};
+use super::lane::Lane;
+use super::message::{Answer, Connection, Origin, Request};
 use super::watches::{Watch, Watches};
+use crate::client::SimClient;
 use crate::clock::Clock;
 use crate::fault::Fault;
+use crate::keys;
 use crate::observer::{Observed, Observer};
-use crate::reply::{Reply, Sender, reply};
 use crate::rng::below;
 use crate::rule::{Journey, Operation, Rule};
-use crate::store::{Server, Store};
+use crate::store::Store;
 
 pub(super) struct Process {
     pub(super) name: String,
@@ -30,49 +36,16 @@ pub(super) struct State {
     pub(super) rules: Vec<Rule>,
     pub(super) watches: Watches,
     pub(super) observer: Option<Observer>,
-    fault: Option<Fault>,
+    pub(super) fault: Option<Fault>,
     /// What a stopped process has not read yet.
     unread: VecDeque<Request>,
-    server_id: String,
+    pub(super) server_id: Arc<str>,
+    /// Changes with each promotion, as `master_replid2` and `second_repl_offset` do.
+    pub(super) promotion: Arc<str>,
     /// When the process started, by its own clock.
-    started: Instant,
-    executed: u64,
-}
-
-/// The operation, the client that sends it, and its connection. Without order, each request has its
-/// own.
-pub(super) struct Sent {
-    pub(super) operation: Operation,
-    pub(super) client: Option<usize>,
-    pub(super) is_ordered: bool,
-    pub(super) connection: Arc<Connection>,
-}
-
-/// A request, as the process meets it: carried out, or failed with an error.
-type Request = Box<dyn FnOnce(&Arc<Process>, Option<BackendError>) + Send>;
-
-impl State {
-    /// What the server says about itself.
-    pub(super) fn server(&self, now: Instant) -> Server {
-        let age = now.saturating_duration_since(self.started);
-        let mut id = self.server_id.clone();
-        // The other of two servers, in step with no pattern of requests.
-        if matches!(self.fault, Some(Fault::Flapping)) && self.executed.count_ones() % 2 == 1 {
-            id.push('b');
-        }
-        Server {
-            id,
-            uptime: Duration::from_secs(age.as_secs() + u64::from(age.subsec_nanos() > 0)),
-            evicts: matches!(self.fault, Some(Fault::Evicting)),
-            hides: matches!(self.fault, Some(Fault::NoInfo)),
-        }
-    }
-
-    pub(super) fn observe(&self, observed: Observed<'_>) {
-        if let Some(observer) = &self.observer {
-            observer(observed);
-        }
-    }
+    pub(super) started: Instant,
+    /// How many requests the process has executed.
+    pub(super) executed: u64,
 }
 
 impl Process {
@@ -88,6 +61,7 @@ impl Process {
             fault: None,
             unread: VecDeque::new(),
             server_id: new_id(&*runtime),
+            promotion: NEVER_PROMOTED.into(),
             started: now,
             executed: 0,
         };
@@ -101,12 +75,6 @@ impl Process {
     /// What the node's own clock reads.
     pub(super) fn now(&self, state: &State) -> Instant {
         state.clock.read(self.runtime.now())
-    }
-
-    /// When the key expires, by the clock of the runtime; `None` if it does not.
-    pub(super) fn end_of(&self, key: &[u8]) -> Option<Instant> {
-        let state = self.lock();
-        Some(state.clock.when(state.store.end_of(key)?))
     }
 
     /// Changes what is wrong with the process.
@@ -124,6 +92,7 @@ impl Process {
         }
         if was_stopped && !stops {
             state.server_id = new_id(&*self.runtime);
+            state.promotion = NEVER_PROMOTED.into();
             state.started = self.now(&state);
         }
         state.fault = fault;
@@ -135,7 +104,7 @@ impl Process {
         }
         for request in unread {
             if stops {
-                request(self, Some(lost("the connection was lost")));
+                self.handle(request, Some(lost("the connection was lost")));
             } else {
                 self.receive(request);
             }
@@ -143,47 +112,43 @@ impl Process {
     }
 
     /// Sends a request. It leaves now, whatever becomes of the reply.
-    pub(super) fn send<T: Send + 'static>(
+    pub(super) fn send(
         self: &Arc<Self>,
-        sent: Sent,
-        act: impl Fn(&mut State, Instant) -> Result<T, BackendError> + Send + Sync + 'static,
-    ) -> Reply<Result<T, BackendError>> {
-        let Sent { operation, client, is_ordered, connection } = sent;
-        let (answer, reply) = reply();
+        call: Call,
+        operation: Operation,
+        origin: Origin,
+        connection: Option<&Connection>,
+    ) {
         let state = self.lock();
-        state.observe(Observed::Sent { operation, client });
-        let journey = self.journey(&state, operation, client);
+        state.observe(Observed::Sent { operation, client: origin.id() });
+        let journey = self.journey(&state, operation, origin.id());
         drop(state);
         if journey.loses_request {
-            return reply;
+            return self.keep(call);
         }
-        let (requests, delay) = (Arc::clone(&connection.requests), journey.request);
-        let request = move |process: &Arc<Self>, failure: Option<BackendError>| {
-            // A request that a process refused does not come again.
-            let again = journey.again.filter(|_| failure.is_none() && !is_ordered);
-            let mut outcome = failure.map_or_else(|| process.execute(&act), Err);
-            if let Some(later) = again {
-                let again = move |process: &Arc<Self>, failure: Option<BackendError>| {
-                    drop(failure.is_none().then(|| process.execute(&act)));
-                };
-                let there = Arc::clone(process);
-                process.after(later, move || there.receive(Box::new(again)));
-            }
-            if journey.is_cut {
-                outcome = Err(lost("the connection was lost"));
-            }
-            process.reply(&journey, &connection, answer, outcome);
-        };
+        let replies = connection.map(|connection| Arc::clone(&connection.replies));
+        let lane = connection.map(|connection| Arc::clone(&connection.requests));
         let process = Arc::clone(self);
-        self.carry(&requests, delay, move || process.receive(Box::new(request)));
-        reply
+        let request = Request { call, journey, origin, replies };
+        self.carry(lane, journey.request, None, request, move |one| process.receive(one));
     }
 
     /// Delivers a message after `delay`, behind all that were sent before on this lane.
-    fn carry(&self, lane: &Arc<Lane>, delay: Duration, message: impl FnOnce() + Send + 'static) {
-        let delay = lane.send(self.runtime.now(), delay, message);
-        let lane = Arc::clone(lane);
-        self.after(delay, move || lane.deliver());
+    ///
+    /// A receiver that is paused handles it later, a killed one never.
+    fn carry<M: Send + 'static>(
+        &self,
+        lane: Option<Arc<Lane<M>>>,
+        delay: Duration,
+        receiver: Option<SimClient>,
+        message: M,
+        accept: impl Fn(M) + Send + 'static,
+    ) {
+        let Some(lane) = lane else {
+            return self.after(delay, move || handle_by(receiver, move || accept(message)));
+        };
+        let (delay, arrival) = lane.send(self.runtime.now(), delay, message);
+        self.after(delay, move || handle_by(receiver, move || arrival.deliver(accept)));
     }
 
     /// A request has arrived.
@@ -196,34 +161,103 @@ impl Process {
             _ => None,
         };
         drop(state);
-        request(self, failure);
+        self.handle(request, failure);
     }
 
-    fn execute<T>(
-        &self,
-        act: &(dyn Fn(&mut State, Instant) -> Result<T, BackendError> + Send + Sync),
-    ) -> Result<T, BackendError> {
+    /// Carries a request out, unless there is a failure, and sends the reply.
+    fn handle(self: &Arc<Self>, request: Request, failure: Option<BackendError>) {
+        let Request { call, journey, origin, replies } = request;
+        // A request that a process refused does not come again. No request of a connection does.
+        let again = journey.again.filter(|_| failure.is_none() && replies.is_none());
+        let mut result = match failure {
+            Some(error) => Err(error),
+            None => self.execute(&call, &origin),
+        };
+        if let Some(later) = again {
+            // Nobody awaits the second reply.
+            let (call, _) = ask(call.operation().clone(), self.runtime.now());
+            let (journey, origin, process) = (Journey::default(), origin.clone(), Arc::clone(self));
+            let request = Request { call, journey, origin, replies: None };
+            self.after(later, move || process.receive(request));
+        }
+        if journey.is_cut {
+            result = Err(lost("the connection was lost"));
+        }
+        if journey.loses_reply {
+            return self.keep(call);
+        }
+        let answer = |(call, result): Answer| call.answer(result);
+        self.carry(replies, journey.reply, origin.client, (call, result), answer);
+    }
+
+    fn execute(self: &Arc<Self>, call: &Call, origin: &Origin) -> CallResult {
         let mut state = self.lock();
         state.executed += 1;
         let now = self.now(&state);
-        let outcome = act(&mut state, now);
+        let result = state.perform(call.operation(), origin.names_server, now);
         for claim in state.store.take_grants() {
             state.observe(Observed::Set(&claim));
         }
+        let watch = match (call.operation(), &result) {
+            (backend::Operation::Watch { key, entry }, Ok(CallReply::Watched(is_held))) => {
+                let key = keys::watched(key, entry.as_ref());
+                let (id, pushed) = state.watches.add(key.clone(), origin.id());
+                let end = is_held.then_some(key);
+                Some(Arc::clone(self).watch(id, end, pushed, call.push()))
+            }
+            _ => None,
+        };
         self.push_changes(state);
-        outcome
+        if let Some(watch) = watch {
+            // A client that is paused or killed notices no push.
+            match &origin.client {
+                Some(client) => client.spawn(Box::pin(watch)),
+                None => self.runtime.spawn(Box::pin(watch)),
+            }
+        }
+        result
     }
 
-    fn reply<T: Send + 'static>(
-        &self,
-        journey: &Journey,
-        connection: &Connection,
-        answer: Sender<T>,
-        value: T,
+    /// Drops `push`, which delivers it, when it has come, when the key has expired, or when nobody awaits it.
+    async fn watch(
+        self: Arc<Self>,
+        id: u64,
+        key: Option<Vec<u8>>,
+        pushed: AbortRegistration,
+        push: Push,
     ) {
-        if !journey.loses_reply {
-            self.carry(&connection.replies, journey.reply, move || answer.send(value));
+        let expiry = async {
+            // A key that was absent may still be stored, expired.
+            if let Some(key) = key {
+                self.push_expiry(&key).await;
+            }
+            pending::<()>().await;
+        };
+        let pushed = pin!(Abortable::new(expiry, pushed));
+        select(pushed, pin!(push.given_up())).await;
+        let ended = self.lock().watches.remove(id);
+        drop(ended);
+    }
+
+    /// Waits until `key` has expired, and pushes that.
+    async fn push_expiry(&self, key: &[u8]) {
+        let end_of = |state: &State| Some(state.clock.when(state.store.end_of(key)?));
+        let end = || end_of(&self.lock());
+        while let Some(end) = end() {
+            self.runtime.sleep_until(end).await;
+            let mut state = self.lock();
+            let now = self.now(&state);
+            if state.store.get(key, now).is_none() {
+                state.store.note_change(key);
+                return self.push_changes(state);
+            }
         }
+    }
+
+    /// Keeps a call whose request or reply was lost: it stays unanswered until it is given up. If it were
+    /// dropped, its sender would notice that at once.
+    fn keep(&self, call: Call) {
+        self.runtime.spawn(Box::pin(async move { call.given_up().await }));
     }
 
     /// Pushes to the watches of the keys that were written. A hung process does that when it goes on.
@@ -241,15 +275,15 @@ impl Process {
         let journey = |watch: Watch| (self.journey(&state, Operation::Watch, watch.client), watch);
         let pushes: Vec<(Journey, Watch)> = watches.into_iter().map(journey).collect();
         drop(state);
-        for (journey, watch) in pushes {
-            self.reply(&journey, &Connection::default(), watch.push, ());
+        for (journey, watch) in pushes.into_iter().filter(|(journey, _)| !journey.loses_reply) {
+            self.after(journey.reply, move || watch.push.abort());
         }
     }
 
     /// What the rules and the fault of this moment do to a message and its reply.
     fn journey(&self, state: &State, operation: Operation, client: Option<usize>) -> Journey {
-        let mut draw = |bound: u64| self.draw(bound);
-        let mut journey = Journey::new(&state.rules, operation, client, &mut draw);
+        let draw = &mut |bound| self.draw(bound);
+        let mut journey = Journey::new(&state.rules, operation, client, draw);
         match state.fault {
             Some(Fault::Slow(delay)) => journey.request += delay,
             Some(Fault::Late(delay)) => journey.reply += delay,
@@ -278,14 +312,25 @@ impl Process {
     }
 }
 
-pub(super) fn lost(why: &'static str) -> BackendError {
+/// Lets the receiver handle a message: at once, or as its task if it is stopped.
+fn handle_by(receiver: Option<SimClient>, handle: impl FnOnce() + Send + 'static) {
+    match receiver {
+        Some(client) if client.is_stopped() => client.spawn(Box::pin(async { handle() })),
+        _ => handle(),
+    }
+}
+
+fn lost(why: &'static str) -> BackendError {
     BackendError::new(BackendErrorKind::Connection, why)
 }
 
-/// A new `run_id`.
-fn new_id(runtime: &dyn Runtime) -> String {
+/// The two fields of a server that was never promoted.
+const NEVER_PROMOTED: &str = "0000000000000000000000000000000000000000:-1";
+
+/// A new `run_id`, or replication id.
+pub(super) fn new_id(runtime: &dyn Runtime) -> Arc<str> {
     let mut bytes = [0; 20];
     // Without randomness, all nodes have the same id.
     let _ = runtime.fill_random(&mut bytes);
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>().into()
 }

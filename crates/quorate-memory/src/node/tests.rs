@@ -5,11 +5,12 @@ use std::sync::{Arc, Mutex};
 
 use futures_util::FutureExt;
 use futures_util::future::{join_all, poll_immediate};
-use quorate_core::{BackendErrorKind, FenceHint, RestartGuard};
+use quorate_core::backend::{AcquireOptions, Entry, ExtendOptions, LockBackend, ReleaseOptions};
+use quorate_core::{BackendError, BackendErrorKind, Claim, FenceHint, RestartGuard, Vote};
 
 use super::*;
 use crate::tests::{claim, claim_of, key};
-use crate::{Effect, Sim};
+use crate::{Effect, Operation, Sim};
 
 const MS: Duration = Duration::from_millis(1);
 const TTL: Duration = Duration::from_secs(60);
@@ -32,8 +33,11 @@ fn release(sim: &Sim, node: &MemoryNode, claim: &Claim) -> Vote {
 /// Watches a key. Returns whether the push has come.
 fn watch(sim: &Sim, node: &MemoryNode, entry: Option<&Entry>) -> impl FnMut() -> bool + use<> {
     let watched = sim.block_on(node.watch(&key("k"), entry)).unwrap();
-    let mut changed = Box::pin(watched.changed());
-    move || changed.as_mut().now_or_never().is_some()
+    let (sim, mut changed) = (sim.clone(), Box::pin(watched.changed()));
+    move || {
+        sim.advance(Duration::ZERO);
+        changed.as_mut().now_or_never().is_some()
+    }
 }
 
 /// The order in which five releases and acquires take effect: the vote of each, and in which order
@@ -352,7 +356,12 @@ fn a_quarantine_depends_on_the_guard_and_on_what_the_server_says() {
     // An operator may end it.
     node.expire("quorate:guard:quarantine");
     assert!(under(RestartGuard::strict(hour)).is_ok());
-    node.put("quorate:guard:epoch", Value::String(b"garbage".to_vec()));
+    node.expire("k");
+    node.save();
+    node.fail_over_and_back();
+    assert_eq!(under(RestartGuard::strict(hour)).unwrap_err(), BackendErrorKind::Quarantined);
+    node.expire("quorate:guard:quarantine");
+    node.put("quorate:guard:epoch2", Value::String(b"garbage".to_vec()));
     assert_eq!(under(RestartGuard::strict(hour)).unwrap_err(), BackendErrorKind::MaxTtl);
 }
 

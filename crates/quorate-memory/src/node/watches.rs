@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::reply::{Reply, Sender, reply};
+use futures_util::future::{AbortHandle, AbortRegistration};
 
 #[derive(Default)]
 pub(super) struct Watches {
@@ -10,17 +10,18 @@ pub(super) struct Watches {
     begun: u64,
 }
 
-/// A watch whose caller still waits.
+/// A watch at the node.
 pub(super) struct Watch {
     key: Vec<u8>,
     pub(super) client: Option<usize>,
-    pub(super) push: Sender<()>,
+    /// Ends the wait of the caller.
+    pub(super) push: AbortHandle,
 }
 
 impl Watches {
-    /// Adds a watch. Returns its number, and the push to come.
-    pub(super) fn begin(&mut self, key: Vec<u8>, client: Option<usize>) -> (u64, Reply<()>) {
-        let (push, pushed) = reply();
+    /// Adds a watch. Returns its number, and the caller's end of the push.
+    pub(super) fn add(&mut self, key: Vec<u8>, client: Option<usize>) -> (u64, AbortRegistration) {
+        let (push, pushed) = AbortHandle::new_pair();
         self.begun += 1;
         self.watches.insert(self.begun, Watch { key, client, push });
         (self.begun, pushed)
@@ -32,11 +33,9 @@ impl Watches {
 
     /// Ends the watches of these keys.
     pub(super) fn take(&mut self, keys: &[Vec<u8>]) -> Vec<Watch> {
-        let all = std::mem::take(&mut self.watches).into_iter();
-        let (meant, left): (BTreeMap<_, _>, _) =
-            all.partition(|(_, watch)| keys.contains(&watch.key));
-        self.watches = left;
-        meant.into_values().collect()
+        let meant = self.watches.iter().filter(|(_, watch)| keys.contains(&watch.key));
+        let ids: Vec<u64> = meant.map(|(id, _)| *id).collect();
+        ids.iter().filter_map(|id| self.watches.remove(id)).collect()
     }
 
     /// Ends all watches.

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use quorate_core::backend::Acquired;
+use quorate_core::backend::Reply;
 use quorate_core::{BackendError, BackendErrorKind, Claim, FenceHint, FencingToken, Key, Vote};
 
 use super::entries::{Store, Value};
@@ -15,8 +15,8 @@ impl Store {
         claim: &Claim,
         hint: FenceHint,
         now: Instant,
-    ) -> Result<Acquired, BackendError> {
-        let Some(ours) = self.ours(claim, now)? else { return Ok(Acquired::new(Vote::Refused)) };
+    ) -> Result<Reply, BackendError> {
+        let Some(ours) = self.ours(claim, now)? else { return Ok(Reply::new(Vote::Refused)) };
         let mut highest = 0;
         for key in claim.keys() {
             highest = highest.max(self.number(key, now)?);
@@ -28,9 +28,9 @@ impl Store {
         };
         self.acquire_all(claim, now)?;
         self.put_numbers(claim, number);
-        let mut acquired = Acquired::new(Vote::Granted);
-        acquired.number = Some(number);
-        Ok(acquired)
+        let mut reply = Reply::new(Vote::Granted);
+        reply.number = Some(number);
+        Ok(reply)
     }
 
     /// Raises the number, if all keys are ours and none has a higher one.

@@ -1,8 +1,9 @@
 //! The restart guard: which server's data the node has, and its quarantine.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use quorate_core::backend::{self, Acquired};
+use quorate_core::backend::Reply;
 use quorate_core::{BackendError, BackendErrorKind, Claim, FenceHint, RestartGuard};
 
 use super::entries::{Store, Value};
@@ -11,7 +12,9 @@ use crate::keys::{EPOCH, QUARANTINE};
 /// What a server says about itself (`INFO`).
 pub(crate) struct Server {
     /// Its `run_id`.
-    pub(crate) id: String,
+    pub(crate) id: Arc<str>,
+    /// Its `master_replid2` and `second_repl_offset`.
+    pub(crate) promotion: Arc<str>,
     /// In whole seconds, rounded up.
     pub(crate) uptime: Duration,
     /// Whether it may evict keys.
@@ -27,46 +30,42 @@ impl Store {
         claim: &Claim,
         hint: Option<FenceHint>,
         guard: RestartGuard,
-        server: Server,
+        server: &Server,
         now: Instant,
-    ) -> Result<Acquired, BackendError> {
-        let before = self.enter_epoch(guard, &server, now)?;
+    ) -> Result<Reply, BackendError> {
+        self.enter_epoch(guard, server, now)?;
         if let Some(left) = self.quarantine_left(guard.max_ttl(), now)
             && self.ours(claim, now)? != Some(claim.keys().len())
         {
             return Err(quarantined(left));
         }
-        let mut acquired = match hint {
-            None => Acquired::new(self.acquire_all(claim, now)?),
-            Some(hint) => self.fence_acquire(claim, hint, now)?,
-        };
-        let mut server = backend::Server::new(server.id);
-        server.before = before;
-        acquired.server = Some(server);
-        Ok(acquired)
+        match hint {
+            None => Ok(Reply::new(self.acquire_all(claim, now)?)),
+            Some(hint) => self.fence_acquire(claim, hint, now),
+        }
     }
 
-    /// Begins a quarantine, unless the data is known to be this server's. Returns whose data it was, if
-    /// it was another's.
+    /// Begins a quarantine, unless the data is known to be this server's.
     fn enter_epoch(
         &mut self,
         guard: RestartGuard,
         server: &Server,
         now: Instant,
-    ) -> Result<Option<String>, BackendError> {
+    ) -> Result<(), BackendError> {
         if server.hides {
             return Err(no_info());
         }
         let max_ttl = guard.max_ttl();
+        let known = format!("{}:{}", server.id, server.promotion);
         let found = match self.string(EPOCH.as_bytes(), now)? {
             None => None,
             Some(epoch) => Some(parse(epoch).ok_or_else(no_epoch)?),
         };
-        let (wait, before) = match found {
-            None => (guard.quarantine_of_unknown(server.uptime), None),
+        let wait = match found {
+            None => guard.quarantine_of_unknown(server.uptime),
             Some((_, other)) if other != max_ttl => return Err(another_max_ttl(other, max_ttl)),
-            Some((epoch, _)) if epoch == server.id => return Ok(None),
-            Some((epoch, _)) => (max_ttl, Some(epoch)),
+            Some((epoch, _)) if epoch == known => return Ok(()),
+            Some(_) => max_ttl,
         };
         if server.evicts {
             let text = "QUORATEEVICTS the node may evict keys: its maxmemory-policy is allkeys-lru";
@@ -74,12 +73,12 @@ impl Store {
         }
         // An operator who sets a key without an expiry keeps the node out.
         if wait > self.quarantine_left(Duration::MAX, now).unwrap_or_default() {
-            let id = Value::String(server.id.clone().into_bytes());
+            let id = Value::String(server.id.as_bytes().to_vec());
             self.put(QUARANTINE.as_bytes(), id, Some(now + wait));
         }
-        let epoch = format!("{}:{}", server.id, max_ttl.as_millis());
+        let epoch = format!("{known}:{}", max_ttl.as_millis());
         self.put(EPOCH.as_bytes(), Value::String(epoch.into_bytes()), None);
-        Ok(before)
+        Ok(())
     }
 
     /// How long the quarantine lasts: `without_expiry` if its key has none.

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use quorate_core::backend::{Entry, Refreshed};
-use quorate_core::{BackendError, Claim, Key};
+use quorate_core::{BackendError, Key};
 
 use super::entries::{Store, Value};
 use crate::keys;
@@ -38,9 +38,9 @@ impl Store {
         let mut order: Vec<(u64, &[u8])> =
             waiters.iter().map(|(name, arrival)| (*arrival, name.as_slice())).collect();
         order.sort_unstable();
-        let rank = order.iter().position(|(_, waiter)| *waiter == name).unwrap_or_default();
+        let place = order.iter().position(|(_, waiter)| *waiter == name).unwrap_or_default();
         let entry_at = |rank: usize| order.get(rank).map(|(_, name)| Entry::new(*name));
-        let predecessor = rank.checked_sub(1).and_then(entry_at);
+        let predecessor = place.checked_sub(1).and_then(entry_at);
         let first = entry_at(0).unwrap_or_else(|| entry.clone());
         let end = Some(now + KEY_TTL);
         self.put(&waiters_key, Value::OrderedSet(waiters), end);
@@ -52,7 +52,7 @@ impl Store {
         }
         // A key without an expiry counts as free: no Redlock client writes one.
         let is_held = |lock: &Key| self.time_left(lock.as_bytes(), now).is_some();
-        Ok(Refreshed { predecessor, first, held: locks.iter().rposition(is_held) })
+        Ok(Refreshed { predecessor, first, held: locks.iter().rposition(is_held), place })
     }
 
     /// Removes entries. Returns whether any entry is left.
@@ -76,12 +76,11 @@ impl Store {
             }
             self.remove(&keys::watched(key, Some(entry)));
         }
-        Ok(self.get(&keys::waiters(key), now).is_some())
+        Ok(self.has_waiters(key, now))
     }
 
-    /// Whether any entry waits for the claim.
-    pub(crate) fn has_waiters(&self, claim: &Claim, now: Instant) -> bool {
-        let first = claim.keys().iter().min();
-        first.is_some_and(|key| self.get(&keys::waiters(key), now).is_some())
+    /// Whether any entry is in the wait queue of `key`.
+    pub(crate) fn has_waiters(&self, key: &Key, now: Instant) -> bool {
+        self.get(&keys::waiters(key), now).is_some()
     }
 }

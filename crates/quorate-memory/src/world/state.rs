@@ -98,6 +98,11 @@ impl World {
         self.lock().paused[client] = Pause::Killed;
     }
 
+    pub(crate) fn is_stopped(&self, client: usize) -> bool {
+        let state = self.lock();
+        state.paused[client] > Pause::Until(Some(state.now))
+    }
+
     pub(crate) fn spawn(self: &Arc<Self>, client: usize, future: BoxFuture<'static, ()>) {
         let mut state = self.lock();
         let id = state.take_id();

@@ -42,7 +42,7 @@ const NOTICED: &[(Flaw, &str)] = &[
     (Flaw::ReleasesTheFirstKey, "several keys are released, also if one of them is gone"),
     (Flaw::ReleasesAllOrNothing, "several keys are released, also if one of them is gone"),
     (Flaw::ReleaseIsAlwaysGranted, "a key expires by itself when its ttl has passed"),
-    (Flaw::Reorders, "calls take effect in the order of their first polls"),
+    (Flaw::Reorders, "calls take effect in the order of their begins"),
     (Flaw::IgnoresItsLimits, "an option that is not supported fails with nothing sent"),
     (Flaw::InspectionHidesTheTtl, "an inspection returns the holder and the time left, and changes nothing"),
     (Flaw::ServerIdChanges, "a node without an epoch does not vote until its quarantine is over"),
@@ -72,7 +72,11 @@ const NOTICED: &[(Flaw, &str)] = &[
     (Flaw::ReportsTheFirstHeldKey, "a refresh returns the last lock key that is held"),
     (Flaw::LeavesAlone, "entries wait in the order in which they joined"),
     (Flaw::LeaveKeepsTheKeyOfTheEntry, "the key of an entry exists until the entry leaves"),
-    (Flaw::NobodyWaits, "the waiters hint says whether an entry waits for the first key in sorted order"),
+    (Flaw::PlaceIsZero, "entries wait in the order in which they joined"),
+    (Flaw::NobodyWaits, "the hint says whether an entry is in the queue of the key"),
+    (Flaw::HintOvertakes, "a leave and a hint take effect after the call before them"),
+    (Flaw::LosesExtensions, "a key expires by itself when its ttl has passed"),
+    (Flaw::GivesUpTheNextCall, "a call that is dropped or given up disturbs no other"),
 ];
 
 /// Runs the suite on a node that has been up for an hour, over a network that delays requests

@@ -1,17 +1,20 @@
 //! Wrong backends over a right node.
 
 use std::future::pending;
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use quorate_core::backend::Sighting;
+use futures_util::future::{Either, select};
 use quorate_core::backend::{
-    AcquireOptions, Acquired, Capabilities, Entry, ExtendOptions, Extended, LockBackend, Refreshed,
-    ReleaseOptions, Released, Server, Watched,
+    AcquireOptions, Call, Capabilities, Entry, ExtendOptions, LockBackend, NotSent, Operation,
+    Refreshed, ReleaseOptions, Reply, Sighting, Watched, ask,
 };
 use quorate_core::{
-    BackendError, BackendErrorKind, Claim, FenceHint, FencingToken, Key, RestartGuard, Ttl, Vote,
+    BackendError, BackendErrorKind, Claim, FenceHint, FencingToken, Key, RestartGuard, Runtime,
+    Ttl, Vote,
 };
 use quorate_memory::conformance::Testbed;
 use quorate_memory::{MemoryNode, Value};
@@ -126,11 +129,19 @@ flaws! {
     LeavesAlone,
     /// The key of an entry that has left stays.
     LeaveKeepsTheKeyOfTheEntry,
-    /// The waiters hint is always no.
+    /// A refresh reports every entry as the first by its place.
+    PlaceIsZero,
+    /// The hint is always no.
     NobodyWaits,
+    /// A hint goes over another connection than the release before it.
+    HintOvertakes,
+    /// An extension that was begun is dropped.
+    LosesExtensions,
+    /// The call behind one that was given up is lost.
+    GivesUpTheNextCall,
 }
 
-const EPOCH: &str = "quorate:guard:epoch";
+const EPOCH: &str = "quorate:guard:epoch2";
 const QUARANTINE: &str = "quorate:guard:quarantine";
 
 /// A backend with one flaw.
@@ -140,6 +151,8 @@ pub(crate) struct Wrong {
     pub(crate) flaw: Flaw,
     /// The entries that were refreshed and have not left.
     entries: Arc<Mutex<Vec<(Key, Entry)>>>,
+    /// Whether a call was given up, and no other was begun since.
+    is_given_up: Arc<AtomicBool>,
 }
 
 impl Wrong {
@@ -149,7 +162,7 @@ impl Wrong {
             Flaw::IgnoresItsLimits => node.without(Capabilities::GUARD),
             _ => node.clone(),
         };
-        Self { node, flaw, entries: Arc::default() }
+        Self { node, flaw, entries: Arc::default(), is_given_up: Arc::default() }
     }
 
     fn is(&self, flaw: Flaw) -> bool {
@@ -221,11 +234,7 @@ fn only(claim: &Claim, key: &Key) -> Claim {
 
 #[async_trait]
 impl LockBackend for Wrong {
-    async fn acquire(
-        &self,
-        claim: &Claim,
-        options: AcquireOptions,
-    ) -> Result<Acquired, BackendError> {
+    async fn acquire(&self, claim: &Claim, options: AcquireOptions) -> Result<Reply, BackendError> {
         let (claim, options) = (self.claim_with(claim), self.options(claim, options));
         let (ours, theirs, free) = self.sorted(&claim);
         let is_several = claim.keys().len() > 1;
@@ -240,7 +249,7 @@ impl LockBackend for Wrong {
                 }
             }
             Flaw::RefusesItsOwnToken if is_several && !ours.is_empty() => {
-                return Ok(Acquired::new(Vote::Refused));
+                return Ok(Reply::new(Vote::Refused));
             }
             Flaw::ResentAcquireSetsTheTtl => {
                 ours.iter().for_each(|key| self.node.expire(key.as_bytes()));
@@ -266,7 +275,7 @@ impl LockBackend for Wrong {
             }
             (Flaw::AnotherTypeIsHeld, Some(BackendErrorKind::WrongType))
             | (Flaw::QuarantineRefuses, Some(BackendErrorKind::Quarantined)) => {
-                return Ok(Acquired::new(Vote::Refused));
+                return Ok(Reply::new(Vote::Refused));
             }
             (Flaw::GrantKeepsTheNumber, _) => {
                 numbers.into_iter().for_each(|(key, number)| self.node.put(key, number));
@@ -288,27 +297,18 @@ impl LockBackend for Wrong {
             {
                 seen = self.node.acquire(&claim, AcquireOptions::default()).await;
                 if let Ok(acquired) = &mut seen {
-                    acquired.server = Some(Server::new("server"));
+                    acquired.server = Some(Arc::from("server"));
                 }
             }
             (Flaw::QuarantineHidesItsLocks, None) if was_quarantined && options.guard.is_some() => {
                 return Err(BackendError::new(BackendErrorKind::Quarantined, "for another 1 s"));
-            }
-            (Flaw::NobodyWaits, None) if options.waiters => {
-                if let Ok(acquired) = &mut seen {
-                    acquired.waiters = Some(false);
-                }
             }
             _ => {}
         }
         seen
     }
 
-    async fn extend(
-        &self,
-        claim: &Claim,
-        options: ExtendOptions,
-    ) -> Result<Extended, BackendError> {
+    async fn extend(&self, claim: &Claim, options: ExtendOptions) -> Result<Reply, BackendError> {
         let claim = self.claim_with(claim);
         let (ours, _, free) = self.sorted(&claim);
         if self.is(Flaw::ExtendsKeysOneByOne) {
@@ -339,19 +339,19 @@ impl LockBackend for Wrong {
         &self,
         claim: &Claim,
         mut options: ReleaseOptions,
-    ) -> Result<Released, BackendError> {
+    ) -> Result<Reply, BackendError> {
         let (ours, theirs, _) = self.sorted(claim);
         let is_all = ours.len() == claim.keys().len();
         match self.flaw {
             Flaw::ReleasesAnyToken if !theirs.is_empty() => {
                 theirs.iter().for_each(|key| self.node.expire(key.as_bytes()));
-                return Ok(Released::new(Vote::Granted));
+                return Ok(Reply::new(Vote::Granted));
             }
             Flaw::ReleasesTheFirstKey => {
                 self.node.release(&only(claim, &claim.keys()[0]), options).await?;
-                return Ok(Released::new(vote(is_all)));
+                return Ok(Reply::new(vote(is_all)));
             }
-            Flaw::ReleasesAllOrNothing if !is_all => return Ok(Released::new(Vote::Refused)),
+            Flaw::ReleasesAllOrNothing if !is_all => return Ok(Reply::new(Vote::Refused)),
             Flaw::ReleaseDoesNotRaise => options.raise_to = None,
             _ => {}
         }
@@ -371,15 +371,15 @@ impl LockBackend for Wrong {
         }
     }
 
-    async fn raise(&self, claim: &Claim, number: FencingToken) -> Result<Vote, BackendError> {
-        let vote = self.node.raise(claim, number).await?;
+    async fn raise(&self, claim: &Claim, number: FencingToken) -> Result<Reply, BackendError> {
+        let reply = self.node.raise(claim, number).await?;
         let (_, theirs, free) = self.sorted(claim);
         let is_ours = theirs.is_empty() && free.is_empty();
         if self.is(Flaw::RaisesWithoutTheKey) && !is_ours || self.is(Flaw::RaiseLowers) && is_ours {
             self.set_numbers(number);
-            return Ok(Vote::Granted);
+            return Ok(Reply::new(Vote::Granted));
         }
-        Ok(vote)
+        Ok(reply)
     }
 
     async fn inspect(&self, key: &Key) -> Result<Option<Sighting>, BackendError> {
@@ -397,6 +397,10 @@ impl LockBackend for Wrong {
             self.node.restart();
         }
         self.node.server_id().await
+    }
+
+    async fn hint(&self, key: &Key) -> Result<bool, BackendError> {
+        Ok(self.node.hint(key).await? && !self.is(Flaw::NobodyWaits))
     }
 
     async fn watch(&self, key: &Key, entry: Option<&Entry>) -> Result<Watched, BackendError> {
@@ -435,6 +439,7 @@ impl LockBackend for Wrong {
             Flaw::JoinsInFront if is_new => {
                 (refreshed.predecessor, refreshed.first) = (None, entry.clone());
             }
+            Flaw::PlaceIsZero => refreshed.place = 0,
             Flaw::KeysWithoutExpiryAreHeld => refreshed.held = locks.iter().rposition(is_there),
             Flaw::ReportsTheFirstHeldKey => refreshed.held = locks.iter().position(is_there),
             _ => {}
@@ -457,12 +462,48 @@ impl LockBackend for Wrong {
         }
         Ok(is_left)
     }
+
+    /// Most flaws are those of the methods. Here, the node begins the calls.
+    fn begin(self: Arc<Self>, call: Call, runtime: &dyn Runtime) -> Result<(), NotSent> {
+        let node = Arc::new(self.node.clone());
+        match (self.flaw, call.operation()) {
+            (Flaw::HintOvertakes, Operation::Hint { .. }) => {
+                return Arc::new(self.node.unordered()).begin(call, runtime);
+            }
+            (Flaw::LosesExtensions, Operation::Extend(..)) => return Ok(()),
+            (_, Operation::Watch { .. }) => {}
+            (Flaw::GivesUpTheNextCall, operation) => {
+                if self.is_given_up.swap(false, Ordering::Relaxed) {
+                    return Ok(());
+                }
+                let (inner, asked) = ask(operation.clone(), runtime.now());
+                node.begin(inner, runtime)?;
+                runtime.spawn(Box::pin(async move {
+                    let answered = match select(asked, pin!(call.given_up())).await {
+                        Either::Left((result, _)) => Some(result),
+                        Either::Right(_) => None,
+                    };
+                    match answered {
+                        Some(result) => call.answer(result),
+                        None => self.is_given_up.store(true, Ordering::Relaxed),
+                    }
+                }));
+                return Ok(());
+            }
+            _ => {}
+        }
+        node.begin(call, runtime)
+    }
 }
 
 #[async_trait]
 impl Testbed for Wrong {
     fn backend(&self) -> Arc<dyn LockBackend> {
         Arc::new(self.clone())
+    }
+
+    fn runtime(&self) -> Arc<dyn Runtime> {
+        Testbed::runtime(&self.node)
     }
 
     async fn value(&self, key: &[u8]) -> Option<Vec<u8>> {
@@ -475,10 +516,6 @@ impl Testbed for Wrong {
 
     async fn expire(&self, key: &[u8]) {
         self.node.expire(key);
-    }
-
-    async fn pass(&self, time: Duration) {
-        Testbed::pass(&self.node, time).await;
     }
 
     async fn put_list(&self, key: &[u8]) {

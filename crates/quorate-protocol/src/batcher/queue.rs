@@ -1,146 +1,158 @@
-//! The commands that wait for a pipeline.
+//! The calls that wait for a pipeline.
 
 use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Waker};
 
-use quorate_core::{BackendError, BackendErrorKind, planted};
-use tokio::sync::oneshot;
+use quorate_core::backend::{Call, NotSent, Operation};
+use quorate_core::{BackendError, BackendErrorKind};
 
-use crate::command::Command;
-use crate::reply::{Failure, Reply};
-use crate::transport::Admission;
-
-/// How many acquires are queued at most.
-pub(super) const MAX_ACQUIRES: usize = 4096;
-
-/// Commands of one pipeline.
-const MAX_COMMANDS: usize = 64;
-
-/// The least number of pushes between two looks for abandoned commands.
-const SELDOM: usize = 16;
-
-/// Bytes of one pipeline. A larger command goes alone.
-const MAX_BYTES: usize = 64 << 10;
-
-/// What came back for one command.
-pub(super) type Answer = Result<Reply, Failure>;
-
-/// Where the answer to one command goes. A slot that is dropped reads *lost*.
-pub(super) type Slot = oneshot::Sender<Answer>;
-
-/// The commands that wait for a pipeline, in the order of the first polls of their calls.
+/// The calls that wait for a pipeline, in the order of their begins. Only the task of the batcher takes any.
+///
+/// No call is asked, answered or dropped under the lock: each of these may lock the attempt that sent the call, and
+/// an attempt begins calls under its own lock.
 #[derive(Default)]
-pub(super) struct Queue {
-    items: VecDeque<Item>,
-    acquires: usize,
-    /// Pushes until it is looked through for commands that no caller awaits any more.
-    rest: usize,
-}
+pub(super) struct Queue(Mutex<State>);
 
-struct Item {
-    command: Command,
-    admission: Admission,
-    slot: Slot,
+#[derive(Default)]
+struct State {
+    calls: VecDeque<Call>,
+    acquires: usize,
+    /// The task, once it has found nothing to do.
+    waker: Option<Waker>,
+    /// The task waits for calls.
+    awaits_calls: bool,
+    /// A task is there, or is being spawned.
+    is_running: bool,
+    is_abandoned: bool,
+    /// Why the last connect failed, during the back-off.
+    trouble: Option<BackendError>,
 }
 
 impl Queue {
-    /// Appends a command, unless too many acquires are queued.
-    pub(super) fn push(
-        &mut self,
-        command: Command,
-        admission: Admission,
-    ) -> Result<oneshot::Receiver<Answer>, Failure> {
-        let is_acquire = admission == Admission::Acquire;
-        match self.rest.checked_sub(1) {
-            Some(rest) => self.rest = rest,
-            None => self.forget_abandoned(),
-        }
-        if is_acquire {
-            if self.is_full() {
+    /// Appends a call, unless the task backs off or too many acquires are queued. Returns whether there is a task.
+    pub(super) fn push(&self, call: Call) -> Result<bool, NotSent> {
+        let is_acquire = is_acquire(&call);
+        call.note_queued(true);
+        let mut state = self.lock();
+        let refusal = match state.trouble.clone() {
+            None if is_acquire && state.acquires >= MAX_ACQUIRES => {
                 let why = "too many acquires wait for this node";
-                return Err(Failure::NotSent(BackendError::new(BackendErrorKind::Other, why)));
+                Some(BackendError::new(BackendErrorKind::Other, why))
             }
-            self.acquires += 1;
+            trouble => trouble,
+        };
+        if let Some(refusal) = refusal {
+            drop(state);
+            return Err(call.not_sent(refusal));
         }
-        let (slot, answer) = oneshot::channel();
-        let item = Item { command, admission, slot };
-        if admission == Admission::Release && planted!("release_goes_first") {
-            self.items.push_front(item);
-        } else {
-            self.items.push_back(item);
-        }
-        Ok(answer)
+        state.acquires += usize::from(is_acquire);
+        state.calls.push_back(call);
+        let is_awaited = std::mem::take(&mut state.awaits_calls);
+        let waker = if is_awaited { state.waker.take() } else { None };
+        let is_running = std::mem::replace(&mut state.is_running, true);
+        drop(state);
+        waker.into_iter().for_each(Waker::wake);
+        Ok(is_running)
     }
 
-    /// Takes the commands of the next pipeline. Commands that no caller awaits now are not sent.
-    pub(super) fn take(&mut self) -> (Vec<Command>, Vec<Slot>) {
-        let (mut commands, mut slots, mut bytes) = (Vec::new(), Vec::new(), 0);
-        while let Some(next) = self.items.front() {
-            let size = next.command.size();
-            let is_awaited = !next.slot.is_closed() || planted!("abandoned_command_is_sent");
-            let fits = commands.len() < MAX_COMMANDS && bytes + size <= MAX_BYTES
-                || planted!("pipelines_have_any_size");
-            if is_awaited && !fits && !commands.is_empty() {
-                break;
-            }
-            let Some(item) = self.pop() else { break };
-            if is_awaited {
-                bytes += size;
-                commands.push(item.command);
-                slots.push(item.slot);
-            }
+    /// Takes up to `limit` calls. A call that was given up is dropped instead.
+    pub(super) fn take(&self, limit: usize) -> Vec<Call> {
+        let mut state = self.lock();
+        let count = state.calls.len().min(limit);
+        let mut calls: Vec<Call> = state.calls.drain(..count).collect();
+        state.acquires -= calls.iter().filter(|call| is_acquire(call)).count();
+        drop(state);
+        calls.retain(|call| !call.is_given_up());
+        calls
+    }
+
+    /// Puts calls back in front.
+    pub(super) fn put_back(&self, calls: impl DoubleEndedIterator<Item = Call>) {
+        let mut state = self.lock();
+        for call in calls.rev() {
+            state.acquires += usize::from(is_acquire(&call));
+            state.calls.push_front(call);
         }
-        (commands, slots)
     }
 
-    const fn is_full(&self) -> bool {
-        self.acquires >= MAX_ACQUIRES
+    /// Drops calls that were given up: a node may hang for hours.
+    pub(super) fn sweep(&self) {
+        let mut calls = std::mem::take(&mut self.lock().calls);
+        calls.retain(|call| !call.is_given_up());
+        let mut state = self.lock();
+        calls.append(&mut state.calls);
+        state.acquires = calls.iter().filter(|call| is_acquire(call)).count();
+        state.calls = calls;
     }
 
-    /// Drops commands that no caller awaits any more: a node may hang for hours, and callers give
-    /// up. The next time is after more pushes than commands are left, so that a push costs the same
-    /// however long the queue is.
-    fn forget_abandoned(&mut self) {
-        self.items.retain(|item| !item.slot.is_closed());
-        let acquires = self.items.iter().filter(|item| item.admission == Admission::Acquire);
-        self.acquires = acquires.count();
-        self.rest = self.items.len() + SELDOM;
-    }
-
-    /// Answers all as *not sent*.
-    pub(super) fn refuse_all(&mut self, why: &BackendError) {
-        while let Some(item) = self.pop() {
-            // A caller that has gone has no use for it.
-            drop(item.slot.send(Err(Failure::NotSent(why.clone()))));
+    /// Registers the task, which found nothing to do. Returns whether there is something by now.
+    pub(super) fn register(&self, context: &Context<'_>, awaits_calls: bool) -> bool {
+        let mut state = self.lock();
+        if state.is_abandoned || awaits_calls && !state.calls.is_empty() {
+            return true;
         }
+        state.awaits_calls = awaits_calls;
+        let is_known = state.waker.as_ref().is_some_and(|waker| waker.will_wake(context.waker()));
+        let old = if is_known { None } else { state.waker.replace(context.waker().clone()) };
+        drop(state);
+        drop(old);
+        false
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.items.is_empty()
+        self.lock().calls.is_empty()
     }
 
-    fn pop(&mut self) -> Option<Item> {
-        let item = self.items.pop_front()?;
-        self.acquires -= usize::from(item.admission == Admission::Acquire);
-        Some(item)
+    pub(super) fn is_abandoned(&self) -> bool {
+        self.lock().is_abandoned
     }
-}
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+    /// The last handle was dropped.
+    pub(super) fn abandon(&self) {
+        let mut state = self.lock();
+        state.is_abandoned = true;
+        let waker = state.waker.take();
+        drop(state);
+        waker.into_iter().for_each(Waker::wake);
+    }
 
-    #[test]
-    fn a_queue_that_nothing_is_taken_from_keeps_no_abandoned_commands() {
-        let mut queue = Queue::default();
-        let kept = queue.push(Command::new("KEPT", 0), Admission::Acquire).unwrap();
-        for _ in 0..10 * MAX_ACQUIRES {
-            drop(queue.push(Command::new("GONE", 0), Admission::Acquire).unwrap());
-            drop(queue.push(Command::new("GONE", 0), Admission::Other).unwrap());
-            assert!(queue.items.len() < 64, "{}", queue.items.len());
+    /// Answers all as *not sent*, and refuses calls with the same reason until [`end_back_off`](Self::end_back_off).
+    pub(super) fn back_off(&self, error: &BackendError) {
+        self.refuse_all(error, |state| state.trouble = Some(error.clone()));
+    }
+
+    pub(super) fn end_back_off(&self) {
+        self.lock().trouble = None;
+    }
+
+    /// Answers all as *not sent*: the task is dropped. The next call spawns another one.
+    pub(super) fn end_task(&self, error: &BackendError) {
+        self.refuse_all(error, |state| {
+            state.trouble = None;
+            state.is_running = false;
+        });
+    }
+
+    fn refuse_all(&self, error: &BackendError, change: impl FnOnce(&mut State)) {
+        let mut state = self.lock();
+        let calls = std::mem::take(&mut state.calls);
+        state.acquires = 0;
+        change(&mut state);
+        drop(state);
+        for call in calls {
+            call.answer(Err(error.clone().not_sent()));
         }
-        let (commands, slots) = queue.take();
-        assert_eq!((commands, slots.len()), (vec![Command::new("KEPT", 0)], 1));
-        assert!(queue.is_empty() && queue.acquires == 0);
-        drop(kept);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+const fn is_acquire(call: &Call) -> bool {
+    matches!(call.operation(), Operation::Acquire(..))
+}
+
+/// How many acquires are queued at most.
+const MAX_ACQUIRES: usize = 4096;

@@ -8,12 +8,12 @@
 //! A claim on several keys has one number: an acquire sets all its counters to one more than the
 //! highest, and a raise raises all or none.
 
-use quorate_core::backend::Acquired;
+use quorate_core::backend::Reply;
 use quorate_core::{BackendError, Claim, FenceHint, FencingToken, Key, Vote};
 
-use crate::reply::Reply;
-use crate::script::Script;
-use crate::transport::{Admission, Transport};
+use crate::command::Command;
+use crate::script::{By, Script, size_of};
+use crate::value::Value;
 
 /// `KEYS` the keys, then the counter of each; `ARGV` token, ttl in ms, hint. Returns the number, or 0
 /// if the keys are held.
@@ -29,61 +29,48 @@ pub(super) static RELEASE: Script = Script::new(include_str!("../../scripts/fenc
 const COUNTERS: u32 = 1024;
 
 /// Acquires the keys and raises their number.
-pub(super) async fn acquire<T: Transport>(
-    transport: &T,
-    claim: &Claim,
-    hint: FenceHint,
-) -> Result<Acquired, BackendError> {
-    let (ttl, hint) = (claim.ttl().as_millis().to_string(), hint.get().to_string());
-    let arguments = [claim.token().as_bytes(), ttl.as_bytes(), hint.as_bytes()];
-    let counters = counters(claim);
-    match ACQUIRE
-        .run_once(transport, Admission::Acquire, &keys(claim, &counters), &arguments)
-        .await?
-    {
-        Reply::Int(0) => Ok(Acquired::new(Vote::Refused)),
-        Reply::Text(digits) => {
-            let number = number(&digits);
-            let number = number.ok_or_else(|| Reply::Text(digits).unexpected("a script"))?;
-            let mut acquired = Acquired::new(Vote::Granted);
-            acquired.number = Some(number);
-            Ok(acquired)
-        }
-        reply => Err(reply.unexpected("a script")),
-    }
+pub(super) fn acquire(by: By, claim: &Claim, hint: FenceHint) -> Command {
+    of_claim(&ACQUIRE, by, claim).number(claim.ttl().as_millis()).number(hint.get())
 }
 
 /// Raises the number of all keys, if they are ours and none is higher.
-pub(crate) async fn raise<T: Transport>(
-    transport: &T,
-    claim: &Claim,
-    number: FencingToken,
-) -> Result<Vote, BackendError> {
-    let (number, counters) = (number.to_string(), counters(claim));
-    let arguments = [claim.token().as_bytes(), number.as_bytes()];
-    RAISE.run(transport, Admission::Other, &keys(claim, &counters), &arguments).await?.vote()
+pub(super) fn raise(by: By, claim: &Claim, number: FencingToken) -> Command {
+    of_claim(&RAISE, by, claim).number(number.get())
 }
 
 /// Deletes the keys that are ours and raises their numbers.
-pub(super) async fn release<T: Transport>(
-    transport: &T,
-    claim: &Claim,
-    number: FencingToken,
-) -> Result<Vote, BackendError> {
-    let (number, counters) = (number.to_string(), counters(claim));
-    let arguments = [claim.token().as_bytes(), number.as_bytes()];
-    RELEASE.run(transport, Admission::Release, &keys(claim, &counters), &arguments).await?.vote()
+pub(super) fn release(by: By, claim: &Claim, number: FencingToken) -> Command {
+    of_claim(&RELEASE, by, claim).number(number.get())
 }
 
-/// The counter of each key of a claim.
-pub(super) fn counters(claim: &Claim) -> Vec<Vec<u8>> {
-    claim.keys().iter().map(counter).collect()
+/// What an acquire with a hint replies.
+pub(super) fn reply(reply: &Value) -> Result<Reply, BackendError> {
+    match reply {
+        Value::Int(0) => Ok(Reply::new(Vote::Refused)),
+        Value::Text(digits) => {
+            let mut granted = Reply::new(Vote::Granted);
+            granted.number = Some(number(digits).ok_or_else(|| reply.unexpected("a script"))?);
+            Ok(granted)
+        }
+        _ => Err(reply.unexpected("a script")),
+    }
 }
 
-/// The keys of a claim, then their counters.
-fn keys<'a>(claim: &'a Claim, counters: &'a [Vec<u8>]) -> Vec<&'a [u8]> {
-    claim.keys().iter().map(Key::as_bytes).chain(counters.iter().map(Vec::as_slice)).collect()
+/// A script with the keys of a claim, their counters and the token.
+fn of_claim(script: &Script, by: By, claim: &Claim) -> Command {
+    let keys = claim.keys();
+    let size = size_of(keys) + keys.len() * COUNTER_SIZE + 128;
+    let command = script.run(by, 2 * keys.len(), size).keys(keys);
+    with_counters(command, claim).arg(claim.token().as_bytes())
 }
+
+/// Appends the counter of each key of a claim.
+pub(super) fn with_counters(command: Command, claim: &Claim) -> Command {
+    claim.keys().iter().map(counter).fold(command, Command::arg)
+}
+
+/// About the bytes of a counter's name in a command.
+pub(super) const COUNTER_SIZE: usize = 24;
 
 /// The key of the number of `key`, by FNV-1a.
 fn counter(key: &Key) -> Vec<u8> {

@@ -1,82 +1,86 @@
-//! The restart guard: an acquire that compares the node's epoch with the server's `run_id`.
+//! The restart guard: an acquire that compares the node's epoch with what the server tells of itself.
 //!
-//! - `quorate:guard:epoch` holds `run_id:max_ttl`, in milliseconds, without an expiry. Deleting it
-//!   begins a quarantine.
+//! - `quorate:guard:epoch2` holds `run_id:master_replid2:second_repl_offset:max_ttl`, the last in milliseconds,
+//!   without an expiry. The first changes with a restart, the other two with a promotion. Deleting the key
+//!   begins a quarantine. (0.1 keeps an epoch without the two in `quorate:guard:epoch`.)
 //! - `quorate:guard:quarantine` is there while the node is quarantined. Deleting it ends the
 //!   quarantine. Without an expiry it lasts until it is deleted.
 //!
 //! A user of an ACL needs `~quorate:guard:*` and `+info`.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use quorate_core::backend::{Acquired, Server};
-use quorate_core::{BackendError, BackendErrorKind, Claim, FenceHint, Key, RestartGuard, Vote};
+use quorate_core::backend::Reply;
+use quorate_core::{BackendError, BackendErrorKind, Claim, FenceHint, RestartGuard, Vote};
 
 use super::fence;
-use crate::reply::Reply;
-use crate::script::Script;
-use crate::transport::{Admission, Transport};
+use crate::command::Command;
+use crate::script::{By, Script, size_of};
+use crate::value::Value;
 
 /// `KEYS` the keys, then the counter of each if there is a hint, then epoch and quarantine; `ARGV`
 /// token, ttl in ms, hint or nothing, `max_ttl` in ms, `strict` or `soft`.
 ///
-/// Returns `{word, number, run, before}`. The word is `granted` with the fencing number or 0,
-/// `refused`, or `quarantined` with the milliseconds that are left. `before` is the run whose epoch was
-/// found, or empty if there was none or this one.
+/// Returns `{word, number, run}`. The word is `granted` with the fencing number or 0, `refused`, or
+/// `quarantined` with the milliseconds that are left. `run` is the `run_id`.
 pub(super) static ACQUIRE: Script = Script::new(include_str!("../../scripts/guard_acquire.lua"));
 
-const EPOCH: &[u8] = b"quorate:guard:epoch";
+const EPOCH: &[u8] = b"quorate:guard:epoch2";
 
 const QUARANTINE: &[u8] = b"quorate:guard:quarantine";
 
 /// Acquires the keys unless the node is quarantined, and raises their number if there is a hint.
-pub(super) async fn acquire<T: Transport>(
-    transport: &T,
+pub(super) fn acquire(
+    by: By,
     claim: &Claim,
     hint: Option<FenceHint>,
     guard: RestartGuard,
-) -> Result<Acquired, BackendError> {
-    let counters = hint.map(|_| fence::counters(claim)).unwrap_or_default();
-    let counters = counters.iter().map(Vec::as_slice);
-    let keys: Vec<&[u8]> =
-        claim.keys().iter().map(Key::as_bytes).chain(counters).chain([EPOCH, QUARANTINE]).collect();
-    let ttl = claim.ttl().as_millis().to_string();
-    let hint = hint.map(|hint| hint.get().to_string()).unwrap_or_default();
-    let max_ttl = guard.max_ttl().as_millis().to_string();
-    let rule = if guard.is_strict() { "strict" } else { "soft" };
-    let parts = [ttl.as_bytes(), hint.as_bytes(), max_ttl.as_bytes(), rule.as_bytes()];
-    let arguments: Vec<&[u8]> = [claim.token().as_bytes()].into_iter().chain(parts).collect();
-    let reply = ACQUIRE.run_once(transport, Admission::Acquire, &keys, &arguments).await?;
-    parse(&reply).unwrap_or_else(|| Err(reply.unexpected("a script")))
+) -> Command {
+    let keys = claim.keys();
+    let count = keys.len() * if hint.is_some() { 2 } else { 1 } + 2;
+    let size = size_of(keys) + keys.len() * fence::COUNTER_SIZE + 256;
+    let mut command = ACQUIRE.run(by, count, size).keys(keys);
+    if hint.is_some() {
+        command = fence::with_counters(command, claim);
+    }
+    command = command.arg(EPOCH).arg(QUARANTINE);
+    command = command.arg(claim.token().as_bytes()).number(claim.ttl().as_millis());
+    command = match hint {
+        Some(hint) => command.number(hint.get()),
+        None => command.arg(""),
+    };
+    let max_ttl = u64::try_from(guard.max_ttl().as_millis()).unwrap_or(u64::MAX);
+    command.number(max_ttl).arg(if guard.is_strict() { "strict" } else { "soft" })
+}
+
+/// What the script replies.
+pub(super) fn reply(reply: &Value) -> Result<Reply, BackendError> {
+    parse(reply).unwrap_or_else(|| Err(reply.unexpected("a script")))
 }
 
 /// `None` if the reply is none of the script's.
-fn parse(reply: &Reply) -> Option<Result<Acquired, BackendError>> {
-    let Reply::List(list) = reply else { return None };
-    let [Reply::Text(word), Reply::Text(number), Reply::Text(run), Reply::Text(before)] =
-        list.as_slice()
-    else {
+fn parse(reply: &Value) -> Option<Result<Reply, BackendError>> {
+    let Value::List(list) = reply else { return None };
+    let [Value::Text(word), Value::Text(number), Value::Text(run)] = list.as_slice() else {
         return None;
     };
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let mut acquired = match word.as_slice() {
-        b"granted" if number == b"0" => Acquired::new(Vote::Granted),
+    let mut reply = match word.as_slice() {
+        b"granted" if number == b"0" => Reply::new(Vote::Granted),
         b"granted" => {
-            let mut acquired = Acquired::new(Vote::Granted);
-            acquired.number = Some(fence::number(number)?);
-            acquired
+            let mut granted = Reply::new(Vote::Granted);
+            granted.number = Some(fence::number(number)?);
+            granted
         }
-        b"refused" => Acquired::new(Vote::Refused),
+        b"refused" => Reply::new(Vote::Refused),
         b"quarantined" => {
-            let left = Duration::from_millis(text(number).parse().ok()?);
-            return Some(Err(quarantined(left)));
+            let left = std::str::from_utf8(number).ok()?.parse().ok()?;
+            return Some(Err(quarantined(Duration::from_millis(left))));
         }
         _ => return None,
     };
-    let mut server = Server::new(text(run));
-    server.before = (!before.is_empty()).then(|| text(before));
-    acquired.server = Some(server);
-    Some(Ok(acquired))
+    reply.server = Some(Arc::from(std::str::from_utf8(run).ok()?));
+    Some(Ok(reply))
 }
 
 fn quarantined(left: Duration) -> BackendError {
@@ -88,32 +92,32 @@ fn quarantined(left: Duration) -> BackendError {
 mod tests {
     use super::*;
 
-    fn reply(parts: [&str; 4]) -> Reply {
-        Reply::List(parts.map(|part| Reply::Text(part.into())).to_vec())
+    fn reply(parts: [&str; 3]) -> Value {
+        Value::List(parts.map(|part| Value::Text(part.into())).to_vec())
     }
 
     #[test]
     fn a_reply_carries_the_vote_and_the_server() {
-        let acquired = parse(&reply(["granted", "7", "ab", "cd"])).unwrap().unwrap();
-        assert_eq!((acquired.vote, acquired.number.unwrap().get()), (Vote::Granted, 7));
-        let server = acquired.server.unwrap();
-        assert_eq!((server.id.as_str(), server.before.as_deref()), ("ab", Some("cd")));
-        let acquired = parse(&reply(["granted", "0", "ab", ""])).unwrap().unwrap();
-        assert_eq!((acquired.vote, acquired.number), (Vote::Granted, None));
-        assert_eq!(acquired.server.unwrap().before, None);
-        let acquired = parse(&reply(["refused", "0", "ab", ""])).unwrap().unwrap();
-        assert_eq!(acquired.vote, Vote::Refused);
-        let error = parse(&reply(["quarantined", "3200", "ab", ""])).unwrap().unwrap_err();
+        for (parts, vote, number) in [
+            (["granted", "7", "ab"], Vote::Granted, Some(7)),
+            (["granted", "0", "ab"], Vote::Granted, None),
+            (["refused", "0", "ab"], Vote::Refused, None),
+        ] {
+            let reply = parse(&reply(parts)).unwrap().unwrap();
+            assert_eq!((reply.vote, reply.number.map(|number| number.get())), (vote, number));
+            assert_eq!(reply.server.as_deref(), Some("ab"));
+        }
+        let error = parse(&reply(["quarantined", "3200", "ab"])).unwrap().unwrap_err();
         assert_eq!(error.kind(), BackendErrorKind::Quarantined);
         assert!(error.to_string().starts_with("quarantined for another 3.2s"), "{error}");
     }
 
     #[test]
     fn q4_nonsense_is_no_vote() {
-        for parts in [["", "0", "a", ""], ["granted", "9007199254740992", "a", ""]] {
+        for parts in [["", "0", "a"], ["granted", "9007199254740992", "a"]] {
             assert!(parse(&reply(parts)).is_none());
         }
-        assert!(parse(&Reply::Int(1)).is_none());
-        assert!(parse(&Reply::List(vec![Reply::Text(b"granted".to_vec())])).is_none());
+        assert!(parse(&Value::Int(1)).is_none());
+        assert!(parse(&Value::List(vec![Value::Text(b"granted".to_vec())])).is_none());
     }
 }

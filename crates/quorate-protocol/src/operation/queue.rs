@@ -9,15 +9,15 @@
 //! An entry expires 2 s after its last refresh, and all keys 10 s after theirs. A user of an ACL needs
 //! these keys beside those that are locked. Without them, processes wait without an order.
 
-use quorate_core::backend::{Entry, Refreshed};
+use quorate_core::backend::{Entry, Operation, Refreshed};
 use quorate_core::{BackendError, Key};
 
-use crate::reply::Reply;
-use crate::script::Script;
-use crate::transport::{Admission, Transport};
+use crate::command::Command;
+use crate::script::{By, Script, size_of};
+use crate::value::Value;
 
 /// `KEYS` waiters, seen, the entry's key, the lock's keys; `ARGV` the entry. Returns the number of the last
-/// lock key that is held, or 0, the predecessor or an empty string, and the first entry.
+/// lock key that is held, or 0, the predecessor or an empty string, the first entry, and the place.
 ///
 /// The number comes first: fred drops a reply that begins like a message of a channel.
 ///
@@ -28,61 +28,79 @@ pub(super) static REFRESH: Script = Script::new(include_str!("../../scripts/queu
 /// `KEYS` waiters, seen, the entries' keys; `ARGV` the entries. Returns whether an entry is left.
 pub(super) static LEAVE: Script = Script::new(include_str!("../../scripts/queue_leave.lua"));
 
-/// The key of the ordered set of entries before `key`.
-pub(super) fn waiters_key(key: &Key) -> Vec<u8> {
-    beside(key, b"waiters")
-}
-
-/// The key of one entry in the queue before `key`.
-pub(crate) fn entry_key(key: &Key, entry: &Entry) -> Vec<u8> {
-    beside(key, entry.as_bytes())
+/// Asks whether any entry is in the queue before `key`.
+pub(super) fn hint(key: &Key) -> Command {
+    Command::new("EXISTS", key.as_bytes().len() + 16).beside(key, b"waiters")
 }
 
 /// Keeps an entry alive, and appends it if it is missing.
-pub(crate) async fn refresh<T: Transport>(
-    transport: &T,
-    key: &Key,
-    entry: &Entry,
-    locks: &[Key],
-) -> Result<Refreshed, BackendError> {
-    let own = [waiters_key(key), beside(key, b"seen"), entry_key(key, entry)];
-    let keys: Vec<&[u8]> =
-        own.iter().map(Vec::as_slice).chain(locks.iter().map(Key::as_bytes)).collect();
-    // One command: a second one could append the entry behind its LEAVE (W3).
-    let reply = REFRESH.run_once(transport, Admission::Other, &keys, &[entry.as_bytes()]).await?;
-    parse(&reply, locks.len()).ok_or_else(|| reply.unexpected("a refresh"))
+pub(super) fn refresh(by: By, key: &Key, entry: &Entry, locks: &[Key]) -> Command {
+    let size = 3 * (key.as_bytes().len() + 16) + 2 * entry.as_bytes().len() + size_of(locks);
+    REFRESH
+        .run(by, 3 + locks.len(), size)
+        .beside(key, b"waiters")
+        .beside(key, b"seen")
+        .beside(key, entry.as_bytes())
+        .keys(locks)
+        .arg(entry.as_bytes())
 }
 
-/// Removes entries. Returns whether any is left.
-pub(crate) async fn leave<T: Transport>(
-    transport: &T,
-    key: &Key,
-    entry: &Entry,
-    also: Option<&Entry>,
-) -> Result<bool, BackendError> {
-    let entries: Vec<&Entry> = [Some(entry), also].into_iter().flatten().collect();
-    let mut own = vec![waiters_key(key), beside(key, b"seen")];
-    own.extend(entries.iter().map(|entry| entry_key(key, entry)));
-    let keys: Vec<&[u8]> = own.iter().map(Vec::as_slice).collect();
-    let names: Vec<&[u8]> = entries.iter().map(|entry| entry.as_bytes()).collect();
-    // Admitted as every call but an acquire. It belongs to a refresh that was sent.
-    match LEAVE.run(transport, Admission::Other, &keys, &names).await? {
-        Reply::Int(left) => Ok(left > 0),
-        reply => Err(reply.unexpected("a leave")),
+/// Removes entries.
+pub(super) fn leave(by: By, key: &Key, entry: &Entry, also: Option<&Entry>) -> Command {
+    let entries = || [Some(entry), also].into_iter().flatten().map(Entry::as_bytes);
+    let size = 4 * (key.as_bytes().len() + 16) + 2 * entries().map(<[u8]>::len).sum::<usize>();
+    let command =
+        LEAVE.run(by, 2 + entries().count(), size).beside(key, b"waiters").beside(key, b"seen");
+    let command = entries().fold(command, |command, entry| command.beside(key, entry));
+    entries().fold(command, Command::arg)
+}
+
+/// The key that a watch is about: that of the lock, or of an entry.
+pub(crate) fn watched_key(operation: &Operation) -> Option<Vec<u8>> {
+    match operation {
+        Operation::Watch { key, entry: Some(entry) } => {
+            Some([key.as_bytes(), BESIDE, entry.as_bytes()].concat())
+        }
+        Operation::Watch { key, entry: None } => Some(key.as_bytes().to_vec()),
+        _ => None,
     }
 }
 
-fn beside(key: &Key, what: &[u8]) -> Vec<u8> {
-    [key.as_bytes(), b":quorate:", what].concat()
+/// How many there are, as a hint and a leave reply.
+pub(super) fn has_waiters(reply: &Value) -> Result<bool, BackendError> {
+    match reply {
+        Value::Int(count @ 0..) => Ok(*count > 0),
+        _ => Err(reply.unexpected("EXISTS or a leave")),
+    }
 }
 
-fn parse(reply: &Reply, locks: usize) -> Option<Refreshed> {
-    let Reply::List(list) = reply else { return None };
-    let [Reply::Int(held), Reply::Text(predecessor), Reply::Text(first)] = list.as_slice() else {
+pub(super) fn refreshed(reply: &Value, locks: usize) -> Result<Refreshed, BackendError> {
+    parse(reply, locks).ok_or_else(|| reply.unexpected("a refresh"))
+}
+
+fn parse(reply: &Value, locks: usize) -> Option<Refreshed> {
+    let Value::List(list) = reply else { return None };
+    let [Value::Int(held), Value::Text(before), Value::Text(first), Value::Int(place)] =
+        list.as_slice()
+    else {
         return None;
     };
     let entry = |name: &[u8]| (!name.is_empty()).then(|| Entry::new(name));
     let held = usize::try_from(*held).ok().filter(|held| *held <= locks)?;
-    let (predecessor, first) = (entry(predecessor), entry(first)?);
-    Some(Refreshed { predecessor, first, held: held.checked_sub(1) })
+    Some(Refreshed {
+        predecessor: entry(before),
+        first: entry(first)?,
+        held: held.checked_sub(1),
+        place: usize::try_from(*place).ok()?,
+    })
 }
+
+impl Command {
+    /// Appends the name of a key of the queue before `key`.
+    fn beside(self, key: &Key, what: &[u8]) -> Self {
+        self.joined(&[key.as_bytes(), BESIDE, what])
+    }
+}
+
+/// Between a lock's key and what is kept beside it.
+const BESIDE: &[u8] = b":quorate:";

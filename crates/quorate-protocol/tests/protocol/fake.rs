@@ -6,12 +6,12 @@ use std::fmt;
 use std::future::pending;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use quorate_core::BackendError;
-use quorate_protocol::{Command, Connection, Dial, Failure, Push, Reply};
+use quorate_core::{BackendError, BackendErrorKind};
+use quorate_protocol::{Command, Connection, Dial, Push, Value};
 use tokio::sync::oneshot;
 
 /// What a server replies to a command, its parts as text.
-type Script = Box<dyn FnMut(&[String]) -> Reply + Send>;
+type Script = Box<dyn FnMut(&[String]) -> Value + Send>;
 
 /// A client whose connections the test holds in its hand.
 #[derive(Clone)]
@@ -29,6 +29,7 @@ struct State {
     is_hanging: bool,
     pushes_flushes: bool,
     is_resp2: bool,
+    replies_twice: bool,
     script: Script,
 }
 
@@ -38,8 +39,8 @@ struct Line {
 }
 
 struct Pending {
-    replies: Vec<Reply>,
-    slot: oneshot::Sender<Vec<Result<Reply, Failure>>>,
+    replies: Vec<Value>,
+    slot: oneshot::Sender<Vec<Result<Value, BackendError>>>,
 }
 
 /// A command that was handed to the client.
@@ -57,14 +58,13 @@ impl State {
 }
 
 impl Fake {
-    /// A server that replies `OK` to everything, and to the questions of a new connection as an
-    /// ordinary one.
+    /// A server on which each command works.
     pub(crate) fn new() -> Self {
-        Self::with(|_| Reply::Text(b"OK".to_vec()))
+        Self::with(granting)
     }
 
     /// A server that replies as `script` says, but for the questions of a new connection.
-    pub(crate) fn with(mut script: impl FnMut(&[String]) -> Reply + Send + 'static) -> Self {
+    pub(crate) fn with(mut script: impl FnMut(&[String]) -> Value + Send + 'static) -> Self {
         Self::with_setup(move |parts| match ordinary(parts) {
             Some(reply) => reply,
             None => script(parts),
@@ -72,7 +72,7 @@ impl Fake {
     }
 
     /// A server that replies to everything as `script` says.
-    pub(crate) fn with_setup(script: impl FnMut(&[String]) -> Reply + Send + 'static) -> Self {
+    pub(crate) fn with_setup(script: impl FnMut(&[String]) -> Value + Send + 'static) -> Self {
         Self(Arc::new(Mutex::new(State {
             connects: 0,
             lines: BTreeMap::new(),
@@ -83,6 +83,7 @@ impl Fake {
             is_hanging: false,
             pushes_flushes: true,
             is_resp2: false,
+            replies_twice: false,
             script: Box::new(script),
         })))
     }
@@ -106,9 +107,13 @@ impl Fake {
         self.lock().sent.clone()
     }
 
-    /// Their second parts: `k` of `SET k …`.
+    /// The key of each, without what belongs to the wait queue.
     pub(crate) fn keys(&self) -> Vec<String> {
-        self.sent().into_iter().map(|sent| sent.parts[1].clone()).collect()
+        let key = |sent: Sent| {
+            let place = if sent.parts[0].starts_with("EVAL") { 3 } else { 1 };
+            sent.parts[place].trim_end_matches(":quorate:waiters").to_owned()
+        };
+        self.sent().into_iter().map(key).collect()
     }
 
     /// How many commands each pipeline had.
@@ -152,7 +157,11 @@ impl Fake {
             let answers = pending.replies.into_iter().map(|reply| {
                 let is_in_time = replies > 0;
                 replies = replies.saturating_sub(1);
-                if is_in_time { Ok(reply) } else { Err(Failure::lost("the test ended it")) }
+                if is_in_time {
+                    Ok(reply)
+                } else {
+                    Err(BackendError::new(BackendErrorKind::Connection, "the test ended it"))
+                }
             });
             let _ = pending.slot.send(answers.collect());
         }
@@ -183,6 +192,11 @@ impl Fake {
     /// Makes it a client that found no RESP3.
     pub(crate) fn use_resp2(&self) {
         self.lock().is_resp2 = true;
+    }
+
+    /// Makes it reply twice to the last command of the next pipeline.
+    pub(crate) fn reply_twice(&self) {
+        self.lock().replies_twice = true;
     }
 
     /// Sends an invalidation message.
@@ -237,7 +251,7 @@ pub(crate) struct FakeConnection {
 }
 
 impl Connection for FakeConnection {
-    async fn send(&self, commands: Vec<Command>) -> Vec<Result<Reply, Failure>> {
+    async fn send(&self, commands: Vec<Command>) -> Vec<Result<Value, BackendError>> {
         // As a client that goes through a channel of tokio: this waits if the budget is spent.
         for _ in 0..200 {
             tokio::task::consume_budget().await;
@@ -245,7 +259,12 @@ impl Connection for FakeConnection {
         let answered = {
             let mut state = self.fake.lock();
             if !state.lines.contains_key(&self.number) {
-                return commands.iter().map(|_| Err(Failure::not_sent("closed"))).collect();
+                return commands
+                    .iter()
+                    .map(|_| {
+                        Err(BackendError::new(BackendErrorKind::Connection, "closed").not_sent())
+                    })
+                    .collect();
             }
             let mut replies = Vec::new();
             let mut is_setup = true;
@@ -260,6 +279,9 @@ impl Connection for FakeConnection {
                 }
             }
             state.batches += 1;
+            if !is_setup && std::mem::take(&mut state.replies_twice) {
+                replies.extend(replies.last().cloned());
+            }
             if is_setup || !state.is_holding {
                 return replies.into_iter().map(Ok).collect();
             }
@@ -287,11 +309,24 @@ impl Drop for FakeConnection {
 }
 
 /// The replies of an ordinary server to the questions of a new connection.
-fn ordinary(parts: &[String]) -> Option<Reply> {
+pub(crate) fn ordinary(parts: &[String]) -> Option<Value> {
+    let is_probe = parts.iter().any(|part| part == "quorate:probe");
     match (parts[0].as_str(), parts[1].as_str()) {
-        ("EVAL", "return 1") => Some(Reply::Int(1)),
-        ("COMMAND", "LIST") => Some(Reply::List(vec![Reply::Text(b"del".to_vec())])),
-        ("CLIENT", "TRACKING") => Some(Reply::Text(b"OK".to_vec())),
+        ("SCRIPT", "LOAD") => Some(Value::Text(b"sha1".to_vec())),
+        ("EVALSHA" | "EVAL", _) if is_probe => Some(Value::Int(1)),
+        ("DELIFEQ" | "DELEX", _) if is_probe => {
+            Some(Value::Error(format!("ERR unknown command '{}'", parts[0]).into()))
+        }
+        ("INFO", "server") => Some(Value::Text(b"redis_version:7\r\nrun_id:abc\r\n".to_vec())),
+        ("CLIENT", "TRACKING") => Some(Value::Text(b"OK".to_vec())),
         _ => None,
+    }
+}
+
+/// The replies of a server on which each command works.
+pub(crate) fn granting(parts: &[String]) -> Value {
+    match parts[0].as_str() {
+        "SET" | "GET" => Value::Text(b"OK".to_vec()),
+        _ => Value::Int(1),
     }
 }

@@ -5,6 +5,14 @@
 #[cfg(test)]
 mod batcher;
 #[cfg(test)]
+mod calls;
+#[cfg(test)]
+mod ends;
+#[cfg(test)]
 mod fake;
 #[cfg(test)]
 mod operations;
+#[cfg(test)]
+mod servers;
+#[cfg(test)]
+mod watches;

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
 use quorate_core::{BackendError, BackendErrorKind};
-use quorate_protocol::{Command, Connection, Dial, Failure, Push, Reply};
+use quorate_protocol::{Command, Connection, Dial, Push, Value};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
@@ -31,7 +31,7 @@ struct Shared {
 #[derive(Default)]
 struct State {
     output: Vec<u8>,
-    awaited: VecDeque<oneshot::Sender<Reply>>,
+    awaited: VecDeque<oneshot::Sender<Value>>,
     is_closed: bool,
 }
 
@@ -57,21 +57,26 @@ impl Dial for Tcp {
         let writing = tokio::spawn(write_all(write, Arc::clone(&shared)));
         let connection = TcpConnection { shared, tasks: [reading, writing] };
         match connection.send(vec![Command::new("HELLO", 2).number(3)]).await.remove(0)? {
-            Reply::Error(text) => Err(quorate_protocol::error_of_reply(&text)),
+            Value::Error(text) => Err(quorate_protocol::error_of_reply(&text)),
             _ => Ok(connection),
         }
     }
 }
 
 impl Connection for TcpConnection {
-    async fn send(&self, commands: Vec<Command>) -> Vec<Result<Reply, Failure>> {
+    async fn send(&self, commands: Vec<Command>) -> Vec<Result<Value, BackendError>> {
         let answers: Vec<_> = {
             let mut state = self.shared.state.lock().unwrap();
             if state.is_closed {
-                return commands.iter().map(|_| Err(Failure::not_sent("closed"))).collect();
+                return commands
+                    .iter()
+                    .map(|_| {
+                        Err(BackendError::new(BackendErrorKind::Connection, "closed").not_sent())
+                    })
+                    .collect();
             }
             let enqueue = |command: &Command| {
-                state.output.extend_from_slice(format!("*{}\r\n", command.len()).as_bytes());
+                state.output.extend_from_slice(format!("*{}\r\n", command.count()).as_bytes());
                 for part in command.parts() {
                     state.output.extend_from_slice(format!("${}\r\n", part.len()).as_bytes());
                     state.output.extend_from_slice(part);
@@ -86,7 +91,9 @@ impl Connection for TcpConnection {
         self.shared.written.notify_one();
         let mut replies = Vec::new();
         for answer in answers {
-            replies.push(answer.await.map_err(|_| Failure::lost("the connection ended")));
+            replies.push(answer.await.map_err(|_| {
+                BackendError::new(BackendErrorKind::Connection, "the connection ended")
+            }));
         }
         replies
     }
@@ -119,9 +126,9 @@ async fn read_all(mut read: OwnedReadHalf, shared: Arc<Shared>, push: impl Fn(Pu
             input.drain(..length);
             match reply {
                 // An invalidation message: the keys come last, and a nil means all of them.
-                Reply::List(mut parts) if kind == b'>' => match parts.pop() {
-                    Some(Reply::List(keys)) => keys.into_iter().for_each(|key| match key {
-                        Reply::Text(key) => push(Push::Key(key)),
+                Value::List(mut parts) if kind == b'>' => match parts.pop() {
+                    Some(Value::List(keys)) => keys.into_iter().for_each(|key| match key {
+                        Value::Text(key) => push(Push::Key(key)),
                         _ => push(Push::AllKeys),
                     }),
                     _ => push(Push::AllKeys),
@@ -139,21 +146,21 @@ async fn read_all(mut read: OwnedReadHalf, shared: Arc<Shared>, push: impl Fn(Pu
 }
 
 /// The first reply, its first byte and its length, once all of it is there.
-fn parse(input: &[u8]) -> Option<(u8, Reply, usize)> {
+fn parse(input: &[u8]) -> Option<(u8, Value, usize)> {
     let end = input.windows(2).position(|pair| pair == b"\r\n")?;
     let (kind, line, mut length) = (input[0], &input[1..end], end + 2);
     let text = || String::from_utf8_lossy(line).into_owned();
     let number = || text().parse::<i64>().unwrap_or_default();
     let reply = match kind {
-        b'-' => Reply::Error(text().into()),
-        b':' => Reply::Int(number()),
-        b'_' => Reply::Nil,
-        b'$' | b'*' if number() < 0 => Reply::Nil,
+        b'-' => Value::Error(text().into()),
+        b':' => Value::Int(number()),
+        b'_' => Value::Nil,
+        b'$' | b'*' if number() < 0 => Value::Nil,
         b'$' | b'=' => {
             let end = length + number() as usize;
             let bytes = input.get(length..end + 2)?[..end - length].to_vec();
             length = end + 2;
-            Reply::Text(bytes)
+            Value::Text(bytes)
         }
         b'*' | b'~' | b'>' | b'%' => {
             let mut parts = Vec::new();
@@ -162,9 +169,9 @@ fn parse(input: &[u8]) -> Option<(u8, Reply, usize)> {
                 parts.push(part);
                 length += taken;
             }
-            Reply::List(parts)
+            Value::List(parts)
         }
-        _ => Reply::Text(line.to_vec()),
+        _ => Value::Text(line.to_vec()),
     };
     Some((kind, reply, length))
 }

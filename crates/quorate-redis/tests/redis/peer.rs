@@ -45,6 +45,7 @@ impl Peer {
         thread::spawn(move || {
             for stream in listener.incoming() {
                 let (number, stream) = (count.fetch_add(1, Ordering::SeqCst) + 1, stream.unwrap());
+                stream.set_nodelay(true).unwrap();
                 let behave = Arc::clone(&behave);
                 thread::spawn(move || behave(number, stream));
             }
@@ -76,7 +77,8 @@ pub(crate) fn grant(command: &[String]) -> Option<&'static str> {
     Some(match command[0].as_str() {
         "HELLO" => "%1\r\n$5\r\nproto\r\n:3\r\n",
         "EVAL" | "EVALSHA" => ":1\r\n",
-        "COMMAND" => "~1\r\n+del\r\n",
+        "DELIFEQ" | "DELEX" => "-ERR unknown command\r\n",
+        "INFO" => "$11\r\nrun_id:abcd\r\n",
         _ => "+OK\r\n",
     })
 }

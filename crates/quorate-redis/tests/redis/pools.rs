@@ -114,24 +114,52 @@ fn a_pool_finds_its_node_again() {
     assert_eq!(server.keys(), [""; 0]);
 }
 
+/// A connection whose reply is not awaited any more is closed, and its place in the pool is free again.
 #[test]
-fn a_call_that_is_dropped_gives_its_connection_back() {
-    let server = RedisServer::start();
-    let node = builder().connect_timeout(LIMIT).pooled(1, [server.address()]).unwrap().remove(0);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(async {
-        for n in 0..50 {
-            let dropped = claim(&format!("dropped:{n}"));
-            assert!(poll_immediate(Box::pin(acquire(&node, &dropped))).await.is_none());
-            tokio::task::yield_now().await;
-        }
-        assert_eq!(acquire(&node, &claim("r")).await.unwrap(), Vote::Granted);
-    });
+fn a_call_that_is_given_up_closes_its_connection() {
+    for make in [ours, theirs] {
+        let peer = Peer::start(|_, command| {
+            let is_silent = command[0] == "SET" && command[1].starts_with("dropped");
+            if is_silent { Some("") } else { grant_and_ping(command) }
+        });
+        let node = make(&peer.address());
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            for n in 0..5 {
+                let dropped = claim(&format!("dropped:{n}"));
+                let mut call = Box::pin(acquire(&node, &dropped));
+                while peer.heard("SET") == n {
+                    assert!(poll_immediate(&mut call).await.is_none());
+                    tokio::task::yield_now().await;
+                }
+            }
+            assert_eq!(acquire(&node, &claim("r")).await.unwrap(), Vote::Granted);
+        });
+        assert!(peer.connections() > 5);
+    }
+}
+
+#[test]
+fn a_connection_of_a_pool_without_a_reply_within_the_limit_is_closed() {
+    let peer =
+        Peer::start(
+            |connection, command| {
+                if connection == 1 && command[0] == "SET" { Some("") } else { grant(command) }
+            },
+        );
+    let builder = builder().connect_timeout(LIMIT).reply_limit(Duration::from_millis(100));
+    let node = builder.pooled(1, [peer.address()]).unwrap().remove(0);
+    let error = block_on(acquire(&node, &claim("r"))).unwrap_err();
+    assert_eq!((error.kind(), error.is_not_sent()), (BackendErrorKind::TimedOut, false));
+    // A slow machine may take longer, too.
+    while block_on(acquire(&node, &claim("r"))).is_err() {}
+    assert!(peer.connections() >= 2);
 }
 
 #[test]
 fn a_node_without_scripts_grants_nothing_it_cannot_release() {
     let server = RedisServer::builder().config("rename-command", &["EVAL", ""]);
+    let server = server.config("rename-command", &["EVALSHA", ""]);
     let server = server.without_compare_and_delete().start();
     for node in [ours(&server.address()), theirs(&server.address())] {
         let error = block_on(acquire(&node, &claim("r"))).unwrap_err();
@@ -198,8 +226,8 @@ async fn c3_the_response_timeout_of_a_pool_does_not_end_a_call() {
 #[test]
 fn a_pool_finds_out_anew_what_a_server_allows_after_a_lost_connection() {
     let peer = Peer::start(|connection, command| match command[0].as_str() {
-        "EVAL" if connection == 1 => Some("-NOPERM no permissions to run 'eval'\r\n"),
-        "COMMAND" => Some("*1\r\n+delifeq\r\n"),
+        "EVAL" | "EVALSHA" if connection == 1 => Some("-NOPERM no permissions to run 'eval'\r\n"),
+        "DELIFEQ" => Some(":0\r\n"),
         "SET" if connection == 1 => None,
         _ => grant(command),
     });

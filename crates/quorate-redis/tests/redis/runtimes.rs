@@ -9,7 +9,7 @@ use futures_util::future::poll_immediate;
 use quorate_core::{BackendErrorKind, Vote};
 use tokio::runtime::{Builder, Runtime};
 
-use crate::calls::{acquire, acquire_in_the_end, block_on, claim, one};
+use crate::calls::{LockBackend, acquire, acquire_in_the_end, block_on, claim, one};
 use crate::peer::{Peer, grant, nobody};
 
 fn current_thread() -> Runtime {
@@ -84,6 +84,22 @@ fn a_node_that_was_made_in_a_runtime_with_threads_uses_that_one() {
     assert_eq!(peer.connections(), 1, "it does not end with the runtime of a caller");
     drop(home);
     block_on(acquire_in_the_end(&node, &claim("r")));
+    assert_eq!(peer.connections(), 2);
+}
+
+/// As a `static` in tests that each have a runtime.
+#[test]
+fn a_connection_on_its_own_thread_outlives_every_runtime() {
+    let peer = Peer::start(|_, command| grant(command));
+    let builder = quorate_redis::builder().own_thread();
+    let node = builder.connect([peer.address()]).unwrap().remove(0);
+    let pooled = builder.pooled(1, [peer.address()]).unwrap().remove(0);
+    for _ in 0..3 {
+        for node in [&node as &dyn LockBackend, &pooled] {
+            let vote = current_thread().block_on(acquire(node, &claim("r")));
+            assert_eq!(vote.unwrap(), Vote::Granted);
+        }
+    }
     assert_eq!(peer.connections(), 2);
 }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Waker};
 
 use quorate_core::{BackendError, BackendErrorKind as Kind, Vote};
-use quorate_protocol::{Command, Connection as _, Dial, Failure, Push, Reply};
+use quorate_protocol::{Command, Connection as _, Dial, Push, Value};
 use quorate_redis::RedisDial;
 use quorate_redis::redis::{Client, TlsCertificates};
 use quorate_tests::wait::until;
@@ -68,6 +68,7 @@ fn a_unix_socket_is_reached() {
 fn a_node_without_scripts_grants_nothing_it_cannot_release() {
     let neither = RedisServer::builder().without_compare_and_delete();
     let forbidden = neither.clone().user("app", "on >pw ~* +@all -@scripting").start();
+    let neither = neither.config("rename-command", &["EVALSHA", ""]);
     let renamed = neither.config("rename-command", &["EVAL", ""]).start();
     for (server, address, kind) in [
         (&forbidden, forbidden.address_as("app", "pw"), Kind::Permission),
@@ -153,12 +154,13 @@ async fn the_end_of_an_idle_connection_is_noticed() {
     let push = move |push| heard.lock().unwrap().push(push);
     let connection = Dial::connect(&dial, push).await.unwrap();
     let ping = || vec![Command::new("PING", 0)];
-    assert!(matches!(connection.send(ping()).await[..], [Ok(Reply::Text(_))]));
+    assert!(matches!(connection.send(ping()).await[..], [Ok(Value::Text(_))]));
     assert!(!connection.is_closed() && pushed.lock().unwrap().is_empty());
     server.kill();
     until("the end of the connection", || connection.is_closed()).await;
     until("the push", || *pushed.lock().unwrap() == [Push::ConnectionLost]).await;
-    assert!(matches!(connection.send(ping()).await[..], [Err(Failure::NotSent(_))]));
+    let error = connection.send(ping()).await.remove(0).unwrap_err();
+    assert!(error.is_not_sent());
 }
 
 #[test]

@@ -1,6 +1,5 @@
-//! A reply as a plain value, and how a command can fail without one.
+//! A reply as a plain value, and what a server pushes.
 
-use std::error::Error;
 use std::fmt;
 
 use quorate_core::{BackendError, BackendErrorKind, Vote};
@@ -12,12 +11,14 @@ use crate::error_reply::error_of_reply;
 /// `Debug` shows no bytes: they may be a token (A6).
 #[derive(Clone, PartialEq, Eq)]
 #[expect(clippy::exhaustive_enums, reason = "our commands have no other replies")]
-pub enum Reply {
+pub enum Value {
     /// A nil of either RESP version.
     Nil,
     /// An integer.
     Int(i64),
-    /// A simple or a bulk string; `OK` as well.
+    /// The simple string `OK`. A client may give it as [`Text`](Self::Text), too.
+    Okay,
+    /// A simple or a bulk string.
     Text(Vec<u8>),
     /// An array.
     List(Vec<Self>),
@@ -25,13 +26,13 @@ pub enum Reply {
     Error(Box<str>),
 }
 
-impl Reply {
+impl Value {
     /// What kind of reply it is, for an error that must not show what is in it.
     const fn kind(&self) -> &'static str {
         match self {
             Self::Nil => "a nil",
             Self::Int(_) => "an unexpected integer",
-            Self::Text(_) => "an unexpected string",
+            Self::Okay | Self::Text(_) => "an unexpected string",
             Self::List(_) => "an unexpected array",
             Self::Error(_) => "an error",
         }
@@ -53,73 +54,24 @@ impl Reply {
     }
 }
 
-impl fmt::Debug for Reply {
+impl fmt::Debug for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Int(number) => write!(f, "Int({number})"),
             // The rest may repeat the command.
             Self::Error(text) => write!(f, "Error({})", text.split(' ').next().unwrap_or_default()),
             Self::Nil => f.write_str("Nil"),
+            Self::Okay => f.write_str("Okay"),
             Self::Text(_) => f.write_str("Text(..)"),
             Self::List(list) => f.debug_tuple("List").field(list).finish(),
         }
     }
 }
 
-/// Why there is no reply to a command.
-#[derive(Clone, Debug)]
-#[expect(clippy::exhaustive_enums, reason = "complete by definition: it may have left, or not")]
-pub enum Failure {
-    /// The command was certainly not sent, and never will be.
-    NotSent(BackendError),
-    /// The command may have been executed.
-    Lost(BackendError),
-}
-
-impl Failure {
-    /// A command that was not sent since there is no connection.
-    #[must_use]
-    pub fn not_sent(why: &str) -> Self {
-        Self::NotSent(BackendError::new(BackendErrorKind::Connection, why))
-    }
-
-    /// A command whose connection ended before its reply.
-    #[must_use]
-    pub fn lost(why: &str) -> Self {
-        Self::Lost(BackendError::new(BackendErrorKind::Connection, why))
-    }
-}
-
-impl From<Failure> for BackendError {
-    fn from(failure: Failure) -> Self {
-        match failure {
-            Failure::NotSent(error) => error.not_sent(),
-            Failure::Lost(error) => error,
-        }
-    }
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotSent(error) => write!(f, "not sent: {error}"),
-            Self::Lost(error) => write!(f, "connection lost: {error}"),
-        }
-    }
-}
-
-impl Error for Failure {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        match self {
-            Self::NotSent(error) | Self::Lost(error) => Some(error),
-        }
-    }
-}
-
 /// Sorts what came back for one command: an error reply is an error (Q4).
-pub(crate) fn read(answer: Result<Reply, Failure>) -> Result<Reply, BackendError> {
+pub(crate) fn read(answer: Result<Value, BackendError>) -> Result<Value, BackendError> {
     match answer? {
-        Reply::Error(text) => Err(error_of_reply(&text)),
+        Value::Error(text) => Err(error_of_reply(&text)),
         reply => Ok(reply),
     }
 }
@@ -142,27 +94,27 @@ mod tests {
 
     #[test]
     fn q4_only_one_and_zero_are_votes() {
-        assert_eq!(Reply::Int(1).vote().unwrap(), Vote::Granted);
-        assert_eq!(Reply::Int(0).vote().unwrap(), Vote::Refused);
-        for reply in [Reply::Nil, Reply::Int(2), Reply::Text(b"1".to_vec()), Reply::List(vec![])] {
+        assert_eq!(Value::Int(1).vote().unwrap(), Vote::Granted);
+        assert_eq!(Value::Int(0).vote().unwrap(), Vote::Refused);
+        for reply in [Value::Nil, Value::Int(2), Value::Text(b"1".to_vec()), Value::List(vec![])] {
             assert_eq!(reply.vote().unwrap_err().kind(), BackendErrorKind::Protocol);
         }
     }
 
     #[test]
     fn q4_an_error_reply_and_a_failure_are_errors() {
-        let error = read(Ok(Reply::Error("OOM no room".into()))).unwrap_err();
+        let error = read(Ok(Value::Error("OOM no room".into()))).unwrap_err();
         assert_eq!(error.kind(), BackendErrorKind::OutOfMemory);
         assert!(!error.is_not_sent());
-        assert!(read(Err(Failure::not_sent("no route"))).unwrap_err().is_not_sent());
-        assert!(!read(Err(Failure::lost("reset"))).unwrap_err().is_not_sent());
-        assert_eq!(read(Ok(Reply::Nil)).unwrap(), Reply::Nil);
+        let lost = BackendError::new(BackendErrorKind::Connection, "reset");
+        assert!(!read(Err(lost)).unwrap_err().is_not_sent());
+        assert_eq!(read(Ok(Value::Nil)).unwrap(), Value::Nil);
     }
 
     #[test]
     fn a6_debug_shows_no_bytes() {
-        let error = Reply::Error("ERR unknown command 'GET', with args: 's3cret'".into());
-        let reply = Reply::List(vec![Reply::Text(b"s3cret".to_vec()), Reply::Int(1), error]);
+        let error = Value::Error("ERR unknown command 'GET', with args: 's3cret'".into());
+        let reply = Value::List(vec![Value::Text(b"s3cret".to_vec()), Value::Int(1), error]);
         assert_eq!(format!("{reply:?}"), "List([Text(..), Int(1), Error(ERR)])");
     }
 }

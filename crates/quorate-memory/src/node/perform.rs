@@ -1,0 +1,82 @@
+//! What each operation does to the process.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use quorate_core::BackendError;
+use quorate_core::backend::{CallReply, CallResult, Operation, Reply};
+
+use super::process::State;
+use crate::fault::Fault;
+use crate::keys;
+use crate::observer::Observed;
+use crate::store::{Server, no_info};
+
+impl State {
+    /// Carries an operation out. With `names_server`, the reply says which server the node is, if it may.
+    pub(super) fn perform(
+        &mut self,
+        operation: &Operation,
+        names_server: bool,
+        now: Instant,
+    ) -> CallResult {
+        let (server, store) = (self.server(now), &mut self.store);
+        let named = |mut reply: Reply| {
+            reply.server = (names_server && !server.hides).then(|| Arc::clone(&server.id));
+            CallReply::Voted(reply)
+        };
+        Ok(match operation {
+            Operation::Acquire(claim, options) => named(match (options.guard, options.fencing) {
+                (Some(guard), hint) => store.guarded_acquire(claim, hint, guard, &server, now)?,
+                (None, Some(hint)) => store.fence_acquire(claim, hint, now)?,
+                (None, None) => Reply::new(store.acquire(claim, now)?),
+            }),
+            Operation::Extend(claim, _) => named(Reply::new(store.extend(claim, now)?)),
+            Operation::Raise(claim, number) => Reply::new(store.raise(claim, *number, now)?).into(),
+            Operation::Release(claim, options) => {
+                CallReply::Voted(Reply::new(match options.raise_to {
+                    Some(number) => store.fence_release(claim, number, now),
+                    None => store.release(claim, now),
+                }))
+            }
+            Operation::Hint { key } => CallReply::Waiters(store.has_waiters(key, now)),
+            Operation::Refresh { key, entry, locks } => {
+                CallReply::Refreshed(store.queue_refresh(key, entry, locks, now)?)
+            }
+            Operation::Leave { key, entry, also } => {
+                CallReply::Waiters(store.queue_leave(key, entry, also.as_ref(), now)?)
+            }
+            Operation::Watch { key, entry } => {
+                let watched = keys::watched(key, entry.as_ref());
+                CallReply::Watched(store.string(&watched, now)?.is_some())
+            }
+            Operation::Inspect { key } => CallReply::Sighted(store.inspect(key, now)?),
+            Operation::ServerId if server.hides => return Err(no_info()),
+            Operation::ServerId => CallReply::ServerId(Some(server.id)),
+            _ => return Err(BackendError::unsupported("the node does not know this operation")),
+        })
+    }
+
+    /// What the server says about itself.
+    fn server(&self, now: Instant) -> Server {
+        let age = now.saturating_duration_since(self.started);
+        let mut id = Arc::clone(&self.server_id);
+        // The other of two servers, in step with no pattern of requests.
+        if matches!(self.fault, Some(Fault::Flapping)) && self.executed.count_ones() % 2 == 1 {
+            id = format!("{id}b").into();
+        }
+        Server {
+            id,
+            promotion: Arc::clone(&self.promotion),
+            uptime: Duration::from_secs(age.as_secs() + u64::from(age.subsec_nanos() > 0)),
+            evicts: matches!(self.fault, Some(Fault::Evicting)),
+            hides: matches!(self.fault, Some(Fault::NoInfo)),
+        }
+    }
+
+    pub(super) fn observe(&self, observed: Observed<'_>) {
+        if let Some(observer) = &self.observer {
+            observer(observed);
+        }
+    }
+}

@@ -1,0 +1,311 @@
+//! The life of one connection: pipelines out, replies back to their calls.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use futures_util::future::{BoxFuture, MaybeDone, maybe_done};
+use quorate_core::backend::Call;
+use quorate_core::{BackendError, BackendErrorKind};
+use tokio::time::{Instant, Sleep, sleep_until};
+
+use super::shared::Shared;
+use crate::command::Command;
+use crate::connection::{Connection, Dial};
+use crate::features::Features;
+use crate::handshake::{Purpose, loads};
+use crate::operation::{self, Form, Step};
+use crate::script::By;
+use crate::value::{Push, Value};
+
+type Answers = Vec<Result<Value, BackendError>>;
+
+/// One connection, until it has ended.
+pub(super) struct Serving<'a, D: Dial> {
+    shared: &'a Shared<D>,
+    connection: &'a D::Connection,
+    features: Features,
+    /// Replies come in order, so only the oldest is polled.
+    in_flight: VecDeque<Pipeline<'a>>,
+    /// Second commands of calls. They leave first.
+    again: VecDeque<(Call, Command, Form)>,
+    has_replied: bool,
+    has_yielded: bool,
+    /// When something was last received, or when the first command left after all had been answered.
+    active_at: Instant,
+    /// When the last watch was there.
+    watched_at: Instant,
+    timer: Option<Pin<Box<Sleep>>>,
+}
+
+struct Pipeline<'a> {
+    sending: MaybeDone<BoxFuture<'a, Answers>>,
+    /// Commands in front that belong to no call.
+    loads: usize,
+    calls: Vec<(Call, Form)>,
+}
+
+impl<'a, D: Dial> Serving<'a, D> {
+    pub(super) fn new(
+        shared: &'a Shared<D>,
+        connection: &'a D::Connection,
+        features: Features,
+    ) -> Self {
+        let now = Instant::now();
+        Self {
+            shared,
+            connection,
+            features,
+            in_flight: VecDeque::with_capacity(WINDOW),
+            again: VecDeque::new(),
+            has_replied: false,
+            has_yielded: false,
+            active_at: now,
+            watched_at: now,
+            timer: None,
+        }
+    }
+
+    /// Ready when the connection has ended: with an error if it was of no use.
+    pub(super) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BackendError>> {
+        loop {
+            if self.shared.queue.is_abandoned() {
+                return Poll::Ready(Ok(()));
+            }
+            let mut has_moved = false;
+            while let Poll::Ready(answered) = self.poll_replies(context) {
+                match answered {
+                    Some(Ok(())) => has_moved = true,
+                    Some(Err(Nonsense)) => return Poll::Ready(self.end()),
+                    None => break,
+                }
+            }
+            if self.connection.is_closed() {
+                // Replies that came before the end still arrive.
+                if !self.in_flight.is_empty() {
+                    return Poll::Pending;
+                }
+                return Poll::Ready(self.end());
+            }
+            while self.in_flight.len() < WINDOW && self.has_calls() {
+                if LETS_OTHERS_GO_FIRST && !std::mem::replace(&mut self.has_yielded, true) {
+                    context.waker().wake_by_ref();
+                    return Poll::Pending;
+                }
+                self.has_yielded = false;
+                self.send(context);
+                has_moved = true;
+            }
+            if let Poll::Ready(ended) = self.poll_timer(context) {
+                return Poll::Ready(ended);
+            }
+            let awaits_calls = self.in_flight.len() < WINDOW;
+            if !has_moved && !self.shared.queue.register(context, awaits_calls) {
+                return Poll::Pending;
+            }
+        }
+    }
+
+    fn has_calls(&self) -> bool {
+        !self.again.is_empty() || !self.shared.queue.is_empty()
+    }
+
+    /// Hands the next pipeline to the client.
+    fn send(&mut self, context: &mut Context<'_>) {
+        let again = self.again.len().min(MAX_COMMANDS);
+        let taken = self.shared.queue.take(MAX_COMMANDS - again);
+        let (mut taken, mut bytes) = (taken.into_iter(), 0);
+        let mut calls = Vec::with_capacity(again + taken.len());
+        let mut commands = Vec::with_capacity(calls.capacity());
+        if std::mem::take(&mut self.features.must_load) {
+            commands.extend(loads());
+        }
+        let loads = commands.len();
+        for (call, command, form) in self.again.drain(..again) {
+            bytes += command.size();
+            commands.push(command);
+            calls.push((call, form));
+        }
+        while let Some(call) = taken.next() {
+            let (command, form) = match operation::first(call.operation(), &self.features) {
+                Step::Send(command, form) => (command, form),
+                Step::Done(answer) => {
+                    call.answer(answer);
+                    continue;
+                }
+            };
+            bytes += command.size();
+            if bytes > MAX_BYTES && !calls.is_empty() {
+                self.shared.queue.put_back(std::iter::once(call).chain(taken));
+                break;
+            }
+            call.note_queued(false);
+            if let Some(key) = operation::watched_key(call.operation()) {
+                self.shared.tracking.watch(key, call.push());
+            }
+            commands.push(command);
+            calls.push((call, form));
+        }
+        if calls.is_empty() {
+            self.features.must_load |= loads > 0;
+            return;
+        }
+        if self.in_flight.is_empty() {
+            self.active_at = Instant::now();
+        }
+        let mut sending = maybe_done(self.connection.send(commands).boxed());
+        // The first poll hands it over. What it returns is read in its turn.
+        let _ = sending.poll_unpin(context);
+        self.in_flight.push_back(Pipeline { sending, loads, calls });
+        self.arm();
+    }
+
+    /// Answers the calls of the oldest pipeline. `None`: nothing is in flight.
+    fn poll_replies(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<(), Nonsense>>> {
+        let Some(pipeline) = self.in_flight.front_mut() else { return Poll::Ready(None) };
+        ready!(pipeline.sending.poll_unpin(context));
+        let Some(Pipeline { sending, loads, calls }) = self.in_flight.pop_front() else {
+            return Poll::Ready(None);
+        };
+        let answers = Pin::new(&mut { sending }).take_output().unwrap_or_default();
+        Poll::Ready(Some(self.answer(loads, calls, answers)))
+    }
+
+    fn answer(
+        &mut self,
+        loads: usize,
+        calls: Vec<(Call, Form)>,
+        answers: Answers,
+    ) -> Result<(), Nonsense> {
+        if answers.len() != loads + calls.len() {
+            return Err(Nonsense);
+        }
+        self.active_at = Instant::now();
+        // One reading of the clock for all.
+        let now = calls.iter().find_map(|(call, _)| call.now());
+        let settle = |call: Call, answer| match now {
+            Some(now) => call.answer_at(answer, now),
+            None => call.answer(answer),
+        };
+        let mut answers = answers.into_iter();
+        let refused = |answer: &Result<_, _>| matches!(answer, Ok(Value::Error(_)));
+        if answers.by_ref().take(loads).filter(refused).count() > 0 {
+            self.features.scripts = self.features.scripts.clone().map(|_| By::Text);
+        }
+        for ((call, form), answer) in calls.into_iter().zip(answers) {
+            let reply = match answer {
+                Ok(reply) => reply,
+                Err(error) => {
+                    settle(call, Err(error));
+                    continue;
+                }
+            };
+            self.has_replied = true;
+            match operation::next(call.operation(), form, reply, &mut self.features) {
+                Step::Send(command, form) => self.again.push_back((call, command, form)),
+                Step::Done(answer) => {
+                    let is_nonsense = answer.as_ref().is_err_and(is_nonsense);
+                    settle(call, answer);
+                    if is_nonsense {
+                        // The replies behind it may belong to other commands.
+                        return Err(Nonsense);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The connection has ended. What is queued leaves over the next one, if this one was of any use.
+    fn end(&mut self) -> Result<(), BackendError> {
+        let again = std::mem::take(&mut self.again);
+        again.iter().for_each(|(call, ..)| call.note_queued(true));
+        self.shared.queue.put_back(again.into_iter().map(|(call, ..)| call));
+        if self.has_replied {
+            return Ok(());
+        }
+        let text = "the connection ended before its first reply";
+        Err(BackendError::new(BackendErrorKind::Connection, text))
+    }
+}
+
+/// A reply that its command does not have.
+struct Nonsense;
+
+fn is_nonsense(error: &BackendError) -> bool {
+    error.kind() == BackendErrorKind::Protocol
+}
+
+/// Time: the reply limit, and what belongs to watches.
+impl<D: Dial> Serving<'_, D> {
+    fn poll_timer(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BackendError>> {
+        while let Some(timer) = &mut self.timer {
+            ready!(timer.as_mut().poll(context));
+            self.timer = None;
+            if let Some(ended) = self.handle_timeout(Instant::now()) {
+                return Poll::Ready(ended);
+            }
+            self.arm();
+        }
+        Poll::Pending
+    }
+
+    fn handle_timeout(&mut self, now: Instant) -> Option<Result<(), BackendError>> {
+        let shared = self.shared;
+        shared.queue.sweep();
+        if shared.tracking.take_has_received() {
+            self.active_at = now;
+        }
+        if !self.in_flight.is_empty() && now >= self.active_at + shared.limits.reply {
+            return Some(self.end());
+        }
+        if shared.purpose == Purpose::Watches {
+            if shared.tracking.purge() {
+                self.watched_at = now;
+            }
+            if !shared.dial.pushes_flushes() {
+                shared.tracking.handle_push(&Push::AllKeys);
+            }
+            if self.in_flight.is_empty() && now >= self.watched_at + IDLE_PERIOD {
+                return Some(Ok(()));
+            }
+        }
+        None
+    }
+
+    /// Sets the timer if there is something to wait for. It may fire early, but never late.
+    fn arm(&mut self) {
+        if self.timer.is_some() {
+            return;
+        }
+        let limit = self.shared.limits.reply;
+        let replied = (!self.in_flight.is_empty()).then(|| self.active_at + limit);
+        let is_needed = replied.is_some() || self.shared.purpose == Purpose::Watches;
+        let period = is_needed.then(|| Instant::now() + PERIOD);
+        let due = [replied, period].into_iter().flatten().min();
+        self.timer = due.map(|due| Box::pin(sleep_until(due)));
+    }
+}
+
+/// Whether the task lets the others that can run go first, once before each pipeline.
+///
+/// Then the acquire of a task that a release wakes leaves in the pipeline of that release.
+const LETS_OTHERS_GO_FIRST: bool = false;
+
+/// Pipelines in flight.
+const WINDOW: usize = 4;
+
+/// Commands of one pipeline.
+const MAX_COMMANDS: usize = 64;
+
+/// Bytes of one pipeline. A larger command goes alone.
+const MAX_BYTES: usize = 64 << 10;
+
+/// How often calls and watches that were given up are dropped, while a reply or a push is awaited. All watches are
+/// notified then, too, if the client does not pass on the push of a flush.
+const PERIOD: Duration = Duration::from_secs(2);
+
+/// For how long a connection for watches is kept without any.
+const IDLE_PERIOD: Duration = Duration::from_secs(60);

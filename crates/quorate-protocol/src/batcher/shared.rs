@@ -1,0 +1,84 @@
+//! The queue of a batcher, and how its connections are made.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use quorate_core::runtime::{Runtime, TokioRuntime};
+use quorate_core::{BackendError, BackendErrorKind};
+use tokio::time::timeout;
+
+use crate::connection::Dial;
+use crate::features::Features;
+use crate::handshake::Purpose;
+use crate::tracking::Tracking;
+
+use super::queue::Queue;
+
+/// How long a node may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Limits {
+    /// For a connect: the transport, the log-in and the handshake. 1 s by default.
+    pub connect: Duration,
+    /// For the oldest command without a reply, while nothing else comes. Then the connection is over. 10 s by
+    /// default.
+    pub reply: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { connect: Duration::from_secs(1), reply: Duration::from_secs(10) }
+    }
+}
+
+/// What the handle of a batcher and its task share.
+pub(super) struct Shared<D> {
+    pub(super) dial: Arc<D>,
+    pub(super) runtime: TokioRuntime,
+    pub(super) purpose: Purpose,
+    pub(super) limits: Limits,
+    pub(super) tracking: Arc<Tracking>,
+    pub(super) queue: Queue,
+}
+
+impl<D: Dial> Shared<D> {
+    /// Waits until something is queued, if that is awaited. `false` once the batcher is dropped.
+    pub(super) async fn has_work(&self, awaits_calls: bool) -> bool {
+        poll_fn(|context| {
+            if !self.queue.register(context, awaits_calls) {
+                return Poll::Pending;
+            }
+            Poll::Ready(!self.queue.is_abandoned())
+        })
+        .await
+    }
+
+    pub(super) async fn connect(&self) -> Result<(D::Connection, Features), BackendError> {
+        let tracking = Arc::clone(&self.tracking);
+        let limit = self.limits.connect;
+        let connect = async {
+            let connection = self.dial.connect(move |push| tracking.receive(&push)).await?;
+            let features = self.purpose.handshake(&connection).await?;
+            Ok((connection, features))
+        };
+        timeout(limit, connect).await.unwrap_or_else(|_| {
+            let text = format!("no connection within {limit:?}");
+            Err(BackendError::new(BackendErrorKind::TimedOut, text))
+        })
+    }
+
+    /// Half to all of the time for which `failures` in a row are waited out.
+    pub(super) fn back_off(&self, failures: u32) -> Duration {
+        let whole = MAX_BACK_OFF.min(MIN_BACK_OFF.saturating_mul(1 << failures.min(16)));
+        let mut random = [0];
+        // Without randomness there is no lock, and it does not matter when to connect.
+        let _ = self.runtime.fill_random(&mut random);
+        whole.mul_f64(0.5 + f64::from(random[0]) / 510.0)
+    }
+}
+
+const MIN_BACK_OFF: Duration = Duration::from_millis(50);
+
+const MAX_BACK_OFF: Duration = Duration::from_secs(1);

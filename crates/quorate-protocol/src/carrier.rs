@@ -1,0 +1,22 @@
+//! What carries calls to one node.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use quorate_core::backend::{Call, Capabilities, NotSent};
+
+/// Carries calls to one node: [`Connections`](crate::Connections), or a pool.
+pub trait Carrier: fmt::Debug + Send + Sync + 'static {
+    /// What errors and events call the node: its address without secrets (A6).
+    fn name(&self) -> Cow<'_, str>;
+
+    /// Which of [`Capabilities::ORDERED`] and [`Capabilities::WATCH`] it has.
+    fn capabilities(&self) -> Capabilities;
+
+    /// Starts a call and returns, as [`LockBackend::begin`](quorate_core::LockBackend::begin) does.
+    ///
+    /// # Errors
+    ///
+    /// [`Call::not_sent`]: nothing was sent, and nothing will be.
+    fn begin(&self, call: Call) -> Result<(), NotSent>;
+}

@@ -1,0 +1,165 @@
+//! The first pipeline of a connection: it loads the scripts, and finds out what the server has and allows.
+
+use quorate_core::{BackendError, BackendErrorKind};
+
+use crate::command::Command;
+use crate::connection::Connection;
+use crate::error_reply::{error_of_reply, may_not_run};
+use crate::features::{self, CompareAndDelete, Features};
+use crate::operation::SCRIPTS;
+use crate::script::{By, Script};
+use crate::value::{Value, read};
+
+/// What a connection is for, which decides what the server is asked first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// All commands.
+    Commands,
+    /// Watches only, with client tracking.
+    Watches,
+}
+
+/// Calls GET, DEL, PTTL and PEXPIRE. Returns 1, or the errors with the names of the commands in front.
+///
+/// The release script alone would not get beyond its GET on a key that does not exist.
+static PROBE: Script = Script::new(include_str!("../scripts/probe.lua"));
+
+/// A key that does not exist, and its value.
+const NO_KEY: &str = "quorate:probe";
+
+/// Makes a new connection ready, and finds out what its server has and allows.
+///
+/// # Errors
+///
+/// The connection is of no use: no user is logged in, the server is loading its data, or keys could be set and
+/// never released. Then the error names the missing permission, and nothing was set. Or the connection ended, or
+/// a reply makes no sense.
+///
+/// # Cancel safety
+///
+/// The future can be dropped at any time. Some of the scripts may be loaded then.
+pub async fn handshake(connection: &impl Connection) -> Result<Features, BackendError> {
+    read_features(connection.send(questions()).await)
+}
+
+impl Purpose {
+    /// As [`handshake`]; for watches it switches client tracking on.
+    pub(crate) async fn handshake(
+        self,
+        connection: &impl Connection,
+    ) -> Result<Features, BackendError> {
+        match self {
+            Self::Commands => handshake(connection).await,
+            Self::Watches if !connection.receives_pushes() => {
+                Err(BackendError::unsupported("nothing can be watched without RESP3"))
+            }
+            Self::Watches => {
+                let tracking = Command::new("CLIENT", 16).arg("TRACKING").arg("ON");
+                let reply = connection.send(vec![tracking]).await.pop();
+                match read(reply.unwrap_or_else(no_reply)) {
+                    Ok(_) => Ok(Features::new(Ok(By::Sha))),
+                    Err(error) => Err(because("this node cannot watch keys", &error)),
+                }
+            }
+        }
+    }
+}
+
+/// The commands that load all scripts.
+pub(crate) fn loads() -> impl Iterator<Item = Command> {
+    SCRIPTS.into_iter().map(Script::load)
+}
+
+fn questions() -> Vec<Command> {
+    let mut commands: Vec<Command> = loads().collect();
+    let run = |by| PROBE.run(by, 1, NO_KEY.len()).arg(NO_KEY);
+    let delete = |how: CompareAndDelete| how.command(NO_KEY.as_bytes(), NO_KEY.as_bytes());
+    commands.extend([
+        PROBE.load(),
+        run(By::Sha),
+        run(By::Text),
+        // `COMMAND LIST` does not say what the user may run.
+        delete(CompareAndDelete::DelIfEq),
+        delete(CompareAndDelete::DelEx),
+        features::info("server"),
+    ]);
+    commands
+}
+
+fn read_features(replies: Vec<Result<Value, BackendError>>) -> Result<Features, BackendError> {
+    let mut replies = replies.into_iter();
+    let mut next = || answer(replies.next().unwrap_or_else(no_reply));
+    let mut is_loaded = true;
+    for _ in 0..=SCRIPTS.len() {
+        is_loaded &= next()?.is_ok();
+    }
+    let (by_sha, by_text) = (next()?, next()?);
+    let scripts = match (by_sha, by_text) {
+        (Ok(reply), _) if is_loaded => probed(&reply)?.map(|()| By::Sha),
+        (_, Ok(reply)) => probed(&reply)?.map(|()| By::Text),
+        (Err(error), Err(_)) if is_loaded && !may_not_run(&error) => Ok(By::Sha),
+        (_, Err(error)) if !may_not_run(&error) => Ok(By::Text),
+        (_, Err(error)) => Err(because("this node runs no scripts", &error)),
+    };
+    let mut features = Features::new(scripts);
+    for how in [CompareAndDelete::DelIfEq, CompareAndDelete::DelEx] {
+        if has_compare_and_delete(next()?)? {
+            features.compare_and_delete.get_or_insert(how);
+        }
+    }
+    if let Ok(reply) = next()? {
+        features.server = features::server_id(&reply)?;
+    }
+    match (&features.scripts, features.compare_and_delete) {
+        (Err(missing), None) => Err(missing.clone()),
+        _ => Ok(features),
+    }
+}
+
+/// Sorts a reply. An error that concerns the whole node ends the handshake.
+fn answer(reply: Result<Value, BackendError>) -> Result<Result<Value, BackendError>, BackendError> {
+    match read(Ok(reply?)) {
+        Err(error)
+            if matches!(error.kind(), BackendErrorKind::Auth | BackendErrorKind::Loading) =>
+        {
+            Err(error)
+        }
+        answer => Ok(answer),
+    }
+}
+
+/// What the probe found: a command that the user may not run. An error about the key proves nothing.
+fn probed(reply: &Value) -> Result<Result<(), BackendError>, BackendError> {
+    let errors = match reply {
+        Value::Int(1) => return Ok(Ok(())),
+        Value::List(errors) => errors,
+        reply => return Err(reply.unexpected("a script")),
+    };
+    for error in errors {
+        let Value::Text(text) = error else { return Err(reply.unexpected("a script")) };
+        let text = String::from_utf8_lossy(text);
+        let (command, text) = text.split_once(' ').unwrap_or_default();
+        let error = error_of_reply(text);
+        if may_not_run(&error) {
+            return Ok(Err(because(&format!("scripts may not run {command} here"), &error)));
+        }
+    }
+    Ok(Ok(()))
+}
+
+fn has_compare_and_delete(answer: Result<Value, BackendError>) -> Result<bool, BackendError> {
+    match answer {
+        Ok(Value::Int(_)) => Ok(true),
+        Ok(reply) => Err(reply.unexpected("a compare-and-delete")),
+        // `Other`: another server's command of this name.
+        Err(error) => Ok(!may_not_run(&error) && error.kind() != BackendErrorKind::Other),
+    }
+}
+
+pub(crate) fn no_reply() -> Result<Value, BackendError> {
+    Err(BackendError::new(BackendErrorKind::Protocol, "a reply is missing"))
+}
+
+fn because(what: &str, error: &BackendError) -> BackendError {
+    BackendError::new(error.kind(), format!("{what}: {error}"))
+}

@@ -1,0 +1,258 @@
+//! The operations as tables: what is sent, and what each reply means.
+
+use std::time::Duration;
+
+use quorate_core::backend::{Entry, ExtendOptions, ReleaseOptions};
+use quorate_core::{Claim, FenceHint, FencingToken, Key, Resource, RestartGuard, Token, Ttl};
+
+use super::*;
+use crate::features::CompareAndDelete;
+
+const NOSCRIPT: &str = "NOSCRIPT No matching script.";
+
+fn key(name: &str) -> Key {
+    Key::new(b"", &Resource::new(name).unwrap())
+}
+
+fn claim(names: &[&str]) -> Claim {
+    let token = Token::draw(|bytes| {
+        bytes.fill(0xab);
+        Ok(())
+    });
+    let keys: Vec<Key> = names.iter().map(|name| key(name)).collect();
+    Claim::new(keys, token.unwrap(), Ttl::try_from(Duration::from_secs(10)).unwrap())
+}
+
+fn acquire(names: &[&str], hint: u64, guard: Option<RestartGuard>) -> Operation {
+    let mut options = AcquireOptions::default();
+    (options.fencing, options.guard) = (FenceHint::new(hint).filter(|_| hint > 0), guard);
+    Operation::Acquire(claim(names), options)
+}
+
+fn release(names: &[&str], number: u64) -> Operation {
+    let mut options = ReleaseOptions::default();
+    options.raise_to = FencingToken::new(number);
+    Operation::Release(claim(names), options)
+}
+
+fn refresh() -> Operation {
+    let (key, entry, locks) = (key("k"), Entry::new(*b"me"), [key("k"), key("l")].into());
+    Operation::Refresh { key, entry, locks }
+}
+
+fn leave(also: Option<Entry>) -> Operation {
+    Operation::Leave { key: key("k"), entry: Entry::new(*b"me"), also }
+}
+
+fn features(how: Option<CompareAndDelete>) -> Features {
+    let mut features = Features::new(Ok(By::Sha));
+    features.compare_and_delete = how;
+    features.server = Some("abc".into());
+    features
+}
+
+/// The parts of a command, with a script's name in place of its SHA-1 or its text.
+fn parts(command: &Command) -> String {
+    let token = "ab".repeat(20);
+    let parts: Vec<String> = command
+        .parts()
+        .map(|part| String::from_utf8_lossy(part).replace(&token, "TOKEN"))
+        .collect();
+    match parts[0].as_str() {
+        "EVALSHA" | "EVAL" => [&[parts[0].clone()], &parts[2..]].concat().join(" "),
+        _ => parts.join(" "),
+    }
+}
+
+fn sent(step: Step) -> (String, Form) {
+    match step {
+        Step::Send(command, form) => (parts(&command), form),
+        Step::Done(answer) => panic!("{answer:?}"),
+    }
+}
+
+fn done(step: Step) -> CallResult {
+    match step {
+        Step::Done(answer) => answer,
+        Step::Send(command, _) => panic!("{command:?}"),
+    }
+}
+
+#[test]
+fn each_operation_has_its_command() {
+    let guard = Some(RestartGuard::strict(Duration::from_secs(30)));
+    let number = FencingToken::new(9).unwrap();
+    let watch = |entry| Operation::Watch { key: key("k"), entry };
+    for (operation, expected) in [
+        (acquire(&["k"], 0, None), "SET k TOKEN NX PX 10000"),
+        (acquire(&["a", "b"], 0, None), "EVALSHA 2 a b TOKEN 10000"),
+        (acquire(&["orders:42"], 7, None), "EVALSHA 2 orders:42 quorate:fence:547 TOKEN 10000 7"),
+        (
+            acquire(&["k"], 0, guard),
+            "EVALSHA 3 k quorate:guard:epoch2 quorate:guard:quarantine TOKEN 10000  30000 strict",
+        ),
+        (
+            acquire(&["a"], 7, guard),
+            "EVALSHA 4 a quorate:fence:288 quorate:guard:epoch2 quorate:guard:quarantine \
+             TOKEN 10000 7 30000 strict",
+        ),
+        (Operation::Extend(claim(&["k"]), ExtendOptions::default()), "EVALSHA 1 k TOKEN 10000"),
+        (Operation::Raise(claim(&["a"]), number), "EVALSHA 2 a quorate:fence:288 TOKEN 9"),
+        (release(&["k"], 0), "EVALSHA 1 k TOKEN"),
+        (release(&["a"], 9), "EVALSHA 2 a quorate:fence:288 TOKEN 9"),
+        (Operation::Hint { key: key("k") }, "EXISTS k:quorate:waiters"),
+        (refresh(), "EVALSHA 5 k:quorate:waiters k:quorate:seen k:quorate:me k l me"),
+        (leave(None), "EVALSHA 3 k:quorate:waiters k:quorate:seen k:quorate:me me"),
+        (
+            leave(Some(Entry::new(*b"first"))),
+            "EVALSHA 4 k:quorate:waiters k:quorate:seen k:quorate:me k:quorate:first me first",
+        ),
+        (watch(None), "GET k"),
+        (watch(Some(Entry::new(*b"e1"))), "GET k:quorate:e1"),
+        (Operation::Inspect { key: key("k") }, "EVALSHA 1 k"),
+        (Operation::ServerId, "INFO server"),
+    ] {
+        assert_eq!(sent(first(&operation, &features(None))).0, expected);
+        // A server without `SCRIPT LOAD` is sent the text at once.
+        let (text, _) = sent(first(&operation, &Features::new(Ok(By::Text))));
+        assert_eq!(text, expected.replace("EVALSHA", "EVAL"));
+    }
+    for (how, expected) in [
+        (CompareAndDelete::DelIfEq, "DELIFEQ k TOKEN"),
+        (CompareAndDelete::DelEx, "DELEX k IFEQ TOKEN"),
+    ] {
+        let features = features(Some(how));
+        assert_eq!(sent(first(&release(&["k"], 0), &features)).0, expected);
+        for operation in [release(&["a", "b"], 0), release(&["k"], 9)] {
+            assert!(sent(first(&operation, &features)).0.starts_with("EVALSHA"));
+        }
+    }
+}
+
+/// C3, W3: a second command could come behind the one that undoes the first.
+#[test]
+fn what_sets_a_key_is_one_command_and_all_else_may_have_a_second() {
+    let guard = Some(RestartGuard::strict(Duration::from_secs(30)));
+    let number = FencingToken::new(9).unwrap();
+    for (operation, has_second) in [
+        (acquire(&["a", "b"], 0, None), false),
+        (acquire(&["k"], 7, None), false),
+        (acquire(&["k"], 7, guard), false),
+        (refresh(), false),
+        (Operation::Extend(claim(&["k"]), ExtendOptions::default()), true),
+        (Operation::Raise(claim(&["k"]), number), true),
+        (release(&["k"], 0), true),
+        (release(&["k"], 9), true),
+        (leave(None), true),
+        (Operation::Inspect { key: key("k") }, true),
+    ] {
+        let mut features = features(None);
+        let (by_sha, form) = sent(first(&operation, &features));
+        let step = next(&operation, form, Value::Error(NOSCRIPT.into()), &mut features);
+        assert!(features.must_load);
+        if has_second {
+            let (second, form) = sent(step);
+            assert_eq!(second, by_sha.replace("EVALSHA", "EVAL"));
+            assert_eq!(form, Form::Script(By::Text));
+        } else {
+            let error = done(step).unwrap_err();
+            assert!(error.is_not_sent() && !error.kind().is_permanent(), "{error:?}");
+        }
+    }
+}
+
+#[test]
+fn q4_only_a_refusal_refuses() {
+    let error = |text: &str| Value::Error(text.into());
+    let (plain, several) = (acquire(&["k"], 0, None), acquire(&["a", "b"], 0, None));
+    let text = |text: &str| Value::Text(text.into());
+    for (operation, reply, vote) in [
+        (&plain, Value::Nil, Some(Vote::Refused)),
+        (&plain, Value::Okay, Some(Vote::Granted)),
+        (&plain, text("OK"), Some(Vote::Granted)),
+        (&plain, text("QUEUED"), None),
+        (&plain, Value::Int(0), None),
+        (&plain, error("OOM command not allowed"), None),
+        (&plain, error("LOADING"), None),
+        (&several, Value::Int(0), Some(Vote::Refused)),
+        (&several, Value::Int(1), Some(Vote::Granted)),
+        (&several, Value::Nil, None),
+        (&several, text("OK"), None),
+        (&acquire(&["k"], 7, None), Value::Int(0), Some(Vote::Refused)),
+        (&acquire(&["k"], 7, None), text("42"), Some(Vote::Granted)),
+        (&acquire(&["k"], 7, None), Value::Int(1), None),
+        (&acquire(&["k"], 7, None), text("x"), None),
+        (&release(&["k"], 0), Value::Int(0), Some(Vote::Refused)),
+        (&release(&["k"], 0), Value::Int(2), None),
+    ] {
+        let mut features = features(None);
+        let (_, form) = sent(first(operation, &features));
+        let answer = done(next(operation, form, reply, &mut features));
+        let voted = answer.ok().map(|reply| match reply {
+            CallReply::Voted(reply) => {
+                let names_server = matches!(operation, Operation::Acquire(..));
+                assert_eq!(reply.server.is_some(), names_server);
+                reply.vote
+            }
+            other => panic!("{other:?}"),
+        });
+        assert_eq!(voted, vote);
+    }
+}
+
+#[test]
+fn a_refused_compare_and_delete_falls_back_to_the_script() {
+    let release = release(&["k"], 0);
+    let text = |text: &str| Value::Error(text.into());
+    let run = "NOPERM User joe has no permissions to run the 'delifeq' command";
+    let access = "NOPERM No permissions to access a key";
+    for (reply, has_scripts, falls_back, is_kept) in [
+        (run, true, true, false),
+        ("ERR unknown command 'DELIFEQ'", true, true, false),
+        (access, true, true, true),
+        ("READONLY", true, false, true),
+        (run, false, false, true),
+    ] {
+        let mut features = features(Some(CompareAndDelete::DelIfEq));
+        if !has_scripts {
+            features.scripts = Err(BackendError::unsupported("no scripts"));
+        }
+        let (_, form) = sent(first(&release, &features));
+        let step = next(&release, form, text(reply), &mut features);
+        assert_eq!(features.compare_and_delete.is_some(), is_kept, "{reply}");
+        match step {
+            Step::Send(..) => assert!(falls_back, "{reply}"),
+            Step::Done(answer) => assert!(answer.is_err() && !falls_back, "{reply}"),
+        }
+    }
+}
+
+#[test]
+fn a_refresh_tells_the_place() {
+    let reply = |held, before: &str, first: &str, place| {
+        Value::List(vec![
+            Value::Int(held),
+            Value::Text(before.into()),
+            Value::Text(first.into()),
+            Value::Int(place),
+        ])
+    };
+    let mut features = features(None);
+    let mut read = |reply| {
+        let form = Form::Script(By::Sha);
+        match done(next(&refresh(), form, reply, &mut features)) {
+            Ok(CallReply::Refreshed(refreshed)) => Some(refreshed),
+            Ok(other) => panic!("{other:?}"),
+            Err(_) => None,
+        }
+    };
+    let first = read(reply(0, "", "me", 0)).unwrap();
+    assert_eq!((first.predecessor, first.held, first.place), (None, None, 0));
+    let third = read(reply(2, "b", "a", 2)).unwrap();
+    assert_eq!((third.predecessor, third.held), (Some(Entry::new(*b"b")), Some(1)));
+    assert_eq!((third.first, third.place), (Entry::new(*b"a"), 2));
+    for nonsense in [reply(3, "", "me", 0), reply(0, "", "", 0), reply(0, "", "me", -1)] {
+        assert!(read(nonsense).is_none());
+    }
+    assert!(read(Value::Int(1)).is_none());
+}

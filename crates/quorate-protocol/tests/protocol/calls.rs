@@ -1,0 +1,80 @@
+//! Calls to a node over a fake client, as the core makes them.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use quorate_core::backend::{
+    AcquireOptions, CallReply, CallResult, LockBackend, Operation, ReleaseOptions, Reply, ask,
+};
+use quorate_core::runtime::TokioRuntime;
+use quorate_core::{BackendError, Claim, Key, Resource, Token, Ttl, Vote};
+use quorate_protocol::{Connections, Limits, RedisNode};
+
+use crate::fake::Fake;
+
+pub(crate) type Node = Arc<RedisNode<Connections<Fake>>>;
+
+/// Virtual.
+pub(crate) const TTL: Duration = Duration::from_secs(10);
+
+/// Long enough for everything that can happen to have happened. Virtual.
+pub(crate) const TICK: Duration = Duration::from_micros(10);
+
+pub(crate) fn node(fake: &Fake) -> Node {
+    Arc::new(RedisNode::new(fake.clone(), TokioRuntime::new(), Limits::default()))
+}
+
+pub(crate) fn key(name: &str) -> Key {
+    Key::new(b"", &Resource::new(name).unwrap())
+}
+
+pub(crate) fn claim(names: &[&str]) -> Claim {
+    let token = Token::draw(|bytes| {
+        bytes.fill(0xab);
+        Ok(())
+    });
+    let keys: Vec<Key> = names.iter().map(|name| key(name)).collect();
+    Claim::new(keys, token.unwrap(), Ttl::try_from(TTL).unwrap())
+}
+
+pub(crate) fn acquire(name: &str) -> Operation {
+    Operation::Acquire(claim(&[name]), AcquireOptions::default())
+}
+
+pub(crate) fn release(name: &str) -> Operation {
+    Operation::Release(claim(&[name]), ReleaseOptions::default())
+}
+
+pub(crate) fn hint(name: &str) -> Operation {
+    Operation::Hint { key: key(name) }
+}
+
+/// Begins a call. Dropping the future gives it up.
+pub(crate) fn begin(node: &Node, operation: Operation) -> BoxFuture<'static, CallResult> {
+    let (call, asked) = ask(operation, Instant::now());
+    match Arc::clone(node).begin(call, &TokioRuntime::new()) {
+        Ok(()) => asked.boxed(),
+        Err(not_sent) => futures_util::future::ready(Err(not_sent.error().clone())).boxed(),
+    }
+}
+
+pub(crate) fn vote(result: CallResult) -> Result<Vote, BackendError> {
+    Ok(voted(result)?.vote)
+}
+
+pub(crate) fn voted(result: CallResult) -> Result<Reply, BackendError> {
+    match result? {
+        CallReply::Voted(reply) => Ok(reply),
+        other => panic!("{other:?}"),
+    }
+}
+
+pub(crate) fn is_lost(result: &CallResult) -> bool {
+    result.as_ref().is_err_and(|error| !error.is_not_sent())
+}
+
+pub(crate) fn is_not_sent(result: &CallResult) -> bool {
+    result.as_ref().is_err_and(BackendError::is_not_sent)
+}

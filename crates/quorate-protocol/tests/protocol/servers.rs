@@ -1,0 +1,248 @@
+//! What servers have and allow: found out once per connection, and not asked again.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use quorate_core::backend::{
+    AcquireOptions, ExtendOptions, LockBackend, Operation, ReleaseOptions,
+};
+use quorate_core::{BackendErrorKind, Vote};
+use quorate_protocol::Value;
+use tokio::time::sleep;
+
+use crate::calls::{acquire, begin, claim, hint, node, release, vote};
+use crate::fake::{Fake, granting, ordinary};
+
+fn error(text: &str) -> Value {
+    Value::Error(text.into())
+}
+
+fn names(fake: &Fake) -> Vec<String> {
+    fake.sent().into_iter().map(|sent| sent.parts[0].clone()).collect()
+}
+
+/// A server with a compare-and-delete, on which the user may not run some commands.
+fn server(has: &'static str, forbidden: &'static [&'static str]) -> Fake {
+    Fake::with_setup(move |parts| match parts[0].as_str() {
+        name if forbidden.contains(&name) => {
+            error(&format!("NOPERM User joe has no permissions to run the '{name}' command"))
+        }
+        name if name == has => Value::Int(1),
+        _ => ordinary(parts).unwrap_or_else(|| granting(parts)),
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_uses_the_compare_and_delete_of_the_server() {
+    let token = "ab".repeat(20);
+    for (has, command) in
+        [("DELIFEQ", vec!["DELIFEQ", "k", &token]), ("DELEX", vec!["DELEX", "k", "IFEQ", &token])]
+    {
+        // On a server that forbids scripts, plain locks work, and extensions say what is missing.
+        for forbidden in [&[][..], &["EVAL", "EVALSHA"]] {
+            let fake = server(has, forbidden);
+            let (node, claim) = (node(&fake), claim(&["k"]));
+            node.acquire(&claim, AcquireOptions::default()).await.unwrap();
+            let released = node.release(&claim, ReleaseOptions::default()).await.unwrap();
+            assert_eq!(released.vote, Vote::Granted);
+            assert_eq!(fake.sent().last().unwrap().parts, command);
+            let before = fake.sent().len();
+            let extended = node.extend(&claim, ExtendOptions::default()).await;
+            let several = self::claim(&["a", "b"]);
+            let several = node.acquire(&several, AcquireOptions::default()).await;
+            let scripts = forbidden.is_empty();
+            assert_eq!((extended.is_ok(), several.is_ok()), (scripts, scripts));
+            if !scripts {
+                let error = extended.unwrap_err();
+                assert_eq!(error.kind(), BackendErrorKind::Permission);
+                assert!(error.is_not_sent() && error.to_string().contains("'EVAL'"), "{error}");
+                assert_eq!(fake.sent().len(), before, "it is known, so nothing is sent");
+            }
+        }
+    }
+}
+
+/// It may be forbidden to this user only since the handshake.
+#[tokio::test(start_paused = true)]
+async fn a_compare_and_delete_that_is_refused_is_not_asked_again() {
+    let fake = Fake::with_setup(|parts| match parts[0].as_str() {
+        "DELIFEQ" if parts[1] == "quorate:probe" => Value::Int(0),
+        "DELIFEQ" => error("NOPERM User joe has no permissions to run the 'delifeq' command"),
+        _ => ordinary(parts).unwrap_or_else(|| granting(parts)),
+    });
+    let node = node(&fake);
+    for _ in 0..3 {
+        assert_eq!(vote(begin(&node, release("k")).await).unwrap(), Vote::Granted);
+    }
+    assert_eq!(names(&fake), ["DELIFEQ", "EVALSHA", "EVALSHA", "EVALSHA"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_users_acl_without_delifeq_costs_one_question() {
+    for command in ["DELIFEQ", "DELEX"] {
+        let asked = Arc::new(Mutex::new(0));
+        let counts = Arc::clone(&asked);
+        let fake = Fake::with_setup(move |parts| match parts[0].as_str() {
+            name if name == command => {
+                *counts.lock().unwrap() += 1;
+                error("NOPERM User joe has no permissions to run the command")
+            }
+            _ => ordinary(parts).unwrap_or_else(|| granting(parts)),
+        });
+        let node = node(&fake);
+        for connection in 1..=2 {
+            for _ in 0..3 {
+                assert_eq!(vote(begin(&node, release("k")).await).unwrap(), Vote::Granted);
+            }
+            assert_eq!(*asked.lock().unwrap(), connection, "once per connection");
+            fake.end_after(0);
+            sleep(Duration::from_secs(1)).await;
+        }
+        assert_eq!(names(&fake), ["EVALSHA"; 6]);
+    }
+}
+
+/// Such a node would keep the key for its ttl, since no release works there.
+#[tokio::test(start_paused = true)]
+async fn a_node_that_cannot_release_grants_nothing() {
+    let inside = |command: &str| {
+        let text = "ERR ACL failure in script: User joe has no permissions to run the command";
+        Value::List(vec![Value::Text(format!("{command} {text}").into_bytes())])
+    };
+    let old = "DEL @user_script: 3: The user executing the script can't run this command";
+    let old = Value::List(vec![Value::Text(old.as_bytes().to_vec())]);
+    for (reply, missing) in [
+        (error("NOPERM this user has no permissions to run the 'eval' command"), "'eval'"),
+        (error("ERR unknown command 'EVAL', with args beginning with: 'a'"), "'EVAL'"),
+        (inside("GET"), "may not run GET"),
+        (inside("DEL"), "may not run DEL"),
+        (inside("PEXPIRE"), "may not run PEXPIRE"),
+        (old, "may not run DEL"),
+    ] {
+        let is_forbidden = Arc::new(Mutex::new(true));
+        let forbidden = Arc::clone(&is_forbidden);
+        let fake = Fake::with_setup(move |parts| match parts[0].as_str() {
+            "EVAL" | "EVALSHA" if *forbidden.lock().unwrap() => reply.clone(),
+            _ => ordinary(parts).unwrap_or_else(|| granting(parts)),
+        });
+        let node = node(&fake);
+        let error = begin(&node, acquire("k")).await.unwrap_err();
+        assert!(error.is_not_sent() && error.to_string().contains(missing), "{error}");
+        assert!(error.kind().is_permanent(), "{error:?}");
+        assert!(fake.keys().is_empty());
+        // It is asked anew, so that a permission that was granted is noticed.
+        *is_forbidden.lock().unwrap() = false;
+        sleep(Duration::from_millis(60)).await;
+        begin(&node, acquire("k")).await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn eval_alone_is_enough() {
+    for forbidden in [&["EVALSHA"][..], &["SCRIPT"], &["SCRIPT", "EVALSHA"]] {
+        let fake = server("", forbidden);
+        let node = node(&fake);
+        assert_eq!(vote(begin(&node, release("k")).await).unwrap(), Vote::Granted);
+        assert_eq!(names(&fake), ["EVAL"], "{forbidden:?}");
+    }
+}
+
+/// The key of the questions is none of theirs, and that is no reason to refuse.
+#[tokio::test(start_paused = true)]
+async fn a_user_of_some_keys_is_served() {
+    for text in [
+        "NOPERM No permissions to access a key",
+        "NOPERM this user has no permissions to access one of the keys used as arguments",
+    ] {
+        let fake = Fake::with_setup(move |parts| match parts[0].as_str() {
+            "DELIFEQ" | "EVAL" | "EVALSHA" if parts.iter().any(|part| part == "quorate:probe") => {
+                error(text)
+            }
+            _ => ordinary(parts).unwrap_or_else(|| granting(parts)),
+        });
+        let (node, claim) = (node(&fake), claim(&["k"]));
+        node.acquire(&claim, AcquireOptions::default()).await.unwrap();
+        node.release(&claim, ReleaseOptions::default()).await.unwrap();
+        node.extend(&claim, ExtendOptions::default()).await.unwrap();
+        assert_eq!(names(&fake), ["SET", "DELIFEQ", "EVALSHA"]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_of_another_type_is_not_ours() {
+    let fake = Fake::with_setup(|parts| match parts[0].as_str() {
+        "DELIFEQ" if parts[1] != "quorate:probe" => error("WRONGTYPE Operation against a key"),
+        "DELIFEQ" => Value::Int(0),
+        _ => ordinary(parts).unwrap_or_else(|| granting(parts)),
+    });
+    assert_eq!(vote(begin(&node(&fake), release("k")).await).unwrap(), Vote::Refused);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_forbidden_info_is_no_server_id() {
+    let fake = server("", &["INFO"]);
+    let node = node(&fake);
+    let acquired = node.acquire(&claim(&["k"]), AcquireOptions::default()).await.unwrap();
+    assert_eq!((acquired.vote, acquired.server), (Vote::Granted, None));
+    assert_eq!(node.server_id().await.unwrap_err().kind(), BackendErrorKind::Permission);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_forbidden_hint_is_asked_once() {
+    let fake = server("", &["EXISTS"]);
+    let node = node(&fake);
+    for is_not_sent in [false, true, true] {
+        let error = begin(&node, hint("k")).await.unwrap_err();
+        assert_eq!(error.is_not_sent(), is_not_sent);
+        assert_eq!(error.kind(), BackendErrorKind::Permission);
+    }
+    assert_eq!(names(&fake), ["EXISTS"]);
+    // What belongs to a lease is asked again, so that a permission that was given back is noticed.
+    let fake = server("", &["SET"]);
+    let node = self::node(&fake);
+    for _ in 0..2 {
+        assert!(!begin(&node, acquire("k")).await.unwrap_err().is_not_sent());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_loads_its_data_is_asked_again() {
+    let is_loading = Arc::new(Mutex::new(true));
+    let loading = Arc::clone(&is_loading);
+    let fake = Fake::with_setup(move |parts| {
+        if *loading.lock().unwrap() {
+            return error("LOADING Redis is loading the dataset in memory");
+        }
+        ordinary(parts).unwrap_or_else(|| granting(parts))
+    });
+    let node = node(&fake);
+    let error = begin(&node, acquire("k")).await.unwrap_err();
+    assert_eq!((error.kind(), error.is_not_sent()), (BackendErrorKind::Loading, true));
+    *is_loading.lock().unwrap() = false;
+    sleep(Duration::from_millis(60)).await;
+    begin(&node, release("k")).await.unwrap();
+    assert_eq!(names(&fake), ["EVALSHA"], "nothing is known to be missing");
+}
+
+/// The script is lost, and may not be loaded again by this user any more.
+#[tokio::test(start_paused = true)]
+async fn scripts_that_cannot_be_loaded_again_are_sent_as_text() {
+    let mut loads = 0;
+    let fake = Fake::with_setup(move |parts| match parts[0].as_str() {
+        "SCRIPT" => {
+            loads += 1;
+            // The first eleven belong to the handshake.
+            if loads > 11 { error("NOPERM") } else { Value::Text(b"sha1".to_vec()) }
+        }
+        "EVALSHA" if parts[3] != "quorate:probe" => error("NOSCRIPT No matching script."),
+        _ => ordinary(parts).unwrap_or_else(|| granting(parts)),
+    });
+    let node = node(&fake);
+    let refused = Operation::Acquire(claim(&["a", "b"]), AcquireOptions::default());
+    assert!(begin(&node, refused.clone()).await.unwrap_err().is_not_sent());
+    let calls = [begin(&node, acquire("k")), begin(&node, release("k"))];
+    let [acquired, released] = futures_util::future::join_all(calls).await.try_into().unwrap();
+    assert_eq!((vote(acquired).unwrap(), vote(released).unwrap()), (Vote::Granted, Vote::Granted));
+    assert_eq!(vote(begin(&node, refused).await).unwrap(), Vote::Granted);
+    assert_eq!(names(&fake), ["EVALSHA", "SET", "EVALSHA", "EVAL", "EVAL"]);
+}
