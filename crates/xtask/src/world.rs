@@ -1,26 +1,19 @@
-//! The simulated world, and the bugs planted in the code that it has to find.
+//! The simulated world.
 
 use crate::cmd::{Outcome, cargo};
 
-/// `cargo xtask sim …`: builds the world, or the planted bugs, and passes the words on.
-pub(crate) fn sim(words: &[&str]) -> Outcome {
-    match words {
-        ["--planted", words @ ..] => cargo(&debug("quorate-planted")).args(words).run(),
-        words => world(words),
-    }
-}
-
 /// The part that belongs to every change.
 pub(crate) fn check() -> Outcome {
-    world(&["--seeds", "10000"])?;
-    world(&["--seeds", "500", "--twice"])?;
-    world(&["--keep", "100000"])?;
-    world(&["--seeds", "500", "--class", "broken"])?;
-    world(&["--seeds", "1000", "--class", "storm"])?;
-    world(&["--seeds", "1000", "--class", "guarded"])
+    sim(&["--seeds", "10000"])?;
+    sim(&["--seeds", "500", "--twice"])?;
+    sim(&["--keep", "100000"])?;
+    sim(&["--seeds", "500", "--class", "broken"])?;
+    sim(&["--seeds", "1000", "--class", "storm"])?;
+    sim(&["--seeds", "1000", "--class", "guarded"])
 }
 
-fn world(words: &[&str]) -> Outcome {
+/// `cargo xtask sim …`: builds the world, and passes the words on.
+pub(crate) fn sim(words: &[&str]) -> Outcome {
     cargo(&release("quorate-world")).args(words).run()
 }
 
