@@ -7,12 +7,12 @@ use std::error::Error;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use quorate::backend::{
-    AcquireOptions, Acquired, ExtendOptions, Extended, ReleaseOptions, Released,
-};
+use quorate::backend::{AcquireOptions, ExtendOptions, ReleaseOptions, Reply};
 use quorate::memory::conformance::{self, Testbed};
+use quorate::runtime::TokioRuntime;
 use quorate::{
-    BackendError, BackendErrorKind, Claim, Key, LockBackend, LockManager, Vote, async_trait,
+    BackendError, BackendErrorKind, Claim, Key, LockBackend, LockManager, Runtime, Vote,
+    async_trait,
 };
 
 /// A node on a map. In its place stands the store that you have.
@@ -54,11 +54,7 @@ fn all_ours(entries: &HashMap<Vec<u8>, Entry>, claim: &Claim) -> Result<bool, Ba
 
 #[async_trait]
 impl LockBackend for MapNode {
-    async fn acquire(
-        &self,
-        claim: &Claim,
-        options: AcquireOptions,
-    ) -> Result<Acquired, BackendError> {
+    async fn acquire(&self, claim: &Claim, options: AcquireOptions) -> Result<Reply, BackendError> {
         if options.fencing.is_some() || options.guard.is_some() {
             return Err(BackendError::unsupported("a map keeps only keys"));
         }
@@ -69,7 +65,7 @@ impl LockBackend for MapNode {
         };
         all_ours(&entries, claim)?;
         if claim.keys().iter().any(theirs) {
-            return Ok(Acquired::new(Vote::Refused));
+            return Ok(Reply::new(Vote::Refused));
         }
         let entry = Entry {
             token: Some(claim.token().as_bytes().to_vec()),
@@ -79,13 +75,13 @@ impl LockBackend for MapNode {
             // What is ours already may have been extended since.
             entries.entry(key.as_bytes().to_vec()).or_insert_with(|| entry.clone());
         }
-        Ok(Acquired::new(Vote::Granted))
+        Ok(Reply::new(Vote::Granted))
     }
 
-    async fn extend(&self, claim: &Claim, _: ExtendOptions) -> Result<Extended, BackendError> {
+    async fn extend(&self, claim: &Claim, _: ExtendOptions) -> Result<Reply, BackendError> {
         let mut entries = self.entries();
         if !all_ours(&entries, claim)? {
-            return Ok(Extended::new(Vote::Refused));
+            return Ok(Reply::new(Vote::Refused));
         }
         let end = Instant::now() + claim.ttl().as_duration();
         for key in claim.keys() {
@@ -94,14 +90,10 @@ impl LockBackend for MapNode {
                 entry.end = entry.end.map(|before| before.max(end));
             }
         }
-        Ok(Extended::new(Vote::Granted))
+        Ok(Reply::new(Vote::Granted))
     }
 
-    async fn release(
-        &self,
-        claim: &Claim,
-        options: ReleaseOptions,
-    ) -> Result<Released, BackendError> {
+    async fn release(&self, claim: &Claim, options: ReleaseOptions) -> Result<Reply, BackendError> {
         if options.raise_to.is_some() {
             return Err(BackendError::unsupported("a map keeps only keys"));
         }
@@ -114,7 +106,7 @@ impl LockBackend for MapNode {
             }
         }
         let all = before - entries.len() == claim.keys().len();
-        Ok(Released::new(if all { Vote::Granted } else { Vote::Refused }))
+        Ok(Reply::new(if all { Vote::Granted } else { Vote::Refused }))
     }
 }
 
@@ -123,6 +115,10 @@ impl LockBackend for MapNode {
 impl Testbed for MapNode {
     fn backend(&self) -> Arc<dyn LockBackend> {
         Arc::new(self.clone())
+    }
+
+    fn runtime(&self) -> Arc<dyn Runtime> {
+        Arc::new(TokioRuntime::new())
     }
 
     async fn value(&self, key: &[u8]) -> Option<Vec<u8>> {

@@ -53,7 +53,6 @@ fn main() -> Result<(), Box<dyn Error>> {
     table.add(1, figures.snapshot());
 
     println!("\n{table}");
-    sim.end();
     Ok(())
 }
 

@@ -177,7 +177,8 @@ pub(crate) async fn finish(record: Option<DetachedLock>, manager: &LockManager) 
             Ok(guard) => return drop(guard),
             Err(AdoptError::Lost(_)) => return,
             // The keys may still be there: a busy machine kept nodes from answering in time.
-            Err(AdoptError::Unreachable(_)) => {}
+            // The next try comes after all nodes have had time to answer.
+            Err(AdoptError::Unreachable(_)) => drop(manager.inspect("r").await),
             Err(error) => panic!("{error}"),
         }
     }

@@ -156,7 +156,6 @@ impl Call {
         let mut locks = keys.clone();
         locks.sort();
         let claim = Claim::new(keys, tokens[below(tokens.len())].clone(), ttl);
-        let asks = below(2) == 0;
         let entry = entries[below(entries.len())].clone();
         let other = Some(entries[below(entries.len())].clone()).filter(|other| *other != entry);
         // Around small numbers, where calls meet, and around the last ones.
@@ -165,10 +164,10 @@ impl Call {
         let number = if below(40) == 0 { last - number } else { number + 1 };
         let number = FencingToken::new(number).unwrap();
         let hint = FenceHint::new(below(12) as u64).unwrap();
-        match below(16) {
-            0 => Self::Acquire(claim, asks),
-            1 => Self::Extend(claim, asks),
-            2 => Self::Release(claim, asks),
+        match below(17) {
+            0 => Self::Acquire(claim),
+            1 => Self::Extend(claim),
+            2 => Self::Release(claim),
             3 => Self::Inspect(first),
             4 | 5 => Self::FencedAcquire(claim, hint),
             6 => Self::Raise(claim, number),
@@ -177,6 +176,7 @@ impl Call {
             10..=12 => Self::Refresh(locks[0].clone(), entry, locks),
             13 => Self::Leave(locks[0].clone(), entry, None),
             14 => Self::Leave(locks[0].clone(), entry, other),
+            15 => Self::Hint(locks[0].clone()),
             _ => Self::FencedRelease(claim, number),
         }
     }

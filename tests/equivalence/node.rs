@@ -3,12 +3,11 @@
 use std::time::Duration;
 
 use quorate::backend::{
-    AcquireOptions, Acquired, Entry, ExtendOptions, Extended, Refreshed, ReleaseOptions, Released,
-    Watched,
+    AcquireOptions, Entry, ExtendOptions, Refreshed, ReleaseOptions, Reply, Watched,
 };
 use quorate::{
     BackendError, BackendErrorKind, Claim, FenceHint, FencingToken, Key, LockBackend, Resource,
-    Sighting, Token, Ttl, Vote,
+    Sighting, Token, Ttl,
 };
 use quorate_tests::keys;
 
@@ -19,13 +18,10 @@ pub(crate) type Answer = Result<Told, BackendErrorKind>;
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Told {
-    Acquired(Acquired),
-    Extended(Extended),
-    Released(Released),
-    Raised(Vote),
+    Voted(Reply),
     Saw(Option<Sighting>),
     Refreshed(Refreshed),
-    Left(bool),
+    Waiters(bool),
 }
 
 fn answer<T>(result: Result<T, BackendError>, told: fn(T) -> Told) -> Answer {
@@ -33,26 +29,24 @@ fn answer<T>(result: Result<T, BackendError>, told: fn(T) -> Told) -> Answer {
 }
 
 /// The ids of the servers differ, since these are two.
-fn without_ids(mut acquired: Acquired) -> Told {
-    if let Some(server) = &mut acquired.server {
-        server.id.clear();
-        server.before = server.before.take().map(|_| String::new());
-    }
-    Told::Acquired(acquired)
+fn without_ids(mut reply: Reply) -> Told {
+    reply.server = None;
+    Told::Voted(reply)
 }
 
-/// One operation on a node. `bool`: whether it also asks if others wait.
+/// One operation on a node.
 #[derive(Clone, Debug)]
 pub(crate) enum Call {
-    Acquire(Claim, bool),
-    Extend(Claim, bool),
-    Release(Claim, bool),
+    Acquire(Claim),
+    Extend(Claim),
+    Release(Claim),
     Inspect(Key),
     FencedAcquire(Claim, FenceHint),
     Raise(Claim, FencingToken),
     FencedRelease(Claim, FencingToken),
     GuardedAcquire(Claim, Option<FenceHint>),
     Refresh(Key, Entry, Vec<Key>),
+    Hint(Key),
     Leave(Key, Entry, Option<Entry>),
 }
 
@@ -69,31 +63,29 @@ impl Call {
             Self::FencedRelease(..) => "fenced release",
             Self::GuardedAcquire(..) => "guarded acquire",
             Self::Refresh(..) => "refresh",
+            Self::Hint(_) => "hint",
             Self::Leave(..) => "leave",
         }
     }
 
     pub(crate) async fn on(&self, node: &dyn LockBackend) -> Answer {
         match self {
-            Self::Acquire(claim, waiters) => acquire(node, claim, None, false, *waiters).await,
-            Self::FencedAcquire(claim, hint) => {
-                acquire(node, claim, Some(*hint), false, false).await
+            Self::Acquire(claim) => acquire(node, claim, None, false).await,
+            Self::FencedAcquire(claim, hint) => acquire(node, claim, Some(*hint), false).await,
+            Self::GuardedAcquire(claim, hint) => acquire(node, claim, *hint, true).await,
+            Self::Extend(claim) => {
+                answer(node.extend(claim, ExtendOptions::default()).await, without_ids)
             }
-            Self::GuardedAcquire(claim, hint) => acquire(node, claim, *hint, true, false).await,
-            Self::Extend(claim, waiters) => {
-                let mut options = ExtendOptions::default();
-                options.waiters = *waiters;
-                answer(node.extend(claim, options).await, Told::Extended)
-            }
-            Self::Release(claim, waiters) => release(node, claim, None, *waiters).await,
-            Self::FencedRelease(claim, number) => release(node, claim, Some(*number), false).await,
+            Self::Release(claim) => release(node, claim, None).await,
+            Self::FencedRelease(claim, number) => release(node, claim, Some(*number)).await,
             Self::Inspect(key) => answer(node.inspect(key).await, Told::Saw),
-            Self::Raise(claim, number) => answer(node.raise(claim, *number).await, Told::Raised),
+            Self::Raise(claim, number) => answer(node.raise(claim, *number).await, without_ids),
+            Self::Hint(key) => answer(node.hint(key).await, Told::Waiters),
             Self::Refresh(key, entry, locks) => {
                 answer(node.queue_refresh(key, entry, locks).await, Told::Refreshed)
             }
             Self::Leave(key, entry, also) => {
-                answer(node.queue_leave(key, entry, also.as_ref()).await, Told::Left)
+                answer(node.queue_leave(key, entry, also.as_ref()).await, Told::Waiters)
             }
         }
     }
@@ -101,10 +93,7 @@ impl Call {
     /// The key at whose wait queue the reply depends on, if it depends on one.
     pub(crate) fn queue(&self) -> Option<&Key> {
         match self {
-            Self::Acquire(claim, true) | Self::Extend(claim, true) | Self::Release(claim, true) => {
-                claim.keys().iter().min()
-            }
-            Self::Refresh(key, ..) | Self::Leave(key, ..) => Some(key),
+            Self::Hint(key) | Self::Refresh(key, ..) | Self::Leave(key, ..) => Some(key),
             _ => None,
         }
     }
@@ -116,14 +105,14 @@ impl Call {
             Some(claim.with_ttl(Ttl::try_from(ttl).ok()?))
         };
         Some(match self {
-            Self::Acquire(claim, waiters) => Self::Acquire(change(claim)?, *waiters),
-            Self::Extend(claim, waiters) => Self::Extend(change(claim)?, *waiters),
-            Self::Release(claim, waiters) => Self::Release(change(claim)?, *waiters),
+            Self::Acquire(claim) => Self::Acquire(change(claim)?),
+            Self::Extend(claim) => Self::Extend(change(claim)?),
+            Self::Release(claim) => Self::Release(change(claim)?),
             Self::FencedAcquire(claim, hint) => Self::FencedAcquire(change(claim)?, *hint),
             Self::Raise(claim, number) => Self::Raise(change(claim)?, *number),
             Self::FencedRelease(claim, number) => Self::FencedRelease(change(claim)?, *number),
             Self::GuardedAcquire(claim, hint) => Self::GuardedAcquire(change(claim)?, *hint),
-            Self::Inspect(_) | Self::Refresh(..) | Self::Leave(..) => self.clone(),
+            Self::Inspect(_) | Self::Hint(_) | Self::Refresh(..) | Self::Leave(..) => self.clone(),
         })
     }
 }
@@ -133,25 +122,17 @@ async fn acquire(
     claim: &Claim,
     fencing: Option<FenceHint>,
     guarded: bool,
-    waiters: bool,
 ) -> Answer {
     let mut options = AcquireOptions::default();
     options.fencing = fencing;
     options.guard = guarded.then_some(GUARD);
-    options.waiters = waiters;
     answer(node.acquire(claim, options).await, without_ids)
 }
 
-async fn release(
-    node: &dyn LockBackend,
-    claim: &Claim,
-    raise_to: Option<FencingToken>,
-    waiters: bool,
-) -> Answer {
+async fn release(node: &dyn LockBackend, claim: &Claim, raise_to: Option<FencingToken>) -> Answer {
     let mut options = ReleaseOptions::default();
     options.raise_to = raise_to;
-    options.waiters = waiters;
-    answer(node.release(claim, options).await, Told::Released)
+    answer(node.release(claim, options).await, without_ids)
 }
 
 /// The key of this name.

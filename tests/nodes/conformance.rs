@@ -4,8 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use quorate::LockBackend;
 use quorate::memory::conformance::{Testbed, backend};
+use quorate::runtime::{SmolRuntime, TokioRuntime};
+use quorate::{LockBackend, Runtime};
+use quorate_examples::StdRuntime;
 use quorate_tests::{RedisServer, Reply};
 
 use crate::client::{Client, with_each_client};
@@ -13,6 +15,7 @@ use crate::client::{Client, with_each_client};
 struct Real<'a> {
     server: &'a RedisServer,
     backend: Arc<dyn LockBackend>,
+    runtime: Arc<dyn Runtime>,
 }
 
 impl Real<'_> {
@@ -26,6 +29,10 @@ impl Real<'_> {
 impl Testbed for Real<'_> {
     fn backend(&self) -> Arc<dyn LockBackend> {
         Arc::clone(&self.backend)
+    }
+
+    fn runtime(&self) -> Arc<dyn Runtime> {
+        Arc::clone(&self.runtime)
     }
 
     async fn value(&self, key: &[u8]) -> Option<Vec<u8>> {
@@ -66,9 +73,9 @@ fn server() -> RedisServer {
     RedisServer::builder().append_only().start()
 }
 
-async fn check(server: &RedisServer, node: Arc<dyn LockBackend>) {
+async fn check(server: &RedisServer, node: Arc<dyn LockBackend>, runtime: Arc<dyn Runtime>) {
     let name = format!("{node:?}");
-    let real = Real { server, backend: node };
+    let real = Real { server, backend: node, runtime };
     let passed = backend(&real).await.unwrap_or_else(|failure| panic!("{name}: {failure}"));
     // Nothing is left out: both clients keep the queue, watch, fence, guard and keep the order.
     assert_eq!(passed.len(), 40, "{name}: {passed:?}");
@@ -77,14 +84,17 @@ async fn check(server: &RedisServer, node: Arc<dyn LockBackend>) {
 #[test]
 fn a_real_node_keeps_the_contract_on_tokio() {
     let server = &server();
-    with_each_client(|client| check(server, client.connect_one(&server.address())));
+    with_each_client(|client| {
+        check(server, client.connect_one(&server.address()), Arc::new(TokioRuntime::new()))
+    });
 }
 
 #[test]
 fn a_real_node_keeps_the_contract_on_smol_and_on_bare_threads() {
     let server = server();
     for client in Client::ALL {
-        smol::block_on(check(&server, client.connect_one(&server.address())));
-        quorate_examples::block_on(check(&server, client.connect_one(&server.address())));
+        let node = || client.connect_one(&server.address());
+        smol::block_on(check(&server, node(), Arc::new(SmolRuntime::new())));
+        quorate_examples::block_on(check(&server, node(), Arc::new(StdRuntime::new())));
     }
 }

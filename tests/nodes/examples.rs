@@ -28,7 +28,7 @@ pub(crate) fn run(example: &str, arguments: &[String]) -> Output {
     let here = std::env::current_exe().unwrap();
     let target = here.parent().and_then(|deps| deps.parent()).unwrap();
     let program = target.join("examples").join(example);
-    Command::new(program).args(arguments).output().unwrap()
+    Command::new(program).args(arguments).env("NO_COLOR", "1").output().unwrap()
 }
 
 /// Runs an example until it prints the expected story. Examples work with ttls of half a second,

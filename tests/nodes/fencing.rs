@@ -280,7 +280,7 @@ fn numbers_are_whole_up_to_the_last_and_then_end() {
                     let stored = nodes[0].get(&counter).unwrap();
                     assert_eq!(stored, granted.to_string().into_bytes());
                     let raised = node.raise(&claim(&["r"], 1), number).await;
-                    assert_eq!(raised.unwrap(), Vote::Granted);
+                    assert_eq!(raised.unwrap().vote, Vote::Granted);
                     release(&node, &claim(&["r"], 1), FencingToken::MAX).await;
                 }
                 (Err(error), None) => {
@@ -352,7 +352,7 @@ fn fenced_on_a_cluster_of_one_says_why() {
         for request in [manager.lock("r").fenced(), manager.lock(["r", "s"])] {
             let failure = unreachable(request.no_wait().await);
             let Answer::Failed(error) = &failure.nodes()[0].answer else { panic!("{failure}") };
-            assert_eq!(error.kind(), BackendErrorKind::Cluster, "{client:?}: {failure}");
+            assert_eq!(error.kind(), BackendErrorKind::CrossSlot, "{client:?}: {failure}");
             for part in ["CROSSSLOT", "one resource at a time", "without a fencing token"] {
                 assert!(failure.to_string().contains(part), "{client:?}: {failure}");
             }

@@ -22,7 +22,11 @@ const MAX_TTL: Duration = LONG_TTL;
 /// Where a quarantine has to end by itself, or a node has to be up for longer.
 const SHORT: Duration = Duration::from_secs(1);
 
-fn manager(client: Client, addresses: &[String], guard: impl Into<RestartGuard>) -> LockManager {
+pub(crate) fn manager(
+    client: Client,
+    addresses: &[String],
+    guard: impl Into<RestartGuard>,
+) -> LockManager {
     let guard = guard.into();
     let builder = unhurried(client.connect(addresses)).ttl(guard.max_ttl());
     builder.node_timeout(guard.max_ttl() / 3).restart_guard(guard).build().unwrap()
@@ -34,12 +38,12 @@ fn with_both_clients_at_once<F: Future<Output = ()>>(check: impl Fn(Client) -> F
 }
 
 /// Has the time of a quarantine be over at a node.
-fn end_quarantine(node: &RedisServer) {
+pub(crate) fn end_quarantine(node: &RedisServer) {
     assert_eq!(node.cli(&["PEXPIRE", QUARANTINE, "0"]).integer(), 1, "{node} is in none");
 }
 
 /// Has the nodes enter their quarantine, and leave it.
-async fn end_quarantines<'a>(
+pub(crate) async fn end_quarantines<'a>(
     manager: &LockManager,
     nodes: impl IntoIterator<Item = &'a RedisServer>,
 ) {
@@ -65,7 +69,7 @@ fn kind(failure: &QuorumFailure, node: usize) -> BackendErrorKind {
 }
 
 /// Fails if a quorum failure. Returns the answer of the nodes that answered, which has to be the same.
-async fn failure(manager: &LockManager) -> (BackendErrorKind, String) {
+pub(crate) async fn failure(manager: &LockManager) -> (BackendErrorKind, String) {
     loop {
         let failure = unreachable(manager.lock("r").no_wait().await);
         // With a short ttl, the machine may have been too slow for every node.
@@ -104,7 +108,8 @@ fn nodes_that_are_new_grant_nothing_for_max_ttl_once() {
         assert_clean(&manager).await;
         for node in &nodes {
             assert_eq!(node.keys(), [EPOCH]);
-            let epoch = format!("{}:{}", node.run_id(), MAX_TTL.as_millis());
+            let promotion = "0000000000000000000000000000000000000000:-1";
+            let epoch = format!("{}:{promotion}:{}", node.run_id(), MAX_TTL.as_millis());
             assert_eq!(node.get(EPOCH), Some(epoch.into_bytes()));
             assert_eq!(node.pttl(EPOCH), -1, "it has no end");
         }
@@ -338,7 +343,7 @@ fn managers_with_another_max_ttl_are_told_both() {
         nodes.iter().for_each(|node| node.set(EPOCH, "garbage"));
         let failure = unreachable(ours.lock("r").no_wait().await);
         assert_eq!(only_kind(&failure), Some(BackendErrorKind::MaxTtl));
-        assert!(failure.to_string().contains("no epoch at quorate:guard:epoch"), "{failure}");
+        assert!(failure.to_string().contains("no epoch at quorate:guard:epoch2"), "{failure}");
         nodes.iter().for_each(RedisServer::flushall);
     });
 }

@@ -43,7 +43,7 @@ fn a2_every_public_future_tells_its_cancel_safety() {
         "pub struct Run<F>",
         "pub struct LockRequest",
         "async fn server_id(&self)",
-        "async fn acquire( &self, claim: &Claim, options: AcquireOptions, )",
+        "async fn acquire(&self, claim: &Claim, options: AcquireOptions)",
         "fn sleep_until(&self, deadline: Instant) -> BoxFuture<",
         "pub async fn backend(testbed: &dyn Testbed)",
         "async fn put_list(&self, _key: &[u8])",

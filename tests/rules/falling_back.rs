@@ -1,38 +1,37 @@
-//! The three ways of waiting, and nodes that lack, or forbid, what they need: that costs order, never the
-//! lock.
+//! Nodes that lack, or forbid, what waiting needs: that costs order, never the lock.
 
 use std::future::IntoFuture;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use quorate_core::backend::Capabilities;
-use quorate_core::{BackendError, BackendErrorKind, LockManagerBuilder, Runtime, Waiting};
+use quorate_core::{BackendError, BackendErrorKind, Runtime};
 use quorate_memory::{Fault, MemoryNode, Operation, Sim};
 use quorate_protocol::error_of_reply;
 use tracing::Level;
 
 use crate::observe::{of, told};
-use crate::waiting::processes::{Process, Quirk, ROUND_TRIP, Scene};
+use crate::waiting::processes::{Quirk, ROUND_TRIP, Scene};
 use crate::world::{MS, SECOND};
 
-type Configure = fn(LockManagerBuilder) -> LockManagerBuilder;
+type Built = fn(MemoryNode) -> MemoryNode;
 
-const ORDERED: Configure = |builder| builder.waiting(Waiting::Ordered);
-const NOTIFIED: Configure = |builder| builder.waiting(Waiting::Notified);
-const POLLING: Configure = |builder| builder.waiting(Waiting::Polling);
+/// Nodes that can do everything; with pushes and no queue; with neither.
+const ABLE: Built = |node| node;
+const NOTIFIED: Built = |node| node.without(Capabilities::QUEUE);
+const POLLING: Built = |node| node.without(Capabilities::QUEUE | Capabilities::WATCH);
 
 /// One process holds the lock for three seconds, and another waits for it.
 struct Wait {
     scene: Scene,
-    waiter: Process,
+
     /// From the release to the hold of the waiter.
     gap: Duration,
 }
 
-fn wait(quirk: Quirk, built: impl Fn(MemoryNode) -> MemoryNode, configure: Configure) -> Wait {
+fn wait(quirk: Quirk, built: impl Fn(MemoryNode) -> MemoryNode) -> Wait {
     let scene = Scene::with(5, Sim::new(7), quirk);
-    let (holder, waiter) = (scene.process(), scene.process_on(built, configure));
+    let (holder, waiter) = (scene.process(), scene.process_on(built, |builder| builder));
     let guard = scene.sim.block_on(holder.lock("r").ttl(60 * SECOND)).unwrap();
     let held = waiter.hold_once("r", MS);
     scene.forget_sent();
@@ -41,68 +40,31 @@ fn wait(quirk: Quirk, built: impl Fn(MemoryNode) -> MemoryNode, configure: Confi
     scene.sim.block_on(guard.release()).unwrap();
     scene.sim.advance(5 * SECOND);
     let gap = held.lock().unwrap().expect("it got the lock").from - before;
-    Wait { scene, waiter, gap }
+    Wait { scene, gap }
 }
 
-fn well(configure: Configure) -> Wait {
-    wait(Quirk::default(), |node| node, configure)
+fn well(built: Built) -> Wait {
+    wait(Quirk::default(), built)
 }
 
 #[test]
 fn an_ordered_waiter_joins_a_queue_and_is_woken_by_the_release() {
-    let wait = well(ORDERED);
+    let wait = well(ABLE);
     assert_eq!(wait.gap, 2 * ROUND_TRIP, "the release, the push, and an acquire");
     assert!(wait.scene.count(Operation::Queue) > 3);
-}
-
-#[test]
-fn a_notified_waiter_stores_nothing_and_is_woken_by_the_release() {
-    let wait = well(NOTIFIED);
-    assert!(wait.gap <= 3 * ROUND_TRIP, "{:?}", wait.gap);
-    assert_eq!(wait.scene.count(Operation::Queue), 0);
-    assert!(wait.scene.count(Operation::Watch) > 0);
-    assert!(wait.scene.keys().is_empty());
-}
-
-#[test]
-fn a_notified_waiter_attempts_within_a_second_where_pushes_are_lost() {
-    let quirk = Quirk::default();
-    quirk.loses_pushes.store(true, Ordering::Relaxed);
-    let wait = wait(quirk, |node| node, NOTIFIED);
-    assert!(wait.gap > 3 * ROUND_TRIP && wait.gap <= SECOND + 10 * MS, "{:?}", wait.gap);
-}
-
-#[test]
-fn a_polling_waiter_attempts_after_random_delays_and_sends_nothing_else() {
-    let wait = well(POLLING);
-    assert!(wait.gap <= SECOND + 10 * MS, "{:?}", wait.gap);
-    assert_eq!(wait.scene.count(Operation::Queue) + wait.scene.count(Operation::Watch), 0);
-    // Up to 10 ms, doubling up to 1 s.
-    let attempts = wait.scene.count(Operation::Acquire) / 5;
-    assert!((6..=25).contains(&attempts), "{attempts} attempts");
-    assert!(wait.scene.sent_by(&wait.waiter) > 0);
-}
-
-#[test]
-fn the_delays_of_polling_are_a_setting() {
-    let often = well(|builder| builder.waiting(Waiting::Polling).backoff(MS, 2 * MS));
-    assert!(often.gap <= 5 * MS, "{:?}", often.gap);
-    let rarely = well(|builder| builder.waiting(Waiting::Polling).backoff(SECOND, 4 * SECOND));
-    let attempts = |wait: &Wait| wait.scene.count(Operation::Acquire) / 5;
-    assert!(attempts(&often) > 1_000 && attempts(&rarely) < 20, "{}", attempts(&rarely));
 }
 
 #[test]
 fn nodes_built_without_a_queue_or_without_pushes_cost_order_and_not_the_lock() {
     let (watch, queue) = (Capabilities::WATCH, Capabilities::QUEUE);
     for (lacks, watches, joins) in [(queue, true, false), (watch | queue, false, false)] {
-        let wait = wait(Quirk::default(), move |node| node.without(lacks), ORDERED);
+        let wait = wait(Quirk::default(), move |node| node.without(lacks));
         assert_eq!(wait.scene.count(Operation::Watch) > 0, watches);
         assert_eq!(wait.scene.count(Operation::Queue) > 0, joins);
         assert!(wait.gap <= SECOND + 10 * MS, "{:?}", wait.gap);
     }
     // The queue works by refreshes alone.
-    let wait = wait(Quirk::default(), move |node| node.without(watch), ORDERED);
+    let wait = wait(Quirk::default(), move |node| node.without(watch));
     assert!(wait.gap <= SECOND, "{:?}", wait.gap);
 }
 
@@ -120,7 +82,7 @@ fn refusals() -> [BackendError; 4] {
 fn a_node_that_refuses_to_queue_costs_order_and_never_the_lock() {
     for error in refusals() {
         let quirk = Quirk { queueing_fails: Some(error.clone()), ..Quirk::default() };
-        let wait = wait(quirk, |node| node, ORDERED);
+        let wait = wait(quirk, ABLE);
         assert!(wait.gap <= SECOND + 10 * MS, "{error}: {:?}", wait.gap);
         assert!(wait.scene.keys().is_empty());
     }
@@ -128,10 +90,10 @@ fn a_node_that_refuses_to_queue_costs_order_and_never_the_lock() {
 
 #[test]
 fn a_node_that_refuses_to_watch_costs_time_and_never_the_lock() {
-    for configure in [ORDERED, NOTIFIED] {
+    for built in [ABLE, NOTIFIED] {
         for error in refusals() {
             let quirk = Quirk { watching_fails: Some(error.clone()), ..Quirk::default() };
-            let wait = wait(quirk, |node| node, configure);
+            let wait = wait(quirk, built);
             assert!(wait.gap <= SECOND + 10 * MS, "{error}: {:?}", wait.gap);
             assert!(wait.scene.keys().is_empty(), "{error}: {:?}", wait.scene.keys());
         }
@@ -139,11 +101,11 @@ fn a_node_that_refuses_to_watch_costs_time_and_never_the_lock() {
 }
 
 /// Processes that want the lock all the time: how often each had it in ten seconds.
-fn contend(quirk: Quirk, configure: Configure) -> Vec<usize> {
+fn contend(quirk: Quirk, built: Built) -> Vec<usize> {
     let scene = Scene::with(5, Sim::shuffled(3), quirk);
     let served = Arc::new(Mutex::new(vec![0; 4]));
     for number in 0..4 {
-        let (process, served) = (scene.process_with(configure), Arc::clone(&served));
+        let (process, served) = (scene.process_on(built, |builder| builder), Arc::clone(&served));
         let ours = process.clone();
         process.spawn(async move {
             loop {
@@ -160,8 +122,8 @@ fn contend(quirk: Quirk, configure: Configure) -> Vec<usize> {
 
 #[test]
 fn all_processes_are_served_however_they_wait() {
-    for configure in [NOTIFIED, POLLING] {
-        let served = contend(Quirk::default(), configure);
+    for built in [NOTIFIED, POLLING] {
+        let served = contend(Quirk::default(), built);
         // Without a queue, nothing makes it fair.
         assert!(served.iter().all(|served| *served > 0), "{served:?}");
     }
@@ -170,7 +132,7 @@ fn all_processes_are_served_however_they_wait() {
             Quirk { queueing_fails: Some(error.clone()), ..Quirk::default() },
             Quirk { watching_fails: Some(error.clone()), ..Quirk::default() },
         ] {
-            let served = contend(quirk, ORDERED);
+            let served = contend(quirk, ABLE);
             assert!(served.iter().all(|served| *served > 0), "{error}: {served:?}");
         }
     }
@@ -180,8 +142,8 @@ fn all_processes_are_served_however_they_wait() {
 fn processes_that_wait_in_different_ways_are_all_served() {
     let scene = Scene::with(5, Sim::shuffled(3), Quirk::default());
     let served = Arc::new(Mutex::new(vec![0; 3]));
-    for (number, configure) in [ORDERED, NOTIFIED, POLLING].into_iter().enumerate() {
-        let (process, served) = (scene.process_with(configure), Arc::clone(&served));
+    for (number, built) in [ABLE, NOTIFIED, POLLING].into_iter().enumerate() {
+        let (process, served) = (scene.process_on(built, |builder| builder), Arc::clone(&served));
         let ours = process.clone();
         process.spawn(async move {
             loop {

@@ -1,11 +1,10 @@
 //! Fencing tokens: unique, rising with every later holder, whatever happens on the way.
 
 use std::fmt::Debug;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use quorate_core::backend::{AcquireOptions, Acquired, ReleaseOptions};
+use quorate_core::backend::{AcquireOptions, ReleaseOptions, Reply};
 use quorate_core::error::{Answer, InvalidRequest, QuorumFailure};
 use quorate_core::{
     BackendErrorKind, Claim, DetachedLock, FenceHint, FencedCell, FencingToken, Key, LockBackend,
@@ -88,10 +87,12 @@ fn claim(names: &[&str], holder: u8) -> Claim {
 }
 
 /// Acquires on one node.
-fn acquire(world: &World, node: &MemoryNode, claim: &Claim, hint: FenceHint) -> Acquired {
+fn acquire(world: &World, node: &MemoryNode, claim: &Claim, hint: FenceHint) -> Reply {
     let mut options = AcquireOptions::default();
     options.fencing = Some(hint);
-    world.sim.block_on(node.acquire(claim, options)).unwrap()
+    let mut reply = world.sim.block_on(node.acquire(claim, options)).unwrap();
+    reply.server = None;
+    reply
 }
 
 /// Releases on one node, and raises its number.
@@ -101,8 +102,8 @@ fn release(world: &World, node: &MemoryNode, claim: &Claim, number: u64) -> Vote
     world.sim.block_on(node.release(claim, options)).unwrap().vote
 }
 
-fn granted(number: u64) -> Acquired {
-    let mut acquired = Acquired::new(Vote::Granted);
+fn granted(number: u64) -> Reply {
+    let mut acquired = Reply::new(Vote::Granted);
     acquired.number = FencingToken::new(number);
     acquired
 }
@@ -317,7 +318,6 @@ fn a_future_that_is_dropped_at_any_poll_leaves_no_key() {
         drop(dropped);
         world.sim.advance(2 * SECOND);
         assert_eq!(lock_keys_left(&world), 0, "after {polls} polls");
-        assert_eq!(world.log.dropped.load(Ordering::Relaxed), 0, "no call was dropped");
     }
 }
 

@@ -44,7 +44,7 @@ fn names_that_cannot_be_locked_are_refused_before_anything_is_sent() {
 fn a_ttl_that_leaves_no_validity_is_refused_before_anything_is_sent() {
     let world = World::new(3);
     let manager = world.manager();
-    for ttl in [Duration::ZERO, MS / 2, MS, 2 * MS, Duration::MAX] {
+    for ttl in [Duration::ZERO, MS / 2, MS, 3 * MS, Duration::MAX] {
         let lock = world.sim.block_on(manager.lock("r").ttl(ttl));
         let Err(LockError::Invalid(InvalidRequest::Ttl(error))) = lock else {
             panic!("{ttl:?}: {lock:?}")
@@ -52,8 +52,8 @@ fn a_ttl_that_leaves_no_validity_is_refused_before_anything_is_sent() {
         assert!(matches!(error, InvalidTtl::TooShort { .. } | InvalidTtl::TooLong { .. }));
     }
     assert!(world.log.calls().is_empty());
-    let guard = world.sim.block_on(manager.lock("r").ttl(3 * MS)).unwrap();
-    assert!(guard.remaining() < MS);
+    let guard = world.sim.block_on(manager.lock("r").ttl(4 * MS)).unwrap();
+    assert!(guard.remaining() >= MS && guard.remaining() < 2 * MS);
     let guard = world.sim.block_on(manager.lock("s").ttl(SECOND)).unwrap();
     assert!(guard.is_valid());
 }

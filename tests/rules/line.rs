@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::{join, join_all};
 use quorate_core::error::{Answer, QuorumFailure};
-use quorate_core::{LockError, LockManager, Runtime, Waiting};
+use quorate_core::{LockError, LockManager, Runtime};
 use quorate_memory::{Effect, Fault, MemoryNode, Operation, Rule};
 
 use crate::waiting::processes::Scene;
@@ -200,7 +200,10 @@ fn a4_an_earlier_waiter_of_this_manager_in_the_way_is_held_and_the_first_one_say
 /// The guard is gone, and nothing is in the way but nodes that do not answer.
 #[test]
 fn a4_without_a_round_an_unanswered_release_is_unreachable_with_its_nodes() {
-    for world in [World::complete(3), World::in_order(3), World::new(3)] {
+    // Behind a release on ordered connections it makes a round, and waits as long for its undo (C8).
+    for (world, took) in
+        [(World::complete(3), 200), (World::in_order(3), 200), (World::new(3), 100)]
+    {
         let (manager, sim) = (world.manager(), &world.sim);
         let held = sim.block_on(manager.lock("r")).unwrap();
         world.catch_up();
@@ -212,7 +215,7 @@ fn a4_without_a_round_an_unanswered_release_is_unreachable_with_its_nodes() {
         let silent =
             failure.nodes().iter().filter(|node| matches!(node.answer, Answer::NoReply { .. }));
         assert_eq!(silent.count(), 3, "{error}");
-        assert_eq!(sim.elapsed(), 100 * MS);
+        assert_eq!(sim.elapsed(), took * MS);
     }
 }
 
@@ -304,9 +307,8 @@ fn w1_a_task_that_came_while_another_competed_outlives_its_lease() {
 /// W3: no node keeps a queue, and one never answers the undo.
 #[test]
 fn w3_a_task_that_came_while_another_competed_outlives_its_undo() {
-    for waiting in [Waiting::Polling, Waiting::Notified] {
-        let world = World::new(3);
-        let (manager, sim) = (world.builder().waiting(waiting).build().unwrap(), &world.sim);
+    for world in [World::new(3), World::in_order(3)] {
+        let (manager, sim) = (world.builder().build().unwrap(), &world.sim);
         all(&world, &Fault::Slow(100 * MS));
         world.nodes[2].inject(Fault::Hung);
         let mut first = Box::pin(manager.lock("r").into_future());
@@ -330,17 +332,15 @@ fn a_lock_that_was_detached_is_waited_for_at_the_nodes() {
     assert!(adopted.is_valid());
 }
 
-/// A lock that this manager adopted is in its local queue like one that it acquired.
+/// A lock that this manager adopted takes no ticket: another process may have it any time.
 #[test]
-fn a_lock_that_was_adopted_is_waited_for_in_the_local_queue() {
+fn a_lock_that_was_adopted_is_waited_for_at_the_nodes() {
     let world = World::complete(3);
     let record = world.sim.block_on(world.manager().lock("r")).unwrap().detach().unwrap();
     let manager = world.manager();
     let adopted = world.sim.block_on(manager.adopt(&record)).unwrap();
-    let before = world.log.operations().len();
     let lost = world.sim.block_on(manager.lock("r").timeout(SECOND)).unwrap_err();
-    assert!(lost.is_held() && failure(&lost).is_local(), "{lost}");
-    assert_eq!(world.log.operations().len(), before);
+    assert!(lost.is_held() && !failure(&lost).is_local(), "{lost}");
     let next = manager.lock("r").timeout(SECOND).into_future();
     let (next, released) = world.sim.block_on(join(next, adopted.release()));
     assert!(next.is_ok() && released.is_ok());
@@ -400,15 +400,17 @@ fn w3_waiters_that_gave_up_in_the_local_queue_hold_nobody_up() {
 /// For the release of this manager, the gate decides, and over pools each node.
 #[test]
 fn the_next_task_acquires_once_the_gate_has_answered_the_release() {
-    for (world, most) in [(World::complete(5), 10), (World::in_order(5), 10), (World::new(5), 10)] {
-        let manager = world.builder().waiting(Waiting::Notified).build().unwrap();
+    // Where no gate can say that others wait, the acquire leaves right behind the release.
+    for (world, least) in [(World::complete(5), 10), (World::in_order(5), 5), (World::new(5), 10)] {
+        let manager = world.builder().build().unwrap();
         let held = world.sim.block_on(manager.lock("r")).unwrap();
         world.nodes.iter().for_each(|node| node.inject(Fault::Slow(5 * MS)));
         let mut next = Box::pin(manager.lock("r").into_future());
         assert!(world.sim.block_on_for(next.as_mut(), 1).is_none());
         drop(held);
         assert!(world.sim.block_on(next).unwrap().is_valid());
-        assert_eq!(world.sim.elapsed(), most * MS, "a release and an acquire");
+        let took = world.sim.elapsed();
+        assert!(took >= least * MS && took < least * MS + MS / 10, "{took:?} for {least} ms");
     }
 }
 
@@ -417,7 +419,7 @@ fn tasks_that_cannot_be_served_in_time_do_not_ask_the_nodes() {
     let world = World::in_order(3);
     all(&world, &Fault::Slow(MS));
     let (manager, sim) = (world.manager(), &world.sim);
-    let locks = (0..500).map(|_| async {
+    let locks = (0..1000).map(|_| async {
         let guard = manager.lock("r").timeout(SECOND).await?;
         sim.sleep(MS).await;
         guard.release().await.ok();
@@ -425,7 +427,7 @@ fn tasks_that_cannot_be_served_in_time_do_not_ask_the_nodes() {
     });
     let ended = sim.block_on(join_all(locks));
     let had = ended.iter().filter(|ended| ended.is_ok()).count();
-    assert!(had > 100 && had < 480, "some had it, some had not: {had}");
+    assert!(had > 100 && had < 960, "some had it, some had not: {had}");
     let is_acquire = |operation: &&&str| **operation == "acquire";
     let asked = world.log.operations().iter().filter(is_acquire).count() / 3;
     assert!(asked <= had + 2, "{asked} rounds for {had} locks");
@@ -441,7 +443,7 @@ fn a_turn_that_comes_just_before_the_deadline_is_no_outage() {
         all(&world, &Fault::Slow(3 * MS));
         let manager = world.manager();
         let guard = world.sim.block_on(manager.lock("r")).unwrap();
-        world.sim.settle();
+        world.sim.advance(10 * MS);
         let (sim, start) = (world.sim.clone(), world.sim.now());
         let releases = async {
             sim.sleep(at * MS).await;
@@ -452,10 +454,12 @@ fn a_turn_that_comes_just_before_the_deadline_is_no_outage() {
             (waited, sim.now() - start)
         };
         let (_, (waited, took)) = world.sim.block_on(join(releases, waits));
-        if at != timeout {
-            assert_eq!(waited.is_ok(), at < timeout, "{at} ms of {timeout}: {waited:?}");
+        // The release and the acquire take 3 ms each.
+        if at + 6 != timeout {
+            assert_eq!(waited.is_ok(), at + 6 < timeout, "{at} ms of {timeout}: {waited:?}");
         }
-        assert!(took <= timeout * MS, "{at}: {took:?} for {timeout} ms");
+        // And as long as its round for the undo (C8).
+        assert!(took <= (timeout + 3) * MS, "{at}: {took:?} for {timeout} ms");
         if let Err(error) = waited {
             assert!(error.is_held(), "{at}: {error}");
         }

@@ -430,7 +430,7 @@ fn a6_no_event_and_no_metric_shows_a_token() {
     let mut kinds: Vec<_> = told.iter().map(|told| &*told.what).collect();
     kinds.sort_unstable();
     kinds.dedup();
-    assert_eq!(kinds.len(), 17, "all but `node lacks operation`: {kinds:?}");
+    assert_eq!(kinds.len(), 16, "all but `node lacks operation`: {kinds:?}");
     let tokens = world.log.tokens();
     assert!(tokens.len() > 10);
     let shown = format!("{told:?} {:?}", figures.snapshot().into_vec());

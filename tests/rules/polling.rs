@@ -6,12 +6,9 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use quorate_core::backend::{
-    AcquireOptions, Acquired, ExtendOptions, Extended, ReleaseOptions, Released,
-};
+use quorate_core::backend::{AcquireOptions, ExtendOptions, ReleaseOptions, Reply};
 use quorate_core::{
-    BackendError, BuildError, Claim, LockBackend, LockError, LockManager, Runtime, Waiting,
-    async_trait,
+    BackendError, BuildError, Claim, LockBackend, LockError, LockManager, Runtime, async_trait,
 };
 use quorate_memory::{Fault, MemoryNode, Sim, Value};
 use quorate_protocol::error_of_reply;
@@ -55,7 +52,7 @@ fn a4_no_attempt_is_made_after_the_deadline() {
     let world = World::new(3);
     put(&world.nodes);
     let client = Paused::new(&world.sim);
-    let builder = world.builder().runtime(client.clone()).waiting(Waiting::Polling);
+    let builder = world.builder().runtime(client.clone());
     let manager = builder.build().unwrap();
     let acquires = || world.log.operations().iter().filter(|name| **name == "acquire").count();
     let mut request = manager.lock("r").timeout(SECOND).into_future();
@@ -70,12 +67,11 @@ fn a4_no_attempt_is_made_after_the_deadline() {
 #[test]
 fn a4_a_permanent_error_on_too_many_nodes_ends_the_wait() {
     for reply in ["NOAUTH Authentication required.", "WRONGTYPE", "NOPERM", "ERR unknown command"] {
-        for waiting in [Waiting::Ordered, Waiting::Notified, Waiting::Polling] {
-            let world = World::complete(5);
+        for world in [World::complete(5), World::in_order(5), World::new(5)] {
             for node in &world.nodes[..3] {
                 node.inject(Fault::Failing(error_of_reply(reply)));
             }
-            let manager = world.builder().waiting(waiting).build().unwrap();
+            let manager = world.builder().build().unwrap();
             let lost = world.sim.block_on(manager.lock("r")).unwrap_err();
             assert!(matches!(lost, LockError::Unreachable(_)) && lost.is_permanent(), "{lost}");
             assert!(world.sim.elapsed() <= 2 * MS, "{reply}: {:?}", world.sim.elapsed());
@@ -95,19 +91,38 @@ fn a4_a_permanent_error_on_too_many_nodes_ends_the_wait() {
 #[test]
 fn a4_a_transient_error_is_waited_for() {
     for reply in ["LOADING x", "READONLY x", "OOM x", "MISCONF x", "CLUSTERDOWN x", "ERR else"] {
-        for waiting in [Waiting::Ordered, Waiting::Notified, Waiting::Polling] {
-            let world = World::complete(3);
+        // A replica that stays one for a second is permanent.
+        let (lasts, most) = match reply {
+            "READONLY x" => (900 * MS, 2 * SECOND),
+            _ => (2 * SECOND, 3 * SECOND),
+        };
+        for world in [World::complete(3), World::in_order(3), World::new(3)] {
             all(&world, &Fault::Failing(error_of_reply(reply)));
             let (nodes, sim) = (world.nodes.clone(), world.sim.clone());
             world.sim.spawn(Box::pin(async move {
-                sim.sleep(2 * SECOND).await;
+                sim.sleep(lasts).await;
                 nodes.iter().for_each(MemoryNode::heal);
             }));
-            let manager = world.builder().waiting(waiting).build().unwrap();
+            let manager = world.builder().build().unwrap();
             assert!(world.sim.block_on(manager.lock("r")).is_ok(), "{reply}");
             let elapsed = world.sim.elapsed();
-            assert!(elapsed <= 3 * SECOND, "{reply}, {waiting:?}: {elapsed:?}");
+            assert!(elapsed <= most, "{reply}: {elapsed:?}");
         }
+    }
+}
+
+/// A failover passes through READONLY, so one round says nothing.
+#[test]
+fn a4_a_replica_that_stays_one_ends_the_wait() {
+    for world in [World::complete(3), World::in_order(3), World::new(3)] {
+        all(&world, &Fault::Failing(error_of_reply("READONLY x")));
+        let lost = world.sim.block_on(world.manager().lock("r").no_wait()).unwrap_err();
+        assert!(!lost.is_permanent(), "{lost}");
+        let start = world.sim.elapsed();
+        let lost = world.sim.block_on(world.manager().lock("r")).unwrap_err();
+        assert!(matches!(lost, LockError::Unreachable(_)) && lost.is_permanent(), "{lost}");
+        let took = world.sim.elapsed() - start;
+        assert!(took >= SECOND && took <= 3 * SECOND, "{took:?}");
     }
 }
 
@@ -156,7 +171,7 @@ fn t3_a_backoff_without_a_delay_is_refused() {
     }
     // The shortest one still lets time pass, on nodes without latency.
     put(&world.nodes);
-    let shortest = world.builder().waiting(Waiting::Polling).backoff(MS, MS).build().unwrap();
+    let shortest = world.builder().backoff(MS, MS).build().unwrap();
     assert!(world.sim.block_on(shortest.lock("r").timeout(20 * MS)).is_err());
 }
 
@@ -219,29 +234,17 @@ impl Keeps {
 
 #[async_trait]
 impl LockBackend for Keeps {
-    async fn acquire(
-        &self,
-        claim: &Claim,
-        options: AcquireOptions,
-    ) -> Result<Acquired, BackendError> {
+    async fn acquire(&self, claim: &Claim, options: AcquireOptions) -> Result<Reply, BackendError> {
         self.registered().await;
         self.node.acquire(claim, options).await
     }
 
-    async fn extend(
-        &self,
-        claim: &Claim,
-        options: ExtendOptions,
-    ) -> Result<Extended, BackendError> {
+    async fn extend(&self, claim: &Claim, options: ExtendOptions) -> Result<Reply, BackendError> {
         self.registered().await;
         self.node.extend(claim, options).await
     }
 
-    async fn release(
-        &self,
-        claim: &Claim,
-        options: ReleaseOptions,
-    ) -> Result<Released, BackendError> {
+    async fn release(&self, claim: &Claim, options: ReleaseOptions) -> Result<Reply, BackendError> {
         self.registered().await;
         self.node.release(claim, options).await
     }

@@ -5,9 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use quorate_core::backend::{
-    AcquireOptions, Acquired, ExtendOptions, Extended, ReleaseOptions, Released,
-};
+use quorate_core::backend::{AcquireOptions, ExtendOptions, ReleaseOptions, Reply};
 use quorate_core::{BackendError, Claim, LockBackend, LockGuard, LockManager, Lost, Runtime};
 use quorate_memory::{Fault, MemoryNode, Sim};
 
@@ -49,7 +47,7 @@ fn restarts_until_lost(
 fn h3_an_extension_for_less_still_backs_the_whole_lease() {
     let world = World::new(3);
     let guard = world.sim.block_on(world.manager().lock("r").ttl(60 * SECOND)).unwrap();
-    world.sim.settle();
+    world.catch_up();
     for node in &world.nodes[..2] {
         node.flush();
         world.sim.block_on(guard.extend_to(SECOND)).unwrap();
@@ -107,28 +105,16 @@ struct Noting {
 
 #[async_trait]
 impl LockBackend for Noting {
-    async fn acquire(
-        &self,
-        claim: &Claim,
-        options: AcquireOptions,
-    ) -> Result<Acquired, BackendError> {
+    async fn acquire(&self, claim: &Claim, options: AcquireOptions) -> Result<Reply, BackendError> {
         self.node.acquire(claim, options).await
     }
 
-    async fn extend(
-        &self,
-        claim: &Claim,
-        options: ExtendOptions,
-    ) -> Result<Extended, BackendError> {
+    async fn extend(&self, claim: &Claim, options: ExtendOptions) -> Result<Reply, BackendError> {
         self.extended.lock().unwrap().push(self.sim.elapsed());
         self.node.extend(claim, options).await
     }
 
-    async fn release(
-        &self,
-        claim: &Claim,
-        options: ReleaseOptions,
-    ) -> Result<Released, BackendError> {
+    async fn release(&self, claim: &Claim, options: ReleaseOptions) -> Result<Reply, BackendError> {
         self.node.release(claim, options).await
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join;
-use quorate_core::backend::{AcquireOptions, Acquired};
+use quorate_core::backend::AcquireOptions;
 use quorate_core::error::{Answer, InvalidRequest, QuorumFailure};
 use quorate_core::{
     AdoptError, BackendError, BackendErrorKind, BuildError, Claim, ExtendError, InvalidTtl, Key,
@@ -20,7 +20,7 @@ mod quarantined;
 mod refused;
 
 /// The keys of the guard, as every version has them.
-const EPOCH: &str = "quorate:guard:epoch";
+const EPOCH: &str = "quorate:guard:epoch2";
 const QUARANTINE: &str = "quorate:guard:quarantine";
 
 const TTL: Duration = Duration::from_secs(10);
@@ -93,9 +93,10 @@ fn assert_quarantined(failure: &QuorumFailure, nodes: usize) {
 /// Loses, in one of the ways there are, that "r" is held.
 type Loss = (&'static str, fn(&MemoryNode));
 
-const LOSSES: [Loss; 4] = [
+const LOSSES: [Loss; 5] = [
     ("restarts empty", MemoryNode::restart),
     ("restarts with old data", MemoryNode::restart_from_save),
+    ("fails over to a replica with old data, and back", MemoryNode::fail_over_and_back),
     ("is flushed", MemoryNode::flush),
     ("restarts empty, and takes its time", |node| node.inject(Fault::Dead)),
 ];
@@ -369,7 +370,7 @@ fn an_attempt_from_before_a_loss_gets_no_token_that_is_too_low() {
             }
             Err(error) => {
                 assert!(guarded, "{error}");
-                assert_quarantined(&failure_of::<()>(Err(error)), 2);
+                assert_quarantined(&failure_of::<()>(Err(error)), 3);
             }
         }
     }

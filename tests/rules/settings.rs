@@ -38,10 +38,11 @@ fn node_timeout(world: &World, builder: LockManagerBuilder, ttl: Duration) -> Du
 fn margin(world: &World, builder: LockManagerBuilder, ttl: Duration) -> Duration {
     let manager = builder.build().unwrap();
     let guard = world.sim.block_on(manager.lock("r").ttl(ttl)).unwrap();
+    let after_the_end = world.nodes[0].time_left("r").unwrap() - guard.remaining();
     let lost = world.sim.block_on(guard.lost());
     assert!(matches!(lost, Lost::Expired { .. }), "{lost:?}");
     assert_eq!(guard.valid_until(), world.sim.now(), "one end");
-    world.nodes[0].time_left("r").unwrap() - Drift::default().of(ttl.try_into().unwrap())
+    after_the_end - Drift::default().of(ttl.try_into().unwrap())
 }
 
 /// When a lease is renewed for the first time, after it was taken: the earliest and the latest.

@@ -91,10 +91,11 @@ fn t3_settings_that_cannot_hold_a_lock_are_refused() {
         };
         builder.build().map(|_| ())
     };
-    let short = |ttl| Err(BuildError::Ttl(InvalidTtl::TooShort { ttl, least: 3 * MS }));
+    let short = |ttl| Err(BuildError::Ttl(InvalidTtl::TooShort { ttl, least: 4 * MS }));
     assert_eq!(build(MS, None), short(MS));
     assert_eq!(build(2 * MS, None), short(2 * MS));
-    assert_eq!(build(3 * MS, None), Ok(()));
+    assert_eq!(build(3 * MS, None), short(3 * MS));
+    assert_eq!(build(4 * MS, None), Ok(()));
     assert_eq!(build(Duration::ZERO, None), short(Duration::ZERO));
     let endless = Duration::MAX;
     assert_eq!(build(endless, None), Err(BuildError::Ttl(InvalidTtl::TooLong { ttl: endless })));

@@ -2,19 +2,18 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use quorate_core::backend::{
-    AcquireOptions, Acquired, Capabilities, Entry, ExtendOptions, Extended, Refreshed,
-    ReleaseOptions, Released, Watched,
+    AcquireOptions, Call, Capabilities, Entry, ExtendOptions, NotSent, Operation, ReleaseOptions,
+    Reply, Watched,
 };
 use quorate_core::runtime::{BoxFuture, EntropyError};
 use quorate_core::{
-    BackendError, Claim, FencingToken, Key, LockBackend, LockManager, LockManagerBuilder, Runtime,
-    Sighting, Vote,
+    BackendError, Claim, Key, LockBackend, LockManager, LockManagerBuilder, Runtime, Sighting,
 };
 use quorate_memory::{MemoryNode, Sim};
 
@@ -84,20 +83,18 @@ impl World {
 /// What the nodes were asked, in order.
 #[derive(Default)]
 pub(crate) struct Log {
-    calls: Mutex<Vec<Call>>,
-    /// Calls whose future was dropped before it had settled.
-    pub(crate) dropped: AtomicUsize,
+    calls: Mutex<Vec<Noted>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Call {
+pub(crate) struct Noted {
     pub(crate) node: String,
     pub(crate) operation: &'static str,
     pub(crate) token: Vec<u8>,
 }
 
 impl Log {
-    pub(crate) fn calls(&self) -> Vec<Call> {
+    pub(crate) fn calls(&self) -> Vec<Noted> {
         self.calls.lock().unwrap().clone()
     }
 
@@ -120,58 +117,38 @@ pub(crate) struct Spy {
 }
 
 impl Spy {
-    async fn note<T>(
-        &self,
-        operation: &'static str,
-        claim: &Claim,
-        call: impl Future<Output = T>,
-    ) -> T {
+    fn note(&self, operation: &Operation) {
+        let (operation, claim) = match operation {
+            Operation::Acquire(claim, options) if options.fencing.is_some() => {
+                ("fenced acquire", claim)
+            }
+            Operation::Acquire(claim, _) => ("acquire", claim),
+            Operation::Extend(claim, _) => ("extend", claim),
+            Operation::Raise(claim, _) => ("raise", claim),
+            Operation::Release(claim, options) if options.raise_to.is_some() => {
+                ("fenced release", claim)
+            }
+            Operation::Release(claim, _) => ("release", claim),
+            _ => return,
+        };
         let token = claim.token().as_bytes().to_vec();
-        let noted = Call { node: self.node.name().to_owned(), operation, token };
+        let noted = Noted { node: self.node.name().to_owned(), operation, token };
         self.log.calls.lock().unwrap().push(noted);
-        let mut unsettled = Unsettled(Some(Arc::clone(&self.log)));
-        let reply = call.await;
-        unsettled.0 = None;
-        reply
-    }
-}
-
-struct Unsettled(Option<Arc<Log>>);
-
-impl Drop for Unsettled {
-    fn drop(&mut self) {
-        if let Some(log) = &self.0 {
-            log.dropped.fetch_add(1, Ordering::Relaxed);
-        }
     }
 }
 
 #[async_trait]
 impl LockBackend for Spy {
-    async fn acquire(
-        &self,
-        claim: &Claim,
-        options: AcquireOptions,
-    ) -> Result<Acquired, BackendError> {
-        let operation = if options.fencing.is_some() { "fenced acquire" } else { "acquire" };
-        self.note(operation, claim, self.node.acquire(claim, options)).await
+    async fn acquire(&self, claim: &Claim, options: AcquireOptions) -> Result<Reply, BackendError> {
+        self.node.acquire(claim, options).await
     }
 
-    async fn extend(
-        &self,
-        claim: &Claim,
-        options: ExtendOptions,
-    ) -> Result<Extended, BackendError> {
-        self.note("extend", claim, self.node.extend(claim, options)).await
+    async fn extend(&self, claim: &Claim, options: ExtendOptions) -> Result<Reply, BackendError> {
+        self.node.extend(claim, options).await
     }
 
-    async fn release(
-        &self,
-        claim: &Claim,
-        options: ReleaseOptions,
-    ) -> Result<Released, BackendError> {
-        let operation = if options.raise_to.is_some() { "fenced release" } else { "release" };
-        self.note(operation, claim, self.node.release(claim, options)).await
+    async fn release(&self, claim: &Claim, options: ReleaseOptions) -> Result<Reply, BackendError> {
+        self.node.release(claim, options).await
     }
 
     fn name(&self) -> Cow<'_, str> {
@@ -180,10 +157,6 @@ impl LockBackend for Spy {
 
     fn capabilities(&self) -> Capabilities {
         self.node.capabilities()
-    }
-
-    async fn raise(&self, claim: &Claim, number: FencingToken) -> Result<Vote, BackendError> {
-        self.note("raise", claim, self.node.raise(claim, number)).await
     }
 
     async fn inspect(&self, key: &Key) -> Result<Option<Sighting>, BackendError> {
@@ -198,22 +171,9 @@ impl LockBackend for Spy {
         self.node.watch(key, entry).await
     }
 
-    async fn queue_refresh(
-        &self,
-        key: &Key,
-        entry: &Entry,
-        locks: &[Key],
-    ) -> Result<Refreshed, BackendError> {
-        self.node.queue_refresh(key, entry, locks).await
-    }
-
-    async fn queue_leave(
-        &self,
-        key: &Key,
-        entry: &Entry,
-        also: Option<&Entry>,
-    ) -> Result<bool, BackendError> {
-        self.node.queue_leave(key, entry, also).await
+    fn begin(self: Arc<Self>, call: Call, runtime: &dyn Runtime) -> Result<(), NotSent> {
+        self.note(call.operation());
+        Arc::new(self.node.clone()).begin(call, runtime)
     }
 }
 
@@ -277,31 +237,39 @@ pub(crate) struct PausesClient {
 
 #[async_trait]
 impl LockBackend for PausesClient {
-    async fn acquire(
-        &self,
-        claim: &Claim,
-        options: AcquireOptions,
-    ) -> Result<Acquired, BackendError> {
+    async fn acquire(&self, claim: &Claim, options: AcquireOptions) -> Result<Reply, BackendError> {
         let reply = self.node.acquire(claim, options).await;
         self.client.pause(*self.pause.lock().unwrap());
         reply
     }
 
-    async fn extend(
-        &self,
-        claim: &Claim,
-        options: ExtendOptions,
-    ) -> Result<Extended, BackendError> {
+    async fn extend(&self, claim: &Claim, options: ExtendOptions) -> Result<Reply, BackendError> {
         let reply = self.node.extend(claim, options).await;
         self.client.pause(*self.pause.lock().unwrap());
         reply
     }
 
-    async fn release(
-        &self,
-        claim: &Claim,
-        options: ReleaseOptions,
-    ) -> Result<Released, BackendError> {
+    async fn release(&self, claim: &Claim, options: ReleaseOptions) -> Result<Reply, BackendError> {
         self.node.release(claim, options).await
+    }
+}
+
+/// A backend with the three required methods.
+#[derive(Clone, Debug)]
+pub(crate) struct Plain(pub(crate) MemoryNode);
+
+#[async_trait]
+impl LockBackend for Plain {
+    async fn acquire(&self, claim: &Claim, options: AcquireOptions) -> Result<Reply, BackendError> {
+        self.0.acquire(claim, options).await
+    }
+
+    async fn extend(&self, claim: &Claim, options: ExtendOptions) -> Result<Reply, BackendError> {
+        self.0.extend(claim, options).await
+    }
+
+    async fn release(&self, claim: &Claim, options: ReleaseOptions) -> Result<Reply, BackendError> {
+        assert!(options.raise_to.is_none(), "it was not built for fencing");
+        self.0.release(claim, options).await
     }
 }

@@ -1,7 +1,7 @@
 //! The names of the keys that locks leave on a node, written down a second time: they never change.
 
-/// The server whose data the node has, and the `max_ttl` of its restart guard.
-pub const EPOCH: &str = "quorate:guard:epoch";
+/// The server whose data the node has, its last promotion, and the `max_ttl` of its restart guard.
+pub const EPOCH: &str = "quorate:guard:epoch2";
 
 /// There while the node is quarantined.
 pub const QUARANTINE: &str = "quorate:guard:quarantine";

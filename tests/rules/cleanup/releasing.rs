@@ -1,6 +1,7 @@
 //! C7: what a release reports, and that it is sent again.
 
 use super::*;
+use crate::world::Plain;
 
 fn assert_gone(released: Result<(), ReleaseError>) {
     assert!(matches!(released, Err(ReleaseError::Lost(Lost::NotHeld(_)))), "{released:?}");
@@ -207,7 +208,8 @@ fn a1_a_release_ends_though_the_runtime_drops_it() {
 
     let world = World::complete(3);
     let runtime = Arc::new(Ending(world.sim.clone(), AtomicBool::new(false)));
-    let manager = world.builder().runtime(Arc::clone(&runtime)).build().unwrap();
+    let nodes = world.nodes.iter().cloned().map(Plain);
+    let manager = LockManager::builder(nodes).runtime(Arc::clone(&runtime)).build().unwrap();
     let guard = world.sim.block_on(manager.lock("r")).unwrap();
     runtime.1.store(true, Ordering::Relaxed);
     let released = world.sim.block_on(guard.release());

@@ -51,7 +51,7 @@ fn a_request_that_arrives_twice_has_one_number() {
     let acquire = |claim| acquire(&world, node, claim, hint);
     assert_eq!(acquire(&ours), granted(100));
     assert_eq!(acquire(&ours), granted(100));
-    assert_eq!(acquire(&theirs), Acquired::new(Vote::Refused));
+    assert_eq!(acquire(&theirs), Reply::new(Vote::Refused));
     assert_eq!(number(node, "r"), Some(100));
     node.expire("r");
     assert_eq!(acquire(&theirs), granted(101));

@@ -37,7 +37,7 @@ fn only_the_holder_of_the_key_raises_a_number() {
     let (zombie, holder) = (claim(&["r"], 1), claim(&["r"], 2));
     let none = FenceHint::default();
     let acquire = |claim| acquire(&world, node, claim, none);
-    let raise = |claim, to| world.sim.block_on(node.raise(claim, at(to))).unwrap();
+    let raise = |claim, to| world.sim.block_on(node.raise(claim, at(to))).unwrap().vote;
     assert_eq!(raise(&holder, 9), Vote::Refused, "nobody's key");
     assert_eq!(acquire(&zombie), granted(1));
     node.expire("r");
@@ -67,12 +67,12 @@ fn a_grant_always_raises_so_no_number_is_voted_for_two() {
     assert_eq!(grant(1, &a), granted(1));
     assert_eq!((grant(0, &b), grant(2, &b)), (granted(2), granted(1)));
     let raised = world.sim.block_on(world.nodes[2].raise(&b, at(2)));
-    assert_eq!(raised.unwrap(), Vote::Granted, "B has 2");
+    assert_eq!(raised.unwrap().vote, Vote::Granted, "B has 2");
     // B's key on the third node vanishes, and A's late request comes.
     world.nodes[2].expire("r");
     assert_eq!(grant(2, &a), granted(3), "not 2: that has been voted for B");
     let raised = world.sim.block_on(world.nodes[2].raise(&a, at(2)));
-    assert_eq!(raised.unwrap(), Vote::Refused);
+    assert_eq!(raised.unwrap().vote, Vote::Refused);
 }
 
 #[test]

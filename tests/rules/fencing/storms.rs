@@ -1,7 +1,5 @@
 //! Tokens among contenders, under faults.
 
-use quorate_core::Waiting;
-
 use super::*;
 
 /// Ten processes with clocks up to an hour apart, five tasks each, on nodes that are not near.
@@ -19,7 +17,7 @@ fn of_fifty_contenders_each_has_a_greater_token_than_all_before() {
             let hint = move || clock.unix_micros() - HOUR + process * (2 * HOUR / 10);
             let builder = LockManager::builder(nodes.clone()).runtime(sim.clone());
             // Polling, so that many attempt at once.
-            let builder = builder.fencing_hint(hint).waiting(Waiting::Polling);
+            let builder = builder.fencing_hint(hint);
             let manager = builder.build().unwrap();
             for _ in 0..5 {
                 let (manager, sim, tokens) = (manager.clone(), sim.clone(), Arc::clone(&tokens));

@@ -1,41 +1,7 @@
 //! Nodes that cannot fence.
 
-use quorate_core::BackendError;
-use quorate_core::backend::{ExtendOptions, Extended, Released};
-
 use super::*;
-
-/// A backend with the three required methods.
-#[derive(Clone, Debug)]
-struct Plain(MemoryNode);
-
-#[async_trait::async_trait]
-impl LockBackend for Plain {
-    async fn acquire(
-        &self,
-        claim: &Claim,
-        options: AcquireOptions,
-    ) -> Result<Acquired, BackendError> {
-        self.0.acquire(claim, options).await
-    }
-
-    async fn extend(
-        &self,
-        claim: &Claim,
-        options: ExtendOptions,
-    ) -> Result<Extended, BackendError> {
-        self.0.extend(claim, options).await
-    }
-
-    async fn release(
-        &self,
-        claim: &Claim,
-        options: ReleaseOptions,
-    ) -> Result<Released, BackendError> {
-        assert!(options.raise_to.is_none(), "it was not built for fencing");
-        self.0.release(claim, options).await
-    }
-}
+use crate::world::Plain;
 
 #[test]
 fn a_node_that_cannot_fence_is_a_typed_error_and_nothing_is_sent() {

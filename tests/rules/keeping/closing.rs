@@ -4,10 +4,8 @@ use std::sync::Mutex;
 use std::time::Instant;
 
 use async_trait::async_trait;
-use quorate_core::backend::{
-    AcquireOptions, Acquired, ExtendOptions, Extended, ReleaseOptions, Released,
-};
-use quorate_core::{BackendError, Claim, LockBackend, Waiting};
+use quorate_core::backend::{AcquireOptions, ExtendOptions, ReleaseOptions, Reply};
+use quorate_core::{BackendError, Claim, LockBackend};
 use quorate_memory::{MemoryNode, Sim};
 use quorate_protocol::error_of_reply;
 
@@ -73,7 +71,7 @@ fn close_ends_a_wait_for_another_process_at_once() {
 fn c8_a_closed_manager_sends_no_acquire() {
     let world = World::new(3);
     let _held = world.sim.block_on(world.manager().lock("r").ttl(HOUR)).unwrap();
-    let manager = world.builder().waiting(Waiting::Polling).build().unwrap();
+    let manager = world.builder().build().unwrap();
     let mut waits = manager.lock("r").timeout(HOUR).into_future();
     let late = world.sim.block_on_for(&mut waits, 20);
     assert!(late.is_none(), "it waits for its next round");
@@ -81,7 +79,7 @@ fn c8_a_closed_manager_sends_no_acquire() {
     assert!(world.sim.block_on(manager.close(SECOND)).is_clean());
     let sent = world.log.operations().len();
     assert!(matches!(world.sim.block_on(waits), Err(LockError::Closed)));
-    world.sim.settle();
+    world.sim.advance(60 * SECOND);
     assert_eq!(world.log.operations()[sent..], [] as [&str; 0]);
 }
 
@@ -376,15 +374,15 @@ struct Busy {
 
 #[async_trait]
 impl LockBackend for Busy {
-    async fn acquire(&self, claim: &Claim, _: AcquireOptions) -> Result<Acquired, BackendError> {
+    async fn acquire(&self, claim: &Claim, _: AcquireOptions) -> Result<Reply, BackendError> {
         self.node.acquire(claim, AcquireOptions::default()).await
     }
 
-    async fn extend(&self, claim: &Claim, _: ExtendOptions) -> Result<Extended, BackendError> {
+    async fn extend(&self, claim: &Claim, _: ExtendOptions) -> Result<Reply, BackendError> {
         self.node.extend(claim, ExtendOptions::default()).await
     }
 
-    async fn release(&self, claim: &Claim, _: ReleaseOptions) -> Result<Released, BackendError> {
+    async fn release(&self, claim: &Claim, _: ReleaseOptions) -> Result<Reply, BackendError> {
         let executed = self.free_at.lock().unwrap().max(Some(self.sim.now())).unwrap() + 20 * MS;
         *self.free_at.lock().unwrap() = Some(executed);
         self.sim.sleep_until(executed).await;
@@ -414,8 +412,9 @@ fn c8_a_process_that_was_stopped_while_it_closed_names_no_node() {
     let world = World::new(3);
     let client = Paused::new(&world.sim);
     let manager = world.builder().runtime(client.clone()).build().unwrap();
-    drop(world.sim.block_on(manager.lock("r")).unwrap());
+    let held = world.sim.block_on(manager.lock("r")).unwrap();
     world.nodes.iter().for_each(|node| node.inject(Fault::Late(30 * MS)));
+    drop(held);
     world.sim.advance(MS);
     let mut closing = Box::pin(manager.close(60 * SECOND));
     assert!(world.sim.block_on_for(closing.as_mut(), 1).is_none());

@@ -145,7 +145,7 @@ fn an_adopted_lock_survives_an_adoption_over_other_nodes() {
     let guard = sim.block_on(over(&[0, 1, 2]).adopt(&record)).unwrap();
     let failed = sim.block_on(over(&[0, 1, 3, 4, 5]).adopt(&record));
     assert!(matches!(failed, Err(AdoptError::Lost(_))), "{failed:?}");
-    sim.settle();
+    sim.advance(5 * SECOND);
     assert!(guard.is_valid());
     let other = sim.block_on(over(&[0, 1, 2]).lock("r").no_wait());
     assert!(other.is_err(), "two hold it: {other:?}");

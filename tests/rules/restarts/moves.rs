@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::Mutex;
 
 use async_trait::async_trait;
-use quorate_core::backend::{Capabilities, ExtendOptions, Extended, ReleaseOptions, Released};
+use quorate_core::backend::{Capabilities, ExtendOptions, ReleaseOptions, Reply};
 
 use super::*;
 
@@ -72,27 +72,15 @@ impl Moves {
 
 #[async_trait]
 impl LockBackend for Moves {
-    async fn acquire(
-        &self,
-        claim: &Claim,
-        options: AcquireOptions,
-    ) -> Result<Acquired, BackendError> {
+    async fn acquire(&self, claim: &Claim, options: AcquireOptions) -> Result<Reply, BackendError> {
         self.node().acquire(claim, options).await
     }
 
-    async fn extend(
-        &self,
-        claim: &Claim,
-        options: ExtendOptions,
-    ) -> Result<Extended, BackendError> {
+    async fn extend(&self, claim: &Claim, options: ExtendOptions) -> Result<Reply, BackendError> {
         self.node().extend(claim, options).await
     }
 
-    async fn release(
-        &self,
-        claim: &Claim,
-        options: ReleaseOptions,
-    ) -> Result<Released, BackendError> {
+    async fn release(&self, claim: &Claim, options: ReleaseOptions) -> Result<Reply, BackendError> {
         self.node().release(claim, options).await
     }
 

@@ -76,7 +76,7 @@ fn a_guarded_acquire_that_is_sent_twice_is_granted_twice() {
         let mut options = AcquireOptions::default();
         options.guard = Some(RestartGuard::strict(MAX_TTL));
         let acquired = world.sim.block_on(node.acquire(&claim, options));
-        acquired.map(|acquired: Acquired| acquired.vote)
+        acquired.map(|acquired| acquired.vote)
     };
     assert_eq!(acquire().unwrap(), Vote::Granted);
     node.save();

@@ -185,9 +185,12 @@ fn a4_without_a_round_a_lock_is_held_only_if_the_gate_has_said_so() {
     for gate_hangs in [false, true] {
         let scene = Scene::new(5);
         let (first, second) = (scene.process(), scene.process());
+        // A process that locks it again and again asks the gate behind its releases.
+        let guard = scene.sim.block_on(first.lock("r")).unwrap();
+        scene.sim.block_on(guard.release()).unwrap();
         let guard = scene.sim.block_on(first.lock("r")).unwrap();
         let _next = second.hold_once("r", 10 * SECOND);
-        scene.sim.advance(2 * SECOND);
+        scene.sim.advance(500 * MS);
         let gate = scene.gate("r");
         scene.sim.block_on(guard.release()).unwrap();
         scene.sim.advance(100 * MS);

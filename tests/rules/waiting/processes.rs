@@ -1,15 +1,16 @@
 //! Processes that share in-memory nodes, a round trip of 0.4 ms away, and a count of what each sends.
 
 use std::borrow::Cow;
-use std::future::pending;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures_util::future::{Either, select};
 use quorate_core::backend::{
-    AcquireOptions, Acquired, Capabilities, Entry, ExtendOptions, Extended, Refreshed,
-    ReleaseOptions, Released, Watched,
+    AcquireOptions, Call, CallReply, Capabilities, Entry, ExtendOptions, NotSent,
+    Operation as Asked, ReleaseOptions, Reply, Watched,
 };
 use quorate_core::{
     BackendError, Claim, Key, LockBackend, LockManager, LockManagerBuilder, LockRequest, Runtime,
@@ -99,6 +100,14 @@ impl Scene {
         };
         let builder = LockManager::builder(self.nodes.iter().map(odd)).runtime(client.clone());
         Process { client, locks: configure(builder).build().unwrap() }
+    }
+
+    /// A process that lists the nodes in this order.
+    pub(crate) fn process_listing(&self, order: &[usize]) -> Process {
+        let client = self.sim.client(0);
+        let nodes = order.iter().map(|place| self.nodes[*place].seen_by(&client));
+        let builder = LockManager::builder(nodes).runtime(client.clone());
+        Process { client: client.clone(), locks: builder.build().unwrap() }
     }
 
     pub(crate) const fn quirk(&self) -> &Quirk {
@@ -192,27 +201,15 @@ struct Odd {
 
 #[async_trait]
 impl LockBackend for Odd {
-    async fn acquire(
-        &self,
-        claim: &Claim,
-        options: AcquireOptions,
-    ) -> Result<Acquired, BackendError> {
+    async fn acquire(&self, claim: &Claim, options: AcquireOptions) -> Result<Reply, BackendError> {
         self.node.acquire(claim, options).await
     }
 
-    async fn extend(
-        &self,
-        claim: &Claim,
-        options: ExtendOptions,
-    ) -> Result<Extended, BackendError> {
+    async fn extend(&self, claim: &Claim, options: ExtendOptions) -> Result<Reply, BackendError> {
         self.node.extend(claim, options).await
     }
 
-    async fn release(
-        &self,
-        claim: &Claim,
-        options: ReleaseOptions,
-    ) -> Result<Released, BackendError> {
+    async fn release(&self, claim: &Claim, options: ReleaseOptions) -> Result<Reply, BackendError> {
         self.node.release(claim, options).await
     }
 
@@ -224,61 +221,56 @@ impl LockBackend for Odd {
         self.node.capabilities()
     }
 
-    async fn raise(
-        &self,
-        claim: &Claim,
-        number: quorate_core::FencingToken,
-    ) -> Result<quorate_core::Vote, BackendError> {
-        self.node.raise(claim, number).await
-    }
-
-    async fn inspect(&self, key: &Key) -> Result<Option<quorate_core::Sighting>, BackendError> {
-        self.node.inspect(key).await
-    }
-
-    async fn server_id(&self) -> Result<Option<String>, BackendError> {
-        self.node.server_id().await
-    }
-
     async fn watch(&self, key: &Key, entry: Option<&Entry>) -> Result<Watched, BackendError> {
-        if let Some(error) = &self.quirk.watching_fails {
-            return Err(error.clone());
-        }
-        let watched = self.node.watch(key, entry).await?;
-        let (is_held, lost) = (watched.is_held(), Arc::clone(&self.quirk.loses_pushes));
-        let evicts = self.quirk.evicts_watches;
-        Ok(Watched::new(is_held, async move {
-            if evicts {
-                return;
-            }
-            watched.changed().await;
-            if lost.load(Ordering::Relaxed) {
-                pending::<()>().await;
-            }
-        }))
-    }
-
-    async fn queue_refresh(
-        &self,
-        key: &Key,
-        entry: &Entry,
-        locks: &[Key],
-    ) -> Result<Refreshed, BackendError> {
-        match &self.quirk.queueing_fails {
+        match &self.quirk.watching_fails {
             Some(error) => Err(error.clone()),
-            None => self.node.queue_refresh(key, entry, locks).await,
+            None => self.node.watch(key, entry).await,
         }
     }
 
-    async fn queue_leave(
-        &self,
-        key: &Key,
-        entry: &Entry,
-        also: Option<&Entry>,
-    ) -> Result<bool, BackendError> {
-        match &self.quirk.queueing_fails {
-            Some(error) => Err(error.clone()),
-            None => self.node.queue_leave(key, entry, also).await,
+    fn begin(self: Arc<Self>, call: Call, runtime: &dyn Runtime) -> Result<(), NotSent> {
+        let fails = match call.operation() {
+            Asked::Watch { .. } => &self.quirk.watching_fails,
+            Asked::Refresh { .. } | Asked::Leave { .. } | Asked::Hint { .. } => {
+                &self.quirk.queueing_fails
+            }
+            _ => &None,
+        };
+        if let Some(error) = fails {
+            call.answer(Err(error.clone()));
+            return Ok(());
+        }
+        if matches!(call.operation(), Asked::Watch { .. }) {
+            runtime.spawn(Box::pin(self.watch_call(call)));
+            return Ok(());
+        }
+        Arc::new(self.node.clone()).begin(call, runtime)
+    }
+}
+
+impl Odd {
+    /// Carries a watch out. Its push may come at once, or be lost.
+    async fn watch_call(self: Arc<Self>, call: Call) {
+        let Asked::Watch { key, entry } = call.operation() else { return };
+        let (push, key, entry) = (call.push(), key.clone(), entry.clone());
+        let watching = pin!(self.node.watch(&key, entry.as_ref()));
+        let watched = match select(watching, pin!(call.given_up())).await {
+            Either::Left((watched, _)) => watched,
+            Either::Right(_) => return,
+        };
+        let changed = match watched {
+            Ok(watched) => {
+                call.answer(Ok(CallReply::Watched(watched.is_held())));
+                watched.changed()
+            }
+            Err(error) => return call.answer(Err(error)),
+        };
+        if self.quirk.evicts_watches {
+            return;
+        }
+        select(pin!(changed), pin!(push.given_up())).await;
+        if self.quirk.loses_pushes.load(Ordering::Relaxed) {
+            push.given_up().await;
         }
     }
 }

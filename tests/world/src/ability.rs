@@ -1,13 +1,16 @@
-//! What the nodes of a world can do.
+//! What the nodes of a world can do, and what a process can use of it.
 
+use quorate_core::backend::Capabilities;
 use quorate_memory::MemoryNode;
 
-/// What the nodes can do for waiters.
+/// What the nodes can do for waiters, or what a process can use of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::exhaustive_enums, reason = "a part of the tests")]
 pub enum Ability {
     /// They keep the wait queue, and push when a key has changed.
     Queue,
+    /// They keep the wait queue, and push nothing: a process that waits at them asks again and again.
+    Polled,
     /// They push when a key has changed.
     Watch,
     /// Neither.
@@ -20,6 +23,7 @@ impl Ability {
     pub fn of(self, node: MemoryNode) -> MemoryNode {
         match self {
             Self::Queue => node,
+            Self::Polled => node.without(Capabilities::WATCH),
             Self::Watch => node.without_queue(),
             Self::Nothing => node.without_watching(),
         }

@@ -13,6 +13,10 @@ use crate::oracle::Violation;
 use crate::plan::Plan;
 use crate::worker::{fenced, loading, lock_keys, name};
 
+/// A waiter behind an entry whose LEAVE was lost competes after two of these: the process before may get no
+/// pushes.
+const SECOND_LOOK: Duration = Duration::from_millis(100);
+
 /// Keeps one lease through one kind of trouble.
 pub fn check(
     sim: &Sim,
@@ -28,7 +32,7 @@ pub fn check(
         node.add_rule(Rule::new(Effect::Delay { least: most / 10, most }));
     }
     let resource = name(dice.below(plan.resources));
-    let request = dice.pick(managers).lock(&*resource).timeout(plan.ttl * 4);
+    let request = dice.pick(managers).lock(&*resource).timeout(plan.ttl * 4 + SECOND_LOOK * 2);
     let request = fenced(request, plan.fences(dice));
     let Ok(guard) = sim.block_on(request) else {
         return vec![wrong(sim, "all is well, but a lock was refused")];

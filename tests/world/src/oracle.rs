@@ -26,7 +26,7 @@ pub enum Violation {
         second: (LockId, usize),
         /// From when.
         from: Duration,
-        /// Until when the earlier one was valid.
+        /// Until when the earlier one was valid, or its margin lasted.
         until: Duration,
     },
     /// A holder relied on a lock that was over, or prolonged it.
@@ -167,14 +167,17 @@ struct Tenure {
     start: Duration,
     /// The end as the holder knows it, moved by extensions and by giving it up.
     end: Duration,
+    /// Until when no other may hold it: the end, and the margin after it unless it was given up before.
+    kept: Duration,
 }
 
 /// Judges the events of a [`History`](crate::history::History).
 ///
 /// A lock is held from when it was granted until its validity ends or its holder begins to give it
-/// up, whichever is first. What was never acknowledged is held by no client.
+/// up, whichever is first. A lock that ended by time and was not given up keeps out all others for `margin`
+/// more (H4). What was never acknowledged is held by no client.
 #[must_use]
-pub fn judge(events: &[Event]) -> Vec<Violation> {
+pub fn judge(events: &[Event], margin: Duration) -> Vec<Violation> {
     let mut tenures: Vec<Tenure> = Vec::new();
     let mut places: HashMap<LockId, usize> = HashMap::new();
     let mut violations = Vec::new();
@@ -184,7 +187,8 @@ pub fn judge(events: &[Event]) -> Vec<Violation> {
             What::Granted { lock, resource, until } => {
                 places.insert(*lock, tenures.len());
                 let resource = resource.clone();
-                tenures.push(Tenure { lock: *lock, client, resource, start: at, end: *until });
+                let (end, kept) = (*until, *until + margin);
+                tenures.push(Tenure { lock: *lock, client, resource, start: at, end, kept });
             }
             What::Extended { lock, .. } | What::Relied { lock } | What::Ended { lock } => {
                 let Some(tenure) = places.get(lock).and_then(|place| tenures.get_mut(*place))
@@ -193,12 +197,16 @@ pub fn judge(events: &[Event]) -> Vec<Violation> {
                 };
                 let is_over = at >= tenure.end;
                 match &event.what {
-                    What::Ended { .. } => tenure.end = tenure.end.min(at),
+                    What::Ended { .. } => {
+                        (tenure.end, tenure.kept) = (tenure.end.min(at), tenure.kept.min(at));
+                    }
                     _ if is_over => {
                         let (lock, end) = ((*lock, client), tenure.end);
                         violations.push(Violation::TooLate { lock, at, end });
                     }
-                    What::Extended { until, .. } => tenure.end = *until,
+                    What::Extended { until, .. } => {
+                        (tenure.end, tenure.kept) = (*until, *until + margin);
+                    }
                     _ => {}
                 }
             }
@@ -213,20 +221,20 @@ fn overlaps(mut tenures: Vec<Tenure>) -> Vec<Violation> {
     tenures.retain(|tenure| tenure.start < tenure.end);
     tenures.sort_by(|a, b| (&a.resource, a.start).cmp(&(&b.resource, b.start)));
     let mut violations = Vec::new();
-    // The tenure that lasts longest of those that began earlier, for each resource.
+    // The tenure that keeps others out longest of those that began earlier, for each resource.
     let mut latest: Option<Tenure> = None;
     for tenure in tenures {
         if let Some(before) = latest.as_ref().filter(|before| before.resource == tenure.resource) {
-            if tenure.start < before.end {
+            if tenure.start < before.kept {
                 violations.push(Violation::Overlap {
                     resource: tenure.resource.clone(),
                     first: (before.lock, before.client),
                     second: (tenure.lock, tenure.client),
                     from: tenure.start,
-                    until: before.end,
+                    until: before.kept,
                 });
             }
-            if tenure.end <= before.end {
+            if tenure.kept <= before.kept {
                 continue;
             }
         }
@@ -255,7 +263,7 @@ mod tests {
         history.granted(at(12), 3, "other", at(22));
         history.granted(at(22), 1, "r", at(30));
         history.ended(at(40), 2, second);
-        assert_eq!(judge(&history.events()), []);
+        assert_eq!(judge(&history.events(), Duration::ZERO), []);
     }
 
     #[test]
@@ -264,7 +272,7 @@ mod tests {
         let first = history.granted(at(0), 1, "r", at(100));
         let second = history.granted(at(10), 2, "r", at(20));
         let third = history.granted(at(30), 3, "r", at(40));
-        let found = judge(&history.events());
+        let found = judge(&history.events(), Duration::ZERO);
         let pairs: Vec<_> = found
             .iter()
             .map(|violation| match violation {
@@ -276,6 +284,20 @@ mod tests {
     }
 
     #[test]
+    fn h4_the_margin_after_an_end_by_time_keeps_others_out() {
+        let history = History::new();
+        history.granted(at(0), 1, "r", at(10));
+        history.granted(at(11), 2, "r", at(20));
+        let given_up = history.granted(at(30), 1, "r", at(40));
+        history.ended(at(41), 1, given_up);
+        let extended = history.granted(at(41), 2, "r", at(50));
+        history.extended(at(49), 2, extended, at(60));
+        history.granted(at(61), 1, "r", at(70));
+        let overlaps = |margin| judge(&history.events(), at(margin)).len();
+        assert_eq!([0, 1, 2].map(overlaps), [0, 0, 2]);
+    }
+
+    #[test]
     fn relying_on_what_is_over_is_seen() {
         let history = History::new();
         let lock = history.granted(at(0), 1, "r", at(10));
@@ -284,7 +306,7 @@ mod tests {
         let given_up = history.granted(at(50), 1, "s", at(60));
         history.ended(at(51), 1, given_up);
         history.relied(at(52), 1, given_up);
-        let found = judge(&history.events());
+        let found = judge(&history.events(), Duration::ZERO);
         assert_eq!(found.len(), 3, "{found:?}");
         assert!(found.iter().all(|violation| matches!(violation, Violation::TooLate { .. })));
     }

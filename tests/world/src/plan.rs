@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use quorate_core::{Drift, Ttl, Waiting};
+use quorate_core::{Drift, Ttl};
 use quorate_memory::Sim;
 
 use crate::ability::Ability;
@@ -89,12 +89,13 @@ pub enum Wall {
     Stopped,
 }
 
-/// How the managers of a world wait.
-const WAITING: [&[Waiting]; 4] = [
-    &[Waiting::Ordered],
-    &[Waiting::Ordered, Waiting::Ordered, Waiting::Notified, Waiting::Polling],
-    &[Waiting::Notified],
-    &[Waiting::Polling],
+/// What the processes of a world can use of the nodes: one of these each.
+const USED: [&[Ability]; 5] = [
+    &[Ability::Queue],
+    &[Ability::Queue, Ability::Queue, Ability::Watch, Ability::Nothing, Ability::Polled],
+    &[Ability::Queue, Ability::Polled],
+    &[Ability::Polled],
+    &[Ability::Watch],
 ];
 
 /// What a world is like.
@@ -131,8 +132,8 @@ pub struct Plan {
     pub tokens: Tokens,
     /// What the wall clocks of clients say.
     pub wall: Wall,
-    /// How the managers wait: one of these each.
-    pub waiting: &'static [Waiting],
+    /// What the processes can use of the nodes: one of these each.
+    pub used: &'static [Ability],
     /// How long before its keys may expire a lease ends; `None` is the default.
     pub margin: Option<Duration>,
     /// What the nodes can do for waiters.
@@ -184,7 +185,7 @@ impl Plan {
             drift: *dice.pick(&[0, 100, 4_900, 4_900]),
             tokens,
             wall,
-            waiting: *apart.pick(&WAITING),
+            used: *apart.pick(&USED),
             // The default hides what is wrong with clocks.
             margin: *apart.pick(&[None, Some(Duration::ZERO), Some(Duration::ZERO)]),
             ability: *apart.pick(&[
@@ -262,10 +263,23 @@ impl Plan {
     /// The same for another ttl.
     #[must_use]
     pub fn validity_of(&self, ttl: Duration) -> Duration {
-        let tenth = (ttl / 10).min(Duration::from_millis(500));
         let validity =
             Ttl::try_from(ttl).map_or(Duration::ZERO, |ttl| self.allowance().validity_of(ttl));
-        validity.saturating_sub(self.margin.unwrap_or(tenth))
+        validity.saturating_sub(self.margin_of(ttl))
+    }
+
+    /// How long before its keys may expire a lease of this ttl ends.
+    #[must_use]
+    pub fn margin_of(&self, ttl: Duration) -> Duration {
+        self.margin.unwrap_or_else(|| (ttl / 10).min(Duration::from_millis(500)))
+    }
+
+    /// How long a lease that ended by time keeps its keys, at the least, by the clock of any client.
+    #[must_use]
+    pub fn least_margin(&self) -> Duration {
+        // A hundredth is more than clocks differ. The shortest ttl that is asked for is a quarter, or 3 ms.
+        let margin = self.margin_of((self.ttl / 4).max(Duration::from_millis(3)));
+        margin - margin / 100
     }
 
     /// How long a round listens to a node: the default of the manager.
@@ -292,7 +306,7 @@ impl fmt::Display for Plan {
         write!(
             f,
             "{} nodes ({:?}), {} clients of {} tasks, {} resources, ttl {:?}, latency up to {:?}, drift up to {} ppm, loss \
-             {} ppm, tokens for {:?}, wall clocks {:?}, waiting {:?}, margin {:?}",
+             {} ppm, tokens for {:?}, wall clocks {:?}, used as {:?}, margin {:?}",
             self.nodes,
             self.ability,
             self.clients,
@@ -304,7 +318,7 @@ impl fmt::Display for Plan {
             self.loss,
             self.tokens,
             self.wall,
-            self.waiting,
+            self.used,
             self.margin,
         )
     }

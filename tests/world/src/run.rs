@@ -151,7 +151,7 @@ pub fn run(seed: u64, class: Class) -> Outcome {
         violations.extend(tidy::check(&sim, &dice, &plan, &nodes, &managers));
         violations.extend(closing::check(&sim, &dice, &plan, &nodes, &managers));
     }
-    let mut held_twice = judge(&judged);
+    let mut held_twice = judge(&judged, plan.least_margin());
     for (resource, (count, added)) in
         counters.lock().unwrap_or_else(PoisonError::into_inner).counts.iter().enumerate()
     {
@@ -236,12 +236,12 @@ fn judge_all(
 }
 
 fn manager(plan: &Plan, process: &Process, nodes: &[MemoryNode]) -> Option<LockManager> {
-    let seen: Vec<MemoryNode> = nodes.iter().map(|node| node.seen_by(process.client())).collect();
+    let used = plan.used[process.client().id() % plan.used.len()];
+    let seen = nodes.iter().map(|node| used.of(node.seen_by(process.client())));
     let builder = LockManager::builder(seen)
         .runtime(process.clone())
         .ttl(plan.ttl)
         .drift(plan.allowance())
-        .waiting(plan.waiting[process.client().id() % plan.waiting.len()])
         .cleanup_bound(plan.cleanup());
     let builder = match plan.renew_every {
         Some(interval) => builder.renew_interval(interval),

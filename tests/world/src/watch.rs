@@ -97,16 +97,21 @@ impl Watch {
     pub fn give_up(&self) {
         self.observe();
         let mut seen = self.seen();
-        if !std::mem::replace(&mut seen.given_up, true) && !seen.told {
+        if !std::mem::replace(&mut seen.given_up, true) {
             self.ended();
         }
     }
 
     /// The holder learns of the loss from an extension that failed.
-    pub fn hear_of_loss(&self) {
+    pub fn hear_of_loss(&self, reason: &Lost) {
         self.observe();
-        let mut seen = self.seen();
-        if !std::mem::replace(&mut seen.told, true) && !seen.given_up {
+        self.is_told(&mut self.seen(), reason);
+    }
+
+    /// The loss was told. A lease that ended by time keeps its keys for the margin, until its guard goes.
+    fn is_told(&self, seen: &mut Seen, reason: &Lost) {
+        let is_by_time = matches!(reason, Lost::Expired { .. } | Lost::HoldLimit);
+        if !std::mem::replace(&mut seen.told, true) && !seen.given_up && !is_by_time {
             self.ended();
         }
     }
@@ -151,9 +156,7 @@ impl Watch {
         if matches!(reason, Lost::HoldLimit) && self.cap.is_none() {
             self.wrong("reached a hold limit that nobody had set");
         }
-        if !std::mem::replace(&mut seen.told, true) && !seen.given_up {
-            self.ended();
-        }
+        self.is_told(&mut seen, reason);
     }
 
     /// `body`, of which no poll may come while the lease is not valid; given up when it ends.

@@ -411,7 +411,7 @@ impl Worker {
             {
                 self.wrong(format!("client {client}: a failed extension moved {lock}"));
             }
-            Some(Err(ExtendError::Lost(_))) => watch.hear_of_loss(),
+            Some(Err(ExtendError::Lost(ref reason))) => watch.hear_of_loss(reason),
             _ => {
                 watch.observe();
             }

@@ -96,6 +96,10 @@ struct Cost {
 /// For how long a gate is skipped that did not answer.
 const SKIPPED: Duration = Duration::from_secs(1);
 
+/// At the beginning all compete at once. The gate may have granted a loser, and then misleads the others for
+/// a refresh: shares and hand-overs count from here on.
+const BEGINNING: Duration = Duration::from_millis(1_000);
+
 /// The refresh, and a look after it.
 const REFRESH: Duration = Duration::from_millis(820);
 
@@ -151,13 +155,14 @@ impl Board {
             let is_over = state.is_over;
             let state_of = &mut state.keys[*key];
             state_of.holder = Some((id, wait.who));
+            let counts = !is_over && now >= BEGINNING;
             if let Some(before) = state_of.contested.take()
-                && !is_over
+                && counts
             {
                 state.waits_found.contested += 1;
                 state.waits_found.to_another += u64::from(before != wait.who.place);
             }
-            if !is_over {
+            if counts {
                 *state.keys[*key].holds.entry(wait.who.place).or_default() += 1;
             }
             state.changes(*key);
@@ -267,13 +272,14 @@ impl Board {
         let kind = match operation {
             Operation::Queue => "queue",
             Operation::Watch => "watch",
-            Operation::Inspect => "inspect",
             Operation::Acquire => "acquire",
+            Operation::Release => "release",
+            Operation::Hint => "hint",
             _ => return,
         };
         let Some(client) = client else { return };
         *state.waits_found.commands.entry(kind).or_default() += 1;
-        if kind != "acquire" {
+        if matches!(kind, "queue" | "watch") {
             state.costs.entry(client).or_default().commands += 1;
         }
     }
@@ -315,13 +321,7 @@ impl Board {
     pub fn found(&self, now: Duration) -> Waits {
         let mut state = self.lock();
         state.check_costs(now);
-        let mut found = state.waits_found.clone();
-        if !state.plan.is_ordered() {
-            (found.holds, found.contested, found.to_another) = (0, 0, 0);
-            found.commands.clear();
-            found.waited = Duration::ZERO;
-        }
-        found
+        state.waits_found.clone()
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -68,6 +68,19 @@ pub struct Waits {
 }
 
 impl Waits {
+    /// The same for a world that the rules of waiting are not about: its figures would blur the others.
+    #[must_use]
+    pub fn unordered(self) -> Self {
+        Self {
+            holds: 0,
+            contested: 0,
+            to_another: 0,
+            waited: Duration::ZERO,
+            commands: BTreeMap::new(),
+            ..self
+        }
+    }
+
     /// Adds another world.
     pub fn add(&mut self, other: &Self) {
         self.worlds += other.worlds;

@@ -2,12 +2,13 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use quorate_core::{LockManager, Runtime, Waiting};
+use quorate_core::{LockManager, Runtime};
 use quorate_memory::{MemoryNode, Sim};
 
 use super::board::{Board, Who};
 use super::contender::Contender;
 use super::plan::Plan;
+use crate::ability::Ability;
 use crate::dice::Dice;
 use crate::history::History;
 use crate::oracle::Violation;
@@ -178,11 +179,11 @@ impl Crowd {
     }
 
     fn manager(&self, process: &Process) -> Option<LockManager> {
-        let nodes = self.nodes.iter().map(|node| node.seen_by(process.client()));
+        let other = *self.dice.pick(&[Ability::Watch, Ability::Nothing]);
+        let used = if self.dice.percent(self.plan.others) { other } else { Ability::Queue };
+        let nodes = self.nodes.iter().map(|node| used.of(node.seen_by(process.client())));
         let builder = LockManager::builder(nodes).runtime(process.clone()).ttl(self.plan.ttl);
-        let others = self.dice.percent(self.plan.others);
-        let waiting = *self.dice.pick(&[Waiting::Notified, Waiting::Polling]);
-        let built = if others { builder.waiting(waiting) } else { builder }.build();
+        let built = builder.build();
         if let Err(error) = &built {
             self.wrong(format!("no manager: {error}"));
         }

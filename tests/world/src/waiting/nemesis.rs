@@ -27,6 +27,8 @@ struct Seen {
     faults: Faults,
     /// Whether a node lost locks, so that there may be two holders.
     forgot: bool,
+    /// What the processes that were killed have begun.
+    dead: HashSet<AttemptId>,
 }
 
 const MS: Duration = Duration::from_millis(1);
@@ -97,10 +99,14 @@ impl Nemesis {
         }
     }
 
-    /// Locks of a process that is gone block a key until a quorum of nodes has none of them.
+    /// Locks of processes that are gone block a key until a quorum of nodes has none of them.
     fn see_what_is_left(&self, process: &Process) {
         let crowd = &self.crowd;
-        let theirs = process.all_drawn();
+        let theirs = {
+            let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+            seen.dead.extend(process.all_drawn());
+            seen.dead.clone()
+        };
         let now = crowd.sim.elapsed();
         for key in 0..crowd.plan.keys {
             let left = |node: &MemoryNode| {

@@ -26,10 +26,26 @@ pub fn run(seed: u64, class: Class) -> Outcome {
     let dice = Dice::new(sim.clone());
     let plan = Plan::draw(&dice, class);
     let nodes = nodes(&sim, &dice, &plan);
-    let crowd = Crowd::new(&sim, &dice, &plan, &nodes, seed);
+    let mut outcome = run_plan(seed, &sim, &dice, &plan, &nodes);
+    if !plan.is_ordered() {
+        outcome.waits = outcome.waits.unordered();
+    }
+    outcome
+}
+
+/// Runs a world of this plan.
+pub(super) fn run_plan(
+    seed: u64,
+    sim: &Sim,
+    dice: &Dice,
+    plan: &Plan,
+    nodes: &[MemoryNode],
+) -> Outcome {
+    let class = plan.class;
+    let crowd = Crowd::new(sim, dice, plan, nodes, seed);
     let nemesis = Nemesis::new(&crowd);
     nemesis.heal();
-    for node in &nodes {
+    for node in nodes {
         let (board, world) = (crowd.board.clone(), sim.clone());
         node.observe(move |observed| match observed {
             Observed::Sent { operation, client } => board.sent(client, operation),
@@ -52,14 +68,14 @@ pub fn run(seed: u64, class: Class) -> Outcome {
     let mut violations = come_to_an_end(&crowd);
     let judged = crowd.history.events();
     sim.advance(plan.ttl * 2);
-    for node in &nodes {
+    for node in nodes {
         for key in lock_keys(node) {
             let key = String::from_utf8_lossy(&key).into_owned();
-            violations.push(other(&sim, format!("{key} is left on {}", node.name())));
+            violations.push(other(sim, format!("{key} is left on {}", node.name())));
         }
     }
     sim.advance(LEFT.saturating_sub(plan.ttl * 2));
-    for node in &nodes {
+    for node in nodes {
         let left = node.keys().len();
         if left > 0 {
             let what = format!("{left} keys on {} at {:?}", node.name(), sim.elapsed());
@@ -70,7 +86,7 @@ pub fn run(seed: u64, class: Class) -> Outcome {
     violations.extend(crowd.take_wrong());
     let waits = crowd.board.found(sim.elapsed());
     violations.extend(crowd.board.take_wrong());
-    let held_twice = judge(&judged);
+    let held_twice = judge(&judged, Duration::ZERO);
     let overlaps = held_twice.len();
     if !nemesis.forgot() {
         violations.extend(held_twice);

@@ -55,10 +55,11 @@ impl State {
         }
     }
 
-    /// Whether a task that came earlier in the same process still waits.
+    /// Whether a task that came earlier in the same process still waits, though this one has been in its
+    /// queue. A request for several keys is at first in the queue of its first key alone.
     pub(super) fn check_order(&mut self, now: Duration, id: WaitId, wait: &Wait) {
         let is_earlier = |(other, earlier): &(&WaitId, &Wait)| {
-            let meets = earlier.keys.iter().any(|key| wait.keys.contains(key));
+            let meets = earlier.keys.first().is_some_and(|key| wait.keys.contains(key));
             **other < id && earlier.who == wait.who && meets && earlier.deadline > now
         };
         if let Some((other, _)) = self.waits.iter().find(is_earlier) {

@@ -1,0 +1,147 @@
+//! The lock of an attempt under loom: every interleaving of a few threads.
+//!
+//! `late.rs` of the core is compiled here with loom's mutexes and atomics in place of those of `std`.
+
+#![allow(dead_code, reason = "the rest of the core uses it")]
+#![allow(clippy::expect_used, clippy::unwrap_used, reason = "tests fail by panicking")]
+
+#[path = "../../../crates/quorate-core/src/late.rs"]
+mod late;
+
+/// Stands for the core's module of this name.
+mod runtime {
+    /// Stands for the core's module of this name.
+    ///
+    /// Loom's own mutex lets a `try_lock` wait until the mutex is free, so it never shows one that fails. This one is
+    /// a flag with the orderings of a mutex, and the value behind it.
+    pub(crate) mod sync {
+        use std::ops::{Deref, DerefMut};
+        use std::sync::{Mutex as Value, MutexGuard as ValueGuard};
+
+        pub(crate) use loom::sync::atomic::{AtomicBool, Ordering, fence};
+
+        pub(crate) struct Mutex<T> {
+            is_locked: AtomicBool,
+            value: Value<T>,
+        }
+
+        impl<T> Mutex<T> {
+            pub(crate) fn new(value: T) -> Self {
+                Self { is_locked: AtomicBool::new(false), value: Value::new(value) }
+            }
+        }
+
+        pub(crate) struct MutexGuard<'a, T> {
+            mutex: &'a Mutex<T>,
+            value: Option<ValueGuard<'a, T>>,
+        }
+
+        impl<T> Deref for MutexGuard<'_, T> {
+            type Target = T;
+
+            fn deref(&self) -> &T {
+                self.value.as_ref().unwrap()
+            }
+        }
+
+        impl<T> DerefMut for MutexGuard<'_, T> {
+            fn deref_mut(&mut self) -> &mut T {
+                self.value.as_mut().unwrap()
+            }
+        }
+
+        impl<T> Drop for MutexGuard<'_, T> {
+            fn drop(&mut self) {
+                self.value = None;
+                self.mutex.is_locked.store(false, Ordering::Release);
+            }
+        }
+
+        pub(crate) fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+            let free =
+                mutex.is_locked.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed);
+            free.ok()?;
+            Some(MutexGuard { mutex, value: Some(mutex.value.try_lock().unwrap()) })
+        }
+
+        pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+            loop {
+                if let Some(guard) = try_lock(mutex) {
+                    return guard;
+                }
+                loom::thread::yield_now();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use loom::sync::atomic::{AtomicUsize, Ordering};
+
+    use crate::late::{Actor, LateLock};
+
+    /// Counts its inputs. An input of two brings another one while it is handled, and one while its effects are
+    /// performed, as a backend may that answers inside `begin`.
+    struct Counting {
+        handled: usize,
+    }
+
+    struct Owner {
+        lock: LateLock<Counting>,
+        performed: AtomicUsize,
+    }
+
+    impl Actor for Counting {
+        type Input = usize;
+        type Effects = Vec<usize>;
+        type Owner = Arc<Owner>;
+
+        fn handle(&mut self, owner: &Arc<Owner>, input: usize, effects: &mut Vec<usize>) {
+            self.handled += 1;
+            if input == 2 {
+                owner.lock.put(owner, 1);
+            }
+            effects.push(input);
+        }
+
+        fn perform(owner: &Arc<Owner>, effects: Vec<usize>) {
+            for input in effects {
+                owner.performed.fetch_add(1, Ordering::Relaxed);
+                if input == 2 {
+                    owner.lock.put(owner, 1);
+                }
+            }
+        }
+    }
+
+    fn owner() -> Arc<Owner> {
+        let lock = LateLock::new(Counting { handled: 0 });
+        Arc::new(Owner { lock, performed: AtomicUsize::new(0) })
+    }
+
+    /// No input is left in the list, whichever thread was last: one brings `input`, the other has the mutex.
+    fn all_are_handled(input: usize) {
+        let owner = owner();
+        let other = Arc::clone(&owner);
+        let thread = loom::thread::spawn(move || other.lock.put(&other, input));
+        owner.lock.with(&owner, |_, _| ());
+        thread.join().unwrap();
+        let expected = if input == 2 { 3 } else { 1 };
+        assert_eq!(owner.performed.load(Ordering::Relaxed), expected);
+    }
+
+    #[test]
+    fn no_input_is_left_in_the_list_of_late_arrivals() {
+        loom::model(|| all_are_handled(1));
+    }
+
+    #[test]
+    fn an_input_that_brings_others_on_the_same_stack_leaves_none() {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(3);
+        model.check(|| all_are_handled(2));
+    }
+}
