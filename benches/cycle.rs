@@ -1,11 +1,11 @@
-//! The pure half, and whole operations on in-memory nodes.
+//! Times of the pure attempt, and of whole operations on in-memory nodes.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use futures_util::future::join_all;
-use quorate_core::algorithm::attempt::{Action, Attempt, Outcome, Settings};
+use quorate_core::algorithm::attempt::{Action, AttemptMachine, Outcome, Settings};
 use quorate_core::algorithm::quorum::NodeCount;
 use quorate_core::{LockManager, Ttl};
 use quorate_memory::{MemoryNode, Sim};
@@ -19,7 +19,7 @@ fn attempt(criterion: &mut Criterion) {
     let now = Instant::now();
     criterion.bench_function("an attempt on five nodes, from acquire to release", |bench| {
         bench.iter(|| {
-            let mut attempt = Attempt::new(black_box(settings), now);
+            let mut attempt = AttemptMachine::<()>::new(black_box(settings), now);
             grant_all(&mut attempt, now);
             attempt.release(now);
             grant_all(&mut attempt, now);
@@ -28,10 +28,10 @@ fn attempt(criterion: &mut Criterion) {
     });
 }
 
-/// Every node grants what it is asked.
-fn grant_all(attempt: &mut Attempt, now: Instant) {
+/// Grants every call on every node.
+fn grant_all(attempt: &mut AttemptMachine<()>, now: Instant) {
     while let Some((_, action)) = attempt.poll_send() {
-        if let Action::Call(call, _) = action {
+        if let Action::Send(call, _) = action {
             attempt.handle_reply(call, Outcome::Granted(None), now);
         }
     }
@@ -91,13 +91,13 @@ fn contended(criterion: &mut Criterion) {
         let held = sim.block_on(manager.lock("held").no_wait());
         bench.iter(|| {
             let refused = sim.block_on(other.lock("held").no_wait()).is_err();
-            // What was lost is released in the background, and must not pile up there.
+            // The undo of a lost round runs in the background and must not accumulate there.
             sim.settle();
             refused
         });
         drop(held);
     });
-    // The waits are virtual: only the rounds and the passing on of the lock are timed.
+    // The waits are virtual: only the rounds and the hand-overs are timed.
     criterion.bench_function("eight contenders, once each, on five in-memory nodes", |bench| {
         bench.iter(|| {
             let once = async |manager: &LockManager| {
@@ -110,7 +110,7 @@ fn contended(criterion: &mut Criterion) {
     });
 }
 
-/// Two processes that share nodes.
+/// Creates two processes that share nodes.
 fn managers(count: usize) -> Option<(Sim, [LockManager; 2])> {
     let sim = Sim::new(1);
     let nodes = MemoryNode::cluster(count, sim.clone());

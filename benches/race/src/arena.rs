@@ -1,4 +1,4 @@
-//! The nodes, and the processes that use them.
+//! The nodes and the worker processes.
 
 use std::env;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -11,7 +11,7 @@ use crate::book::{Book, Leftover};
 use crate::contest::RELEASE;
 use crate::spec::Spec;
 
-/// How many nodes all measures but one use.
+/// The number of nodes that most measures use.
 pub(crate) const FIVE: usize = 5;
 
 /// Nodes that run for as long as the race does.
@@ -19,12 +19,12 @@ pub(crate) struct Arena {
     nodes: Nodes,
 }
 
-/// What the nodes have done so far.
+/// The commands that the nodes have executed so far.
 #[derive(Clone, Debug)]
 pub(crate) struct Done {
-    /// Commands, those within scripts included, over all nodes.
+    /// Commands of all nodes, including those within scripts.
     pub(crate) commands: f64,
-    /// Commands of this name on each node.
+    /// `SET`s of each node.
     pub(crate) sets: Vec<f64>,
     pub(crate) evals: f64,
 }
@@ -40,13 +40,13 @@ impl Arena {
         &self.nodes[place]
     }
 
-    /// Starts a node again that was killed.
+    /// Restarts a killed node.
     pub(crate) fn restart(&self, place: usize) {
         self.nodes[place].restart();
         load_script(&self.nodes[place]);
     }
 
-    /// All nodes run, and have nothing, whatever was done to them.
+    /// Resumes or restarts every node, and deletes all keys.
     pub(crate) fn mend(&self) {
         for (place, node) in self.nodes.iter().enumerate() {
             if node.is_running() {
@@ -58,7 +58,7 @@ impl Arena {
         }
     }
 
-    /// Starts a worker on the first `count` nodes, and returns at once.
+    /// Starts a worker on the first `count` nodes and returns without waiting.
     pub(crate) fn spawn(&self, spec: &Spec, count: usize) -> Outcome<Worker> {
         let nodes = &self.nodes[..count];
         let addresses: Vec<_> = nodes.iter().map(RedisServer::address).collect();
@@ -68,7 +68,7 @@ impl Arena {
         Worker::spawn(&spec)
     }
 
-    /// What the nodes have done until now, but for the questions.
+    /// Reads the counts of commands from the nodes. The reading itself is not counted.
     pub(crate) fn done(&self) -> Done {
         let mut done = Done { commands: 0.0, sets: Vec::new(), evals: 0.0 };
         for node in self.nodes.iter() {
@@ -86,10 +86,10 @@ impl Arena {
         done
     }
 
-    /// Writes down what keys there are, and takes them away.
+    /// Records the keys that are left on the nodes, and deletes them.
     pub(crate) fn sweep(&self, book: &mut Book, contestant: &str, place: &str) {
         let mut keys = self.nodes.keys_left();
-        // Keys that a node keeps for good, where asked for: counters, and its server id.
+        // Fencing numbers and epochs have no ttl.
         keys.retain(|(_, key)| !key.starts_with("quorate:"));
         if let Some((_, example)) = keys.first() {
             book.leave(Leftover {
@@ -104,7 +104,7 @@ impl Arena {
 }
 
 impl Done {
-    /// What was done since `earlier`.
+    /// The commands since `earlier`.
     pub(crate) fn since(&self, earlier: &Self) -> Self {
         let sets = self.sets.iter().zip(&earlier.sets).map(|(now, then)| now - then);
         Self {
@@ -115,31 +115,31 @@ impl Done {
     }
 }
 
-/// Loads the script, as on nodes that have been in use.
+/// Loads the script, so that the first release does not differ from later ones.
 fn load_script(node: &RedisServer) {
     let _ = node.cli(&["SCRIPT", "LOAD", RELEASE]);
 }
 
-/// A worker process, killed when this is dropped.
+/// A worker process. Dropping it kills the process.
 pub(crate) struct Worker {
     child: Child,
     orders: ChildStdin,
     answers: BufReader<ChildStdout>,
 }
 
-/// What a worker reported.
+/// The report of a worker.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Told {
+pub(crate) struct Report {
     pub(crate) metrics: Vec<(String, f64)>,
     pub(crate) events: Vec<Vec<u64>>,
 }
 
-impl Told {
+impl Report {
     pub(crate) fn metric(&self, name: &str) -> Option<f64> {
         self.metrics.iter().find(|(metric, _)| metric == name).map(|(_, value)| *value)
     }
 
-    /// Enters all metrics.
+    /// Adds all metrics to `book`.
     pub(crate) fn enter(
         &self,
         book: &mut Book,
@@ -166,59 +166,63 @@ impl Worker {
         Ok(Self { child, orders, answers })
     }
 
-    /// Waits until it is ready. Returns what it reported until then.
-    pub(crate) fn wait_until_ready(&mut self) -> Outcome<Told> {
+    /// Waits until the worker is ready. Returns its report until then.
+    pub(crate) fn wait_until_ready(&mut self) -> Outcome<Report> {
         self.read("ready")
     }
 
-    /// Lets it go on.
+    /// Lets the worker continue.
     pub(crate) fn go(&mut self) -> Outcome {
         Ok(self.orders.write_all(b"go\n")?)
     }
 
-    /// Waits until it has done its job.
-    pub(crate) fn wait_until_done(&mut self) -> Outcome<Told> {
+    /// Waits until the worker has finished its job. Returns its report since `ready`.
+    pub(crate) fn wait_until_done(&mut self) -> Outcome<Report> {
         self.read("done")
     }
 
-    /// Has it close, and end.
-    pub(crate) fn finish(mut self) -> Outcome<Told> {
+    /// Lets the worker close its connections and end.
+    pub(crate) fn finish(mut self) -> Outcome<Report> {
         self.go()?;
-        let told = self.read("")?;
+        let report = self.read("")?;
         let status = self.child.wait()?;
-        if status.success() { Ok(told) } else { Err(format!("a worker failed: {status}").into()) }
+        if status.success() { Ok(report) } else { Err(format!("a worker failed: {status}").into()) }
     }
 
-    /// `kill -9`.
+    /// Kills the worker with `SIGKILL`.
     pub(crate) fn kill(mut self) -> Outcome {
         self.child.kill()?;
         self.child.wait()?;
         Ok(())
     }
 
-    /// Reads until the line `end`, or the end.
-    fn read(&mut self, end: &str) -> Outcome<Told> {
-        let mut told = Told::default();
+    /// Reads until the line `end`, or until the worker ends.
+    fn read(&mut self, end: &str) -> Outcome<Report> {
+        let mut report = Report::default();
         let mut line = String::new();
         while self.answers.read_line(&mut line)? > 0 {
             let text = line.trim_end();
             if text == end {
-                return Ok(told);
+                return Ok(report);
             }
             match text.split_once(' ') {
                 Some(("metric", rest)) => {
                     let (name, value) = rest.rsplit_once(' ').ok_or("a metric without value")?;
-                    told.metrics.push((name.to_owned(), value.parse()?));
+                    report.metrics.push((name.to_owned(), value.parse()?));
                 }
                 Some(("event", rest)) => {
                     let numbers = rest.split(' ').map(str::parse).collect::<Result<_, _>>()?;
-                    told.events.push(numbers);
+                    report.events.push(numbers);
                 }
                 _ => return Err(format!("a worker said {text}").into()),
             }
             line.clear();
         }
-        if end.is_empty() { Ok(told) } else { Err(format!("a worker ended before `{end}`").into()) }
+        if end.is_empty() {
+            Ok(report)
+        } else {
+            Err(format!("a worker ended before `{end}`").into())
+        }
     }
 }
 

@@ -1,12 +1,12 @@
-//! All that was measured.
+//! The samples of all measures.
 
 use std::collections::BTreeMap;
 
 use crate::contest::OURS;
 use crate::stats::median;
 
-/// In a setting: nothing is promised of the nodes.
-pub(crate) const PAST_CLEANUP: &str = "past the cleanup timeout";
+/// Marks a setting in which a node hangs past the cleanup bound: keys may be left there (C3).
+pub(crate) const PAST_CLEANUP: &str = "past the cleanup bound";
 
 /// The samples of each figure, in the order in which they were first taken.
 #[derive(Debug, Default)]
@@ -66,7 +66,7 @@ impl Book {
         self.leftovers.push(leftover);
     }
 
-    /// A measure could not be taken to its end.
+    /// Records that a measure failed.
     pub(crate) fn fail(&mut self, why: String) {
         self.failures.push(why);
     }
@@ -83,8 +83,7 @@ impl Book {
         &self.leftovers
     }
 
-    /// The keys that quorate left: there must be none. But for nodes that hung for longer than the
-    /// cleanup timeout, of which nothing is promised.
+    /// The number of keys that quorate left: must be 0. Settings with [`PAST_CLEANUP`] do not count.
     pub(crate) fn keys_left(&self) -> usize {
         let ours = |left: &&Leftover| {
             let is_ours = OURS.iter().any(|name| left.contestant.starts_with(name));

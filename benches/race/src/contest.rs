@@ -11,6 +11,7 @@ use crate::Outcome;
 
 mod bare_fred;
 mod bare_redis;
+mod distkit_mutex;
 mod fan;
 mod quorate_manager;
 mod raw;
@@ -18,35 +19,45 @@ mod rslock_manager;
 
 pub(crate) use bare_fred::BareFred;
 pub(crate) use bare_redis::BareRedis;
-pub(crate) use quorate_manager::{Manages, OnFred, OnRedis};
+pub(crate) use distkit_mutex::Distkit;
+pub(crate) use quorate_manager::{Manages, OnFred, OnOwnThread, OnRedis};
 pub(crate) use raw::Raw;
 pub(crate) use rslock_manager::Rslock;
 
 pub(crate) const QUORATE_REDIS: &str = "quorate/redis";
+pub(crate) const OWN_THREAD: &str = "quorate/redis own thread";
 pub(crate) const QUORATE_FRED: &str = "quorate/fred";
 pub(crate) const BARE_REDIS: &str = "bare redis-rs";
 pub(crate) const BARE_FRED: &str = "bare fred";
 pub(crate) const RAW: &str = "raw";
 pub(crate) const RSLOCK: &str = "rslock";
+pub(crate) const DISTKIT: &str = "distkit";
 
-/// All, in the order of the tables.
+/// The contestants on a quorum of nodes, in the order of the tables and of the picture.
 pub(crate) const ALL: [&str; 6] = [QUORATE_REDIS, QUORATE_FRED, BARE_REDIS, BARE_FRED, RAW, RSLOCK];
 
-/// Those that are libraries: with waiting of their own, and something to lose.
+/// The contestants of *latency* and *throughput*: [`ALL`] and variants of quorate.
+pub(crate) const WITH_VARIANTS: [&str; 7] =
+    [QUORATE_REDIS, OWN_THREAD, QUORATE_FRED, BARE_REDIS, BARE_FRED, RAW, RSLOCK];
+
+/// The contestants on a single node.
+pub(crate) const ON_ONE_NODE: [&str; 4] = [QUORATE_REDIS, BARE_REDIS, RSLOCK, DISTKIT];
+
+/// The contestants that are libraries on a quorum, with waiting of their own.
 pub(crate) const LIBRARIES: [&str; 3] = [QUORATE_REDIS, QUORATE_FRED, RSLOCK];
 
-/// The subjects.
+/// The contestants that are quorate.
 pub(crate) const OURS: [&str; 2] = [QUORATE_REDIS, QUORATE_FRED];
 
-/// The script that the hand-written clients release with, which is quorate's.
+/// The release script of the hand-written contestants: the one of quorate.
 pub(crate) const RELEASE: &str =
     include_str!("../../../crates/quorate-protocol/scripts/release.lua");
 
-/// The name of [`RELEASE`] on a server.
+/// The SHA-1 of [`RELEASE`].
 pub(crate) static RELEASE_SHA1: LazyLock<String> =
     LazyLock::new(|| sha1_smol::Sha1::from(RELEASE).digest().to_string());
 
-/// A way to lock that is compared to the plain one.
+/// A variant of a lock that is compared to a plain lock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Variant {
     pub(crate) name: &'static str,
@@ -56,7 +67,7 @@ pub(crate) struct Variant {
     pub(crate) guarded: bool,
 }
 
-/// Those that are measured in turns, the plain one first.
+/// The variants that are measured in turn, the plain one first.
 pub(crate) const TURNS: [Variant; 4] = [
     Variant { name: "plain", fenced: false, guarded: false },
     Variant { name: "fenced", fenced: true, guarded: false },
@@ -64,31 +75,30 @@ pub(crate) const TURNS: [Variant; 4] = [
     Variant { name: "fenced and guarded", fenced: true, guarded: true },
 ];
 
-/// Something that locks on a quorum of nodes.
+/// A library or a hand-written client that locks on a quorum of nodes, or on one node.
 pub(crate) trait Contestant: Sized + Send + Sync + 'static {
     /// A lock that is held.
     type Held: Send + 'static;
 
-    /// How long closing may take. A client without a bound of its own is done when the nodes have
-    /// answered, or never.
+    /// The longest time that closing may take.
     const CLOSE: Duration = Duration::from_secs(1);
 
-    /// Ready to take locks of `ttl`. A node that is down is no error.
+    /// Connects to the nodes, for locks with a ttl of `ttl`. A node that is down is no error.
     fn connect(addresses: Vec<String>, ttl: Duration)
     -> impl Future<Output = Outcome<Self>> + Send;
 
     /// Acquires an uncontended lock.
     fn acquire(&self, key: &str) -> impl Future<Output = Option<Self::Held>> + Send;
 
-    /// Takes a lock if it is free, in one round.
+    /// Acquires a lock if it is free, in one round.
     fn try_acquire(&self, key: &str) -> impl Future<Output = Option<Self::Held>> + Send {
         self.acquire(key)
     }
 
-    /// Releases it. Returns whether a quorum has done so.
+    /// Releases a lock. Returns whether a quorum released it.
     fn release(&self, held: Self::Held) -> impl Future<Output = bool> + Send;
 
-    /// Waits for a lock that is contended for, in the contestant's own way if it has one.
+    /// Waits for a contended lock. The default polls; a contestant that can wait overrides it.
     fn acquire_until(
         &self,
         key: &str,
@@ -108,15 +118,15 @@ pub(crate) trait Contestant: Sized + Send + Sync + 'static {
         }
     }
 
-    /// Takes no more locks and waits for the background work. How much is left after `bound`:
-    /// calls, or nodes where the contestant is a manager.
+    /// Waits up to `bound` for the background work. Returns how many calls are left; for quorate, how many
+    /// nodes.
     fn close(&self, bound: Duration) -> impl Future<Output = usize> + Send;
 }
 
-/// How long the bare clients pause at the most after a refusal, and rslock is set to pause.
+/// The longest pause after a refusal of a contestant that polls.
 pub(crate) const POLL: Duration = Duration::from_millis(10);
 
-/// Work that was left to the background.
+/// The number of fan-outs that continue in the background.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Background(Arc<AtomicUsize>);
 
@@ -150,12 +160,12 @@ async fn settle(bound: Duration, left: impl Fn() -> usize + Send) -> usize {
 
 fn random_up_to(most: Duration) -> Duration {
     let mut bits = [0; 4];
-    // Without randomness there would be no token before this.
+    // An error of the source has failed the token of the acquire before.
     let _ = os_random(&mut bits);
     most.mul_f64(f64::from(u32::from_ne_bytes(bits)) / f64::from(u32::MAX))
 }
 
-/// 20 random bytes in hexadecimal digits, as quorate's.
+/// Draws a token: 20 random bytes in hexadecimal digits, as quorate does.
 fn token() -> Option<String> {
     let mut bytes = [0; 20];
     os_random(&mut bytes).ok()?;

@@ -1,7 +1,8 @@
 //! quorate against the bare clients and others, on real nodes, interleaved in one run.
 //!
-//! `cargo xtask race [--quick] [--only MEASURE,…] [--seconds S] [--repetitions R] [--out DIR]
-//! [--publish]`. The program starts the nodes, and itself again for every sample: a contestant has a
+//! `cargo xtask race [--quick] [--only MEASURE,…] [--seconds S] [--repetitions R] [--leases N]
+//! [--ttl S] [--out DIR] [--publish]`. With `--leases` or `--ttl`, the measure *leases* is that one
+//! row. The program starts the nodes, and itself again for every sample: a contestant has a
 //! process of its own, so that its CPU time and its memory are its own.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a tool for a terminal")]

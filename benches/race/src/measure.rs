@@ -1,4 +1,4 @@
-//! What is measured: one file each.
+//! The measures: one file each.
 
 use crate::Outcome;
 use crate::arena::Arena;
@@ -17,7 +17,7 @@ mod waiting;
 
 pub(crate) use faults::HEALTHY;
 
-/// One that can be chosen by its name.
+/// A measure that `--only` can select by name.
 pub(crate) struct Measure {
     pub(crate) name: &'static str,
     pub(crate) about: &'static str,
@@ -32,6 +32,11 @@ pub(crate) const MEASURES: &[Measure] = &[
         run: cycles::throughput,
     },
     Measure { name: "nodes", about: "one task, by the number of nodes", run: cycles::nodes },
+    Measure {
+        name: "one-node",
+        about: "a single node, by the number of tasks",
+        run: cycles::one_node,
+    },
     Measure {
         name: "fencing",
         about: "what fencing tokens and the restart guard cost",
@@ -48,14 +53,19 @@ pub(crate) const MEASURES: &[Measure] = &[
         run: contention::crowd,
     },
     Measure {
-        name: "line",
+        name: "queue",
         about: "processes that wait for one lock, held for 20 ms, by their number",
-        run: contention::line,
+        run: contention::queue,
     },
     Measure {
         name: "waiters",
         about: "contenders in one process, by their number",
         run: contention::waiters,
+    },
+    Measure {
+        name: "one-key",
+        about: "sixteen tasks of one process want one lock, held for 1 ms",
+        run: contention::one_key,
     },
     Measure {
         name: "waiting",

@@ -1,4 +1,4 @@
-//! What to run: the words of the command line.
+//! The command line of the race.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,19 +7,23 @@ use crate::Outcome;
 use crate::measure::MEASURES;
 
 const USAGE: &str = "cargo xtask race [--quick] [--only MEASURE,…] [--seconds S] \
-                     [--repetitions R] [--out DIR] [--publish]";
+                     [--repetitions R] [--leases N] [--ttl S] [--out DIR] [--publish]";
 
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
-    /// Only to see that everything runs: one repetition, tiny samples.
+    /// A test run: one repetition of 30 ms.
     pub(crate) quick: bool,
-    /// All, if empty.
+    /// The selected measures; all if empty.
     only: Vec<String>,
-    /// One sample of a measure that needs no more.
+    /// The duration of one sample, in most measures.
     pub(crate) sample: Duration,
     repetitions: usize,
+    /// The number of renewed leases, if given.
+    leases: Option<usize>,
+    /// The ttl of the renewed leases, if given.
+    ttl: Option<Duration>,
     pub(crate) out: PathBuf,
-    /// Writes what the README shows.
+    /// Replaces the published report.
     pub(crate) publish: bool,
 }
 
@@ -31,6 +35,8 @@ impl Plan {
             only: Vec::new(),
             sample: Duration::ZERO,
             repetitions: 0,
+            leases: None,
+            ttl: None,
             out: PathBuf::from("target/race"),
             publish: false,
         };
@@ -43,6 +49,8 @@ impl Plan {
                 "--out" => plan.out = value()?.into(),
                 "--seconds" => seconds = Some(value()?.parse::<f64>()?),
                 "--repetitions" => repetitions = Some(value()?.parse::<usize>()?),
+                "--leases" => plan.leases = Some(value()?.parse()?),
+                "--ttl" => plan.ttl = Some(Duration::try_from_secs_f64(value()?.parse()?)?),
                 "--only" => plan.only = value()?.split(',').map(str::to_owned).collect(),
                 _ => return Err(format!("{USAGE}\nmeasures: {}", names().join(" ")).into()),
             }
@@ -64,17 +72,28 @@ impl Plan {
         self.repetitions
     }
 
-    /// More, for a measure that takes little time and varies much.
+    /// Repetitions of a measure that takes little time and varies much.
     pub(crate) const fn repetitions_of_what_varies(&self) -> usize {
         if self.quick { self.repetitions } else { 3 * self.repetitions }
     }
 
-    /// Fewer, for measures that take long or vary little.
+    /// Repetitions of a measure that takes long or varies little.
     pub(crate) fn repetitions_up_to(&self, most: usize) -> usize {
         self.repetitions.min(most)
     }
 
-    /// In a quick run, the first few of several settings.
+    /// The number of renewed leases, and their ttl.
+    pub(crate) fn renewed(&self) -> (usize, Duration) {
+        let (leases, ttl) = if self.quick { (100, 0.4) } else { (100_000, 30.0) };
+        (self.leases.unwrap_or(leases), self.ttl.unwrap_or_else(|| Duration::from_secs_f64(ttl)))
+    }
+
+    /// Whether the number of renewed leases or their ttl was given.
+    pub(crate) const fn sets_leases(&self) -> bool {
+        self.leases.is_some() || self.ttl.is_some()
+    }
+
+    /// All settings, or in a quick run the first `few`.
     pub(crate) fn few<'a, T>(&self, all: &'a [T], few: usize) -> &'a [T] {
         if self.quick { &all[..few.min(all.len())] } else { all }
     }
@@ -84,7 +103,7 @@ fn names() -> Vec<&'static str> {
     MEASURES.iter().map(|measure| measure.name).collect()
 }
 
-/// `all`, beginning with another one at each repetition: none is always the first.
+/// All of `all`, rotated by `repetition`, so that no contestant is always the first.
 pub(crate) fn rotated<'a, T: Copy>(
     all: &'a [T],
     repetition: usize,
@@ -115,6 +134,17 @@ mod tests {
         assert_eq!((plan.repetitions(), plan.repetitions_up_to(3)), (9, 3));
         assert!(parse("--only nonsense").is_err());
         assert!(parse("--only").is_err());
+    }
+
+    #[test]
+    fn leases_and_their_ttl_can_be_chosen() {
+        let plan = parse("").unwrap();
+        assert_eq!(plan.renewed(), (100_000, Duration::from_secs(30)));
+        assert!(!plan.sets_leases());
+        let plan = parse("--leases 1000 --ttl 2.5").unwrap();
+        assert_eq!(plan.renewed(), (1000, Duration::from_millis(2500)));
+        assert!(plan.sets_leases());
+        assert!(parse("--ttl -1").is_err());
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What was measured, as Markdown, as JSON and as a picture.
+//! The report: as Markdown, as JSON and as a chart.
 
 use std::fs;
 use std::path::Path;
@@ -13,7 +13,7 @@ mod markdown;
 mod ratios;
 mod svg;
 
-/// Writes all three, and prints the first.
+/// Writes all three and prints the Markdown.
 pub(crate) fn write(plan: &Plan, book: &Book) -> Outcome {
     let text = markdown::render(plan, book);
     let picture = svg::render(book);

@@ -1,4 +1,4 @@
-//! What a worker process gets: its job in `key=value` words.
+//! The job of a worker process, in `key=value` words.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -47,7 +47,7 @@ impl Spec {
         text.parse().map_err(|_| format!("{name}={text} is no number").into())
     }
 
-    /// A number that need not be there.
+    /// An optional number.
     pub(crate) fn number_or<T: FromStr>(&self, name: &str, default: T) -> Outcome<T> {
         if self.0.contains_key(name) { self.number(name) } else { Ok(default) }
     }

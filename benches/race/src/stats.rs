@@ -1,6 +1,6 @@
 //! Medians and percentiles.
 
-/// The middle one, or the mean of both; 0 of none.
+/// The middle value, or the mean of the two in the middle; 0 without values.
 pub(crate) fn median(values: &[f64]) -> f64 {
     let sorted = sorted(values);
     let half = sorted.len() / 2;
@@ -11,7 +11,7 @@ pub(crate) fn median(values: &[f64]) -> f64 {
     }
 }
 
-/// The value under which `percent` of all are; 0 of none.
+/// The value that `percent` of all values do not exceed; 0 without values.
 pub(crate) fn percentile(values: &[f64], percent: f64) -> f64 {
     let sorted = sorted(values);
     let last = sorted.len().saturating_sub(1);

@@ -1,13 +1,19 @@
-//! CPU time and memory of processes, from `/proc`.
+//! CPU time and memory of processes.
 
 use std::fs;
 use std::time::Duration;
 
-/// The CPU time of all threads of a process that still run; `self` is this one.
+use rustix::time::{ClockId, clock_gettime};
+
+/// The CPU time of this process, including ended threads.
+pub(crate) fn own_cpu() -> Duration {
+    read(ClockId::ProcessCPUTime)
+}
+
+/// The CPU time of the live threads of a process.
 ///
-/// Nanoseconds of the scheduler, where it counts them; the ticks of `stat` are too coarse for
-/// samples of less than a second.
-pub(crate) fn cpu(pid: &str) -> Duration {
+/// Read from `schedstat`: the ticks of `stat` are too coarse for samples of less than a second.
+fn cpu(pid: &str) -> Duration {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let spent = tasks.filter_map(|task| {
         let text = fs::read_to_string(task.path().join("schedstat")).ok()?;
@@ -21,7 +27,7 @@ pub(crate) fn cpu_of(pids: &[String]) -> Duration {
     pids.iter().map(|pid| cpu(pid)).sum()
 }
 
-/// The memory of this process that is in RAM, in bytes.
+/// The resident memory of this process, in bytes.
 pub(crate) fn rss() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -31,7 +37,13 @@ pub(crate) fn rss() -> u64 {
 
 /// Nanoseconds on a clock that all processes of this machine share.
 pub(crate) fn clock() -> u64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    let (seconds, nanos) = (now.tv_sec.unsigned_abs(), now.tv_nsec.unsigned_abs());
-    seconds * 1_000_000_000 + nanos
+    let now = read(ClockId::Monotonic);
+    now.as_secs() * 1_000_000_000 + u64::from(now.subsec_nanos())
+}
+
+fn read(clock: ClockId) -> Duration {
+    let now = clock_gettime(clock);
+    // Both clocks start at zero, so neither value is negative.
+    Duration::from_secs(now.tv_sec.unsigned_abs())
+        + Duration::from_nanos(now.tv_nsec.unsigned_abs())
 }

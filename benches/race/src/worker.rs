@@ -1,7 +1,7 @@
-//! The other side of the race: a process that does one job for one contestant.
+//! A worker: a process that runs one job with one contestant.
 //!
-//! It says `ready`, waits for a line, does the job, reports what it measured, says `done`, waits
-//! for a line, closes, and ends.
+//! It prints `ready`, waits for a line, runs the job, prints its metrics and `done`, waits for a line,
+//! closes, and ends.
 
 use std::fmt;
 use std::io;
@@ -10,7 +10,9 @@ use std::time::Instant;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::Outcome;
-use crate::contest::{self, BareFred, BareRedis, Contestant, OnFred, OnRedis, Raw, Rslock};
+use crate::contest::{
+    self, BareFred, BareRedis, Contestant, Distkit, OnFred, OnOwnThread, OnRedis, Raw, Rslock,
+};
 use crate::spec::Spec;
 
 mod contend;
@@ -19,7 +21,7 @@ mod hold;
 mod leases;
 mod turns;
 
-/// `worker key=value…`
+/// Runs `worker key=value…`.
 pub(crate) fn main(words: &[String]) -> Outcome {
     let spec = Spec::parse(words)?;
     let runtime = runtime(spec.text("runtime")?)?;
@@ -38,11 +40,13 @@ pub(crate) fn main(words: &[String]) -> Outcome {
                 turns::run::<OnFred>(&spec).await
             }
             contest::QUORATE_REDIS => job::<OnRedis>(&spec).await,
+            contest::OWN_THREAD => job::<OnOwnThread>(&spec).await,
             contest::QUORATE_FRED => job::<OnFred>(&spec).await,
             contest::BARE_REDIS => job::<BareRedis>(&spec).await,
             contest::BARE_FRED => job::<BareFred>(&spec).await,
             contest::RAW => job::<Raw>(&spec).await,
             contest::RSLOCK => job::<Rslock>(&spec).await,
+            contest::DISTKIT => job::<Distkit>(&spec).await,
             other => Err(format!("no contestant is called {other}").into()),
         }
     })
@@ -75,28 +79,28 @@ async fn connect<C: Contestant>(spec: &Spec) -> Outcome<C> {
     C::connect(spec.list("addresses")?, spec.time("ttl")?).await
 }
 
-/// Says that it is ready, and waits for the line that lets it go on.
+/// Prints `ready` and waits for a line.
 async fn ready() -> Outcome {
     println!("ready");
-    told().await
+    next_line().await
 }
 
 fn metric(name: &str, value: impl fmt::Display) {
     println!("metric {name} {value}");
 }
 
-/// The end of each job.
+/// Prints `done`, waits for a line, and closes the contestant.
 async fn finish<C: Contestant>(contestant: &C) -> Outcome {
     println!("done");
-    told().await?;
+    next_line().await?;
     let start = Instant::now();
     metric("left", contestant.close(C::CLOSE).await);
     metric("closed after ms", start.elapsed().as_secs_f64() * 1e3);
     Ok(())
 }
 
-/// Waits for a line, and lets everything else go on.
-async fn told() -> Outcome {
+/// Waits for a line without blocking other tasks.
+async fn next_line() -> Outcome {
     let read = tokio::task::spawn_blocking(|| io::stdin().read_line(&mut String::new()));
     match read.await?? {
         0 => Err("the race is over".into()),

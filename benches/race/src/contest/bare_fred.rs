@@ -1,6 +1,6 @@
-//! fred by hand: one client for each node, the same commands.
+//! fred by hand: one client for each node, the same commands as quorate.
 //!
-//! `SET` by its own method: fred sends each command that it does not know in a write of its own.
+//! `SET` goes through fred's own method: fred sends each custom command in a separate write.
 
 use std::time::Duration;
 
@@ -55,7 +55,7 @@ impl Contestant for BareFred {
         None
     }
 
-    /// On the same connections, so behind the acquire.
+    /// Sent on the same connections, directly after the acquire.
     async fn release(&self, held: Held) -> bool {
         let calls = self.nodes.iter().map(|node| delete(node.clone(), held.clone()));
         fan::quorum(&self.background, calls).await

@@ -1,4 +1,4 @@
-//! redis-rs by hand: one multiplexed connection to each node, the same commands.
+//! redis-rs by hand: one multiplexed connection to each node, the same commands as quorate.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,7 +27,7 @@ impl Contestant for BareRedis {
     type Held = Held;
 
     async fn connect(addresses: Vec<String>, ttl: Duration) -> Outcome<Self> {
-        // As our backend: no response timeout, room in the queue, TCP_NODELAY.
+        // The settings of quorate-redis: no response timeout, a long queue, TCP_NODELAY.
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(Duration::from_secs(1)))
             .set_response_timeout(None)
@@ -56,7 +56,7 @@ impl Contestant for BareRedis {
         None
     }
 
-    /// On the same connections, so behind the acquire.
+    /// Sent on the same connections, directly after the acquire.
     async fn release(&self, held: Held) -> bool {
         let mut command = redis::cmd("EVALSHA");
         command.arg(&*RELEASE_SHA1).arg(1).arg(held.key).arg(held.token);

@@ -1,4 +1,4 @@
-//! What a careful user of a bare client writes: one command to all nodes, back at a majority.
+//! The fan-out that a careful user of a bare client writes: it returns at a quorum.
 
 use std::future::Future;
 
@@ -7,8 +7,8 @@ use futures_util::stream::FuturesUnordered;
 
 use super::Background;
 
-/// Whether a majority of `calls` said yes. Answers that come later are awaited in the background:
-/// a call that is dropped may be a command that is never sent.
+/// Returns whether a quorum of `calls` returned true. The other calls continue in the background: the
+/// client may never send the command of a call that is dropped.
 pub(super) async fn quorum<F>(background: &Background, calls: impl Iterator<Item = F>) -> bool
 where
     F: Future<Output = bool> + Send + 'static,

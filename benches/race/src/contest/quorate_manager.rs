@@ -1,4 +1,4 @@
-//! The subjects: the manager of quorate, as a user sets it up.
+//! quorate's lock manager, as a user sets it up.
 
 use std::marker::PhantomData;
 use std::time::{Duration, Instant};
@@ -10,6 +10,8 @@ use crate::Outcome;
 
 /// quorate on redis-rs.
 pub(crate) type OnRedis = Quorate<Redis>;
+/// quorate on redis-rs, with all connections on a helper thread.
+pub(crate) type OnOwnThread = Quorate<OwnThread>;
 /// quorate on fred.
 pub(crate) type OnFred = Quorate<Fred>;
 
@@ -23,6 +25,7 @@ pub(crate) trait Client: 'static {
 }
 
 pub(crate) struct Redis;
+pub(crate) struct OwnThread;
 pub(crate) struct Fred;
 pub(crate) struct WithGuard<C>(PhantomData<fn() -> C>);
 
@@ -30,6 +33,18 @@ impl Client for Redis {
     fn builder(addresses: Vec<String>, _ttl: Duration) -> Outcome<LockManagerBuilder> {
         Ok(LockManager::builder(quorate::redis::connect(addresses)?))
     }
+}
+
+impl Client for OwnThread {
+    fn builder(addresses: Vec<String>, _ttl: Duration) -> Outcome<LockManagerBuilder> {
+        Ok(LockManager::builder(on_own_thread(addresses)?))
+    }
+}
+
+/// Nodes whose connections live on a helper thread.
+fn on_own_thread(addresses: Vec<String>) -> Outcome<Vec<quorate::redis::RedisNode>> {
+    // TODO: add `.own_thread()` when the builder has it. Until then this row repeats the plain one.
+    Ok(quorate::redis::builder().connect(addresses)?)
 }
 
 impl Client for Fred {
@@ -44,9 +59,9 @@ impl<C: Client> Client for WithGuard<C> {
     }
 }
 
-/// A contestant that is a manager, for what only quorate can do.
+/// A contestant with a [`LockManager`], for measures of quorate alone.
 pub(crate) trait Manages: Contestant {
-    /// The same with nodes kept away for the ttl that may have forgotten.
+    /// The same contestant with the restart guard.
     type Guarded: Manages;
 
     fn manager(&self) -> &LockManager;
@@ -63,7 +78,7 @@ impl<C: Client> Manages for Quorate<C> {
 impl<C: Client> Contestant for Quorate<C> {
     type Held = LockGuard;
 
-    /// Its cleanup ends with the ttl.
+    /// The cleanup bound is the ttl, 10 s in most measures.
     const CLOSE: Duration = Duration::from_secs(12);
 
     async fn connect(addresses: Vec<String>, ttl: Duration) -> Outcome<Self> {

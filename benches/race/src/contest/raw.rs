@@ -1,6 +1,6 @@
-//! The ceiling: RESP by hand, one connection to each node, everything that is ready in one write.
+//! The upper limit: RESP by hand, one connection to each node, all ready commands in one write.
 //!
-//! It knows these two commands and nothing of errors, timeouts or reconnecting.
+//! It supports two commands, and neither errors nor timeouts nor reconnection.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -29,7 +29,7 @@ pub(crate) struct Held {
     token: String,
 }
 
-/// One connection.
+/// One connection to a node.
 #[derive(Default)]
 struct Node {
     lane: Mutex<Lane>,
@@ -40,7 +40,7 @@ struct Node {
 struct Lane {
     is_closed: bool,
     to_send: Vec<u8>,
-    /// The rounds that wait for the next replies, in order.
+    /// The rounds of the commands without a reply, in the order of sending.
     waiting: VecDeque<Arc<Ballot>>,
 }
 
@@ -185,7 +185,8 @@ impl Node {
     }
 }
 
-/// A reply of one line, `+OK`, `:1`, `$-1` or an error: is it a yes, and how long is it?
+/// Parses a reply of one line: `+OK`, `:1`, `$-1` or an error. Returns whether it is a grant, and its
+/// length.
 fn reply(bytes: &[u8]) -> Option<(bool, usize)> {
     let end = bytes.windows(2).position(|pair| pair == b"\r\n")?;
     Some((matches!(&bytes[..end], b"+OK" | b":1"), end + 2))

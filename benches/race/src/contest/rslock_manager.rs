@@ -17,7 +17,7 @@ impl Contestant for Rslock {
 
     async fn connect(addresses: Vec<String>, ttl: Duration) -> Outcome<Self> {
         let mut manager = LockManager::new(addresses);
-        // Its own count of attempts, and the pause that all pollers have here.
+        // rslock's default number of attempts, and the pause of all polling contestants.
         manager.set_retry(3, POLL);
         Ok(Self { manager, ttl })
     }
@@ -31,7 +31,7 @@ impl Contestant for Rslock {
         true
     }
 
-    /// It leaves nothing to the background.
+    /// rslock does nothing in the background.
     async fn close(&self, _: Duration) -> usize {
         0
     }

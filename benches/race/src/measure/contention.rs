@@ -1,11 +1,11 @@
-//! Contenders for the same lock: which one gets it next, after how long, at what cost to the nodes.
+//! Contenders for the same lock: shares, gaps, waits, and the load on the nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::Race;
 use crate::Outcome;
-use crate::arena::{Arena, Done, FIVE, Told, Worker};
+use crate::arena::{Arena, Done, FIVE, Report, Worker};
 use crate::contest::{BARE_FRED, BARE_REDIS, LIBRARIES, QUORATE_FRED, QUORATE_REDIS, RSLOCK};
 use crate::plan::rotated;
 use crate::spec::Spec;
@@ -13,31 +13,31 @@ use crate::stats::{mean, median, percentile};
 
 const POLLERS: [&str; 5] = [QUORATE_REDIS, QUORATE_FRED, BARE_REDIS, BARE_FRED, RSLOCK];
 
-/// By hand, with no other contender to hand over to.
+/// The contestants that run with a single contender.
 const ALONE: [&str; 2] = [BARE_REDIS, BARE_FRED];
 
-/// For how long each holds the lock, except in `line`, where waits are long.
+/// The duration of a hold, except in *queue*.
 const HOLD: Duration = Duration::from_millis(1);
 
-/// The contenders for the lock.
+/// The contenders for a lock.
 pub(super) struct Crowd {
     pub(super) measure: &'static str,
     pub(super) setting: String,
     pub(super) processes: usize,
-    /// In each process.
+    /// Contenders in each process.
     pub(super) each: usize,
     pub(super) hold: Duration,
 }
 
 impl Crowd {
-    /// Looks for keys that were left.
+    /// Records the keys that are left on the nodes, and deletes them.
     pub(super) fn sweep(&self, race: &mut Race<'_>, contestant: &str) {
         let place = format!("{}, {}", self.measure, self.setting);
         race.arena.sweep(&mut race.book, contestant, &place);
     }
 }
 
-/// Eight, in one process and in eight; two in two; and one, which releases and acquires again.
+/// Measures eight contenders in one process and in eight, two in two, and one alone.
 pub(super) fn handover(race: &mut Race<'_>) -> Outcome {
     for repetition in 0..race.plan.repetitions() {
         let settings: [(usize, usize, &[&str]); 4] =
@@ -53,7 +53,7 @@ pub(super) fn handover(race: &mut Race<'_>) -> Outcome {
     Ok(())
 }
 
-/// Fifty, from ten processes.
+/// Measures fifty contenders in ten processes.
 pub(super) fn crowd(race: &mut Race<'_>) -> Outcome {
     let setting = "50 in processes: 10".to_owned();
     let crowd = Crowd { measure: "crowd", setting, processes: 10, each: 5, hold: HOLD };
@@ -65,7 +65,7 @@ pub(super) fn crowd(race: &mut Race<'_>) -> Outcome {
     Ok(())
 }
 
-/// One to a thousand, in one process.
+/// Measures one to a thousand contenders in one process.
 pub(super) fn waiters(race: &mut Race<'_>) -> Outcome {
     for repetition in 0..race.plan.repetitions_up_to(2) {
         for &each in race.plan.few(&[1, 10, 100, 1000], 2) {
@@ -79,13 +79,13 @@ pub(super) fn waiters(race: &mut Race<'_>) -> Outcome {
     Ok(())
 }
 
-/// Two to 24 processes, of which all but one wait for long.
-pub(super) fn line(race: &mut Race<'_>) -> Outcome {
+/// Measures two to 24 processes with long holds.
+pub(super) fn queue(race: &mut Race<'_>) -> Outcome {
     for repetition in 0..race.plan.repetitions_up_to(3) {
         for &processes in race.plan.few(&[2, 8, 24], 2) {
             let setting = format!("processes: {processes}");
             let hold = Duration::from_millis(20);
-            let crowd = Crowd { measure: "line", setting, processes, each: 1, hold };
+            let crowd = Crowd { measure: "queue", setting, processes, each: 1, hold };
             for contestant in rotated(&[QUORATE_REDIS, QUORATE_FRED, RSLOCK], repetition) {
                 contend(race, &crowd, contestant)?;
             }
@@ -94,16 +94,36 @@ pub(super) fn line(race: &mut Race<'_>) -> Outcome {
     Ok(())
 }
 
+/// Measures sixteen tasks of one process, for five samples' time: shares need many holds.
+pub(super) fn one_key(race: &mut Race<'_>) -> Outcome {
+    let setting = "one process, tasks: 16".to_owned();
+    let crowd = Crowd { measure: "one-key", setting, processes: 1, each: 16, hold: HOLD };
+    for repetition in 0..race.plan.repetitions() {
+        for contestant in rotated(&LIBRARIES, repetition) {
+            contend_for(race, &crowd, contestant, race.plan.sample * 5)?;
+        }
+    }
+    Ok(())
+}
+
 fn contend(race: &mut Race<'_>, crowd: &Crowd, contestant: &'static str) -> Outcome {
-    // Enough holds for a median.
+    // The holds that a median needs.
     let holds = if race.plan.quick { 5 } else { 80 };
-    let time = (race.plan.sample * 2).max(crowd.hold * holds);
+    contend_for(race, crowd, contestant, (race.plan.sample * 2).max(crowd.hold * holds))
+}
+
+fn contend_for(
+    race: &mut Race<'_>,
+    crowd: &Crowd,
+    contestant: &'static str,
+    time: Duration,
+) -> Outcome {
     contend_while(race, crowd, contestant, time, |_, _| Ok(()))?;
     crowd.sweep(race, contestant);
     Ok(())
 }
 
-/// They contend for `time`, while something is done to the nodes or to the processes.
+/// Lets the crowd compete for `time`, while `meanwhile` disturbs the nodes or the processes.
 pub(super) fn contend_while(
     race: &mut Race<'_>,
     crowd: &Crowd,
@@ -136,7 +156,7 @@ pub(super) fn contend_while(
         holds.extend(worker.wait_until_done()?.events.iter().filter_map(|event| Hold::read(event)));
     }
     let done = race.arena.done().since(&before);
-    let mut rest = Told::default();
+    let mut rest = Report::default();
     for worker in workers {
         rest = worker.finish()?;
     }
@@ -147,7 +167,7 @@ pub(super) fn contend_while(
     Ok(())
 }
 
-/// The lock was held once. In nanoseconds.
+/// One hold of the lock. Times in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Hold {
     who: u64,
@@ -176,7 +196,7 @@ fn figures(
     let pairs: Vec<_> = holds.windows(2).map(|pair| (pair[0], pair[1])).collect();
     let count = holds.len() as f64;
     let to_another = pairs.iter().filter(|(one, next)| one.who != next.who).count() as f64;
-    // From the moment that the holder begins to release.
+    // Measured from the start of the release.
     let gaps: Vec<f64> = pairs
         .iter()
         .map(|(one, next)| next.acquired.saturating_sub(one.releasing) as f64 / 1e3)
@@ -187,7 +207,11 @@ fn figures(
         waits.entry(hold.who).or_default().push((hold.acquired - hold.asked) as f64 / 1e6);
     }
     let fewest = waits.values().map(Vec::len).min().filter(|_| waits.len() == contenders);
-    let least_share = fewest.unwrap_or_default() as f64 * contenders as f64 / count.max(1.0);
+    let most = waits.values().map(Vec::len).max();
+    // The holds of a contender, as a fraction of the mean.
+    let share = |holds: Option<usize>| {
+        holds.unwrap_or_default() as f64 * contenders as f64 / count.max(1.0)
+    };
     let all: Vec<f64> = waits.values().flatten().copied().collect();
     let means: Vec<f64> = waits.values().map(|waits| mean(waits)).collect();
     let served: BTreeSet<u64> = holds.iter().map(|hold| hold.who).collect();
@@ -197,10 +221,11 @@ fn figures(
         holds.iter().map(|hold| (hold.released - hold.releasing) as f64 / 1e3).collect();
     let nodes = FIVE as f64;
     let mut figures = vec![
-        ("hand-overs/s", count / time.as_secs_f64()),
+        ("holds/s", count / time.as_secs_f64()),
         ("overlaps", overlaps as f64),
         ("never served", contenders as f64 - served.len() as f64),
-        ("least share", least_share),
+        ("least share", share(fewest)),
+        ("greatest share", share(most)),
     ];
     if holds.is_empty() {
         return figures;
@@ -247,6 +272,7 @@ mod tests {
         assert_eq!(figure(holds.clone(), "overlaps"), Some(0.0));
         assert_eq!(figure(holds.clone(), "never served"), Some(6.0));
         assert_eq!(figure(holds.clone(), "least share"), Some(0.0));
+        assert_eq!(figure(holds.clone(), "greatest share"), Some(4.0));
         assert_eq!(figure(holds, "rounds/hand-over"), Some(1.5));
     }
 

@@ -1,4 +1,4 @@
-//! A holder that is killed: how long after the end of its keys another process has the lock.
+//! The delay between the expiry of a killed holder's keys and the next holder.
 
 use std::thread;
 use std::time::Duration;
@@ -28,7 +28,7 @@ fn sample(race: &mut Race<'_>, contestant: &'static str) -> Outcome {
         let spec = Spec::new(job, contestant).with("runtime", "current-thread");
         spec.with("tasks", 1).with("ttl", ttl)
     };
-    // Another lock first, then the one that is held: it has most of its ttl before it.
+    // The waiter connects before the holder acquires, so the held key has most of its ttl left.
     let mut waiter = race.arena.spawn(&spec("take"), FIVE)?;
     waiter.wait_until_ready()?;
     let mut holder = race.arena.spawn(&spec("hold"), FIVE)?;
@@ -39,8 +39,8 @@ fn sample(race: &mut Race<'_>, contestant: &'static str) -> Outcome {
         (0..FIVE).map(|node| race.arena.node(node).pttl("race:held") as f64).collect();
     let seen = clock();
     holder.kill()?;
-    let told = waiter.wait_until_done()?;
-    let acquired = told.metric("acquired").ok_or("the waiter did not say when")?;
+    let report = waiter.wait_until_done()?;
+    let acquired = report.metric("acquired").ok_or("the waiter did not say when")?;
     waiter.finish()?;
     let after = (acquired - seen as f64) / 1e6 - median(&left);
     race.book.add("crash", &setting, contestant, "ms beyond the ttl", after);

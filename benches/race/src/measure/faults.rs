@@ -11,12 +11,12 @@ use crate::contest::{ALL, BARE_REDIS, QUORATE_FRED, QUORATE_REDIS};
 use crate::plan::rotated;
 use crate::spec::Spec;
 
-/// The one that fails: last, so that a serial client is not hurt more than it deserves.
+/// The node that fails: the last one, since a client that calls nodes one by one has its quorum before.
 const NODE: usize = FIVE - 1;
 
 const TTL: f64 = 10.0;
 
-/// In a setting: what the others are compared to.
+/// The setting that the others are compared to.
 pub(crate) const HEALTHY: &str = "healthy";
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -49,8 +49,8 @@ pub(super) fn dead(race: &mut Race<'_>) -> Outcome {
     grid(race, "dead", &faults, repetitions)
 }
 
-/// How much a client keeps for a node that does not answer: for a minute, which is six ttls. Where
-/// samples are longer or shorter than usual, so is this.
+/// Measures the memory that a client uses while a node hangs, for 150 samples' time: 60 s by default,
+/// which is six ttls.
 pub(super) fn memory(race: &mut Race<'_>) -> Outcome {
     let samples = if race.plan.quick { 10.0 } else { 150.0 };
     let seconds = samples * race.plan.sample.as_secs_f64();
@@ -69,8 +69,8 @@ pub(super) fn memory(race: &mut Race<'_>) -> Outcome {
     Ok(())
 }
 
-/// Each contestant meets all faults one right after the other: what disturbs one of these samples
-/// disturbs the others, and the ratio of two of them the less.
+/// Measures all faults of one contestant directly after each other, so that a disturbance affects all
+/// and their ratios less.
 fn grid(
     race: &mut Race<'_>,
     measure: &'static str,
@@ -78,7 +78,7 @@ fn grid(
     repetitions: usize,
 ) -> Outcome {
     for repetition in 0..repetitions {
-        // rslock, which comes last, takes seconds for a cycle with a node that hangs.
+        // With a hung node rslock, the last contestant, takes seconds for a cycle.
         for contestant in rotated(race.plan.few(&ALL, ALL.len() - 1), repetition) {
             for (setting, fault) in rotated(faults, repetition) {
                 let spec = Spec::new("cycle", contestant)
@@ -122,17 +122,17 @@ impl Load {
             Fault::Dead(When::During) => race.arena.node(NODE).kill(),
             _ => {}
         }
-        let told = worker.wait_until_done()?;
+        let report = worker.wait_until_done()?;
         match self.fault {
             Fault::None => {}
             Fault::Hung(_) => {
                 race.arena.node(NODE).resume();
-                // It answers what it owes, and is no longer one that `close` does not wait for.
+                // The node answers its calls in flight, and `close` waits for it again.
                 thread::sleep(Duration::from_millis(200));
             }
             Fault::Dead(_) => race.arena.restart(NODE),
         }
-        told.enter(&mut race.book, measure, setting, contestant);
+        report.enter(&mut race.book, measure, setting, contestant);
         worker.finish()?.enter(&mut race.book, measure, setting, contestant);
         race.arena.sweep(&mut race.book, contestant, &format!("{measure}, {setting}"));
         Ok(())

@@ -1,4 +1,4 @@
-//! What fencing tokens and the restart guard cost where all is well.
+//! The cost of fencing tokens and of the restart guard on healthy nodes.
 
 use super::Race;
 use crate::Outcome;
@@ -7,7 +7,7 @@ use crate::contest::{OURS, TURNS};
 use crate::plan::rotated;
 use crate::spec::Spec;
 
-/// One task, in turns within one process: latency.
+/// Measures the latency of one task, the variants in turn within one process.
 pub(super) fn fencing(race: &mut Race<'_>) -> Outcome {
     for repetition in 0..race.plan.repetitions() {
         for nodes in [3, FIVE] {
@@ -27,9 +27,9 @@ fn turns(race: &mut Race<'_>, client: &'static str, nodes: usize) -> Outcome {
     let mut worker = race.arena.spawn(&spec, nodes)?;
     worker.wait_until_ready()?;
     worker.go()?;
-    let told = worker.wait_until_done()?;
+    let report = worker.wait_until_done()?;
     let setting = format!("{nodes} nodes");
-    for (metric, value) in &told.metrics {
+    for (metric, value) in &report.metrics {
         let (variant, metric) = metric.split_once(": ").ok_or("whose metric?")?;
         let contestant = format!("{client} {variant}");
         race.book.add("fencing", &setting, &contestant, metric, *value);

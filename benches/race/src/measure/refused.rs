@@ -1,4 +1,4 @@
-//! A try for a lock that another process holds.
+//! Tries for a lock that another process holds.
 
 use super::Race;
 use crate::Outcome;
@@ -7,7 +7,7 @@ use crate::contest::{BARE_FRED, BARE_REDIS, QUORATE_FRED, QUORATE_REDIS, RAW};
 use crate::plan::rotated;
 use crate::spec::Spec;
 
-/// All but rslock, which tries several times.
+/// Measures all contestants but rslock, which tries several times.
 const TRIERS: [&str; 5] = [QUORATE_REDIS, QUORATE_FRED, BARE_REDIS, BARE_FRED, RAW];
 
 pub(super) fn refused(race: &mut Race<'_>) -> Outcome {

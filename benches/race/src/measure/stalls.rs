@@ -1,4 +1,4 @@
-//! What holds up a line: waiters that are killed, and a node that hangs while it keeps the line.
+//! Failures in the wait queue: killed waiters, and a gate node that hangs.
 
 use std::thread;
 use std::time::Duration;
@@ -15,25 +15,25 @@ use crate::stats::{median, percentile};
 
 const WAITERS: usize = 8;
 
-/// By their places in the line.
+/// Their positions in the wait queue.
 const KILLED: [usize; 2] = [2, 3];
 
-/// As long as an entry of a waiter that is gone may be there, and a bit.
+/// The longest life of a killed waiter's entry (W3), and 1 s.
 const HELPERS_LAST: Duration = Duration::from_secs(11);
 
 /// Two of eight processes are killed while they wait.
 pub(super) fn killed(race: &mut Race<'_>) -> Outcome {
     for repetition in 0..race.plan.repetitions_up_to(3) {
         for contestant in rotated(&OURS, repetition) {
-            kill_two_in_a_line(race, contestant)?;
+            kill_two_waiters(race, contestant)?;
             kill_two_in_a_loop(race, contestant)?;
         }
     }
     Ok(())
 }
 
-/// Those that are left take the lock again and again. One in four times, one of the two has the lock or is
-/// about to, and then the gap is the ttl.
+/// The other processes acquire the lock again and again. In one of four runs a killed process holds the
+/// lock, or has an acquire in flight; then the gap is the ttl.
 fn kill_two_in_a_loop(race: &mut Race<'_>, contestant: &'static str) -> Outcome {
     let before = Duration::from_secs(1);
     let crowd = Crowd {
@@ -56,8 +56,8 @@ fn kill_two_in_a_loop(race: &mut Race<'_>, contestant: &'static str) -> Outcome 
     Ok(())
 }
 
-/// Each takes the lock once.
-fn kill_two_in_a_line(race: &mut Race<'_>, contestant: &'static str) -> Outcome {
+/// Each waiter acquires the lock once.
+fn kill_two_waiters(race: &mut Race<'_>, contestant: &'static str) -> Outcome {
     const SETTING: &str = "2 of 8 that take it once";
     let spec = |job| {
         let spec = Spec::new(job, contestant).with("runtime", "current-thread");
@@ -79,8 +79,8 @@ fn kill_two_in_a_line(race: &mut Race<'_>, contestant: &'static str) -> Outcome 
     holder.go()?;
     let mut acquired = Vec::new();
     for waiter in &mut waiters {
-        let told = waiter.wait_until_done()?;
-        acquired.push(told.metric("acquired").ok_or("a waiter did not say when")? / 1e6);
+        let report = waiter.wait_until_done()?;
+        acquired.push(report.metric("acquired").ok_or("a waiter did not say when")? / 1e6);
     }
     holder.wait_until_done()?;
     for worker in waiters.into_iter().chain([holder]) {
@@ -107,7 +107,7 @@ fn kill_two_in_a_line(race: &mut Race<'_>, contestant: &'static str) -> Outcome 
     Ok(())
 }
 
-/// Eight processes contend, and the node that keeps the queue hangs: for 15 s, or 1 s if quick.
+/// Eight processes compete while the gate node hangs: for 15 s, or 1 s if quick.
 pub(super) fn gate(race: &mut Race<'_>) -> Outcome {
     let hangs = Duration::from_secs(if race.plan.quick { 1 } else { 15 });
     let before = Duration::from_secs(1);
@@ -134,15 +134,15 @@ pub(super) fn gate(race: &mut Race<'_>) -> Outcome {
     Ok(())
 }
 
-/// The node where processes wait.
+/// Finds the gate node.
 fn gate_of(arena: &Arena) -> usize {
-    // A line that is looked at may just be empty.
+    // The wait queue may be empty at one look.
     let mut looks = (0..100).flat_map(|_| 0..FIVE);
     let keeps = |node: &usize| arena.node(*node).keys().iter().any(|key| key.ends_with(":waiters"));
     looks.find(keeps).unwrap_or(0)
 }
 
-/// Keys of the queue, over all nodes.
+/// Counts the keys of the wait queue on all nodes.
 fn helper_keys(arena: &Arena) -> f64 {
     let keys = (0..FIVE).flat_map(|node| arena.node(node).keys());
     keys.filter(|key| key.contains(":quorate:")).count() as f64

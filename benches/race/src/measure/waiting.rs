@@ -1,4 +1,4 @@
-//! What it costs the nodes while all wait for one holder that holds for long.
+//! The load on the nodes while processes wait for a long hold.
 
 use std::thread;
 
@@ -36,7 +36,7 @@ fn sample(race: &mut Race<'_>, contestant: &'static str) -> Outcome {
         waiter.wait_until_ready()?;
         waiter.go()?;
     }
-    // Past the first quick attempts.
+    // The first attempts follow each other faster than later ones.
     let time = race.plan.sample * 2;
     thread::sleep(time);
     let before = race.arena.done();

@@ -1,4 +1,4 @@
-//! The tables.
+//! The tables of the report.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use crate::book::{Book, Entry};
 use crate::measure::MEASURES;
 use crate::plan::Plan;
 
-/// The columns of a measure's tables; JSON has the rest.
+/// The columns of a measure's table. The JSON report has all metrics.
 fn columns(measure: &str) -> &'static [&'static str] {
     match measure {
         "latency" | "nodes" => {
@@ -19,8 +19,26 @@ fn columns(measure: &str) -> &'static [&'static str] {
         "throughput" => {
             &["cycles/s", "cycle p99 µs", "client CPU µs/cycle", "node CPU µs/cycle", "failed"]
         }
+        "one-node" => &[
+            "cycle p50 µs",
+            "cycle p99 µs",
+            "cycles/s",
+            "client CPU µs/cycle",
+            "node CPU µs/cycle",
+            "failed",
+        ],
+        "one-key" => &[
+            "holds/s",
+            "least share",
+            "greatest share",
+            "gap p50 µs",
+            "longest wait ms",
+            "rounds/hand-over",
+            "never served",
+            "overlaps",
+        ],
         "handover" => &[
-            "hand-overs/s",
+            "holds/s",
             "gap p50 µs",
             "gap p99 µs",
             "to another %",
@@ -33,8 +51,8 @@ fn columns(measure: &str) -> &'static [&'static str] {
             "never served",
             "overlaps",
         ],
-        "crowd" | "line" | "waiters" => &[
-            "hand-overs/s",
+        "crowd" | "queue" | "waiters" => &[
+            "holds/s",
             "rounds/hand-over",
             "rounds/hand-over at the busiest node",
             "commands/hand-over",
@@ -44,7 +62,7 @@ fn columns(measure: &str) -> &'static [&'static str] {
             "overlaps",
         ],
         "gate" => &[
-            "hand-overs/s",
+            "holds/s",
             "gap p50 µs",
             "longest gap ms",
             "longest wait ms",
@@ -86,6 +104,7 @@ fn columns(measure: &str) -> &'static [&'static str] {
             "taken",
             "taken/s",
             "bytes/lease",
+            "bytes/lease at the end",
             "released/s",
             "renewals/s",
             "CPU %",
@@ -101,8 +120,8 @@ pub(super) fn render(plan: &Plan, book: &Book) -> String {
     // Writing to a string does not fail.
     let _ = writeln!(
         text,
-        "Five nodes on one machine, all contestants interleaved; medians of {} repetitions of {:?}, of \
-         {}\nfor *latency*.\n",
+        "Five nodes on one machine if no other number is named, all contestants interleaved; medians of {}\n\
+         repetitions of {:?}, of {} for *latency*.\n",
         plan.repetitions(),
         plan.sample,
         plan.repetitions_of_what_varies(),
@@ -148,7 +167,7 @@ fn table(text: &mut String, book: &Book, measure: &str) {
     text.push('\n');
 }
 
-/// What a node that hangs does to each contestant.
+/// Appends the ratios of runs with a hung node to runs with healthy nodes.
 fn to_healthy(text: &mut String, book: &Book) {
     let ratios = ratios::of_hung(book);
     if ratios.is_empty() {
@@ -176,16 +195,16 @@ fn to_healthy(text: &mut String, book: &Book) {
     text.push('\n');
 }
 
-/// How long a lock has no holder while it changes hands.
+/// Appends the ratios of the gap between two holders to an uncontended lock.
 fn to_acquire(text: &mut String, book: &Book) {
     let gaps = ratios::of_gaps(book);
     if gaps.is_empty() {
         return;
     }
     text.push_str(
-        "The gap to what is done by hand by one who is alone: to an acquire at full speed (p50 of \
-         *latency*), to an\nacquire by one that holds for as long as they do, and to the time in which \
-         that one gives back\nand has it again:\n\n",
+        "The gap as a ratio to a client by hand without competitors: to an acquire at full speed (p50 of \
+         *latency*),\nto an acquire by a client that holds for the same time, and to the time in which that \
+         client releases\nand acquires again:\n\n",
     );
     text.push_str(
         "| | | to acquire | to acquire at its pace | to gap |\n|---|---|---:|---:|---:|\n",
@@ -226,7 +245,7 @@ fn comparison(text: &mut String, book: &Book) {
         };
         let cells = ["cycles/s", "cycle p50 µs", "client CPU µs/cycle", "node CPU µs/cycle"];
         let cells = cells.map(cell).join(" | ");
-        let _ = writeln!(text, "| {of} to {to} | {setting} | {cells} |");
+        let _ = writeln!(text, "| {of} to {to} | {measure}, {setting} | {cells} |");
     }
     text.push('\n');
 }
@@ -238,8 +257,8 @@ fn leftovers(text: &mut String, book: &Book) {
         return;
     }
     text.push_str(
-        "A node that hung for longer than the cleanup timeout (here the ttl) may keep what it was\n\
-         sent before, for a ttl from when it goes on; that counts as no failure.\n\n",
+        "A node that hung for longer than the cleanup bound (here the ttl) may execute an acquire after\n\
+         it resumes and keep the key for one ttl. That counts as no failure.\n\n",
     );
     text.push_str("| | after | keys | one of them |\n|---|---|---:|---|\n");
     for left in book.leftovers() {
@@ -248,7 +267,7 @@ fn leftovers(text: &mut String, book: &Book) {
     }
 }
 
-/// Three digits or more, thousands apart.
+/// Formats a number with at least three digits and a comma between thousands.
 fn number(value: f64) -> String {
     let digits = match value.abs() {
         value if value == value.round() || value >= 100.0 => 0,

@@ -1,17 +1,21 @@
-//! How quorate compares: within each repetition, then the median.
+//! Ratios of contestants: within each repetition, then the median.
 
 use crate::book::{Book, Entry};
-use crate::contest::{ALL, BARE_FRED, BARE_REDIS, QUORATE_FRED, QUORATE_REDIS, RAW, RSLOCK};
+use crate::contest::{
+    ALL, BARE_FRED, BARE_REDIS, DISTKIT, OWN_THREAD, QUORATE_FRED, QUORATE_REDIS, RAW, RSLOCK,
+};
 use crate::measure::HEALTHY;
 use crate::stats::median;
 
 /// The pairs that are compared.
-const PAIRS: [(&str, &str); 12] = [
+const PAIRS: [(&str, &str); 14] = [
     (QUORATE_REDIS, BARE_REDIS),
     (QUORATE_FRED, BARE_FRED),
     (QUORATE_REDIS, RSLOCK),
     (QUORATE_FRED, RSLOCK),
     (QUORATE_REDIS, RAW),
+    (QUORATE_REDIS, DISTKIT),
+    (OWN_THREAD, QUORATE_REDIS),
     (BARE_REDIS, RAW),
     ("quorate/redis fenced", "quorate/redis plain"),
     ("quorate/redis guarded", "quorate/redis plain"),
@@ -38,7 +42,7 @@ pub(super) fn all(book: &Book) -> Vec<Ratio> {
     for (of, to) in PAIRS {
         let is_compared = |entry: &&Entry| {
             entry.contestant == of
-                && matches!(entry.measure, "latency" | "throughput" | "fencing")
+                && matches!(entry.measure, "latency" | "throughput" | "one-node" | "fencing")
                 && METRICS.contains(&entry.metric.as_str())
         };
         for entry in book.entries().iter().filter(is_compared) {
@@ -62,11 +66,11 @@ pub(super) fn all(book: &Book) -> Vec<Ratio> {
     ratios
 }
 
-/// What of a contestant with a node that hangs is compared to the same one with healthy nodes.
+/// The metrics that are compared between a run with a hung node and one with healthy nodes.
 pub(super) const HUNG: [&str; 4] =
     ["acquire p50 µs", "acquire p99 µs", "release p50 µs", "release p99 µs"];
 
-/// How each contestant does with a node that hangs, compared to itself with healthy nodes.
+/// The ratios of each contestant with a hung node to itself with healthy nodes.
 pub(super) fn of_hung(book: &Book) -> Vec<Ratio> {
     let mut ratios = Vec::new();
     for entry in book.entries().iter().filter(|entry| entry.measure == "hung") {
@@ -92,16 +96,15 @@ pub(super) fn of_hung(book: &Book) -> Vec<Ratio> {
     ratios
 }
 
-/// The gap between two holders, compared to what an uncontended lock takes by hand, on the same
-/// client.
+/// The gap between two holders, as a ratio to times of an uncontended lock by hand on the same client.
 pub(super) struct Gap {
     pub(super) setting: String,
     pub(super) of: &'static str,
-    /// To an acquire at full speed, ...
+    /// To an acquire at full speed.
     pub(super) to_acquire: Option<f64>,
-    /// to one by a client that holds the lock for as long as they, ...
+    /// To an acquire by a client that holds the lock for the same time.
     pub(super) to_acquire_at_its_pace: Option<f64>,
-    /// and to the time in which that client releases it and has it again.
+    /// To the time in which that client releases and acquires again.
     pub(super) to_gap: Option<f64>,
 }
 
@@ -134,7 +137,7 @@ pub(super) fn of_gaps(book: &Book) -> Vec<Gap> {
     gaps
 }
 
-/// Samples of one repetition were taken one after the other: what disturbed one disturbed both.
+/// The samples of one repetition follow each other directly, so a disturbance affects both.
 pub(super) fn paired(entry: &Entry, other: &Entry) -> f64 {
     let pairs = entry.samples.iter().zip(&other.samples);
     median(&pairs.map(|(one, other)| one / other).collect::<Vec<_>>())

@@ -1,4 +1,4 @@
-//! The picture: how many cycles a second, and how long one takes.
+//! The chart: cycles per second, and the latency of a cycle.
 
 use std::fmt::Write as _;
 
@@ -17,7 +17,7 @@ struct Panel {
     bars: Vec<(&'static str, f64, String)>,
 }
 
-/// Nothing, if neither was measured.
+/// Renders the chart; `None` if neither throughput nor latency was measured.
 pub(super) fn render(book: &Book) -> Option<String> {
     let panels = [throughput(book), latency(book)];
     let panels: Vec<_> = panels.into_iter().filter(|panel| !panel.bars.is_empty()).collect();

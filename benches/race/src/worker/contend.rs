@@ -1,4 +1,4 @@
-//! Several tasks that want one lock all the time.
+//! Several tasks that compete for one lock without pause.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,13 +9,13 @@ use crate::contest::Contestant;
 use crate::spec::Spec;
 use crate::usage::clock;
 
-/// `contenders`, numbered from `first`; `seconds`; `hold` in seconds. Reports each time that the
-/// lock was held: contender, asked, acquired, releasing, released.
+/// Runs the job *contend*: `contenders`, numbered from `first`, for `seconds`, each holding for `hold`
+/// seconds. Reports for each hold: contender, and when it asked, acquired, began to release, released.
 pub(super) async fn run<C: Contestant>(spec: &Spec) -> Outcome {
     let contestant = Arc::new(connect::<C>(spec).await?);
     let (contenders, first) = (spec.number::<usize>("contenders")?, spec.number::<usize>("first")?);
     let (time, hold) = (spec.time("seconds")?, spec.time("hold")?);
-    // The connections are there before it begins.
+    // Connects before the measurement begins.
     if let Some(held) = contestant.acquire(&format!("race:warm:{first}")).await {
         contestant.release(held).await;
     }
@@ -45,7 +45,7 @@ async fn contend<C: Contestant>(
             break;
         };
         let acquired = clock();
-        // A thread's sleep: tokio's is as long again for a single millisecond.
+        // The sleep of a thread: tokio's timer would add up to 1 ms.
         let rest = tokio::task::spawn_blocking(move || std::thread::sleep(hold));
         if rest.await.is_err() {
             break;

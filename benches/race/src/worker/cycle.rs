@@ -1,4 +1,4 @@
-//! Acquires and releases uncontended locks, as fast as it can.
+//! Acquires and releases uncontended locks without pause.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,7 +11,8 @@ use crate::spec::Spec;
 use crate::stats::percentile;
 use crate::usage;
 
-/// `tasks`, `seconds`; `record=0` for no latencies, which take memory; `pids` of the nodes.
+/// Runs the job *cycle*. Settings: `tasks`, `seconds`, `pids` of the nodes, and `record=0` to keep no
+/// latencies, which take memory.
 pub(super) async fn run<C: Contestant>(spec: &Spec) -> Outcome {
     let contestant = Arc::new(connect::<C>(spec).await?);
     let (tasks, time) = (spec.number("tasks")?, spec.time("seconds")?);
@@ -23,7 +24,7 @@ pub(super) async fn run<C: Contestant>(spec: &Spec) -> Outcome {
 
     ready().await?;
     let memory = megabytes();
-    let (own, theirs, start) = (usage::cpu("self"), usage::cpu_of(&nodes), Instant::now());
+    let (own, theirs, start) = (usage::own_cpu(), usage::cpu_of(&nodes), Instant::now());
     let watch = load.clone().watch(time);
     let watch = (!load.records).then(|| tokio::spawn(watch));
     let laps = load.run(&contestant, "c", time).await?;
@@ -33,7 +34,7 @@ pub(super) async fn run<C: Contestant>(spec: &Spec) -> Outcome {
     let elapsed = start.elapsed().as_secs_f64();
     let cycles = laps.cycles as f64;
     let (own, theirs) =
-        (usage::cpu("self").saturating_sub(own), usage::cpu_of(&nodes).saturating_sub(theirs));
+        (usage::own_cpu().saturating_sub(own), usage::cpu_of(&nodes).saturating_sub(theirs));
 
     metric("cycles", cycles);
     metric("failed", laps.failed);
@@ -43,7 +44,7 @@ pub(super) async fn run<C: Contestant>(spec: &Spec) -> Outcome {
     metric("RSS growth MB", megabytes() - memory);
     metric("RSS MB", megabytes());
     if load.records {
-        laps.tell();
+        laps.report();
     }
     finish(&*contestant).await
 }
@@ -52,20 +53,20 @@ pub(super) async fn run<C: Contestant>(spec: &Spec) -> Outcome {
 struct Load {
     tasks: usize,
     records: bool,
-    /// Ends it before its time.
+    /// Ends the load early.
     enough: Arc<AtomicBool>,
-    /// Cycles so far.
+    /// The cycles so far.
     count: Arc<AtomicU64>,
 }
 
-/// The machine is needed for other things, too.
+/// A load that uses more memory than this is ended.
 const MOST_MEGABYTES: f64 = 4000.0;
 
 fn megabytes() -> f64 {
     usage::rss() as f64 / 1e6
 }
 
-/// What happened, latencies in microseconds.
+/// The results of a load, latencies in microseconds.
 #[derive(Default)]
 struct Laps {
     cycles: u64,
@@ -76,7 +77,7 @@ struct Laps {
 }
 
 impl Load {
-    /// Reports memory and speed in each sixth of the time, and ends what takes too much.
+    /// Reports memory and speed in each sixth of the time. Ends a load that uses too much memory.
     async fn watch(self, time: Duration) {
         const LOOKS: u32 = 6;
         let start = Instant::now();
@@ -159,7 +160,7 @@ impl Laps {
         self.both.extend(other.both);
     }
 
-    fn tell(&self) {
+    fn report(&self) {
         for (what, times) in
             [("cycle", &self.both), ("acquire", &self.acquires), ("release", &self.releases)]
         {

@@ -1,4 +1,4 @@
-//! One holder that holds a lock for long, and others that wait for it, or only try.
+//! One holder that keeps a lock, and others that wait for it or try once.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use crate::spec::Spec;
 use crate::stats::percentile;
 use crate::usage::clock;
 
-/// Holds the lock from before it is ready until it is asked to release it.
+/// Runs the job *hold*: acquires the lock, reports ready, and releases on the next line.
 pub(super) async fn hold<C: Contestant>(spec: &Spec) -> Outcome {
     let contestant = connect::<C>(spec).await?;
     let held = contestant.acquire("race:held").await.ok_or("the lock is not free")?;
@@ -18,7 +18,7 @@ pub(super) async fn hold<C: Contestant>(spec: &Spec) -> Outcome {
     finish(&contestant).await
 }
 
-/// Several that wait for it, and take it once each.
+/// Runs the job *take*: each of `tasks` waits for the lock and acquires it once.
 pub(super) async fn take<C: Contestant>(spec: &Spec) -> Outcome {
     let contestant = std::sync::Arc::new(connect::<C>(spec).await?);
     let tasks: usize = spec.number("tasks")?;
@@ -44,7 +44,7 @@ pub(super) async fn take<C: Contestant>(spec: &Spec) -> Outcome {
     finish(&*contestant).await
 }
 
-/// Tries to take it for `seconds`, without waiting.
+/// Runs the job *refused*: tries to acquire for `seconds`, without waiting.
 pub(super) async fn refused<C: Contestant>(spec: &Spec) -> Outcome {
     let contestant = connect::<C>(spec).await?;
     let time = spec.time("seconds")?;
@@ -57,7 +57,7 @@ pub(super) async fn refused<C: Contestant>(spec: &Spec) -> Outcome {
     finish(&contestant).await
 }
 
-/// How long each try took, in microseconds.
+/// The duration of each try, in microseconds.
 async fn tries<C: Contestant>(contestant: &C, time: Duration) -> Outcome<Vec<f64>> {
     let (deadline, mut took) = (Instant::now() + time, Vec::new());
     while Instant::now() < deadline {

@@ -1,4 +1,4 @@
-//! Many locks held by one process, and kept alive.
+//! Many leases of one process, held or renewed.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,20 +15,20 @@ use crate::usage;
 
 const AT_ONCE: usize = 64;
 
-/// A worker that has not acquired all by then goes on with those acquired so far.
-const LONGEST: Duration = Duration::from_secs(20);
+/// The time limit for acquiring. After it the worker continues with fewer leases.
+const LONGEST: Duration = Duration::from_secs(60);
 
-/// For the answers of the nodes that were not in the quorum.
+/// The time for replies of the nodes outside the quorum.
 const LATE_ANSWERS: Duration = Duration::from_secs(1);
 
-/// `count` leases, `keep=1` if they are kept alive, watched for `seconds`.
+/// Runs the job *leases*: acquires `count`, renews them if `keep=1`, and watches them for `seconds`.
 pub(super) async fn run<C: Manages>(spec: &Spec) -> Outcome {
     let contestant = Arc::new(connect::<C>(spec).await?);
     let (count, keeps) = (spec.number::<usize>("count")?, spec.number::<u8>("keep")? == 1);
     if let Some(held) = contestant.acquire("race:warm").await {
         contestant.release(held).await;
     }
-    // What is allocated once is not counted per lease.
+    // The vector is allocated here, so it is not counted per lease.
     let mut guards: Vec<LockGuard> = Vec::with_capacity(count);
     let (memory, start) = (usage::rss(), Instant::now());
     let mut taking = stream::iter(0..count)
@@ -38,7 +38,7 @@ pub(super) async fn run<C: Manages>(spec: &Spec) -> Outcome {
         })
         .buffer_unordered(AT_ONCE);
     while let Some(guard) = taking.next().await {
-        // More than this machine can keep alive: the leases acquired so far will do.
+        // This machine cannot renew more leases: continue with those acquired so far.
         let Ok(guard) = guard else {
             break;
         };
@@ -55,19 +55,21 @@ pub(super) async fn run<C: Manages>(spec: &Spec) -> Outcome {
     metric("taken", count);
     metric("taken/s", count as f64 / start.elapsed().as_secs_f64());
     tokio::time::sleep(LATE_ANSWERS).await;
-    metric("bytes/lease", (usage::rss() as f64 - memory as f64) / count.max(1) as f64);
+    let bytes = || (usage::rss() as f64 - memory as f64) / count.max(1) as f64;
+    metric("bytes/lease", bytes());
 
     ready().await?;
-    let (cpu, time) = (usage::cpu("self"), spec.time("seconds")?);
+    let (cpu, time) = (usage::own_cpu(), spec.time("seconds")?);
     let start = Instant::now();
     tokio::time::sleep(time).await;
-    let busy = usage::cpu("self").saturating_sub(cpu).as_secs_f64() / start.elapsed().as_secs_f64();
+    let busy = (usage::own_cpu() - cpu).as_secs_f64() / start.elapsed().as_secs_f64();
     metric("CPU %", busy * 100.0);
+    metric("bytes/lease at the end", bytes());
     metric("late wake-up ms", (start.elapsed() - time).as_secs_f64() * 1e3);
     let lost = guards.iter().filter(|guard| !guard.is_valid()).count();
     metric("lost", lost);
     println!("done");
-    super::told().await?;
+    super::next_line().await?;
 
     let start = Instant::now();
     let mut giving = stream::iter(guards).map(LockGuard::release).buffer_unordered(AT_ONCE);

@@ -1,5 +1,4 @@
-//! Locks plain, with fencing tokens, with the restart guard, with both: one cycle of each in turn, so
-//! that all meet the same machine.
+//! Cycles of four variants in turn, so that a disturbance affects all: plain, fenced, guarded, and both.
 
 use std::time::{Duration, Instant};
 
@@ -12,10 +11,10 @@ use crate::plan::rotated;
 use crate::spec::Spec;
 use crate::stats::percentile;
 
-/// A guard makes new nodes wait for the ttl.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// With the restart guard a new node is in quarantine for one ttl.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// `seconds`, `ttl`.
+/// Runs the job *turns*. Settings: `seconds`, `ttl`.
 pub(super) async fn run<M: Manages>(spec: &Spec) -> Outcome {
     let plain = connect::<M>(spec).await?;
     let guarded = connect::<M::Guarded>(spec).await?;
@@ -25,7 +24,7 @@ pub(super) async fn run<M: Manages>(spec: &Spec) -> Outcome {
     ready().await?;
     turns(&mut laps, spec.time("seconds")?).await?;
     for lap in &laps {
-        lap.tell();
+        lap.report();
     }
     finish(&plain).await
 }
@@ -58,7 +57,7 @@ impl<'a> Laps<'a> {
 
     async fn cycle(&mut self, turn: usize) -> Outcome {
         let name = format!("race:{}:{}:{turn}", std::process::id(), self.variant.name);
-        let request = self.manager.lock(name).timeout(PATIENCE);
+        let request = self.manager.lock(name).timeout(TIMEOUT);
         let request = if self.variant.fenced { request.fenced() } else { request };
         let start = Instant::now();
         let guard = request.await?;
@@ -77,7 +76,7 @@ impl<'a> Laps<'a> {
         self.both.clear();
     }
 
-    fn tell(&self) {
+    fn report(&self) {
         let name = self.variant.name;
         metric(&format!("{name}: cycle p99 µs"), percentile(&self.both, 99.0));
         for (what, times) in
