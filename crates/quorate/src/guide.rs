@@ -1,9 +1,10 @@
 //! The guide: what a lock guarantees, what it cannot, and how to run the nodes.
 //!
-//! - [`guarantees`]: each guarantee with the tests that show it, and all limits.
+//! - [`guarantees`]: each guarantee with the tests that show it, all limits, and what operators need to know.
 //! - [`fencing`]: numbers with which a resource refuses a holder whose lock has ended.
 //! - [`restarts`]: nodes that restart or lose their data.
 //! - [`waiting`]: what a request does while another client holds the lock.
+//! - [`how_it_works`]: for readers of the code, where each reply, drop and timeout is handled.
 //! - [`testing`]: how to test code that uses quorate, and how quorate is tested.
 //! - [`performance`]: latency and throughput beside other clients.
 
@@ -19,10 +20,13 @@ pub mod restarts {}
 #[doc = include_str!("../docs/waiting.md")]
 pub mod waiting {}
 
-#[cfg_attr(all(feature = "memory", feature = "tokio"), doc = include_str!("../docs/testing.md"))]
+#[doc = include_str!("../docs/how-it-works.md")]
+pub mod how_it_works {}
+
+#[cfg_attr(all(feature = "memory", feature = "redis", feature = "tokio"), doc = include_str!("../docs/testing.md"))]
 #[cfg_attr(
-    not(all(feature = "memory", feature = "tokio")),
-    doc = "Needs the features `memory` and `tokio`."
+    not(all(feature = "memory", feature = "redis", feature = "tokio")),
+    doc = "Needs the features `memory`, `redis` and `tokio`."
 )]
 pub mod testing {}
 

@@ -20,7 +20,7 @@
 //! # }
 //! ```
 //!
-//! The [`guide`] explains guarantees and limits, fencing, nodes that restart, waiting, and the tests.
+//! The [`guide`] explains guarantees and limits, fencing, nodes that restart, waiting, the tests, and how it works.
 //!
 //! # Addresses
 //!
@@ -43,7 +43,10 @@
 //! cluster or of sentinels, an unknown scheme, a parameter that would be ignored, a space before or
 //! after the address, and TLS without a feature for it.
 //!
-//! A node makes connections of its own. Nodes over a bb8 pool are `redis::pooled` and `redis::from_pool`.
+//! A node makes connections of its own: one, and a second one while this process waits for a lock whose queue the node
+//! keeps. `builder()` has a time limit for connecting (`connect_timeout`) and for a connection without replies
+//! (`reply_limit`), and puts connections on a thread that outlives the runtimes of tests or of actix-web
+//! (`own_thread`). Nodes over a bb8 pool are `redis::pooled` and `redis::from_pool`.
 //!
 //! # Crates
 //!
