@@ -3,7 +3,7 @@
 //! Virtual time has one thread. Here replies, timers, dropped futures and dropped guards of one attempt meet on
 //! several. Of each key there is one holder at a time, nobody is forgotten, and nothing is left on the nodes.
 //!
-//! `QUORATE_STORM_HOLDS` is how many holds are made; the default is 1,000.
+//! `QUORATE_STORM_HOLDS` is how many holds are made; the default is 1,000, and 20,000 in the scheduled job.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
@@ -18,7 +18,7 @@ use futures_util::future::{Either, select};
 use quorate::memory::{Effect, MemoryNode, Rule};
 use quorate::runtime::TokioRuntime;
 use quorate::{LockGuard, LockManager};
-use quorate_tests::wait::{LIMIT, within_limit};
+use quorate_tests::wait::{LIMIT, times, within_limit};
 
 const KEYS: [&str; 3] = ["a", "b", "c"];
 
@@ -33,7 +33,8 @@ struct Storm {
 impl Storm {
     fn new() -> Arc<Self> {
         let wanted = env::var("QUORATE_STORM_HOLDS").ok();
-        let wanted = wanted.map_or(1_000, |wanted| wanted.parse().expect("a number of holds"));
+        let wanted = wanted.map(|wanted| wanted.parse().expect("a number of holds"));
+        let wanted = wanted.unwrap_or(times(1_000, 20_000));
         let (holders, holds, given_up) = Default::default();
         Arc::new(Self { holders, holds, given_up, wanted })
     }

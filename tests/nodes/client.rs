@@ -38,6 +38,22 @@ impl Client {
         }
     }
 
+    /// Backends whose connections live on a thread of their own.
+    #[allow(dead_code, reason = "the fault matrix has one runtime")]
+    pub(crate) fn connect_on_own_thread(self, addresses: &[String]) -> Vec<Arc<dyn LockBackend>> {
+        let addresses = addresses.iter().cloned();
+        match self {
+            Self::Redis => {
+                let builder = quorate::redis::builder().connect_timeout(CONNECT_TIMEOUT);
+                shared(builder.own_thread().connect(addresses).unwrap())
+            }
+            Self::Fred => {
+                let builder = quorate::fred::builder().connect_timeout(CONNECT_TIMEOUT);
+                shared(builder.own_thread().connect(addresses).unwrap())
+            }
+        }
+    }
+
     /// The only backend at `address`.
     #[allow(dead_code, reason = "the fault matrix makes whole clusters")]
     pub(crate) fn connect_one(self, address: &str) -> Arc<dyn LockBackend> {

@@ -12,7 +12,9 @@ use quorate::{LockError, Lost};
 use quorate_tests::Nodes;
 use quorate_tests::wait::{LONG_TTL, receive, until, within_limit};
 
-use crate::client::{Client, LIMIT, close, on_tokio, warm_up, with_each_client};
+use crate::client::{
+    Client, LIMIT, all_have, assert_clean, close, on_tokio, warm_up, with_each_client,
+};
 
 #[test]
 fn a_closed_manager_leaves_no_key_whatever_was_held() {
@@ -40,6 +42,26 @@ fn a_closed_manager_leaves_no_key_whatever_was_held() {
         assert!(with.await.unwrap().is_err());
         let more = manager.lock("more").no_wait().await;
         assert!(matches!(more, Err(LockError::Closed)));
+    });
+}
+
+/// Another manager holds the lock, so that its key is all that may be there.
+#[test]
+fn close_leaves_no_entry_at_the_gate() {
+    with_each_client(|client| async move {
+        let nodes = Nodes::start(3);
+        let manager = || client.builder(&nodes).build().unwrap();
+        let (holder, waiter) = (manager(), manager());
+        let guard = holder.lock("r").await.unwrap();
+        all_have(&nodes, "r").await;
+        let waits = tokio::spawn(waiter.lock("r").into_future());
+        let entries = || nodes.keys_left().into_iter().filter(|(_, key)| key.contains(":quorate:"));
+        until("an entry at the gate", || entries().next().is_some()).await;
+        assert_clean(&waiter).await;
+        assert_eq!(entries().collect::<Vec<_>>(), [], "{client:?}: when close returns");
+        assert!(matches!(waits.await.unwrap(), Err(LockError::Closed)));
+        guard.release().await.unwrap();
+        close(&holder, &nodes).await;
     });
 }
 

@@ -27,6 +27,7 @@ mod queue;
 mod readme;
 mod reasons;
 mod restarts;
+mod short_runtimes;
 mod stuck;
 mod tls;
 mod together;

@@ -3,8 +3,8 @@
 //! The present is an argument, random bits are an argument, a decision is a return value. So the
 //! safety argument can be read, and tested over every order of votes, without any async.
 //!
-//! For authors of other drivers: an item that is here, and not at the top of the crate as well, may
-//! change in a minor version.
+//! For authors who drive these machines themselves: an item that is here, and not at the top of the crate as
+//! well, may change in a minor version.
 
 #[doc(hidden)]
 pub mod attempt;

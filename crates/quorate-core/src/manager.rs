@@ -76,9 +76,9 @@ impl LockManager {
     /// Runs `body` under a lock on `resources`, and returns its value.
     ///
     /// Waits for the lock as [`lock`](Self::lock) does, renews it while the body runs, and releases it. The
-    /// caller's task waits, renews and runs the body; a background task sends the release. If the lease ends,
-    /// the body is dropped at once. Code in it that blocks the thread or was spawned goes on: give it the
-    /// [`Lease`]. A body that panics releases too. For other settings use [`LockRequest::with`].
+    /// body runs in the caller's task. If the lease ends, the body is dropped at once. Code in it that blocks
+    /// the thread or was spawned goes on: give it the [`Lease`]. A body that panics releases too. For other
+    /// settings use [`LockRequest::with`].
     ///
     /// The release is awaited for at most a node timeout. If it is unconfirmed, the value is returned all
     /// the same, and the release goes on in the background.

@@ -240,6 +240,25 @@ fn c8_close_names_a_node_whose_release_failed() {
     }
 }
 
+/// C8: the cleanup gave a call up, as after a stop longer than its bound. A key that the call may have set is named
+/// until it cannot be there any more.
+#[test]
+fn c8_close_says_what_it_left() {
+    let world = World::new(3);
+    let manager = world.builder().ttl(20 * SECOND).cleanup_bound(2 * SECOND).build().unwrap();
+    hang(&world, 1);
+    let guard = world.sim.block_on(manager.lock("r")).unwrap();
+    world.sim.block_on(guard.release()).unwrap();
+    world.sim.advance(10 * SECOND);
+    let report = world.sim.block_on(manager.close(5 * SECOND));
+    assert_eq!(report.nodes().collect::<Vec<_>>(), ["memory-1"]);
+    let named = "all released; memory-1 may keep a key whose call was given up";
+    assert_eq!(report.to_string(), named);
+    world.sim.advance(20 * SECOND);
+    let report = world.sim.block_on(manager.close(5 * SECOND));
+    assert!(report.is_clean(), "{report}");
+}
+
 /// C8: the release that failed is long ago, and the node has voted since.
 #[test]
 fn c8_close_waits_for_a_node_that_has_answered_since_its_release_failed() {

@@ -43,8 +43,7 @@ impl Client for OwnThread {
 
 /// Nodes whose connections live on a helper thread.
 fn on_own_thread(addresses: Vec<String>) -> Outcome<Vec<quorate::redis::RedisNode>> {
-    // TODO: add `.own_thread()` when the builder has it. Until then this row repeats the plain one.
-    Ok(quorate::redis::builder().connect(addresses)?)
+    Ok(quorate::redis::builder().own_thread().connect(addresses)?)
 }
 
 impl Client for Fred {

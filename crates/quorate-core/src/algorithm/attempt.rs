@@ -327,7 +327,7 @@ impl<E: Clone> AttemptMachine<E> {
         self.go_on(id, kind, is_refused, now);
     }
 
-    /// Notes the nodes whose release has not left the client's own queue, before
+    /// Notes the nodes whose release waits in the client's own queue, or has waited there, before
     /// [`handle_timeout`](Self::handle_timeout).
     ///
     /// At the deadline of a release their votes stay open for one node timeout more, once.

@@ -105,7 +105,7 @@ pub(crate) trait Answered: Send + Sync {
     fn poll_given_up(&self, tag: &Tag, context: &mut Context<'_>) -> Poll<()>;
     /// The time on the clock of [`answered`](Self::answered).
     fn now(&self) -> Option<Instant>;
-    /// Whether the call waits in a queue of the backend, from which nothing has left yet.
+    /// Whether the call waits, or has waited, in a queue of the backend.
     fn note_queued(&self, _tag: &Tag, _is_queued: bool) {}
     /// The key that the call watches was written, or may have been.
     fn pushed(self: Arc<Self>, _tag: &Tag) {}
@@ -263,9 +263,10 @@ impl Call {
         }
     }
 
-    /// Notes that the call waits in a queue of this process, or that it has left that queue.
+    /// Notes that the call waits in a queue of this process, or that it has left that queue without delay.
     ///
-    /// While it waits, a release is not counted as unanswered at the end of its round.
+    /// A release that waits, or has waited, is not counted as unanswered at the end of its round: the round goes on for
+    /// one node timeout.
     pub fn note_queued(&self, is_queued: bool) {
         if let Some(sender) = &self.sender {
             sender.note_queued(&self.tag, is_queued);

@@ -33,6 +33,8 @@ pub(super) struct Serving<'a, D: Dial> {
     again: VecDeque<(Call, Command, Form)>,
     has_replied: bool,
     has_yielded: bool,
+    /// The window was full, and calls wait since then.
+    is_behind: bool,
     /// When something was last received, or when the first command left after all had been answered.
     active_at: Instant,
     /// When the last watch was there.
@@ -62,6 +64,7 @@ impl<'a, D: Dial> Serving<'a, D> {
             again: VecDeque::new(),
             has_replied: false,
             has_yielded: false,
+            is_behind: false,
             active_at: now,
             watched_at: now,
             timer: None,
@@ -90,7 +93,9 @@ impl<'a, D: Dial> Serving<'a, D> {
                 return Poll::Ready(self.end());
             }
             while self.in_flight.len() < WINDOW && self.has_calls() {
-                if LETS_OTHERS_GO_FIRST && !std::mem::replace(&mut self.has_yielded, true) {
+                // The tasks that can run go first, once before each pipeline: the acquire of a task that a release
+                // wakes then leaves in the pipeline of that release.
+                if !std::mem::replace(&mut self.has_yielded, true) {
                     context.waker().wake_by_ref();
                     return Poll::Pending;
                 }
@@ -98,6 +103,7 @@ impl<'a, D: Dial> Serving<'a, D> {
                 self.send(context);
                 has_moved = true;
             }
+            self.is_behind = self.in_flight.len() >= WINDOW;
             if let Poll::Ready(ended) = self.poll_timer(context) {
                 return Poll::Ready(ended);
             }
@@ -141,7 +147,10 @@ impl<'a, D: Dial> Serving<'a, D> {
                 self.shared.queue.put_back(std::iter::once(call).chain(taken));
                 break;
             }
-            call.note_queued(false);
+            // One that had to wait has spent its time here: its answer has one node timeout more.
+            if !self.is_behind {
+                call.note_queued(false);
+            }
             if let Some(key) = operation::watched_key(call.operation()) {
                 self.shared.tracking.watch(key, call.push());
             }
@@ -288,11 +297,6 @@ impl<D: Dial> Serving<'_, D> {
         self.timer = due.map(|due| Box::pin(sleep_until(due)));
     }
 }
-
-/// Whether the task lets the others that can run go first, once before each pipeline.
-///
-/// Then the acquire of a task that a release wakes leaves in the pipeline of that release.
-const LETS_OTHERS_GO_FIRST: bool = false;
 
 /// Pipelines in flight.
 const WINDOW: usize = 4;
