@@ -37,6 +37,8 @@ pub(crate) struct Nodes {
     all_ordered: bool,
     /// Two nodes are one server. So that a lock that is won looks at no node again.
     has_twins: AtomicBool,
+    /// Comparisons are one after the other, so that the last one has seen every server.
+    comparison: Mutex<()>,
 }
 
 /// One configured node.
@@ -73,7 +75,8 @@ impl Nodes {
         }
         let is_ordered = |node: &NodeSlot| node.capabilities.contains(Capabilities::ORDERED);
         let all_ordered = nodes.iter().all(is_ordered);
-        Ok(Self { count, nodes: nodes.into(), all_ordered, has_twins: AtomicBool::new(false) })
+        let (has_twins, comparison) = Default::default();
+        Ok(Self { count, nodes: nodes.into(), all_ordered, has_twins, comparison })
     }
 
     pub(crate) const fn count(&self) -> NodeCount {
@@ -297,16 +300,19 @@ impl Nodes {
 
     /// Compares the servers of all nodes.
     fn find_twins(&self) {
+        let _comparison = lock(&self.comparison);
         let servers: Vec<Server> =
             self.count.ids().map(|id| self.health(id).server.clone()).collect();
-        let mut has_twins = false;
+        let twin = |own: usize| {
+            let is_twin = |at: &usize| *at != own && servers[*at] == servers[own];
+            let is_known = matches!(servers[own], Server::Id(_));
+            (0..servers.len()).find(|at| is_known && is_twin(at))
+        };
+        let has_twins = (0..servers.len()).any(|own| twin(own).is_some());
+        // Before a vote can say it.
+        self.has_twins.fetch_or(has_twins, Ordering::AcqRel);
         for id in self.count.ids() {
-            let own = &servers[id.index()];
-            let is_twin = |at: &usize| *at != id.index() && servers[*at] == *own;
-            let is_known = matches!(own, Server::Id(_));
-            let twin = (0..servers.len()).find(|at| is_known && is_twin(at));
-            has_twins |= twin.is_some();
-            self.health(id).twin = twin;
+            self.health(id).twin = twin(id.index());
         }
         self.has_twins.store(has_twins, Ordering::Release);
     }

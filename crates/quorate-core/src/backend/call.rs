@@ -217,6 +217,17 @@ impl Call {
     ///
     /// It never waits for a lock of the sender. It may begin other calls on the same stack, at this node too: so a
     /// backend answers while it has none of its own locks.
+    ///
+    /// A call has one answer:
+    ///
+    /// ```compile_fail,E0382
+    /// use quorate_core::backend::{Call, CallResult};
+    ///
+    /// fn answer_twice(call: Call, first: CallResult, second: CallResult) {
+    ///     call.answer(first);
+    ///     call.answer(second);
+    /// }
+    /// ```
     pub fn answer(mut self, result: CallResult) {
         self.settle(result, None);
     }
