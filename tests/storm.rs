@@ -34,7 +34,7 @@ impl Storm {
     fn new() -> Arc<Self> {
         let wanted = env::var("QUORATE_STORM_HOLDS").ok();
         let wanted = wanted.map(|wanted| wanted.parse().expect("a number of holds"));
-        let wanted = wanted.unwrap_or(times(1_000, 20_000));
+        let wanted = wanted.unwrap_or_else(|| times(1_000, 20_000));
         let (holders, holds, given_up) = Default::default();
         Arc::new(Self { holders, holds, given_up, wanted })
     }
