@@ -22,7 +22,7 @@ pub(crate) struct Identity {
     pub(super) node_timeout: Duration,
     pub(crate) end: LeaseEnd,
     pub(super) won: OnceLock<Won>,
-    /// The nodes whose release waits in a queue of this process, as bits.
+    /// The nodes whose release waits in a queue of this process, or has waited there, as bits.
     pub(super) queued: AtomicU64,
     pub(super) given_up: GivenUp,
     pub(super) slot: Slot,
