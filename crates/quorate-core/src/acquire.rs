@@ -7,6 +7,7 @@
 //! ```
 
 mod replicas;
+mod wanted;
 
 use std::mem::take;
 use std::pin::pin;
@@ -16,101 +17,21 @@ use std::time::{Duration, Instant};
 use futures_util::future::{Either, join, poll_immediate, select};
 
 use self::replicas::Replicas;
+pub(crate) use self::wanted::{Wanted, Wishes};
 use crate::algorithm::attempt::Loss;
 use crate::algorithm::backoff::scale;
-use crate::algorithm::fence::FenceHint;
-use crate::algorithm::lease::{Ttl, saturating_add};
-use crate::attempt::{Attempt, AttemptOptions, NotWon};
-use crate::backend::{Capabilities, Claim};
+use crate::algorithm::lease::saturating_add;
+use crate::attempt::{Attempt, NotWon};
+use crate::backend::Capabilities;
 use crate::cluster::Cluster;
-use crate::error::{InvalidRequest, LockError, QuorumFailure};
+use crate::error::{LockError, QuorumFailure};
 use crate::remote_wait::{RemoteWait, WaitInput};
-use crate::resource::{InvalidResource, Key, Resources, Token};
+use crate::resource::Key;
 use crate::telemetry;
 use crate::tickets::{LocalQueues, NoTicket, Ticket};
 
 /// How long an error may wait for the answers to an undo, however short its round was (C8).
 const LEAST_UNDO: Duration = Duration::from_millis(2);
-
-/// What a request asks for, checked.
-pub(crate) struct Wanted {
-    /// In sorted order.
-    pub(crate) keys: Arc<[Key]>,
-    ttl: Ttl,
-    hold_limit: Option<Duration>,
-    fencing: bool,
-    is_renewed: bool,
-    /// How long to wait; `None` for one round.
-    timeout: Option<Duration>,
-}
-
-/// What a request asks for, unchecked.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Wishes {
-    pub(crate) ttl: Option<Duration>,
-    pub(crate) hold_limit: Option<Duration>,
-    pub(crate) fencing: bool,
-    pub(crate) is_renewed: bool,
-    /// How long to wait; `None` for one round.
-    pub(crate) timeout: Option<Duration>,
-}
-
-impl Wanted {
-    /// Checks a request. Nothing has been sent.
-    pub(crate) fn new(
-        cluster: &Cluster,
-        resources: &Resources,
-        wishes: Wishes,
-    ) -> Result<Self, InvalidRequest> {
-        let config = &cluster.config;
-        let Wishes { ttl, hold_limit, fencing, is_renewed, timeout } = wishes;
-        let ttl = config.parse_ttl(ttl.unwrap_or(config.ttl))?;
-        let hold_limit = config.parse_hold_limit(hold_limit)?;
-        let prefix = &config.key_prefix;
-        let keys = resources.as_slice().iter().map(|name| Key::new(prefix, name));
-        let mut keys: Vec<Key> = keys.collect();
-        if keys.iter().any(|key| key.is_reserved(prefix)) {
-            return Err(InvalidResource::Reserved.into());
-        }
-        keys.sort_unstable();
-        match cluster.nodes.lacking(Capabilities::FENCING) {
-            Some(node) if fencing => Err(InvalidRequest::Fencing { node: node.to_string() }),
-            _ => Ok(Self { keys: keys.into(), ttl, hold_limit, fencing, is_renewed, timeout }),
-        }
-    }
-
-    /// A claim with a fresh token, for each attempt (C1).
-    fn claim(&self, cluster: &Cluster) -> Result<Claim, LockError> {
-        let token = Token::draw(|bytes| cluster.runtime.fill_random(bytes))?;
-        Ok(Claim::new(Arc::clone(&self.keys), token, self.ttl))
-    }
-
-    fn hint(&self, cluster: &Cluster) -> Result<Option<FenceHint>, LockError> {
-        if !self.fencing {
-            return Ok(None);
-        }
-        let source = cluster.config.fencing_hint.as_ref();
-        let hint = source.map_or_else(|| cluster.runtime.unix_micros(), |source| (source.0)());
-        let parsed = FenceHint::new(hint).ok_or(InvalidRequest::FencingHint { hint })?;
-        Ok(Some(parsed))
-    }
-
-    fn options(
-        &self,
-        cluster: &Cluster,
-        deadline: Option<Instant>,
-    ) -> Result<AttemptOptions, LockError> {
-        let mut options = AttemptOptions {
-            deadline,
-            hold_limit: self.hold_limit,
-            is_renewed: self.is_renewed,
-            ..AttemptOptions::default()
-        };
-        options.acquire.fencing = self.hint(cluster)?;
-        options.acquire.guard = cluster.config.restart_guard;
-        Ok(options)
-    }
-}
 
 /// Acquires a lock.
 ///
@@ -121,55 +42,57 @@ pub(crate) async fn acquire(
     queues: &Arc<LocalQueues>,
     wanted: &Wanted,
 ) -> Result<Arc<Attempt>, LockError> {
-    let cluster = &queues.cluster;
-    let start = cluster.now();
-    let deadline = wanted.timeout.map(|timeout| saturating_add(start, timeout));
-    let mut turn = Turn { tickets: Vec::with_capacity(wanted.keys.len()), attempt: None };
-    let mut has_waited = false;
-    for key in wanted.keys.iter() {
-        turn.tickets.push(ticket(queues, key, start, deadline, &mut has_waited).await?);
-    }
-    let node_timeout = cluster.config.node_timeout(wanted.ttl);
-    let competitor = Competitor { queues, wanted, deadline, node_timeout, has_waited };
-    competitor.compete(turn).await
-}
-
-/// Waits for the ticket of one key. Without one, the error says what was in the way (A4).
-async fn ticket(
-    queues: &Arc<LocalQueues>,
-    key: &Key,
-    now: Instant,
-    deadline: Option<Instant>,
-    has_waited: &mut bool,
-) -> Result<Ticket, LockError> {
-    let mut taking = pin!(queues.take(key.clone(), deadline.is_some(), now));
-    let taken = match poll_immediate(taking.as_mut()).await {
-        Some(taken) => Some(taken),
-        None => {
-            *has_waited |= taking.is_behind_others();
-            queues.cluster.before(deadline, taking).await
-        }
+    let start = queues.cluster.now();
+    let mut competitor = Competitor {
+        queues,
+        wanted,
+        deadline: wanted.timeout().map(|timeout| saturating_add(start, timeout)),
+        node_timeout: queues.cluster.config.node_timeout(wanted.ttl),
+        unawaited: Some(start),
+        has_waited: false,
+        tickets: Vec::with_capacity(wanted.keys.len()),
+        attempt: None,
+        last: None,
+        rounds: 0,
+        replicas: Replicas::default(),
     };
-    let releasing = || queues.releasing(key).filter(|_| !*has_waited);
-    match taken {
-        Some(Ok(ticket)) => Ok(ticket),
-        Some(Err(NoTicket::Closed)) => Err(LockError::Closed),
-        Some(Err(NoTicket::Held)) => Err(LockError::Held(QuorumFailure::default())),
-        None => Err(match releasing() {
-            Some(failure) => LockError::Unreachable(failure),
-            None => LockError::Held(QuorumFailure::default()),
-        }),
+    for key in wanted.keys.iter() {
+        let ticket = competitor.ticket(key, start).await?;
+        competitor.tickets.push(ticket);
     }
+    competitor.compete().await
 }
 
-/// The tickets of a request, and its latest attempt. Dropped, the request is over: the attempt has the tickets then.
-struct Turn {
+/// A request that competes at the nodes. Dropped, the request is over: its latest attempt has the tickets then.
+struct Competitor<'a> {
+    queues: &'a Arc<LocalQueues>,
+    wanted: &'a Wanted,
+    /// `None` for one round.
+    deadline: Option<Instant>,
+    node_timeout: Duration,
+    /// The latest reading of the clock, if nothing was awaited since.
+    unawaited: Option<Instant>,
+    /// A guard or an earlier task of this manager was in the way.
+    has_waited: bool,
     /// Empty while an attempt has them.
     tickets: Vec<Ticket>,
     attempt: Option<Arc<Attempt>>,
+    last: Option<LostRound>,
+    /// How many rounds were lost.
+    rounds: u32,
+    replicas: Replicas,
 }
 
-impl Drop for Turn {
+/// A round that was lost, with the error that it gives.
+struct LostRound {
+    loss: Loss,
+    took: Duration,
+    /// When it was decided.
+    at: Instant,
+    error: LockError,
+}
+
+impl Drop for Competitor<'_> {
     fn drop(&mut self) {
         if let Some(attempt) = self.attempt.take() {
             attempt.leave(take(&mut self.tickets));
@@ -177,103 +100,96 @@ impl Drop for Turn {
     }
 }
 
-/// A round that was lost, with the error that it gives.
-struct LostRound {
-    loss: Loss,
-    took: Duration,
-    /// How many rounds of this request were lost, with this one.
-    rounds: u32,
-    /// When it was decided.
-    at: Instant,
-    replicas: Replicas,
-    error: LockError,
-}
-
-/// A request that competes at the nodes.
-struct Competitor<'a> {
-    queues: &'a Arc<LocalQueues>,
-    wanted: &'a Wanted,
-    /// `None` for one round.
-    deadline: Option<Instant>,
-    node_timeout: Duration,
-    /// A guard or an earlier task of this manager was in the way.
-    has_waited: bool,
-}
-
 impl Competitor<'_> {
-    fn cluster(&self) -> &Arc<Cluster> {
+    fn cluster(&self) -> &Cluster {
         &self.queues.cluster
     }
 
+    fn now(&self) -> Instant {
+        self.unawaited.unwrap_or_else(|| self.cluster().now())
+    }
+
+    /// Waits for the ticket of one key. Without one, the error says what was in the way (A4).
+    async fn ticket(&mut self, key: &Key, start: Instant) -> Result<Ticket, LockError> {
+        let queues = self.queues;
+        let mut taking = pin!(queues.take(key.clone(), self.deadline.is_some(), start));
+        let taken = match poll_immediate(taking.as_mut()).await {
+            Some(taken) => Some(taken),
+            None => {
+                self.unawaited = None;
+                self.has_waited |= taking.is_behind_others();
+                queues.cluster.before(self.deadline, taking).await
+            }
+        };
+        match taken {
+            Some(Ok(ticket)) => Ok(ticket),
+            Some(Err(NoTicket::Closed)) => Err(LockError::Closed),
+            Some(Err(NoTicket::Held)) => Err(LockError::Held(QuorumFailure::default())),
+            None => Err(match queues.releasing(key).filter(|_| !self.has_waited) {
+                Some(failure) => LockError::Unreachable(failure),
+                None => LockError::Held(QuorumFailure::default()),
+            }),
+        }
+    }
+
     /// Makes attempts until one is won, or the deadline has come, or trying again is pointless.
-    async fn compete(&self, mut turn: Turn) -> Result<Arc<Attempt>, LockError> {
-        let cluster = self.cluster();
-        let mut last: Option<LostRound> = None;
+    async fn compete(mut self) -> Result<Arc<Attempt>, LockError> {
         loop {
-            let is_next = self.is_next(&turn, last.as_ref()).await?;
-            if !is_next || self.hear_late(turn.attempt.as_ref(), last.as_mut()) {
-                return Err(self.give_up(turn, last).await);
+            if !self.is_next().await? || self.hear_late() {
+                return Err(self.give_up().await);
             }
-            let claim = self.wanted.claim(cluster)?;
-            let options = self.wanted.options(cluster, self.deadline)?;
-            let (tickets, now) = (take(&mut turn.tickets), cluster.now());
+            let claim = self.wanted.claim(self.cluster())?;
+            let options = self.wanted.options(self.cluster(), self.deadline)?;
+            let (tickets, now) = (take(&mut self.tickets), self.now());
             let begun = Attempt::begin(self.queues, claim, options, tickets, now);
-            let attempt = Arc::clone(turn.attempt.insert(begun.ok_or(LockError::Closed)?));
-            let lost = match attempt.first().await.ok_or(LockError::Closed)? {
-                Ok(()) => match same_server(cluster) {
-                    None => {
-                        turn.attempt = None;
-                        return Ok(attempt);
+            let attempt = Arc::clone(self.attempt.insert(begun.ok_or(LockError::Closed)?));
+            self.unawaited = None;
+            match attempt.first().await.ok_or(LockError::Closed)? {
+                Ok(()) => {
+                    self.attempt = None;
+                    let Some(error) = same_server(self.cluster()) else { return Ok(attempt) };
+                    attempt.leave(Vec::new());
+                    attempt.undone(self.node_timeout).await;
+                    return Err(error);
+                }
+                Err(lost) => {
+                    if self.is_last(lost) {
+                        return Err(self.give_up().await);
                     }
-                    Some(error) => {
-                        attempt.leave(Vec::new());
-                        attempt.undone(self.node_timeout).await;
-                        return Err(error);
-                    }
-                },
-                Err(lost) => lost,
-            };
-            let (lost, is_last) = self.lost(&mut turn, lost, last.take());
-            if is_last {
-                return Err(self.give_up(turn, Some(lost)).await);
+                }
             }
-            last = Some(lost);
         }
     }
 
     /// Takes the tickets of a lost round back. Returns whether it was the last one.
-    fn lost(
-        &self,
-        turn: &mut Turn,
-        lost: NotWon,
-        mut before: Option<LostRound>,
-    ) -> (LostRound, bool) {
-        let (cluster, at) = (self.cluster(), self.cluster().now());
-        turn.tickets = lost.tickets;
+    fn is_last(&mut self, lost: NotWon) -> bool {
+        let at = self.cluster().now();
+        self.tickets = lost.tickets;
         let (took, is_held) = (lost.failure.waited(), lost.loss == Loss::Held);
         telemetry::round_lost(&self.wanted.keys, reason(lost.loss), took, &lost.failure);
         let is_over = self.deadline.is_none_or(|deadline| at >= deadline);
+        self.rounds += 1;
+        let failure = self.replicas.note(lost.failure, at);
         // A round that the deadline cut short says less than the one before it, or than the guard that was in the
         // way until then (A4).
         let is_cut_short = is_over && !is_held && took < self.node_timeout;
-        let rounds = before.as_ref().map_or(0, |before| before.rounds) + 1;
-        let mut replicas =
-            before.as_mut().map_or_else(Replicas::default, |before| take(&mut before.replicas));
-        let failure = replicas.note(lost.failure, at);
-        let in_the_way = || self.has_waited.then(|| LockError::Held(QuorumFailure::default()));
-        let earlier = before.map(|before| before.error).or_else(in_the_way);
+        let earlier = match self.last.take() {
+            Some(last) => Some(last.error),
+            None => self.has_waited.then(|| LockError::Held(QuorumFailure::default())),
+        };
         let earlier = earlier.filter(|_| is_cut_short);
-        let error = earlier.unwrap_or_else(|| error_of(cluster, lost.loss, failure));
-        let is_last = is_over || error.is_permanent();
-        (LostRound { loss: lost.loss, took, rounds, at, replicas, error }, is_last)
+        let error = earlier.unwrap_or_else(|| error_of(self.cluster(), lost.loss, failure));
+        let is_permanent = error.is_permanent();
+        self.last = Some(LostRound { loss: lost.loss, took, at, error });
+        is_over || is_permanent
     }
 
     /// Whether the answers that came after the lost round make another one pointless. Then they are in the error: the
     /// order in which the nodes answer does not matter (A4).
-    fn hear_late(&self, attempt: Option<&Arc<Attempt>>, last: Option<&mut LostRound>) -> bool {
-        let (Some(attempt), Some(last)) = (attempt, last) else { return false };
-        let error =
-            error_of(self.cluster(), last.loss, last.replicas.note(attempt.failure(), last.at));
+    fn hear_late(&mut self) -> bool {
+        let (Some(attempt), Some(last)) = (&self.attempt, &mut self.last) else { return false };
+        let failure = self.replicas.note(attempt.failure(), last.at);
+        let error = error_of(&self.queues.cluster, last.loss, failure);
         let is_permanent = error.is_permanent();
         if is_permanent {
             last.error = error;
@@ -282,39 +198,34 @@ impl Competitor<'_> {
     }
 
     /// Waits until the next attempt is worth making. `false` at the deadline.
-    async fn is_next(&self, turn: &Turn, last: Option<&LostRound>) -> Result<bool, LockError> {
-        let cluster = self.cluster();
-        if last.is_none() && !self.others_are_first(turn) {
-            return Ok(!self.is_over());
+    async fn is_next(&mut self) -> Result<bool, LockError> {
+        if self.last.is_some() || self.others_are_first() {
+            self.unawaited = None;
+            let this = &*self;
+            let next = this.cluster().attempts.unless_closed(this.next());
+            match this.cluster().before(this.deadline, next).await {
+                Some(None) => return Err(LockError::Closed),
+                Some(Some(())) => {}
+                None => return Ok(false),
+            }
         }
-        let next = cluster.attempts.unless_closed(self.next(turn, last));
-        match cluster.before(self.deadline, next).await {
-            Some(None) => Err(LockError::Closed),
-            Some(Some(())) => Ok(!self.is_over()),
-            None => Ok(false),
-        }
-    }
-
-    fn is_over(&self) -> bool {
-        self.deadline.is_some_and(|deadline| self.cluster().now() >= deadline)
+        Ok(self.deadline.is_none_or(|deadline| self.now() < deadline))
     }
 
     /// Whether this request waits for its turn between processes before it competes.
-    fn others_are_first(&self, turn: &Turn) -> bool {
-        let ticket = turn.tickets.first().filter(|_| self.deadline.is_some());
-        ticket.is_some_and(|ticket| {
-            ticket.wait().is_some() || ticket.others_wait(self.cluster().now())
-        })
+    fn others_are_first(&self) -> bool {
+        let ticket = self.tickets.first().filter(|_| self.deadline.is_some());
+        ticket.is_some_and(|ticket| ticket.others_are_first(self.now()))
     }
 
-    async fn next(&self, turn: &Turn, last: Option<&LostRound>) {
-        let (Some(ticket), cluster) = (turn.tickets.first(), self.cluster()) else { return };
-        if let (Some(attempt), false) = (&turn.attempt, cluster.nodes.all_ordered()) {
+    async fn next(&self) {
+        let (Some(ticket), cluster) = (self.tickets.first(), self.cluster()) else { return };
+        if let (Some(attempt), false) = (&self.attempt, cluster.nodes.all_ordered()) {
             // Its own key would refuse the next attempt: on a pool that could overtake the undo.
             attempt.undone(self.node_timeout).await;
         }
         let has_gates = cluster.nodes.having(Capabilities::QUEUE).is_some();
-        if let Some(last) = last.filter(|_| has_gates) {
+        if let Some(last) = self.last.as_ref().filter(|_| has_gates) {
             // Contenders that split the votes do not meet again.
             let pause = last.took.saturating_add(scale(last.took, cluster.random()));
             cluster.sleep(pause.min(self.node_timeout)).await;
@@ -327,29 +238,28 @@ impl Competitor<'_> {
         }
         let wait = match kept {
             Some(wait) => {
-                let keys = Arc::clone(&self.wanted.keys);
-                wait.input(if last.is_some() {
-                    WaitInput::Refused
-                } else {
-                    WaitInput::TakeOver(keys)
+                wait.input(match self.last {
+                    Some(_) => WaitInput::Refused,
+                    None => WaitInput::TakeOver(Arc::clone(&self.wanted.keys)),
                 });
                 Some(wait)
             }
-            None if has_gates => self.begin_wait(ticket, last.is_some()),
+            None if has_gates => self.begin_wait(ticket),
             None => None,
         };
-        match (wait, last) {
+        match (wait, &self.last) {
             (Some(wait), _) => wait.turn().await,
-            (None, Some(last)) => self.back_off(last).await,
+            (None, Some(last)) => self.back_off(last.took).await,
             (None, None) => {}
         }
     }
 
-    /// Begins the wait between processes. `is_refused`: its first attempt is the one that was just lost.
-    fn begin_wait(&self, ticket: &Ticket, is_refused: bool) -> Option<Arc<RemoteWait>> {
+    /// Begins the wait between processes. Its first attempt is the one that was just lost, if there is one.
+    fn begin_wait(&self, ticket: &Ticket) -> Option<Arc<RemoteWait>> {
         let (queues, key) = (Arc::clone(self.queues), ticket.key().clone());
         let on_word = move |others_wait, at| queues.note_word(&key, others_wait, at);
-        let (cluster, keys) = (self.cluster(), &self.wanted.keys);
+        let (is_refused, keys) = (self.last.is_some(), &self.wanted.keys);
+        let cluster = &self.queues.cluster;
         let wait = RemoteWait::begin(cluster, keys, self.node_timeout, !is_refused, on_word)?;
         if is_refused {
             wait.input(WaitInput::Refused);
@@ -359,9 +269,9 @@ impl Competitor<'_> {
     }
 
     /// Waits where no node keeps a queue: for a random delay, or until a node says that the key was written.
-    async fn back_off(&self, last: &LostRound) {
+    async fn back_off(&self, took: Duration) {
         let cluster = self.cluster();
-        let delay = cluster.config.backoff.delay(last.rounds, cluster.random());
+        let delay = cluster.config.backoff.delay(self.rounds, cluster.random());
         let delay = pin!(cluster.sleep(delay));
         let Some(node) = cluster.nodes.having(Capabilities::WATCH) else { return delay.await };
         let written = pin!(async {
@@ -377,44 +287,44 @@ impl Competitor<'_> {
         });
         if let Either::Left((_, delay)) = select(written, delay).await {
             // All waiters hear of the write at once, and must not split the votes.
-            let pause = pin!(cluster.sleep(scale(last.took, cluster.random())));
+            let pause = pin!(cluster.sleep(scale(took, cluster.random())));
             select(pause, delay).await;
         }
     }
 
     /// Ends the request: its latest attempt takes the tickets, and the error waits for the answers to the undo
     /// and to LEAVE, for as long as the last round took (C8).
-    async fn give_up(&self, mut turn: Turn, mut last: Option<LostRound>) -> LockError {
-        let cluster = self.cluster();
+    async fn give_up(mut self) -> LockError {
         // The process may have been stopped in the round.
-        let took = last.as_ref().map_or(Duration::ZERO, |last| last.took);
+        let took = self.last.as_ref().map_or(Duration::ZERO, |last| last.took);
         let limit = took.min(self.node_timeout).max(LEAST_UNDO);
-        let ticket = turn.tickets.first().filter(|ticket| !ticket.has_local());
+        let ticket = self.tickets.first();
         let wait = ticket.and_then(Ticket::wait);
         // Without a round, only the gate can have said that the lock is held (Q4, A4).
-        let error = match turn.tickets.first().and_then(Ticket::wait) {
-            Some(wait) if wait.has_answer() => LockError::Held(cluster.nodes.none_asked()),
-            _ => LockError::Unreachable(cluster.nodes.none_asked()),
+        let none_asked = self.cluster().nodes.none_asked();
+        let error = match &wait {
+            Some(wait) if wait.has_answer() => LockError::Held(none_asked),
+            _ => LockError::Unreachable(none_asked),
         };
-        let attempt = turn.attempt.take();
-        let tickets = take(&mut turn.tickets);
-        match &attempt {
+        let wait = wait.filter(|_| ticket.is_some_and(|ticket| !ticket.has_local()));
+        let tickets = take(&mut self.tickets);
+        match &self.attempt {
             Some(attempt) => attempt.leave(tickets),
             None => drop(tickets),
         }
         let undone = async {
-            if let Some(attempt) = &attempt {
+            if let Some(attempt) = &self.attempt {
                 attempt.undone(limit).await;
             }
         };
         let left = async {
             if let Some(wait) = &wait {
-                cluster.within(limit, wait.left()).await;
+                self.cluster().within(limit, wait.left()).await;
             }
         };
         join(undone, left).await;
-        self.hear_late(attempt.as_ref(), last.as_mut());
-        last.map_or(error, |last| last.error)
+        self.hear_late();
+        self.last.take().map_or(error, |last| last.error)
     }
 }
 

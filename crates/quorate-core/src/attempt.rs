@@ -1,33 +1,270 @@
 //! The life of one token. Whatever happens to it is handled where it happens, by the thread on which it happens.
 //!
-//! A reply, a due time and a wish of the caller are one kind of thing, an *input*. Each is handled by one function:
+//! A reply, a due time and a wish of the caller are one kind of thing, an [`Input`]. Each is handled by one function:
 //!
 //! 1. lock the attempt's state (a reply that finds it locked goes into a list, and waits for nobody);
 //! 2. the pure machine handles the input, with one reading of the clock;
 //! 3. the calls that it asks for *begin*, under the lock, which fixes their order at each node;
 //! 4. what it decides is kept beside it, and the end of the lease is published;
-//! 5. unlock, and perform the effects: tickets are given on, tasks are woken, events are told.
+//! 5. unlock, and perform the [`Effects`]: tickets are given on, tasks are woken, events are told.
 //!
 //! So there is no future for a call and no task for an attempt. A caller that goes away leaves nothing that must be
 //! polled. A reply that comes late finds the machine, or nothing.
 //!
-//! | who | brings | waits for |
-//! |---|---|---|
-//! | a request | [`Attempt::begin`] | [`Attempt::first`]: won, or not won |
-//! | a guard | [`Attempt::release`], [`Attempt::extend`], its drop | the decision |
-//! | a node | the reply to a call | |
-//! | the timekeeper | due times: deadlines, renewals, the end of the lease | |
+//! `sides` is what each side does with an attempt, `calls` the way of a call to its node and back, `follow` what
+//! follows from an input.
 
+mod calls;
 mod end;
-mod given_up;
-mod giving;
-mod identity;
-mod life;
-mod looks;
-mod messages;
-mod renewing;
-mod report;
-mod state;
+mod follow;
+mod sides;
 
-pub(crate) use self::life::{Attempt, AttemptOptions};
-pub(crate) use self::looks::NotWon;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, OnceLock};
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use crate::algorithm::attempt::{AttemptMachine, Loss, Outcome, RoundId};
+use crate::algorithm::fence::FencingToken;
+use crate::algorithm::quorum::NodeId;
+use crate::attempts::{Due, Slot, Wake};
+use crate::backend::{AcquireOptions, BackendError, CallResult, Claim, Tag};
+use crate::cluster::Cluster;
+use crate::error::{Lost, QuorumFailure, ReleaseError};
+use crate::given_up::Givers;
+use crate::late::{Actor, LateLock};
+use crate::remote_wait::{RemoteWait, WaitInput};
+use crate::telemetry;
+use crate::tickets::{LocalQueues, Ticket};
+use crate::waiting::Awaited;
+use crate::wakers::Wakers;
+
+pub(crate) use self::end::{LeaseEnd, Why};
+pub(crate) use self::sides::{AttemptOptions, NotWon};
+
+/// The life of one token over all nodes. The one thing that lives as long as the token.
+///
+/// What stands here beside the state can be read without its lock.
+pub(crate) struct Attempt {
+    pub(crate) queues: Arc<LocalQueues>,
+    pub(crate) claim: Claim,
+    /// How the claim is acquired.
+    acquire: AcquireOptions,
+    node_timeout: Duration,
+    pub(crate) end: LeaseEnd,
+    /// When the first round was won, and the fencing token.
+    won: OnceLock<(Instant, Option<FencingToken>)>,
+    /// The nodes whose release waits in a queue of this process, and those whose release has left it late, as bits.
+    queued: AtomicU64,
+    left_late: AtomicU64,
+    /// The nodes whose call in front of the release was given up, as bits.
+    given_up: AtomicU64,
+    /// Nothing is left to await, and all calls are given up.
+    is_over: AtomicBool,
+    givers: Givers,
+    slot: Slot,
+    state: LateLock<State>,
+}
+
+/// The machine of an attempt, and what its decisions leave behind for its callers.
+pub(crate) struct State {
+    machine: AttemptMachine<BackendError>,
+    /// The first round, once it is decided.
+    first: Option<Result<(), Loss>>,
+    /// The request has heard of the first round, and has the lock.
+    is_taken: bool,
+    /// What nodes have answered to a first round after it was lost.
+    late: Vec<(NodeId, Outcome<BackendError>)>,
+    /// The latest extension that was won, and the latest that failed.
+    extended: Option<RoundId>,
+    failed: Option<(RoundId, QuorumFailure)>,
+    lost: Option<Lost>,
+    released: Option<Result<(), ReleaseError>>,
+    /// The undo of a lost round needs no more waiting; or a quorum of nodes owes nothing.
+    is_undone: bool,
+    is_cleared: bool,
+    /// The request or the guard is gone, or has no result to come.
+    is_left: bool,
+    is_closed: bool,
+    renewal: Option<Renewing>,
+    tickets: Vec<Ticket>,
+    /// Since the releases have begun: when the tickets are given on at the latest.
+    given_on_at: Option<Instant>,
+    wakers: Wakers,
+    /// When the last of the caller's results was there: what follows is background work.
+    background_since: Option<Instant>,
+    /// What the timekeeper knows.
+    served: Option<Instant>,
+}
+
+/// A lease that is extended in the background, again and again.
+#[derive(Default)]
+struct Renewing {
+    /// When to extend next; `None` while a round is in flight, or waits for others.
+    at: Option<Instant>,
+    round: Option<RoundId>,
+}
+
+/// What happens to an attempt. (An extension returns its round: `State::extend`.)
+pub(crate) enum Input {
+    Reply(Tag, CallResult),
+    Due(Due),
+    Renew,
+    Release,
+    /// The request or the guard is gone. A request that had taken the tickets gives them back.
+    Leave(Vec<Ticket>),
+    /// Nothing is sent from now on: the lock may belong to another process.
+    Detach,
+    /// The same, though the lease may have ended.
+    Abandon,
+}
+
+/// What is done after the lock is free.
+#[derive(Default)]
+pub(crate) struct Effects {
+    /// The reading of the clock, for inputs and callers that bring none: one for all under one lock.
+    now: Option<Instant>,
+    tickets: Vec<Ticket>,
+    /// The wait between processes of a lock that was won.
+    won: Option<Arc<RemoteWait>>,
+    wakers: Wakers,
+    givers: Vec<(u64, Waker)>,
+    wake: Wake,
+    events: Vec<Event>,
+    is_over: bool,
+}
+
+/// Something for telemetry, told when the lock is free: a subscriber may ask for the lease, or block.
+type Event = Box<dyn FnOnce(&Attempt) + Send>;
+
+impl Effects {
+    fn now(&mut self, attempt: &Attempt) -> Instant {
+        *self.now.get_or_insert_with(|| attempt.cluster().now())
+    }
+
+    /// Tells telemetry, where it is on.
+    fn tell(&mut self, event: impl FnOnce(&Attempt) + Send + 'static) {
+        if telemetry::IS_ON {
+            self.events.push(Box::new(event));
+        }
+    }
+}
+
+impl Attempt {
+    pub(crate) fn cluster(&self) -> &Cluster {
+        &self.queues.cluster
+    }
+
+    /// The fencing token of a lock that was won.
+    pub(crate) fn fencing_token(&self) -> Option<FencingToken> {
+        self.won.get().and_then(|(_, token)| *token)
+    }
+
+    /// How long the lock was held until `now`.
+    pub(crate) fn held(&self, now: Instant) -> Duration {
+        self.won.get().map_or(Duration::ZERO, |(at, _)| now.saturating_duration_since(*at))
+    }
+
+    /// Ends the lease, if it is held.
+    fn end_lease(&self, why: Why, now: Instant) {
+        if self.won.get().is_some() && self.end.check(now).is_ok() {
+            self.end.end(why, now);
+        }
+    }
+}
+
+impl Actor for State {
+    type Input = (Input, Option<Instant>);
+    type Effects = Effects;
+    type Owner = Arc<Attempt>;
+
+    fn handle(
+        &mut self,
+        attempt: &Arc<Attempt>,
+        (input, now): (Input, Option<Instant>),
+        effects: &mut Effects,
+    ) {
+        let now = now.unwrap_or_else(|| effects.now(attempt));
+        let is_time = matches!(input, Input::Due(Due::Time));
+        match input {
+            Input::Reply(tag, result) => self.handle_reply(attempt, &tag, result, now, effects),
+            Input::Due(Due::Time) => self.handle_time(attempt, now, effects),
+            Input::Due(Due::Renewal) => self.renew(attempt, now, effects),
+            Input::Due(Due::Back(node)) => self.machine.handle_back(node, now),
+            Input::Due(Due::Close(grace)) => {
+                self.is_closed = true;
+                self.machine.close(grace, now);
+                self.wakers.move_into(&mut effects.wakers);
+            }
+            Input::Renew => {
+                if self.renewal.is_none() && !self.machine.has_ended() {
+                    self.renewal = Some(Renewing::default());
+                    self.plan_renewal(attempt, true, now);
+                }
+            }
+            Input::Release => {
+                self.is_left = true;
+                attempt.end_lease(Why::Released, now);
+                self.machine.release(now);
+            }
+            Input::Leave(tickets) => {
+                self.tickets.extend(tickets);
+                self.leave(attempt, now);
+            }
+            Input::Detach => {
+                self.is_left = true;
+                attempt.end_lease(Why::Detached, now);
+                self.machine.detach(now);
+                if matches!(attempt.end.ended(), Some((Why::Detached, _))) {
+                    effects.tickets.append(&mut self.tickets);
+                }
+            }
+            Input::Abandon => {
+                self.is_left = true;
+                attempt.end.end(Why::Detached, now);
+                self.machine.abandon(now);
+                if !self.machine.has_ended() {
+                    // Its round is not decided yet.
+                    self.machine.cancel(now);
+                }
+            }
+        }
+        self.follow(attempt, now, effects);
+        // Else the timekeeper would spin.
+        debug_assert!(
+            !is_time || self.due().is_none_or(|due| due > now),
+            "a due time was served and stays"
+        );
+    }
+
+    fn perform(attempt: &Arc<Attempt>, effects: Effects) {
+        drop(effects.tickets);
+        if let Some(wait) = effects.won {
+            wait.input(WaitInput::Won);
+        }
+        let attempts = &attempt.cluster().attempts;
+        attempts.wake(effects.wake);
+        effects.wakers.wake();
+        effects.givers.into_iter().for_each(|(_, task)| task.wake());
+        effects.events.into_iter().for_each(|event| event(attempt));
+        if effects.is_over {
+            attempts.remove(attempt.slot);
+        }
+    }
+}
+
+impl Awaited for State {
+    fn time(now: Instant) -> Self::Input {
+        (Input::Due(Due::Time), Some(now))
+    }
+
+    fn wakers(&mut self) -> &mut Wakers {
+        &mut self.wakers
+    }
+
+    fn due(&self) -> Option<Instant> {
+        let renewal = self.renewal.as_ref().and_then(|renewal| renewal.at);
+        let given_on_at = self.given_on_at.filter(|_| !self.tickets.is_empty());
+        [self.machine.next_timeout(), renewal, given_on_at].into_iter().flatten().min()
+    }
+}

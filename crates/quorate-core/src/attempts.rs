@@ -27,6 +27,7 @@ use futures_util::future::{Either, select};
 use crate::algorithm::lease::saturating_add;
 use crate::algorithm::node_set::NodeSet;
 use crate::algorithm::quorum::NodeId;
+use crate::error::QuorumFailure;
 use crate::runtime::{BoxFuture, Runtime, lock};
 
 /// How many rounds of renewal are in flight at most.
@@ -40,16 +41,25 @@ const IDLE: Duration = Duration::from_secs(1);
 
 /// What is registered: an attempt, or a wait between processes.
 pub(crate) trait Timed: Send + Sync {
-    /// A due time has come.
-    fn handle_due(self: Arc<Self>, now: Instant);
-    /// A renewal that waited for others may begin.
-    fn handle_renewal(self: Arc<Self>, now: Instant);
-    /// A node answers again.
-    fn handle_back(self: Arc<Self>, node: NodeId, now: Instant);
-    /// The manager is closed. A lease that is held ends, and is released after `grace` at the latest.
-    fn handle_close(self: Arc<Self>, grace: Duration, now: Instant);
+    /// Something happened that no reply tells.
+    fn handle_due(self: Arc<Self>, due: Due, now: Instant);
     /// The nodes where something is in flight or to be removed.
     fn open_nodes(self: Arc<Self>) -> NodeSet;
+    /// What each node has answered to the releases of an attempt.
+    fn release_failure(self: Arc<Self>) -> Option<QuorumFailure>;
+}
+
+/// What the timekeeper, or `close`, says to an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Due {
+    /// The due time has come.
+    Time,
+    /// A renewal that waited for others may begin.
+    Renewal,
+    /// This node answers again.
+    Back(NodeId),
+    /// The manager is closed. A lease that is held ends, and is released after this time at the latest.
+    Close(Duration),
 }
 
 /// The place of an entry.
@@ -68,7 +78,7 @@ pub(crate) struct Attempts {
 
 #[derive(Default)]
 struct All {
-    entries: Vec<Option<Entry>>,
+    entries: Vec<Option<Registered>>,
     free: Vec<Slot>,
     due: BTreeSet<(Instant, Slot)>,
     renewing: usize,
@@ -80,8 +90,9 @@ struct All {
     is_closed: bool,
 }
 
-struct Entry {
-    what: Arc<dyn Timed>,
+struct Registered {
+    entry: Arc<dyn Timed>,
+    /// When it is served next.
     due: Option<Instant>,
 }
 
@@ -117,11 +128,6 @@ impl Wake {
     }
 }
 
-/// The right to have a round of renewal in flight, given back by its drop.
-pub(crate) struct RenewalPermit {
-    attempts: Arc<Attempts>,
-}
-
 impl Attempts {
     pub(crate) fn new(runtime: Arc<dyn Runtime>) -> Arc<Self> {
         Arc::new(Self { runtime, all: Mutex::default(), over: Event::new(), closed: Event::new() })
@@ -141,7 +147,8 @@ impl Attempts {
             Slot(u32::try_from(all.entries.len() - 1).unwrap_or(u32::MAX))
         });
         let made = make(slot);
-        all.entries[slot.0 as usize] = Some(Entry { what: Arc::<T>::clone(&made), due: None });
+        all.entries[slot.0 as usize] =
+            Some(Registered { entry: Arc::<T>::clone(&made), due: None });
         Some(made)
     }
 
@@ -167,42 +174,46 @@ impl Attempts {
     pub(crate) fn serve(&self, slot: Slot, due: Instant) -> Wake {
         let mut all = self.lock();
         let Some(entry) = &mut all.entries[slot.0 as usize] else { return Wake::Nothing };
-        let before = entry.due.replace(due);
-        if let Some(before) = before {
+        if let Some(before) = entry.due.replace(due) {
             all.due.remove(&(before, slot));
         }
         all.due.insert((due, slot));
         all.wake_before(due)
     }
 
-    /// A renewal is due: the right to begin it, or `None` if it is told to begin later. A lease in its last
-    /// third does not wait.
-    pub(crate) fn renewal_permit(
-        self: &Arc<Self>,
-        slot: Slot,
-        valid_until: Instant,
-        is_urgent: bool,
-    ) -> Option<RenewalPermit> {
+    /// Whether a renewal may begin, or is told to begin later. A lease in its last third does not wait. One that may
+    /// calls [`renewal_over`](Self::renewal_over), once.
+    pub(crate) fn may_renew(&self, slot: Slot, valid_until: Instant, is_urgent: bool) -> bool {
         let mut all = self.lock();
-        if all.renewing >= RENEWALS && !is_urgent {
-            all.parked.insert((valid_until, slot));
-            return None;
-        }
-        all.parked.remove(&(valid_until, slot));
-        all.renewing += 1;
-        Some(RenewalPermit { attempts: Arc::clone(self) })
+        let may_renew = all.renewing < RENEWALS || is_urgent;
+        match may_renew {
+            true => all.parked.remove(&(valid_until, slot)),
+            false => all.parked.insert((valid_until, slot)),
+        };
+        all.renewing += usize::from(may_renew);
+        may_renew
+    }
+
+    /// A renewal is decided, or its lease has ended.
+    pub(crate) fn renewal_over(&self) -> Wake {
+        let mut all = self.lock();
+        all.renewing -= 1;
+        if all.parked.is_empty() { Wake::Nothing } else { all.wake_before(self.runtime.now()) }
     }
 
     /// These entries are told that the node answers again.
-    pub(crate) fn tell_back(self: &Arc<Self>, back: Vec<(NodeId, Slot)>) {
-        if back.is_empty() {
-            return;
+    pub(crate) fn tell_back(&self, node: NodeId, slots: Vec<Slot>) -> Wake {
+        if slots.is_empty() {
+            return Wake::Nothing;
         }
         let mut all = self.lock();
-        all.back.extend(back);
-        let wake = all.wake_before(self.runtime.now());
-        drop(all);
-        self.wake(wake);
+        all.back.extend(slots.into_iter().map(|slot| (node, slot)));
+        all.wake_before(self.runtime.now())
+    }
+
+    /// What is registered at `slot`.
+    pub(crate) fn get(&self, slot: Slot) -> Option<Arc<dyn Timed>> {
+        self.lock().get(slot)
     }
 
     /// Does what the timekeeper needs. Without any mutex.
@@ -240,7 +251,7 @@ impl Attempts {
 
     /// All that is not over.
     pub(crate) fn open(&self) -> Vec<Arc<dyn Timed>> {
-        self.lock().entries.iter().flatten().map(|entry| Arc::clone(&entry.what)).collect()
+        self.lock().entries.iter().flatten().map(|at| Arc::clone(&at.entry)).collect()
     }
 
     /// Resolves when nothing is left, after a close.
@@ -286,52 +297,29 @@ impl All {
     }
 
     fn get(&self, slot: Slot) -> Option<Arc<dyn Timed>> {
-        self.entries[slot.0 as usize].as_ref().map(|entry| Arc::clone(&entry.what))
+        self.entries[slot.0 as usize].as_ref().map(|at| Arc::clone(&at.entry))
     }
 
-    fn take_due(&mut self, now: Instant) -> Vec<Arc<dyn Timed>> {
-        let mut due = Vec::new();
-        while let Some((at, slot)) = self.due.first().copied()
-            && at <= now
-            && due.len() < BATCH
-        {
-            self.due.pop_first();
-            if let Some(entry) = &mut self.entries[slot.0 as usize] {
-                entry.due = None;
-                due.push(Arc::clone(&entry.what));
+    /// Takes what is to be said now, some of it.
+    fn take_due(&mut self, now: Instant) -> Vec<(Arc<dyn Timed>, Due)> {
+        let mut taken = Vec::new();
+        while taken.len() < BATCH && self.due.first().is_some_and(|(at, _)| *at <= now) {
+            let Some((_, slot)) = self.due.pop_first() else { break };
+            if let Some(at) = &mut self.entries[slot.0 as usize] {
+                at.due = None;
+                taken.push((Arc::clone(&at.entry), Due::Time));
             }
         }
-        due
-    }
-
-    fn take_renewals(&mut self) -> Vec<Arc<dyn Timed>> {
-        let mut renewals = Vec::new();
-        while self.renewing + renewals.len() < RENEWALS
-            && renewals.len() < BATCH
-            && let Some((_, slot)) = self.parked.pop_first()
-        {
-            renewals.extend(self.get(slot));
+        let free = RENEWALS.saturating_sub(self.renewing).min(BATCH);
+        for _ in 0..free {
+            let Some((_, slot)) = self.parked.pop_first() else { break };
+            taken.extend(self.get(slot).map(|entry| (entry, Due::Renewal)));
         }
-        renewals
-    }
-
-    fn take_back(&mut self) -> Vec<(NodeId, Arc<dyn Timed>)> {
         let at = self.back.len().saturating_sub(BATCH);
-        let back = self.back.split_off(at);
-        back.into_iter().filter_map(|(node, slot)| Some((node, self.get(slot)?))).collect()
-    }
-}
-
-impl Drop for RenewalPermit {
-    fn drop(&mut self) {
-        let mut all = self.attempts.lock();
-        all.renewing -= 1;
-        let wake = match all.parked.is_empty() {
-            true => Wake::Nothing,
-            false => all.wake_before(self.attempts.runtime.now()),
-        };
-        drop(all);
-        self.attempts.wake(wake);
+        for (node, slot) in self.back.split_off(at) {
+            taken.extend(self.get(slot).map(|entry| (entry, Due::Back(node))));
+        }
+        taken
     }
 }
 
@@ -351,13 +339,11 @@ impl Timekeeper {
         loop {
             let now = self.attempts.runtime.now();
             let mut all = self.attempts.lock();
-            let (due, renewals, back) = (all.take_due(now), all.take_renewals(), all.take_back());
-            if !(due.is_empty() && renewals.is_empty() && back.is_empty()) {
+            let taken = all.take_due(now);
+            if !taken.is_empty() {
                 all.keeper = Keeper::Runs;
                 drop(all);
-                due.into_iter().for_each(|entry| entry.handle_due(now));
-                renewals.into_iter().for_each(|entry| entry.handle_renewal(now));
-                back.into_iter().for_each(|(node, entry)| entry.handle_back(node, now));
+                taken.into_iter().for_each(|(entry, due)| entry.handle_due(due, now));
                 context.waker().wake_by_ref();
                 return Poll::Pending;
             }

@@ -85,7 +85,7 @@ impl Lease {
         &self.attempt
     }
 
-    pub(crate) fn cluster(&self) -> &Arc<Cluster> {
+    pub(crate) fn cluster(&self) -> &Cluster {
         self.attempt.cluster()
     }
 

@@ -6,22 +6,23 @@
 //! [`turn`](RemoteWait::turn), with a timer of its own.
 
 use std::mem;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use crate::algorithm::node_set::NodeSet;
 use crate::algorithm::quorum::NodeId;
 use crate::algorithm::wait::{Entry, WaitAction, WaitMachine, WatchedKey};
-use crate::attempts::{Slot, Timed, Wake};
+use crate::attempts::{Due, Slot, Timed, Wake};
 use crate::backend::{
     Answered, Call, CallKind, CallReply, CallResult, Capabilities, Operation, Tag,
 };
 use crate::cluster::Cluster;
+use crate::error::QuorumFailure;
+use crate::given_up::Givers;
 use crate::late::{Actor, LateLock};
 use crate::resource::Key;
-use crate::runtime::lock;
 use crate::waiting::{Awaited, Waiting};
 use crate::wakers::Wakers;
 
@@ -39,8 +40,7 @@ pub(crate) struct RemoteWait {
     watching: AtomicU64,
     /// No answer is awaited any more.
     is_given_up: AtomicBool,
-    /// Tasks of the backend that wait until their call, by its number, is not awaited any more.
-    givers: Mutex<Vec<(u64, Waker)>>,
+    givers: Givers,
     /// Told what the gate says of other waiters.
     on_word: Box<dyn Fn(bool, Instant) + Send + Sync>,
     state: LateLock<WaitState>,
@@ -76,7 +76,7 @@ pub(crate) struct WaitState {
 pub(crate) enum WaitInput {
     Reply(Tag, CallResult),
     Push(u64),
-    Due,
+    Due(Due),
     Refused,
     Won,
     Cancel,
@@ -137,7 +137,7 @@ impl RemoteWait {
                 slot,
                 watching: AtomicU64::new(0),
                 is_given_up: AtomicBool::new(false),
-                givers: Mutex::default(),
+                givers: Givers::default(),
                 on_word: Box::new(on_word),
                 state: LateLock::new(state),
             })
@@ -176,7 +176,7 @@ impl RemoteWait {
     }
 
     async fn wait(self: &Arc<Self>, mut is_so: impl FnMut(&mut WaitState) -> bool + Unpin) {
-        let look = move |state: &mut WaitState, _, _: &mut WaitEffects| is_so(state).then_some(());
+        let look = move |state: &mut WaitState, _: &mut WaitEffects| is_so(state).then_some(());
         Waiting::new(&self.state, self, &*self.cluster.runtime, look).await;
     }
 }
@@ -184,38 +184,20 @@ impl RemoteWait {
 impl Answered for RemoteWait {
     fn answered(self: Arc<Self>, tag: Tag, result: CallResult, now: Option<Instant>) {
         if tag.kind != CallKind::Watch {
-            let of_call = |(number, _): &mut (u64, Waker)| *number == tag.number;
-            let gone: Vec<_> = lock(&self.givers).extract_if(.., of_call).collect();
-            drop(gone);
+            self.givers.settled(tag.number);
         }
         let now = now.unwrap_or_else(|| self.cluster.now());
         let settled = self.cluster.nodes.settled(&tag, result, now);
-        let back = settled.await_back.into_iter().map(|slot| (tag.node, slot));
-        self.cluster.attempts.tell_back(back.collect());
+        let wake = self.cluster.attempts.tell_back(tag.node, settled.await_back);
+        self.cluster.attempts.wake(wake);
         self.state.put(&self, (WaitInput::Reply(tag, settled.result), Some(now)));
     }
 
     fn poll_given_up(&self, tag: &Tag, context: &mut Context<'_>) -> Poll<()> {
-        let is_given_up = || {
-            let watching = self.watching.load(Ordering::SeqCst);
-            tag.kind == CallKind::Watch && watching != tag.number
-                || self.is_given_up.load(Ordering::SeqCst)
-        };
-        if is_given_up() {
-            return Poll::Ready(());
-        }
-        let new = context.waker();
-        if !new.will_wake(Waker::noop()) {
-            // A watch has two: its call, and its push.
-            let mut givers = lock(&self.givers);
-            let is_kept =
-                |(number, kept): &(u64, Waker)| *number == tag.number && kept.will_wake(new);
-            if !givers.iter().any(is_kept) {
-                givers.push((tag.number, new.clone()));
-            }
-        }
-        // It may have been given up meanwhile.
-        if is_given_up() { Poll::Ready(()) } else { Poll::Pending }
+        self.givers.poll(tag.number, context, || {
+            let is_unused = self.watching.load(Ordering::SeqCst) != tag.number;
+            tag.kind == CallKind::Watch && is_unused || self.is_given_up.load(Ordering::SeqCst)
+        })
     }
 
     fn now(&self) -> Option<Instant> {
@@ -228,23 +210,16 @@ impl Answered for RemoteWait {
 }
 
 impl Timed for RemoteWait {
-    fn handle_due(self: Arc<Self>, now: Instant) {
-        self.state.with(&self, |state, effects| {
-            state.served = None;
-            state.handle(&self, (WaitInput::Due, Some(now)), effects);
-        });
-    }
-
-    fn handle_renewal(self: Arc<Self>, _: Instant) {}
-
-    fn handle_back(self: Arc<Self>, _: NodeId, _: Instant) {}
-
-    fn handle_close(self: Arc<Self>, _: Duration, now: Instant) {
-        self.state.put(&self, (WaitInput::Cancel, Some(now)));
+    fn handle_due(self: Arc<Self>, due: Due, now: Instant) {
+        self.state.put(&self, (WaitInput::Due(due), Some(now)));
     }
 
     fn open_nodes(self: Arc<Self>) -> NodeSet {
         self.state.with(&self, |state, _| state.open_nodes())
+    }
+
+    fn release_failure(self: Arc<Self>) -> Option<QuorumFailure> {
+        None
     }
 }
 
@@ -268,13 +243,17 @@ impl Actor for WaitState {
                     self.machine.handle_push(&key, now);
                 }
             }
-            WaitInput::Due => self.machine.handle_timeout(now),
+            WaitInput::Due(Due::Time) => {
+                self.served = None;
+                self.machine.handle_timeout(now);
+            }
+            WaitInput::Due(Due::Renewal | Due::Back(_)) => {}
             WaitInput::Refused => {
                 self.is_told = false;
                 self.machine.handle_refused(refresh_interval(wait), now);
             }
             WaitInput::Won => self.machine.handle_won(),
-            WaitInput::Cancel => self.machine.cancel(),
+            WaitInput::Cancel | WaitInput::Due(Due::Close(_)) => self.machine.cancel(),
             WaitInput::TakeOver(locks) => {
                 if locks != self.locks {
                     self.machine.forget_lock_watch();
@@ -308,8 +287,8 @@ impl Awaited for WaitState {
         if self.is_over { None } else { self.machine.next_timeout().or(self.expires) }
     }
 
-    fn handle_due(&mut self, wait: &Arc<RemoteWait>, now: Instant, effects: &mut WaitEffects) {
-        self.handle(wait, (WaitInput::Due, Some(now)), effects);
+    fn time(now: Instant) -> Self::Input {
+        (WaitInput::Due(Due::Time), Some(now))
     }
 }
 
@@ -411,7 +390,7 @@ impl WaitState {
         if is_off && (is_left || has_expired) && !mem::replace(&mut self.is_over, true) {
             effects.is_over = true;
             wait.is_given_up.store(true, Ordering::SeqCst);
-            effects.givers.append(&mut lock(&wait.givers));
+            effects.givers.append(&mut wait.givers.take());
         }
         // A change of the next due time concerns the task as well.
         self.wakers.move_into(&mut effects.wakers);
@@ -433,7 +412,7 @@ impl WaitState {
         let watching = self.watch.as_ref().map_or(0, |(number, _)| *number);
         let watching = if self.machine.is_over() { 0 } else { watching };
         if wait.watching.swap(watching, Ordering::SeqCst) != watching {
-            effects.givers.append(&mut lock(&wait.givers));
+            effects.givers.append(&mut wait.givers.take());
         }
     }
 

@@ -7,17 +7,18 @@
 //! Beside the queue stands the gate's latest word whether other processes wait, and the wait between processes
 //! while a task of this manager competes for the key or is queued for it.
 //!
-//! When an attempt gives its tickets on is the pure function [`Ending::is_given_on`].
+//! When an attempt gives a ticket on is the pure function [`is_given_on`].
 
 use std::collections::VecDeque;
 use std::collections::hash_map::{Entry, HashMap};
 use std::fmt;
 use std::mem;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
+use crate::attempts::Slot;
 use crate::cluster::Cluster;
 use crate::error::QuorumFailure;
 use crate::remote_wait::{RemoteWait, WaitInput};
@@ -89,20 +90,16 @@ enum Whereabouts {
     Given,
     /// A request or a lease has it.
     Out,
-    /// An attempt has it whose releases have begun.
-    Ending(Weak<dyn Releasing>),
-}
-
-/// An attempt whose releases have begun.
-pub(crate) trait Releasing: Send + Sync {
-    /// What each node has answered to them.
-    fn release_failure(self: Arc<Self>) -> QuorumFailure;
+    /// The attempt at this place has it, and its releases have begun.
+    Ending(Slot),
 }
 
 /// The right to compete for one key. Dropped, it is given on.
 pub(crate) struct Ticket {
     queues: Arc<LocalQueues>,
     key: Key,
+    /// Of the gate of its key, since the releases of its attempt have begun.
+    hint: Hint,
 }
 
 /// Why there is no ticket.
@@ -112,60 +109,33 @@ pub(crate) enum NoTicket {
     Closed,
 }
 
-/// What is known of one ticket of an attempt whose releases have begun.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Ending {
-    /// Every node keeps the order of calls.
-    pub(crate) is_ordered: bool,
-    /// The lock was held: else the round was lost, or its request dropped.
-    pub(crate) was_held: bool,
-    /// A task of this manager is queued for the key.
-    pub(crate) has_local: bool,
-    /// The gate's latest word is that no other process waits. It counts once.
-    pub(crate) is_alone: bool,
-    pub(crate) hint: Hint,
-    /// The release is decided, or after a lost round the undo, or a quorum of nodes owes nothing.
-    pub(crate) is_decided: bool,
-    /// A node timeout has passed since the releases began, or nothing is left to await.
-    pub(crate) is_late: bool,
-}
-
 /// Whether the gate was asked behind the releases, and has answered. An error is an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Hint {
     NotAsked,
+    /// No gate could be asked: then nobody waits there.
+    NoGate,
     Asked,
     Answered,
 }
 
-impl Ending {
-    /// Whether the ticket is given on now. The releases have been handed to all nodes.
-    ///
-    /// | nodes | condition, first match | given on |
-    /// |---|---|---|
-    /// | any | a node timeout has passed, or nothing is left to await | yes |
-    /// | pool | the release is not decided, or the hint is not answered | no |
-    /// | pool | else | yes |
-    /// | ordered | a lost round, or no task here wants the key | yes |
-    /// | ordered | the word is *alone* | yes: the next acquire leaves right behind the release |
-    /// | ordered | the hint was asked | when it is answered |
-    /// | ordered | else | when the release is decided |
-    pub(crate) const fn is_given_on(self) -> bool {
-        let is_answered = !matches!(self.hint, Hint::Asked);
-        if self.is_late {
-            return true;
-        }
-        if !self.is_ordered {
-            return self.is_decided && is_answered;
-        }
-        if !self.was_held || !self.has_local || self.is_alone {
-            return true;
-        }
-        match self.hint {
-            Hint::Answered => true,
-            Hint::Asked => false,
-            Hint::NotAsked => self.is_decided,
-        }
+/// Whether a ticket is given on before a node timeout has passed. The releases have been handed to all nodes.
+///
+/// `is_quick`: the lock was not held, or no task here wants the key, or the gate's word is that no other process waits.
+/// `is_decided`: the release is, or after a lost round the undo, or a quorum of nodes owes nothing.
+///
+/// | nodes | condition, first match | given on |
+/// |---|---|---|
+/// | pool | the release is not decided, or the hint is not answered | no |
+/// | pool | else | yes |
+/// | ordered | quick | yes: the next acquire leaves right behind the release |
+/// | ordered | the hint was asked | when it is answered |
+/// | ordered | else | when the release is decided |
+const fn is_given_on(is_ordered: bool, is_quick: bool, hint: Hint, is_decided: bool) -> bool {
+    match hint {
+        Hint::Asked => is_ordered && is_quick,
+        Hint::Answered => is_ordered || is_decided,
+        Hint::NotAsked | Hint::NoGate => is_ordered && is_quick || is_decided,
     }
 }
 
@@ -189,11 +159,8 @@ impl LocalQueues {
 
     /// What the nodes have answered to a release of this manager that is in the way of `key`.
     pub(crate) fn releasing(&self, key: &Key) -> Option<QuorumFailure> {
-        let attempt = match &self.lock().queues.get(key)?.ticket {
-            Whereabouts::Ending(attempt) => attempt.upgrade()?,
-            _ => return None,
-        };
-        Some(attempt.release_failure())
+        let Whereabouts::Ending(slot) = self.lock().queues.get(key)?.ticket else { return None };
+        self.cluster.attempts.get(slot)?.release_failure()
     }
 
     /// Fails all tasks that are queued, now and from now on.
@@ -289,6 +256,17 @@ impl KeyQueue {
             .map(|(others_wait, _)| others_wait)
     }
 
+    fn has_waited(&self, now: Instant) -> bool {
+        Self::is_recent(self.waited, now) || self.wait.is_some()
+    }
+
+    /// Whether the gate's word is that no other process waits. It counts once, and not while a wait of ours was at
+    /// the gate in the last second: that word is as old as our hold.
+    fn use_word(&mut self, now: Instant) -> bool {
+        let is_alone = self.word(now) == Some(false) && !self.has_waited(now);
+        is_alone && !mem::replace(&mut self.is_word_used, true)
+    }
+
     /// A word, a wait and the end of a lease are remembered for a second.
     fn remembers_until(&self) -> Option<Instant> {
         let word = self.word.map(|(_, at)| at);
@@ -302,9 +280,9 @@ impl Ticket {
         &self.key
     }
 
-    /// Whether other processes wait, by the gate's latest word.
-    pub(crate) fn others_wait(&self, now: Instant) -> bool {
-        self.with(|queue| queue.word(now) == Some(true)).unwrap_or(false)
+    /// Whether a wait between processes goes on here, or other processes wait by the gate's latest word.
+    pub(crate) fn others_are_first(&self, now: Instant) -> bool {
+        self.with(|queue| queue.wait.is_some() || queue.word(now) == Some(true)).unwrap_or(false)
     }
 
     /// The wait between processes, if there is one.
@@ -329,11 +307,16 @@ impl Ticket {
         wait.flatten()
     }
 
-    /// The releases of the attempt begin. Returns whether the gate is to be asked for a hint: a task here wants
-    /// the key, or has waited at the gate, or locks it again and again.
-    pub(crate) fn begin_ending(&self, attempt: Weak<dyn Releasing>, now: Instant) -> bool {
-        self.with(|queue| {
-            let has_waited = KeyQueue::is_recent(queue.waited, now) || queue.wait.is_some();
+    /// The releases of the attempt begin. Asks the gate for a hint if a task here wants the key, or has waited at the
+    /// gate, or locks it again and again: `ask` begins the call.
+    pub(crate) fn begin_ending(
+        &mut self,
+        attempt: Slot,
+        now: Instant,
+        ask: impl FnOnce(&Key) -> Hint,
+    ) {
+        let is_asked = self.with(|queue| {
+            let has_waited = queue.has_waited(now);
             let is_seldom =
                 queue.asked.is_none_or(|at| now.saturating_duration_since(at) >= SELDOM);
             let is_again = KeyQueue::is_recent(queue.ended, now) && is_seldom;
@@ -346,23 +329,38 @@ impl Ticket {
                 queue.asked = Some(now);
             }
             is_asked
-        })
-        .unwrap_or(false)
+        });
+        if is_asked == Some(true) {
+            self.hint = ask(&self.key);
+        }
     }
 
+    /// Whether a task of this manager is queued for the key.
     pub(crate) fn has_local(&self) -> bool {
         self.with(|queue| !queue.tasks.is_empty()).unwrap_or(false)
     }
 
-    /// Whether the gate's word is that no other process waits. It counts once, and not while a wait of ours was at
-    /// the gate in the last second: that word is as old as our hold.
-    pub(crate) fn use_word(&self, now: Instant) -> bool {
-        self.with(|queue| {
-            let has_waited = KeyQueue::is_recent(queue.waited, now) || queue.wait.is_some();
-            let is_alone = queue.word(now) == Some(false) && !has_waited;
-            is_alone && !mem::replace(&mut queue.is_word_used, true)
-        })
-        .unwrap_or(false)
+    /// The gate has answered the hint, or failed.
+    pub(crate) const fn note_hint_answered(&mut self) {
+        self.hint = Hint::Answered;
+    }
+
+    /// Whether the attempt gives it on now. The releases have been handed to all nodes.
+    pub(crate) fn is_given_on(
+        &self,
+        is_ordered: bool,
+        was_held: bool,
+        is_decided: bool,
+        now: Instant,
+    ) -> bool {
+        let is_quick = is_ordered
+            && (!was_held
+                || self
+                    .with(|queue| {
+                        queue.tasks.is_empty() || self.hint == Hint::NoGate || queue.use_word(now)
+                    })
+                    .unwrap_or(true));
+        is_given_on(is_ordered, is_quick, self.hint, is_decided)
     }
 
     fn with<T>(&self, act: impl FnOnce(&mut KeyQueue) -> T) -> Option<T> {
@@ -399,7 +397,7 @@ impl Taking {
     }
 
     fn ticket(&self) -> Ticket {
-        Ticket { queues: Arc::clone(&self.queues), key: self.key.clone() }
+        Ticket { queues: Arc::clone(&self.queues), key: self.key.clone(), hint: Hint::NotAsked }
     }
 
     /// The first poll: takes the ticket, or its place in the queue.
@@ -485,35 +483,21 @@ mod tests {
     /// The rows of the table, each with what may still vary.
     #[test]
     fn a_ticket_is_given_on_as_the_table_says() {
+        use Hint::{Answered, Asked, NoGate, NotAsked};
         let bits = [false, true];
-        for (is_ordered, was_held, has_local, is_alone) in bits
-            .iter()
-            .flat_map(|a| bits.map(|b| (*a, b)))
-            .flat_map(|(a, b)| bits.map(|c| (a, b, c)))
-            .flat_map(|(a, b, c)| bits.map(|d| (a, b, c, d)))
-        {
-            for hint in [Hint::NotAsked, Hint::Asked, Hint::Answered] {
-                for is_decided in bits {
-                    let ending = Ending {
-                        is_ordered,
-                        was_held,
-                        has_local,
-                        is_alone,
-                        hint,
-                        is_decided,
-                        is_late: false,
-                    };
-                    assert!(Ending { is_late: true, ..ending }.is_given_on());
-                    let expected = match (is_ordered, was_held && has_local && !is_alone, hint) {
-                        (false, _, Hint::Asked) => false,
-                        (false, ..) => is_decided,
-                        (true, false, _) | (true, true, Hint::Answered) => true,
-                        (true, true, Hint::Asked) => false,
-                        (true, true, Hint::NotAsked) => is_decided,
-                    };
-                    assert_eq!(ending.is_given_on(), expected, "{ending:?}");
-                }
-            }
+        for (is_quick, is_decided) in bits.into_iter().flat_map(|a| bits.map(|b| (a, b))) {
+            let on_pools = |hint| is_given_on(false, is_quick, hint, is_decided);
+            assert!(!on_pools(Asked));
+            assert_eq!([NotAsked, NoGate, Answered].map(on_pools), [is_decided; 3]);
         }
+        for hint in [NotAsked, NoGate, Asked, Answered] {
+            assert!(bits.map(|is_decided| is_given_on(true, true, hint, is_decided)) == [true; 2]);
+        }
+        assert_eq!(
+            bits.map(|is_decided| is_given_on(true, false, Answered, is_decided)),
+            [true; 2]
+        );
+        assert_eq!(bits.map(|is_decided| is_given_on(true, false, Asked, is_decided)), [false; 2]);
+        assert_eq!(bits.map(|is_decided| is_given_on(true, false, NotAsked, is_decided)), bits);
     }
 }

@@ -16,8 +16,8 @@ pub(crate) trait Awaited: Actor {
     /// When it is to be told the time.
     fn due(&self) -> Option<Instant>;
 
-    /// A due time may have come.
-    fn handle_due(&mut self, owner: &Self::Owner, now: Instant, effects: &mut Self::Effects);
+    /// The input *a due time may have come*.
+    fn time(now: Instant) -> Self::Input;
 }
 
 /// A caller that waits. It polls a timer of its own for the due time of the state, and gives it the input *time*
@@ -51,7 +51,7 @@ impl<'a, A: Awaited, F> Waiting<'a, A, F> {
 
 impl<T, A: Awaited, F> Future for Waiting<'_, A, F>
 where
-    F: FnMut(&mut A, Instant, &mut A::Effects) -> Option<T> + Unpin,
+    F: FnMut(&mut A, &mut A::Effects) -> Option<T> + Unpin,
 {
     type Output = T;
 
@@ -59,12 +59,11 @@ where
         let this = &mut *self;
         loop {
             let mut old = None;
-            let now = this.runtime.now();
             let looked = this.state.with(this.owner, |state, effects| {
                 if std::mem::take(&mut this.is_due) {
-                    state.handle_due(this.owner, now, effects);
+                    state.handle(this.owner, A::time(this.runtime.now()), effects);
                 }
-                match (this.look)(state, now, effects) {
+                match (this.look)(state, effects) {
                     Some(found) => {
                         old = state.wakers().remove(std::mem::take(&mut this.number));
                         Ok(found)

@@ -61,7 +61,7 @@ impl Carrier for Pooled {
         if let Operation::Watch { .. } = call.operation() {
             return Err(call.not_sent(BackendError::unsupported("a pool cannot watch keys")));
         }
-        call.note_queued(true);
+        call.note_queued();
         self.runtime.spawn(Arc::clone(&self.pool).carry_out(call));
         Ok(())
     }
@@ -100,11 +100,12 @@ pub(crate) struct Reads<M: ManageConnection> {
 impl<M: ManageConnection> Lend for Source<M> {
     fn carry_out(self: Arc<Self>, call: Call) -> BoxFuture<'static, ()> {
         Box::pin(async move {
+            let is_late = self.pool.state().idle_connections == 0;
             let lent = match unless_given_up(&call, self.check_out()).await {
                 Ok(Ok(lent)) => lent,
                 Ok(Err(error)) | Err(error) => return call.answer(Err(error.not_sent())),
             };
-            call.note_queued(false);
+            call.note_left(is_late);
             let performing = self.perform(&lent.connection, &call);
             let limited = timeout(self.reply_limit, performing);
             let settled = match unless_given_up(&call, limited).await {

@@ -81,8 +81,9 @@ pub struct AttemptMachine<E> {
     longest_ttl: Ttl,
     /// How many calls were made.
     calls: u64,
-    /// The nodes whose release has not left the client's own queue.
+    /// The nodes whose release is in the client's own queue, and those whose release has left it late.
     queued: NodeSet,
+    left_late: NodeSet,
     sends: VecDeque<(NodeId, Action)>,
     decisions: VecDeque<Decision>,
     /// The votes of the last decided round.
@@ -137,13 +138,13 @@ struct Round {
     valid_until: Instant,
     /// Whether its deadline was put off because it was noticed late.
     is_put_off: bool,
-    /// Whether the deadline of a release was moved for nodes whose release had not left.
-    is_prolonged: bool,
+    /// The nodes whose release was still queued when its deadline was moved last.
+    prolonged: Option<NodeSet>,
 }
 
 impl Round {
     const fn new(id: RoundId, start: Instant, ttl: Ttl, valid_until: Instant) -> Self {
-        Self { id, start, ttl, valid_until, is_put_off: false, is_prolonged: false }
+        Self { id, start, ttl, valid_until, is_put_off: false, prolonged: None }
     }
 }
 
@@ -199,6 +200,7 @@ impl<E: Clone> AttemptMachine<E> {
             longest_ttl: settings.ttl,
             calls: 0,
             queued: NodeSet::default(),
+            left_late: NodeSet::default(),
             sends: VecDeque::new(),
             decisions: VecDeque::new(),
             votes: Vec::new(),
@@ -327,12 +329,13 @@ impl<E: Clone> AttemptMachine<E> {
         self.go_on(id, kind, is_refused, now);
     }
 
-    /// Notes the nodes whose release waits in the client's own queue, or has waited there, before
+    /// Notes the nodes whose release is in the client's own queue, and those whose release has left it late, before
     /// [`handle_timeout`](Self::handle_timeout).
     ///
-    /// At the deadline of a release their votes stay open for one node timeout more, once.
-    pub const fn note_queued(&mut self, queued: NodeSet) {
-        self.queued = queued;
+    /// At the deadline of a release a vote stays open for a node timeout more while the release is queued, and once
+    /// after that.
+    pub const fn note_queued(&mut self, queued: NodeSet, left_late: NodeSet) {
+        (self.queued, self.left_late) = (queued, left_late);
     }
 
     /// A timer may be due. Replies that are there come first (T5).

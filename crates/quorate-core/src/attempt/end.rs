@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::algorithm::lease::saturating_add;
+use crate::error::{Lost, QuorumFailure};
 
 /// Why a lease has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +30,18 @@ impl Why {
         Self::Detached,
         Self::Closed,
     ];
+
+    /// The reason as its holder hears it. `failure`: what each node said against the lease.
+    pub(super) fn lost(self, failure: impl FnOnce() -> QuorumFailure) -> Lost {
+        match self {
+            Self::Released => Lost::Released,
+            Self::Expired => Lost::Expired { last: failure() },
+            Self::NotOurs => Lost::NotHeld(failure()),
+            Self::HoldLimit => Lost::HoldLimit,
+            Self::Detached => Lost::Detached,
+            Self::Closed => Lost::Closed,
+        }
+    }
 
     /// Whether it ended before its holder, or the manager, ended it.
     pub(crate) const fn is_loss(self) -> bool {

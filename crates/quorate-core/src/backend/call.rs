@@ -105,8 +105,8 @@ pub(crate) trait Answered: Send + Sync {
     fn poll_given_up(&self, tag: &Tag, context: &mut Context<'_>) -> Poll<()>;
     /// The time on the clock of [`answered`](Self::answered).
     fn now(&self) -> Option<Instant>;
-    /// Whether the call waits, or has waited, in a queue of the backend.
-    fn note_queued(&self, _tag: &Tag, _is_queued: bool) {}
+    /// Whether the call is in a queue of the backend, or has left it late.
+    fn note_queued(&self, _tag: &Tag, _is_queued: bool, _is_late: bool) {}
     /// The key that the call watches was written, or may have been.
     fn pushed(self: Arc<Self>, _tag: &Tag) {}
 }
@@ -274,13 +274,20 @@ impl Call {
         }
     }
 
-    /// Notes that the call waits in a queue of this process, or that it has left that queue without delay.
+    /// Notes that the call waits in a queue of this process.
     ///
-    /// A release that waits, or has waited, is not counted as unanswered at the end of its round: the round goes on for
-    /// one node timeout.
-    pub fn note_queued(&self, is_queued: bool) {
+    /// A release in a queue is not counted as unanswered when a node timeout has passed: its round goes on for another,
+    /// until the cleanup bound.
+    pub fn note_queued(&self) {
         if let Some(sender) = &self.sender {
-            sender.note_queued(&self.tag, is_queued);
+            sender.note_queued(&self.tag, true, false);
+        }
+    }
+
+    /// Notes that the call has left the queue. `is_late`: it had to wait there, so a release has a node timeout more.
+    pub fn note_left(&self, is_late: bool) {
+        if let Some(sender) = &self.sender {
+            sender.note_queued(&self.tag, false, is_late);
         }
     }
 
@@ -299,8 +306,12 @@ impl Call {
 impl Drop for Call {
     fn drop(&mut self) {
         if self.sender.is_some() {
-            let text = "the backend dropped the call";
-            self.settle(Err(BackendError::new(BackendErrorKind::Connection, text)), None);
+            // A call that was given up says nothing of its connection.
+            let kind = match self.is_given_up() {
+                true => BackendErrorKind::TimedOut,
+                false => BackendErrorKind::Connection,
+            };
+            self.settle(Err(BackendError::new(kind, "the backend dropped the call")), None);
         }
     }
 }

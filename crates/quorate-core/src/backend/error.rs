@@ -8,8 +8,12 @@ use std::sync::Arc;
 ///
 /// Cheap to clone. Its text is the text of the node's or the client's error. A backend keeps passwords
 /// and tokens out of it (A6).
-#[derive(Clone, Debug)]
-pub struct BackendError {
+#[derive(Clone)]
+pub struct BackendError(Arc<Reason>);
+
+/// Behind a pointer, since most calls have no error and all have room for one.
+#[derive(Clone)]
+struct Reason {
     kind: BackendErrorKind,
     message: Arc<str>,
     source: Option<Arc<dyn Error + Send + Sync>>,
@@ -20,39 +24,40 @@ impl BackendError {
     /// Creates an error of `kind` with the text `message`.
     #[must_use]
     pub fn new(kind: BackendErrorKind, message: impl Into<Arc<str>>) -> Self {
-        Self { kind, message: message.into(), source: None, not_sent: false }
+        let message = message.into();
+        Self(Arc::new(Reason { kind, message, source: None, not_sent: false }))
     }
 
     /// Adds the client's error as the source. Its text must not show secrets.
     #[must_use]
     pub fn with_source(mut self, source: impl Error + Send + Sync + 'static) -> Self {
-        self.source = Some(Arc::new(source));
+        Arc::make_mut(&mut self.0).source = Some(Arc::new(source));
         self
     }
 
     /// Marks the command as *not sent*: it has not left and never will.
     #[must_use]
     pub fn not_sent(mut self) -> Self {
-        self.not_sent = true;
+        Arc::make_mut(&mut self.0).not_sent = true;
         self
     }
 
     /// Whether the command is certainly *not sent*. After any other error it may have been executed.
     #[must_use]
-    pub const fn is_not_sent(&self) -> bool {
-        self.not_sent
+    pub fn is_not_sent(&self) -> bool {
+        self.0.not_sent
     }
 
     /// The same error of a node that stays a replica.
     pub(crate) fn of_replica(mut self) -> Self {
-        self.kind = BackendErrorKind::Replica;
+        Arc::make_mut(&mut self.0).kind = BackendErrorKind::Replica;
         self
     }
 
     /// The kind of the error.
     #[must_use]
-    pub const fn kind(&self) -> BackendErrorKind {
-        self.kind
+    pub fn kind(&self) -> BackendErrorKind {
+        self.0.kind
     }
 }
 
@@ -64,15 +69,27 @@ impl BackendError {
     }
 }
 
+impl fmt::Debug for BackendError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Reason { kind, message, source, not_sent } = &*self.0;
+        f.debug_struct("BackendError")
+            .field("kind", kind)
+            .field("message", message)
+            .field("source", source)
+            .field("not_sent", not_sent)
+            .finish()
+    }
+}
+
 impl fmt::Display for BackendError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
+        f.write_str(&self.0.message)
     }
 }
 
 impl Error for BackendError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
-        self.source.as_deref().map(|source| source as &(dyn Error + 'static))
+        self.0.source.as_deref().map(|source| source as &(dyn Error + 'static))
     }
 }
 

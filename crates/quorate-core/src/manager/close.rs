@@ -10,6 +10,7 @@ use futures_util::future::select;
 use crate::algorithm::lease::saturating_add;
 use crate::algorithm::node_set::NodeSet;
 use crate::algorithm::quorum::NodeId;
+use crate::attempts::Due;
 use crate::backend::BackendError;
 use crate::cluster::Cluster;
 use crate::nodes::Silence;
@@ -70,7 +71,7 @@ pub(super) async fn close(queues: &Arc<LocalQueues>, limit: Duration) -> CloseRe
     let deadline = saturating_add(start, limit);
     queues.close();
     for entry in cluster.attempts.close() {
-        entry.handle_close(limit / 2, start);
+        entry.handle_due(Due::Close(limit / 2), start);
     }
     let node_timeout = cluster.config.default_node_timeout();
     // A node that seems silent is named after a pause, if it has not answered by then: this process may have been

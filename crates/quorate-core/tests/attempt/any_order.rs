@@ -135,8 +135,10 @@ impl Run {
             4..8 => {
                 self.now += SECOND * next(&mut self.random, 6) as u32 / 4;
                 let queued = self.in_flight.iter().map(|(call, _)| call.node());
-                let queued: NodeSet = queued.take(next(&mut self.random, 3)).collect();
-                self.attempt.note_queued(queued);
+                let queued: Vec<_> = queued.take(next(&mut self.random, 3)).collect();
+                let (queued, left) = queued.split_at(next(&mut self.random, queued.len() + 1));
+                let of = |nodes: &[NodeId]| nodes.iter().copied().collect::<NodeSet>();
+                self.attempt.note_queued(of(queued), of(left));
                 self.attempt.handle_timeout(self.now);
             }
             8 if !self.settled.is_empty() => {

@@ -71,8 +71,13 @@ impl Player {
                 }
             }
             ["queued", ref names @ ..] => {
-                let queued: NodeSet = names.iter().filter_map(|name| self.node(name)).collect();
-                self.attempt.note_queued(queued);
+                // `n1` is in the queue, `n1-late` has left it late.
+                let of = |names: Vec<&str>| -> NodeSet {
+                    names.iter().filter_map(|name| self.node(name)).collect()
+                };
+                let left = names.iter().filter_map(|name| name.strip_suffix("-late")).collect();
+                let (queued, left) = (of(names.to_vec()), of(left));
+                self.attempt.note_queued(queued, left);
             }
             [name, "back"] => self.attempt.handle_back(self.node(name).unwrap(), now),
             [question @ ("lease" | "votes" | "open" | "awaits-back" | "state")] => {

@@ -33,7 +33,7 @@ impl Queue {
     /// Appends a call, unless the task backs off or too many acquires are queued. Returns whether there is a task.
     pub(super) fn push(&self, call: Call) -> Result<bool, NotSent> {
         let is_acquire = is_acquire(&call);
-        call.note_queued(true);
+        call.note_queued();
         let mut state = self.lock();
         let refusal = match state.trouble.clone() {
             None if is_acquire && state.acquires >= MAX_ACQUIRES => {

@@ -148,9 +148,7 @@ impl<'a, D: Dial> Serving<'a, D> {
                 break;
             }
             // One that had to wait has spent its time here: its answer has one node timeout more.
-            if !self.is_behind {
-                call.note_queued(false);
-            }
+            call.note_left(self.is_behind);
             if let Some(key) = operation::watched_key(call.operation()) {
                 self.shared.tracking.watch(key, call.push());
             }
@@ -230,7 +228,7 @@ impl<'a, D: Dial> Serving<'a, D> {
     /// The connection has ended. What is queued leaves over the next one, if this one was of any use.
     fn end(&mut self) -> Result<(), BackendError> {
         let again = std::mem::take(&mut self.again);
-        again.iter().for_each(|(call, ..)| call.note_queued(true));
+        again.iter().for_each(|(call, ..)| call.note_queued());
         self.shared.queue.put_back(again.into_iter().map(|(call, ..)| call));
         if self.has_replied {
             return Ok(());

@@ -12,16 +12,16 @@ impl<E: Clone + Hash> AttemptMachine<E> {
     pub fn fingerprint(&self, now: Instant, hasher: &mut impl Hasher) {
         let left = |at: Instant| at.saturating_duration_since(now);
         let Self { phase, round, timers, valid_until, hold_until, margin, token, .. } = self;
-        let Self { settings: _, nodes: _, longest_ttl, calls: _, queued, .. } = self;
+        let Self { settings: _, nodes: _, longest_ttl, calls: _, queued, left_late, .. } = self;
         let Self { sends, decisions, votes: _, waited: _, .. } = self;
-        let Round { id: _, start: _, ttl, valid_until: if_won, is_put_off, is_prolonged } = round;
+        let Round { id: _, start: _, ttl, valid_until: if_won, is_put_off, prolonged } = round;
         let Timers { round, resend, bound, last } = timers;
 
         (std::mem::discriminant(phase), sends.len(), decisions.len()).hash(hasher);
         self.is_quiescent().hash(hasher);
         if !self.is_quiescent() {
             [round, resend, bound, last].map(|timer| timer.map(left)).hash(hasher);
-            (token, longest_ttl, ttl, is_put_off, is_prolonged, queued).hash(hasher);
+            (token, longest_ttl, ttl, is_put_off, prolonged, queued, left_late).hash(hasher);
         }
         match phase {
             Phase::Acquiring | Phase::Adopting | Phase::Raising => left(*if_won).hash(hasher),

@@ -36,11 +36,14 @@ impl<E: Clone> AttemptMachine<E> {
             self.timers.round = latest.min(Some(saturating_add(now, NOTICED_LATE)));
             return;
         }
-        let is_prolonged = is_ending && latest.is_some() && !self.round.is_prolonged;
+        let (queued, before) = (self.queued, self.round.prolonged);
+        let has_just_left =
+            |id| self.left_late.contains(id) && before.is_none_or(|before| before.contains(id));
         self.timers.round = None;
         for (id, node) in self.settings.nodes.ids().zip(&mut self.nodes) {
-            if is_prolonged && node.is_open() && self.queued.contains(id) {
-                self.round.is_prolonged = true;
+            let has_time = is_ending && latest.is_some() && node.is_open();
+            if has_time && (queued.contains(id) || has_just_left(id)) {
+                self.round.prolonged = Some(queued);
                 let end = saturating_add(now, self.settings.node_timeout);
                 self.timers.round = latest.min(Some(end));
             } else if node.is_open() {

@@ -1,0 +1,294 @@
+//! What each side does with an attempt: a request, the holder of the lease, the timekeeper.
+
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use super::{Attempt, Effects, Input, LeaseEnd, State, Why};
+use crate::algorithm::attempt::{AttemptMachine, Loss, NodeSet, RoundId, Settings};
+use crate::algorithm::fence::FencingToken;
+use crate::algorithm::lease::Ttl;
+use crate::algorithm::quorum::NodeId;
+use crate::attempts::{Due, Timed};
+use crate::backend::{AcquireOptions, Capabilities, Claim};
+use crate::cluster::Cluster;
+use crate::error::{ExtendError, Lost, QuorumFailure, ReleaseError};
+use crate::given_up::Givers;
+use crate::late::{Actor as _, LateLock};
+use crate::tickets::{LocalQueues, Ticket};
+use crate::waiting::Waiting;
+
+/// What a first round asks for, besides the claim.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct AttemptOptions {
+    pub(crate) acquire: AcquireOptions,
+    /// When the first round ends at the latest, if before its node timeout.
+    pub(crate) deadline: Option<Instant>,
+    pub(crate) hold_limit: Option<Duration>,
+    pub(crate) is_renewed: bool,
+}
+
+/// A first round that was lost.
+pub(crate) struct NotWon {
+    pub(crate) loss: Loss,
+    pub(crate) failure: QuorumFailure,
+    /// The tickets, for a request that goes on.
+    pub(crate) tickets: Vec<Ticket>,
+}
+
+/// The request.
+impl Attempt {
+    /// Begins to acquire on all nodes. `None` once the manager is closed.
+    pub(crate) fn begin(
+        queues: &Arc<LocalQueues>,
+        claim: Claim,
+        options: AttemptOptions,
+        tickets: Vec<Ticket>,
+        now: Instant,
+    ) -> Option<Arc<Self>> {
+        let machine = AttemptMachine::new(settings(&queues.cluster, &claim, options), now);
+        Self::register(queues, claim, options, State::new(machine, tickets), now)
+    }
+
+    /// Begins to extend on all nodes what another process has detached. After a failure nothing is released.
+    pub(crate) fn adopt(
+        queues: &Arc<LocalQueues>,
+        claim: Claim,
+        token: Option<FencingToken>,
+        hold_limit: Option<Duration>,
+    ) -> Option<Arc<Self>> {
+        let options = AttemptOptions { hold_limit, ..AttemptOptions::default() };
+        let (settings, now) = (settings(&queues.cluster, &claim, options), queues.cluster.now());
+        let machine = AttemptMachine::adopt(settings, token, now);
+        Self::register(queues, claim, options, State::new(machine, Vec::new()), now)
+    }
+
+    /// Registers the attempt, and then sends its first calls: a call that is answered at once finds it there.
+    fn register(
+        queues: &Arc<LocalQueues>,
+        claim: Claim,
+        options: AttemptOptions,
+        state: State,
+        now: Instant,
+    ) -> Option<Arc<Self>> {
+        let node_timeout = queues.cluster.config.node_timeout(claim.ttl());
+        let attempt = queues.cluster.attempts.register(|slot| {
+            Arc::new(Self {
+                queues: Arc::clone(queues),
+                claim,
+                acquire: options.acquire,
+                node_timeout,
+                end: LeaseEnd::new(now),
+                won: OnceLock::new(),
+                queued: AtomicU64::new(0),
+                left_late: AtomicU64::new(0),
+                given_up: AtomicU64::new(0),
+                is_over: AtomicBool::new(false),
+                givers: Givers::default(),
+                slot,
+                state: LateLock::new(state),
+            })
+        })?;
+        attempt.state.with(&attempt, |state, effects| match options.is_renewed {
+            true => state.handle(&attempt, (Input::Renew, Some(now)), effects),
+            false => state.follow(&attempt, now, effects),
+        });
+        Some(attempt)
+    }
+
+    /// The result of the first round, once it is decided; `None` once the manager is closed. A win that has
+    /// expired by the time it is taken is a loss (T2).
+    ///
+    /// # Cancel safety
+    ///
+    /// The future can be dropped at any time. The attempt goes on: [`leave`](Self::leave) it.
+    pub(crate) async fn first(self: &Arc<Self>) -> Option<Result<(), NotWon>> {
+        self.wait(|state, effects| {
+            if state.is_closed {
+                return Some(None);
+            }
+            let (first, now) = (state.first?, effects.now(self));
+            let loss = match first {
+                Ok(()) if self.end.check(now).is_ok() => {
+                    state.is_taken = true;
+                    return Some(Some(Ok(())));
+                }
+                // It has expired before the caller heard of it (T2).
+                Ok(()) => Loss::Expired,
+                Err(loss) => loss,
+            };
+            let (failure, tickets) = (state.failure(self), std::mem::take(&mut state.tickets));
+            if loss == Loss::Expired && !state.is_left {
+                state.handle(self, (Input::Leave(Vec::new()), None), effects);
+            }
+            Some(Some(Err(NotWon { loss, failure, tickets })))
+        })
+        .await
+    }
+
+    /// Waits until each node has answered the undo, or has failed it, for `limit` at most (C8).
+    pub(crate) async fn undone(self: &Arc<Self>, limit: Duration) {
+        let is_undone = |state: &mut State| state.is_undone || state.machine.is_quiescent();
+        let undone = self.wait(|state, _| is_undone(state).then_some(()));
+        self.cluster().within(limit, undone).await;
+    }
+
+    /// The request or the guard is gone: releases in the background. Never waits (A1).
+    ///
+    /// A request between two rounds gives its tickets back: they are given on when its last undo allows it.
+    pub(crate) fn leave(self: &Arc<Self>, tickets: Vec<Ticket>) {
+        self.state.put(self, (Input::Leave(tickets), None));
+    }
+
+    /// What each node answered in the last round that was decided, or after it if that is the first round.
+    pub(crate) fn failure(self: &Arc<Self>) -> QuorumFailure {
+        self.state.with(self, |state, _| state.failure(self))
+    }
+
+    /// Waits until `look` finds something.
+    async fn wait<T>(
+        self: &Arc<Self>,
+        look: impl FnMut(&mut State, &mut Effects) -> Option<T> + Unpin,
+    ) -> T {
+        Waiting::new(&self.state, self, &*self.cluster().runtime, look).await
+    }
+}
+
+/// The holder of the lease.
+impl Attempt {
+    /// Extends the lease to `ttl` from now, and returns its end.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing: the round goes on.
+    pub(crate) async fn extend(self: &Arc<Self>, ttl: Ttl) -> Result<Instant, ExtendError> {
+        let round = self.state.with(self, |state, effects| {
+            let now = effects.now(self);
+            let is_held = self.end.check(now).is_ok();
+            let round = is_held.then(|| state.machine.extend(ttl, now)).flatten();
+            state.follow(self, now, effects);
+            round
+        });
+        let Some(round) = round else { return Err(self.lost().into()) };
+        self.wait(|state, effects| state.extension(self, round, effects.now(self))).await
+    }
+
+    /// Renews the lease until it ends.
+    pub(crate) fn renew(self: &Arc<Self>) {
+        self.handle(Input::Renew);
+    }
+
+    /// Releases the lock on all nodes, and returns what that found.
+    ///
+    /// # Cancel safety
+    ///
+    /// From the first poll on, the release goes on when the future is dropped.
+    pub(crate) async fn release(self: &Arc<Self>) -> Result<(), ReleaseError> {
+        let mut is_begun = false;
+        self.wait(move |state, effects| {
+            if !std::mem::replace(&mut is_begun, true) {
+                state.handle(self, (Input::Release, None), effects);
+            }
+            state.released.clone()
+        })
+        .await
+    }
+
+    /// Sends nothing from now on: the lock may belong to another process. An error if it is lost.
+    pub(crate) fn detach(self: &Arc<Self>) -> Result<(), Lost> {
+        self.handle(Input::Detach);
+        let is_ours = matches!(self.end.ended(), Some((Why::Detached, _)));
+        if is_ours { Ok(()) } else { Err(self.lost()) }
+    }
+
+    /// Sends nothing from now on, though the lease may have ended. For an adoption that failed: the next manager
+    /// that adopts the lock has the same token, and no release may take it away (H6).
+    pub(crate) fn abandon(self: &Arc<Self>) {
+        self.handle(Input::Abandon);
+    }
+
+    /// Why the lease has ended. For a lease that has ended.
+    pub(crate) fn lost(self: &Arc<Self>) -> Lost {
+        self.handle(Input::Due(Due::Time));
+        self.state.with(self, |state, _| state.lost(self))
+    }
+
+    /// Resolves when the lease has ended, by a timer of its own, and says why.
+    ///
+    /// # Cancel safety
+    ///
+    /// The future can be dropped at any time.
+    pub(crate) async fn ended(self: &Arc<Self>) -> Lost {
+        self.wait(|state, effects| {
+            self.end.check(effects.now(self)).is_err().then(|| {
+                state.handle(self, (Input::Due(Due::Time), None), effects);
+                state.lost(self)
+            })
+        })
+        .await
+    }
+
+    /// Waits for the lock, and handles a wish of the holder.
+    fn handle(self: &Arc<Self>, input: Input) {
+        self.state.with(self, |state, effects| state.handle(self, (input, None), effects));
+    }
+}
+
+impl State {
+    fn extension(
+        &self,
+        attempt: &Attempt,
+        round: RoundId,
+        now: Instant,
+    ) -> Option<Result<Instant, ExtendError>> {
+        // What is over stays over, however the round ended.
+        let Ok(valid_until) = attempt.end.check(now) else {
+            return Some(Err(self.lost(attempt).into()));
+        };
+        if self.extended.is_some_and(|extended| extended >= round) {
+            return Some(Ok(valid_until));
+        }
+        let (_, failure) = self.failed.as_ref().filter(|(failed, _)| *failed >= round)?;
+        Some(Err(ExtendError::Unreachable(failure.clone())))
+    }
+
+    /// Why the lease has ended.
+    fn lost(&self, attempt: &Attempt) -> Lost {
+        let why = attempt.end.ended().map_or(Why::Expired, |(why, _)| why);
+        match &self.lost {
+            Some(lost) if why.is_loss() => lost.clone(),
+            // No node said anything about it.
+            _ => why.lost(QuorumFailure::default),
+        }
+    }
+}
+
+impl Timed for Attempt {
+    fn handle_due(self: Arc<Self>, due: Due, now: Instant) {
+        self.state.put(&self, (Input::Due(due), Some(now)));
+    }
+
+    fn open_nodes(self: Arc<Self>) -> NodeSet {
+        self.state.with(&self, |state, _| state.machine.open_nodes())
+    }
+
+    fn release_failure(self: Arc<Self>) -> Option<QuorumFailure> {
+        let now = self.cluster().now();
+        let (votes, waited) = self.state.with(&self, |state, _| state.machine.release_votes(now));
+        Some(self.cluster().nodes.failure(&votes, waited))
+    }
+}
+
+fn settings(cluster: &Cluster, claim: &Claim, options: AttemptOptions) -> Settings {
+    let (config, nodes) = (&cluster.config, &cluster.nodes);
+    let ttl = claim.ttl();
+    let mut settings = Settings::new(nodes.count(), ttl, config.node_timeout(ttl));
+    settings.drift = config.drift;
+    settings.safety_margin = config.safety_margin;
+    settings.cleanup_bound = config.cleanup_bound;
+    settings.deadline = options.deadline;
+    settings.hold_limit = options.hold_limit;
+    settings.fencing = options.acquire.fencing.is_some();
+    let is_ordered = |id: &NodeId| nodes.can(*id, Capabilities::ORDERED);
+    nodes.count().ids().filter(is_ordered).fold(settings, Settings::ordered)
+}
