@@ -14,7 +14,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures_util::future::{Either, join, poll_immediate, select};
+use futures_util::future::{Either, FutureExt, join, poll_immediate, select};
 
 use self::replicas::Replicas;
 pub(crate) use self::wanted::{Wanted, Wishes};
@@ -34,6 +34,8 @@ use crate::tickets::{LocalQueues, NoTicket, Ticket};
 const LEAST_UNDO: Duration = Duration::from_millis(2);
 
 /// Acquires a lock.
+///
+/// The futures of what is not done for a lock that is free are boxed: each `lock` allocates the whole.
 ///
 /// # Cancel safety
 ///
@@ -112,13 +114,13 @@ impl Competitor<'_> {
     /// Waits for the ticket of one key. Without one, the error says what was in the way (A4).
     async fn ticket(&mut self, key: &Key, start: Instant) -> Result<Ticket, LockError> {
         let queues = self.queues;
-        let mut taking = pin!(queues.take(key.clone(), self.deadline.is_some(), start));
-        let taken = match poll_immediate(taking.as_mut()).await {
+        let mut taking = queues.take(key.clone(), self.deadline.is_some(), start);
+        let taken = match poll_immediate(&mut taking).await {
             Some(taken) => Some(taken),
             None => {
                 self.unawaited = None;
                 self.has_waited |= taking.is_behind_others();
-                queues.cluster.before(self.deadline, taking).await
+                queues.cluster.before(self.deadline, taking).boxed().await
             }
         };
         match taken {
@@ -133,10 +135,10 @@ impl Competitor<'_> {
     }
 
     /// Makes attempts until one is won, or the deadline has come, or trying again is pointless.
-    async fn compete(mut self) -> Result<Arc<Attempt>, LockError> {
+    async fn compete(&mut self) -> Result<Arc<Attempt>, LockError> {
         loop {
             if !self.is_next().await? || self.hear_late() {
-                return Err(self.give_up().await);
+                return Err(self.give_up().boxed().await);
             }
             let claim = self.wanted.claim(self.cluster())?;
             let options = self.wanted.options(self.cluster(), self.deadline)?;
@@ -149,12 +151,12 @@ impl Competitor<'_> {
                     self.attempt = None;
                     let Some(error) = same_server(self.cluster()) else { return Ok(attempt) };
                     attempt.leave(Vec::new());
-                    attempt.undone(self.node_timeout).await;
+                    attempt.undone(self.node_timeout).boxed().await;
                     return Err(error);
                 }
                 Err(lost) => {
                     if self.is_last(lost) {
-                        return Err(self.give_up().await);
+                        return Err(self.give_up().boxed().await);
                     }
                 }
             }
@@ -203,7 +205,7 @@ impl Competitor<'_> {
             self.unawaited = None;
             let this = &*self;
             let next = this.cluster().attempts.unless_closed(this.next());
-            match this.cluster().before(this.deadline, next).await {
+            match this.cluster().before(this.deadline, next).boxed().await {
                 Some(None) => return Err(LockError::Closed),
                 Some(Some(())) => {}
                 None => return Ok(false),
@@ -294,7 +296,7 @@ impl Competitor<'_> {
 
     /// Ends the request: its latest attempt takes the tickets, and the error waits for the answers to the undo
     /// and to LEAVE, for as long as the last round took (C8).
-    async fn give_up(mut self) -> LockError {
+    async fn give_up(&mut self) -> LockError {
         // The process may have been stopped in the round.
         let took = self.last.as_ref().map_or(Duration::ZERO, |last| last.took);
         let limit = took.min(self.node_timeout).max(LEAST_UNDO);
@@ -324,6 +326,7 @@ impl Competitor<'_> {
         };
         join(undone, left).await;
         self.hear_late();
+        self.attempt = None;
         self.last.take().map_or(error, |last| last.error)
     }
 }

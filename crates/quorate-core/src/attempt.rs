@@ -50,7 +50,6 @@ pub(crate) struct Attempt {
     pub(crate) claim: Claim,
     /// How the claim is acquired.
     acquire: AcquireOptions,
-    node_timeout: Duration,
     pub(crate) end: LeaseEnd,
     /// When the first round was won, and the fencing token.
     won: OnceLock<(Instant, Option<FencingToken>)>,
@@ -77,8 +76,8 @@ pub(crate) struct State {
     late: Vec<(NodeId, Outcome<BackendError>)>,
     /// The latest extension that was won, and the latest that failed.
     extended: Option<RoundId>,
-    failed: Option<(RoundId, QuorumFailure)>,
-    lost: Option<Lost>,
+    failed: Option<Box<(RoundId, QuorumFailure)>>,
+    lost: Option<Box<Lost>>,
     released: Option<Result<(), ReleaseError>>,
     /// The undo of a lost round needs no more waiting; or a quorum of nodes owes nothing.
     is_undone: bool,
@@ -153,6 +152,10 @@ impl Effects {
 impl Attempt {
     pub(crate) fn cluster(&self) -> &Cluster {
         &self.queues.cluster
+    }
+
+    fn node_timeout(&self) -> Duration {
+        self.cluster().config.node_timeout(self.claim.ttl())
     }
 
     /// The fencing token of a lock that was won.

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 pub(crate) use self::health::{Change, Silence};
 use self::health::{Health, Server};
-use crate::algorithm::attempt::{Outcome, Vote as RoundVote};
+use crate::algorithm::attempt::{Outcome, RoundVote};
 use crate::algorithm::gate;
 use crate::algorithm::quorum::{NodeCount, NodeId, Vote};
 use crate::attempts::Slot;

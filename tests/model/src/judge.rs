@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use quorate_pure::core_source::algorithm::attempt::{
-    Action, Decision, End, Knowledge, Message, Vote,
+    Action, Decision, End, Knowledge, Message, RoundVote,
 };
 
 use crate::place::{Entry, Failure, Kind, Place, Side, small};
@@ -132,8 +132,8 @@ impl World {
         let machine = &client.machine;
         let now = time(self.start, client.now);
         let nodes = || (0..NODES).map(|node| client.node(node));
-        let count = |vote: Vote<()>| nodes().filter(|node| *node.vote() == vote).count();
-        let (votes_for, open) = (count(Vote::For), count(Vote::Open));
+        let count = |vote: RoundVote<()>| nodes().filter(|node| *node.vote() == vote).count();
+        let (votes_for, open) = (count(RoundVote::For), count(RoundVote::Open));
         let is_round_open = client.caller == Caller::Waits || client.asked.is_some();
         let is_ending = machine.is_releasing();
         let calls = || {

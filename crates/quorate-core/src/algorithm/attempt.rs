@@ -58,7 +58,7 @@ use super::quorum::NodeId;
 
 pub use super::node_set::NodeSet;
 pub use messages::{Action, CallId, Decision, End, Loss, Message, Outcome, RoundId};
-pub use node::{Knowledge, Node, Vote};
+pub use node::{Knowledge, Node, RoundVote};
 pub use settings::Settings;
 
 /// The life of one token over all nodes. `E` is the reason of a node that did not vote.
@@ -87,7 +87,7 @@ pub struct AttemptMachine<E> {
     sends: VecDeque<(NodeId, Action)>,
     decisions: VecDeque<Decision>,
     /// The votes of the last decided round.
-    votes: Vec<Vote<E>>,
+    votes: Vec<RoundVote<E>>,
     /// How long that round took.
     waited: Duration,
 }
@@ -107,7 +107,7 @@ enum Phase {
     /// The lease has ended, and nothing is sent. `until`: when the release begins by itself.
     Lapsed { until: Instant },
     /// Only releases are sent.
-    Ending(Awaited),
+    Ending(Owed),
     /// Nothing is sent: the lock may belong to another process.
     Detached,
     /// The last timer has fired.
@@ -116,14 +116,14 @@ enum Phase {
 
 /// The decisions that Ending still has to make.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-struct Awaited {
+struct Owed {
     /// The answer to the caller of `release`.
     release: bool,
     undone: bool,
     cleared: bool,
 }
 
-impl Awaited {
+impl Owed {
     const RELEASED: Self = Self { release: true, undone: false, cleared: false };
     const DROPPED: Self = Self { release: false, undone: false, cleared: true };
 }
@@ -201,7 +201,7 @@ impl<E: Clone> AttemptMachine<E> {
             calls: 0,
             queued: NodeSet::default(),
             left_late: NodeSet::default(),
-            sends: VecDeque::new(),
+            sends: VecDeque::with_capacity(settings.nodes.get()),
             decisions: VecDeque::new(),
             votes: Vec::new(),
             waited: Duration::ZERO,
@@ -240,12 +240,12 @@ impl<E: Clone> AttemptMachine<E> {
         self.decide_lease(now);
         match self.phase {
             Phase::Held { .. } | Phase::Extending { .. } => {
-                self.begin_release(Awaited::RELEASED, now);
+                self.begin_release(Owed::RELEASED, now);
                 self.decide(now);
             }
             Phase::Acquiring | Phase::Adopting | Phase::Raising => self.cancel(now),
             Phase::Lapsed { .. } => {
-                self.begin_release(Awaited::DROPPED, now);
+                self.begin_release(Owed::DROPPED, now);
                 self.decisions.push_back(Decision::LostBefore);
                 self.decide(now);
             }
@@ -266,9 +266,9 @@ impl<E: Clone> AttemptMachine<E> {
             | Phase::Raising
             | Phase::Held { .. }
             | Phase::Extending { .. }
-            | Phase::Lapsed { .. } => self.begin_release(Awaited::DROPPED, now),
+            | Phase::Lapsed { .. } => self.begin_release(Owed::DROPPED, now),
             Phase::Ending(awaited) if awaited.release => {
-                self.phase = Phase::Ending(Awaited::DROPPED);
+                self.phase = Phase::Ending(Owed::DROPPED);
                 self.timers.round = None;
             }
             Phase::Ending(_) | Phase::Detached | Phase::Over => {}
@@ -453,15 +453,15 @@ impl<E: Clone> AttemptMachine<E> {
     /// With [`Decision::LeaseLost`]: those of the extension that was open, else of the last one if it failed.
     /// Nodes that denied the lease after the last round count as `Against`. Empty if no node denied it.
     #[must_use]
-    pub fn votes(&self) -> &[Vote<E>] {
+    pub fn votes(&self) -> &[RoundVote<E>] {
         &self.votes
     }
 
     /// What each node has answered to the releases by now, and how long they have been asked.
     #[must_use]
-    pub fn release_votes(&self, now: Instant) -> (Vec<Vote<E>>, Duration) {
+    pub fn release_votes(&self, now: Instant) -> (Vec<RoundVote<E>>, Duration) {
         let vote = |node: &Node<E>| match node.reported_vote() {
-            Vote::Open => Vote::Silent,
+            RoundVote::Open => RoundVote::Silent,
             vote => vote,
         };
         let waited = now.saturating_duration_since(self.round.start);

@@ -64,7 +64,7 @@ impl State {
         let call = Call::new(operation, tag.clone(), Arc::<Attempt>::clone(attempt));
         match cluster.nodes.begin(node, call, &*cluster.runtime, now) {
             Ok(silent) => {
-                if silent >= attempt.node_timeout
+                if silent >= attempt.node_timeout()
                     && cluster.nodes.note_silent(node, now) == Change::Fails
                 {
                     effects.tell(move |attempt| {
@@ -226,7 +226,7 @@ fn tell_settled(
             ("failed", Some(error))
         }
     };
-    let vote = if latency > attempt.node_timeout { "silent" } else { vote };
+    let vote = if latency > attempt.node_timeout() { "silent" } else { vote };
     let (node, operation) = (attempt.cluster().nodes.name(node), kind.name());
     telemetry::call_settled(node, operation, vote, Some(latency), error.as_ref());
     match (change, &error) {

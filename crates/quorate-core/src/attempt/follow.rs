@@ -5,7 +5,9 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::{Attempt, Effects, Renewing, State, Why};
-use crate::algorithm::attempt::{Action, AttemptMachine, Decision, End, NodeSet, RoundId, Vote};
+use crate::algorithm::attempt::{
+    Action, AttemptMachine, Decision, End, NodeSet, RoundId, RoundVote,
+};
 use crate::algorithm::lease::saturating_add;
 use crate::backend::BackendError;
 use crate::error::{Lost, QuorumFailure, ReleaseError};
@@ -105,13 +107,13 @@ impl State {
             }
             Decision::ExtendFailed { round } => {
                 let failure = self.failure(attempt);
-                self.failed = Some((round, failure.clone()));
+                self.failed = Some(Box::new((round, failure.clone())));
                 self.extension_decided(attempt, round, Some(failure), now, effects);
             }
             Decision::LeaseLost(end) => self.lease_lost(attempt, end, now, effects),
             Decision::Released => self.release_decided(Ok(()), now),
             Decision::LostBefore => {
-                let lost = self.lost.clone();
+                let lost = self.lost.as_deref().cloned();
                 let lost = lost.unwrap_or_else(|| Lost::NotHeld(self.failure(attempt)));
                 self.release_decided(Err(ReleaseError::Lost(lost)), now);
             }
@@ -220,7 +222,7 @@ impl State {
         // Another writer may have been first.
         let (why, at) = attempt.end.ended().unwrap_or((why, at));
         let lost = why.lost(|| self.failure(attempt));
-        self.lost = Some(lost.clone());
+        self.lost = Some(Box::new(lost.clone()));
         effects.tell(move |attempt| {
             let (keys, held) = (attempt.claim.keys(), attempt.held(at));
             match lost.reason() {
@@ -242,7 +244,7 @@ impl State {
             return;
         }
         if self.given_on_at.is_none() {
-            self.given_on_at = Some(saturating_add(now, attempt.node_timeout));
+            self.given_on_at = Some(saturating_add(now, attempt.node_timeout()));
             self.ask_for_hints(attempt, now);
         }
         let is_late = is_over || self.given_on_at.is_some_and(|at| now >= at);
@@ -281,7 +283,7 @@ impl State {
         }
         let mut votes = self.machine.votes().to_vec();
         for (node, outcome) in &self.late {
-            if let Some(vote @ Vote::Open) = votes.get_mut(node.index()) {
+            if let Some(vote @ RoundVote::Open) = votes.get_mut(node.index()) {
                 *vote = outcome.clone().into();
             }
         }

@@ -71,13 +71,11 @@ impl Attempt {
         state: State,
         now: Instant,
     ) -> Option<Arc<Self>> {
-        let node_timeout = queues.cluster.config.node_timeout(claim.ttl());
         let attempt = queues.cluster.attempts.register(|slot| {
             Arc::new(Self {
                 queues: Arc::clone(queues),
                 claim,
                 acquire: options.acquire,
-                node_timeout,
                 end: LeaseEnd::new(now),
                 won: OnceLock::new(),
                 queued: AtomicU64::new(0),
@@ -248,7 +246,7 @@ impl State {
         if self.extended.is_some_and(|extended| extended >= round) {
             return Some(Ok(valid_until));
         }
-        let (_, failure) = self.failed.as_ref().filter(|(failed, _)| *failed >= round)?;
+        let (_, failure) = &**self.failed.as_ref().filter(|failed| failed.0 >= round)?;
         Some(Err(ExtendError::Unreachable(failure.clone())))
     }
 
@@ -256,7 +254,7 @@ impl State {
     fn lost(&self, attempt: &Attempt) -> Lost {
         let why = attempt.end.ended().map_or(Why::Expired, |(why, _)| why);
         match &self.lost {
-            Some(lost) if why.is_loss() => lost.clone(),
+            Some(lost) if why.is_loss() => Lost::clone(lost),
             // No node said anything about it.
             _ => why.lost(QuorumFailure::default),
         }

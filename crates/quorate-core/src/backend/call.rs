@@ -377,13 +377,13 @@ impl fmt::Debug for dyn Answered {
 /// The future can be dropped at any time. The call may or may not be executed.
 #[derive(Debug)]
 #[must_use = "futures do nothing unless polled"]
-pub struct Asked(Arc<Slot>);
+pub struct Asked(Arc<Ask>);
 
 #[derive(Debug, Default)]
-struct Slot(Mutex<SlotState>);
+struct Ask(Mutex<AskState>);
 
 #[derive(Debug, Default)]
-struct SlotState {
+struct AskState {
     result: Option<CallResult>,
     is_pushed: bool,
     is_given_up: bool,
@@ -404,7 +404,7 @@ struct SlotState {
 /// # futures_util::FutureExt::now_or_never(asked).unwrap().unwrap();
 /// ```
 pub fn ask(operation: Operation, now: Instant) -> (Call, Asked) {
-    let slot = Arc::<Slot>::default();
+    let slot = Arc::<Ask>::default();
     let tag = Tag {
         node: NodeId::FIRST,
         number: 0,
@@ -462,12 +462,12 @@ impl Drop for Asked {
     }
 }
 
-impl Slot {
-    fn lock(&self) -> MutexGuard<'_, SlotState> {
+impl Ask {
+    fn lock(&self) -> MutexGuard<'_, AskState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn change(&self, change: impl FnOnce(&mut SlotState)) {
+    fn change(&self, change: impl FnOnce(&mut AskState)) {
         let mut state = self.lock();
         change(&mut state);
         let waker = state.waker.take();
@@ -476,7 +476,7 @@ impl Slot {
     }
 }
 
-impl Answered for Slot {
+impl Answered for Ask {
     fn answered(self: Arc<Self>, _: Tag, result: CallResult, _: Option<Instant>) {
         self.change(|state| state.result = Some(result));
     }

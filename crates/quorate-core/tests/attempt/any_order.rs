@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use quorate_core::Ttl;
 use quorate_core::algorithm::attempt::{
-    Action, AttemptMachine, CallId, Decision, Knowledge, Message, NodeSet, Outcome, Settings, Vote,
+    Action, AttemptMachine, CallId, Decision, Knowledge, Message, NodeSet, Outcome, RoundVote,
+    Settings,
 };
 use quorate_core::algorithm::fence::FencingToken;
 use quorate_core::algorithm::lease::SafetyMargin;
@@ -44,7 +45,7 @@ struct Run {
     /// The number of releases that each node was sent.
     releases: HashMap<NodeId, usize>,
     decided: Vec<Decision>,
-    votes: Vec<Vote<usize>>,
+    votes: Vec<RoundVote<usize>>,
     /// The caller of a release waits.
     is_awaited: bool,
     is_detached: bool,

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use quorate_core::algorithm::attempt::{
-    Action, AttemptMachine, CallId, Decision, Message, NodeSet, Outcome, Settings, Vote,
+    Action, AttemptMachine, CallId, Decision, Message, NodeSet, Outcome, RoundVote, Settings,
 };
 use quorate_core::algorithm::fence::FencingToken;
 use quorate_core::algorithm::quorum::NodeId;
@@ -239,9 +239,9 @@ impl Player {
     }
 }
 
-fn tell_vote(vote: &Vote<String>) -> String {
+fn tell_vote(vote: &RoundVote<String>) -> String {
     match vote {
-        Vote::Unknown(reason) => format!("Unknown({reason})"),
+        RoundVote::Unknown(reason) => format!("Unknown({reason})"),
         other => format!("{other:?}"),
     }
 }

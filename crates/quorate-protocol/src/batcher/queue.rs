@@ -12,10 +12,10 @@ use quorate_core::{BackendError, BackendErrorKind};
 /// No call is asked, answered or dropped under the lock: each of these may lock the attempt that sent the call, and
 /// an attempt begins calls under its own lock.
 #[derive(Default)]
-pub(super) struct Queue(Mutex<State>);
+pub(super) struct Queue(Mutex<Queued>);
 
 #[derive(Default)]
-struct State {
+struct Queued {
     calls: VecDeque<Call>,
     acquires: usize,
     /// The task, once it has found nothing to do.
@@ -134,7 +134,7 @@ impl Queue {
         });
     }
 
-    fn refuse_all(&self, error: &BackendError, change: impl FnOnce(&mut State)) {
+    fn refuse_all(&self, error: &BackendError, change: impl FnOnce(&mut Queued)) {
         let mut state = self.lock();
         let calls = std::mem::take(&mut state.calls);
         state.acquires = 0;
@@ -145,7 +145,7 @@ impl Queue {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, Queued> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -9,10 +9,10 @@ pub struct Node<E> {
     pub(super) is_ordered: bool,
     pub(super) know: Knowledge,
     /// The call in flight, unless it is a release.
-    pub(super) call: Option<Call>,
+    pub(super) call: Option<InFlight>,
     /// The release in flight: alone, or on an ordered connection behind `call`.
     pub(super) release: Option<CallId>,
-    pub(super) vote: Vote<E>,
+    pub(super) vote: RoundVote<E>,
     /// The fencing number that the node granted.
     pub(super) number: Option<FencingToken>,
     /// How the last release that failed did so.
@@ -38,7 +38,7 @@ pub enum Knowledge {
 /// The vote of a node in a round. `E` is the reason of a node that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[expect(clippy::exhaustive_enums, reason = "complete by definition: all that a vote can be")]
-pub enum Vote<E> {
+pub enum RoundVote<E> {
     /// The node had not replied when the round was decided.
     Open,
     /// The node granted.
@@ -56,7 +56,7 @@ pub enum Vote<E> {
     NotAsked,
 }
 
-impl<E> From<Outcome<E>> for Vote<E> {
+impl<E> From<Outcome<E>> for RoundVote<E> {
     fn from(outcome: Outcome<E>) -> Self {
         match outcome {
             Outcome::Granted(_) => Self::For,
@@ -69,13 +69,13 @@ impl<E> From<Outcome<E>> for Vote<E> {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Call {
+pub(super) struct InFlight {
     pub(super) id: CallId,
-    pub(super) kind: CallKind,
+    pub(super) kind: Purpose,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum CallKind {
+pub(super) enum Purpose {
     Acquire,
     Extend,
     /// An extension of an earlier round: its reply is no vote (Q3).
@@ -99,7 +99,7 @@ impl<E: Clone> Node<E> {
             know: Knowledge::Blank,
             call: None,
             release: None,
-            vote: Vote::Open,
+            vote: RoundVote::Open,
             number: None,
             failure: None,
         }
@@ -113,18 +113,18 @@ impl<E: Clone> Node<E> {
 
     /// The vote in the open round; after it, in the last one.
     #[must_use]
-    pub const fn vote(&self) -> &Vote<E> {
+    pub const fn vote(&self) -> &RoundVote<E> {
         &self.vote
     }
 
     pub(super) const fn is_open(&self) -> bool {
-        matches!(self.vote, Vote::Open)
+        matches!(self.vote, RoundVote::Open)
     }
 
     /// The vote, or the failure of the release that leaves the vote open.
-    pub(super) fn reported_vote(&self) -> Vote<E> {
+    pub(super) fn reported_vote(&self) -> RoundVote<E> {
         match &self.failure {
-            Some(failure) if self.is_open() => Vote::Unknown(failure.reason.clone()),
+            Some(failure) if self.is_open() => RoundVote::Unknown(failure.reason.clone()),
             _ => self.vote.clone(),
         }
     }
@@ -155,36 +155,36 @@ impl<E: Clone> Node<E> {
 
     /// A round begins: the node has not voted, and a call of an earlier round does not vote (Q3).
     pub(super) fn open_vote(&mut self) {
-        self.vote = Vote::Open;
+        self.vote = RoundVote::Open;
         if let Some(call) = &mut self.call
-            && call.kind == CallKind::Extend
+            && call.kind == Purpose::Extend
         {
-            call.kind = CallKind::OldExtend;
+            call.kind = Purpose::OldExtend;
         }
     }
 
     pub(super) const fn record_sent(&mut self, id: CallId, message: Message) {
         let kind = match message {
-            Message::Acquire { .. } => CallKind::Acquire,
-            Message::Extend { .. } => CallKind::Extend,
-            Message::Raise { .. } => CallKind::Raise,
-            Message::Repair { .. } => CallKind::Repair,
+            Message::Acquire { .. } => Purpose::Acquire,
+            Message::Extend { .. } => Purpose::Extend,
+            Message::Raise { .. } => Purpose::Raise,
+            Message::Repair { .. } => Purpose::Repair,
             Message::Release { .. } => {
                 self.release = Some(id);
                 return;
             }
         };
-        if matches!(kind, CallKind::Acquire | CallKind::Repair) {
+        if matches!(kind, Purpose::Acquire | Purpose::Repair) {
             self.know = Knowledge::Maybe;
         }
-        self.call = Some(Call { id, kind });
+        self.call = Some(InFlight { id, kind });
     }
 
     /// Removes a call that settled; `None` if it was not in flight.
-    pub(super) fn settle(&mut self, id: CallId) -> Option<CallKind> {
+    pub(super) fn settle(&mut self, id: CallId) -> Option<Purpose> {
         if self.release == Some(id) {
             self.release = None;
-            return Some(CallKind::Release);
+            return Some(Purpose::Release);
         }
         self.call.take_if(|call| call.id == id).map(|call| call.kind)
     }
@@ -195,9 +195,9 @@ impl<E: Clone> Node<E> {
     }
 
     /// Learns from a reply, in whatever phase and round it comes (C4).
-    pub(super) fn learn(&mut self, kind: CallKind, outcome: &Outcome<E>) {
-        use CallKind::{Acquire, Extend, OldExtend, Raise, Release, Repair};
+    pub(super) fn learn(&mut self, kind: Purpose, outcome: &Outcome<E>) {
         use Outcome::{Failed, Granted, Lost, NotSent, Refused};
+        use Purpose::{Acquire, Extend, OldExtend, Raise, Release, Repair};
 
         if let (Acquire, Granted(number)) = (kind, outcome) {
             self.number = *number;

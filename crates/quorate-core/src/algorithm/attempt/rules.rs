@@ -6,8 +6,8 @@ use std::time::Instant;
 use super::super::lease::saturating_add;
 use super::super::quorum::NodeId;
 use super::messages::{Decision, End, Loss, Message, Outcome};
-use super::node::{CallKind, Knowledge, Node, Vote};
-use super::{AttemptMachine, Awaited, Phase};
+use super::node::{Knowledge, Node, Purpose, RoundVote};
+use super::{AttemptMachine, Owed, Phase};
 
 /// How many nodes voted what, and what is known of how many.
 #[derive(Default)]
@@ -26,10 +26,12 @@ impl Tally {
         let mut tally = Self::default();
         for node in nodes {
             *match node.vote {
-                Vote::Open => &mut tally.open,
-                Vote::For => &mut tally.granted,
-                Vote::Against | Vote::NotAsked => &mut tally.against,
-                Vote::Unknown(_) | Vote::Silent | Vote::Unclear => &mut tally.unknown,
+                RoundVote::Open => &mut tally.open,
+                RoundVote::For => &mut tally.granted,
+                RoundVote::Against | RoundVote::NotAsked => &mut tally.against,
+                RoundVote::Unknown(_) | RoundVote::Silent | RoundVote::Unclear => {
+                    &mut tally.unknown
+                }
             } += 1;
             tally.not_ours += usize::from(node.know == Knowledge::NotOurs);
             tally.clear += usize::from(!node.owes_release());
@@ -43,35 +45,33 @@ impl<E: Clone> AttemptMachine<E> {
     pub(super) fn vote_of(
         &self,
         node: NodeId,
-        kind: CallKind,
+        kind: Purpose,
         outcome: Outcome<E>,
         now: Instant,
-    ) -> Vote<E> {
+    ) -> RoundVote<E> {
         let node = &self.nodes[node.index()];
         match (self.phase, kind, outcome) {
             // A late grant votes if it carries the token. With a lower number it is raised.
-            (Phase::Raising, CallKind::Acquire, Outcome::Granted(number)) => {
+            (Phase::Raising, Purpose::Acquire, Outcome::Granted(number)) => {
                 match number.cmp(&self.token) {
-                    Ordering::Less => Vote::Open,
-                    Ordering::Equal => Vote::For,
-                    Ordering::Greater => Vote::Against,
+                    Ordering::Less => RoundVote::Open,
+                    Ordering::Equal => RoundVote::For,
+                    Ordering::Greater => RoundVote::Against,
                 }
             }
-            (Phase::Acquiring | Phase::Raising, CallKind::Acquire, outcome)
-            | (Phase::Adopting | Phase::Extending { .. }, CallKind::Extend, outcome)
-            | (Phase::Raising, CallKind::Raise, outcome) => outcome.into(),
+            (Phase::Acquiring | Phase::Raising, Purpose::Acquire, outcome)
+            | (Phase::Adopting | Phase::Extending { .. }, Purpose::Extend, outcome)
+            | (Phase::Raising, Purpose::Raise, outcome) => outcome.into(),
 
-            (Phase::Ending(_), CallKind::Acquire, Outcome::NotSent(_)) => Vote::NotAsked,
-            (Phase::Ending(_), CallKind::Release, Outcome::Refused)
+            (Phase::Ending(_), Purpose::Acquire, Outcome::NotSent(_)) => RoundVote::NotAsked,
+            (Phase::Ending(_), Purpose::Release, Outcome::Refused)
                 if node.failure.is_some() || now >= self.valid_until =>
             {
-                Vote::Unclear
+                RoundVote::Unclear
             }
             // A release that failed is sent again, and may still vote.
-            (Phase::Ending(_), CallKind::Release, outcome) if !node.owes_release() => {
-                outcome.into()
-            }
-            _ => Vote::Open,
+            (Phase::Ending(_), Purpose::Release, outcome) if !node.owes_release() => outcome.into(),
+            _ => RoundVote::Open,
         }
     }
 
@@ -119,7 +119,7 @@ impl<E: Clone> AttemptMachine<E> {
                 self.close_extension(false, next, now);
             }
             Phase::Lapsed { until } if not_ours > spare || now >= until => {
-                self.begin_release(Awaited::DROPPED, now);
+                self.begin_release(Owed::DROPPED, now);
             }
             Phase::Ending(awaited) if awaited.release && granted >= quorum => {
                 self.close_release(Decision::Released, now);
@@ -131,11 +131,11 @@ impl<E: Clone> AttemptMachine<E> {
                 self.close_release(Decision::Unconfirmed, now);
             }
             Phase::Ending(awaited) if awaited.undone && self.is_undone() => {
-                self.phase = Phase::Ending(Awaited { undone: false, ..awaited });
+                self.phase = Phase::Ending(Owed { undone: false, ..awaited });
                 self.decisions.push_back(Decision::Undone);
             }
             Phase::Ending(awaited) if awaited.cleared && clear >= quorum => {
-                self.phase = Phase::Ending(Awaited { cleared: false, ..awaited });
+                self.phase = Phase::Ending(Owed { cleared: false, ..awaited });
                 self.decisions.push_back(Decision::Cleared);
             }
             _ => return false,
@@ -144,13 +144,13 @@ impl<E: Clone> AttemptMachine<E> {
     }
 
     /// Goes on with a node after a reply, if nothing is in flight there.
-    pub(super) fn go_on(&mut self, id: NodeId, kind: CallKind, is_refused: bool, now: Instant) {
+    pub(super) fn go_on(&mut self, id: NodeId, kind: Purpose, is_refused: bool, now: Instant) {
         let node = &self.nodes[id.index()];
         if node.is_busy() {
             return;
         }
         match self.phase {
-            Phase::Ending(_) if node.owes_release() && kind != CallKind::Release => {
+            Phase::Ending(_) if node.owes_release() && kind != Purpose::Release => {
                 self.send_release(id);
             }
             Phase::Ending(_) if node.owes_release() && self.timers.bound.is_some() => {
@@ -163,7 +163,7 @@ impl<E: Clone> AttemptMachine<E> {
             Phase::Raising if node.is_open() && node.know == Knowledge::Ours => {
                 self.send_raise(id);
             }
-            Phase::Held { is_won: true } if is_refused && kind == CallKind::Extend => {
+            Phase::Held { is_won: true } if is_refused && kind == Purpose::Extend => {
                 self.send(id, Message::Repair { ttl: self.round.ttl });
             }
             _ => {}

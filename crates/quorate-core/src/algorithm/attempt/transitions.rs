@@ -6,8 +6,8 @@ use super::super::fence::Agreement;
 use super::super::lease::{Ttl, saturating_add};
 use super::super::quorum::NodeId;
 use super::messages::{Action, CallId, Decision, End, Loss, Message};
-use super::node::{Knowledge, Node, Vote};
-use super::{AttemptMachine, Awaited, Phase, Round, Timers};
+use super::node::{Knowledge, Node, RoundVote};
+use super::{AttemptMachine, Owed, Phase, Round, Timers};
 
 /// A round's deadline that is noticed later than this is put off by as much, once. The process was
 /// stopped, and replies that are there are not handled yet (T5).
@@ -49,7 +49,7 @@ impl<E: Clone> AttemptMachine<E> {
             } else if node.is_open() {
                 node.vote = node.reported_vote();
                 if node.is_open() {
-                    node.vote = Vote::Silent;
+                    node.vote = RoundVote::Silent;
                 }
             }
         }
@@ -69,7 +69,7 @@ impl<E: Clone> AttemptMachine<E> {
         if self.phase != Phase::Acquiring || !self.settings.fencing {
             return self.win(now);
         }
-        let granted = self.nodes.iter().filter(|node| matches!(node.vote, Vote::For));
+        let granted = self.nodes.iter().filter(|node| matches!(node.vote, RoundVote::For));
         match Agreement::of(self.settings.nodes, granted.filter_map(|node| node.number)) {
             Some(Agreement::Token(token)) => {
                 self.token = Some(token);
@@ -80,8 +80,8 @@ impl<E: Clone> AttemptMachine<E> {
                 self.phase = Phase::Raising;
                 for id in self.settings.nodes.ids() {
                     let node = &mut self.nodes[id.index()];
-                    if matches!(node.vote, Vote::For) && node.number != self.token {
-                        node.vote = Vote::Open;
+                    if matches!(node.vote, RoundVote::For) && node.number != self.token {
+                        node.vote = RoundVote::Open;
                         self.send_raise(id);
                     }
                 }
@@ -107,7 +107,7 @@ impl<E: Clone> AttemptMachine<E> {
         if self.phase == Phase::Adopting {
             self.part(now);
         } else {
-            self.begin_release(Awaited { undone: true, ..Awaited::DROPPED }, now);
+            self.begin_release(Owed { undone: true, ..Owed::DROPPED }, now);
         }
     }
 
@@ -142,7 +142,7 @@ impl<E: Clone> AttemptMachine<E> {
             self.decisions.push_back(Decision::Extended { round, valid_until });
             for id in self.settings.nodes.ids() {
                 let node = &self.nodes[id.index()];
-                if matches!(node.vote, Vote::Against) && !node.is_busy() {
+                if matches!(node.vote, RoundVote::Against) && !node.is_busy() {
                     self.send(id, Message::Repair { ttl });
                 }
             }
@@ -161,7 +161,7 @@ impl<E: Clone> AttemptMachine<E> {
             Phase::Held { .. } if why == End::NotOurs => {
                 for (vote, node) in self.votes.iter_mut().zip(&self.nodes) {
                     if node.know == Knowledge::NotOurs {
-                        *vote = Vote::Against;
+                        *vote = RoundVote::Against;
                     }
                 }
             }
@@ -178,7 +178,7 @@ impl<E: Clone> AttemptMachine<E> {
 
     /// Begins the release on every node: the undo of a lost round, a release, a dropped guard, and
     /// the end of a lost lease.
-    pub(super) fn begin_release(&mut self, awaited: Awaited, now: Instant) {
+    pub(super) fn begin_release(&mut self, awaited: Owed, now: Instant) {
         self.phase = Phase::Ending(awaited);
         self.round = Round::new(self.round.id, now, self.round.ttl, self.round.valid_until);
         let longest = self.longest_ttl.as_duration();
@@ -191,7 +191,7 @@ impl<E: Clone> AttemptMachine<E> {
         for id in self.settings.nodes.ids() {
             let node = &mut self.nodes[id.index()];
             let is_blank = node.know == Knowledge::Blank;
-            node.vote = if is_blank { Vote::NotAsked } else { Vote::Open };
+            node.vote = if is_blank { RoundVote::NotAsked } else { RoundVote::Open };
             // A release never overtakes the call before it (C3).
             if node.owes_release() && (node.is_ordered || !node.is_busy()) {
                 self.send_release(id);
@@ -201,7 +201,7 @@ impl<E: Clone> AttemptMachine<E> {
 
     pub(super) fn close_release(&mut self, decision: Decision, now: Instant) {
         self.record_votes(now);
-        self.phase = Phase::Ending(Awaited::default());
+        self.phase = Phase::Ending(Owed::default());
         self.decisions.push_back(decision);
     }
 
