@@ -13,31 +13,28 @@
 //!
 //! The mutex here is the last in the lock order: nothing is called under it.
 
+mod timekeeper;
+
 use std::collections::BTreeSet;
-use std::future::poll_fn;
 use std::mem;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::task::{Context, Poll, Waker};
+use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use event_listener::{Event, EventListener};
 use futures_util::future::{Either, select};
 
-use crate::algorithm::lease::saturating_add;
 use crate::algorithm::node_set::NodeSet;
 use crate::algorithm::quorum::NodeId;
 use crate::error::QuorumFailure;
-use crate::runtime::{BoxFuture, Runtime, lock};
+use crate::runtime::{Runtime, lock};
 
 /// How many rounds of renewal are in flight at most.
 const RENEWALS: usize = 1024;
 
 /// How many entries the timekeeper serves before it lets other tasks run.
 const BATCH: usize = 64;
-
-/// How long the timekeeper stays without work.
-const IDLE: Duration = Duration::from_secs(1);
 
 /// What is registered: an attempt, or a wait between processes.
 pub(crate) trait Timed: Send + Sync {
@@ -259,17 +256,6 @@ impl Attempts {
         self.over.listen()
     }
 
-    fn start(self: &Arc<Self>) {
-        let mut keeper = Timekeeper {
-            attempts: Arc::clone(self),
-            was_polled: false,
-            is_done: false,
-            idle_until: None,
-            timer: None,
-        };
-        self.runtime.spawn(Box::pin(poll_fn(move |context| keeper.poll(context))));
-    }
-
     fn lock(&self) -> MutexGuard<'_, All> {
         lock(&self.all)
     }
@@ -320,71 +306,5 @@ impl All {
             taken.extend(self.get(slot).map(|entry| (entry, Due::Back(node))));
         }
         taken
-    }
-}
-
-/// The one task of a manager.
-struct Timekeeper {
-    attempts: Arc<Attempts>,
-    was_polled: bool,
-    is_done: bool,
-    /// Since there is no work: when it ends.
-    idle_until: Option<Instant>,
-    timer: Option<(Instant, BoxFuture<'static, ()>)>,
-}
-
-impl Timekeeper {
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        self.was_polled = true;
-        loop {
-            let now = self.attempts.runtime.now();
-            let mut all = self.attempts.lock();
-            let taken = all.take_due(now);
-            if !taken.is_empty() {
-                all.keeper = Keeper::Runs;
-                drop(all);
-                taken.into_iter().for_each(|(entry, due)| entry.handle_due(due, now));
-                context.waker().wake_by_ref();
-                return Poll::Pending;
-            }
-            let until = match all.due.first() {
-                Some((at, _)) => {
-                    self.idle_until = None;
-                    *at
-                }
-                None => *self.idle_until.get_or_insert_with(|| saturating_add(now, IDLE)),
-            };
-            if all.due.is_empty() && now >= until {
-                all.keeper = Keeper::Absent;
-                self.is_done = true;
-                return Poll::Ready(());
-            }
-            let sleeps = Keeper::Sleeps { until, waker: context.waker().clone() };
-            let before = mem::replace(&mut all.keeper, sleeps);
-            drop(all);
-            drop(before);
-            if self.attempts.runtime.sleep(&mut self.timer, until, context).is_pending() {
-                return Poll::Pending;
-            }
-        }
-    }
-}
-
-impl Drop for Timekeeper {
-    /// The runtime has ended, or the task was aborted. A runtime that drops the task before its first poll has
-    /// ended: the ttl is the backstop.
-    fn drop(&mut self) {
-        if self.is_done {
-            return;
-        }
-        let is_needed = {
-            let mut all = self.attempts.lock();
-            let is_needed = self.was_polled && all.has_work();
-            all.keeper = if is_needed { Keeper::Runs } else { Keeper::Absent };
-            is_needed
-        };
-        if is_needed {
-            self.attempts.start();
-        }
     }
 }

@@ -3,9 +3,11 @@
 //! Three methods are required: acquire, extend and release. A backend with those three is complete
 //! and correct. The rest is provided, and [`Capabilities`] says what a backend was built for.
 
+mod ask;
 mod call;
 mod claim;
 mod error;
+mod operation;
 mod options;
 mod restart_guard;
 mod sighting;
@@ -25,10 +27,12 @@ pub use crate::algorithm::wait::{Entry, Refreshed};
 use crate::resource::Key;
 use crate::runtime::Runtime;
 
+pub use ask::{Asked, ask};
 pub(crate) use call::{Answered, CallKind, Tag};
-pub use call::{Asked, Call, CallReply, CallResult, NotSent, Operation, Push, ask};
+pub use call::{Call, NotSent, Push};
 pub use claim::Claim;
 pub use error::{BackendError, BackendErrorKind};
+pub use operation::{CallReply, CallResult, Operation};
 pub use options::{AcquireOptions, Capabilities, ExtendOptions, ReleaseOptions, Reply, Watched};
 pub use restart_guard::RestartGuard;
 pub use sighting::{Holder, Sighting};

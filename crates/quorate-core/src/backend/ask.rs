@@ -1,0 +1,142 @@
+//! A call whose answer is a future.
+
+use std::future::poll_fn;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::Instant;
+
+use super::call::{Answered, Call, CallKind, Tag};
+use super::operation::{CallResult, Operation};
+use crate::algorithm::quorum::NodeId;
+
+/// The answer to a call that was made with [`ask`]. Dropping it gives the call up.
+///
+/// # Cancel safety
+///
+/// The future can be dropped at any time. The call may or may not be executed.
+#[derive(Debug)]
+#[must_use = "futures do nothing unless polled"]
+pub struct Asked(Arc<Ask>);
+
+#[derive(Debug, Default)]
+struct Ask(Mutex<AskState>);
+
+#[derive(Debug, Default)]
+struct AskState {
+    result: Option<CallResult>,
+    is_pushed: bool,
+    is_given_up: bool,
+    /// The task that awaits the answer or the push.
+    waker: Option<Waker>,
+    /// Tasks of the backend that wait for the end of interest.
+    givers: Vec<Waker>,
+}
+
+/// Makes a call whose answer is a future: for backends whose async methods go through
+/// [`begin`](crate::LockBackend::begin), and for tests of backends.
+///
+/// ```
+/// use quorate_core::backend::{CallReply, Operation, ask};
+///
+/// let (call, asked) = ask(Operation::ServerId, std::time::Instant::now());
+/// call.answer(Ok(CallReply::ServerId(None)));
+/// # futures_util::FutureExt::now_or_never(asked).unwrap().unwrap();
+/// ```
+pub fn ask(operation: Operation, now: Instant) -> (Call, Asked) {
+    let slot = Arc::<Ask>::default();
+    let tag = Tag {
+        node: NodeId::FIRST,
+        number: 0,
+        begun: now,
+        kind: CallKind::Waiting,
+        asks_server: false,
+    };
+    (Call::new(operation, tag, Arc::clone(&slot) as _), Asked(slot))
+}
+
+impl Asked {
+    /// Resolves when the key of a watch was written, or may have been.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future ends the watch.
+    pub async fn pushed(self) {
+        poll_fn(|context| {
+            let mut state = self.0.lock();
+            if state.is_pushed {
+                return Poll::Ready(());
+            }
+            let old = state.waker.replace(context.waker().clone());
+            drop(state);
+            drop(old);
+            Poll::Pending
+        })
+        .await;
+    }
+}
+
+impl Future for Asked {
+    type Output = CallResult;
+
+    fn poll(self: std::pin::Pin<&mut Self>, context: &mut Context<'_>) -> Poll<CallResult> {
+        let mut state = self.0.lock();
+        if let Some(result) = state.result.take() {
+            return Poll::Ready(result);
+        }
+        let old = state.waker.replace(context.waker().clone());
+        drop(state);
+        drop(old);
+        Poll::Pending
+    }
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        let mut state = self.0.lock();
+        state.is_given_up = true;
+        let (waker, givers) = (state.waker.take(), std::mem::take(&mut state.givers));
+        drop(state);
+        drop(waker);
+        givers.into_iter().for_each(Waker::wake);
+    }
+}
+
+impl Ask {
+    fn lock(&self) -> MutexGuard<'_, AskState> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change(&self, change: impl FnOnce(&mut AskState)) {
+        let mut state = self.lock();
+        change(&mut state);
+        let waker = state.waker.take();
+        drop(state);
+        waker.into_iter().for_each(Waker::wake);
+    }
+}
+
+impl Answered for Ask {
+    fn answered(self: Arc<Self>, _: Tag, result: CallResult, _: Option<Instant>) {
+        self.change(|state| state.result = Some(result));
+    }
+
+    fn poll_given_up(&self, _: &Tag, context: &mut Context<'_>) -> Poll<()> {
+        let mut state = self.lock();
+        if state.is_given_up {
+            return Poll::Ready(());
+        }
+        let new = context.waker();
+        if !new.will_wake(Waker::noop()) && !state.givers.iter().any(|kept| kept.will_wake(new)) {
+            state.givers.push(new.clone());
+        }
+        Poll::Pending
+    }
+
+    fn now(&self) -> Option<Instant> {
+        None
+    }
+
+    fn pushed(self: Arc<Self>, _: &Tag) {
+        self.change(|state| state.is_pushed = true);
+    }
+}

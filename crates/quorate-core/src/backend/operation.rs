@@ -1,0 +1,89 @@
+//! What a call asks a node to do, and what the node answers.
+
+use std::sync::Arc;
+
+use super::claim::Claim;
+use super::error::BackendError;
+use super::options::{AcquireOptions, ExtendOptions, ReleaseOptions, Reply};
+use super::sighting::Sighting;
+use crate::algorithm::fence::FencingToken;
+use crate::algorithm::wait::{Entry, Refreshed};
+use crate::resource::Key;
+
+/// What a node is asked to do: a method of [`LockBackend`](crate::LockBackend), with its arguments.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Operation {
+    /// [`LockBackend::acquire`](crate::LockBackend::acquire).
+    Acquire(Claim, AcquireOptions),
+    /// [`LockBackend::extend`](crate::LockBackend::extend).
+    Extend(Claim, ExtendOptions),
+    /// [`LockBackend::raise`](crate::LockBackend::raise).
+    Raise(Claim, FencingToken),
+    /// [`LockBackend::release`](crate::LockBackend::release).
+    Release(Claim, ReleaseOptions),
+    /// [`LockBackend::hint`](crate::LockBackend::hint).
+    Hint {
+        /// The key of the wait queue.
+        key: Key,
+    },
+    /// [`LockBackend::queue_refresh`](crate::LockBackend::queue_refresh).
+    Refresh {
+        /// The key of the wait queue.
+        key: Key,
+        /// The entry of the waiter.
+        entry: Entry,
+        /// The keys of the lock.
+        locks: Arc<[Key]>,
+    },
+    /// [`LockBackend::queue_leave`](crate::LockBackend::queue_leave).
+    Leave {
+        /// The key of the wait queue.
+        key: Key,
+        /// The entry of the waiter.
+        entry: Entry,
+        /// The entry that leaves with it.
+        also: Option<Entry>,
+    },
+    /// [`LockBackend::watch`](crate::LockBackend::watch). [`Call::push`] is what tells of a change.
+    Watch {
+        /// The key of the lock.
+        key: Key,
+        /// If given, the key of this entry in the wait queue is watched instead.
+        entry: Option<Entry>,
+    },
+    /// [`LockBackend::inspect`](crate::LockBackend::inspect).
+    Inspect {
+        /// The key to read.
+        key: Key,
+    },
+    /// [`LockBackend::server_id`](crate::LockBackend::server_id).
+    ServerId,
+}
+
+/// What a node answered to a call.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum CallReply {
+    /// To an acquire, an extension, a raise or a release.
+    Voted(Reply),
+    /// To a hint or a leave: whether any entry is in the wait queue.
+    Waiters(bool),
+    /// To a refresh.
+    Refreshed(Refreshed),
+    /// To a watch: whether the key is there.
+    Watched(bool),
+    /// To an inspection.
+    Sighted(Option<Sighting>),
+    /// To the question for the server's id.
+    ServerId(Option<Arc<str>>),
+}
+
+impl From<Reply> for CallReply {
+    fn from(reply: Reply) -> Self {
+        Self::Voted(reply)
+    }
+}
+
+/// How a call settled.
+pub type CallResult = Result<CallReply, BackendError>;
