@@ -127,7 +127,7 @@ pub(crate) struct Effects {
     /// The wait between processes of a lock that was won.
     won: Option<Arc<RemoteWait>>,
     wakers: Wakers,
-    givers: Vec<(u64, Waker)>,
+    givers: Vec<(u32, Waker)>,
     wake: Wake,
     events: Vec<Event>,
     is_over: bool,

@@ -11,14 +11,14 @@ use crate::runtime::lock;
 pub(crate) struct Givers {
     /// So that most replies take no mutex for it.
     is_used: AtomicBool,
-    tasks: Mutex<Vec<(u64, Waker)>>,
+    tasks: Mutex<Vec<(u32, Waker)>>,
 }
 
 impl Givers {
     /// Ready if the call is given up. Else the task is woken when [`take`](Self::take) was called.
     pub(crate) fn poll(
         &self,
-        number: u64,
+        number: u32,
         context: &Context<'_>,
         is_given_up: impl Fn() -> bool,
     ) -> Poll<()> {
@@ -35,7 +35,7 @@ impl Givers {
     }
 
     /// A call has settled: no task waits for it any more.
-    pub(crate) fn settled(&self, number: u64) {
+    pub(crate) fn settled(&self, number: u32) {
         if self.is_used.load(Ordering::SeqCst) {
             let settled: Vec<_> =
                 lock(&self.tasks).extract_if(.., |(kept, _)| *kept == number).collect();
@@ -45,7 +45,7 @@ impl Givers {
 
     /// A call was given up. Returns all tasks, to be woken without any mutex.
     #[must_use]
-    pub(crate) fn take(&self) -> Vec<(u64, Waker)> {
+    pub(crate) fn take(&self) -> Vec<(u32, Waker)> {
         std::mem::take(&mut *lock(&self.tasks))
     }
 }

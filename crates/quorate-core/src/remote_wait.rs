@@ -7,7 +7,7 @@
 
 use std::mem;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -37,7 +37,7 @@ pub(crate) struct RemoteWait {
     entry: Entry,
     slot: Slot,
     /// The number of the watch in use; zero for none.
-    watching: AtomicU64,
+    watching: AtomicU32,
     /// No answer is awaited any more.
     is_given_up: AtomicBool,
     givers: Givers,
@@ -50,17 +50,17 @@ pub(crate) struct WaitState {
     machine: WaitMachine,
     /// The keys of the lock that is waited for.
     locks: Arc<[Key]>,
-    calls: u64,
+    calls: u32,
     /// The call whose reply the machine awaits.
-    awaited: Option<u64>,
+    awaited: Option<u32>,
     /// The watch on which a push may come.
-    watch: Option<(u64, WatchedKey)>,
+    watch: Option<(u32, WatchedKey)>,
     /// REFRESH in flight, at most one for each gate.
-    refreshes: Vec<(NodeId, u64)>,
+    refreshes: Vec<(NodeId, u32)>,
     /// LEAVE that waits until a REFRESH has settled: on a gate that keeps no order.
     held_back: Vec<(NodeId, Option<Entry>)>,
     /// LEAVE in flight.
-    leaves: Vec<(NodeId, u64)>,
+    leaves: Vec<(NodeId, u32)>,
     /// The machine asks for an attempt, and no task has taken that yet.
     is_told: bool,
     /// Its entry says that pushes come, and none does.
@@ -75,7 +75,7 @@ pub(crate) struct WaitState {
 /// What happens to a wait.
 pub(crate) enum WaitInput {
     Reply(Tag, CallResult),
-    Push(u64),
+    Push(u32),
     Due(Due),
     Refused,
     Won,
@@ -87,7 +87,7 @@ pub(crate) enum WaitInput {
 #[derive(Default)]
 pub(crate) struct WaitEffects {
     wakers: Wakers,
-    givers: Vec<(u64, Waker)>,
+    givers: Vec<(u32, Waker)>,
     word: Option<(bool, Instant)>,
     wake: Wake,
     is_over: bool,
@@ -135,7 +135,7 @@ impl RemoteWait {
                 key,
                 entry,
                 slot,
-                watching: AtomicU64::new(0),
+                watching: AtomicU32::new(0),
                 is_given_up: AtomicBool::new(false),
                 givers: Givers::default(),
                 on_word: Box::new(on_word),

@@ -80,7 +80,7 @@ pub struct AttemptMachine<E> {
     /// The longest ttl that any round asked for.
     longest_ttl: Ttl,
     /// How many calls were made.
-    calls: u64,
+    calls: u32,
     /// The nodes whose release is in the client's own queue, and those whose release has left it late.
     queued: NodeSet,
     left_late: NodeSet,
@@ -202,7 +202,7 @@ impl<E: Clone> AttemptMachine<E> {
             queued: NodeSet::default(),
             left_late: NodeSet::default(),
             sends: VecDeque::with_capacity(settings.nodes.get()),
-            decisions: VecDeque::new(),
+            decisions: VecDeque::with_capacity(1),
             votes: Vec::new(),
             waited: Duration::ZERO,
         };

@@ -18,7 +18,7 @@ use crate::telemetry;
 use crate::tickets::Hint;
 
 /// The number of the hint for the first key. The machine's calls are numbered from 1, and hints down from here.
-const FIRST_HINT: u64 = u64::MAX;
+const FIRST_HINT: u32 = u32::MAX;
 
 impl Answered for Attempt {
     fn answered(self: Arc<Self>, tag: Tag, result: CallResult, now: Option<Instant>) {
@@ -150,7 +150,7 @@ impl State {
     }
 
     /// The gate has answered a hint. The word is known before a ticket is given on for it.
-    fn handle_hint(&mut self, attempt: &Attempt, number: u64, result: CallResult, now: Instant) {
+    fn handle_hint(&mut self, attempt: &Attempt, number: u32, result: CallResult, now: Instant) {
         let at = usize::try_from(FIRST_HINT - number).unwrap_or(usize::MAX);
         let Some(key) = attempt.claim.keys().get(at) else { return };
         if let Ok(CallReply::Waiters(others_wait)) = result {

@@ -33,7 +33,7 @@ pub(crate) trait Answered: Send + Sync {
 #[derive(Clone, Debug)]
 pub(crate) struct Tag {
     pub(crate) node: NodeId,
-    pub(crate) number: u64,
+    pub(crate) number: u32,
     pub(crate) begun: Instant,
     pub(crate) kind: CallKind,
     /// Whether the answer is to say which server the node is.

@@ -10,13 +10,13 @@ use super::super::quorum::NodeId;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CallId {
     node: NodeId,
-    number: u64,
+    number: u32,
 }
 
 impl CallId {
     /// The id of the call with this number to this node.
     #[must_use]
-    pub const fn new(node: NodeId, number: u64) -> Self {
+    pub const fn new(node: NodeId, number: u32) -> Self {
         Self { node, number }
     }
 
@@ -26,9 +26,9 @@ impl CallId {
         self.node
     }
 
-    /// The number of the call. It starts at 1 and rises within an attempt.
+    /// The number of the call. It starts at 1 and rises within an attempt. After 2^32 calls it starts again.
     #[must_use]
-    pub const fn number(self) -> u64 {
+    pub const fn number(self) -> u32 {
         self.number
     }
 }

@@ -252,7 +252,7 @@ impl<E: Clone> AttemptMachine<E> {
     }
 
     pub(super) fn send(&mut self, id: NodeId, message: Message) {
-        self.calls += 1;
+        self.calls = self.calls.wrapping_add(1);
         let call = CallId::new(id, self.calls);
         self.nodes[id.index()].record_sent(call, message);
         self.sends.push_back((id, Action::Send(call, message)));
