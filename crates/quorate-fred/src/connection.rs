@@ -5,11 +5,12 @@
 //! ever. So each pipeline is awaited together with the end of that task.
 
 use std::fmt;
-use std::future::{pending, poll_fn};
+use std::future::poll_fn;
+use std::mem;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::Poll;
+use std::task::{Poll, ready};
 
 use fred::clients::Client;
 use fred::error::{Error, ErrorKind};
@@ -18,7 +19,6 @@ use fred::types::RespVersion;
 use fred::types::client::Invalidation;
 use fred::types::config::{Config, ConnectionConfig};
 use futures_util::future::{BoxFuture, Either, FutureExt, Shared, maybe_done, select};
-use futures_util::stream::{FuturesOrdered, StreamExt};
 use quorate_core::BackendError;
 use quorate_protocol::{Command, Connection, Push, Value};
 use tokio::sync::broadcast::Receiver;
@@ -92,18 +92,10 @@ impl fmt::Debug for FredConnection {
 impl Connection for FredConnection {
     async fn send(&self, commands: Vec<Command>) -> Vec<Result<Value, BackendError>> {
         let exchanges = commands.iter().map(|command| exchange(&self.client, command));
-        let mut exchanges = hand_over(exchanges).await;
-        let (mut answers, mut end) = (Vec::with_capacity(commands.len()), self.end.clone());
-        while let Either::Left((Some(answer), _)) = select(exchanges.next(), &mut end).await {
-            answers.push(answer);
-        }
-        // After the end, a command that has no reply by now never gets one.
-        while let Some(Some(answer)) = exchanges.next().now_or_never() {
-            answers.push(answer);
-        }
-        answers.resize_with(commands.len(), || Err(Error::new(ErrorKind::Canceled, "")));
+        let answers = in_order(exchanges, self.end.clone()).await;
         let mut replies = Vec::with_capacity(commands.len());
         for answer in answers {
+            let answer = answer.unwrap_or_else(|| Err(Error::new(ErrorKind::Canceled, "")));
             replies.push(match answer {
                 Ok(reply) => {
                     self.has_replied.store(true, Ordering::Relaxed);
@@ -131,26 +123,35 @@ impl Drop for FredConnection {
     }
 }
 
-/// Polls each future once, in order, before any is polled again. A stream of futures would put some off.
-async fn hand_over<F: Future>(
+/// Polls each future once, in order, and then awaits them one after the other, until `end`. `None`: a command that has
+/// no reply by then never gets one.
+async fn in_order<F: Future>(
     futures: impl Iterator<Item = F>,
-) -> FuturesOrdered<impl Future<Output = F::Output>> {
+    mut end: impl Future + Unpin,
+) -> Vec<Option<F::Output>> {
     let mut begun: Vec<_> = futures.map(|future| Box::pin(maybe_done(future))).collect();
+    let (mut is_handed_over, mut done) = (false, 0);
     poll_fn(|context| {
-        for future in &mut begun {
-            let _ = future.as_mut().poll(context);
+        if !mem::replace(&mut is_handed_over, true) {
+            for future in &mut begun {
+                let _ = future.as_mut().poll(context);
+            }
+        }
+        while let Some(future) = begun.get_mut(done)
+            && future.as_mut().poll(context).is_ready()
+        {
+            done += 1;
+        }
+        if done < begun.len() {
+            ready!(end.poll_unpin(context));
+            for future in &mut begun {
+                let _ = future.as_mut().poll(context);
+            }
         }
         Poll::Ready(())
     })
     .await;
-    let rest = begun.into_iter().map(|mut future| async move {
-        future.as_mut().await;
-        match future.as_mut().take_output() {
-            Some(output) => output,
-            None => pending().await,
-        }
-    });
-    rest.collect()
+    begun.iter_mut().map(|future| future.as_mut().take_output()).collect()
 }
 
 /// Why the task that drives a connection has ended.
@@ -182,6 +183,8 @@ async fn listen(
 
 #[cfg(test)]
 mod tests {
+    use std::future::pending;
+
     use super::*;
 
     #[tokio::test]
@@ -199,8 +202,15 @@ mod tests {
                 Poll::Pending
             })
         };
-        let replies = hand_over((0..8).map(wakes_at_once)).await;
+        let replies = in_order((0..8).map(wakes_at_once), pending::<()>().boxed()).await;
         assert_eq!(*order.lock().unwrap(), [0, 1, 2, 3, 4, 5, 6, 7]);
-        assert_eq!(replies.collect::<Vec<_>>().await, [0, 1, 2, 3, 4, 5, 6, 7]);
+        assert_eq!(replies, [0, 1, 2, 3, 4, 5, 6, 7].map(Some));
+    }
+
+    #[tokio::test]
+    async fn after_the_end_only_what_is_there_is_an_answer() {
+        let there = |number| async move { if number == 1 { pending().await } else { number } };
+        let replies = in_order((0..3).map(there), std::future::ready(())).await;
+        assert_eq!(replies, [Some(0), None, Some(2)]);
     }
 }
