@@ -8,7 +8,7 @@
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "its unit tests run in the core"))]
 
 /// The folder of the core's sources.
-#[path = "../../../crates/quorate-core/src"]
+#[path = "../../../../crates/quorate-core/src"]
 pub mod core_source {
     pub mod algorithm;
 }

@@ -5,7 +5,7 @@
 #![allow(dead_code, reason = "the rest of the core uses it")]
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "tests fail by panicking")]
 
-#[path = "../../../crates/quorate-core/src/late.rs"]
+#[path = "../../../../crates/quorate-core/src/late.rs"]
 mod late;
 
 /// Stands for the core's module of this name.

@@ -14,7 +14,7 @@ const IN_PART: &[&str] = &["T3"];
 const TEXTS: &[&str] = &["rs", "md", "toml", "txt", "yml", "yaml", "sh"];
 
 /// Its own cases contain codes of no rule.
-const THIS_FILE: &str = "tests/rules/rule_table.rs";
+const THIS_FILE: &str = "tests/virtual/rules/rule_table.rs";
 
 /// What the repository has, as far as the table speaks of it.
 #[derive(Default)]
@@ -187,7 +187,7 @@ fn each_rule_has_a_test_that_exists_or_says_that_it_is_open() {
 /// A page with all rules, and the tree in which it is right.
 fn right() -> (String, Tree) {
     let mut tree = Tree::default();
-    tree.add_file("tests/rules/good.rs", "/// It works.\n#[test]\nfn it_works() {}\n");
+    tree.add_file("tests/virtual/rules/good.rs", "/// It works.\n#[test]\nfn it_works() {}\n");
     tree.files.insert("crates/a/src/b.rs".to_owned());
     let row = |code: &String| {
         let shown = match &**code {
