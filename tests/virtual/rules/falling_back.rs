@@ -1,7 +1,6 @@
 //! Nodes that lack, or forbid, what waiting needs: that costs order, never the lock.
 
 use std::future::IntoFuture;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use quorate_core::backend::Capabilities;
@@ -11,6 +10,7 @@ use quorate_protocol::error_of_reply;
 use tracing::Level;
 
 use crate::observe::{of, told};
+use crate::waiting::contest::{Contest, Figures};
 use crate::waiting::processes::{Quirk, ROUND_TRIP, Scene};
 use crate::world::{MS, SECOND};
 
@@ -43,17 +43,6 @@ fn wait(quirk: Quirk, built: impl Fn(MemoryNode) -> MemoryNode) -> Wait {
     Wait { scene, gap }
 }
 
-fn well(built: Built) -> Wait {
-    wait(Quirk::default(), built)
-}
-
-#[test]
-fn an_ordered_waiter_joins_a_queue_and_is_woken_by_the_release() {
-    let wait = well(ABLE);
-    assert_eq!(wait.gap, 2 * ROUND_TRIP, "the release, the push, and an acquire");
-    assert!(wait.scene.count(Operation::Queue) > 3);
-}
-
 #[test]
 fn nodes_built_without_a_queue_or_without_pushes_cost_order_and_not_the_lock() {
     let (watch, queue) = (Capabilities::WATCH, Capabilities::QUEUE);
@@ -63,6 +52,9 @@ fn nodes_built_without_a_queue_or_without_pushes_cost_order_and_not_the_lock() {
         assert_eq!(wait.scene.count(Operation::Queue) > 0, joins);
         assert!(wait.gap <= SECOND + 10 * MS, "{:?}", wait.gap);
     }
+    let woken = wait(Quirk::default(), ABLE);
+    assert_eq!(woken.gap, 2 * ROUND_TRIP, "the release, the push, and an acquire");
+    assert!(woken.scene.count(Operation::Queue) > 3);
     // The queue works by refreshes alone.
     let wait = wait(Quirk::default(), move |node| node.without(watch));
     assert!(wait.gap <= SECOND, "{:?}", wait.gap);
@@ -100,64 +92,33 @@ fn a_node_that_refuses_to_watch_costs_time_and_never_the_lock() {
     }
 }
 
-/// Processes that want the lock all the time: how often each had it in ten seconds.
-fn contend(quirk: Quirk, built: Built) -> Vec<usize> {
-    let scene = Scene::with(5, Sim::shuffled(3), quirk);
-    let served = Arc::new(Mutex::new(vec![0; 4]));
-    for number in 0..4 {
-        let (process, served) = (scene.process_on(built, |builder| builder), Arc::clone(&served));
-        let ours = process.clone();
-        process.spawn(async move {
-            loop {
-                let guard = ours.lock("r").await.unwrap();
-                served.lock().unwrap()[number] += 1;
-                ours.client.sleep(MS).await;
-                guard.release().await.unwrap();
-            }
-        });
+/// Processes that want the lock all the time, for ten seconds.
+fn contend(quirk: Quirk, built: &[Built]) -> Figures {
+    let mut contest = Contest::on(Scene::with(5, Sim::shuffled(3), quirk), MS);
+    for built in built {
+        let process = contest.scene.process_on(built, |builder| builder);
+        contest.run(process, 1);
     }
-    scene.sim.advance(10 * SECOND);
-    served.lock().unwrap().clone()
+    contest.figures(10 * SECOND)
 }
 
+/// Without a queue, nothing makes it fair.
 #[test]
 fn all_processes_are_served_however_they_wait() {
-    for built in [NOTIFIED, POLLING] {
-        let served = contend(Quirk::default(), built);
-        // Without a queue, nothing makes it fair.
-        assert!(served.iter().all(|served| *served > 0), "{served:?}");
+    let forbidden = Some(error_of_reply("NOPERM this user has no permissions to run it"));
+    let no_queue = Quirk { queueing_fails: forbidden.clone(), ..Quirk::default() };
+    let no_watch = Quirk { watching_fails: forbidden, ..Quirk::default() };
+    for (quirk, built) in [
+        (Quirk::default(), &[NOTIFIED; 4][..]),
+        (Quirk::default(), &[POLLING; 4]),
+        (Quirk::default(), &[ABLE, NOTIFIED, POLLING]),
+        (no_queue, &[ABLE; 4]),
+        (no_watch, &[ABLE; 4]),
+    ] {
+        let story = format!("{quirk:?}");
+        let figures = contend(quirk, built);
+        assert!(figures.least() > 0.0, "{story}: {figures:?}");
     }
-    for error in &refusals()[1..2] {
-        for quirk in [
-            Quirk { queueing_fails: Some(error.clone()), ..Quirk::default() },
-            Quirk { watching_fails: Some(error.clone()), ..Quirk::default() },
-        ] {
-            let served = contend(quirk, ABLE);
-            assert!(served.iter().all(|served| *served > 0), "{error}: {served:?}");
-        }
-    }
-}
-
-#[test]
-fn processes_that_wait_in_different_ways_are_all_served() {
-    let scene = Scene::with(5, Sim::shuffled(3), Quirk::default());
-    let served = Arc::new(Mutex::new(vec![0; 3]));
-    for (number, built) in [ABLE, NOTIFIED, POLLING].into_iter().enumerate() {
-        let (process, served) = (scene.process_on(built, |builder| builder), Arc::clone(&served));
-        let ours = process.clone();
-        process.spawn(async move {
-            loop {
-                let guard = ours.lock("r").await.unwrap();
-                served.lock().unwrap()[number] += 1;
-                ours.client.sleep(MS).await;
-                guard.release().await.unwrap();
-                ours.client.sleep(5 * MS).await;
-            }
-        });
-    }
-    scene.sim.advance(10 * SECOND);
-    let served = served.lock().unwrap();
-    assert!(served.iter().all(|served| *served > 20), "{served:?}");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use quorate_core::backend::{AcquireOptions, ReleaseOptions, Reply};
+use quorate_core::backend::{AcquireOptions, Reply};
 use quorate_core::error::{Answer, InvalidRequest, QuorumFailure};
 use quorate_core::{
     BackendErrorKind, Claim, DetachedLock, FenceHint, FencedCell, FencingToken, Key, LockBackend,
@@ -95,21 +95,10 @@ fn acquire(world: &World, node: &MemoryNode, claim: &Claim, hint: FenceHint) -> 
     reply
 }
 
-/// Releases on one node, and raises its number.
-fn release(world: &World, node: &MemoryNode, claim: &Claim, number: u64) -> Vote {
-    let mut options = ReleaseOptions::default();
-    options.raise_to = FencingToken::new(number);
-    world.sim.block_on(node.release(claim, options)).unwrap().vote
-}
-
 fn granted(number: u64) -> Reply {
     let mut acquired = Reply::new(Vote::Granted);
     acquired.number = FencingToken::new(number);
     acquired
-}
-
-fn at(number: u64) -> FencingToken {
-    FencingToken::new(number).unwrap()
 }
 
 fn failure_of<T: Debug>(failed: Result<T, LockError>) -> QuorumFailure {
@@ -123,9 +112,7 @@ fn failure_of<T: Debug>(failed: Result<T, LockError>) -> QuorumFailure {
 fn nodes_that_agree_give_a_token_in_one_round_trip() {
     for nodes in 1..=7 {
         let world = World::new(nodes);
-        for node in &world.nodes {
-            node.inject(Fault::Slow(10 * MS));
-        }
+        world.inject(.., Fault::Slow(10 * MS));
         let manager = world.manager();
         let mut last = 0;
         for round in 1..=3 {
@@ -150,12 +137,8 @@ fn nodes_that_differ_are_raised_to_the_highest_in_one_more() {
         let manager = if hints { world.manager() } else { counting(&world) };
         let base = if hints { 3_000_000_000_000_000 } else { 0 };
         stand_at(&world, &[base + 5, base + 9, base + 1, base + 9, base + 9]);
-        for node in &world.nodes[..3] {
-            node.inject(Fault::Slow(10 * MS));
-        }
-        for node in &world.nodes[3..] {
-            node.inject(Fault::Slow(40 * MS));
-        }
+        world.inject(..3, Fault::Slow(10 * MS));
+        world.inject(3.., Fault::Slow(40 * MS));
         let before = world.sim.now();
         let guard = lock(&world, &manager);
         assert_eq!(token(&guard), base + 10);
@@ -302,22 +285,6 @@ fn a_waiter_of_another_process_gets_a_greater_token() {
         world.sim.advance(5 * SECOND);
         let guard = got.lock().unwrap().take().unwrap();
         assert!(token(&guard) > first);
-    }
-}
-
-#[test]
-fn a_future_that_is_dropped_at_any_poll_leaves_no_key() {
-    for polls in 0..60 {
-        let world = World::new(3);
-        let manager = counting(&world);
-        stand_at(&world, &[10, 20, 30]);
-        for node in &world.nodes {
-            node.inject(Fault::Slow(5 * MS));
-        }
-        let dropped = world.sim.block_on_for(manager.lock("r").fenced(), polls);
-        drop(dropped);
-        world.sim.advance(2 * SECOND);
-        assert_eq!(lock_keys_left(&world), 0, "after {polls} polls");
     }
 }
 

@@ -15,17 +15,13 @@ fn h1_a_failed_extension_leaves_the_lease_as_it_is() {
     let world = World::new(5);
     let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
     let valid_until = guard.valid_until();
-    for node in &world.nodes[..3] {
-        node.inject(Fault::Hung);
-    }
+    world.inject(..3, Fault::Hung);
     let failed = world.sim.block_on(guard.extend());
     assert!(matches!(failed, Err(ExtendError::Unreachable(_))), "{failed:?}");
     assert_eq!(guard.valid_until(), valid_until);
     assert!(guard.is_valid());
     world.sim.advance(SECOND);
-    for node in &world.nodes[..3] {
-        node.heal();
-    }
+    world.heal();
     world.sim.advance(SECOND);
     assert_eq!(world.holders("r"), 5, "nothing was released");
     world.sim.block_on(guard.extend()).expect("the next try may succeed");
@@ -39,9 +35,7 @@ fn c5_an_extension_goes_on_when_its_future_is_dropped() {
     let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
     world.sim.advance(SECOND);
     let valid_until = guard.valid_until();
-    for node in &world.nodes {
-        node.inject(Fault::Late(100 * MS));
-    }
+    world.inject(.., Fault::Late(100 * MS));
     assert!(world.sim.block_on_for(guard.extend(), 1).is_none());
     assert_eq!(guard.valid_until(), valid_until);
     world.sim.advance(100 * MS);
@@ -52,9 +46,7 @@ fn c5_an_extension_goes_on_when_its_future_is_dropped() {
 fn h2_a_shorter_extension_never_shortens() {
     let world = World::new(3);
     let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
-    for node in &world.nodes {
-        node.inject(Fault::Late(100 * MS));
-    }
+    world.inject(.., Fault::Late(100 * MS));
     let (long, short) =
         world.sim.block_on(join(guard.extend_to(60 * SECOND), guard.extend_to(5 * SECOND)));
     long.unwrap();
@@ -76,6 +68,9 @@ fn h3_an_extension_needs_a_quorum_that_still_has_the_keys() {
     assert!(!guard.is_valid());
     world.catch_up();
     assert_eq!(world.holders("r"), 0, "no key came back, and the others are released");
+    let lost = world.sim.block_on(guard.lost());
+    assert!(matches!(lost, Lost::NotHeld(_)), "{lost:?}");
+    assert_eq!(world.sim.elapsed(), Duration::ZERO, "at once");
 }
 
 #[test]
@@ -94,40 +89,13 @@ fn an_extension_counts_from_when_it_was_sent() {
     let world = World::new(3);
     let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
     world.sim.advance(4 * SECOND);
-    for node in &world.nodes {
-        node.inject(Fault::Slow(300 * MS));
-    }
+    world.inject(.., Fault::Slow(300 * MS));
     let sent = world.sim.elapsed();
     world.sim.block_on(guard.extend()).unwrap();
     let spent = world.sim.elapsed() - sent;
     let ttl = Ttl::try_from(10 * SECOND).unwrap();
     let whole = Drift::default().validity_of(ttl) - SafetyMargin::default().of(ttl);
     assert_eq!(guard.remaining(), whole - spent);
-}
-
-#[test]
-fn a_guard_knows_the_end_of_its_lease_though_no_task_ran() {
-    let world = World::new(3);
-    let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
-    let left = guard.remaining();
-    world.sim.advance(left - MS / 1_000_000);
-    assert!(guard.is_valid());
-    world.sim.advance(MS / 1_000_000);
-    assert!(!guard.is_valid());
-    assert_eq!(guard.remaining(), Duration::ZERO);
-    // The nodes keep the key for drift and safety margin: others come later than we stop.
-    assert_eq!(world.holders("r"), 3);
-}
-
-#[test]
-fn a_dropped_guard_is_released() {
-    let world = World::new(3);
-    let manager = world.manager();
-    drop(world.sim.block_on(manager.lock("r")).unwrap());
-    world.catch_up();
-    assert_eq!(world.keys_left(), 0);
-    let guard = world.sim.block_on(manager.lock("r").no_wait()).unwrap();
-    world.sim.block_on(guard.release()).unwrap();
 }
 
 #[test]
@@ -180,29 +148,10 @@ fn h3_an_extension_is_not_waited_for_beyond_the_lease() {
     let world = World::new(3);
     let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
     world.sim.advance(guard.remaining() - 10 * MS);
-    for node in &world.nodes {
-        node.inject(Fault::Hung);
-    }
+    world.inject(.., Fault::Hung);
     let start = world.sim.elapsed();
     assert!(world.sim.block_on(guard.extend()).is_err());
     assert_eq!(world.sim.elapsed() - start, 10 * MS);
-}
-
-/// A: the caller that decides the round begins the next one before the others are polled.
-#[test]
-fn a2_an_extension_that_was_won_is_won_for_all_its_callers() {
-    let world = World::new(3);
-    let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
-    for node in &world.nodes {
-        node.inject(Fault::Late(100 * MS));
-    }
-    let twice = async {
-        guard.extend().await.unwrap();
-        guard.extend().await
-    };
-    let (second, shared) = world.sim.block_on(join(twice, guard.extend()));
-    shared.expect("both were in one round");
-    second.unwrap();
 }
 
 /// The other nodes decide each round before this one answers.

@@ -4,16 +4,15 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
 use futures_util::future::poll_immediate;
-use quorate_core::backend::{AcquireOptions, Capabilities, ExtendOptions, ReleaseOptions, Reply};
+use quorate_core::backend::Capabilities;
 use quorate_core::{
-    BackendError, BackendErrorKind, Claim, Inspection, InvalidResource, Key, KeyState, LockBackend,
-    LockManager, LockState, Sighting,
+    BackendErrorKind, Inspection, InvalidResource, KeyState, LockBackend, LockManager, LockState,
 };
 use quorate_memory::{Effect, Fault, MemoryNode, Operation, Rule, Value};
 use quorate_protocol::error_of_reply;
 
+use crate::backends::Odd;
 use crate::world::{MS, SECOND, World};
 
 fn look(world: &World, name: &str) -> Inspection {
@@ -54,17 +53,6 @@ fn a_lock_on_all_nodes_is_held_until_its_ttl_is_over() {
     world.sim.block_on(guard.extend()).unwrap();
     assert_eq!(told(&look(&world, "r")), (LockState::Held, 5, Some(10 * SECOND)));
     world.sim.block_on(guard.release()).unwrap();
-    assert_eq!(told(&look(&world, "r")), (LockState::Free, 0, None));
-}
-
-#[test]
-fn a_lock_that_expires_is_free() {
-    let world = World::new(5);
-    // Nobody releases it.
-    let _record = world.sim.block_on(world.manager().lock("r")).unwrap().detach().unwrap();
-    world.sim.advance(10 * SECOND - MS);
-    assert_eq!(told(&look(&world, "r")), (LockState::Held, 5, Some(MS)));
-    world.sim.advance(MS);
     assert_eq!(told(&look(&world, "r")), (LockState::Free, 0, None));
 }
 
@@ -144,9 +132,7 @@ fn nodes_that_hang_cost_one_node_timeout_however_many() {
         for fault in [Fault::Hung, Fault::Slow(3600 * SECOND), Fault::Late(3600 * SECOND)] {
             let world = World::new(5);
             let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
-            for node in &world.nodes[..hung] {
-                node.inject(fault.clone());
-            }
+            world.inject(..hung, fault.clone());
             let start = world.sim.elapsed();
             let seen = look(&world, "r");
             assert_eq!(world.sim.elapsed() - start, 500 * MS, "{hung} of 5: {fault:?}");
@@ -164,16 +150,6 @@ fn nodes_that_hang_cost_one_node_timeout_however_many() {
     let manager = world.builder().node_timeout(70 * MS).build().unwrap();
     world.sim.block_on(manager.inspect("r")).unwrap();
     assert_eq!(world.sim.elapsed(), 70 * MS, "the node timeout is the manager's");
-}
-
-#[test]
-fn all_nodes_are_asked_at_once() {
-    let world = World::new(5);
-    for node in &world.nodes {
-        node.inject(Fault::Slow(100 * MS));
-    }
-    assert_eq!(told(&look(&world, "r")), (LockState::Free, 0, None));
-    assert_eq!(world.sim.elapsed(), 100 * MS);
 }
 
 #[test]
@@ -199,9 +175,7 @@ fn q4_a_value_that_is_no_lock_is_neither_held_nor_free() {
     }
     for reply in ["NOAUTH Authentication required.", "LOADING", "NOPERM"] {
         let world = World::new(3);
-        for node in &world.nodes {
-            node.inject(Fault::Failing(error_of_reply(reply)));
-        }
+        world.inject(.., Fault::Failing(error_of_reply(reply)));
         assert_eq!(told(&look(&world, "r")), (LockState::Unclear, 0, None), "{reply}");
     }
 }
@@ -224,9 +198,7 @@ fn an_inspection_acquires_nothing_and_writes_nothing() {
 #[test]
 fn c5_an_inspection_that_is_dropped_leaves_nothing_behind() {
     let world = World::new(3);
-    for node in &world.nodes {
-        node.inject(Fault::Late(100 * MS));
-    }
+    world.inject(.., Fault::Late(100 * MS));
     let manager = world.manager();
     world.sim.block_on(async {
         assert!(poll_immediate(pin!(manager.inspect("r"))).await.is_none());
@@ -270,44 +242,13 @@ fn a_lost_call_is_a_silent_node_and_a_broken_connection_a_failed_one() {
     );
 }
 
-/// A backend of three methods; or one whose look panics.
-#[derive(Debug)]
-struct Odd {
-    node: MemoryNode,
-    panics: bool,
-}
-
-#[async_trait]
-impl LockBackend for Odd {
-    async fn acquire(&self, claim: &Claim, options: AcquireOptions) -> Result<Reply, BackendError> {
-        self.node.acquire(claim, options).await
-    }
-
-    async fn extend(&self, claim: &Claim, options: ExtendOptions) -> Result<Reply, BackendError> {
-        self.node.extend(claim, options).await
-    }
-
-    async fn release(&self, claim: &Claim, options: ReleaseOptions) -> Result<Reply, BackendError> {
-        self.node.release(claim, options).await
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        if self.panics { Capabilities::INSPECT } else { Capabilities::NONE }
-    }
-
-    async fn inspect(&self, _: &Key) -> Result<Option<Sighting>, BackendError> {
-        assert!(!self.panics, "on purpose");
-        Err(BackendError::unsupported("this node cannot be inspected"))
-    }
-}
-
 #[test]
 fn a_backend_that_cannot_inspect_or_panics_affects_no_other() {
     let world = World::new(5);
-    let odd = |place: usize, panics| -> Arc<dyn LockBackend> {
-        Arc::new(Odd { node: world.nodes[place].clone(), panics })
-    };
-    let mut nodes = vec![odd(0, false), odd(1, true)];
+    let cannot = Odd::new(&world.nodes[0]);
+    let panics = Odd::new(&world.nodes[1]).able(Capabilities::INSPECT);
+    let panics = panics.noting(|method| assert!(method != "inspect", "on purpose"));
+    let mut nodes: Vec<Arc<dyn LockBackend>> = vec![Arc::new(cannot), Arc::new(panics)];
     nodes.extend(world.nodes[2..].iter().map(|node| Arc::new(node.clone()) as _));
     let manager = LockManager::builder(nodes).runtime(world.sim.clone()).build().unwrap();
     let _guard = world.sim.block_on(manager.lock("r")).unwrap();

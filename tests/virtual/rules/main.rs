@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
+mod backends;
 mod cancel_safety;
 mod cases;
 mod cleanup;
@@ -23,10 +24,8 @@ mod reasons;
 mod renewals;
 mod restarts;
 mod rule_table;
-mod second_rounds;
 mod settings;
 mod stories;
 mod time;
 mod waiting;
-mod watch;
 mod world;

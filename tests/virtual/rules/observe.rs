@@ -142,9 +142,7 @@ fn only(what: &str, told: &[Told]) -> Told {
 
 /// So that something takes time.
 fn slow(world: &World, delay: Duration) {
-    for node in &world.nodes {
-        node.inject(Fault::Slow(delay));
-    }
+    world.inject(.., Fault::Slow(delay));
 }
 
 #[test]
@@ -396,7 +394,7 @@ fn everything(world: &World) {
     released.unwrap();
     sim.block_on(next.unwrap().lost());
     let guard = sim.block_on(manager.lock("r")).unwrap();
-    world.nodes.iter().for_each(|node| node.inject(Fault::Hung));
+    world.inject(.., Fault::Hung);
     sim.block_on(guard.extend()).unwrap_err();
     sim.block_on(manager.lock("r").no_wait()).unwrap_err();
     let _ = sim.block_on(manager.close(SECOND));
@@ -567,21 +565,12 @@ fn a1_a_lock_is_released_though_the_recorder_panics() {
     }
 }
 
-/// A subscriber that panics in one of its methods, once it is armed.
-struct Upset {
-    at: &'static str,
-    armed: Arc<AtomicBool>,
-}
+/// A subscriber that does something in each of its methods, named for it.
+struct Acts<F>(F);
 
-impl Upset {
-    fn at(&self, method: &str) {
-        assert!(!(self.armed.load(Ordering::SeqCst) && method == self.at), "on purpose");
-    }
-}
-
-impl Subscriber for Upset {
+impl<F: Fn(&'static str) + 'static> Subscriber for Acts<F> {
     fn enabled(&self, _: &Metadata<'_>) -> bool {
-        self.at("enabled");
+        self.0("enabled");
         true
     }
 
@@ -590,7 +579,7 @@ impl Subscriber for Upset {
     }
 
     fn new_span(&self, _: &Attributes<'_>) -> Id {
-        self.at("new_span");
+        self.0("new_span");
         Id::from_u64(1)
     }
 
@@ -599,19 +588,19 @@ impl Subscriber for Upset {
     fn record_follows_from(&self, _: &Id, _: &Id) {}
 
     fn event(&self, _: &Event<'_>) {
-        self.at("event");
+        self.0("event");
     }
 
     fn enter(&self, _: &Id) {
-        self.at("enter");
+        self.0("enter");
     }
 
     fn exit(&self, _: &Id) {
-        self.at("exit");
+        self.0("exit");
     }
 
     fn try_close(&self, _: Id) -> bool {
-        self.at("try_close");
+        self.0("try_close");
         true
     }
 }
@@ -623,8 +612,11 @@ fn a1_a_subscriber_that_panics_keeps_no_lock() {
     for at in ["enabled", "new_span", "enter", "exit", "event", "try_close"] {
         for polls in 0..4 {
             let armed = Arc::<AtomicBool>::default();
-            let subscriber = Upset { at, armed: Arc::clone(&armed) };
-            tracing::subscriber::with_default(subscriber, || {
+            let is_armed = Arc::clone(&armed);
+            let upset = Acts(move |method| {
+                assert!(!(is_armed.load(Ordering::SeqCst) && method == at), "on purpose");
+            });
+            tracing::subscriber::with_default(upset, || {
                 let world = World::new(3);
                 slow(&world, 10 * MS);
                 let mut request = Box::pin(world.manager().lock("r").into_future());
@@ -643,40 +635,19 @@ fn a1_a_subscriber_that_panics_keeps_no_lock() {
     }
 }
 
-/// A subscriber that looks at a lease at each event: a log that only the leader writes.
-struct Looks(Arc<Mutex<Option<Lease>>>);
-
-impl Subscriber for Looks {
-    fn enabled(&self, _: &Metadata<'_>) -> bool {
-        true
-    }
-
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
-        Id::from_u64(1)
-    }
-
-    fn record(&self, _: &Id, _: &Record<'_>) {}
-
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-
-    fn event(&self, _: &Event<'_>) {
-        if let Some(lease) = self.0.lock().unwrap().clone() {
-            assert!(lease.is_valid() || lease.remaining().is_zero());
-        }
-    }
-
-    fn enter(&self, _: &Id) {}
-
-    fn exit(&self, _: &Id) {}
-}
-
-/// In a thread of its own: it would block for ever.
+/// As a log that only the leader writes. In a thread of its own: it would block for ever.
 #[test]
 fn a_subscriber_may_look_at_the_lease() {
     let (ends, ended) = channel();
     std::thread::spawn(move || {
         let lease = Arc::<Mutex<Option<Lease>>>::default();
-        tracing::subscriber::with_default(Looks(Arc::clone(&lease)), || {
+        let looked_at = Arc::clone(&lease);
+        let looks = Acts(move |_| {
+            if let Some(lease) = looked_at.lock().unwrap().clone() {
+                assert!(lease.is_valid() || lease.remaining().is_zero());
+            }
+        });
+        tracing::subscriber::with_default(looks, || {
             let world = World::new(3);
             let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
             *lease.lock().unwrap() = Some(guard.lease());

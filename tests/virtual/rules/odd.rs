@@ -1,79 +1,36 @@
 //! Backends that answer, drop, look or panic inside `begin`: the attempt takes all of it.
 
-use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use async_trait::async_trait;
 use futures_util::FutureExt;
-use quorate_core::backend::{
-    AcquireOptions, Call, CallResult, Capabilities, ExtendOptions, NotSent, Operation,
-    ReleaseOptions, Reply, ask,
-};
-use quorate_core::{
-    BackendError, Claim, ExtendError, Lease, LockBackend, LockError, LockManager, Runtime,
-};
+use quorate_core::backend::{Call, CallResult, Capabilities, NotSent, Operation, ask};
+use quorate_core::{ExtendError, Lease, LockError, LockManager, Runtime};
 use quorate_memory::MemoryNode;
 
+use crate::backends::{Begins, begin};
 use crate::world::{MS, SECOND, World};
-
-type Begin = dyn Fn(&MemoryNode, Call, &dyn Runtime) -> Result<(), NotSent> + Send + Sync;
-
-/// A node in memory with another `begin`.
-#[derive(Clone)]
-struct Odd {
-    node: MemoryNode,
-    begin: Arc<Begin>,
-}
-
-impl fmt::Debug for Odd {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.node.fmt(f)
-    }
-}
 
 /// What the node answers, at once.
 fn result(node: &MemoryNode, operation: &Operation, runtime: &dyn Runtime) -> CallResult {
     let (call, asked) = ask(operation.clone(), runtime.now());
-    let begun = Arc::new(node.clone()).begin(call, runtime);
-    begun.map_err(|not_sent| not_sent.error().clone())?;
+    begin(node, call, runtime).map_err(|not_sent| not_sent.error().clone())?;
     asked.now_or_never().expect("without a delay it is answered inside")
 }
 
-#[async_trait]
-impl LockBackend for Odd {
-    async fn acquire(&self, claim: &Claim, options: AcquireOptions) -> Result<Reply, BackendError> {
-        self.node.acquire(claim, options).await
-    }
-
-    async fn extend(&self, claim: &Claim, options: ExtendOptions) -> Result<Reply, BackendError> {
-        self.node.extend(claim, options).await
-    }
-
-    async fn release(&self, claim: &Claim, options: ReleaseOptions) -> Result<Reply, BackendError> {
-        self.node.release(claim, options).await
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        Capabilities::ORDERED
-    }
-
-    fn begin(self: Arc<Self>, call: Call, runtime: &dyn Runtime) -> Result<(), NotSent> {
-        (self.begin)(&self.node, call, runtime)
-    }
-}
-
 /// A manager of three nodes, of which the first ones are odd.
-fn manager<B>(world: &World, odd: usize, begin: B) -> LockManager
+fn manager<B>(world: &World, odd: usize, oddly: B) -> LockManager
 where
     B: Fn(&MemoryNode, Call, &dyn Runtime) -> Result<(), NotSent> + Send + Sync + 'static,
 {
-    let odd_begin: Arc<Begin> = Arc::new(begin);
-    let sound: Arc<Begin> =
-        Arc::new(|node, call, runtime| Arc::new(node.clone()).begin(call, runtime));
-    let nodes = world.nodes.iter().enumerate().map(|(place, node)| Odd {
-        node: node.clone(),
-        begin: Arc::clone(if place < odd { &odd_begin } else { &sound }),
+    let oddly = Arc::new(oddly);
+    let nodes = world.nodes.iter().enumerate().map(|(place, node)| {
+        let oddly = Arc::clone(&oddly);
+        let begins = Begins::new(node, move |node, call, runtime| match place < odd {
+            true => oddly(node, call, runtime),
+            false => begin(node, call, runtime),
+        });
+        begins.named("").able(Capabilities::ORDERED)
     });
     LockManager::builder(nodes).runtime(world.sim.clone()).build().unwrap()
 }

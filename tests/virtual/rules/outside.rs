@@ -10,7 +10,8 @@ use quorate_core::error::InvalidRequest;
 use quorate_core::{ExtendError, InvalidResource, LockError, LockGuard, Lost, Runtime};
 use quorate_memory::{Effect, Fault, Operation, Rule};
 
-use crate::waiting::processes::{REFRESH, Scene};
+use crate::waiting::contest::Contest;
+use crate::waiting::processes::Scene;
 use crate::world::{MS, SECOND, World};
 
 const MARGIN: Duration = Duration::from_millis(500);
@@ -121,37 +122,6 @@ fn a_node_that_is_back_is_released_at_once() {
     }
 }
 
-#[test]
-fn a_wait_that_begins_without_a_gate_joins_when_one_is_back() {
-    let scene = Scene::new(5);
-    let (holder, waiter) =
-        (scene.process(), scene.process_with(|builder| builder.node_timeout(50 * MS)));
-    let guard = scene.sim.block_on(holder.lock("r").ttl(60 * SECOND)).unwrap();
-    for node in &scene.nodes {
-        node.add_rule(Rule::new(Effect::DropRequest).on(Operation::Queue));
-    }
-    // It asks one gate after the other, and all are skipped.
-    let first = waiter.locks.lock("r").timeout(400 * MS).into_future();
-    assert!(scene.sim.block_on(first).unwrap_err().is_held());
-    scene.forget_sent();
-    let held = waiter.hold_once("r", MS);
-    scene.sim.advance(100 * MS);
-    assert_eq!(scene.count(Operation::Queue), 0, "no gate is left");
-    let way = crate::waiting::processes::ROUND_TRIP / 2;
-    for node in &scene.nodes {
-        node.clear_rules();
-        node.add_rule(Rule::new(Effect::Delay { least: way, most: way }));
-    }
-    scene.sim.advance(SECOND + REFRESH);
-    scene.gate("r");
-    scene.sim.advance(2 * REFRESH);
-    let before = holder.client.now();
-    scene.sim.block_on(guard.release()).unwrap();
-    scene.sim.advance(SECOND);
-    let gap = held.lock().unwrap().expect("it got the lock").from - before;
-    assert!(gap < 2 * MS, "woken by the push: {gap:?}");
-}
-
 /// Task 1 has `a`, task 2 wants both, and task 1 wants `b` as well.
 #[test]
 fn a_nested_lock_in_sorted_order_is_no_deadlock() {
@@ -175,12 +145,6 @@ fn a_nested_lock_in_sorted_order_is_no_deadlock() {
 #[test]
 fn the_smallest_validity_does_not_spin() {
     let world = World::new(3);
-    for ttl in (1..=3).map(|millis| millis * MS) {
-        assert!(world.builder().ttl(ttl).build().is_err(), "{ttl:?}");
-        let refused = world.sim.block_on(world.manager().lock("r").ttl(ttl));
-        assert!(matches!(refused, Err(LockError::Invalid(InvalidRequest::Ttl(_)))), "{refused:?}");
-    }
-    assert!(world.log.calls().is_empty());
     let manager = world.builder().ttl(4 * MS).build().unwrap();
     let guard = world.sim.block_on(manager.lock("r")).unwrap();
     guard.auto_renew();
@@ -190,7 +154,7 @@ fn the_smallest_validity_does_not_spin() {
     // Four in a validity of 1.56 ms.
     assert!(extended < 2_600, "{extended} rounds in a second");
     // And while no node answers.
-    world.nodes.iter().for_each(|node| node.inject(Fault::Hung));
+    world.inject(.., Fault::Hung);
     world.sim.advance(SECOND);
     assert!(!guard.is_valid());
     assert!(world.log.operations().len() < 3 * 2_600 + 100);
@@ -225,40 +189,17 @@ fn held_is_never_told_as_no_quorum() {
     world.sim.block_on(guard.release()).unwrap();
 }
 
-/// A thousand tasks of one manager, for each of which the turn comes at some time, or too late.
-#[test]
-fn held_is_never_told_as_no_quorum_to_a_thousand_tasks() {
-    let scene = Scene::new(3);
-    let process = scene.process();
-    let sim = &scene.sim;
-    let tasks = (0..1_000).map(|_| async {
-        match process.locks.lock("r").timeout(SECOND).await {
-            Ok(guard) => {
-                sim.sleep(5 * MS).await;
-                guard.release().await.unwrap();
-                true
-            }
-            Err(error) => {
-                assert!(error.is_held(), "{error}");
-                false
-            }
-        }
-    });
-    let had = sim.block_on(join_all(tasks)).into_iter().filter(|had| *had).count();
-    assert!(had > 100 && had < 900, "{had}");
-}
-
 /// The second caller hears of the round after the next one has failed.
 #[test]
 fn a_won_extension_is_won_for_all_its_callers() {
     let world = World::new(3);
     let guard: LockGuard = world.sim.block_on(world.manager().lock("r")).unwrap();
-    world.nodes.iter().for_each(|node| node.inject(Fault::Late(100 * MS)));
+    world.inject(.., Fault::Late(100 * MS));
     let failed: Arc<Mutex<Option<ExtendError>>> = Arc::default();
     let mut shared = Box::pin(guard.extend());
     let first = async {
         guard.extend().await.unwrap();
-        world.nodes.iter().for_each(|node| node.inject(Fault::Down));
+        world.inject(.., Fault::Down);
         *failed.lock().unwrap() = guard.extend().await.err();
     };
     assert!(world.sim.block_on_for(shared.as_mut(), 1).is_none(), "it is in the round");
@@ -276,25 +217,11 @@ fn processes_with_other_abilities_are_not_starved() {
         for lacks in [pool, Capabilities::WATCH] {
             let scene = Scene::new(5);
             let odd = scene.process_on(move |node| node.without(lacks), |builder| builder);
-            let mut processes = vec![odd];
-            processes.extend((0..others).map(|_| scene.process()));
-            let served = Arc::new(Mutex::new(vec![0; processes.len()]));
-            for (number, process) in processes.iter().enumerate() {
-                let (ours, served) = (process.clone(), Arc::clone(&served));
-                process.spawn(async move {
-                    loop {
-                        let guard = ours.lock("r").await.unwrap();
-                        served.lock().unwrap()[number] += 1;
-                        ours.client.sleep(hold).await;
-                        guard.release().await.unwrap();
-                    }
-                });
-            }
-            scene.sim.advance(if hold == MS { 3 * SECOND } else { 20 * SECOND });
-            let served = served.lock().unwrap();
-            let fair = served.iter().sum::<usize>() / served.len();
-            let story = format!("{lacks:?} beside {others}, {hold:?}: {served:?}");
-            assert!(served.iter().all(|one| *one * 2 >= fair && fair > 0), "{story}");
+            let mut contest = Contest::on(scene, hold);
+            contest.run(odd, 1);
+            (0..others).for_each(|_| contest.join(1));
+            let figures = contest.figures(if hold == MS { 3 * SECOND } else { 20 * SECOND });
+            assert!(figures.least() >= 0.5, "{lacks:?} beside {others}, {hold:?}: {figures:?}");
         }
     }
 }
@@ -305,28 +232,10 @@ fn the_order_of_the_nodes_does_not_matter() {
     let scene = Scene::new(5);
     let orders = [[0, 1, 2, 3, 4], [4, 3, 2, 1, 0], [2, 4, 0, 3, 1], [3, 0, 4, 1, 2]];
     let processes = orders.map(|order| scene.process_listing(&order));
-    let holds: Arc<Mutex<Vec<(usize, Duration)>>> = Arc::default();
-    for (number, process) in processes.iter().enumerate() {
-        let (ours, holds, sim) = (process.clone(), Arc::clone(&holds), scene.sim.clone());
-        process.spawn(async move {
-            loop {
-                let guard = ours.lock("r").await.unwrap();
-                holds.lock().unwrap().push((number, sim.elapsed()));
-                ours.client.sleep(MS).await;
-                guard.release().await.unwrap();
-            }
-        });
-    }
+    let mut contest = Contest::on(scene, MS);
+    processes.into_iter().for_each(|process| contest.run(process, 1));
     // The server ids are known after the first answers.
-    scene.sim.advance(SECOND);
-    holds.lock().unwrap().clear();
-    scene.sim.advance(4 * SECOND);
-    let holds = holds.lock().unwrap();
-    for number in 0..orders.len() {
-        let own = || holds.iter().filter(|hold| hold.0 == number).map(|hold| hold.1);
-        let share = own().count() * orders.len() * 100 / holds.len();
-        assert!(share >= 50, "process {number} has {share} % of its fair share");
-        let waits = own().zip(own().skip(1)).map(|(one, next)| next - one);
-        assert!(waits.max().unwrap() < SECOND, "process {number}");
-    }
+    contest.figures(SECOND);
+    let figures = contest.figures(4 * SECOND);
+    assert!(figures.least() >= 0.5 && figures.longest_absence < SECOND, "{figures:?}");
 }

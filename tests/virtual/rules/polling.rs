@@ -6,34 +6,24 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use quorate_core::backend::{AcquireOptions, ExtendOptions, ReleaseOptions, Reply};
-use quorate_core::{
-    BackendError, BuildError, Claim, LockBackend, LockError, LockManager, Runtime, async_trait,
-};
+use quorate_core::{BuildError, LockError, LockManager, Runtime};
 use quorate_memory::{Fault, MemoryNode, Sim, Value};
 use quorate_protocol::error_of_reply;
 
+use crate::backends::Odd;
 use crate::world::{MS, Paused, SECOND, World};
-
-fn put(nodes: &[MemoryNode]) {
-    nodes.iter().for_each(|node| node.put("r", Value::String(b"another program's".to_vec())));
-}
-
-fn all(world: &World, fault: &Fault) {
-    world.nodes.iter().for_each(|node| node.inject(fault.clone()));
-}
 
 #[test]
 fn a4_a_lock_always_has_a_deadline() {
     for world in [World::complete(3), World::new(3)] {
         let manager = world.manager();
-        put(&world.nodes);
+        world.occupy(..);
         let lost = world.sim.block_on(manager.lock("r"));
         assert!(matches!(lost, Err(LockError::Held(_))), "{lost:?}");
         let elapsed = world.sim.elapsed();
         assert!(elapsed >= 30 * SECOND && elapsed <= 30 * SECOND + 2 * MS, "{elapsed:?}");
 
-        all(&world, &Fault::Hung);
+        world.inject(.., Fault::Hung);
         for timeout in [Duration::ZERO, MS, 700 * MS, 3 * SECOND] {
             let start = world.sim.elapsed();
             let lost = world.sim.block_on(manager.lock("other").timeout(timeout));
@@ -50,7 +40,7 @@ fn a4_a_lock_always_has_a_deadline() {
 #[test]
 fn a4_no_attempt_is_made_after_the_deadline() {
     let world = World::new(3);
-    put(&world.nodes);
+    world.occupy(..);
     let client = Paused::new(&world.sim);
     let builder = world.builder().runtime(client.clone());
     let manager = builder.build().unwrap();
@@ -65,30 +55,6 @@ fn a4_no_attempt_is_made_after_the_deadline() {
 }
 
 #[test]
-fn a4_a_permanent_error_on_too_many_nodes_ends_the_wait() {
-    for reply in ["NOAUTH Authentication required.", "WRONGTYPE", "NOPERM", "ERR unknown command"] {
-        for world in [World::complete(5), World::in_order(5), World::new(5)] {
-            for node in &world.nodes[..3] {
-                node.inject(Fault::Failing(error_of_reply(reply)));
-            }
-            let manager = world.builder().build().unwrap();
-            let lost = world.sim.block_on(manager.lock("r")).unwrap_err();
-            assert!(matches!(lost, LockError::Unreachable(_)) && lost.is_permanent(), "{lost}");
-            assert!(world.sim.elapsed() <= 2 * MS, "{reply}: {:?}", world.sim.elapsed());
-        }
-    }
-    // On a minority it decides nothing, and a node that is gone may come back.
-    let world = World::complete(5);
-    for node in &world.nodes[..2] {
-        node.inject(Fault::Failing(error_of_reply("NOAUTH")));
-    }
-    world.nodes[2].inject(Fault::Dead);
-    let lost = world.sim.block_on(world.manager().lock("r")).unwrap_err();
-    assert!(matches!(lost, LockError::Unreachable(_)) && !lost.is_permanent(), "{lost}");
-    assert!(world.sim.elapsed() >= 30 * SECOND);
-}
-
-#[test]
 fn a4_a_transient_error_is_waited_for() {
     for reply in ["LOADING x", "READONLY x", "OOM x", "MISCONF x", "CLUSTERDOWN x", "ERR else"] {
         // A replica that stays one for a second is permanent.
@@ -97,7 +63,7 @@ fn a4_a_transient_error_is_waited_for() {
             _ => (2 * SECOND, 3 * SECOND),
         };
         for world in [World::complete(3), World::in_order(3), World::new(3)] {
-            all(&world, &Fault::Failing(error_of_reply(reply)));
+            world.inject(.., Fault::Failing(error_of_reply(reply)));
             let (nodes, sim) = (world.nodes.clone(), world.sim.clone());
             world.sim.spawn(Box::pin(async move {
                 sim.sleep(lasts).await;
@@ -115,7 +81,7 @@ fn a4_a_transient_error_is_waited_for() {
 #[test]
 fn a4_a_replica_that_stays_one_ends_the_wait() {
     for world in [World::complete(3), World::in_order(3), World::new(3)] {
-        all(&world, &Fault::Failing(error_of_reply("READONLY x")));
+        world.inject(.., Fault::Failing(error_of_reply("READONLY x")));
         let lost = world.sim.block_on(world.manager().lock("r").no_wait()).unwrap_err();
         assert!(!lost.is_permanent(), "{lost}");
         let start = world.sim.elapsed();
@@ -133,7 +99,7 @@ fn a4_the_error_does_not_depend_on_which_node_answers_first() {
         let world = World::complete(5);
         let node = |place: usize| &world.nodes[(place + shift) % 5];
         node(0).inject(Fault::Dead);
-        put(std::slice::from_ref(node(1)));
+        node(1).put("r", Value::String(b"another program's".to_vec()));
         for place in 2..5 {
             node(place).inject(Fault::Failing(error_of_reply("NOAUTH")));
         }
@@ -151,8 +117,8 @@ fn a4_the_error_does_not_depend_on_which_node_answers_first() {
 fn a4_a_deadline_in_mid_round_does_not_hide_who_held_it() {
     for timeout in (50..900).step_by(7) {
         let world = World::new(3);
-        put(&world.nodes);
-        all(&world, &Fault::Slow(100 * MS));
+        world.occupy(..);
+        world.inject(.., Fault::Slow(100 * MS));
         let lost = world.sim.block_on(world.manager().lock("r").timeout(timeout * MS)).unwrap_err();
         assert_eq!(lost.is_held(), timeout >= 100, "{timeout}: {lost}");
         let elapsed = world.sim.elapsed();
@@ -170,7 +136,7 @@ fn t3_a_backoff_without_a_delay_is_refused() {
         assert!(matches!(error, BuildError::OutOfRange { setting: "backoff", .. }), "{error}");
     }
     // The shortest one still lets time pass, on nodes without latency.
-    put(&world.nodes);
+    world.occupy(..);
     let shortest = world.builder().backoff(MS, MS).build().unwrap();
     assert!(world.sim.block_on(shortest.lock("r").timeout(20 * MS)).is_err());
 }
@@ -179,14 +145,12 @@ fn t3_a_backoff_without_a_delay_is_refused() {
 fn a6_no_token_is_printed_anywhere() {
     let world = World::complete(5);
     let manager = world.manager();
-    put(&world.nodes[3..]);
+    world.occupy(3..);
     let request = manager.lock("r");
     let mut printed = format!("{manager:?} {request:?} {:?}", manager.lock("r").no_wait());
     let guard = world.sim.block_on(request).unwrap();
     printed += &format!("{guard:?} {:?}", guard.lease());
-    for node in &world.nodes[..3] {
-        node.restart();
-    }
+    world.nodes[..3].iter().for_each(MemoryNode::restart);
     let error = world.sim.block_on(guard.extend()).unwrap_err();
     printed += &format!("{error} {error:?}");
     let error = world.sim.block_on(manager.lock(vec![0_u8; 9]).no_wait()).map(drop);
@@ -206,7 +170,7 @@ fn a6_no_token_is_printed_anywhere() {
 #[test]
 fn t5_votes_that_are_there_count_before_the_clock() {
     let world = World::new(3);
-    all(&world, &Fault::Late(10 * MS));
+    world.inject(.., Fault::Late(10 * MS));
     let mut context = Context::from_waker(Waker::noop());
     let mut request = Box::pin(world.manager().lock("r").no_wait().into_future());
     assert!(request.as_mut().poll(&mut context).is_pending());
@@ -214,48 +178,28 @@ fn t5_votes_that_are_there_count_before_the_clock() {
     assert!(matches!(request.as_mut().poll(&mut context), Poll::Ready(Ok(_))));
 }
 
-/// Keeps the waker of each call.
-#[derive(Debug)]
-struct Keeps {
-    node: MemoryNode,
-    waker: Mutex<Option<Waker>>,
-    _alive: Arc<()>,
-}
-
-impl Keeps {
-    async fn registered(&self) {
-        poll_fn(|context| {
-            *self.waker.lock().unwrap() = Some(context.waker().clone());
-            Poll::Ready(())
+/// A manager, and what its nodes keep alive. They keep the waker of each call as well.
+fn kept_alive() -> (Sim, LockManager, Arc<()>) {
+    let (sim, alive) = (Sim::new(7), Arc::new(()));
+    let keeps = |node: &MemoryNode| {
+        let kept = (Arc::clone(&alive), Arc::<Mutex<Option<Waker>>>::default());
+        Odd::new(node).before(move |_| {
+            let waker = Arc::clone(&kept.1);
+            let _alive = &kept.0;
+            Box::pin(poll_fn(move |context| {
+                *waker.lock().unwrap() = Some(context.waker().clone());
+                Poll::Ready(Ok(()))
+            }))
         })
-        .await;
-    }
-}
-
-#[async_trait]
-impl LockBackend for Keeps {
-    async fn acquire(&self, claim: &Claim, options: AcquireOptions) -> Result<Reply, BackendError> {
-        self.registered().await;
-        self.node.acquire(claim, options).await
-    }
-
-    async fn extend(&self, claim: &Claim, options: ExtendOptions) -> Result<Reply, BackendError> {
-        self.registered().await;
-        self.node.extend(claim, options).await
-    }
-
-    async fn release(&self, claim: &Claim, options: ReleaseOptions) -> Result<Reply, BackendError> {
-        self.registered().await;
-        self.node.release(claim, options).await
-    }
+    };
+    let nodes: Vec<Odd> = MemoryNode::cluster(3, sim.clone()).iter().map(keeps).collect();
+    let manager = LockManager::builder(nodes).runtime(sim.clone()).build().unwrap();
+    (sim, manager, alive)
 }
 
 #[test]
 fn a_waker_that_a_backend_keeps_does_not_keep_the_manager() {
-    let (sim, alive) = (Sim::new(7), Arc::new(()));
-    let keeps = |node| Keeps { node, waker: Mutex::default(), _alive: Arc::clone(&alive) };
-    let nodes: Vec<Keeps> = MemoryNode::cluster(3, sim.clone()).into_iter().map(keeps).collect();
-    let manager = LockManager::builder(nodes).runtime(sim.clone()).build().unwrap();
+    let (sim, manager, alive) = kept_alive();
     let guard = sim.block_on(manager.lock("r")).unwrap();
     sim.block_on(guard.release()).unwrap();
     sim.settle();
@@ -267,10 +211,7 @@ fn a_waker_that_a_backend_keeps_does_not_keep_the_manager() {
 /// A request, a guard and its futures keep no task alive: without a manager nothing is left.
 #[test]
 fn a_manager_without_guards_is_dropped_with_its_nodes() {
-    let (sim, alive) = (Sim::new(7), Arc::new(()));
-    let keeps = |node| Keeps { node, waker: Mutex::default(), _alive: Arc::clone(&alive) };
-    let nodes: Vec<Keeps> = MemoryNode::cluster(3, sim.clone()).into_iter().map(keeps).collect();
-    let manager = LockManager::builder(nodes).runtime(sim.clone()).build().unwrap();
+    let (sim, manager, alive) = kept_alive();
     let guard = sim.block_on(manager.lock("r")).unwrap();
     guard.auto_renew();
     let lost = guard.lost();

@@ -1,22 +1,19 @@
 //! Q1–Q6, on managers. The bare rule is tested where it stands, in `quorate-core`.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use async_trait::async_trait;
-use quorate_core::backend::{
-    AcquireOptions, Call, Capabilities, ExtendOptions, NotSent, ReleaseOptions, Reply,
-};
+use quorate_core::backend::Capabilities;
 use quorate_core::error::Answer;
 use quorate_core::{
-    AdoptError, BackendError, BackendErrorKind, BuildError, Claim, ExtendError, LockBackend,
-    LockError, LockManager, ReleaseError, Runtime,
+    AdoptError, BackendError, BackendErrorKind, BuildError, ExtendError, LockBackend, LockError,
+    LockManager, ReleaseError,
 };
 use quorate_memory::{Fault, MemoryNode, Sim, Value};
 use quorate_protocol::error_of_reply;
 
+use crate::backends::{Begins, Odd, begin};
 use crate::world::{MS, SECOND, World};
 
 #[test]
@@ -27,9 +24,7 @@ fn q1_a_quorum_of_the_configured_nodes_for_every_operation() {
             let world = World::new(count);
             let manager = world.manager();
             let guard = world.sim.block_on(manager.lock("held").no_wait()).unwrap();
-            for node in &world.nodes[..dead] {
-                node.inject(Fault::Dead);
-            }
+            world.inject(..dead, Fault::Dead);
             let lock = world.sim.block_on(manager.lock("other").no_wait());
             let extended = world.sim.block_on(guard.extend());
             let released = world.sim.block_on(guard.release());
@@ -50,9 +45,7 @@ fn q1_a_quorum_of_the_configured_nodes_for_every_operation() {
 fn q1_half_of_an_even_number_is_no_quorum() {
     for count in [2, 4, 6] {
         let world = World::new(count);
-        for node in &world.nodes[..count / 2] {
-            node.put("r", Value::String(b"another library's".to_vec()));
-        }
+        world.occupy(..count / 2);
         let lost = world.sim.block_on(world.manager().lock("r").no_wait());
         assert!(matches!(lost, Err(LockError::Held(_))), "{lost:?}");
         world.catch_up();
@@ -76,12 +69,8 @@ fn q2_the_slowest_nodes_are_not_waited_for() {
 #[test]
 fn q2_a_loss_is_known_as_soon_as_it_is_certain() {
     let world = World::new(5);
-    for node in &world.nodes[..3] {
-        node.inject(Fault::Dead);
-    }
-    for node in &world.nodes[3..] {
-        node.inject(Fault::Hung);
-    }
+    world.inject(..3, Fault::Dead);
+    world.inject(3.., Fault::Hung);
     let lost = world.sim.block_on(world.manager().lock("r").no_wait());
     let Err(LockError::Unreachable(failure)) = lost else { panic!("{lost:?}") };
     assert_eq!(failure.waited(), Duration::ZERO);
@@ -101,9 +90,7 @@ fn q4_only_a_refusal_means_held() {
         "ERR something else",
     ] {
         let world = World::new(3);
-        for node in &world.nodes {
-            node.inject(Fault::Failing(error_of_reply(reply)));
-        }
+        world.inject(.., Fault::Failing(error_of_reply(reply)));
         let lost = world.sim.block_on(world.manager().lock("r").no_wait());
         let Err(LockError::Unreachable(failure)) = lost else {
             panic!("{reply}: {lost:?}");
@@ -123,18 +110,17 @@ fn q4_a_key_of_another_type_is_held_by_no_client() {
     for node in &world.nodes {
         node.put("r", Value::List);
     }
-    let lost = world.sim.block_on(world.manager().lock(["r", "s"]));
-    let Err(LockError::Unreachable(failure)) = lost else { panic!("{lost:?}") };
-    assert!(failure.to_string().contains("WRONGTYPE"), "{failure}");
+    let lost = world.sim.block_on(world.manager().lock(["r", "s"])).unwrap_err();
+    assert!(matches!(lost, LockError::Unreachable(_)) && lost.is_permanent(), "{lost}");
+    assert!(lost.to_string().contains("WRONGTYPE"), "{lost}");
+    assert!(world.sim.elapsed() <= 2 * MS, "A4: at once");
 }
 
 #[test]
 fn contention_and_faults_are_distinguished() {
     // Held on two, dead on one: the two that answered decide.
     let world = World::new(3);
-    for node in &world.nodes[..2] {
-        node.put("r", Value::String(b"x".to_vec()));
-    }
+    world.occupy(..2);
     world.nodes[2].inject(Fault::Dead);
     let lost = world.sim.block_on(world.manager().lock("r").no_wait());
     assert!(matches!(lost, Err(LockError::Held(_))), "{lost:?}");
@@ -155,9 +141,7 @@ fn contention_and_faults_are_distinguished() {
 #[test]
 fn q5_a_node_that_never_answers_costs_one_node_timeout() {
     let world = World::new(5);
-    for node in &world.nodes {
-        node.inject(Fault::Hung);
-    }
+    world.inject(.., Fault::Hung);
     let manager = world.builder().node_timeout(70 * MS).build().unwrap();
     let lost = world.sim.block_on(manager.lock("r").no_wait());
     let Err(LockError::Unreachable(failure)) = lost else { panic!("{lost:?}") };
@@ -168,7 +152,7 @@ fn q5_a_node_that_never_answers_costs_one_node_timeout() {
 
 /// A manager of three nodes, of which the first two are one server.
 fn with_an_alias(sim: &Sim, nodes: &[MemoryNode]) -> LockManager {
-    let alias = Alias(nodes[0].clone());
+    let alias = Begins::new(&nodes[0], begin).named("alias");
     let all: Vec<Arc<dyn LockBackend>> =
         vec![Arc::new(nodes[0].clone()), Arc::new(alias), Arc::new(nodes[1].clone())];
     LockManager::builder(all).runtime(sim.clone()).build().unwrap()
@@ -183,6 +167,7 @@ fn q6_one_server_under_two_names_is_refused() {
         let refused = sim.block_on(manager.lock("r"));
         let Err(error @ LockError::SameServer { .. }) = refused else { panic!("{refused:?}") };
         assert_eq!(error.to_string(), "the nodes memory-1 and alias are one server");
+        assert!(nodes.iter().all(|node| node.keys().is_empty()), "C8: when it is returned");
         sim.settle();
         assert!(nodes.iter().all(|node| node.keys().is_empty()));
     }
@@ -190,18 +175,6 @@ fn q6_one_server_under_two_names_is_refused() {
     let record = sim.block_on(others.lock("r")).unwrap().detach().unwrap();
     let refused = sim.block_on(manager.adopt(&record));
     assert!(matches!(refused, Err(AdoptError::SameServer { .. })), "{refused:?}");
-}
-
-#[test]
-fn c8_the_error_of_one_server_under_two_names_leaves_nothing() {
-    let sim = Sim::new(1);
-    let nodes = MemoryNode::cluster(3, sim.clone());
-    let manager = with_an_alias(&sim, &nodes);
-    for _ in 0..2 {
-        let refused = sim.block_on(manager.lock("r"));
-        assert!(matches!(refused, Err(LockError::SameServer { .. })), "{refused:?}");
-        assert!(nodes.iter().all(|node| node.keys().is_empty()), "when the error is returned");
-    }
 }
 
 #[test]
@@ -220,22 +193,6 @@ fn q6_one_server_under_two_names_is_refused_by_whatever_is_done_first() {
 }
 
 #[test]
-fn a_node_that_had_not_replied_before_the_decision_is_no_silent_one() {
-    let world = World::new(5);
-    for node in &world.nodes[..3] {
-        node.put("r", Value::String(b"x".to_vec()));
-    }
-    for node in &world.nodes[3..] {
-        node.inject(Fault::Slow(MS));
-    }
-    let lost = world.sim.block_on(world.manager().lock("r").no_wait());
-    let Err(LockError::Held(failure)) = lost else { panic!("{lost:?}") };
-    let is_early = |answer: &Answer| matches!(answer, Answer::NoReply { is_over: false });
-    let early = failure.nodes().iter().filter(|node| is_early(&node.answer)).count();
-    assert_eq!((early, failure.failed_nodes().count()), (2, 0), "{failure}");
-}
-
-#[test]
 fn q6_one_address_twice_is_refused() {
     let sim = Sim::new(1);
     let node = MemoryNode::new("a", sim.clone());
@@ -251,9 +208,7 @@ fn q6_where_it_cannot_be_known_nodes_vote() {
     nodes[2].inject(Fault::Dead);
     nodes[1].inject(Fault::Dead);
     let manager =
-        LockManager::builder(nodes.into_iter().map(|node| Posing::new(&node, "", Id::None)))
-            .runtime(sim.clone());
-    let manager = manager.build().unwrap();
+        LockManager::builder(nodes.iter().map(Odd::new)).runtime(sim.clone()).build().unwrap();
     let Err(LockError::Unreachable(failure)) = sim.block_on(manager.lock("r").no_wait()) else {
         panic!("two of three are dead");
     };
@@ -261,30 +216,39 @@ fn q6_where_it_cannot_be_known_nodes_vote() {
     assert_eq!(names, ["node 1", "node 2", "node 3"]);
 }
 
+/// Nodes that answer the question for their server id with an error, and how often they were asked.
+fn secretive(nodes: &[MemoryNode], reply: &'static str) -> (Vec<Odd>, Arc<AtomicUsize>) {
+    let asked = Arc::<AtomicUsize>::default();
+    let odd = |node: &MemoryNode| {
+        let asked = Arc::clone(&asked);
+        Odd::new(node).able(Capabilities::SERVER_ID).before(move |method| {
+            let is_asked = method == "server_id";
+            asked.fetch_add(usize::from(is_asked), Ordering::Relaxed);
+            let answer = if is_asked { Err(error_of_reply(reply)) } else { Ok(()) };
+            Box::pin(async { answer })
+        })
+    };
+    (nodes.iter().map(odd).collect(), Arc::clone(&asked))
+}
+
 #[test]
 fn q6_a_node_that_may_not_say_who_it_is_votes_and_is_asked_once() {
     let sim = Sim::new(1);
-    let nodes: Vec<Posing> = MemoryNode::cluster(3, sim.clone())
-        .iter()
-        .map(|node| Posing::new(node, "", Id::Error("NOPERM no permission to run INFO")))
-        .collect();
-    let asked: Vec<_> = nodes.iter().map(|node| Arc::clone(&node.asked)).collect();
+    let nodes = MemoryNode::cluster(3, sim.clone());
+    let (nodes, asked) = secretive(&nodes, "NOPERM no permission to run INFO");
     let manager = LockManager::builder(nodes).runtime(sim.clone()).build().unwrap();
     for _ in 0..3 {
         drop(sim.block_on(manager.lock("r")).unwrap());
         sim.advance(Duration::ZERO);
     }
-    assert!(asked.iter().all(|asked| asked.load(Ordering::Relaxed) == 1));
+    assert_eq!(asked.load(Ordering::Relaxed), 3);
 }
 
 #[test]
 fn q6_a_node_that_fails_to_say_who_it_is_does_not_vote_and_is_asked_again() {
     let sim = Sim::new(1);
-    let nodes: Vec<Posing> = MemoryNode::cluster(1, sim.clone())
-        .iter()
-        .map(|node| Posing::new(node, "", Id::Error("ERR the proxy has a bad day")))
-        .collect();
-    let asked = Arc::clone(&nodes[0].asked);
+    let nodes = MemoryNode::cluster(1, sim.clone());
+    let (nodes, asked) = secretive(&nodes, "ERR the proxy has a bad day");
     let manager = LockManager::builder(nodes).runtime(sim.clone()).build().unwrap();
     for round in 1..4 {
         assert!(sim.block_on(manager.lock("r").no_wait()).is_err());
@@ -292,110 +256,23 @@ fn q6_a_node_that_fails_to_say_who_it_is_does_not_vote_and_is_asked_again() {
     }
 }
 
+/// The queue of the third is full: no acquire is sent, and nothing else is answered.
 #[test]
 fn q6_an_acquire_that_was_not_sent_waits_for_no_server_id() {
     let sim = Sim::new(1);
-    let cluster = MemoryNode::cluster(3, sim.clone());
-    let ids = [Id::True, Id::True, Id::Silent];
-    let nodes = cluster.iter().zip(ids).map(|(node, id)| Posing::new(node, "", id));
-    let manager = LockManager::builder(nodes).runtime(sim.clone()).build().unwrap();
+    let nodes = MemoryNode::cluster(3, sim.clone());
+    let told = nodes.iter().map(|node| Odd::new(node).able(Capabilities::SERVER_ID));
+    let mut told: Vec<Odd> = told.collect();
+    told[2] = told[2].clone().before(|method| match method {
+        "server_id" => Box::pin(std::future::pending()),
+        _ => Box::pin(async {
+            let why = "too many acquires wait for this node";
+            Err(BackendError::new(BackendErrorKind::Connection, why).not_sent())
+        }),
+    });
+    let manager = LockManager::builder(told).runtime(sim.clone()).build().unwrap();
     let guard = sim.block_on(manager.lock("r")).unwrap();
     sim.block_on(guard.release()).unwrap();
     // There is nothing to release at the third node, and nothing in flight.
     assert!(sim.block_on(manager.close(Duration::ZERO)).is_clean());
-}
-
-/// A node under another name.
-#[derive(Debug)]
-struct Alias(MemoryNode);
-
-#[async_trait]
-impl LockBackend for Alias {
-    async fn acquire(&self, claim: &Claim, options: AcquireOptions) -> Result<Reply, BackendError> {
-        self.0.acquire(claim, options).await
-    }
-
-    async fn extend(&self, claim: &Claim, options: ExtendOptions) -> Result<Reply, BackendError> {
-        self.0.extend(claim, options).await
-    }
-
-    async fn release(&self, claim: &Claim, options: ReleaseOptions) -> Result<Reply, BackendError> {
-        self.0.release(claim, options).await
-    }
-
-    fn name(&self) -> Cow<'_, str> {
-        Cow::Borrowed("alias")
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.0.capabilities()
-    }
-
-    fn begin(self: Arc<Self>, call: Call, runtime: &dyn Runtime) -> Result<(), NotSent> {
-        Arc::new(self.0.clone()).begin(call, runtime)
-    }
-}
-
-/// What a node says about its identity.
-#[derive(Clone, Copy, Debug)]
-enum Id {
-    True,
-    None,
-    Error(&'static str),
-    /// Its queue is full: no acquire is sent, and nothing else is answered.
-    Silent,
-}
-
-/// A node under another name, or one that says something else about itself.
-#[derive(Debug)]
-struct Posing {
-    node: MemoryNode,
-    name: &'static str,
-    id: Id,
-    asked: Arc<AtomicUsize>,
-}
-
-impl Posing {
-    fn new(node: &MemoryNode, name: &'static str, id: Id) -> Self {
-        Self { node: node.clone(), name, id, asked: Arc::default() }
-    }
-}
-
-#[async_trait]
-impl LockBackend for Posing {
-    async fn acquire(&self, claim: &Claim, options: AcquireOptions) -> Result<Reply, BackendError> {
-        if matches!(self.id, Id::Silent) {
-            let why = "too many acquires wait for this node";
-            return Err(BackendError::new(BackendErrorKind::Connection, why).not_sent());
-        }
-        self.node.acquire(claim, options).await
-    }
-
-    async fn extend(&self, claim: &Claim, options: ExtendOptions) -> Result<Reply, BackendError> {
-        self.node.extend(claim, options).await
-    }
-
-    async fn release(&self, claim: &Claim, options: ReleaseOptions) -> Result<Reply, BackendError> {
-        self.node.release(claim, options).await
-    }
-
-    fn name(&self) -> Cow<'_, str> {
-        Cow::Borrowed(self.name)
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        match self.id {
-            Id::None => Capabilities::FENCING,
-            Id::True | Id::Error(_) | Id::Silent => Capabilities::FENCING | Capabilities::SERVER_ID,
-        }
-    }
-
-    async fn server_id(&self) -> Result<Option<String>, BackendError> {
-        self.asked.fetch_add(1, Ordering::Relaxed);
-        match self.id {
-            Id::Error(reply) => Err(error_of_reply(reply)),
-            Id::True | Id::None => self.node.server_id().await,
-            Id::Silent => std::future::pending().await,
-        }
-    }
 }

@@ -8,12 +8,12 @@ use futures_util::future::join;
 use quorate_core::backend::AcquireOptions;
 use quorate_core::error::{Answer, InvalidRequest, QuorumFailure};
 use quorate_core::{
-    AdoptError, BackendError, BackendErrorKind, BuildError, Claim, ExtendError, InvalidTtl, Key,
-    LockBackend, LockError, LockGuard, LockManager, Resource, RestartGuard, Runtime, Token, Vote,
+    AdoptError, BackendErrorKind, BuildError, Claim, ExtendError, InvalidTtl, Key, LockBackend,
+    LockError, LockGuard, LockManager, Resource, RestartGuard, Runtime, Token, Vote,
 };
 use quorate_memory::{Effect, Fault, MemoryNode, Operation, Rule, Sim, Value};
 
-use crate::world::{MS, SECOND};
+use crate::world::{MS, Places, SECOND};
 
 mod moves;
 mod quarantined;
@@ -66,6 +66,15 @@ impl World {
         self.sim.advance(Duration::ZERO);
     }
 
+    /// Gives some of the nodes, or all, this fault.
+    fn inject(&self, nodes: impl Places, fault: Fault) {
+        self.nodes[nodes].iter().for_each(|node| node.inject(fault.clone()));
+    }
+
+    fn heal(&self) {
+        self.nodes.iter().for_each(MemoryNode::heal);
+    }
+
     fn holders(&self) -> usize {
         self.nodes.iter().filter(|node| node.get("r").is_some()).count()
     }
@@ -106,9 +115,7 @@ fn a_node_that_lost_its_data_does_not_vote_until_max_ttl_has_passed() {
     for (how, lose) in LOSSES {
         let world = World::new(3);
         let (one, other) = (world.manager(MAX_TTL), world.manager(MAX_TTL));
-        for node in &world.nodes {
-            node.save();
-        }
+        world.nodes.iter().for_each(MemoryNode::save);
         // Held by one, on the first two nodes; the second forgets.
         world.nodes[2].inject(Fault::Down);
         let guard = world.try_lock(&one).unwrap();
@@ -347,19 +354,15 @@ fn an_attempt_from_before_a_loss_gets_no_token_that_is_too_low() {
         };
         let (early, late) = (manager(), manager());
         // Its requests take two seconds.
-        for node in &world.nodes {
-            node.inject(Fault::Slow(2 * SECOND));
-        }
+        world.inject(.., Fault::Slow(2 * SECOND));
         let attempt = async { early.lock("r").no_wait().fenced().await };
         let meanwhile = async {
             world.sim.sleep_until(world.sim.now() + SECOND).await;
-            world.nodes.iter().for_each(MemoryNode::heal);
+            world.heal();
             wall.store(5_000, std::sync::atomic::Ordering::Relaxed);
             let guard = late.lock("r").no_wait().fenced().await.unwrap();
             let token = guard.fencing_token().unwrap();
-            for node in &world.nodes {
-                node.restart();
-            }
+            world.nodes.iter().for_each(MemoryNode::restart);
             (guard, token)
         };
         let (attempt, (_guard, token)) = world.sim.block_on(join(attempt, meanwhile));

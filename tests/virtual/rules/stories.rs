@@ -69,7 +69,7 @@ fn left_in_the_end(seed: u64, world: &World, fenced: bool) -> Option<String> {
         world.sim.advance(pause);
     }
     let stuck = any_node();
-    world.nodes.iter().for_each(MemoryNode::heal);
+    world.heal();
     world.nodes[stuck].inject(Fault::Hung);
     guards.clear();
     // A failed release was sent again after a pause that doubled for as long as its node failed.

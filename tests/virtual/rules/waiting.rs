@@ -2,6 +2,6 @@
 
 mod cancelled;
 mod commands;
-mod contest;
+pub(crate) mod contest;
 mod idle;
 pub(crate) mod processes;

@@ -1,24 +1,24 @@
 //! In-memory nodes, a virtual clock, and a spy on every call.
 
-use std::borrow::Cow;
-use std::fmt;
+use std::slice::SliceIndex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use async_trait::async_trait;
-use quorate_core::backend::{
-    AcquireOptions, Call, Capabilities, Entry, ExtendOptions, NotSent, Operation, ReleaseOptions,
-    Reply, Watched,
-};
+use quorate_core::backend::{Capabilities, Operation};
 use quorate_core::runtime::{BoxFuture, EntropyError};
-use quorate_core::{
-    BackendError, Claim, Key, LockBackend, LockManager, LockManagerBuilder, Runtime, Sighting,
-};
-use quorate_memory::{MemoryNode, Sim};
+use quorate_core::{LockManager, LockManagerBuilder, Runtime};
+use quorate_memory::{Fault, MemoryNode, Sim, Value};
+
+use crate::backends::{Begins, begin};
 
 pub(crate) const MS: Duration = Duration::from_millis(1);
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
+
+/// Some of the nodes, or all.
+pub(crate) trait Places: SliceIndex<[MemoryNode], Output = [MemoryNode]> {}
+
+impl<T: SliceIndex<[MemoryNode], Output = [MemoryNode]>> Places for T {}
 
 pub(crate) struct World {
     pub(crate) sim: Sim,
@@ -49,11 +49,15 @@ impl World {
     }
 
     /// The nodes as one process sees them, over its own connections.
-    pub(crate) fn spies(&self) -> Vec<Spy> {
+    pub(crate) fn spies(&self) -> Vec<Begins> {
         let client = self.sim.client(0);
-        let spy = |node: &MemoryNode| Spy {
-            node: node.without(self.lacks).seen_by(&client),
-            log: Arc::clone(&self.log),
+        let spy = |node: &MemoryNode| {
+            let log = Arc::clone(&self.log);
+            let seen = node.without(self.lacks).seen_by(&client);
+            Begins::new(&seen, move |node, call, runtime| {
+                log.note(node, call.operation());
+                begin(node, call, runtime)
+            })
         };
         self.nodes.iter().map(spy).collect()
     }
@@ -64,6 +68,21 @@ impl World {
 
     pub(crate) fn manager(&self) -> LockManager {
         self.builder().build().unwrap()
+    }
+
+    /// Gives some of the nodes, or all, this fault.
+    pub(crate) fn inject(&self, nodes: impl Places, fault: Fault) {
+        self.nodes[nodes].iter().for_each(|node| node.inject(fault.clone()));
+    }
+
+    pub(crate) fn heal(&self) {
+        self.nodes.iter().for_each(MemoryNode::heal);
+    }
+
+    /// Another client has the key "r" there.
+    pub(crate) fn occupy(&self, nodes: impl Places) {
+        let value = Value::String(b"another client's".to_vec());
+        self.nodes[nodes].iter().for_each(|node| node.put("r", value.clone()));
     }
 
     pub(crate) fn keys_left(&self) -> usize {
@@ -94,30 +113,8 @@ pub(crate) struct Noted {
 }
 
 impl Log {
-    pub(crate) fn calls(&self) -> Vec<Noted> {
-        self.calls.lock().unwrap().clone()
-    }
-
-    pub(crate) fn operations(&self) -> Vec<&'static str> {
-        self.calls().iter().map(|call| call.operation).collect()
-    }
-
-    pub(crate) fn tokens(&self) -> Vec<Vec<u8>> {
-        let mut tokens: Vec<_> = self.calls().into_iter().map(|call| call.token).collect();
-        tokens.dedup();
-        tokens
-    }
-}
-
-/// A node, and a log of the calls with a claim.
-#[derive(Clone)]
-pub(crate) struct Spy {
-    node: MemoryNode,
-    log: Arc<Log>,
-}
-
-impl Spy {
-    fn note(&self, operation: &Operation) {
+    /// Notes a call with a claim.
+    fn note(&self, node: &MemoryNode, operation: &Operation) {
         let (operation, claim) = match operation {
             Operation::Acquire(claim, options) if options.fencing.is_some() => {
                 ("fenced acquire", claim)
@@ -132,54 +129,21 @@ impl Spy {
             _ => return,
         };
         let token = claim.token().as_bytes().to_vec();
-        let noted = Noted { node: self.node.name().to_owned(), operation, token };
-        self.log.calls.lock().unwrap().push(noted);
-    }
-}
-
-#[async_trait]
-impl LockBackend for Spy {
-    async fn acquire(&self, claim: &Claim, options: AcquireOptions) -> Result<Reply, BackendError> {
-        self.node.acquire(claim, options).await
+        self.calls.lock().unwrap().push(Noted { node: node.name().to_owned(), operation, token });
     }
 
-    async fn extend(&self, claim: &Claim, options: ExtendOptions) -> Result<Reply, BackendError> {
-        self.node.extend(claim, options).await
+    pub(crate) fn calls(&self) -> Vec<Noted> {
+        self.calls.lock().unwrap().clone()
     }
 
-    async fn release(&self, claim: &Claim, options: ReleaseOptions) -> Result<Reply, BackendError> {
-        self.node.release(claim, options).await
+    pub(crate) fn operations(&self) -> Vec<&'static str> {
+        self.calls().iter().map(|call| call.operation).collect()
     }
 
-    fn name(&self) -> Cow<'_, str> {
-        Cow::Borrowed(self.node.name())
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.node.capabilities()
-    }
-
-    async fn inspect(&self, key: &Key) -> Result<Option<Sighting>, BackendError> {
-        LockBackend::inspect(&self.node, key).await
-    }
-
-    async fn server_id(&self) -> Result<Option<String>, BackendError> {
-        LockBackend::server_id(&self.node).await
-    }
-
-    async fn watch(&self, key: &Key, entry: Option<&Entry>) -> Result<Watched, BackendError> {
-        self.node.watch(key, entry).await
-    }
-
-    fn begin(self: Arc<Self>, call: Call, runtime: &dyn Runtime) -> Result<(), NotSent> {
-        self.note(call.operation());
-        Arc::new(self.node.clone()).begin(call, runtime)
-    }
-}
-
-impl fmt::Debug for Spy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.node.fmt(f)
+    pub(crate) fn tokens(&self) -> Vec<Vec<u8>> {
+        let mut tokens: Vec<_> = self.calls().into_iter().map(|call| call.token).collect();
+        tokens.dedup();
+        tokens
     }
 }
 
@@ -224,52 +188,5 @@ impl Runtime for Paused {
 
     fn fill_random(&self, bytes: &mut [u8]) -> Result<(), EntropyError> {
         self.sim.fill_random(bytes)
-    }
-}
-
-/// A node after whose replies the client pauses.
-#[derive(Clone, Debug)]
-pub(crate) struct PausesClient {
-    pub(crate) node: MemoryNode,
-    pub(crate) client: Paused,
-    pub(crate) pause: Arc<Mutex<Duration>>,
-}
-
-#[async_trait]
-impl LockBackend for PausesClient {
-    async fn acquire(&self, claim: &Claim, options: AcquireOptions) -> Result<Reply, BackendError> {
-        let reply = self.node.acquire(claim, options).await;
-        self.client.pause(*self.pause.lock().unwrap());
-        reply
-    }
-
-    async fn extend(&self, claim: &Claim, options: ExtendOptions) -> Result<Reply, BackendError> {
-        let reply = self.node.extend(claim, options).await;
-        self.client.pause(*self.pause.lock().unwrap());
-        reply
-    }
-
-    async fn release(&self, claim: &Claim, options: ReleaseOptions) -> Result<Reply, BackendError> {
-        self.node.release(claim, options).await
-    }
-}
-
-/// A backend with the three required methods.
-#[derive(Clone, Debug)]
-pub(crate) struct Plain(pub(crate) MemoryNode);
-
-#[async_trait]
-impl LockBackend for Plain {
-    async fn acquire(&self, claim: &Claim, options: AcquireOptions) -> Result<Reply, BackendError> {
-        self.0.acquire(claim, options).await
-    }
-
-    async fn extend(&self, claim: &Claim, options: ExtendOptions) -> Result<Reply, BackendError> {
-        self.0.extend(claim, options).await
-    }
-
-    async fn release(&self, claim: &Claim, options: ReleaseOptions) -> Result<Reply, BackendError> {
-        assert!(options.raise_to.is_none(), "it was not built for fencing");
-        self.0.release(claim, options).await
     }
 }

@@ -21,9 +21,9 @@ fn c8_a_failed_acquire_leaves_nothing_when_its_error_is_returned() {
     for (world, way) in WORLDS.into_iter().flat_map(|world| ways.map(|way| (world, way))) {
         for waits in [false, true] {
             let world = world(5);
-            occupy(&world.nodes[2..]);
-            world.nodes[..2].iter().for_each(|node| node.inject(way(10 * MS)));
-            world.nodes[2..].iter().for_each(|node| node.inject(way(15 * MS)));
+            world.occupy(2..);
+            world.inject(..2, way(10 * MS));
+            world.inject(2.., way(15 * MS));
             let request = world.manager().lock("r");
             let request = if waits { request.timeout(300 * MS) } else { request.no_wait() };
             let failed = world.sim.block_on(request).unwrap_err();
@@ -38,10 +38,8 @@ fn c8_a_failed_acquire_leaves_nothing_when_its_error_is_returned() {
 fn c8_a_node_that_answers_within_the_limit_is_waited_for() {
     for world in WORLDS {
         let world = world(3);
-        occupy(&world.nodes[1..]);
-        for node in &world.nodes[1..] {
-            node.inject(Fault::Slow(20 * MS));
-        }
+        world.occupy(1..);
+        world.inject(1.., Fault::Slow(20 * MS));
         world.nodes[0].inject(Fault::Slow(30 * MS));
         let failed = world.sim.block_on(world.manager().lock("r").no_wait()).unwrap_err();
         assert!(failed.is_held(), "{failed}");
@@ -59,10 +57,8 @@ fn c8_a_hung_node_delays_the_error_by_no_more_than_the_round_or_2_ms() {
     for (round, limit) in [(Duration::ZERO, 2 * MS), (MS, 2 * MS), (30 * MS, 30 * MS)] {
         for world in WORLDS {
             let world = world(3);
-            occupy(&world.nodes[1..]);
-            for node in &world.nodes[1..] {
-                node.inject(Fault::Late(round));
-            }
+            world.occupy(1..);
+            world.inject(1.., Fault::Late(round));
             world.nodes[0].inject(Fault::Hung);
             let failed = world.sim.block_on(world.manager().lock("r").no_wait()).unwrap_err();
             assert!(failed.is_held(), "{failed}");
@@ -80,9 +76,7 @@ fn c8_a_hung_node_delays_the_error_by_no_more_than_the_round_or_2_ms() {
 fn c8_the_undo_is_waited_for_past_the_timeout() {
     for world in WORLDS {
         let world = world(3);
-        for node in &world.nodes {
-            node.inject(Fault::Late(50 * MS));
-        }
+        world.inject(.., Fault::Late(50 * MS));
         let failed = world.sim.block_on(world.manager().lock("r").timeout(40 * MS)).unwrap_err();
         assert!(!failed.is_held(), "{failed}");
         assert!(world.sim.elapsed() <= 80 * MS, "{:?}", world.sim.elapsed());
@@ -94,8 +88,8 @@ fn c8_the_undo_is_waited_for_past_the_timeout() {
 #[test]
 fn c8_a_node_that_fails_the_undo_is_not_waited_for() {
     let world = World::new(5);
-    occupy(&world.nodes[2..]);
-    world.nodes[2..].iter().for_each(|node| node.inject(Fault::Late(50 * MS)));
+    world.occupy(2..);
+    world.inject(2.., Fault::Late(50 * MS));
     let manager = world.manager();
     let fails = world.nodes[0].clone();
     let sim = world.sim.clone();
@@ -114,11 +108,9 @@ fn c8_a_node_that_fails_the_undo_is_not_waited_for() {
 #[test]
 fn c8_a_round_that_is_followed_by_another_waits_for_no_undo() {
     let world = World::in_order(3);
-    occupy(&world.nodes[1..]);
+    world.occupy(1..);
     world.nodes[0].inject(Fault::Hung);
-    for node in &world.nodes[1..] {
-        node.inject(Fault::Late(50 * MS));
-    }
+    world.inject(1.., Fault::Late(50 * MS));
     let manager = world.builder().backoff(MS, MS).build().unwrap();
     let rounds = |timeout: Duration| {
         let before = world.log.tokens().len();
@@ -132,11 +124,9 @@ fn c8_a_round_that_is_followed_by_another_waits_for_no_undo() {
 #[test]
 fn c8_a_round_in_which_the_process_was_stopped_makes_its_undo_wait_no_longer() {
     let world = World::new(3);
-    occupy(&world.nodes[1..]);
+    world.occupy(1..);
     world.nodes[0].inject(Fault::Hung);
-    for node in &world.nodes[1..] {
-        node.inject(Fault::Late(30 * MS));
-    }
+    world.inject(1.., Fault::Late(30 * MS));
     let client = Paused::new(&world.sim);
     let manager = world.builder().runtime(client.clone()).build().unwrap();
     let mut request = Box::pin(manager.lock("r").no_wait().into_future());

@@ -43,24 +43,6 @@ fn a_hint_over_the_limit_is_a_typed_error_and_nothing_is_sent() {
 }
 
 #[test]
-fn a_request_that_arrives_twice_has_one_number() {
-    let world = World::new(1);
-    let node = &world.nodes[0];
-    let (ours, theirs) = (claim(&["r"], 1), claim(&["r"], 2));
-    let hint = FenceHint::new(100).unwrap();
-    let acquire = |claim| acquire(&world, node, claim, hint);
-    assert_eq!(acquire(&ours), granted(100));
-    assert_eq!(acquire(&ours), granted(100));
-    assert_eq!(acquire(&theirs), Reply::new(Vote::Refused));
-    assert_eq!(number(node, "r"), Some(100));
-    node.expire("r");
-    assert_eq!(acquire(&theirs), granted(101));
-    assert_eq!(acquire(&theirs), granted(101));
-    node.expire("r");
-    assert_eq!(acquire(&ours), granted(102), "a new grant, not the old one again");
-}
-
-#[test]
 fn requests_that_are_all_sent_twice_give_tokens_in_order() {
     let world = World::new(3);
     let manager = counting(&world);
@@ -83,9 +65,7 @@ fn after_a_loss_of_data_tokens_go_on_from_the_clock() {
     let last = token(&before);
     world.sim.settle_and_release(before);
     world.sim.advance(MS);
-    for node in &world.nodes {
-        node.restart();
-    }
+    world.nodes.iter().for_each(MemoryNode::restart);
     let after = token(&lock(&world, &manager));
     assert!(after > last, "{after} after {last}");
 }

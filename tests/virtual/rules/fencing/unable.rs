@@ -1,14 +1,14 @@
 //! Nodes that cannot fence.
 
 use super::*;
-use crate::world::Plain;
+use crate::backends::Odd;
 
 #[test]
 fn a_node_that_cannot_fence_is_a_typed_error_and_nothing_is_sent() {
     let world = World::new(3);
     let mut nodes: Vec<Arc<dyn LockBackend>> =
         world.spies().into_iter().map(|spy| Arc::new(spy) as _).collect();
-    nodes[1] = Arc::new(Plain(world.nodes[1].clone()));
+    nodes[1] = Arc::new(Odd::new(&world.nodes[1]));
     let manager = LockManager::builder(nodes).runtime(world.sim.clone()).build().unwrap();
     for failed in [
         world.sim.block_on(manager.lock("r").fenced()),
@@ -31,7 +31,7 @@ fn an_adopter_whose_nodes_cannot_fence_has_the_token_all_the_same() {
     let guard = lock(&world, &world.manager());
     let first = guard.fencing_token();
     let record = guard.detach().unwrap();
-    let nodes = world.nodes.iter().cloned().map(Plain);
+    let nodes = world.nodes.iter().map(Odd::new);
     let manager = LockManager::builder(nodes).runtime(world.sim.clone()).build().unwrap();
     let adopted = world.sim.block_on(manager.adopt(&record)).unwrap();
     assert_eq!(adopted.fencing_token(), first);

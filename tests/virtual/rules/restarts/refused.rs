@@ -61,9 +61,7 @@ fn what_would_outlive_a_quarantine_is_refused_before_anything_is_sent() {
 fn a_node_that_may_evict_keys_is_refused_by_name() {
     let world = World::fresh(3);
     let manager = world.manager(MAX_TTL);
-    for node in &world.nodes[1..] {
-        node.inject(Fault::Evicting);
-    }
+    world.inject(1.., Fault::Evicting);
     let failure = failure_of(world.sim.block_on(manager.lock("r").timeout(2 * MAX_TTL)));
     assert!(world.sim.elapsed() <= 2 * MS, "waiting would not help");
     let text = failure.to_string();
@@ -71,7 +69,7 @@ fn a_node_that_may_evict_keys_is_refused_by_name() {
     assert!(text.contains("allkeys-lru"), "{text}");
     // No epoch is set on it, so its quarantine begins when that is repaired.
     world.sim.advance(MAX_TTL);
-    world.nodes.iter().for_each(MemoryNode::heal);
+    world.heal();
     assert_quarantined(&world.failure(&manager), 2);
     world.sim.advance(MAX_TTL);
     world.lock_and_release(&manager);
@@ -81,9 +79,7 @@ fn a_node_that_may_evict_keys_is_refused_by_name() {
 fn a_node_that_does_not_tell_who_it_is_is_refused_by_name() {
     let world = World::new(3);
     let manager = world.manager(MAX_TTL);
-    for node in &world.nodes[..2] {
-        node.inject(Fault::NoInfo);
-    }
+    world.inject(..2, Fault::NoInfo);
     let failure = failure_of(world.sim.block_on(manager.lock("r").timeout(MAX_TTL)));
     assert_eq!(kinds(&failure), [BackendErrorKind::Permission; 2]);
     assert!(failure.to_string().contains("'info' command"), "{failure}");

@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::select;
 use quorate_core::{LockGuard, Runtime};
-use quorate_memory::{Fault, MemoryNode};
+use quorate_memory::Fault;
 use quorate_protocol::error_of_reply;
 
 use super::processes::{Held, Process, REFRESH, ROUND_TRIP, SECOND_LOOK, Scene};
@@ -220,9 +220,9 @@ fn a_wait_whose_gates_have_all_failed_joins_a_queue_when_they_are_back() {
         let guard = scene.sim.block_on(scene.process().lock("r").ttl(60 * SECOND)).unwrap();
         let held = scene.process().hold_once("r", MS);
         scene.sim.advance(100 * MS);
-        scene.nodes.iter().for_each(|node| node.inject(fault.clone()));
+        scene.inject(.., fault.clone());
         scene.sim.advance(20 * SECOND);
-        scene.nodes.iter().for_each(MemoryNode::heal);
+        scene.heal();
         scene.sim.advance(3 * SECOND);
         let is_queued = scene.keys().iter().any(|key| key.ends_with(":waiters"));
         assert!(is_queued, "{fault:?}: {:?}", scene.keys());

@@ -68,15 +68,6 @@ fn w4_a_wait_costs_at_most_two_commands_a_second() {
 }
 
 #[test]
-fn w4_a_holder_that_extends_costs_little() {
-    for waiters in [1, 8] {
-        let hold = LongHold::new(waiters, Quirk::default());
-        hold.guard.auto_renew();
-        hold.assert_at_most(2.0, &format!("{waiters} waiters"));
-    }
-}
-
-#[test]
 fn a_waiter_does_not_spin_when_others_write_the_key() {
     for waiters in [1, 8] {
         let hold = LongHold::new(waiters, Quirk::default());

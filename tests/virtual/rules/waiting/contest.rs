@@ -17,26 +17,30 @@ struct Hold {
 }
 
 /// Tasks that lock, hold and release, again and again.
-pub(super) struct Contest {
-    pub(super) scene: Scene,
-    pub(super) processes: Vec<Process>,
+pub(crate) struct Contest {
+    pub(crate) scene: Scene,
+    pub(crate) processes: Vec<Process>,
     hold: Duration,
     holds: Arc<Mutex<Vec<Hold>>>,
 }
 
 impl Contest {
-    pub(super) fn new(seed: u64, hold: Duration) -> Self {
-        let scene = Scene::with(5, Sim::shuffled(seed), Quirk::default());
+    pub(crate) fn new(seed: u64, hold: Duration) -> Self {
+        Self::on(Scene::with(5, Sim::shuffled(seed), Quirk::default()), hold)
+    }
+
+    pub(crate) fn on(scene: Scene, hold: Duration) -> Self {
         Self { scene, processes: Vec::new(), hold, holds: Arc::default() }
     }
 
     /// A process joins, with so many tasks.
-    pub(super) fn join(&mut self, tasks: usize) {
+    pub(crate) fn join(&mut self, tasks: usize) {
         let process = self.scene.process();
         self.run(process, tasks);
     }
 
-    fn run(&mut self, process: Process, tasks: usize) {
+    /// The same with this process.
+    pub(crate) fn run(&mut self, process: Process, tasks: usize) {
         let number = self.processes.len();
         for _ in 0..tasks {
             let (ours, holds, hold) = (process.clone(), Arc::clone(&self.holds), self.hold);
@@ -67,7 +71,7 @@ impl Contest {
     }
 
     /// The figures of the next so much time.
-    pub(super) fn figures(&self, time: Duration) -> Figures {
+    pub(crate) fn figures(&self, time: Duration) -> Figures {
         self.holds.lock().unwrap().clear();
         self.scene.forget_sent();
         self.scene.sim.advance(time);
@@ -79,6 +83,10 @@ impl Contest {
         let to_another = pairs().filter(|(one, next)| one.process != next.process).count();
         let of = |process| holds.iter().filter(|hold| hold.process == process).count();
         let shares = (0..self.processes.len()).map(of);
+        let absence = |process| {
+            let own = || holds.iter().filter(move |hold| hold.process == process);
+            own().zip(own().skip(1)).map(|(one, next)| next.from - one.until).max()
+        };
         let fair = holds.len() as f64 / self.processes.len() as f64;
         Figures {
             holds: holds.len(),
@@ -86,6 +94,7 @@ impl Contest {
             to_another: to_another as f64 / gaps.len() as f64,
             median_gap: gaps[gaps.len() / 2],
             longest_gap: gaps[gaps.len() - 1],
+            longest_absence: (0..self.processes.len()).filter_map(absence).max().unwrap_or(time),
             sent: self.scene.sent().len() as f64 / holds.len() as f64,
             acquires: self.scene.count(Operation::Acquire) as f64 / holds.len() as f64,
         }
@@ -93,21 +102,26 @@ impl Contest {
 }
 
 #[derive(Debug)]
-pub(super) struct Figures {
+pub(crate) struct Figures {
     holds: usize,
     /// The share of each process, as a part of its fair share.
-    pub(super) shares: Vec<f64>,
+    pub(crate) shares: Vec<f64>,
     /// Which part of the releases another process followed.
     to_another: f64,
     median_gap: Duration,
-    pub(super) longest_gap: Duration,
+    pub(crate) longest_gap: Duration,
+    /// The longest time between two holds of one process.
+    pub(crate) longest_absence: Duration,
     /// Requests for each hold.
     sent: f64,
     acquires: f64,
 }
 
-fn least(shares: &[f64]) -> f64 {
-    shares.iter().copied().fold(f64::INFINITY, f64::min)
+impl Figures {
+    /// The smallest share of a process.
+    pub(crate) fn least(&self) -> f64 {
+        self.shares.iter().copied().fold(f64::INFINITY, f64::min)
+    }
 }
 
 #[test]
@@ -117,7 +131,7 @@ fn w2_eight_processes_share() {
         (0..8).for_each(|_| contest.join(tasks));
         let figures = contest.figures(SECOND);
         let story = format!("seed {seed}, {tasks} tasks: {figures:?}");
-        assert!(least(&figures.shares) >= 0.5, "{story}");
+        assert!(figures.least() >= 0.5, "{story}");
         assert!(figures.to_another >= 0.9, "{story}");
         // The release, the push, and an acquire.
         assert_eq!(figures.median_gap, 2 * ROUND_TRIP, "{story}");

@@ -1,23 +1,19 @@
 //! Processes that share in-memory nodes, a round trip of 0.4 ms away, and a count of what each sends.
 
-use std::borrow::Cow;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use async_trait::async_trait;
 use futures_util::future::{Either, select};
-use quorate_core::backend::{
-    AcquireOptions, Call, CallReply, Capabilities, Entry, ExtendOptions, NotSent,
-    Operation as Asked, ReleaseOptions, Reply, Watched,
-};
+use quorate_core::backend::{Call, CallReply, NotSent, Operation as Asked};
 use quorate_core::{
-    BackendError, Claim, Key, LockBackend, LockManager, LockManagerBuilder, LockRequest, Runtime,
+    BackendError, LockBackend, LockManager, LockManagerBuilder, LockRequest, Runtime,
 };
-use quorate_memory::{Effect, MemoryNode, Observed, Operation, Rule, Sim, SimClient};
+use quorate_memory::{Effect, Fault, MemoryNode, Observed, Operation, Rule, Sim, SimClient};
 
-use crate::world::MS;
+use crate::backends::{Begins, begin};
+use crate::world::{MS, Places};
 
 /// From a request to its reply.
 pub(crate) const ROUND_TRIP: Duration = Duration::from_micros(400);
@@ -94,9 +90,12 @@ impl Scene {
         configure: impl FnOnce(LockManagerBuilder) -> LockManagerBuilder,
     ) -> Process {
         let client = self.sim.client(0);
-        let odd = |node: &MemoryNode| Odd {
-            node: built(node.seen_by(&client)),
-            quirk: self.quirk.clone(),
+        let odd = |node: &MemoryNode| {
+            let quirk = self.quirk.clone();
+            let node = built(node.seen_by(&client));
+            let fails = quirk.watching_fails.clone();
+            Begins::new(&node, move |node, call, runtime| quirk.begin(node, call, runtime))
+                .watching(fails)
         };
         let builder = LockManager::builder(self.nodes.iter().map(odd)).runtime(client.clone());
         Process { client, locks: configure(builder).build().unwrap() }
@@ -108,6 +107,15 @@ impl Scene {
         let nodes = order.iter().map(|place| self.nodes[*place].seen_by(&client));
         let builder = LockManager::builder(nodes).runtime(client.clone());
         Process { client: client.clone(), locks: builder.build().unwrap() }
+    }
+
+    /// Gives some of the nodes, or all, this fault.
+    pub(crate) fn inject(&self, nodes: impl Places, fault: Fault) {
+        self.nodes[nodes].iter().for_each(|node| node.inject(fault.clone()));
+    }
+
+    pub(crate) fn heal(&self) {
+        self.nodes.iter().for_each(MemoryNode::heal);
     }
 
     pub(crate) const fn quirk(&self) -> &Quirk {
@@ -192,68 +200,31 @@ pub(crate) struct Held {
     pub(crate) until: std::time::Instant,
 }
 
-/// A node with a quirk.
-#[derive(Clone, Debug)]
-struct Odd {
-    node: MemoryNode,
-    quirk: Quirk,
-}
-
-#[async_trait]
-impl LockBackend for Odd {
-    async fn acquire(&self, claim: &Claim, options: AcquireOptions) -> Result<Reply, BackendError> {
-        self.node.acquire(claim, options).await
-    }
-
-    async fn extend(&self, claim: &Claim, options: ExtendOptions) -> Result<Reply, BackendError> {
-        self.node.extend(claim, options).await
-    }
-
-    async fn release(&self, claim: &Claim, options: ReleaseOptions) -> Result<Reply, BackendError> {
-        self.node.release(claim, options).await
-    }
-
-    fn name(&self) -> Cow<'_, str> {
-        Cow::Borrowed(self.node.name())
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.node.capabilities()
-    }
-
-    async fn watch(&self, key: &Key, entry: Option<&Entry>) -> Result<Watched, BackendError> {
-        match &self.quirk.watching_fails {
-            Some(error) => Err(error.clone()),
-            None => self.node.watch(key, entry).await,
-        }
-    }
-
-    fn begin(self: Arc<Self>, call: Call, runtime: &dyn Runtime) -> Result<(), NotSent> {
+impl Quirk {
+    /// Begins a call at a node with this quirk.
+    fn begin(&self, node: &MemoryNode, call: Call, runtime: &dyn Runtime) -> Result<(), NotSent> {
         let fails = match call.operation() {
-            Asked::Watch { .. } => &self.quirk.watching_fails,
+            Asked::Watch { .. } => &self.watching_fails,
             Asked::Refresh { .. } | Asked::Leave { .. } | Asked::Hint { .. } => {
-                &self.quirk.queueing_fails
+                &self.queueing_fails
             }
             _ => &None,
         };
         if let Some(error) = fails {
             call.answer(Err(error.clone()));
-            return Ok(());
+        } else if matches!(call.operation(), Asked::Watch { .. }) {
+            runtime.spawn(Box::pin(self.clone().watch(node.clone(), call)));
+        } else {
+            return begin(node, call, runtime);
         }
-        if matches!(call.operation(), Asked::Watch { .. }) {
-            runtime.spawn(Box::pin(self.watch_call(call)));
-            return Ok(());
-        }
-        Arc::new(self.node.clone()).begin(call, runtime)
+        Ok(())
     }
-}
 
-impl Odd {
     /// Carries a watch out. Its push may come at once, or be lost.
-    async fn watch_call(self: Arc<Self>, call: Call) {
+    async fn watch(self, node: MemoryNode, call: Call) {
         let Asked::Watch { key, entry } = call.operation() else { return };
         let (push, key, entry) = (call.push(), key.clone(), entry.clone());
-        let watching = pin!(self.node.watch(&key, entry.as_ref()));
+        let watching = pin!(node.watch(&key, entry.as_ref()));
         let watched = match select(watching, pin!(call.given_up())).await {
             Either::Left((watched, _)) => watched,
             Either::Right(_) => return,
@@ -265,11 +236,11 @@ impl Odd {
             }
             Err(error) => return call.answer(Err(error)),
         };
-        if self.quirk.evicts_watches {
+        if self.evicts_watches {
             return;
         }
         select(pin!(changed), pin!(push.given_up())).await;
-        if self.quirk.loses_pushes.load(Ordering::Relaxed) {
+        if self.loses_pushes.load(Ordering::Relaxed) {
             push.given_up().await;
         }
     }

@@ -2,27 +2,19 @@
 
 use std::time::Duration;
 
-use quorate_core::LockManager;
-use quorate_memory::{Effect, Fault, MemoryNode, Rule, Sim};
+use quorate_memory::{Effect, Fault, Rule};
 
-use crate::dice::Dice;
 use crate::oracle::Violation;
-use crate::plan::{Plan, Tokens};
-use crate::process::Process;
+use crate::plan::Tokens;
+use crate::stage::Stage;
 use crate::worker::name;
 
 /// Lets as many nodes fall behind as can fail, and one holder bring them up to the others; then
 /// the next one has its token in one round trip, whichever of the nodes are slow.
 ///
 /// The wall clocks are behind, and fall, so that hints are no help.
-pub fn check(
-    sim: &Sim,
-    dice: &Dice,
-    plan: &Plan,
-    nodes: &[MemoryNode],
-    processes: &[Process],
-    managers: &[LockManager],
-) -> Vec<Violation> {
+pub fn check(stage: &Stage<'_>) -> Vec<Violation> {
+    let Stage { sim, dice, plan, nodes, processes, managers } = *stage;
     if plan.tokens == Tokens::Nobody {
         return Vec::new();
     }
@@ -44,7 +36,7 @@ pub fn check(
     let turns = [None, Some(Fault::Down), Some(Fault::Down), Some(late.clone()), Some(late)];
     for (turn, fault) in (0..).zip(turns) {
         process.set_wall_clock(-7_200_000_000 - turn * 100_000_000_000);
-        for node in some_nodes(dice, nodes) {
+        for node in stage.some_nodes(dice.below(stage.spare() + 1)) {
             if let Some(fault) = &fault {
                 node.inject(fault.clone());
             }
@@ -52,7 +44,7 @@ pub fn check(
         let start = sim.elapsed();
         let Ok(guard) = sim.block_on(manager.lock(&*resource).fenced().timeout(plan.ttl * 4))
         else {
-            return vec![wrong(sim, "a quorum is well, but a lock with a token was refused")];
+            return vec![stage.wrong("a quorum is well, but a lock with a token was refused")];
         };
         took = sim.elapsed() - start;
         if fault.is_none() {
@@ -63,15 +55,13 @@ pub fn check(
         }
         drop(sim.block_on(guard.release()));
         sim.advance(plan.ttl / 2);
-        for node in nodes {
-            node.heal();
-        }
+        stage.heal();
         // What they were not asked while they were silent is over.
         sim.advance(plan.ttl * 2);
     }
     match took > way * 2 {
         true => {
-            vec![wrong(sim, format!("a token took {took:?}, and a round trip is {:?}", way * 2))]
+            vec![stage.wrong(format!("a token took {took:?}, and a round trip is {:?}", way * 2))]
         }
         false => Vec::new(),
     }
@@ -79,17 +69,3 @@ pub fn check(
 
 /// After that time nothing is left of a wait queue.
 const ENTRY_LASTS: Duration = Duration::from_secs(11);
-
-/// So many as can fail, at the most.
-fn some_nodes<'a>(dice: &Dice, nodes: &'a [MemoryNode]) -> Vec<&'a MemoryNode> {
-    let mut some: Vec<&MemoryNode> = nodes.iter().collect();
-    let count = dice.below((nodes.len() - 1) / 2 + 1);
-    while some.len() > count {
-        some.swap_remove(dice.below(some.len()));
-    }
-    some
-}
-
-fn wrong(sim: &Sim, what: impl Into<String>) -> Violation {
-    Violation::Other { at: sim.elapsed(), what: what.into() }
-}

@@ -3,32 +3,24 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use quorate_core::{LockError, LockManager, Lost, Runtime};
-use quorate_memory::{Effect, Fault, MemoryNode, Rule, Sim};
+use quorate_core::{LockError, Lost, Runtime};
+use quorate_memory::{Fault, MemoryNode};
 
 use crate::calm::told;
-use crate::dice::Dice;
 use crate::oracle::Violation;
-use crate::plan::Plan;
+use crate::stage::Stage;
 use crate::worker::{fenced, lock_keys, name};
 
 /// Closes one of the managers while it holds a lock and waits for it again.
-pub fn check(
-    sim: &Sim,
-    dice: &Dice,
-    plan: &Plan,
-    nodes: &[MemoryNode],
-    managers: &[LockManager],
-) -> Vec<Violation> {
+pub fn check(stage: &Stage<'_>) -> Vec<Violation> {
+    let Stage { sim, dice, plan, nodes, managers, .. } = *stage;
     let mut violations = Vec::new();
     // A call whose reply was lost in the chaos is given up: it says that its node does not answer.
     sim.advance(Duration::from_secs(10) + 4 * plan.ttl);
-    let mut wrong = |what: String| violations.push(Violation::Other { at: sim.elapsed(), what });
+    let mut wrong = |what: String| violations.push(stage.wrong(what));
     let mut hindered = Vec::new();
     for node in nodes {
-        node.clear_rules();
-        let most = plan.latency;
-        node.add_rule(Rule::new(Effect::Delay { least: most / 10, most }));
+        stage.calm(node);
         let lasting = dice.scaled_time(plan.ttl / 8);
         let kind = dice.below(6);
         if kind < 3 {
@@ -39,11 +31,7 @@ pub fn check(
             1 => node.inject(Fault::Late(lasting)),
             2 => {
                 node.inject(Fault::Hung);
-                let (node, world, until) = (node.clone(), sim.clone(), sim.now() + lasting);
-                sim.spawn(Box::pin(async move {
-                    world.sleep_until(until).await;
-                    node.heal();
-                }));
+                stage.heals(node, sim.now() + lasting);
             }
             _ => {}
         }
@@ -110,9 +98,7 @@ pub fn check(
         _ => {}
     }
     drop(guard);
-    for node in nodes {
-        node.heal();
-    }
+    stage.heal();
     sim.advance(plan.ttl * 3);
     violations
 }

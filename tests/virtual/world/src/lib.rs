@@ -18,6 +18,7 @@ pub mod process;
 pub mod replay;
 pub mod report;
 pub mod run;
+pub mod stage;
 pub mod tidy;
 pub mod waiting;
 pub mod watch;

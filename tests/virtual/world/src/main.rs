@@ -5,7 +5,6 @@
 use std::process::ExitCode;
 
 use quorate_world::report::{Options, sweep};
-use quorate_world::waiting::figures;
 use quorate_world::{keeping, replay, run};
 
 fn main() -> ExitCode {
@@ -25,10 +24,6 @@ fn main() -> ExitCode {
         let figures = keeping::keep(renewals);
         print!("{figures}");
         return ExitCode::from(u8::from(!figures.are_right()));
-    }
-    if options.figures {
-        figures::measure().for_each(|case| println!("{case}"));
-        return ExitCode::SUCCESS;
     }
     let report = sweep(&options);
     print!("{report}");

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::time::Duration;
 
-use quorate_core::FencingToken;
+use quorate_memory::Sim;
 
 use crate::history::{Event, LockId, What};
 
@@ -15,73 +15,50 @@ pub use self::tokens::{Forgetting, judge_order, judge_tokens};
 /// Something that a lock must not let happen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Violation {
+pub struct Violation {
+    /// Which rule it breaks.
+    pub breach: Breach,
+    /// Until when it lasted, or when it was seen.
+    pub at: Duration,
+    /// The locks that it is about.
+    pub locks: Vec<LockId>,
+    /// The same for the reader.
+    pub what: String,
+}
+
+/// A rule of the judge, and its opposite.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Breach {
     /// Two locks of one resource were valid at the same time.
-    Overlap {
-        /// What both locked.
-        resource: String,
-        /// The earlier lock, and its client.
-        first: (LockId, usize),
-        /// The later lock, and its client.
-        second: (LockId, usize),
-        /// From when.
-        from: Duration,
-        /// Until when the earlier one was valid, or its margin lasted.
-        until: Duration,
-    },
+    Overlap,
     /// A holder relied on a lock that was over, or prolonged it.
-    TooLate {
-        /// The lock, and its client.
-        lock: (LockId, usize),
-        /// When.
-        at: Duration,
-        /// When it had ended.
-        end: Duration,
-    },
+    TooLate,
     /// Two attempts had one fencing token.
-    SameToken {
-        /// What both locked.
-        resource: String,
-        /// The token.
-        token: FencingToken,
-        /// One lock, and its client.
-        first: (LockId, usize),
-        /// The other lock, and its client.
-        second: (LockId, usize),
-        /// When there were two.
-        at: Duration,
-    },
+    SameToken,
     /// A later holder had the lower token.
-    WrongOrder {
-        /// What both locked.
-        resource: String,
-        /// The earlier lock, its client and its token.
-        first: (LockId, usize, FencingToken),
-        /// The later lock, its client and its token.
-        second: (LockId, usize, FencingToken),
-        /// In which way it was later.
-        later: Later,
-        /// When the later one had its token.
-        at: Duration,
-    },
+    WrongOrder(Later),
     /// A token is lower than the hint that its attempt began with.
-    UnderHint {
-        /// The lock, and its client.
-        lock: (LockId, usize),
-        /// The token.
-        token: FencingToken,
-        /// The hint.
-        hint: u64,
-        /// When the client had it.
-        at: Duration,
-    },
+    UnderHint,
     /// Something else that an observer of the world found wrong.
-    Other {
-        /// When.
-        at: Duration,
-        /// What.
-        what: String,
-    },
+    Other,
+}
+
+impl Violation {
+    /// Something that is wrong now.
+    pub(crate) fn other(sim: &Sim, what: impl Into<String>) -> Self {
+        Self::at(sim.elapsed(), what)
+    }
+
+    /// Something that was wrong then.
+    pub(crate) fn at(at: Duration, what: impl Into<String>) -> Self {
+        Self { breach: Breach::Other, at, locks: Vec::new(), what: what.into() }
+    }
+
+    /// Something that is wrong with these locks.
+    fn of(breach: Breach, locks: impl Into<Vec<LockId>>, at: Duration, what: String) -> Self {
+        Self { breach, at, locks: locks.into(), what }
+    }
 }
 
 /// How one holder comes after another.
@@ -98,63 +75,7 @@ pub enum Later {
 
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let seconds = Duration::as_secs_f64;
-        match self {
-            Self::Overlap { resource, first, second, from, until } => write!(
-                f,
-                "two holders of {resource}: {} of client {} until {:.6}s, and {} of client {} from \
-                 {:.6}s",
-                first.0,
-                first.1,
-                seconds(until),
-                second.0,
-                second.1,
-                seconds(from),
-            ),
-            Self::TooLate { lock, at, end } => write!(
-                f,
-                "client {} relies on {} at {:.6}s, which ended at {:.6}s",
-                lock.1,
-                lock.0,
-                seconds(at),
-                seconds(end),
-            ),
-            Self::SameToken { resource, token, first, second, at } => write!(
-                f,
-                "token {token} of {resource} was given twice: to client {} for {} and to client {} \
-                 for {}, at {:.6}s",
-                first.1,
-                first.0,
-                second.1,
-                second.0,
-                seconds(at),
-            ),
-            Self::WrongOrder { resource, first, second, later, at } => write!(
-                f,
-                "{} of client {} {} than {} of client {}, but token {} of {resource} is lower than \
-                 {}, at {:.6}s",
-                second.0,
-                second.1,
-                match later {
-                    Later::Asked => "asked later",
-                    Later::Held => "held later",
-                    Later::Granted => "had every node later",
-                },
-                first.0,
-                first.1,
-                second.2,
-                first.2,
-                seconds(at),
-            ),
-            Self::UnderHint { lock, token, hint, at } => write!(
-                f,
-                "client {} has token {token} for {}, under its hint {hint}, at {:.6}s",
-                lock.1,
-                lock.0,
-                seconds(at),
-            ),
-            Self::Other { at, what } => write!(f, "{what} at {:.6}s", seconds(at)),
-        }
+        write!(f, "{} at {:.6}s", self.what, self.at.as_secs_f64())
     }
 }
 
@@ -201,8 +122,9 @@ pub fn judge(events: &[Event], margin: Duration) -> Vec<Violation> {
                         (tenure.end, tenure.kept) = (tenure.end.min(at), tenure.kept.min(at));
                     }
                     _ if is_over => {
-                        let (lock, end) = ((*lock, client), tenure.end);
-                        violations.push(Violation::TooLate { lock, at, end });
+                        let end = tenure.end.as_secs_f64();
+                        let what = format!("client {client} relies on {lock}, over at {end:.6}s,");
+                        violations.push(Violation::of(Breach::TooLate, [*lock], at, what));
                     }
                     What::Extended { until, .. } => {
                         (tenure.end, tenure.kept) = (*until, *until + margin);
@@ -226,13 +148,17 @@ fn overlaps(mut tenures: Vec<Tenure>) -> Vec<Violation> {
     for tenure in tenures {
         if let Some(before) = latest.as_ref().filter(|before| before.resource == tenure.resource) {
             if tenure.start < before.kept {
-                violations.push(Violation::Overlap {
-                    resource: tenure.resource.clone(),
-                    first: (before.lock, before.client),
-                    second: (tenure.lock, tenure.client),
-                    from: tenure.start,
-                    until: before.kept,
-                });
+                let what = format!(
+                    "two holders of {}: {} of client {}, and {} of client {} from {:.6}s,",
+                    tenure.resource,
+                    before.lock,
+                    before.client,
+                    tenure.lock,
+                    tenure.client,
+                    tenure.start.as_secs_f64(),
+                );
+                let locks = [before.lock, tenure.lock];
+                violations.push(Violation::of(Breach::Overlap, locks, before.kept, what));
             }
             if tenure.kept <= before.kept {
                 continue;
@@ -273,14 +199,9 @@ mod tests {
         let second = history.granted(at(10), 2, "r", at(20));
         let third = history.granted(at(30), 3, "r", at(40));
         let found = judge(&history.events(), Duration::ZERO);
-        let pairs: Vec<_> = found
-            .iter()
-            .map(|violation| match violation {
-                Violation::Overlap { first, second, .. } => (first.0, second.0),
-                other => panic!("{other}"),
-            })
-            .collect();
-        assert_eq!(pairs, [(first, second), (first, third)]);
+        assert!(found.iter().all(|violation| violation.breach == Breach::Overlap), "{found:?}");
+        let pairs: Vec<_> = found.into_iter().map(|violation| violation.locks).collect();
+        assert_eq!(pairs, [[first, second], [first, third]]);
     }
 
     #[test]
@@ -308,6 +229,6 @@ mod tests {
         history.relied(at(52), 1, given_up);
         let found = judge(&history.events(), Duration::ZERO);
         assert_eq!(found.len(), 3, "{found:?}");
-        assert!(found.iter().all(|violation| matches!(violation, Violation::TooLate { .. })));
+        assert!(found.iter().all(|violation| violation.breach == Breach::TooLate));
     }
 }

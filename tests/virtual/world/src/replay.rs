@@ -3,8 +3,8 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use crate::history::{Event, LockId, What};
-use crate::oracle::Violation;
+use crate::history::{Event, What};
+use crate::oracle::{Breach, Violation};
 use crate::run::Outcome;
 
 /// How many lines of the history are shown.
@@ -25,7 +25,7 @@ pub fn tell(seed: u64, outcome: &Outcome) -> String {
         let _ = writeln!(text, "… and {} more", outcome.violations.len() - 5);
     }
     let _ = writeln!(text);
-    let overlap = |violation: &&Violation| matches!(violation, Violation::Overlap { .. });
+    let overlap = |violation: &&Violation| violation.breach == Breach::Overlap;
     let told = outcome.violations.iter().find(overlap).or_else(|| outcome.violations.first());
     for event in leading_to(told, &outcome.history.events()) {
         let _ = writeln!(text, "{event}");
@@ -35,15 +35,8 @@ pub fn tell(seed: u64, outcome: &Outcome) -> String {
 
 /// The last events up to the mistake, of the locks and clients that it is about and of the world.
 fn leading_to(violation: Option<&Violation>, events: &[Event]) -> Vec<Event> {
-    let (end, locks): (Duration, Vec<LockId>) = match violation {
-        Some(Violation::Overlap { first, second, until, .. }) => (*until, vec![first.0, second.0]),
-        Some(Violation::TooLate { lock, at, .. }) => (*at, vec![lock.0]),
-        Some(Violation::SameToken { first, second, at, .. }) => (*at, vec![first.0, second.0]),
-        Some(Violation::WrongOrder { first, second, at, .. }) => (*at, vec![first.0, second.0]),
-        Some(Violation::UnderHint { lock, at, .. }) => (*at, vec![lock.0]),
-        Some(Violation::Other { at, .. }) => (*at, Vec::new()),
-        _ => (Duration::MAX, Vec::new()),
-    };
+    let end = violation.map_or(Duration::MAX, |violation| violation.at);
+    let locks = violation.map_or(&[][..], |violation| &violation.locks);
     let concerns = |event: &&Event| match &event.what {
         _ if event.at > end => false,
         What::Granted { lock, .. }
@@ -51,7 +44,6 @@ fn leading_to(violation: Option<&Violation>, events: &[Event]) -> Vec<Event> {
         | What::Extended { lock, .. }
         | What::Relied { lock }
         | What::Ended { lock } => locks.is_empty() || locks.contains(lock),
-        What::Note(_) => true,
         _ => true,
     };
     let mut told: Vec<Event> = events.iter().filter(concerns).cloned().collect();

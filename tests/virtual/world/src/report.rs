@@ -31,8 +31,6 @@ pub struct Options {
     pub threads: Option<usize>,
     /// Runs one seed and prints its history.
     pub replay: Option<u64>,
-    /// Measures waiters in tight loops, in place of any seed.
-    pub figures: bool,
     /// Keeps leases alive for so many renewals, one node in trouble, in place of any seed.
     pub keep: Option<u64>,
 }
@@ -41,7 +39,7 @@ impl Options {
     /// What can be said.
     pub const USAGE: &str = "options: --seeds N, --from SEED, --twice, --threads N, \
         --class promised|broken|guarded|storm|line|kills|gate, \
-        --failures N (stop after so many), --replay SEED, --keep RENEWALS, --figures";
+        --failures N (stop after so many), --replay SEED, --keep RENEWALS";
 
     /// Reads the words of a command line.
     ///
@@ -57,7 +55,6 @@ impl Options {
             failures: 10,
             threads: None,
             replay: None,
-            figures: false,
             keep: None,
         };
         let mut words = words.into_iter();
@@ -74,7 +71,6 @@ impl Options {
                 "--failures" => options.failures = usize::try_from(number()?).unwrap_or(1),
                 "--threads" => options.threads = usize::try_from(number()?).ok(),
                 "--twice" => options.twice = true,
-                "--figures" => options.figures = true,
                 "--class" => {
                     let class = words.next().and_then(|word| Class::of_word(&word));
                     options.class = class.ok_or("--class takes one of its words")?;

@@ -14,8 +14,9 @@ use crate::nemesis::{Faults, Nemesis};
 use crate::oracle::{Forgetting, Violation, judge, judge_order, judge_tokens};
 use crate::plan::{Class, Plan, Tokens, Wall};
 use crate::process::{Begun, Process};
+use crate::stage::Stage;
 use crate::waiting::Waits;
-use crate::worker::{Counters, Worker, counter, fenced, lock_keys, name};
+use crate::worker::{Counters, Worker, counter, fenced, name};
 use crate::{agreement, calm, closing, tidy};
 
 /// How a run went.
@@ -88,7 +89,10 @@ pub fn run(seed: u64, class: Class) -> Outcome {
     let working = Arc::new(Mutex::new(plan.clients * plan.tasks));
     for process in &processes {
         let Some(manager) = manager(&plan, process, &nodes) else {
-            wrong.lock().unwrap_or_else(PoisonError::into_inner).push(other(&sim, "no manager"));
+            wrong
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .push(Violation::other(&sim, "no manager"));
             continue;
         };
         managers.push(manager.clone());
@@ -130,26 +134,29 @@ pub fn run(seed: u64, class: Class) -> Outcome {
     let mut violations = std::mem::take(&mut *wrong.lock().unwrap_or_else(PoisonError::into_inner));
     let left = at_work();
     if left > 0 {
-        violations.push(other(&sim, format!("{left} tasks never came to an end")));
+        violations.push(Violation::other(&sim, format!("{left} tasks never came to an end")));
     }
     violations.extend(liveness(&sim, &plan, &processes, &managers, &history));
     let judged = history.events();
     sim.advance(plan.ttl * 3 + plan.cleanup());
-    for node in &nodes {
-        for key in lock_keys(node) {
-            let key = String::from_utf8_lossy(&key).into_owned();
-            violations.push(other(&sim, format!("{key} is left on {}", node.name())));
-        }
-    }
+    let stage = Stage {
+        sim: &sim,
+        dice: &dice,
+        plan: &plan,
+        nodes: &nodes,
+        processes: &processes,
+        managers: &managers,
+    };
+    violations.extend(stage.keys_left("when all is over"));
     nodes.iter().for_each(MemoryNode::stop_observing);
     // The checks that are left count on nodes that vote as soon as they are back.
     if plan.class != Class::Guarded {
-        violations.extend(agreement::check(&sim, &dice, &plan, &nodes, &processes, &managers));
+        violations.extend(agreement::check(&stage));
     }
     if matches!(plan.class, Class::Promised | Class::Broken) {
-        violations.extend(calm::check(&sim, &dice, &plan, &nodes, &managers));
-        violations.extend(tidy::check(&sim, &dice, &plan, &nodes, &managers));
-        violations.extend(closing::check(&sim, &dice, &plan, &nodes, &managers));
+        violations.extend(calm::check(&stage));
+        violations.extend(tidy::check(&stage));
+        violations.extend(closing::check(&stage));
     }
     let mut held_twice = judge(&judged, plan.least_margin());
     for (resource, (count, added)) in
@@ -157,7 +164,7 @@ pub fn run(seed: u64, class: Class) -> Outcome {
     {
         if count != added {
             let lost = format!("{} lost additions: {count} of {added}", name(resource));
-            held_twice.push(other(&sim, lost));
+            held_twice.push(Violation::other(&sim, lost));
         }
     }
     let overlaps = held_twice.len();
@@ -228,7 +235,7 @@ fn judge_all(
                     "{} lost additions behind its door: {count} of {added}",
                     name(resource)
                 );
-                wrong.push(other(sim, what));
+                wrong.push(Violation::other(sim, what));
             }
         }
     }
@@ -299,7 +306,7 @@ fn liveness(
                     history.ended(now, client, lock);
                     drop(sim.block_on(guard.release()));
                 }
-                Err(error) => violations.push(other(
+                Err(error) => violations.push(Violation::other(
                     sim,
                     format!(
                         "all is well, but client {client} cannot lock {}: {error}",
@@ -310,10 +317,6 @@ fn liveness(
         }
     }
     violations
-}
-
-fn other(sim: &Sim, what: impl Into<String>) -> Violation {
-    Violation::Other { at: sim.elapsed(), what: what.into() }
 }
 
 #[cfg(test)]

@@ -5,13 +5,12 @@
 //! tasks that never end.
 //!
 //! [`board`] keeps the waiters and the holders, [`contender`] is one task, [`nemesis`] kills
-//! processes and breaks the nodes that keep the queues, and [`run()`] puts them together. [`figures`] measures.
+//! processes and breaks the nodes that keep the queues, and [`run()`] puts them together.
 
 pub mod board;
 pub mod contender;
 pub mod counts;
 pub mod crowd;
-pub mod figures;
 pub mod nemesis;
 pub mod plan;
 mod run;

@@ -509,7 +509,7 @@ impl Worker {
 
     /// Something must not be as it is.
     pub fn wrong(&self, what: String) {
-        lock(&self.wrong).push(Violation::Other { at: self.sim.elapsed(), what });
+        lock(&self.wrong).push(Violation::other(&self.sim, what));
     }
 
     /// Sleeps by this client's clock.

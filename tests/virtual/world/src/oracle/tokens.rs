@@ -1,12 +1,13 @@
 //! The judge of fencing tokens: no two alike, and the later holder has the greater one.
 
 use std::collections::{BTreeMap, HashMap};
+use std::fmt;
 use std::time::Duration;
 
 use quorate_core::FencingToken;
 use quorate_core::algorithm::quorum::NodeCount;
 
-use super::{Later, Violation};
+use super::{Breach, Later, Violation};
 use crate::history::{AttemptId, Event, Fenced, LockId, What};
 
 /// What is promised of tokens where nodes lose their data.
@@ -38,9 +39,8 @@ pub fn judge_tokens(events: &[Event], nodes: NodeCount, forgetting: Forgetting) 
     for (resource, had) in &record.had {
         for (place, second) in had.iter().enumerate() {
             if second.token().get() < second.with.hint {
-                let lock = (second.lock, second.client);
-                let (token, hint, at) = (second.token(), second.with.hint, second.at);
-                violations.push(Violation::UnderHint { lock, token, hint, at });
+                let what = format!("{second} is under its hint {}", second.with.hint);
+                violations.push(Violation::of(Breach::UnderHint, [second.lock], second.at, what));
             }
             for first in &had[..place] {
                 let is_excused = forgetting == Forgetting::Excused
@@ -81,6 +81,12 @@ struct Had {
 impl Had {
     const fn token(&self) -> FencingToken {
         self.with.token
+    }
+}
+
+impl fmt::Display for Had {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "token {} of {} of client {}", self.token(), self.lock, self.client)
     }
 }
 
@@ -158,13 +164,9 @@ impl<'a> Record<'a> {
             return None;
         }
         if first.token() == second.token() {
-            return Some(Violation::SameToken {
-                resource: resource.to_owned(),
-                token: first.token(),
-                first: (first.lock, first.client),
-                second: (second.lock, second.client),
-                at: second.at,
-            });
+            let what = format!("{resource}: {first} was given twice, also as {second}");
+            let locks = [first.lock, second.lock];
+            return Some(Violation::of(Breach::SameToken, locks, second.at, what));
         }
         let (low, high) =
             if first.token() < second.token() { (first, second) } else { (second, first) };
@@ -179,13 +181,14 @@ impl<'a> Record<'a> {
 }
 
 fn wrong_order(resource: &str, first: &Had, second: &Had, later: Later) -> Violation {
-    Violation::WrongOrder {
-        resource: resource.to_owned(),
-        first: (first.lock, first.client, first.token()),
-        second: (second.lock, second.client, second.token()),
-        later,
-        at: first.at.max(second.at),
-    }
+    let came = match later {
+        Later::Asked => "asked later",
+        Later::Held => "held later",
+        Later::Granted => "had every node later",
+    };
+    let what = format!("{resource}: {second} is lower than {first}, though it {came},");
+    let (locks, at) = ([first.lock, second.lock], first.at.max(second.at));
+    Violation::of(Breach::WrongOrder(later), locks, at, what)
 }
 
 #[cfg(test)]
@@ -228,9 +231,9 @@ mod tests {
     }
 
     fn later(history: &History) -> Vec<Later> {
-        let later = |violation: &Violation| match violation {
-            Violation::WrongOrder { later, .. } => *later,
-            other => panic!("{other}"),
+        let later = |violation: &Violation| match violation.breach {
+            Breach::WrongOrder(later) => later,
+            _ => panic!("{violation}"),
         };
         judged(history).iter().map(later).collect()
     }
@@ -247,8 +250,7 @@ mod tests {
         had(&history, 4, 5, 7, 9);
         had(&history, 5, 5, 8, 8);
         assert_eq!(judged(&history), []);
-        let late =
-            |found: &Violation| matches!(found, Violation::WrongOrder { later: Later::Held, .. });
+        let late = |found: &Violation| found.breach == Breach::WrongOrder(Later::Held);
         assert!(judge_order(&history.events()).iter().all(late));
         assert_eq!(judge_order(&history.events()).len(), 1, "8 was held after 9");
     }
@@ -258,7 +260,8 @@ mod tests {
         let history = History::new();
         had(&history, 1, 0, 2, 5);
         had(&history, 2, 1, 3, 5);
-        assert!(matches!(judged(&history)[..], [Violation::SameToken { .. }]));
+        let found = judged(&history);
+        assert!(found.len() == 1 && found[0].breach == Breach::SameToken, "{found:?}");
     }
 
     #[test]
@@ -275,7 +278,8 @@ mod tests {
     fn a_token_under_its_hint_is_seen() {
         let history = History::new();
         with_hint(&history, 1, (0, 1), 99, 100);
-        assert!(matches!(judged(&history)[..], [Violation::UnderHint { hint: 100, .. }]));
+        let found = judged(&history);
+        assert!(found.len() == 1 && found[0].breach == Breach::UnderHint, "{found:?}");
     }
 
     #[test]

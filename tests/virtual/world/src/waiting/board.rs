@@ -331,7 +331,7 @@ impl Board {
 
 impl State {
     fn broke(&mut self, at: Duration, rule: Rule, what: impl fmt::Display) {
-        self.wrong.push(Violation::Other { at, what: format!("{rule}: {what}") });
+        self.wrong.push(Violation::at(at, format!("{rule}: {what}")));
     }
 
     /// For how much of a wait something else explains that no process was granted the lock.

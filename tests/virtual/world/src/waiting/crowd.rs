@@ -158,7 +158,7 @@ impl Crowd {
 
     /// Something must not be as it is.
     pub fn wrong(&self, what: impl Into<String>) {
-        let violation = Violation::Other { at: self.sim.elapsed(), what: what.into() };
+        let violation = Violation::other(&self.sim, what);
         self.lock().wrong.push(violation);
     }
 

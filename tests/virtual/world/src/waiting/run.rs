@@ -26,26 +26,10 @@ pub fn run(seed: u64, class: Class) -> Outcome {
     let dice = Dice::new(sim.clone());
     let plan = Plan::draw(&dice, class);
     let nodes = nodes(&sim, &dice, &plan);
-    let mut outcome = run_plan(seed, &sim, &dice, &plan, &nodes);
-    if !plan.is_ordered() {
-        outcome.waits = outcome.waits.unordered();
-    }
-    outcome
-}
-
-/// Runs a world of this plan.
-pub(super) fn run_plan(
-    seed: u64,
-    sim: &Sim,
-    dice: &Dice,
-    plan: &Plan,
-    nodes: &[MemoryNode],
-) -> Outcome {
-    let class = plan.class;
-    let crowd = Crowd::new(sim, dice, plan, nodes, seed);
+    let crowd = Crowd::new(&sim, &dice, &plan, &nodes, seed);
     let nemesis = Nemesis::new(&crowd);
     nemesis.heal();
-    for node in nodes {
+    for node in &nodes {
         let (board, world) = (crowd.board.clone(), sim.clone());
         node.observe(move |observed| match observed {
             Observed::Sent { operation, client } => board.sent(client, operation),
@@ -68,14 +52,14 @@ pub(super) fn run_plan(
     let mut violations = come_to_an_end(&crowd);
     let judged = crowd.history.events();
     sim.advance(plan.ttl * 2);
-    for node in nodes {
+    for node in &nodes {
         for key in lock_keys(node) {
             let key = String::from_utf8_lossy(&key).into_owned();
-            violations.push(other(sim, format!("{key} is left on {}", node.name())));
+            violations.push(Violation::other(&sim, format!("{key} is left on {}", node.name())));
         }
     }
     sim.advance(LEFT.saturating_sub(plan.ttl * 2));
-    for node in nodes {
+    for node in &nodes {
         let left = node.keys().len();
         if left > 0 {
             let what = format!("{left} keys on {} at {:?}", node.name(), sim.elapsed());
@@ -84,7 +68,10 @@ pub(super) fn run_plan(
     }
     nodes.iter().for_each(MemoryNode::stop_observing);
     violations.extend(crowd.take_wrong());
-    let waits = crowd.board.found(sim.elapsed());
+    let mut waits = crowd.board.found(sim.elapsed());
+    if !plan.is_ordered() {
+        waits = waits.unordered();
+    }
     violations.extend(crowd.board.take_wrong());
     let held_twice = judge(&judged, Duration::ZERO);
     let overlaps = held_twice.len();
@@ -124,12 +111,8 @@ fn come_to_an_end(crowd: &Crowd) -> Vec<Violation> {
     }
     match crowd.working() {
         0 => Vec::new(),
-        left => vec![other(&crowd.sim, format!("{left} tasks never came to an end"))],
+        left => vec![Violation::other(&crowd.sim, format!("{left} tasks never came to an end"))],
     }
-}
-
-fn other(sim: &Sim, what: impl Into<String>) -> Violation {
-    Violation::Other { at: sim.elapsed(), what: what.into() }
 }
 
 #[cfg(test)]

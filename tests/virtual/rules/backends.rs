@@ -1,0 +1,216 @@
+//! A node in memory of which a test changes one thing: its methods, or how it begins calls.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use quorate_core::backend::{
+    AcquireOptions, Call, Capabilities, Entry, ExtendOptions, NotSent, ReleaseOptions, Reply,
+    Watched,
+};
+use quorate_core::runtime::BoxFuture;
+use quorate_core::{BackendError, Claim, Key, LockBackend, Runtime, Sighting};
+use quorate_memory::MemoryNode;
+
+type Before = dyn Fn(&'static str) -> BoxFuture<'static, Result<(), BackendError>> + Send + Sync;
+type After = dyn Fn(&'static str) + Send + Sync;
+type Begin = dyn Fn(&MemoryNode, Call, &dyn Runtime) -> Result<(), NotSent> + Send + Sync;
+
+/// A node with the three required methods, until more is asked for.
+#[derive(Clone)]
+pub(crate) struct Odd {
+    node: Arc<dyn Fn() -> MemoryNode + Send + Sync>,
+    name: String,
+    capabilities: Capabilities,
+    before: Option<Arc<Before>>,
+    after: Option<Arc<After>>,
+}
+
+impl Odd {
+    pub(crate) fn new(node: &MemoryNode) -> Self {
+        let node = node.clone();
+        Self::leading_to(move || node.clone())
+    }
+
+    /// An address that leads to one node now, and to another later.
+    pub(crate) fn leading_to(node: impl Fn() -> MemoryNode + Send + Sync + 'static) -> Self {
+        let (name, capabilities) = (String::new(), Capabilities::NONE);
+        Self { node: Arc::new(node), name, capabilities, before: None, after: None }
+    }
+
+    pub(crate) fn named(self, name: impl Into<String>) -> Self {
+        Self { name: name.into(), ..self }
+    }
+
+    pub(crate) fn able(self, capabilities: Capabilities) -> Self {
+        Self { capabilities, ..self }
+    }
+
+    /// Runs this before a method is carried out, named for it; its error is the answer.
+    pub(crate) fn before<F>(self, before: F) -> Self
+    where
+        F: Fn(&'static str) -> BoxFuture<'static, Result<(), BackendError>> + Send + Sync + 'static,
+    {
+        Self { before: Some(Arc::new(before)), ..self }
+    }
+
+    /// The same for what needs no time and never fails.
+    pub(crate) fn noting(self, note: impl Fn(&'static str) + Send + Sync + 'static) -> Self {
+        self.before(move |method| {
+            note(method);
+            Box::pin(async { Ok(()) })
+        })
+    }
+
+    /// Runs this after a method was carried out.
+    pub(crate) fn after(self, after: impl Fn(&'static str) + Send + Sync + 'static) -> Self {
+        Self { after: Some(Arc::new(after)), ..self }
+    }
+
+    /// The node, when all that comes before a method has been done.
+    async fn node(&self, method: &'static str) -> Result<MemoryNode, BackendError> {
+        if let Some(before) = &self.before {
+            before(method).await?;
+        }
+        Ok((self.node)())
+    }
+
+    fn done<T>(&self, method: &'static str, answer: T) -> T {
+        self.after.iter().for_each(|after| after(method));
+        answer
+    }
+}
+
+impl fmt::Debug for Odd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (self.node)().fmt(f)
+    }
+}
+
+#[async_trait]
+impl LockBackend for Odd {
+    async fn acquire(&self, claim: &Claim, options: AcquireOptions) -> Result<Reply, BackendError> {
+        let node = self.node("acquire").await?;
+        self.done("acquire", node.acquire(claim, options).await)
+    }
+
+    async fn extend(&self, claim: &Claim, options: ExtendOptions) -> Result<Reply, BackendError> {
+        let node = self.node("extend").await?;
+        self.done("extend", node.extend(claim, options).await)
+    }
+
+    async fn release(&self, claim: &Claim, options: ReleaseOptions) -> Result<Reply, BackendError> {
+        let can_fence = self.capabilities.contains(Capabilities::FENCING);
+        assert!(can_fence || options.raise_to.is_none(), "it was not built for fencing");
+        let node = self.node("release").await?;
+        self.done("release", node.release(claim, options).await)
+    }
+
+    fn name(&self) -> Cow<'_, str> {
+        Cow::Borrowed(&self.name)
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.capabilities
+    }
+
+    async fn inspect(&self, key: &Key) -> Result<Option<Sighting>, BackendError> {
+        if !self.capabilities.contains(Capabilities::INSPECT) {
+            return Err(BackendError::unsupported("this node cannot be inspected"));
+        }
+        LockBackend::inspect(&self.node("inspect").await?, key).await
+    }
+
+    async fn server_id(&self) -> Result<Option<String>, BackendError> {
+        LockBackend::server_id(&self.node("server_id").await?).await
+    }
+}
+
+/// A node that begins its calls in another way.
+#[derive(Clone)]
+pub(crate) struct Begins {
+    node: MemoryNode,
+    name: String,
+    capabilities: Capabilities,
+    begin: Arc<Begin>,
+    watching_fails: Option<BackendError>,
+}
+
+impl Begins {
+    pub(crate) fn new<B>(node: &MemoryNode, begin: B) -> Self
+    where
+        B: Fn(&MemoryNode, Call, &dyn Runtime) -> Result<(), NotSent> + Send + Sync + 'static,
+    {
+        let (name, capabilities) = (node.name().to_owned(), node.capabilities());
+        let (node, begin) = (node.clone(), Arc::new(begin));
+        Self { node, name, capabilities, begin, watching_fails: None }
+    }
+
+    pub(crate) fn named(self, name: impl Into<String>) -> Self {
+        Self { name: name.into(), ..self }
+    }
+
+    /// Answers this to the watch that is no call.
+    pub(crate) fn watching(self, watching_fails: Option<BackendError>) -> Self {
+        Self { watching_fails, ..self }
+    }
+
+    pub(crate) fn able(self, capabilities: Capabilities) -> Self {
+        Self { capabilities, ..self }
+    }
+}
+
+impl fmt::Debug for Begins {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.node.fmt(f)
+    }
+}
+
+/// Begins a call as the node itself does.
+pub(crate) fn begin(node: &MemoryNode, call: Call, runtime: &dyn Runtime) -> Result<(), NotSent> {
+    Arc::new(node.clone()).begin(call, runtime)
+}
+
+/// Looks and plain watches are not begun as calls.
+#[async_trait]
+impl LockBackend for Begins {
+    async fn acquire(&self, claim: &Claim, options: AcquireOptions) -> Result<Reply, BackendError> {
+        self.node.acquire(claim, options).await
+    }
+
+    async fn extend(&self, claim: &Claim, options: ExtendOptions) -> Result<Reply, BackendError> {
+        self.node.extend(claim, options).await
+    }
+
+    async fn release(&self, claim: &Claim, options: ReleaseOptions) -> Result<Reply, BackendError> {
+        self.node.release(claim, options).await
+    }
+
+    async fn inspect(&self, key: &Key) -> Result<Option<Sighting>, BackendError> {
+        LockBackend::inspect(&self.node, key).await
+    }
+
+    async fn server_id(&self) -> Result<Option<String>, BackendError> {
+        LockBackend::server_id(&self.node).await
+    }
+
+    async fn watch(&self, key: &Key, entry: Option<&Entry>) -> Result<Watched, BackendError> {
+        match &self.watching_fails {
+            Some(error) => Err(error.clone()),
+            None => self.node.watch(key, entry).await,
+        }
+    }
+
+    fn name(&self) -> Cow<'_, str> {
+        Cow::Borrowed(&self.name)
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.capabilities
+    }
+
+    fn begin(self: Arc<Self>, call: Call, runtime: &dyn Runtime) -> Result<(), NotSent> {
+        (self.begin)(&self.node, call, runtime)
+    }
+}
