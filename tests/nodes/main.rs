@@ -9,6 +9,7 @@ mod closing;
 mod compose;
 mod conformance;
 mod contention;
+mod events;
 #[path = "../every_future.rs"]
 mod every_future;
 mod examples;
