@@ -33,5 +33,6 @@ mod stuck;
 mod tls;
 mod together;
 mod turned_away;
+mod versions;
 mod watch;
 mod wire;
