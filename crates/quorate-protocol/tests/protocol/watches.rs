@@ -108,7 +108,7 @@ async fn the_end_of_the_connection_tells_every_watch() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_connection_without_watches_is_closed_after_a_minute() {
+async fn a_watch_connection_is_closed_when_nobody_waits() {
     const MINUTE: Duration = Duration::from_secs(60);
     let fake = Fake::new();
     let node = node(&fake);
