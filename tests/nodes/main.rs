@@ -27,6 +27,7 @@ mod questions;
 mod queue;
 mod readme;
 mod reasons;
+mod reported;
 mod restarts;
 mod short_runtimes;
 mod stuck;
