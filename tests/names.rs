@@ -28,7 +28,7 @@ fn names_that_are_free_again_are_forgotten() {
         4096 * pages
     };
     let first = resident(0);
-    let last = (1..4).map(resident).last().unwrap();
+    let last = [1, 2, 3].map(resident)[2];
     let grown = last.saturating_sub(first);
     assert!(grown < count * NAME, "{grown} bytes more with {} names more", 3 * count);
 }

@@ -125,9 +125,9 @@ fn the_end_of_the_runtime_tells_every_watch() {
     };
     let (one, other) = (build(), build());
     let node = one.block_on(async { node(&Fake::new()) });
-    let changed = one.block_on(async { node.watch(&key("a"), None).await.unwrap().changed() });
+    let watched = one.block_on(async { node.watch(&key("a"), None).await.unwrap() });
     drop(one);
-    other.block_on(async { timeout(TTL, changed).await }).expect("no push can come");
+    other.block_on(async { timeout(TTL, watched.changed()).await }).expect("no push can come");
 }
 
 #[tokio::test(start_paused = true)]
