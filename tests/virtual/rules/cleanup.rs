@@ -3,12 +3,10 @@
 use std::collections::HashSet;
 use std::future::IntoFuture;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use quorate_core::runtime::{BoxFuture, EntropyError};
 use quorate_core::{LockManager, LockRequest, Lost, ReleaseError, Runtime};
-use quorate_memory::{Fault, MemoryNode, Sim, Value};
+use quorate_memory::{Fault, MemoryNode, Value};
 use quorate_protocol::error_of_reply;
 
 use crate::backends::Odd;

@@ -164,9 +164,7 @@ fn a_key_of_another_program_without_a_ttl_is_held_for_good() {
 #[test]
 fn q4_a_value_that_is_no_lock_is_neither_held_nor_free() {
     let world = World::new(3);
-    for node in &world.nodes {
-        node.put("r", Value::List);
-    }
+    world.nodes.iter().for_each(|node| node.put("r", Value::List));
     let seen = look(&world, "r");
     assert_eq!(told(&seen), (LockState::Unclear, 0, None));
     for node in seen.nodes() {

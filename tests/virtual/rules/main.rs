@@ -4,7 +4,6 @@
 
 mod backends;
 mod cancel_safety;
-mod cases;
 mod cleanup;
 #[path = "../../every_future.rs"]
 mod every_future;
@@ -26,7 +25,6 @@ mod renewals;
 mod restarts;
 mod rule_table;
 mod settings;
-mod stories;
 mod time;
 mod waiting;
 mod world;

@@ -8,19 +8,25 @@ use std::time::Instant;
 use futures_util::FutureExt;
 use futures_util::future::{AbortHandle, Either, abortable, select};
 use quorate_core::runtime::{BoxFuture, EntropyError};
-use quorate_core::{LockError, LockManager, Runtime};
+use quorate_core::{LockError, LockManager, ReleaseError, Runtime};
 use quorate_memory::{Fault, Sim};
 
+use crate::backends::Odd;
 use crate::world::{MS, SECOND, World};
 
-/// A runtime that ends, and drops its tasks. Another one takes those that are spawned later.
+/// A runtime that ends, and drops its tasks. Another one takes those that are spawned later, or none does.
 #[derive(Clone, Debug)]
 struct Ending {
     sim: Sim,
     tasks: Arc<Mutex<Vec<AbortHandle>>>,
+    is_last: Arc<AtomicBool>,
 }
 
 impl Ending {
+    fn new(sim: &Sim) -> Self {
+        Self { sim: sim.clone(), tasks: Arc::default(), is_last: Arc::default() }
+    }
+
     fn end(&self) {
         self.tasks.lock().unwrap().drain(..).for_each(|task| task.abort());
     }
@@ -36,6 +42,9 @@ impl Runtime for Ending {
     }
 
     fn spawn(&self, task: BoxFuture<'static, ()>) {
+        if self.is_last.load(Ordering::Relaxed) {
+            return;
+        }
         let (task, handle) = abortable(task);
         self.tasks.lock().unwrap().push(handle);
         self.sim.spawn(Box::pin(task.map(drop)));
@@ -49,7 +58,7 @@ impl Runtime for Ending {
 #[test]
 fn a_lease_is_renewed_though_the_runtime_that_renewed_it_has_ended() {
     let world = World::complete(3);
-    let runtime = Ending { sim: world.sim.clone(), tasks: Arc::default() };
+    let runtime = Ending::new(&world.sim);
     let manager = LockManager::builder(world.spies()).runtime(runtime.clone()).build().unwrap();
     let guard = world.sim.block_on(manager.lock("r").auto_renew()).unwrap();
     for _ in 0..3 {
@@ -59,6 +68,18 @@ fn a_lease_is_renewed_though_the_runtime_that_renewed_it_has_ended() {
         assert!(guard.is_valid());
         assert_eq!(world.holders("r"), 3);
     }
+}
+
+#[test]
+fn a1_a_release_ends_though_the_runtime_drops_it() {
+    let world = World::complete(3);
+    let runtime = Ending::new(&world.sim);
+    let nodes = world.nodes.iter().map(Odd::new);
+    let manager = LockManager::builder(nodes).runtime(runtime.clone()).build().unwrap();
+    let guard = world.sim.block_on(manager.lock("r")).unwrap();
+    runtime.is_last.store(true, Ordering::Relaxed);
+    let released = world.sim.block_on(guard.release());
+    assert!(matches!(released, Err(ReleaseError::Unconfirmed(_))), "{released:?}");
 }
 
 #[test]
@@ -90,7 +111,7 @@ fn a_task_that_is_dropped_with_its_turn_gives_it_on() {
 fn t2_a_win_that_its_caller_takes_too_late_is_a_loss() {
     for world in [World::complete(3), World::new(3)] {
         for waits in [false, true] {
-            world.nodes.iter().for_each(|node| node.inject(Fault::Late(10 * MS)));
+            world.inject(.., Fault::Late(10 * MS));
             let request = world.manager().lock("r").ttl(SECOND);
             let request = if waits { request } else { request.no_wait() };
             let mut acquiring = request.into_future().boxed();

@@ -107,9 +107,7 @@ fn q4_only_a_refusal_means_held() {
 #[test]
 fn q4_a_key_of_another_type_is_held_by_no_client() {
     let world = World::new(3);
-    for node in &world.nodes {
-        node.put("r", Value::List);
-    }
+    world.nodes.iter().for_each(|node| node.put("r", Value::List));
     let lost = world.sim.block_on(world.manager().lock(["r", "s"])).unwrap_err();
     assert!(matches!(lost, LockError::Unreachable(_)) && lost.is_permanent(), "{lost}");
     assert!(lost.to_string().contains("WRONGTYPE"), "{lost}");

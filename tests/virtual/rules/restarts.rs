@@ -313,9 +313,7 @@ fn who_deletes_the_epochs_changes_max_ttl_and_begins_a_quarantine() {
     world.nodes.iter().for_each(|node| node.expire(QUARANTINE));
     world.lock_and_release(&manager);
     // A quarantine without an end lasts until a user ends it.
-    for node in &world.nodes {
-        node.put(QUARANTINE, Value::String(Vec::new()));
-    }
+    world.nodes.iter().for_each(|node| node.put(QUARANTINE, Value::String(Vec::new())));
     world.sim.advance(2 * MAX_TTL);
     assert_quarantined(&world.failure(&manager), 3);
 }

@@ -183,9 +183,7 @@ impl Runtime for Restless {
 fn t5_a_timer_that_fires_early_decides_nothing() {
     let sim = Sim::new(1);
     let nodes = MemoryNode::cluster(3, sim.clone());
-    for node in &nodes {
-        node.inject(Fault::Slow(490 * MS));
-    }
+    nodes.iter().for_each(|node| node.inject(Fault::Slow(490 * MS)));
     let manager = LockManager::builder(nodes).runtime(Restless(sim.clone())).build().unwrap();
     assert!(sim.block_on(manager.lock("r").no_wait()).is_ok());
 }

@@ -137,38 +137,24 @@ fn a_lock_that_was_adopted_is_released_again_where_that_failed() {
     assert_eq!(world.keys_left(), 0);
 }
 
-/// A1: the runtime ends, and drops what it was given.
 #[test]
-fn a1_a_release_ends_though_the_runtime_drops_it() {
-    #[derive(Debug)]
-    struct Ending(Sim, AtomicBool);
-
-    impl Runtime for Ending {
-        fn now(&self) -> Instant {
-            self.0.now()
+fn c7_a_release_that_failed_is_sent_again_though_another_node_hangs() {
+    for awaited in [true, false] {
+        let world = World::new(3);
+        let manager = world.manager();
+        let guard = world.sim.block_on(manager.lock("r")).unwrap();
+        world.catch_up();
+        world.nodes[0].inject(Fault::Hung);
+        world.nodes[1].inject(Fault::Failing(error_of_reply("LOADING")));
+        if awaited {
+            drop(world.sim.block_on(guard.release()));
+        } else {
+            drop(guard);
         }
-
-        fn sleep_until(&self, deadline: Instant) -> BoxFuture<'static, ()> {
-            Box::pin(self.0.sleep_until(deadline))
-        }
-
-        fn spawn(&self, task: BoxFuture<'static, ()>) {
-            if !self.1.load(Ordering::Relaxed) {
-                self.0.spawn(task);
-            }
-        }
-
-        fn fill_random(&self, bytes: &mut [u8]) -> Result<(), EntropyError> {
-            self.0.fill_random(bytes)
-        }
+        world.sim.advance(100 * MS);
+        world.nodes[1].heal();
+        world.sim.advance(SECOND);
+        assert!(world.nodes[1].keys().is_empty(), "awaited: {awaited}");
+        assert!(world.sim.block_on(manager.lock("r").no_wait()).is_ok());
     }
-
-    let world = World::complete(3);
-    let runtime = Arc::new(Ending(world.sim.clone(), AtomicBool::new(false)));
-    let nodes = world.nodes.iter().map(Odd::new);
-    let manager = LockManager::builder(nodes).runtime(Arc::clone(&runtime)).build().unwrap();
-    let guard = world.sim.block_on(manager.lock("r")).unwrap();
-    runtime.1.store(true, Ordering::Relaxed);
-    let released = world.sim.block_on(guard.release());
-    assert!(matches!(released, Err(ReleaseError::Unconfirmed(_))), "{released:?}");
 }

@@ -46,9 +46,7 @@ fn a_hint_over_the_limit_is_a_typed_error_and_nothing_is_sent() {
 fn requests_that_are_all_sent_twice_give_tokens_in_order() {
     let world = World::new(3);
     let manager = counting(&world);
-    for node in &world.nodes {
-        node.add_rule(Rule::new(Effect::Duplicate(5 * MS)));
-    }
+    world.nodes.iter().for_each(|node| node.add_rule(Rule::new(Effect::Duplicate(5 * MS))));
     for expected in 1..=20 {
         let guard = lock(&world, &manager);
         assert_eq!(token(&guard), expected);
@@ -168,9 +166,7 @@ fn what_is_no_number_is_an_error_and_is_left_alone() {
         assert_eq!(kept, Some(Value::String(garbage.into())));
     }
     let world = World::new(3);
-    for node in &world.nodes[..2] {
-        node.put(counter(&key("r")), Value::List);
-    }
+    world.nodes[..2].iter().for_each(|node| node.put(counter(&key("r")), Value::List));
     let failure = failure_of(world.sim.block_on(world.manager().lock("r").fenced()));
     assert!(failure.to_string().contains("WRONGTYPE"), "{failure}");
 }

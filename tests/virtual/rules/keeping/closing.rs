@@ -394,3 +394,24 @@ fn c8_a_process_that_was_stopped_while_it_closed_names_no_node() {
     assert!(report.is_clean(), "{report}");
     assert_eq!(world.keys_left(), 0);
 }
+
+/// A node hangs while its lock is dropped. Every other node is clean, and the report names this one.
+#[test]
+fn close_waits_for_no_node_that_hangs() {
+    for world in [World::new(3), World::in_order(3), World::complete(3)] {
+        let manager = world.manager();
+        let guard = world.sim.block_on(manager.lock("r")).unwrap();
+        world.catch_up();
+        world.nodes[0].inject(Fault::Hung);
+        drop(guard);
+        let report = world.sim.block_on(manager.close(60 * SECOND));
+        assert_eq!(world.sim.elapsed(), 500 * MS, "one node timeout");
+        assert_eq!(report.to_string(), "all released; memory-1 did not answer");
+        assert_eq!(report.nodes().collect::<Vec<_>>(), ["memory-1"]);
+        assert!(!report.is_clean());
+        assert_eq!(world.keys_left(), 1);
+        world.nodes[0].heal();
+        world.catch_up();
+        assert_eq!(world.keys_left(), 0, "its release was sent");
+    }
+}
