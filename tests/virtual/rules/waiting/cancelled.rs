@@ -6,60 +6,16 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::select;
-use quorate_core::{LockGuard, Runtime};
 use quorate_memory::Fault;
 use quorate_protocol::error_of_reply;
 
-use super::processes::{Held, Process, REFRESH, ROUND_TRIP, SECOND_LOOK, Scene};
+use super::processes::{Held, Queue, REFRESH, ROUND_TRIP, SECOND_LOOK, Scene};
 use crate::world::{MS, SECOND};
 
 const WAITERS: usize = 6;
 
-/// A holder, and waiters that came one after the other.
-struct Queue {
-    scene: Scene,
-    guard: LockGuard,
-    waiters: Vec<Process>,
-    /// Which waiter had the lock, when it got it, and when it released it.
-    served: Arc<Mutex<Vec<(usize, Duration, Duration)>>>,
-}
-
-impl Queue {
-    fn new(hold: Duration, timeout: impl Fn(usize) -> Duration) -> Self {
-        let scene = Scene::new(5);
-        let guard = scene.sim.block_on(scene.process().lock("r").ttl(60 * SECOND)).unwrap();
-        let served = Arc::<Mutex<Vec<_>>>::default();
-        let waiters = (0..WAITERS).map(|number| {
-            let (process, served, sim) = (scene.process(), Arc::clone(&served), scene.sim.clone());
-            let (request, client) =
-                (process.lock("r").timeout(timeout(number)), process.client.clone());
-            process.spawn(async move {
-                let Ok(guard) = request.await else { return };
-                let from = sim.elapsed();
-                client.sleep(hold).await;
-                served.lock().unwrap().push((number, from, sim.elapsed()));
-                guard.release().await.unwrap();
-            });
-            scene.sim.advance(5 * MS);
-            process
-        });
-        let waiters = waiters.collect();
-        Self { scene, guard, waiters, served }
-    }
-
-    /// Releases. Returns in which order the waiters had the lock, and for how long it was free.
-    fn release(self) -> (Vec<usize>, Vec<Duration>, Scene) {
-        let mut free = self.scene.sim.elapsed();
-        self.scene.sim.spawn(Box::pin(async move { self.guard.release().await.unwrap() }));
-        self.scene.sim.advance(10 * SECOND);
-        let served = self.served.lock().unwrap();
-        let gaps = served.iter().map(|(_, from, until)| {
-            let gap = *from - free;
-            free = *until;
-            gap
-        });
-        (served.iter().map(|(number, ..)| *number).collect(), gaps.collect(), self.scene)
-    }
+fn queue(hold: Duration, timeout: impl Fn(usize) -> Duration) -> Queue {
+    Queue::new(Scene::new(5), WAITERS, hold, timeout)
 }
 
 fn all_but(gone: &[usize]) -> Vec<usize> {
@@ -73,7 +29,7 @@ fn long(_: usize) -> Duration {
 #[test]
 fn waiters_of_several_processes_are_served_in_the_order_in_which_they_came() {
     for hold in [MS / 5, MS, 100 * MS] {
-        let (order, gaps, scene) = Queue::new(hold, long).release();
+        let (order, gaps, scene) = queue(hold, long).release();
         assert_eq!(order, all_but(&[]), "held for {hold:?}");
         // The release, the push, and an acquire. The next waiter has to learn first that it is next.
         let most = if hold < MS { 3 * ROUND_TRIP } else { 2 * ROUND_TRIP };
@@ -97,7 +53,7 @@ fn w3_a_cancelled_waiter_delays_no_other() {
                     false => 600 * SECOND,
                 }
             };
-            let queue = Queue::new(2 * MS, cancels);
+            let queue = queue(2 * MS, cancels);
             queue.scene.sim.advance(release);
             let (order, gaps, scene) = queue.release();
             let story = format!("{gone:?} left {moment} µs after the release: {order:?} {gaps:?}");
@@ -114,7 +70,7 @@ fn w3_a_cancelled_waiter_delays_no_other() {
 fn w3_a_killed_waiter_delays_the_others_by_one_refresh_and_its_keys_are_gone_after_10_s() {
     for before in [100 * MS, 3 * SECOND] {
         for gone in [vec![0], vec![1], vec![3], vec![5], vec![0, 1], vec![1, 3]] {
-            let queue = Queue::new(2 * MS, long);
+            let queue = queue(2 * MS, long);
             queue.scene.sim.advance(SECOND);
             gone.iter().for_each(|number| queue.waiters[*number].client.kill());
             queue.scene.sim.advance(before);
@@ -141,7 +97,7 @@ fn w3_a_killed_waiter_delays_the_others_by_one_refresh_and_its_keys_are_gone_aft
 fn w3_the_keys_of_killed_waiters_are_gone_10_s_later() {
     // While others wait, and where no other does.
     for gone in [vec![2], (0..WAITERS).collect()] {
-        let queue = Queue::new(MS, long);
+        let queue = queue(MS, long);
         let (scene, gate) = (&queue.scene, queue.scene.gate("r"));
         for _ in 0..20 {
             scene.sim.advance(SECOND / 3);

@@ -7,7 +7,7 @@ use quorate_core::LockGuard;
 use quorate_memory::{Fault, Operation, Sim, Value};
 use quorate_protocol::error_of_reply;
 
-use super::processes::{Process, Quirk, Scene};
+use super::processes::{Process, Queue, Quirk, Scene};
 use crate::world::{MS, SECOND};
 
 /// How long is counted.
@@ -24,18 +24,10 @@ struct LongHold {
 impl LongHold {
     fn new(waiters: usize, quirk: Quirk) -> Self {
         let scene = Scene::with(5, Sim::new(7), quirk);
-        let holder = scene.process();
-        let guard = scene.sim.block_on(holder.lock("r").ttl(600 * SECOND)).unwrap().into();
-        let wait = |_| {
-            let waiter = scene.process();
-            let request = waiter.lock("r");
-            waiter.spawn(async move { drop(request.await) });
-            scene.sim.advance(7 * MS);
-            waiter
-        };
-        let waiters = (0..waiters).map(wait).collect();
+        let Queue { scene, holder, guard, waiters, .. } =
+            Queue::new(scene, waiters, MS, |_| 600 * SECOND);
         scene.sim.advance(2 * SECOND);
-        Self { scene, holder, guard, waiters }
+        Self { scene, holder, guard: guard.into(), waiters }
     }
 
     /// What each waiter sends in a second, on average.

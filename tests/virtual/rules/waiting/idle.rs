@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use quorate_core::backend::{AcquireOptions, LockBackend};
-use quorate_core::{Claim, Key, LockError, LockGuard, Resource, Runtime, Token, Ttl, Vote};
+use quorate_core::{Claim, Key, LockError, Resource, Runtime, Token, Ttl, Vote};
 use quorate_memory::{Fault, MemoryNode, Operation, Value};
 
-use super::processes::{Held, Process, REFRESH, ROUND_TRIP, SECOND_LOOK, Scene};
+use super::processes::{Queue, REFRESH, ROUND_TRIP, SECOND_LOOK, Scene};
 use crate::world::{MS, SECOND};
 
 /// One refresh, the second look, and a few round trips.
@@ -51,49 +51,23 @@ impl Trouble {
     }
 }
 
-/// One process holds the lock, and so many wait for it, each in a process of its own.
-struct Queue {
-    scene: Scene,
-    holder: Process,
-    guard: LockGuard,
-    waiters: Vec<Arc<Mutex<Option<Held>>>>,
+/// So many wait for a second.
+fn queue(waiters: usize) -> Queue {
+    let queue = Queue::new(Scene::new(5), waiters, 30 * MS, |_| 600 * SECOND);
+    queue.scene.sim.advance(SECOND);
+    queue
 }
 
-impl Queue {
-    fn new(waiters: usize) -> Self {
-        let scene = Scene::new(5);
-        let holder = scene.process();
-        let guard = scene.sim.block_on(holder.lock("r").ttl(60 * SECOND)).unwrap();
-        let wait = |_| {
-            let held = scene.process().hold_once("r", 30 * MS);
-            scene.sim.advance(5 * MS);
-            held
-        };
-        let waiters = (0..waiters).map(wait).collect();
-        scene.sim.advance(SECOND);
-        Self { scene, holder, guard, waiters }
-    }
+fn gate(queue: &Queue) -> &MemoryNode {
+    &queue.scene.nodes[queue.scene.gate("r")]
+}
 
-    fn gate(&self) -> &MemoryNode {
-        &self.scene.nodes[self.scene.gate("r")]
-    }
-
-    /// Releases, and returns for how long the lock was free before each waiter had it.
-    fn idle_times(self) -> Vec<Duration> {
-        let Self { scene, holder, guard, waiters } = self;
-        scene.sim.block_on(guard.release()).unwrap();
-        let mut free = holder.client.now();
-        scene.sim.advance(20 * SECOND);
-        let held = |waiter: &Arc<Mutex<Option<Held>>>| waiter.lock().unwrap().expect("it got it");
-        let mut all: Vec<_> = waiters.iter().map(held).collect();
-        all.sort_by_key(|held| held.from);
-        let idle = |held: &Held| {
-            let idle = held.from.saturating_duration_since(free);
-            free = held.until;
-            idle
-        };
-        all.iter().map(idle).collect()
-    }
+/// Releases. Returns for how long the lock was free before each of so many waiters had it.
+fn idle_times(queue: Queue) -> Vec<Duration> {
+    let waiters = queue.waiters.len();
+    let (order, idle, _) = queue.release();
+    assert_eq!(order.len(), waiters, "each got it: {order:?}");
+    idle
 }
 
 #[test]
@@ -101,13 +75,13 @@ fn w1_a_free_lock_is_not_idle_longer_than_a_refresh() {
     for trouble in TROUBLES {
         for loses_pushes in [false, true] {
             for (before, after) in [(700, 0), (0, 700), (0, 0)] {
-                let queue = Queue::new(3);
+                let queue = queue(3);
                 let quirk = queue.scene.quirk();
                 quirk.loses_pushes.store(loses_pushes, Ordering::Relaxed);
                 queue.scene.sim.advance(before * MS);
-                trouble.befall(queue.gate());
+                trouble.befall(gate(&queue));
                 queue.scene.sim.advance(after * MS);
-                let idle = queue.idle_times();
+                let idle = idle_times(queue);
                 // The gate of each waiter is silent once.
                 let silent = if trouble == Trouble::Hangs { NODE_TIMEOUT } else { Duration::ZERO };
                 let story = format!("{trouble:?}, {after} ms before, no push: {loses_pushes}");
@@ -122,7 +96,7 @@ fn w1_a_free_lock_is_not_idle_longer_than_a_refresh_when_a_waiter_is_cancelled_a
     for loses_pushes in [false, true] {
         let mut has_won = false;
         for polls in 1..60 {
-            let queue = Queue::new(0);
+            let queue = queue(0);
             let scene = &queue.scene;
             scene.quirk().loses_pushes.store(loses_pushes, Ordering::Relaxed);
             let (sim, first) = (scene.sim.clone(), scene.process());
@@ -155,8 +129,8 @@ fn w1_a_free_lock_is_not_idle_longer_than_a_refresh_when_a_waiter_is_cancelled_a
 #[test]
 fn w1_a_stale_key_at_the_gate_keeps_waiters_out_for_its_ttl() {
     for ttl in [Some(3 * SECOND), None] {
-        let queue = Queue::new(2);
-        let gate = queue.gate();
+        let queue = queue(2);
+        let gate = gate(&queue);
         gate.expire("r");
         match ttl {
             Some(ttl) => {
@@ -174,7 +148,7 @@ fn w1_a_stale_key_at_the_gate_keeps_waiters_out_for_its_ttl() {
             // No Redlock client writes one, and it would stop all waiters for good.
             None => gate.put("r", Value::String(b"another program's".to_vec())),
         }
-        let idle = queue.idle_times();
+        let idle = idle_times(queue);
         assert!(idle[0] <= ttl.unwrap_or_default() + IDLE && idle[1] <= IDLE, "{ttl:?}: {idle:?}");
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures_util::future::{Either, select};
 use quorate_core::backend::{Call, CallReply, NotSent, Operation as Asked};
 use quorate_core::{
-    BackendError, LockBackend, LockManager, LockManagerBuilder, LockRequest, Runtime,
+    BackendError, LockBackend, LockGuard, LockManager, LockManagerBuilder, LockRequest, Runtime,
 };
 use quorate_memory::{Effect, Fault, MemoryNode, Observed, Operation, Rule, Sim, SimClient};
 
@@ -179,17 +179,76 @@ impl Process {
 
     /// Waits for the lock in the background, holds it for `hold` and releases it.
     pub(crate) fn hold_once(&self, name: &str, hold: Duration) -> Arc<Mutex<Option<Held>>> {
+        self.hold_within(name, hold, 600 * 1_000 * MS)
+    }
+
+    /// The same, unless the timeout comes first.
+    pub(crate) fn hold_within(
+        &self,
+        name: &str,
+        hold: Duration,
+        timeout: Duration,
+    ) -> Arc<Mutex<Option<Held>>> {
         let held = Arc::<Mutex<Option<Held>>>::default();
-        let (process, request, seen) = (self.clone(), self.lock(name), Arc::clone(&held));
+        let (client, request) = (self.client.clone(), self.locks.lock(name).timeout(timeout));
+        let seen = Arc::clone(&held);
         self.spawn(async move {
-            let guard = request.await.unwrap();
-            let from = process.client.now();
-            process.client.sleep(hold).await;
-            let until = process.client.now();
+            let Ok(guard) = request.await else { return };
+            let from = client.now();
+            client.sleep(hold).await;
+            let until = client.now();
             guard.release().await.unwrap();
             *seen.lock().unwrap() = Some(Held { from, until });
         });
         held
+    }
+}
+
+/// A process that holds the lock "r", and others that came one after the other and wait for it.
+pub(crate) struct Queue {
+    pub(crate) scene: Scene,
+    pub(crate) holder: Process,
+    pub(crate) guard: LockGuard,
+    pub(crate) waiters: Vec<Process>,
+    held: Vec<Arc<Mutex<Option<Held>>>>,
+}
+
+impl Queue {
+    pub(crate) fn new(
+        scene: Scene,
+        waiters: usize,
+        hold: Duration,
+        timeout: impl Fn(usize) -> Duration,
+    ) -> Self {
+        let holder = scene.process();
+        let guard = scene.sim.block_on(holder.lock("r").ttl(60_000 * MS)).unwrap();
+        let waiters: Vec<Process> = (0..waiters).map(|_| scene.process()).collect();
+        let waits = |(number, waiter): (usize, &Process)| {
+            let held = waiter.hold_within("r", hold, timeout(number));
+            scene.sim.advance(5 * MS);
+            held
+        };
+        let held = waiters.iter().enumerate().map(waits).collect();
+        Self { scene, holder, guard, waiters, held }
+    }
+
+    /// Releases. Returns in which order the waiters had the lock, and for how long it was free before each.
+    pub(crate) fn release(self) -> (Vec<usize>, Vec<Duration>, Scene) {
+        let Self { scene, holder, guard, held, .. } = self;
+        let mut free = holder.client.now();
+        holder.spawn(async move { guard.release().await.unwrap() });
+        scene.sim.advance(10_000 * MS);
+        let had = held.iter().enumerate();
+        let had = had.filter_map(|(number, held)| Some((number, (*held.lock().unwrap())?)));
+        let mut had: Vec<(usize, Held)> = had.collect();
+        had.sort_by_key(|(_, held)| held.from);
+        let gaps = had.iter().map(|(_, held)| {
+            let gap = held.from.saturating_duration_since(free);
+            free = held.until;
+            gap
+        });
+        let gaps = gaps.collect();
+        (had.into_iter().map(|(number, _)| number).collect(), gaps, scene)
     }
 }
 

@@ -5,8 +5,7 @@ use quorate_memory::MemoryNode;
 
 /// What the nodes can do for waiters, or what a process can use of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(clippy::exhaustive_enums, reason = "a part of the tests")]
-pub enum Ability {
+pub(crate) enum Ability {
     /// They keep the wait queue, and push when a key has changed.
     Queue,
     /// They keep the wait queue, and push nothing: a process that waits at them asks again and again.
@@ -19,8 +18,7 @@ pub enum Ability {
 
 impl Ability {
     /// The same node, with these abilities and no others.
-    #[must_use]
-    pub fn of(self, node: MemoryNode) -> MemoryNode {
+    pub(crate) fn of(self, node: MemoryNode) -> MemoryNode {
         match self {
             Self::Queue => node,
             Self::Polled => node.without(Capabilities::WATCH),

@@ -13,7 +13,7 @@ use crate::worker::name;
 /// the next one has its token in one round trip, whichever of the nodes are slow.
 ///
 /// The wall clocks are behind, and fall, so that hints are no help.
-pub fn check(stage: &Stage<'_>) -> Vec<Violation> {
+pub(crate) fn check(stage: &Stage<'_>) -> Vec<Violation> {
     let Stage { sim, dice, plan, nodes, processes, managers } = *stage;
     if plan.tokens == Tokens::Nobody {
         return Vec::new();

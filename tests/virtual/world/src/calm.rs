@@ -17,7 +17,7 @@ use crate::worker::{fenced, loading, name};
 const SECOND_LOOK: Duration = Duration::from_millis(100);
 
 /// Keeps one lease through one kind of trouble.
-pub fn check(stage: &Stage<'_>) -> Vec<Violation> {
+pub(crate) fn check(stage: &Stage<'_>) -> Vec<Violation> {
     let Stage { sim, dice, plan, nodes, managers, .. } = *stage;
     stage.heal();
     nodes.iter().for_each(|node| stage.calm(node));

@@ -12,7 +12,7 @@ use crate::stage::Stage;
 use crate::worker::{fenced, lock_keys, name};
 
 /// Closes one of the managers while it holds a lock and waits for it again.
-pub fn check(stage: &Stage<'_>) -> Vec<Violation> {
+pub(crate) fn check(stage: &Stage<'_>) -> Vec<Violation> {
     let Stage { sim, dice, plan, nodes, managers, .. } = *stage;
     let mut violations = Vec::new();
     // A call whose reply was lost in the chaos is given up: it says that its node does not answer.

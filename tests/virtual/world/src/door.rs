@@ -8,7 +8,7 @@ use crate::worker::Worker;
 
 /// A number behind a [`FencedCell`]: read, kept for a while, and written, however late.
 #[derive(Debug)]
-pub struct Door {
+pub(crate) struct Door {
     cell: FencedCell<u64>,
     /// How many additions were acknowledged.
     added: AtomicU64,
@@ -18,7 +18,7 @@ pub struct Door {
 
 /// What a client that has been at a [`Door`] knows.
 #[derive(Debug)]
-pub struct Visit<'a> {
+pub(crate) struct Visit<'a> {
     door: &'a Door,
     /// The token, and the number read with it. `None` without a token, or if it was refused.
     read: Option<(FencingToken, u64)>,
@@ -26,8 +26,7 @@ pub struct Visit<'a> {
 
 impl Door {
     /// No client has been here.
-    #[must_use]
-    pub const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         let (added, refused) = (AtomicU64::new(0), AtomicU64::new(0));
         Self { cell: FencedCell::new(0), added, refused }
     }
@@ -40,8 +39,7 @@ impl Door {
     }
 
     /// The count, how many additions were acknowledged, and how many visitors were refused.
-    #[must_use]
-    pub fn counts(&self, token: FencingToken) -> (u64, u64, u64) {
+    pub(crate) fn counts(&self, token: FencingToken) -> (u64, u64, u64) {
         let count = self.cell.write(token, |number| *number).unwrap_or_default();
         (count, self.added.load(Ordering::Relaxed), self.refused.load(Ordering::Relaxed))
     }

@@ -14,56 +14,52 @@ use quorate_memory::{MemoryNode, Observed, Sim};
 /// not acknowledged (a lock whose future was dropped, an extension without an answer) is not
 /// recorded: no client relies on it.
 #[derive(Clone, Default)]
-pub struct History {
+pub(crate) struct History {
     events: Arc<Mutex<Vec<Event>>>,
 }
 
 /// A lock in a [`History`], by the order in which they were granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct LockId(usize);
+pub(crate) struct LockId(usize);
 
 /// An attempt at a lock, by what signs it on the nodes. It does not give that away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct AttemptId(u64);
+pub(crate) struct AttemptId(u64);
 
 impl AttemptId {
     /// The attempt whose keys hold this value.
-    #[must_use]
-    pub fn of(value: impl AsRef<[u8]>) -> Self {
+    pub(crate) fn of(value: impl AsRef<[u8]>) -> Self {
         Self(fnv(FNV, value.as_ref()))
     }
 }
 
 /// What a lock with a fencing token has besides its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(clippy::exhaustive_structs, reason = "complete by definition: the token and its origin")]
-pub struct Fenced {
+pub(crate) struct Fenced {
     /// The token.
-    pub token: FencingToken,
+    pub(crate) token: FencingToken,
     /// The attempt that it was given to. A client that adopts the lock has the same one.
-    pub attempt: AttemptId,
+    pub(crate) attempt: AttemptId,
     /// When that attempt began.
-    pub asked: Duration,
+    pub(crate) asked: Duration,
     /// The hint that it began with: microseconds since 1970 by its client's wall clock.
-    pub hint: u64,
+    pub(crate) hint: u64,
 }
 
 /// One line of a [`History`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Event {
+pub(crate) struct Event {
     /// When, since the world began.
-    pub at: Duration,
+    pub(crate) at: Duration,
     /// Which client it was about; 0 is the world.
-    pub client: usize,
+    pub(crate) client: usize,
     /// What happened.
-    pub what: What,
+    pub(crate) what: What,
 }
 
 /// What happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum What {
+pub(crate) enum What {
     /// A lock was granted.
     Granted {
         /// The new lock.
@@ -117,13 +113,12 @@ pub enum What {
 
 impl History {
     /// An empty record.
-    #[must_use]
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::default()
     }
 
     /// A client was granted a lock on `resource` at `at`, and may rely on it until `until`.
-    pub fn granted(
+    pub(crate) fn granted(
         &self,
         at: Duration,
         client: usize,
@@ -138,22 +133,22 @@ impl History {
     }
 
     /// The lock, which was just granted, has a fencing token.
-    pub fn fenced(&self, at: Duration, client: usize, lock: LockId, with: Fenced) {
+    pub(crate) fn fenced(&self, at: Duration, client: usize, lock: LockId, with: Fenced) {
         self.push(at, client, What::Fenced { lock, with });
     }
 
     /// The lock may be relied on until `until` now.
-    pub fn extended(&self, at: Duration, client: usize, lock: LockId, until: Duration) {
+    pub(crate) fn extended(&self, at: Duration, client: usize, lock: LockId, until: Duration) {
         self.push(at, client, What::Extended { lock, until });
     }
 
     /// The holder did something for which it relies on the lock.
-    pub fn relied(&self, at: Duration, client: usize, lock: LockId) {
+    pub(crate) fn relied(&self, at: Duration, client: usize, lock: LockId) {
         self.push(at, client, What::Relied { lock });
     }
 
     /// The holder began to give the lock up.
-    pub fn ended(&self, at: Duration, client: usize, lock: LockId) {
+    pub(crate) fn ended(&self, at: Duration, client: usize, lock: LockId) {
         self.push(at, client, What::Ended { lock });
     }
 
@@ -167,7 +162,7 @@ impl History {
 
     /// Records from now on to which attempts `node` gives free keys, and when it loses its data:
     /// what [`judge_tokens`](crate::oracle::judge_tokens) asks for.
-    pub fn observe(&self, node: &MemoryNode, sim: &Sim) {
+    pub(crate) fn observe(&self, node: &MemoryNode, sim: &Sim) {
         let (history, sim, name) = (self.clone(), sim.clone(), node.name().to_owned());
         node.observe(move |observed| match observed {
             Observed::Set(claim) => {
@@ -182,19 +177,17 @@ impl History {
     }
 
     /// Anything else that helps the reader.
-    pub fn note(&self, at: Duration, client: usize, note: impl Into<String>) {
+    pub(crate) fn note(&self, at: Duration, client: usize, note: impl Into<String>) {
         self.push(at, client, What::Note(note.into()));
     }
 
     /// All that was recorded, in order.
-    #[must_use]
-    pub fn events(&self) -> Vec<Event> {
+    pub(crate) fn events(&self) -> Vec<Event> {
         self.lock().clone()
     }
 
     /// A number that two equal histories share, and two different ones hardly ever do.
-    #[must_use]
-    pub fn digest(&self) -> u64 {
+    pub(crate) fn digest(&self) -> u64 {
         let events = self.lock();
         events.iter().fold(FNV, |hash, event| fnv(hash, event.to_string().as_bytes()))
     }

@@ -17,24 +17,22 @@ use crate::worker::{loading, name};
 
 /// What came of many leases.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[expect(clippy::exhaustive_structs, reason = "a part of the tests")]
-pub struct Figures {
+pub(crate) struct Figures {
     /// How many leases were kept, each until a majority failed.
-    pub leases: u64,
+    pub(crate) leases: u64,
     /// How often they were renewed before that.
-    pub renewals: u64,
+    pub(crate) renewals: u64,
     /// How many were lost though a quorum was well. There must be none.
-    pub lost_in_vain: u64,
+    pub(crate) lost_in_vain: u64,
     /// How many holders were notified after the end of the lease. There must be none.
-    pub told_late: u64,
+    pub(crate) told_late: u64,
     /// How many were seen to be valid after they were reported as lost. There must be none.
-    pub valid_after: u64,
+    pub(crate) valid_after: u64,
 }
 
 impl Figures {
     /// Whether all is as it must be.
-    #[must_use]
-    pub const fn are_right(&self) -> bool {
+    pub(crate) const fn are_right(&self) -> bool {
         self.lost_in_vain + self.told_late + self.valid_after == 0
     }
 
@@ -57,8 +55,7 @@ impl fmt::Display for Figures {
 }
 
 /// Runs one world after the other until there were so many renewals.
-#[must_use]
-pub fn keep(renewals: u64) -> Figures {
+pub(crate) fn keep(renewals: u64) -> Figures {
     let mut figures = Figures::default();
     let mut seed = 0;
     while figures.renewals < renewals && figures.are_right() {

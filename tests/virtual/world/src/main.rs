@@ -1,11 +1,37 @@
 //! Runs seeds on all cores, and reports. `cargo xtask sim` builds it and passes its options on.
+//!
+//! The seeded world: lock managers, unchanged, on nodes and networks that fail in every way.
+//!
+//! One seed is one run. [`plan`] draws what the world is like, [`nemesis`] breaks it, [`worker`]
+//! uses locks in it, and [`run()`] puts them together and judges.
 
 #![allow(clippy::print_stdout, reason = "a program that reports")]
 
+mod ability;
+mod agreement;
+mod calm;
+mod closing;
+mod dice;
+mod door;
+mod history;
+mod keeping;
+mod nemesis;
+mod oracle;
+mod plan;
+mod process;
+mod replay;
+mod report;
+mod run;
+mod stage;
+mod tidy;
+mod waiting;
+mod watch;
+mod worker;
+
 use std::process::ExitCode;
 
-use quorate_world::report::{Options, sweep};
-use quorate_world::{keeping, replay, run};
+use crate::report::{Options, sweep};
+use crate::run::run;
 
 fn main() -> ExitCode {
     let options = match Options::parse(std::env::args().skip(1)) {

@@ -14,11 +14,11 @@ use crate::process::Process;
 use crate::worker::name;
 
 /// How often each kind of fault was injected.
-pub type Faults = BTreeMap<&'static str, u64>;
+pub(crate) type Faults = BTreeMap<&'static str, u64>;
 
 /// Breaks nodes, networks and clients until the chaos ends, and then mends them all.
 #[derive(Clone, Debug)]
-pub struct Nemesis {
+pub(crate) struct Nemesis {
     sim: Sim,
     dice: Dice,
     plan: Plan,
@@ -32,8 +32,7 @@ pub struct Nemesis {
 
 impl Nemesis {
     /// Takes hold of a world. Nothing breaks before [`run`](Self::run).
-    #[must_use]
-    pub fn new(
+    pub(crate) fn new(
         sim: &Sim,
         plan: &Plan,
         nodes: &[MemoryNode],
@@ -58,20 +57,18 @@ impl Nemesis {
     }
 
     /// What was injected.
-    #[must_use]
-    pub fn faults(&self) -> Faults {
+    pub(crate) fn faults(&self) -> Faults {
         self.faults.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Whether a client stood still at any time in between.
-    #[must_use]
-    pub fn has_paused(&self, client: usize, from: Duration, to: Duration) -> bool {
+    pub(crate) fn has_paused(&self, client: usize, from: Duration, to: Duration) -> bool {
         let pauses = self.pauses.lock().unwrap_or_else(PoisonError::into_inner);
         pauses.iter().any(|(who, start, end)| *who == client && *start <= to && *end >= from)
     }
 
     /// Breaks things until the chaos ends; then everything is well.
-    pub async fn run(self) {
+    pub(crate) async fn run(self) {
         let idle = self.plan.ttl / 2 + self.plan.thinking / 4;
         while self.sim.elapsed() < self.plan.chaos {
             self.sleep(self.dice.scaled_time(idle)).await;
@@ -86,7 +83,7 @@ impl Nemesis {
 
     /// Sets the wall clocks of clients until the chaos ends. It is only the order of tokens, after a
     /// loss of data, that may suffer from it.
-    pub async fn set_wall_clocks(self, most: Duration) {
+    pub(crate) async fn set_wall_clocks(self, most: Duration) {
         for process in &self.processes {
             self.set_wall_clock(process, most);
         }
@@ -97,7 +94,7 @@ impl Nemesis {
     }
 
     /// Keys vanish until the chaos ends, some of them before their holder has the reply.
-    pub async fn lose_keys(self) {
+    pub(crate) async fn lose_keys(self) {
         while self.sim.elapsed() < self.plan.chaos {
             self.sleep(self.dice.scaled_time(self.plan.ttl / 2)).await;
             let node = self.dice.pick(&self.nodes);

@@ -10,26 +10,24 @@ use crate::history::{Event, LockId, What};
 
 mod tokens;
 
-pub use self::tokens::{Forgetting, judge_order, judge_tokens};
+pub(crate) use self::tokens::{Forgetting, judge_order, judge_tokens};
 
 /// Something that a lock must not let happen.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Violation {
+pub(crate) struct Violation {
     /// Which rule it breaks.
-    pub breach: Breach,
+    pub(crate) breach: Breach,
     /// Until when it lasted, or when it was seen.
-    pub at: Duration,
+    pub(crate) at: Duration,
     /// The locks that it is about.
-    pub locks: Vec<LockId>,
+    pub(crate) locks: Vec<LockId>,
     /// The same for the reader.
-    pub what: String,
+    pub(crate) what: String,
 }
 
 /// A rule of the judge, and its opposite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Breach {
+pub(crate) enum Breach {
     /// Two locks of one resource were valid at the same time.
     Overlap,
     /// A holder relied on a lock that was over, or prolonged it.
@@ -63,8 +61,7 @@ impl Violation {
 
 /// How one holder comes after another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Later {
+pub(crate) enum Later {
     /// Its attempt began after the other had its token.
     Asked,
     /// It could rely on the lock after the other could.
@@ -97,8 +94,7 @@ struct Tenure {
 /// A lock is held from when it was granted until its validity ends or its holder begins to give it
 /// up, whichever is first. A lock that ended by time and was not given up keeps out all others for `margin`
 /// more (H4). What was never acknowledged is held by no client.
-#[must_use]
-pub fn judge(events: &[Event], margin: Duration) -> Vec<Violation> {
+pub(crate) fn judge(events: &[Event], margin: Duration) -> Vec<Violation> {
     let mut tenures: Vec<Tenure> = Vec::new();
     let mut places: HashMap<LockId, usize> = HashMap::new();
     let mut violations = Vec::new();

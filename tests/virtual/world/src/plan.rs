@@ -12,8 +12,7 @@ use crate::oracle::Forgetting;
 
 /// Which promises of the model the world keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(clippy::exhaustive_enums, reason = "complete by definition: it keeps them or it does not")]
-pub enum Class {
+pub(crate) enum Class {
     /// Clocks drift within the allowance, and nodes forget nothing: no two holders, ever.
     Promised,
     /// Nodes restart empty or from an old save, and their clocks jump: two holders are possible.
@@ -35,7 +34,7 @@ pub enum Class {
 
 impl Class {
     /// All classes, by the word that chooses them.
-    pub const ALL: [(&'static str, Self); 7] = [
+    pub(crate) const ALL: [(&'static str, Self); 7] = [
         ("promised", Self::Promised),
         ("broken", Self::Broken),
         ("guarded", Self::Guarded),
@@ -46,29 +45,25 @@ impl Class {
     ];
 
     /// The class of this word.
-    #[must_use]
-    pub fn of_word(word: &str) -> Option<Self> {
+    pub(crate) fn of_word(word: &str) -> Option<Self> {
         Self::ALL.iter().find_map(|(other, class)| (*other == word).then_some(*class))
     }
 
     /// The word that chooses it.
-    #[must_use]
-    pub fn word(self) -> &'static str {
+    pub(crate) fn word(self) -> &'static str {
         let word = |(word, class): &(&'static str, Self)| (*class == self).then_some(*word);
         Self::ALL.iter().find_map(word).unwrap_or_default()
     }
 
     /// Whether the world is one of [waiters](crate::waiting).
-    #[must_use]
-    pub const fn is_about_waiting(self) -> bool {
+    pub(crate) const fn is_about_waiting(self) -> bool {
         matches!(self, Self::Line | Self::Kills | Self::Gate)
     }
 }
 
 /// Which requests are for locks with a fencing token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(clippy::exhaustive_enums, reason = "a part of the tests")]
-pub enum Tokens {
+pub(crate) enum Tokens {
     /// None.
     Nobody,
     /// Every other request.
@@ -79,8 +74,7 @@ pub enum Tokens {
 
 /// What the wall clocks of clients say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(clippy::exhaustive_enums, reason = "a part of the tests")]
-pub enum Wall {
+pub(crate) enum Wall {
     /// The right time.
     Right,
     /// Each is up to this far off, and they are set again and again.
@@ -100,52 +94,50 @@ const USED: [&[Ability]; 5] = [
 
 /// What a world is like.
 #[derive(Clone, Debug)]
-#[expect(clippy::exhaustive_structs, reason = "a part of the tests")]
-pub struct Plan {
+pub(crate) struct Plan {
     /// Which promises are kept.
-    pub class: Class,
+    pub(crate) class: Class,
     /// How many nodes, 1 to 7.
-    pub nodes: usize,
+    pub(crate) nodes: usize,
     /// How many clients, 1 to 50.
-    pub clients: usize,
+    pub(crate) clients: usize,
     /// How many tasks each client has. They share its manager.
-    pub tasks: usize,
+    pub(crate) tasks: usize,
     /// How many resources they share.
-    pub resources: usize,
+    pub(crate) resources: usize,
     /// How many locks each client asks for.
-    pub rounds: usize,
+    pub(crate) rounds: usize,
     /// How long the nodes keep a lock.
-    pub ttl: Duration,
+    pub(crate) ttl: Duration,
     /// How long a message takes at the most, when nothing is wrong.
-    pub latency: Duration,
+    pub(crate) latency: Duration,
     /// How long it takes at most from one renewal to the next; `None` is the default.
-    pub renew_every: Option<Duration>,
+    pub(crate) renew_every: Option<Duration>,
     /// How long clients do something else between two locks, at the most.
-    pub thinking: Duration,
+    pub(crate) thinking: Duration,
     /// Until when things break.
-    pub chaos: Duration,
+    pub(crate) chaos: Duration,
     /// How often a message is lost, cut, doubled or reordered: of a million.
-    pub loss: u32,
+    pub(crate) loss: u32,
     /// How much clocks gain or lose, at the most, of a million.
-    pub drift: i32,
+    pub(crate) drift: i32,
     /// Which requests ask for fencing tokens.
-    pub tokens: Tokens,
+    pub(crate) tokens: Tokens,
     /// What the wall clocks of clients say.
-    pub wall: Wall,
+    pub(crate) wall: Wall,
     /// What the processes can use of the nodes: one of these each.
-    pub used: &'static [Ability],
+    pub(crate) used: &'static [Ability],
     /// How long before its keys may expire a lease ends; `None` is the default.
-    pub margin: Option<Duration>,
+    pub(crate) margin: Option<Duration>,
     /// What the nodes can do for waiters.
-    pub ability: Ability,
+    pub(crate) ability: Ability,
     /// What is promised of tokens when they do.
-    pub forgetting: Forgetting,
+    pub(crate) forgetting: Forgetting,
 }
 
 impl Plan {
     /// Draws a plan.
-    #[must_use]
-    pub fn draw(seed: u64, dice: &Dice, class: Class) -> Self {
+    pub(crate) fn draw(seed: u64, dice: &Dice, class: Class) -> Self {
         let nodes = *dice.pick(&[1, 2, 3, 3, 3, 4, 5, 5, 5, 6, 7]);
         let clients = match dice.below(40) {
             0 => 20 + dice.below(31),
@@ -221,26 +213,22 @@ impl Plan {
     }
 
     /// Whether no two may hold one resource at a time.
-    #[must_use]
-    pub fn excludes(&self) -> bool {
+    pub(crate) fn excludes(&self) -> bool {
         matches!(self.class, Class::Promised | Class::Guarded)
     }
 
     /// Whether nodes lose their data.
-    #[must_use]
-    pub fn forgets(&self) -> bool {
+    pub(crate) fn forgets(&self) -> bool {
         matches!(self.class, Class::Broken | Class::Guarded)
     }
 
     /// Whether tokens rise with the moments since which their holders could rely on the lock.
-    #[must_use]
-    pub fn orders(&self) -> bool {
+    pub(crate) fn orders(&self) -> bool {
         self.class == Class::Promised || self.forgetting == Forgetting::Guarded
     }
 
     /// Whether the next request is for a lock with a fencing token.
-    #[must_use]
-    pub fn fences(&self, dice: &Dice) -> bool {
+    pub(crate) fn fences(&self, dice: &Dice) -> bool {
         match self.tokens {
             Tokens::Nobody => false,
             Tokens::Some => dice.percent(50),
@@ -249,54 +237,46 @@ impl Plan {
     }
 
     /// The allowance that the drawn drift stays within: client and node can run apart twice as far.
-    #[must_use]
-    pub fn allowance(&self) -> Drift {
+    pub(crate) fn allowance(&self) -> Drift {
         Drift::default()
     }
 
     /// What the allowance and the safety margin leave of the ttl.
-    #[must_use]
-    pub fn validity(&self) -> Duration {
+    pub(crate) fn validity(&self) -> Duration {
         self.validity_of(self.ttl)
     }
 
     /// The same for another ttl.
-    #[must_use]
-    pub fn validity_of(&self, ttl: Duration) -> Duration {
+    pub(crate) fn validity_of(&self, ttl: Duration) -> Duration {
         let validity =
             Ttl::try_from(ttl).map_or(Duration::ZERO, |ttl| self.allowance().validity_of(ttl));
         validity.saturating_sub(self.margin_of(ttl))
     }
 
     /// How long before its keys may expire a lease of this ttl ends.
-    #[must_use]
-    pub fn margin_of(&self, ttl: Duration) -> Duration {
+    pub(crate) fn margin_of(&self, ttl: Duration) -> Duration {
         self.margin.unwrap_or_else(|| (ttl / 10).min(Duration::from_millis(500)))
     }
 
     /// How long a lease that ended by time keeps its keys, at the least, by the clock of any client.
-    #[must_use]
-    pub fn least_margin(&self) -> Duration {
+    pub(crate) fn least_margin(&self) -> Duration {
         // A hundredth is more than clocks differ. The shortest ttl that is asked for is a quarter, or 3 ms.
         let margin = self.margin_of((self.ttl / 4).max(Duration::from_millis(3)));
         margin - margin / 100
     }
 
     /// How long a round listens to a node: the default of the manager.
-    #[must_use]
-    pub fn node_timeout(&self) -> Duration {
+    pub(crate) fn node_timeout(&self) -> Duration {
         (self.ttl / 10).min(Duration::from_millis(500)).min(self.validity() / 2)
     }
 
     /// The longest ttl that a worker asks for.
-    #[must_use]
-    pub fn max_ttl(&self) -> Duration {
+    pub(crate) fn max_ttl(&self) -> Duration {
         self.ttl * 2
     }
 
     /// How long cleanup goes on for a silent node.
-    #[must_use]
-    pub fn cleanup(&self) -> Duration {
+    pub(crate) fn cleanup(&self) -> Duration {
         self.ttl
     }
 }

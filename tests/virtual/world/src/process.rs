@@ -16,19 +16,18 @@ use crate::history::AttemptId;
 
 /// An attempt at a lock with a fencing token, as it began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(clippy::exhaustive_structs, reason = "a part of the tests")]
-pub struct Begun {
+pub(crate) struct Begun {
     /// Which.
-    pub attempt: AttemptId,
+    pub(crate) attempt: AttemptId,
     /// When.
-    pub at: Duration,
+    pub(crate) at: Duration,
     /// What the wall clock said.
-    pub hint: u64,
+    pub(crate) hint: u64,
 }
 
 /// A client, and what its manager asks of it. Clones are the same process.
 #[derive(Clone, Debug)]
-pub struct Process {
+pub(crate) struct Process {
     client: SimClient,
     sim: Sim,
     seen: Arc<Mutex<Seen>>,
@@ -53,8 +52,7 @@ struct Task {
 
 impl Process {
     /// A process of `client` with a wall clock that is right.
-    #[must_use]
-    pub fn new(sim: &Sim, client: &SimClient) -> Self {
+    pub(crate) fn new(sim: &Sim, client: &SimClient) -> Self {
         let seen = Arc::new(Mutex::new(Seen {
             ahead: 0,
             task: 0,
@@ -65,18 +63,17 @@ impl Process {
     }
 
     /// The client.
-    #[must_use]
-    pub const fn client(&self) -> &SimClient {
+    pub(crate) const fn client(&self) -> &SimClient {
         &self.client
     }
 
     /// Sets the wall clock so far ahead of the right time, in microseconds.
-    pub fn set_wall_clock(&self, ahead: i64) {
+    pub(crate) fn set_wall_clock(&self, ahead: i64) {
         self.seen().ahead = ahead;
     }
 
     /// Runs `future` as the task of this number.
-    pub async fn as_task<T>(self, number: usize, future: impl Future<Output = T>) -> T {
+    pub(crate) async fn as_task<T>(self, number: usize, future: impl Future<Output = T>) -> T {
         let mut future = pin!(future);
         poll_fn(|context| {
             let before = std::mem::replace(&mut self.seen().task, number);
@@ -88,20 +85,17 @@ impl Process {
     }
 
     /// The last attempt of the task that is polled which asked for a fencing token.
-    #[must_use]
-    pub fn begun(&self) -> Option<Begun> {
+    pub(crate) fn begun(&self) -> Option<Begun> {
         self.seen().task().begun
     }
 
     /// The attempts that the task which is polled has begun since this was last asked.
-    #[must_use]
-    pub fn take_drawn(&self) -> Vec<AttemptId> {
+    pub(crate) fn take_drawn(&self) -> Vec<AttemptId> {
         std::mem::take(&mut self.seen().task().drawn)
     }
 
     /// All attempts that the process has begun.
-    #[must_use]
-    pub fn all_drawn(&self) -> HashSet<AttemptId> {
+    pub(crate) fn all_drawn(&self) -> HashSet<AttemptId> {
         self.seen().all.clone()
     }
 

@@ -11,8 +11,7 @@ use crate::run::Outcome;
 const LINES: usize = 30;
 
 /// Describes what a world was like, what went wrong in it, and the events before the first mistake.
-#[must_use]
-pub fn tell(seed: u64, outcome: &Outcome) -> String {
+pub(crate) fn tell(seed: u64, outcome: &Outcome) -> String {
     let mut text = String::new();
     let _ = writeln!(text, "seed {seed}: {}", outcome.world);
     if outcome.violations.is_empty() {

@@ -15,29 +15,28 @@ use crate::waiting::Waits;
 
 /// What to run.
 #[derive(Clone, Debug)]
-#[expect(clippy::exhaustive_structs, reason = "a part of the tests")]
-pub struct Options {
+pub(crate) struct Options {
     /// The first seed.
-    pub from: u64,
+    pub(crate) from: u64,
     /// How many.
-    pub seeds: u64,
+    pub(crate) seeds: u64,
     /// Which promises the worlds keep.
-    pub class: Class,
+    pub(crate) class: Class,
     /// Runs each seed twice and compares the histories.
-    pub twice: bool,
+    pub(crate) twice: bool,
     /// Stops after so many failures.
-    pub failures: usize,
+    pub(crate) failures: usize,
     /// On how many threads; `None` for one on each core.
-    pub threads: Option<usize>,
+    pub(crate) threads: Option<usize>,
     /// Runs one seed and prints its history.
-    pub replay: Option<u64>,
+    pub(crate) replay: Option<u64>,
     /// Keeps leases alive for so many renewals, one node in trouble, in place of any seed.
-    pub keep: Option<u64>,
+    pub(crate) keep: Option<u64>,
 }
 
 impl Options {
     /// What can be said.
-    pub const USAGE: &str = "options: --seeds N, --from SEED, --twice, --threads N, \
+    pub(crate) const USAGE: &str = "options: --seeds N, --from SEED, --twice, --threads N, \
         --class promised|broken|guarded|storm|line|kills|gate, \
         --failures N (stop after so many), --replay SEED, --keep RENEWALS";
 
@@ -46,7 +45,7 @@ impl Options {
     /// # Errors
     ///
     /// The word that is not understood.
-    pub fn parse(words: impl IntoIterator<Item = String>) -> Result<Self, String> {
+    pub(crate) fn parse(words: impl IntoIterator<Item = String>) -> Result<Self, String> {
         let mut options = Self {
             from: 1,
             seeds: 1_000,
@@ -84,34 +83,33 @@ impl Options {
 
 /// What came of many seeds.
 #[derive(Debug, Default)]
-pub struct Report {
+pub(crate) struct Report {
     /// How many were run.
-    pub seeds: u64,
+    pub(crate) seeds: u64,
     /// Seeds that went wrong, each with what went wrong first.
-    pub failures: BTreeMap<u64, String>,
+    pub(crate) failures: BTreeMap<u64, String>,
     /// Worlds in which two held one resource.
-    pub overlaps: u64,
+    pub(crate) overlaps: u64,
     /// How many fencing tokens were judged.
-    pub tokens: u64,
+    pub(crate) tokens: u64,
     /// How many visitors with a stale token were refused.
-    pub refused: u64,
+    pub(crate) refused: u64,
     /// Worlds in which tokens were out of order, for which there was an excuse.
-    pub excused: u64,
+    pub(crate) excused: u64,
     /// How much time passed in all worlds together.
-    pub simulated: Duration,
+    pub(crate) simulated: Duration,
     /// What was injected.
-    pub faults: Faults,
+    pub(crate) faults: Faults,
     /// What waiting cost.
-    pub waits: Waits,
+    pub(crate) waits: Waits,
     /// How long it took.
-    pub took: Duration,
+    pub(crate) took: Duration,
     class: Option<Class>,
 }
 
 /// Runs the seeds.
-#[must_use]
 #[expect(clippy::disallowed_methods, reason = "it tells how long it took")]
-pub fn sweep(options: &Options) -> Report {
+pub(crate) fn sweep(options: &Options) -> Report {
     let start = Instant::now();
     let next = AtomicU64::new(options.from);
     let enough = AtomicBool::new(false);

@@ -21,33 +21,31 @@ use crate::{agreement, calm, closing, tidy};
 
 /// How a run went.
 #[derive(Clone, Debug)]
-#[expect(clippy::exhaustive_structs, reason = "a part of the tests")]
-pub struct Outcome {
+pub(crate) struct Outcome {
     /// What the world was like.
-    pub world: String,
+    pub(crate) world: String,
     /// What went wrong. In worlds of [`Class::Broken`] and [`Class::Storm`], two holders are not.
-    pub violations: Vec<Violation>,
+    pub(crate) violations: Vec<Violation>,
     /// How often two held one resource, or a counter lost an addition.
-    pub overlaps: usize,
+    pub(crate) overlaps: usize,
     /// How many fencing tokens were judged.
-    pub tokens: u64,
+    pub(crate) tokens: u64,
     /// How often a holder of a stale token was refused.
-    pub refused: u64,
+    pub(crate) refused: u64,
     /// How many tokens were out of order for which there was an excuse: nodes had forgotten.
-    pub excused: usize,
+    pub(crate) excused: usize,
     /// What happened.
-    pub history: History,
+    pub(crate) history: History,
     /// How long the world lasted.
-    pub simulated: Duration,
+    pub(crate) simulated: Duration,
     /// What was injected.
-    pub faults: Faults,
+    pub(crate) faults: Faults,
     /// What waiting cost.
-    pub waits: Waits,
+    pub(crate) waits: Waits,
 }
 
 /// Runs the world of `seed`.
-#[must_use]
-pub fn run(seed: u64, class: Class) -> Outcome {
+pub(crate) fn run(seed: u64, class: Class) -> Outcome {
     if class.is_about_waiting() {
         return crate::waiting::run(seed, class);
     }

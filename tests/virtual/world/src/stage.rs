@@ -13,31 +13,29 @@ use crate::worker::lock_keys;
 
 /// What a check uses.
 #[derive(Clone, Copy, Debug)]
-#[expect(clippy::exhaustive_structs, reason = "a part of the tests")]
-pub struct Stage<'a> {
+pub(crate) struct Stage<'a> {
     /// The world.
-    pub sim: &'a Sim,
+    pub(crate) sim: &'a Sim,
     /// The draws.
-    pub dice: &'a Dice,
+    pub(crate) dice: &'a Dice,
     /// What the world is like.
-    pub plan: &'a Plan,
+    pub(crate) plan: &'a Plan,
     /// The nodes.
-    pub nodes: &'a [MemoryNode],
+    pub(crate) nodes: &'a [MemoryNode],
     /// The processes.
-    pub processes: &'a [Process],
+    pub(crate) processes: &'a [Process],
     /// The manager of each of them.
-    pub managers: &'a [LockManager],
+    pub(crate) managers: &'a [LockManager],
 }
 
 impl<'a> Stage<'a> {
     /// Something that is wrong now.
-    pub fn wrong(&self, what: impl Into<String>) -> Violation {
+    pub(crate) fn wrong(&self, what: impl Into<String>) -> Violation {
         Violation::other(self.sim, what)
     }
 
     /// A key of a lock on a node that may have none.
-    #[must_use]
-    pub fn keys_left(&self, when: &str) -> Vec<Violation> {
+    pub(crate) fn keys_left(&self, when: &str) -> Vec<Violation> {
         let of_node = |node: &MemoryNode| {
             let (keys, name) = (lock_keys(node).into_iter(), node.name().to_owned());
             let left = move |key: Vec<u8>| {
@@ -50,19 +48,19 @@ impl<'a> Stage<'a> {
     }
 
     /// No message of a node is lost or late any more.
-    pub fn calm(&self, node: &MemoryNode) {
+    pub(crate) fn calm(&self, node: &MemoryNode) {
         node.clear_rules();
         let most = self.plan.latency;
         node.add_rule(Rule::new(Effect::Delay { least: most / 10, most }));
     }
 
     /// All nodes are well.
-    pub fn heal(&self) {
+    pub(crate) fn heal(&self) {
         self.nodes.iter().for_each(MemoryNode::heal);
     }
 
     /// A node is well again at that moment.
-    pub fn heals(&self, node: &MemoryNode, at: Instant) {
+    pub(crate) fn heals(&self, node: &MemoryNode, at: Instant) {
         let (node, world) = (node.clone(), self.sim.clone());
         self.sim.spawn(Box::pin(async move {
             world.sleep_until(at).await;
@@ -71,14 +69,12 @@ impl<'a> Stage<'a> {
     }
 
     /// So many nodes as can fail.
-    #[must_use]
-    pub fn spare(&self) -> usize {
+    pub(crate) fn spare(&self) -> usize {
         (self.nodes.len() - 1) / 2
     }
 
     /// Any nodes, so many.
-    #[must_use]
-    pub fn some_nodes(&self, count: usize) -> Vec<&'a MemoryNode> {
+    pub(crate) fn some_nodes(&self, count: usize) -> Vec<&'a MemoryNode> {
         let mut nodes: Vec<&MemoryNode> = self.nodes.iter().collect();
         while nodes.len() > count {
             nodes.swap_remove(self.dice.below(nodes.len()));

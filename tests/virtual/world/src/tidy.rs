@@ -19,7 +19,7 @@ use crate::worker::{fenced, loading, name};
 /// There and back takes at most a fifth of the ttl, and no message is lost. A lock is won within an
 /// eighth; an acquire, an extension, a repair and a release one after the other have reached a node
 /// before that. And a key that was left cannot have expired.
-pub fn check(stage: &Stage<'_>) -> Vec<Violation> {
+pub(crate) fn check(stage: &Stage<'_>) -> Vec<Violation> {
     let Stage { sim, dice, plan, nodes, managers, .. } = *stage;
     let mut violations = Vec::new();
     for _ in 0..4 {

@@ -7,13 +7,13 @@
 //! [`board`] keeps the waiters and the holders, [`contender`] is one task, [`nemesis`] kills
 //! processes and breaks the nodes that keep the queues, and [`run()`] puts them together.
 
-pub mod board;
-pub mod contender;
-pub mod counts;
-pub mod crowd;
-pub mod nemesis;
-pub mod plan;
+pub(crate) mod board;
+pub(crate) mod contender;
+pub(crate) mod counts;
+pub(crate) mod crowd;
+pub(crate) mod nemesis;
+pub(crate) mod plan;
 mod run;
 
-pub use self::counts::{Rule, Waits};
-pub use self::run::run;
+pub(crate) use self::counts::Waits;
+pub(crate) use self::run::run;

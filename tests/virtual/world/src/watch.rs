@@ -13,7 +13,7 @@ use crate::worker::Worker;
 
 /// One lease as its holder and its watchers see it. Clones see the same.
 #[derive(Clone, Debug)]
-pub struct Watch {
+pub(crate) struct Watch {
     worker: Arc<Worker>,
     lease: Lease,
     lock: LockId,
@@ -37,8 +37,12 @@ struct Seen {
 
 impl Watch {
     /// Begins with the lease as it is now.
-    #[must_use]
-    pub fn new(worker: &Arc<Worker>, lease: Lease, lock: LockId, cap: Option<Instant>) -> Self {
+    pub(crate) fn new(
+        worker: &Arc<Worker>,
+        lease: Lease,
+        lock: LockId,
+        cap: Option<Instant>,
+    ) -> Self {
         let (until, at) = (lease.valid_until(), worker.sim.elapsed());
         let seen = Arc::new(Mutex::new(Seen { until, at, told: false, given_up: false }));
         let token = lease.fencing_token();
@@ -48,14 +52,12 @@ impl Watch {
     }
 
     /// The lock in the history.
-    #[must_use]
-    pub const fn lock(&self) -> LockId {
+    pub(crate) const fn lock(&self) -> LockId {
         self.lock
     }
 
     /// The lease.
-    #[must_use]
-    pub const fn lease(&self) -> &Lease {
+    pub(crate) const fn lease(&self) -> &Lease {
         &self.lease
     }
 
@@ -64,7 +66,7 @@ impl Watch {
     /// Renewals are not seen as they happen. A watcher looks before each end that it knows of, so
     /// they are seen in time; except after a pause of the client, and then they count from when the
     /// round that made them had begun.
-    pub fn observe(&self) -> Duration {
+    pub(crate) fn observe(&self) -> Duration {
         let (until, now) = (self.lease.valid_until(), self.worker.sim.elapsed());
         let mut seen = self.seen();
         let before = std::mem::replace(&mut seen.at, now);
@@ -94,7 +96,7 @@ impl Watch {
     }
 
     /// The holder gives it up. Only the first time counts.
-    pub fn give_up(&self) {
+    pub(crate) fn give_up(&self) {
         self.observe();
         let mut seen = self.seen();
         if !std::mem::replace(&mut seen.given_up, true) {
@@ -103,7 +105,7 @@ impl Watch {
     }
 
     /// The holder learns of the loss from an extension that failed.
-    pub fn hear_of_loss(&self, reason: &Lost) {
+    pub(crate) fn hear_of_loss(&self, reason: &Lost) {
         self.observe();
         self.is_told(&mut self.seen(), reason);
     }
@@ -117,7 +119,7 @@ impl Watch {
     }
 
     /// Waits for the report of the loss, and judges when and how that comes.
-    pub async fn lost(self) {
+    pub(crate) async fn lost(self) {
         let mut lost = pin!(self.lease.lost());
         let begun = self.worker.client.now();
         let (reason, before) = poll_fn(|context| {
@@ -160,7 +162,7 @@ impl Watch {
     }
 
     /// `body`, of which no poll may come while the lease is not valid; given up when it ends.
-    pub async fn under<T>(&self, body: impl Future<Output = T>) -> T {
+    pub(crate) async fn under<T>(&self, body: impl Future<Output = T>) -> T {
         let _given_up = GivenUp(self);
         let mut body = pin!(body);
         poll_fn(|context| {

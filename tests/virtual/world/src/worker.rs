@@ -24,47 +24,45 @@ use crate::watch::Watch;
 
 /// What the locks protect: a counter per resource, read, held for a while, and written.
 #[derive(Debug, Default)]
-#[expect(clippy::exhaustive_structs, reason = "a part of the tests")]
-pub struct Counters {
+pub(crate) struct Counters {
     /// The counter as it stands, and how many additions were acknowledged.
-    pub counts: Vec<(u64, u64)>,
+    pub(crate) counts: Vec<(u64, u64)>,
 }
 
 /// One client and what it can see.
 #[derive(Debug)]
-#[expect(clippy::exhaustive_structs, reason = "a part of the tests")]
-pub struct Worker {
+pub(crate) struct Worker {
     /// The world.
-    pub sim: Sim,
+    pub(crate) sim: Sim,
     /// The draws.
-    pub dice: Dice,
+    pub(crate) dice: Dice,
     /// What the world is like.
-    pub plan: Plan,
+    pub(crate) plan: Plan,
     /// This client.
-    pub client: SimClient,
+    pub(crate) client: SimClient,
     /// The runtime of its manager.
-    pub process: Process,
+    pub(crate) process: Process,
     /// Its manager.
-    pub manager: LockManager,
+    pub(crate) manager: LockManager,
     /// The nodes, to look behind the manager's back.
-    pub nodes: Vec<MemoryNode>,
+    pub(crate) nodes: Vec<MemoryNode>,
     /// What happened.
-    pub history: History,
+    pub(crate) history: History,
     /// What is protected.
-    pub counters: Arc<Mutex<Counters>>,
+    pub(crate) counters: Arc<Mutex<Counters>>,
     /// What is protected by fencing tokens: one door per resource.
-    pub doors: Arc<Vec<Door>>,
+    pub(crate) doors: Arc<Vec<Door>>,
     /// The nemesis, which knows when clients stood still.
-    pub nemesis: Nemesis,
+    pub(crate) nemesis: Nemesis,
     /// Guards that are not dropped while the world lasts. Really forgotten, they would keep it for
     /// ever.
-    pub forgotten: Arc<Mutex<Vec<LockGuard>>>,
+    pub(crate) forgotten: Arc<Mutex<Vec<LockGuard>>>,
     /// What was seen to be wrong.
-    pub wrong: Arc<Mutex<Vec<Violation>>>,
+    pub(crate) wrong: Arc<Mutex<Vec<Violation>>>,
     /// All clients, to hand locks over to. The end of the world empties it.
-    pub peers: Arc<Mutex<Vec<Arc<Self>>>>,
+    pub(crate) peers: Arc<Mutex<Vec<Arc<Self>>>>,
     /// How many clients are at work.
-    pub working: Arc<Mutex<usize>>,
+    pub(crate) working: Arc<Mutex<usize>>,
 }
 
 /// What a holder does with its lock.
@@ -87,7 +85,7 @@ struct Held {
 
 impl Worker {
     /// Uses locks as often as planned.
-    pub async fn run(self: Arc<Self>) {
+    pub(crate) async fn run(self: Arc<Self>) {
         for _ in 0..self.plan.rounds {
             self.sleep(self.dice.scaled_time(self.plan.thinking)).await;
             let resource = self.dice.below(self.plan.resources);
@@ -489,8 +487,7 @@ impl Worker {
     }
 
     /// A moment of this client's clock, by that of the world.
-    #[must_use]
-    pub fn world(&self, local: Instant) -> Duration {
+    pub(crate) fn world(&self, local: Instant) -> Duration {
         let now = self.sim.now();
         let world = self.client.world_time(local);
         let elapsed = self.sim.elapsed() + world.saturating_duration_since(now);
@@ -498,8 +495,7 @@ impl Worker {
     }
 
     /// Whether this client stood still at any time in between.
-    #[must_use]
-    pub fn has_paused(&self, from: Duration, to: Duration) -> bool {
+    pub(crate) fn has_paused(&self, from: Duration, to: Duration) -> bool {
         self.nemesis.has_paused(self.client.id(), from, to)
     }
 
@@ -508,12 +504,12 @@ impl Worker {
     }
 
     /// Something must not be as it is.
-    pub fn wrong(&self, what: String) {
+    pub(crate) fn wrong(&self, what: String) {
         lock(&self.wrong).push(Violation::other(&self.sim, what));
     }
 
     /// Sleeps by this client's clock.
-    pub async fn sleep(&self, time: Duration) {
+    pub(crate) async fn sleep(&self, time: Duration) {
         self.client.sleep_until(self.client.now() + time).await;
     }
 }
@@ -525,16 +521,14 @@ pub(crate) fn fenced(request: LockRequest, fences: bool) -> LockRequest {
 
 /// The keys that a node keeps for locks: all but the fencing numbers, the wait queues, which end by
 /// themselves where messages are lost, and the restart guard's.
-#[must_use]
-pub fn lock_keys(node: &MemoryNode) -> Vec<Vec<u8>> {
+pub(crate) fn lock_keys(node: &MemoryNode) -> Vec<Vec<u8>> {
     let mut keys = node.keys();
     keys.retain(|key| !key.windows(8).any(|part| part == b"quorate:"));
     keys
 }
 
 /// The key of a lock's fencing number.
-#[must_use]
-pub fn counter(name: &str) -> String {
+pub(crate) fn counter(name: &str) -> String {
     let mix = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
     let hash = name.bytes().fold(0x811c_9dc5, mix);
     format!("quorate:fence:{}", (hash ^ (hash >> 16)) % 1024)
@@ -546,8 +540,7 @@ pub(crate) fn loading() -> BackendError {
 }
 
 /// What a resource is called. The third shares the number of fencing tokens with the first.
-#[must_use]
-pub fn name(resource: usize) -> String {
+pub(crate) fn name(resource: usize) -> String {
     match resource {
         2 => "resource-397".to_owned(),
         resource => format!("resource-{resource}"),

@@ -12,8 +12,7 @@ use crate::history::{AttemptId, Event, Fenced, LockId, What};
 
 /// What is promised of tokens where nodes lose their data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(clippy::exhaustive_enums, reason = "complete by definition: guarded or not")]
-pub enum Forgetting {
+pub(crate) enum Forgetting {
     /// Nodes go on as if nothing had happened. What they knew in common is lost if so many forget
     /// that two majorities may have no other node in common; from then on tokens go on from the
     /// clocks of clients.
@@ -32,8 +31,11 @@ pub enum Forgetting {
 /// Where nodes forgot, and that is [excused](Forgetting::Excused), two attempts that may have no
 /// node in common which remembers both owe each other nothing; except that a token is never lower
 /// than the hint of its own attempt, which is a greater one for a later attempt with a right clock.
-#[must_use]
-pub fn judge_tokens(events: &[Event], nodes: NodeCount, forgetting: Forgetting) -> Vec<Violation> {
+pub(crate) fn judge_tokens(
+    events: &[Event],
+    nodes: NodeCount,
+    forgetting: Forgetting,
+) -> Vec<Violation> {
     let record = Record::of(events);
     let mut violations = Vec::new();
     for (resource, had) in &record.had {
@@ -54,8 +56,7 @@ pub fn judge_tokens(events: &[Event], nodes: NodeCount, forgetting: Forgetting) 
 
 /// Judges whether the tokens of a resource rise with the moments since which they could be relied
 /// on: where there is one holder at a time.
-#[must_use]
-pub fn judge_order(events: &[Event]) -> Vec<Violation> {
+pub(crate) fn judge_order(events: &[Event]) -> Vec<Violation> {
     let record = Record::of(events);
     let mut violations = Vec::new();
     for (resource, had) in &record.had {

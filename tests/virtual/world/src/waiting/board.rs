@@ -15,24 +15,23 @@ use crate::oracle::Violation;
 mod rules;
 
 /// One wait, by the order of arrival.
-pub type WaitId = u64;
+pub(crate) type WaitId = u64;
 
 /// A process and its manager: a process that starts again has another client, one that closes its
 /// manager has another number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(clippy::exhaustive_structs, reason = "a part of the tests")]
-pub struct Who {
+pub(crate) struct Who {
     /// Where it stands among the processes of the world.
-    pub place: usize,
+    pub(crate) place: usize,
     /// Its client.
-    pub client: usize,
+    pub(crate) client: usize,
     /// Which of its managers.
-    pub manager: usize,
+    pub(crate) manager: usize,
 }
 
 /// The waits and holders of a world. Clones are the same board.
 #[derive(Clone, Debug)]
-pub struct Board(Arc<Mutex<State>>);
+pub(crate) struct Board(Arc<Mutex<State>>);
 
 #[derive(Debug)]
 struct State {
@@ -105,8 +104,7 @@ const REFRESH: Duration = Duration::from_millis(820);
 
 impl Board {
     /// No process waits.
-    #[must_use]
-    pub fn new(seed: u64, plan: &Plan) -> Self {
+    pub(crate) fn new(seed: u64, plan: &Plan) -> Self {
         let mut waits_found = Waits { worlds: 1, ..Waits::default() };
         waits_found.ordered = u64::from(plan.is_ordered());
         Self(Arc::new(Mutex::new(State {
@@ -126,7 +124,13 @@ impl Board {
     }
 
     /// A task begins to wait for keys.
-    pub fn begins(&self, now: Duration, who: Who, keys: &[usize], deadline: Duration) -> WaitId {
+    pub(crate) fn begins(
+        &self,
+        now: Duration,
+        who: Who,
+        keys: &[usize],
+        deadline: Duration,
+    ) -> WaitId {
         let mut state = self.lock();
         state.next += 1;
         let id = state.next;
@@ -145,7 +149,7 @@ impl Board {
     }
 
     /// A wait ended with the lock. Returns how many locks have been granted.
-    pub fn granted(&self, now: Duration, id: WaitId) -> u64 {
+    pub(crate) fn granted(&self, now: Duration, id: WaitId) -> u64 {
         let mut state = self.lock();
         let Some(wait) = state.waits.remove(&id) else { return 0 };
         state.check_order(now, id, &wait);
@@ -174,7 +178,7 @@ impl Board {
     }
 
     /// A wait ended without the lock: with an error, or since it was cancelled.
-    pub fn gave_up(&self, now: Duration, id: WaitId) {
+    pub(crate) fn gave_up(&self, now: Duration, id: WaitId) {
         let mut state = self.lock();
         let Some(wait) = state.waits.remove(&id) else { return };
         state.check_wait(now, &wait);
@@ -186,7 +190,7 @@ impl Board {
     }
 
     /// The holder begins to release. Only the first time counts.
-    pub fn released(&self, now: Duration, id: WaitId) {
+    pub(crate) fn released(&self, now: Duration, id: WaitId) {
         let mut state = self.lock();
         for key in 0..state.keys.len() {
             let Some((_, who)) = state.keys[key].holder.take_if(|(holder, _)| *holder == id) else {
@@ -205,7 +209,7 @@ impl Board {
     }
 
     /// A process was killed. Returns the keys that it held.
-    pub fn killed(&self, now: Duration, client: usize) -> Vec<usize> {
+    pub(crate) fn killed(&self, now: Duration, client: usize) -> Vec<usize> {
         let mut state = self.lock();
         let dead: Vec<WaitId> = state
             .waits
@@ -227,7 +231,7 @@ impl Board {
     }
 
     /// Keys that no process releases are in the way of a lock until then.
-    pub fn is_blocked(&self, now: Duration, key: usize, until: Duration) {
+    pub(crate) fn is_blocked(&self, now: Duration, key: usize, until: Duration) {
         let mut state = self.lock();
         let free_since = &mut state.keys[key].free_since;
         *free_since = until.max(*free_since);
@@ -235,27 +239,25 @@ impl Board {
     }
 
     /// A node keeps a key that no process releases until then.
-    pub fn is_stale(&self, key: usize, until: Duration) {
+    pub(crate) fn is_stale(&self, key: usize, until: Duration) {
         let stale_until = &mut self.lock().keys[key].stale_until;
         *stale_until = until.max(*stale_until);
     }
 
     /// Nodes fail for so long.
-    pub fn is_disturbed(&self, now: Duration, lasting: Duration) {
+    pub(crate) fn is_disturbed(&self, now: Duration, lasting: Duration) {
         let mut state = self.lock();
         state.excuses.push((now, now + lasting));
         state.unequal_until = state.unequal_until.max(now + lasting + SKIPPED);
     }
 
     /// Whether any process holds a key.
-    #[must_use]
-    pub fn is_held(&self, key: usize) -> bool {
+    pub(crate) fn is_held(&self, key: usize) -> bool {
         self.lock().keys[key].holder.is_some()
     }
 
     /// The processes that wait for a key, in the order of their arrival.
-    #[must_use]
-    pub fn line(&self, key: usize) -> Vec<usize> {
+    pub(crate) fn line(&self, key: usize) -> Vec<usize> {
         let state = self.lock();
         let mut places = Vec::new();
         for wait in state.waits.values().filter(|wait| wait.keys.contains(&key)) {
@@ -266,31 +268,20 @@ impl Board {
         places
     }
 
-    /// A client sent a command.
-    pub fn sent(&self, client: Option<usize>, operation: Operation) {
-        let mut state = self.lock();
-        let kind = match operation {
-            Operation::Queue => "queue",
-            Operation::Watch => "watch",
-            Operation::Acquire => "acquire",
-            Operation::Release => "release",
-            Operation::Hint => "hint",
-            _ => return,
-        };
-        let Some(client) = client else { return };
-        *state.waits_found.commands.entry(kind).or_default() += 1;
-        if matches!(kind, "queue" | "watch") {
-            state.costs.entry(client).or_default().commands += 1;
+    /// A client sent a command: those of a wait count.
+    pub(crate) fn sent(&self, client: Option<usize>, operation: Operation) {
+        if let (Some(client), Operation::Queue | Operation::Watch) = (client, operation) {
+            self.lock().costs.entry(client).or_default().commands += 1;
         }
     }
 
     /// A request failed, and these were its attempts.
-    pub fn failed(&self, attempts: Vec<AttemptId>) {
+    pub(crate) fn failed(&self, attempts: Vec<AttemptId>) {
         self.lock().failed.extend(attempts);
     }
 
     /// A node granted free keys to an attempt.
-    pub fn set(&self, now: Duration, attempt: AttemptId) {
+    pub(crate) fn set(&self, now: Duration, attempt: AttemptId) {
         let mut state = self.lock();
         if state.failed.remove(&attempt) {
             state.broke(now, Rule::C8, "a node granted it after the error");
@@ -298,7 +289,7 @@ impl Board {
     }
 
     /// From now on processes leave: shares are judged as they are.
-    pub fn is_over(&self, now: Duration) {
+    pub(crate) fn is_over(&self, now: Duration) {
         let mut state = self.lock();
         if !std::mem::replace(&mut state.is_over, true) {
             state.check_shares(now);
@@ -306,19 +297,17 @@ impl Board {
     }
 
     /// Something else was found.
-    pub fn broke(&self, now: Duration, rule: Rule, what: String) {
+    pub(crate) fn broke(&self, now: Duration, rule: Rule, what: String) {
         self.lock().broke(now, rule, what);
     }
 
     /// What must not be, once.
-    #[must_use]
-    pub fn take_wrong(&self) -> Vec<Violation> {
+    pub(crate) fn take_wrong(&self) -> Vec<Violation> {
         std::mem::take(&mut self.lock().wrong)
     }
 
     /// What waiting cost, when no process waits any more.
-    #[must_use]
-    pub fn found(&self, now: Duration) -> Waits {
+    pub(crate) fn found(&self, now: Duration) -> Waits {
         let mut state = self.lock();
         state.check_costs(now);
         state.waits_found.clone()

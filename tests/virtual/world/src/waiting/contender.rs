@@ -19,7 +19,7 @@ const PATIENT: Duration = Duration::from_secs(120);
 
 /// One of the tasks of a process.
 #[derive(Debug)]
-pub struct Contender {
+pub(crate) struct Contender {
     crowd: Crowd,
     place: usize,
     client: usize,
@@ -42,13 +42,12 @@ struct Held {
 
 impl Contender {
     /// A task of the process at this place, which has this client.
-    #[must_use]
-    pub fn new(crowd: &Crowd, place: usize, client: usize) -> Box<Self> {
+    pub(crate) fn new(crowd: &Crowd, place: usize, client: usize) -> Box<Self> {
         Box::new(Self { crowd: crowd.clone(), place, client })
     }
 
     /// Locks, holds and releases until the world is over.
-    pub async fn run(self: Box<Self>) {
+    pub(crate) async fn run(self: Box<Self>) {
         let (crowd, plan) = (&self.crowd, &self.crowd.plan);
         while !crowd.is_over() {
             crowd.sim.sleep(crowd.dice.time(Duration::ZERO, plan.thinking)).await;

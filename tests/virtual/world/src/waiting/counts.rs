@@ -1,13 +1,11 @@
 //! The rules of waiting, and what waiting cost.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
 /// A rule of waiting, and C8.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[expect(clippy::exhaustive_enums, reason = "a part of the tests")]
-pub enum Rule {
+pub(crate) enum Rule {
     /// A free lock was idle for too long while a process waited.
     W1Idle,
     /// A process had less than half of its fair share.
@@ -43,67 +41,48 @@ impl fmt::Display for Rule {
 
 /// What came of one world of waiters, or of many.
 #[derive(Clone, Debug, Default, PartialEq)]
-#[expect(clippy::exhaustive_structs, reason = "a part of the tests")]
-pub struct Waits {
+pub(crate) struct Waits {
     /// How many worlds.
-    pub worlds: u64,
+    pub(crate) worlds: u64,
     /// How many of them the rules of waiting are about.
-    pub ordered: u64,
+    pub(crate) ordered: u64,
     /// How many locks were granted in ordered worlds.
-    pub holds: u64,
+    pub(crate) holds: u64,
     /// How many releases another process was waiting for.
-    pub contested: u64,
+    pub(crate) contested: u64,
     /// How many of those went to another process.
-    pub to_another: u64,
+    pub(crate) to_another: u64,
     /// The smallest share of a process in a fault-free world, of its fair share.
-    pub least_share: Option<f64>,
+    pub(crate) least_share: Option<f64>,
     /// The longest time for which a lock was free while a process waited.
-    pub longest_idle: Duration,
+    pub(crate) longest_idle: Duration,
     /// The longest wait for a lock, and the seed of its world.
-    pub longest_wait: (Duration, u64),
-    /// How long processes waited in all.
-    pub waited: Duration,
-    /// The commands that waiting processes sent, per kind.
-    pub commands: BTreeMap<&'static str, u64>,
+    pub(crate) longest_wait: (Duration, u64),
 }
 
 impl Waits {
     /// The same for a world that the rules of waiting are not about: its figures would blur the others.
-    #[must_use]
-    pub fn unordered(self) -> Self {
-        Self {
-            holds: 0,
-            contested: 0,
-            to_another: 0,
-            waited: Duration::ZERO,
-            commands: BTreeMap::new(),
-            ..self
-        }
+    pub(crate) fn unordered(self) -> Self {
+        Self { holds: 0, contested: 0, to_another: 0, ..self }
     }
 
     /// Adds another world.
-    pub fn add(&mut self, other: &Self) {
+    pub(crate) fn add(&mut self, other: &Self) {
         self.worlds += other.worlds;
         self.ordered += other.ordered;
         self.holds += other.holds;
         self.contested += other.contested;
         self.to_another += other.to_another;
-        self.waited += other.waited;
         self.longest_idle = self.longest_idle.max(other.longest_idle);
         self.longest_wait = self.longest_wait.max(other.longest_wait);
         if let Some(share) = other.least_share {
             self.least_share = Some(self.least_share.map_or(share, |least| least.min(share)));
-        }
-        for (kind, count) in &other.commands {
-            *self.commands.entry(kind).or_default() += count;
         }
     }
 }
 
 impl fmt::Display for Waits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        #[expect(clippy::cast_precision_loss, reason = "for people")]
-        let float = |count: u64| count as f64;
         writeln!(
             f,
             "waiting: {} worlds, {} in order with {} locks; {} of {} contested releases went to another \
@@ -121,17 +100,6 @@ impl fmt::Display for Waits {
             self.longest_wait.0.as_secs_f64(),
             self.longest_wait.1,
             self.longest_idle.as_secs_f64(),
-        )?;
-        let seconds = self.waited.as_secs_f64().max(1e-9);
-        let kinds: Vec<String> = self
-            .commands
-            .iter()
-            .map(|(kind, count)| {
-                let per_hold = float(*count) / float(self.holds.max(1));
-                format!("{kind} {:.1} a second, {per_hold:.1} a lock", float(*count) / seconds)
-            })
-            .collect();
-        writeln!(f, "  commands of a process while it waits: {}", kinds.join("; "))?;
-        Ok(())
+        )
     }
 }

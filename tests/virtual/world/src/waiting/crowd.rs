@@ -17,19 +17,19 @@ use crate::process::Process;
 
 /// A world of waiters, and what its tasks share. Clones are the same world.
 #[derive(Clone, Debug)]
-pub struct Crowd {
+pub(crate) struct Crowd {
     /// The world.
-    pub sim: Sim,
+    pub(crate) sim: Sim,
     /// The draws.
-    pub dice: Dice,
+    pub(crate) dice: Dice,
     /// What the world is like.
-    pub plan: Plan,
+    pub(crate) plan: Plan,
     /// The nodes.
-    pub nodes: Vec<MemoryNode>,
+    pub(crate) nodes: Vec<MemoryNode>,
     /// What happened.
-    pub history: History,
+    pub(crate) history: History,
     /// The waiters and the holders.
-    pub board: Board,
+    pub(crate) board: Board,
     shared: Arc<Mutex<Shared>>,
 }
 
@@ -45,22 +45,26 @@ struct Shared {
 
 /// A process as it is now.
 #[derive(Clone, Debug)]
-#[expect(clippy::exhaustive_structs, reason = "a part of the tests")]
-pub struct Member {
+pub(crate) struct Member {
     /// The runtime of its manager.
-    pub process: Process,
+    pub(crate) process: Process,
     /// Its manager, and which one it is.
-    pub manager: LockManager,
+    pub(crate) manager: LockManager,
     /// Its identity on the board.
-    pub who: Who,
+    pub(crate) who: Who,
     /// Whether it was killed and has not started again.
-    pub is_dead: bool,
+    pub(crate) is_dead: bool,
 }
 
 impl Crowd {
     /// A world without processes.
-    #[must_use]
-    pub fn new(sim: &Sim, dice: &Dice, plan: &Plan, nodes: &[MemoryNode], seed: u64) -> Self {
+    pub(crate) fn new(
+        sim: &Sim,
+        dice: &Dice,
+        plan: &Plan,
+        nodes: &[MemoryNode],
+        seed: u64,
+    ) -> Self {
         Self {
             sim: sim.clone(),
             dice: dice.clone(),
@@ -73,7 +77,7 @@ impl Crowd {
     }
 
     /// Starts a process at this place, with a client and a manager of its own.
-    pub fn start(&self, place: usize) {
+    pub(crate) fn start(&self, place: usize) {
         let client = self.sim.client(0);
         let process = Process::new(&self.sim, &client);
         let Some(manager) = self.manager(&process) else { return };
@@ -94,7 +98,7 @@ impl Crowd {
     }
 
     /// Kills the process at this place, if it is alive.
-    pub fn kill(&self, place: usize) -> Option<Member> {
+    pub(crate) fn kill(&self, place: usize) -> Option<Member> {
         let member = {
             let mut shared = self.lock();
             let member = shared.members.get_mut(place).filter(|member| !member.is_dead)?;
@@ -109,13 +113,12 @@ impl Crowd {
     }
 
     /// The process at a place, as it is now.
-    #[must_use]
-    pub fn member(&self, place: usize) -> Member {
+    pub(crate) fn member(&self, place: usize) -> Member {
         self.lock().members[place].clone()
     }
 
     /// Gives the process at this place another manager, and returns the one before.
-    pub fn renew(&self, place: usize) -> Option<LockManager> {
+    pub(crate) fn renew(&self, place: usize) -> Option<LockManager> {
         let process = self.member(place).process;
         let manager = self.manager(&process)?;
         let mut shared = self.lock();
@@ -125,7 +128,7 @@ impl Crowd {
     }
 
     /// A task is done.
-    pub fn done(&self, client: usize) {
+    pub(crate) fn done(&self, client: usize) {
         let mut shared = self.lock();
         if let Some(place) = shared.working.iter().position(|other| *other == client) {
             shared.working.swap_remove(place);
@@ -133,48 +136,44 @@ impl Crowd {
     }
 
     /// How many tasks are at work.
-    #[must_use]
-    pub fn working(&self) -> usize {
+    pub(crate) fn working(&self) -> usize {
         self.lock().working.len()
     }
 
     /// Whether nodes fail in this world.
-    #[must_use]
-    pub fn nodes_fail(&self) -> bool {
+    pub(crate) fn nodes_fail(&self) -> bool {
         self.plan.class == Class::Gate
     }
 
     /// Whether tasks stop.
-    #[must_use]
-    pub fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         self.lock().is_over
     }
 
     /// Tasks stop after their next lock.
-    pub fn end(&self) {
+    pub(crate) fn end(&self) {
         self.lock().is_over = true;
         self.board.is_over(self.sim.elapsed());
     }
 
     /// Something must not be as it is.
-    pub fn wrong(&self, what: impl Into<String>) {
+    pub(crate) fn wrong(&self, what: impl Into<String>) {
         let violation = Violation::other(&self.sim, what);
         self.lock().wrong.push(violation);
     }
 
     /// All that was wrong, once.
-    #[must_use]
-    pub fn take_wrong(&self) -> Vec<Violation> {
+    pub(crate) fn take_wrong(&self) -> Vec<Violation> {
         std::mem::take(&mut self.lock().wrong)
     }
 
     /// Something that helps the reader of a history.
-    pub fn note(&self, note: impl Into<String>) {
+    pub(crate) fn note(&self, note: impl Into<String>) {
         self.history.note(self.sim.elapsed(), 0, note);
     }
 
     /// Managers know their runtime, and that the world.
-    pub fn forget(&self) {
+    pub(crate) fn forget(&self) {
         self.lock().members.clear();
     }
 

@@ -17,7 +17,7 @@ use crate::worker::name;
 
 /// Kills processes and breaks nodes until the world is over.
 #[derive(Clone, Debug)]
-pub struct Nemesis {
+pub(crate) struct Nemesis {
     crowd: Crowd,
     seen: Arc<Mutex<Seen>>,
 }
@@ -35,25 +35,22 @@ const MS: Duration = Duration::from_millis(1);
 
 impl Nemesis {
     /// Takes hold of a world.
-    #[must_use]
-    pub fn new(crowd: &Crowd) -> Self {
+    pub(crate) fn new(crowd: &Crowd) -> Self {
         Self { crowd: crowd.clone(), seen: Arc::default() }
     }
 
     /// What was injected.
-    #[must_use]
-    pub fn faults(&self) -> Faults {
+    pub(crate) fn faults(&self) -> Faults {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner).faults.clone()
     }
 
     /// Whether a node lost locks.
-    #[must_use]
-    pub fn forgot(&self) -> bool {
+    pub(crate) fn forgot(&self) -> bool {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner).forgot
     }
 
     /// Does what the class of the world says.
-    pub async fn run(self) {
+    pub(crate) async fn run(self) {
         let crowd = &self.crowd;
         crowd.sim.sleep(crowd.dice.time(MS * 200, MS * 3_000)).await;
         while !crowd.is_over() {
@@ -168,7 +165,7 @@ impl Nemesis {
     }
 
     /// All is well again, but for the data that was forgotten.
-    pub fn heal(&self) {
+    pub(crate) fn heal(&self) {
         for node in &self.crowd.nodes {
             node.heal();
             node.clear_rules();
@@ -179,7 +176,7 @@ impl Nemesis {
     }
 
     /// Notes keys that stay at a node though the lock is not held: W1 lets a waiter wait for them.
-    pub async fn look_for_stale_keys(self) {
+    pub(crate) async fn look_for_stale_keys(self) {
         let crowd = &self.crowd;
         let mut before = HashSet::new();
         if crowd.plan.ability != Ability::Queue {
@@ -209,8 +206,7 @@ impl Nemesis {
 }
 
 /// The attempt whose lock is at a key.
-#[must_use]
-pub fn attempt_of(value: Option<Value>) -> Option<AttemptId> {
+pub(crate) fn attempt_of(value: Option<Value>) -> Option<AttemptId> {
     match value {
         Some(Value::String(token)) => Some(AttemptId::of(token)),
         _ => None,

@@ -9,44 +9,42 @@ use crate::plan::Class;
 
 /// What a world of waiters is like.
 #[derive(Clone, Debug)]
-#[expect(clippy::exhaustive_structs, reason = "a part of the tests")]
-pub struct Plan {
+pub(crate) struct Plan {
     /// Which faults there are.
-    pub class: Class,
+    pub(crate) class: Class,
     /// How many nodes.
-    pub nodes: usize,
+    pub(crate) nodes: usize,
     /// How many processes.
-    pub processes: usize,
+    pub(crate) processes: usize,
     /// How many tasks each of them has. They share a manager.
-    pub tasks: usize,
+    pub(crate) tasks: usize,
     /// How many keys they share.
-    pub keys: usize,
+    pub(crate) keys: usize,
     /// How long a message takes at the most; at the least two thirds of it.
-    pub latency: Duration,
+    pub(crate) latency: Duration,
     /// How long the nodes keep a lock.
-    pub ttl: Duration,
+    pub(crate) ttl: Duration,
     /// How long a lock is held at the most.
-    pub hold: Duration,
+    pub(crate) hold: Duration,
     /// How long a task does something else between two locks, at the most. Zero is a tight loop.
-    pub thinking: Duration,
+    pub(crate) thinking: Duration,
     /// Whether tasks also do all that a user can do: give up, cancel, lock several keys, close.
-    pub mixed: bool,
+    pub(crate) mixed: bool,
     /// What the nodes can do.
-    pub ability: Ability,
+    pub(crate) ability: Ability,
     /// How many percent of the managers wait without a queue.
-    pub others: usize,
+    pub(crate) others: usize,
     /// How many locks are granted before the world ends.
-    pub holds: u64,
+    pub(crate) holds: u64,
     /// How long it lasts at the most.
-    pub lasting: Duration,
+    pub(crate) lasting: Duration,
 }
 
 const MS: Duration = Duration::from_millis(1);
 
 impl Plan {
     /// Draws a plan.
-    #[must_use]
-    pub fn draw(dice: &Dice, class: Class) -> Self {
+    pub(crate) fn draw(dice: &Dice, class: Class) -> Self {
         let mixed = dice.percent(if class == Class::Line { 60 } else { 25 });
         let ability = match dice.below(10) {
             0 => Ability::Watch,
@@ -85,34 +83,29 @@ impl Plan {
     }
 
     /// Whether the rules of waiting are about this world: all wait in order, for one key each.
-    #[must_use]
-    pub fn is_ordered(&self) -> bool {
+    pub(crate) fn is_ordered(&self) -> bool {
         self.ability == Ability::Queue && self.others == 0 && self.keys == 1
     }
 
     /// Whether all processes do the same, so that each may expect the same share.
-    #[must_use]
-    pub fn is_even(&self) -> bool {
+    pub(crate) fn is_even(&self) -> bool {
         let is_tight = !self.mixed && self.class == Class::Line && self.thinking.is_zero();
         self.is_ordered() && is_tight && self.shows_its_holders()
     }
 
     /// Whether a lock is held for long enough to be seen at the gate. A lock that two refused attempts in
     /// a row found free there misleads its first waiter, which then rests until its next refresh.
-    #[must_use]
-    pub fn shows_its_holders(&self) -> bool {
+    pub(crate) fn shows_its_holders(&self) -> bool {
         self.hold >= MS && self.hold >= self.round_trip() * 2
     }
 
     /// From the first byte of a request to its reply, at the most.
-    #[must_use]
-    pub fn round_trip(&self) -> Duration {
+    pub(crate) fn round_trip(&self) -> Duration {
         self.latency * 2
     }
 
     /// How long a round listens to a node.
-    #[must_use]
-    pub fn node_timeout(&self) -> Duration {
+    pub(crate) fn node_timeout(&self) -> Duration {
         (self.ttl / 10).min(MS * 500)
     }
 }

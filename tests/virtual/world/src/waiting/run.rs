@@ -20,8 +20,7 @@ use crate::worker::lock_keys;
 const LEFT: Duration = Duration::from_secs(10);
 
 /// Runs the world of `seed`.
-#[must_use]
-pub fn run(seed: u64, class: Class) -> Outcome {
+pub(crate) fn run(seed: u64, class: Class) -> Outcome {
     let sim = Sim::shuffled(seed);
     let dice = Dice::new(sim.clone());
     let plan = Plan::draw(&dice, class);

@@ -102,7 +102,6 @@ impl State {
         let is_left = self.keys.iter().any(|key| !key.stale_until.is_zero());
         let a_second = if self.plan.class == Class::Gate || is_left { 25 } else { 2 };
         for (client, cost) in &std::mem::take(&mut self.costs) {
-            self.waits_found.waited += cost.waited;
             let seconds = u64::try_from(cost.waited.as_millis()).unwrap_or(u64::MAX);
             let bound = a_second * seconds / 1_000 + 8 * cost.changes + 8;
             if self.plan.is_ordered() && cost.commands > bound {
