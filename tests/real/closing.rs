@@ -7,14 +7,11 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use futures_util::future::join_all;
 use quorate::{LockError, Lost};
 use quorate_tests::Nodes;
 use quorate_tests::wait::{LONG_TTL, receive, until, within_limit};
 
-use crate::client::{
-    Client, LIMIT, all_have, assert_clean, close, on_tokio, warm_up, with_each_client,
-};
+use crate::client::{LIMIT, close, warm_up, with_both_clients_at_once, with_each_client};
 
 #[test]
 fn a_closed_manager_leaves_no_key_whatever_was_held() {
@@ -45,31 +42,10 @@ fn a_closed_manager_leaves_no_key_whatever_was_held() {
     });
 }
 
-/// Another manager holds the lock, so that its key is all that may be there.
-#[test]
-fn close_leaves_no_entry_at_the_gate() {
-    with_each_client(|client| async move {
-        let nodes = Nodes::start(3);
-        let manager = || client.builder(&nodes).build().unwrap();
-        let (holder, waiter) = (manager(), manager());
-        let guard = holder.lock("r").await.unwrap();
-        all_have(&nodes, "r").await;
-        let waits = tokio::spawn(waiter.lock("r").into_future());
-        let entries = || nodes.keys_left().into_iter().filter(|(_, key)| key.contains(":quorate:"));
-        until("an entry at the gate", || entries().next().is_some()).await;
-        assert_clean(&waiter).await;
-        assert_eq!(entries().collect::<Vec<_>>(), [], "{client:?}: when close returns");
-        assert!(matches!(waits.await.unwrap(), Err(LockError::Closed)));
-        guard.release().await.unwrap();
-        close(&holder, &nodes).await;
-    });
-}
-
 /// The limit is beyond that of the test: a `close` that waits for the node fails the test.
 #[test]
 fn close_waits_for_no_node_that_hangs() {
-    // At once, as both wait for a node timeout.
-    on_tokio(join_all(Client::ALL.map(|client| async move {
+    with_both_clients_at_once(|client| async move {
         let nodes = Nodes::start(3);
         let builder = client.builder(&nodes).node_timeout(Duration::from_secs(4));
         let manager = builder.build().unwrap();
@@ -86,7 +62,7 @@ fn close_waits_for_no_node_that_hangs() {
         }
         nodes[1].resume();
         until("the node that woke is clean", || nodes[1].keys().is_empty()).await;
-    })));
+    });
 }
 
 /// Two guards, one of them renewed, are dropped at the end of `main`.
@@ -95,8 +71,8 @@ fn a1_a_program_whose_runtime_has_gone_ends_at_once() {
     for client in ["redis", "fred", "memory"] {
         for runtime in ["current-thread", "multi-thread", "smol"] {
             let nodes = Nodes::start(3);
-            let mut program = Command::new(env!("CARGO_BIN_EXE_last_guard"))
-                .args([runtime, client, &LONG_TTL.as_secs().to_string()])
+            let mut program = Command::new(env!("CARGO_BIN_EXE_program"))
+                .args(["last-guard", runtime, client, &LONG_TTL.as_secs().to_string()])
                 .args(nodes.addresses())
                 .stderr(Stdio::piped())
                 .spawn()

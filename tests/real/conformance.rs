@@ -1,16 +1,18 @@
-//! The contract of a backend, on a real node, through both clients, on several runtimes.
+//! The contract of a backend: every kind of node, on every runtime.
 
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use quorate::memory::conformance::{Testbed, backend};
 use quorate::runtime::{SmolRuntime, TokioRuntime};
 use quorate::{LockBackend, Runtime};
-use quorate_examples::StdRuntime;
+use quorate_examples::{StdRuntime, block_on};
 use quorate_tests::{RedisServer, Reply};
 
-use crate::client::{Client, with_each_client};
+use crate::client::{Client, on_tokio};
+use crate::pools;
 
 struct Real<'a> {
     server: &'a RedisServer,
@@ -68,33 +70,43 @@ impl Testbed for Real<'_> {
     }
 }
 
-/// A node that keeps its data over a restart.
-fn server() -> RedisServer {
-    RedisServer::builder().append_only().start()
-}
+type Make = fn(&str) -> Arc<dyn LockBackend>;
 
-async fn check(server: &RedisServer, node: Arc<dyn LockBackend>, runtime: Arc<dyn Runtime>) {
+/// The kinds of nodes, and how many cases of the suite concern each. A pool keeps no order and does not watch.
+const KINDS: [(Make, usize, bool); 4] = [
+    (|address| Client::Redis.connect_one(address), 40, true),
+    (|address| Client::Fred.connect_one(address), 40, true),
+    (|address| Client::Pool.connect_one(address), 36, false),
+    (pools::theirs, 36, false),
+];
+
+/// Checks a node on a server of its own, which keeps its data over a restart.
+async fn check(make: Make, cases: usize, runtime: Arc<dyn Runtime>) {
+    let server = &RedisServer::builder().append_only().start();
+    let node = make(&server.address());
     let name = format!("{node:?}");
     let real = Real { server, backend: node, runtime };
     let passed = backend(&real).await.unwrap_or_else(|failure| panic!("{name}: {failure}"));
-    // Nothing is left out: both clients keep the queue, watch, fence, guard and keep the order.
-    assert_eq!(passed.len(), 40, "{name}: {passed:?}");
+    assert_eq!(passed.len(), cases, "{name}: {passed:?}");
 }
 
+/// All at once, as most of it is waiting.
 #[test]
-fn a_real_node_keeps_the_contract_on_tokio() {
-    let server = &server();
-    with_each_client(|client| {
-        check(server, client.connect_one(&server.address()), Arc::new(TokioRuntime::new()))
+fn each_kind_of_node_keeps_the_contract_on_every_runtime() {
+    thread::scope(|scope| {
+        for (make, cases, on_every_runtime) in KINDS {
+            let tokio = move || check(make, cases, Arc::new(TokioRuntime::new()));
+            scope.spawn(move || on_tokio(tokio()));
+            if on_every_runtime {
+                scope.spawn(move || {
+                    let mut current = tokio::runtime::Builder::new_current_thread();
+                    current.enable_all().build().unwrap().block_on(tokio());
+                });
+                scope.spawn(move || {
+                    smol::block_on(check(make, cases, Arc::new(SmolRuntime::new())));
+                });
+                scope.spawn(move || block_on(check(make, cases, Arc::new(StdRuntime::new()))));
+            }
+        }
     });
-}
-
-#[test]
-fn a_real_node_keeps_the_contract_on_smol_and_on_bare_threads() {
-    let server = server();
-    for client in Client::ALL {
-        let node = || client.connect_one(&server.address());
-        smol::block_on(check(&server, node(), Arc::new(SmolRuntime::new())));
-        quorate_examples::block_on(check(&server, node(), Arc::new(StdRuntime::new())));
-    }
 }

@@ -4,7 +4,7 @@
 //! seen, widened by what Redis' millisecond clock can be off. Where both agree, the node has to
 //! agree with them.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "tests")]
+#![expect(clippy::print_stdout, reason = "figures")]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -7,7 +7,7 @@ use quorate_tests::wait::{LONG_TTL, until};
 use quorate_tests::{Mode, Proxy, RedisServer};
 
 use crate::client::{Client, on_tokio, warm_up};
-use crate::restarts::{end_quarantine, end_quarantines, failure, manager};
+use crate::guard::{end_quarantine, end_quarantines, failure, manager};
 
 /// The second replication id of a server that was never promoted, or has forgotten that it was.
 const NO_REPLICATION_ID: &str = "0000000000000000000000000000000000000000";

@@ -1,10 +1,8 @@
 //! The restart guard on real nodes: killed, flushed, rolled back, promoted; and nodes that
 //! cannot be guarded.
 
-use std::future::Future;
 use std::time::Duration;
 
-use futures_util::future::join_all;
 use quorate::error::{Answer, QuorumFailure};
 use quorate::{BackendErrorKind, LockManager, RestartGuard};
 use quorate_tests::keys::{EPOCH, QUARANTINE};
@@ -12,9 +10,9 @@ use quorate_tests::wait::{LONG_TTL, now, until, within_limit};
 use quorate_tests::{Nodes, RedisServer};
 
 use crate::client::{
-    Client, LIMIT, assert_clean, on_tokio, unhurried, unreachable, warm_up, with_each_client,
+    Client, LIMIT, assert_clean, on_tokio, unhurried, unreachable, warm_up,
+    with_both_clients_at_once, with_each_client,
 };
-use crate::wire::commands;
 
 /// As long as the ttl of the locks here. A quarantine ends when a test says so: see [`end_quarantine`].
 const MAX_TTL: Duration = LONG_TTL;
@@ -30,11 +28,6 @@ pub(crate) fn manager(
     let guard = guard.into();
     let builder = unhurried(client.connect(addresses)).ttl(guard.max_ttl());
     builder.node_timeout(guard.max_ttl() / 3).restart_guard(guard).build().unwrap()
-}
-
-/// As both wait for seconds.
-fn with_both_clients_at_once<F: Future<Output = ()>>(check: impl Fn(Client) -> F) {
-    on_tokio(join_all(Client::ALL.map(check)));
 }
 
 /// Has the time of a quarantine be over at a node.
@@ -114,7 +107,7 @@ fn nodes_that_are_new_grant_nothing_for_max_ttl_once() {
             assert_eq!(node.pttl(EPOCH), -1, "it has no end");
         }
         // From now on no client waits, not even a new one.
-        let other = crate::restarts::manager(client, &nodes.addresses(), MAX_TTL);
+        let other = self::manager(client, &nodes.addresses(), MAX_TTL);
         other.lock("r").no_wait().fenced().await.unwrap().release().await.unwrap();
     });
 }
@@ -181,23 +174,6 @@ fn a_node_that_forgot_a_lock_gives_it_to_nobody_while_it_may_be_held() {
                 let next = other.lock("r").await.unwrap();
                 next.release().await.unwrap();
             }
-        }
-    });
-}
-
-/// The test of the test.
-#[test]
-fn without_the_guard_a_node_that_forgot_gives_one_lock_to_two() {
-    on_tokio(async {
-        for (how, lose) in LOSSES {
-            let node = node_for(how);
-            let nodes = [node.address()];
-            let build = || unhurried(Client::Redis.connect(&nodes)).build().unwrap();
-            node.cli(&["SAVE"]);
-            let one = build().lock("r").await.unwrap();
-            lose(&node);
-            let other = build().lock("r").await.unwrap();
-            assert!(one.is_valid() && other.is_valid(), "{how}");
         }
     });
 }
@@ -274,32 +250,6 @@ fn a_replica_that_is_promoted_is_quarantined_however_long_it_is_up() {
         primary.cli(&["REPLICAOF", "NO", "ONE"]);
         let (kind, text) = failure(&at_primary).await;
         assert_eq!(kind, BackendErrorKind::Quarantined, "{text}");
-    });
-}
-
-#[test]
-fn one_of_three_that_restarts_hurts_nobody() {
-    let nodes = &Nodes::start(3);
-    with_each_client(|client| async move {
-        let guarded = || manager(client, &nodes.addresses(), MAX_TTL);
-        let one = guarded();
-        // In the second run, the nodes are known.
-        if nodes[0].get(EPOCH).is_none() {
-            end_quarantines(&one, nodes).await;
-        }
-        one.lock("r").await.unwrap().release().await.unwrap();
-        nodes[1].restart();
-        for _ in 0..10 {
-            one.lock("r").await.unwrap().release().await.unwrap();
-        }
-        nodes[1].restart();
-        nodes[2].restart();
-        let failure = unreachable(guarded().lock("r").no_wait().await);
-        for node in [1, 2] {
-            assert_eq!(kind(&failure, node), BackendErrorKind::Quarantined, "{failure}");
-        }
-        nodes.iter().for_each(RedisServer::flushall);
-        nodes.iter().for_each(RedisServer::restart);
     });
 }
 
@@ -427,25 +377,5 @@ fn a_full_node_begins_its_quarantine_when_it_has_room() {
         assert!(node.keys().is_empty());
         let (kind, text) = failure(&manager).await;
         assert_eq!(kind, BackendErrorKind::Quarantined, "{text}");
-    });
-}
-
-#[test]
-fn a_guarded_lock_is_one_command_that_declares_its_keys() {
-    let nodes = &Nodes::start(1);
-    with_each_client(|client| async move {
-        let manager = manager(client, &nodes.addresses(), MAX_TTL);
-        if nodes[0].get(EPOCH).is_none() {
-            end_quarantines(&manager, nodes).await;
-        }
-        manager.lock(["a", "b"]).await.unwrap().release().await.unwrap();
-        let monitor = nodes[0].monitor();
-        manager.lock(["a", "b"]).await.unwrap().release().await.unwrap();
-        assert_clean(&manager).await;
-        let seen = commands(monitor);
-        let calls: Vec<_> = seen.iter().filter(|command| command[0].starts_with("EVAL")).collect();
-        assert_eq!(calls.len(), 2, "acquire and release: {seen:?}");
-        assert_eq!(calls[0][2..7], ["4", "a", "b", EPOCH, QUARANTINE], "{client:?}");
-        assert_eq!(calls[1][2..5], ["2", "a", "b"], "{client:?}");
     });
 }

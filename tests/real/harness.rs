@@ -1,7 +1,5 @@
 //! The harness does what the other tests trust it to do.
 
-#![expect(clippy::expect_used, reason = "helpers of tests fail by panicking, too")]
-
 use std::env;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};

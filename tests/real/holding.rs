@@ -3,18 +3,17 @@
 
 use std::convert::Infallible;
 use std::fmt;
-use std::sync::mpsc::{Sender, channel};
 use std::thread;
 use std::time::Duration;
 
 use quorate::error::Answer;
-use quorate::{Lost, Stopped, WithError};
-use quorate_tests::wait::{LIMIT, eventually, receive, times};
-use quorate_tests::{Nodes, RedisServer, Referee};
+use quorate::{LockError, LockGuard, LockManager, Lost, Stopped, WithError};
+use quorate_tests::wait::{LIMIT, eventually, times};
+use quorate_tests::{Nodes, RedisServer};
 use tokio::sync::{oneshot, watch};
+use tokio::task::{JoinHandle, yield_now};
 
-use crate::client::{Client, close, on_tokio};
-use crate::contention::{Contender, contend};
+use crate::client::{Client, assert_clean, calls, close, on_tokio};
 
 /// One is kept alive by its guard, the other by `with`.
 const LOCKS: [&str; 2] = ["kept", "worked"];
@@ -27,56 +26,53 @@ fn for_both_clients(check: impl Fn(Client, Client) + Sync) {
     });
 }
 
-#[test]
-fn leases_last_while_nodes_fail_one_by_one_and_no_rival_gets_the_lock() {
-    for_both_clients(last);
+type Waiting = JoinHandle<Result<LockGuard, LockError>>;
+
+/// A manager over the other client that waits for both locks.
+fn contend(manager: &LockManager) -> [Waiting; 2] {
+    LOCKS.map(|lock| tokio::spawn(manager.lock(lock).timeout(10 * LIMIT).into_future()))
 }
 
-fn last(client: Client, rival: Client) {
-    let nodes = Nodes::start(5);
-    let referee = RedisServer::start();
-    let section = |lock| Referee::to_port(referee.port(), lock).unwrap();
-    thread::scope(|scope| {
-        let (stop, stopped) = watch::channel(());
-        let failing = scope.spawn(|| {
-            // The work ends with this thread, whatever ends that.
-            let _stop = stop;
-            let tokens = LOCKS.map(|lock| token_on_all(&nodes, lock));
-            let mut rivals = LOCKS.map(|lock| contend(rival, &referee, lock, 1, &nodes));
-            fail_one_by_one(&nodes, &tokens);
-            assert!(rivals.iter_mut().all(Contender::is_waiting), "a rival had a lock");
-            rivals
-        });
+async fn succeed(waiting: [Waiting; 2]) {
+    for lock in waiting {
+        lock.await.unwrap().unwrap().release().await.unwrap();
+    }
+}
+
+#[test]
+fn leases_last_while_nodes_fail_one_by_one_and_no_rival_gets_the_lock() {
+    for_both_clients(|client, rival| {
+        let nodes = &Nodes::start(5);
         on_tokio(async {
-            let builder = client.builder(&nodes).renew_interval(Duration::from_millis(20));
+            let rival = rival.manager(nodes);
+            let builder = client.builder(nodes).renew_interval(Duration::from_millis(20));
             let manager = builder.build().unwrap();
             let kept = manager.lock(LOCKS[0]).await.unwrap();
             kept.auto_renew();
-            let worked = async |lock, tell| {
-                let mut stopped = stopped.clone();
-                tokio::select! {
-                    never = work(section(lock), tell) => match never {},
-                    _ = stopped.changed() => {}
-                }
-            };
-            let [(tell_run, run_told), (tell_with, with_told)] = [channel(), channel()];
-            let runs = kept.run(worked(LOCKS[0], tell_run));
-            let with = manager.with(LOCKS[1], async |_| worked(LOCKS[1], tell_with).await);
-            let (ran, worked) = tokio::join!(runs, with);
-            ran.unwrap();
-            worked.unwrap();
+            let (stop, mut stopped) = watch::channel(());
+            let mut work = stopped.clone();
+            let work = manager.with(LOCKS[1], async move |_| work.changed().await.is_err());
+            let work = tokio::spawn(work);
+            let waits = thread::scope(|scope| {
+                let runtime = tokio::runtime::Handle::current();
+                let failing = scope.spawn(move || {
+                    let tokens = LOCKS.map(|lock| token_on_all(nodes, lock));
+                    let _entered = runtime.enter();
+                    let waits = contend(&rival);
+                    fail_one_by_one(nodes, &tokens);
+                    assert!(waits.iter().all(|wait| !wait.is_finished()), "a rival had a lock");
+                    drop(stop);
+                    (rival, waits)
+                });
+                tokio::task::block_in_place(|| failing.join().unwrap())
+            });
+            kept.run(async { stopped.changed().await }).await.unwrap().unwrap_err();
+            assert!(work.await.unwrap().unwrap(), "{client:?}: the body ran to its end");
             kept.release().await.unwrap();
-            failing.join().unwrap().into_iter().for_each(Contender::succeeds);
-            for (lock, told) in LOCKS.into_iter().zip([run_told, with_told]) {
-                let visits = receive(&told).unwrap();
-                assert!(visits > 0, "{client:?}: nobody worked");
-                assert_eq!(
-                    Referee::verdict(&referee, lock),
-                    Some(visits + 1),
-                    "{client:?}, {lock}"
-                );
-            }
-            close(&manager, &nodes).await;
+            let (rival, waits) = waits;
+            succeed(waits).await;
+            assert_clean(&rival).await;
+            close(&manager, nodes).await;
         });
     });
 }
@@ -115,13 +111,8 @@ impl fmt::Display for HasKeys<'_> {
 
 /// Renewals go on at a node while another one is away.
 fn wait_for_renewals(node: &RedisServer) {
-    let scripts = || {
-        let told = node.cli(&["INFO", "commandstats"]).text();
-        let calls = told.lines().find_map(|line| line.strip_prefix("cmdstat_pexpire:calls="));
-        calls.map_or(0, |calls| calls.split(',').next().unwrap().parse::<u64>().unwrap())
-    };
-    let before = scripts();
-    eventually("ten renewals", || scripts() >= before + 10);
+    let before = calls(node, "pexpire");
+    eventually("ten renewals", || calls(node, "pexpire") >= before + 10);
 }
 
 /// What the nodes keep for a lock, once all of them do.
@@ -133,7 +124,7 @@ fn token_on_all(nodes: &Nodes, lock: &str) -> Vec<u8> {
     kept().unwrap().remove(0)
 }
 
-/// That the holder is told in time is shown on a clock that is set by hand: by the rules H4 and H5,
+/// That the holder is notified in time is shown on a clock that is set by hand: by the rules H4 and H5,
 /// and in the seeded world.
 #[test]
 fn a_lease_ends_when_three_of_five_nodes_hang_and_they_are_named() {
@@ -150,37 +141,29 @@ fn a_lease_ends_when_three_of_five_nodes_hang_and_they_are_named() {
 /// Whether both leases ended because three nodes were silent.
 fn ends_by_silence(client: Client, rival: Client, ttl: Duration) -> bool {
     let nodes = Nodes::start(5);
-    let referee = RedisServer::start();
-    let section = |lock| Referee::to_port(referee.port(), lock).unwrap();
     on_tokio(async {
+        let rival = rival.manager(&nodes);
         let manager = client.builder(&nodes).ttl(ttl).node_timeout(ttl / 4).build().unwrap();
-        let [(tell_run, run_told), (tell_with, with_told)] = [channel(), channel()];
         let kept = manager.lock(LOCKS[0]).await.unwrap();
         kept.auto_renew();
         let (holds, held) = oneshot::channel();
-        let visitor = section(LOCKS[1]);
         let with = tokio::spawn(manager.with(LOCKS[1], async move |_| {
             holds.send(()).unwrap();
-            work(visitor, tell_with).await
+            work().await
         }));
         held.await.unwrap();
         nodes[..3].iter().for_each(RedisServer::pause);
         // From here on, nobody gets a quorum.
-        let rivals = LOCKS.map(|lock| contend(rival, &referee, lock, 1, &nodes));
-        let Err(Stopped { reason, .. }) = kept.run(work(section(LOCKS[0]), tell_run)).await;
+        let waits = contend(&rival);
+        let Err(Stopped { reason, .. }) = kept.run(work()).await;
         let Err(WithError::Lost(Stopped { reason: other, .. })) = with.await.unwrap() else {
             panic!("it ended for another reason");
         };
-        let visits = [run_told, with_told].map(|told| receive(&told).unwrap_or_default());
-        for (lock, visits) in LOCKS.into_iter().zip(visits) {
-            assert_eq!(Referee::verdict(&referee, lock), Some(visits), "{client:?}, {lock}");
-        }
+        assert!(waits.iter().all(|wait| !wait.is_finished()), "a rival had a lock");
         nodes[..3].iter().for_each(RedisServer::resume);
         assert!(kept.release().await.unwrap_err().is_lost());
-        rivals.into_iter().for_each(Contender::succeeds);
-        for (lock, visits) in LOCKS.into_iter().zip(visits) {
-            assert_eq!(Referee::verdict(&referee, lock), Some(visits + 1), "{client:?}, {lock}");
-        }
+        succeed(waits).await;
+        assert_clean(&rival).await;
         close(&manager, &nodes).await;
         are_three_silent(&reason) && are_three_silent(&other)
     })
@@ -192,23 +175,8 @@ fn are_three_silent(reason: &Lost) -> bool {
     silent.eq([true, true, true, false, false])
 }
 
-/// Visits the referee as long as it is let, and tells how often.
-async fn work(mut referee: Referee, tell: Sender<u64>) -> Infallible {
-    let mut worker = Worker { visits: 0, tell };
+async fn work() -> Infallible {
     loop {
-        referee.visit().unwrap();
-        worker.visits += 1;
-        tokio::task::yield_now().await;
-    }
-}
-
-struct Worker {
-    visits: u64,
-    tell: Sender<u64>,
-}
-
-impl Drop for Worker {
-    fn drop(&mut self) {
-        self.tell.send(self.visits).ok();
+        yield_now().await;
     }
 }

@@ -13,7 +13,7 @@ use crate::wire::commands;
 fn a_lock_is_looked_at_without_being_taken() {
     let nodes = &Nodes::start(3);
     with_each_client(|client| async move {
-        let manager = client.builder(nodes).build().unwrap();
+        let manager = client.manager(nodes);
         let free = manager.inspect("r").await.unwrap();
         assert_eq!((free.state(), free.nodes_held()), (LockState::Free, 0), "{client:?}: {free}");
         assert_eq!(nodes.keys_left(), [], "nothing is taken");
@@ -39,7 +39,7 @@ fn a_lock_is_looked_at_without_being_taken() {
 fn what_other_programs_wrote_is_told_as_it_is() {
     let nodes = &Nodes::start(3);
     with_each_client(|client| async move {
-        let manager = client.builder(nodes).build().unwrap();
+        let manager = client.manager(nodes);
         for node in nodes {
             node.cli(&["SCRIPT", "FLUSH"]);
             node.set("for ever", b"\0any:\xff bytes\r\n");
@@ -75,7 +75,7 @@ fn what_other_programs_wrote_is_told_as_it_is() {
 fn a_node_that_takes_no_writes_can_be_looked_at() {
     let nodes = &Nodes::start(3);
     with_each_client(|client| async move {
-        let manager = client.builder(nodes).build().unwrap();
+        let manager = client.manager(nodes);
         let guard = manager.lock("r").await.unwrap();
         all_have(nodes, "r").await;
         let replicates = nodes[0].cli(&["REPLICAOF", "127.0.0.1", "1"]);

@@ -25,7 +25,7 @@ fn c8_a_program_that_exits_on_the_error_leaves_nothing() {
                     for turn in 0..runs {
                         exit_on_the_error(example, &live, dead, place + turn);
                     }
-                    let asked = live.iter().map(|node| crate::watch::calls(node, "set"));
+                    let asked = live.iter().map(|node| crate::client::calls(node, "set"));
                     assert!(asked.sum::<u64>() > 0, "{example}: no live node was asked");
                     live.iter().for_each(|node| drop(node.cli(&["CONFIG", "RESETSTAT"])));
                 }

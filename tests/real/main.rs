@@ -1,36 +1,43 @@
-//! Both clients on real nodes.
+//! What only real servers, sockets, processes and clocks can show. `README.md` says what is where.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::future_not_send, reason = "tests")]
 
 mod abilities;
+mod calls;
 mod cancelling;
 mod client;
 mod closing;
 mod compose;
 mod conformance;
-mod contention;
-#[path = "../every_future.rs"]
+mod crashes;
+mod equivalence;
+#[path = "../support/every_future.rs"]
 mod every_future;
 mod examples;
 mod failover;
 mod faults;
 mod fencing;
+mod guard;
+mod harness;
 mod holding;
+mod homes;
 mod input;
 mod inspect;
 mod leaving;
-mod logins;
+mod matrix;
 mod noise;
-mod permanent;
-mod questions;
+mod peers;
+mod pools;
 mod queue;
 mod readme;
 mod reasons;
+mod refusals;
 mod restarts;
+mod runtimes;
 mod short_runtimes;
 mod stuck;
 mod tls;
 mod together;
-mod turned_away;
+mod wakes;
 mod watch;
 mod wire;

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
-#[path = "nodes/client.rs"]
+#[path = "client.rs"]
 #[allow(dead_code, reason = "this program needs a part of it")]
 mod client;
 

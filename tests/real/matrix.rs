@@ -8,8 +8,12 @@ use quorate::{BackendErrorKind, LockError, LockGuard, LockManager};
 use quorate_tests::wait::{now, times, within_limit};
 
 use crate::client::{Client, LIMIT, on_tokio, unhurried};
-use crate::fault::{Effect, Fault, KEY, Place, Struck};
-use crate::table::Table;
+
+mod fault;
+mod table;
+
+use fault::{Effect, Fault, KEY, Place, Struck};
+use table::Table;
 
 /// The rows. Where there are several faults, the failed nodes have them in turn.
 const ROWS: &[(&str, &[Fault])] = &[

@@ -8,11 +8,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use futures_util::future::join_all;
 use quorate_tests::wait::until;
 use quorate_tests::{Connection, Monitored, Nodes, RedisServer};
 
-use crate::client::{Client, LIMIT, all_have, assert_clean, on_tokio};
+use crate::client::{LIMIT, all_have, assert_clean, with_both_clients_at_once};
 
 /// For how long the waiters are watched, by the clock of the node.
 const WATCHED: Duration = Duration::from_secs(4);
@@ -68,11 +67,6 @@ fn time(connection: &mut Connection) -> Duration {
     Duration::from_secs(seconds) + Duration::from_micros(micros)
 }
 
-/// Both clients at once, as most of it is waiting.
-fn with_both_clients_at_once<F: Future<Output = ()>>(check: impl Fn(Client) -> F) {
-    on_tokio(join_all(Client::ALL.map(check)));
-}
-
 /// Another program writes our key again and again: each write is a push.
 #[test]
 fn a_waiter_does_not_spin_when_others_write_the_key() {
@@ -80,7 +74,7 @@ fn a_waiter_does_not_spin_when_others_write_the_key() {
         let nodes = Nodes::start(1);
         let node = &nodes[0];
         node.cli(&["SET", "r", "another-programs", "PX", "3600000"]);
-        let manager = client.builder(&nodes).build().unwrap();
+        let manager = client.manager(&nodes);
         let waiting = tokio::spawn(manager.lock("r").into_future());
         until("an entry in the queue", || !node.keys().iter().all(|key| key == "r")).await;
         let mut writes = 0;
@@ -109,13 +103,13 @@ fn a_waiter_does_not_spin_when_its_watch_is_evicted() {
         let builder = RedisServer::builder().config("tracking-table-max-keys", &["5"]);
         let nodes = Nodes::start_with(1, &builder);
         let node = &nodes[0];
-        let holder = client.builder(&nodes).build().unwrap();
+        let holder = client.manager(&nodes);
         let mut held = Vec::new();
         let mut waiting = Vec::new();
         for lock in 0..WAITERS {
             held.push(holder.lock(format!("r{lock}")).await.unwrap());
             all_have(&nodes, &format!("r{lock}")).await;
-            let manager = client.builder(&nodes).build().unwrap();
+            let manager = client.manager(&nodes);
             let wait =
                 tokio::spawn(manager.lock(format!("r{lock}")).timeout(10 * LIMIT).into_future());
             waiting.push((manager, wait));

@@ -1,47 +1,29 @@
 //! The wait queue on real nodes: the keys that it leaves, and what a user who may not keep it gets.
 
-use std::time::Duration;
-
+use quorate::BackendErrorKind;
 use quorate::backend::Entry;
-use quorate::{BackendError, BackendErrorKind, Key, Resource};
-use quorate_tests::RedisServer;
 use quorate_tests::wait::until;
+use quorate_tests::{Nodes, RedisServer};
 
-use crate::client::{unhurried, with_each_client};
-use crate::watch::calls;
+use crate::calls::{key, kind};
+use crate::client::{calls, unhurried, with_each_client};
 
 /// How long each key of a wait queue lives after the last refresh.
-const TTL: Duration = Duration::from_secs(10);
-
-fn key() -> Key {
-    Key::new(b"", &Resource::new("r").unwrap())
-}
-
-fn entries() -> [Entry; 3] {
-    ["a", "b", "c"].map(|name| Entry::new(name.as_bytes()))
-}
+const TTL: i64 = 10_000;
 
 #[test]
-fn the_keys_of_a_wait_queue_expire_and_none_is_left_when_all_have_left() {
+fn the_keys_of_a_wait_queue_expire() {
     with_each_client(|client| async move {
         let node = RedisServer::start();
         let backend = client.connect_one(&node.address());
-        let mut before = None;
-        for entry in entries() {
-            let refreshed = backend.queue_refresh(&key(), &entry, &[key()]).await.unwrap();
-            assert_eq!(refreshed.predecessor, before);
-            before = Some(entry);
+        for name in ["a", "b", "c"] {
+            let entry = Entry::new(name.as_bytes());
+            backend.queue_refresh(&key("r"), &entry, &[key("r")]).await.unwrap();
         }
         let keys = node.keys();
         assert_eq!(keys.len(), 5, "three entries, their order, and when they expire: {keys:?}");
-        for key in keys {
-            let left = node.pttl(&key);
-            assert!(left > 0 && left <= TTL.as_millis() as i64, "{client:?}: {key}: {left}");
-        }
-        for (entry, still) in entries().iter().zip([true, true, false]) {
-            assert_eq!(backend.queue_leave(&key(), entry, None).await.unwrap(), still);
-        }
-        assert_eq!(node.keys(), [""; 0]);
+        let lives = |key| (1..=TTL).contains(&node.pttl(key));
+        assert!(keys.iter().all(lives), "{client:?}: {keys:?}");
     });
 }
 
@@ -49,13 +31,12 @@ fn the_keys_of_a_wait_queue_expire_and_none_is_left_when_all_have_left() {
 fn a_user_who_may_not_keep_a_queue_has_the_lock_all_the_same() {
     with_each_client(|client| async move {
         // The keys of the queue are `r:quorate:…`.
-        let nodes: Vec<_> =
-            (0..3).map(|_| RedisServer::builder().user("app", "on >pw ~r +@all").start()).collect();
+        let user = RedisServer::builder().user("app", "on >pw ~r +@all");
+        let nodes = Nodes::start_with(3, &user);
         let addresses: Vec<_> = nodes.iter().map(|node| node.address_as("app", "pw")).collect();
         let backend = client.connect_one(&addresses[0]);
-        let joined = backend.queue_refresh(&key(), &entries()[0], &[key()]).await;
-        let kind = joined.as_ref().err().map(BackendError::kind);
-        assert_eq!(kind, Some(BackendErrorKind::Permission), "{client:?}: {joined:?}");
+        let joined = backend.queue_refresh(&key("r"), &Entry::new(*b"a"), &[key("r")]).await;
+        assert_eq!(kind(&joined), Some(BackendErrorKind::Permission), "{client:?}: {joined:?}");
         let manager = || unhurried(client.connect(&addresses)).build().unwrap();
         let (ours, theirs) = (manager(), manager());
         let held = ours.lock("r").await.unwrap();

@@ -1,10 +1,5 @@
 //! Real runtimes: the contract of each, and what happens at their edges (A1).
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
-
-#[path = "every_future.rs"]
-mod every_future;
-
 use std::future::{Future, IntoFuture};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -26,7 +21,7 @@ use quorate_memory::{Fault, MemoryNode, Value, conformance};
 use quorate_tests::wait::{LIMIT, LONG_TTL, receive};
 use tokio::runtime::{Builder, Handle, Runtime as Tokio};
 
-use crate::every_future::{Doing, Trial};
+use crate::every_future::{self, Doing, Trial};
 
 fn current_thread() -> Tokio {
     Builder::new_current_thread().enable_all().build().unwrap()

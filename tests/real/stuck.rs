@@ -22,6 +22,7 @@ fn connect(client: Client, address: String) -> Arc<dyn LockBackend> {
             let builder = quorate::fred::builder().reply_limit(REPLY_LIMIT);
             Arc::new(builder.connect([address]).unwrap().remove(0))
         }
+        Client::Pool => pooled(address),
     }
 }
 

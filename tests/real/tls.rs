@@ -17,9 +17,9 @@ fn nodes() -> Vec<RedisServer> {
 /// Locks twice in a process of its own, which trusts the authorities in `trusted`, and waits for as
 /// long as a ttl.
 fn locks(client: &str, nodes: &[RedisServer], trusted: &str, ttl: Duration) -> Output {
-    let mut program = Command::new(env!("CARGO_BIN_EXE_last_guard"));
+    let mut program = Command::new(env!("CARGO_BIN_EXE_program"));
     program.env("SSL_CERT_FILE", trusted).env_remove("SSL_CERT_DIR");
-    program.args(["multi-thread", client, &ttl.as_secs().to_string()]);
+    program.args(["last-guard", "multi-thread", client, &ttl.as_secs().to_string()]);
     program.args(nodes.iter().map(RedisServer::tls_address)).output().unwrap()
 }
 

@@ -1,14 +1,11 @@
 //! Calls of many tasks that travel together mean what they mean alone.
 
-use std::time::Duration;
-
 use futures_util::future::join_all;
 use quorate::error::{Answer, NodeAnswer};
-use quorate::{BackendErrorKind, LockError, LockGuard, LockManager, ReleaseError};
-use quorate_tests::wait::{LIMIT, within_limit};
-use quorate_tests::{Nodes, RedisServer};
+use quorate::{LockError, LockGuard, LockManager, ReleaseError};
+use quorate_tests::Nodes;
 
-use crate::client::{Client, assert_clean, on_tokio, unhurried, with_each_client};
+use crate::client::{assert_clean, with_each_client};
 
 /// Enough that they share pipelines.
 const TASKS: usize = 64;
@@ -55,10 +52,10 @@ fn answer(error: LockError) -> Answer {
 #[test]
 fn each_of_many_hears_what_it_would_hear_alone() {
     let nodes = &Nodes::start(1);
-    let node = nodes.iter().next().unwrap();
+    let node = &nodes[0];
     with_each_client(|client| async move {
         for round in 0..4 {
-            let manager = client.builder(nodes).build().unwrap();
+            let manager = client.manager(nodes);
             for task in 0..TASKS {
                 match Kind::of(task) {
                     Kind::Free => {}
@@ -93,43 +90,6 @@ fn each_of_many_hears_what_it_would_hear_alone() {
             let left = node.keys().len();
             assert_eq!(left, TASKS / 2 + 2, "{client:?}: what is not ours stays");
             node.flushall();
-        }
-    });
-}
-
-#[test]
-fn one_forbidden_key_costs_no_other_call() {
-    let server = RedisServer::builder().user("app", "on >pw ~allowed:* +@all").start();
-    on_tokio(async {
-        for client in Client::ALL {
-            let backends = client.connect(&[server.address_as("app", "pw")]);
-            // A release that failed is sent again after a node timeout.
-            let builder = unhurried(backends).node_timeout(Duration::from_secs(2));
-            let manager = builder.build().unwrap();
-            for _ in 0..3 {
-                let locks = (0..TASKS).map(|task| {
-                    let manager = manager.clone();
-                    let may = task % 8 != 0;
-                    let name = if may { format!("allowed:{task}") } else { key(task) };
-                    tokio::spawn(async move { (may, manager.lock(name).no_wait().await) })
-                });
-                let mut guards = Vec::new();
-                for locked in join_all(locks).await {
-                    match locked.unwrap() {
-                        (true, locked) => guards.push(locked.unwrap()),
-                        (false, locked) => {
-                            let answer = answer(locked.unwrap_err());
-                            let Answer::Failed(error) = answer else { panic!("{answer}") };
-                            assert_eq!(error.kind(), BackendErrorKind::Permission, "{client:?}");
-                        }
-                    }
-                }
-                let outcomes = released(guards.into_iter()).await;
-                assert!(outcomes.iter().all(Result::is_ok), "{client:?}: {outcomes:?}");
-            }
-            let report = within_limit("the end of close", manager.close(100 * LIMIT)).await;
-            assert!(report.to_string().contains("failed: NOPERM"), "{client:?}: {report}");
-            assert_eq!(server.keys(), Vec::<String>::new(), "{client:?}");
         }
     });
 }

@@ -9,7 +9,7 @@ use quorate_tests::wait::{NODE_TIMEOUT, times, until};
 use quorate_tests::{Direction, Mode, Nodes, Proxy, When};
 
 use crate::client::{
-    Client, LIMIT, close, nothing_is_left, on_tokio, unhurried, unreachable, warm_up,
+    Client, LIMIT, calls, close, nothing_is_left, on_tokio, unhurried, unreachable, warm_up,
     with_each_client,
 };
 
@@ -49,12 +49,8 @@ impl Ward {
         nothing_is_left(&self.nodes).await;
     }
 
-    /// Whether each hung node was asked for the lock each time: else nothing was tested. A key that was
+    /// Whether each hung node was asked for the lock as often: else nothing was tested. A key that was
     /// set after the last look at a node is still there.
-    async fn close(self) {
-        self.close_asked(ROUNDS).await;
-    }
-
     async fn close_asked(self, least: usize) {
         // A node that hung for longer than a node timeout is named.
         let report = self.manager.close(LIMIT).await;
@@ -67,36 +63,60 @@ impl Ward {
 
     /// How often a node was asked for the lock.
     fn asked(&self, node: usize) -> usize {
-        let stats = self.nodes[node].cli(&["INFO", "commandstats"]).text();
-        let calls = stats.lines().find_map(|line| line.strip_prefix("cmdstat_set:calls="));
-        calls.map_or(0, |calls| calls.split(',').next().unwrap().parse().unwrap())
+        calls(&self.nodes[node], "set") as usize
     }
+}
+
+/// Each round, `act` while nodes hang, and then they wake.
+fn sweep(hung: &'static [usize], least: usize, act: impl AsyncFn(&LockManager, &Nodes)) {
+    let act = &act;
+    with_each_client(|client| async move {
+        let ward = Ward::open(client, hung, NODE_TIMEOUT).await;
+        for _ in 0..ROUNDS {
+            ward.hang();
+            act(&ward.manager, &ward.nodes).await;
+            ward.wake().await;
+        }
+        ward.close_asked(least).await;
+    });
 }
 
 #[test]
 fn c3_a_lock_released_while_a_node_hung_leaves_nothing_there() {
-    with_each_client(|client| async move {
-        let ward = Ward::open(client, &[0], NODE_TIMEOUT).await;
-        for _ in 0..ROUNDS {
-            ward.hang();
-            let guard = ward.manager.lock("r").no_wait().await.unwrap();
-            guard.release().await.unwrap();
-            ward.wake().await;
-        }
-        ward.close().await;
+    sweep(&[0], ROUNDS, async |manager, _| {
+        manager.lock("r").no_wait().await.unwrap().release().await.unwrap();
     });
 }
 
 #[test]
 fn c4_a_guard_dropped_while_a_node_hung_leaves_nothing_there() {
-    with_each_client(|client| async move {
-        let ward = Ward::open(client, &[0], NODE_TIMEOUT).await;
-        for _ in 0..ROUNDS {
-            ward.hang();
-            drop(ward.manager.lock("r").no_wait().await.unwrap());
-            ward.wake().await;
-        }
-        ward.close().await;
+    sweep(&[0], ROUNDS, async |manager, _| drop(manager.lock("r").no_wait().await.unwrap()));
+}
+
+/// A call that waits in the queue of its node when its future is dropped is not sent.
+#[test]
+fn c5_a_lock_dropped_at_its_first_poll_leaves_nothing_there() {
+    sweep(&[0, 2], 0, async |manager, _| {
+        let pending = manager.lock("r").no_wait().into_future().now_or_never();
+        assert!(pending.is_none(), "{pending:?}");
+    });
+}
+
+#[test]
+fn c5_a_lock_dropped_after_its_first_grant_leaves_nothing_there() {
+    sweep(&[0, 2], ROUNDS, async |manager, nodes| {
+        let pending = tokio::spawn(manager.lock("r").no_wait().into_future());
+        until("a grant", || nodes[1].get("r").is_some()).await;
+        pending.abort();
+        assert!(pending.await.is_err_and(|end| end.is_cancelled()));
+    });
+}
+
+#[test]
+fn c5_a_release_dropped_at_its_first_poll_leaves_nothing_on_a_hung_node() {
+    sweep(&[0], ROUNDS, async |manager, _| {
+        let guard = manager.lock("r").no_wait().await.unwrap();
+        let _ = guard.release().now_or_never();
     });
 }
 
@@ -110,52 +130,7 @@ fn c2_a_lock_lost_to_hung_nodes_leaves_nothing_there() {
             unreachable(ward.manager.lock("r").no_wait().await);
             ward.wake().await;
         }
-        ward.close().await;
-    });
-}
-
-#[test]
-fn c5_a_lock_dropped_at_its_first_poll_leaves_nothing_there() {
-    with_each_client(|client| async move {
-        let ward = Ward::open(client, &[0, 2], NODE_TIMEOUT).await;
-        for _ in 0..ROUNDS {
-            ward.hang();
-            let pending = ward.manager.lock("r").no_wait().into_future().now_or_never();
-            assert!(pending.is_none(), "{client:?}: {pending:?}");
-            ward.wake().await;
-        }
-        // A call that waits in the queue of its node when its future is dropped is not sent.
-        ward.close_asked(0).await;
-    });
-}
-
-#[test]
-fn c5_a_lock_dropped_after_its_first_grant_leaves_nothing_there() {
-    with_each_client(|client| async move {
-        let ward = Ward::open(client, &[0, 2], NODE_TIMEOUT).await;
-        for _ in 0..ROUNDS {
-            ward.hang();
-            let pending = tokio::spawn(ward.manager.lock("r").no_wait().into_future());
-            until("a grant", || ward.nodes[1].get("r").is_some()).await;
-            pending.abort();
-            assert!(pending.await.is_err_and(|end| end.is_cancelled()), "{client:?}");
-            ward.wake().await;
-        }
-        ward.close().await;
-    });
-}
-
-#[test]
-fn c5_a_release_dropped_at_its_first_poll_leaves_nothing_on_a_hung_node() {
-    with_each_client(|client| async move {
-        let ward = Ward::open(client, &[0], NODE_TIMEOUT).await;
-        for _ in 0..ROUNDS {
-            ward.hang();
-            let guard = ward.manager.lock("r").no_wait().await.unwrap();
-            let _ = guard.release().now_or_never();
-            ward.wake().await;
-        }
-        ward.close().await;
+        ward.close_asked(ROUNDS).await;
     });
 }
 

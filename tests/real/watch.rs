@@ -1,19 +1,16 @@
 //! Watches on real nodes: what ends them, what they cost, and what happens to the connection.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures_util::future::join_all;
-use quorate::backend::{AcquireOptions, Capabilities, ReleaseOptions, Watched};
-use quorate::{
-    BackendError, BackendErrorKind, Claim, Key, LockBackend, Resource, Token, Ttl, Vote,
-};
-use quorate_core::runtime::os_random;
+use quorate::backend::Watched;
+use quorate::{BackendErrorKind, LockBackend, Vote};
 use quorate_tests::RedisServer;
-use quorate_tests::wait::{LONG_TTL, until, within_limit};
+use quorate_tests::wait::within_limit;
 use tokio::task::yield_now;
 
-use crate::client::{Client, on_tokio, with_each_client};
+use crate::calls::{acquire, claim, ended, kind, release, watch};
+use crate::client::{Client, calls, on_tokio, with_each_client};
 
 /// One node, and one backend on it.
 struct Scene {
@@ -41,53 +38,14 @@ impl Scene {
     }
 }
 
-fn key(name: &str) -> Key {
-    Key::new(b"", &Resource::new(name).unwrap())
-}
-
-fn claim(name: &str) -> Claim {
-    let ttl = Ttl::try_from(LONG_TTL).unwrap();
-    Claim::new([key(name)], Token::draw(os_random).unwrap(), ttl)
-}
-
-async fn acquire(backend: &Arc<dyn LockBackend>, claim: &Claim) {
-    let acquired = backend.acquire(claim, AcquireOptions::default()).await.unwrap();
-    assert_eq!(acquired.vote, Vote::Granted);
-}
-
-async fn release(backend: &Arc<dyn LockBackend>, claim: &Claim) {
-    let released = backend.release(claim, ReleaseOptions::default()).await.unwrap();
-    assert_eq!(released.vote, Vote::Granted);
-}
-
-async fn watch(backend: &Arc<dyn LockBackend>, name: &str) -> Result<Watched, BackendError> {
-    within_limit("a reply to the watch", backend.watch(&key(name), None)).await
-}
-
-async fn ended(watched: Watched) {
-    within_limit("the end of the watch", watched.changed()).await;
-}
-
-/// How often a node has executed a command.
-pub(crate) fn calls(node: &RedisServer, command: &str) -> u64 {
-    let info = node.cli(&["INFO", "commandstats"]).text();
-    let line =
-        info.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{command}:calls=")));
-    line.and_then(|line| line.split(',').next()).map_or(0, |calls| calls.parse().unwrap())
-}
-
-fn kind<T>(outcome: &Result<T, BackendError>) -> Option<BackendErrorKind> {
-    outcome.as_ref().err().map(BackendError::kind)
-}
-
 #[test]
 fn a_release_wakes_the_waiter_whichever_library_made_the_lock() {
     with_each_client(|client| async move {
         let scene = Scene::new(client);
         let ours = claim("r");
-        acquire(&scene.backend, &ours).await;
+        acquire(&scene.backend, &ours).await.unwrap();
         let watched = scene.watch_held("r").await;
-        release(&scene.backend, &ours).await;
+        release(&scene.backend, &ours).await.unwrap();
         ended(watched).await;
 
         let script = "if redis.call('get',KEYS[1]) == ARGV[1] then return redis.call('del',KEYS[1]) \
@@ -107,25 +65,6 @@ fn a_release_wakes_the_waiter_whichever_library_made_the_lock() {
             assert_eq!(scene.node.cli(&release).error(), None);
             ended(watched).await;
         }
-    });
-}
-
-#[test]
-fn expiry_wakes() {
-    with_each_client(|client| async move {
-        let scene = Scene::new(client);
-        let mut ttl = Duration::from_millis(200);
-        loop {
-            scene.node.cli(&["SET", "r", "x", "PX", &ttl.as_millis().to_string()]);
-            let watched = watch(&scene.backend, "r").await.unwrap();
-            // Else the machine was too slow, and the watch found the key free.
-            if watched.is_held() {
-                ended(watched).await;
-                break;
-            }
-            ttl *= 2;
-        }
-        assert_eq!(scene.node.get("r"), None, "{client:?}");
     });
 }
 
@@ -196,7 +135,7 @@ fn a_connection_that_is_cut_ends_its_watches_and_no_other_call() {
     with_each_client(|client| async move {
         let scene = Scene::new(client);
         let ours = claim("r");
-        acquire(&scene.backend, &ours).await;
+        acquire(&scene.backend, &ours).await.unwrap();
         let watched = scene.watch_held("r").await;
         let clients = scene.node.cli(&["CLIENT", "LIST"]).text();
         // `t` among the flags: tracking is on.
@@ -207,7 +146,7 @@ fn a_connection_that_is_cut_ends_its_watches_and_no_other_call() {
         assert_eq!(scene.node.cli(&["CLIENT", "KILL", "ID", id]).integer(), 1);
         ended(watched).await;
         let watched = scene.watch_held("r").await;
-        release(&scene.backend, &ours).await;
+        release(&scene.backend, &ours).await.unwrap();
         ended(watched).await;
     });
 }
@@ -217,6 +156,7 @@ fn a_thousand_watches_share_one_connection() {
     with_each_client(|client| async move {
         let scene = Scene::new(client);
         scene.set("r");
+        drop(join_all((0..1_000).map(|_| scene.watch_held("r"))).await);
         let all = join_all((0..1_000).map(|_| scene.watch_held("r"))).await;
         scene.node.cli(&["DEL", "r"]);
         within_limit("the end of all watches", join_all(all.into_iter().map(Watched::changed)))
@@ -229,50 +169,32 @@ fn a_thousand_watches_share_one_connection() {
     });
 }
 
+/// A node without a command is what one that is too old looks like.
 #[test]
-fn a_thousand_watches_can_be_dropped_and_the_others_go_on() {
+fn a_node_that_cannot_watch_says_so_and_can_be_locked_on() {
     with_each_client(|client| async move {
-        let scene = Scene::new(client);
-        scene.set("r");
-        let kept = scene.watch_held("r").await;
-        drop(join_all((0..1_000).map(|_| scene.watch_held("r"))).await);
-        let later = scene.watch_held("r").await;
-        scene.node.cli(&["DEL", "r"]);
-        ended(kept).await;
-        ended(later).await;
-    });
-}
-
-#[test]
-fn a_user_who_may_not_watch_is_told_so_and_can_lock() {
-    with_each_client(|client| async move {
-        let rules = "on >pw ~* +@all -client";
-        let node = RedisServer::builder().user("app", rules).start();
-        let backend = client.connect_one(&node.address_as("app", "pw"));
-        cannot_watch(&backend, BackendErrorKind::Permission).await;
-    });
-}
-
-/// A node without the command is what one that is too old looks like.
-#[test]
-fn a_node_without_resp3_or_without_tracking_is_told_apart_and_can_be_locked_on() {
-    with_each_client(|client| async move {
-        for command in ["HELLO", "CLIENT"] {
-            let node = RedisServer::builder().config("rename-command", &[command, ""]).start();
-            let backend = client.connect_one(&node.address());
-            cannot_watch(&backend, BackendErrorKind::Script).await;
+        let user = |rules| RedisServer::builder().user("app", rules).start();
+        let lacking = |command| {
+            RedisServer::builder()
+                .config("rename-command", &[command, ""])
+                .user("app", "on >pw ~* +@all")
+        };
+        for (node, expected) in [
+            (user("on >pw ~* +@all -client"), BackendErrorKind::Permission),
+            (user("on >pw ~* +@all -client|tracking"), BackendErrorKind::Permission),
+            (lacking("HELLO").start(), BackendErrorKind::Script),
+            (lacking("CLIENT").start(), BackendErrorKind::Script),
+        ] {
+            let backend = client.connect_one(&node.address_as("app", "pw"));
+            for _ in 0..2 {
+                let refused = watch(&backend, "r").await;
+                assert_eq!(kind(&refused), Some(expected), "{client:?}: {refused:?}");
+            }
+            let ours = claim("r");
+            assert_eq!(acquire(&backend, &ours).await.unwrap(), Vote::Granted);
+            assert_eq!(release(&backend, &ours).await.unwrap(), Vote::Granted);
         }
     });
-}
-
-async fn cannot_watch(backend: &Arc<dyn LockBackend>, expected: BackendErrorKind) {
-    for _ in 0..2 {
-        let refused = watch(backend, "r").await;
-        assert_eq!(kind(&refused), Some(expected), "{backend:?}: {refused:?}");
-    }
-    let ours = claim("r");
-    acquire(backend, &ours).await;
-    release(backend, &ours).await;
 }
 
 #[test]
@@ -299,64 +221,10 @@ fn a_wrong_password_and_a_database_are_as_for_the_locks() {
         let node = RedisServer::start();
         let backend = client.connect_one(&format!("{}/5", node.address()));
         let ours = claim("r");
-        acquire(&backend, &ours).await;
+        acquire(&backend, &ours).await.unwrap();
         let watched = watch(&backend, "r").await.unwrap();
         assert!(watched.is_held(), "{client:?}");
-        release(&backend, &ours).await;
+        release(&backend, &ours).await.unwrap();
         ended(watched).await;
-    });
-}
-
-/// The connection lives in the runtime that the node was made in, or else in that of its first call.
-#[test]
-fn the_end_of_the_runtime_of_the_connection_ends_the_watches_of_others() {
-    let runtime = || tokio::runtime::Runtime::new().unwrap();
-    for client in Client::ALL {
-        let (first, second) = (runtime(), runtime());
-        let scene = first.block_on(async { Scene::new(client) });
-        scene.set("r");
-        second.block_on(async {
-            let watched = scene.watch_held("r").await;
-            first.shutdown_background();
-            ended(watched).await;
-            let again = async {
-                loop {
-                    match watch(&scene.backend, "r").await {
-                        Ok(watched) => return watched,
-                        Err(_) => yield_now().await,
-                    }
-                }
-            };
-            let watched = within_limit("a watch in the runtime that is left", again).await;
-            scene.node.cli(&["DEL", "r"]);
-            ended(watched).await;
-        });
-    }
-}
-
-/// A connection of a pool is another one's by the time of the push.
-#[test]
-fn a_node_over_a_pool_does_not_watch_and_waiters_poll() {
-    let node = RedisServer::start();
-    on_tokio(async {
-        let pooled = || quorate::redis::pooled(2, [node.address()]).unwrap().remove(0);
-        let capabilities = pooled().capabilities();
-        assert!(!capabilities.contains(Capabilities::WATCH));
-        assert!(!capabilities.contains(Capabilities::ORDERED));
-        let refused = pooled().watch(&key("r"), None).await;
-        assert_eq!(kind(&refused), Some(BackendErrorKind::Script), "{refused:?}");
-
-        let manager = || crate::client::unhurried([pooled()]).build().unwrap();
-        let (one, other) = (manager(), manager());
-        let guard = one.lock("r").await.unwrap();
-        let before = calls(&node, "set");
-        let waits = tokio::spawn(other.lock("r").into_future());
-        until("a refused attempt", || calls(&node, "set") > before).await;
-        guard.release().await.unwrap();
-        waits.await.unwrap().unwrap().release().await.unwrap();
-        for manager in [one, other] {
-            crate::client::assert_clean(&manager).await;
-        }
-        assert_eq!(node.keys(), [""; 0]);
     });
 }

@@ -1,15 +1,14 @@
 //! What a node sees and stores: the canonical protocol, and nothing else.
 
-use quorate::error::Answer;
-use quorate::{BackendErrorKind, LockBackend as _};
-use quorate_tests::wait::{LONG_TTL, until, within_limit};
+use quorate::LockBackend as _;
+use quorate_tests::keys::{EPOCH, QUARANTINE, counter};
+use quorate_tests::wait::{LONG_TTL, until};
 use quorate_tests::{Monitor, Nodes, RedisServer, Reply};
 
 use crate::client::{
-    Client, all_have, assert_clean, close, nothing_is_left, on_tokio, unhurried, unreachable,
-    warm_up, with_each_client,
+    Client, all_have, assert_clean, calls, close, nothing_is_left, on_tokio, unhurried, warm_up,
+    with_each_client,
 };
-use crate::watch::calls;
 
 /// The commands of clients and of scripts, without those of a new connection.
 pub(crate) fn commands(monitor: Monitor<'_>) -> Vec<Vec<String>> {
@@ -28,7 +27,7 @@ pub(crate) fn commands(monitor: Monitor<'_>) -> Vec<Vec<String>> {
 fn a_lock_is_set_key_token_nx_px_ttl() {
     let nodes = &Nodes::start(3);
     with_each_client(|client| async move {
-        let manager = client.builder(nodes).ttl(LONG_TTL).build().unwrap();
+        let manager = client.manager(nodes);
         // The scripts are known from now on, so that each step is one command.
         warm_up(&manager).await;
         nothing_is_left(nodes).await;
@@ -68,24 +67,51 @@ fn a_lock_is_set_key_token_nx_px_ttl() {
     });
 }
 
+/// An acquire, an extension and a release of several resources, or with a token, or with the restart guard.
 #[test]
 fn a5_several_resources_are_one_script_call_that_declares_every_key() {
     let nodes = &Nodes::start(1);
     with_each_client(|client| async move {
-        let manager = client.builder(nodes).build().unwrap();
-        manager.lock(["x", "y"]).await.unwrap().release().await.unwrap();
-        let monitor = nodes[0].monitor();
-        let guard = manager.lock(["a", "b", "c"]).await.unwrap();
-        guard.extend().await.unwrap();
-        guard.release().await.unwrap();
-        let seen = commands(monitor);
-        // The script's own commands are seen as well; they carry no client address of ours.
-        let calls: Vec<_> = seen.iter().filter(|command| command[0].starts_with("EVAL")).collect();
-        assert_eq!(calls.len(), 3, "acquire, extend, release: {calls:?}");
-        assert!(calls.iter().all(|call| call[2..6] == ["3", "a", "b", "c"]), "{calls:?}");
-        close(&manager, nodes).await;
-        nodes[0].cli(&["SCRIPT", "FLUSH"]);
+        let builder = || client.builder(nodes).key_prefix("p:");
+        let (plain, guarded) =
+            (builder().build().unwrap(), builder().restart_guard(LONG_TTL).build().unwrap());
+        assert!(guarded.lock("warm").no_wait().await.is_err(), "it begins a quarantine");
+        nodes[0].cli(&["DEL", QUARANTINE]);
+        let counter = counter("p:a");
+        for (request, acquires, releases) in [
+            (plain.lock(["a", "b", "c"]), vec!["p:a", "p:b", "p:c"], vec!["p:a", "p:b", "p:c"]),
+            (plain.lock("a").fenced(), vec!["p:a", &counter], vec!["p:a", &counter]),
+            (guarded.lock(["a", "b"]), vec!["p:a", "p:b", EPOCH, QUARANTINE], vec!["p:a", "p:b"]),
+        ] {
+            warm_up(&plain).await;
+            nothing_of_a_lock_is_left(nodes).await;
+            let monitor = nodes[0].monitor();
+            let guard = request.await.unwrap();
+            let token = guard.fencing_token();
+            guard.release().await.unwrap();
+            let seen = commands(monitor);
+            let calls: Vec<_> = seen.iter().filter(|words| words[0].starts_with("EVAL")).collect();
+            let keys = |call: &[String]| {
+                let count = call[2].parse::<usize>().unwrap();
+                call[3..3 + count].to_vec()
+            };
+            let declared: Vec<_> = calls.iter().map(|call| keys(call)).collect();
+            assert_eq!(declared, [acquires, releases], "{client:?}: acquire and release: {seen:?}");
+            if let Some(token) = token {
+                assert_eq!(nodes[0].get(&counter), Some(token.to_string().into_bytes()));
+                assert_eq!(nodes[0].pttl(&counter), -1, "it has no end");
+            }
+        }
+        for manager in [plain, guarded] {
+            assert_clean(&manager).await;
+        }
+        nodes[0].flushall();
     });
+}
+
+async fn nothing_of_a_lock_is_left(nodes: &Nodes) {
+    until("no lock is left", || !nodes.keys_left().iter().any(|(_, key)| key.starts_with("p:")))
+        .await;
 }
 
 /// The handshake loads the scripts: no operation of a new connection takes a second command.
@@ -93,7 +119,7 @@ fn a5_several_resources_are_one_script_call_that_declares_every_key() {
 fn the_first_release_takes_one_round_trip() {
     with_each_client(|client| async move {
         let nodes = &Nodes::start(1);
-        let manager = client.builder(nodes).build().unwrap();
+        let manager = client.manager(nodes);
         let guard = manager.lock("r").await.unwrap();
         let monitor = nodes[0].monitor();
         guard.extend().await.unwrap();
@@ -114,7 +140,7 @@ fn the_first_release_takes_one_round_trip() {
 fn locks_of_other_libraries_exclude_ours_and_the_other_way_round() {
     let nodes = &Nodes::start(3);
     with_each_client(|client| async move {
-        let manager = client.builder(nodes).build().unwrap();
+        let manager = client.manager(nodes);
         for node in nodes.iter() {
             node.cli(&["SET", "shared", "another-libraries-token", "NX", "PX", "60000"]);
         }
@@ -125,7 +151,7 @@ fn locks_of_other_libraries_exclude_ours_and_the_other_way_round() {
         for node in nodes.iter() {
             node.flushall();
         }
-        let manager = client.builder(nodes).build().unwrap();
+        let manager = client.manager(nodes);
         let guard = manager.lock("shared").no_wait().await.unwrap();
         all_have(nodes, "shared").await;
         for node in nodes.iter() {
@@ -134,42 +160,6 @@ fn locks_of_other_libraries_exclude_ours_and_the_other_way_round() {
         }
         guard.release().await.unwrap();
         close(&manager, nodes).await;
-    });
-}
-
-/// Where the server has no compare-and-delete, a key that was set could not be released before its ttl.
-#[test]
-fn a_node_without_scripts_grants_nothing_it_cannot_release() {
-    let neither = RedisServer::builder().without_compare_and_delete();
-    let forbids = neither.clone().user("app", "on >pw ~* +@all -@scripting").start();
-    let lacks = neither
-        .config("rename-command", &["EVAL", ""])
-        .config("rename-command", &["EVALSHA", ""])
-        .start();
-    on_tokio(async {
-        for client in Client::ALL {
-            for (node, address, kind) in [
-                (&forbids, forbids.address_as("app", "pw"), BackendErrorKind::Permission),
-                (&lacks, lacks.address(), BackendErrorKind::Script),
-            ] {
-                let manager = unhurried(client.connect(&[address])).build().unwrap();
-                for request in [manager.lock("r"), manager.lock("r").no_wait()] {
-                    // Permanent: nothing is waited for.
-                    let failure = unreachable(within_limit("the error", request).await);
-                    assert!(failure.is_permanent(), "{client:?}: {failure}");
-                    let Answer::Failed(error) = &failure.nodes()[0].answer else {
-                        panic!("{client:?}: {failure}")
-                    };
-                    assert_eq!(error.kind(), kind, "{client:?}: {error}");
-                    for part in ["runs no scripts", "eval"] {
-                        let text = error.to_string();
-                        assert!(text.to_lowercase().contains(part), "{client:?}: {text}");
-                    }
-                }
-                assert_eq!(node.keys(), [""; 0], "{client:?}: no key was set");
-                assert_eq!(calls(node, "set"), 0, "{client:?}");
-            }
-        }
     });
 }
 
@@ -191,11 +181,7 @@ fn the_rights_in_the_docs_are_enough() {
             Client::ALL.into_iter().flat_map(|client| nodes.iter().map(move |node| (client, node)))
         {
             let joined = calls(node, "zadd");
-            let manager = || {
-                let nodes = client.connect(std::slice::from_ref(address));
-                unhurried(nodes).build().unwrap()
-            };
-            let (one, other) = (manager(), manager());
+            let (one, other) = (client.manager_at(address), client.manager_at(address));
             let guard = one.lock(["orders:1", "orders:2"]).await.unwrap();
             guard.extend().await.unwrap();
             assert!(other.inspect("orders:1").await.is_ok());

@@ -5,7 +5,7 @@
 mod cancel_safety;
 mod cases;
 mod cleanup;
-#[path = "../every_future.rs"]
+#[path = "../support/every_future.rs"]
 mod every_future;
 mod falling_back;
 mod fencing;

@@ -7,12 +7,15 @@ use std::str::FromStr;
 
 use crate::clock::Nanos;
 
+/// Locks that processes contend for.
+pub const LOCKS: usize = 8;
+
 /// One hold of a lock, as a line of a client process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(clippy::exhaustive_structs, reason = "a part of the tests")]
 pub struct Hold {
     /// Which lock.
-    pub lock: u32,
+    pub lock: usize,
     /// From when its holder had it.
     pub acquired: Nanos,
     /// Until when: the end of its validity or the beginning of the release, whichever was first.
@@ -40,7 +43,7 @@ impl FromStr for Hold {
         let small = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
         match numbers.as_deref() {
             Ok([lock, acquired, end, token, refused, written]) => Ok(Self {
-                lock: small(*lock),
+                lock: small(*lock) as usize,
                 acquired: *acquired,
                 end: *end,
                 token: *token,
@@ -72,7 +75,7 @@ pub struct Verdict {
 #[must_use]
 pub fn judge(holds: &[Hold]) -> Verdict {
     let mut verdict = Verdict { tokens: holds.len(), ..Verdict::default() };
-    let mut locks: BTreeMap<u32, Vec<&Hold>> = BTreeMap::new();
+    let mut locks: BTreeMap<usize, Vec<&Hold>> = BTreeMap::new();
     for hold in holds {
         locks.entry(hold.lock).or_default().push(hold);
     }
@@ -124,7 +127,7 @@ impl Verdict {
 mod tests {
     use super::*;
 
-    fn hold(lock: u32, acquired: u64, end: u64, token: u64) -> Hold {
+    fn hold(lock: usize, acquired: u64, end: u64, token: u64) -> Hold {
         Hold { lock, acquired, end, token, refused: 0, written: 0 }
     }
 

@@ -4,9 +4,8 @@ use std::fs;
 use std::time::Duration;
 
 use quorate::BackendErrorKind;
+use quorate_tests::peer::{Answer, Peer};
 use quorate_tests::{Builder, Connection, Direction, Mode, Proxy, RedisServer, When};
-
-use crate::impostor::{Impostor, Manners};
 
 /// The lock of every cell.
 pub(crate) const KEY: &str = "orders:42";
@@ -21,15 +20,20 @@ const FILLER: &str = "filler";
 pub(crate) struct Place {
     pub(crate) node: RedisServer,
     proxy: Proxy,
-    babbler: Impostor,
-    pretender: Impostor,
+    babbler: Peer,
+    pretender: Peer,
 }
 
 impl Place {
     pub(crate) fn start() -> Self {
         let node = settings().start();
         let proxy = Proxy::start(node.port());
-        let [babbler, pretender] = [Manners::None, Manners::UntilTheVote].map(Impostor::start);
+        const GARBAGE: Answer = Answer::Say(b"\x00\xff HTTP/1.1 418 I'm a teapot\r\n\r\n");
+        let babbler = Peer::with_handshake(|_| GARBAGE);
+        let pretender = Peer::start(|command| match command.name() {
+            "SET" | "EVAL" | "EVALSHA" => GARBAGE,
+            _ => Answer::Usual,
+        });
         Self { node, proxy, babbler, pretender }
     }
 
@@ -156,8 +160,8 @@ impl Fault {
     /// Where a client that meets the fault has to be sent.
     pub(crate) fn address(self, place: &Place) -> String {
         match self {
-            Self::Babble => place.babbler.address(),
-            Self::BabbleAtVote => place.pretender.address(),
+            Self::Babble => place.babbler.url(),
+            Self::BabbleAtVote => place.pretender.url(),
             Self::Reset
             | Self::Cut
             | Self::HoleToNode

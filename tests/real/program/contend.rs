@@ -1,25 +1,20 @@
-//! A client process: managers and tasks that contend for all locks, and report each hold.
-//!
-//! `restarts client redis|fred REFEREE-PORT TTL-MS on|off SEED ADDRESS…`
+//! A process whose managers and tasks contend for all locks, and report each hold.
 
 #![expect(clippy::disallowed_methods, reason = "it holds for a while")]
 
-use std::error::Error;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use quorate::{FencedCell, LockError, LockGuard, LockManager, LockManagerBuilder};
+use quorate::{FencedCell, LockGuard, LockManager};
+use quorate_tests::clock::{Clock, now};
+use quorate_tests::dice::Dice;
+use quorate_tests::judge::{Hold, LOCKS};
+use quorate_tests::resource::Resource;
 use tokio::io::AsyncReadExt as _;
 use tokio::sync::watch;
 
-use crate::clock::{Clock, now};
-use crate::dice::Dice;
-use crate::judge::Hold;
-use crate::plan::{Guard, LOCKS};
-use crate::resource::Resource;
-
-type Outcome<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
+use crate::{Outcome, connect};
 
 /// In each process. A lock that one releases does not go to its own waiters before those of others.
 const MANAGERS: u64 = 2;
@@ -31,36 +26,29 @@ const TASKS: u64 = 2;
 const CLOSE: Duration = Duration::from_secs(10);
 
 /// The process. It ends when its input does.
-///
-/// # Errors
-///
-/// What the resource's connection says, or what is wrong with the words.
-pub fn main(words: impl IntoIterator<Item = String>) -> Outcome {
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-    runtime?.block_on(run(words.into_iter().collect()))
-}
-
-async fn run(words: Vec<String>) -> Outcome {
-    let [client, port, ttl, guard, seed, addresses @ ..] = &words[..] else {
-        return Err("redis|fred REFEREE-PORT TTL-MS on|off SEED ADDRESS…".into());
+#[tokio::main(worker_threads = 2)]
+pub(crate) async fn run(words: &[&str]) -> Outcome {
+    let [client, port, ttl, guard, seed, addresses @ ..] = words else {
+        return Err("contend redis|fred PORT TTL-MS on|off SEED ADDRESS…".into());
     };
     let (port, seed): (u16, u64) = (port.parse()?, seed.parse()?);
     let ttl = Duration::from_millis(ttl.parse()?);
-    let guard = Guard::parse(guard).ok_or("on|off")?;
-    let shared = Arc::new(Shared::new(ttl));
+    let clock = Clock::start();
+    let cells: [Arc<Cell>; LOCKS] = Default::default();
     let (stop, stopped) = watch::channel(());
     let (mut managers, mut tasks) = (Vec::new(), Vec::new());
     for number in 0..MANAGERS {
-        let manager = builder(client, addresses, ttl, guard)?.ttl(ttl).timeout(3 * ttl).build()?;
+        let builder = LockManager::builder(connect(client, addresses)?).ttl(ttl).timeout(3 * ttl);
+        let manager = if *guard == "on" { builder.restart_guard(ttl) } else { builder }.build()?;
         for (lock, task) in (0..LOCKS).flat_map(|lock| (0..TASKS).map(move |task| (lock, task))) {
-            let resource = Resource::open(port, lock, Arc::clone(&shared.cells[lock as usize]))?;
             let worker = Worker {
-                shared: Arc::clone(&shared),
+                ttl,
+                clock,
+                cell: Arc::clone(&cells[lock]),
                 manager: manager.clone(),
                 lock,
-                resource,
-                dice: Dice::new(seed ^ (number << 32 | task << 16 | u64::from(lock) << 8)),
+                resource: Resource::open(port, &lock.to_string())?,
+                dice: Dice::new(seed ^ (number << 32 | task << 16 | (lock as u64) << 8)),
             };
             tasks.push(tokio::spawn(worker.work(stopped.clone())));
         }
@@ -72,78 +60,30 @@ async fn run(words: Vec<String>) -> Outcome {
         task.await??;
     }
     for manager in managers {
-        // What it left is gone after the ttl, which `run` checks.
+        // What it left is gone after the ttl, which the test checks.
         let _ = manager.close(CLOSE).await;
     }
-    shared.tell();
+    for Cell { counter, written } in cells.iter().map(|cell| &**cell) {
+        let counted = counter.highest().and_then(|highest| counter.write(highest, |c| *c).ok());
+        println!("cell {} {}", counted.unwrap_or(0), written.load(Ordering::SeqCst));
+    }
     Ok(())
 }
 
-fn builder(
-    client: &str,
-    addresses: &[String],
-    ttl: Duration,
-    guard: Guard,
-) -> Outcome<LockManagerBuilder> {
-    let addresses = addresses.iter().cloned();
-    let builder = match client {
-        "redis" => LockManager::builder(quorate::redis::connect(addresses)?),
-        "fred" => LockManager::builder(quorate::fred::connect(addresses)?),
-        other => return Err(format!("no client is called {other}").into()),
-    };
-    Ok(match guard {
-        Guard::On => builder.restart_guard(ttl),
-        Guard::Off => builder,
-    })
-}
-
-/// What the tasks of a process share beside the locks.
-struct Shared {
-    ttl: Duration,
-    clock: Clock,
-    /// A counter for each lock.
-    cells: Vec<Arc<FencedCell<u32>>>,
-    /// Writes that the cells acknowledged.
-    written: Vec<AtomicU32>,
-    /// Requests that ended without a lock: by another hold, or for lack of nodes.
-    held: AtomicU64,
-    failed: AtomicU64,
-}
-
-impl Shared {
-    fn new(ttl: Duration) -> Self {
-        Self {
-            ttl,
-            clock: Clock::start(),
-            cells: (0..LOCKS).map(|_| Arc::default()).collect(),
-            written: (0..LOCKS).map(|_| AtomicU32::new(0)).collect(),
-            held: AtomicU64::new(0),
-            failed: AtomicU64::new(0),
-        }
-    }
-
-    fn tell(&self) {
-        for (cell, written) in self.cells.iter().zip(&self.written) {
-            let counted =
-                cell.highest().map_or(0, |highest| cell.write(highest, |c| *c).unwrap_or(0));
-            say(&format!("cell {counted} {}", written.load(Ordering::SeqCst)));
-        }
-        let (held, failed) = (&self.held, &self.failed);
-        say(&format!("missed {} {}", held.load(Ordering::SeqCst), failed.load(Ordering::SeqCst)));
-    }
-}
-
-/// A line to the process that started this one.
-#[expect(clippy::print_stdout, reason = "it is listened to")]
-fn say(line: &str) {
-    println!("{line}");
+/// A counter in this process that checks tokens, and how many writes it acknowledged.
+#[derive(Default)]
+struct Cell {
+    counter: FencedCell<u32>,
+    written: AtomicU32,
 }
 
 /// One task.
 struct Worker {
-    shared: Arc<Shared>,
+    ttl: Duration,
+    clock: Clock,
+    cell: Arc<Cell>,
     manager: LockManager,
-    lock: u32,
+    lock: usize,
     resource: Resource,
     dice: Dice,
 }
@@ -152,25 +92,19 @@ impl Worker {
     async fn work(mut self, mut stopped: watch::Receiver<()>) -> Outcome {
         let name = format!("contended:{}", self.lock);
         loop {
-            let request = self.manager.lock(&*name).fenced();
             let guard = tokio::select! {
-                guard = request => guard,
+                guard = self.manager.lock(&*name).fenced() => guard,
                 _ = stopped.changed() => return Ok(()),
             };
             match guard {
                 Ok(guard) => {
                     let hold = self.hold(guard).await?;
-                    say(&format!("hold {hold}"));
+                    println!("hold {hold}");
                     // Else it would be first again.
                     tokio::task::yield_now().await;
                 }
-                Err(LockError::Held(_)) => {
-                    self.shared.held.fetch_add(1, Ordering::SeqCst);
-                }
-                Err(_) => {
-                    self.shared.failed.fetch_add(1, Ordering::SeqCst);
-                    tokio::time::sleep(self.shared.ttl / 20).await;
-                }
+                Err(error) if error.is_held() => {}
+                Err(_) => tokio::time::sleep(self.ttl / 20).await,
             }
         }
     }
@@ -179,18 +113,19 @@ impl Worker {
     async fn hold(&mut self, guard: LockGuard) -> Outcome<Hold> {
         let acquired = now();
         let token = guard.fencing_token().ok_or("a fenced lock without a token")?;
-        let seen = self.resource.read(token)?;
+        let seen = self.resource.read(token.get())?;
+        let counted = self.cell.counter.write(token, |counter| *counter).unwrap_or_default();
         let length = self.length(&guard);
         let lost = tokio::time::timeout(length, guard.lost()).await.is_ok();
         let (mut refused, mut written) = (0, 0);
         if !lost && guard.is_valid() {
-            let result = self.resource.write(token, seen)?;
-            refused = u32::from(!result.store) + u32::from(!result.cell);
-            written = u32::from(result.store);
-            let acknowledged = &self.shared.written[self.lock as usize];
-            acknowledged.fetch_add(u32::from(result.cell), Ordering::SeqCst);
+            let store = self.resource.write(token.get(), seen)?;
+            let cell = self.cell.counter.write(token, |counter| *counter = counted + 1).is_ok();
+            refused = u32::from(!store) + u32::from(!cell);
+            written = u32::from(store);
+            self.cell.written.fetch_add(u32::from(cell), Ordering::SeqCst);
         }
-        let end = now().min(self.shared.clock.at(guard.valid_until()));
+        let end = now().min(self.clock.at(guard.valid_until()));
         // How it ends is the nodes' business: some have forgotten it.
         let _ = guard.release().await;
         Ok(Hold { lock: self.lock, acquired, end, token: token.get(), refused, written })

@@ -2,56 +2,41 @@
 
 #![expect(clippy::disallowed_methods, reason = "it paces what it does to nodes")]
 
-use std::fmt;
 use std::fs;
 use std::thread;
-use std::time::Duration;
 
+use quorate_tests::dice::Dice;
 use quorate_tests::{Builder, Direction, Mode, Nodes, Proxy, RedisServer};
 
-use crate::dice::Dice;
-use crate::plan::Plan;
+use super::{Plan, TTL};
 
 /// The file that a node starts from, if there is one.
 const DUMP: &str = "dump.rdb";
 
 /// What was done.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[expect(clippy::exhaustive_structs, reason = "a part of the tests")]
-pub struct Blows {
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Blows {
     /// `kill -9`, and a start with nothing.
-    pub kills: u32,
+    kills: u32,
     /// `FLUSHALL`.
-    pub flushes: u32,
+    flushes: u32,
     /// `kill -9`, and a start from a file that was saved before.
-    pub rollbacks: u32,
+    rollbacks: u32,
     /// `kill -9`, and a replica that had not heard the latest takes the address.
-    pub promotions: u32,
+    promotions: u32,
     /// How often so many nodes lost their data at once that the rest is no quorum.
-    pub bursts: u32,
+    bursts: u32,
 }
 
 impl Blows {
     /// Kills and restarts, the later with something or nothing.
-    #[must_use]
-    pub const fn cycles(&self) -> u32 {
+    pub(super) const fn cycles(&self) -> u32 {
         self.kills + self.rollbacks + self.promotions
     }
 }
 
-impl fmt::Display for Blows {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { kills, flushes, rollbacks, promotions, bursts } = self;
-        write!(
-            f,
-            "{kills} kills, {flushes} flushes, {rollbacks} rollbacks, {promotions} promotions; \
-             {bursts} bursts"
-        )
-    }
-}
-
 /// Settings of all nodes. A replica is sent all that there is when it asks, and keeps no file of it.
-pub(crate) fn node() -> Builder {
+pub(super) fn node() -> Builder {
     RedisServer::builder()
         .config("repl-diskless-sync-delay", &["0"])
         .config("rdb-del-sync-files", &["yes"])
@@ -67,29 +52,29 @@ enum Blow {
 }
 
 /// Strikes, one round after the other, until that is `enough`.
-pub(crate) fn strike(
-    plan: &Plan,
+pub(super) fn strike(
+    plan: Plan,
     nodes: &mut Nodes,
     mut enough: impl FnMut(&Blows) -> bool,
 ) -> Blows {
-    let mut dice = Dice::new(plan.seed);
+    let mut dice = Dice::new(1);
     let mut blows = Blows::default();
     let (mut turn, mut round) = (0, 0_u32);
     while !enough(&blows) {
         round += 1;
         // Now and then one more than can be spared.
         let is_burst = round.is_multiple_of(BURST_EVERY);
-        let victims = plan.spare() + usize::from(is_burst);
+        let victims = (plan.nodes - 1) / 2 + usize::from(is_burst);
         for _ in 0..victims {
             let place = turn % plan.nodes;
             turn += 1;
             let blow = choose(&mut dice);
-            blow.strike(&mut nodes[place], plan.ttl, &mut blows);
-            thread::sleep(dice.part(plan.ttl, 0, 10));
+            blow.strike(&mut nodes[place], &mut blows);
+            thread::sleep(dice.part(TTL, 0, 10));
         }
         blows.bursts += u32::from(is_burst);
         // With the guard they all vote again after the ttl: mostly before the next ones are struck.
-        thread::sleep(dice.part(plan.ttl, 70, 150));
+        thread::sleep(dice.part(TTL, 70, 150));
     }
     blows
 }
@@ -107,7 +92,7 @@ fn choose(dice: &mut Dice) -> Blow {
 }
 
 impl Blow {
-    fn strike(self, node: &mut RedisServer, ttl: Duration, blows: &mut Blows) {
+    fn strike(self, node: &mut RedisServer, blows: &mut Blows) {
         match self {
             Self::Kill => {
                 node.kill();
@@ -119,11 +104,11 @@ impl Blow {
                 blows.flushes += 1;
             }
             Self::Rollback => {
-                roll_back(node, ttl);
+                roll_back(node);
                 blows.rollbacks += 1;
             }
             Self::Promote => {
-                promote(node, ttl);
+                promote(node);
                 blows.promotions += 1;
             }
         }
@@ -131,20 +116,20 @@ impl Blow {
 }
 
 /// It saves its data, goes on for a quarter of the ttl, and wakes up with the saved data.
-fn roll_back(node: &RedisServer, ttl: Duration) {
+fn roll_back(node: &RedisServer) {
     assert_eq!(node.cli(&["SAVE"]).text(), "OK");
-    thread::sleep(ttl / 4);
+    thread::sleep(TTL / 4);
     node.restart();
     // The next start is one with nothing again.
     fs::remove_file(node.dir().join(DUMP)).expect("the file that it started from");
 }
 
 /// A replica is cut off, and a quarter of the ttl later takes the node's place.
-fn promote(node: &mut RedisServer, ttl: Duration) {
+fn promote(node: &mut RedisServer) {
     let line = Proxy::start(node.port());
     let replica = self::node().replica_through(&line).start();
     replica.wait_until_in_sync();
     line.set(Mode::BlackHole(Direction::ToClient));
-    thread::sleep(ttl / 4);
+    thread::sleep(TTL / 4);
     node.take_over(replica);
 }

@@ -96,10 +96,6 @@ impl Builder {
     }
 
     /// Makes it a replica, which answers writes with `READONLY`.
-    ///
-    /// # Panics
-    ///
-    /// If the primary listens on a unix socket.
     pub fn replica_of(self, primary: &RedisServer) -> Self {
         self.config("replicaof", &["127.0.0.1", &primary.port().to_string()])
     }
@@ -110,10 +106,6 @@ impl Builder {
     }
 
     /// Starts it, and waits until it is ready.
-    ///
-    /// # Panics
-    ///
-    /// If there is no `redis-server`, or it does not start.
     #[must_use]
     pub fn start(self) -> RedisServer {
         for _ in 0..PORT_TRIES {
