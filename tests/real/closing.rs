@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use quorate::{LockError, Lost};
 use quorate_tests::Nodes;
-use quorate_tests::wait::{LONG_TTL, receive, until, within_limit};
+use quorate_tests::wait::{LONG_TTL, receive, until};
 
-use crate::client::{LIMIT, close, warm_up, with_both_clients_at_once, with_each_client};
+use crate::client::{close, with_each_client};
 
 #[test]
 fn a_closed_manager_leaves_no_key_whatever_was_held() {
@@ -39,29 +39,6 @@ fn a_closed_manager_leaves_no_key_whatever_was_held() {
         assert!(with.await.unwrap().is_err());
         let more = manager.lock("more").no_wait().await;
         assert!(matches!(more, Err(LockError::Closed)));
-    });
-}
-
-/// The limit is beyond that of the test: a `close` that waits for the node fails the test.
-#[test]
-fn close_waits_for_no_node_that_hangs() {
-    with_both_clients_at_once(|client| async move {
-        let nodes = Nodes::start(3);
-        let builder = client.builder(&nodes).node_timeout(Duration::from_secs(4));
-        let manager = builder.build().unwrap();
-        warm_up(&manager).await;
-        let guard = manager.lock("r").await.unwrap();
-        nodes[1].pause();
-        drop(guard);
-        let report = within_limit("the end of close", manager.close(100 * LIMIT)).await;
-        let name = format!("127.0.0.1:{}", nodes[1].port());
-        assert!(report.nodes().eq([&*name]), "{client:?}: {report}");
-        assert_eq!(report.to_string(), format!("all released; {name} did not answer"));
-        for node in [&nodes[0], &nodes[2]] {
-            assert_eq!(node.keys(), [""; 0], "{client:?}");
-        }
-        nodes[1].resume();
-        until("the node that woke is clean", || nodes[1].keys().is_empty()).await;
     });
 }
 

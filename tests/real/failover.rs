@@ -1,13 +1,12 @@
 //! The restart guard on failovers in which no process restarts.
 
-use futures_util::future::join_all;
-use quorate::{BackendErrorKind, LockGuard};
+use quorate::LockGuard;
 use quorate_tests::keys::EPOCH;
 use quorate_tests::wait::{LONG_TTL, until};
 use quorate_tests::{Mode, Proxy, RedisServer};
 
-use crate::client::{Client, on_tokio, warm_up};
-use crate::guard::{end_quarantine, end_quarantines, failure, manager};
+use crate::client::{Client, on_tokio, warm_up, with_both_clients_at_once};
+use crate::guard::{end_quarantine, is_quarantined, manager, pass_quarantine};
 
 /// The second replication id of a server that was never promoted, or has forgotten that it was.
 const NO_REPLICATION_ID: &str = "0000000000000000000000000000000000000000";
@@ -29,7 +28,7 @@ async fn there_and_back(client: Client) -> ThereAndBack {
     let link = Proxy::start(node.port());
     let other = builder.replica_through(&link).start();
     let one = manager(client, &[node.address()], LONG_TTL);
-    end_quarantines(&one, [&node]).await;
+    pass_quarantine(&one, &node).await;
     warm_up(&one).await;
     until("the epoch", || other.keys() == [EPOCH]).await;
     let epoch = node.get(EPOCH);
@@ -48,16 +47,15 @@ async fn there_and_back(client: Client) -> ThereAndBack {
 
 #[test]
 fn the_restart_guard_sees_a_failover_there_and_back() {
-    on_tokio(join_all(Client::ALL.map(|client| async move {
+    with_both_clients_at_once(|client| async move {
         let ThereAndBack { node, other: _other, guard } = there_and_back(client).await;
         let next = manager(client, &[node.address()], LONG_TTL);
-        let (kind, text) = failure(&next).await;
-        assert_eq!(kind, BackendErrorKind::Quarantined, "{client:?}: {text}");
+        is_quarantined(&next).await;
         assert!(guard.is_valid());
         // Once: from then on the epoch is that of the promoted server.
         end_quarantine(&node);
         next.lock("s").no_wait().await.unwrap().release().await.unwrap();
-    })));
+    });
 }
 
 /// Has a promoted server forget that it was promoted: it drops its backlog, since it has no replicas.
@@ -73,10 +71,9 @@ fn a_promoted_server_that_drops_its_backlog_is_quarantined_once_more() {
         let client = Client::Redis;
         let ThereAndBack { node, other: _other, .. } = there_and_back(client).await;
         let next = manager(client, &[node.address()], LONG_TTL);
-        end_quarantines(&next, [&node]).await;
+        pass_quarantine(&next, &node).await;
         drop_the_backlog(&node).await;
-        let (kind, text) = failure(&next).await;
-        assert_eq!(kind, BackendErrorKind::Quarantined, "{text}");
+        is_quarantined(&next).await;
     });
 }
 

@@ -4,31 +4,9 @@ use std::time::Duration;
 
 use quorate::LockError;
 use quorate_tests::Nodes;
-use quorate_tests::wait::{eventually, within_limit};
+use quorate_tests::wait::within_limit;
 
-use crate::client::{Client, LIMIT, close, nothing_is_left, unhurried, with_each_client};
-
-/// An extension and many rounds, without two nodes of five. What the two had granted is released when they answer.
-/// They have forgotten it.
-#[test]
-fn two_of_five_can_be_dead() {
-    with_each_client(|client| async move {
-        let nodes = Nodes::start(5);
-        let manager = client.manager(&nodes);
-        let guard = manager.lock("r").await.unwrap();
-        nodes[1].kill();
-        nodes[3].kill();
-        guard.extend().await.unwrap();
-        guard.release().await.unwrap();
-        for _ in 0..20 {
-            manager.lock("r").no_wait().await.unwrap().release().await.unwrap();
-        }
-        nodes[1].restart();
-        nodes[3].restart();
-        let report = manager.close(LIMIT).await;
-        assert_eq!(nodes.keys_left(), [], "{report}");
-    });
-}
+use crate::client::{close, nothing_is_left, unhurried, with_each_client};
 
 #[test]
 fn nodes_that_come_back_vote_again() {
@@ -104,28 +82,4 @@ fn q6_one_server_under_two_addresses_is_refused() {
         assert_eq!(second, format!("localhost:{}", nodes[1].port()));
         close(&manager, &nodes).await;
     });
-}
-
-/// The connections died with the runtime; the manager goes on, in no runtime at all.
-#[test]
-fn a_manager_survives_the_runtime_that_its_connections_were_made_in() {
-    for client in Client::ALL {
-        let nodes = Nodes::start(3);
-        let first = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let manager = first.block_on(async {
-            let manager = client.manager(&nodes);
-            manager.lock("r").await.unwrap().release().await.unwrap();
-            nothing_is_left(&nodes).await;
-            manager
-        });
-        drop(first);
-        quorate_examples::block_on(async {
-            let guard = manager.lock("r").await.unwrap();
-            guard.release().await.unwrap();
-        });
-        // Not with `client::close`, which needs a runtime where the first report names a node.
-        let closes = || quorate_examples::block_on(manager.close(LIMIT)).is_clean();
-        eventually("all is released", closes);
-        assert_eq!(nodes.keys_left(), []);
-    }
 }

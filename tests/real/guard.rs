@@ -3,16 +3,13 @@
 
 use std::time::Duration;
 
-use quorate::error::{Answer, QuorumFailure};
+use quorate::error::Answer;
 use quorate::{BackendErrorKind, LockManager, RestartGuard};
+use quorate_tests::RedisServer;
 use quorate_tests::keys::{EPOCH, QUARANTINE};
-use quorate_tests::wait::{LONG_TTL, now, until, within_limit};
-use quorate_tests::{Nodes, RedisServer};
+use quorate_tests::wait::{LONG_TTL, now, until};
 
-use crate::client::{
-    Client, LIMIT, assert_clean, on_tokio, unhurried, unreachable, warm_up,
-    with_both_clients_at_once, with_each_client,
-};
+use crate::client::{Client, on_tokio, unhurried, unreachable, warm_up, with_both_clients_at_once};
 
 /// As long as the ttl of the locks here. A quarantine ends when a test says so: see [`end_quarantine`].
 const MAX_TTL: Duration = LONG_TTL;
@@ -35,96 +32,25 @@ pub(crate) fn end_quarantine(node: &RedisServer) {
     assert_eq!(node.cli(&["PEXPIRE", QUARANTINE, "0"]).integer(), 1, "{node} is in none");
 }
 
-/// Has the nodes enter their quarantine, and leave it.
-pub(crate) async fn end_quarantines<'a>(
-    manager: &LockManager,
-    nodes: impl IntoIterator<Item = &'a RedisServer>,
-) {
-    let (kind, text) = failure(manager).await;
-    assert_eq!(kind, BackendErrorKind::Quarantined, "{text}");
-    for node in nodes {
-        // A quorum is known to be in quarantine, and the others will be.
-        until("a quarantine", || node.get(QUARANTINE).is_some()).await;
-        end_quarantine(node);
-    }
+/// Has a node enter its quarantine, and leave it.
+pub(crate) async fn pass_quarantine(manager: &LockManager, node: &RedisServer) {
+    is_quarantined(manager).await;
+    end_quarantine(node);
 }
 
-/// Makes sure that the quarantine of a node does not end before it is looked at.
-fn prolong_quarantine(node: &RedisServer) {
-    assert_eq!(node.cli(&["PEXPIRE", QUARANTINE, "3600000"]).integer(), 1, "{node} is in none");
-}
-
-fn kind(failure: &QuorumFailure, node: usize) -> BackendErrorKind {
-    match &failure.nodes()[node].answer {
-        Answer::Failed(error) => error.kind(),
-        other => panic!("{other:?} in {failure}"),
-    }
-}
-
-/// Fails if a quorum failure. Returns the answer of the nodes that answered, which has to be the same.
-pub(crate) async fn failure(manager: &LockManager) -> (BackendErrorKind, String) {
+/// The error of the only node. With a short ttl, the machine may have been too slow for it at first.
+async fn failure(manager: &LockManager) -> (BackendErrorKind, String) {
     loop {
         let failure = unreachable(manager.lock("r").no_wait().await);
-        // With a short ttl, the machine may have been too slow for every node.
-        if let Some(kind) = only_kind(&failure) {
-            return (kind, failure.to_string());
+        if let Answer::Failed(error) = &failure.nodes()[0].answer {
+            return (error.kind(), failure.to_string());
         }
     }
 }
 
-fn only_kind(failure: &QuorumFailure) -> Option<BackendErrorKind> {
-    let mut kinds = failure.nodes().iter().filter_map(|node| match &node.answer {
-        Answer::Failed(error) => Some(error.kind()),
-        _ => None,
-    });
-    let first = kinds.next()?;
-    assert!(kinds.all(|kind| kind == first), "{failure}");
-    Some(first)
-}
-
-#[test]
-fn nodes_that_are_new_grant_nothing_for_max_ttl_once() {
-    with_each_client(|client| async move {
-        let nodes = Nodes::start(3);
-        let manager = manager(client, &nodes.addresses(), MAX_TTL);
-        let (kind, text) = failure(&manager).await;
-        assert_eq!(kind, BackendErrorKind::Quarantined);
-        assert!(text.contains("quarantined for another "), "{text}");
-        for node in &nodes {
-            until("a quarantine", || node.get(QUARANTINE).is_some()).await;
-            let left = Duration::from_millis(node.pttl(QUARANTINE).unsigned_abs());
-            assert!(left <= MAX_TTL && left > MAX_TTL / 2, "{client:?}: {left:?}");
-            end_quarantine(node);
-        }
-        let guard = manager.lock("r").await.unwrap();
-        guard.release().await.unwrap();
-        assert_clean(&manager).await;
-        for node in &nodes {
-            assert_eq!(node.keys(), [EPOCH]);
-            let promotion = "0000000000000000000000000000000000000000:-1";
-            let epoch = format!("{}:{promotion}:{}", node.run_id(), MAX_TTL.as_millis());
-            assert_eq!(node.get(EPOCH), Some(epoch.into_bytes()));
-            assert_eq!(node.pttl(EPOCH), -1, "it has no end");
-        }
-        // From now on no client waits, not even a new one.
-        let other = self::manager(client, &nodes.addresses(), MAX_TTL);
-        other.lock("r").no_wait().fenced().await.unwrap().release().await.unwrap();
-    });
-}
-
-/// The test does not end it: the nodes do.
-#[test]
-fn a_lock_waits_for_the_end_of_a_quarantine() {
-    with_both_clients_at_once(|client| async move {
-        let nodes = Nodes::start(3);
-        let manager = manager(client, &nodes.addresses(), SHORT);
-        let (kind, _) = failure(&manager).await;
-        assert_eq!(kind, BackendErrorKind::Quarantined);
-        let guard = manager.lock("r").await.unwrap();
-        let free = |node: &&RedisServer| node.pttl(QUARANTINE) == -2;
-        assert!(nodes.iter().filter(free).count() >= 2, "a quorum is out of quarantine");
-        drop(guard);
-    });
+pub(crate) async fn is_quarantined(manager: &LockManager) {
+    let (kind, text) = failure(manager).await;
+    assert_eq!(kind, BackendErrorKind::Quarantined, "{text}");
 }
 
 /// What happens to a node that keeps a lock.
@@ -155,7 +81,7 @@ fn a_node_that_forgot_a_lock_gives_it_to_nobody_while_it_may_be_held() {
             for (how, lose) in LOSSES {
                 let node = node_for(how);
                 let one = manager(client, &[node.address()], MAX_TTL);
-                end_quarantines(&one, [&node]).await;
+                pass_quarantine(&one, &node).await;
                 warm_up(&one).await;
                 if how.starts_with("rolled back") {
                     assert_eq!(node.cli(&["SAVE"]).text(), "OK");
@@ -166,50 +92,13 @@ fn a_node_that_forgot_a_lock_gives_it_to_nobody_while_it_may_be_held() {
                 let kept = how.starts_with("rolled back");
                 assert_eq!(node.get(EPOCH).is_some(), kept, "{how}");
                 let other = manager(client, &[node.address()], MAX_TTL);
-                let (kind, text) = failure(&other).await;
-                assert_eq!(kind, BackendErrorKind::Quarantined, "{how}: {text}");
+                is_quarantined(&other).await;
                 let left = Duration::from_millis(node.pttl(QUARANTINE).unsigned_abs());
                 assert!(now() + left >= guard.valid_until(), "{client:?}, {how}: {left:?}");
                 end_quarantine(&node);
                 let next = other.lock("r").await.unwrap();
                 next.release().await.unwrap();
             }
-        }
-    });
-}
-
-/// The key is there, so its holder goes on; others have to wait, though nothing was lost.
-#[test]
-fn a_node_that_restarts_with_all_of_its_data_extends_and_does_not_grant() {
-    on_tokio(async {
-        for client in Client::ALL {
-            let node = RedisServer::builder().append_only().start();
-            let (one, other) = (
-                manager(client, &[node.address()], MAX_TTL),
-                manager(client, &[node.address()], MAX_TTL),
-            );
-            end_quarantines(&one, [&node]).await;
-            let guard = one.lock("r").await.unwrap();
-            node.restart();
-            let failure = unreachable(other.lock("s").no_wait().await);
-            assert_eq!(kind(&failure, 0), BackendErrorKind::Quarantined, "{failure}");
-            // The first call may be the one that finds the connection broken.
-            within_limit("an extension", async {
-                while guard.extend().await.is_err() {
-                    tokio::task::yield_now().await;
-                }
-            })
-            .await;
-            let failure = unreachable(other.lock("s").no_wait().await);
-            assert_eq!(kind(&failure, 0), BackendErrorKind::Quarantined, "{failure}");
-            end_quarantine(&node);
-            let free = other.lock("s").await.unwrap();
-            guard.release().await.unwrap();
-            free.release().await.unwrap();
-            for manager in [one, other] {
-                assert_clean(&manager).await;
-            }
-            assert_eq!(node.keys(), [EPOCH]);
         }
     });
 }
@@ -235,21 +124,14 @@ fn a_replica_that_is_promoted_is_quarantined_however_long_it_is_up() {
         assert_eq!(replica.get("r"), None);
         for guard_ in [RestartGuard::soft(SHORT), RestartGuard::strict(SHORT)] {
             let at_replica = manager(client, &[replica.address()], guard_);
-            let (kind, text) = failure(&at_replica).await;
-            assert_eq!(kind, BackendErrorKind::Quarantined, "{guard_:?}: {text}");
-            prolong_quarantine(&replica);
+            is_quarantined(&at_replica).await;
+            // Lest it end before it is looked at again.
+            assert_eq!(replica.cli(&["PEXPIRE", QUARANTINE, "3600000"]).integer(), 1);
         }
         replica.cli(&["PEXPIRE", QUARANTINE, &SHORT.as_millis().to_string()]);
         let next = at_replica.lock("r").await.unwrap();
         assert!(!guard.is_valid());
         drop(next);
-
-        // And there and back: the run is the same, and the data another's.
-        primary.cli(&["REPLICAOF", "127.0.0.1", &replica.port().to_string()]);
-        until("the data", || primary.get(EPOCH) == replica.get(EPOCH)).await;
-        primary.cli(&["REPLICAOF", "NO", "ONE"]);
-        let (kind, text) = failure(&at_primary).await;
-        assert_eq!(kind, BackendErrorKind::Quarantined, "{text}");
     });
 }
 
@@ -258,8 +140,7 @@ fn a_soft_guard_asks_for_how_long_a_node_without_an_epoch_is_up() {
     on_tokio(async {
         let node = RedisServer::start();
         let soft = manager(Client::Redis, &[node.address()], RestartGuard::soft(MAX_TTL));
-        let (kind, text) = failure(&soft).await;
-        assert_eq!(kind, BackendErrorKind::Quarantined, "{text}");
+        is_quarantined(&soft).await;
         let (least, most) = (MAX_TTL / 2, MAX_TTL + Duration::from_secs(1));
         let left = Duration::from_millis(node.pttl(QUARANTINE).unsigned_abs());
         assert!(left > least && left <= most, "{left:?}");
@@ -276,62 +157,27 @@ fn a_soft_guard_asks_for_how_long_a_node_without_an_epoch_is_up() {
 }
 
 #[test]
-fn managers_with_another_max_ttl_are_told_both() {
-    let nodes = &Nodes::start(3);
-    with_each_client(|client| async move {
-        let ours = manager(client, &nodes.addresses(), MAX_TTL);
-        end_quarantines(&ours, nodes).await;
-        ours.lock("r").await.unwrap().release().await.unwrap();
-        let other = manager(client, &nodes.addresses(), 2 * MAX_TTL);
-        // Waiting is pointless.
-        let request = other.lock("r").timeout(10 * LIMIT);
-        let failure = unreachable(within_limit("the end of the wait", request).await);
-        assert_eq!(only_kind(&failure), Some(BackendErrorKind::MaxTtl));
-        let words = "its max_ttl is 3600000 ms, not 7200000 ms";
-        assert!(failure.to_string().contains(words), "{failure}");
-        // Anything else in its place is not written over either.
-        nodes.iter().for_each(|node| node.set(EPOCH, "garbage"));
-        let failure = unreachable(ours.lock("r").no_wait().await);
-        assert_eq!(only_kind(&failure), Some(BackendErrorKind::MaxTtl));
-        assert!(failure.to_string().contains("no epoch at quorate:guard:epoch2"), "{failure}");
-        nodes.iter().for_each(RedisServer::flushall);
-    });
-}
-
-#[test]
-fn a_user_who_may_not_read_info_is_told_so() {
+fn a_user_or_a_server_without_info_is_told_so() {
     let node = RedisServer::builder()
         .user("blind", "on >pw ~* +@all -info")
         .user("narrow", "on >pw ~* +@all -@dangerous +info")
         .user("elsewhere", "on >pw ~r +@all")
         .start();
+    let lacking = RedisServer::builder().config("rename-command", &["INFO", ""]).start();
     on_tokio(async {
         for client in Client::ALL {
-            let of = |user| [node.address_as(user, "pw")];
-            let (kind, text) = failure(&manager(client, &of("blind"), MAX_TTL)).await;
-            assert_eq!(kind, BackendErrorKind::Permission, "{text}");
-            assert!(text.contains("INFO"), "{text}");
-            let (kind, text) = failure(&manager(client, &of("elsewhere"), MAX_TTL)).await;
-            assert_eq!(kind, BackendErrorKind::Permission, "{text}");
-            let narrow = manager(client, &of("narrow"), MAX_TTL);
-            if node.get(EPOCH).is_none() {
-                end_quarantines(&narrow, [&node]).await;
+            for (address, expected, word) in [
+                (node.address_as("blind", "pw"), BackendErrorKind::Permission, "INFO"),
+                (node.address_as("elsewhere", "pw"), BackendErrorKind::Permission, "key"),
+                (node.address_as("narrow", "pw"), BackendErrorKind::Quarantined, "quarantined"),
+                (lacking.address(), BackendErrorKind::Script, "the restart guard needs INFO"),
+            ] {
+                let (kind, text) = failure(&manager(client, &[address], MAX_TTL)).await;
+                assert_eq!(kind, expected, "{client:?}: {text}");
+                assert!(text.contains(word), "{client:?}: {text}");
             }
-            narrow.lock("r").await.unwrap().release().await.unwrap();
-            let plain = unhurried(client.connect(&of("blind")));
-            plain.build().unwrap().lock("r").await.unwrap().release().await.unwrap();
-        }
-    });
-}
-
-#[test]
-fn a_server_without_info_is_told_so() {
-    let node = RedisServer::builder().config("rename-command", &["INFO", ""]).start();
-    on_tokio(async {
-        for client in Client::ALL {
-            let (kind, text) = failure(&manager(client, &[node.address()], MAX_TTL)).await;
-            assert_eq!(kind, BackendErrorKind::Script, "{text}");
-            assert!(text.contains("the restart guard needs INFO"), "{text}");
+            let plain = client.manager_at(&node.address_as("blind", "pw"));
+            plain.lock("r").await.unwrap().release().await.unwrap();
         }
     });
 }
@@ -357,8 +203,7 @@ fn a_node_that_may_evict_keys_is_told_so() {
                     "allkeys-lru" => node.cli(&["CONFIG", "SET", "maxmemory", "0"]),
                     _ => node.cli(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]),
                 };
-                let (kind, text) = failure(&manager).await;
-                assert_eq!(kind, BackendErrorKind::Quarantined, "{text}");
+                is_quarantined(&manager).await;
             }
         }
     });
@@ -375,7 +220,6 @@ fn a_full_node_begins_its_quarantine_when_it_has_room() {
         assert_eq!(kind, BackendErrorKind::OutOfMemory, "{text}");
         node.cli(&["CONFIG", "SET", "maxmemory", "0"]);
         assert!(node.keys().is_empty());
-        let (kind, text) = failure(&manager).await;
-        assert_eq!(kind, BackendErrorKind::Quarantined, "{text}");
+        is_quarantined(&manager).await;
     });
 }

@@ -1,52 +1,7 @@
-//! Names and addresses: what is locked as it is, and what is refused.
+//! Addresses: what each client takes and refuses.
 
 use quorate::fred::ConnectError;
 use quorate::fred::fred::types::config::Config;
-use quorate::{BackendErrorKind, Resource};
-use quorate_tests::Nodes;
-
-use crate::client::{assert_clean, close, unreachable, with_each_client};
-
-/// `SET NX` of one key cannot distinguish a list from a lock; the script for several keys can.
-#[test]
-fn a_key_that_holds_a_list_is_never_granted_and_stays() {
-    let nodes = &Nodes::start(3);
-    with_each_client(|client| async move {
-        for node in nodes {
-            node.lpush("list", "x");
-        }
-        let manager = client.manager(nodes);
-        let one = manager.lock("list").no_wait().await;
-        assert!(one.is_err_and(|error| error.is_held()), "{client:?}");
-        let failure = unreachable(manager.lock(["list", "other"]).await);
-        let is_named = |error: &quorate::BackendError| error.kind() == BackendErrorKind::WrongType;
-        let mut errors = failure.nodes().iter().filter_map(|node| match &node.answer {
-            quorate::error::Answer::Failed(error) => Some(error),
-            _ => None,
-        });
-        assert!(errors.any(is_named), "{client:?}: {failure}");
-        // A node that had not answered by then may still be asked.
-        assert_clean(&manager).await;
-        for node in nodes {
-            assert_eq!(node.keys(), ["list"], "{client:?}");
-            node.flushall();
-        }
-    });
-}
-
-#[test]
-fn names_of_a_mebibyte_and_of_any_bytes_are_locked() {
-    let nodes = &Nodes::start(3);
-    with_each_client(|client| async move {
-        let manager = client.manager(nodes);
-        for name in [vec![b'x'; Resource::MAX_LEN], vec![0, 0xff, b'\r', b'\n', b'{', b'}']] {
-            let guard = manager.lock(&name).await.unwrap();
-            assert!(manager.lock(&name).no_wait().await.is_err());
-            guard.release().await.unwrap();
-        }
-        close(&manager, nodes).await;
-    });
-}
 
 /// The table of the documentation of `quorate`. No error shows the password.
 #[test]

@@ -1,8 +1,6 @@
 //! A look at a lock on real nodes: what it reports, and that it is read only.
 
-use std::time::Duration;
-
-use quorate::{BackendErrorKind, KeyState, LockState};
+use quorate::LockState;
 use quorate_tests::wait::LONG_TTL;
 use quorate_tests::{Nodes, Reply};
 
@@ -32,41 +30,6 @@ fn a_lock_is_looked_at_without_being_taken() {
         assert_eq!(names.iter().filter(|name| *name == "GET").count(), 1, "{commands:?}");
         guard.release().await.unwrap();
         close(&manager, nodes).await;
-    });
-}
-
-#[test]
-fn what_other_programs_wrote_is_told_as_it_is() {
-    let nodes = &Nodes::start(3);
-    with_each_client(|client| async move {
-        let manager = client.manager(nodes);
-        for node in nodes {
-            node.cli(&["SCRIPT", "FLUSH"]);
-            node.set("for ever", b"\0any:\xff bytes\r\n");
-            node.set("empty", "");
-            node.lpush("list", "x");
-            node.cli(&["SET", "far", "x", "PX", "1000000000000000"]);
-        }
-        for name in ["for ever", "empty"] {
-            let seen = manager.inspect(name).await.unwrap();
-            assert_eq!((seen.state(), seen.time_left()), (LockState::Held, None), "{seen}");
-        }
-        let far = manager.inspect("far").await.unwrap();
-        assert!(far.time_left() > Some(Duration::from_secs(999_999_999_000)), "{far}");
-
-        nodes[0].set("for ever", "somebody else's");
-        let seen = manager.inspect("for ever").await.unwrap();
-        assert_eq!((seen.state(), seen.nodes_held()), (LockState::Held, 2), "{client:?}: {seen}");
-
-        let list = manager.inspect("list").await.unwrap();
-        assert_eq!(list.state(), LockState::Unclear, "{client:?}: {list}");
-        for node in list.nodes() {
-            let KeyState::Failed(error) = &node.state else { panic!("{client:?}: {list}") };
-            assert_eq!(error.kind(), BackendErrorKind::WrongType, "{client:?}: {error}");
-        }
-        for node in nodes {
-            node.flushall();
-        }
     });
 }
 

@@ -9,7 +9,6 @@ mod client;
 mod closing;
 mod compose;
 mod conformance;
-mod crashes;
 mod equivalence;
 #[path = "../support/every_future.rs"]
 mod every_future;
@@ -37,7 +36,6 @@ mod runtimes;
 mod short_runtimes;
 mod stuck;
 mod tls;
-mod together;
 mod wakes;
 mod watch;
 mod wire;

@@ -80,8 +80,6 @@ fn the_state_of_a_server_is_told() {
     let full = RedisServer::builder().max_memory(1).start();
     let crowded = RedisServer::builder().config("maxclients", &["1"]).start();
     let _only = crowded.connect();
-    let tls = RedisServer::builder().tls().start();
-    let tls = tls.tls_address().replace("rediss://localhost", "redis://127.0.0.1");
     let mut rows = [
         row(cluster.address(), Kind::CrossSlot, &["CROSSSLOT", "one resource at a time"]),
         row(slotless.address(), Kind::Cluster, &["CLUSTERDOWN"]),
@@ -90,13 +88,19 @@ fn the_state_of_a_server_is_told() {
         row(plain.address() + "/99", Kind::Database, &["DB index"]),
         row(cluster.address() + "/1", Kind::Database, &["SELECT is not allowed"]),
         row(crowded.address(), Kind::Connection, &["max"]),
-        row(tls, Kind::Connection, &["maxclients"]),
         row("redis+unix:///there/is/none".to_owned(), Kind::Connection, &[]),
     ];
     rows[..4].iter_mut().for_each(|row| row.is_not_sent = Some(false));
     // fred ends the connection after this one.
     rows[1].is_not_sent = None;
     check(&rows);
+}
+
+#[test]
+fn a_port_for_tls_hangs_up() {
+    let tls = RedisServer::builder().tls().start();
+    let address = tls.tls_address().replace("rediss://localhost", "redis://127.0.0.1");
+    check(&[row(address, Kind::Connection, &["maxclients"])]);
 }
 
 #[test]

@@ -4,8 +4,8 @@
 //! counters that check tokens and to one that does not. A nemesis kills nodes without persistence and starts them
 //! again, empties them, rolls them back to an old file, and puts a replica that lags in their place. Each hold is
 //! recorded on the one clock of the machine, and judged when all is over. With the restart guard no holds overlap
-//! and no token falls. Without it, which shows that the judge can see it, they do overlap, and the counter refuses
-//! the stale writer.
+//! and no token falls. So it is on nodes that remember. Without both, which shows that the judge can see it, they do
+//! overlap, and the counter refuses the stale writer.
 //!
 //! `cargo xtask restarts` sets `QUORATE_CYCLES`, for many more losses than a test run has.
 
@@ -42,16 +42,18 @@ struct Plan {
     /// How many holds there are to judge, at the least.
     holds: usize,
     has_guard: bool,
+    /// Whether the nodes log every write to disk. Then they are only killed.
+    remembers: bool,
 }
 
 impl Plan {
     const fn new(nodes: usize, cycles: u32, has_guard: bool) -> Self {
-        Self { nodes, cycles, holds: cycles as usize, has_guard }
+        Self { nodes, cycles, holds: cycles as usize, has_guard, remembers: false }
     }
 
     /// Without the guard, two may hold one lock that nodes have lost.
     const fn is_safe(self) -> bool {
-        self.has_guard || self.cycles == 0
+        self.has_guard || self.remembers || self.cycles == 0
     }
 }
 
@@ -75,6 +77,11 @@ fn with_the_guard_nobody_overlaps_and_no_token_falls_on_three_nodes() {
 #[test]
 fn with_the_guard_nobody_overlaps_and_no_token_falls_on_five_nodes() {
     check(Plan::new(5, cycles(times(8, 15)), true));
+}
+
+#[test]
+fn crashing_nodes_that_remember_lose_no_lock() {
+    check(Plan { holds: 150, remembers: true, ..Plan::new(5, cycles(times(7, 30)), false) });
 }
 
 /// And so the others would see it.
@@ -103,7 +110,7 @@ struct Figures {
 
 /// Nodes, client processes, the nemesis, and the judge.
 fn check(plan: Plan) {
-    let mut nodes = Nodes::start_with(plan.nodes, &nemesis::node());
+    let mut nodes = Nodes::start_with(plan.nodes, &nemesis::node(plan));
     let store = RedisServer::start();
     let clients = Client::ALL.map(|client| Process::start(plan, client, &nodes, &store));
     let mut figures = Figures::default();

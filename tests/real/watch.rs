@@ -196,35 +196,3 @@ fn a_node_that_cannot_watch_says_so_and_can_be_locked_on() {
         }
     });
 }
-
-#[test]
-fn a_watcher_needs_to_read_and_nothing_else() {
-    with_each_client(|client| async move {
-        let rules = "on >pw ~locks:* -@all +hello +client|tracking +get +ping";
-        let node = RedisServer::builder().user("eye", rules).start();
-        let backend = client.connect_one(&node.address_as("eye", "pw"));
-        let watched = watch(&backend, "locks:r").await.unwrap();
-        node.set("locks:r", "x");
-        ended(watched).await;
-        let not_ours = watch(&backend, "r").await;
-        assert_eq!(kind(&not_ours), Some(BackendErrorKind::Permission), "{client:?}: {not_ours:?}");
-    });
-}
-
-#[test]
-fn a_wrong_password_and_a_database_are_as_for_the_locks() {
-    with_each_client(|client| async move {
-        let node = RedisServer::builder().user("app", "on >pw ~* +@all").start();
-        let refused = watch(&client.connect_one(&node.address_as("app", "other")), "r").await;
-        assert_eq!(kind(&refused), Some(BackendErrorKind::Auth), "{client:?}: {refused:?}");
-
-        let node = RedisServer::start();
-        let backend = client.connect_one(&format!("{}/5", node.address()));
-        let ours = claim("r");
-        acquire(&backend, &ours).await.unwrap();
-        let watched = watch(&backend, "r").await.unwrap();
-        assert!(watched.is_held(), "{client:?}");
-        release(&backend, &ours).await.unwrap();
-        ended(watched).await;
-    });
-}

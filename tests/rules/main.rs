@@ -9,6 +9,7 @@ mod cleanup;
 mod every_future;
 mod falling_back;
 mod fencing;
+mod forgotten;
 mod holding;
 mod input;
 mod inspect;

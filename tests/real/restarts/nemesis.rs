@@ -36,10 +36,11 @@ impl Blows {
 }
 
 /// Settings of all nodes. A replica is sent all that there is when it asks, and keeps no file of it.
-pub(super) fn node() -> Builder {
-    RedisServer::builder()
+pub(super) fn node(plan: Plan) -> Builder {
+    let builder = RedisServer::builder()
         .config("repl-diskless-sync-delay", &["0"])
-        .config("rdb-del-sync-files", &["yes"])
+        .config("rdb-del-sync-files", &["yes"]);
+    if plan.remembers { builder.append_only() } else { builder }
 }
 
 /// The next thing to do to a node.
@@ -68,8 +69,8 @@ pub(super) fn strike(
         for _ in 0..victims {
             let place = turn % plan.nodes;
             turn += 1;
-            let blow = choose(&mut dice);
-            blow.strike(&mut nodes[place], &mut blows);
+            let blow = if plan.remembers { Blow::Kill } else { choose(&mut dice) };
+            blow.strike(plan, &mut nodes[place], &mut blows);
             thread::sleep(dice.part(TTL, 0, 10));
         }
         blows.bursts += u32::from(is_burst);
@@ -92,7 +93,7 @@ fn choose(dice: &mut Dice) -> Blow {
 }
 
 impl Blow {
-    fn strike(self, node: &mut RedisServer, blows: &mut Blows) {
+    fn strike(self, plan: Plan, node: &mut RedisServer, blows: &mut Blows) {
         match self {
             Self::Kill => {
                 node.kill();
@@ -108,7 +109,7 @@ impl Blow {
                 blows.rollbacks += 1;
             }
             Self::Promote => {
-                promote(node);
+                promote(plan, node);
                 blows.promotions += 1;
             }
         }
@@ -125,9 +126,9 @@ fn roll_back(node: &RedisServer) {
 }
 
 /// A replica is cut off, and a quarter of the ttl later takes the node's place.
-fn promote(node: &mut RedisServer) {
+fn promote(plan: Plan, node: &mut RedisServer) {
     let line = Proxy::start(node.port());
-    let replica = self::node().replica_through(&line).start();
+    let replica = self::node(plan).replica_through(&line).start();
     replica.wait_until_in_sync();
     line.set(Mode::BlackHole(Direction::ToClient));
     thread::sleep(TTL / 4);
