@@ -11,7 +11,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use quorate::backend::Entry;
+use quorate::backend::{
+    AcquireOptions, CallReply, Entry, ExtendOptions, Operation, ReleaseOptions,
+};
 use quorate::memory::{MemoryNode, Sim, Value};
 use quorate::runtime::{BoxFuture, EntropyError};
 use quorate::{
@@ -21,11 +23,13 @@ use quorate_tests::keys::{COUNTERS, EPOCH, QUARANTINE, counter, waiters};
 use quorate_tests::wait::{now, times};
 use quorate_tests::{Connection, RedisServer};
 
+use crate::calls::key;
+
 mod node;
 mod queue;
 mod watching;
 
-use self::node::{Answer, Call, Told, enter_epoch, key, queue_keys};
+use self::node::{Answer, ask, enter_epoch, queue_keys, with_ttl};
 use self::queue::Refreshes;
 
 const SESSIONS: u64 = 50;
@@ -68,18 +72,18 @@ impl Runtime for SetClock {
 
 fn time_left(answer: &Answer) -> Option<Duration> {
     match answer {
-        Ok(Told::Saw(Some(sighting))) => sighting.time_left,
+        Ok(CallReply::Sighted(Some(sighting))) => sighting.time_left,
         _ => None,
     }
 }
 
 /// The answer without the time left, which depends on the moment always; only that there is one.
-fn timeless(answer: &Answer) -> Answer {
+fn timeless(answer: &Answer) -> String {
     let mut answer = answer.clone();
-    if let Ok(Told::Saw(Some(sighting))) = &mut answer {
+    if let Ok(CallReply::Sighted(Some(sighting))) = &mut answer {
         sighting.time_left = sighting.time_left.map(|_| Duration::ZERO);
     }
-    answer
+    format!("{answer:?}")
 }
 
 /// The fake twice: with keys that live as short, and as long, as those of the node can.
@@ -112,7 +116,7 @@ impl Fakes {
 
     /// What the answer must be, if it does not depend on the moment: with the shortest and the longest
     /// time left that a look can see.
-    async fn ask(&mut self, call: &Call, from: Instant, to: Instant) -> Option<[Answer; 2]> {
+    async fn ask(&mut self, call: &Operation, from: Instant, to: Instant) -> Option<[Answer; 2]> {
         let doubt = to - from;
         if !self.refreshes.are_certain(call, from, to) {
             return None;
@@ -125,10 +129,10 @@ impl Fakes {
             return None;
         }
         self.clock.set(to);
-        let short = call.with_ttl(|ttl| ttl.checked_sub(doubt))?.on(&self.short).await;
+        let short = ask(&with_ttl(call, |ttl| ttl.checked_sub(doubt))?, &self.short).await;
         self.clock.set(from);
-        let long = call.with_ttl(|ttl| ttl.checked_add(doubt))?.on(&self.long).await;
-        if let (Call::Refresh(key, entry, _), Ok(_)) = (call, &short) {
+        let long = ask(&with_ttl(call, |ttl| ttl.checked_add(doubt))?, &self.long).await;
+        if let (Operation::Refresh { key, entry, .. }, Ok(_)) = (call, &short) {
             self.refreshes.note(key, entry, from, to);
         }
         (timeless(&short) == timeless(&long)).then_some([short, long])
@@ -143,42 +147,52 @@ impl Fakes {
     }
 }
 
-impl Call {
-    fn draw(sim: &Sim, names: &[String], tokens: &[Token], entries: &[Entry]) -> Self {
-        let below = |bound: usize| usize::try_from(sim.random_below(bound as u64)).unwrap();
-        let count = [1, 1, 1, 2, 3][below(5)];
-        let first = below(names.len());
-        let keys: Vec<Key> =
-            (0..count).map(|place| key(&names[(first + place) % names.len()])).collect();
-        let millis = [10, 20, 50, 100, 60_000][below(5)];
-        let ttl = Ttl::try_from(Duration::from_millis(millis)).unwrap();
-        let first = keys[0].clone();
-        let mut locks = keys.clone();
-        locks.sort();
-        let claim = Claim::new(keys, tokens[below(tokens.len())].clone(), ttl);
-        let entry = entries[below(entries.len())].clone();
-        let other = Some(entries[below(entries.len())].clone()).filter(|other| *other != entry);
-        // Around small numbers, where calls meet, and around the last ones.
-        let number = below(12) as u64;
-        let last = FencingToken::MAX.get();
-        let number = if below(40) == 0 { last - number } else { number + 1 };
-        let number = FencingToken::new(number).unwrap();
-        let hint = FenceHint::new(below(12) as u64).unwrap();
-        match below(17) {
-            0 => Self::Acquire(claim),
-            1 => Self::Extend(claim),
-            2 => Self::Release(claim),
-            3 => Self::Inspect(first),
-            4 | 5 => Self::FencedAcquire(claim, hint),
-            6 => Self::Raise(claim, number),
-            7 | 8 => Self::GuardedAcquire(claim, None),
-            9 => Self::GuardedAcquire(claim, Some(hint)),
-            10..=12 => Self::Refresh(locks[0].clone(), entry, locks),
-            13 => Self::Leave(locks[0].clone(), entry, None),
-            14 => Self::Leave(locks[0].clone(), entry, other),
-            15 => Self::Hint(locks[0].clone()),
-            _ => Self::FencedRelease(claim, number),
-        }
+fn draw(sim: &Sim, names: &[String], tokens: &[Token], entries: &[Entry]) -> Operation {
+    let below = |bound: usize| usize::try_from(sim.random_below(bound as u64)).unwrap();
+    let count = [1, 1, 1, 2, 3][below(5)];
+    let first = below(names.len());
+    let keys: Vec<Key> =
+        (0..count).map(|place| key(&names[(first + place) % names.len()])).collect();
+    let millis = [10, 20, 50, 100, 60_000][below(5)];
+    let ttl = Ttl::try_from(Duration::from_millis(millis)).unwrap();
+    let first = keys[0].clone();
+    let mut locks = keys.clone();
+    locks.sort();
+    let lock = locks[0].clone();
+    let claim = Claim::new(keys, tokens[below(tokens.len())].clone(), ttl);
+    let entry = entries[below(entries.len())].clone();
+    let other = Some(entries[below(entries.len())].clone()).filter(|other| *other != entry);
+    // Around small numbers, where calls meet, and around the last ones.
+    let number = below(12) as u64;
+    let last = FencingToken::MAX.get();
+    let number = if below(40) == 0 { last - number } else { number + 1 };
+    let number = FencingToken::new(number).unwrap();
+    let hint = FenceHint::new(below(12) as u64);
+    let acquire = |fencing, guard| {
+        let mut options = AcquireOptions::default();
+        (options.fencing, options.guard) = (fencing, guard);
+        Operation::Acquire(claim.clone(), options)
+    };
+    let release = |raise_to| {
+        let mut options = ReleaseOptions::default();
+        options.raise_to = raise_to;
+        Operation::Release(claim.clone(), options)
+    };
+    let leave = |also| Operation::Leave { key: lock.clone(), entry: entry.clone(), also };
+    match below(17) {
+        0 => acquire(None, None),
+        1 => Operation::Extend(claim, ExtendOptions::default()),
+        2 => release(None),
+        3 => Operation::Inspect { key: first },
+        4 | 5 => acquire(hint, None),
+        6 => Operation::Raise(claim, number),
+        7 | 8 => acquire(None, Some(GUARD)),
+        9 => acquire(hint, Some(GUARD)),
+        10..=12 => Operation::Refresh { key: lock, entry, locks: locks.into() },
+        13 => leave(None),
+        14 => leave(other),
+        15 => Operation::Hint { key: lock },
+        _ => release(Some(number)),
     }
 }
 
@@ -227,21 +241,15 @@ async fn session(
     let mut behind = Connection::to_port(port).unwrap();
     let (mut compared, mut called) = (0, 0);
     while compared < calls / SESSIONS {
-        if sim.random_below(500) == 0 {
-            // Another program puts a list where a lock may be.
+        if sim.random_below(333) == 0 {
+            // Another program puts a list where a lock may be, or the wait queue of one.
             let name = &names[usize::try_from(sim.random_below(4)).unwrap()];
-            behind.command(&["DEL", name]).unwrap();
-            behind.command(&["LPUSH", name, "x"]).unwrap();
-            fakes.short.put(name, Value::List);
-            fakes.long.put(name, Value::List);
-        }
-        if sim.random_below(1_000) == 0 {
-            // And where the wait queue of one would be.
-            let queue = waiters(&names[usize::try_from(sim.random_below(4)).unwrap()]);
-            behind.command(&["DEL", &queue]).unwrap();
-            behind.command(&["LPUSH", &queue, "x"]).unwrap();
-            fakes.short.put(&queue, Value::List);
-            fakes.long.put(&queue, Value::List);
+            let key = if sim.random_below(3) == 0 { waiters(name) } else { name.clone() };
+            behind.command(&["DEL", &key]).unwrap();
+            behind.command(&["LPUSH", &key, "x"]).unwrap();
+            for fake in [&fakes.short, &fakes.long] {
+                fake.put(&key, Value::List);
+            }
         }
         if sim.random_below(300) == 0 {
             // Another program writes where a number is.
@@ -253,30 +261,26 @@ async fn session(
                 fake.put(&counters[place], Value::String(text.into()));
             }
         }
-        let call = Call::draw(&sim, &names, &tokens, &entries);
+        let call = draw(&sim, &names, &tokens, &entries);
         called += 1;
         let from = now();
-        let real = call.on(node).await;
+        let real = ask(&call, node).await;
         let to = now();
+        let mut is_over = false;
         match fakes.ask(&call, from - GRAIN, to + GRAIN).await {
             Some([short, long]) => {
-                let place = format!("session {number}, after {compared} calls: {}", call.name());
+                let place = format!("session {number}, after {compared} calls: {call:?}");
                 assert_eq!(timeless(&real), timeless(&short), "{place}");
                 let bounds = time_left(&short)..=time_left(&long);
                 let left = time_left(&real);
                 assert!(bounds.contains(&left), "{place}: {left:?}, not in {bounds:?}");
                 compared += 1;
             }
-            None => {
-                // It depends on the moment. Both start again from nothing.
-                let mut clear = vec!["DEL".to_owned()];
-                clear.extend(all.iter().cloned());
-                behind.command(&clear).unwrap();
-                fakes.clear(&all);
-            }
+            // It depends on the moment.
+            None => is_over = true,
         }
-        if sim.random_below(200) == 0 {
-            // A list would block its name for good.
+        // Both start again from nothing. A list would block its name for good.
+        if is_over || sim.random_below(200) == 0 {
             let mut clear = vec!["DEL".to_owned()];
             clear.extend(all.iter().cloned());
             behind.command(&clear).unwrap();

@@ -183,28 +183,6 @@ fn passwords_and_rules_of_users_are_for_all_but_the_harness() {
 }
 
 #[test]
-fn a_unix_socket_node_listens_on_no_port() {
-    let node = RedisServer::builder().unix_socket().start();
-    let path = node.socket_path().expect("a unix socket");
-    assert_eq!(node.address(), format!("unix://{}", path.display()));
-    node.set("k", "v");
-    assert_eq!(node.cli(&["CONFIG", "GET", "port"]).array()[1].text(), "0");
-    node.restart();
-    assert_eq!(node.get("k"), None);
-}
-
-#[test]
-fn a_full_node_refuses_writes_and_a_replica_too() {
-    let primary = RedisServer::builder().max_memory(1).start();
-    let reply = primary.cli(&["SET", "k", "v"]);
-    assert!(reply.error().is_some_and(|text| text.starts_with("OOM")), "{reply:?}");
-
-    let replica = RedisServer::builder().replica_of(&primary).start();
-    let reply = replica.cli(&["SET", "k", "v"]);
-    assert!(reply.error().is_some_and(|text| text.starts_with("READONLY")), "{reply:?}");
-}
-
-#[test]
 fn a_replica_that_lags_takes_over_the_address_and_is_what_restarts() {
     let at_once = RedisServer::builder()
         .config("repl-diskless-sync-delay", &["0"])

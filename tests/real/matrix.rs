@@ -11,34 +11,7 @@ use crate::client::{Client, LIMIT, on_tokio, unhurried};
 
 mod fault;
 
-use fault::{Effect, Fault, KEY, Place, Struck};
-
-/// The rows. Where there are several faults, the failed nodes have them in turn.
-const ROWS: [&[Fault]; 23] = [
-    &[Fault::Dead],
-    &[Fault::NeverUp],
-    &[Fault::Stopped],
-    &[Fault::StoppedBefore],
-    &[Fault::Reset],
-    &[Fault::Cut],
-    &[Fault::HoleToNode],
-    &[Fault::HoleToClient],
-    &[Fault::HoleBefore],
-    &[Fault::TooSlow],
-    &[Fault::Slow],
-    &[Fault::ReadOnly],
-    &[Fault::Loading],
-    &[Fault::OutOfMemory],
-    &[Fault::Misconfigured],
-    &[Fault::NoAuth],
-    &[Fault::NoPermission],
-    &[Fault::WrongType],
-    &[Fault::Foreign],
-    &[Fault::Babble],
-    &[Fault::BabbleAtVote],
-    &[Fault::Foreign, Fault::ReadOnly],
-    &[Fault::Dead, Fault::Foreign, Fault::Stopped, Fault::OutOfMemory, Fault::Reset],
-];
+use fault::{Effect, Fault, KEY, Place, ROWS, Struck};
 
 #[test]
 fn every_subset_of_three_nodes() {

@@ -21,7 +21,6 @@ use quorate_tests::wait::{LIMIT, LONG_TTL, eventually, receive};
 use tokio::runtime::{Builder, Handle, Runtime as Tokio};
 
 use crate::calls::claim;
-use crate::every_future::{self, Doing, Trial};
 
 fn current_thread() -> Tokio {
     Builder::new_current_thread().enable_all().build().unwrap()
@@ -32,7 +31,7 @@ fn multi_thread() -> Tokio {
 }
 
 /// Runs `check` on every runtime there is, on all at once.
-fn on_every_runtime<F>(check: impl Fn(Arc<dyn Runtime>) -> F + Sync)
+pub(crate) fn on_every_runtime<F>(check: impl Fn(Arc<dyn Runtime>) -> F + Sync)
 where
     F: Future<Output = ()>,
 {
@@ -124,56 +123,6 @@ fn requests_to_a_slow_node_keep_their_order_on_every_runtime() {
         }
         assert_eq!(node.keys().len(), 0, "{runtime:?}");
     });
-}
-
-/// Every public future, dropped after every number of polls, on the real schedulers.
-#[test]
-fn c5_a_future_dropped_at_any_poll_leaves_no_key_on_every_runtime() {
-    on_every_runtime(|runtime| async move {
-        let sweeps = Doing::ALL.map(|doing| drop_at_every_poll(doing, Arc::clone(&runtime)));
-        let polls: usize = join_all(sweeps).await.into_iter().sum();
-        // A busy machine wakes a task once for several reasons.
-        assert!(polls > 2 * Doing::ALL.len(), "the sweep saw only {polls} polls");
-    });
-}
-
-/// Returns how many polls there were.
-async fn drop_at_every_poll(doing: Doing, runtime: Arc<dyn Runtime>) -> usize {
-    const MS: Duration = Duration::from_millis(1);
-    for polls in doing.first().. {
-        let nodes = MemoryNode::cluster(5, Arc::clone(&runtime));
-        nodes[1].inject(Fault::Slow(MS));
-        nodes[2].inject(Fault::Late(2 * MS));
-        nodes[3].inject(Fault::Slow(15 * MS));
-        nodes[4].inject(Fault::Dead);
-        // What an adopter leaves at a dead node is looked after until the ttl is over: it has none.
-        let count = if doing == Doing::Adopt { 4 } else { 5 };
-        let builder = || {
-            let nodes = nodes[..count].iter().cloned();
-            let builder = LockManager::builder(nodes).runtime(Arc::clone(&runtime));
-            builder.ttl(LONG_TTL).node_timeout(LIMIT).timeout(LIMIT)
-        };
-        let manager = builder().safety_margin(2 * MS).renew_interval(4 * MS).build().unwrap();
-        let rival = builder().build().unwrap();
-        let begins = doing.begin(manager.clone(), &rival, Arc::clone(&runtime), 20 * MS);
-        let Trial { future, record } = begins.await;
-        let is_done = every_future::is_done_after(polls, future).await;
-        every_future::finish(record, &manager).await;
-        let left = || nodes.iter().flat_map(MemoryNode::keys).count();
-        let limit = runtime.now() + LIMIT;
-        while left() > 0 {
-            assert!(runtime.now() < limit, "{doing:?} dropped after {polls} polls leaves a key");
-            runtime.sleep_until(runtime.now() + MS).await;
-        }
-        // Nor is a key set later. The dead node is not waited for.
-        let _ = rival.close(LIMIT).await;
-        let _ = manager.close(LIMIT).await;
-        assert_eq!(left(), 0, "{doing:?} dropped after {polls} polls");
-        if is_done {
-            return polls;
-        }
-    }
-    unreachable!("no future is polled that often")
 }
 
 /// Where a guard is dropped. The lock is released by its runtime, or by a helper thread if that has gone.

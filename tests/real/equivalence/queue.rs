@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use quorate::Key;
-use quorate::backend::Entry;
+use quorate::backend::{Entry, Operation};
 
-use super::node::Call;
+use super::node::queue;
 
 /// How long after its last refresh an entry expires, and a queue that no process refreshes.
 const ENDS: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(10)];
@@ -25,8 +25,8 @@ impl Refreshes {
     }
 
     /// Whether no entry of its queue may expire while the node carries out `call`.
-    pub(crate) fn are_certain(&self, call: &Call, from: Instant, to: Instant) -> bool {
-        let Some(queue) = call.queue() else { return true };
+    pub(crate) fn are_certain(&self, call: &Operation, from: Instant, to: Instant) -> bool {
+        let Some(queue) = queue(call) else { return true };
         let of_queue = self.0.iter().filter(|((key, _), _)| key == queue);
         of_queue
             .flat_map(|(_, times)| ENDS.map(|end| times.map(|time| time + end)))

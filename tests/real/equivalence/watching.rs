@@ -4,15 +4,16 @@ use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use futures_util::future::poll_immediate;
-use quorate::backend::{Entry, Watched};
+use quorate::backend::{Entry, Operation, Watched};
 use quorate::memory::{MemoryNode, Sim, Value};
 use quorate::{Claim, LockBackend, Runtime, Token, Ttl};
 use quorate_tests::keys::QUARANTINE;
 use quorate_tests::wait::{now, within_limit};
 use quorate_tests::{Connection, RedisServer};
 
-use super::node::{Call, enter_epoch, key, look, queue_keys};
+use super::node::{ask, enter_epoch, look, queue_keys, with_ttl};
 use super::{GRAIN, SECOND, names_of};
+use crate::calls::{acquire, key, release};
 
 const STEPS: u64 = 3_000;
 
@@ -60,18 +61,19 @@ impl Pair<'_> {
                 // No key ends by itself. Each ttl is longer than the last, or too short to change one.
                 let long = SECOND * 60 + SECOND * u32::try_from(step).unwrap();
                 let short = sim.random_below(3) == 0;
-                let call = Call::draw(sim, &names.locks, &names.tokens, &names.entries);
-                if let Call::Refresh(..) = call {
+                let call = super::draw(sim, &names.locks, &names.tokens, &names.entries);
+                if let Operation::Refresh { .. } = call {
                     self.joined.get_or_insert_with(now);
                 }
-                let ttl = if short && matches!(call, Call::Extend(..)) { SECOND } else { long };
-                let call = call.with_ttl(|_| Some(ttl)).unwrap();
-                let (real, fake) = (call.on(self.real).await, call.on(&self.fake).await);
+                let ttl =
+                    if short && matches!(call, Operation::Extend(..)) { SECOND } else { long };
+                let call = with_ttl(&call, |_| Some(ttl)).unwrap();
+                let (real, fake) = (ask(&call, self.real).await, ask(&call, &self.fake).await);
                 if !self.may_have_expired() {
                     let untimed = super::timeless;
-                    assert_eq!(untimed(&real), untimed(&fake), "step {step}: {}", call.name());
+                    assert_eq!(untimed(&real), untimed(&fake), "step {step}: {call:?}");
                 }
-                call.name().to_owned()
+                format!("{call:?}")
             }
         }
     }
@@ -108,17 +110,15 @@ async fn is_told(pair: &Pair<'_>, watched: Watched, expected: bool, place: &str)
 /// after them.
 async fn all_pushed(real: &dyn LockBackend) {
     let key = key("sentinel");
+    let sentinel = look(real, &key, None).await;
     let token = Token::draw(|bytes| {
         bytes.fill(9);
         Ok(())
     });
     let claim = Claim::new([key.clone()], token.unwrap(), Ttl::try_from(SECOND * 60).unwrap());
-    let sentinel = look(real, &key, None).await;
-    let written = match sentinel.is_held() {
-        false => Call::Acquire(claim),
-        true => Call::Release(claim),
-    };
-    written.on(real).await.unwrap();
+    let written =
+        if sentinel.is_held() { release(real, &claim).await } else { acquire(real, &claim).await };
+    written.unwrap();
     within_limit("the push of the sentinel", sentinel.changed()).await;
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use quorate::BackendErrorKind;
 use quorate_tests::peer::{Answer, Peer};
-use quorate_tests::{Builder, Connection, Direction, Mode, Proxy, RedisServer, When};
+use quorate_tests::{Builder, Connection, Direction, Mode, Proxy, RedisServer, When as EndsWhen};
 
 /// The lock of every cell.
 pub(crate) const KEY: &str = "orders:42";
@@ -62,40 +62,18 @@ fn settings() -> Builder {
 /// What is wrong with a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// Killed while it was connected.
-    Dead,
-    /// It was down before any client connected.
-    NeverUp,
-    /// `SIGSTOP`.
-    Stopped,
-    /// `SIGSTOP` before any client connected: the kernel accepts, the process does not reply.
-    StoppedBefore,
-    /// The connection is reset as soon as it is used, again and again.
-    Reset,
-    /// Connections are closed, new ones too.
-    Cut,
-    /// What is sent to it never arrives.
-    HoleToNode,
-    /// What it answers never arrives.
-    HoleToClient,
-    /// What it answers never arrives, not even when connecting.
-    HoleBefore,
-    /// An hour each way: more than a round waits.
-    TooSlow,
-    /// 50 ms each way: much less than a round waits. No fault at all.
-    Slow,
-    /// A replica of something that is not there.
-    ReadOnly,
+    /// Killed.
+    Dead(When),
+    /// `SIGSTOP`: the kernel accepts, and the process does not reply.
+    Stopped(When),
+    /// What a proxy does in front of it.
+    Network(When, Mode),
+    /// An operator has changed it, and changes it back.
+    Changed { when: When, does: Words, undoes: Words, kind: BackendErrorKind },
     /// It is reading its data set.
     Loading,
-    /// `maxmemory` is reached, and nothing is evicted.
-    OutOfMemory,
     /// The last `BGSAVE` failed, and writes stop for that.
     Misconfigured,
-    /// It demands a password that the client does not have.
-    NoAuth,
-    /// The user may no longer write.
-    NoPermission,
     /// A list is where the lock would be.
     WrongType,
     /// Another client has it locked.
@@ -104,6 +82,75 @@ pub(crate) enum Fault {
     Babble,
     /// It seems to be one, until it is asked for a vote.
     BabbleAtVote,
+}
+
+type Words = &'static [&'static str];
+
+/// When a fault comes: before any client connects, or to a connected client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum When {
+    First,
+    Later,
+}
+
+/// A replica of something that is not there: no process listens on port 1.
+const READ_ONLY: Fault = changed(
+    &["REPLICAOF", "127.0.0.1", "1"],
+    &["REPLICAOF", "NO", "ONE"],
+    BackendErrorKind::ReadOnly,
+);
+/// `maxmemory` is reached, and nothing is evicted.
+const OUT_OF_MEMORY: Fault = changed(
+    &["CONFIG", "SET", "maxmemory", "1"],
+    &["CONFIG", "SET", "maxmemory", "0"],
+    BackendErrorKind::OutOfMemory,
+);
+/// The user may no longer write.
+const NO_PERMISSION: Fault = changed(
+    &["ACL", "SETUSER", "default", "-@write", "-@scripting"],
+    &["ACL", "SETUSER", "default", "+@all"],
+    BackendErrorKind::Permission,
+);
+/// It demands a password that the client does not have.
+const NO_AUTH: Fault = Fault::Changed {
+    when: When::First,
+    does: &["CONFIG", "SET", "requirepass", "sesame"],
+    undoes: &["CONFIG", "SET", "requirepass", ""],
+    kind: BackendErrorKind::Auth,
+};
+
+const RESET: Fault = Fault::Network(When::Later, Mode::Reset(EndsWhen::Used));
+
+/// The rows. Where there are several faults, the failed nodes have them in turn.
+pub(crate) const ROWS: [&[Fault]; 23] = [
+    &[Fault::Dead(When::Later)],
+    &[Fault::Dead(When::First)],
+    &[Fault::Stopped(When::Later)],
+    &[Fault::Stopped(When::First)],
+    &[RESET],
+    &[Fault::Network(When::Later, Mode::Cut(EndsWhen::Now))],
+    &[Fault::Network(When::Later, Mode::BlackHole(Direction::ToNode))],
+    &[Fault::Network(When::Later, Mode::BlackHole(Direction::ToClient))],
+    &[Fault::Network(When::First, Mode::BlackHole(Direction::ToClient))],
+    // An hour each way is more than a round waits, and 50 ms are no fault at all.
+    &[Fault::Network(When::Later, delay(3_600_000))],
+    &[Fault::Network(When::Later, delay(50))],
+    &[READ_ONLY],
+    &[Fault::Loading],
+    &[OUT_OF_MEMORY],
+    &[Fault::Misconfigured],
+    &[NO_AUTH],
+    &[NO_PERMISSION],
+    &[Fault::WrongType],
+    &[Fault::Foreign],
+    &[Fault::Babble],
+    &[Fault::BabbleAtVote],
+    &[Fault::Foreign, READ_ONLY],
+    &[Fault::Dead(When::Later), Fault::Foreign, Fault::Stopped(When::Later), OUT_OF_MEMORY, RESET],
+];
+
+const fn changed(does: Words, undoes: Words, kind: BackendErrorKind) -> Fault {
+    Fault::Changed { when: When::Later, does, undoes, kind }
 }
 
 /// What a client sees of a fault.
@@ -116,40 +163,33 @@ pub(crate) enum Effect {
 }
 
 impl Fault {
-    pub(crate) const fn effect(self) -> Effect {
+    pub(crate) fn effect(self) -> Effect {
         use BackendErrorKind as Kind;
         match self {
-            Self::Slow => Effect::Nothing,
+            Self::Network(_, mode) if mode == delay(50) => Effect::Nothing,
             // A plain acquire of one key cannot distinguish a list from a lock.
             Self::Foreign | Self::WrongType => Effect::Refusal,
-            Self::Stopped
-            | Self::StoppedBefore
-            | Self::HoleToNode
-            | Self::HoleToClient
-            | Self::HoleBefore
-            | Self::TooSlow => Effect::Silence,
-            Self::Dead | Self::NeverUp | Self::Reset | Self::Cut => Effect::Error(Kind::Connection),
-            Self::ReadOnly => Effect::Error(Kind::ReadOnly),
+            Self::Dead(_) | Self::Network(_, Mode::Reset(_) | Mode::Cut(_)) => {
+                Effect::Error(Kind::Connection)
+            }
+            Self::Stopped(_) | Self::Network(..) => Effect::Silence,
+            Self::Changed { kind, .. } => Effect::Error(kind),
             Self::Loading => Effect::Error(Kind::Loading),
-            Self::OutOfMemory => Effect::Error(Kind::OutOfMemory),
             Self::Misconfigured => Effect::Error(Kind::Misconfigured),
-            Self::NoAuth => Effect::Error(Kind::Auth),
-            Self::NoPermission => Effect::Error(Kind::Permission),
             Self::Babble | Self::BabbleAtVote => Effect::Error(Kind::Protocol),
         }
     }
 
-    /// Whether it is there before any client connects. Others come to a connected client.
+    /// Whether it is there before any client connects.
     pub(crate) const fn comes_first(self) -> bool {
-        matches!(
-            self,
-            Self::NeverUp
-                | Self::StoppedBefore
-                | Self::HoleBefore
-                | Self::NoAuth
-                | Self::Babble
-                | Self::BabbleAtVote
-        )
+        match self {
+            Self::Dead(when) | Self::Stopped(when) | Self::Network(when, _) => {
+                matches!(when, When::First)
+            }
+            Self::Changed { when, .. } => matches!(when, When::First),
+            Self::Babble | Self::BabbleAtVote => true,
+            _ => false,
+        }
     }
 
     /// Whether a node is there again once it is undone.
@@ -162,13 +202,7 @@ impl Fault {
         match self {
             Self::Babble => place.babbler.url(),
             Self::BabbleAtVote => place.pretender.url(),
-            Self::Reset
-            | Self::Cut
-            | Self::HoleToNode
-            | Self::HoleToClient
-            | Self::HoleBefore
-            | Self::TooSlow
-            | Self::Slow => place.proxy.address(),
+            Self::Network(..) => place.proxy.address(),
             _ => place.node.address(),
         }
     }
@@ -178,27 +212,14 @@ impl Fault {
         let node = &place.node;
         let mut loading = None;
         match self {
-            Self::Dead | Self::NeverUp => node.kill(),
-            Self::Stopped | Self::StoppedBefore => node.pause(),
-            Self::Reset => place.proxy.set(Mode::Reset(When::Used)),
-            Self::Cut => place.proxy.set(Mode::Cut(When::Now)),
-            Self::HoleToNode => place.proxy.set(Mode::BlackHole(Direction::ToNode)),
-            Self::HoleToClient | Self::HoleBefore => {
-                place.proxy.set(Mode::BlackHole(Direction::ToClient));
-            }
-            Self::TooSlow => place.proxy.set(delay(3_600_000)),
-            Self::Slow => place.proxy.set(delay(50)),
-            // No process listens on port 1.
-            Self::ReadOnly => run(node, &["REPLICAOF", "127.0.0.1", "1"]),
+            Self::Dead(_) => node.kill(),
+            Self::Stopped(_) => node.pause(),
+            Self::Network(_, mode) => place.proxy.set(mode),
+            Self::Changed { does, .. } => run(node, does),
             Self::Loading => loading = Some(load_slowly(node)),
-            Self::OutOfMemory => run(node, &["CONFIG", "SET", "maxmemory", "1"]),
             Self::Misconfigured => {
                 fail_to_save(node);
                 run(node, &["CONFIG", "SET", "save", "3600 1"]);
-            }
-            Self::NoAuth => run(node, &["CONFIG", "SET", "requirepass", "sesame"]),
-            Self::NoPermission => {
-                run(node, &["ACL", "SETUSER", "default", "-@write", "-@scripting"])
             }
             Self::WrongType => node.lpush(KEY, "x"),
             Self::Foreign => node.set(KEY, SOMEBODY_ELSE),
@@ -221,25 +242,16 @@ impl Struck<'_> {
     pub(crate) fn undo(self) {
         let node = &self.place.node;
         match self.fault {
-            Fault::Dead | Fault::NeverUp => node.restart(),
-            Fault::Stopped | Fault::StoppedBefore => node.resume(),
-            Fault::Reset
-            | Fault::Cut
-            | Fault::HoleToNode
-            | Fault::HoleToClient
-            | Fault::HoleBefore
-            | Fault::TooSlow
-            | Fault::Slow => self.place.proxy.set(Mode::Pass),
-            Fault::ReadOnly => run(node, &["REPLICAOF", "NO", "ONE"]),
+            Fault::Dead(_) => node.restart(),
+            Fault::Stopped(_) => node.resume(),
+            Fault::Network(..) => self.place.proxy.set(Mode::Pass),
+            Fault::Changed { undoes, .. } => run(node, undoes),
             Fault::Loading => {
                 run(node, &["CONFIG", "SET", "key-load-delay", "0"]);
                 let done = self.loading.unwrap().receive().unwrap();
                 assert_eq!(done.text(), "OK", "it was still loading");
             }
-            Fault::OutOfMemory => run(node, &["CONFIG", "SET", "maxmemory", "0"]),
             Fault::Misconfigured => run(node, &["CONFIG", "SET", "save", ""]),
-            Fault::NoAuth => run(node, &["CONFIG", "SET", "requirepass", ""]),
-            Fault::NoPermission => run(node, &["ACL", "SETUSER", "default", "+@all"]),
             Fault::WrongType => {
                 assert_eq!(node.cli(&["LRANGE", KEY, "0", "-1"]).array().len(), 1, "untouched");
                 run(node, &["DEL", KEY]);
