@@ -10,7 +10,7 @@ use quorate_protocol::{Push, Value};
 use tokio::time::{sleep, timeout};
 
 use crate::calls::{TICK, TTL, claim, key, node};
-use crate::fake::{Fake, granting};
+use crate::fake::{Fake, granting, ordinary};
 
 #[tokio::test(start_paused = true)]
 async fn a_watch_is_registered_before_the_key_is_read() {
@@ -113,7 +113,7 @@ async fn a_server_or_a_connection_that_cannot_track_keys_watches_nothing_and_say
     without_pushes.use_resp2();
     let without_tracking = Fake::with_setup(|parts| match parts[0].as_str() {
         "CLIENT" => Value::Error("ERR Client tracking can be enabled only with RESP3".into()),
-        _ => granting(parts),
+        _ => ordinary(parts).unwrap_or_else(|| granting(parts)),
     });
     for fake in [without_pushes, without_tracking] {
         let node = node(&fake);
