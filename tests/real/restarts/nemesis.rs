@@ -63,8 +63,8 @@ pub(super) fn strike(
     let (mut turn, mut round) = (0, 0_u32);
     while !enough(&blows) {
         round += 1;
-        // Now and then one more than can be spared.
-        let is_burst = round.is_multiple_of(BURST_EVERY);
+        // Now and then one more than can be spared. Nodes that remember can all be spared.
+        let is_burst = plan.remembers || round.is_multiple_of(BURST_EVERY);
         let victims = (plan.nodes - 1) / 2 + usize::from(is_burst);
         for _ in 0..victims {
             let place = turn % plan.nodes;
