@@ -3,7 +3,7 @@
 use quorate::LockBackend as _;
 use quorate_tests::keys::{EPOCH, QUARANTINE, counter};
 use quorate_tests::wait::{LONG_TTL, until};
-use quorate_tests::{Monitor, Nodes, RedisServer, Reply};
+use quorate_tests::{Monitor, Nodes, RedisServer};
 
 use crate::client::{
     Client, all_have, assert_clean, calls, close, nothing_is_left, on_tokio, unhurried, warm_up,
@@ -132,34 +132,6 @@ fn the_first_release_takes_one_round_trip() {
         let delete = RedisServer::compare_and_delete().unwrap_or("EVALSHA").to_uppercase();
         assert_eq!(names, ["EVALSHA", &delete, "EVALSHA", "EVALSHA"], "{client:?}");
         assert_clean(&manager).await;
-    });
-}
-
-/// Another library's lock, as every one of them writes it.
-#[test]
-fn locks_of_other_libraries_exclude_ours_and_the_other_way_round() {
-    let nodes = &Nodes::start(3);
-    with_each_client(|client| async move {
-        let manager = client.manager(nodes);
-        for node in nodes.iter() {
-            node.cli(&["SET", "shared", "another-libraries-token", "NX", "PX", "60000"]);
-        }
-        let refused = manager.lock("shared").no_wait().await;
-        assert!(refused.as_ref().is_err_and(quorate::LockError::is_held), "{refused:?}");
-        // The node that was not waited for must not grant the lost round once it is empty.
-        assert_clean(&manager).await;
-        for node in nodes.iter() {
-            node.flushall();
-        }
-        let manager = client.manager(nodes);
-        let guard = manager.lock("shared").no_wait().await.unwrap();
-        all_have(nodes, "shared").await;
-        for node in nodes.iter() {
-            let reply = node.cli(&["SET", "shared", "another", "NX", "PX", "60000"]);
-            assert_eq!(reply, Reply::Nil);
-        }
-        guard.release().await.unwrap();
-        close(&manager, nodes).await;
     });
 }
 

@@ -52,14 +52,6 @@ impl Builder {
         self
     }
 
-    /// Takes away the command that makes a script unnecessary for a plain release, if there is one.
-    pub fn without_compare_and_delete(self) -> Self {
-        match RedisServer::compare_and_delete() {
-            Some(name) => self.config("rename-command", &[name, ""]),
-            None => self,
-        }
-    }
-
     /// Demands a password of the default user.
     pub fn password(mut self, password: &str) -> Self {
         self.admin = true;
