@@ -242,20 +242,38 @@ async fn session(
     let (mut compared, mut called) = (0, 0);
     while compared < calls / SESSIONS {
         if sim.random_below(333) == 0 {
-            // Another program puts a list where a lock may be, or the wait queue of one.
+            // Another program puts a list where a lock may be, or the wait queue of one; or a string for good.
             let name = &names[usize::try_from(sim.random_below(4)).unwrap()];
-            let key = if sim.random_below(3) == 0 { waiters(name) } else { name.clone() };
+            let kind = sim.random_below(3);
+            let key = if kind == 0 { waiters(name) } else { name.clone() };
             behind.command(&["DEL", &key]).unwrap();
-            behind.command(&["LPUSH", &key, "x"]).unwrap();
+            let (command, value) = match kind {
+                1 => ("SET", Value::String(b"theirs".into())),
+                _ => ("LPUSH", Value::List),
+            };
+            behind.command(&[command, &key, "theirs"]).unwrap();
             for fake in [&fakes.short, &fakes.long] {
-                fake.put(&key, Value::List);
+                fake.put(&key, value.clone());
             }
         }
         if sim.random_below(300) == 0 {
             // Another program writes where a number is.
             let place = usize::try_from(sim.random_below(3)).unwrap();
-            let texts = ["", "x", "007", "-1", "9007199254740992", "9007199254740990", "0", "1e1"];
-            let text = texts[usize::try_from(sim.random_below(8)).unwrap()];
+            let texts = [
+                "",
+                "x",
+                "007",
+                "-1",
+                "9007199254740992",
+                "9007199254740990",
+                "0",
+                "1e1",
+                "1.5",
+                " 7",
+                "0x10",
+                "\0",
+            ];
+            let text = texts[usize::try_from(sim.random_below(12)).unwrap()];
             behind.command(&["SET", &counters[place], text]).unwrap();
             for fake in [&fakes.short, &fakes.long] {
                 fake.put(&counters[place], Value::String(text.into()));

@@ -65,7 +65,7 @@ fn cycles(few: u32) -> u32 {
 #[test]
 fn two_processes_with_two_clients_never_overlap_and_their_tokens_rise() {
     for nodes in [3, 5] {
-        check(Plan { holds: times(400, 2_000), ..Plan::new(nodes, 0, false) });
+        check(Plan { holds: times(200, 1_000), ..Plan::new(nodes, 0, false) });
     }
 }
 

@@ -151,6 +151,23 @@ fn a_connection_that_is_cut_ends_its_watches_and_no_other_call() {
     });
 }
 
+/// fred keeps the last 32 pushes. A key that is absent is not read again.
+#[test]
+fn many_changes_at_once_wake_every_watch() {
+    with_each_client(|client| async move {
+        let scene = Scene::new(client);
+        let names: Vec<String> = (0..300).map(|number| format!("k{number}")).collect();
+        let mut changed = Vec::new();
+        for name in &names {
+            changed.push(watch(&scene.backend, name).await.unwrap().changed());
+        }
+        let pairs = names.iter().flat_map(|name| [name, "x"]);
+        let words: Vec<&str> = ["MSET"].into_iter().chain(pairs).collect();
+        assert_eq!(scene.node.cli(&words).error(), None);
+        within_limit("the end of every watch", join_all(changed)).await;
+    });
+}
+
 #[test]
 fn a_thousand_watches_share_one_connection() {
     with_each_client(|client| async move {
