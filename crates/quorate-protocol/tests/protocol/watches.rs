@@ -10,7 +10,7 @@ use quorate_protocol::{Push, Value};
 use tokio::time::{sleep, timeout};
 
 use crate::calls::{TICK, TTL, claim, key, node};
-use crate::fake::{Fake, granting, ordinary};
+use crate::fake::{Fake, granting};
 
 #[tokio::test(start_paused = true)]
 async fn a_watch_is_registered_before_the_key_is_read() {
@@ -90,6 +90,24 @@ async fn there_is_one_connection_for_commands_and_one_for_watches() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_end_of_the_connection_tells_every_watch() {
+    let fake = Fake::new();
+    let node = node(&fake);
+    let mut changed = Vec::new();
+    for name in ["a", "b"] {
+        changed.push(Box::pin(node.watch(&key(name), None).await.unwrap().changed()));
+    }
+    for one in &mut changed {
+        assert!(one.now_or_never().is_none());
+    }
+    fake.end_after(0);
+    join_all(changed).await;
+    // The next watch makes a new connection.
+    assert!(node.watch(&key("a"), None).await.unwrap().is_held());
+    assert_eq!(fake.connects(), 2);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_connection_without_watches_is_closed_after_a_minute() {
     const MINUTE: Duration = Duration::from_secs(60);
     let fake = Fake::new();
@@ -106,21 +124,25 @@ async fn a_connection_without_watches_is_closed_after_a_minute() {
     assert_eq!(fake.connects(), 2);
 }
 
-/// A server may accept client tracking all the same, and push nothing.
 #[tokio::test(start_paused = true)]
-async fn a_server_or_a_connection_that_cannot_track_keys_watches_nothing_and_says_so() {
-    let without_pushes = Fake::new();
-    without_pushes.use_resp2();
-    let without_tracking = Fake::with_setup(|parts| match parts[0].as_str() {
+async fn a_server_that_cannot_track_keys_says_so() {
+    let fake = Fake::with_setup(|parts| match parts[0].as_str() {
         "CLIENT" => Value::Error("ERR Client tracking can be enabled only with RESP3".into()),
-        _ => ordinary(parts).unwrap_or_else(|| granting(parts)),
+        _ => granting(parts),
     });
-    for fake in [without_pushes, without_tracking] {
-        let node = node(&fake);
-        let error = node.watch(&key("k"), None).await.unwrap_err();
-        assert!(error.is_not_sent() && error.to_string().contains("RESP3"), "{error}");
-        assert!(fake.keys().iter().all(|key| key != "k"));
-        let acquired = node.acquire(&claim(&["k"]), AcquireOptions::default()).await.unwrap();
-        assert_eq!(acquired.vote, Vote::Granted);
-    }
+    let error = node(&fake).watch(&key("k"), None).await.unwrap_err();
+    assert!(error.is_not_sent() && error.to_string().contains("RESP3"), "{error}");
+    assert!(fake.keys().iter().all(|key| key != "k"));
+}
+
+/// The server would accept client tracking all the same, and push nothing.
+#[tokio::test(start_paused = true)]
+async fn a_connection_without_pushes_watches_nothing() {
+    let fake = Fake::new();
+    fake.use_resp2();
+    let node = node(&fake);
+    let error = node.watch(&key("k"), None).await.unwrap_err();
+    assert!(error.is_not_sent() && error.to_string().contains("RESP3"), "{error}");
+    let acquired = node.acquire(&claim(&["k"]), AcquireOptions::default()).await.unwrap();
+    assert_eq!(acquired.vote, Vote::Granted);
 }
