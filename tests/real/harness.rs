@@ -363,6 +363,29 @@ fn a_black_hole_swallows_one_direction_and_then_the_connection() {
 }
 
 #[test]
+fn a_stuck_connection_hands_on_some_bytes_and_a_new_one_works() {
+    for (bytes, arrived) in [(0, &b""[..]), (2, b"+O")] {
+        let (node, proxy, connection) = proxied();
+        drop(connection);
+        let mut stuck =
+            TcpStream::connect((Ipv4Addr::LOCALHOST, proxy.port())).expect("it listens");
+        stuck.write_all(b"PING\r\n").expect("the kernel takes it");
+        stuck.read_exact(&mut [0; 7]).expect("a reply");
+        proxy.stick_after(bytes);
+        stuck.write_all(b"SET k v\r\n").expect("the kernel takes it");
+        eventually("the node has the key", || node.get("k").is_some());
+        let mut reply = vec![0; bytes];
+        stuck.read_exact(&mut reply).expect("the part of a reply");
+        assert_eq!(reply, arrived);
+        stuck.set_read_timeout(Some(Duration::from_millis(30))).expect("not zero");
+        let silence = stuck.read(&mut [0]).expect_err("nothing more");
+        assert_eq!(silence.kind(), io::ErrorKind::WouldBlock);
+        let mut new = Connection::to_port(proxy.port()).expect("it listens");
+        assert_eq!(ask(&mut new, &["PING"]).text(), "PONG");
+    }
+}
+
+#[test]
 fn a_proxy_cuts_with_a_fin_and_resets_with_an_rst() {
     for (now, used, how) in [
         (Mode::Cut(When::Now), Mode::Cut(When::Used), io::ErrorKind::UnexpectedEof),

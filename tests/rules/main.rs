@@ -15,6 +15,7 @@ mod input;
 mod inspect;
 mod keeping;
 mod line;
+mod moments;
 mod observe;
 mod odd;
 mod outside;

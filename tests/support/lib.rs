@@ -12,6 +12,7 @@ pub mod keys;
 pub mod peer;
 pub mod proxy;
 pub mod redis_server;
+pub mod referee;
 pub mod resource;
 pub mod wait;
 
@@ -19,3 +20,4 @@ pub use proxy::{Direction, Mode, Proxy, When};
 pub use redis_server::{
     Builder, Connection, Monitor, Monitored, Nodes, RedisServer, Reply, TEST_CA,
 };
+pub use referee::Referee;

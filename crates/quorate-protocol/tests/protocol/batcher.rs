@@ -158,8 +158,11 @@ async fn acquires_are_bounded_and_releases_are_admitted() {
         names(0..MAX_ACQUIRES).iter().map(|name| begin(&node, acquire(name))).collect();
     let refused = begin(&node, acquire("k")).now_or_never().unwrap();
     assert!(is_not_sent(&refused));
-    calls.push(begin(&node, release("release")));
-    calls.push(begin(&node, hint("hint")));
+    for operation in [release("release"), hint("hint")] {
+        let mut call = begin(&node, operation);
+        assert!((&mut call).now_or_never().is_none(), "it was refused");
+        calls.push(call);
+    }
     // The connect fails at its timeout, all are refused, and there is room again.
     sleep(CONNECT_TIMEOUT + TICK).await;
     assert!(join_all(calls).await.iter().all(is_not_sent));
