@@ -5,15 +5,17 @@
 mod cancel_safety;
 mod cases;
 mod cleanup;
-#[path = "../every_future.rs"]
+#[path = "../support/every_future.rs"]
 mod every_future;
 mod falling_back;
 mod fencing;
+mod forgotten;
 mod holding;
 mod input;
 mod inspect;
 mod keeping;
 mod line;
+mod moments;
 mod observe;
 mod odd;
 mod outside;

@@ -119,9 +119,23 @@ impl Proxy {
     ///
     /// If [`Mode::Refuse`] is left and another process has taken the port meanwhile.
     pub fn set(&self, mode: Mode) {
+        self.order(What::Mode(mode));
+    }
+
+    /// Makes the open connections stuck: each hands `bytes` more to its client, and then nothing. What the
+    /// client sends arrives, and connections made later work.
+    ///
+    /// # Panics
+    ///
+    /// If the proxy has ended.
+    pub fn stick_after(&self, bytes: usize) {
+        self.order(What::Stick(bytes));
+    }
+
+    fn order(&self, what: What) {
         let (done, is_done) = mpsc::channel();
         let orders = self.orders.as_ref().expect("it is there until drop");
-        orders.send(Order { mode, done }).expect("the proxy runs");
+        orders.send(Order { what, done }).expect("the proxy runs");
         (&self.bell).write_all(b"!").expect("the proxy runs");
         receive(&is_done).expect("the proxy runs");
     }
@@ -153,10 +167,16 @@ impl Drop for Proxy {
     }
 }
 
-/// A mode to change to, and where to report that it is done.
+/// What to do, and where to report that it is done.
 struct Order {
-    mode: Mode,
+    what: What,
     done: Sender<()>,
+}
+
+enum What {
+    Mode(Mode),
+    /// The open connections hand on so many bytes more to their clients.
+    Stick(usize),
 }
 
 /// Orders, and the pipe that signals when there is one.

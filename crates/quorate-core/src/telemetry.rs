@@ -14,6 +14,7 @@
 //! | `node failing` | warn | a node returns an error, or is silent for a node timeout, and did neither before | `node`, `operation`, `kind`, `error` |
 //! | `node recovered` | info | a failing node replies, and has not failed for 5 s | `node`, `operation`, `after` |
 //! | `node lacks operation` | warn | a node cannot watch keys or keep a wait queue, or its user may not | `node`, `operation`, `kind`, `error` |
+//! | `runtime ended` | warn | a node connects again because the runtime of its last connection has ended | `node`, `remedy` |
 //! | `lost` | warn | a lease ends before its holder released it | `keys`, `reason`, `held`, `error` |
 //! | `acquired` | debug | a lock is acquired | `keys`, `waited`, `left` |
 //! | `not acquired` | debug | a request for a lock fails | `keys`, `waited`, `reason`, `error` |
@@ -34,6 +35,8 @@
 //!   [`BackendErrorKind`](crate::BackendErrorKind), such as `Quarantined`. A silent node shows nowhere
 //!   else, since rounds are won without it.
 //! - `node lacks operation` is emitted once for `watch` and once for `queue`.
+//! - `runtime ended` is emitted once for each runtime that ended, by the first call after that. Its `remedy` is
+//!   `own_thread()`, with which connections outlive the runtimes of a program. A node over a pool emits none.
 //! - `took` and `failure` of `released` are absent where the release goes on in the background, or
 //!   where nothing failed.
 //! - `unanswered` is how many nodes did not answer until the cleanup bound. They may keep a key until
@@ -296,6 +299,12 @@ pub(crate) fn node_recovered(node: &str, operation: &'static str, after: Duratio
 /// A node does not support an operation that its backend was built for.
 pub(crate) fn node_cannot(node: &str, operation: &'static str, error: &BackendError) {
     event!(warn, node, operation, kind = ?error.kind(), %error, "node lacks operation");
+}
+
+/// Emits `runtime ended`. For a backend whose connection to `node` ended with a runtime, and that connects again.
+pub fn runtime_ended(node: &str) {
+    let remedy = "own_thread() keeps connections for longer than a runtime";
+    event!(warn, node, remedy, "runtime ended");
 }
 
 #[cfg(feature = "tracing")]

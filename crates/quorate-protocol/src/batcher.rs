@@ -43,7 +43,6 @@ use crate::connection::Dial;
 use crate::handshake::Purpose;
 use crate::value::Push;
 
-use self::queue::Queue;
 use self::serving::Serving;
 use self::shared::Shared;
 
@@ -65,8 +64,9 @@ impl<D: Dial> Batcher<D> {
         limits: Limits,
     ) -> Self {
         let limits = Limits { reply: limits.reply.min(FAR), ..limits };
-        let (tracking, queue) = (Arc::default(), Queue::default());
-        Self { shared: Arc::new(Shared { dial, runtime, purpose, limits, tracking, queue }) }
+        let (tracking, queue, has_connected) = Default::default();
+        let shared = Shared { dial, runtime, purpose, limits, tracking, queue, has_connected };
+        Self { shared: Arc::new(shared) }
     }
 
     pub(crate) fn name(&self) -> Cow<'_, str> {
@@ -110,6 +110,7 @@ impl<D: Dial> Drop for Running<D> {
 
 async fn run<D: Dial>(running: Running<D>) {
     let (shared, mut failures) = (&*running.0, 0);
+    shared.report_ended_runtime();
     while shared.has_work(true).await {
         let Err(error) = connect_and_serve(shared).await else {
             failures = 0;

@@ -71,7 +71,7 @@ fn main() -> ExitCode {
         ["sim", ref words @ ..] => world::sim(words),
         ["planted", ref words @ ..] => planted::run(words),
         ["model"] => cargo(&world::release("quorate-model")).run(),
-        ["restarts", ref words @ ..] => cargo(&world::debug("quorate-restarts")).args(words).run(),
+        ["restarts"] => suite::restarts(),
         ["servers", ref paths @ ..] => suite::servers(paths),
         ["race", ref words @ ..] => cargo(&world::release("quorate-race")).args(words).run(),
         [name] => one(name),

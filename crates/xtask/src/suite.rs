@@ -40,13 +40,20 @@ pub(crate) fn servers(paths: &[&str]) -> Outcome {
         if !has_tls {
             println!("   built without TLS: the tests over TLS are left out");
         }
-        let packages = ["quorate-tests", "quorate-redis", "quorate-fred", "quorate-protocol"];
         let tests = cargo(&["test", "--all-features", "--locked", "--tests", "--no-fail-fast"]);
-        let tests = packages.iter().fold(tests, |tests, name| tests.args(&["--package", name]));
+        let tests = tests.args(&["--package", "quorate-tests"]);
         let skipped: &[&str] = if has_tls { &[] } else { &["--", "--skip", "tls"] };
         tests.env("QUORATE_REDIS_SERVER", path).args(skipped).run()?;
     }
     Ok(())
+}
+
+/// Runs the processes that contend while nodes lose their data, for a thousand losses.
+pub(crate) fn restarts() -> Outcome {
+    cargo(&["test", "--package", "quorate-tests", "--all-features", "--locked", "--test", "real"])
+        .args(&["restarts::", "--", "--nocapture"])
+        .env("QUORATE_CYCLES", "1000")
+        .run()
 }
 
 /// Whether a server has TLS: then it ends, since it is given no certificate.

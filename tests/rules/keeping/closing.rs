@@ -294,12 +294,15 @@ fn c8_close_waits_for_a_node_that_answers_slowly() {
 /// C8: the votes are there, and the close is polled before the acquire.
 #[test]
 fn c8_a_close_that_comes_before_the_win_is_seen_leaves_no_lock() {
-    for world in [World::complete(3), World::new(3)] {
+    for (is_ordered, waits) in [(true, true), (true, false), (false, true), (false, false)] {
+        let world = if is_ordered { World::complete(3) } else { World::new(3) };
         for node in &world.nodes {
             node.inject(Fault::Late(100 * MS));
         }
         let manager = world.manager();
-        let mut acquiring = manager.lock("r").into_future().boxed();
+        let request = manager.lock("r");
+        let request = if waits { request } else { request.no_wait() };
+        let mut acquiring = request.into_future().boxed();
         assert!(world.sim.block_on_for(acquiring.as_mut(), 1).is_none());
         world.sim.advance(100 * MS);
         let (report, acquired) = world.sim.block_on(join(manager.close(5 * SECOND), acquiring));

@@ -58,6 +58,11 @@ impl Link {
         self.to_node.has_lost || self.to_client.has_lost
     }
 
+    /// Hands `bytes` more to the client, and swallows the rest.
+    pub(super) const fn stick_after(&mut self, bytes: usize) {
+        self.to_client.allowance = Some(bytes);
+    }
+
     /// Moves what can be moved.
     pub(super) fn work(&mut self, mode: Mode, now: Instant, traffic: &Traffic) -> Fate {
         let there = self.to_node.work(&self.client, &self.node, mode, now, traffic);
@@ -108,6 +113,8 @@ struct Way {
     is_over: bool,
     is_blocked: bool,
     has_lost: bool,
+    /// How many bytes more are taken before the rest is swallowed.
+    allowance: Option<usize>,
 }
 
 enum Flow {
@@ -127,6 +134,7 @@ impl Way {
             is_over: false,
             is_blocked: false,
             has_lost: false,
+            allowance: None,
         }
     }
 
@@ -187,11 +195,20 @@ impl Way {
                 Mode::Reset(When::Used) if read > 0 && self.direction == Direction::ToNode => {
                     return Ok(Some(Fate::Reset));
                 }
-                _ if read > 0 => self.held.push_back((now, buffer[..read].to_vec())),
+                _ if read > 0 => self.hold(now, &buffer[..read]),
                 _ => {}
             }
         }
         Ok(None)
+    }
+
+    fn hold(&mut self, now: Instant, chunk: &[u8]) {
+        let taken = self.allowance.map_or(chunk.len(), |left| left.min(chunk.len()));
+        self.allowance = self.allowance.map(|left| left - taken);
+        self.has_lost |= taken < chunk.len();
+        if taken > 0 {
+            self.held.push_back((now, chunk[..taken].to_vec()));
+        }
     }
 
     /// Writes all that is due.

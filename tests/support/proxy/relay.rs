@@ -8,7 +8,7 @@ use std::sync::mpsc::TryRecvError;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::link::{Fate, Link};
-use super::{Inbox, Listener, Mode, Order, Traffic, When, listen_on};
+use super::{Inbox, Listener, Mode, Order, Traffic, What, When, listen_on};
 use crate::wait::now;
 
 pub(super) struct Relay {
@@ -40,9 +40,14 @@ impl Relay {
             self.accept();
             self.move_bytes();
             match inbox.orders.try_recv() {
-                Ok(Order { mode, done }) => {
+                Ok(Order { what, done }) => {
                     let _ = inbox.doorbell.read(&mut [0]);
-                    self.change(mode);
+                    match what {
+                        What::Mode(mode) => self.change(mode),
+                        What::Stick(bytes) => {
+                            self.links.iter_mut().for_each(|link| link.stick_after(bytes));
+                        }
+                    }
                     // The caller does not listen any more if a test has panicked.
                     let _ = done.send(());
                 }

@@ -158,6 +158,7 @@ fn everything() {
     node_silent("n1", "acquire", MS);
     node_recovered("n1", "acquire", MS);
     node_cannot("n1", "watch", error);
+    runtime_ended("n1");
 }
 
 /// The rows of the table under `heading`: the cells without backticks.

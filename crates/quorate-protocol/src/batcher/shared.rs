@@ -2,10 +2,12 @@
 
 use std::future::poll_fn;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
 use quorate_core::runtime::{Runtime, TokioRuntime};
+use quorate_core::telemetry::runtime_ended;
 use quorate_core::{BackendError, BackendErrorKind};
 use tokio::time::timeout;
 
@@ -41,6 +43,8 @@ pub(super) struct Shared<D> {
     pub(super) limits: Limits,
     pub(super) tracking: Arc<Tracking>,
     pub(super) queue: Queue,
+    /// A task has connected.
+    pub(super) has_connected: AtomicBool,
 }
 
 impl<D: Dial> Shared<D> {
@@ -55,12 +59,22 @@ impl<D: Dial> Shared<D> {
         .await
     }
 
+    /// Reports that the last task, which had connected, ended with its runtime. Called by the next task: a call is
+    /// begun under the lock of its attempt.
+    pub(super) fn report_ended_runtime(&self) {
+        let has_ended = self.has_connected.swap(false, Ordering::Relaxed);
+        if has_ended && self.purpose == Purpose::Commands {
+            runtime_ended(&self.dial.name());
+        }
+    }
+
     pub(super) async fn connect(&self) -> Result<(D::Connection, Features), BackendError> {
         let tracking = Arc::clone(&self.tracking);
         let limit = self.limits.connect;
         let connect = async {
             let connection = self.dial.connect(move |push| tracking.receive(&push)).await?;
             let features = self.purpose.handshake(&connection).await?;
+            self.has_connected.store(true, Ordering::Relaxed);
             Ok((connection, features))
         };
         timeout(limit, connect).await.unwrap_or_else(|_| {

@@ -158,8 +158,11 @@ async fn acquires_are_bounded_and_releases_are_admitted() {
         names(0..MAX_ACQUIRES).iter().map(|name| begin(&node, acquire(name))).collect();
     let refused = begin(&node, acquire("k")).now_or_never().unwrap();
     assert!(is_not_sent(&refused));
-    calls.push(begin(&node, release("release")));
-    calls.push(begin(&node, hint("hint")));
+    for operation in [release("release"), hint("hint")] {
+        let mut call = begin(&node, operation);
+        assert!((&mut call).now_or_never().is_none(), "it was refused");
+        calls.push(call);
+    }
     // The connect fails at its timeout, all are refused, and there is room again.
     sleep(CONNECT_TIMEOUT + TICK).await;
     assert!(join_all(calls).await.iter().all(is_not_sent));
@@ -270,25 +273,4 @@ fn calls_are_answered_when_their_runtime_ends() {
     // Outside of any runtime: one helper thread.
     drop(other);
     assert!(Arc::strong_count(&node) == 1);
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_last_handle_ends_the_task_and_its_connection() {
-    let fake = Fake::new();
-    let node = node(&fake);
-    let clone = Arc::new((*node).clone());
-    begin(&node, acquire("a")).await.unwrap();
-    drop(node);
-    sleep(TICK).await;
-    assert!(fake.is_connected(), "a clone is left");
-    begin(&clone, acquire("b")).await.unwrap();
-    assert_eq!(fake.connects(), 1);
-    // Also while a node is silent.
-    fake.hold();
-    let call = begin(&clone, acquire("c"));
-    sleep(TICK).await;
-    drop(call);
-    drop(clone);
-    sleep(TICK).await;
-    assert!(!fake.is_connected());
 }

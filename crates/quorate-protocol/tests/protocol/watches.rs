@@ -107,8 +107,31 @@ async fn the_end_of_the_connection_tells_every_watch() {
     assert_eq!(fake.connects(), 2);
 }
 
+/// The client does not say that the connection has ended.
 #[tokio::test(start_paused = true)]
-async fn a_connection_without_watches_is_closed_after_a_minute() {
+async fn the_silent_end_of_the_connection_tells_every_watch() {
+    let fake = Fake::new();
+    let node = node(&fake);
+    let changed = node.watch(&key("a"), None).await.unwrap().changed();
+    fake.end_silently();
+    timeout(TTL, changed).await.expect("no push can come");
+}
+
+#[test]
+fn the_end_of_the_runtime_tells_every_watch() {
+    let build = || {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        builder.enable_all().start_paused(true).build().unwrap()
+    };
+    let (one, other) = (build(), build());
+    let node = one.block_on(async { node(&Fake::new()) });
+    let watched = one.block_on(async { node.watch(&key("a"), None).await.unwrap() });
+    drop(one);
+    other.block_on(async { timeout(TTL, watched.changed()).await }).expect("no push can come");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_connection_is_closed_when_nobody_waits() {
     const MINUTE: Duration = Duration::from_secs(60);
     let fake = Fake::new();
     let node = node(&fake);
