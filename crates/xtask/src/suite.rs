@@ -89,7 +89,8 @@ pub(crate) fn fuzz(seconds: &str, targets: &[&str]) -> Outcome {
 pub(crate) fn benches() -> Outcome {
     cargo(&["test", "--package", "quorate-benches", "--benches", "--all-features", "--locked"])
         .run()?;
-    debug("quorate-race").args(&["--quick", "--out", "target/race/quick"]).run()
+    let race = cargo(&["run", "--quiet", "--locked", "--package", "quorate-race", "--"]);
+    race.args(&["--quick", "--out", "target/race/quick"]).run()
 }
 
 /// The part of the simulated world that belongs to every change.
