@@ -1,123 +1,212 @@
-//! Times of the pure attempt, and of whole operations on in-memory nodes.
+//! What a lock and its release cost on in-memory nodes: counts, the same in every run, and a time.
+//!
+//! Allocations include those of the simulated runtime. The rows *the calls alone* make the same calls to the same
+//! nodes without quorate; *difference* is the share of quorate. The other columns count the calls of quorate to
+//! its runtime. The nodes use another one. The time is that of the fastest of ten batches.
+//!
+//! With `RUSTFLAGS="--cfg quorate_count"` it also counts the mutexes that quorate locks.
 
+#![allow(clippy::print_stdout, reason = "figures for a terminal")]
+
+use std::array;
+use std::error::Error;
 use std::hint::black_box;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
+use allocation_counter::measure;
 use futures_util::future::join_all;
 use quorate_core::algorithm::attempt::{Action, AttemptMachine, Outcome, Settings};
 use quorate_core::algorithm::quorum::NodeCount;
-use quorate_core::{LockManager, Ttl};
+use quorate_core::backend::{
+    AcquireOptions, Claim, LockBackend as _, Operation, ReleaseOptions, ask,
+};
+use quorate_core::runtime::{BoxFuture, EntropyError};
+use quorate_core::{Key, LockManager, Resource, Runtime, Token, Ttl};
 use quorate_memory::{MemoryNode, Sim};
 
-fn attempt(criterion: &mut Criterion) {
+const CYCLES: u64 = 100;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    println!("{:34} {}", "per operation", COLUMNS.map(|column| format!("{column:>9}")).join(""));
+    for nodes in [1, 3, 5, 7] {
+        let bench = Bench::new(nodes)?;
+        let cycle = bench.count(|| bench.cycle("r"));
+        let mut calls = bench.count(|| bench.calls());
+        // Each of these calls allocates once more than a call of quorate, for the place of its answer.
+        calls[0] -= 2.0 * nodes as f64;
+        show(&format!("lock and release, nodes: {nodes}"), &cycle);
+        show("  the calls alone", &calls);
+        show("  difference", &array::from_fn(|column| cycle[column] - calls[column]));
+    }
+    let bench = Bench::new(5)?;
+    let Bench { sim, managers: [manager, other], .. } = &bench;
+    show("lock and release 3 keys, nodes: 5", &bench.count(|| bench.cycle(["a", "b", "c"])));
+    let longest = Duration::from_secs(100_000);
+    let guard = sim.block_on(manager.lock("held").ttl(longest).no_wait())?;
+    let refused = bench.count(|| {
+        assert!(sim.block_on(other.lock("held").no_wait()).is_err());
+        sim.advance(Duration::from_millis(1));
+    });
+    show("a refused try, nodes: 5", &refused);
+    let extend = bench.count(|| assert!(sim.block_on(guard.extend()).is_ok()));
+    show("extend, nodes: 5", &extend);
+    let eight = bench.count(|| {
+        let once = async |manager: &LockManager| manager.lock("c").await.ok()?.release().await.ok();
+        sim.block_on(join_all((0..8).map(|number| once([manager, other][number % 2]))));
+    });
+    show("eight contenders, once each", &eight);
+    show("the pure attempt alone, nodes: 5", &bench.count(attempt));
+    Ok(())
+}
+
+/// Two processes that share nodes, with connections made and caches filled.
+struct Bench {
+    sim: Sim,
+    begun: Vec<Arc<MemoryNode>>,
+    managers: [LockManager; 2],
+    asked: Arc<Asked>,
+    claim: Claim,
+}
+
+impl Bench {
+    fn new(nodes: usize) -> Result<Self, Box<dyn Error>> {
+        let (sim, asked) = (Sim::new(1), Arc::<Asked>::default());
+        let nodes = MemoryNode::cluster(nodes, sim.clone());
+        let manager = || {
+            let runtime = Counted { sim: sim.clone(), asked: Arc::clone(&asked) };
+            LockManager::builder(nodes.iter().cloned()).runtime(runtime).build()
+        };
+        let managers = [manager()?, manager()?];
+        let token = Token::draw(|bytes| sim.fill_random(bytes))?;
+        let key = Key::new(b"", &Resource::new("alone")?);
+        let claim = Claim::new([key], token, Ttl::try_from(Duration::from_secs(10))?);
+        let begun = nodes.into_iter().map(Arc::new).collect();
+        Ok(Self { sim, begun, managers, asked, claim })
+    }
+
+    fn cycle(&self, names: impl quorate_core::IntoResources) {
+        if let Ok(guard) = self.sim.block_on(self.managers[0].lock(names).no_wait()) {
+            let _ = self.sim.block_on(guard.release());
+        }
+    }
+
+    /// Makes the calls of a cycle: an acquire and a release on each node.
+    fn calls(&self) {
+        let acquire = Operation::Acquire(self.claim.clone(), AcquireOptions::default());
+        let release = Operation::Release(self.claim.clone(), ReleaseOptions::default());
+        for operation in [acquire, release] {
+            for node in &self.begun {
+                let (call, asked) = ask(operation.clone(), self.sim.now());
+                let _ = Arc::clone(node).begin(call, &self.sim);
+                drop(asked);
+            }
+        }
+    }
+
+    /// Repeats `operation`, counts, and takes the time.
+    fn count(&self, operation: impl Fn()) -> Counts {
+        (0..3).for_each(|_| operation());
+        let read = || self.asked.0.each_ref().map(|count| count.load(Ordering::Relaxed));
+        let (before, locks) = (read(), mutex_locks());
+        let memory = measure(|| (0..CYCLES).for_each(|_| operation()));
+        let (after, locked) = (read(), mutex_locks());
+        let batch = || {
+            let start = Instant::now();
+            (0..CYCLES).for_each(|_| operation());
+            start.elapsed().as_secs_f64()
+        };
+        let fastest = (0..10).map(|_| batch()).fold(f64::INFINITY, f64::min);
+        let each = |total: u64| total as f64 / CYCLES as f64;
+        let [spawns, timers, clock, random] = array::from_fn(|of| each(after[of] - before[of]));
+        let mutexes = locked.zip(locks).map_or(f64::NAN, |(after, before)| each(after - before));
+        let (allocations, bytes) = (each(memory.count_total), each(memory.bytes_total));
+        let micros = fastest * 1e6 / CYCLES as f64;
+        [allocations, bytes, spawns, timers, clock, random, mutexes, micros]
+    }
+}
+
+/// The pure attempt, from acquire to release.
+fn attempt() {
     let (Some(nodes), Ok(ttl)) = (NodeCount::new(5), Ttl::try_from(Duration::from_secs(10))) else {
         return;
     };
     let settings = Settings::new(nodes, ttl, Duration::from_millis(500));
     let settings = nodes.ids().fold(settings, Settings::ordered);
     let now = Instant::now();
-    criterion.bench_function("an attempt on five nodes, from acquire to release", |bench| {
-        bench.iter(|| {
-            let mut attempt = AttemptMachine::<()>::new(black_box(settings), now);
-            grant_all(&mut attempt, now);
+    let mut attempt = AttemptMachine::<()>::new(black_box(settings), now);
+    for is_release in [false, true] {
+        if is_release {
             attempt.release(now);
-            grant_all(&mut attempt, now);
-            attempt
-        });
-    });
-}
-
-/// Grants every call on every node.
-fn grant_all(attempt: &mut AttemptMachine<()>, now: Instant) {
-    while let Some((_, action)) = attempt.poll_send() {
-        if let Action::Send(call, _) = action {
-            attempt.handle_reply(call, Outcome::Granted(None), now);
+        }
+        while let Some((_, action)) = attempt.poll_send() {
+            if let Action::Send(call, _) = action {
+                attempt.handle_reply(call, Outcome::Granted(None), now);
+            }
+        }
+        while let Some(decision) = attempt.poll_decision() {
+            black_box(decision);
         }
     }
-    while let Some(decision) = attempt.poll_decision() {
-        black_box(decision);
+}
+
+/// Counts per operation, in the order of [`COLUMNS`]; not a number if unknown.
+type Counts = [f64; 8];
+
+const COLUMNS: [&str; 8] =
+    ["allocs", "bytes", "spawns", "timers", "clock", "random", "mutexes", "µs"];
+
+fn show(what: &str, counts: &Counts) {
+    let cell = |count: &f64| if count.is_nan() { "–".to_owned() } else { format!("{count:.1}") };
+    let cells = counts.iter().map(|count| format!("{:>9}", cell(count)));
+    println!("{what:34} {}", cells.collect::<String>());
+}
+
+/// The number of mutexes that quorate has locked; `None` if it was built without counters.
+fn mutex_locks() -> Option<u64> {
+    #[cfg(quorate_count)]
+    return Some(quorate_core::runtime::counters().mutex_locks);
+    #[cfg(not(quorate_count))]
+    None
+}
+
+/// The calls to a runtime: spawns, timers, clock readings, and random bytes.
+#[derive(Debug, Default)]
+struct Asked([AtomicU64; 4]);
+
+/// The simulated runtime, with a count of each call.
+#[derive(Debug)]
+struct Counted {
+    sim: Sim,
+    asked: Arc<Asked>,
+}
+
+impl Counted {
+    fn add(&self, what: usize) -> &Sim {
+        self.asked.0[what].fetch_add(1, Ordering::Relaxed);
+        &self.sim
     }
 }
 
-fn cycle(criterion: &mut Criterion) {
-    let mut group = criterion.benchmark_group("lock and release on in-memory nodes");
-    for count in [1, 3, 5, 7] {
-        let Some((sim, [manager, _])) = managers(count) else {
-            return;
-        };
-        group.bench_function(BenchmarkId::from_parameter(count), |bench| {
-            bench.iter(|| {
-                let guard = sim.block_on(manager.lock("r").no_wait());
-                guard.map(|guard| sim.block_on(guard.release()))
-            });
-        });
+impl Runtime for Counted {
+    fn spawn(&self, task: BoxFuture<'static, ()>) {
+        self.add(0).spawn(task);
+    }
+
+    fn sleep_until(&self, deadline: Instant) -> BoxFuture<'static, ()> {
+        self.add(1).sleep_until(deadline)
+    }
+
+    fn now(&self) -> Instant {
+        self.add(2).now()
+    }
+
+    fn unix_micros(&self) -> u64 {
+        self.add(2).unix_micros()
+    }
+
+    fn fill_random(&self, bytes: &mut [u8]) -> Result<(), EntropyError> {
+        self.add(3).fill_random(bytes)
     }
 }
-
-fn several_keys(criterion: &mut Criterion) {
-    let mut group = criterion.benchmark_group("lock and release several keys on five nodes");
-    for count in [1, 4, 16] {
-        let Some((sim, [manager, _])) = managers(5) else {
-            return;
-        };
-        let keys: Vec<String> = (0..count).map(|key| format!("r:{key}")).collect();
-        group.bench_function(BenchmarkId::from_parameter(count), |bench| {
-            bench.iter(|| {
-                let guard = sim.block_on(manager.lock(keys.as_slice()).no_wait());
-                guard.map(|guard| sim.block_on(guard.release()))
-            });
-        });
-    }
-}
-
-fn extend(criterion: &mut Criterion) {
-    let Some((sim, [manager, _])) = managers(5) else {
-        return;
-    };
-    let Ok(guard) = sim.block_on(manager.lock("r").no_wait()) else {
-        return;
-    };
-    criterion.bench_function("extend on five in-memory nodes", |bench| {
-        bench.iter(|| sim.block_on(guard.extend()));
-    });
-}
-
-fn contended(criterion: &mut Criterion) {
-    let Some((sim, [manager, other])) = managers(5) else {
-        return;
-    };
-    criterion.bench_function("a refused try on five in-memory nodes", |bench| {
-        let held = sim.block_on(manager.lock("held").no_wait());
-        bench.iter(|| {
-            let refused = sim.block_on(other.lock("held").no_wait()).is_err();
-            // The undo of a lost round runs in the background and must not accumulate there.
-            sim.settle();
-            refused
-        });
-        drop(held);
-    });
-    // The waits are virtual: only the rounds and the hand-overs are timed.
-    criterion.bench_function("eight contenders, once each, on five in-memory nodes", |bench| {
-        bench.iter(|| {
-            let once = async |manager: &LockManager| {
-                let guard = manager.lock("contended").await.ok()?;
-                guard.release().await.ok()
-            };
-            let contenders = (0..8).map(|number| once([&manager, &other][number % 2]));
-            sim.block_on(join_all(contenders))
-        });
-    });
-}
-
-/// Creates two processes that share nodes.
-fn managers(count: usize) -> Option<(Sim, [LockManager; 2])> {
-    let sim = Sim::new(1);
-    let nodes = MemoryNode::cluster(count, sim.clone());
-    let manager = || LockManager::builder(nodes.iter().cloned()).runtime(sim.clone()).build().ok();
-    let managers = [manager()?, manager()?];
-    Some((sim, managers))
-}
-
-criterion_group!(benches, attempt, cycle, several_keys, extend, contended);
-criterion_main!(benches);

@@ -1,14 +1,19 @@
-//! Real nodes for tests: `redis-server` processes that come and go with a test.
+//! Real nodes for tests: `redis-server` processes that come and go with a test, and what judges them.
 //!
-//! Everything blocks and everything fails by panicking: this is code for tests. It knows nothing
-//! of quorate, so that it can look at nodes behind the library's back.
+//! Everything blocks and everything fails by panicking, under the limit of [`wait`]: this is code for
+//! tests. It knows nothing of quorate, so that it can look at nodes behind the library's back.
 
 #![allow(clippy::expect_used, reason = "a harness fails its test by panicking")]
 
+pub mod clock;
+pub mod dice;
+pub mod judge;
 pub mod keys;
+pub mod peer;
 pub mod proxy;
 pub mod redis_server;
 pub mod referee;
+pub mod resource;
 pub mod wait;
 
 pub use proxy::{Direction, Mode, Proxy, When};

@@ -42,10 +42,6 @@ pub struct RedisServer {
 
 impl RedisServer {
     /// Starts one with default settings on a free port of 127.0.0.1, and waits until it is ready.
-    ///
-    /// # Panics
-    ///
-    /// If there is no `redis-server`, or it does not start.
     #[must_use]
     pub fn start() -> Self {
         Self::builder().start()
@@ -57,10 +53,6 @@ impl RedisServer {
     }
 
     /// The major and the minor version of the server: `(7, 0)`. Valkey goes on from Redis 7.2.
-    ///
-    /// # Panics
-    ///
-    /// If there is no `redis-server`, or it reports no version.
     #[must_use]
     pub fn version() -> (u32, u32) {
         process::version()
@@ -87,20 +79,12 @@ impl RedisServer {
     }
 
     /// The same URL with a user and a password, which need no escaping.
-    ///
-    /// # Panics
-    ///
-    /// If it listens on a unix socket.
     #[must_use]
     pub fn address_as(&self, user: &str, password: &str) -> String {
         format!("redis://{user}:{password}@127.0.0.1:{}", self.port())
     }
 
     /// The URL of its port [for TLS](Builder::tls): `rediss://localhost:PORT`.
-    ///
-    /// # Panics
-    ///
-    /// If it has none.
     #[must_use]
     pub fn tls_address(&self) -> String {
         match self.tls_port {
@@ -110,10 +94,6 @@ impl RedisServer {
     }
 
     /// The TCP port.
-    ///
-    /// # Panics
-    ///
-    /// If it listens on a unix socket.
     #[must_use]
     pub fn port(&self) -> u16 {
         match self.endpoint {
@@ -168,10 +148,6 @@ impl RedisServer {
     }
 
     /// Starts it anew on the same port, in the same directory, killing it first if it still runs.
-    ///
-    /// # Panics
-    ///
-    /// If it does not start.
     pub fn restart(&self) {
         let mut process = self.process();
         process.take();
@@ -184,20 +160,12 @@ impl RedisServer {
     }
 
     /// Waits until it, a replica, has the data of its primary and receives new writes.
-    ///
-    /// # Panics
-    ///
-    /// If that takes too long.
     pub fn wait_until_in_sync(&self) {
         eventually("a replica in sync", || self.info("master_link_status") == "up");
     }
 
     /// Kills it, and has a replica take its address as a primary with the data it has: a failover.
     /// The replica goes on as the process it is. A later [`restart`](Self::restart) is one of its.
-    ///
-    /// # Panics
-    ///
-    /// If one of them listens on a unix socket, or the replica cannot change its port (Redis 7 can).
     pub fn take_over(&mut self, replica: Self) {
         let port = self.port().to_string();
         assert_ne!(replica.port(), self.port(), "a node cannot take over from itself");
@@ -221,28 +189,16 @@ impl RedisServer {
     /// Stops it with `SIGSTOP` and waits until it has stopped: connections stay, answers do not come.
     ///
     /// What wants to look inside, such as [`get`](Self::get), has to wait until it resumes.
-    ///
-    /// # Panics
-    ///
-    /// If it is not running.
     pub fn pause(&self) {
         self.process().as_mut().expect("pause of a node that was killed").pause();
     }
 
     /// Lets it go on after [`pause`](Self::pause): it answers all that it was sent meanwhile.
-    ///
-    /// # Panics
-    ///
-    /// If it is not running.
     pub fn resume(&self) {
         self.process().as_mut().expect("resume of a node that was killed").resume();
     }
 
     /// Opens a connection, authenticated as a user who may do everything.
-    ///
-    /// # Panics
-    ///
-    /// If the node does not accept it.
     #[must_use]
     pub fn connect(&self) -> Connection {
         let mut connection = self.connect_as_stranger();
@@ -257,10 +213,6 @@ impl RedisServer {
     }
 
     /// Opens a connection that has not authenticated.
-    ///
-    /// # Panics
-    ///
-    /// If the node does not accept it.
     #[must_use]
     pub fn connect_as_stranger(&self) -> Connection {
         Connection::open(&self.endpoint)
@@ -268,10 +220,6 @@ impl RedisServer {
     }
 
     /// Sends one command on a connection of its own, and returns whatever comes back.
-    ///
-    /// # Panics
-    ///
-    /// If the node does not answer.
     pub fn cli<A: AsRef<[u8]>>(&self, args: &[A]) -> Reply {
         self.connect()
             .command(args)
@@ -319,10 +267,6 @@ impl RedisServer {
     }
 
     /// One field of INFO.
-    ///
-    /// # Panics
-    ///
-    /// If there is no such field.
     #[must_use]
     pub fn info(&self, field: &str) -> String {
         let info = self.cli(&["INFO", "everything"]).text();

@@ -62,25 +62,3 @@ impl Referee {
 fn count(digits: &[u8]) -> u64 {
     std::str::from_utf8(digits).ok().and_then(|digits| digits.parse().ok()).unwrap_or(0)
 }
-
-/// The check and the write are one step.
-const WRITE: &str = "\
-if tonumber(ARGV[1]) < tonumber(redis.call('GET', KEYS[1]) or '0') then return 0 end
-redis.call('SET', KEYS[1], ARGV[1])
-return 1
-";
-
-/// Writes under `token` to a resource that checks fencing tokens, a key of this name on the node at
-/// the other end; `false` if a greater one was there before.
-///
-/// # Errors
-///
-/// If the connection breaks.
-pub fn write(node: &mut Connection, resource: &str, token: u64) -> io::Result<bool> {
-    let fence = format!("{resource}:fence");
-    let reply = node.command(&["EVAL", WRITE, "1", &fence, &token.to_string()])?;
-    match reply {
-        Reply::Integer(written) => Ok(written == 1),
-        other => Err(io::Error::other(format!("{other:?}"))),
-    }
-}

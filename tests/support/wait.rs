@@ -33,10 +33,6 @@ pub fn now() -> Instant {
 }
 
 /// Blocks until `is_so` returns `true`. `what` is only shown if that fails, and is formatted then.
-///
-/// # Panics
-///
-/// If that takes longer than [`LIMIT`].
 #[track_caller]
 pub fn eventually(what: impl Display, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + LIMIT;
@@ -47,10 +43,6 @@ pub fn eventually(what: impl Display, mut is_so: impl FnMut() -> bool) {
 }
 
 /// Looks again and again until `is_so` returns `true`; other tasks run in between.
-///
-/// # Panics
-///
-/// If that takes longer than [`LIMIT`], or outside a tokio runtime with timers.
 pub async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + LIMIT;
     while !is_so() {
@@ -60,10 +52,6 @@ pub async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 }
 
 /// Asks again and again until the answer is `true`.
-///
-/// # Panics
-///
-/// If that takes longer than [`LIMIT`], or outside a tokio runtime with timers.
 pub async fn until_it_says(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
     let deadline = Instant::now() + LIMIT;
     while !within_limit(what, is_so()).await {
@@ -73,10 +61,6 @@ pub async fn until_it_says(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
 }
 
 /// Awaits `future`.
-///
-/// # Panics
-///
-/// If it takes longer than [`LIMIT`], or outside a tokio runtime with timers.
 pub async fn within_limit<F: IntoFuture>(what: &str, future: F) -> F::Output {
     match tokio::time::timeout(LIMIT, future).await {
         Ok(output) => output,
@@ -85,10 +69,6 @@ pub async fn within_limit<F: IntoFuture>(what: &str, future: F) -> F::Output {
 }
 
 /// Receives a value that a thread sends; `None` if the sender has gone.
-///
-/// # Panics
-///
-/// If neither happens within [`LIMIT`].
 #[track_caller]
 pub fn receive<T>(receiver: &Receiver<T>) -> Option<T> {
     use std::sync::mpsc::RecvTimeoutError;

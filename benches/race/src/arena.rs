@@ -7,12 +7,9 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use quorate_tests::{Nodes, RedisServer};
 
 use crate::Outcome;
-use crate::book::{Book, Leftover};
+use crate::book::{Book, Report};
 use crate::contest::RELEASE;
 use crate::spec::Spec;
-
-/// The number of nodes that most measures use.
-pub(crate) const FIVE: usize = 5;
 
 /// Nodes that run for as long as the race does.
 pub(crate) struct Arena {
@@ -20,19 +17,21 @@ pub(crate) struct Arena {
 }
 
 /// The commands that the nodes have executed so far.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Done {
     /// Commands of all nodes, including those within scripts.
     pub(crate) commands: f64,
-    /// `SET`s of each node.
-    pub(crate) sets: Vec<f64>,
-    pub(crate) evals: f64,
+    pub(crate) sets: f64,
+    pub(crate) scripts: f64,
 }
 
 impl Arena {
     pub(crate) fn start(count: usize) -> Self {
         let arena = Self { nodes: Nodes::start(count) };
-        arena.nodes.iter().for_each(load_script);
+        // So that the first release does not differ from later ones.
+        for node in arena.nodes.iter() {
+            let _ = node.cli(&["SCRIPT", "LOAD", RELEASE]);
+        }
         arena
     }
 
@@ -40,20 +39,10 @@ impl Arena {
         &self.nodes[place]
     }
 
-    /// Restarts a killed node.
-    pub(crate) fn restart(&self, place: usize) {
-        self.nodes[place].restart();
-        load_script(&self.nodes[place]);
-    }
-
-    /// Resumes or restarts every node, and deletes all keys.
+    /// Resumes every node, and deletes all keys.
     pub(crate) fn mend(&self) {
-        for (place, node) in self.nodes.iter().enumerate() {
-            if node.is_running() {
-                node.resume();
-            } else {
-                self.restart(place);
-            }
+        for node in self.nodes.iter() {
+            node.resume();
             node.flushall();
         }
     }
@@ -70,7 +59,7 @@ impl Arena {
 
     /// Reads the counts of commands from the nodes. The reading itself is not counted.
     pub(crate) fn done(&self) -> Done {
-        let mut done = Done { commands: 0.0, sets: Vec::new(), evals: 0.0 };
+        let mut done = Done::default();
         for node in self.nodes.iter() {
             let info = node.cli(&["INFO", "everything"]).text();
             let field = |name: &str| info.lines().find_map(|line| line.strip_prefix(name));
@@ -80,8 +69,9 @@ impl Arena {
             };
             let all = field("total_commands_processed:").and_then(|text| text.parse::<f64>().ok());
             done.commands += all.unwrap_or_default() - calls("info").unwrap_or_default();
-            done.sets.push(calls("set").unwrap_or_default());
-            done.evals += calls("evalsha").unwrap_or_default() + calls("eval").unwrap_or_default();
+            done.sets += calls("set").unwrap_or_default();
+            done.scripts +=
+                calls("evalsha").unwrap_or_default() + calls("eval").unwrap_or_default();
         }
         done
     }
@@ -92,13 +82,8 @@ impl Arena {
         // Fencing numbers and epochs have no ttl.
         keys.retain(|(_, key)| !key.starts_with("quorate:"));
         if let Some((_, example)) = keys.first() {
-            book.leave(Leftover {
-                contestant: contestant.to_owned(),
-                place: place.to_owned(),
-                keys: keys.len(),
-                example: example.clone(),
-            });
-            self.nodes.iter().filter(|node| node.is_running()).for_each(RedisServer::flushall);
+            book.leave(contestant, place, keys.len(), example);
+            self.nodes.iter().for_each(RedisServer::flushall);
         }
     }
 }
@@ -106,18 +91,12 @@ impl Arena {
 impl Done {
     /// The commands since `earlier`.
     pub(crate) fn since(&self, earlier: &Self) -> Self {
-        let sets = self.sets.iter().zip(&earlier.sets).map(|(now, then)| now - then);
         Self {
             commands: self.commands - earlier.commands,
-            sets: sets.collect(),
-            evals: self.evals - earlier.evals,
+            sets: self.sets - earlier.sets,
+            scripts: self.scripts - earlier.scripts,
         }
     }
-}
-
-/// Loads the script, so that the first release does not differ from later ones.
-fn load_script(node: &RedisServer) {
-    let _ = node.cli(&["SCRIPT", "LOAD", RELEASE]);
 }
 
 /// A worker process. Dropping it kills the process.
@@ -125,32 +104,6 @@ pub(crate) struct Worker {
     child: Child,
     orders: ChildStdin,
     answers: BufReader<ChildStdout>,
-}
-
-/// The report of a worker.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Report {
-    pub(crate) metrics: Vec<(String, f64)>,
-    pub(crate) events: Vec<Vec<u64>>,
-}
-
-impl Report {
-    pub(crate) fn metric(&self, name: &str) -> Option<f64> {
-        self.metrics.iter().find(|(metric, _)| metric == name).map(|(_, value)| *value)
-    }
-
-    /// Adds all metrics to `book`.
-    pub(crate) fn enter(
-        &self,
-        book: &mut Book,
-        measure: &'static str,
-        setting: &str,
-        contestant: &str,
-    ) {
-        for (metric, value) in &self.metrics {
-            book.add(measure, setting, contestant, metric, *value);
-        }
-    }
 }
 
 impl Worker {
@@ -182,11 +135,10 @@ impl Worker {
     }
 
     /// Lets the worker close its connections and end.
-    pub(crate) fn finish(mut self) -> Outcome<Report> {
+    pub(crate) fn finish(mut self) -> Outcome {
         self.go()?;
-        let report = self.read("")?;
         let status = self.child.wait()?;
-        if status.success() { Ok(report) } else { Err(format!("a worker failed: {status}").into()) }
+        if status.success() { Ok(()) } else { Err(format!("a worker failed: {status}").into()) }
     }
 
     /// Kills the worker with `SIGKILL`.
@@ -196,7 +148,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Reads until the line `end`, or until the worker ends.
+    /// Reads until the line `end`.
     fn read(&mut self, end: &str) -> Outcome<Report> {
         let mut report = Report::default();
         let mut line = String::new();
@@ -218,11 +170,7 @@ impl Worker {
             }
             line.clear();
         }
-        if end.is_empty() {
-            Ok(report)
-        } else {
-            Err(format!("a worker ended before `{end}`").into())
-        }
+        Err(format!("a worker ended before `{end}`").into())
     }
 }
 

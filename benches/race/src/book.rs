@@ -1,7 +1,5 @@
 //! The samples of all measures.
 
-use std::collections::BTreeMap;
-
 use crate::contest::OURS;
 use crate::stats::median;
 
@@ -11,10 +9,13 @@ pub(crate) const PAST_CLEANUP: &str = "past the cleanup bound";
 /// The samples of each figure, in the order in which they were first taken.
 #[derive(Debug, Default)]
 pub(crate) struct Book {
-    entries: Vec<Entry>,
-    places: BTreeMap<[String; 4], usize>,
-    leftovers: Vec<Leftover>,
-    failures: Vec<String>,
+    pub(crate) entries: Vec<Entry>,
+    /// The keys that were on the nodes after a contestant had closed: a line for each run.
+    pub(crate) leftovers: Vec<String>,
+    /// The number of keys that quorate left: must be 0.
+    pub(crate) keys_left: usize,
+    /// The measures that failed, and why.
+    pub(crate) failures: Vec<String>,
 }
 
 /// One figure.
@@ -27,18 +28,16 @@ pub(crate) struct Entry {
     pub(crate) samples: Vec<f64>,
 }
 
-/// Keys that were on the nodes after the contestant had closed.
-#[derive(Clone, Debug)]
-pub(crate) struct Leftover {
-    pub(crate) contestant: String,
-    pub(crate) place: String,
-    pub(crate) keys: usize,
-    pub(crate) example: String,
+/// The report of a worker.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Report {
+    pub(crate) metrics: Vec<(String, f64)>,
+    pub(crate) events: Vec<Vec<u64>>,
 }
 
 impl Entry {
-    pub(crate) fn median(&self) -> f64 {
-        median(&self.samples)
+    fn key(&self) -> (&str, &str, &str, &str) {
+        (self.measure, &self.setting, &self.contestant, &self.metric)
     }
 }
 
@@ -51,45 +50,37 @@ impl Book {
         metric: &str,
         value: f64,
     ) {
-        let key = [measure, setting, contestant, metric].map(str::to_owned);
-        let next = self.entries.len();
-        let place = *self.places.entry(key).or_insert(next);
-        if place == next {
-            let (setting, contestant) = (setting.to_owned(), contestant.to_owned());
-            let (metric, samples) = (metric.to_owned(), Vec::new());
-            self.entries.push(Entry { measure, setting, contestant, metric, samples });
+        let key = (measure, setting, contestant, metric);
+        if let Some(entry) = self.entries.iter_mut().find(|entry| entry.key() == key) {
+            entry.samples.push(value);
+            return;
         }
-        self.entries[place].samples.push(value);
+        let [setting, contestant, metric] = [setting, contestant, metric].map(str::to_owned);
+        self.entries.push(Entry { measure, setting, contestant, metric, samples: vec![value] });
     }
 
-    pub(crate) fn leave(&mut self, leftover: Leftover) {
-        self.leftovers.push(leftover);
+    /// Adds all metrics of a report.
+    pub(crate) fn enter(
+        &mut self,
+        report: &Report,
+        measure: &'static str,
+        setting: &str,
+        contestant: &str,
+    ) {
+        for (metric, value) in &report.metrics {
+            self.add(measure, setting, contestant, metric, *value);
+        }
     }
 
-    /// Records that a measure failed.
-    pub(crate) fn fail(&mut self, why: String) {
-        self.failures.push(why);
-    }
-
-    pub(crate) fn failures(&self) -> &[String] {
-        &self.failures
-    }
-
-    pub(crate) fn entries(&self) -> &[Entry] {
-        &self.entries
-    }
-
-    pub(crate) fn leftovers(&self) -> &[Leftover] {
-        &self.leftovers
-    }
-
-    /// The number of keys that quorate left: must be 0. Settings with [`PAST_CLEANUP`] do not count.
-    pub(crate) fn keys_left(&self) -> usize {
-        let ours = |left: &&Leftover| {
-            let is_ours = OURS.iter().any(|name| left.contestant.starts_with(name));
-            is_ours && !left.place.contains(PAST_CLEANUP)
-        };
-        self.leftovers.iter().filter(ours).map(|left| left.keys).sum()
+    pub(crate) fn find(
+        &self,
+        measure: &str,
+        setting: &str,
+        contestant: &str,
+        metric: &str,
+    ) -> Option<&Entry> {
+        let key = (measure, setting, contestant, metric);
+        self.entries.iter().find(|entry| entry.key() == key)
     }
 
     /// The median of one figure.
@@ -100,8 +91,14 @@ impl Book {
         contestant: &str,
         metric: &str,
     ) -> Option<f64> {
-        let key = [measure, setting, contestant, metric].map(str::to_owned);
-        self.places.get(&key).map(|place| self.entries[*place].median())
+        self.find(measure, setting, contestant, metric).map(|entry| median(&entry.samples))
+    }
+
+    /// Records that keys were left. Those of quorate count, but for settings with [`PAST_CLEANUP`].
+    pub(crate) fn leave(&mut self, contestant: &str, place: &str, keys: usize, example: &str) {
+        self.leftovers.push(format!("{contestant}, after {place}: {keys}, such as {example}"));
+        let is_ours = OURS.iter().any(|name| contestant.starts_with(name));
+        self.keys_left += if is_ours && !place.contains(PAST_CLEANUP) { keys } else { 0 };
     }
 }
 
@@ -118,16 +115,15 @@ mod tests {
         book.add("latency", "alone", "rslock", "p50", 7.0);
         assert_eq!(book.median("latency", "alone", "raw", "p50"), Some(4.0));
         assert_eq!(book.median("latency", "alone", "raw", "p99"), None);
-        assert_eq!(book.entries().len(), 2);
+        assert_eq!(book.entries.len(), 2);
     }
 
     #[test]
     fn only_what_we_left_counts() {
         let mut book = Book::default();
-        for (contestant, keys) in [("rslock", 5), ("quorate/redis", 2)] {
-            let (place, example) = (String::new(), String::new());
-            book.leave(Leftover { contestant: contestant.to_owned(), place, keys, example });
-        }
-        assert_eq!(book.keys_left(), 2);
+        book.leave("rslock", "hung", 5, "a");
+        book.leave("quorate/fred", PAST_CLEANUP, 3, "a");
+        book.leave("quorate/redis", "hung", 2, "a");
+        assert_eq!(book.keys_left, 2);
     }
 }

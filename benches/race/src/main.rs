@@ -1,8 +1,8 @@
 //! quorate against the bare clients and others, on real nodes, interleaved in one run.
 //!
 //! `cargo xtask race [--quick] [--only MEASURE,…] [--seconds S] [--repetitions R] [--leases N]
-//! [--ttl S] [--out DIR] [--publish]`. With `--leases` or `--ttl`, the measure *leases* is that one
-//! row. The program starts the nodes, and itself again for every sample: a contestant has a
+//! [--ttl S] [--out DIR] [--publish]`. `--leases` and `--ttl` are for the measure
+//! *leases*. The program starts the nodes, and itself again for every sample: a contestant has a
 //! process of its own, so that its CPU time and its memory are its own.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a tool for a terminal")]
@@ -43,7 +43,7 @@ fn race(words: &[String]) -> Outcome {
     let plan = plan::Plan::parse(words)?;
     let book = measure::run(&plan)?;
     report::write(&plan, &book)?;
-    match (book.failures(), book.keys_left()) {
+    match (&*book.failures, book.keys_left) {
         ([], 0) => Ok(()),
         ([], left) => Err(format!("quorate left {left} keys on the nodes").into()),
         (failures, _) => Err(failures.join("\n").into()),

@@ -9,7 +9,7 @@ use crate::measure::MEASURES;
 const USAGE: &str = "cargo xtask race [--quick] [--only MEASURE,…] [--seconds S] \
                      [--repetitions R] [--leases N] [--ttl S] [--out DIR] [--publish]";
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Plan {
     /// A test run: one repetition of 30 ms.
     pub(crate) quick: bool,
@@ -17,7 +17,7 @@ pub(crate) struct Plan {
     only: Vec<String>,
     /// The duration of one sample, in most measures.
     pub(crate) sample: Duration,
-    repetitions: usize,
+    pub(crate) repetitions: usize,
     /// The number of renewed leases, if given.
     leases: Option<usize>,
     /// The ttl of the renewed leases, if given.
@@ -30,16 +30,7 @@ pub(crate) struct Plan {
 impl Plan {
     pub(crate) fn parse(words: &[String]) -> Outcome<Self> {
         let (mut seconds, mut repetitions) = (None, None);
-        let mut plan = Self {
-            quick: false,
-            only: Vec::new(),
-            sample: Duration::ZERO,
-            repetitions: 0,
-            leases: None,
-            ttl: None,
-            out: PathBuf::from("target/race"),
-            publish: false,
-        };
+        let mut plan = Self { out: PathBuf::from("target/race"), ..Self::default() };
         let mut words = words.iter();
         while let Some(word) = words.next() {
             let mut value = || words.next().ok_or_else(|| format!("{word} what?\n{USAGE}"));
@@ -68,10 +59,6 @@ impl Plan {
         self.only.is_empty() || self.only.iter().any(|name| name == measure)
     }
 
-    pub(crate) const fn repetitions(&self) -> usize {
-        self.repetitions
-    }
-
     /// Repetitions of a measure that takes little time and varies much.
     pub(crate) const fn repetitions_of_what_varies(&self) -> usize {
         if self.quick { self.repetitions } else { 3 * self.repetitions }
@@ -86,11 +73,6 @@ impl Plan {
     pub(crate) fn renewed(&self) -> (usize, Duration) {
         let (leases, ttl) = if self.quick { (100, 0.4) } else { (100_000, 30.0) };
         (self.leases.unwrap_or(leases), self.ttl.unwrap_or_else(|| Duration::from_secs_f64(ttl)))
-    }
-
-    /// Whether the number of renewed leases or their ttl was given.
-    pub(crate) const fn sets_leases(&self) -> bool {
-        self.leases.is_some() || self.ttl.is_some()
     }
 
     /// All settings, or in a quick run the first `few`.
@@ -121,30 +103,17 @@ mod tests {
     }
 
     #[test]
-    fn nothing_said_is_everything() {
+    fn nothing_said_is_everything_and_each_part_can_be_chosen() {
         let plan = parse("").unwrap();
         assert!(plan.includes("latency") && plan.includes("handover"));
-        assert_eq!(plan.repetitions(), 5);
-    }
-
-    #[test]
-    fn measures_can_be_chosen_and_must_exist() {
-        let plan = parse("--only latency,crash --repetitions 9").unwrap();
-        assert!(plan.includes("crash") && !plan.includes("handover"));
-        assert_eq!((plan.repetitions(), plan.repetitions_up_to(3)), (9, 3));
-        assert!(parse("--only nonsense").is_err());
-        assert!(parse("--only").is_err());
-    }
-
-    #[test]
-    fn leases_and_their_ttl_can_be_chosen() {
-        let plan = parse("").unwrap();
         assert_eq!(plan.renewed(), (100_000, Duration::from_secs(30)));
-        assert!(!plan.sets_leases());
-        let plan = parse("--leases 1000 --ttl 2.5").unwrap();
+        let plan = parse("--only latency,hung --repetitions 9 --leases 1000 --ttl 2.5").unwrap();
+        assert!(plan.includes("hung") && !plan.includes("handover"));
+        assert_eq!((plan.repetitions, plan.repetitions_up_to(3)), (9, 3));
         assert_eq!(plan.renewed(), (1000, Duration::from_millis(2500)));
-        assert!(plan.sets_leases());
-        assert!(parse("--ttl -1").is_err());
+        for wrong in ["--only nonsense", "--only", "--ttl -1"] {
+            assert!(parse(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

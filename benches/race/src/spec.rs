@@ -47,11 +47,6 @@ impl Spec {
         text.parse().map_err(|_| format!("{name}={text} is no number").into())
     }
 
-    /// An optional number.
-    pub(crate) fn number_or<T: FromStr>(&self, name: &str, default: T) -> Outcome<T> {
-        if self.0.contains_key(name) { self.number(name) } else { Ok(default) }
-    }
-
     pub(crate) fn time(&self, name: &str) -> Outcome<Duration> {
         Duration::try_from_secs_f64(self.number(name)?).map_err(Into::into)
     }

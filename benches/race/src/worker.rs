@@ -5,48 +5,36 @@
 
 use std::fmt;
 use std::io;
-use std::time::Instant;
 
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::Builder;
 
 use crate::Outcome;
-use crate::contest::{
-    self, BareFred, BareRedis, Contestant, Distkit, OnFred, OnOwnThread, OnRedis, Raw, Rslock,
-};
+use crate::contest::{self, ByHand, Contestant, Distkit, Fred, OURS, Quorate, Raw, Redis, Rslock};
 use crate::spec::Spec;
 
 mod contend;
 mod cycle;
-mod hold;
 mod leases;
-mod turns;
 
 /// Runs `worker key=value…`.
 pub(crate) fn main(words: &[String]) -> Outcome {
     let spec = Spec::parse(words)?;
-    let runtime = runtime(spec.text("runtime")?)?;
+    let mut builder = match spec.text("runtime")? {
+        "multi-thread" => Builder::new_multi_thread(),
+        _ => Builder::new_current_thread(),
+    };
+    let runtime = builder.worker_threads(2).enable_all().build()?;
     runtime.block_on(async {
         match spec.text("contestant")? {
-            contest::QUORATE_REDIS if spec.text("job")? == "leases" => {
-                leases::run::<OnRedis>(&spec).await
-            }
-            contest::QUORATE_FRED if spec.text("job")? == "leases" => {
-                leases::run::<OnFred>(&spec).await
-            }
-            contest::QUORATE_REDIS if spec.text("job")? == "turns" => {
-                turns::run::<OnRedis>(&spec).await
-            }
-            contest::QUORATE_FRED if spec.text("job")? == "turns" => {
-                turns::run::<OnFred>(&spec).await
-            }
-            contest::QUORATE_REDIS => job::<OnRedis>(&spec).await,
-            contest::OWN_THREAD => job::<OnOwnThread>(&spec).await,
-            contest::QUORATE_FRED => job::<OnFred>(&spec).await,
-            contest::BARE_REDIS => job::<BareRedis>(&spec).await,
-            contest::BARE_FRED => job::<BareFred>(&spec).await,
+            contest::BARE_REDIS => job::<ByHand<Redis>>(&spec).await,
+            contest::BARE_FRED => job::<ByHand<Fred>>(&spec).await,
             contest::RAW => job::<Raw>(&spec).await,
             contest::RSLOCK => job::<Rslock>(&spec).await,
             contest::DISTKIT => job::<Distkit>(&spec).await,
+            ours if OURS.iter().any(|name| ours.starts_with(name)) => match spec.text("job")? {
+                "leases" => leases::run(&spec).await,
+                _ => job::<Quorate>(&spec).await,
+            },
             other => Err(format!("no contestant is called {other}").into()),
         }
     })
@@ -56,27 +44,18 @@ async fn job<C: Contestant>(spec: &Spec) -> Outcome {
     match spec.text("job")? {
         "cycle" => cycle::run::<C>(spec).await,
         "contend" => contend::run::<C>(spec).await,
-        "hold" => hold::hold::<C>(spec).await,
-        "take" => hold::take::<C>(spec).await,
-        "refused" => hold::refused::<C>(spec).await,
         other => Err(format!("no job is called {other}").into()),
     }
 }
 
-fn runtime(flavour: &str) -> Outcome<Runtime> {
-    let mut builder = match flavour {
-        "current-thread" => Builder::new_current_thread(),
-        "multi-thread" => Builder::new_multi_thread(),
-        other => return Err(format!("no runtime is called {other}").into()),
-    };
-    if flavour == "multi-thread" {
-        builder.worker_threads(2);
-    }
-    Ok(builder.enable_all().build()?)
-}
-
+/// Connects the contestant, and makes one cycle.
 async fn connect<C: Contestant>(spec: &Spec) -> Outcome<C> {
-    C::connect(spec.list("addresses")?, spec.time("ttl")?).await
+    let (name, ttl) = (spec.text("contestant")?, spec.time("ttl")?);
+    let contestant = C::connect(name, spec.list("addresses")?, ttl).await?;
+    if let Some(held) = contestant.acquire(&format!("race:warm:{}", std::process::id())).await {
+        contestant.release(held).await;
+    }
+    Ok(contestant)
 }
 
 /// Prints `ready` and waits for a line.
@@ -93,9 +72,7 @@ fn metric(name: &str, value: impl fmt::Display) {
 async fn finish<C: Contestant>(contestant: &C) -> Outcome {
     println!("done");
     next_line().await?;
-    let start = Instant::now();
-    metric("left", contestant.close(C::CLOSE).await);
-    metric("closed after ms", start.elapsed().as_secs_f64() * 1e3);
+    contestant.close().await;
     Ok(())
 }
 

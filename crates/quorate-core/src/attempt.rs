@@ -2,11 +2,11 @@
 //!
 //! A reply, a due time and a wish of the caller are one kind of thing, an [`Input`]. Each is handled by one function:
 //!
-//! 1. lock the attempt's state (a reply that finds it locked goes into a list, and waits for nobody);
+//! 1. lock the attempt's state (a reply never waits for it: if it is locked, the reply goes into a list);
 //! 2. the pure machine handles the input, with one reading of the clock;
 //! 3. the calls that it asks for *begin*, under the lock, which fixes their order at each node;
 //! 4. what it decides is kept beside it, and the end of the lease is published;
-//! 5. unlock, and perform the [`Effects`]: tickets are given on, tasks are woken, events are told.
+//! 5. unlock, and perform the [`Effects`]: tickets are given on, tasks are woken, events are emitted.
 //!
 //! So there is no future for a call and no task for an attempt. A caller that goes away leaves nothing that must be
 //! polled. A reply that comes late finds the machine, or nothing.
@@ -110,7 +110,7 @@ pub(crate) enum Input {
     Due(Due),
     Renew,
     Release,
-    /// The request or the guard is gone. A request that had taken the tickets gives them back.
+    /// The request or the guard is gone. A request that had taken the tickets out returns them.
     Leave(Vec<Ticket>),
     /// Nothing is sent from now on: the lock may belong to another process.
     Detach,
@@ -133,7 +133,7 @@ pub(crate) struct Effects {
     is_over: bool,
 }
 
-/// Something for telemetry, told when the lock is free: a subscriber may ask for the lease, or block.
+/// An event for telemetry, emitted when the lock is free: a subscriber may ask for the lease, or block.
 type Event = Box<dyn FnOnce(&Attempt) + Send>;
 
 impl Effects {
@@ -141,7 +141,7 @@ impl Effects {
         *self.now.get_or_insert_with(|| attempt.cluster().now())
     }
 
-    /// Tells telemetry, where it is on.
+    /// Emits an event, where telemetry is on.
     fn tell(&mut self, event: impl FnOnce(&Attempt) + Send + 'static) {
         if telemetry::IS_ON {
             self.events.push(Box::new(event));

@@ -96,6 +96,8 @@ pub fn without_secrets(address: &str) -> String {
         return format!("{scheme}{}", if path.starts_with('/') { path } else { HIDDEN });
     }
     let (login, place) = match rest.rsplit_once('@') {
+        // A password in the query, or one with such a character.
+        Some((before, _)) if before.contains(['?', '#']) => return format!("{scheme}{HIDDEN}"),
         Some((_, place)) => (HIDDEN, place),
         None => ("", rest),
     };
@@ -169,8 +171,10 @@ mod tests {
         for (address, shown) in [
             ("redis://user:s3cret@host:99999", "redis://…@host:99999"),
             ("redis://user:se/s3cret@host:x", "redis://…@host:…"),
-            ("redis://user:s?s3cret@host/3", "redis://…@host/3"),
-            ("redis://user:s#s3cret@host", "redis://…@host"),
+            ("redis://user:s?s3cret@host/3", "redis://…"),
+            ("redis://user:s#s3cret@host", "redis://…"),
+            ("redis://host?password=p@s3cret", "redis://…"),
+            ("redis://host#p@s3cret", "redis://…"),
             ("redis://user:s@s3cret@host:1/2", "redis://…@host:1/2"),
             ("redis://:s3cret@[::1]:7000", "redis://…@[::1]:7000"),
             ("redis://user:s3cret", "redis://user:…"),

@@ -153,7 +153,8 @@ impl Builder {
         let node = |dial: RedisDial| {
             let pool = bb8::Pool::builder()
                 .max_size(size.max(1))
-                .connection_timeout(self.limits.connect)
+                // bb8 panics on zero.
+                .connection_timeout(self.limits.connect.max(Duration::from_nanos(1)))
                 .retry_connection(false)
                 // A call looks itself, and connects if it has to: bb8 would not say why it cannot.
                 .test_on_check_out(false)

@@ -1,11 +1,10 @@
 //! Commands, shown before they run.
 
 use std::ffi::OsString;
-use std::fmt;
-use std::path::PathBuf;
-use std::process::{Command, ExitStatus, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::{env, io};
+use std::{env, fmt, fs};
 
 /// Nothing, or one line or more on what is wrong.
 pub(crate) type Outcome<T = ()> = Result<T, String>;
@@ -22,7 +21,7 @@ pub(crate) struct Cmd {
 
 /// A cargo command, of the cargo that runs us.
 pub(crate) fn cargo(args: &[&str]) -> Cmd {
-    Cmd::new("cargo").args(args)
+    Cmd::new(&["cargo"]).args(args)
 }
 
 /// The top of the repository.
@@ -34,6 +33,19 @@ pub(crate) fn root() -> Outcome<PathBuf> {
     root.canonicalize().map_err(|error| format!("{}: {error}", root.display()))
 }
 
+/// The paths in a folder of the repository, in the order of their names.
+pub(crate) fn list(folder: &str) -> Outcome<Vec<PathBuf>> {
+    let found = fs::read_dir(root()?.join(folder)).map_err(|error| format!("{folder}: {error}"))?;
+    let mut paths: Vec<_> = found.flatten().map(|entry| entry.path()).collect();
+    paths.sort();
+    Ok(paths)
+}
+
+/// The last part of a path, without its extension.
+pub(crate) fn stem(path: &Path) -> String {
+    path.file_stem().unwrap_or_default().to_string_lossy().into_owned()
+}
+
 /// Whether a program is in `PATH`.
 pub(crate) fn is_in_path(program: &str) -> bool {
     let path = env::var_os("PATH").unwrap_or_default();
@@ -41,8 +53,8 @@ pub(crate) fn is_in_path(program: &str) -> bool {
 }
 
 impl Cmd {
-    pub(crate) fn new(program: &str) -> Self {
-        Self { words: vec![program.to_owned()], env: Vec::new() }
+    pub(crate) fn new(words: &[&str]) -> Self {
+        Self { words: Vec::new(), env: Vec::new() }.args(words)
     }
 
     pub(crate) fn args(mut self, args: &[&str]) -> Self {
@@ -55,34 +67,32 @@ impl Cmd {
         self
     }
 
-    /// Runs it with our input and output; in a [stage](crate::stage), in silence: if it fails, the error has
-    /// what it printed.
+    /// Runs it with our input and output; in a stage, in silence.
     pub(crate) fn run(&self) -> Outcome {
         if IS_QUIET.load(Ordering::Relaxed) {
-            return self.run_seeing(|_| {});
+            return self.read().map(drop);
         }
         println!("$ {self}");
-        let status = self.command()?.status();
-        self.judge(status)
+        match self.command()?.status() {
+            Ok(status) if status.success() => Ok(()),
+            Ok(status) => Err(format!("`{self}`: {status}")),
+            Err(error) => Err(format!("`{self}`: {error}")),
+        }
     }
 
-    /// Runs it in silence, and shows each line of its output to `see`.
-    pub(crate) fn run_seeing(&self, mut see: impl FnMut(&str)) -> Outcome {
+    /// Runs it in silence, and returns what it printed. If it fails, the error has that.
+    pub(crate) fn read(&self) -> Outcome<String> {
+        let (status, out, err) = self.run_silently()?;
+        let why = format!("`{self}`: {status}");
+        if status.success() { Ok(out) } else { Err(format!("{why}\n{err}\n{out}\n{why}")) }
+    }
+
+    /// Runs it in silence, and returns how it ended and what it printed.
+    pub(crate) fn run_silently(&self) -> Outcome<(std::process::ExitStatus, String, String)> {
         let output = self.command()?.stdin(Stdio::null()).output();
         let output = output.map_err(|error| format!("`{self}`: {error}"))?;
-        let [out, err] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
-        out.lines().for_each(&mut see);
-        self.judge(Ok(output.status)).map_err(|why| format!("{why}\n{err}\n{out}\n{why}"))
-    }
-
-    /// Runs it in silence, and returns what it printed.
-    pub(crate) fn read(&self) -> Outcome<String> {
-        let mut text = String::new();
-        self.run_seeing(|line| {
-            text.push_str(line);
-            text.push('\n');
-        })?;
-        Ok(text)
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        Ok((output.status, text(&output.stdout), text(&output.stderr)))
     }
 
     fn command(&self) -> Outcome<Command> {
@@ -97,24 +107,13 @@ impl Cmd {
         // caller.
         let of_a_package = ["CARGO_MANIFEST_", "CARGO_PKG_", "CARGO_BIN_", "CARGO_CRATE_"];
         for (name, _) in env::vars_os() {
-            let text = name.to_string_lossy();
-            if of_a_package.iter().any(|of| text.starts_with(of)) {
+            if of_a_package.iter().any(|of| name.to_string_lossy().starts_with(of)) {
                 command.env_remove(&name);
             }
         }
-        command
-            .args(args)
-            .envs(self.env.iter().map(|(name, value)| (name, value)))
-            .current_dir(root()?);
+        let env = self.env.iter().map(|(name, value)| (name, value));
+        command.args(args).envs(env).current_dir(root()?);
         Ok(command)
-    }
-
-    fn judge(&self, status: io::Result<ExitStatus>) -> Outcome {
-        match status {
-            Ok(status) if status.success() => Ok(()),
-            Ok(status) => Err(format!("`{self}`: {status}")),
-            Err(error) => Err(format!("`{self}`: {error}")),
-        }
     }
 }
 
@@ -123,33 +122,5 @@ impl fmt::Display for Cmd {
         let env = self.env.iter().map(|(name, value)| format!("{name}='{value}'"));
         let words: Vec<_> = env.chain(self.words.iter().cloned()).collect();
         f.write_str(&words.join(" "))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_command_is_shown_as_a_shell_would_take_it() {
-        let cmd = cargo(&["doc", "--locked"]).env("RUSTDOCFLAGS", "-D warnings");
-        assert_eq!(cmd.to_string(), "RUSTDOCFLAGS='-D warnings' cargo doc --locked");
-    }
-
-    #[test]
-    fn a_failing_command_fails_with_its_name() {
-        let why = Cmd::new("false").run_seeing(|_| {}).unwrap_err();
-        assert!(why.starts_with("`false`: "), "{why}");
-        let why = Cmd::new("no-such-program").run_seeing(|_| {}).unwrap_err();
-        assert!(why.starts_with("`no-such-program`: "), "{why}");
-    }
-
-    #[test]
-    fn every_line_is_seen_and_a_late_failure_still_counts() {
-        let mut seen = Vec::new();
-        let cmd = Cmd::new("sh").args(&["-c", "echo a; echo b; exit 3"]);
-        let outcome = cmd.run_seeing(|line| seen.push(line.to_owned()));
-        assert_eq!(seen, ["a", "b"]);
-        assert!(outcome.is_err());
     }
 }

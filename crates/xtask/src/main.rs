@@ -1,49 +1,48 @@
 //! What cargo alone cannot do. `cargo xtask` lists its commands.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a tool for a terminal")]
+#![allow(clippy::disallowed_methods, reason = "it tells how long a stage took")]
 
 use std::env;
 use std::process::ExitCode;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 mod cmd;
-mod features;
-mod guards;
-mod metadata;
+mod packages;
 mod planted;
-mod readme;
 mod redis;
-mod stage;
 mod suite;
-mod tools;
-mod world;
+mod texts;
 
-use cmd::{Outcome, cargo};
-use stage::{Stage, run};
+use cmd::{IS_QUIET, Outcome, cargo};
+use suite::release;
+
+/// A check: its name, what it is about, and how it runs.
+type Stage = (&'static str, &'static str, fn() -> Outcome);
 
 /// `cargo xtask test`: what a newcomer runs.
 const TEST: &[Stage] = &[
-    Stage::new("redis", "install redis-server if it is missing", redis::install),
-    Stage::new("tests", "unit tests and integration tests", suite::tests),
-    Stage::new("doctests", "the examples in the documentation", suite::doc_tests),
+    ("redis", "install redis-server if it is missing", redis::install),
+    ("tests", "unit tests and integration tests", suite::tests),
+    ("doctests", "the examples in the documentation", suite::doc_tests),
 ];
 
 /// `cargo xtask ci`: the deeper checks that belong to every change.
 const CI: &[Stage] = &[
-    Stage::new("fmt", "the format is rustfmt's", || {
-        cargo(&["fmt", "--all", "--", "--check"]).run()
-    }),
-    Stage::new("clippy", "no warning in any target", || {
+    ("fmt", "the format is rustfmt's", || cargo(&["fmt", "--all", "--", "--check"]).run()),
+    ("clippy", "no warning in any target", || {
         let clippy = ["clippy", "--workspace", "--all-targets", "--all-features", "--locked"];
         cargo(&clippy).args(&["--", "-D", "warnings"]).run()
     }),
-    Stage::new("doc", "no warning from rustdoc", features::docs),
-    Stage::new("features", "each published crate: no feature, each, all", features::check),
-    Stage::new("guards", "what the core needs, the MSRV, what is packed", guards::check),
-    Stage::new("tools", "dependencies and their licences, spelling", tools::check),
-    Stage::new("readme", "README.md agrees with the manifests", readme::check),
-    Stage::new("benches", "each benchmark runs once, untimed", suite::benches),
-    Stage::new("seeds", "10,000 simulated worlds, some of each class", world::check),
-    Stage::new("drawn", "all planted bugs apply, and five drawn ones are found", || {
+    ("doc", "no warning from rustdoc", packages::docs),
+    ("features", "each published crate: no feature, each, all", packages::features),
+    ("guards", "what the core needs, what is packed", packages::check),
+    ("tools", "dependencies and their licences, spelling", packages::tools),
+    ("readme", "README.md agrees with the manifests, links and test names hold", texts::check),
+    ("benches", "each benchmark runs once, untimed", suite::benches),
+    ("seeds", "10,000 simulated worlds, some of each class", suite::seeds),
+    ("drawn", "all planted bugs apply, and five drawn ones are found", || {
         planted::run(&["--draw", "5"])
     }),
 ];
@@ -51,6 +50,7 @@ const CI: &[Stage] = &[
 /// Commands that take words of their own, and what they are for.
 const OTHERS: &[(&str, &str)] = &[
     ("sim", "the simulated world: --seeds N, --replay SEED, --class NAME"),
+    ("fuzz", "searches for inputs that break a promise: SECONDS [TARGET…]"),
     ("planted", "planted bugs, each of which a test finds: --check, --draw N, NAME…"),
     ("model", "all proofs by model checking: minutes, and gigabytes of memory"),
     ("restarts", "contended locks while real nodes lose their data a thousand times"),
@@ -68,13 +68,14 @@ fn main() -> ExitCode {
         }
         ["test"] => run(TEST),
         ["ci"] => run(CI),
-        ["sim", ref words @ ..] => world::sim(words),
+        ["sim", ref words @ ..] => release("quorate-world").args(words).run(),
+        ["fuzz", seconds, ref targets @ ..] => suite::fuzz(seconds, targets),
         ["planted", ref words @ ..] => planted::run(words),
-        ["model"] => cargo(&world::release("quorate-model")).run(),
-        ["restarts", ref words @ ..] => cargo(&world::debug("quorate-restarts")).args(words).run(),
+        ["model"] => release("quorate-model").run(),
+        ["restarts"] => suite::restarts(),
         ["servers", ref paths @ ..] => suite::servers(paths),
-        ["race", ref words @ ..] => cargo(&world::release("quorate-race")).args(words).run(),
-        [name] => one(name),
+        ["race", ref words @ ..] => release("quorate-race").args(words).run(),
+        [name] if stage(name).is_some() => run(stage(name).as_slice()),
         _ => Err(format!("no such command: {}\n\n{}", words.join(" "), help())),
     };
     match result {
@@ -86,21 +87,30 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs one stage by its name.
-fn one(name: &str) -> Outcome {
-    match TEST.iter().chain(CI).find(|stage| stage.name == name) {
-        Some(stage) => run(std::slice::from_ref(stage)),
-        None => Err(format!("no such command: {name}\n\n{}", help())),
+fn stage(name: &str) -> Option<Stage> {
+    TEST.iter().chain(CI).copied().find(|stage| stage.0 == name)
+}
+
+/// Runs the stages until one fails. What their commands print is shown only of one that fails.
+fn run(stages: &[Stage]) -> Outcome {
+    IS_QUIET.store(true, Ordering::Relaxed);
+    for (name, about, run) in stages {
+        println!("== {name}: {about}");
+        let start = Instant::now();
+        run()
+            .map_err(|why| format!("{name} FAILED: {why}\nonly this stage: cargo xtask {name}"))?;
+        println!("== {name}: passed in {:.1} s", start.elapsed().as_secs_f32());
     }
+    Ok(())
 }
 
 fn help() -> String {
-    let line = |(name, about): (&str, &str)| format!("cargo xtask {name:9} {about}\n");
+    let line = |name, about| format!("cargo xtask {name:9} {about}\n");
     let stages = |stages: &[Stage]| -> String {
-        stages.iter().map(|stage| line((stage.name, stage.about))).collect()
+        stages.iter().map(|(name, about, _)| line(*name, *about)).collect()
     };
-    let others: String = OTHERS.iter().copied().map(line).collect();
-    let test = line(("test", "runs the tests: these stages"));
-    let ci = line(("ci", "runs the deeper checks of every change: these stages"));
+    let others: String = OTHERS.iter().map(|(name, about)| line(*name, *about)).collect();
+    let test = line("test", "runs the tests: these stages");
+    let ci = line("ci", "runs the deeper checks of every change: these stages");
     format!("{test}{}\n{ci}{}\nLonger:\n{others}", stages(TEST), stages(CI))
 }

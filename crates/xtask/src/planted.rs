@@ -10,12 +10,12 @@
 //! Each `TESTS` line holds words for `cargo test`. The patches are applied one at a time to a copy of the tree,
 //! and one failing test is enough. A patch that does not apply or does not compile is an error.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::{fs, io};
 
-use crate::cmd::{Cmd, Outcome, cargo, root};
+use crate::cmd::{Cmd, Outcome, cargo, list, root, stem};
 
 /// How long one run of tests may take, in seconds. The model needs a minute.
 const LIMIT: &str = "300";
@@ -43,20 +43,23 @@ pub(crate) fn run(words: &[&str]) -> Outcome {
         [] => bugs,
         ["--draw", count] => {
             let count = count.parse().map_err(|_| format!("not a number: {count}"))?;
-            draw(bugs, count, &Cmd::new("git").args(&["rev-parse", "HEAD"]).read()?)
+            draw(bugs, count, &Cmd::new(&["git", "rev-parse", "HEAD"]).read()?)
         }
         ref names => named(bugs, names)?,
     };
-    tree.test_unchanged(&chosen)?;
     let mut unfound = Vec::new();
+    for tests in chosen.iter().flat_map(|bug| &bug.tests).collect::<BTreeSet<_>>() {
+        if tree.fails(tests)? {
+            return Err(format!("fails without a planted bug: {}", tests.join(" ")));
+        }
+    }
     for bug in &chosen {
         let found = tree.finds(bug);
         let word = match &found {
-            Ok(true) => "found  ",
-            Ok(false) => "UNFOUND",
+            Ok(is_found) => ["UNFOUND", "found"][usize::from(*is_found)],
             Err(why) => why,
         };
-        println!("   {word} {}: {}", bug.name, bug.idea);
+        println!("   {word:7} {}: {}", bug.name, bug.idea);
         if found != Ok(true) {
             unfound.push(bug.name.as_str());
         }
@@ -66,26 +69,19 @@ pub(crate) fn run(words: &[&str]) -> Outcome {
 
 /// Reads all patches, in the order of their names.
 fn read() -> Outcome<Vec<Bug>> {
-    let mut bugs = Vec::new();
-    let folder = root()?.join("tests/planted");
-    let why = |error: io::Error| format!("{}: {error}", folder.display());
-    for entry in fs::read_dir(&folder).map_err(why)? {
-        let patch = entry.map_err(why)?.path();
-        if patch.extension().is_some_and(|extension| extension == "patch") {
-            let text = fs::read_to_string(&patch).map_err(why)?;
-            bugs.push(Bug::parse(patch, &text)?);
-        }
-    }
-    bugs.sort_by(|one, other| one.name.cmp(&other.name));
-    Ok(bugs)
+    let is_patch = |path: &PathBuf| path.extension().is_some_and(|kind| kind == "patch");
+    let patches = list("tests/planted")?.into_iter().filter(is_patch);
+    let bugs = patches.map(|patch| {
+        let text = fs::read_to_string(&patch).map_err(|error| error.to_string())?;
+        Bug::parse(patch, &text)
+    });
+    bugs.collect()
 }
 
 /// The bugs with these names.
-fn named(bugs: Vec<Bug>, names: &[&str]) -> Outcome<Vec<Bug>> {
-    if let Some(unknown) = names.iter().find(|name| bugs.iter().all(|bug| bug.name != **name)) {
-        return Err(format!("no such planted bug: {unknown}"));
-    }
-    Ok(bugs.into_iter().filter(|bug| names.contains(&bug.name.as_str())).collect())
+fn named(mut bugs: Vec<Bug>, names: &[&str]) -> Outcome<Vec<Bug>> {
+    bugs.retain(|bug| names.contains(&bug.name.as_str()));
+    if bugs.len() == names.len() { Ok(bugs) } else { Err("no such planted bug".to_owned()) }
 }
 
 /// Draws some bugs by the hash of a commit.
@@ -101,7 +97,7 @@ fn draw(mut bugs: Vec<Bug>, count: usize, commit: &str) -> Vec<Bug> {
 
 impl Bug {
     fn parse(patch: PathBuf, text: &str) -> Outcome<Self> {
-        let name = patch.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let name = stem(&patch);
         let header = || text.lines().take_while(|line| line.starts_with('#'));
         let idea = header().find_map(|line| line.strip_prefix("# IDEA: "));
         let tests = header().filter_map(|line| line.strip_prefix("# TESTS: "));
@@ -128,53 +124,43 @@ impl Tree {
     fn copy() -> Outcome<Self> {
         let root = root()?;
         let path = root.join("target/planted/tree");
-        let list = ["ls-files", "-z", "--cached", "--others", "--exclude-standard"];
-        let list = Cmd::new("git").args(&list).read()?;
-        let files = list.trim_end().split('\0').filter(|file| root.join(file).is_file());
-        let files: HashSet<PathBuf> = files.map(|file| path.join(file)).collect();
-        let why = |error: io::Error| format!("{}: {error}", path.display());
-        remove_others(&path, &files).map_err(why)?;
-        for copy in &files {
-            let file = copy.strip_prefix(&path).map_err(|error| error.to_string())?;
-            let text = fs::read(root.join(file)).map_err(why)?;
-            if fs::read(copy).ok().as_ref() != Some(&text) {
-                fs::create_dir_all(copy.parent().unwrap_or(&path)).map_err(why)?;
-                fs::write(copy, text).map_err(why)?;
+        let files = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"];
+        let files = Cmd::new(&files).read()?;
+        let copy_all = || -> io::Result<()> {
+            let known = path.with_file_name("files");
+            if fs::read_to_string(&known).ok().as_ref() != Some(&files) && path.exists() {
+                fs::remove_dir_all(&path)?;
             }
-        }
+            for file in files.trim_end().split('\0').filter(|file| root.join(file).is_file()) {
+                let (copy, text) = (path.join(file), fs::read(root.join(file))?);
+                if fs::read(&copy).ok().as_ref() != Some(&text) {
+                    fs::create_dir_all(copy.parent().unwrap_or(&path))?;
+                    fs::write(copy, text)?;
+                }
+            }
+            fs::write(known, &files)
+        };
+        copy_all().map_err(|error| format!("{}: {error}", path.display()))?;
         Ok(Self { path, target: root.join("target/planted/target") })
     }
 
     fn apply(&self, bug: &Bug, options: &[&str]) -> Outcome {
         let above = self.path.parent().unwrap_or(&self.path);
         let (tree, patch) = (self.path.to_string_lossy(), bug.patch.to_string_lossy());
-        Cmd::new("git")
-            .args(&["-C", &tree, "apply"])
+        Cmd::new(&["git", "-C", &tree, "apply"])
             .args(options)
             .args(&[&patch])
             // Inside of a repository, `apply` skips paths that are not below the folder it runs in.
             .env("GIT_CEILING_DIRECTORIES", &above.to_string_lossy())
-            .run_seeing(|_| {})
+            .read()
+            .map(drop)
             .map_err(|why| format!("{} does not apply: {why}", bug.name))
-    }
-
-    /// Runs the tests of these bugs on the unchanged tree, where all of them must pass.
-    fn test_unchanged(&self, bugs: &[Bug]) -> Outcome {
-        let mut seen = HashSet::new();
-        for tests in bugs.iter().flat_map(|bug| &bug.tests) {
-            if seen.insert(tests) && self.fails(tests)? {
-                return Err(format!("fails without a planted bug: {}", tests.join(" ")));
-            }
-        }
-        Ok(())
     }
 
     fn finds(&self, bug: &Bug) -> Outcome<bool> {
         self.apply(bug, &[])?;
-        let found = bug
-            .tests
-            .iter()
-            .try_fold(false, |found, tests| Ok::<_, String>(found || self.fails(tests)?));
+        let mut runs = bug.tests.iter().map(|tests| self.fails(tests));
+        let found = runs.find(|run| *run != Ok(false)).unwrap_or(Ok(false));
         self.apply(bug, &["--reverse"])?;
         found
     }
@@ -186,34 +172,17 @@ impl Tree {
         let (manifest, target) = (manifest.to_string_lossy(), self.target.to_string_lossy());
         let place = ["--locked", "--manifest-path", &manifest, "--target-dir", &target];
         let build = cargo(&["test", "--no-run"]).args(&place).args(&tests);
-        build.env("CARGO_INCREMENTAL", "1").run_seeing(|_| {})?;
-        let (mut has_failed, mut has_run) = (false, false);
-        let run = Cmd::new("timeout").args(&["--kill-after=5", LIMIT, "cargo", "test"]);
-        let run = run.args(&place).args(&tests).env("CARGO_INCREMENTAL", "1");
-        let result = run.run_seeing(|line| {
-            has_failed |= line.starts_with("test result: FAILED");
-            has_run |= line.starts_with("test ") && line.ends_with("... ok");
-        });
-        match result {
-            Ok(()) if !has_run => Err(format!("no test ran: {run}")),
-            Err(why) if !has_failed => Err(why),
-            _ => Ok(has_failed),
+        build.env("CARGO_INCREMENTAL", "1").read()?;
+        let run = Cmd::new(&["timeout", "--kill-after=5", LIMIT, "cargo", "test"]).args(&place);
+        let run = run.args(&tests).env("CARGO_INCREMENTAL", "1");
+        let (status, out, _) = run.run_silently()?;
+        if out.lines().any(|line| line.starts_with("test result: FAILED")) {
+            return Ok(true);
         }
+        let has_run = out.lines().any(|line| line.starts_with("test ") && line.ends_with("... ok"));
+        let why = || format!("no test failed, and not all ran: `{run}`: {status}\n{out}");
+        if status.success() && has_run { Ok(false) } else { Err(why()) }
     }
-}
-
-/// Removes the files below `folder` that are not among `files`.
-fn remove_others(folder: &Path, files: &HashSet<PathBuf>) -> io::Result<()> {
-    fs::create_dir_all(folder)?;
-    for entry in fs::read_dir(folder)? {
-        let path = entry?.path();
-        if path.is_dir() {
-            remove_others(&path, files)?;
-        } else if !files.contains(&path) {
-            fs::remove_file(path)?;
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -7,54 +7,37 @@ use crate::cmd::{Cmd, Outcome, is_in_path};
 const BY_HAND: &str = "no redis-server and no package manager that this tool knows: install \
                        redis or valkey yourself, and put it in PATH or name it in QUORATE_REDIS_SERVER";
 
+const APT: &str = "apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install --yes \
+                   --no-install-recommends redis-server";
+
 /// Makes sure that the tests find a node to run.
 pub(crate) fn install() -> Outcome {
     if is_there(is_in_path) {
         return Ok(());
     }
-    let as_root = is_root()?;
-    for command in plan(is_in_path, as_root)? {
-        command.run()?;
-    }
-    if is_there(is_in_path) {
-        Ok(())
-    } else {
-        Err("the package is installed, but there is no redis-server in PATH".to_owned())
-    }
+    let as_root = Cmd::new(&["id", "-u"]).read()?.trim() == "0";
+    plan(is_in_path, as_root)?.run()?;
+    let why = "the package is installed, but there is no redis-server in PATH";
+    if is_there(is_in_path) { Ok(()) } else { Err(why.to_owned()) }
 }
 
 fn is_there(has: impl Fn(&str) -> bool) -> bool {
     env::var_os("QUORATE_REDIS_SERVER").is_some() || has("redis-server") || has("valkey-server")
 }
 
-fn is_root() -> Outcome<bool> {
-    Ok(Cmd::new("id").args(&["-u"]).read()?.trim() == "0")
-}
-
 /// What to run on this system, by the programs that it has.
-fn plan(has: impl Fn(&str) -> bool, as_root: bool) -> Outcome<Vec<Cmd>> {
-    let may_install = as_root || has("sudo");
-    let root = |words: &[&str]| match words {
-        [program, args @ ..] if as_root => Cmd::new(program).args(args),
-        _ => Cmd::new("sudo").args(words),
-    };
-    let commands = if has("apt-get") {
-        let quiet = ["env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "install"];
-        let what = ["--yes", "--no-install-recommends", "redis-server"];
-        vec![root(&["apt-get", "update"]), root(&[&quiet[..], &what[..]].concat())]
-    } else if has("dnf") {
-        vec![root(&["dnf", "install", "--assumeyes", "valkey"])]
-    } else if has("brew") {
-        return Ok(vec![Cmd::new("brew").args(&["install", "redis"])]);
-    } else {
-        return Err(BY_HAND.to_owned());
-    };
-    if may_install {
-        Ok(commands)
-    } else {
-        let commands: Vec<_> = commands.iter().map(ToString::to_string).collect();
-        let commands = commands.join("\n").replace("sudo ", "");
-        Err(format!("no redis-server: run this as root\n{commands}"))
+fn plan(has: impl Fn(&str) -> bool, as_root: bool) -> Outcome<Cmd> {
+    let known = [
+        ("apt-get", APT),
+        ("dnf", "dnf install --assumeyes valkey"),
+        ("brew", "brew install redis"),
+    ];
+    let (manager, command) = known.into_iter().find(|(name, _)| has(name)).ok_or(BY_HAND)?;
+    let shell = ["sh", "-c", command];
+    match manager == "brew" || as_root {
+        true => Ok(Cmd::new(&shell)),
+        false if has("sudo") => Ok(Cmd::new(&["sudo"]).args(&shell)),
+        false => Err(format!("no redis-server: run this as root\n{command}")),
     }
 }
 
@@ -62,20 +45,16 @@ fn plan(has: impl Fn(&str) -> bool, as_root: bool) -> Outcome<Vec<Cmd>> {
 mod tests {
     use super::*;
 
-    fn shown(has: &[&str], as_root: bool) -> Result<Vec<String>, String> {
-        let plan = plan(|program| has.contains(&program), as_root)?;
-        Ok(plan.iter().map(ToString::to_string).collect())
+    fn shown(has: &[&str], as_root: bool) -> Result<String, String> {
+        plan(|program| has.contains(&program), as_root).map(|command| command.to_string())
     }
 
     #[test]
     fn each_system_is_asked_in_its_own_way() {
-        let apt = shown(&["apt-get"], true).expect("root may");
-        assert_eq!(apt[0], "apt-get update");
-        assert!(apt[1].ends_with("--no-install-recommends redis-server"));
-        let dnf = shown(&["dnf", "sudo"], false).expect("sudo may");
-        assert_eq!(dnf, ["sudo dnf install --assumeyes valkey"]);
-        let brew = shown(&["brew", "sudo"], false).expect("no root needed");
-        assert_eq!(brew, ["brew install redis"]);
+        assert_eq!(shown(&["apt-get"], true), Ok(format!("sh -c {APT}")));
+        let dnf = "sudo sh -c dnf install --assumeyes valkey";
+        assert_eq!(shown(&["dnf", "sudo"], false).as_deref(), Ok(dnf));
+        assert_eq!(shown(&["brew", "sudo"], false).as_deref(), Ok("sh -c brew install redis"));
     }
 
     #[test]

@@ -1,10 +1,9 @@
-//! The tests and benchmarks.
+//! The tests, the benchmarks and the searches.
 
-use std::env;
-use std::process::Command;
+use std::{env, fs};
 
-use crate::cmd::{Outcome, cargo};
-use crate::world::debug;
+use crate::cmd::{Cmd, Outcome, cargo, list, root, stem};
+use crate::packages::need;
 
 /// Runs all tests that are programs of their own, and builds the examples, which some of them run.
 pub(crate) fn tests() -> Outcome {
@@ -16,113 +15,111 @@ pub(crate) fn doc_tests() -> Outcome {
     count(&["--doc"])
 }
 
-/// Counts the tests that ran: a suite that skips or finds none has not passed.
+/// Counts the tests that ran: a suite that skips some or finds none has not passed.
 fn count(targets: &[&str]) -> Outcome {
-    let mut tally = Tally::default();
     // Most tests on real nodes wait.
     let threads = env::var("RUST_TEST_THREADS").unwrap_or_else(|_| "8".to_owned());
-    cargo(&["test", "--workspace", "--all-features", "--locked"])
-        .env("RUST_TEST_THREADS", &threads)
-        .args(targets)
-        .run_seeing(|line| tally.add(line))?;
-    println!("   {} tests passed", tally.passed);
-    tally.judge()
+    let tests = cargo(&["test", "--workspace", "--all-features", "--locked"]).args(targets);
+    let [passed, ignored] = counts(&tests.env("RUST_TEST_THREADS", &threads).read()?);
+    println!("   {passed} tests passed");
+    match (passed, ignored) {
+        (0, _) => Err("no test ran".to_owned()),
+        (_, 0) => Ok(()),
+        _ => Err(format!("ignored tests: {ignored}")),
+    }
+}
+
+/// The tests that passed and that were ignored, in `test result: ok. 5 passed; 0 failed; 0 ignored; …`.
+fn counts(output: &str) -> [u64; 2] {
+    let results = || output.lines().filter_map(|line| line.strip_prefix("test result: "));
+    ["passed", "ignored"].map(|what| {
+        let parts = results().flat_map(|line| line.split(['.', ';']));
+        let counts =
+            parts.filter_map(|part| part.trim().strip_suffix(what)?.trim().parse::<u64>().ok());
+        counts.sum()
+    })
 }
 
 /// Runs the tests that start servers of their own, once with each server named.
 pub(crate) fn servers(paths: &[&str]) -> Outcome {
-    if paths.is_empty() {
-        return Err("name the servers: cargo xtask servers PATH…".to_owned());
-    }
     for path in paths {
         println!("== {path}");
-        let has_tls = has_tls(path)?;
-        if !has_tls {
-            println!("   built without TLS: the tests over TLS are left out");
-        }
-        let packages = ["quorate-tests", "quorate-redis", "quorate-fred", "quorate-protocol"];
-        let tests = cargo(&["test", "--all-features", "--locked", "--tests", "--no-fail-fast"]);
-        let tests = packages.iter().fold(tests, |tests, name| tests.args(&["--package", name]));
+        // With TLS the server ends, since it is given no certificate.
+        let (_, told, _) = Cmd::new(&[path, "--port", "0", "--tls-port", "1"]).run_silently()?;
+        let has_tls = told.contains("tls-cert-file");
         let skipped: &[&str] = if has_tls { &[] } else { &["--", "--skip", "tls"] };
+        let tests = cargo(&["test", "--all-features", "--locked", "--tests", "--no-fail-fast"]);
+        let tests = tests.args(&["--package", "quorate-tests"]);
         tests.env("QUORATE_REDIS_SERVER", path).args(skipped).run()?;
     }
-    Ok(())
+    if paths.is_empty() { Err("name the servers".to_owned()) } else { Ok(()) }
 }
 
-/// Whether a server has TLS: then it ends, since it is given no certificate.
-fn has_tls(path: &str) -> Result<bool, String> {
-    let why = |error| format!("{path}: {error}");
-    let told = Command::new(path).args(["--port", "0", "--tls-port", "1"]).output().map_err(why)?;
-    Ok(String::from_utf8_lossy(&told.stdout).contains("tls-cert-file"))
+/// Runs the processes that contend while nodes lose their data, for a thousand losses.
+pub(crate) fn restarts() -> Outcome {
+    cargo(&["test", "--package", "quorate-tests", "--all-features", "--locked", "--test", "real"])
+        .args(&["restarts::", "--", "--nocapture"])
+        .env("QUORATE_CYCLES", "1000")
+        .run()
+}
+
+/// Fuzzes each target for some seconds; all of them if none is named.
+///
+/// What the search finds out stays in `target`. An input that breaks a promise is put beside the corpus of its
+/// target, where every test run replays it.
+pub(crate) fn fuzz(seconds: &str, targets: &[&str]) -> Outcome {
+    const PLACE: &str = "tests/fuzz/__fuzz__";
+    need(&Cmd::new(&["cargo-bolero"]), "cargo-bolero")?;
+    let is_chosen = |name: &String| targets.is_empty() || targets.contains(&name.as_str());
+    for target in list(PLACE)?.iter().map(|path| stem(path)).filter(is_chosen) {
+        let (corpus, time) = (format!("{PLACE}/{target}/corpus"), format!("{seconds}s"));
+        let new = root()?.join("target/corpus").join(&target);
+        fs::create_dir_all(&new).map_err(|error| error.to_string())?;
+        let search =
+            ["bolero", "test", &target, "--package", "quorate-fuzz", "--sanitizer", "NONE"];
+        let bounds = ["-T", &time, "--max-input-length", "512"];
+        let places = ["--corpus-dir", &new.to_string_lossy(), "--engine-args", &corpus];
+        cargo(&search).args(&bounds).args(&places).run()?;
+    }
+    Ok(())
 }
 
 /// Runs each benchmark once, and a quick race. In the test profile: it is there already, and
 /// nothing is timed.
 pub(crate) fn benches() -> Outcome {
     cargo(&["test", "--package", "quorate-benches", "--benches", "--all-features", "--locked"])
-        .args(&["--", "--test"])
         .run()?;
-    cargo(&debug("quorate-race")).args(&["--quick", "--out", "target/race/quick"]).run()
+    let race = cargo(&["run", "--quiet", "--locked", "--package", "quorate-race", "--"]);
+    race.args(&["--quick", "--out", "target/race/quick"]).run()
 }
 
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Tally {
-    passed: u64,
-    ignored: u64,
+/// The part of the simulated world that belongs to every change.
+pub(crate) fn seeds() -> Outcome {
+    let all = "--seeds 10000, --seeds 500 --twice, --keep 100000, --seeds 500 --class broken, \
+               --seeds 1000 --class storm, --seeds 1000 --class guarded";
+    for words in all.split(", ") {
+        release("quorate-world").args(&words.split(' ').collect::<Vec<_>>()).run()?;
+    }
+    Ok(())
 }
 
-impl Tally {
-    /// Counts `test result: ok. 5 passed; 0 failed; 0 ignored; …`.
-    fn add(&mut self, line: &str) {
-        let Some(result) = line.strip_prefix("test result: ") else {
-            return;
-        };
-        for part in result.split(['.', ';']) {
-            if let Some((count, what)) = part.trim().split_once(' ')
-                && let Ok(count) = count.parse::<u64>()
-            {
-                match what {
-                    "passed" => self.passed += count,
-                    "ignored" => self.ignored += count,
-                    _ => {}
-                }
-            }
-        }
-    }
-
-    fn judge(&self) -> Outcome {
-        match self {
-            Self { passed: 0, .. } => Err("no test ran".to_owned()),
-            Self { ignored: 1.., .. } => Err(format!("ignored tests: {}", self.ignored)),
-            _ => Ok(()),
-        }
-    }
+/// Runs the program of a package, built for speed.
+pub(crate) fn release(package: &str) -> Cmd {
+    cargo(&["run", "--quiet", "--release", "--locked", "--package", package, "--"])
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn tally(lines: &[&str]) -> Tally {
-        let mut tally = Tally::default();
-        lines.iter().for_each(|line| tally.add(line));
-        tally
-    }
-
-    const FIVE: &str = "test result: ok. 5 passed; 0 failed; 0 ignored; 0 measured; 2 filtered out; finished in 0.20s";
-    const IGNORED: &str = "test result: ok. 1 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.20s";
-    const NONE: &str = "test result: ok. 0 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s";
-
     #[test]
     fn results_add_up() {
-        let tally = tally(&["running 5 tests", FIVE, "test a ... ok", FIVE, NONE]);
-        assert_eq!((tally.passed, tally.ignored), (10, 0));
-        assert_eq!(tally.judge(), Ok(()));
-    }
-
-    #[test]
-    fn a_suite_without_tests_or_with_ignored_ones_has_not_passed() {
-        assert!(tally(&[NONE]).judge().is_err());
-        assert!(tally(&[FIVE, IGNORED]).judge().is_err());
+        let result = |passed, ignored| {
+            format!(
+                "test a ... ok\ntest result: ok. {passed} passed; 0 failed; {ignored} ignored; 0 measured\n"
+            )
+        };
+        assert_eq!(counts(&format!("{}{}", result(5, 0), result(6, 1))), [11, 1]);
+        assert_eq!(counts("running 5 tests\n"), [0, 0]);
     }
 }

@@ -52,14 +52,6 @@ impl Builder {
         self
     }
 
-    /// Takes away the command that makes a script unnecessary for a plain release, if there is one.
-    pub fn without_compare_and_delete(self) -> Self {
-        match RedisServer::compare_and_delete() {
-            Some(name) => self.config("rename-command", &[name, ""]),
-            None => self,
-        }
-    }
-
     /// Demands a password of the default user.
     pub fn password(mut self, password: &str) -> Self {
         self.admin = true;
@@ -96,10 +88,6 @@ impl Builder {
     }
 
     /// Makes it a replica, which answers writes with `READONLY`.
-    ///
-    /// # Panics
-    ///
-    /// If the primary listens on a unix socket.
     pub fn replica_of(self, primary: &RedisServer) -> Self {
         self.config("replicaof", &["127.0.0.1", &primary.port().to_string()])
     }
@@ -110,10 +98,6 @@ impl Builder {
     }
 
     /// Starts it, and waits until it is ready.
-    ///
-    /// # Panics
-    ///
-    /// If there is no `redis-server`, or it does not start.
     #[must_use]
     pub fn start(self) -> RedisServer {
         for _ in 0..PORT_TRIES {

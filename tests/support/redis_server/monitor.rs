@@ -32,10 +32,6 @@ impl<'a> Monitor<'a> {
     }
 
     /// The commands executed until now.
-    ///
-    /// # Panics
-    ///
-    /// If the node is down or paused.
     #[must_use]
     pub fn stop(mut self) -> Vec<Monitored> {
         const LAST: &str = "quorate-tests: the last one";

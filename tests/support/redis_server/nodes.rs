@@ -11,20 +11,12 @@ pub struct Nodes(Vec<RedisServer>);
 
 impl Nodes {
     /// Starts `count` nodes with default settings.
-    ///
-    /// # Panics
-    ///
-    /// If one does not start.
     #[must_use]
     pub fn start(count: usize) -> Self {
         Self::start_with(count, &RedisServer::builder())
     }
 
     /// Starts `count` nodes, all with the same settings.
-    ///
-    /// # Panics
-    ///
-    /// If one does not start.
     #[must_use]
     pub fn start_with(count: usize, builder: &Builder) -> Self {
         thread::scope(|scope| {
@@ -43,10 +35,6 @@ impl Nodes {
     }
 
     /// The keys on all nodes that run, as `(node, key)`, sorted.
-    ///
-    /// # Panics
-    ///
-    /// If a node is paused: no client can know what it keeps.
     #[must_use]
     pub fn keys_left(&self) -> Vec<(usize, String)> {
         let running = self.iter().enumerate().filter(|(_, node)| node.is_running());

@@ -35,10 +35,6 @@ pub enum Reply {
 
 impl Reply {
     /// A simple or a bulk string as text.
-    ///
-    /// # Panics
-    ///
-    /// If it is something else.
     #[must_use]
     pub fn text(&self) -> String {
         match self {
@@ -49,10 +45,6 @@ impl Reply {
     }
 
     /// An integer.
-    ///
-    /// # Panics
-    ///
-    /// If it is something else.
     #[must_use]
     pub fn integer(&self) -> i64 {
         match self {
@@ -62,10 +54,6 @@ impl Reply {
     }
 
     /// The replies of an array.
-    ///
-    /// # Panics
-    ///
-    /// If it is something else.
     #[must_use]
     pub fn array(self) -> Vec<Self> {
         match self {
@@ -92,10 +80,6 @@ pub struct Connection {
 
 impl Connection {
     /// Connects to a node on 127.0.0.1.
-    ///
-    /// # Errors
-    ///
-    /// If no process listens there.
     pub fn to_port(port: u16) -> io::Result<Self> {
         Self::open(&Endpoint::Tcp(port))
     }
@@ -111,20 +95,12 @@ impl Connection {
     }
 
     /// Sends a command and reads its reply.
-    ///
-    /// # Errors
-    ///
-    /// If the connection breaks, or no reply comes in time.
     pub fn command<A: AsRef<[u8]>>(&mut self, args: &[A]) -> io::Result<Reply> {
         self.send(args)?;
         self.receive()
     }
 
     /// Sends a command and does not wait.
-    ///
-    /// # Errors
-    ///
-    /// If the connection breaks.
     pub fn send<A: AsRef<[u8]>>(&mut self, args: &[A]) -> io::Result<()> {
         let mut bytes = format!("*{}\r\n", args.len()).into_bytes();
         for arg in args {
@@ -137,11 +113,6 @@ impl Connection {
     }
 
     /// Reads the next reply, or what a node pushes.
-    ///
-    /// # Errors
-    ///
-    /// `WouldBlock` if none *begins* to arrive before the read timeout, which leaves the connection
-    /// usable; others if the connection breaks.
     pub fn receive(&mut self) -> io::Result<Reply> {
         let line = self.line()?;
         let (kind, rest) = line.split_at_checked(1).ok_or_else(|| garbage(&line))?;
@@ -165,10 +136,6 @@ impl Connection {
     }
 
     /// Bounds how long [`receive`](Self::receive) waits for the next bytes.
-    ///
-    /// # Errors
-    ///
-    /// If the duration is zero.
     pub fn set_read_timeout(&mut self, timeout: Duration) -> io::Result<()> {
         match self.stream.get_ref() {
             Stream::Tcp(stream) => stream.set_read_timeout(Some(timeout)),

@@ -5,10 +5,11 @@
 mod backends;
 mod cancel_safety;
 mod cleanup;
-#[path = "../../every_future.rs"]
+#[path = "../../support/every_future.rs"]
 mod every_future;
 mod falling_back;
 mod fencing;
+mod forgotten;
 mod holding;
 mod input;
 mod inspect;

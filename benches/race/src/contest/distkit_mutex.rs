@@ -18,7 +18,7 @@ pub(crate) struct Distkit {
 impl Contestant for Distkit {
     type Held = MutexGuard;
 
-    async fn connect(addresses: Vec<String>, ttl: Duration) -> Outcome<Self> {
+    async fn connect(_: &str, addresses: Vec<String>, ttl: Duration) -> Outcome<Self> {
         let [address] = &*addresses else {
             return Err("distkit locks on one node".into());
         };
@@ -40,11 +40,6 @@ impl Contestant for Distkit {
     async fn acquire_until(&self, key: &str, deadline: Instant) -> Option<MutexGuard> {
         let timeout = deadline.saturating_duration_since(Instant::now());
         self.mutex(key)?.try_lock_with_timeout(timeout).await.ok()
-    }
-
-    /// distkit does nothing in the background after a release.
-    async fn close(&self, _: Duration) -> usize {
-        0
     }
 }
 

@@ -16,17 +16,13 @@ use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::Notify;
 
+use super::by_hand::Held;
 use super::{Contestant, RELEASE_SHA1, settle, token};
 use crate::Outcome;
 
 pub(crate) struct Raw {
     nodes: Vec<Arc<Node>>,
     ttl: String,
-}
-
-pub(crate) struct Held {
-    key: String,
-    token: String,
 }
 
 /// One connection to a node.
@@ -54,7 +50,7 @@ struct Ballot {
 impl Contestant for Raw {
     type Held = Held;
 
-    async fn connect(addresses: Vec<String>, ttl: Duration) -> Outcome<Self> {
+    async fn connect(_: &str, addresses: Vec<String>, ttl: Duration) -> Outcome<Self> {
         let mut nodes = Vec::new();
         for address in addresses {
             let node = Arc::new(Node::default());
@@ -85,8 +81,8 @@ impl Contestant for Raw {
         self.round(&["EVALSHA", &RELEASE_SHA1, "1", &held.key, &held.token]).await
     }
 
-    async fn close(&self, bound: Duration) -> usize {
-        settle(bound, || self.nodes.iter().map(|node| node.lane().waiting.len()).sum()).await
+    async fn close(&self) {
+        settle(|| self.nodes.iter().map(|node| node.lane().waiting.len()).sum()).await;
     }
 }
 
@@ -190,17 +186,4 @@ impl Node {
 fn reply(bytes: &[u8]) -> Option<(bool, usize)> {
     let end = bytes.windows(2).position(|pair| pair == b"\r\n")?;
     Some((matches!(&bytes[..end], b"+OK" | b":1"), end + 2))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn replies_are_read_one_by_one() {
-        assert_eq!(reply(b"+OK\r\n:0\r\n"), Some((true, 5)));
-        assert_eq!(reply(b":0\r\n"), Some((false, 4)));
-        assert_eq!(reply(b"$-1\r\n"), Some((false, 5)));
-        assert_eq!(reply(b"+OK\r"), None);
-    }
 }

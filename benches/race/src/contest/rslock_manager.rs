@@ -15,7 +15,7 @@ pub(crate) struct Rslock {
 impl Contestant for Rslock {
     type Held = Lock;
 
-    async fn connect(addresses: Vec<String>, ttl: Duration) -> Outcome<Self> {
+    async fn connect(_: &str, addresses: Vec<String>, ttl: Duration) -> Outcome<Self> {
         let mut manager = LockManager::new(addresses);
         // rslock's default number of attempts, and the pause of all polling contestants.
         manager.set_retry(3, POLL);
@@ -29,10 +29,5 @@ impl Contestant for Rslock {
     async fn release(&self, held: Lock) -> bool {
         self.manager.unlock(&held).await;
         true
-    }
-
-    /// rslock does nothing in the background.
-    async fn close(&self, _: Duration) -> usize {
-        0
     }
 }

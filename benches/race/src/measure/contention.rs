@@ -1,170 +1,182 @@
 //! Contenders for the same lock: shares, gaps, waits, and the load on the nodes.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::thread;
 use std::time::Duration;
 
-use super::Race;
+use super::{FIVE, Race};
 use crate::Outcome;
-use crate::arena::{Arena, Done, FIVE, Report, Worker};
-use crate::contest::{BARE_FRED, BARE_REDIS, LIBRARIES, QUORATE_FRED, QUORATE_REDIS, RSLOCK};
+use crate::arena::{Arena, Done, Worker};
+use crate::book::PAST_CLEANUP;
+use crate::contest::{BARE_FRED, BARE_REDIS, LIBRARIES, OURS, QUORATE_FRED, QUORATE_REDIS, RSLOCK};
 use crate::plan::rotated;
 use crate::spec::Spec;
 use crate::stats::{mean, median, percentile};
 
-const POLLERS: [&str; 5] = [QUORATE_REDIS, QUORATE_FRED, BARE_REDIS, BARE_FRED, RSLOCK];
-
-/// The contestants that run with a single contender.
-const ALONE: [&str; 2] = [BARE_REDIS, BARE_FRED];
-
-/// The duration of a hold, except in *queue*.
+/// The duration of a hold, except in *waiting*.
 const HOLD: Duration = Duration::from_millis(1);
 
+const SECOND: Duration = Duration::from_secs(1);
+
+/// The numbers of the processes that are killed.
+const KILLED: [usize; 2] = [2, 3];
+
+/// The longest life of a killed waiter's entry (W3), and 1 s.
+const ENTRIES_LAST: Duration = Duration::from_secs(11);
+
 /// The contenders for a lock.
-pub(super) struct Crowd {
-    pub(super) measure: &'static str,
-    pub(super) setting: String,
-    pub(super) processes: usize,
+struct Crowd {
+    measure: &'static str,
+    setting: String,
+    processes: usize,
     /// Contenders in each process.
-    pub(super) each: usize,
-    pub(super) hold: Duration,
-}
-
-impl Crowd {
-    /// Records the keys that are left on the nodes, and deletes them.
-    pub(super) fn sweep(&self, race: &mut Race<'_>, contestant: &str) {
-        let place = format!("{}, {}", self.measure, self.setting);
-        race.arena.sweep(&mut race.book, contestant, &place);
-    }
-}
-
-/// Measures eight contenders in one process and in eight, two in two, and one alone.
-pub(super) fn handover(race: &mut Race<'_>) -> Outcome {
-    for repetition in 0..race.plan.repetitions() {
-        let settings: [(usize, usize, &[&str]); 4] =
-            [(1, 8, &POLLERS), (8, 1, &POLLERS), (2, 1, &POLLERS), (1, 1, &ALONE)];
-        for (processes, each, contestants) in settings {
-            let setting = format!("{} in processes: {processes}", processes * each);
-            let crowd = Crowd { measure: "handover", setting, processes, each, hold: HOLD };
-            for contestant in rotated(contestants, repetition) {
-                contend(race, &crowd, contestant)?;
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Measures fifty contenders in ten processes.
-pub(super) fn crowd(race: &mut Race<'_>) -> Outcome {
-    let setting = "50 in processes: 10".to_owned();
-    let crowd = Crowd { measure: "crowd", setting, processes: 10, each: 5, hold: HOLD };
-    for repetition in 0..race.plan.repetitions_up_to(3) {
-        for contestant in rotated(&[QUORATE_REDIS, QUORATE_FRED, BARE_REDIS, RSLOCK], repetition) {
-            contend(race, &crowd, contestant)?;
-        }
-    }
-    Ok(())
-}
-
-/// Measures one to a thousand contenders in one process.
-pub(super) fn waiters(race: &mut Race<'_>) -> Outcome {
-    for repetition in 0..race.plan.repetitions_up_to(2) {
-        for &each in race.plan.few(&[1, 10, 100, 1000], 2) {
-            let setting = format!("waiters: {each}");
-            let crowd = Crowd { measure: "waiters", setting, processes: 1, each, hold: HOLD };
-            for contestant in rotated(&LIBRARIES, repetition) {
-                contend(race, &crowd, contestant)?;
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Measures two to 24 processes with long holds.
-pub(super) fn queue(race: &mut Race<'_>) -> Outcome {
-    for repetition in 0..race.plan.repetitions_up_to(3) {
-        for &processes in race.plan.few(&[2, 8, 24], 2) {
-            let setting = format!("processes: {processes}");
-            let hold = Duration::from_millis(20);
-            let crowd = Crowd { measure: "queue", setting, processes, each: 1, hold };
-            for contestant in rotated(&[QUORATE_REDIS, QUORATE_FRED, RSLOCK], repetition) {
-                contend(race, &crowd, contestant)?;
-            }
-        }
-    }
-    Ok(())
+    each: usize,
+    hold: Duration,
+    time: Duration,
 }
 
 /// Measures sixteen tasks of one process, for five samples' time: shares need many holds.
 pub(super) fn one_key(race: &mut Race<'_>) -> Outcome {
-    let setting = "one process, tasks: 16".to_owned();
-    let crowd = Crowd { measure: "one-key", setting, processes: 1, each: 16, hold: HOLD };
-    for repetition in 0..race.plan.repetitions() {
+    let (measure, setting) = ("one-key", "one process, tasks: 16".to_owned());
+    let time = race.plan.sample * 5;
+    let crowd = Crowd { measure, setting, processes: 1, each: 16, hold: HOLD, time };
+    for repetition in 0..race.plan.repetitions {
         for contestant in rotated(&LIBRARIES, repetition) {
-            contend_for(race, &crowd, contestant, race.plan.sample * 5)?;
+            crowd.contend(race, contestant, |_, _| Ok(()))?;
         }
     }
     Ok(())
 }
 
-fn contend(race: &mut Race<'_>, crowd: &Crowd, contestant: &'static str) -> Outcome {
-    // The holds that a median needs.
-    let holds = if race.plan.quick { 5 } else { 80 };
-    contend_for(race, crowd, contestant, (race.plan.sample * 2).max(crowd.hold * holds))
+/// Measures eight processes; then two of them are killed, and then the gate node hangs.
+pub(super) fn handover(race: &mut Race<'_>) -> Outcome {
+    const POLLERS: [&str; 5] = [QUORATE_REDIS, QUORATE_FRED, BARE_REDIS, BARE_FRED, RSLOCK];
+    let eight = |setting: &str, time| {
+        let (measure, setting) = ("handover", setting.to_owned());
+        Crowd { measure, setting, processes: 8, each: 1, hold: HOLD, time }
+    };
+    let healthy = eight("8 in processes: 8", race.plan.sample * 2);
+    for repetition in 0..race.plan.repetitions {
+        for contestant in rotated(&POLLERS, repetition) {
+            healthy.contend(race, contestant, |_, _| Ok(()))?;
+        }
+    }
+    let hangs = if race.plan.quick { SECOND } else { 15 * SECOND };
+    let killed = eight("2 of 8 are killed", 4 * SECOND);
+    let hung = eight(&format!("the gate hangs for {hangs:?}, {PAST_CLEANUP}"), hangs + 4 * SECOND);
+    for repetition in 0..race.plan.repetitions_up_to(3) {
+        for contestant in rotated(&OURS, repetition) {
+            // If a killed process held the lock, or had an acquire in flight, the gap is the ttl.
+            killed.contend(race, contestant, |_, workers| {
+                thread::sleep(SECOND);
+                KILLED.into_iter().rev().try_for_each(|place| workers.remove(place).kill())
+            })?;
+            hung.contend(race, contestant, |arena, _| {
+                thread::sleep(SECOND);
+                let gate = gate_of(arena);
+                arena.node(gate).pause();
+                thread::sleep(hangs);
+                arena.node(gate).resume();
+                Ok(())
+            })?;
+        }
+    }
+    Ok(())
 }
 
-fn contend_for(
-    race: &mut Race<'_>,
-    crowd: &Crowd,
-    contestant: &'static str,
-    time: Duration,
-) -> Outcome {
-    contend_while(race, crowd, contestant, time, |_, _| Ok(()))?;
-    crowd.sweep(race, contestant);
+/// Finds the gate node.
+fn gate_of(arena: &Arena) -> usize {
+    // The wait queue may be empty at one look.
+    let mut looks = (0..100).flat_map(|_| 0..FIVE);
+    let keeps = |node: &usize| arena.node(*node).keys().iter().any(|key| key.ends_with(":waiters"));
+    looks.find(keeps).unwrap_or(0)
+}
+
+/// Measures the load on the nodes in the second half of a hold that seven processes wait for.
+pub(super) fn waiting(race: &mut Race<'_>) -> Outcome {
+    const WAITERS: usize = 7;
+    let (measure, setting, half) = ("waiting", "7 in processes: 7", race.plan.sample * 3);
+    let (hold, processes) = (half * 2, WAITERS + 1);
+    let setting = setting.to_owned();
+    let crowd = Crowd { measure, setting, processes, each: 1, hold, time: hold };
+    for repetition in 0..race.plan.repetitions_up_to(2) {
+        for contestant in rotated(&[QUORATE_REDIS, QUORATE_FRED, BARE_REDIS, RSLOCK], repetition) {
+            let mut load = None;
+            crowd.run(race, contestant, |arena, _| {
+                // The first attempts follow each other faster than later ones.
+                thread::sleep(half);
+                let before = arena.done();
+                thread::sleep(half.mul_f64(0.8));
+                load = Some(arena.done().since(&before));
+                Ok(())
+            })?;
+            let load = load.ok_or("no load")?;
+            let each = half.as_secs_f64() * 0.8 * WAITERS as f64;
+            for (metric, value) in [
+                ("commands/s of a waiter", load.commands / each),
+                ("rounds/s of a waiter", load.sets / FIVE as f64 / each),
+            ] {
+                race.book.add(measure, &crowd.setting, contestant, metric, value);
+            }
+        }
+    }
     Ok(())
 }
 
-/// Lets the crowd compete for `time`, while `meanwhile` disturbs the nodes or the processes.
-pub(super) fn contend_while(
-    race: &mut Race<'_>,
-    crowd: &Crowd,
-    contestant: &'static str,
-    time: Duration,
-    meanwhile: impl FnOnce(&Arena, &mut Vec<Worker>) -> Outcome,
-) -> Outcome {
-    let Crowd { measure, setting, processes, each, hold } = crowd;
-    let spec = Spec::new("contend", contestant)
-        .with("runtime", "current-thread")
-        .with("contenders", each)
-        .with("ttl", 10)
-        .with("hold", hold.as_secs_f64())
-        .seconds(time);
-    let mut workers = Vec::new();
-    for process in 0..*processes {
-        workers.push(race.arena.spawn(&spec.clone().with("first", process * each), FIVE)?);
+impl Crowd {
+    /// Lets the crowd compete, while `meanwhile` disturbs the nodes or the processes, and records figures.
+    fn contend(
+        &self,
+        race: &mut Race<'_>,
+        contestant: &'static str,
+        meanwhile: impl FnOnce(&Arena, &mut Vec<Worker>) -> Outcome,
+    ) -> Outcome {
+        let (holds, contenders, done) = self.run(race, contestant, meanwhile)?;
+        for (metric, value) in figures(holds, &done, self.time, contenders) {
+            race.book.add(self.measure, &self.setting, contestant, metric, value);
+        }
+        Ok(())
     }
-    for worker in &mut workers {
-        worker.wait_until_ready()?;
+
+    /// Returns the holds, the number of contenders that were left, and what the nodes did.
+    fn run(
+        &self,
+        race: &mut Race<'_>,
+        contestant: &'static str,
+        meanwhile: impl FnOnce(&Arena, &mut Vec<Worker>) -> Outcome,
+    ) -> Outcome<(Vec<Hold>, usize, Done)> {
+        let spec = Spec::new("contend", contestant)
+            .with("runtime", "current-thread")
+            .with("contenders", self.each)
+            .with("ttl", 10)
+            .with("hold", self.hold.as_secs_f64())
+            .seconds(self.time);
+        let spawn =
+            |process| race.arena.spawn(&spec.clone().with("first", process * self.each), FIVE);
+        let mut workers = (0..self.processes).map(spawn).collect::<Outcome<Vec<_>>>()?;
+        workers.iter_mut().try_for_each(|worker| worker.wait_until_ready().map(drop))?;
+        let before = race.arena.done();
+        workers.iter_mut().try_for_each(Worker::go)?;
+        meanwhile(&race.arena, &mut workers)?;
+        let contenders = workers.len() * self.each;
+        let mut holds = Vec::new();
+        for worker in &mut workers {
+            let report = worker.wait_until_done()?;
+            holds.extend(report.events.iter().filter_map(|event| Hold::read(event)));
+        }
+        let done = race.arena.done().since(&before);
+        workers.into_iter().try_for_each(Worker::finish)?;
+        if contenders < self.processes * self.each {
+            if race.plan.quick {
+                race.arena.mend();
+            } else {
+                thread::sleep(ENTRIES_LAST);
+            }
+        }
+        let place = format!("{}, {}", self.measure, self.setting);
+        race.arena.sweep(&mut race.book, contestant, &place);
+        Ok((holds, contenders, done))
     }
-    let before = race.arena.done();
-    for worker in &mut workers {
-        worker.go()?;
-    }
-    meanwhile(&race.arena, &mut workers)?;
-    let contenders = workers.len() * each;
-    let mut holds = Vec::new();
-    for worker in &mut workers {
-        holds.extend(worker.wait_until_done()?.events.iter().filter_map(|event| Hold::read(event)));
-    }
-    let done = race.arena.done().since(&before);
-    let mut rest = Report::default();
-    for worker in workers {
-        rest = worker.finish()?;
-    }
-    rest.enter(&mut race.book, measure, setting, contestant);
-    for (metric, value) in figures(holds, &done, time, contenders) {
-        race.book.add(measure, setting, contestant, metric, value);
-    }
-    Ok(())
 }
 
 /// One hold of the lock. Times in nanoseconds.
@@ -174,15 +186,14 @@ struct Hold {
     asked: u64,
     acquired: u64,
     releasing: u64,
-    released: u64,
 }
 
 impl Hold {
     fn read(event: &[u64]) -> Option<Self> {
-        let &[who, asked, acquired, releasing, released] = event else {
+        let &[who, asked, acquired, releasing] = event else {
             return None;
         };
-        Some(Self { who, asked, acquired, releasing, released })
+        Some(Self { who, asked, acquired, releasing })
     }
 }
 
@@ -197,88 +208,59 @@ fn figures(
     let count = holds.len() as f64;
     let to_another = pairs.iter().filter(|(one, next)| one.who != next.who).count() as f64;
     // Measured from the start of the release.
-    let gaps: Vec<f64> = pairs
-        .iter()
-        .map(|(one, next)| next.acquired.saturating_sub(one.releasing) as f64 / 1e3)
-        .collect();
+    let gap = |(one, next): &(Hold, Hold)| next.acquired.saturating_sub(one.releasing) as f64 / 1e3;
+    let gaps: Vec<f64> = pairs.iter().map(gap).collect();
     let overlaps = pairs.iter().filter(|(one, next)| next.acquired < one.releasing).count();
-    let mut waits: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
-    for hold in &holds {
-        waits.entry(hold.who).or_default().push((hold.acquired - hold.asked) as f64 / 1e6);
-    }
-    let fewest = waits.values().map(Vec::len).min().filter(|_| waits.len() == contenders);
-    let most = waits.values().map(Vec::len).max();
+    let mut served: BTreeMap<u64, usize> = BTreeMap::new();
+    holds.iter().for_each(|hold| *served.entry(hold.who).or_default() += 1);
+    let fewest = served.values().min().filter(|_| served.len() >= contenders);
     // The holds of a contender, as a fraction of the mean.
-    let share = |holds: Option<usize>| {
-        holds.unwrap_or_default() as f64 * contenders as f64 / count.max(1.0)
+    let share = |holds: Option<&usize>| {
+        holds.copied().unwrap_or_default() as f64 * contenders as f64 / count.max(1.0)
     };
-    let all: Vec<f64> = waits.values().flatten().copied().collect();
-    let means: Vec<f64> = waits.values().map(|waits| mean(waits)).collect();
-    let served: BTreeSet<u64> = holds.iter().map(|hold| hold.who).collect();
-    let held: Vec<f64> =
-        holds.iter().map(|hold| (hold.releasing - hold.acquired) as f64 / 1e6).collect();
-    let releases: Vec<f64> =
-        holds.iter().map(|hold| (hold.released - hold.releasing) as f64 / 1e3).collect();
-    let nodes = FIVE as f64;
-    let mut figures = vec![
+    let wait = |hold: &Hold| (hold.acquired - hold.asked) as f64 / 1e6;
+    let waits: Vec<f64> = holds.iter().map(wait).collect();
+    vec![
         ("holds/s", count / time.as_secs_f64()),
-        ("overlaps", overlaps as f64),
-        ("never served", contenders as f64 - served.len() as f64),
-        ("least share", share(fewest)),
-        ("greatest share", share(most)),
-    ];
-    if holds.is_empty() {
-        return figures;
-    }
-    figures.extend([
-        ("to another %", 100.0 * to_another / (pairs.len() as f64).max(1.0)),
         ("gap p50 µs", median(&gaps)),
-        ("gap p99 µs", percentile(&gaps, 99.0)),
         ("longest gap ms", percentile(&gaps, 100.0) / 1e3),
-        ("held p50 ms", median(&held)),
-        ("release p50 µs", median(&releases)),
-        ("wait p50 µs", 1e3 * median(&all)),
-        ("mean wait ms", mean(&all)),
-        ("worst contender's mean wait ms", percentile(&means, 100.0)),
-        ("longest wait ms", percentile(&all, 100.0)),
-        ("longest wait/mean", percentile(&all, 100.0) / mean(&all)),
-        ("commands/hand-over", done.commands / count),
-        ("rounds/hand-over", done.sets.iter().sum::<f64>() / nodes / count),
-        ("rounds/hand-over at the busiest node", percentile(&done.sets, 100.0) / count),
-        ("scripts/hand-over", done.evals / count),
-    ]);
-    figures
+        ("to another %", 100.0 * to_another / (pairs.len() as f64).max(1.0)),
+        ("least share", share(fewest)),
+        ("greatest share", share(served.values().max())),
+        ("longest wait ms", percentile(&waits, 100.0)),
+        ("longest wait/mean", percentile(&waits, 100.0) / mean(&waits).max(f64::MIN_POSITIVE)),
+        ("commands/hand-over", done.commands / count.max(1.0)),
+        ("rounds/hand-over", done.sets / FIVE as f64 / count.max(1.0)),
+        ("never served", contenders.saturating_sub(served.len()) as f64),
+        ("overlaps", overlaps as f64),
+    ]
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const fn hold(who: u64, asked: u64, acquired: u64, releasing: u64) -> Hold {
-        Hold { who, asked, acquired, releasing, released: releasing + 100 }
-    }
-
-    fn figure(holds: Vec<Hold>, name: &str) -> Option<f64> {
-        let done = Done { commands: 30.0, sets: vec![3.0; 5], evals: 15.0 };
-        let figures = figures(holds, &done, Duration::from_secs(1), 8);
-        figures.iter().find(|(metric, _)| *metric == name).map(|(_, value)| *value)
-    }
-
     #[test]
-    fn the_gap_is_from_release_to_the_next_holder() {
-        let holds = vec![hold(2, 0, 11_000, 20_000), hold(1, 0, 1000, 9000)];
-        assert_eq!(figure(holds.clone(), "gap p50 µs"), Some(2.0));
-        assert_eq!(figure(holds.clone(), "to another %"), Some(100.0));
-        assert_eq!(figure(holds.clone(), "overlaps"), Some(0.0));
-        assert_eq!(figure(holds.clone(), "never served"), Some(6.0));
-        assert_eq!(figure(holds.clone(), "least share"), Some(0.0));
-        assert_eq!(figure(holds.clone(), "greatest share"), Some(4.0));
-        assert_eq!(figure(holds, "rounds/hand-over"), Some(1.5));
-    }
-
-    #[test]
-    fn two_holders_at_once_are_seen() {
-        let holds = vec![hold(1, 0, 1000, 9000), hold(2, 0, 8000, 20_000)];
-        assert_eq!(figure(holds, "overlaps"), Some(1.0));
+    fn figures_are_those_of_the_holds() {
+        let hold = |who, acquired, releasing| Hold { who, asked: 0, acquired, releasing };
+        let done = Done { commands: 30.0, sets: 15.0, scripts: 15.0 };
+        let figure = |holds: &[Hold], name: &str| {
+            let figures = figures(holds.to_vec(), &done, Duration::from_secs(1), 8);
+            figures.iter().find(|(metric, _)| *metric == name).map(|(_, value)| *value)
+        };
+        let holds = [hold(2, 11_000, 20_000), hold(1, 1000, 9000)];
+        for (name, value) in [
+            ("gap p50 µs", 2.0),
+            ("to another %", 100.0),
+            ("overlaps", 0.0),
+            ("never served", 6.0),
+            ("least share", 0.0),
+            ("greatest share", 4.0),
+            ("rounds/hand-over", 1.5),
+        ] {
+            assert_eq!(figure(&holds, name), Some(value), "{name}");
+        }
+        let overlapping = [hold(1, 1000, 9000), hold(2, 8000, 20_000)];
+        assert_eq!(figure(&overlapping, "overlaps"), Some(1.0));
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::ratios::paired;
-use crate::book::{Book, Entry};
+use crate::book::Book;
 use crate::contest::{ALL, BARE_REDIS, OURS};
 
 const WIDTH: usize = 760;
@@ -41,8 +41,8 @@ pub(super) fn render(book: &Book) -> Option<String> {
 
 fn throughput(book: &Book) -> Panel {
     let bar = |contestant| {
-        let entry = find(book, "throughput", "current-thread, tasks: 64", contestant, "cycles/s")?;
-        let median = entry.median();
+        let setting = "current-thread, tasks: 64";
+        let median = book.median("throughput", setting, contestant, "cycles/s")?;
         Some((contestant, median, format!("{:.0}k", median / 1e3)))
     };
     Panel {
@@ -53,7 +53,7 @@ fn throughput(book: &Book) -> Panel {
 
 fn latency(book: &Book) -> Panel {
     let entry =
-        |contestant| find(book, "latency", "current-thread, tasks: 1", contestant, "cycle p50 µs");
+        |contestant| book.find("latency", "current-thread, tasks: 1", contestant, "cycle p50 µs");
     let bar = |contestant| {
         let ratio = paired(entry(contestant)?, entry(BARE_REDIS)?);
         Some((contestant, ratio, format!("{ratio:.2}")))
@@ -62,19 +62,6 @@ fn latency(book: &Book) -> Panel {
         title: "One task alone: median latency, bare redis-rs = 1 (less is better)",
         bars: ALL.into_iter().filter_map(bar).collect(),
     }
-}
-
-fn find<'a>(
-    book: &'a Book,
-    measure: &str,
-    setting: &str,
-    contestant: &str,
-    metric: &str,
-) -> Option<&'a Entry> {
-    book.entries().iter().find(|entry| {
-        (entry.measure, entry.setting.as_str(), entry.contestant.as_str(), entry.metric.as_str())
-            == (measure, setting, contestant, metric)
-    })
 }
 
 impl Panel {

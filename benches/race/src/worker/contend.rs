@@ -10,24 +10,19 @@ use crate::spec::Spec;
 use crate::usage::clock;
 
 /// Runs the job *contend*: `contenders`, numbered from `first`, for `seconds`, each holding for `hold`
-/// seconds. Reports for each hold: contender, and when it asked, acquired, began to release, released.
+/// seconds. Reports for each hold: contender, and when it asked, acquired, began to release.
 pub(super) async fn run<C: Contestant>(spec: &Spec) -> Outcome {
     let contestant = Arc::new(connect::<C>(spec).await?);
     let (contenders, first) = (spec.number::<usize>("contenders")?, spec.number::<usize>("first")?);
     let (time, hold) = (spec.time("seconds")?, spec.time("hold")?);
-    // Connects before the measurement begins.
-    if let Some(held) = contestant.acquire(&format!("race:warm:{first}")).await {
-        contestant.release(held).await;
-    }
-
     ready().await?;
     let deadline = Instant::now() + time;
     let tasks: Vec<_> = (0..contenders)
         .map(|_| tokio::spawn(contend(Arc::clone(&contestant), deadline, hold)))
         .collect();
     for (who, task) in (first..).zip(tasks) {
-        for [asked, acquired, releasing, released] in task.await? {
-            println!("event {who} {asked} {acquired} {releasing} {released}");
+        for [asked, acquired, releasing] in task.await? {
+            println!("event {who} {asked} {acquired} {releasing}");
         }
     }
     finish(&*contestant).await
@@ -37,7 +32,7 @@ async fn contend<C: Contestant>(
     contestant: Arc<C>,
     deadline: Instant,
     hold: Duration,
-) -> Vec<[u64; 4]> {
+) -> Vec<[u64; 3]> {
     let mut events = Vec::new();
     while Instant::now() < deadline {
         let asked = clock();
@@ -52,7 +47,7 @@ async fn contend<C: Contestant>(
         }
         let releasing = clock();
         contestant.release(held).await;
-        events.push([asked, acquired, releasing, clock()]);
+        events.push([asked, acquired, releasing]);
     }
     events
 }

@@ -1,6 +1,6 @@
-//! Many leases of one process, held or renewed.
+//! Many leases of one process, renewed.
 
-use std::sync::Arc;
+use std::future::IntoFuture;
 use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
@@ -9,7 +9,7 @@ use quorate::LockGuard;
 
 use super::{connect, finish, metric, ready};
 use crate::Outcome;
-use crate::contest::Manages;
+use crate::contest::Quorate;
 use crate::spec::Spec;
 use crate::usage;
 
@@ -21,30 +21,22 @@ const LONGEST: Duration = Duration::from_secs(60);
 /// The time for replies of the nodes outside the quorum.
 const LATE_ANSWERS: Duration = Duration::from_secs(1);
 
-/// Runs the job *leases*: acquires `count`, renews them if `keep=1`, and watches them for `seconds`.
-pub(super) async fn run<C: Manages>(spec: &Spec) -> Outcome {
-    let contestant = Arc::new(connect::<C>(spec).await?);
-    let (count, keeps) = (spec.number::<usize>("count")?, spec.number::<u8>("keep")? == 1);
-    if let Some(held) = contestant.acquire("race:warm").await {
-        contestant.release(held).await;
-    }
+/// Runs the job *leases*: acquires `count`, renews them, and watches them for `seconds`.
+pub(super) async fn run(spec: &Spec) -> Outcome {
+    let contestant = connect::<Quorate>(spec).await?;
+    let (count, manager) = (spec.number::<usize>("count")?, &contestant.manager);
     // The vector is allocated here, so it is not counted per lease.
     let mut guards: Vec<LockGuard> = Vec::with_capacity(count);
     let (memory, start) = (usage::rss(), Instant::now());
     let mut taking = stream::iter(0..count)
-        .map(|number| {
-            let contestant = Arc::clone(&contestant);
-            async move { contestant.manager().lock(format!("race:lease:{number}")).await }
-        })
+        .map(|number| manager.lock(format!("race:lease:{number}")).into_future())
         .buffer_unordered(AT_ONCE);
     while let Some(guard) = taking.next().await {
         // This machine cannot renew more leases: continue with those acquired so far.
         let Ok(guard) = guard else {
             break;
         };
-        if keeps {
-            guard.auto_renew();
-        }
+        guard.auto_renew();
         guards.push(guard);
         if start.elapsed() > LONGEST {
             break;
@@ -75,5 +67,5 @@ pub(super) async fn run<C: Manages>(spec: &Spec) -> Outcome {
     let mut giving = stream::iter(guards).map(LockGuard::release).buffer_unordered(AT_ONCE);
     while giving.next().await.is_some() {}
     metric("released/s", count as f64 / start.elapsed().as_secs_f64());
-    finish(&*contestant).await
+    finish(&contestant).await
 }

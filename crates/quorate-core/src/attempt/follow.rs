@@ -9,6 +9,7 @@ use crate::algorithm::attempt::{
     Action, AttemptMachine, Decision, End, NodeSet, RoundId, RoundVote,
 };
 use crate::algorithm::lease::saturating_add;
+use crate::algorithm::quorum::NodeId;
 use crate::backend::BackendError;
 use crate::error::{Lost, QuorumFailure, ReleaseError};
 use crate::telemetry;
@@ -188,6 +189,10 @@ impl State {
         self.served = None;
         let [queued, left_late] = [&attempt.queued, &attempt.left_late]
             .map(|nodes| NodeSet::of_bits(nodes.load(Ordering::Relaxed)));
+        // The queue of a node that does not answer may never move.
+        let (nodes, node_timeout) = (&attempt.cluster().nodes, attempt.node_timeout());
+        let moves = |node: &NodeId| nodes.silence(*node, node_timeout, now).is_none();
+        let queued = queued.iter().filter(moves).collect();
         self.machine.note_queued(queued, left_late);
         self.machine.handle_timeout(now);
         if let Some(Renewing { at: Some(at), .. }) = self.renewal

@@ -194,8 +194,8 @@ impl Call {
 
     /// Notes that the call waits in a queue of this process.
     ///
-    /// A release in a queue is not counted as unanswered when a node timeout has passed: its round goes on for another,
-    /// until the cleanup bound.
+    /// A release in the queue of a node that answers is not counted as unanswered when a node timeout has passed: its
+    /// round goes on for another, until the cleanup bound.
     pub fn note_queued(&self) {
         if let Some(sender) = &self.sender {
             sender.note_queued(&self.tag, true, false);

@@ -12,27 +12,14 @@ use quorate_core::algorithm::fence::FencingToken;
 use quorate_core::algorithm::lease::SafetyMargin;
 use quorate_core::algorithm::quorum::{NodeCount, NodeId};
 
-const SEEDS: u64 = 20_000;
 const STEPS: usize = 60;
 const SECOND: Duration = Duration::from_secs(1);
 
-#[test]
-fn no_order_of_events_breaks_an_attempt() {
-    let mut seen: HashMap<&str, usize> = HashMap::new();
-    for seed in 0..SEEDS {
-        Run::new(seed).play(&mut seen);
-    }
-    let all = ["won", "not won", "extended", "extend failed", "lost", "released", "lost before"];
-    let more = ["unconfirmed", "undone", "cleared", "give up", "repair", "raise", "resend", "back"];
-    for decision in all.iter().chain(&more) {
-        assert!(seen.contains_key(decision), "{decision} was never reached: {seen:?}");
-    }
-}
-
 /// One attempt, its calls in flight, and what a watcher counts on its own.
-struct Run {
+pub(crate) struct Run<'a> {
     seed: u64,
-    random: u64,
+    /// Picks a number below its argument: by a seed, or by the bytes of a fuzzer.
+    pick: &'a mut dyn FnMut(usize) -> usize,
     settings: Settings,
     start: Instant,
     now: Instant,
@@ -52,10 +39,9 @@ struct Run {
     is_fenced: bool,
 }
 
-impl Run {
-    fn new(seed: u64) -> Self {
-        let (start, mut random) = (Instant::now(), seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-        let mut pick = |below| next(&mut random, below);
+impl<'a> Run<'a> {
+    pub(crate) fn new(seed: u64, pick: &'a mut dyn FnMut(usize) -> usize) -> Self {
+        let start = Instant::now();
         let nodes = NodeCount::new(1 + pick(7)).unwrap();
         let ttl = Ttl::try_from(3 * SECOND).unwrap();
         let mut settings = Settings::new(nodes, ttl, SECOND);
@@ -71,7 +57,7 @@ impl Run {
         }
         Self {
             seed,
-            random,
+            pick,
             settings,
             start,
             now: start,
@@ -89,7 +75,7 @@ impl Run {
         }
     }
 
-    fn play(&mut self, seen: &mut HashMap<&'static str, usize>) {
+    pub(crate) fn play(&mut self, seen: &mut HashMap<&'static str, usize>) {
         self.drain(seen);
         for _ in 0..STEPS {
             let old_end = self.attempt.valid_until();
@@ -116,34 +102,34 @@ impl Run {
     /// A wish, a reply or a timeout.
     fn wish(&mut self, seen: &mut HashMap<&'static str, usize>) {
         let is_valid = self.attempt.valid_until().is_some_and(|end| self.now < end);
-        match next(&mut self.random, 24) {
+        match (self.pick)(24) {
             0 => {
-                let ttl = SECOND * (2 + next(&mut self.random, 3) as u32);
+                let ttl = SECOND * (2 + (self.pick)(3) as u32);
                 self.attempt.extend(Ttl::try_from(ttl).unwrap(), self.now);
             }
             1 if self.attempt.valid_until().is_some() => {
                 self.attempt.release(self.now);
                 self.is_awaited = is_valid;
             }
-            2 if next(&mut self.random, 8) == 0 => {
+            2 if (self.pick)(8) == 0 => {
                 self.attempt.cancel(self.now);
                 self.is_awaited = false;
             }
-            3 if next(&mut self.random, 8) == 0 && self.attempt.valid_until().is_some() => {
+            3 if (self.pick)(8) == 0 && self.attempt.valid_until().is_some() => {
                 self.attempt.detach(self.now);
                 self.is_detached = is_valid;
             }
             4..8 => {
-                self.now += SECOND * next(&mut self.random, 6) as u32 / 4;
+                self.now += SECOND * (self.pick)(6) as u32 / 4;
                 let queued = self.in_flight.iter().map(|(call, _)| call.node());
-                let queued: Vec<_> = queued.take(next(&mut self.random, 3)).collect();
-                let (queued, left) = queued.split_at(next(&mut self.random, queued.len() + 1));
+                let queued: Vec<_> = queued.take((self.pick)(3)).collect();
+                let (queued, left) = queued.split_at((self.pick)(queued.len() + 1));
                 let of = |nodes: &[NodeId]| nodes.iter().copied().collect::<NodeSet>();
                 self.attempt.note_queued(of(queued), of(left));
                 self.attempt.handle_timeout(self.now);
             }
             8 if !self.settled.is_empty() => {
-                let (call, outcome) = self.settled[next(&mut self.random, self.settled.len())];
+                let (call, outcome) = self.settled[(self.pick)(self.settled.len())];
                 self.attempt.handle_reply(call, outcome, self.now);
             }
             9 => {
@@ -155,7 +141,7 @@ impl Run {
                     *seen.entry("back").or_default() += 1;
                 }
             }
-            10 if next(&mut self.random, 32) == 0 => {
+            10 if (self.pick)(32) == 0 => {
                 self.attempt.close(SECOND / 4, self.now);
             }
             _ => self.reply(),
@@ -166,10 +152,10 @@ impl Run {
         if self.in_flight.is_empty() {
             return;
         }
-        let at = next(&mut self.random, self.in_flight.len());
+        let at = (self.pick)(self.in_flight.len());
         let (call, message) = self.in_flight.remove(at);
-        let number = FencingToken::new(7 + next(&mut self.random, 2) as u64);
-        let outcome = match next(&mut self.random, 10) {
+        let number = FencingToken::new(7 + (self.pick)(2) as u64);
+        let outcome = match (self.pick)(10) {
             0 => Outcome::Failed(at),
             1 => Outcome::NotSent(at),
             4 => Outcome::Lost(at),
@@ -272,12 +258,4 @@ impl Run {
     fn validity(&self) -> Duration {
         self.settings.safety_margin.validity(self.settings.drift, self.settings.ttl)
     }
-}
-
-/// xorshift64*.
-fn next(state: &mut u64, below: usize) -> usize {
-    *state ^= *state >> 12;
-    *state ^= *state << 25;
-    *state ^= *state >> 27;
-    ((state.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as usize) % below
 }

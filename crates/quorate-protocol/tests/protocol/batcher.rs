@@ -274,24 +274,3 @@ fn calls_are_answered_when_their_runtime_ends() {
     drop(other);
     assert!(Arc::strong_count(&node) == 1);
 }
-
-#[tokio::test(start_paused = true)]
-async fn the_last_handle_ends_the_task_and_its_connection() {
-    let fake = Fake::new();
-    let node = node(&fake);
-    let clone = Arc::new((*node).clone());
-    begin(&node, acquire("a")).await.unwrap();
-    drop(node);
-    sleep(TICK).await;
-    assert!(fake.is_connected(), "a clone is left");
-    begin(&clone, acquire("b")).await.unwrap();
-    assert_eq!(fake.connects(), 1);
-    // Also while a node is silent.
-    fake.hold();
-    let call = begin(&clone, acquire("c"));
-    sleep(TICK).await;
-    drop(call);
-    drop(clone);
-    sleep(TICK).await;
-    assert!(!fake.is_connected());
-}

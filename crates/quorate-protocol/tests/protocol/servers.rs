@@ -137,16 +137,6 @@ async fn a_node_that_cannot_release_grants_nothing() {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn eval_alone_is_enough() {
-    for forbidden in [&["EVALSHA"][..], &["SCRIPT"], &["SCRIPT", "EVALSHA"]] {
-        let fake = server("", forbidden);
-        let node = node(&fake);
-        assert_eq!(vote(begin(&node, release("k")).await).unwrap(), Vote::Granted);
-        assert_eq!(names(&fake), ["EVAL"], "{forbidden:?}");
-    }
-}
-
 /// The key of the questions is none of theirs, and that is no reason to refuse.
 #[tokio::test(start_paused = true)]
 async fn a_user_of_some_keys_is_served() {

@@ -1,0 +1,104 @@
+//! The published crates: their features, documentation, dependencies and packages.
+
+use std::fs;
+
+use crate::cmd::{Cmd, Outcome, cargo, list, root, stem};
+
+/// Runtimes and clients, which the core has only behind features or not at all.
+const FOREIGN: &[&str] =
+    &["tokio", "smol", "async-io", "async-executor", "redis", "fred", "bb8", "deadpool"];
+
+/// Compiles each published crate without features, with each alone, and with all.
+///
+/// By clippy, where a warning is an error: code that only one combination uses is dead in the others.
+pub(crate) fn features() -> Outcome {
+    need(&cargo(&["hack"]), "cargo-hack")?;
+    cargo(&["hack", "clippy", "--each-feature", "--ignore-private", "--locked"])
+        .args(&["--", "-D", "warnings"])
+        .run()
+}
+
+/// Documents each published crate without features, and then everything with all of them.
+pub(crate) fn docs() -> Outcome {
+    need(&cargo(&["hack"]), "cargo-hack")?;
+    let without = ["hack", "doc", "--no-deps", "--locked", "--no-default-features"];
+    let doc = ["doc", "--no-deps", "--locked", "--workspace", "--all-features"];
+    for command in [cargo(&without).args(&["--ignore-private"]), cargo(&doc)] {
+        command.env("RUSTDOCFLAGS", "-D warnings").run()?;
+    }
+    Ok(())
+}
+
+/// Unused dependencies; arrows, licences and sources of dependencies; spelling.
+pub(crate) fn tools() -> Outcome {
+    need(&cargo(&["machete"]), "cargo-machete")?;
+    cargo(&["machete"]).run()?;
+    need(&cargo(&["deny"]), "cargo-deny")?;
+    cargo(&["deny", "--workspace", "--all-features", "check", "bans", "licenses", "sources"])
+        .run()?;
+    need(&Cmd::new(&["typos"]), "typos-cli")?;
+    Cmd::new(&["typos"]).run()
+}
+
+/// Installs the crate `package`, which contains the program `tool`, if it is missing.
+pub(crate) fn need(tool: &Cmd, package: &str) -> Outcome {
+    if tool.clone().args(&["--version"]).read().is_ok() {
+        return Ok(());
+    }
+    println!("   {package} is missing: cargo install --locked {package}");
+    // They run for a second, so an optimized build would take longer than it saves. What they have
+    // in common is compiled once.
+    cargo(&["install", "--locked", package])
+        .env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "0")
+        .env("CARGO_TARGET_DIR", "target/tools")
+        .run()
+}
+
+/// Checks that the core without features needs no runtime and no client, and that each crate is packed with its
+/// README and licences.
+pub(crate) fn check() -> Outcome {
+    let tree = cargo(&["tree", "--package", "quorate-core", "--no-default-features", "--locked"])
+        .args(&["--edges", "normal", "--target", "all", "--prefix", "none"])
+        .read()?;
+    if let Some(name) = foreign(&tree) {
+        return Err(format!("quorate-core without features depends on {name}"));
+    }
+    for name in list("crates")?.iter().map(|path| stem(path)).filter(|name| name != "xtask") {
+        let pack = ["package", "--list", "--allow-dirty", "--offline", "--package", &name];
+        let packed = cargo(&pack).read()?;
+        for file in ["README.md", "LICENSE-APACHE", "LICENSE-MIT"] {
+            if !packed.lines().any(|path| path == file) {
+                return Err(format!("{name} is packed without {file}"));
+            }
+            let read = |path| fs::read(root()?.join(path)).map_err(|why| format!("{file}: {why}"));
+            // Where symbolic links are checked out as files, those have a path for their text.
+            let is_own = file == "README.md" && name != "quorate";
+            if !is_own && read(format!("crates/{name}/{file}"))? != read(file.to_owned())? {
+                return Err(format!("crates/{name}/{file} is not the {file} at the top"));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn foreign(tree: &str) -> Option<&str> {
+    let mut names = tree.lines().filter_map(|line| line.split(' ').next());
+    let is_of = |name: &str, known: &str| {
+        name.strip_prefix(known).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+    };
+    names.find(|name| FOREIGN.iter().any(|known| is_of(name, known)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runtimes_and_clients_in_the_core_are_found() {
+        let clean = "quorate-core v0.1.0 (/path/tokio)\nfutures-util v0.3.31\nrediscover v1.0.0\n";
+        assert_eq!(foreign(clean), None);
+        for name in ["tokio", "redis-test", "async-io"] {
+            assert_eq!(foreign(&format!("{clean}{name} v1.0.0 (*)\n")), Some(name));
+        }
+    }
+}

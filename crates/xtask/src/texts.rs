@@ -1,0 +1,141 @@
+//! What pages say that no compiler checks: features, versions, defaults, links, and names of tests.
+//!
+//! The code in README.md is compiled elsewhere: the facade includes it as its documentation.
+
+use std::fs;
+
+use crate::cmd::{Cmd, Outcome, root};
+
+/// GitHub's views of a file or folder of ours: a path follows.
+const VIEWS: [&str; 3] = ["blob/HEAD/", "raw/HEAD/", "tree/HEAD/"];
+
+const REPOSITORY: &str = "https://github.com/quorate/quorate/";
+
+/// Reports every mistake, not only the first.
+pub(crate) fn check() -> Outcome {
+    let root = root()?;
+    let read = |path: &str| {
+        fs::read_to_string(root.join(path)).map_err(|error| format!("{path}: {error}"))
+    };
+    let list = Cmd::new(&["git", "ls-files", "--cached", "--others", "--exclude-standard"]);
+    let (list, readme) = (list.read()?, read("README.md")?);
+    let mut mistakes = untruths(&readme, &read("Cargo.toml")?, &read("crates/quorate/Cargo.toml")?);
+    // A test in the core compares this table with the code.
+    let defaults = read("crates/quorate-core/src/config/defaults.md")?;
+    let missing = defaults.lines().filter(|row| !readme.lines().any(|line| line == *row));
+    mistakes.extend(missing.map(|row| format!("README.md does not repeat the default {row}")));
+    let is_there = |path: &str| root.join(path).exists();
+    let (mut code, mut guide) = (String::new(), String::new());
+    for path in list.lines().filter(|path| is_there(path)) {
+        if path.ends_with(".rs") {
+            code.push_str(&read(path)?);
+        } else if path.ends_with(".md") {
+            let page = read(path)?;
+            let dead = links_to_nothing(&page, &is_there);
+            mistakes.extend(dead.map(|link| format!("{path}: `{link}` leads nowhere")));
+            if path.starts_with("crates/") {
+                let relative = relative_links(&page);
+                mistakes.extend(relative.map(|link| format!("{path}: `{link}` is relative")));
+                guide.push_str(&page);
+            }
+        }
+    }
+    mistakes.extend(missing_tests(&guide, &code));
+    if mistakes.is_empty() { Ok(()) } else { Err(format!("\n  {}", mistakes.join("\n  "))) }
+}
+
+/// What README.md says and the manifests of the workspace and the facade do not.
+fn untruths(readme: &str, workspace: &str, facade: &str) -> Vec<String> {
+    let section = |text: &str, title: &str, end: &str| {
+        let (_, rest) = text.split_once(title).unwrap_or_default();
+        rest.split(end).next().unwrap_or_default().to_owned()
+    };
+    let rows = section(readme, "## Features", "\n## ");
+    let rows = rows.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next());
+    let declared = section(facade, "[features]", "\n[");
+    let declared = declared.lines().filter_map(|line| Some(line.split_once(" = [")?.0));
+    let (rows, declared): (Vec<_>, Vec<_>) = (rows.collect(), declared.collect());
+    let unnamed = declared.iter().filter(|name| !rows.contains(name));
+    let unknown = rows.iter().filter(|name| !declared.contains(name));
+    let differ = |name| format!("README.md or the manifest does not have the feature `{name}`");
+    let mut found: Vec<_> = unnamed.chain(unknown).map(differ).collect();
+    let field = |name: &str| {
+        let line = workspace.lines().find_map(|line| line.strip_prefix(name));
+        line.and_then(|line| line.split('"').nth(1)).unwrap_or("none")
+    };
+    let version = field("version = ").rsplit_once('.').map_or("none", |(version, _)| version);
+    let msrv = format!("(MSRV) is {}.", field("rust-version = "));
+    for text in [format!("quorate = {{ version = \"{version}\""), msrv] {
+        if !readme.contains(&text) {
+            found.push(format!("README.md does not say `{text}`"));
+        }
+    }
+    found
+}
+
+/// The links that lead nowhere from docs.rs or crates.io. An anchor is one: docs.rs makes none.
+fn relative_links(text: &str) -> impl Iterator<Item = &str> {
+    let inline = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+    let below = text.lines().filter_map(|line| Some(line.strip_prefix('[')?.split_once("]: ")?.1));
+    inline.chain(below).filter(|link| !link.starts_with("https://") && !link.starts_with("mailto:"))
+}
+
+/// The links into our repository to a file that is not there.
+fn links_to_nothing(text: &str, is_there: &impl Fn(&str) -> bool) -> impl Iterator<Item = String> {
+    let paths = text.split(REPOSITORY).skip(1).filter_map(|rest| {
+        let path = VIEWS.iter().find_map(|view| rest.strip_prefix(view))?;
+        path.split(|c: char| c.is_whitespace() || ")>\"'#?".contains(c)).next()
+    });
+    paths.filter(|path| !is_there(path)).map(str::to_owned)
+}
+
+/// Names in code spans with two underscores or more: only tests have such names.
+fn missing_tests(guide: &str, code: &str) -> Vec<String> {
+    let is_test = |span: &&str| {
+        span.matches('_').count() > 1
+            && span.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
+    };
+    let names = guide.split('`').filter(is_test);
+    let missing = names.filter(|name| !code.contains(&format!("fn {name}(")));
+    missing.map(|name| format!("the guide names the test `{name}`, which is not there")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_untruth_is_found() {
+        let readme = "The minimum (MSRV) is 1.88.\nquorate = { version = \"0.1\" }\n\n\
+                      ## Features\n\n| `redis` | nodes |\n| `tokio` | a runtime |\n\n## More\n\n| `it` |\n";
+        let workspace = "version = \"0.1.0\"\nrust-version = \"1.88\"\n";
+        let facade = "[features]\nredis = []\ntokio = [\"x\"]\n\n[dependencies]\nfred = [1]\n";
+        assert_eq!(untruths(readme, workspace, facade), [""; 0]);
+        for (from, to) in [
+            ("| `redis` | nodes |\n", ""),
+            ("\n\n## More", "\n| `fred` | nodes |\n\n## More"),
+            ("1.88.", "1.87."),
+            ("version = \"0.1\"", "version = \"0.2\""),
+        ] {
+            assert!(readme.contains(from));
+            let found = untruths(&readme.replace(from, to), workspace, facade);
+            assert_eq!(found.len(), 1, "{from} -> {to}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn links_that_lead_nowhere_are_found() {
+        let bad = "[a](src/lib.rs) ![b](race.svg) [c](#below)\n[d]: tests\n[e](https://f)\n[g]: https://h\n";
+        assert_eq!(relative_links(bad).count(), 4);
+        let links = format!("[a]({REPOSITORY}blob/HEAD/x.rs#l1) [b]: {REPOSITORY}tree/HEAD/y\n");
+        let dead: Vec<_> = links_to_nothing(&links, &|path| path == "x.rs").collect();
+        assert_eq!(dead, ["y"]);
+    }
+
+    #[test]
+    fn a_test_that_is_not_there_is_found() {
+        let guide = "Rule Q1: `q1_a_quorum`, `max_ttl`, `LockError::Held_by_us`.";
+        assert_eq!(missing_tests(guide, "fn q1_a_quorum() {}"), [""; 0]);
+        assert_eq!(missing_tests(guide, "fn q1_a_quorum_of_all() {}").len(), 1);
+    }
+}

@@ -1,0 +1,227 @@
+//! The row of the tests: a client. One generic body is about both, and what differs says so.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use quorate::error::{Answer, NodeAnswer, QuorumFailure};
+use quorate::runtime::TokioRuntime;
+use quorate::{
+    BackendError, KeyState, LockBackend, LockError, LockManager, LockManagerBuilder, NodeView,
+};
+pub(crate) use quorate_tests::wait::LIMIT;
+use quorate_tests::wait::{LONG_TTL, NODE_TIMEOUT, until, until_it_says};
+use quorate_tests::{Nodes, RedisServer};
+use tokio::runtime::Handle;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Client {
+    Redis,
+    Fred,
+    /// redis-rs over a pool of bb8: no order, no watches.
+    Pool,
+}
+
+/// Longer than a slow machine takes to connect, and well below the limit of the tests.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How backends connect.
+#[derive(Clone)]
+pub(crate) struct Settings {
+    pub(crate) connect_timeout: Duration,
+    pub(crate) reply_limit: Duration,
+    pub(crate) home: Home,
+}
+
+/// Where connections live.
+#[derive(Clone)]
+pub(crate) enum Home {
+    /// In a runtime that the node finds.
+    Found,
+    Given(Handle),
+    OwnThread,
+}
+
+impl Default for Settings {
+    /// A slow machine keeps no backend from connecting.
+    fn default() -> Self {
+        Self {
+            connect_timeout: CONNECT_TIMEOUT,
+            reply_limit: Duration::from_secs(10),
+            home: Home::Found,
+        }
+    }
+}
+
+impl Settings {
+    pub(crate) fn at(home: Home) -> Self {
+        Self { home, ..Self::default() }
+    }
+}
+
+/// The builders of both crates have the same methods.
+macro_rules! builder {
+    ($client:ident, $settings:expr) => {{
+        let Settings { connect_timeout, reply_limit, home } = $settings;
+        let builder = quorate::$client::builder();
+        let builder = builder.connect_timeout(*connect_timeout).reply_limit(*reply_limit);
+        match home {
+            Home::Found => builder,
+            Home::Given(runtime) => builder.tokio(runtime.clone()),
+            Home::OwnThread => builder.own_thread(),
+        }
+    }};
+}
+
+impl Client {
+    /// Most tests are about these two. Calls and waits over a pool differ, and so do their tests.
+    pub(crate) const ALL: [Self; 2] = [Self::Redis, Self::Fred];
+
+    pub(crate) const WITH_POOL: [Self; 3] = [Self::Redis, Self::Fred, Self::Pool];
+
+    /// Backends that a slow machine does not keep from connecting.
+    pub(crate) fn connect(self, addresses: &[String]) -> Vec<Arc<dyn LockBackend>> {
+        self.connect_with(addresses, &Settings::default())
+    }
+
+    /// Backends whose connections live on a thread of their own.
+    pub(crate) fn connect_on_own_thread(self, addresses: &[String]) -> Vec<Arc<dyn LockBackend>> {
+        self.connect_with(addresses, &Settings::at(Home::OwnThread))
+    }
+
+    pub(crate) fn connect_with(
+        self,
+        addresses: &[String],
+        settings: &Settings,
+    ) -> Vec<Arc<dyn LockBackend>> {
+        let addresses = addresses.iter().cloned();
+        match self {
+            Self::Redis => shared(builder!(redis, settings).connect(addresses).unwrap()),
+            Self::Fred => shared(builder!(fred, settings).connect(addresses).unwrap()),
+            Self::Pool => shared(builder!(redis, settings).pooled(2, addresses).unwrap()),
+        }
+    }
+
+    /// The only backend at `address`.
+    pub(crate) fn connect_one(self, address: &str) -> Arc<dyn LockBackend> {
+        self.connect(&[address.to_owned()]).remove(0)
+    }
+
+    /// A manager of the only node at `address`.
+    pub(crate) fn manager_at(self, address: &str) -> LockManager {
+        unhurried([self.connect_one(address)]).build().unwrap()
+    }
+
+    pub(crate) fn builder(self, nodes: &Nodes) -> LockManagerBuilder {
+        unhurried(self.connect(&nodes.addresses()))
+    }
+
+    pub(crate) fn manager(self, nodes: &Nodes) -> LockManager {
+        self.builder(nodes).build().unwrap()
+    }
+
+    /// The word for it in the arguments of a program.
+    pub(crate) const fn word(self) -> &'static str {
+        match self {
+            Self::Redis | Self::Pool => "redis",
+            Self::Fred => "fred",
+        }
+    }
+}
+
+fn shared(nodes: Vec<impl LockBackend>) -> Vec<Arc<dyn LockBackend>> {
+    nodes.into_iter().map(|node| Arc::new(node) as _).collect()
+}
+
+/// Settings under which no lease ends, and no healthy node is given up, because the machine is slow.
+/// A test of an expiry or of a node that hangs sets the ttl or the node timeout itself.
+pub(crate) fn unhurried<B: LockBackend>(nodes: impl IntoIterator<Item = B>) -> LockManagerBuilder {
+    let builder = LockManager::builder(nodes).runtime(TokioRuntime::new());
+    builder.ttl(LONG_TTL).node_timeout(NODE_TIMEOUT).timeout(LIMIT)
+}
+
+/// Runs `check` with both clients, each on both kinds of tokio.
+pub(crate) fn with_each_client<F: Future<Output = ()>>(check: impl Fn(Client) -> F) {
+    for client in Client::ALL {
+        let current = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        current.block_on(check(client));
+        on_tokio(check(client));
+    }
+}
+
+/// Runs `check` with both clients at once, where most of it is waiting.
+pub(crate) fn with_both_clients_at_once<F: Future<Output = ()>>(check: impl Fn(Client) -> F) {
+    on_tokio(join_all(Client::ALL.map(check)));
+}
+
+pub(crate) fn on_tokio<F: Future>(future: F) -> F::Output {
+    let mut multi = tokio::runtime::Builder::new_multi_thread();
+    multi.worker_threads(2).enable_all().build().unwrap().block_on(future)
+}
+
+/// Takes a lock and releases it, so that each node has a connection and knows the scripts.
+pub(crate) async fn warm_up(manager: &LockManager) {
+    // With a short node timeout on a busy machine, the release may be unconfirmed, and goes on.
+    drop(manager.lock("warm").await.unwrap().release().await);
+    // A quorum may have connected before the others.
+    until_it_says("each node answers", async || {
+        let seen = manager.inspect("warm").await.unwrap();
+        let answers =
+            |view: &NodeView| !matches!(view.state, KeyState::Failed(_) | KeyState::NoReply { .. });
+        seen.nodes().iter().all(answers)
+    })
+    .await;
+}
+
+/// Waits until no key is left. A key that another call sets later is left when the manager is closed.
+pub(crate) async fn nothing_is_left(nodes: &Nodes) {
+    until("no key is left", || nodes.keys_left().is_empty()).await;
+}
+
+/// Waits until each node has the key, which a quorum may have without the others.
+pub(crate) async fn all_have(nodes: &Nodes, key: &str) {
+    until("each node has the key", || nodes.iter().all(|node| node.get(key).is_some())).await;
+}
+
+/// Closes the manager: every node answers, and no key is left on one.
+pub(crate) async fn close(manager: &LockManager, nodes: &Nodes) {
+    assert_clean(manager).await;
+    assert_eq!(nodes.keys_left(), []);
+}
+
+/// Closes the manager: every node answers, and is clean. A first report may name a node that failed a
+/// release and answers again.
+pub(crate) async fn assert_clean(manager: &LockManager) {
+    if manager.close(LIMIT).await.is_clean() {
+        return;
+    }
+    until_it_says("all is released", async || manager.close(LIMIT).await.is_clean()).await;
+}
+
+/// What the nodes answered to a round without a quorum.
+#[track_caller]
+pub(crate) fn unreachable<T>(outcome: Result<T, LockError>) -> QuorumFailure {
+    match outcome {
+        Err(LockError::Unreachable(failure)) => failure,
+        Err(error) => panic!("{error}"),
+        Ok(_) => panic!("there was a quorum"),
+    }
+}
+
+/// The error of the only node in a failure.
+#[track_caller]
+pub(crate) fn only_error(failure: &QuorumFailure) -> &BackendError {
+    match failure.nodes() {
+        [NodeAnswer { answer: Answer::Failed(error), .. }] => error,
+        _ => panic!("{failure}"),
+    }
+}
+
+/// How often a node has executed a command.
+pub(crate) fn calls(node: &RedisServer, command: &str) -> u64 {
+    let info = node.cli(&["INFO", "commandstats"]).text();
+    let start = format!("cmdstat_{command}:calls=");
+    let line = info.lines().find_map(|line| line.strip_prefix(&start));
+    line.and_then(|line| line.split(',').next()).map_or(0, |calls| calls.parse().unwrap())
+}

@@ -1,0 +1,91 @@
+//! How the tests reach a node.
+
+use std::time::Duration;
+
+use quorate::backend::{AcquireOptions, CallReply, Entry, Operation, Watched};
+use quorate::{BackendError, BackendErrorKind, Claim, Key, LockBackend, Token, Ttl};
+use quorate_tests::keys;
+
+use super::{GUARD, SECOND};
+use crate::calls::key;
+
+/// What a node replied, or the kind of its error.
+pub(crate) type Answer = Result<CallReply, BackendErrorKind>;
+
+/// Asks a node for any operation but a watch. The ids of the servers differ, since these are two.
+pub(crate) async fn ask(operation: &Operation, node: &dyn LockBackend) -> Answer {
+    let mut answer = match operation {
+        Operation::Acquire(claim, options) => voted(node.acquire(claim, *options).await),
+        Operation::Extend(claim, options) => voted(node.extend(claim, *options).await),
+        Operation::Release(claim, options) => voted(node.release(claim, *options).await),
+        Operation::Raise(claim, number) => voted(node.raise(claim, *number).await),
+        Operation::Inspect { key } => node.inspect(key).await.map(CallReply::Sighted),
+        Operation::Hint { key } => node.hint(key).await.map(CallReply::Waiters),
+        Operation::Refresh { key, entry, locks } => {
+            node.queue_refresh(key, entry, locks).await.map(CallReply::Refreshed)
+        }
+        Operation::Leave { key, entry, also } => {
+            node.queue_leave(key, entry, also.as_ref()).await.map(CallReply::Waiters)
+        }
+        other => panic!("{other:?}"),
+    };
+    if let Ok(CallReply::Voted(reply)) = &mut answer {
+        reply.server = None;
+    }
+    answer.map_err(|error| error.kind())
+}
+
+fn voted(reply: Result<quorate::backend::Reply, BackendError>) -> Result<CallReply, BackendError> {
+    reply.map(CallReply::Voted)
+}
+
+/// The key at whose wait queue the reply depends on, if it depends on one.
+pub(crate) const fn queue(operation: &Operation) -> Option<&Key> {
+    match operation {
+        Operation::Hint { key } | Operation::Refresh { key, .. } | Operation::Leave { key, .. } => {
+            Some(key)
+        }
+        _ => None,
+    }
+}
+
+/// The same with another ttl; `None` if that is no ttl.
+pub(crate) fn with_ttl(
+    operation: &Operation,
+    change: impl Fn(Duration) -> Option<Duration>,
+) -> Option<Operation> {
+    let mut operation = operation.clone();
+    if let Operation::Acquire(claim, _)
+    | Operation::Extend(claim, _)
+    | Operation::Release(claim, _)
+    | Operation::Raise(claim, _) = &mut operation
+    {
+        *claim = claim.with_ttl(Ttl::try_from(change(claim.ttl().as_duration())?).ok()?);
+    }
+    Some(operation)
+}
+
+/// The keys of the wait queues of `names`, with the entries of these names.
+pub(crate) fn queue_keys(names: &[String], entries: &[Entry]) -> Vec<String> {
+    let of = |name: &String| {
+        let entries = entries
+            .iter()
+            .map(|entry| keys::entry(name, std::str::from_utf8(entry.as_bytes()).unwrap()));
+        [keys::waiters(name), keys::seen(name)].into_iter().chain(entries).collect::<Vec<_>>()
+    };
+    names.iter().flat_map(of).collect()
+}
+
+/// Has a node record whose data it has, which begins its quarantine.
+pub(crate) async fn enter_epoch(node: &dyn LockBackend, tokens: &[Token]) {
+    let claim = Claim::new([key("epoch")], tokens[0].clone(), Ttl::try_from(SECOND).unwrap());
+    let mut options = AcquireOptions::default();
+    options.guard = Some(GUARD);
+    let error = node.acquire(&claim, options).await.unwrap_err();
+    assert_eq!(error.kind(), BackendErrorKind::Quarantined);
+}
+
+/// Looks at a key, or at that of an entry, and watches it from then on.
+pub(crate) async fn look(node: &dyn LockBackend, key: &Key, entry: Option<&Entry>) -> Watched {
+    node.watch(key, entry).await.expect("a look at a string or at nothing")
+}

@@ -1,0 +1,225 @@
+//! The restart guard on real nodes: killed, flushed, rolled back, promoted; and nodes that
+//! cannot be guarded.
+
+use std::time::Duration;
+
+use quorate::error::Answer;
+use quorate::{BackendErrorKind, LockManager, RestartGuard};
+use quorate_tests::RedisServer;
+use quorate_tests::keys::{EPOCH, QUARANTINE};
+use quorate_tests::wait::{LONG_TTL, now, until};
+
+use crate::client::{Client, on_tokio, unhurried, unreachable, warm_up, with_both_clients_at_once};
+
+/// As long as the ttl of the locks here. A quarantine ends when a test says so: see [`end_quarantine`].
+const MAX_TTL: Duration = LONG_TTL;
+
+/// Where a quarantine has to end by itself, or a node has to be up for longer.
+const SHORT: Duration = Duration::from_secs(1);
+
+pub(crate) fn manager(
+    client: Client,
+    addresses: &[String],
+    guard: impl Into<RestartGuard>,
+) -> LockManager {
+    let guard = guard.into();
+    let builder = unhurried(client.connect(addresses)).ttl(guard.max_ttl());
+    builder.node_timeout(guard.max_ttl() / 3).restart_guard(guard).build().unwrap()
+}
+
+/// Has the time of a quarantine be over at a node.
+pub(crate) fn end_quarantine(node: &RedisServer) {
+    assert_eq!(node.cli(&["PEXPIRE", QUARANTINE, "0"]).integer(), 1, "{node} is in none");
+}
+
+/// Has a node enter its quarantine, and leave it.
+pub(crate) async fn pass_quarantine(manager: &LockManager, node: &RedisServer) {
+    is_quarantined(manager).await;
+    end_quarantine(node);
+}
+
+/// The error of the only node. With a short ttl, the machine may have been too slow for it at first.
+async fn failure(manager: &LockManager) -> (BackendErrorKind, String) {
+    loop {
+        let failure = unreachable(manager.lock("r").no_wait().await);
+        if let Answer::Failed(error) = &failure.nodes()[0].answer {
+            return (error.kind(), failure.to_string());
+        }
+    }
+}
+
+pub(crate) async fn is_quarantined(manager: &LockManager) {
+    let (kind, text) = failure(manager).await;
+    assert_eq!(kind, BackendErrorKind::Quarantined, "{text}");
+}
+
+/// What happens to a node that keeps a lock.
+type Loss = (&'static str, fn(&RedisServer));
+
+const LOSSES: [Loss; 3] = [
+    ("killed", RedisServer::restart),
+    ("flushed", RedisServer::flushall),
+    ("rolled back to a snapshot from before", |node| {
+        // It was saved before the lock was taken.
+        node.kill();
+        node.restart();
+    }),
+];
+
+fn node_for(how: &str) -> RedisServer {
+    let node = RedisServer::start();
+    if how.starts_with("rolled back") {
+        node.set("from", "before");
+    }
+    node
+}
+
+#[test]
+fn a_node_that_forgot_a_lock_gives_it_to_nobody_while_it_may_be_held() {
+    on_tokio(async {
+        for client in Client::ALL {
+            for (how, lose) in LOSSES {
+                let node = node_for(how);
+                let one = manager(client, &[node.address()], MAX_TTL);
+                pass_quarantine(&one, &node).await;
+                warm_up(&one).await;
+                if how.starts_with("rolled back") {
+                    assert_eq!(node.cli(&["SAVE"]).text(), "OK");
+                }
+                let guard = one.lock("r").await.unwrap();
+                lose(&node);
+                assert_eq!(node.get("r"), None, "{how}: it forgot");
+                let kept = how.starts_with("rolled back");
+                assert_eq!(node.get(EPOCH).is_some(), kept, "{how}");
+                let other = manager(client, &[node.address()], MAX_TTL);
+                is_quarantined(&other).await;
+                let left = Duration::from_millis(node.pttl(QUARANTINE).unsigned_abs());
+                assert!(now() + left >= guard.valid_until(), "{client:?}, {how}: {left:?}");
+                end_quarantine(&node);
+                let next = other.lock("r").await.unwrap();
+                next.release().await.unwrap();
+            }
+        }
+    });
+}
+
+#[test]
+fn a_replica_that_is_promoted_is_quarantined_however_long_it_is_up() {
+    with_both_clients_at_once(|client| async move {
+        let at_once = RedisServer::builder().config("repl-diskless-sync-delay", &["0"]);
+        let primary = at_once.clone().start();
+        let replica = at_once.replica_of(&primary).start();
+        let at_primary = manager(client, &[primary.address()], SHORT);
+        let at_replica = manager(client, &[replica.address()], SHORT);
+        warm_up(&at_primary).await;
+        until("the epoch", || replica.get(EPOCH) == primary.get(EPOCH)).await;
+        let (kind, _) = failure(&at_replica).await;
+        assert_eq!(kind, BackendErrorKind::ReadOnly);
+        let up = || replica.info("uptime_in_seconds").parse::<u64>().unwrap();
+        until("some seconds", || up() > SHORT.as_secs() + 1).await;
+
+        // A lock that was not replicated: the failover comes first.
+        replica.cli(&["REPLICAOF", "NO", "ONE"]);
+        let guard = at_primary.lock("r").await.unwrap();
+        assert_eq!(replica.get("r"), None);
+        for guard_ in [RestartGuard::soft(SHORT), RestartGuard::strict(SHORT)] {
+            let at_replica = manager(client, &[replica.address()], guard_);
+            is_quarantined(&at_replica).await;
+            // Lest it end before it is looked at again.
+            assert_eq!(replica.cli(&["PEXPIRE", QUARANTINE, "3600000"]).integer(), 1);
+        }
+        replica.cli(&["PEXPIRE", QUARANTINE, &SHORT.as_millis().to_string()]);
+        let next = at_replica.lock("r").await.unwrap();
+        assert!(!guard.is_valid());
+        drop(next);
+    });
+}
+
+#[test]
+fn a_soft_guard_asks_for_how_long_a_node_without_an_epoch_is_up() {
+    on_tokio(async {
+        let node = RedisServer::start();
+        let soft = manager(Client::Redis, &[node.address()], RestartGuard::soft(MAX_TTL));
+        is_quarantined(&soft).await;
+        let (least, most) = (MAX_TTL / 2, MAX_TTL + Duration::from_secs(1));
+        let left = Duration::from_millis(node.pttl(QUARANTINE).unsigned_abs());
+        assert!(left > least && left <= most, "{left:?}");
+        let up = || node.info("uptime_in_seconds").parse::<u64>().unwrap();
+        until("some seconds", || up() > SHORT.as_secs() + 1).await;
+        node.flushall();
+        let soft = manager(Client::Redis, &[node.address()], RestartGuard::soft(SHORT));
+        soft.lock("r").no_wait().await.unwrap().release().await.unwrap();
+        assert_eq!(node.keys(), [EPOCH]);
+        node.flushall();
+        let (kind, _) = failure(&manager(Client::Redis, &[node.address()], SHORT)).await;
+        assert_eq!(kind, BackendErrorKind::Quarantined);
+    });
+}
+
+#[test]
+fn a_user_or_a_server_without_info_is_told_so() {
+    let node = RedisServer::builder()
+        .user("blind", "on >pw ~* +@all -info")
+        .user("narrow", "on >pw ~* +@all -@dangerous +info")
+        .user("elsewhere", "on >pw ~r +@all")
+        .start();
+    let lacking = RedisServer::builder().config("rename-command", &["INFO", ""]).start();
+    on_tokio(async {
+        for client in Client::ALL {
+            for (address, expected, word) in [
+                (node.address_as("blind", "pw"), BackendErrorKind::Permission, "INFO"),
+                (node.address_as("elsewhere", "pw"), BackendErrorKind::Permission, "key"),
+                (node.address_as("narrow", "pw"), BackendErrorKind::Quarantined, "quarantined"),
+                (lacking.address(), BackendErrorKind::Script, "the restart guard needs INFO"),
+            ] {
+                let (kind, text) = failure(&manager(client, &[address], MAX_TTL)).await;
+                assert_eq!(kind, expected, "{client:?}: {text}");
+                assert!(text.contains(word), "{client:?}: {text}");
+            }
+            let plain = client.manager_at(&node.address_as("blind", "pw"));
+            plain.lock("r").await.unwrap().release().await.unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_node_that_may_evict_keys_is_told_so() {
+    on_tokio(async {
+        for client in Client::ALL {
+            for policy in ["allkeys-lru", "volatile-ttl"] {
+                let node = RedisServer::builder()
+                    .config("maxmemory", &["100mb"])
+                    .config("maxmemory-policy", &[policy])
+                    .start();
+                let manager = manager(client, &[node.address()], MAX_TTL);
+                let (kind, text) = failure(&manager).await;
+                assert_eq!(kind, BackendErrorKind::Evicting, "{text}");
+                for part in [policy, "104857600", "may evict keys", &node.port().to_string()] {
+                    assert!(text.contains(part), "{text}");
+                }
+                assert!(node.keys().is_empty(), "it has no epoch");
+                // Mended in either way.
+                match policy {
+                    "allkeys-lru" => node.cli(&["CONFIG", "SET", "maxmemory", "0"]),
+                    _ => node.cli(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]),
+                };
+                is_quarantined(&manager).await;
+            }
+        }
+    });
+}
+
+/// A node that cannot write leaves nothing half done.
+#[test]
+fn a_full_node_begins_its_quarantine_when_it_has_room() {
+    let node = RedisServer::start();
+    on_tokio(async {
+        node.cli(&["CONFIG", "SET", "maxmemory", "1"]);
+        let manager = manager(Client::Redis, &[node.address()], MAX_TTL);
+        let (kind, text) = failure(&manager).await;
+        assert_eq!(kind, BackendErrorKind::OutOfMemory, "{text}");
+        node.cli(&["CONFIG", "SET", "maxmemory", "0"]);
+        assert!(node.keys().is_empty());
+        is_quarantined(&manager).await;
+    });
+}

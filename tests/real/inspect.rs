@@ -1,0 +1,54 @@
+//! A look at a lock on real nodes: what it reports, and that it is read only.
+
+use quorate::LockState;
+use quorate_tests::wait::LONG_TTL;
+use quorate_tests::{Nodes, Reply};
+
+use crate::client::{all_have, close, with_each_client};
+use crate::wire::commands;
+
+#[test]
+fn a_lock_is_looked_at_without_being_taken() {
+    let nodes = &Nodes::start(3);
+    with_each_client(|client| async move {
+        let manager = client.manager(nodes);
+        let free = manager.inspect("r").await.unwrap();
+        assert_eq!((free.state(), free.nodes_held()), (LockState::Free, 0), "{client:?}: {free}");
+        assert_eq!(nodes.keys_left(), [], "nothing is taken");
+
+        let guard = manager.lock("r").await.unwrap();
+        all_have(nodes, "r").await;
+        let monitor = nodes[0].monitor();
+        let held = manager.inspect("r").await.unwrap();
+        let commands = commands(monitor);
+        assert_eq!((held.state(), held.nodes_held()), (LockState::Held, 3), "{client:?}: {held}");
+        let left = held.time_left().unwrap();
+        assert!(left <= LONG_TTL && left > LONG_TTL / 2, "{client:?}: {left:?}");
+        let names: Vec<_> = commands.iter().map(|words| words[0].to_ascii_uppercase()).collect();
+        let reads = ["EVALSHA", "EVAL", "GET", "PTTL"];
+        assert!(names.iter().all(|name| reads.contains(&name.as_str())), "{commands:?}");
+        assert_eq!(names.iter().filter(|name| *name == "GET").count(), 1, "{commands:?}");
+        guard.release().await.unwrap();
+        close(&manager, nodes).await;
+    });
+}
+
+/// A replica, or a node that may not write, reports what it has all the same.
+#[test]
+fn a_node_that_takes_no_writes_can_be_looked_at() {
+    let nodes = &Nodes::start(3);
+    with_each_client(|client| async move {
+        let manager = client.manager(nodes);
+        let guard = manager.lock("r").await.unwrap();
+        all_have(nodes, "r").await;
+        let replicates = nodes[0].cli(&["REPLICAOF", "127.0.0.1", "1"]);
+        nodes[1].cli(&["CONFIG", "SET", "maxmemory", "1"]);
+        assert_eq!(replicates, Reply::Simple("OK".to_owned()));
+        let seen = manager.inspect("r").await.unwrap();
+        assert_eq!((seen.state(), seen.nodes_held()), (LockState::Held, 3), "{client:?}: {seen}");
+        nodes[0].cli(&["REPLICAOF", "NO", "ONE"]);
+        nodes[1].cli(&["CONFIG", "SET", "maxmemory", "0"]);
+        guard.release().await.unwrap();
+        close(&manager, nodes).await;
+    });
+}

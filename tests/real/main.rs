@@ -1,0 +1,44 @@
+//! What only real servers, sockets, processes and clocks can show. `README.md` says what is where.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::future_not_send, reason = "tests")]
+
+mod abilities;
+mod calls;
+mod cancelling;
+mod client;
+mod closing;
+mod compose;
+mod conformance;
+mod equivalence;
+mod events;
+#[path = "../support/every_future.rs"]
+mod every_future;
+mod examples;
+mod failover;
+mod faults;
+mod fencing;
+mod guard;
+mod harness;
+mod holding;
+mod homes;
+mod input;
+mod inspect;
+mod leaving;
+mod matrix;
+mod noise;
+mod peers;
+mod pools;
+mod queue;
+mod readme;
+mod reasons;
+mod refusals;
+mod reported;
+mod restarts;
+mod runtimes;
+mod short_runtimes;
+mod stuck;
+mod tls;
+mod versions;
+mod wakes;
+mod watch;
+mod wire;

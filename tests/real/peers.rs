@@ -1,0 +1,348 @@
+//! Connections that end, hang or are shared, shown by a peer that plays a script.
+//!
+//! A client has habits of its own that a lock must not suffer from. fred queues commands while a node is
+//! away, sends a command again whose connection ended in flight, and keeps clocks. redis-rs drops the replies of a
+//! pipeline that ended early.
+
+use std::error::Error as _;
+use std::net::{Shutdown, TcpListener};
+use std::sync::Mutex;
+use std::sync::mpsc::{Sender, channel};
+use std::thread;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use futures_util::poll;
+use quorate::{BackendErrorKind as Kind, Vote};
+use quorate_tests::peer::{Answer, Heard, Peer};
+use quorate_tests::wait::{until, within_limit};
+
+use crate::calls::{acquire, acquire_in_the_end, claim, kind, release, watch};
+use crate::client::{Client, Settings, on_tokio, with_each_client};
+
+/// Many more than travel in one pipeline.
+const CALLS: usize = 1_000;
+
+const REFUSES: Answer = Answer::Say(b"_\r\n");
+
+/// A peer that says nothing from its first `SET` on, until the sender lets it go on.
+fn hung(awake: impl Fn(&Heard) -> Answer + Send + Sync + 'static) -> (Peer, Sender<()>) {
+    let (go, gate) = channel::<()>();
+    let gate = Mutex::new(Some(gate));
+    let peer = Peer::start(move |command| {
+        if command.name() == "SET"
+            && let Some(gate) = gate.lock().unwrap().take()
+        {
+            let _ = gate.recv();
+        }
+        awake(command)
+    });
+    (peer, go)
+}
+
+#[test]
+fn a_node_that_is_down_says_why_and_is_sent_nothing_when_it_is_back() {
+    on_tokio(async {
+        for client in Client::WITH_POOL {
+            let address = Peer::nowhere();
+            let node = client.connect_one(&format!("redis://:hunter2@{address}"));
+            let claim = claim("r");
+            for _ in 0..3 {
+                let error = acquire(&node, &claim).await.unwrap_err();
+                assert_eq!(error.kind(), Kind::Connection, "{client:?}: {error}");
+                assert!(error.is_not_sent() && error.to_string().contains("refused"), "{error}");
+                let source = error.source().expect("the error of the client");
+                match client {
+                    Client::Fred => assert!(source.is::<quorate::fred::fred::error::Error>()),
+                    _ => assert!(source.is::<quorate::redis::redis::RedisError>()),
+                }
+                assert!(!format!("{error:?}").contains("hunter2"), "{error:?}");
+            }
+            let peer = Peer::start_at(address, |_| Answer::Usual);
+            let released = async { while release(&node, &claim).await.is_err() {} };
+            within_limit("a release", released).await;
+            assert_eq!(peer.heard("SET"), 0, "{client:?}");
+        }
+    });
+}
+
+/// The kernel makes connections that nobody accepts.
+#[test]
+fn a_node_that_says_nothing_is_given_up_after_the_connect_timeout() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("redis://{}", listener.local_addr().unwrap());
+    on_tokio(async {
+        let timeouts = [Duration::ZERO, Duration::from_millis(20)];
+        let rows = Client::WITH_POOL.into_iter().flat_map(|client| timeouts.map(|t| (client, t)));
+        for (client, connect_timeout) in rows {
+            let settings = Settings { connect_timeout, ..Settings::default() };
+            let node = client.connect_with(std::slice::from_ref(&address), &settings).remove(0);
+            let error = acquire(&node, &claim("r")).await.unwrap_err();
+            assert_eq!(error.kind(), Kind::TimedOut, "{client:?}");
+            assert!(error.is_not_sent(), "{client:?}");
+            let told = format!("no connection within {connect_timeout:?}");
+            assert_eq!(error.to_string(), told, "{client:?}");
+        }
+    });
+}
+
+/// The end of the connection does not reset it: bytes that are sent after it arrive. fred takes such an end for
+/// the replies to its questions.
+#[test]
+fn a_node_that_hangs_up_at_once_is_not_dialled_by_every_call() {
+    with_each_client(|client| async move {
+        let peer = Peer::raw(|stream| {
+            stream.shutdown(Shutdown::Write)?;
+            std::io::copy(&mut &*stream, &mut std::io::sink()).map(drop)
+        });
+        let node = client.connect_one(&peer.url());
+        let attempts = async {
+            loop {
+                let before = peer.connections();
+                let error = acquire(&node, &claim("r")).await.unwrap_err();
+                assert_eq!((error.kind(), error.is_not_sent()), (Kind::Connection, true));
+                if before > 0 && peer.connections() == before {
+                    return;
+                }
+            }
+        };
+        within_limit("a call that dials nobody", attempts).await;
+    });
+}
+
+#[test]
+fn a_connection_that_ends_in_the_handshake_is_one_on_which_nothing_was_sent() {
+    with_each_client(|client| async move {
+        for last in ["HELLO", "SELECT", "EVAL"] {
+            let peer = Peer::with_handshake(move |command| {
+                if command.connection == 1 && command.name() == last {
+                    Answer::HangUp
+                } else {
+                    Answer::Usual
+                }
+            });
+            let node = client.connect_one(&format!("{}/3", peer.url()));
+            let error = acquire(&node, &claim("r")).await.unwrap_err();
+            assert_eq!(error.kind(), Kind::Connection, "{client:?}, {last}: {error}");
+            assert!(error.is_not_sent(), "{client:?}, {last}");
+            acquire_in_the_end(&node, &claim("r")).await;
+        }
+    });
+}
+
+/// The peer hears an acquire and is gone before it replies. Many times: a runtime polls the task of the client and
+/// ours in any order.
+#[test]
+fn c6_an_acquire_whose_connection_ended_is_unknown_and_not_sent_again() {
+    with_each_client(|client| async move {
+        let peer = Peer::start(|command| match command.name() {
+            "SET" => Answer::HangUp,
+            _ => Answer::Usual,
+        });
+        let (node, claim) = (client.connect_one(&peer.url()), claim("r"));
+        // So that the end is not the first thing that happens on the connection.
+        assert_eq!(release(&node, &claim).await.unwrap(), Vote::Granted);
+        for times in 1..=100 {
+            let error = acquire(&node, &claim).await.unwrap_err();
+            assert_eq!(error.kind(), Kind::Connection, "{client:?}: {error}");
+            assert!(!error.is_not_sent());
+            // On the next connection, behind anything that would have been sent again.
+            assert_eq!(release(&node, &claim).await.unwrap(), Vote::Granted);
+            assert_eq!((peer.heard("SET"), peer.connections()), (times, times + 1), "{client:?}");
+        }
+    });
+}
+
+#[test]
+fn c6_nothing_that_was_in_flight_is_sent_again() {
+    with_each_client(|client| async move {
+        let (peer, go) = hung(|command| match command.name() {
+            "SET" if command.connection == 1 => Answer::HangUp,
+            _ => Answer::Usual,
+        });
+        let node = client.connect_one(&peer.url());
+        node.server_id().await.unwrap();
+        let claims: Vec<_> = (0..CALLS).map(|_| claim("r")).collect();
+        let mut calls = join_all(claims.iter().map(|claim| acquire(&node, claim)));
+        assert!(poll!(&mut calls).is_pending());
+        until("a command", || peer.heard("SET") > 0).await;
+        go.send(()).unwrap();
+        let errors: Vec<_> = calls.await.into_iter().filter_map(Result::err).collect();
+        assert!(errors.iter().all(|error| error.kind() == Kind::Connection));
+        let lost = errors.iter().filter(|error| !error.is_not_sent()).count();
+        let granted = CALLS - errors.len();
+        assert!(lost > 0 && peer.heard("SET") <= lost + granted, "{client:?}: {lost} are lost");
+    });
+}
+
+#[test]
+fn each_call_gets_its_own_reply_over_one_connection_when_a_hung_node_wakes() {
+    with_each_client(|client| async move {
+        let (peer, go) = hung(|command| match (command.name(), command.words[1].as_str()) {
+            ("SET", "odd") => REFUSES,
+            ("SET", "bad") => Answer::Say(b"-OOM no room\r\n"),
+            _ => Answer::Usual,
+        });
+        let node = client.connect_one(&peer.url());
+        let claims: Vec<_> = (0..CALLS).map(|n| claim(["even", "odd", "bad"][n % 3])).collect();
+        let mut calls = join_all(claims.iter().map(|claim| acquire(&node, claim)));
+        assert!(poll!(&mut calls).is_pending());
+        go.send(()).unwrap();
+        for (n, vote) in calls.await.into_iter().enumerate() {
+            match n % 3 {
+                0 => assert_eq!(vote.unwrap(), Vote::Granted),
+                1 => assert_eq!(vote.unwrap(), Vote::Refused),
+                _ => assert_eq!(kind(&vote), Some(Kind::OutOfMemory)),
+            }
+        }
+        assert_eq!((peer.heard("SET"), peer.connections()), (CALLS, 1), "{client:?}");
+    });
+}
+
+/// No clock of a client goes off in an hour. While it is paused, tokio's clock jumps.
+#[test]
+#[expect(clippy::disallowed_methods, reason = "the clock is paused")]
+fn c6_a_hung_node_keeps_a_call_pending() {
+    let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    for client in Client::ALL {
+        tokio.block_on(async {
+            let (peer, go) = hung(|_| Answer::Usual);
+            let settings = Settings { reply_limit: Duration::MAX, ..Settings::default() };
+            let node = client.connect_with(&[peer.url()], &settings).remove(0);
+            node.server_id().await.unwrap();
+            let claim = claim("r");
+            let mut call = Box::pin(acquire(&node, &claim));
+            tokio::time::pause();
+            let hour = Duration::from_secs(3_600);
+            assert!(tokio::time::timeout(hour, &mut call).await.is_err(), "{client:?}");
+            tokio::time::resume();
+            go.send(()).unwrap();
+            assert_eq!(call.await.unwrap(), Vote::Granted);
+            assert_eq!(peer.connections(), 1);
+        });
+    }
+}
+
+#[test]
+fn a_call_that_is_given_up_disturbs_no_other() {
+    with_each_client(|client| async move {
+        let (peer, go) = hung(|_| Answer::Usual);
+        let node = client.connect_one(&peer.url());
+        let (first, second) = (claim("first"), claim("second"));
+        let mut dropped = Box::pin(acquire(&node, &first));
+        assert!(poll!(&mut dropped).is_pending());
+        until("the command of the call", || peer.heard("SET") == 1).await;
+        drop(dropped);
+        let kept = acquire(&node, &second);
+        go.send(()).unwrap();
+        assert_eq!(kept.await.unwrap(), Vote::Granted);
+        assert_eq!(release(&node, &first).await.unwrap(), Vote::Granted);
+        assert_eq!((peer.heard("SET"), peer.connections()), (2, 1), "{client:?}");
+    });
+}
+
+#[test]
+fn the_last_handle_of_a_node_closes_its_connections() {
+    for client in Client::ALL {
+        let peer = Peer::start(|_| Answer::Usual);
+        on_tokio(async {
+            let node = client.connect_one(&peer.url());
+            node.server_id().await.unwrap();
+            assert!(!watch(&node, "r").await.unwrap().is_held());
+            assert_eq!(peer.connections(), 2, "one for commands, and one for watches");
+            drop(node);
+            thread::scope(|scope| scope.spawn(|| [(); 2].map(|()| peer.wait_for_an_end())).join())
+                .unwrap();
+        });
+    }
+}
+
+/// A peer that replies so to an acquire.
+fn replying(reply: Answer) -> Peer {
+    Peer::start(move |command| if command.name() == "SET" { reply } else { Answer::Usual })
+}
+
+#[test]
+fn q4_only_the_word_of_the_node_is_a_vote() {
+    with_each_client(|client| async move {
+        for (reply, vote) in
+            [("+OK\r\n", Vote::Granted), ("$2\r\nOK\r\n", Vote::Granted), ("_\r\n", Vote::Refused)]
+        {
+            let peer = replying(Answer::Say(reply.as_bytes()));
+            let voted = acquire(&client.connect_one(&peer.url()), &claim("r")).await;
+            assert_eq!(voted.ok(), Some(vote), "{client:?}, {reply:?}");
+        }
+    });
+}
+
+/// An error of the node costs no connection. After a reply that makes no sense, no reply can be trusted.
+#[test]
+fn q4_every_other_reply_is_unknown_with_its_reason() {
+    with_each_client(|client| async move {
+        for (reply, expected) in [
+            ("-READONLY You can't write against a replica.\r\n", Kind::ReadOnly),
+            ("-LOADING Redis is loading the dataset in memory\r\n", Kind::Loading),
+            ("-BUSY Redis is busy running a script.\r\n", Kind::Loading),
+            ("-MISCONF Errors writing to the AOF file\r\n", Kind::Misconfigured),
+            ("-OOM command not allowed\r\n", Kind::OutOfMemory),
+            ("-NOAUTH Authentication required.\r\n", Kind::Auth),
+            ("-NOPERM this user has no permissions\r\n", Kind::Permission),
+            ("-WRONGTYPE Operation against a key\r\n", Kind::WrongType),
+            ("-CLUSTERDOWN Hash slot not served\r\n", Kind::Cluster),
+            ("-MOVED 1 127.0.0.1:7001\r\n", Kind::Cluster),
+            ("-NOREPLICAS Not enough good replicas to write.\r\n", Kind::Misconfigured),
+            ("-no healthy upstream\r\n", Kind::Other),
+            ("*0\r\n", Kind::Protocol),
+            ("+QUEUED\r\n", Kind::Protocol),
+            (":1\r\n", Kind::Protocol),
+            ("#t\r\n", Kind::Protocol),
+            (",1.0\r\n", Kind::Protocol),
+            ("nonsense\r\n", Kind::Protocol),
+        ] {
+            let peer = replying(Answer::Say(reply.as_bytes()));
+            let (node, claim) = (client.connect_one(&peer.url()), claim("r"));
+            assert_eq!(release(&node, &claim).await.unwrap(), Vote::Granted);
+            let error = acquire(&node, &claim).await.unwrap_err();
+            // redis-rs ends a connection on which it cannot read.
+            let is_unreadable = client == Client::Redis && reply == "nonsense\r\n";
+            let expected = if is_unreadable { Kind::Connection } else { expected };
+            assert_eq!(error.kind(), expected, "{client:?}, {reply:?}: {error}");
+            assert!(!error.is_not_sent(), "{client:?}, {reply:?}");
+            let said = reply.strip_prefix('-').map(str::trim_end);
+            assert!(said.is_none_or(|said| error.to_string() == said), "{client:?}: {error}");
+            assert_eq!(release(&node, &claim).await.unwrap(), Vote::Granted);
+            // fred ends the connection after some errors.
+            let is_kept = said.is_some() && (client, expected) != (Client::Fred, Kind::Cluster);
+            let connections = if is_kept { 1..=1 } else { 1..=2 };
+            assert_eq!(peer.heard("SET"), 1, "{client:?}, {reply:?}");
+            assert!(connections.contains(&peer.connections()), "{client:?}, {reply:?}");
+        }
+        for beginning in [&b"+O"[..], b"$-", b"*2\r\n:1\r\n"] {
+            let peer = replying(Answer::Begin(beginning));
+            let error = acquire(&client.connect_one(&peer.url()), &claim("r")).await.unwrap_err();
+            assert_eq!((error.kind(), error.is_not_sent()), (Kind::Connection, false));
+        }
+    });
+}
+
+/// Some servers have no other way to say what they did not understand.
+#[test]
+fn a6_a_token_that_the_node_repeats_is_not_shown() {
+    with_each_client(|client| async move {
+        let peer = replying(Answer::Say(
+            b"-ERR unknown command `SET`, with args beginning with: `r`, `t0ken`\r\n",
+        ));
+        let error = acquire(&client.connect_one(&peer.url()), &claim("r")).await.unwrap_err();
+        assert!(!format!("{error} {error:?}").contains("t0ken"), "{client:?}: {error:?}");
+    });
+}
+
+#[test]
+fn a6_debug_shows_neither_user_nor_password() {
+    for client in Client::WITH_POOL {
+        let node = client.connect_one("redis://ann:hunter2@a.example:7000/2");
+        assert_eq!(node.name(), "a.example:7000/2");
+        let shown = format!("{node:?} {node:#?}");
+        assert!(!shown.contains("hunter2") && !shown.contains("ann"), "{client:?}: {shown}");
+    }
+}

@@ -1,0 +1,222 @@
+//! Locks that processes with either client contend for, while the nodes lose their data one after the other.
+//!
+//! The processes take locks with fencing tokens, hold them, some for longer than a ttl, and write what they do to
+//! counters that check tokens and to one that does not. A nemesis kills nodes without persistence and starts them
+//! again, empties them, rolls them back to an old file, and puts a replica that lags in their place. Each hold is
+//! recorded on the one clock of the machine, and judged when all is over. With the restart guard no holds overlap
+//! and no token falls. So it is on nodes that remember. Without both, which shows that the judge can see it, they do
+//! overlap, and the counter refuses the stale writer.
+//!
+//! `cargo xtask restarts` sets `QUORATE_CYCLES`, for many more losses than a test run has.
+
+use std::env;
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use quorate_tests::judge::{Hold, LOCKS, Verdict, judge};
+use quorate_tests::resource::{counted, lost_without_tokens};
+use quorate_tests::wait::{eventually, times};
+use quorate_tests::{Nodes, RedisServer};
+
+use crate::client::Client;
+
+mod nemesis;
+
+use nemesis::Blows;
+
+/// Of all locks, and the longest that the guard is set for.
+const TTL: Duration = Duration::from_millis(500);
+
+/// The nemesis goes on until there is enough to judge, for so many times the cycles.
+const PATIENCE: u32 = 100;
+
+/// One run.
+#[derive(Clone, Copy, Debug)]
+struct Plan {
+    nodes: usize,
+    /// How often a node is killed and started again, at the least.
+    cycles: u32,
+    /// How many holds there are to judge, at the least.
+    holds: usize,
+    has_guard: bool,
+    /// Whether the nodes log every write to disk. Then they are only killed.
+    remembers: bool,
+}
+
+impl Plan {
+    const fn new(nodes: usize, cycles: u32, has_guard: bool) -> Self {
+        Self { nodes, cycles, holds: cycles as usize, has_guard, remembers: false }
+    }
+
+    /// Without the guard, two may hold one lock that nodes have lost.
+    const fn is_safe(self) -> bool {
+        self.has_guard || self.remembers || self.cycles == 0
+    }
+}
+
+/// As many cycles as in the scheduled run, or else few.
+fn cycles(few: u32) -> u32 {
+    env::var("QUORATE_CYCLES").ok().map_or(few, |cycles| cycles.parse().unwrap())
+}
+
+#[test]
+fn two_processes_with_two_clients_never_overlap_and_their_tokens_rise() {
+    for nodes in [3, 5] {
+        check(Plan { holds: times(200, 1_000), ..Plan::new(nodes, 0, false) });
+    }
+}
+
+#[test]
+fn with_the_guard_nobody_overlaps_and_no_token_falls_on_three_nodes() {
+    check(Plan::new(3, cycles(times(5, 10)), true));
+}
+
+#[test]
+fn with_the_guard_nobody_overlaps_and_no_token_falls_on_five_nodes() {
+    check(Plan::new(5, cycles(times(8, 15)), true));
+}
+
+#[test]
+fn crashing_nodes_that_remember_lose_no_lock() {
+    check(Plan { holds: 150, remembers: true, ..Plan::new(5, cycles(times(7, 30)), false) });
+}
+
+/// And so the others would see it.
+#[test]
+fn without_the_guard_two_hold_one_lock_and_the_stale_one_is_refused() {
+    check(Plan::new(3, cycles(times(40, 80)) / 10, false));
+}
+
+/// What came of a run.
+#[derive(Debug, Default)]
+struct Figures {
+    blows: Blows,
+    verdict: Verdict,
+    /// Writes that a counter which checks tokens refused, though the lease had not ended when their holder last
+    /// looked. With the guard on, it has by then: the holder did not run.
+    refused: u64,
+    /// Writes that the counter on the node acknowledged under a token, and how many of those are not there.
+    written: u64,
+    lost: u64,
+    /// The same of the counters in the processes.
+    written_in_process: u64,
+    lost_in_process: u64,
+    /// Writes lost by the counter that checks no token.
+    lost_without_tokens: u64,
+}
+
+/// Nodes, client processes, the nemesis, and the judge.
+fn check(plan: Plan) {
+    let mut nodes = Nodes::start_with(plan.nodes, &nemesis::node(plan));
+    let store = RedisServer::start();
+    let clients = Client::ALL.map(|client| Process::start(plan, client, &nodes, &store));
+    let mut figures = Figures::default();
+    // However slow the machine is, and however few locks clients get on it.
+    let has_enough = || {
+        let holds: Vec<Hold> = clients.iter().flat_map(Process::holds).collect();
+        let written = holds.iter().any(|hold| hold.written > 0 && hold.refused == 0);
+        let refused = holds.iter().any(|hold| hold.refused > 0);
+        let is_seen = || judge(&holds).overlaps > 0 && refused && lost_by(&store) > 0;
+        written && holds.len() >= plan.holds && (plan.is_safe() || is_seen())
+    };
+    if plan.cycles == 0 {
+        eventually("enough holds", has_enough);
+    } else {
+        let most = PATIENCE.saturating_mul(plan.cycles);
+        figures.blows = nemesis::strike(plan, &mut nodes, |blows| {
+            blows.cycles() >= plan.cycles && (has_enough() || blows.cycles() >= most)
+        });
+    }
+    let holds: Vec<Hold> =
+        clients.into_iter().flat_map(|client| client.end(&mut figures)).collect();
+    for hold in &holds {
+        figures.refused += u64::from(hold.refused);
+        figures.written += u64::from(hold.written);
+    }
+    figures.verdict = judge(&holds);
+    let counted: u64 = (0..LOCKS).map(|lock| counted(&store, &lock.to_string())).sum();
+    figures.lost = figures.written.abs_diff(counted);
+    figures.lost_without_tokens = lost_by(&store);
+    figures.judge(plan);
+    // A node that could not be asked to release forgets when the ttl is over.
+    eventually("no lock key is left", || {
+        !nodes.keys_left().iter().any(|(_, key)| key.starts_with("contended:"))
+    });
+}
+
+fn lost_by(store: &RedisServer) -> u64 {
+    (0..LOCKS).map(|lock| lost_without_tokens(store, &lock.to_string())).sum()
+}
+
+impl Figures {
+    #[expect(clippy::print_stdout, reason = "figures")]
+    fn judge(&self, plan: Plan) {
+        println!("{plan:?}\n{self:?}");
+        let Verdict { overlaps, tokens, repeated, fallen, .. } = &self.verdict;
+        assert_eq!((self.lost, self.lost_in_process), (0, 0), "acknowledged writes: {self:?}");
+        assert!(self.written > 0 && self.written_in_process > 0, "nobody wrote: {self:?}");
+        assert!(*tokens >= plan.holds, "{self:?}");
+        if plan.is_safe() {
+            assert_eq!((*overlaps, *repeated, *fallen), (0, 0, 0), "{self:?}");
+        } else {
+            let is_seen = *overlaps > 0 && self.refused > 0 && self.lost_without_tokens > 0;
+            assert!(is_seen, "without the guard, so the judge would not see it: {self:?}");
+        }
+    }
+}
+
+/// A client process, and the thread that listens to it.
+struct Process {
+    child: Child,
+    lines: JoinHandle<Vec<String>>,
+    /// What it has reported so far.
+    holds: Arc<Mutex<Vec<Hold>>>,
+}
+
+impl Process {
+    fn start(plan: Plan, client: Client, nodes: &Nodes, store: &RedisServer) -> Self {
+        let guard = if plan.has_guard { "on" } else { "off" };
+        let (port, ttl) = (store.port().to_string(), TTL.as_millis().to_string());
+        let mut child = Command::new(env!("CARGO_BIN_EXE_program"))
+            .args(["contend", client.word(), &port, &ttl, guard, "1"])
+            .args(nodes.addresses())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let output = child.stdout.take().unwrap();
+        let holds = Arc::new(Mutex::new(Vec::new()));
+        let seen = Arc::clone(&holds);
+        let lines = thread::spawn(move || {
+            let see = |line: &String| {
+                let hold = line.strip_prefix("hold ").and_then(|hold| hold.parse::<Hold>().ok());
+                seen.lock().unwrap().extend(hold);
+            };
+            BufReader::new(output).lines().map_while(Result::ok).inspect(see).collect()
+        });
+        Self { child, lines, holds }
+    }
+
+    fn holds(&self) -> Vec<Hold> {
+        self.holds.lock().unwrap().clone()
+    }
+
+    /// Ends it, and returns its holds.
+    fn end(mut self, figures: &mut Figures) -> Vec<Hold> {
+        drop(self.child.stdin.take());
+        let status = self.child.wait().unwrap();
+        let lines = self.lines.join().unwrap();
+        assert!(status.success(), "a client process failed: {status}: {:?}", lines.last());
+        let cells = lines.iter().filter_map(|line| line.strip_prefix("cell ")?.split_once(' '));
+        for (counted, written) in cells {
+            let [counted, written] =
+                [counted, written].map(|number| number.parse::<u64>().unwrap());
+            figures.written_in_process += written;
+            figures.lost_in_process += written.abs_diff(counted);
+        }
+        self.holds.lock().unwrap().clone()
+    }
+}

@@ -1,0 +1,364 @@
+//! Real runtimes: the contract of each, and what happens at their edges (A1).
+
+use std::fmt::Display;
+use std::future::{Future, IntoFuture};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::{join, join_all};
+use quorate_core::backend::{AcquireOptions, ReleaseOptions};
+use quorate_core::runtime::{InTokio, SmolRuntime, TokioContext, TokioRuntime};
+use quorate_core::{
+    DetachedLock, Lease, LockBackend, LockError, LockGuard, LockManager, Runtime, Vote, WithError,
+};
+use quorate_examples::{StdRuntime, block_on};
+use quorate_memory::{Fault, MemoryNode, conformance};
+use quorate_tests::wait::{LIMIT, LONG_TTL, eventually, receive};
+use tokio::runtime::{Builder, Handle, Runtime as Tokio};
+
+use crate::calls::claim;
+
+fn current_thread() -> Tokio {
+    Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+fn multi_thread() -> Tokio {
+    Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
+}
+
+/// Runs `check` on every runtime there is, on all at once.
+pub(crate) fn on_every_runtime<F>(check: impl Fn(Arc<dyn Runtime>) -> F + Sync)
+where
+    F: Future<Output = ()>,
+{
+    thread::scope(|scope| {
+        for tokio in [current_thread(), multi_thread()] {
+            let check = &check;
+            scope.spawn(move || {
+                tokio.block_on(async { check(Arc::new(TokioRuntime::new())).await });
+            });
+        }
+        // Tokio's value where there is no tokio.
+        scope.spawn(|| block_on(check(Arc::new(TokioRuntime::new()))));
+        scope.spawn(|| block_on(check(Arc::new(SmolRuntime::new()))));
+        scope.spawn(|| block_on(check(Arc::new(StdRuntime::new()))));
+    });
+}
+
+#[test]
+fn every_runtime_keeps_the_contract() {
+    on_every_runtime(|runtime| async move {
+        assert_eq!(conformance::runtime(&runtime).await.unwrap().len(), 5);
+    });
+}
+
+struct Locks {
+    manager: LockManager,
+    nodes: Vec<MemoryNode>,
+}
+
+impl Locks {
+    /// No lease ends, and no node is given up, because the machine is slow.
+    fn new(runtime: &Arc<dyn Runtime>) -> Self {
+        let nodes = MemoryNode::cluster(3, Arc::clone(runtime));
+        let builder = LockManager::builder(nodes.clone()).runtime(Arc::clone(runtime));
+        let builder = builder.ttl(LONG_TTL).node_timeout(LIMIT).timeout(LIMIT);
+        let manager = builder.renew_interval(Duration::from_millis(2)).build().unwrap();
+        Self { manager, nodes }
+    }
+
+    /// A guard, which a task renews if `is_renewed`.
+    async fn lock(&self, is_renewed: bool) -> LockGuard {
+        let guard = self.manager.lock("r").await.unwrap();
+        if is_renewed {
+            guard.auto_renew();
+        }
+        guard
+    }
+
+    /// Waits in this thread: the release needs none of it.
+    fn are_released(&self, place: impl Display) {
+        eventually(place, || self.nodes.iter().all(|node| node.keys().is_empty()));
+    }
+}
+
+/// The runtime of locks that are made in `tokio`.
+fn runtime_of(tokio: &Tokio) -> Arc<dyn Runtime> {
+    tokio.block_on(async { Arc::new(TokioRuntime::new()) as _ })
+}
+
+#[test]
+fn a_lock_works_on_every_runtime() {
+    on_every_runtime(|runtime| async move {
+        let locks = Locks::new(&runtime);
+        locks.nodes[0].inject(Fault::Hung);
+        let guard = locks.manager.lock("r").await.unwrap();
+        guard.extend().await.unwrap();
+        assert!(locks.manager.lock("r").no_wait().await.unwrap_err().is_held());
+        guard.release().await.unwrap();
+    });
+}
+
+/// Timers of real runtimes tick in milliseconds, and several threads race for what a tick has woken.
+#[test]
+fn requests_to_a_slow_node_keep_their_order_on_every_runtime() {
+    on_every_runtime(|runtime| async move {
+        let node = MemoryNode::new("slow", Arc::clone(&runtime));
+        node.inject(Fault::Slow(Duration::from_millis(1)));
+        let rounds = (0..500).map(|round| {
+            let (node, claim) = (&node, claim(&format!("r{round}")));
+            async move {
+                let acquire = node.acquire(&claim, AcquireOptions::default());
+                let release = node.release(&claim, ReleaseOptions::default());
+                let (acquired, released) = join(acquire, release).await;
+                (acquired.unwrap().vote, released.unwrap().vote)
+            }
+        });
+        for votes in join_all(rounds).await {
+            assert_eq!(votes, (Vote::Granted, Vote::Granted), "{runtime:?}");
+        }
+        assert_eq!(node.keys().len(), 0, "{runtime:?}");
+    });
+}
+
+/// Where a guard is dropped. The lock is released by its runtime, or by a helper thread if that has gone.
+#[test]
+fn a1_a_guard_can_be_dropped_without_its_runtime_and_while_unwinding() {
+    type Drops = fn(LockGuard, Tokio) -> Option<Tokio>;
+    const WAYS: [(&str, Drops); 4] = [
+        ("in a thread without a runtime", |guard, tokio| {
+            thread::spawn(move || drop(guard)).join().expect("no panic");
+            Some(tokio)
+        }),
+        ("after its runtime", |guard, tokio| {
+            drop(tokio);
+            drop(guard);
+            None
+        }),
+        ("in a passing runtime without timers", |guard, tokio| {
+            Builder::new_current_thread().build().unwrap().block_on(async { drop(guard) });
+            Some(tokio)
+        }),
+        ("while unwinding", |guard, tokio| {
+            let caught = catch_unwind(AssertUnwindSafe(move || {
+                let _guard = guard;
+                panic!("on purpose");
+            }));
+            assert!(caught.is_err());
+            Some(tokio)
+        }),
+    ];
+    for ((way, drops), is_renewed) in WAYS.into_iter().flat_map(|way| [(way, false), (way, true)]) {
+        let tokio = multi_thread();
+        let locks = Locks::new(&runtime_of(&tokio));
+        let guard = tokio.block_on(locks.lock(is_renewed));
+        let _tokio = drops(guard, tokio);
+        locks.are_released(format_args!("{way}, renewed: {is_renewed}"));
+    }
+}
+
+/// A runtime that is there, but that no thread drives: it runs no task and rings no timer.
+#[test]
+fn a1_nothing_waits_for_a_runtime_that_nobody_drives() {
+    let idle = current_thread();
+    let locks = Locks::new(&runtime_of(&idle));
+    drop(block_on(locks.manager.lock("r")).unwrap());
+    locks.are_released("nobody drives the runtime");
+
+    let locks = Locks::new(&runtime_of(&idle));
+    for node in &locks.nodes {
+        node.inject(Fault::Hung);
+    }
+    // A round listens to a node for half of the validity at the most.
+    let request = locks.manager.lock("r").timeout(Duration::from_millis(1));
+    let request = request.ttl(Duration::from_millis(100));
+    assert!(block_on(request).is_err(), "the deadline rings");
+}
+
+/// A manager that outlives its runtime is of use in the next, and in none.
+#[test]
+fn a_manager_survives_its_runtime() {
+    let locks = Locks::new(&runtime_of(&current_thread()));
+    locks.nodes[0].inject(Fault::Slow(Duration::from_millis(2)));
+    drop(current_thread().block_on(async { locks.manager.lock("r").await.unwrap() }));
+    drop(block_on(locks.manager.lock("s")).unwrap());
+}
+
+/// Dropped by the shutdown, in the middle of it. Tokio hides a panic in a task that it shuts down.
+#[test]
+fn a1_a_guard_can_be_dropped_while_its_runtime_shuts_down() {
+    struct Drops(Option<LockGuard>, Sender<bool>);
+
+    impl Drop for Drops {
+        fn drop(&mut self) {
+            let guard = self.0.take();
+            let dropped = catch_unwind(AssertUnwindSafe(move || drop(guard)));
+            let _ = self.1.send(dropped.is_ok());
+        }
+    }
+
+    for is_renewed in [false, true] {
+        for tokio in [current_thread(), multi_thread()] {
+            let (tells, told) = channel();
+            let locks = Locks::new(&runtime_of(&tokio));
+            tokio.block_on(async {
+                let drops = Drops(Some(locks.lock(is_renewed).await), tells);
+                tokio::spawn(async move {
+                    let _drops = drops;
+                    std::future::pending::<()>().await;
+                });
+                tokio::task::yield_now().await;
+            });
+            drop(tokio);
+            assert_eq!(told.try_recv(), Ok(true), "it panicked, or was not dropped");
+        }
+    }
+}
+
+/// As users write it: bodies that capture, borrow, fail and are functions.
+#[test]
+fn work_under_a_lock_can_be_spawned() {
+    async fn function(lease: Lease) -> usize {
+        tokio::task::yield_now().await;
+        lease.keys().len()
+    }
+    multi_thread().block_on(async {
+        let runtime: Arc<dyn Runtime> = Arc::new(TokioRuntime::new());
+        let manager = Locks::new(&runtime).manager;
+        let name = Arc::new(Mutex::new(String::from("Ann")));
+
+        let captured = Arc::clone(&name);
+        let captures = tokio::spawn(manager.lock("a").with(async move |lease| {
+            lease.run(async { captured.lock().unwrap().push('e') }).await.unwrap();
+            tokio::task::yield_now().await;
+            lease.is_valid()
+        }));
+        assert!(captures.await.unwrap().unwrap());
+        assert_eq!(*name.lock().unwrap(), "Anne");
+
+        let inside = manager.clone();
+        let borrows = tokio::spawn(async move {
+            let mut steps = Vec::new();
+            let (resource, steps_of) = (String::from("c"), &mut steps);
+            let work = async |lease: Lease| {
+                steps_of.push(lease.remaining());
+                tokio::task::yield_now().await;
+                steps_of.push(lease.remaining());
+            };
+            inside.with([&*resource, "d"], work).await.map(|()| steps.len())
+        });
+        assert_eq!(borrows.await.unwrap().unwrap(), 2);
+
+        let inside = manager.clone();
+        let fails = tokio::spawn(async move {
+            inside.lock("e").no_wait().with(async |_| "no".parse::<u8>()).await?.map_err(Box::from)
+        });
+        let failed: Result<u8, Box<dyn std::error::Error + Send + Sync>> = fails.await.unwrap();
+        assert!(failed.is_err());
+
+        let calls = tokio::spawn(manager.with(["f", "g"], function));
+        assert_eq!(calls.await.unwrap().unwrap(), 2);
+        let calls = tokio::spawn(manager.with("h", |lease: Lease| function(lease)));
+        assert_eq!(calls.await.unwrap().unwrap(), 1);
+    });
+}
+
+/// What users put in structs and spawn on threads.
+#[test]
+fn public_types_are_send_and_sync() {
+    fn send_sync<T: Send + Sync>() {}
+    fn send<T: Send>(_: T) {}
+    send_sync::<LockGuard>();
+    send_sync::<LockManager>();
+    send_sync::<LockError>();
+    send_sync::<Lease>();
+    send_sync::<DetachedLock>();
+    send_sync::<WithError<()>>();
+    send_sync::<InTokio<()>>();
+    send_sync::<TokioContext>();
+    let sim = quorate_memory::Sim::new(1);
+    let nodes = MemoryNode::cluster(1, sim.clone());
+    let manager = LockManager::builder(nodes).runtime(sim.clone()).build().unwrap();
+    let guard = sim.block_on(manager.lock("r")).unwrap();
+    send(guard.extend());
+    send(guard.extend_to(Duration::from_secs(20)));
+    send(guard.lost());
+    send(guard.run(async {}));
+    send(guard.release());
+    send(manager.lock("r").into_future());
+    send(manager.close(Duration::ZERO));
+    let record = sim.block_on(manager.lock("r")).unwrap().detach().unwrap();
+    send(manager.adopt(&record));
+}
+
+/// What happens to the runtime that the manager was made in, while a holder waits elsewhere.
+#[derive(Clone, Copy, Debug)]
+enum Home {
+    /// It ends. The holder waits in no runtime.
+    Ends,
+    /// It ends. The holder began to wait there, and waits in another one.
+    EndsMeanwhile,
+    /// No thread drives it. The holder began to wait there, and waits in another one.
+    Stands,
+}
+
+/// The next ttl is for a machine that was too slow: the lease was over before the test waited for that.
+fn is_lost_elsewhere(home: Home) {
+    for ttl in [300, 3_000, 30_000].map(Duration::from_millis) {
+        let first = current_thread();
+        let locks = Locks::new(&runtime_of(&first));
+        let request = locks.manager.lock("r").ttl(ttl);
+        let guard = match home {
+            Home::Ends => block_on(request.into_future()).unwrap(),
+            _ => first.block_on(request.into_future()).unwrap(),
+        };
+        let mut lost = Box::pin(guard.lost());
+        let is_lost = match home {
+            Home::Ends => (&mut lost).now_or_never(),
+            _ => first.block_on(async { (&mut lost).now_or_never() }),
+        };
+        if is_lost.is_some() {
+            continue;
+        }
+        let _first = Some(first).filter(|_| matches!(home, Home::Stands));
+        match home {
+            Home::Ends => drop(block_on(lost)),
+            _ => drop(current_thread().block_on(lost)),
+        }
+        return;
+    }
+    panic!("it is always lost at once");
+}
+
+/// The holder waits outside of the runtime that the manager was made in, or in another than it began to wait in.
+#[test]
+fn h4_a_lease_is_told_as_lost_though_the_runtime_has_ended() {
+    for home in [Home::Ends, Home::EndsMeanwhile, Home::Stands] {
+        // What would hang, or panic, does so in a thread of its own.
+        let (done, waited) = channel();
+        thread::spawn(move || {
+            is_lost_elsewhere(home);
+            done.send(())
+        });
+        assert!(receive(&waited).is_some(), "{home:?}");
+    }
+}
+
+/// What is begun there, a connection perhaps, does not stand still with the runtime of a caller
+/// that came by.
+#[test]
+fn a1_what_finds_tokio_finds_its_home_in_front_of_the_callers_runtime() {
+    let (home, caller) = (multi_thread(), current_thread());
+    let context = TokioContext::of(home.handle().clone());
+    let found = || async { Handle::current().id() };
+    assert_eq!(caller.block_on(context.enter(found())), home.handle().id());
+    assert_eq!(block_on(context.enter(found())), home.handle().id());
+    drop(home);
+    assert_eq!(caller.block_on(context.enter(found())), caller.handle().id());
+    let none = TokioContext::of(caller.handle().clone());
+    assert_eq!(caller.block_on(none.enter(found())), caller.handle().id());
+}

@@ -1,0 +1,216 @@
+//! What a node sees and stores: the canonical protocol, and nothing else.
+
+use quorate::LockBackend as _;
+use quorate_tests::keys::{EPOCH, QUARANTINE, counter};
+use quorate_tests::wait::{LONG_TTL, until};
+use quorate_tests::{Monitor, Nodes, RedisServer};
+
+use crate::client::{
+    Client, all_have, assert_clean, calls, close, nothing_is_left, on_tokio, unhurried, warm_up,
+    with_each_client,
+};
+
+/// The commands of clients and of scripts, without those of a new connection.
+pub(crate) fn commands(monitor: Monitor<'_>) -> Vec<Vec<String>> {
+    const OF_A_CONNECTION: [&str; 7] =
+        ["CLIENT", "HELLO", "INFO", "SELECT", "AUTH", "PING", "COMMAND"];
+    let is_of_a_connection = |args: &[String]| {
+        let name = args.first().map(|name| name.to_ascii_uppercase()).unwrap_or_default();
+        let asks_for_scripts = args.get(1).is_some_and(|script| script == "return 1");
+        OF_A_CONNECTION.contains(&&*name) || asks_for_scripts
+    };
+    let commands = monitor.stop().into_iter().map(|line| line.args);
+    commands.filter(|args| !is_of_a_connection(args)).collect()
+}
+
+#[test]
+fn a_lock_is_set_key_token_nx_px_ttl() {
+    let nodes = &Nodes::start(3);
+    with_each_client(|client| async move {
+        let manager = client.manager(nodes);
+        // The scripts are known from now on, so that each step is one command.
+        warm_up(&manager).await;
+        nothing_is_left(nodes).await;
+
+        let monitor = nodes[0].monitor();
+        let guard = manager.lock("orders:42").await.unwrap();
+        all_have(nodes, "orders:42").await;
+        let token = nodes[0].get("orders:42").unwrap();
+        assert_eq!(token.len(), 40);
+        assert!(token.iter().all(u8::is_ascii_hexdigit), "printable");
+        assert_eq!(nodes[0].cli(&["TYPE", "orders:42"]).text(), "string");
+        let pttl = nodes[0].pttl("orders:42");
+        assert!((1_800_000..=3_600_000).contains(&pttl), "{pttl}");
+        guard.release().await.unwrap();
+        close(&manager, nodes).await;
+
+        let seen = commands(monitor);
+        let token = String::from_utf8(token).unwrap();
+        // A node takes the options in any order, and fred writes them in its own.
+        let is_set = |command: &Vec<String>| {
+            let options = [&["NX", "PX", "3600000"], &["PX", "3600000", "NX"]];
+            command.len() > 3
+                && command[..3] == ["SET", "orders:42", &token]
+                && options.iter().any(|options| command[3..] == options[..])
+        };
+        assert!(seen.iter().any(is_set), "{client:?}: {seen:?}");
+        let sets = seen.iter().filter(|command| command[0] == "SET").count();
+        assert_eq!(sets, 1, "sent once: {seen:?}");
+        if RedisServer::compare_and_delete().is_some() {
+            let deletes = seen.iter().filter(|command| command[0].starts_with("DEL"));
+            assert_eq!(deletes.count(), 1, "{seen:?}");
+        } else {
+            let deletes: Vec<_> = seen.iter().filter(|command| command[0] == "EVALSHA").collect();
+            assert_eq!(deletes.len(), 1, "{seen:?}");
+            assert_eq!(deletes[0][2..], ["1", "orders:42", &token], "its key is declared");
+        }
+    });
+}
+
+/// An acquire, an extension and a release of several resources, or with a token, or with the restart guard.
+#[test]
+fn a5_several_resources_are_one_script_call_that_declares_every_key() {
+    let nodes = &Nodes::start(1);
+    with_each_client(|client| async move {
+        let builder = || client.builder(nodes).key_prefix("p:");
+        let (plain, guarded) =
+            (builder().build().unwrap(), builder().restart_guard(LONG_TTL).build().unwrap());
+        assert!(guarded.lock("warm").no_wait().await.is_err(), "it begins a quarantine");
+        nodes[0].cli(&["DEL", QUARANTINE]);
+        let counter = counter("p:a");
+        for (request, acquires, releases) in [
+            (plain.lock(["a", "b", "c"]), vec!["p:a", "p:b", "p:c"], vec!["p:a", "p:b", "p:c"]),
+            (plain.lock("a").fenced(), vec!["p:a", &counter], vec!["p:a", &counter]),
+            (guarded.lock(["a", "b"]), vec!["p:a", "p:b", EPOCH, QUARANTINE], vec!["p:a", "p:b"]),
+        ] {
+            warm_up(&plain).await;
+            nothing_of_a_lock_is_left(nodes).await;
+            let monitor = nodes[0].monitor();
+            let guard = request.await.unwrap();
+            let token = guard.fencing_token();
+            guard.release().await.unwrap();
+            let seen = commands(monitor);
+            let calls: Vec<_> = seen.iter().filter(|words| words[0].starts_with("EVAL")).collect();
+            let keys = |call: &[String]| {
+                let count = call[2].parse::<usize>().unwrap();
+                call[3..3 + count].to_vec()
+            };
+            let declared: Vec<_> = calls.iter().map(|call| keys(call)).collect();
+            assert_eq!(declared, [acquires, releases], "{client:?}: acquire and release: {seen:?}");
+            if let Some(token) = token {
+                assert_eq!(nodes[0].get(&counter), Some(token.to_string().into_bytes()));
+                assert_eq!(nodes[0].pttl(&counter), -1, "it has no end");
+            }
+        }
+        for manager in [plain, guarded] {
+            assert_clean(&manager).await;
+        }
+        nodes[0].flushall();
+    });
+}
+
+async fn nothing_of_a_lock_is_left(nodes: &Nodes) {
+    until("no lock is left", || !nodes.keys_left().iter().any(|(_, key)| key.starts_with("p:")))
+        .await;
+}
+
+/// The handshake loads the scripts: no operation of a new connection takes a second command.
+#[test]
+fn the_first_release_takes_one_round_trip() {
+    with_each_client(|client| async move {
+        let nodes = &Nodes::start(1);
+        let manager = client.manager(nodes);
+        let guard = manager.lock("r").await.unwrap();
+        let monitor = nodes[0].monitor();
+        guard.extend().await.unwrap();
+        guard.release().await.unwrap();
+        manager.lock(["a", "b"]).fenced().await.unwrap().release().await.unwrap();
+        let ours = monitor.stop().into_iter().filter(|line| line.client != "lua");
+        let names: Vec<_> = ours.map(|mut line| line.args.remove(0).to_uppercase()).collect();
+        let names: Vec<_> =
+            names.iter().filter(|name| *name != "AUTH" && *name != "ECHO").collect();
+        let delete = RedisServer::compare_and_delete().unwrap_or("EVALSHA").to_uppercase();
+        assert_eq!(names, ["EVALSHA", &delete, "EVALSHA", "EVALSHA"], "{client:?}");
+        assert_clean(&manager).await;
+    });
+}
+
+/// The table in the docs of both clients, without the restart guard.
+#[test]
+fn the_rights_in_the_docs_are_enough() {
+    const KEYS: &str = "~orders:* ~quorate:fence:*";
+    const COMMANDS: &str = "+set +get +del +pttl +pexpire +script|load +evalsha +eval +select \
+                            +client|tracking +zadd +zrem +zrange +zrangebyscore +zscore +zrank \
+                            +exists +time +info";
+    let named = format!("on >pw {KEYS} {COMMANDS}");
+    let nobody = format!("on nopass {KEYS} {COMMANDS} +ping");
+    let with_login = RedisServer::builder().user("app", &named).start();
+    let without = RedisServer::builder().user("default", &nobody).start();
+    let nodes =
+        [(&with_login, with_login.address_as("app", "pw") + "/1"), (&without, without.address())];
+    on_tokio(async {
+        for (client, (node, address)) in
+            Client::ALL.into_iter().flat_map(|client| nodes.iter().map(move |node| (client, node)))
+        {
+            let joined = calls(node, "zadd");
+            let (one, other) = (client.manager_at(address), client.manager_at(address));
+            let guard = one.lock(["orders:1", "orders:2"]).await.unwrap();
+            guard.extend().await.unwrap();
+            assert!(other.inspect("orders:1").await.is_ok());
+            let waits = tokio::spawn(other.lock("orders:1").into_future());
+            until("an entry in the queue", || calls(node, "zadd") > joined).await;
+            guard.release().await.unwrap();
+            waits.await.unwrap().unwrap().release().await.unwrap();
+            let fenced = one.lock("orders:3").fenced().await.unwrap();
+            fenced.release().await.unwrap();
+            for manager in [one, other] {
+                assert_clean(&manager).await;
+            }
+        }
+    });
+    // What a new connection sends may be refused, and the harness has a user of its own. The probe of a
+    // handshake may be refused its key.
+    let may_be = |what: &String| {
+        what == "ping"
+            || what == "quorate:probe"
+            || what.starts_with("command")
+            || what.starts_with("client") && what != "client|tracking"
+    };
+    for (node, _) in nodes {
+        let denied = node.cli(&["ACL", "LOG"]).array().into_iter();
+        let denied: Vec<_> = denied.map(|entry| entry.array()[7].text()).collect();
+        assert!(denied.iter().all(may_be), "{denied:?}");
+    }
+}
+
+/// A database number, a unix socket, a user with a password: as the client has them.
+#[test]
+fn databases_sockets_and_users_work_as_in_the_client() {
+    let socket = RedisServer::builder().unix_socket().start();
+    let user = RedisServer::builder().user("app", "on >se:cr@t ~* +@all").start();
+    let plain = RedisServer::start();
+    let path = socket.socket_path().unwrap().display().to_string();
+    on_tokio(async {
+        for client in Client::ALL {
+            let addresses = [
+                format!("redis+unix://{path}"),
+                format!("redis://app:se%3Acr%40t@127.0.0.1:{}", user.port()),
+                format!("redis://127.0.0.1:{}/5", plain.port()),
+            ];
+            let backends = client.connect(&addresses);
+            let names: Vec<_> = backends.iter().map(|node| node.name().into_owned()).collect();
+            assert_eq!(names[0], path, "{client:?}");
+            assert_eq!(names[1], format!("127.0.0.1:{}", user.port()));
+            assert_eq!(names[2], format!("127.0.0.1:{}/5", plain.port()));
+            let manager = unhurried(backends).build().unwrap();
+            let guard = manager.lock("r").await.unwrap();
+            let is_there = |node: &RedisServer| node.get("r").is_some();
+            until("the key", || is_there(&socket) && is_there(&user)).await;
+            let keyspace = || plain.cli(&["INFO", "keyspace"]).text();
+            until("the key in database 5", || keyspace().contains("db5:keys=1,")).await;
+            assert!(plain.get("r").is_none(), "it is in database 5");
+            guard.release().await.unwrap();
+            assert_clean(&manager).await;
+        }
+    });
+}

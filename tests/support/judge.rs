@@ -1,0 +1,169 @@
+//! The judge of all holds: one holder at a time, and tokens in the order of the holders.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::num::ParseIntError;
+use std::str::FromStr;
+
+use crate::clock::Nanos;
+
+/// Locks that processes contend for.
+pub const LOCKS: usize = 8;
+
+/// One hold of a lock, as a line of a client process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_structs, reason = "a part of the tests")]
+pub struct Hold {
+    /// Which lock.
+    pub lock: usize,
+    /// From when its holder had it.
+    pub acquired: Nanos,
+    /// Until when: the end of its validity or the beginning of the release, whichever was first.
+    pub end: Nanos,
+    /// Its fencing token.
+    pub token: u64,
+    /// How many resources that check tokens refused the write of the holder.
+    pub refused: u32,
+    /// How many writes that resource acknowledged.
+    pub written: u32,
+}
+
+impl fmt::Display for Hold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { lock, acquired, end, token, refused, written } = self;
+        write!(f, "{lock} {acquired} {end} {token} {refused} {written}")
+    }
+}
+
+impl FromStr for Hold {
+    type Err = String;
+
+    fn from_str(line: &str) -> Result<Self, String> {
+        let numbers: Result<Vec<u64>, ParseIntError> = line.split(' ').map(str::parse).collect();
+        let small = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
+        match numbers.as_deref() {
+            Ok([lock, acquired, end, token, refused, written]) => Ok(Self {
+                lock: small(*lock) as usize,
+                acquired: *acquired,
+                end: *end,
+                token: *token,
+                refused: small(*refused),
+                written: small(*written),
+            }),
+            _ => Err(format!("no hold: {line}")),
+        }
+    }
+}
+
+/// What the judge found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[expect(clippy::exhaustive_structs, reason = "a part of the tests")]
+pub struct Verdict {
+    /// Holds that began while an earlier one of the lock lasted.
+    pub overlaps: usize,
+    /// The first of them, described.
+    pub example: Option<String>,
+    /// Tokens that were given.
+    pub tokens: usize,
+    /// Tokens of a lock that were given twice.
+    pub repeated: usize,
+    /// Tokens that were no greater than that of a holder before.
+    pub fallen: usize,
+}
+
+/// Judges all holds of a run.
+#[must_use]
+pub fn judge(holds: &[Hold]) -> Verdict {
+    let mut verdict = Verdict { tokens: holds.len(), ..Verdict::default() };
+    let mut locks: BTreeMap<usize, Vec<&Hold>> = BTreeMap::new();
+    for hold in holds {
+        locks.entry(hold.lock).or_default().push(hold);
+    }
+    for mut holds in locks.into_values() {
+        let distinct: BTreeSet<u64> = holds.iter().map(|hold| hold.token).collect();
+        verdict.repeated += holds.len() - distinct.len();
+        // A client that learned of the lock when it was over has never held it.
+        holds.retain(|hold| hold.acquired < hold.end);
+        holds.sort_by_key(|hold| hold.acquired);
+        verdict.judge_overlaps(&holds);
+        verdict.judge_order(&holds);
+    }
+    verdict
+}
+
+impl Verdict {
+    fn judge_overlaps(&mut self, holds: &[&Hold]) {
+        let mut longest: Option<&Hold> = None;
+        for hold in holds {
+            if let Some(before) = longest.filter(|before| hold.acquired < before.end) {
+                self.overlaps += 1;
+                self.example.get_or_insert_with(|| {
+                    let both = before.end.min(hold.end) - hold.acquired;
+                    format!("for {} µs: {before:?} and {hold:?}", both / 1_000)
+                });
+            }
+            if longest.is_none_or(|before| hold.end > before.end) {
+                longest = Some(hold);
+            }
+        }
+    }
+
+    /// Of holders that overlap none was before the other, so nothing is said of their tokens.
+    fn judge_order(&mut self, holds: &[&Hold]) {
+        let mut ended: Vec<&Hold> = holds.to_vec();
+        ended.sort_by_key(|hold| hold.end);
+        let mut ended = ended.into_iter().peekable();
+        let mut greatest = 0;
+        for hold in holds {
+            while let Some(before) = ended.next_if(|before| before.end <= hold.acquired) {
+                greatest = greatest.max(before.token);
+            }
+            self.fallen += usize::from(hold.token <= greatest);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hold(lock: usize, acquired: u64, end: u64, token: u64) -> Hold {
+        Hold { lock, acquired, end, token, refused: 0, written: 0 }
+    }
+
+    fn found(holds: &[Hold]) -> (usize, usize, usize) {
+        let verdict = judge(holds);
+        assert_eq!(verdict.example.is_some(), verdict.overlaps > 0);
+        (verdict.overlaps, verdict.repeated, verdict.fallen)
+    }
+
+    #[test]
+    fn one_after_the_other_with_rising_tokens_is_right() {
+        let holds =
+            [hold(1, 20, 30, 9), hold(1, 10, 20, 5), hold(2, 15, 25, 5), hold(1, 30, 40, 10)];
+        assert_eq!(found(&holds), (0, 0, 0));
+    }
+
+    #[test]
+    fn overlaps_are_seen_even_behind_a_third() {
+        let holds = [hold(1, 0, 100, 1), hold(1, 10, 20, 2), hold(1, 30, 40, 3)];
+        assert_eq!(found(&holds), (2, 0, 0));
+        assert_eq!(found(&[hold(1, 0, 100, 1), hold(2, 10, 20, 2)]), (0, 0, 0));
+        assert_eq!(found(&[hold(1, 0, 100, 1), hold(1, 50, 40, 2)]), (0, 0, 0), "never held");
+    }
+
+    #[test]
+    fn tokens_that_repeat_or_fall_are_seen() {
+        assert_eq!(found(&[hold(1, 0, 10, 7), hold(1, 10, 20, 7)]), (0, 1, 1));
+        assert_eq!(found(&[hold(1, 0, 10, 7), hold(1, 10, 20, 6), hold(1, 30, 40, 8)]), (0, 0, 1));
+        assert_eq!(found(&[hold(1, 0, 10, 7), hold(1, 5, 20, 6)]), (1, 0, 0), "no order");
+        assert_eq!(found(&[hold(1, 0, 10, 7), hold(2, 10, 20, 7)]), (0, 0, 0));
+    }
+
+    #[test]
+    fn a_hold_is_a_line() {
+        let one = hold(1, 2, 3, 4);
+        assert_eq!(one.to_string().parse(), Ok(one));
+        assert!("1 2 x".parse::<Hold>().is_err());
+    }
+}
