@@ -14,7 +14,6 @@ mod closing;
 mod dice;
 mod door;
 mod history;
-mod keeping;
 mod nemesis;
 mod oracle;
 mod plan;
@@ -45,11 +44,6 @@ fn main() -> ExitCode {
         let outcome = run(seed, options.class);
         print!("{}", replay::tell(seed, &outcome));
         return ExitCode::from(u8::from(!outcome.violations.is_empty()));
-    }
-    if let Some(renewals) = options.keep {
-        let figures = keeping::keep(renewals);
-        print!("{figures}");
-        return ExitCode::from(u8::from(!figures.are_right()));
     }
     let report = sweep(&options);
     print!("{report}");

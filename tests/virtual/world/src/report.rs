@@ -30,15 +30,13 @@ pub(crate) struct Options {
     pub(crate) threads: Option<usize>,
     /// Runs one seed and prints its history.
     pub(crate) replay: Option<u64>,
-    /// Keeps leases alive for so many renewals, one node in trouble, in place of any seed.
-    pub(crate) keep: Option<u64>,
 }
 
 impl Options {
     /// What can be said.
     pub(crate) const USAGE: &str = "options: --seeds N, --from SEED, --twice, --threads N, \
         --class promised|broken|guarded|storm|line|kills|gate, \
-        --failures N (stop after so many), --replay SEED, --keep RENEWALS";
+        --failures N (stop after so many), --replay SEED";
 
     /// Reads the words of a command line.
     ///
@@ -54,7 +52,6 @@ impl Options {
             failures: 10,
             threads: None,
             replay: None,
-            keep: None,
         };
         let mut words = words.into_iter();
         while let Some(word) = words.next() {
@@ -65,7 +62,6 @@ impl Options {
             match word.as_str() {
                 "--seeds" => options.seeds = number()?,
                 "--from" => options.from = number()?,
-                "--keep" => options.keep = Some(number()?),
                 "--replay" => options.replay = Some(number()?),
                 "--failures" => options.failures = usize::try_from(number()?).unwrap_or(1),
                 "--threads" => options.threads = usize::try_from(number()?).ok(),
