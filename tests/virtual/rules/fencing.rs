@@ -156,8 +156,7 @@ fn nodes_that_differ_are_raised_to_the_highest_in_one_more() {
 
 #[test]
 fn without_asking_there_is_no_token_and_nothing_is_stored_for_one() {
-    let world = World::new(3);
-    let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
+    let (world, guard) = World::new(3).held();
     assert_eq!(guard.fencing_token(), None);
     assert_eq!(guard.lease().fencing_token(), None);
     world.catch_up();

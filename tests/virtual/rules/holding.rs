@@ -12,8 +12,7 @@ use crate::world::{MS, SECOND, World};
 
 #[test]
 fn h1_a_failed_extension_leaves_the_lease_as_it_is() {
-    let world = World::new(5);
-    let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
+    let (world, guard) = World::new(5).held();
     let valid_until = guard.valid_until();
     world.inject(..3, Fault::Hung);
     let failed = world.sim.block_on(guard.extend());
@@ -31,8 +30,7 @@ fn h1_a_failed_extension_leaves_the_lease_as_it_is() {
 /// The round goes on, and its votes count.
 #[test]
 fn c5_an_extension_goes_on_when_its_future_is_dropped() {
-    let world = World::new(3);
-    let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
+    let (world, guard) = World::new(3).held();
     world.sim.advance(SECOND);
     let valid_until = guard.valid_until();
     world.inject(.., Fault::Late(100 * MS));
@@ -44,8 +42,7 @@ fn c5_an_extension_goes_on_when_its_future_is_dropped() {
 
 #[test]
 fn h2_a_shorter_extension_never_shortens() {
-    let world = World::new(3);
-    let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
+    let (world, guard) = World::new(3).held();
     world.inject(.., Fault::Late(100 * MS));
     let (long, short) =
         world.sim.block_on(join(guard.extend_to(60 * SECOND), guard.extend_to(5 * SECOND)));
@@ -57,8 +54,7 @@ fn h2_a_shorter_extension_never_shortens() {
 
 #[test]
 fn h3_an_extension_needs_a_quorum_that_still_has_the_keys() {
-    let world = World::new(5);
-    let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
+    let (world, guard) = World::new(5).held();
     world.nodes[0].expire("r");
     world.nodes[1].expire("r");
     world.sim.block_on(guard.extend()).expect("three still have it");
@@ -75,8 +71,7 @@ fn h3_an_extension_needs_a_quorum_that_still_has_the_keys() {
 
 #[test]
 fn h3_nothing_is_sent_once_the_lease_is_over() {
-    let world = World::new(3);
-    let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
+    let (world, guard) = World::new(3).held();
     world.sim.advance(guard.remaining());
     let failed = world.sim.block_on(guard.extend());
     let Err(error @ ExtendError::Lost(Lost::Expired { .. })) = failed else { panic!("{failed:?}") };
@@ -86,8 +81,7 @@ fn h3_nothing_is_sent_once_the_lease_is_over() {
 
 #[test]
 fn an_extension_counts_from_when_it_was_sent() {
-    let world = World::new(3);
-    let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
+    let (world, guard) = World::new(3).held();
     world.sim.advance(4 * SECOND);
     world.inject(.., Fault::Slow(300 * MS));
     let sent = world.sim.elapsed();
@@ -130,8 +124,7 @@ fn locks_exclude_each_other_under_the_same_prefix_only() {
 fn h5_not_held_is_only_said_if_no_quorum_can_have_it() {
     let loading = error_of_reply("LOADING");
     for fault in [Fault::Hung, Fault::Failing(loading)] {
-        let world = World::new(5);
-        let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
+        let (world, guard) = World::new(5).held();
         world.nodes[0].restart();
         world.nodes[1].inject(fault.clone());
         world.nodes[2].inject(fault);
@@ -145,8 +138,7 @@ fn h5_not_held_is_only_said_if_no_quorum_can_have_it() {
 
 #[test]
 fn h3_an_extension_is_not_waited_for_beyond_the_lease() {
-    let world = World::new(3);
-    let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
+    let (world, guard) = World::new(3).held();
     world.sim.advance(guard.remaining() - 10 * MS);
     world.inject(.., Fault::Hung);
     let start = world.sim.elapsed();

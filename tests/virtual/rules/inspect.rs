@@ -130,8 +130,7 @@ fn split_votes_are_no_lock_and_not_free() {
 fn nodes_that_hang_cost_one_node_timeout_however_many() {
     for hung in 1..=5 {
         for fault in [Fault::Hung, Fault::Slow(3600 * SECOND), Fault::Late(3600 * SECOND)] {
-            let world = World::new(5);
-            let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
+            let (world, guard) = World::new(5).held();
             world.inject(..hung, fault.clone());
             let start = world.sim.elapsed();
             let seen = look(&world, "r");

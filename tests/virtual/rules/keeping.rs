@@ -40,8 +40,7 @@ fn h4_a_lease_has_one_end_whatever_the_nodes_do() {
         for (is_renewed, has_listener) in
             [(false, false), (false, true), (true, false), (true, true)]
         {
-            let world = World::new(5);
-            let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
+            let (world, guard) = World::new(5).held();
             if is_renewed {
                 guard.auto_renew();
             }
@@ -83,8 +82,7 @@ fn h4_a_lease_has_one_end_whatever_the_nodes_do() {
 
 #[test]
 fn h4_the_reason_says_what_the_nodes_answered() {
-    let world = World::new(3);
-    let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
+    let (world, guard) = World::new(3).held();
     guard.auto_renew();
     world.inject(1.., Fault::Down);
     let reason = world.sim.block_on(guard.lost()).to_string();
@@ -95,8 +93,7 @@ fn h4_the_reason_says_what_the_nodes_answered() {
 
 #[test]
 fn h4_trouble_that_has_passed_is_no_reason() {
-    let world = World::new(3);
-    let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
+    let (world, guard) = World::new(3).held();
     world.inject(..2, Fault::Hung);
     assert!(world.sim.block_on(guard.extend()).is_err());
     world.heal();
@@ -122,8 +119,7 @@ fn h4_a_lease_that_expired_in_a_pause_is_lost_at_the_first_look() {
 
 #[test]
 fn h4_every_holder_of_the_future_learns_of_the_end() {
-    let world = World::new(3);
-    let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
+    let (world, guard) = World::new(3).held();
     let told = Arc::new(AtomicU32::new(0));
     for _ in 0..10 {
         let (lost, told) = (guard.lease().lost(), Arc::clone(&told));
@@ -142,8 +138,7 @@ fn h4_every_holder_of_the_future_learns_of_the_end() {
 
 #[test]
 fn h5_a_renewal_is_tried_until_the_end() {
-    let world = World::new(3);
-    let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
+    let (world, guard) = World::new(3).held();
     guard.auto_renew();
     world.inject(..2, Fault::Hung);
     world.sim.advance(guard.remaining() - 100 * MS);
@@ -157,8 +152,7 @@ fn h5_a_renewal_is_tried_until_the_end() {
 
 #[test]
 fn h1_a_lease_that_no_quorum_can_have_is_lost_at_once() {
-    let world = World::new(5);
-    let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
+    let (world, guard) = World::new(5).held();
     guard.auto_renew();
     world.nodes[..3].iter().for_each(MemoryNode::restart);
     let valid_until = guard.valid_until();
@@ -177,8 +171,7 @@ fn h1_a_lease_that_no_quorum_can_have_is_lost_at_once() {
 #[test]
 fn h6_no_renewal_is_in_flight_when_the_release_begins() {
     for dropped in [false, true] {
-        let world = World::new(3);
-        let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
+        let (world, guard) = World::new(3).held();
         guard.auto_renew();
         world.inject(.., Fault::Late(300 * MS));
         // A renewal is in flight.
@@ -204,8 +197,7 @@ fn h6_no_renewal_is_in_flight_when_the_release_begins() {
 #[test]
 fn h6_a_repair_never_comes_after_the_release() {
     for release_after in [0, 50, 99, 100, 101, 150, 199, 200, 201, 300] {
-        let world = World::new(3);
-        let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
+        let (world, guard) = World::new(3).held();
         world.catch_up();
         world.nodes[0].restart();
         world.nodes[0].inject(Fault::Late(100 * MS));
@@ -219,8 +211,7 @@ fn h6_a_repair_never_comes_after_the_release() {
 
 #[test]
 fn h3_nodes_that_lost_the_key_get_it_back_and_count_from_the_next_time() {
-    let world = World::new(5);
-    let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
+    let (world, guard) = World::new(5).held();
     world.catch_up();
     world.nodes[0].restart();
     world.nodes[1].restart();
@@ -236,8 +227,7 @@ fn h3_nodes_that_lost_the_key_get_it_back_and_count_from_the_next_time() {
 /// Its reply takes so long that the lease has ended by then.
 #[test]
 fn h3_a_node_is_not_repaired_after_the_end_of_the_lease() {
-    let world = World::new(3);
-    let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
+    let (world, guard) = World::new(3).held();
     world.catch_up();
     world.nodes[0].restart();
     world.nodes[0].inject(Fault::Late(9_450 * MS));
@@ -249,8 +239,7 @@ fn h3_a_node_is_not_repaired_after_the_end_of_the_lease() {
 
 #[test]
 fn h3_a_key_that_another_client_has_acquired_is_left_alone() {
-    let world = World::new(3);
-    let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
+    let (world, guard) = World::new(3).held();
     world.catch_up();
     world.nodes[0].put("r", Value::String(b"theirs".to_vec()));
     world.sim.block_on(guard.extend()).unwrap();

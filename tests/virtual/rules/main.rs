@@ -19,7 +19,6 @@ mod moments;
 mod observe;
 mod odd;
 mod outside;
-mod polling;
 mod quorum;
 mod reasons;
 mod renewals;

@@ -1,15 +1,16 @@
 //! Tasks, runtimes and callers that go away, or come late, at the wrong moment.
 
-use std::future::IntoFuture;
+use std::future::{IntoFuture, poll_fn};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::task::{Poll, Waker};
 use std::time::Instant;
 
 use futures_util::FutureExt;
 use futures_util::future::{AbortHandle, Either, abortable, select};
 use quorate_core::runtime::{BoxFuture, EntropyError};
 use quorate_core::{LockError, LockManager, ReleaseError, Runtime};
-use quorate_memory::{Fault, Sim};
+use quorate_memory::{Fault, MemoryNode, Sim};
 
 use crate::backends::Odd;
 use crate::world::{MS, SECOND, World};
@@ -155,4 +156,48 @@ fn w3_a_leave_never_overtakes_its_refresh() {
         assert_eq!(node.keys(), [b"r".to_vec()], "{moment:?}");
     }
     assert!(entries > 0, "it never joined the queue");
+}
+
+/// A manager, and what its nodes keep alive. They keep the waker of each call as well.
+fn kept_alive() -> (Sim, LockManager, Arc<()>) {
+    let (sim, alive) = (Sim::new(7), Arc::new(()));
+    let keeps = |node: &MemoryNode| {
+        let kept = (Arc::clone(&alive), Arc::<Mutex<Option<Waker>>>::default());
+        Odd::new(node).before(move |_| {
+            let waker = Arc::clone(&kept.1);
+            let _alive = &kept.0;
+            Box::pin(poll_fn(move |context| {
+                *waker.lock().unwrap() = Some(context.waker().clone());
+                Poll::Ready(Ok(()))
+            }))
+        })
+    };
+    let nodes: Vec<Odd> = MemoryNode::cluster(3, sim.clone()).iter().map(keeps).collect();
+    let manager = LockManager::builder(nodes).runtime(sim.clone()).build().unwrap();
+    (sim, manager, alive)
+}
+
+#[test]
+fn a_waker_that_a_backend_keeps_does_not_keep_the_manager() {
+    let (sim, manager, alive) = kept_alive();
+    let guard = sim.block_on(manager.lock("r")).unwrap();
+    sim.block_on(guard.release()).unwrap();
+    sim.settle();
+    drop(manager);
+    sim.end();
+    assert_eq!(Arc::strong_count(&alive), 1, "its nodes are still there");
+}
+
+/// A request, a guard and its futures keep no task alive: without a manager nothing is left.
+#[test]
+fn a_manager_without_guards_is_dropped_with_its_nodes() {
+    let (sim, manager, alive) = kept_alive();
+    let guard = sim.block_on(manager.lock("r")).unwrap();
+    guard.auto_renew();
+    let lost = guard.lost();
+    drop(manager);
+    drop(guard);
+    sim.block_on(lost);
+    sim.settle();
+    assert_eq!(Arc::strong_count(&alive), 1, "its nodes are still there");
 }

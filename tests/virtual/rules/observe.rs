@@ -15,7 +15,7 @@ use metrics::{Counter, Gauge, Histogram, Key, KeyName, Recorder, SharedString, U
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 use quorate_core::Lease;
 use quorate_core::error::Lost;
-use quorate_memory::Fault;
+use quorate_memory::{Fault, MemoryNode};
 use quorate_protocol::error_of_reply;
 use quorate_tests::wait::receive;
 use tracing::field::{Field, Visit};
@@ -204,8 +204,7 @@ fn a_lost_round_and_a_failed_request_are_reported_with_their_reason() {
 #[test]
 fn extensions_are_reported() {
     let told = told(|| {
-        let world = World::new(3);
-        let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
+        let (world, guard) = World::new(3).held();
         world.sim.advance(SECOND);
         world.sim.block_on(guard.extend()).unwrap();
         world.nodes[0].inject(Fault::Hung);
@@ -437,6 +436,31 @@ fn a6_no_event_and_no_metric_shows_a_token() {
     }
 }
 
+#[test]
+fn a6_no_token_is_printed_anywhere() {
+    let world = World::complete(5);
+    let manager = world.manager();
+    world.occupy(3..);
+    let request = manager.lock("r");
+    let mut printed = format!("{manager:?} {request:?} {:?}", manager.lock("r").no_wait());
+    let guard = world.sim.block_on(request).unwrap();
+    printed += &format!("{guard:?} {:?}", guard.lease());
+    world.nodes[..3].iter().for_each(MemoryNode::restart);
+    let error = world.sim.block_on(guard.extend()).unwrap_err();
+    printed += &format!("{error} {error:?}");
+    let error = world.sim.block_on(manager.lock(vec![0_u8; 9]).no_wait()).map(drop);
+    printed += &format!("{error:?}");
+    let record = world.sim.block_on(manager.lock("s")).unwrap().detach().unwrap();
+    printed += &format!("{record:?}");
+    let tokens = world.log.tokens();
+    assert!(tokens.len() > 2);
+    for token in tokens {
+        let token = String::from_utf8(token).unwrap();
+        assert!(!printed.contains(&token), "{printed}");
+        assert!(!printed.contains(&token[..8]), "{printed}");
+    }
+}
+
 fn recorder() -> (Snapshotter, DebuggingRecorder) {
     let recorder = DebuggingRecorder::new();
     (recorder.snapshotter(), recorder)
@@ -550,8 +574,7 @@ impl Recorder for Panics {
 fn a1_a_lock_is_released_though_the_recorder_panics() {
     for figure in ["quorate_hold_seconds", "quorate_releases_total", "quorate_node_votes_total"] {
         for awaited in [true, false] {
-            let world = World::new(3);
-            let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
+            let (world, guard) = World::new(3).held();
             metrics::with_local_recorder(&Panics(figure), || {
                 if awaited {
                     world.sim.block_on(guard.release()).unwrap();
@@ -648,8 +671,7 @@ fn a_subscriber_may_look_at_the_lease() {
             }
         });
         tracing::subscriber::with_default(looks, || {
-            let world = World::new(3);
-            let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
+            let (world, guard) = World::new(3).held();
             *lease.lock().unwrap() = Some(guard.lease());
             world.nodes[2].inject(Fault::Failing(error_of_reply("LOADING")));
             world.sim.block_on(guard.extend()).unwrap();

@@ -146,8 +146,7 @@ fn peak(times: &[Duration], from: Duration, to: Duration) -> u128 {
 fn a_second_auto_renew_changes_nothing() {
     let (mut renewed, ttl) = (Vec::new(), 10 * SECOND);
     for times in [1, 2] {
-        let world = World::new(3);
-        let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
+        let (world, guard) = World::new(3).held();
         (0..times).for_each(|_| guard.auto_renew());
         world.sim.advance(10 * ttl);
         renewed.push(world.log.operations().iter().filter(|done| **done == "extend").count());

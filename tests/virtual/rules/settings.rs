@@ -161,3 +161,17 @@ fn t3_what_is_set_may_be_as_much_as_the_error_says() {
     };
     assert!(builder().safety_margin(long).ttl(least).build().is_ok());
 }
+
+#[test]
+fn t3_a_backoff_without_a_delay_is_refused() {
+    let world = World::new(3);
+    let build = |base, most| world.builder().backoff(base, most).build();
+    for (base, most) in [(Duration::ZERO, Duration::ZERO), (MS / 2, SECOND), (2 * MS, MS)] {
+        let error = build(base, most).unwrap_err();
+        assert!(matches!(error, BuildError::OutOfRange { setting: "backoff", .. }), "{error}");
+    }
+    // The shortest one still lets time pass, on nodes without latency.
+    world.occupy(..);
+    let shortest = world.builder().backoff(MS, MS).build().unwrap();
+    assert!(world.sim.block_on(shortest.lock("r").timeout(20 * MS)).is_err());
+}

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use quorate_core::algorithm::lease::SafetyMargin;
@@ -186,4 +187,16 @@ fn t5_a_timer_that_fires_early_decides_nothing() {
     nodes.iter().for_each(|node| node.inject(Fault::Slow(490 * MS)));
     let manager = LockManager::builder(nodes).runtime(Restless(sim.clone())).build().unwrap();
     assert!(sim.block_on(manager.lock("r").no_wait()).is_ok());
+}
+
+/// The votes have come, and the task is polled late.
+#[test]
+fn t5_votes_that_are_there_count_before_the_clock() {
+    let world = World::new(3);
+    world.inject(.., Fault::Late(10 * MS));
+    let mut context = Context::from_waker(Waker::noop());
+    let mut request = Box::pin(world.manager().lock("r").no_wait().into_future());
+    assert!(request.as_mut().poll(&mut context).is_pending());
+    world.sim.advance(3 * SECOND);
+    assert!(matches!(request.as_mut().poll(&mut context), Poll::Ready(Ok(_))));
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use quorate_core::backend::{Capabilities, Operation};
 use quorate_core::runtime::{BoxFuture, EntropyError};
-use quorate_core::{LockManager, LockManagerBuilder, Runtime};
+use quorate_core::{LockGuard, LockManager, LockManagerBuilder, Runtime};
 use quorate_memory::{Fault, MemoryNode, Sim, Value};
 
 use crate::backends::{Begins, begin};
@@ -83,6 +83,12 @@ impl World {
     pub(crate) fn occupy(&self, nodes: impl Places) {
         let value = Value::String(b"another client's".to_vec());
         self.nodes[nodes].iter().for_each(|node| node.put("r", value.clone()));
+    }
+
+    /// The same, in which a manager holds the lock "r".
+    pub(crate) fn held(self) -> (Self, LockGuard) {
+        let guard = self.sim.block_on(self.manager().lock("r")).unwrap();
+        (self, guard)
     }
 
     pub(crate) fn keys_left(&self) -> usize {

@@ -60,8 +60,7 @@ fn c7_a_release_reports_what_a_quorum_says() {
 #[test]
 fn c7_releasing_an_expired_lease_is_reported() {
     for (late, holders) in [(Duration::ZERO, 3), (SECOND, 0)] {
-        let world = World::new(3);
-        let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
+        let (world, guard) = World::new(3).held();
         world.sim.advance(guard.remaining() + late);
         assert_eq!(world.holders("r"), holders);
         let released = world.sim.block_on(guard.release());
@@ -72,8 +71,7 @@ fn c7_releasing_an_expired_lease_is_reported() {
 #[test]
 fn c7_a_release_that_meets_a_blip_is_sent_again() {
     for awaited in [true, false] {
-        let world = World::new(3);
-        let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
+        let (world, guard) = World::new(3).held();
         world.inject(.., Fault::Failing(error_of_reply("LOADING")));
         if awaited {
             assert!(world.sim.block_on(guard.release()).is_err());

@@ -4,8 +4,7 @@ use super::*;
 
 #[test]
 fn run_stops_a_future_when_the_lease_is_lost() {
-    let world = World::new(3);
-    let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
+    let (world, guard) = World::new(3).held();
     assert_eq!(world.sim.block_on(guard.run(ready(7))).unwrap(), 7);
     let flag = Arc::new(());
     let held = Arc::clone(&flag);
@@ -113,8 +112,7 @@ fn with_reports_a_loss_that_only_the_release_finds() {
 #[test]
 #[should_panic(expected = "is a lease renewed? use `advance`")]
 fn a_world_with_a_lease_that_is_renewed_does_not_settle() {
-    let world = World::new(1);
-    let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
+    let (world, guard) = World::new(1).held();
     guard.auto_renew();
     world.sim.settle();
 }
