@@ -1,4 +1,4 @@
-//! Guards that are forgotten, wins that nobody hears of, and tokio's paused clock.
+//! Guards that are forgotten, and tokio's paused clock.
 
 use std::future::IntoFuture;
 use std::sync::Mutex;
@@ -7,36 +7,32 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use quorate_core::runtime::TokioRuntime;
 use quorate_core::{LockManager, Runtime};
-use quorate_memory::{MemoryNode, Sim, Value};
+use quorate_memory::{MemoryNode, Value};
+
+use crate::world::{MS, SECOND, World};
 
 #[test]
 fn a1_a_forgotten_guard_leaves_the_lock_to_its_ttl() {
-    let sim = Sim::new(1);
-    let nodes = MemoryNode::cluster(3, sim.clone());
-    let manager = LockManager::builder(nodes.clone()).runtime(sim.clone()).build().unwrap();
-    std::mem::forget(sim.block_on(manager.lock("r")).unwrap());
-    sim.advance(Duration::from_secs(9));
-    assert_eq!(nodes[0].keys().len(), 1);
-    sim.advance(Duration::from_secs(1));
-    assert!(nodes.iter().all(|node| node.keys().is_empty()));
+    let (world, guard) = World::complete(3).held();
+    std::mem::forget(guard);
+    world.sim.advance(9 * SECOND);
+    assert_eq!(world.keys_left(), 3);
+    world.sim.advance(SECOND);
+    assert_eq!(world.keys_left(), 0);
 }
 
 #[test]
 fn a1_a_forgotten_guard_that_is_kept_alive_is_held_to_its_limit() {
-    const LIMIT: Duration = Duration::from_secs(60);
-    let sim = Sim::new(1);
-    let nodes = MemoryNode::cluster(3, sim.clone());
-    let manager = LockManager::builder(nodes.clone()).runtime(sim.clone()).build().unwrap();
-    let guard = sim.block_on(manager.lock("r").hold_limit(LIMIT)).unwrap();
-    guard.auto_renew();
-    std::mem::forget(guard);
-    sim.advance(LIMIT - Duration::from_secs(1));
-    assert!(nodes.iter().all(|node| node.keys().len() == 1));
+    let world = World::complete(3);
+    let request = world.manager().lock("r").hold_limit(60 * SECOND);
+    std::mem::forget(world.sim.block_on(request.auto_renew()).unwrap());
+    world.sim.advance(59 * SECOND);
+    assert_eq!(world.keys_left(), 3);
     // The renewal ends with the lease. The release follows after the safety margin.
-    sim.advance(Duration::from_secs(1));
-    assert!(nodes.iter().all(|node| node.keys().len() == 1));
-    sim.advance(Duration::from_millis(500));
-    assert!(nodes.iter().all(|node| node.keys().is_empty()));
+    world.sim.advance(SECOND);
+    assert_eq!(world.keys_left(), 3);
+    world.sim.advance(500 * MS);
+    assert_eq!(world.keys_left(), 0);
 }
 
 /// Tokio's paused clock drives locks, too: half a minute of waiting takes no time.

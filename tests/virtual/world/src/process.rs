@@ -73,7 +73,7 @@ impl Process {
     }
 
     /// Runs `future` as the task of this number.
-    pub(crate) async fn as_task<T>(self, number: usize, future: impl Future<Output = T>) -> T {
+    pub(crate) async fn run_task<T>(self, number: usize, future: impl Future<Output = T>) -> T {
         let mut future = pin!(future);
         poll_fn(|context| {
             let before = std::mem::replace(&mut self.seen().task, number);

@@ -114,7 +114,7 @@ pub(crate) fn run(seed: u64, class: Class) -> Outcome {
                 working: Arc::clone(&working),
             });
             peers.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&worker));
-            process.spawn(Box::pin(process.clone().as_task(number, worker.run())));
+            process.spawn(Box::pin(process.clone().run_task(number, worker.run())));
         }
     }
     // Bounded, so that a wrong core which goes on for ever is found, too.

@@ -92,7 +92,7 @@ impl Crowd {
             shared.tasks += 1;
             shared.working.push(client.id());
             let contender = Contender::new(self, place, client.id());
-            let task = process.clone().as_task(shared.tasks, contender.run());
+            let task = process.clone().run_task(shared.tasks, contender.run());
             client.spawn(Box::pin(task));
         }
     }
