@@ -3,7 +3,7 @@
 use quorate::LockBackend as _;
 use quorate_tests::keys::{EPOCH, QUARANTINE, counter};
 use quorate_tests::wait::{LONG_TTL, until};
-use quorate_tests::{Monitor, Nodes, RedisServer};
+use quorate_tests::{Monitor, Nodes, RedisServer, Reply};
 
 use crate::client::{
     Client, all_have, assert_clean, calls, close, nothing_is_left, on_tokio, unhurried, warm_up,
@@ -21,6 +21,28 @@ pub(crate) fn commands(monitor: Monitor<'_>) -> Vec<Vec<String>> {
     };
     let commands = monitor.stop().into_iter().map(|line| line.args);
     commands.filter(|args| !is_of_a_connection(args)).collect()
+}
+
+/// Another library's lock, as every one of them writes it.
+#[test]
+fn locks_of_other_libraries_exclude_ours_and_the_other_way_round() {
+    let nodes = &Nodes::start(3);
+    with_each_client(|client| async move {
+        let set = |node: &RedisServer| node.cli(&["SET", "shared", "another", "NX", "PX", "60000"]);
+        let manager = client.manager(nodes);
+        nodes.iter().for_each(|node| assert_eq!(set(node).text(), "OK"));
+        let refused = manager.lock("shared").no_wait().await;
+        assert!(refused.as_ref().is_err_and(quorate::LockError::is_held), "{refused:?}");
+        // The node that was not waited for must not grant the lost round once it is empty.
+        assert_clean(&manager).await;
+        nodes.iter().for_each(RedisServer::flushall);
+        let manager = client.manager(nodes);
+        let guard = manager.lock("shared").no_wait().await.unwrap();
+        all_have(nodes, "shared").await;
+        nodes.iter().for_each(|node| assert_eq!(set(node), Reply::Nil));
+        guard.release().await.unwrap();
+        close(&manager, nodes).await;
+    });
 }
 
 #[test]

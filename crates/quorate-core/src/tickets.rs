@@ -500,4 +500,21 @@ mod tests {
         assert_eq!(bits.map(|is_decided| is_given_on(true, false, Asked, is_decided)), [false; 2]);
         assert_eq!(bits.map(|is_decided| is_given_on(true, false, NotAsked, is_decided)), bits);
     }
+    /// A gate that is far away answers after several holds.
+    #[test]
+    fn the_word_of_the_gate_counts_once_for_a_second_and_not_behind_a_wait_of_ours() {
+        let now = Instant::now();
+        let says = |others_wait| {
+            let mut queue = KeyQueue::new();
+            queue.word = Some((others_wait, now));
+            queue
+        };
+        let mut alone = says(false);
+        assert_eq!([alone.use_word(now), alone.use_word(now)], [true, false]);
+        assert!(!says(true).use_word(now) && !KeyQueue::new().use_word(now));
+        assert!(!says(false).use_word(now + RECENT));
+        let mut has_waited = says(false);
+        has_waited.waited = Some(now);
+        assert!(!has_waited.use_word(now));
+    }
 }

@@ -113,7 +113,7 @@ impl Call {
         }
     }
 
-    /// Whether [`Reply::server`] is wanted. A backend that has it at hand gives it always.
+    /// Whether [`Reply::server`](super::Reply::server) is wanted. A backend that has it at hand gives it always.
     #[must_use]
     pub const fn asks_server(&self) -> bool {
         self.tag.asks_server

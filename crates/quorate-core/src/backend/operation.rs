@@ -45,7 +45,7 @@ pub enum Operation {
         /// The entry that leaves with it.
         also: Option<Entry>,
     },
-    /// [`LockBackend::watch`](crate::LockBackend::watch). [`Call::push`] is what tells of a change.
+    /// [`LockBackend::watch`](crate::LockBackend::watch). [`Call::push`](super::Call::push) is what tells of a change.
     Watch {
         /// The key of the lock.
         key: Key,
