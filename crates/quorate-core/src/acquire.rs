@@ -35,7 +35,7 @@ const LEAST_UNDO: Duration = Duration::from_millis(2);
 
 /// Acquires a lock.
 ///
-/// The futures of what is not done for a lock that is free are boxed: each `lock` allocates the whole.
+/// Futures off the path of a free lock are boxed, so that the future of such a `lock` is small.
 ///
 /// # Cancel safety
 ///
@@ -65,7 +65,7 @@ pub(crate) async fn acquire(
     competitor.compete().await
 }
 
-/// A request that competes at the nodes. Dropped, the request is over: its latest attempt has the tickets then.
+/// A request that competes at the nodes. On drop, its latest attempt gets the tickets back, and releases.
 struct Competitor<'a> {
     queues: &'a Arc<LocalQueues>,
     wanted: &'a Wanted,
@@ -270,7 +270,7 @@ impl Competitor<'_> {
         Some(wait)
     }
 
-    /// Waits where no node keeps a queue: for a random delay, or until a node says that the key was written.
+    /// Waits without a wait queue: for a random delay, or until a node says that the key was written.
     async fn back_off(&self, took: Duration) {
         let cluster = self.cluster();
         let delay = cluster.config.backoff.delay(self.rounds, cluster.random());

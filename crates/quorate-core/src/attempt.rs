@@ -9,7 +9,7 @@
 //! 5. unlock, and perform the [`Effects`]: tickets are given on, tasks are woken, events are emitted.
 //!
 //! So there is no future for a call and no task for an attempt. A caller that goes away leaves nothing that must be
-//! polled. A reply that comes late finds the machine, or nothing.
+//! polled. A late reply is handled like any other. After the end of the attempt it changes nothing.
 //!
 //! `sides` is what each side does with an attempt, `calls` the way of a call to its node and back, `follow` what
 //! follows from an input.
@@ -42,7 +42,7 @@ use crate::wakers::Wakers;
 pub(crate) use self::end::{LeaseEnd, Why};
 pub(crate) use self::sides::{AttemptOptions, NotWon};
 
-/// The life of one token over all nodes. The one thing that lives as long as the token.
+/// One token over all nodes, from its first acquire to its last release.
 ///
 /// What stands here beside the state can be read without its lock.
 pub(crate) struct Attempt {
@@ -79,8 +79,9 @@ pub(crate) struct State {
     failed: Option<Box<(RoundId, QuorumFailure)>>,
     lost: Option<Box<Lost>>,
     released: Option<Result<(), ReleaseError>>,
-    /// The undo of a lost round needs no more waiting; or a quorum of nodes owes nothing.
+    /// After a lost round: each node has answered the undo, or has failed it.
     is_undone: bool,
+    /// Without a caller of `release`: a quorum of nodes owes no release.
     is_cleared: bool,
     /// The request or the guard is gone, or has no result to come.
     is_left: bool,
@@ -104,7 +105,7 @@ struct Renewing {
     round: Option<RoundId>,
 }
 
-/// What happens to an attempt. (An extension returns its round: `State::extend`.)
+/// What happens to an attempt. (An extension has a result at once: `Attempt::extend`.)
 pub(crate) enum Input {
     Reply(Tag, CallResult),
     Due(Due),
@@ -189,6 +190,10 @@ impl Actor for State {
     ) {
         let now = now.unwrap_or_else(|| effects.now(attempt));
         let is_time = matches!(input, Input::Due(Due::Time));
+        if matches!(input, Input::Release | Input::Leave(_) | Input::Detach | Input::Abandon) {
+            // The lease ends here.
+            self.wakers.move_into(&mut effects.wakers);
+        }
         match input {
             Input::Reply(tag, result) => self.handle_reply(attempt, &tag, result, now, effects),
             Input::Due(Due::Time) => self.handle_time(attempt, now, effects),

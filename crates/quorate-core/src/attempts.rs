@@ -1,4 +1,4 @@
-//! All that is not over in a manager, and the task that gives it the time.
+//! The open attempts and waits of a manager, and its timekeeper.
 //!
 //! An attempt is registered before its first call leaves, and is removed when it is quiescent. A wait between
 //! processes is registered until its entry has left. `close` asks here what is left: there is no second account
@@ -8,10 +8,10 @@
 //! an earlier one comes. A due time that moves back is found out when it fires, so most locks cost one insertion
 //! and one removal. It ends after a second without work.
 //!
-//! At most 1,024 rounds of renewal are in flight, in the order of the ends of their leases. The next one begins
-//! when one is decided, by way of the timekeeper.
+//! At most 1,024 rounds of renewal are in flight, and those of leases in their last third. A renewal that waits begins
+//! when another one is decided, by way of the timekeeper: the earliest end of a lease first.
 //!
-//! The mutex here is the last in the lock order: nothing is called under it.
+//! The mutex here is the last in the lock order. Only the clock is read under it.
 
 mod timekeeper;
 
@@ -28,12 +28,13 @@ use futures_util::future::{Either, select};
 use crate::algorithm::node_set::NodeSet;
 use crate::algorithm::quorum::NodeId;
 use crate::error::QuorumFailure;
+use crate::resource::Key;
 use crate::runtime::{Runtime, lock};
 
-/// How many rounds of renewal are in flight at most.
+/// How many rounds of renewal are in flight at most, without the urgent ones.
 const RENEWALS: usize = 1024;
 
-/// How many entries the timekeeper serves before it lets other tasks run.
+/// How many entries of each kind the timekeeper serves before it lets other tasks run.
 const BATCH: usize = 64;
 
 /// What is registered: an attempt, or a wait between processes.
@@ -42,11 +43,11 @@ pub(crate) trait Timed: Send + Sync {
     fn handle_due(self: Arc<Self>, due: Due, now: Instant);
     /// The nodes where something is in flight or to be removed.
     fn open_nodes(self: Arc<Self>) -> NodeSet;
-    /// What each node has answered to the releases of an attempt.
-    fn release_failure(self: Arc<Self>) -> Option<QuorumFailure>;
+    /// What each node has answered to the releases of an attempt that has this key.
+    fn release_failure(self: Arc<Self>, key: &Key) -> Option<QuorumFailure>;
 }
 
-/// What the timekeeper, or `close`, says to an entry.
+/// An input from the timekeeper, or from `close`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Due {
     /// The due time has come.
@@ -117,9 +118,9 @@ pub(crate) enum Wake {
 }
 
 impl Wake {
-    /// Adds what was needed later. The timekeeper needs one of several: it looks at all that is due.
+    /// Adds what was needed later. It makes what was needed before out of date: the timekeeper looks at all that is due.
     pub(crate) fn merge(&mut self, later: Self) {
-        if matches!(self, Self::Nothing) {
+        if !matches!(later, Self::Nothing) {
             *self = later;
         }
     }
@@ -296,13 +297,17 @@ impl All {
                 taken.push((Arc::clone(&at.entry), Due::Time));
             }
         }
-        let free = RENEWALS.saturating_sub(self.renewing).min(BATCH);
-        for _ in 0..free {
-            let Some((_, slot)) = self.parked.pop_first() else { break };
+        // Some of those that wait are over by now.
+        let most = taken.len() + RENEWALS.saturating_sub(self.renewing).min(BATCH);
+        while taken.len() < most
+            && let Some((_, slot)) = self.parked.pop_first()
+        {
             taken.extend(self.get(slot).map(|entry| (entry, Due::Renewal)));
         }
-        let at = self.back.len().saturating_sub(BATCH);
-        for (node, slot) in self.back.split_off(at) {
+        let most = taken.len() + BATCH;
+        while taken.len() < most
+            && let Some((node, slot)) = self.back.pop()
+        {
             taken.extend(self.get(slot).map(|entry| (entry, Due::Back(node))));
         }
         taken

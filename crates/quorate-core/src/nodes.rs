@@ -241,7 +241,7 @@ impl Nodes {
         health.may_hold_until = health.may_hold_until.max(Some(until));
     }
 
-    /// Whether a key may live here whose call was given up.
+    /// Whether a call that was given up may have left a key here.
     pub(crate) fn may_hold(&self, id: NodeId, now: Instant) -> bool {
         self.health(id).may_hold_until.is_some_and(|until| now < until)
     }

@@ -218,7 +218,7 @@ impl Timed for RemoteWait {
         self.state.with(&self, |state, _| state.open_nodes())
     }
 
-    fn release_failure(self: Arc<Self>) -> Option<QuorumFailure> {
+    fn release_failure(self: Arc<Self>, _: &Key) -> Option<QuorumFailure> {
         None
     }
 }

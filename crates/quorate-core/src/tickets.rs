@@ -25,7 +25,7 @@ use crate::remote_wait::{RemoteWait, WaitInput};
 use crate::resource::Key;
 use crate::runtime::lock;
 
-/// For how long the gate's word counts, and a wait or a lease of ours is remembered.
+/// How long a hint is trusted, and a wait or a lease of this manager is remembered.
 const RECENT: Duration = Duration::from_secs(1);
 
 /// How often a manager that hears of nobody asks the gate.
@@ -121,12 +121,13 @@ pub(crate) enum Hint {
 
 /// Whether a ticket is given on before a node timeout has passed. The releases have been handed to all nodes.
 ///
-/// `is_quick`: the lock was not held, or no task here wants the key, or the gate's word is that no other process waits.
+/// `is_quick`: the lock was not held, or no task here wants the key, or the gate's word is that no other process waits, or
+/// there is no gate.
 /// `is_decided`: the release is, or after a lost round the undo, or a quorum of nodes owes nothing.
 ///
 /// | nodes | condition, first match | given on |
 /// |---|---|---|
-/// | pool | the release is not decided, or the hint is not answered | no |
+/// | pool | the release is not decided, or the hint was asked and is not answered | no |
 /// | pool | else | yes |
 /// | ordered | quick | yes: the next acquire leaves right behind the release |
 /// | ordered | the hint was asked | when it is answered |
@@ -160,7 +161,7 @@ impl LocalQueues {
     /// What the nodes have answered to a release of this manager that is in the way of `key`.
     pub(crate) fn releasing(&self, key: &Key) -> Option<QuorumFailure> {
         let Whereabouts::Ending(slot) = self.lock().queues.get(key)?.ticket else { return None };
-        self.cluster.attempts.get(slot)?.release_failure()
+        self.cluster.attempts.get(slot)?.release_failure(key)
     }
 
     /// Fails all tasks that are queued, now and from now on.

@@ -1,4 +1,4 @@
-//! A caller that waits for something that a state will have.
+//! A future that resolves when a locked state meets a condition.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};

@@ -448,6 +448,12 @@ impl<E: Clone> AttemptMachine<E> {
         self.round.id
     }
 
+    /// The longest ttl that any round asked for: no call of this attempt lets a key live for longer.
+    #[must_use]
+    pub const fn longest_ttl(&self) -> Ttl {
+        self.longest_ttl
+    }
+
     /// The votes of the last decided round, in the order of the nodes. No late reply changes them.
     ///
     /// With [`Decision::LeaseLost`]: those of the extension that was open, else of the last one if it failed.

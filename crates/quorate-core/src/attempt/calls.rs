@@ -39,6 +39,9 @@ impl Answered for Attempt {
     }
 
     fn note_queued(&self, tag: &Tag, is_queued: bool, is_late: bool) {
+        if tag.kind != CallKind::Release {
+            return;
+        }
         let bit = NodeSet::from_iter([tag.node]).bits();
         for (nodes, is_meant) in [(&self.queued, is_queued), (&self.left_late, is_late)] {
             match is_meant {
@@ -121,6 +124,9 @@ impl State {
             effects
                 .tell(move |attempt| tell_settled(attempt, node, kind, outcome, latency, change));
         }
+        if tag.kind == CallKind::Release {
+            attempt.queued.fetch_and(!NodeSet::from_iter([tag.node]).bits(), Ordering::Relaxed);
+        }
         // The answer to a round that is lost already: the error of the request says it (A4).
         let votes = matches!(tag.kind, CallKind::SetsTtl(_));
         if votes && self.machine.has_ended() && attempt.won.get().is_none() {
@@ -179,7 +185,7 @@ impl State {
     }
 
     pub(super) fn note_may_hold(&self, attempt: &Attempt, node: NodeId, now: Instant) {
-        if let Some(until) = now.checked_add(attempt.claim.ttl().as_duration()) {
+        if let Some(until) = now.checked_add(self.machine.longest_ttl().as_duration()) {
             attempt.cluster().nodes.may_hold_until(node, until);
         }
     }

@@ -41,7 +41,7 @@ impl State {
         }
     }
 
-    /// Begins the calls that the machine asks for, keeps what it decides, and looks at what follows from that.
+    /// Begins the machine's calls, keeps its decisions, gives tickets on, and ends an attempt that is quiescent.
     pub(super) fn follow(&mut self, attempt: &Arc<Attempt>, now: Instant, effects: &mut Effects) {
         // A look may have found the end before the machine has heard of it.
         if attempt.won.get().is_some() && !self.machine.has_ended() && attempt.end.ended().is_some()
@@ -147,8 +147,8 @@ impl State {
         });
     }
 
-    /// Plans the next extension of a lease that is renewed, after a round that was won or that failed. One that would
-    /// come at the end of the lease, or after it, is left out; beyond the hold limit nothing is gained.
+    /// Plans the next extension of a lease that is renewed, after a round that was won or that failed. Plans none for
+    /// the end of the lease or later, and none once the lease ends at its hold limit.
     pub(super) fn plan_renewal(&mut self, attempt: &Attempt, is_won: bool, now: Instant) {
         let (Some(renewal), Some(valid_until)) = (&mut self.renewal, self.machine.valid_until())
         else {
@@ -165,18 +165,20 @@ impl State {
         }
     }
 
-    /// Begins an extension, if it may have a round in flight. Else the timekeeper calls again.
+    /// Begins an extension, if it may have a round in flight. Else the timekeeper calls again, in the last third of the
+    /// lease at the latest.
     pub(super) fn renew(&mut self, attempt: &Attempt, now: Instant, effects: &mut Effects) {
         let (Some(Renewing { at, round: round @ None }), Some(valid_until)) =
             (&mut self.renewal, self.machine.valid_until())
         else {
             return;
         };
-        *at = None;
         let (ttl, cluster) = (attempt.claim.ttl(), attempt.cluster());
-        let left = valid_until.saturating_duration_since(now);
-        let is_urgent = left < cluster.config.validity(ttl) / 3;
+        let urgent_at = valid_until.checked_sub(cluster.config.validity(ttl) / 3);
+        let is_urgent = urgent_at.is_none_or(|urgent_at| now >= urgent_at);
+        *at = urgent_at;
         if cluster.attempts.may_renew(attempt.slot, valid_until, is_urgent) {
+            *at = None;
             *round = self.machine.extend(ttl, now);
             if round.is_none() {
                 effects.wake.merge(cluster.attempts.renewal_over());
@@ -202,7 +204,7 @@ impl State {
         }
     }
 
-    /// Nobody waits for a result any more.
+    /// The request or the guard is gone: cancels, and releases.
     pub(super) fn leave(&mut self, attempt: &Attempt, now: Instant) {
         self.is_left = true;
         self.background_since.get_or_insert(now);

@@ -15,6 +15,7 @@ use crate::cluster::Cluster;
 use crate::error::{ExtendError, Lost, QuorumFailure, ReleaseError};
 use crate::given_up::Givers;
 use crate::late::{Actor as _, LateLock};
+use crate::resource::Key;
 use crate::tickets::{LocalQueues, Ticket};
 use crate::waiting::Waiting;
 
@@ -176,7 +177,7 @@ impl Attempt {
         self.handle(Input::Renew);
     }
 
-    /// Releases the lock on all nodes, and returns what that found.
+    /// Releases the lock on all nodes. Returns whether a quorum still had it.
     ///
     /// # Cancel safety
     ///
@@ -270,7 +271,10 @@ impl Timed for Attempt {
         self.state.with(&self, |state, _| state.machine.open_nodes())
     }
 
-    fn release_failure(self: Arc<Self>) -> Option<QuorumFailure> {
+    fn release_failure(self: Arc<Self>, key: &Key) -> Option<QuorumFailure> {
+        if !self.claim.keys().contains(key) {
+            return None;
+        }
         let now = self.cluster().now();
         let (votes, waited) = self.state.with(&self, |state, _| state.machine.release_votes(now));
         Some(self.cluster().nodes.failure(&votes, waited))
