@@ -11,8 +11,8 @@ use futures_util::FutureExt;
 use futures_util::future::{Either, join, join3, select};
 use quorate_core::error::InvalidRequest;
 use quorate_core::{
-    AdoptError, DetachedLock, ExtendError, LockError, LockManager, Lost, ReleaseError, Runtime,
-    Stopped, WithError,
+    AdoptError, DetachedLock, ExtendError, LockError, LockGuard, LockManager, Lost, ReleaseError,
+    Runtime, Stopped, WithError,
 };
 use quorate_memory::{Fault, MemoryNode, Sim, Value};
 use quorate_protocol::error_of_reply;
@@ -30,6 +30,25 @@ const MARGIN: Duration = Duration::from_millis(500);
 /// A manager that waits long between two rounds.
 fn patient(world: &World) -> LockManager {
     world.builder().backoff(HOUR, HOUR).build().unwrap()
+}
+
+/// Other tasks of its holder hear of the end at once, though no node answers.
+#[test]
+fn a_lease_that_its_guard_ends_is_over_for_those_who_wait_for_its_end() {
+    let ends: [fn(LockGuard); 3] =
+        [drop, |guard| drop(guard.detach()), |guard| drop(guard.release().now_or_never())];
+    for end in ends {
+        let (world, guard) = World::new(3).held();
+        world.inject(.., Fault::Hung);
+        let heard = Arc::new(Mutex::new(None));
+        let (lost, told) = (guard.lost(), Arc::clone(&heard));
+        world.sim.spawn(Box::pin(async move { *told.lock().unwrap() = Some(lost.await) }));
+        world.sim.advance(MS);
+        end(guard);
+        world.sim.advance(Duration::ZERO);
+        let heard = heard.lock().unwrap().take();
+        assert!(matches!(heard, Some(Lost::Released | Lost::Detached)), "{heard:?}");
+    }
 }
 
 /// One end, with or without a listener and a renewal.

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use quorate_core::{LockBackend, LockGuard, LockManager, Runtime};
-use quorate_memory::{MemoryNode, Sim};
+use quorate_memory::{Effect, MemoryNode, Rule, Sim};
 
 use crate::backends::Odd;
 use crate::world::{MS, SECOND, World};
@@ -129,4 +129,29 @@ fn a_second_auto_renew_changes_nothing() {
         assert!(guard.is_valid());
     }
     assert_eq!(renewed[0], renewed[1], "the same seed, the same moments");
+}
+
+/// On slow nodes 1,024 rounds at a time are fewer than five thousand leases need.
+#[test]
+fn h7_a_renewal_in_the_last_third_of_its_lease_does_not_wait_for_others() {
+    let world = World::new(3);
+    let builder = world.builder().ttl(30 * SECOND).node_timeout(12 * SECOND).timeout(60 * SECOND);
+    let manager = builder.build().unwrap();
+    let guards: Arc<Mutex<Vec<LockGuard>>> = Arc::default();
+    for lease in 0..5_000 {
+        let (request, guards) = (manager.lock(format!("r:{lease}")).auto_renew(), guards.clone());
+        world.sim.spawn(Box::pin(async move {
+            let guard = request.await.unwrap();
+            guards.lock().unwrap().push(guard);
+        }));
+    }
+    world.sim.advance(SECOND);
+    assert_eq!(guards.lock().unwrap().len(), 5_000);
+    let way = 4 * SECOND;
+    for node in &world.nodes {
+        node.add_rule(Rule::new(Effect::Delay { least: way, most: way }));
+    }
+    world.sim.advance(100 * SECOND);
+    let lost = guards.lock().unwrap().iter().filter(|guard| !guard.is_valid()).count();
+    assert_eq!(lost, 0);
 }
