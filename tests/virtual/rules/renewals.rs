@@ -139,7 +139,8 @@ fn h7_a_renewal_in_the_last_third_of_its_lease_does_not_wait_for_others() {
     let manager = builder.build().unwrap();
     let guards: Arc<Mutex<Vec<LockGuard>>> = Arc::default();
     for lease in 0..5_000 {
-        let (request, guards) = (manager.lock(format!("r:{lease}")).auto_renew(), guards.clone());
+        let (request, guards) =
+            (manager.lock(format!("r:{lease}")).auto_renew(), Arc::clone(&guards));
         world.sim.spawn(Box::pin(async move {
             let guard = request.await.unwrap();
             guards.lock().unwrap().push(guard);
