@@ -47,20 +47,18 @@ pub(crate) fn servers(paths: &[&str]) -> Outcome {
         // With TLS the server ends, since it is given no certificate.
         let (_, told, _) = Cmd::new(&[path, "--port", "0", "--tls-port", "1"]).run_silently()?;
         let has_tls = told.contains("tls-cert-file");
-        let skipped: &[&str] = if has_tls { &[] } else { &["--", "--skip", "tls"] };
-        let tests = cargo(&["test", "--all-features", "--locked", "--tests", "--no-fail-fast"]);
-        let tests = tests.args(&["--package", "quorate-tests"]);
-        tests.env("QUORATE_REDIS_SERVER", path).args(skipped).run()?;
+        let skipped = if has_tls { &[][..] } else { &["--", "--skip", "tls"] };
+        let words = ["--all-features", "--locked", "--tests", "--no-fail-fast"];
+        let tests = cargo(&["test", "--package", "quorate-tests"]).args(&words).args(skipped);
+        tests.env("QUORATE_REDIS_SERVER", path).run()?;
     }
     if paths.is_empty() { Err("name the servers".to_owned()) } else { Ok(()) }
 }
 
 /// Runs the processes that contend while nodes lose their data, for a thousand losses.
 pub(crate) fn restarts() -> Outcome {
-    cargo(&["test", "--package", "quorate-tests", "--all-features", "--locked", "--test", "real"])
-        .args(&["restarts::", "--", "--nocapture"])
-        .env("QUORATE_CYCLES", "1000")
-        .run()
+    let words = ["--all-features", "--locked", "--test", "real", "restarts::", "--", "--nocapture"];
+    cargo(&["test", "--package", "quorate-tests"]).args(&words).env("QUORATE_CYCLES", "1000").run()
 }
 
 /// Fuzzes each target for some seconds; all of them if none is named.
@@ -89,8 +87,8 @@ pub(crate) fn fuzz(seconds: &str, targets: &[&str]) -> Outcome {
 pub(crate) fn benches() -> Outcome {
     cargo(&["test", "--package", "quorate-benches", "--benches", "--all-features", "--locked"])
         .run()?;
-    let race = cargo(&["run", "--quiet", "--locked", "--package", "quorate-race", "--"]);
-    race.args(&["--quick", "--out", "target/race/quick"]).run()
+    let quick = ["--", "--quick", "--out", "target/race/quick"];
+    cargo(&["run", "--quiet", "--locked", "--package", "quorate-race"]).args(&quick).run()
 }
 
 /// The part of the simulated world that belongs to every change.
