@@ -39,7 +39,7 @@ const BATCH: usize = 64;
 
 /// What is registered: an attempt, or a wait between processes.
 pub(crate) trait Timed: Send + Sync {
-    /// Something happened that no reply tells.
+    /// Handles an input that is no reply.
     fn handle_due(self: Arc<Self>, due: Due, now: Instant);
     /// The nodes where something is in flight or to be removed.
     fn open_nodes(self: Arc<Self>) -> NodeSet;

@@ -1,7 +1,7 @@
 //! The way of a call to its node, and back.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -42,13 +42,8 @@ impl Answered for Attempt {
         if tag.kind != CallKind::Release {
             return;
         }
-        let bit = NodeSet::from_iter([tag.node]).bits();
-        for (nodes, is_meant) in [(&self.queued, is_queued), (&self.left_late, is_late)] {
-            match is_meant {
-                true => nodes.fetch_or(bit, Ordering::Relaxed),
-                false => nodes.fetch_and(!bit, Ordering::Relaxed),
-            };
-        }
+        set(&self.queued, tag.node, is_queued);
+        set(&self.left_late, tag.node, is_late);
     }
 }
 
@@ -125,7 +120,7 @@ impl State {
                 .tell(move |attempt| tell_settled(attempt, node, kind, outcome, latency, change));
         }
         if tag.kind == CallKind::Release {
-            attempt.queued.fetch_and(!NodeSet::from_iter([tag.node]).bits(), Ordering::Relaxed);
+            set(&attempt.queued, tag.node, false);
         }
         // The answer to a round that is lost already: the error of the request says it (A4).
         let votes = matches!(tag.kind, CallKind::SetsTtl(_));
@@ -188,6 +183,17 @@ impl State {
         if let Some(until) = now.checked_add(self.machine.longest_ttl().as_duration()) {
             attempt.cluster().nodes.may_hold_until(node, until);
         }
+    }
+}
+
+/// Puts a node into a set of bits, or takes it out. Mostly nothing changes, and a look is cheap.
+fn set(nodes: &AtomicU64, node: NodeId, is_in: bool) {
+    let set = NodeSet::from_iter([node]);
+    if NodeSet::of_bits(nodes.load(Ordering::Relaxed)).contains(node) != is_in {
+        match is_in {
+            true => nodes.fetch_or(set.bits(), Ordering::Relaxed),
+            false => nodes.fetch_and(!set.bits(), Ordering::Relaxed),
+        };
     }
 }
 
