@@ -19,11 +19,13 @@ use allocation_counter::measure;
 use futures_util::future::join_all;
 use quorate_core::algorithm::attempt::{Action, AttemptMachine, Outcome, Settings};
 use quorate_core::algorithm::quorum::NodeCount;
+use quorate_core::backend::Ttl;
 use quorate_core::backend::{
     AcquireOptions, Claim, LockBackend as _, Operation, ReleaseOptions, ask,
 };
+use quorate_core::resource::{Key, Resource, Token};
 use quorate_core::runtime::{BoxFuture, EntropyError};
-use quorate_core::{Key, LockManager, Resource, Runtime, Token, Ttl};
+use quorate_core::{LockManager, Runtime};
 use quorate_memory::{MemoryNode, Sim};
 
 const CYCLES: u64 = 100;

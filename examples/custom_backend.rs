@@ -8,12 +8,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use quorate::backend::{AcquireOptions, ExtendOptions, ReleaseOptions, Reply};
+use quorate::backend::{Claim, Vote, async_trait};
 use quorate::memory::conformance::{self, Testbed};
+use quorate::resource::Key;
 use quorate::runtime::TokioRuntime;
-use quorate::{
-    BackendError, BackendErrorKind, Claim, Key, LockBackend, LockManager, Runtime, Vote,
-    async_trait,
-};
+use quorate::{BackendError, BackendErrorKind, LockBackend, LockManager, Runtime};
 
 /// A node on a map. In its place stands the store that you have.
 #[derive(Clone, Debug, Default)]

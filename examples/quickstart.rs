@@ -25,7 +25,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     println!("-- a third one dies: no quorum, and the error says why");
     nodes[2].inject(Fault::Dead);
     match manager.lock("orders:42").no_wait().await {
-        Err(error @ LockError::Unreachable(_)) => println!("{error}"),
+        Err(error @ LockError::NoQuorum(_)) => println!("{error}"),
         other => return Err(format!("expected no quorum: {other:?}").into()),
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use quorate::memory::{Fault, MemoryNode};
 use quorate::runtime::TokioRuntime;
-use quorate::{LockManager, Lost, Runtime};
+use quorate::{LeaseEnd, LockManager, Runtime};
 
 const TTL: Duration = Duration::from_millis(500);
 
@@ -40,7 +40,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     nodes[0].inject(Fault::Dead);
     nodes[1].inject(Fault::Hung);
     let lost = guard.lost().await;
-    let Lost::Expired { last } = lost else { return Err(lost.into()) };
+    let LeaseEnd::Expired { last } = lost else { return Err(lost.into()) };
     println!("a quorum is gone: lost {MARGIN:.0?} before its keys expire: {last}");
     Ok(())
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use quorate::memory::{Fault, MemoryNode};
 use quorate::runtime::TokioRuntime;
-use quorate::{LockError, LockManager, Lost, Runtime, WithError};
+use quorate::{LeaseEnd, LockError, LockManager, Runtime, WithError};
 
 const TTL: Duration = Duration::from_millis(300);
 
@@ -49,7 +49,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     };
     match manager.with("orders", work).await {
         Err(WithError::Lost(stopped)) => match stopped.reason {
-            Lost::Expired { last } => println!("stopped: {last}"),
+            LeaseEnd::Expired { last } => println!("stopped: {last}"),
             other => return Err(other.into()),
         },
         other => return Err(format!("expected it to be lost: {other:?}").into()),

@@ -1,9 +1,9 @@
 //! Calls to one node, as the core makes them.
 
 use quorate::backend::{AcquireOptions, ExtendOptions, ReleaseOptions, Watched};
-use quorate::{
-    BackendError, BackendErrorKind, Claim, Key, LockBackend, Resource, Token, Ttl, Vote,
-};
+use quorate::backend::{Claim, Ttl, Vote};
+use quorate::resource::{Key, Resource, Token};
+use quorate::{BackendError, BackendErrorKind, LockBackend};
 use quorate_core::runtime::os_random;
 use quorate_tests::wait::{LONG_TTL, within_limit};
 

@@ -138,7 +138,7 @@ fn shared(nodes: Vec<impl LockBackend>) -> Vec<Arc<dyn LockBackend>> {
 /// A test of an expiry or of a node that hangs sets the ttl or the node timeout itself.
 pub(crate) fn unhurried<B: LockBackend>(nodes: impl IntoIterator<Item = B>) -> LockManagerBuilder {
     let builder = LockManager::builder(nodes).runtime(TokioRuntime::new());
-    builder.ttl(LONG_TTL).node_timeout(NODE_TIMEOUT).timeout(LIMIT)
+    builder.ttl(LONG_TTL).node_timeout(NODE_TIMEOUT).wait_timeout(LIMIT)
 }
 
 /// Runs `check` with both clients, each on both kinds of tokio.
@@ -203,7 +203,7 @@ pub(crate) async fn assert_clean(manager: &LockManager) {
 #[track_caller]
 pub(crate) fn unreachable<T>(outcome: Result<T, LockError>) -> QuorumFailure {
     match outcome {
-        Err(LockError::Unreachable(failure)) => failure,
+        Err(LockError::NoQuorum(failure)) => failure,
         Err(error) => panic!("{error}"),
         Ok(_) => panic!("there was a quorum"),
     }

@@ -7,7 +7,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use quorate::{LockError, Lost};
+use quorate::{LeaseEnd, LockError};
 use quorate_tests::Nodes;
 use quorate_tests::wait::{LONG_TTL, receive, until};
 
@@ -33,7 +33,7 @@ fn a_closed_manager_leaves_no_key_whatever_was_held() {
         close(&manager, &nodes).await;
         for guard in [&held, &kept] {
             assert!(!guard.is_valid());
-            assert!(matches!(guard.lost().await, Lost::Closed));
+            assert!(matches!(guard.lost().await, LeaseEnd::Closed));
         }
         assert!(matches!(waiting.await.unwrap(), Err(LockError::Closed)));
         assert!(with.await.unwrap().is_err());

@@ -14,11 +14,11 @@ use futures_util::future::join_all;
 use quorate::backend::{
     AcquireOptions, CallReply, Entry, ExtendOptions, Operation, ReleaseOptions,
 };
+use quorate::backend::{Claim, FenceHint, Ttl};
 use quorate::memory::{MemoryNode, Sim, Value};
+use quorate::resource::{Key, Token};
 use quorate::runtime::{BoxFuture, EntropyError};
-use quorate::{
-    Claim, FenceHint, FencingToken, Key, LockBackend, RestartGuard, Runtime, Token, Ttl,
-};
+use quorate::{FencingToken, LockBackend, RestartGuard, Runtime};
 use quorate_tests::keys::{COUNTERS, EPOCH, QUARANTINE, counter, waiters};
 use quorate_tests::wait::{now, times};
 use quorate_tests::{Connection, RedisServer};

@@ -70,7 +70,7 @@ fn q6_one_server_under_two_addresses_is_refused() {
             loop {
                 match manager.lock("r").await {
                     Ok(guard) => guard.release().await.unwrap(),
-                    Err(LockError::Unreachable(failure)) => {
+                    Err(LockError::NoQuorum(failure)) => {
                         assert!(failure.to_string().contains("this is the same server as"));
                     }
                     Err(error) => return error,

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 
 use quorate::backend::{AcquireOptions, ReleaseOptions};
-use quorate::{BackendErrorKind, FenceHint, FencedCell, FencingToken, LockGuard, Vote};
+use quorate::backend::{FenceHint, Vote};
+use quorate::{BackendErrorKind, FencedCell, FencingToken, LockGuard};
 use quorate_tests::resource::Resource;
 use quorate_tests::wait::times;
 use quorate_tests::{Nodes, RedisServer};

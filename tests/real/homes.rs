@@ -6,7 +6,8 @@ use std::thread;
 
 use futures_util::future::join_all;
 use futures_util::poll;
-use quorate::{BackendErrorKind as Kind, Vote};
+use quorate::BackendErrorKind as Kind;
+use quorate::backend::Vote;
 use quorate_examples::block_on;
 use quorate_tests::peer::{Answer, Peer};
 use tokio::runtime::{Builder, Runtime};

@@ -22,7 +22,7 @@ fn ten_thousand_releases_at_once_are_confirmed() {
             let nodes = Nodes::start(3);
             let manager = |node_timeout| {
                 let builder = LockManager::builder(client.connect(&nodes.addresses()));
-                let builder = builder.ttl(LONG_TTL).timeout(LIMIT).node_timeout(node_timeout);
+                let builder = builder.ttl(LONG_TTL).wait_timeout(LIMIT).node_timeout(node_timeout);
                 builder.build().unwrap()
             };
             let unhurried = manager(NODE_TIMEOUT);

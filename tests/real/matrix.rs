@@ -207,7 +207,7 @@ impl<'a> Cell<'a> {
 
     fn judge(&self, error: &LockError) -> Result<(), String> {
         let told = |wrong: &str| format!("{wrong}: {error}");
-        let (LockError::Held(failure) | LockError::Unreachable(failure)) = error else {
+        let (LockError::Held(failure) | LockError::NoQuorum(failure)) = error else {
             return Err(told("an error of another kind"));
         };
         // Nodes that the machine did not let run for as long as the round waited.
@@ -217,7 +217,7 @@ impl<'a> Cell<'a> {
         let unknown = self.places.len() - heard + starved;
         match error {
             LockError::Held(_) if refusing == 0 => Err(told("nobody has it")),
-            LockError::Unreachable(_) if unknown <= self.spare() => Err(told("somebody has it")),
+            LockError::NoQuorum(_) if unknown <= self.spare() => Err(told("somebody has it")),
             _ => Ok(()),
         }
     }

@@ -13,7 +13,8 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use futures_util::poll;
-use quorate::{BackendErrorKind as Kind, Vote};
+use quorate::BackendErrorKind as Kind;
+use quorate::backend::Vote;
 use quorate_tests::peer::{Answer, Heard, Peer};
 use quorate_tests::wait::{until, within_limit};
 

@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use futures_util::future::{Either, join, poll_immediate, select};
 use quorate::backend::Capabilities;
+use quorate::backend::Vote;
 use quorate::redis::bb8::{ManageConnection, Pool};
 use quorate::redis::from_pool;
 use quorate::redis::redis::aio::MultiplexedConnection;
 use quorate::redis::redis::{self, AsyncConnectionConfig, RedisError, cmd};
-use quorate::{BackendErrorKind, LockBackend, Vote};
+use quorate::{BackendErrorKind, LockBackend};
 use quorate_tests::RedisServer;
 use quorate_tests::peer::{Answer, Peer};
 use quorate_tests::wait::{LIMIT, until};

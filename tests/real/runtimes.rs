@@ -10,10 +10,11 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::{join, join_all};
+use quorate_core::backend::Vote;
 use quorate_core::backend::{AcquireOptions, ReleaseOptions};
 use quorate_core::runtime::{InTokio, SmolRuntime, TokioContext, TokioRuntime};
 use quorate_core::{
-    DetachedLock, Lease, LockBackend, LockError, LockGuard, LockManager, Runtime, Vote, WithError,
+    DetachedLock, Lease, LockBackend, LockError, LockGuard, LockManager, Runtime, WithError,
 };
 use quorate_examples::{StdRuntime, block_on};
 use quorate_memory::{Fault, MemoryNode, conformance};
@@ -66,7 +67,7 @@ impl Locks {
     fn new(runtime: &Arc<dyn Runtime>) -> Self {
         let nodes = MemoryNode::cluster(3, Arc::clone(runtime));
         let builder = LockManager::builder(nodes.clone()).runtime(Arc::clone(runtime));
-        let builder = builder.ttl(LONG_TTL).node_timeout(LIMIT).timeout(LIMIT);
+        let builder = builder.ttl(LONG_TTL).node_timeout(LIMIT).wait_timeout(LIMIT);
         let manager = builder.renew_interval(Duration::from_millis(2)).build().unwrap();
         Self { manager, nodes }
     }

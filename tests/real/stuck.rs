@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use quorate::error::Lost;
+use quorate::error::LeaseEnd;
 use quorate::{LockBackend, LockManagerBuilder, ReleaseError};
 use quorate_tests::wait::{LONG_TTL, NODE_TIMEOUT, until, until_it_says, within_limit};
 use quorate_tests::{Direction, Mode, Nodes, Proxy, RedisServer};
@@ -147,7 +147,7 @@ fn a_lock_whose_connections_never_answer_is_lost_and_works_again() {
             all_have(&nodes, "held").await;
             proxies[..2].iter().for_each(|proxy| proxy.stick_after(0));
             let lost = within_limit(way, guard.lost()).await;
-            assert!(matches!(lost, Lost::Expired { .. }), "{way}: {lost}");
+            assert!(matches!(lost, LeaseEnd::Expired { .. }), "{way}: {lost}");
             assert!(!guard.is_valid(), "{way}");
             let released = guard.release().await;
             assert!(matches!(released, Err(ReleaseError::Lost(_))), "{way}: {released:?}");

@@ -88,7 +88,7 @@ fn manager(client: Client, nodes: &Nodes) -> LockManager {
 
 /// Acquires a lock again and again, and lets a referee look for overlaps.
 async fn contend(client: Client, nodes: &Nodes, port: u16, times: u64) {
-    let manager = unhurried(client.connect(&nodes.addresses())).timeout(10 * LIMIT);
+    let manager = unhurried(client.connect(&nodes.addresses())).wait_timeout(10 * LIMIT);
     let manager = manager.build().unwrap();
     let mut referee = Referee::to_port(port, "r").unwrap();
     for _ in 0..times {

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use futures_util::future::join_all;
+use quorate::backend::Vote;
 use quorate::backend::Watched;
-use quorate::{BackendErrorKind, LockBackend, Vote};
+use quorate::{BackendErrorKind, LockBackend};
 use quorate_tests::RedisServer;
 use quorate_tests::wait::within_limit;
 use tokio::task::yield_now;

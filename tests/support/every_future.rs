@@ -178,7 +178,7 @@ pub(crate) async fn finish(record: Option<DetachedLock>, manager: &LockManager) 
             Err(AdoptError::Lost(_)) => return,
             // The keys may still be there: a busy machine kept nodes from answering in time.
             // The next try comes after all nodes have had time to answer.
-            Err(AdoptError::Unreachable(_)) => drop(manager.inspect("r").await),
+            Err(AdoptError::NoQuorum(_)) => drop(manager.inspect("r").await),
             Err(error) => panic!("{error}"),
         }
     }

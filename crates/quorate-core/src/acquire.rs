@@ -128,7 +128,7 @@ impl Competitor<'_> {
             Some(Err(NoTicket::Closed)) => Err(LockError::Closed),
             Some(Err(NoTicket::Held)) => Err(LockError::Held(QuorumFailure::default())),
             None => Err(match queues.releasing(key).filter(|_| !self.has_waited) {
-                Some(failure) => LockError::Unreachable(failure),
+                Some(failure) => LockError::NoQuorum(failure),
                 None => LockError::Held(QuorumFailure::default()),
             }),
         }
@@ -306,7 +306,7 @@ impl Competitor<'_> {
         let none_asked = self.cluster().nodes.none_asked();
         let error = match &wait {
             Some(wait) if wait.has_answer() => LockError::Held(none_asked),
-            _ => LockError::Unreachable(none_asked),
+            _ => LockError::NoQuorum(none_asked),
         };
         let wait = wait.filter(|_| ticket.is_some_and(|ticket| !ticket.has_local()));
         let tickets = take(&mut self.tickets);
@@ -341,14 +341,14 @@ fn error_of(cluster: &Cluster, loss: Loss, failure: QuorumFailure) -> LockError 
     same_server(cluster).unwrap_or_else(|| match loss {
         // The round was decided before the last of these errors came (A4).
         Loss::Held if !failure.is_permanent() => LockError::Held(failure),
-        Loss::Held | Loss::Unreachable | Loss::Expired => LockError::Unreachable(failure),
+        Loss::Held | Loss::NoQuorum | Loss::Expired => LockError::NoQuorum(failure),
     })
 }
 
 const fn reason(loss: Loss) -> &'static str {
     match loss {
         Loss::Held => "held",
-        Loss::Unreachable => "unreachable",
+        Loss::NoQuorum => "no_quorum",
         Loss::Expired => "expired",
     }
 }

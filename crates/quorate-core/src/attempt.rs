@@ -30,7 +30,7 @@ use crate::algorithm::quorum::NodeId;
 use crate::attempts::{Due, Slot, Wake};
 use crate::backend::{AcquireOptions, BackendError, CallResult, Claim, Tag};
 use crate::cluster::Cluster;
-use crate::error::{Lost, QuorumFailure, ReleaseError};
+use crate::error::{LeaseEnd, QuorumFailure, ReleaseError};
 use crate::given_up::Givers;
 use crate::late::{Actor, LateLock};
 use crate::remote_wait::{RemoteWait, WaitInput};
@@ -39,7 +39,7 @@ use crate::tickets::{LocalQueues, Ticket};
 use crate::waiting::Awaited;
 use crate::wakers::Wakers;
 
-pub(crate) use self::end::{LeaseEnd, Why};
+pub(crate) use self::end::{PublishedEnd, Why};
 pub(crate) use self::sides::{AttemptOptions, NotWon};
 
 /// One token over all nodes, from its first acquire to its last release.
@@ -50,7 +50,7 @@ pub(crate) struct Attempt {
     pub(crate) claim: Claim,
     /// How the claim is acquired.
     acquire: AcquireOptions,
-    pub(crate) end: LeaseEnd,
+    pub(crate) end: PublishedEnd,
     /// When the first round was won, and the fencing token.
     won: OnceLock<(Instant, Option<FencingToken>)>,
     /// The nodes whose release waits in a queue of this process, and those whose release has left it late, as bits.
@@ -77,7 +77,7 @@ pub(crate) struct State {
     /// The latest extension that was won, and the latest that failed.
     extended: Option<RoundId>,
     failed: Option<Box<(RoundId, QuorumFailure)>>,
-    lost: Option<Box<Lost>>,
+    lost: Option<Box<LeaseEnd>>,
     released: Option<Result<(), ReleaseError>>,
     /// After a lost round: each node has answered the undo, or has failed it.
     is_undone: bool,

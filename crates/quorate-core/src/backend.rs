@@ -18,11 +18,15 @@ use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::Arc;
 
-use async_trait::async_trait;
+/// For an `impl` of [`LockBackend`], whose methods are `async`.
+pub use async_trait::async_trait;
 use futures_util::FutureExt as _;
 use futures_util::future::{Either, select, try_join};
 
+pub use crate::algorithm::fence::FenceHint;
 use crate::algorithm::fence::FencingToken;
+pub use crate::algorithm::lease::{Drift, InvalidTtl, Ttl};
+pub use crate::algorithm::quorum::Vote;
 pub use crate::algorithm::wait::{Entry, Refreshed};
 use crate::resource::Key;
 use crate::runtime::Runtime;
@@ -46,7 +50,7 @@ pub use sighting::{Holder, Sighting};
 ///   claim or none; `release` deletes each key that is ours.
 /// - *Compare.* `extend` and `release` touch a key only while its value is the claim's token.
 /// - *`Err` means unknown.* Only a node's reply that the keys are held, or not ours, is
-///   [`Vote::Refused`](crate::Vote::Refused). An error reply, a lost connection or a reply that makes no sense is an
+///   [`Vote::Refused`](crate::backend::Vote::Refused). An error reply, a lost connection or a reply that makes no sense is an
 ///   `Err`. Then the command may have been executed, unless [`BackendError::is_not_sent`] says
 ///   otherwise (Q4).
 /// - *Once.* No method sends an acquire a second time (C6).

@@ -17,7 +17,7 @@ const LEAST_VALIDITY: Duration = Duration::from_millis(1);
 #[derive(Clone, Debug)]
 pub(crate) struct Config {
     pub(crate) ttl: Duration,
-    pub(crate) timeout: Duration,
+    pub(crate) wait_timeout: Duration,
     pub(crate) drift: Drift,
     pub(crate) safety_margin: SafetyMargin,
     pub(crate) node_timeout: Option<Duration>,
@@ -35,7 +35,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             ttl: Duration::from_secs(10),
-            timeout: Duration::from_secs(30),
+            wait_timeout: Duration::from_secs(30),
             drift: Drift::default(),
             safety_margin: SafetyMargin::default(),
             node_timeout: None,

@@ -36,7 +36,7 @@ debug_as_display!(
     ExtendError,
     ReleaseError,
     AdoptError,
-    Lost,
+    LeaseEnd,
     BuildError,
     Stopped<T>,
     WithError<T>
@@ -71,7 +71,7 @@ pub enum LockError {
     /// No quorum granted in time, and not because of refusals alone: nodes failed or did not reply, the votes
     /// came too late, or no fencing token was agreed on. Whether the lock is held is unknown.
     #[error("no quorum: {0}")]
-    Unreachable(QuorumFailure),
+    NoQuorum(QuorumFailure),
     /// Two configured nodes are one server, which would vote twice (Q6).
     #[error("the nodes {first} and {second} are one server")]
     SameServer {
@@ -139,7 +139,7 @@ impl LockError {
     pub fn is_permanent(&self) -> bool {
         match self {
             Self::Closed | Self::Invalid(_) | Self::SameServer { .. } => true,
-            Self::Unreachable(failure) => failure.is_permanent(),
+            Self::NoQuorum(failure) => failure.is_permanent(),
             Self::Entropy(_) | Self::Held(_) => false,
         }
     }
@@ -148,7 +148,7 @@ impl LockError {
     #[must_use]
     pub const fn failure(&self) -> Option<&QuorumFailure> {
         match self {
-            Self::Held(failure) | Self::Unreachable(failure) => Some(failure),
+            Self::Held(failure) | Self::NoQuorum(failure) => Some(failure),
             _ => None,
         }
     }
@@ -157,7 +157,7 @@ impl LockError {
     pub(crate) const fn reason(&self) -> &'static str {
         match self {
             Self::Held(_) => "held",
-            Self::Unreachable(_) => "unreachable",
+            Self::NoQuorum(_) => "no_quorum",
             Self::SameServer { .. } => "same_server",
             Self::Invalid(_) => "invalid",
             Self::Entropy(_) => "entropy",
@@ -186,7 +186,7 @@ pub enum InvalidRequest {
         node: String,
     },
     /// The wall clock, from which fencing numbers go on after a loss of data, is beyond
-    /// [`FenceHint::MAX`](crate::FenceHint::MAX), the year 2112.
+    /// [`FenceHint::MAX`](crate::backend::FenceHint::MAX), the year 2112.
     #[error("{hint} is no fencing hint: the wall clock is far ahead")]
     FencingHint {
         /// The microseconds since 1970 that the clock gave.
@@ -200,10 +200,10 @@ pub enum InvalidRequest {
 pub enum ExtendError {
     /// The lease has ended.
     #[error("the lease has ended: {0}")]
-    Lost(#[from] Lost),
+    Lost(#[from] LeaseEnd),
     /// No quorum extended it. The lease stays as it was, and the next try may succeed (H1).
     #[error("not extended, no quorum: {0}")]
-    Unreachable(QuorumFailure),
+    NoQuorum(QuorumFailure),
     /// The ttl is too short or too long. Nothing was sent.
     #[error(transparent)]
     Ttl(#[from] InvalidTtl),
@@ -214,7 +214,7 @@ impl ExtendError {
     #[must_use]
     pub const fn failure(&self) -> Option<&QuorumFailure> {
         match self {
-            Self::Unreachable(failure) => Some(failure),
+            Self::NoQuorum(failure) => Some(failure),
             Self::Lost(lost) => lost.failure(),
             Self::Ttl(_) => None,
         }
@@ -224,7 +224,7 @@ impl ExtendError {
 /// Why a lease has ended.
 #[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
-pub enum Lost {
+pub enum LeaseEnd {
     /// It was not extended in time.
     #[error("the lease expired{}", .last.after_colon())]
     Expired {
@@ -248,7 +248,7 @@ pub enum Lost {
     Detached,
 }
 
-impl Lost {
+impl LeaseEnd {
     /// What each node answered, where that is why the lease has ended.
     #[must_use]
     pub const fn failure(&self) -> Option<&QuorumFailure> {
@@ -275,7 +275,7 @@ impl Lost {
 pub enum ReleaseError {
     /// The lock had been lost before. Another client may have held it since.
     #[error("the lock had been lost: {0}")]
-    Lost(Lost),
+    Lost(LeaseEnd),
     /// Too few nodes answered to prove whether it had been lost. The lock may stay on nodes that did not
     /// answer until its ttl has passed; the cleanup goes on in the background.
     #[error("the release is unconfirmed: {0}")]
@@ -309,7 +309,7 @@ pub enum AdoptError {
     Lost(QuorumFailure),
     /// Too few nodes replied in time to form a quorum. Whether the lock is still held is unknown.
     #[error("no quorum: {0}")]
-    Unreachable(QuorumFailure),
+    NoQuorum(QuorumFailure),
     /// Two configured nodes are one server, which would vote twice (Q6).
     #[error("the nodes {first} and {second} are one server")]
     SameServer {
@@ -331,7 +331,7 @@ impl AdoptError {
     #[must_use]
     pub const fn failure(&self) -> Option<&QuorumFailure> {
         match self {
-            Self::Lost(failure) | Self::Unreachable(failure) => Some(failure),
+            Self::Lost(failure) | Self::NoQuorum(failure) => Some(failure),
             _ => None,
         }
     }

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use crate::algorithm::fence::FencingToken;
 use crate::algorithm::lease::Ttl;
 use crate::detached::DetachedLock;
-use crate::error::{ExtendError, Lost, ReleaseError};
-use crate::lease::{Lease, Run};
+use crate::error::{ExtendError, LeaseEnd, ReleaseError, Stopped};
+use crate::lease::Lease;
 use crate::resource::Key;
 use crate::telemetry;
 
@@ -85,7 +85,7 @@ impl LockGuard {
     /// # Cancel safety
     ///
     /// The future can be dropped at any time.
-    pub fn lost(&self) -> impl Future<Output = Lost> + Send + 'static + use<> {
+    pub fn lost(&self) -> impl Future<Output = LeaseEnd> + Send + 'static + use<> {
         self.lease.lost()
     }
 
@@ -96,12 +96,15 @@ impl LockGuard {
     ///
     /// # Errors
     ///
-    /// [`Stopped`](crate::error::Stopped), with the reason.
+    /// [`Stopped`], with the reason.
     ///
     /// # Cancel safety
     ///
     /// As `future`'s: dropping this drops it.
-    pub fn run<F: Future>(&self, future: F) -> Run<F> {
+    pub fn run<F: Future>(
+        &self,
+        future: F,
+    ) -> impl Future<Output = Result<F::Output, Stopped<F::Output>>> + use<F> {
         self.lease.run(future)
     }
 
@@ -123,7 +126,7 @@ impl LockGuard {
     ///
     /// - [`ExtendError::Lost`]: the lease has ended. More nodes than a quorum can spare may have answered
     ///   just now that the keys are not ours.
-    /// - [`ExtendError::Unreachable`]: no quorum extended. The lease stays as it was, and the next try may
+    /// - [`ExtendError::NoQuorum`]: no quorum extended. The lease stays as it was, and the next try may
     ///   succeed.
     ///
     /// # Cancel safety
@@ -158,8 +161,8 @@ impl LockGuard {
     ///
     /// # Errors
     ///
-    /// [`Lost`]: the lease has ended before, and there is nothing to adopt.
-    pub fn detach(mut self) -> Result<DetachedLock, Lost> {
+    /// [`LeaseEnd`]: the lease has ended before, and there is nothing to adopt.
+    pub fn detach(mut self) -> Result<DetachedLock, LeaseEnd> {
         let attempt = self.lease.attempt();
         attempt.detach()?;
         telemetry::detached(self.keys(), self.lease.held(self.lease.cluster().now()));
@@ -201,7 +204,7 @@ impl LockGuard {
             Err(ReleaseError::Lost(_)) => "lost",
             Err(ReleaseError::Unconfirmed(_)) => "unconfirmed",
         };
-        if let Err(ReleaseError::Lost(lost @ Lost::NotHeld(_))) = result
+        if let Err(ReleaseError::Lost(lost @ LeaseEnd::NotHeld(_))) = result
             && !left.is_zero()
         {
             telemetry::lost(self.keys(), "not_held", held, lost);

@@ -8,12 +8,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-pub use self::run::Run;
+use self::run::Run;
 use crate::algorithm::fence::FencingToken;
 use crate::algorithm::lease::Ttl;
 use crate::attempt::Attempt;
 use crate::cluster::Cluster;
-use crate::error::{ExtendError, Lost};
+use crate::error::{ExtendError, LeaseEnd, Stopped};
 use crate::resource::Key;
 
 /// A view of a lease, for other tasks. Cheap to clone; it does not keep the lock.
@@ -67,17 +67,24 @@ impl Lease {
     /// # Cancel safety
     ///
     /// The future can be dropped at any time.
-    pub fn lost(&self) -> impl Future<Output = Lost> + Send + 'static + use<> {
+    pub fn lost(&self) -> impl Future<Output = LeaseEnd> + Send + 'static + use<> {
         let attempt = Arc::clone(&self.attempt);
         async move { attempt.ended().await }
     }
 
     /// Runs `future` until the lease ends. See [`LockGuard::run`](crate::LockGuard::run).
     ///
+    /// # Errors
+    ///
+    /// [`Stopped`], with the reason.
+    ///
     /// # Cancel safety
     ///
     /// As `future`'s: dropping this drops it.
-    pub fn run<F: Future>(&self, future: F) -> Run<F> {
+    pub fn run<F: Future>(
+        &self,
+        future: F,
+    ) -> impl Future<Output = Result<F::Output, Stopped<F::Output>>> + use<F> {
         Run::new(self.clone(), future)
     }
 
@@ -90,7 +97,7 @@ impl Lease {
     }
 
     /// An error if the lease has ended, with the reason.
-    pub(crate) fn check(&self) -> Result<(), Lost> {
+    pub(crate) fn check(&self) -> Result<(), LeaseEnd> {
         let checked = self.attempt.end.check(self.cluster().now());
         checked.map(drop).map_err(|_| self.attempt.lost())
     }

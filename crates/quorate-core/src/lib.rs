@@ -101,24 +101,18 @@ mod tickets;
 mod waiting;
 mod wakers;
 
-/// For an `impl` of [`LockBackend`], whose methods are `async`.
-pub use async_trait::async_trait;
-
-pub use algorithm::fence::{FenceHint, FencingToken};
-pub use algorithm::lease::{Drift, InvalidTtl, Ttl};
-pub use algorithm::quorum::Vote;
-pub use backend::{
-    BackendError, BackendErrorKind, Claim, Holder, LockBackend, RestartGuard, Sighting,
-};
+pub use algorithm::fence::FencingToken;
+pub use backend::{BackendError, BackendErrorKind, LockBackend, RestartGuard};
 pub use detached::{DetachedLock, InvalidRecord};
 pub use error::{
-    AdoptError, BuildError, ExtendError, LockError, Lost, ReleaseError, Stopped, WithError,
+    AdoptError, Answer, BuildError, ExtendError, InvalidRequest, LeaseEnd, LockError, NodeAnswer,
+    QuorumFailure, ReleaseError, Stopped, WithError,
 };
 pub use fenced_cell::{FencedCell, StaleToken};
 pub use guard::LockGuard;
 pub use inspect::{Inspection, KeyState, LockState, NodeView};
-pub use lease::{Lease, Run};
+pub use lease::Lease;
 pub use manager::{CloseReport, LockManager, LockManagerBuilder};
 pub use request::LockRequest;
-pub use resource::{IntoResource, IntoResources, InvalidResource, Key, Resource, Resources, Token};
-pub use runtime::{EntropyError, Runtime};
+pub use resource::{IntoResource, IntoResources, InvalidResource};
+pub use runtime::Runtime;

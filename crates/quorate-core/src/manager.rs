@@ -112,7 +112,7 @@ impl LockManager {
     /// # Errors
     ///
     /// - [`AdoptError::Lost`]: the lock expired or was released meanwhile, or is on other nodes.
-    /// - [`AdoptError::Unreachable`]: too few nodes replied. Nothing was released: try again.
+    /// - [`AdoptError::NoQuorum`]: too few nodes replied. Nothing was released: try again.
     /// - [`AdoptError::Invalid`]: the ttl of the record does not fit this manager.
     /// - [`AdoptError::SameServer`], [`AdoptError::Closed`].
     ///
@@ -147,7 +147,7 @@ impl LockManager {
             }
             (None, None) => AdoptError::Closed,
             (None, Some(Err(lost))) if lost.loss == Loss::Held => AdoptError::Lost(lost.failure),
-            (None, Some(Err(lost))) => AdoptError::Unreachable(lost.failure),
+            (None, Some(Err(lost))) => AdoptError::NoQuorum(lost.failure),
         })
     }
 
@@ -194,7 +194,7 @@ impl LockManager {
     /// Ends all leases, releases all locks, and returns when every node that answers is clean.
     ///
     /// Waits for at most `limit`. [`lost`](LockGuard::lost) of each guard resolves with
-    /// [`Lost::Closed`](crate::error::Lost::Closed). Requests that wait fail with
+    /// [`LeaseEnd::Closed`](crate::error::LeaseEnd::Closed). Requests that wait fail with
     /// [`LockError::Closed`](crate::LockError) when they are polled. Drop a request that you no longer poll:
     /// otherwise its calls are waited for. A lock is released when its guard is gone, but at the latest after the
     /// safety margin, half of `limit` or the rest of the lease, whichever is the shortest.

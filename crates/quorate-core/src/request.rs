@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::acquire::{Wanted, Wishes, acquire};
-use crate::error::{InvalidRequest, LockError, Lost, ReleaseError, Stopped, WithError};
+use crate::error::{InvalidRequest, LeaseEnd, LockError, ReleaseError, Stopped, WithError};
 use crate::guard::LockGuard;
 use crate::lease::Lease;
 use crate::resource::{InvalidResource, Resources};
@@ -19,7 +19,7 @@ use crate::tickets::LocalQueues;
 ///
 /// - [`LockError::Held`]: until the timeout, refusals left no quorum, or a guard or an earlier waiter of this
 ///   manager was in the way.
-/// - [`LockError::Unreachable`]: until the timeout, too few nodes replied well to form a quorum.
+/// - [`LockError::NoQuorum`]: until the timeout, too few nodes replied well to form a quorum.
 /// - [`LockError::Invalid`]: a name or a setting is invalid.
 /// - [`LockError::SameServer`], [`LockError::Entropy`], [`LockError::Closed`].
 ///
@@ -39,7 +39,7 @@ impl LockRequest {
         queues: Arc<LocalQueues>,
         resources: Result<Resources, InvalidResource>,
     ) -> Self {
-        let timeout = Some(queues.cluster.config.timeout);
+        let timeout = Some(queues.cluster.config.wait_timeout);
         let wishes =
             Wishes { ttl: None, hold_limit: None, fencing: false, is_renewed: false, timeout };
         Self { queues, resources, wishes }
@@ -172,7 +172,7 @@ async fn run_under<F: Future>(
     let limit = cluster.config.node_timeout(lease.attempt().claim.ttl());
     match cluster.within(limit, guard.release()).await {
         // After a close, no other client may have held the lock.
-        Some(Err(ReleaseError::Lost(Lost::Closed))) => Ok(value),
+        Some(Err(ReleaseError::Lost(LeaseEnd::Closed))) => Ok(value),
         Some(Err(ReleaseError::Lost(reason))) => {
             Err(WithError::Lost(Stopped { reason, value: Some(value) }))
         }

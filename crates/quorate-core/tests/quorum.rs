@@ -10,7 +10,7 @@ use quorate_core::algorithm::attempt::{
 };
 use quorate_core::algorithm::lease::SafetyMargin;
 use quorate_core::algorithm::quorum::NodeCount;
-use quorate_core::{Drift, Ttl};
+use quorate_core::backend::{Drift, Ttl};
 
 const NODE_TIMEOUT: Duration = Duration::from_millis(50);
 
@@ -225,7 +225,7 @@ fn q2_a_round_ends_with_the_first_answer_that_makes_it_certain() {
                         assert!(matches!(decision, Some(Decision::Won { .. })), "{state}");
                     } else if heard - granted > count.spare() {
                         let is_held = unknown <= count.spare();
-                        let loss = if is_held { Loss::Held } else { Loss::Unreachable };
+                        let loss = if is_held { Loss::Held } else { Loss::NoQuorum };
                         assert_eq!(decision, Some(Decision::NotWon(loss)), "{state}");
                     } else {
                         assert_eq!(decision, None, "{state}");
@@ -282,7 +282,7 @@ fn t5_the_deadline_decides_and_not_the_wake_up() {
     rig.attempt.handle_timeout(deadline - Duration::from_nanos(1));
     assert_eq!(rig.drain(), None);
     rig.attempt.handle_timeout(deadline);
-    assert_eq!(rig.drain(), Some(Decision::NotWon(Loss::Unreachable)));
+    assert_eq!(rig.drain(), Some(Decision::NotWon(Loss::NoQuorum)));
 }
 
 #[test]

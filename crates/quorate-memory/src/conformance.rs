@@ -33,7 +33,7 @@ pub use self::runtime::runtime;
 
 /// A backend, and what a test does to its node behind its back.
 ///
-/// Implement it under [`async_trait`](quorate_core::async_trait).
+/// Implement it under [`async_trait`](quorate_core::backend::async_trait).
 ///
 /// # Cancel safety
 ///

@@ -1,7 +1,7 @@
 //! The names of the keys that a node stores beside the locks' own. All clients use the same names.
 
-use quorate_core::Key;
 use quorate_core::backend::Entry;
+use quorate_core::resource::Key;
 
 /// The server whose data the node has, its last promotion, and the `max_ttl` of its restart guard.
 pub(crate) const EPOCH: &str = "quorate:guard:epoch2";

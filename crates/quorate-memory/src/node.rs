@@ -44,7 +44,8 @@ use self::process::{Process, new_id};
 /// use std::time::Duration;
 ///
 /// use quorate_core::backend::{AcquireOptions, LockBackend};
-/// use quorate_core::{Claim, Key, Resource, Token, Ttl, Vote};
+/// use quorate_core::backend::{Claim, Ttl, Vote};
+/// use quorate_core::resource::{Key, Resource, Token};
 /// use quorate_memory::{MemoryNode, Sim};
 ///
 /// let sim = Sim::new(1);

@@ -1,6 +1,6 @@
 //! What happens at a node, for tests that observe it.
 
-use quorate_core::Claim;
+use quorate_core::backend::Claim;
 
 use crate::rule::Operation;
 

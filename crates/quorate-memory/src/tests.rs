@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use quorate_core::{Claim, Key, Resource, Token, Ttl};
+use quorate_core::backend::{Claim, Ttl};
+use quorate_core::resource::{Key, Resource, Token};
 
 pub(crate) fn key(name: &str) -> Key {
     Key::new(b"", &Resource::new(name).unwrap())

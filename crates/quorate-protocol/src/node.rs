@@ -5,12 +5,14 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use async_trait::async_trait;
+use quorate_core::backend::Claim;
 use quorate_core::backend::{
     AcquireOptions, Call, CallReply, Capabilities, Entry, ExtendOptions, LockBackend, NotSent,
     Operation, Refreshed, ReleaseOptions, Reply, Sighting, Watched, ask,
 };
+use quorate_core::resource::Key;
 use quorate_core::runtime::{Runtime, TokioRuntime};
-use quorate_core::{BackendError, BackendErrorKind, Claim, FencingToken, Key};
+use quorate_core::{BackendError, BackendErrorKind, FencingToken};
 
 use crate::batcher::Limits;
 use crate::carrier::Carrier;

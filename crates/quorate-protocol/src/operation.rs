@@ -16,8 +16,9 @@ mod queue;
 #[cfg(test)]
 mod tests;
 
+use quorate_core::backend::Vote;
 use quorate_core::backend::{AcquireOptions, CallReply, CallResult, Operation, Reply};
-use quorate_core::{BackendError, BackendErrorKind, Vote};
+use quorate_core::{BackendError, BackendErrorKind};
 
 use crate::command::Command;
 use crate::error_reply::error_of_reply;

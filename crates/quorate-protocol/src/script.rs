@@ -2,7 +2,8 @@
 
 use std::sync::OnceLock;
 
-use quorate_core::{Claim, Key};
+use quorate_core::backend::Claim;
+use quorate_core::resource::Key;
 
 use crate::command::Command;
 

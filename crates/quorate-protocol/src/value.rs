@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use quorate_core::{BackendError, BackendErrorKind, Vote};
+use quorate_core::backend::Vote;
+use quorate_core::{BackendError, BackendErrorKind};
 
 use crate::error_reply::error_of_reply;
 

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use quorate::backend::{AcquireOptions, CallReply, Entry, Operation, Watched};
-use quorate::{BackendError, BackendErrorKind, Claim, Key, LockBackend, Token, Ttl};
+use quorate::backend::{Claim, Ttl};
+use quorate::resource::{Key, Token};
+use quorate::{BackendError, BackendErrorKind, LockBackend};
 use quorate_tests::keys;
 
 use super::{GUARD, SECOND};

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use quorate::Key;
 use quorate::backend::{Entry, Operation};
+use quorate::resource::Key;
 
 use super::node::queue;
 

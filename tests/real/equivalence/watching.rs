@@ -4,9 +4,11 @@ use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use futures_util::future::poll_immediate;
+use quorate::backend::{Claim, Ttl};
 use quorate::backend::{Entry, Operation, Watched};
 use quorate::memory::{MemoryNode, Sim, Value};
-use quorate::{Claim, LockBackend, Runtime, Token, Ttl};
+use quorate::resource::Token;
+use quorate::{LockBackend, Runtime};
 use quorate_tests::keys::QUARANTINE;
 use quorate_tests::wait::{now, within_limit};
 use quorate_tests::{Connection, RedisServer};

@@ -38,7 +38,8 @@ pub(crate) async fn run(words: &[&str]) -> Outcome {
     let (stop, stopped) = watch::channel(());
     let (mut managers, mut tasks) = (Vec::new(), Vec::new());
     for number in 0..MANAGERS {
-        let builder = LockManager::builder(connect(client, addresses)?).ttl(ttl).timeout(3 * ttl);
+        let builder =
+            LockManager::builder(connect(client, addresses)?).ttl(ttl).wait_timeout(3 * ttl);
         let manager = if *guard == "on" { builder.restart_guard(ttl) } else { builder }.build()?;
         for (lock, task) in (0..LOCKS).flat_map(|lock| (0..TASKS).map(move |task| (lock, task))) {
             let worker = Worker {

@@ -41,7 +41,8 @@ async fn lock(
         "memory" => shared(MemoryNode::cluster(3, Arc::clone(&runtime))),
         client => connect(client, addresses)?,
     };
-    let builder = LockManager::builder(nodes).runtime(Arc::clone(&runtime)).ttl(ttl).timeout(ttl);
+    let builder =
+        LockManager::builder(nodes).runtime(Arc::clone(&runtime)).ttl(ttl).wait_timeout(ttl);
     let manager = builder.renew_interval(Duration::from_millis(1)).build()?;
     let kept = manager.lock("kept").await?;
     kept.auto_renew();

@@ -17,7 +17,7 @@ pub(crate) async fn run(words: &[&str]) -> Outcome {
         return Err("stale redis|fred PORT RESOURCE TIMES ADDRESS…".into());
     };
     // As in the tests: a slow machine makes no node silent.
-    let builder = LockManager::builder(connect(client, addresses)?).timeout(10 * LIMIT);
+    let builder = LockManager::builder(connect(client, addresses)?).wait_timeout(10 * LIMIT);
     let manager = builder.ttl(LONG_TTL).node_timeout(NODE_TIMEOUT).build()?;
     let mut resource = Resource::open(port.parse()?, lock)?;
     for _ in 0..times.parse()? {

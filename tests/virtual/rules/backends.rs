@@ -9,8 +9,10 @@ use quorate_core::backend::{
     AcquireOptions, Call, Capabilities, Entry, ExtendOptions, NotSent, ReleaseOptions, Reply,
     Watched,
 };
+use quorate_core::backend::{Claim, Sighting};
+use quorate_core::resource::Key;
 use quorate_core::runtime::BoxFuture;
-use quorate_core::{BackendError, Claim, Key, LockBackend, Runtime, Sighting};
+use quorate_core::{BackendError, LockBackend, Runtime};
 use quorate_memory::MemoryNode;
 
 type Before = dyn Fn(&'static str) -> BoxFuture<'static, Result<(), BackendError>> + Send + Sync;

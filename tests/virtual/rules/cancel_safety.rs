@@ -40,7 +40,6 @@ fn a2_every_public_future_tells_its_cancel_safety() {
         "pub async fn extend(&self)",
         "pub async fn close(&self, limit: Duration)",
         "pub fn lost(&self) -> impl Future<",
-        "pub struct Run<F>",
         "pub struct LockRequest",
         "async fn server_id(&self)",
         "async fn acquire(&self, claim: &Claim, options: AcquireOptions)",

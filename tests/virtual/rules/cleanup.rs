@@ -5,7 +5,7 @@ use std::future::IntoFuture;
 use std::sync::Arc;
 use std::time::Duration;
 
-use quorate_core::{LockManager, LockRequest, Lost, ReleaseError, Runtime};
+use quorate_core::{LeaseEnd, LockManager, LockRequest, ReleaseError, Runtime};
 use quorate_memory::{Fault, MemoryNode, Value};
 use quorate_protocol::error_of_reply;
 

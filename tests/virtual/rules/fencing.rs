@@ -5,10 +5,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use quorate_core::backend::{AcquireOptions, Reply};
+use quorate_core::backend::{Claim, FenceHint, Vote};
 use quorate_core::error::{Answer, InvalidRequest, QuorumFailure};
+use quorate_core::resource::{Key, Resource, Token};
 use quorate_core::{
-    BackendErrorKind, Claim, DetachedLock, FenceHint, FencedCell, FencingToken, Key, LockBackend,
-    LockError, LockGuard, LockManager, Resource, Runtime, Token, Vote,
+    BackendErrorKind, DetachedLock, FencedCell, FencingToken, LockBackend, LockError, LockGuard,
+    LockManager, Runtime,
 };
 use quorate_memory::{Effect, Fault, MemoryNode, Operation, Rule, Sim, Value};
 
@@ -103,7 +105,7 @@ fn granted(number: u64) -> Reply {
 
 fn failure_of<T: Debug>(failed: Result<T, LockError>) -> QuorumFailure {
     match failed {
-        Err(LockError::Unreachable(failure)) => failure,
+        Err(LockError::NoQuorum(failure)) => failure,
         other => panic!("{other:?}"),
     }
 }

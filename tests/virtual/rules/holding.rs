@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use futures_util::future::join;
 use quorate_core::algorithm::lease::SafetyMargin;
-use quorate_core::{Drift, ExtendError, Lost, Ttl};
+use quorate_core::backend::{Drift, Ttl};
+use quorate_core::{ExtendError, LeaseEnd};
 use quorate_memory::Fault;
 use quorate_protocol::error_of_reply;
 
@@ -16,7 +17,7 @@ fn h1_a_failed_extension_leaves_the_lease_as_it_is() {
     let valid_until = guard.valid_until();
     world.inject(..3, Fault::Hung);
     let failed = world.sim.block_on(guard.extend());
-    assert!(matches!(failed, Err(ExtendError::Unreachable(_))), "{failed:?}");
+    assert!(matches!(failed, Err(ExtendError::NoQuorum(_))), "{failed:?}");
     assert_eq!(guard.valid_until(), valid_until);
     assert!(guard.is_valid());
     world.sim.advance(SECOND);
@@ -60,12 +61,12 @@ fn h3_an_extension_needs_a_quorum_that_still_has_the_keys() {
     world.sim.block_on(guard.extend()).expect("three still have it");
     world.nodes[..3].iter().for_each(|node| node.expire("r"));
     let failed = world.sim.block_on(guard.extend());
-    assert!(matches!(failed, Err(ExtendError::Lost(Lost::NotHeld(_)))), "{failed:?}");
+    assert!(matches!(failed, Err(ExtendError::Lost(LeaseEnd::NotHeld(_)))), "{failed:?}");
     assert!(!guard.is_valid());
     world.catch_up();
     assert_eq!(world.holders("r"), 0, "no key came back, and the others are released");
     let lost = world.sim.block_on(guard.lost());
-    assert!(matches!(lost, Lost::NotHeld(_)), "{lost:?}");
+    assert!(matches!(lost, LeaseEnd::NotHeld(_)), "{lost:?}");
     assert_eq!(world.sim.elapsed(), Duration::ZERO, "at once");
 }
 
@@ -74,7 +75,9 @@ fn h3_nothing_is_sent_once_the_lease_is_over() {
     let (world, guard) = World::new(3).held();
     world.sim.advance(guard.remaining());
     let failed = world.sim.block_on(guard.extend());
-    let Err(error @ ExtendError::Lost(Lost::Expired { .. })) = failed else { panic!("{failed:?}") };
+    let Err(error @ ExtendError::Lost(LeaseEnd::Expired { .. })) = failed else {
+        panic!("{failed:?}")
+    };
     assert_eq!(error.to_string(), "the lease has ended: the lease expired");
     assert_eq!(world.log.operations(), ["acquire"; 3]);
 }
@@ -129,7 +132,7 @@ fn h5_not_held_is_only_said_if_no_quorum_can_have_it() {
         world.nodes[1].inject(fault.clone());
         world.nodes[2].inject(fault);
         let failed = world.sim.block_on(guard.extend());
-        assert!(matches!(failed, Err(ExtendError::Unreachable(_))), "{failed:?}");
+        assert!(matches!(failed, Err(ExtendError::NoQuorum(_))), "{failed:?}");
         world.nodes[1].heal();
         world.nodes[2].heal();
         world.sim.block_on(guard.extend()).expect("four of five have it");

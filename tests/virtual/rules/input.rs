@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use quorate_core::backend::InvalidTtl;
 use quorate_core::error::InvalidRequest;
-use quorate_core::{InvalidResource, InvalidTtl, LockError, Resource};
+use quorate_core::resource::Resource;
+use quorate_core::{InvalidResource, LockError};
 
 use crate::world::{MS, SECOND, World};
 

@@ -11,8 +11,8 @@ use futures_util::FutureExt;
 use futures_util::future::{Either, join, join3, select};
 use quorate_core::error::InvalidRequest;
 use quorate_core::{
-    AdoptError, DetachedLock, ExtendError, LockError, LockGuard, LockManager, Lost, ReleaseError,
-    Runtime, Stopped, WithError,
+    AdoptError, DetachedLock, ExtendError, LeaseEnd, LockError, LockGuard, LockManager,
+    ReleaseError, Runtime, Stopped, WithError,
 };
 use quorate_memory::{Fault, MemoryNode, Sim, Value};
 use quorate_protocol::error_of_reply;
@@ -47,7 +47,7 @@ fn a_lease_that_its_guard_ends_is_over_for_those_who_wait_for_its_end() {
         end(guard);
         world.sim.advance(Duration::ZERO);
         let heard = heard.lock().unwrap().take();
-        assert!(matches!(heard, Some(Lost::Released | Lost::Detached)), "{heard:?}");
+        assert!(matches!(heard, Some(LeaseEnd::Released | LeaseEnd::Detached)), "{heard:?}");
     }
 }
 
@@ -76,7 +76,7 @@ fn h4_a_lease_has_one_end_whatever_the_nodes_do() {
             match lost {
                 Some(lost) => {
                     let reason = world.sim.block_on(lost);
-                    assert!(matches!(reason, Lost::Expired { .. }), "{reason:?}");
+                    assert!(matches!(reason, LeaseEnd::Expired { .. }), "{reason:?}");
                 }
                 None => {
                     world.sim.advance(guard.remaining() - MS / 1_000_000);
@@ -91,10 +91,10 @@ fn h4_a_lease_has_one_end_whatever_the_nodes_do() {
             assert!(fault.is_some() || world.holders("r") == 5);
             world.heal();
             let extended = world.sim.block_on(guard.extend());
-            let ended = matches!(extended, Err(ExtendError::Lost(Lost::Expired { .. })));
+            let ended = matches!(extended, Err(ExtendError::Lost(LeaseEnd::Expired { .. })));
             assert!(ended && !guard.is_valid(), "{extended:?}");
             let lost = guard.lost().now_or_never();
-            assert!(matches!(lost, Some(Lost::Expired { .. })), "{lost:?}");
+            assert!(matches!(lost, Some(LeaseEnd::Expired { .. })), "{lost:?}");
         }
     }
 }
@@ -133,7 +133,7 @@ fn h4_a_lease_that_expired_in_a_pause_is_lost_at_the_first_look() {
     client.pause(20 * SECOND);
     assert!(!guard.is_valid(), "though no task ran");
     let reason = world.sim.block_on(lost);
-    assert!(matches!(reason, Lost::Expired { .. }), "{reason:?}");
+    assert!(matches!(reason, LeaseEnd::Expired { .. }), "{reason:?}");
 }
 
 #[test]
@@ -143,7 +143,7 @@ fn h4_every_holder_of_the_future_learns_of_the_end() {
     for _ in 0..10 {
         let (lost, told) = (guard.lease().lost(), Arc::clone(&told));
         world.sim.spawn(Box::pin(async move {
-            assert!(matches!(lost.await, Lost::Released));
+            assert!(matches!(lost.await, LeaseEnd::Released));
             told.fetch_add(1, Ordering::Relaxed);
         }));
     }
@@ -176,7 +176,7 @@ fn h1_a_lease_that_no_quorum_can_have_is_lost_at_once() {
     world.nodes[..3].iter().for_each(MemoryNode::restart);
     let valid_until = guard.valid_until();
     let reason = world.sim.block_on(guard.lost());
-    assert!(matches!(reason, Lost::NotHeld(_)), "{reason:?}");
+    assert!(matches!(reason, LeaseEnd::NotHeld(_)), "{reason:?}");
     assert!(world.sim.now() < valid_until - 5 * SECOND);
     assert!(!guard.is_valid());
     world.catch_up();
@@ -278,7 +278,7 @@ fn h7_a_hold_limit_ends_the_lease_however_often_it_is_extended() {
     assert!(guard.is_valid());
     world.sim.block_on(guard.extend_to(HOUR)).unwrap();
     assert_eq!(guard.valid_until(), start + 60 * SECOND);
-    assert!(matches!(world.sim.block_on(guard.lost()), Lost::HoldLimit));
+    assert!(matches!(world.sim.block_on(guard.lost()), LeaseEnd::HoldLimit));
     assert_eq!(world.sim.now(), start + 60 * SECOND);
 
     let none = world.sim.block_on(manager.lock("s").hold_limit(Duration::ZERO));
@@ -311,7 +311,7 @@ fn h7_a_lease_that_has_reached_its_hold_limit_is_not_renewed() {
     let guard = world.sim.block_on(request).unwrap();
     guard.auto_renew();
     world.sim.advance(60 * SECOND);
-    assert!(matches!(world.sim.block_on(guard.lost()), Lost::HoldLimit));
+    assert!(matches!(world.sim.block_on(guard.lost()), LeaseEnd::HoldLimit));
     assert!(!world.log.operations().contains(&"extend"));
 }
 

@@ -141,7 +141,7 @@ fn no_wait_waits_for_a_release_in_flight_at_most_a_node_timeout() {
         drop(held);
         let start = sim.elapsed();
         let error = sim.block_on(manager.lock("r").no_wait()).unwrap_err();
-        assert!(matches!(error, LockError::Unreachable(_)), "{error}");
+        assert!(matches!(error, LockError::NoQuorum(_)), "{error}");
         // The release, its own round, and the answers to the undo.
         let took = sim.elapsed() - start;
         assert!(took >= 500 * MS && took <= 1_500 * MS, "{took:?}");
@@ -176,7 +176,7 @@ fn a4_an_earlier_waiter_of_this_manager_in_the_way_is_held_and_the_first_one_say
         let errors = world.sim.block_on(join_all(waits));
         let errors: Vec<_> = errors.into_iter().map(Result::unwrap_err).collect();
         let (first, rest) = errors.split_first().unwrap();
-        assert!(matches!(first, LockError::Unreachable(_)), "{fault:?}: {first}");
+        assert!(matches!(first, LockError::NoQuorum(_)), "{fault:?}: {first}");
         assert_eq!(failure(first).failed_nodes().count(), 3, "{first}");
         for error in rest {
             assert!(error.is_held() && failure(error).is_local(), "{fault:?}: {error}");
@@ -197,7 +197,7 @@ fn a4_without_a_round_an_unanswered_release_is_unreachable_with_its_nodes() {
         world.inject(.., Fault::Hung);
         drop(held);
         let error = sim.block_on(manager.lock("r").timeout(100 * MS)).unwrap_err();
-        let LockError::Unreachable(failure) = &error else { panic!("{error}") };
+        let LockError::NoQuorum(failure) = &error else { panic!("{error}") };
         assert!(!error.is_held() && !failure.is_local(), "{error}");
         let silent =
             failure.nodes().iter().filter(|node| matches!(node.answer, Answer::NoReply { .. }));
@@ -217,7 +217,7 @@ fn an_outage_is_reported_to_a_waiter_whose_turn_comes_late() {
     };
     let waits = manager.lock("r").timeout(20 * SECOND).into_future();
     let (waited, ()) = world.sim.block_on(join(waits, fails));
-    assert!(matches!(waited, Err(LockError::Unreachable(_))), "{waited:?}");
+    assert!(matches!(waited, Err(LockError::NoQuorum(_))), "{waited:?}");
     drop(guard);
 }
 
@@ -465,6 +465,6 @@ fn a_lock_that_nobody_else_wants_is_had_however_often_and_however_short_the_time
 fn a_request_without_time_sends_nothing() {
     let world = World::complete(3);
     let refused = world.sim.block_on(world.manager().lock("r").timeout(Duration::ZERO));
-    assert!(matches!(refused, Err(LockError::Unreachable(_))), "{refused:?}");
+    assert!(matches!(refused, Err(LockError::NoQuorum(_))), "{refused:?}");
     assert!(world.log.operations().is_empty(), "{:?}", world.log.operations());
 }

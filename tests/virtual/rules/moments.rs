@@ -124,7 +124,7 @@ fn t2_a_win_that_its_caller_takes_too_late_is_a_loss() {
                     assert_eq!(world.holders("r"), 3);
                     world.sim.block_on(guard.release()).unwrap();
                 }
-                Err(LockError::Unreachable(_)) => assert!(!waits),
+                Err(LockError::NoQuorum(_)) => assert!(!waits),
                 Err(error) => panic!("{error}"),
             }
             world.sim.advance(SECOND);

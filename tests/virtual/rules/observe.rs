@@ -14,7 +14,7 @@ use futures_util::future::join;
 use metrics::{Counter, Gauge, Histogram, Key, KeyName, Recorder, SharedString, Unit};
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 use quorate_core::Lease;
-use quorate_core::error::Lost;
+use quorate_core::error::LeaseEnd;
 use quorate_memory::{Fault, MemoryNode};
 use quorate_protocol::error_of_reply;
 use quorate_tests::wait::receive;
@@ -239,7 +239,7 @@ fn a_lost_lease_is_a_warning_with_the_reason_once() {
     // The holder listens.
     let listens = |world: &World| {
         let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
-        assert!(matches!(world.sim.block_on(guard.lost()), Lost::Expired { .. }));
+        assert!(matches!(world.sim.block_on(guard.lost()), LeaseEnd::Expired { .. }));
         world.sim.block_on(guard.lost());
     };
     assert_eq!(end(&listens), lost("expired", "9.4s"));

@@ -112,7 +112,7 @@ fn a_call_that_a_backend_drops_is_lost() {
     };
     let two = manager(&world, 2, begin);
     let lost = world.sim.block_on(two.lock("r").no_wait()).unwrap_err();
-    assert!(matches!(lost, LockError::Unreachable(_)), "{lost}");
+    assert!(matches!(lost, LockError::NoQuorum(_)), "{lost}");
     assert_eq!(lost.to_string().matches("the backend dropped the call").count(), 2, "{lost}");
     world.sim.advance(500 * MS);
     assert_eq!(world.keys_left(), 0, "asked again after a node timeout");
@@ -194,7 +194,7 @@ fn a_backend_that_panics_in_begin_loses_its_call_and_poisons_nothing() {
         let guard = world.sim.block_on(two.lock("r")).unwrap();
         *panics.lock().unwrap() = true;
         let extended = world.sim.block_on(guard.extend());
-        assert_eq!(matches!(extended, Err(ExtendError::Unreachable(_))), !answers, "{extended:?}");
+        assert_eq!(matches!(extended, Err(ExtendError::NoQuorum(_))), !answers, "{extended:?}");
         assert!(guard.is_valid(), "H1");
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::future::{join, join_all};
 use quorate_core::backend::Capabilities;
 use quorate_core::error::InvalidRequest;
-use quorate_core::{ExtendError, InvalidResource, LockError, LockGuard, Lost, Runtime};
+use quorate_core::{ExtendError, InvalidResource, LeaseEnd, LockError, LockGuard, Runtime};
 use quorate_memory::{Effect, Fault, Operation, Rule};
 
 use crate::waiting::contest::Contest;
@@ -46,7 +46,11 @@ fn a_lapsed_lease_keeps_its_margin() {
             }
             let next = if is_other { &other } else { &holder }.hold_once("r", MS);
             let lost = scene.sim.block_on(guard.lost());
-            assert_eq!(matches!(lost, Lost::HoldLimit), end == End::HoldLimit, "{row}: {lost:?}");
+            assert_eq!(
+                matches!(lost, LeaseEnd::HoldLimit),
+                end == End::HoldLimit,
+                "{row}: {lost:?}"
+            );
             let ended = holder.client.now();
             assert_eq!(guard.valid_until(), ended, "{row}");
             if guard_goes {
@@ -204,7 +208,7 @@ fn a_won_extension_is_won_for_all_its_callers() {
     };
     assert!(world.sim.block_on_for(shared.as_mut(), 1).is_none(), "it is in the round");
     world.sim.block_on(first);
-    assert!(matches!(*failed.lock().unwrap(), Some(ExtendError::Unreachable(_))));
+    assert!(matches!(*failed.lock().unwrap(), Some(ExtendError::NoQuorum(_))));
     world.sim.block_on(shared).expect("its round was won");
     assert!(guard.is_valid());
 }

@@ -33,8 +33,8 @@ fn q1_a_quorum_of_the_configured_nodes_for_every_operation() {
             assert_eq!(extended.is_ok(), quorate, "{state}");
             assert_eq!(released.is_ok(), quorate, "{state}");
             if !quorate {
-                assert!(matches!(lock, Err(LockError::Unreachable(_))));
-                assert!(matches!(extended, Err(ExtendError::Unreachable(_))));
+                assert!(matches!(lock, Err(LockError::NoQuorum(_))));
+                assert!(matches!(extended, Err(ExtendError::NoQuorum(_))));
                 assert!(matches!(released, Err(ReleaseError::Unconfirmed(_))));
             }
         }
@@ -72,7 +72,7 @@ fn q2_a_loss_is_known_as_soon_as_it_is_certain() {
     world.inject(..3, Fault::Dead);
     world.inject(3.., Fault::Hung);
     let lost = world.sim.block_on(world.manager().lock("r").no_wait());
-    let Err(LockError::Unreachable(failure)) = lost else { panic!("{lost:?}") };
+    let Err(LockError::NoQuorum(failure)) = lost else { panic!("{lost:?}") };
     assert_eq!(failure.waited(), Duration::ZERO);
     assert!(world.sim.elapsed() <= 2 * MS, "C8 allows the undo 2 ms");
 }
@@ -92,7 +92,7 @@ fn q4_only_a_refusal_means_held() {
         let world = World::new(3);
         world.inject(.., Fault::Failing(error_of_reply(reply)));
         let lost = world.sim.block_on(world.manager().lock("r").no_wait());
-        let Err(LockError::Unreachable(failure)) = lost else {
+        let Err(LockError::NoQuorum(failure)) = lost else {
             panic!("{reply}: {lost:?}");
         };
         let mut reasons = failure.nodes().iter().filter(|node| match &node.answer {
@@ -109,7 +109,7 @@ fn q4_a_key_of_another_type_is_held_by_no_client() {
     let world = World::new(3);
     world.nodes.iter().for_each(|node| node.put("r", Value::List));
     let lost = world.sim.block_on(world.manager().lock(["r", "s"])).unwrap_err();
-    assert!(matches!(lost, LockError::Unreachable(_)) && lost.is_permanent(), "{lost}");
+    assert!(matches!(lost, LockError::NoQuorum(_)) && lost.is_permanent(), "{lost}");
     assert!(lost.to_string().contains("WRONGTYPE"), "{lost}");
     assert!(world.sim.elapsed() <= 2 * MS, "A4: at once");
 }
@@ -128,7 +128,7 @@ fn contention_and_faults_are_distinguished() {
     world.nodes[2].heal();
     world.nodes[2].put("r", Value::String(b"x".to_vec()));
     let lost = world.sim.block_on(world.manager().lock("r").no_wait());
-    let Err(LockError::Unreachable(failure)) = lost else { panic!("{lost:?}") };
+    let Err(LockError::NoQuorum(failure)) = lost else { panic!("{lost:?}") };
     assert_eq!(
         failure.to_string(),
         "0 of 3 nodes granted, 2 needed; memory-1: connection refused; \
@@ -142,7 +142,7 @@ fn q5_a_node_that_never_answers_costs_one_node_timeout() {
     world.inject(.., Fault::Hung);
     let manager = world.builder().node_timeout(70 * MS).build().unwrap();
     let lost = world.sim.block_on(manager.lock("r").no_wait());
-    let Err(LockError::Unreachable(failure)) = lost else { panic!("{lost:?}") };
+    let Err(LockError::NoQuorum(failure)) = lost else { panic!("{lost:?}") };
     assert_eq!(failure.waited(), 70 * MS);
     assert_eq!(world.sim.elapsed(), 140 * MS, "C8 allows the undo as long again");
     assert!(failure.to_string().contains("memory-5: no reply within 70.0ms"), "{failure}");
@@ -207,7 +207,7 @@ fn q6_where_it_cannot_be_known_nodes_vote() {
     nodes[1].inject(Fault::Dead);
     let manager =
         LockManager::builder(nodes.iter().map(Odd::new)).runtime(sim.clone()).build().unwrap();
-    let Err(LockError::Unreachable(failure)) = sim.block_on(manager.lock("r").no_wait()) else {
+    let Err(LockError::NoQuorum(failure)) = sim.block_on(manager.lock("r").no_wait()) else {
         panic!("two of three are dead");
     };
     let names: Vec<&str> = failure.nodes().iter().map(|node| &*node.name).collect();

@@ -23,7 +23,7 @@ fn a4_permanent_errors_end_a_lock_at_once() {
         for world in [World::complete(5), World::in_order(5), World::new(5)] {
             world.inject(..3, Fault::Failing(error.clone()));
             let failed = world.sim.block_on(world.manager().lock("r")).unwrap_err();
-            assert!(matches!(failed, LockError::Unreachable(_)), "{failed}");
+            assert!(matches!(failed, LockError::NoQuorum(_)), "{failed}");
             assert!(failed.is_permanent() && !failed.is_held(), "{failed}");
             assert!(world.sim.elapsed() <= 2 * MS, "{reply}: {:?}", world.sim.elapsed());
         }
@@ -36,7 +36,7 @@ fn a4_permanent_errors_end_a_lock_at_once() {
         match world.sim.block_on(world.manager().lock("r")) {
             Ok(_) => assert!(is_locked),
             Err(lost) => {
-                assert!(!is_locked && matches!(lost, LockError::Unreachable(_)), "{lost}");
+                assert!(!is_locked && matches!(lost, LockError::NoQuorum(_)), "{lost}");
                 assert!(!lost.is_permanent() && world.sim.elapsed() >= 30 * SECOND, "{lost}");
             }
         }
@@ -57,7 +57,7 @@ fn a4_a_lock_always_has_a_deadline() {
         for timeout in [Duration::ZERO, MS, 700 * MS, 3 * SECOND] {
             let start = world.sim.elapsed();
             let lost = world.sim.block_on(manager.lock("other").timeout(timeout));
-            assert!(matches!(lost, Err(LockError::Unreachable(_))), "{timeout:?}: {lost:?}");
+            assert!(matches!(lost, Err(LockError::NoQuorum(_))), "{timeout:?}: {lost:?}");
             let took = world.sim.elapsed() - start;
             // C8: the error waits for answers to its undo, as long as the round took or 2 ms.
             let undo = timeout.clamp(2 * MS, 500 * MS);
@@ -116,7 +116,7 @@ fn a4_a_replica_that_stays_one_ends_the_wait() {
         assert!(!lost.is_permanent(), "{lost}");
         let start = world.sim.elapsed();
         let lost = world.sim.block_on(world.manager().lock("r")).unwrap_err();
-        assert!(matches!(lost, LockError::Unreachable(_)) && lost.is_permanent(), "{lost}");
+        assert!(matches!(lost, LockError::NoQuorum(_)) && lost.is_permanent(), "{lost}");
         let took = world.sim.elapsed() - start;
         assert!(took >= SECOND && took <= 3 * SECOND, "{took:?}");
     }
@@ -134,10 +134,7 @@ fn a4_the_error_does_not_depend_on_which_node_answers_first() {
             node(place).inject(Fault::Failing(error_of_reply("NOAUTH")));
         }
         let lost = world.sim.block_on(world.manager().lock("r")).unwrap_err();
-        assert!(
-            matches!(lost, LockError::Unreachable(_)) && lost.is_permanent(),
-            "{shift}: {lost}"
-        );
+        assert!(matches!(lost, LockError::NoQuorum(_)) && lost.is_permanent(), "{shift}: {lost}");
         assert!(world.sim.elapsed() <= 2 * MS, "{shift}");
     }
 }
@@ -191,7 +188,7 @@ fn unreachable_nodes_are_never_reported_as_held() {
                 let released = world.sim.block_on(guard.release());
                 assert!(matches!(released, Err(ReleaseError::Unconfirmed(_))), "{released:?}");
                 let failed = world.sim.block_on(manager.lock("r").timeout(timeout)).unwrap_err();
-                let LockError::Unreachable(failure) = &failed else {
+                let LockError::NoQuorum(failure) = &failed else {
                     panic!("{fault:?}, {timeout:?}: {failed}");
                 };
                 let silent = ["memory-1", "memory-2"];
@@ -207,7 +204,7 @@ fn no_quorum(kinds: &[BackendErrorKind]) -> LockError {
     let answer = |kind: &BackendErrorKind| {
         NodeAnswer::new("node", Answer::Failed(BackendError::new(*kind, "reason")))
     };
-    LockError::Unreachable(QuorumFailure::new(kinds.iter().map(answer), MS))
+    LockError::NoQuorum(QuorumFailure::new(kinds.iter().map(answer), MS))
 }
 
 #[test]

@@ -135,7 +135,8 @@ fn a_second_auto_renew_changes_nothing() {
 #[test]
 fn h7_a_renewal_in_the_last_third_of_its_lease_does_not_wait_for_others() {
     let world = World::new(3);
-    let builder = world.builder().ttl(30 * SECOND).node_timeout(12 * SECOND).timeout(60 * SECOND);
+    let builder =
+        world.builder().ttl(30 * SECOND).node_timeout(12 * SECOND).wait_timeout(60 * SECOND);
     let manager = builder.build().unwrap();
     let guards: Arc<Mutex<Vec<LockGuard>>> = Arc::default();
     for lease in 0..5_000 {

@@ -6,10 +6,12 @@ use std::time::Duration;
 
 use futures_util::future::join;
 use quorate_core::backend::AcquireOptions;
+use quorate_core::backend::{Claim, InvalidTtl, Vote};
 use quorate_core::error::{Answer, InvalidRequest, QuorumFailure};
+use quorate_core::resource::{Key, Resource, Token};
 use quorate_core::{
-    AdoptError, BackendErrorKind, BuildError, Claim, ExtendError, InvalidTtl, Key, LockBackend,
-    LockError, LockGuard, LockManager, Resource, RestartGuard, Runtime, Token, Vote,
+    AdoptError, BackendErrorKind, BuildError, ExtendError, LockBackend, LockError, LockGuard,
+    LockManager, RestartGuard, Runtime,
 };
 use quorate_memory::{Effect, Fault, MemoryNode, Operation, Rule, Sim, Value};
 
@@ -82,7 +84,7 @@ impl World {
 
 fn failure_of<T: Debug>(failed: Result<T, LockError>) -> QuorumFailure {
     match failed {
-        Err(LockError::Unreachable(failure)) => failure,
+        Err(LockError::NoQuorum(failure)) => failure,
         other => panic!("{other:?}"),
     }
 }

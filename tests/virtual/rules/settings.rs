@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use quorate_core::backend::{Drift, InvalidTtl};
 use quorate_core::error::InvalidRequest;
-use quorate_core::{BuildError, Drift, InvalidTtl, LockError, LockManagerBuilder, Lost, Runtime};
+use quorate_core::{BuildError, LeaseEnd, LockError, LockManagerBuilder, Runtime};
 use quorate_memory::Fault;
 
 use crate::world::{MS, SECOND, World};
@@ -40,7 +41,7 @@ fn margin(world: &World, builder: LockManagerBuilder, ttl: Duration) -> Duration
     let guard = world.sim.block_on(manager.lock("r").ttl(ttl)).unwrap();
     let after_the_end = world.nodes[0].time_left("r").unwrap() - guard.remaining();
     let lost = world.sim.block_on(guard.lost());
-    assert!(matches!(lost, Lost::Expired { .. }), "{lost:?}");
+    assert!(matches!(lost, LeaseEnd::Expired { .. }), "{lost:?}");
     assert_eq!(guard.valid_until(), world.sim.now(), "one end");
     after_the_end - Drift::default().of(ttl.try_into().unwrap())
 }

@@ -7,11 +7,10 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use quorate_core::algorithm::lease::SafetyMargin;
+use quorate_core::backend::{Drift, InvalidTtl, Ttl};
 use quorate_core::error::InvalidRequest;
 use quorate_core::runtime::{BoxFuture, EntropyError};
-use quorate_core::{
-    BuildError, Drift, ExtendError, InvalidTtl, LockError, LockManager, Lost, Runtime, Ttl,
-};
+use quorate_core::{BuildError, ExtendError, LeaseEnd, LockError, LockManager, Runtime};
 use quorate_memory::{Fault, MemoryNode, Sim};
 
 use crate::backends::Odd;
@@ -63,7 +62,7 @@ fn t2_a_win_after_the_validity_is_a_loss_and_is_released() {
     let (sim, nodes, pause, manager) = paused_client();
     *pause.lock().unwrap() = 20 * SECOND;
     let lost = sim.block_on(manager.lock("r").no_wait());
-    assert!(matches!(lost, Err(LockError::Unreachable(_))), "{lost:?}");
+    assert!(matches!(lost, Err(LockError::NoQuorum(_))), "{lost:?}");
     sim.settle();
     assert!(nodes.iter().all(|node| node.keys().is_empty()));
 }
@@ -75,7 +74,7 @@ fn t2_an_extension_that_is_won_after_the_validity_is_a_loss() {
     let valid_until = guard.valid_until();
     *pause.lock().unwrap() = 20 * SECOND;
     let lost = sim.block_on(guard.extend());
-    assert!(matches!(lost, Err(ExtendError::Lost(Lost::Expired { .. }))), "{lost:?}");
+    assert!(matches!(lost, Err(ExtendError::Lost(LeaseEnd::Expired { .. }))), "{lost:?}");
     assert_eq!(guard.valid_until(), valid_until);
     assert!(!guard.is_valid());
 }
@@ -121,7 +120,7 @@ fn t3_nothing_overflows_at_the_longest_durations() {
     let manager = world
         .builder()
         .ttl(Ttl::MAX)
-        .timeout(Duration::MAX)
+        .wait_timeout(Duration::MAX)
         .cleanup_bound(Duration::MAX)
         .backoff(Duration::MAX, Duration::MAX)
         .build()

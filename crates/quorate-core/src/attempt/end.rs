@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::algorithm::lease::saturating_add;
-use crate::error::{Lost, QuorumFailure};
+use crate::error::{LeaseEnd, QuorumFailure};
 
 /// Why a lease has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,14 +32,14 @@ impl Why {
     ];
 
     /// The reason as its holder hears it. `failure`: what each node said against the lease.
-    pub(super) fn lost(self, failure: impl FnOnce() -> QuorumFailure) -> Lost {
+    pub(super) fn lost(self, failure: impl FnOnce() -> QuorumFailure) -> LeaseEnd {
         match self {
-            Self::Released => Lost::Released,
-            Self::Expired => Lost::Expired { last: failure() },
-            Self::NotOurs => Lost::NotHeld(failure()),
-            Self::HoldLimit => Lost::HoldLimit,
-            Self::Detached => Lost::Detached,
-            Self::Closed => Lost::Closed,
+            Self::Released => LeaseEnd::Released,
+            Self::Expired => LeaseEnd::Expired { last: failure() },
+            Self::NotOurs => LeaseEnd::NotHeld(failure()),
+            Self::HoldLimit => LeaseEnd::HoldLimit,
+            Self::Detached => LeaseEnd::Detached,
+            Self::Closed => LeaseEnd::Closed,
         }
     }
 
@@ -49,12 +49,12 @@ impl Why {
     }
 }
 
-/// How many bits of [`LeaseEnd::ended`] say why.
+/// How many bits of [`PublishedEnd::ended`] say why.
 const WHY_BITS: u32 = 3;
 
 /// When a lease ends, and when and why it has ended.
 #[derive(Debug)]
-pub(crate) struct LeaseEnd {
+pub(crate) struct PublishedEnd {
     start: Instant,
     /// Nanoseconds from the start to the end of the lease.
     valid_for: AtomicU64,
@@ -64,7 +64,7 @@ pub(crate) struct LeaseEnd {
     ended: AtomicU64,
 }
 
-impl LeaseEnd {
+impl PublishedEnd {
     pub(crate) const fn new(start: Instant) -> Self {
         Self {
             start,
@@ -134,7 +134,7 @@ mod tests {
     fn h4_a_lease_ends_by_the_clock_and_the_first_writer_says_why() {
         let start = Instant::now();
         for (is_limited, why) in [(false, Why::Expired), (true, Why::HoldLimit)] {
-            let end = LeaseEnd::new(start);
+            let end = PublishedEnd::new(start);
             end.publish(start + SECOND, is_limited);
             assert_eq!(end.check(start), Ok(start + SECOND));
             assert_eq!(end.check(start + SECOND), Err(why));
@@ -149,7 +149,7 @@ mod tests {
     fn each_reason_is_kept_with_its_time() {
         let start = Instant::now();
         for why in Why::ALL {
-            let end = LeaseEnd::new(start);
+            let end = PublishedEnd::new(start);
             end.publish(start + SECOND, false);
             end.end(why, start + SECOND / 3);
             assert_eq!(end.ended().map(|(why, at)| (why, at - start)), Some((why, SECOND / 3)));

@@ -11,7 +11,7 @@ use crate::algorithm::attempt::{
 use crate::algorithm::lease::saturating_add;
 use crate::algorithm::quorum::NodeId;
 use crate::backend::BackendError;
-use crate::error::{Lost, QuorumFailure, ReleaseError};
+use crate::error::{LeaseEnd, QuorumFailure, ReleaseError};
 use crate::telemetry;
 use crate::tickets::Ticket;
 use crate::waiting::Awaited as _;
@@ -115,7 +115,7 @@ impl State {
             Decision::Released => self.release_decided(Ok(()), now),
             Decision::LostBefore => {
                 let lost = self.lost.as_deref().cloned();
-                let lost = lost.unwrap_or_else(|| Lost::NotHeld(self.failure(attempt)));
+                let lost = lost.unwrap_or_else(|| LeaseEnd::NotHeld(self.failure(attempt)));
                 self.release_decided(Err(ReleaseError::Lost(lost)), now);
             }
             Decision::Unconfirmed => {

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use super::{Attempt, Effects, Input, LeaseEnd, State, Why};
+use super::{Attempt, Effects, Input, PublishedEnd, State, Why};
 use crate::algorithm::attempt::{AttemptMachine, Loss, NodeSet, RoundId, Settings};
 use crate::algorithm::fence::FencingToken;
 use crate::algorithm::lease::Ttl;
@@ -12,7 +12,7 @@ use crate::algorithm::quorum::NodeId;
 use crate::attempts::{Due, Timed};
 use crate::backend::{AcquireOptions, Capabilities, Claim};
 use crate::cluster::Cluster;
-use crate::error::{ExtendError, Lost, QuorumFailure, ReleaseError};
+use crate::error::{ExtendError, LeaseEnd, QuorumFailure, ReleaseError};
 use crate::given_up::Givers;
 use crate::late::{Actor as _, LateLock};
 use crate::resource::Key;
@@ -77,7 +77,7 @@ impl Attempt {
                 queues: Arc::clone(queues),
                 claim,
                 acquire: options.acquire,
-                end: LeaseEnd::new(now),
+                end: PublishedEnd::new(now),
                 won: OnceLock::new(),
                 queued: AtomicU64::new(0),
                 left_late: AtomicU64::new(0),
@@ -194,7 +194,7 @@ impl Attempt {
     }
 
     /// Sends nothing from now on: the lock may belong to another process. An error if it is lost.
-    pub(crate) fn detach(self: &Arc<Self>) -> Result<(), Lost> {
+    pub(crate) fn detach(self: &Arc<Self>) -> Result<(), LeaseEnd> {
         self.handle(Input::Detach);
         let is_ours = matches!(self.end.ended(), Some((Why::Detached, _)));
         if is_ours { Ok(()) } else { Err(self.lost()) }
@@ -207,7 +207,7 @@ impl Attempt {
     }
 
     /// Why the lease has ended. For a lease that has ended.
-    pub(crate) fn lost(self: &Arc<Self>) -> Lost {
+    pub(crate) fn lost(self: &Arc<Self>) -> LeaseEnd {
         self.handle(Input::Due(Due::Time));
         self.state.with(self, |state, _| state.lost(self))
     }
@@ -217,7 +217,7 @@ impl Attempt {
     /// # Cancel safety
     ///
     /// The future can be dropped at any time.
-    pub(crate) async fn ended(self: &Arc<Self>) -> Lost {
+    pub(crate) async fn ended(self: &Arc<Self>) -> LeaseEnd {
         self.wait(|state, effects| {
             self.end.check(effects.now(self)).is_err().then(|| {
                 state.handle(self, (Input::Due(Due::Time), None), effects);
@@ -248,14 +248,14 @@ impl State {
             return Some(Ok(valid_until));
         }
         let (_, failure) = &**self.failed.as_ref().filter(|failed| failed.0 >= round)?;
-        Some(Err(ExtendError::Unreachable(failure.clone())))
+        Some(Err(ExtendError::NoQuorum(failure.clone())))
     }
 
     /// Why the lease has ended.
-    fn lost(&self, attempt: &Attempt) -> Lost {
+    fn lost(&self, attempt: &Attempt) -> LeaseEnd {
         let why = attempt.end.ended().map_or(Why::Expired, |(why, _)| why);
         match &self.lost {
-            Some(lost) if why.is_loss() => Lost::clone(lost),
+            Some(lost) if why.is_loss() => LeaseEnd::clone(lost),
             // No node said anything about it.
             _ => why.lost(QuorumFailure::default),
         }

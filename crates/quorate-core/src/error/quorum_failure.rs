@@ -24,7 +24,7 @@ use crate::backend::BackendError;
 /// ];
 /// let failure = QuorumFailure::new(answers, Duration::from_millis(500));
 /// assert_eq!(
-///     LockError::Unreachable(failure).to_string(),
+///     LockError::NoQuorum(failure).to_string(),
 ///     "no quorum: 1 of 3 nodes granted, 2 needed; \
 ///      10.0.0.2:6379: no reply within 500.0ms; 10.0.0.3:6379: LOADING",
 /// );

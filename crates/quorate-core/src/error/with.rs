@@ -1,6 +1,6 @@
 //! Why work under a lock did not end as it should.
 
-use super::{LockError, Lost, QuorumFailure};
+use super::{LeaseEnd, LockError, QuorumFailure};
 
 /// The lease ended before the work under it.
 #[derive(thiserror::Error)]
@@ -8,7 +8,7 @@ use super::{LockError, Lost, QuorumFailure};
 #[expect(clippy::exhaustive_structs, reason = "complete by definition: why, and what is left")]
 pub struct Stopped<T> {
     /// Why the lease ended.
-    pub reason: Lost,
+    pub reason: LeaseEnd,
     /// What the work returned, if it was ready by then. Another client may have held the lock
     /// meanwhile. `None` if the work was dropped.
     pub value: Option<T>,

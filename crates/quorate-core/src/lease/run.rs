@@ -1,27 +1,21 @@
 //! A future that ends with its lease.
 
-use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use pin_project::pin_project;
 
 use super::Lease;
-use crate::error::{Lost, Stopped};
+use crate::error::{LeaseEnd, Stopped};
 use crate::runtime::BoxFuture;
 
-/// A future that ends with its lease. Created by [`LockGuard::run`](crate::LockGuard::run).
-///
-/// # Cancel safety
-///
-/// As that of the future inside: dropping this drops it. The lease stays as it was.
+/// A future that ends with its lease.
 #[pin_project]
-#[must_use = "futures do nothing unless polled"]
-pub struct Run<F> {
+pub(super) struct Run<F> {
     /// `None` once it has ended or was stopped.
     #[pin]
     future: Option<F>,
-    lost: BoxFuture<'static, Lost>,
+    lost: BoxFuture<'static, LeaseEnd>,
     lease: Lease,
 }
 
@@ -50,11 +44,5 @@ impl<F: Future> Future for Run<F> {
             Ok(_) => Ok(value),
             Err(reason) => Err(Stopped { reason, value: Some(value) }),
         })
-    }
-}
-
-impl<F> fmt::Debug for Run<F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Run").field("keys", &self.lease.keys()).finish_non_exhaustive()
     }
 }

@@ -51,8 +51,8 @@ impl LockManagerBuilder {
     /// How long [`lock`](LockManager::lock) and [`with`](LockManager::with) try. Default: 30 s.
     ///
     /// To outlast a crashed holder, it has to be longer than the ttl of the holders.
-    pub const fn timeout(mut self, timeout: Duration) -> Self {
-        self.config.timeout = timeout;
+    pub const fn wait_timeout(mut self, timeout: Duration) -> Self {
+        self.config.wait_timeout = timeout;
         self
     }
 

@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use quorate_core::Ttl;
 use quorate_core::algorithm::attempt::{
     Action, AttemptMachine, CallId, Decision, Knowledge, Message, NodeSet, Outcome, RoundVote,
     Settings,
@@ -11,6 +10,7 @@ use quorate_core::algorithm::attempt::{
 use quorate_core::algorithm::fence::FencingToken;
 use quorate_core::algorithm::lease::SafetyMargin;
 use quorate_core::algorithm::quorum::{NodeCount, NodeId};
+use quorate_core::backend::Ttl;
 
 const STEPS: usize = 60;
 const SECOND: Duration = Duration::from_secs(1);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use quorate_core::algorithm::attempt::Settings;
 use quorate_core::algorithm::lease::SafetyMargin;
 use quorate_core::algorithm::quorum::NodeCount;
-use quorate_core::{Drift, Ttl};
+use quorate_core::backend::{Drift, Ttl};
 
 use crate::player::Player;
 

@@ -9,9 +9,9 @@ use quorate_core::backend::{
     AcquireOptions, Asked, CallReply, CallResult, Capabilities, Entry, LockBackend, Operation,
     ReleaseOptions, Watched, ask,
 };
-use quorate_core::{
-    BackendError, BackendErrorKind, Claim, Key, Resource, Runtime, Token, Ttl, Vote,
-};
+use quorate_core::backend::{Claim, Ttl, Vote};
+use quorate_core::resource::{Key, Resource, Token};
+use quorate_core::{BackendError, BackendErrorKind, Runtime};
 
 use super::{Failure, Testbed};
 use crate::keys;

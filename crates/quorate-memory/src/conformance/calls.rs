@@ -4,7 +4,8 @@ use std::pin::pin;
 
 use futures_util::future::{join_all, poll_immediate};
 use quorate_core::backend::Capabilities;
-use quorate_core::{Claim, Resource, Vote};
+use quorate_core::backend::{Claim, Vote};
+use quorate_core::resource::Resource;
 
 use super::bench::{Bench, Checked, claim, granted, is_vote, key, text};
 use super::ensure;

@@ -28,7 +28,8 @@ use quorate_core::backend::{
     AcquireOptions, CallReply, Capabilities, Entry, ExtendOptions, Holder, Operation,
     ReleaseOptions, Watched,
 };
-use quorate_core::{BackendError, FenceHint, FencingToken, RestartGuard, Ttl, Vote};
+use quorate_core::backend::{FenceHint, Ttl, Vote};
+use quorate_core::{BackendError, FencingToken, RestartGuard};
 
 use super::bench::{Bench, Checked, TTL, text};
 use super::ensure;

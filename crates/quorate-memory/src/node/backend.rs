@@ -4,11 +4,13 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use quorate_core::backend::Claim;
 use quorate_core::backend::{
     AcquireOptions, Call, CallReply, CallResult, Capabilities, Entry, ExtendOptions, LockBackend,
     NotSent, Operation, Refreshed, ReleaseOptions, Reply, Sighting, Watched, ask,
 };
-use quorate_core::{BackendError, BackendErrorKind, Claim, FencingToken, Key, Runtime};
+use quorate_core::resource::Key;
+use quorate_core::{BackendError, BackendErrorKind, FencingToken, Runtime};
 
 use super::message::{Connection, Origin};
 use super::{ABILITIES, MemoryNode};

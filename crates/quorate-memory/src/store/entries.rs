@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use quorate_core::{BackendError, BackendErrorKind, Claim};
+use quorate_core::backend::Claim;
+use quorate_core::{BackendError, BackendErrorKind};
 
 /// What is at a key.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,7 +3,9 @@
 use std::time::Instant;
 
 use quorate_core::backend::Reply;
-use quorate_core::{BackendError, BackendErrorKind, Claim, FenceHint, FencingToken, Key, Vote};
+use quorate_core::backend::{Claim, FenceHint, Vote};
+use quorate_core::resource::Key;
+use quorate_core::{BackendError, BackendErrorKind, FencingToken};
 
 use super::entries::{Store, Value};
 use crate::keys;

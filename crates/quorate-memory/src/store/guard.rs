@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use quorate_core::backend::Reply;
-use quorate_core::{BackendError, BackendErrorKind, Claim, FenceHint, RestartGuard};
+use quorate_core::backend::{Claim, FenceHint};
+use quorate_core::{BackendError, BackendErrorKind, RestartGuard};
 
 use super::entries::{Store, Value};
 use crate::keys::{EPOCH, QUARANTINE};

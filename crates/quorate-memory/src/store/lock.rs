@@ -2,8 +2,10 @@
 
 use std::time::Instant;
 
+use quorate_core::BackendError;
+use quorate_core::backend::{Claim, Vote};
 use quorate_core::backend::{Holder, Sighting};
-use quorate_core::{BackendError, Claim, Key, Vote};
+use quorate_core::resource::Key;
 
 use super::entries::{Store, Value};
 

@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use quorate_core::BackendError;
 use quorate_core::backend::{Entry, Refreshed};
-use quorate_core::{BackendError, Key};
+use quorate_core::resource::Key;
 
 use super::entries::{Store, Value};
 use crate::keys;

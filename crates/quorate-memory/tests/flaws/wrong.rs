@@ -12,10 +12,9 @@ use quorate_core::backend::{
     AcquireOptions, Call, Capabilities, Entry, ExtendOptions, LockBackend, NotSent, Operation,
     Refreshed, ReleaseOptions, Reply, Sighting, Watched, ask,
 };
-use quorate_core::{
-    BackendError, BackendErrorKind, Claim, FenceHint, FencingToken, Key, RestartGuard, Runtime,
-    Ttl, Vote,
-};
+use quorate_core::backend::{Claim, FenceHint, Ttl, Vote};
+use quorate_core::resource::Key;
+use quorate_core::{BackendError, BackendErrorKind, FencingToken, RestartGuard, Runtime};
 use quorate_memory::conformance::Testbed;
 use quorate_memory::{MemoryNode, Value};
 

@@ -1,6 +1,7 @@
 //! Acquiring a claim without a fencing token and without the restart guard.
 
-use quorate_core::{BackendError, Claim, Vote};
+use quorate_core::BackendError;
+use quorate_core::backend::{Claim, Vote};
 
 use crate::command::Command;
 use crate::script::{By, Script};

@@ -9,7 +9,9 @@
 //! highest, and a raise raises all or none.
 
 use quorate_core::backend::Reply;
-use quorate_core::{BackendError, Claim, FenceHint, FencingToken, Key, Vote};
+use quorate_core::backend::{Claim, FenceHint, Vote};
+use quorate_core::resource::Key;
+use quorate_core::{BackendError, FencingToken};
 
 use crate::command::Command;
 use crate::script::{By, Script, size_of};
@@ -88,7 +90,7 @@ pub(super) fn number(digits: &[u8]) -> Option<FencingToken> {
 
 #[cfg(test)]
 mod tests {
-    use quorate_core::Resource;
+    use quorate_core::resource::Resource;
 
     use super::*;
 

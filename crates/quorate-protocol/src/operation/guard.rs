@@ -12,7 +12,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quorate_core::backend::Reply;
-use quorate_core::{BackendError, BackendErrorKind, Claim, FenceHint, RestartGuard, Vote};
+use quorate_core::backend::{Claim, FenceHint, Vote};
+use quorate_core::{BackendError, BackendErrorKind, RestartGuard};
 
 use super::fence;
 use crate::command::Command;

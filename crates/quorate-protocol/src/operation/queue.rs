@@ -9,8 +9,9 @@
 //! An entry expires 2 s after its last refresh, and all keys 10 s after theirs. A user of an ACL needs
 //! these keys beside those that are locked. Without them, processes wait without an order.
 
+use quorate_core::BackendError;
 use quorate_core::backend::{Entry, Operation, Refreshed};
-use quorate_core::{BackendError, Key};
+use quorate_core::resource::Key;
 
 use crate::command::Command;
 use crate::script::{By, Script, size_of};

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use quorate_core::backend::{Claim, FenceHint, Ttl};
 use quorate_core::backend::{Entry, ExtendOptions, ReleaseOptions};
-use quorate_core::{Claim, FenceHint, FencingToken, Key, Resource, RestartGuard, Token, Ttl};
+use quorate_core::resource::{Key, Resource, Token};
+use quorate_core::{FencingToken, RestartGuard};
 
 use super::*;
 use crate::features::CompareAndDelete;

@@ -62,7 +62,7 @@ async fn each_reply_reaches_its_own_call() {
     let node = node(&fake);
     let calls = names(0..500).into_iter().map(|name| begin(&node, acquire(&name)));
     for (number, result) in join_all(calls).await.into_iter().enumerate() {
-        let is_granted = vote(result).unwrap() == quorate_core::Vote::Granted;
+        let is_granted = vote(result).unwrap() == quorate_core::backend::Vote::Granted;
         assert_eq!(is_granted, number % 3 != 0, "{number}");
     }
 }

@@ -5,11 +5,13 @@ use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use quorate_core::BackendError;
 use quorate_core::backend::{
     AcquireOptions, CallReply, CallResult, LockBackend, Operation, ReleaseOptions, Reply, ask,
 };
+use quorate_core::backend::{Claim, Ttl, Vote};
+use quorate_core::resource::{Key, Resource, Token};
 use quorate_core::runtime::TokioRuntime;
-use quorate_core::{BackendError, Claim, Key, Resource, Token, Ttl, Vote};
 use quorate_protocol::{Connections, Limits, RedisNode};
 
 use crate::fake::Fake;

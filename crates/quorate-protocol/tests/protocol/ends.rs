@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::join_all;
+use quorate_core::backend::Vote;
 use quorate_core::backend::{CallReply, Operation};
-use quorate_core::{BackendError, BackendErrorKind, Vote};
+use quorate_core::{BackendError, BackendErrorKind};
 use quorate_protocol::Value;
 use tokio::time::{Instant, sleep};
 

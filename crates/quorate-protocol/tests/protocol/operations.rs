@@ -1,11 +1,12 @@
 //! The operations of a node over its connections: second steps, order, and the capabilities.
 
 use futures_util::future::join_all;
+use quorate_core::RestartGuard;
 use quorate_core::backend::{
     AcquireOptions, CallReply, Capabilities, Entry, ExtendOptions, LockBackend, Operation,
     ReleaseOptions,
 };
-use quorate_core::{FenceHint, RestartGuard, Vote};
+use quorate_core::backend::{FenceHint, Vote};
 use quorate_protocol::Value;
 
 use crate::calls::{TTL, acquire, begin, claim, hint, is_not_sent, key, node, release, vote};

@@ -18,7 +18,8 @@ use Fate::{Dead, Forgot, Hung, Well};
 fn c7_a_release_reports_what_a_quorum_says() {
     type IsRight = fn(&Result<(), ReleaseError>) -> bool;
     let released: IsRight = |released| released.is_ok();
-    let gone: IsRight = |released| matches!(released, Err(ReleaseError::Lost(Lost::NotHeld(_))));
+    let gone: IsRight =
+        |released| matches!(released, Err(ReleaseError::Lost(LeaseEnd::NotHeld(_))));
     let unconfirmed: IsRight = |released| matches!(released, Err(ReleaseError::Unconfirmed(_)));
     for (fates, is_right, took) in [
         (&[Forgot, Forgot, Well, Well, Well][..], released, Some(Duration::ZERO)),
@@ -64,7 +65,10 @@ fn c7_releasing_an_expired_lease_is_reported() {
         world.sim.advance(guard.remaining() + late);
         assert_eq!(world.holders("r"), holders);
         let released = world.sim.block_on(guard.release());
-        assert!(matches!(released, Err(ReleaseError::Lost(Lost::Expired { .. }))), "{released:?}");
+        assert!(
+            matches!(released, Err(ReleaseError::Lost(LeaseEnd::Expired { .. }))),
+            "{released:?}"
+        );
     }
 }
 

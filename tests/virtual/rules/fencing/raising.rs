@@ -14,7 +14,7 @@ fn a_raise_that_comes_after_the_next_holder_outranks_nobody() {
         node.add_rule(Rule::new(late).on(Operation::Raise));
     }
     let zombie = world.sim.block_on(manager.lock("r").no_wait().fenced().ttl(SECOND));
-    assert!(matches!(zombie, Err(LockError::Unreachable(_))), "{zombie:?}");
+    assert!(matches!(zombie, Err(LockError::NoQuorum(_))), "{zombie:?}");
     world.nodes.iter().for_each(MemoryNode::clear_rules);
     world.sim.advance(2 * SECOND);
     // Without the node from which the zombie has its high number.
@@ -79,7 +79,7 @@ fn t2_a_token_that_is_agreed_on_after_the_validity_is_a_loss() {
         client.pause(9_385 * MS);
     }));
     let lost = world.sim.block_on(manager.lock("r").no_wait().fenced());
-    assert!(matches!(lost, Err(LockError::Unreachable(_))), "{lost:?}");
+    assert!(matches!(lost, Err(LockError::NoQuorum(_))), "{lost:?}");
     world.sim.advance(SECOND);
     assert_eq!(lock_keys_left(&world), 0);
 }

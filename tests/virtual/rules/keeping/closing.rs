@@ -28,11 +28,11 @@ fn close_releases_what_is_held_and_ends_every_wait() {
     assert!(is_clean);
     assert_eq!(elapsed, SECOND + MARGIN, "the work has the safety margin to stop");
     assert_eq!(left, 0, "when close returns");
-    assert!(matches!(world.sim.block_on(lost), Lost::Closed));
+    assert!(matches!(world.sim.block_on(lost), LeaseEnd::Closed));
     assert!(!held.is_valid());
-    assert!(matches!(world.sim.block_on(held.extend()), Err(ExtendError::Lost(Lost::Closed))));
+    assert!(matches!(world.sim.block_on(held.extend()), Err(ExtendError::Lost(LeaseEnd::Closed))));
     let released = world.sim.block_on(held.release());
-    assert!(matches!(released, Err(ReleaseError::Lost(Lost::Closed))), "{released:?}");
+    assert!(matches!(released, Err(ReleaseError::Lost(LeaseEnd::Closed))), "{released:?}");
     drop(kept);
     for failed in [
         world.sim.block_on(manager.lock("r")).unwrap_err(),
@@ -100,7 +100,7 @@ fn h4_work_under_a_lock_has_the_margin_to_stop_when_the_manager_closes() {
         }
         let lost = guard.lost();
         let worker = async {
-            assert!(matches!(lost.await, Lost::Closed));
+            assert!(matches!(lost.await, LeaseEnd::Closed));
             assert!(sim.elapsed().is_zero(), "at once");
             assert!(!guard.is_valid());
             sim.sleep_until(sim.now() + work).await;

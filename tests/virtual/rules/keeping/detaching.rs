@@ -12,7 +12,7 @@ fn a_lock_is_detached_and_its_validity_counts_from_the_adoption() {
     world.sim.advance(2 * SECOND);
     let text = guard.detach().unwrap().encode();
     assert!(!lease.is_valid());
-    assert!(matches!(world.sim.block_on(lease.lost()), Lost::Detached));
+    assert!(matches!(world.sim.block_on(lease.lost()), LeaseEnd::Detached));
     assert_eq!(world.holders("a"), 5, "nothing is released");
 
     world.sim.advance(5 * SECOND);
@@ -38,7 +38,7 @@ fn adopting_a_lock_that_is_gone_is_a_typed_error() {
 
     world.inject(..2, Fault::Hung);
     let failed = world.sim.block_on(taker.adopt(&record));
-    assert!(matches!(failed, Err(AdoptError::Unreachable(_))), "{failed:?}");
+    assert!(matches!(failed, Err(AdoptError::NoQuorum(_))), "{failed:?}");
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn q4_an_adoption_says_lost_only_if_no_quorum_can_have_the_lock() {
     world.nodes[1].inject(Fault::Failing(loading));
     let taker = world.manager();
     let failed = world.sim.block_on(taker.adopt(&record));
-    assert!(matches!(failed, Err(AdoptError::Unreachable(_))), "{failed:?}");
+    assert!(matches!(failed, Err(AdoptError::NoQuorum(_))), "{failed:?}");
     world.nodes[1].heal();
     assert!(world.sim.block_on(taker.adopt(&record)).unwrap().is_valid());
 }

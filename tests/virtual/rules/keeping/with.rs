@@ -14,7 +14,7 @@ fn run_stops_a_future_when_the_lease_is_lost() {
     });
     let valid_until = guard.valid_until();
     let mut work = Box::pin(work);
-    let Err(Stopped { reason: Lost::Expired { .. }, value: None }) =
+    let Err(Stopped { reason: LeaseEnd::Expired { .. }, value: None }) =
         world.sim.block_on(work.as_mut())
     else {
         panic!("it never ends by itself");
@@ -35,7 +35,7 @@ fn run_gives_the_value_of_work_that_ended_too_late() {
         7
     });
     let stopped = world.sim.block_on(blocking).unwrap_err();
-    assert!(matches!(stopped, Stopped { reason: Lost::Expired { .. }, value: Some(7) }));
+    assert!(matches!(stopped, Stopped { reason: LeaseEnd::Expired { .. }, value: Some(7) }));
 }
 
 #[test]
@@ -101,7 +101,8 @@ fn with_reports_a_loss_that_only_the_release_finds() {
         nodes[..2].iter().for_each(MemoryNode::restart);
         7
     }));
-    let Err(WithError::Lost(Stopped { reason: Lost::NotHeld(_), value: Some(7) })) = &done else {
+    let Err(WithError::Lost(Stopped { reason: LeaseEnd::NotHeld(_), value: Some(7) })) = &done
+    else {
         panic!("{done:?}");
     };
     let boxed: Box<dyn Error + Send + Sync> = done.unwrap_err().without_value().into();

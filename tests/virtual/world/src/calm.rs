@@ -5,7 +5,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use quorate_core::{ExtendError, LockGuard, Lost, Runtime};
+use quorate_core::{ExtendError, LeaseEnd, LockGuard, Runtime};
 use quorate_memory::{Fault, MemoryNode, Sim};
 
 use crate::oracle::Violation;
@@ -49,7 +49,7 @@ pub(crate) fn check(stage: &Stage<'_>) -> Vec<Violation> {
     violations
 }
 
-type Told = Arc<Mutex<Option<Lost>>>;
+type Told = Arc<Mutex<Option<LeaseEnd>>>;
 
 struct Calm<'a> {
     stage: Stage<'a>,
@@ -82,13 +82,13 @@ impl Calm<'_> {
             Ok(()) if back < lost.len() => {
                 violations.push(self.stage.wrong("a node was not repaired"))
             }
-            Err(ExtendError::Lost(Lost::NotHeld(_)))
+            Err(ExtendError::Lost(LeaseEnd::NotHeld(_)))
                 if lost.len() > self.stage.spare() && back > 0 =>
             {
                 violations
                     .push(self.stage.wrong("a node was repaired though no quorum had the keys"));
             }
-            Err(ExtendError::Lost(Lost::NotHeld(_))) if lost.len() > self.stage.spare() => {}
+            Err(ExtendError::Lost(LeaseEnd::NotHeld(_))) if lost.len() > self.stage.spare() => {}
             Err(error) => {
                 violations.push(self.stage.wrong(format!("an extension failed: {error}")))
             }
@@ -98,7 +98,7 @@ impl Calm<'_> {
         self.stage.sim.advance(self.stage.plan.ttl * 6 / 10);
         let told = self.told();
         match &told {
-            Some(Lost::NotHeld(_)) if lost.len() > self.stage.spare() => {
+            Some(LeaseEnd::NotHeld(_)) if lost.len() > self.stage.spare() => {
                 if self.guard.is_valid() {
                     violations
                         .push(self.stage.wrong("valid after it was told that the keys are gone"));
@@ -182,7 +182,7 @@ impl Calm<'_> {
         lost.then(what).into_iter().collect()
     }
 
-    fn told(&self) -> Option<Lost> {
+    fn told(&self) -> Option<LeaseEnd> {
         self.told.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }

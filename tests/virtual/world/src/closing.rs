@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use quorate_core::{LockError, Lost, Runtime};
+use quorate_core::{LeaseEnd, LockError, Runtime};
 use quorate_memory::{Fault, MemoryNode};
 
 use crate::calm::told;
@@ -84,7 +84,7 @@ pub(crate) fn check(stage: &Stage<'_>) -> Vec<Violation> {
     look(&|_| true);
     if let (Some(guard), Some(lost)) = (&guard, lost) {
         let lost = lost.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        if guard.is_valid() || !matches!(lost, Some(Lost::Closed)) {
+        if guard.is_valid() || !matches!(lost, Some(LeaseEnd::Closed)) {
             wrong(format!("a lock outlived its manager, and what was told is {lost:?}"));
         }
     }

@@ -4,7 +4,8 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use quorate_core::{FencingToken, Key};
+use quorate_core::FencingToken;
+use quorate_core::resource::Key;
 use quorate_memory::{MemoryNode, Observed, Sim};
 
 /// A record of locks: which client held which, from when to when. Clones write to the same record.

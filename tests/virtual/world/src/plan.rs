@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use quorate_core::{Drift, Ttl};
+use quorate_core::backend::{Drift, Ttl};
 use quorate_memory::Sim;
 
 use crate::ability::Ability;

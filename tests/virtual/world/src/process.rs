@@ -8,8 +8,9 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use quorate_core::Runtime;
+use quorate_core::resource::Token;
 use quorate_core::runtime::{BoxFuture, EntropyError};
-use quorate_core::{Runtime, Token};
 use quorate_memory::{Sim, SimClient};
 
 use crate::history::AttemptId;

@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use quorate_core::{FencingToken, Lease, Lost, Runtime};
+use quorate_core::{FencingToken, Lease, LeaseEnd, Runtime};
 
 use crate::history::LockId;
 use crate::plan::Class;
@@ -105,14 +105,14 @@ impl Watch {
     }
 
     /// The holder learns of the loss from an extension that failed.
-    pub(crate) fn hear_of_loss(&self, reason: &Lost) {
+    pub(crate) fn hear_of_loss(&self, reason: &LeaseEnd) {
         self.observe();
         self.is_told(&mut self.seen(), reason);
     }
 
     /// The loss was told. A lease that ended by time keeps its keys for the margin, until its guard goes.
-    fn is_told(&self, seen: &mut Seen, reason: &Lost) {
-        let is_by_time = matches!(reason, Lost::Expired { .. } | Lost::HoldLimit);
+    fn is_told(&self, seen: &mut Seen, reason: &LeaseEnd) {
+        let is_by_time = matches!(reason, LeaseEnd::Expired { .. } | LeaseEnd::HoldLimit);
         if !std::mem::replace(&mut seen.told, true) && !seen.given_up && !is_by_time {
             self.ended();
         }
@@ -135,27 +135,28 @@ impl Watch {
     }
 
     /// It was reported now to a watcher that had `begun`, and had been looked at `before`.
-    fn judge(&self, reason: &Lost, before: Duration, begun: Instant) {
+    fn judge(&self, reason: &LeaseEnd, before: Duration, begun: Instant) {
         let (now, local) = (self.worker.sim.elapsed(), self.worker.client.now());
         let mut seen = self.seen();
-        let ran_out = matches!(reason, Lost::Expired { .. } | Lost::HoldLimit | Lost::NotHeld(_));
+        let ran_out =
+            matches!(reason, LeaseEnd::Expired { .. } | LeaseEnd::HoldLimit | LeaseEnd::NotHeld(_));
         let has_paused = self.worker.has_paused(before, now);
         // A clock that runs slowly comes to its next nanosecond late.
         let end = seen.until.max(begun) + Duration::from_nanos(2);
         if ran_out && local > end && !has_paused {
             self.wrong("was over before its loss was told");
         }
-        if matches!(reason, Lost::Expired { .. }) && local < seen.until {
+        if matches!(reason, LeaseEnd::Expired { .. }) && local < seen.until {
             self.wrong("has not expired, and was lost");
         }
         // No node forgets anything there (H1).
-        if matches!(reason, Lost::NotHeld(_)) && self.worker.plan.class == Class::Promised {
+        if matches!(reason, LeaseEnd::NotHeld(_)) && self.worker.plan.class == Class::Promised {
             self.wrong("was lost though no node had lost it");
         }
         if !ran_out && !seen.given_up {
             self.wrong(&format!("was lost to nobody: {reason}"));
         }
-        if matches!(reason, Lost::HoldLimit) && self.cap.is_none() {
+        if matches!(reason, LeaseEnd::HoldLimit) && self.cap.is_none() {
             self.wrong("reached a hold limit that nobody had set");
         }
         self.is_told(&mut seen, reason);

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use quorate_core::runtime::BoxFuture;
 use quorate_core::{
     AdoptError, BackendError, BackendErrorKind, DetachedLock, ExtendError, FencingToken, Lease,
-    LockError, LockGuard, LockManager, LockRequest, Lost, ReleaseError, Runtime, Stopped,
+    LeaseEnd, LockError, LockGuard, LockManager, LockRequest, ReleaseError, Runtime, Stopped,
     WithError,
 };
 use quorate_memory::{MemoryNode, Sim, SimClient, Value};
@@ -162,7 +162,7 @@ impl Worker {
 
     fn check_refusal(&self, error: &LockError) {
         match error {
-            LockError::Held(_) | LockError::Unreachable(_) => {}
+            LockError::Held(_) | LockError::NoQuorum(_) => {}
             error => self.wrong(format!("a lock failed with {error}")),
         }
     }
@@ -329,7 +329,7 @@ impl Worker {
         let (was_valid, detached) = (guard.is_valid(), guard.detach());
         let text = match detached {
             Ok(record) => record.encode(),
-            Err(Lost::Released | Lost::Detached | Lost::Closed) => {
+            Err(LeaseEnd::Released | LeaseEnd::Detached | LeaseEnd::Closed) => {
                 return self.wrong("a guard was not its own".to_owned());
             }
             Err(lost) if was_valid => {
@@ -371,7 +371,7 @@ impl Worker {
                     }
                     self.hold(resource, Held { guard, cap: None, begun }).await;
                 }
-                None | Some(Err(AdoptError::Lost(_) | AdoptError::Unreachable(_))) => {}
+                None | Some(Err(AdoptError::Lost(_) | AdoptError::NoQuorum(_))) => {}
                 Some(Err(error)) => self.wrong(format!("a lock was not adopted: {error}")),
             }
             *lock(&self.working) -= 1;

@@ -153,7 +153,7 @@ pub enum Loss {
     /// Refusals decided: without them the failures left a quorum possible.
     Held,
     /// Too many nodes failed or did not answer, or a fencing token found no quorum.
-    Unreachable,
+    NoQuorum,
     /// The votes came when nothing was left of the validity (T2).
     Expired,
 }

@@ -98,7 +98,7 @@ impl<E: Clone> AttemptMachine<E> {
                         Phase::Adopting => against > spare,
                         _ => false,
                     };
-                    self.lose(if is_held { Loss::Held } else { Loss::Unreachable }, now);
+                    self.lose(if is_held { Loss::Held } else { Loss::NoQuorum }, now);
                 } else {
                     return false;
                 }

@@ -202,7 +202,7 @@ impl Contender {
         let crowd = &self.crowd;
         match error {
             LockError::Held(_) if timeout < PATIENT => {}
-            LockError::Unreachable(_) => {}
+            LockError::NoQuorum(_) => {}
             LockError::Closed if self.is_closed(member) => {}
             error => crowd.wrong(format!("client {} failed with {error}", self.client)),
         }
