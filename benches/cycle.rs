@@ -19,9 +19,8 @@ use allocation_counter::measure;
 use futures_util::future::join_all;
 use quorate_core::algorithm::attempt::{Action, AttemptMachine, Outcome, Settings};
 use quorate_core::algorithm::quorum::NodeCount;
-use quorate_core::backend::Ttl;
 use quorate_core::backend::{
-    AcquireOptions, Claim, LockBackend as _, Operation, ReleaseOptions, ask,
+    AcquireOptions, Claim, LockBackend as _, Operation, ReleaseOptions, Ttl, ask,
 };
 use quorate_core::resource::{Key, Resource, Token};
 use quorate_core::runtime::{BoxFuture, EntropyError};

@@ -7,8 +7,9 @@ use std::error::Error;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use quorate::backend::{AcquireOptions, ExtendOptions, ReleaseOptions, Reply};
-use quorate::backend::{Claim, Vote, async_trait};
+use quorate::backend::{
+    AcquireOptions, Claim, ExtendOptions, ReleaseOptions, Reply, Vote, async_trait,
+};
 use quorate::memory::conformance::{self, Testbed};
 use quorate::resource::Key;
 use quorate::runtime::TokioRuntime;

@@ -6,9 +6,8 @@
 
 use std::collections::BTreeMap;
 use std::error::Error;
-use std::fmt;
-use std::io;
 use std::time::Duration;
+use std::{fmt, io};
 
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshot};
 use quorate::memory::{Effect, Fault, MemoryNode, Rule, Sim};

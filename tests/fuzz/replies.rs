@@ -7,10 +7,9 @@ use futures_util::FutureExt as _;
 use quorate_core::FencingToken;
 use quorate_core::algorithm::wait::Entry;
 use quorate_core::backend::{
-    AcquireOptions, BackendError, BackendErrorKind, CallReply, CallResult, Claim, Operation,
-    ReleaseOptions, RestartGuard,
+    AcquireOptions, BackendError, BackendErrorKind, CallReply, CallResult, Claim, FenceHint,
+    Operation, ReleaseOptions, RestartGuard, Ttl, Vote,
 };
-use quorate_core::backend::{FenceHint, Ttl, Vote};
 use quorate_core::resource::{Key, Resource, Token};
 use quorate_protocol::{Command, Connection, Value, error_of_reply, exchange, handshake};
 

@@ -1,7 +1,6 @@
 //! Calls to one node, as the core makes them.
 
-use quorate::backend::{AcquireOptions, ExtendOptions, ReleaseOptions, Watched};
-use quorate::backend::{Claim, Ttl, Vote};
+use quorate::backend::{AcquireOptions, Claim, ExtendOptions, ReleaseOptions, Ttl, Vote, Watched};
 use quorate::resource::{Key, Resource, Token};
 use quorate::{BackendError, BackendErrorKind, LockBackend};
 use quorate_core::runtime::os_random;

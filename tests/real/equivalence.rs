@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use quorate::backend::{
-    AcquireOptions, CallReply, Entry, ExtendOptions, Operation, ReleaseOptions,
+    AcquireOptions, CallReply, Claim, Entry, ExtendOptions, FenceHint, Operation, ReleaseOptions,
+    Ttl,
 };
-use quorate::backend::{Claim, FenceHint, Ttl};
 use quorate::memory::{MemoryNode, Sim, Value};
 use quorate::resource::{Key, Token};
 use quorate::runtime::{BoxFuture, EntropyError};

@@ -5,8 +5,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 
-use quorate::backend::{AcquireOptions, ReleaseOptions};
-use quorate::backend::{FenceHint, Vote};
+use quorate::backend::{AcquireOptions, FenceHint, ReleaseOptions, Vote};
 use quorate::{BackendErrorKind, FencedCell, FencingToken, LockGuard};
 use quorate_tests::resource::Resource;
 use quorate_tests::wait::times;

@@ -1,8 +1,7 @@
 //! Leases that are renewed on real nodes while these fail one after the other.
 
-use std::fmt;
-use std::thread;
 use std::time::Duration;
+use std::{fmt, thread};
 
 use quorate::{LockError, LockGuard, LockManager};
 use quorate_tests::wait::{LIMIT, eventually, times};

@@ -242,7 +242,8 @@ impl<'a> Cell<'a> {
                     starved += 1;
                 }
                 (Effect::Error(_), Answer::NoReply { .. }) if self.waits_in_vain() => named += 1,
-                (Effect::Refusal, Answer::Refused) | (Effect::Silence, Answer::NoReply { .. }) => {
+                (Effect::Refusal, Answer::Refused { .. })
+                | (Effect::Silence, Answer::NoReply { .. }) => {
                     named += 1;
                 }
                 (Effect::Error(kind), Answer::Failed(error)) if error.kind() == kind => named += 1,

@@ -6,8 +6,7 @@ use std::sync::{Arc, Barrier, Mutex};
 use std::time::Duration;
 
 use futures_util::future::{Either, join, poll_immediate, select};
-use quorate::backend::Capabilities;
-use quorate::backend::Vote;
+use quorate::backend::{Capabilities, Vote};
 use quorate::redis::bb8::{ManageConnection, Pool};
 use quorate::redis::from_pool;
 use quorate::redis::redis::aio::MultiplexedConnection;

@@ -10,8 +10,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::{join, join_all};
-use quorate_core::backend::Vote;
-use quorate_core::backend::{AcquireOptions, ReleaseOptions};
+use quorate_core::backend::{AcquireOptions, ReleaseOptions, Vote};
 use quorate_core::runtime::{InTokio, SmolRuntime, TokioContext, TokioRuntime};
 use quorate_core::{
     DetachedLock, Lease, LockBackend, LockError, LockGuard, LockManager, Runtime, WithError,

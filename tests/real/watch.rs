@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use quorate::backend::Vote;
-use quorate::backend::Watched;
+use quorate::backend::{Vote, Watched};
 use quorate::{BackendErrorKind, LockBackend};
 use quorate_tests::RedisServer;
 use quorate_tests::wait::within_limit;

@@ -70,10 +70,11 @@ fn a_lock_is_set_key_token_nx_px_ttl() {
         let token = String::from_utf8(token).unwrap();
         // A node takes the options in any order, and fred writes them in its own.
         let is_set = |command: &Vec<String>| {
-            let options = [&["NX", "PX", "3600000"], &["PX", "3600000", "NX"]];
+            let options =
+                [&["NX", "PX", "3600000", "GET"][..], &["PX", "3600000", "NX", "GET"][..]];
             command.len() > 3
                 && command[..3] == ["SET", "orders:42", &token]
-                && options.iter().any(|options| command[3..] == options[..])
+                && options.iter().any(|options| command[3..] == **options)
         };
         assert!(seen.iter().any(is_set), "{client:?}: {seen:?}");
         let sets = seen.iter().filter(|command| command[0] == "SET").count();

@@ -3,8 +3,7 @@
 //! It prints `ready`, waits for a line, runs the job, prints its metrics and `done`, waits for a line,
 //! closes, and ends.
 
-use std::fmt;
-use std::io;
+use std::{fmt, io};
 
 use tokio::runtime::Builder;
 

@@ -7,6 +7,7 @@
 //! ```
 
 mod replicas;
+mod split;
 mod wanted;
 
 use std::mem::take;
@@ -14,17 +15,18 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures_util::future::{Either, FutureExt, join, poll_immediate, select};
+use futures_util::future::{Either, FutureExt, join, join_all, join3, poll_immediate, select};
 
 use self::replicas::Replicas;
-pub(crate) use self::wanted::{Wanted, Wishes};
+use self::split::{Split, verdict};
+pub(crate) use self::wanted::{Patience, Wanted, Wishes};
 use crate::algorithm::attempt::Loss;
 use crate::algorithm::backoff::scale;
-use crate::algorithm::lease::saturating_add;
+use crate::algorithm::quorum::NodeId;
 use crate::attempt::{Attempt, NotWon};
-use crate::backend::Capabilities;
+use crate::backend::{Capabilities, Holder};
 use crate::cluster::Cluster;
-use crate::error::{LockError, QuorumFailure};
+use crate::error::{Answer, LockError, QuorumFailure};
 use crate::remote_wait::{RemoteWait, WaitInput};
 use crate::resource::Key;
 use crate::telemetry;
@@ -48,7 +50,7 @@ pub(crate) async fn acquire(
     let mut competitor = Competitor {
         queues,
         wanted,
-        deadline: wanted.timeout().map(|timeout| saturating_add(start, timeout)),
+        deadline: wanted.deadline(&queues.cluster, start),
         node_timeout: queues.cluster.config.node_timeout(wanted.ttl),
         unawaited: Some(start),
         has_waited: false,
@@ -69,7 +71,7 @@ pub(crate) async fn acquire(
 struct Competitor<'a> {
     queues: &'a Arc<LocalQueues>,
     wanted: &'a Wanted,
-    /// `None` for one round.
+    /// `None` for a request that waits without end.
     deadline: Option<Instant>,
     node_timeout: Duration,
     /// The latest reading of the clock, if nothing was awaited since.
@@ -114,7 +116,7 @@ impl Competitor<'_> {
     /// Waits for the ticket of one key. Without one, the error says what was in the way (A4).
     async fn ticket(&mut self, key: &Key, start: Instant) -> Result<Ticket, LockError> {
         let queues = self.queues;
-        let mut taking = queues.take(key.clone(), self.deadline.is_some(), start);
+        let mut taking = queues.take(key.clone(), self.wanted.waits(), start);
         let taken = match poll_immediate(&mut taking).await {
             Some(taken) => Some(taken),
             None => {
@@ -155,7 +157,8 @@ impl Competitor<'_> {
                     return Err(error);
                 }
                 Err(lost) => {
-                    if self.is_last(lost) {
+                    if self.is_last(lost) || !self.wanted.waits() && !self.is_split().boxed().await
+                    {
                         return Err(self.give_up().boxed().await);
                     }
                 }
@@ -169,7 +172,7 @@ impl Competitor<'_> {
         self.tickets = lost.tickets;
         let (took, is_held) = (lost.failure.waited(), lost.loss == Loss::Held);
         telemetry::round_lost(&self.wanted.keys, reason(lost.loss), took, &lost.failure);
-        let is_over = self.deadline.is_none_or(|deadline| at >= deadline);
+        let is_over = self.deadline.is_some_and(|deadline| at >= deadline);
         self.rounds += 1;
         let failure = self.replicas.note(lost.failure, at);
         // A round that the deadline cut short says less than the one before it, or than the guard that was in the
@@ -199,9 +202,45 @@ impl Competitor<'_> {
         is_permanent
     }
 
+    /// Whether a lost round of a request that waits for no holder was a split vote. Then the pause before the next round
+    /// is over (O8).
+    async fn is_split(&mut self) -> bool {
+        let cluster = &self.queues.cluster;
+        let (Some(attempt), Some(last)) = (&self.attempt, &mut self.last) else { return false };
+        if matches!(last.loss, Loss::Expired | Loss::NoToken) {
+            return false;
+        }
+        // Its own key would refuse the next attempt: on a pool that could overtake the undo.
+        let limit = match cluster.nodes.all_ordered() {
+            true => last.took.min(self.node_timeout).max(LEAST_UNDO),
+            false => self.node_timeout,
+        };
+        let own = attempt.claim.token();
+        let mut failure = attempt.failure();
+        if matches!(verdict(own, &failure), Split::First | Split::Later) {
+            let names = name_holders(cluster, &self.wanted.keys, &failure, limit);
+            let ((), names) = join(attempt.undone(limit), names).await;
+            failure = attempt.failure().with_holders(&names);
+        }
+        let split = verdict(own, &failure);
+        if split == Split::No {
+            return false;
+        }
+        last.error = error_of(cluster, Loss::Held, failure);
+        if split == Split::Held || self.rounds >= split::MOST_ROUNDS || last.error.is_permanent() {
+            return false;
+        }
+        if split == Split::Later {
+            let pause = split::pause(last.took, self.rounds, cluster.random());
+            let pause = cluster.attempts.unless_closed(cluster.sleep(pause));
+            return cluster.before(self.deadline, pause).await.is_some();
+        }
+        true
+    }
+
     /// Waits until the next attempt is worth making. `false` at the deadline.
     async fn is_next(&mut self) -> Result<bool, LockError> {
-        if self.last.is_some() || self.others_are_first() {
+        if self.wanted.waits() && (self.last.is_some() || self.others_are_first()) {
             self.unawaited = None;
             let this = &*self;
             let next = this.cluster().attempts.unless_closed(this.next());
@@ -216,8 +255,7 @@ impl Competitor<'_> {
 
     /// Whether this request waits for its turn between processes before it competes.
     fn others_are_first(&self) -> bool {
-        let ticket = self.tickets.first().filter(|_| self.deadline.is_some());
-        ticket.is_some_and(|ticket| ticket.others_are_first(self.now()))
+        self.tickets.first().is_some_and(|ticket| ticket.others_are_first(self.now()))
     }
 
     async fn next(&self) {
@@ -324,11 +362,41 @@ impl Competitor<'_> {
                 self.cluster().within(limit, wait.left()).await;
             }
         };
-        join(undone, left).await;
+        let names = async {
+            match &self.last {
+                Some(LostRound { error: LockError::Held(failure), .. }) => {
+                    name_holders(self.cluster(), &self.wanted.keys, failure, limit).await
+                }
+                _ => Vec::new(),
+            }
+        };
+        let (_, _, names) = join3(undone, left, names).await;
+        if let Some(LostRound { error: LockError::Held(failure), .. }) = &mut self.last {
+            *failure = failure.with_holders(&names);
+        }
         self.hear_late();
         self.attempt = None;
         self.last.take().map_or(error, |last| last.error)
     }
+}
+
+/// The holders at nodes that refused without a name: those of servers before Redis 7.
+async fn name_holders(
+    cluster: &Cluster,
+    keys: &[Key],
+    failure: &QuorumFailure,
+    limit: Duration,
+) -> Vec<(NodeId, Holder)> {
+    let nodes = cluster.nodes.count().ids().zip(failure.nodes());
+    let unnamed = nodes.filter(|(id, node)| {
+        matches!(node.answer, Answer::Refused { holder: None })
+            && cluster.nodes.has(*id, Capabilities::INSPECT)
+    });
+    let looks = unnamed.map(|(id, _)| async move {
+        let look = cluster.nodes.backend(id).inspect(&keys[0]);
+        Some((id, cluster.within(limit, look).await?.ok()??.holder))
+    });
+    join_all(looks).await.into_iter().flatten().collect()
 }
 
 /// The error of a cluster in which two nodes are one server (Q6).
@@ -341,14 +409,14 @@ fn error_of(cluster: &Cluster, loss: Loss, failure: QuorumFailure) -> LockError 
     same_server(cluster).unwrap_or_else(|| match loss {
         // The round was decided before the last of these errors came (A4).
         Loss::Held if !failure.is_permanent() => LockError::Held(failure),
-        Loss::Held | Loss::NoQuorum | Loss::Expired => LockError::NoQuorum(failure),
+        _ => LockError::NoQuorum(failure),
     })
 }
 
 const fn reason(loss: Loss) -> &'static str {
     match loss {
         Loss::Held => "held",
-        Loss::NoQuorum => "no_quorum",
+        Loss::NoQuorum | Loss::NoToken => "no_quorum",
         Loss::Expired => "expired",
     }
 }

@@ -28,7 +28,7 @@ use crate::algorithm::attempt::{AttemptMachine, Loss, Outcome, RoundId};
 use crate::algorithm::fence::FencingToken;
 use crate::algorithm::quorum::NodeId;
 use crate::attempts::{Due, Slot, Wake};
-use crate::backend::{AcquireOptions, BackendError, CallResult, Claim, Tag};
+use crate::backend::{AcquireOptions, BackendError, CallResult, Claim, Holder, Tag};
 use crate::cluster::Cluster;
 use crate::error::{LeaseEnd, QuorumFailure, ReleaseError};
 use crate::given_up::Givers;
@@ -74,6 +74,8 @@ pub(crate) struct State {
     is_taken: bool,
     /// What nodes have answered to a first round after it was lost.
     late: Vec<(NodeId, Outcome<BackendError>)>,
+    /// The holders that refused the first round.
+    holders: Vec<(NodeId, Holder)>,
     /// The latest extension that was won, and the latest that failed.
     extended: Option<RoundId>,
     failed: Option<Box<(RoundId, QuorumFailure)>>,

@@ -9,6 +9,7 @@ use crate::algorithm::lease::{Drift, InvalidTtl, SafetyMargin, Ttl};
 use crate::algorithm::renewal::Renewal;
 use crate::backend::RestartGuard;
 use crate::error::{BuildError, InvalidRequest};
+use crate::resource::Label;
 
 /// The least validity of a lease. With less, renewals would follow each other without a pause.
 const LEAST_VALIDITY: Duration = Duration::from_millis(1);
@@ -26,6 +27,7 @@ pub(crate) struct Config {
     pub(crate) hold_limit: Option<Duration>,
     pub(crate) backoff: Backoff,
     pub(crate) key_prefix: Vec<u8>,
+    pub(crate) label: Option<Label>,
     pub(crate) restart_guard: Option<RestartGuard>,
     pub(crate) fencing_hint: Option<HintSource>,
 }
@@ -44,6 +46,7 @@ impl Default for Config {
             hold_limit: None,
             backoff: Backoff { base: Duration::from_millis(10), most: Duration::from_secs(1) },
             key_prefix: Vec::new(),
+            label: None,
             restart_guard: None,
             fencing_hint: None,
         }

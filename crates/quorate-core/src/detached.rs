@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::algorithm::fence::FencingToken;
 use crate::algorithm::lease::Ttl;
 use crate::backend::Claim;
-use crate::resource::{Key, Token, hex};
+use crate::resource::{Key, Label, Token, hex};
 
 /// A lock that was [detached](crate::LockGuard::detach), to be [adopted](crate::LockManager::adopt) once.
 ///
@@ -44,6 +44,12 @@ impl DetachedLock {
         self.claim.ttl().as_duration()
     }
 
+    /// The label of the lock, if it has one. The adopter has the same.
+    #[must_use]
+    pub fn label(&self) -> Option<&str> {
+        self.claim.token().label()
+    }
+
     /// The lock's fencing token, if one was asked for. The adopter has the same.
     #[must_use]
     pub const fn fencing_token(&self) -> Option<FencingToken> {
@@ -52,20 +58,29 @@ impl DetachedLock {
 
     /// Writes the record as one printable word. It is a secret: do not log it.
     ///
-    /// Its parts, with colons between them: a version, the ttl in milliseconds, the fencing token if there
-    /// is one, then the token and each key in hexadecimal digits. A record with a fencing token has a
-    /// version of its own, so that a program that knows no fencing does not adopt the lock.
+    /// Its parts, with colons between them: a version, the ttl in milliseconds, the fencing token, the token, the
+    /// label and each key. Token, label and keys are in hexadecimal digits. There are three versions: without a fencing token and a
+    /// label, with a fencing token, and with a label. The third leaves the place of a missing fencing token
+    /// empty. So a program that knows no fencing, or no labels, does not adopt the lock.
     #[must_use]
     pub fn encode(&self) -> String {
-        let token = String::from_utf8_lossy(self.claim.token().as_bytes());
+        let token = self.claim.token();
+        let digits = String::from_utf8_lossy(&token.as_bytes()[..2 * Token::ENTROPY]);
         let ttl = self.claim.ttl().as_millis();
-        let mut text = match self.fencing_token {
-            None => format!("{VERSION}:{ttl}:{token}"),
-            Some(number) => format!("{FENCED_VERSION}:{ttl}:{number}:{token}"),
+        let mut text = match (self.fencing_token, token.label()) {
+            (None, None) => format!("{VERSION}:{ttl}:{digits}"),
+            (Some(number), None) => format!("{FENCED_VERSION}:{ttl}:{number}:{digits}"),
+            (number, Some(label)) => {
+                let number = number.map_or(String::new(), |number| number.to_string());
+                format!(
+                    "{LABELLED_VERSION}:{ttl}:{number}:{digits}:{}",
+                    hexadecimal(label.as_bytes())
+                )
+            }
         };
         for key in self.keys() {
             text.push(':');
-            text.extend(key.as_bytes().iter().flat_map(|byte| hex(*byte)).map(char::from));
+            text.push_str(&hexadecimal(key.as_bytes()));
         }
         text
     }
@@ -76,30 +91,37 @@ impl DetachedLock {
     ///
     /// [`InvalidRecord`] for anything else.
     pub fn decode(text: &str) -> Result<Self, InvalidRecord> {
+        use InvalidRecord::Malformed;
+
         let mut fields = text.split(':');
-        let is_fenced = match fields.next() {
-            Some(VERSION) => false,
-            Some(FENCED_VERSION) => true,
-            _ => return Err(InvalidRecord::Version),
+        let version = fields.next().unwrap_or_default();
+        if ![VERSION, FENCED_VERSION, LABELLED_VERSION].contains(&version) {
+            return Err(InvalidRecord::Version);
+        }
+        let ttl = Duration::from_millis(fields.next().and_then(number).ok_or(Malformed)?);
+        let ttl = Ttl::try_from(ttl).map_err(|_| Malformed)?;
+        let number = if version == VERSION { "" } else { fields.next().ok_or(Malformed)? };
+        let fencing_token = match number {
+            "" if version != FENCED_VERSION => None,
+            digits => Some(fence(digits).ok_or(Malformed)?),
         };
-        let ttl = fields.next().and_then(number);
-        let ttl = Duration::from_millis(ttl.ok_or(InvalidRecord::Malformed)?);
-        let ttl = Ttl::try_from(ttl).map_err(|_| InvalidRecord::Malformed)?;
-        let fencing_token = match is_fenced {
-            true => Some(fields.next().and_then(fence).ok_or(InvalidRecord::Malformed)?),
-            false => None,
-        };
-        let token = fields.next().and_then(Token::parse).ok_or(InvalidRecord::Malformed)?;
+        let digits = fields.next().and_then(|digits| Token::parse(digits.as_bytes()));
+        let mut token = digits.filter(|token| token.label().is_none()).ok_or(Malformed)?;
+        if version == LABELLED_VERSION {
+            let label = fields.next().and_then(unhex).ok_or(Malformed)?;
+            let label = String::from_utf8(label).ok().and_then(|label| Label::new(label).ok());
+            token = token.labelled(&label.ok_or(Malformed)?);
+        }
         let mut keys: Vec<Key> = Vec::new();
         for field in fields {
-            let key = unhex(field).and_then(Key::parse).ok_or(InvalidRecord::Malformed)?;
+            let key = unhex(field).and_then(Key::parse).ok_or(Malformed)?;
             if keys.contains(&key) {
-                return Err(InvalidRecord::Malformed);
+                return Err(Malformed);
             }
             keys.push(key);
         }
         if keys.is_empty() {
-            return Err(InvalidRecord::Malformed);
+            return Err(Malformed);
         }
         Ok(Self::new(Claim::new(keys, token, ttl), fencing_token))
     }
@@ -109,6 +131,9 @@ const VERSION: &str = "quorate1";
 
 /// The same with a fencing token.
 const FENCED_VERSION: &str = "quorate2";
+
+/// With a label, and a fencing token or an empty field.
+const LABELLED_VERSION: &str = "quorate3";
 
 /// Shows the keys, the ttl and the fencing token, never the token.
 impl fmt::Debug for DetachedLock {
@@ -148,6 +173,10 @@ fn fence(digits: &str) -> Option<FencingToken> {
 /// As `encode` writes it: without a sign.
 fn number(digits: &str) -> Option<u64> {
     digits.parse().ok().filter(|_| digits.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().flat_map(|byte| hex(*byte)).map(char::from).collect()
 }
 
 fn unhex(digits: &str) -> Option<Vec<u8>> {
@@ -221,6 +250,20 @@ mod tests {
     }
 
     #[test]
+    fn a_label_goes_along_in_a_version_of_its_own() {
+        let (token, keys) = ("ab".repeat(20), "613a31:00ff");
+        let claim = record().claim.labelled(&Label::new("web:3").unwrap());
+        for (number, digits) in [(None, ""), (FencingToken::new(7), "7")] {
+            let record = DetachedLock::new(claim.clone(), number);
+            let text = record.encode();
+            assert_eq!(text, format!("quorate3:5000:{digits}:{token}:7765623a33:{keys}"));
+            let read = DetachedLock::decode(&text).unwrap();
+            assert_eq!((read.label(), read.fencing_token()), (Some("web:3"), number));
+            assert_eq!(read.encode(), text);
+        }
+    }
+
+    #[test]
     fn a6_a_record_shows_no_token_and_an_error_no_record() {
         assert!(!format!("{:?}", record()).contains("abab"));
         let cut = &record().encode()[..30];
@@ -232,7 +275,7 @@ mod tests {
         let good = record().encode();
         for (text, error) in [
             (String::new(), InvalidRecord::Version),
-            (good.replace("quorate1", "quorate3"), InvalidRecord::Version),
+            (good.replace("quorate1", "quorate4"), InvalidRecord::Version),
             (good.replace("quorate1", "quorate2"), InvalidRecord::Malformed),
             (good.replace("quorate1:5000:", "quorate2:5000:0:"), InvalidRecord::Malformed),
             (good.replace(":5000:", ":5000:7:"), InvalidRecord::Malformed),
@@ -248,6 +291,11 @@ mod tests {
             // Of no key.
             (good[..54].to_owned(), InvalidRecord::Malformed),
             (format!("{good}:"), InvalidRecord::Malformed),
+            // Its first key is no label.
+            (
+                good.replace("quorate1:5000:", "quorate3:5000::").replace("613a31", "00ff"),
+                InvalidRecord::Malformed,
+            ),
         ] {
             assert_eq!(DetachedLock::decode(&text).unwrap_err(), error, "{text}");
         }

@@ -16,7 +16,7 @@ pub use self::build::BuildError;
 pub use self::quorum_failure::{Answer, NodeAnswer, QuorumFailure};
 pub use self::with::{Stopped, WithError};
 use crate::algorithm::lease::InvalidTtl;
-use crate::resource::InvalidResource;
+use crate::resource::{InvalidLabel, InvalidResource};
 use crate::runtime::EntropyError;
 
 /// Shows an error that `main` may return as people read it.
@@ -64,8 +64,8 @@ debug_as_display!(
 #[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum LockError {
-    /// Refusals left no quorum, or a guard or an earlier waiter of this manager is in the way. When several
-    /// clients ask at the same moment, all of them can get this error.
+    /// Refusals left no quorum, or a guard or an earlier waiter of this manager is in the way. The text names the
+    /// holder by its label if a quorum of nodes did.
     #[error("held by {}", holder(.0))]
     Held(QuorumFailure),
     /// No quorum granted in time, and not because of refusals alone: nodes failed or did not reply, the votes
@@ -95,7 +95,7 @@ fn holder(failure: &QuorumFailure) -> String {
     if failure.is_local() {
         "another guard or waiter of this manager".to_owned()
     } else {
-        format!("another client: {failure}")
+        failure.of_holder()
     }
 }
 
@@ -104,6 +104,16 @@ impl LockError {
     #[must_use]
     pub const fn is_held(&self) -> bool {
         matches!(self, Self::Held(_))
+    }
+
+    /// The label of the holder that the most nodes named, if it has one. With `Some`, the lock is held or was
+    /// wanted by that holder; how many nodes named it says [`QuorumFailure::holder`].
+    #[must_use]
+    pub fn held_by(&self) -> Option<&str> {
+        match self {
+            Self::Held(failure) => failure.holder()?.0.label(),
+            _ => None,
+        }
     }
 
     /// Whether the manager is closed.
@@ -176,6 +186,9 @@ pub enum InvalidRequest {
     /// The ttl is too short or too long.
     #[error(transparent)]
     Ttl(#[from] InvalidTtl),
+    /// The label cannot be stored.
+    #[error(transparent)]
+    Label(#[from] InvalidLabel),
     /// A hold limit of zero leaves nothing to hold.
     #[error("a hold limit of zero leaves nothing to hold")]
     HoldLimit,

@@ -45,6 +45,12 @@ impl Inspection {
         }
     }
 
+    /// The label of the holder with the most nodes, if it has one.
+    #[must_use]
+    pub fn label(&self) -> Option<&str> {
+        self.holdings().first()?.holder.label()
+    }
+
     /// How many nodes keep the key of the same holder, for the holder with the most nodes.
     #[must_use]
     pub fn nodes_held(&self) -> usize {
@@ -102,7 +108,11 @@ impl fmt::Display for Inspection {
         let (held, free, state) = (self.nodes_held(), self.nodes_free(), self.state());
         match state {
             LockState::Held => {
-                write!(f, "held on {held} of {nodes} nodes, {needed} needed, ")?;
+                f.write_str("held ")?;
+                if let Some(label) = self.label() {
+                    write!(f, "by {label:?} ")?;
+                }
+                write!(f, "on {held} of {nodes} nodes, {needed} needed, ")?;
                 write_left(f, self.time_left())?;
             }
             LockState::Free => write!(f, "free on {free} of {nodes} nodes, {needed} needed")?,
@@ -119,7 +129,11 @@ impl fmt::Display for Inspection {
                     let index = holdings.iter().position(|holding| holding.holder == holder);
                     let number = index.map_or(0, |index| index + 1);
                     if (state, number) != (LockState::Held, 1) {
-                        write!(f, "; {name}: holder {number}, ")?;
+                        write!(f, "; {name}: holder {number}")?;
+                        if let Some(label) = holder.label() {
+                            write!(f, " {label:?}")?;
+                        }
+                        f.write_str(", ")?;
                         write_left(f, *time_left)?;
                     }
                 }
@@ -153,6 +167,17 @@ pub struct NodeView {
     pub name: Arc<str>,
     /// The state of the key there, or why it is unknown.
     pub state: KeyState,
+}
+
+impl NodeView {
+    /// The label of the holder whose key the node keeps, if it has one.
+    #[must_use]
+    pub fn label(&self) -> Option<&str> {
+        match &self.state {
+            KeyState::Held { holder, .. } => holder.label(),
+            _ => None,
+        }
+    }
 }
 
 /// The state of a key on one node, or why it is unknown.
@@ -394,6 +419,23 @@ mod tests {
             let holders = nodes.matches(['a', 'b']).count();
             assert_eq!(format!("{seen:?}").matches("Holder(..)").count(), holders, "{seen:?}");
         }
+    }
+
+    #[test]
+    fn holders_are_shown_by_their_labels() {
+        let labelled = |label: &str| KeyState::Held {
+            holder: Holder::new(format!("{} {label}", "ab".repeat(20)).into_bytes()),
+            time_left: Some(MS),
+        };
+        let views = [labelled("web-3"), labelled("web-3"), labelled("db-1")];
+        let view = |state| NodeView { name: "n".into(), state };
+        let seen = Inspection { nodes: views.map(view).into() };
+        assert_eq!((seen.label(), seen.nodes()[2].label()), (Some("web-3"), Some("db-1")));
+        assert_eq!(
+            seen.to_string(),
+            "held by \"web-3\" on 2 of 3 nodes, 2 needed, 1.0ms left; n: holder 2 \"db-1\", 1.0ms left",
+        );
+        assert!(!format!("{seen:?}").contains("abab"));
     }
 
     /// A clock that jumps to the deadline of a sleep when the sleep is polled.

@@ -13,7 +13,7 @@ use crate::attempt::Attempt;
 use crate::backend::LockBackend;
 use crate::cluster::Cluster;
 use crate::detached::DetachedLock;
-use crate::error::{AdoptError, InvalidRequest, WithError};
+use crate::error::{AdoptError, InvalidRequest, LockError, WithError};
 use crate::guard::LockGuard;
 use crate::inspect::{self, Inspection};
 use crate::lease::Lease;
@@ -64,13 +64,37 @@ impl LockManager {
     ///
     /// # Errors
     ///
-    /// [`LockError`](crate::LockError), from the request.
+    /// [`LockError`], from the request.
     ///
     /// # Cancel safety
     ///
     /// Dropping the request's future releases in the background what was acquired.
     pub fn lock(&self, resources: impl IntoResources) -> LockRequest {
         LockRequest::new(Arc::clone(&self.queues), resources.into_resources())
+    }
+
+    /// Acquires a lock on `resources` if no other client or task has it, and waits for no holder.
+    ///
+    /// `None`: another has it. Of several clients that ask at the same moment exactly one gets the lock, if enough
+    /// nodes answer. That is one at a time: a second one can get it after the first. The short form of
+    /// [`LockRequest::no_wait`], which says more.
+    ///
+    /// # Errors
+    ///
+    /// [`LockError`], but not [`LockError::Held`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future releases in the background what was acquired.
+    pub async fn try_lock(
+        &self,
+        resources: impl IntoResources,
+    ) -> Result<Option<LockGuard>, LockError> {
+        match self.lock(resources).no_wait().await {
+            Ok(guard) => Ok(Some(guard)),
+            Err(error) if error.is_held() => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// Runs `body` under a lock on `resources`, and returns its value.

@@ -19,7 +19,7 @@ use crate::algorithm::gate;
 use crate::algorithm::quorum::{NodeCount, NodeId, Vote};
 use crate::attempts::Slot;
 use crate::backend::{
-    BackendError, BackendErrorKind, Call, CallKind, CallReply, CallResult, Capabilities,
+    BackendError, BackendErrorKind, Call, CallKind, CallReply, CallResult, Capabilities, Holder,
     LockBackend, NotSent, Tag,
 };
 use crate::error::{Answer, BuildError, NodeAnswer, QuorumFailure};
@@ -272,20 +272,25 @@ impl Nodes {
     pub(crate) fn failure(
         &self,
         votes: &[RoundVote<BackendError>],
+        holders: &[(NodeId, Holder)],
         waited: Duration,
     ) -> QuorumFailure {
-        let answer = |(node, vote): (&NodeSlot, &RoundVote<BackendError>)| {
+        let holder = |id: NodeId| {
+            let mut named = holders.iter().filter(|(node, _)| *node == id);
+            named.next().map(|(_, holder)| holder.clone())
+        };
+        let answer = |((id, node), vote): ((NodeId, &NodeSlot), &RoundVote<BackendError>)| {
             let answer = match vote {
                 RoundVote::Open => Answer::NoReply { is_over: false },
                 RoundVote::For => Answer::Granted,
-                RoundVote::Against | RoundVote::Unclear => Answer::Refused,
+                RoundVote::Against | RoundVote::Unclear => Answer::Refused { holder: holder(id) },
                 RoundVote::Unknown(error) => Answer::Failed(error.clone()),
                 RoundVote::Silent => Answer::NoReply { is_over: true },
                 RoundVote::NotAsked => Answer::NotAsked,
             };
             NodeAnswer::new(Arc::clone(&node.name), answer)
         };
-        QuorumFailure::new(self.nodes.iter().zip(votes).map(answer), waited)
+        QuorumFailure::new(self.count.ids().zip(&self.nodes).zip(votes).map(answer), waited)
     }
 
     /// Two nodes that are the same server (Q6).

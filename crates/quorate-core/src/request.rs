@@ -4,11 +4,11 @@ use std::future::IntoFuture;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::acquire::{Wanted, Wishes, acquire};
+use crate::acquire::{Patience, Wanted, Wishes, acquire};
 use crate::error::{InvalidRequest, LeaseEnd, LockError, ReleaseError, Stopped, WithError};
 use crate::guard::LockGuard;
 use crate::lease::Lease;
-use crate::resource::{InvalidResource, Resources};
+use crate::resource::{InvalidResource, Label, Resources};
 use crate::runtime::BoxFuture;
 use crate::telemetry;
 use crate::tickets::LocalQueues;
@@ -39,10 +39,8 @@ impl LockRequest {
         queues: Arc<LocalQueues>,
         resources: Result<Resources, InvalidResource>,
     ) -> Self {
-        let timeout = Some(queues.cluster.config.wait_timeout);
-        let wishes =
-            Wishes { ttl: None, hold_limit: None, fencing: false, is_renewed: false, timeout };
-        Self { queues, resources, wishes }
+        let patience = Patience::of(queues.cluster.config.wait_timeout);
+        Self { queues, resources, wishes: Wishes::new(patience) }
     }
 
     /// How long the nodes keep the lock. Default: the manager's.
@@ -57,20 +55,37 @@ impl LockRequest {
         self
     }
 
-    /// How long to wait for the lock. Default: the manager's. Zero is not enough for a round: see
-    /// [`no_wait`](Self::no_wait).
+    /// How long to wait for the lock. Default: the manager's. Zero is [`no_wait`](Self::no_wait).
     pub const fn timeout(mut self, timeout: Duration) -> Self {
-        self.wishes.timeout = Some(timeout);
+        self.wishes.patience = Patience::of(timeout);
         self
     }
 
-    /// Makes one round at most.
+    /// Waits for the lock without a deadline.
     ///
-    /// Fails at once with [`LockError::Held`] where a guard or a waiter of this manager is in the way. Before the
-    /// round it waits for a release, or an undo, of this manager; after a lost round, for its undo. Each of the
-    /// three takes a node timeout at most.
+    /// Ends without the lock for a reason that no waiting heals ([`LockError::is_permanent`]), and at a close.
+    pub const fn wait_forever(mut self) -> Self {
+        self.wishes.patience = Patience::Forever;
+        self
+    }
+
+    /// Waits for no holder. See also [`LockManager::try_lock`](crate::LockManager::try_lock).
+    ///
+    /// Fails at once with [`LockError::Held`] where a guard or a waiter of this manager is in the way, or where a
+    /// quorum of nodes names one holder. If several clients that ask at the same moment split the votes, each undoes
+    /// its round and asks again, after a pause that differs: one of them gets the lock. After ten such rounds the
+    /// error is [`LockError::Held`].
+    ///
+    /// Before the first round it waits for a release, or an undo, of this manager, for a node timeout at most.
     pub const fn no_wait(mut self) -> Self {
-        self.wishes.timeout = None;
+        self.wishes.patience = Patience::None;
+        self
+    }
+
+    /// What other processes see of this holder. Default: the manager's. See
+    /// [`LockManagerBuilder::label`](crate::LockManagerBuilder::label).
+    pub fn label(mut self, label: impl AsRef<str>) -> Self {
+        self.wishes.label = Some(Label::new(label));
         self
     }
 
@@ -145,7 +160,7 @@ impl LockRequest {
 
     fn check(&self) -> Result<Wanted, InvalidRequest> {
         let resources = self.resources.as_ref().map_err(Clone::clone)?;
-        Wanted::new(&self.queues.cluster, resources, self.wishes)
+        Wanted::new(&self.queues.cluster, resources, self.wishes.clone())
     }
 }
 

@@ -1,11 +1,16 @@
-//! Resource, key and token: what users lock, and what a node stores for it.
+//! Resource, key, token and label: what users lock, and what a node stores for it.
+
+mod label;
+mod token;
 
 use std::borrow::{Borrow, Cow};
 use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::entropy::EntropyError;
+pub use self::label::{InvalidLabel, Label};
+pub use self::token::Token;
+pub(crate) use self::token::label_of;
 
 /// The name of what a user locks: 1 byte to 1 MiB, of any values.
 ///
@@ -129,56 +134,6 @@ impl fmt::Debug for Key {
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         printable(&self.0, f)
-    }
-}
-
-/// The random value of one attempt: 20 bytes, sent as 40 hexadecimal digits.
-///
-/// It is a secret of its holder, since any client that knows it can release the lock. Therefore no
-/// `Debug` and no error shows it (A6). It has no order and is not a fencing token.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Token([u8; 2 * TOKEN_ENTROPY]);
-
-const TOKEN_ENTROPY: usize = 20;
-
-impl Token {
-    /// The number of random bytes in a token.
-    pub const ENTROPY: usize = TOKEN_ENTROPY;
-
-    /// Draws a token from `fill`, a source of cryptographically strong randomness.
-    ///
-    /// # Errors
-    ///
-    /// The error of `fill`.
-    pub fn draw(
-        fill: impl FnOnce(&mut [u8]) -> Result<(), EntropyError>,
-    ) -> Result<Self, EntropyError> {
-        let mut random = [0; Self::ENTROPY];
-        fill(&mut random)?;
-        let mut digits = [0; 2 * TOKEN_ENTROPY];
-        for (pair, byte) in digits.chunks_exact_mut(2).zip(random) {
-            pair.copy_from_slice(&hex(byte));
-        }
-        Ok(Self(digits))
-    }
-
-    /// Parses the 40 hexadecimal digits that a node stores.
-    pub(crate) fn parse(digits: &str) -> Option<Self> {
-        let digits: [u8; 2 * TOKEN_ENTROPY] = digits.as_bytes().try_into().ok()?;
-        let known = |byte: &u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(byte);
-        digits.iter().all(known).then_some(Self(digits))
-    }
-
-    /// The 40 hexadecimal digits that a node stores. Do not log them.
-    #[must_use]
-    pub fn as_bytes(&self) -> &[u8] {
-        &self.0
-    }
-}
-
-impl fmt::Debug for Token {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Token(..)")
     }
 }
 
@@ -377,17 +332,6 @@ mod tests {
         assert!(names(vec![b'x'; Resource::MAX_LEN]).is_ok());
         let len = Resource::MAX_LEN + 1;
         assert_eq!(names(vec![b'x'; len]), Err(InvalidResource::TooLong { len }));
-    }
-
-    #[test]
-    fn a_token_prints_on_the_wire_and_nowhere_else() {
-        let token = Token::draw(|bytes| {
-            bytes.copy_from_slice(&[0xab; 20]);
-            Ok(())
-        })
-        .unwrap();
-        assert_eq!(token.as_bytes(), b"ab".repeat(20));
-        assert_eq!(format!("{token:?}"), "Token(..)");
     }
 
     #[test]

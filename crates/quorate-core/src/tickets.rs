@@ -11,12 +11,11 @@
 
 use std::collections::VecDeque;
 use std::collections::hash_map::{Entry, HashMap};
-use std::fmt;
-use std::mem;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
+use std::{fmt, mem};
 
 use crate::attempts::Slot;
 use crate::cluster::Cluster;

@@ -16,11 +16,11 @@ use crate::error::is_reply;
 pub(crate) async fn exchange(client: &Client, command: &Command) -> Result<Value, Error> {
     let parts: Vec<&[u8]> = command.parts().collect();
     let value = |part: &[u8]| types::Value::Bytes(Bytes::copy_from_slice(part));
-    if let [b"SET", key, token, b"NX", b"PX", ttl] = parts[..]
+    if let [b"SET", key, token, b"NX", b"PX", ttl, ref get @ ..] = parts[..]
         && let Some(ttl) = std::str::from_utf8(ttl).ok().and_then(|ttl| ttl.parse().ok())
     {
         let (expiry, options) = (Some(Expiration::PX(ttl)), Some(SetOptions::NX));
-        return of_typed(client.set(key, value(token), expiry, options, false).await);
+        return of_typed(client.set(key, value(token), expiry, options, !get.is_empty()).await);
     }
     if let [b"EXISTS", key] = parts[..] {
         return of_typed(client.exists(key).await);

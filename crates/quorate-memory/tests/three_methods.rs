@@ -7,8 +7,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use quorate_core::backend::{AcquireOptions, ExtendOptions, LockBackend, ReleaseOptions, Reply};
-use quorate_core::backend::{Claim, Vote};
+use quorate_core::backend::{
+    AcquireOptions, Claim, ExtendOptions, LockBackend, ReleaseOptions, Reply, Vote,
+};
 use quorate_core::{BackendError, Runtime};
 use quorate_memory::Sim;
 use quorate_memory::conformance::{self, Testbed};

@@ -1,7 +1,7 @@
 local n, ours, top = #KEYS / 2, 0, 0
 for i = 1, n do
   local held = redis.call('GET', KEYS[i])
-  if held == ARGV[1] then ours = ours + 1 elseif held then return 0 end
+  if held == ARGV[1] then ours = ours + 1 elseif held then return {held} end
 end
 for i = n + 1, #KEYS do
   local raw = redis.call('GET', KEYS[i])

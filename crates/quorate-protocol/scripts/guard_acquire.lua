@@ -41,13 +41,13 @@ local n, ours, taken, top = #KEYS - 2, 0, false, 0
 if fenced then n = n / 2 end
 for i = 1, n do
   local held = redis.call('GET', KEYS[i])
-  if held == ARGV[1] then ours = ours + 1 elseif held then taken = true break end
+  if held == ARGV[1] then ours = ours + 1 elseif held then taken = held break end
 end
 if ours < n then
   local left = redis.call('PTTL', quarantine)
   if left == -1 then left = tonumber(ARGV[4]) end
   if left >= 0 then return answer('quarantined', string.format('%.0f', left)) end
-  if taken then return answer('refused', '0') end
+  if taken then return answer('refused', taken) end
 end
 if fenced then
   for i = n + 1, 2 * n do

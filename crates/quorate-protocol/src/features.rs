@@ -21,6 +21,8 @@ pub struct Features {
     pub(crate) scripts: Result<By, BackendError>,
     /// The server id; `None` if the server has none, or does not tell.
     pub(crate) server: Option<Arc<str>>,
+    /// Whether a `SET` that sets nothing can reply with the value that is there.
+    pub(crate) names_holder: bool,
     /// The server has lost a script. All are loaded again in front of the next commands.
     pub(crate) must_load: bool,
     lacks: Vec<(Discriminant<Operation>, BackendError)>,
@@ -32,6 +34,7 @@ impl Features {
             compare_and_delete: None,
             scripts,
             server: None,
+            names_holder: false,
             must_load: false,
             lacks: Vec::new(),
         }
@@ -97,6 +100,13 @@ pub(crate) fn info(section: &str) -> Command {
 pub(crate) fn server_id(reply: &Value) -> Result<Option<Arc<str>>, BackendError> {
     let Value::Text(info) = reply else { return Err(reply.unexpected("INFO")) };
     Ok(field(info, "run_id").map(Arc::from))
+}
+
+/// Whether the reply to `INFO server` is that of a server with `SET … NX … GET`: Redis 7 and Valkey.
+pub(crate) fn has_set_nx_get(reply: &Value) -> bool {
+    let Value::Text(info) = reply else { return false };
+    let version = field(info, "redis_version").and_then(|version| version.split('.').next());
+    version.and_then(|major| major.parse::<u32>().ok()).is_some_and(|major| major >= 7)
 }
 
 /// A field in the reply to `INFO`.

@@ -109,6 +109,7 @@ fn read_features(replies: Vec<Result<Value, BackendError>>) -> Result<Features, 
     }
     if let Ok(reply) = next()? {
         features.server = features::server_id(&reply)?;
+        features.names_holder = features::has_set_nx_get(&reply);
     }
     match (&features.scripts, features.compare_and_delete) {
         (Err(missing), None) => Err(missing.clone()),

@@ -5,10 +5,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use async_trait::async_trait;
-use quorate_core::backend::Claim;
 use quorate_core::backend::{
-    AcquireOptions, Call, CallReply, Capabilities, Entry, ExtendOptions, LockBackend, NotSent,
-    Operation, Refreshed, ReleaseOptions, Reply, Sighting, Watched, ask,
+    AcquireOptions, Call, CallReply, Capabilities, Claim, Entry, ExtendOptions, LockBackend,
+    NotSent, Operation, Refreshed, ReleaseOptions, Reply, Sighting, Watched, ask,
 };
 use quorate_core::resource::Key;
 use quorate_core::runtime::{Runtime, TokioRuntime};

@@ -16,8 +16,7 @@ mod queue;
 #[cfg(test)]
 mod tests;
 
-use quorate_core::backend::Vote;
-use quorate_core::backend::{AcquireOptions, CallReply, CallResult, Operation, Reply};
+use quorate_core::backend::{AcquireOptions, CallReply, CallResult, Operation, Reply, Vote};
 use quorate_core::{BackendError, BackendErrorKind};
 
 use crate::command::Command;
@@ -33,6 +32,8 @@ pub(crate) use queue::watched_key;
 pub(crate) enum Form {
     /// A command that every server has.
     Plain,
+    /// A `SET` whose reply is the value that is there.
+    SetGet,
     /// The compare-and-delete of the server.
     CompareAndDelete,
     /// A script.
@@ -80,7 +81,8 @@ pub(crate) fn first(operation: &Operation, features: &Features) -> Step {
         Operation::Acquire(claim, AcquireOptions { fencing: None, guard: None, .. })
             if claim.keys().len() == 1 =>
         {
-            Step::Send(acquire::set(claim), Form::Plain)
+            let form = if features.names_holder { Form::SetGet } else { Form::Plain };
+            Step::Send(acquire::set(claim, features.names_holder), form)
         }
         Operation::Release(claim, options) if options.raise_to.is_none() => {
             match (claim.keys(), features.compare_and_delete) {
@@ -121,6 +123,18 @@ pub(crate) fn next(
         };
     }
     let error = error_of_reply(text);
+    if form == Form::SetGet {
+        match error.kind() {
+            // The key exists.
+            BackendErrorKind::WrongType => return Step::Done(Ok(voted(Vote::Refused))),
+            // The version promises more than the server has. A second command could set a key.
+            _ if text.contains("syntax error") => {
+                features.names_holder = false;
+                return not_sent(&error);
+            }
+            _ => {}
+        }
+    }
     if form == Form::CompareAndDelete {
         match error.kind() {
             BackendErrorKind::WrongType => return Step::Done(Ok(voted(Vote::Refused))),
@@ -174,12 +188,13 @@ fn script(operation: &Operation, by: By) -> Step {
 
 fn meaning(operation: &Operation, form: Form, reply: Value, features: &Features) -> CallResult {
     let vote = match operation {
-        Operation::Acquire(_, options) => {
+        Operation::Acquire(claim, options) => {
             let mut reply = match (form, options.guard, options.fencing) {
                 (Form::Plain, ..) => Reply::new(acquire::vote_of_set(&reply)?),
+                (Form::SetGet, ..) => acquire::reply_of_set_get(claim, &reply)?,
                 (_, Some(_), _) => return guard::reply(&reply).map(CallReply::Voted),
                 (_, None, Some(_)) => fence::reply(&reply)?,
-                (_, None, None) => Reply::new(reply.vote()?),
+                (_, None, None) => acquire::reply(&reply)?,
             };
             reply.server.clone_from(&features.server);
             return Ok(CallReply::Voted(reply));

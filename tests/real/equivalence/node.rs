@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use quorate::backend::{AcquireOptions, CallReply, Entry, Operation, Watched};
-use quorate::backend::{Claim, Ttl};
+use quorate::backend::{AcquireOptions, CallReply, Claim, Entry, Operation, Ttl, Watched};
 use quorate::resource::{Key, Token};
 use quorate::{BackendError, BackendErrorKind, LockBackend};
 use quorate_tests::keys;

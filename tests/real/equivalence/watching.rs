@@ -4,8 +4,7 @@ use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use futures_util::future::poll_immediate;
-use quorate::backend::{Claim, Ttl};
-use quorate::backend::{Entry, Operation, Watched};
+use quorate::backend::{Claim, Entry, Operation, Ttl, Watched};
 use quorate::memory::{MemoryNode, Sim, Value};
 use quorate::resource::Token;
 use quorate::{LockBackend, Runtime};

@@ -2,8 +2,7 @@
 
 #![expect(clippy::disallowed_methods, reason = "it paces what it does to nodes")]
 
-use std::fs;
-use std::thread;
+use std::{fs, thread};
 
 use quorate_tests::dice::Dice;
 use quorate_tests::{Builder, Direction, Mode, Nodes, Proxy, RedisServer};

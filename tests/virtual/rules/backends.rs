@@ -6,10 +6,9 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use quorate_core::backend::{
-    AcquireOptions, Call, Capabilities, Entry, ExtendOptions, NotSent, ReleaseOptions, Reply,
-    Watched,
+    AcquireOptions, Call, Capabilities, Claim, Entry, ExtendOptions, NotSent, ReleaseOptions,
+    Reply, Sighting, Watched,
 };
-use quorate_core::backend::{Claim, Sighting};
 use quorate_core::resource::Key;
 use quorate_core::runtime::BoxFuture;
 use quorate_core::{BackendError, LockBackend, Runtime};

@@ -4,8 +4,7 @@ use std::fmt::Debug;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use quorate_core::backend::{AcquireOptions, Reply};
-use quorate_core::backend::{Claim, FenceHint, Vote};
+use quorate_core::backend::{AcquireOptions, Claim, FenceHint, Reply, Vote};
 use quorate_core::error::{Answer, InvalidRequest, QuorumFailure};
 use quorate_core::resource::{Key, Resource, Token};
 use quorate_core::{

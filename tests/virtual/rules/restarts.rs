@@ -5,8 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join;
-use quorate_core::backend::AcquireOptions;
-use quorate_core::backend::{Claim, InvalidTtl, Vote};
+use quorate_core::backend::{AcquireOptions, Claim, InvalidTtl, Vote};
 use quorate_core::error::{Answer, InvalidRequest, QuorumFailure};
 use quorate_core::resource::{Key, Resource, Token};
 use quorate_core::{

@@ -3,8 +3,7 @@
 use std::future::IntoFuture;
 use std::time::{Duration, Instant};
 
-use futures_util::StreamExt;
-use futures_util::stream;
+use futures_util::{StreamExt, stream};
 use quorate::LockGuard;
 
 use super::{connect, finish, metric, ready};

@@ -4,22 +4,50 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::algorithm::fence::FenceHint;
-use crate::algorithm::lease::Ttl;
+use crate::algorithm::lease::{Ttl, saturating_add};
 use crate::attempt::AttemptOptions;
 use crate::backend::{Capabilities, Claim};
 use crate::cluster::Cluster;
 use crate::error::{InvalidRequest, LockError};
-use crate::resource::{InvalidResource, Key, Resources, Token};
+use crate::resource::{InvalidLabel, InvalidResource, Key, Label, Resources, Token};
 
 /// The settings of a request, unchecked.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Wishes {
     pub(crate) ttl: Option<Duration>,
     pub(crate) hold_limit: Option<Duration>,
     pub(crate) fencing: bool,
     pub(crate) is_renewed: bool,
-    /// How long to wait; `None` for one round.
-    pub(crate) timeout: Option<Duration>,
+    pub(crate) patience: Patience,
+    pub(crate) label: Option<Result<Label, InvalidLabel>>,
+}
+
+/// How long a request waits for a holder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Patience {
+    /// Not at all.
+    None,
+    For(Duration),
+    Forever,
+}
+
+impl Patience {
+    pub(crate) const fn of(timeout: Duration) -> Self {
+        if timeout.is_zero() { Self::None } else { Self::For(timeout) }
+    }
+}
+
+impl Wishes {
+    pub(crate) const fn new(patience: Patience) -> Self {
+        Self {
+            ttl: None,
+            hold_limit: None,
+            fencing: false,
+            is_renewed: false,
+            patience,
+            label: None,
+        }
+    }
 }
 
 /// A request, checked.
@@ -27,6 +55,7 @@ pub(crate) struct Wanted {
     /// In sorted order.
     pub(crate) keys: Arc<[Key]>,
     pub(super) ttl: Ttl,
+    label: Option<Label>,
     wishes: Wishes,
 }
 
@@ -46,20 +75,38 @@ impl Wanted {
             return Err(InvalidResource::Reserved.into());
         }
         keys.sort_unstable();
+        let label = wishes.label.take().transpose()?.or_else(|| config.label.clone());
         match cluster.nodes.lacking(Capabilities::FENCING) {
             Some(node) if wishes.fencing => Err(InvalidRequest::Fencing { node: node.to_string() }),
-            _ => Ok(Self { keys: keys.into(), ttl, wishes }),
+            _ => Ok(Self { keys: keys.into(), ttl, label, wishes }),
         }
     }
 
-    pub(super) const fn timeout(&self) -> Option<Duration> {
-        self.wishes.timeout
+    /// Whether the request waits for a holder.
+    pub(super) fn waits(&self) -> bool {
+        self.wishes.patience != Patience::None
+    }
+
+    /// When the request ends without the lock; `None` for never. One that waits for no holder has the time that
+    /// the manager's others have, for its rounds.
+    pub(super) fn deadline(&self, cluster: &Cluster, start: Instant) -> Option<Instant> {
+        let config = &cluster.config;
+        let timeout = match self.wishes.patience {
+            Patience::None => config.wait_timeout.max(config.node_timeout(self.ttl)),
+            Patience::For(timeout) => timeout,
+            Patience::Forever => return None,
+        };
+        Some(saturating_add(start, timeout))
     }
 
     /// A claim with a fresh token, for each attempt (C1).
     pub(super) fn claim(&self, cluster: &Cluster) -> Result<Claim, LockError> {
         let token = Token::draw(|bytes| cluster.runtime.fill_random(bytes))?;
-        Ok(Claim::new(Arc::clone(&self.keys), token, self.ttl))
+        let claim = Claim::new(Arc::clone(&self.keys), token, self.ttl);
+        Ok(match &self.label {
+            Some(label) => claim.labelled(label),
+            None => claim,
+        })
     }
 
     pub(super) fn options(
@@ -68,8 +115,13 @@ impl Wanted {
         deadline: Option<Instant>,
     ) -> Result<AttemptOptions, LockError> {
         let Wishes { hold_limit, is_renewed, fencing, .. } = self.wishes;
-        let mut options =
-            AttemptOptions { deadline, hold_limit, is_renewed, ..AttemptOptions::default() };
+        let mut options = AttemptOptions {
+            deadline,
+            hold_limit,
+            is_renewed,
+            is_hasty: !self.waits(),
+            ..AttemptOptions::default()
+        };
         options.acquire.guard = cluster.config.restart_guard;
         if fencing {
             let source = cluster.config.fencing_hint.as_ref();

@@ -324,6 +324,7 @@ impl<E: Clone> AttemptMachine<E> {
         if node.is_open() {
             // The first vote of a node in a round counts (Q3).
             self.nodes[id.index()].vote = self.vote_of(id, kind, outcome, now);
+            self.make_haste(now);
         }
         self.decide(now);
         self.go_on(id, kind, is_refused, now);

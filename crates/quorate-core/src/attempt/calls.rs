@@ -11,7 +11,7 @@ use crate::algorithm::lease::Ttl;
 use crate::algorithm::quorum::NodeId;
 use crate::backend::{
     AcquireOptions, Answered, BackendError, Call, CallKind, CallReply, CallResult, Capabilities,
-    ExtendOptions, Operation, ReleaseOptions, Tag,
+    ExtendOptions, Operation, ReleaseOptions, Reply, Tag, Vote,
 };
 use crate::nodes::{Change, outcome};
 use crate::telemetry;
@@ -98,6 +98,12 @@ impl State {
         effects.wake.merge(cluster.attempts.tell_back(tag.node, settled.await_back));
         if tag.kind == CallKind::Waiting {
             return self.handle_hint(attempt, tag.number, settled.result, now);
+        }
+        if let Ok(CallReply::Voted(Reply { vote: Vote::Refused, holder: Some(holder), .. })) =
+            &settled.result
+            && attempt.won.get().is_none()
+        {
+            self.holders.push((tag.node, holder.clone()));
         }
         self.handle_outcome(attempt, tag, outcome(settled.result), settled.change, now, effects);
     }

@@ -10,7 +10,7 @@ use crate::algorithm::attempt::{
 };
 use crate::algorithm::lease::saturating_add;
 use crate::algorithm::quorum::NodeId;
-use crate::backend::BackendError;
+use crate::backend::{BackendError, Holder};
 use crate::error::{LeaseEnd, QuorumFailure, ReleaseError};
 use crate::telemetry;
 use crate::tickets::Ticket;
@@ -24,6 +24,7 @@ impl State {
             first: None,
             is_taken: false,
             late: Vec::new(),
+            holders: Vec::new(),
             extended: None,
             failed: None,
             lost: None,
@@ -286,7 +287,7 @@ impl State {
     pub(super) fn failure(&self, attempt: &Attempt) -> QuorumFailure {
         let (nodes, waited) = (&attempt.cluster().nodes, self.machine.waited());
         if self.late.is_empty() {
-            return nodes.failure(self.machine.votes(), waited);
+            return nodes.failure(self.machine.votes(), self.holders(attempt), waited);
         }
         let mut votes = self.machine.votes().to_vec();
         for (node, outcome) in &self.late {
@@ -294,6 +295,11 @@ impl State {
                 *vote = outcome.clone().into();
             }
         }
-        nodes.failure(&votes, waited)
+        nodes.failure(&votes, self.holders(attempt), waited)
+    }
+
+    /// The holders that refused the first round, if it was lost. A later refusal names none.
+    fn holders(&self, attempt: &Attempt) -> &[(NodeId, Holder)] {
+        if attempt.won.get().is_none() { &self.holders } else { &[] }
     }
 }

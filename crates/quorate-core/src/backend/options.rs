@@ -5,6 +5,7 @@ use std::ops::BitOr;
 use std::sync::Arc;
 
 use super::restart_guard::RestartGuard;
+use super::sighting::Holder;
 use crate::algorithm::fence::{FenceHint, FencingToken};
 use crate::algorithm::quorum::Vote;
 use crate::runtime::BoxFuture;
@@ -40,6 +41,8 @@ pub struct Reply {
     pub vote: Vote,
     /// The node's fencing number after the grant of an acquire with a hint.
     pub number: Option<FencingToken>,
+    /// The holder of a key that refused an acquire, if the node names it.
+    pub holder: Option<Holder>,
     /// The id of the server that replied, as [`LockBackend::server_id`](crate::LockBackend::server_id) returns it.
     pub server: Option<Arc<str>>,
 }
@@ -48,7 +51,13 @@ impl Reply {
     /// A vote and nothing else.
     #[must_use]
     pub const fn new(vote: Vote) -> Self {
-        Self { vote, number: None, server: None }
+        Self { vote, number: None, holder: None, server: None }
+    }
+
+    /// A refusal of an acquire that names the holder of a key.
+    #[must_use]
+    pub const fn held_by(holder: Holder) -> Self {
+        Self { vote: Vote::Refused, number: None, holder: Some(holder), server: None }
     }
 }
 

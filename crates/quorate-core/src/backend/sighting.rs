@@ -4,6 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::resource::label_of;
+
 /// A key that a node keeps: its holder, and how long.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -24,10 +26,10 @@ impl Sighting {
     }
 }
 
-/// The holder of a key, which can be compared and not read.
+/// The holder of a key, which can be compared. Only its label can be read.
 ///
 /// Two holders are equal if the values stored at their keys are. The value is a secret of the holder,
-/// since any client that knows it can release the lock. Therefore `Debug` does not show it (A6).
+/// since any client that knows it can release the lock. Therefore `Debug` shows nothing but the label (A6).
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Holder(Arc<[u8]>);
 
@@ -37,11 +39,24 @@ impl Holder {
     pub fn new(value: impl Into<Arc<[u8]>>) -> Self {
         Self(value.into())
     }
+
+    /// The label with which the holder acquired the lock. A lock of another library has none.
+    #[must_use]
+    pub fn label(&self) -> Option<&str> {
+        label_of(&self.0)
+    }
+
+    pub(crate) fn value(&self) -> &[u8] {
+        &self.0
+    }
 }
 
 impl fmt::Debug for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Holder(..)")
+        match self.label() {
+            Some(label) => write!(f, "Holder({label:?}, ..)"),
+            None => f.write_str("Holder(..)"),
+        }
     }
 }
 
@@ -50,12 +65,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a6_a_holder_can_be_compared_and_not_read() {
+    fn l1_a_holder_can_be_compared_and_only_its_label_read() {
         let (one, other) = (Holder::new(*b"s3cret"), Holder::new(*b"another"));
         assert_eq!(one, Holder::new(b"s3cret".to_vec()));
         assert_ne!(one, other);
         assert_eq!(format!("{one:?}"), "Holder(..)");
         let sighting = Sighting::new(one, None);
         assert!(!format!("{sighting:?}").contains("s3cret"));
+        let labelled = Holder::new([&b"ab".repeat(20)[..], b" web-3"].concat());
+        assert_eq!(labelled.label(), Some("web-3"));
+        assert_eq!(format!("{labelled:?}"), "Holder(\"web-3\", ..)");
     }
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::algorithm::lease::InvalidTtl;
+use crate::resource::InvalidLabel;
 
 /// Why there is no manager with these settings.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
@@ -20,6 +21,9 @@ pub enum BuildError {
         /// The name.
         name: String,
     },
+    /// The label cannot be stored.
+    #[error(transparent)]
+    Label(#[from] InvalidLabel),
     /// A setting is out of its range.
     #[error("{setting} of {value:?} is out of range: {least:?} to {most:?} is possible")]
     OutOfRange {

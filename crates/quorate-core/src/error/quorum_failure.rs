@@ -4,7 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::BackendError;
+use crate::algorithm::quorum::NodeId;
+use crate::backend::{BackendError, Holder};
 
 /// What each node answered in a round that found no quorum, and how long was waited.
 ///
@@ -69,6 +70,22 @@ impl QuorumFailure {
         self.nodes.iter().filter(|node| matches!(node.answer, Answer::Granted)).count()
     }
 
+    /// The holder that the most nodes named in their refusals, and how many did.
+    #[must_use]
+    pub fn holder(&self) -> Option<(&Holder, usize)> {
+        let count = |holder| self.holders().filter(|other| *other == holder).count();
+        let named = self.holders().map(|holder| (holder, count(holder)));
+        named.reduce(|most, next| if next.1 > most.1 { next } else { most })
+    }
+
+    /// The holders that the nodes named, in the order of the nodes.
+    pub(crate) fn holders(&self) -> impl Iterator<Item = &Holder> {
+        self.nodes.iter().filter_map(|node| match &node.answer {
+            Answer::Refused { holder } => holder.as_ref(),
+            _ => None,
+        })
+    }
+
     /// Whether no node was asked, because a guard of this manager is in the way.
     #[must_use]
     pub fn is_local(&self) -> bool {
@@ -82,6 +99,40 @@ impl QuorumFailure {
         let quorum = self.nodes.len() / 2 + 1;
         self.nodes.iter().filter(is_permanent).count()
             > self.nodes.len() - quorum.min(self.nodes.len())
+    }
+
+    /// The same with the names of holders at nodes that refused without one.
+    pub(crate) fn with_holders(&self, holders: &[(NodeId, Holder)]) -> Self {
+        let mut nodes = self.nodes.to_vec();
+        for (id, name) in holders {
+            if let Some(Answer::Refused { holder: holder @ None }) =
+                nodes.get_mut(id.index()).map(|node| &mut node.answer)
+            {
+                *holder = Some(name.clone());
+            }
+        }
+        Self::new(nodes, self.waited)
+    }
+
+    /// How many nodes refused.
+    pub(crate) fn refused(&self) -> usize {
+        self.nodes.iter().filter(|node| matches!(node.answer, Answer::Refused { .. })).count()
+    }
+
+    /// The text behind *held by*: the holder that a quorum named, and each node that failed.
+    pub(super) fn of_holder(&self) -> String {
+        let nodes = self.nodes.len();
+        let Some((holder, count)) = self.holder().filter(|(_, count)| *count > nodes / 2) else {
+            return format!("another client: {self}");
+        };
+        let mut text = match holder.label() {
+            Some(label) => format!("{label:?} on {count} of {nodes} nodes"),
+            None => format!("another client on {count} of {nodes} nodes"),
+        };
+        for node in self.failed_nodes() {
+            text.push_str(&format!("; {node}"));
+        }
+        text
     }
 
     /// The text behind a reason; empty where no node was asked.
@@ -139,7 +190,10 @@ pub enum Answer {
     /// The node granted.
     Granted,
     /// The node refused. To an acquire: another client has a key. Otherwise: a key is not ours.
-    Refused,
+    Refused {
+        /// The holder of a key that refused an acquire, if the node named it.
+        holder: Option<Holder>,
+    },
     /// The node's vote is unknown, for this reason.
     Failed(BackendError),
     /// The node did not reply.
@@ -155,7 +209,10 @@ impl fmt::Display for Answer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Granted => f.write_str("granted"),
-            Self::Refused => f.write_str("refused"),
+            Self::Refused { holder } => match holder.as_ref().and_then(Holder::label) {
+                Some(label) => write!(f, "refused, held by {label:?}"),
+                None => f.write_str("refused"),
+            },
             Self::Failed(error) => error.fmt(f),
             Self::NoReply { is_over: true } => f.write_str("no reply"),
             Self::NoReply { is_over: false } => {

@@ -12,6 +12,7 @@ use crate::cluster::Cluster;
 use crate::config::{Config, HintSource};
 use crate::error::BuildError;
 use crate::nodes::Nodes;
+use crate::resource::Label;
 use crate::runtime::Runtime;
 use crate::telemetry;
 
@@ -25,12 +26,13 @@ use crate::telemetry;
 pub struct LockManagerBuilder {
     runtime: Option<Arc<dyn Runtime>>,
     nodes: Vec<Arc<dyn LockBackend>>,
+    label: Option<String>,
     config: Config,
 }
 
 impl LockManagerBuilder {
     pub(super) fn new(nodes: Vec<Arc<dyn LockBackend>>) -> Self {
-        Self { runtime: None, nodes, config: Config::default() }
+        Self { runtime: None, nodes, label: None, config: Config::default() }
     }
 
     /// The async runtime. Default: tokio with the feature `tokio`, else smol with the feature `smol`.
@@ -121,6 +123,16 @@ impl LockManagerBuilder {
         self
     }
 
+    /// What other processes see of this manager's locks: a host name and a purpose, for example. Default: none.
+    ///
+    /// 1 to 200 bytes of UTF-8 without control characters. The nodes store it in clear text behind the token of each
+    /// lock, and the refusals and the inspections of all processes show it. [`LockRequest::label`](crate::LockRequest::label)
+    /// overrides it.
+    pub fn label(mut self, label: impl Into<String>) -> Self {
+        self.label = Some(label.into());
+        self
+    }
+
     /// Refuses votes from a node that may have forgotten locks, for the longest ttl of any lock. Default:
     /// off.
     ///
@@ -146,8 +158,9 @@ impl LockManagerBuilder {
     /// # Errors
     ///
     /// [`BuildError`]: settings contradict each other, or the nodes cannot carry them out.
-    pub fn build(self) -> Result<LockManager, BuildError> {
+    pub fn build(mut self) -> Result<LockManager, BuildError> {
         self.config.check()?;
+        self.config.label = self.label.map(Label::new).transpose()?;
         let nodes = Nodes::new(self.nodes)?;
         if let Some(node) = nodes.lacking(Capabilities::GUARD)
             && self.config.restart_guard.is_some()

@@ -6,10 +6,9 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::{Either, select};
 use quorate_core::backend::{
-    AcquireOptions, Asked, CallReply, CallResult, Capabilities, Entry, LockBackend, Operation,
-    ReleaseOptions, Watched, ask,
+    AcquireOptions, Asked, CallReply, CallResult, Capabilities, Claim, Entry, LockBackend,
+    Operation, ReleaseOptions, Ttl, Vote, Watched, ask,
 };
-use quorate_core::backend::{Claim, Ttl, Vote};
 use quorate_core::resource::{Key, Resource, Token};
 use quorate_core::{BackendError, BackendErrorKind, Runtime};
 

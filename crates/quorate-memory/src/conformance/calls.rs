@@ -3,8 +3,7 @@
 use std::pin::pin;
 
 use futures_util::future::{join_all, poll_immediate};
-use quorate_core::backend::Capabilities;
-use quorate_core::backend::{Claim, Vote};
+use quorate_core::backend::{Capabilities, Claim, Vote};
 use quorate_core::resource::Resource;
 
 use super::bench::{Bench, Checked, claim, granted, is_vote, key, text};

@@ -25,10 +25,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quorate_core::backend::{
-    AcquireOptions, CallReply, Capabilities, Entry, ExtendOptions, Holder, Operation,
-    ReleaseOptions, Watched,
+    AcquireOptions, CallReply, Capabilities, Entry, ExtendOptions, FenceHint, Holder, Operation,
+    ReleaseOptions, Ttl, Vote, Watched,
 };
-use quorate_core::backend::{FenceHint, Ttl, Vote};
 use quorate_core::{BackendError, FencingToken, RestartGuard};
 
 use super::bench::{Bench, Checked, TTL, text};

@@ -4,10 +4,9 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use quorate_core::backend::Claim;
 use quorate_core::backend::{
-    AcquireOptions, Call, CallReply, CallResult, Capabilities, Entry, ExtendOptions, LockBackend,
-    NotSent, Operation, Refreshed, ReleaseOptions, Reply, Sighting, Watched, ask,
+    AcquireOptions, Call, CallReply, CallResult, Capabilities, Claim, Entry, ExtendOptions,
+    LockBackend, NotSent, Operation, Refreshed, ReleaseOptions, Reply, Sighting, Watched, ask,
 };
 use quorate_core::resource::Key;
 use quorate_core::{BackendError, BackendErrorKind, FencingToken, Runtime};

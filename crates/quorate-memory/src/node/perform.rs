@@ -29,7 +29,7 @@ impl State {
             Operation::Acquire(claim, options) => named(match (options.guard, options.fencing) {
                 (Some(guard), hint) => store.guarded_acquire(claim, hint, guard, &server, now)?,
                 (None, Some(hint)) => store.fence_acquire(claim, hint, now)?,
-                (None, None) => Reply::new(store.acquire(claim, now)?),
+                (None, None) => store.acquire(claim, now)?,
             }),
             Operation::Extend(claim, _) => named(Reply::new(store.extend(claim, now)?)),
             Operation::Raise(claim, number) => Reply::new(store.raise(claim, *number, now)?).into(),

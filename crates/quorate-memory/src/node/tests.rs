@@ -5,8 +5,9 @@ use std::sync::{Arc, Mutex};
 
 use futures_util::FutureExt;
 use futures_util::future::{join_all, poll_immediate};
-use quorate_core::backend::{AcquireOptions, Entry, ExtendOptions, LockBackend, ReleaseOptions};
-use quorate_core::backend::{Claim, FenceHint, Vote};
+use quorate_core::backend::{
+    AcquireOptions, Claim, Entry, ExtendOptions, FenceHint, LockBackend, ReleaseOptions, Vote,
+};
 use quorate_core::{BackendError, BackendErrorKind, RestartGuard};
 
 use super::*;

@@ -2,12 +2,12 @@
 
 use std::time::Instant;
 
-use quorate_core::backend::Reply;
-use quorate_core::backend::{Claim, FenceHint, Vote};
+use quorate_core::backend::{Claim, FenceHint, Reply, Vote};
 use quorate_core::resource::Key;
 use quorate_core::{BackendError, BackendErrorKind, FencingToken};
 
 use super::entries::{Store, Value};
+use super::lock::Found;
 use crate::keys;
 
 impl Store {
@@ -18,7 +18,10 @@ impl Store {
         hint: FenceHint,
         now: Instant,
     ) -> Result<Reply, BackendError> {
-        let Some(ours) = self.ours(claim, now)? else { return Ok(Reply::new(Vote::Refused)) };
+        let ours = match self.found(claim, now)? {
+            Found::Taken(holder) => return Ok(Reply::held_by(holder)),
+            Found::Ours(ours) => ours,
+        };
         let mut highest = 0;
         for key in claim.keys() {
             highest = highest.max(self.number(key, now)?);

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use quorate_core::backend::Reply;
-use quorate_core::backend::{Claim, FenceHint};
+use quorate_core::backend::{Claim, FenceHint, Reply};
 use quorate_core::{BackendError, BackendErrorKind, RestartGuard};
 
 use super::entries::{Store, Value};
+use super::lock::Found;
 use crate::keys::{EPOCH, QUARANTINE};
 
 /// What a server says about itself (`INFO`).
@@ -36,12 +36,12 @@ impl Store {
     ) -> Result<Reply, BackendError> {
         self.enter_epoch(guard, server, now)?;
         if let Some(left) = self.quarantine_left(guard.max_ttl(), now)
-            && self.ours(claim, now)? != Some(claim.keys().len())
+            && !matches!(self.found(claim, now)?, Found::Ours(ours) if ours == claim.keys().len())
         {
             return Err(quarantined(left));
         }
         match hint {
-            None => Ok(Reply::new(self.acquire_all(claim, now)?)),
+            None => self.acquire_all(claim, now),
             Some(hint) => self.fence_acquire(claim, hint, now),
         }
     }

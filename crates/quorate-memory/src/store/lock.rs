@@ -3,18 +3,25 @@
 use std::time::Instant;
 
 use quorate_core::BackendError;
-use quorate_core::backend::{Claim, Vote};
-use quorate_core::backend::{Holder, Sighting};
+use quorate_core::backend::{Claim, Holder, Reply, Sighting, Vote};
 use quorate_core::resource::Key;
 
 use super::entries::{Store, Value};
 
+/// What an acquire finds at its keys.
+pub(super) enum Found {
+    /// So many keys are ours, and the others are free.
+    Ours(usize),
+    /// A key of another holder.
+    Taken(Holder),
+}
+
 impl Store {
-    /// One key: `SET NX PX`, which refuses whatever is there. Several keys: the script.
-    pub(crate) fn acquire(&mut self, claim: &Claim, now: Instant) -> Result<Vote, BackendError> {
+    /// One key: `SET NX PX GET`, which refuses what is there, and names a token. Several keys: the script.
+    pub(crate) fn acquire(&mut self, claim: &Claim, now: Instant) -> Result<Reply, BackendError> {
         match claim.keys() {
-            [_] if self.set_free(claim, now) => Ok(Vote::Granted),
-            [_] => Ok(Vote::Refused),
+            // Of another type.
+            [key] if self.string(key.as_bytes(), now).is_err() => Ok(Reply::new(Vote::Refused)),
             _ => self.acquire_all(claim, now),
         }
     }
@@ -24,25 +31,27 @@ impl Store {
         &mut self,
         claim: &Claim,
         now: Instant,
-    ) -> Result<Vote, BackendError> {
-        if self.ours(claim, now)?.is_none() {
-            return Ok(Vote::Refused);
-        }
-        self.set_free(claim, now);
-        Ok(Vote::Granted)
+    ) -> Result<Reply, BackendError> {
+        Ok(match self.found(claim, now)? {
+            Found::Taken(holder) => Reply::held_by(holder),
+            Found::Ours(_) => {
+                self.set_free(claim, now);
+                Reply::new(Vote::Granted)
+            }
+        })
     }
 
-    /// How many keys of the claim are ours; `None` if another token holds one.
-    pub(super) fn ours(&self, claim: &Claim, now: Instant) -> Result<Option<usize>, BackendError> {
+    /// What an acquire of the claim finds.
+    pub(super) fn found(&self, claim: &Claim, now: Instant) -> Result<Found, BackendError> {
         let mut ours = 0;
         for key in claim.keys() {
             match self.string(key.as_bytes(), now)? {
                 None => {}
                 Some(held) if held == claim.token().as_bytes() => ours += 1,
-                Some(_) => return Ok(None),
+                Some(held) => return Ok(Found::Taken(Holder::new(held))),
             }
         }
-        Ok(Some(ours))
+        Ok(Found::Ours(ours))
     }
 
     /// Whether all keys are ours. Keys behind the first one that is not are not read.
@@ -55,8 +64,8 @@ impl Store {
         Ok(true)
     }
 
-    /// Sets the free keys of the claim. Returns whether there was one.
-    fn set_free(&mut self, claim: &Claim, now: Instant) -> bool {
+    /// Sets the free keys of the claim.
+    fn set_free(&mut self, claim: &Claim, now: Instant) {
         let is_free = |key: &&Key| self.get(key.as_bytes(), now).is_none();
         let free: Vec<&Key> = claim.keys().iter().filter(is_free).collect();
         for key in &free {
@@ -66,7 +75,6 @@ impl Store {
         if !free.is_empty() {
             self.note_grant(claim);
         }
-        !free.is_empty()
     }
 
     /// Makes all keys live for the ttl from now, if all are ours. Never shortens (H2).

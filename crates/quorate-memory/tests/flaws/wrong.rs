@@ -9,10 +9,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::future::{Either, select};
 use quorate_core::backend::{
-    AcquireOptions, Call, Capabilities, Entry, ExtendOptions, LockBackend, NotSent, Operation,
-    Refreshed, ReleaseOptions, Reply, Sighting, Watched, ask,
+    AcquireOptions, Call, Capabilities, Claim, Entry, ExtendOptions, FenceHint, LockBackend,
+    NotSent, Operation, Refreshed, ReleaseOptions, Reply, Sighting, Ttl, Vote, Watched, ask,
 };
-use quorate_core::backend::{Claim, FenceHint, Ttl, Vote};
 use quorate_core::resource::Key;
 use quorate_core::{BackendError, BackendErrorKind, FencingToken, RestartGuard, Runtime};
 use quorate_memory::conformance::Testbed;

@@ -1,32 +1,49 @@
 //! Acquiring a claim without a fencing token and without the restart guard.
 
 use quorate_core::BackendError;
-use quorate_core::backend::{Claim, Vote};
+use quorate_core::backend::{Claim, Holder, Reply, Vote};
 
 use crate::command::Command;
 use crate::script::{By, Script};
 use crate::value::Value;
 
-/// Several keys: all or none. `ARGV` token, ttl in ms.
+/// Several keys: all or none. `ARGV` token, ttl in ms. Returns 1, or the value at a key that is held.
 ///
 /// Keys that are ours already count as granted and keep their ttl (C6): this may be a repair.
 pub(super) static ACQUIRE: Script = Script::new(include_str!("../../scripts/acquire.lua"));
 
-/// The command of a claim on one key, which every Redlock library sends.
-pub(super) fn set(claim: &Claim) -> Command {
+/// The command of a claim on one key, which every Redlock library sends. With `names_holder` the reply is the value
+/// that was there: Redis 7 can do that.
+pub(super) fn set(claim: &Claim, names_holder: bool) -> Command {
     let (token, ttl) = (claim.token().as_bytes(), claim.ttl().as_millis());
     let key = claim.keys().first().map_or(&[][..], |key| key.as_bytes());
-    Command::new("SET", key.len() + token.len() + 16)
-        .arg(key)
-        .arg(token)
-        .arg("NX")
-        .arg("PX")
-        .number(ttl)
+    let command = Command::new("SET", key.len() + token.len() + 24);
+    let command = command.arg(key).arg(token).arg("NX").arg("PX").number(ttl);
+    if names_holder { command.arg("GET") } else { command }
 }
 
 /// The script of a claim on several keys.
 pub(super) fn several(by: By, claim: &Claim) -> Command {
     ACQUIRE.of_claim(by, claim).number(claim.ttl().as_millis())
+}
+
+/// The reply to `SET … GET`: the value that was there before. Our own counts as granted (C6).
+pub(super) fn reply_of_set_get(claim: &Claim, reply: &Value) -> Result<Reply, BackendError> {
+    match reply {
+        Value::Nil => Ok(Reply::new(Vote::Granted)),
+        Value::Text(held) if held == claim.token().as_bytes() => Ok(Reply::new(Vote::Granted)),
+        Value::Text(held) => Ok(Reply::held_by(Holder::new(held.as_slice()))),
+        reply => Err(reply.unexpected("SET")),
+    }
+}
+
+/// What the script replies.
+pub(super) fn reply(reply: &Value) -> Result<Reply, BackendError> {
+    match reply {
+        Value::Int(1) => Ok(Reply::new(Vote::Granted)),
+        Value::Text(held) => Ok(Reply::held_by(Holder::new(held.as_slice()))),
+        reply => Err(reply.unexpected("a script")),
+    }
 }
 
 /// Only a nil refuses (Q4).

@@ -8,8 +8,7 @@
 //! A claim on several keys has one number: an acquire sets all its counters to one more than the
 //! highest, and a raise raises all or none.
 
-use quorate_core::backend::Reply;
-use quorate_core::backend::{Claim, FenceHint, Vote};
+use quorate_core::backend::{Claim, FenceHint, Holder, Reply, Vote};
 use quorate_core::resource::Key;
 use quorate_core::{BackendError, FencingToken};
 
@@ -17,8 +16,8 @@ use crate::command::Command;
 use crate::script::{By, Script, size_of};
 use crate::value::Value;
 
-/// `KEYS` the keys, then the counter of each; `ARGV` token, ttl in ms, hint. Returns the number, or 0
-/// if the keys are held.
+/// `KEYS` the keys, then the counter of each; `ARGV` token, ttl in ms, hint. Returns the number, or in
+/// a list the value at a key that is held.
 pub(super) static ACQUIRE: Script = Script::new(include_str!("../../scripts/fence_acquire.lua"));
 
 /// `KEYS` as [`ACQUIRE`]; `ARGV` token, number.
@@ -48,7 +47,10 @@ pub(super) fn release(by: By, claim: &Claim, number: FencingToken) -> Command {
 /// What an acquire with a hint replies.
 pub(super) fn reply(reply: &Value) -> Result<Reply, BackendError> {
     match reply {
-        Value::Int(0) => Ok(Reply::new(Vote::Refused)),
+        Value::List(list) => match list.as_slice() {
+            [Value::Text(held)] => Ok(Reply::held_by(Holder::new(held.as_slice()))),
+            _ => Err(reply.unexpected("a script")),
+        },
         Value::Text(digits) => {
             let mut granted = Reply::new(Vote::Granted);
             granted.number = Some(number(digits).ok_or_else(|| reply.unexpected("a script"))?);

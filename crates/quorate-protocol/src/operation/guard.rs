@@ -11,8 +11,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use quorate_core::backend::Reply;
-use quorate_core::backend::{Claim, FenceHint, Vote};
+use quorate_core::backend::{Claim, FenceHint, Holder, Reply, Vote};
 use quorate_core::{BackendError, BackendErrorKind, RestartGuard};
 
 use super::fence;
@@ -23,8 +22,8 @@ use crate::value::Value;
 /// `KEYS` the keys, then the counter of each if there is a hint, then epoch and quarantine; `ARGV`
 /// token, ttl in ms, hint or nothing, `max_ttl` in ms, `strict` or `soft`.
 ///
-/// Returns `{word, number, run}`. The word is `granted` with the fencing number or 0, `refused`, or
-/// `quarantined` with the milliseconds that are left. `run` is the `run_id`.
+/// Returns `{word, number, run}`. The word is `granted` with the fencing number or 0, `refused` with the value at a key
+/// that is held, or `quarantined` with the milliseconds that are left. `run` is the `run_id`.
 pub(super) static ACQUIRE: Script = Script::new(include_str!("../../scripts/guard_acquire.lua"));
 
 const EPOCH: &[u8] = b"quorate:guard:epoch2";
@@ -73,7 +72,7 @@ fn parse(reply: &Value) -> Option<Result<Reply, BackendError>> {
             granted.number = Some(fence::number(number)?);
             granted
         }
-        b"refused" => Reply::new(Vote::Refused),
+        b"refused" => Reply::held_by(Holder::new(number.as_slice())),
         b"quarantined" => {
             let left = std::str::from_utf8(number).ok()?.parse().ok()?;
             return Some(Err(quarantined(Duration::from_millis(left))));

@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use quorate_core::backend::{Claim, FenceHint, Ttl};
-use quorate_core::backend::{Entry, ExtendOptions, ReleaseOptions};
+use quorate_core::backend::{Claim, Entry, ExtendOptions, FenceHint, ReleaseOptions, Ttl};
 use quorate_core::resource::{Key, Resource, Token};
 use quorate_core::{FencingToken, RestartGuard};
 
@@ -176,11 +175,13 @@ fn q4_only_a_refusal_refuses() {
         (&plain, Value::Int(0), None),
         (&plain, error("OOM command not allowed"), None),
         (&plain, error("LOADING"), None),
-        (&several, Value::Int(0), Some(Vote::Refused)),
+        (&several, text("another"), Some(Vote::Refused)),
+        (&several, Value::Int(0), None),
         (&several, Value::Int(1), Some(Vote::Granted)),
         (&several, Value::Nil, None),
-        (&several, text("OK"), None),
-        (&acquire(&["k"], 7, None), Value::Int(0), Some(Vote::Refused)),
+        (&several, Value::Okay, None),
+        (&acquire(&["k"], 7, None), Value::List(vec![text("another")]), Some(Vote::Refused)),
+        (&acquire(&["k"], 7, None), Value::Int(0), None),
         (&acquire(&["k"], 7, None), text("42"), Some(Vote::Granted)),
         (&acquire(&["k"], 7, None), Value::Int(1), None),
         (&acquire(&["k"], 7, None), text("x"), None),
@@ -199,6 +200,47 @@ fn q4_only_a_refusal_refuses() {
             other => panic!("{other:?}"),
         });
         assert_eq!(voted, vote);
+    }
+}
+
+/// What `SET … GET` replies is the value that was there before.
+#[test]
+fn l1_a_refusal_names_the_holder_where_the_server_can_do_that() {
+    let operation = acquire(&["k"], 0, None);
+    let token = "ab".repeat(20);
+    let text = |text: &str| Value::Text(text.into());
+    let error = |text: &str| Value::Error(text.into());
+    let other = format!("{} web-3", "cd".repeat(20));
+    for (reply, vote, label, still_named) in [
+        (Value::Nil, Some(Vote::Granted), None, true),
+        // Our own token is ours (C6).
+        (text(&token), Some(Vote::Granted), None, true),
+        (text(&other), Some(Vote::Refused), Some("web-3"), true),
+        (text("of another library"), Some(Vote::Refused), None, true),
+        // The key is there.
+        (error("WRONGTYPE Operation against a key"), Some(Vote::Refused), None, true),
+        (error("OOM command not allowed"), None, None, true),
+        (Value::Okay, None, None, true),
+        // The version promises too much: nothing was set, and the next acquire is a plain one.
+        (error("ERR syntax error"), None, None, false),
+    ] {
+        let mut features = features(None);
+        features.names_holder = true;
+        let (command, form) = sent(first(&operation, &features));
+        assert_eq!(command, "SET k TOKEN NX PX 10000 GET");
+        let answer = done(next(&operation, form, reply.clone(), &mut features));
+        if let Err(error) = &answer {
+            assert_eq!(error.is_not_sent(), !still_named, "{reply:?}: {error}");
+        }
+        let voted = answer.ok().map(|answer| match answer {
+            CallReply::Voted(reply) => reply,
+            other => panic!("{other:?}"),
+        });
+        assert_eq!(voted.as_ref().map(|reply| reply.vote), vote, "{reply:?}");
+        let holder = voted.and_then(|reply| reply.holder);
+        assert_eq!(holder.as_ref().and_then(|holder| holder.label()), label, "{reply:?}");
+        let (next, _) = sent(first(&operation, &features));
+        assert_eq!(next.ends_with("GET"), still_named, "{reply:?}");
     }
 }
 

@@ -56,7 +56,7 @@ async fn the_order_at_the_node_is_that_of_the_begins() {
 #[tokio::test(start_paused = true)]
 async fn each_reply_reaches_its_own_call() {
     let fake = Fake::with(|parts| match parts[1].parse::<usize>() {
-        Ok(number) if number % 3 == 0 => Value::Nil,
+        Ok(number) if number % 3 == 0 => Value::Text(b"another".to_vec()),
         _ => granting(parts),
     });
     let node = node(&fake);

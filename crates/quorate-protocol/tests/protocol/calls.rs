@@ -7,9 +7,9 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use quorate_core::BackendError;
 use quorate_core::backend::{
-    AcquireOptions, CallReply, CallResult, LockBackend, Operation, ReleaseOptions, Reply, ask,
+    AcquireOptions, CallReply, CallResult, Claim, LockBackend, Operation, ReleaseOptions, Reply,
+    Ttl, Vote, ask,
 };
-use quorate_core::backend::{Claim, Ttl, Vote};
 use quorate_core::resource::{Key, Resource, Token};
 use quorate_core::runtime::TokioRuntime;
 use quorate_protocol::{Connections, Limits, RedisNode};

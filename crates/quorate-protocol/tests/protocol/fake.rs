@@ -326,6 +326,7 @@ pub(crate) fn ordinary(parts: &[String]) -> Option<Value> {
 /// The replies of a server on which each command works.
 pub(crate) fn granting(parts: &[String]) -> Value {
     match parts[0].as_str() {
+        "SET" if parts.last().is_some_and(|part| part == "GET") => Value::Nil,
         "SET" | "GET" => Value::Text(b"OK".to_vec()),
         _ => Value::Int(1),
     }

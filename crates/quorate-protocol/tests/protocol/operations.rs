@@ -3,10 +3,9 @@
 use futures_util::future::join_all;
 use quorate_core::RestartGuard;
 use quorate_core::backend::{
-    AcquireOptions, CallReply, Capabilities, Entry, ExtendOptions, LockBackend, Operation,
-    ReleaseOptions,
+    AcquireOptions, CallReply, Capabilities, Entry, ExtendOptions, FenceHint, LockBackend,
+    Operation, ReleaseOptions, Vote,
 };
-use quorate_core::backend::{FenceHint, Vote};
 use quorate_protocol::Value;
 
 use crate::calls::{TTL, acquire, begin, claim, hint, is_not_sent, key, node, release, vote};

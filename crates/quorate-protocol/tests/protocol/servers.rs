@@ -4,9 +4,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use quorate_core::BackendErrorKind;
-use quorate_core::backend::Vote;
 use quorate_core::backend::{
-    AcquireOptions, ExtendOptions, LockBackend, Operation, ReleaseOptions,
+    AcquireOptions, ExtendOptions, LockBackend, Operation, ReleaseOptions, Vote,
 };
 use quorate_protocol::Value;
 use tokio::time::sleep;

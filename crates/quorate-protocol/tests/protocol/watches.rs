@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::join_all;
-use quorate_core::backend::Vote;
-use quorate_core::backend::{AcquireOptions, Entry, LockBackend};
+use quorate_core::backend::{AcquireOptions, Entry, LockBackend, Vote};
 use quorate_protocol::{Push, Value};
 use tokio::time::{sleep, timeout};
 

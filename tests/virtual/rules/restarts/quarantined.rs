@@ -110,6 +110,6 @@ fn a_quarantined_node_neither_refuses_nor_is_taken_for_one_that_does() {
     let failure = failure_of(world.try_lock(&other));
     assert_quarantined(&failure, 2);
     let refused =
-        failure.nodes().iter().filter(|node| matches!(node.answer, Answer::Refused)).count();
+        failure.nodes().iter().filter(|node| matches!(node.answer, Answer::Refused { .. })).count();
     assert_eq!(refused, 1);
 }

@@ -5,8 +5,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use quorate_core::backend::{AcquireOptions, LockBackend};
-use quorate_core::backend::{Claim, Ttl, Vote};
+use quorate_core::backend::{AcquireOptions, Claim, LockBackend, Ttl, Vote};
 use quorate_core::resource::{Key, Resource, Token};
 use quorate_core::{LockError, Runtime};
 use quorate_memory::{Fault, MemoryNode, Operation, Value};

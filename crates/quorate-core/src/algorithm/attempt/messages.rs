@@ -152,8 +152,10 @@ pub enum Decision {
 pub enum Loss {
     /// Refusals decided: without them the failures left a quorum possible.
     Held,
-    /// Too many nodes failed or did not answer, or a fencing token found no quorum.
+    /// Too many nodes failed or did not answer.
     NoQuorum,
+    /// A quorum granted, and no fencing token found one.
+    NoToken,
     /// The votes came when nothing was left of the validity (T2).
     Expired,
 }

@@ -1,7 +1,7 @@
 //! How a reply votes, what the votes and the time decide, and what is sent next.
 
 use std::cmp::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::super::lease::saturating_add;
 use super::super::quorum::NodeId;
@@ -40,7 +40,24 @@ impl Tally {
     }
 }
 
+/// How long a hasty round goes on once a quorum has answered, however fast it did.
+const LEAST_HASTE: Duration = Duration::from_millis(2);
+
 impl<E: Clone> AttemptMachine<E> {
+    /// A first round that waits for no holder, and is contested, does not wait for slow nodes: once a quorum has answered it
+    /// goes on for as long as it took until then.
+    pub(super) fn make_haste(&mut self, now: Instant) {
+        if self.phase != Phase::Acquiring || !self.settings.is_hasty {
+            return;
+        }
+        let tally = Tally::of(&self.nodes);
+        if tally.against > 0 && self.nodes.len() - tally.open >= self.settings.nodes.quorum() {
+            let took = now.saturating_duration_since(self.round.start);
+            let end = saturating_add(now, took.max(LEAST_HASTE));
+            self.timers.round = self.timers.round.map(|round| round.min(end));
+        }
+    }
+
     /// The vote of a reply in the open round; `Open` if it has none.
     pub(super) fn vote_of(
         &self,
@@ -92,13 +109,14 @@ impl<E: Clone> AttemptMachine<E> {
                 } else if granted >= quorum {
                     self.agree(now);
                 } else if granted + open < quorum {
-                    let is_held = match self.phase {
-                        Phase::Acquiring => unknown <= spare,
+                    let loss = match self.phase {
+                        Phase::Acquiring if unknown <= spare => Loss::Held,
                         // An adopter that reads "held" throws its record away: no quorum may have it.
-                        Phase::Adopting => against > spare,
-                        _ => false,
+                        Phase::Adopting if against > spare => Loss::Held,
+                        Phase::Raising => Loss::NoToken,
+                        _ => Loss::NoQuorum,
                     };
-                    self.lose(if is_held { Loss::Held } else { Loss::NoQuorum }, now);
+                    self.lose(loss, now);
                 } else {
                     return false;
                 }

@@ -86,7 +86,7 @@ impl<E: Clone> AttemptMachine<E> {
                     }
                 }
             }
-            None => self.lose(Loss::NoQuorum, now), // No grant brought a number.
+            None => self.lose(Loss::NoToken, now), // No grant brought a number.
         }
     }
 

@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::task::ArcWake;
-use quorate_core::backend::Vote;
-use quorate_core::backend::{Asked, Operation as Called};
+use quorate_core::backend::{Asked, Operation as Called, Vote};
 
 use super::*;
 use crate::tests::{claim, claim_of, key};

@@ -1,0 +1,106 @@
+//! The label: a text by which people recognise a holder.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// What other processes see of a holder: a host name and a purpose, for example.
+///
+/// 1 to 200 bytes of UTF-8 without control characters. The nodes store it in clear text behind the token.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Label(Arc<str>);
+
+impl Label {
+    /// The longest label, in bytes.
+    pub const MAX_LEN: usize = 200;
+
+    /// Checks `text` and keeps it unchanged.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidLabel`] if the text is empty, too long or has a control character.
+    pub fn new(text: impl AsRef<str>) -> Result<Self, InvalidLabel> {
+        let text = text.as_ref();
+        check(text).map(|()| Self(text.into()))
+    }
+
+    /// The text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Label {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Label({self})")
+    }
+}
+
+/// Prints the text between quotation marks.
+impl fmt::Display for Label {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "\"{}\"", self.0)
+    }
+}
+
+/// Why a text cannot be a label.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum InvalidLabel {
+    /// The text has no bytes.
+    #[error("the label is empty")]
+    Empty,
+    /// The text is longer than [`Label::MAX_LEN`].
+    #[error("the label has {len} bytes, at most {} are possible", Label::MAX_LEN)]
+    TooLong {
+        /// The length in bytes.
+        len: usize,
+    },
+    /// The text has a control character, such as a line break.
+    #[error("the label has a control character at byte {at}")]
+    Control {
+        /// The byte at which it begins.
+        at: usize,
+    },
+}
+
+/// The label in a text that came from a node; `None` for any text that is no label.
+pub(super) fn parse(text: &[u8]) -> Option<&str> {
+    std::str::from_utf8(text).ok().filter(|text| check(text).is_ok())
+}
+
+fn check(text: &str) -> Result<(), InvalidLabel> {
+    match text.len() {
+        0 => return Err(InvalidLabel::Empty),
+        1..=Label::MAX_LEN => {}
+        len => return Err(InvalidLabel::TooLong { len }),
+    }
+    let control = text.char_indices().find(|(_, character)| character.is_control());
+    control.map_or(Ok(()), |(at, _)| Err(InvalidLabel::Control { at }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn l3_a_label_is_short_text_without_control_characters() {
+        let long = "x".repeat(Label::MAX_LEN);
+        let len = Label::MAX_LEN + 1;
+        for (text, expected) in [
+            ("web-3 nightly", Ok(())),
+            ("\u{1F512} büro", Ok(())),
+            (" ", Ok(())),
+            (&*long, Ok(())),
+            ("", Err(InvalidLabel::Empty)),
+            (&*format!("{long}x"), Err(InvalidLabel::TooLong { len })),
+            ("a\nb", Err(InvalidLabel::Control { at: 1 })),
+            ("\u{1b}[2J", Err(InvalidLabel::Control { at: 0 })),
+            ("é\u{85}", Err(InvalidLabel::Control { at: 2 })),
+        ] {
+            assert_eq!(Label::new(text).map(drop), expected, "{text:?}");
+            assert_eq!(parse(text.as_bytes()).is_some(), expected.is_ok(), "{text:?}");
+        }
+        assert_eq!(parse(&[0xff]), None, "no UTF-8");
+    }
+}

@@ -1,0 +1,148 @@
+//! The token: the random value of one attempt, with the label of its holder.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::{Label, hex, label};
+use crate::entropy::EntropyError;
+
+const ENTROPY: usize = 20;
+
+/// The number of hexadecimal digits at the front of the value.
+const DIGITS: usize = 2 * ENTROPY;
+
+/// The value that a node stores at the keys of an attempt: 20 random bytes as 40 hexadecimal digits. With a label,
+/// a space and the label follow.
+///
+/// The digits are a secret of the holder, since any client that knows the value can release the lock. Therefore no
+/// `Debug` and no error shows them (A6). A token has no order and is not a fencing token.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Token(Value);
+
+#[derive(Clone, PartialEq, Eq)]
+enum Value {
+    Bare([u8; DIGITS]),
+    Labelled(Arc<[u8]>),
+}
+
+impl Token {
+    /// The number of random bytes in a token.
+    pub const ENTROPY: usize = ENTROPY;
+
+    /// Draws a token without a label from `fill`, a source of cryptographically strong randomness.
+    ///
+    /// # Errors
+    ///
+    /// The error of `fill`.
+    pub fn draw(
+        fill: impl FnOnce(&mut [u8]) -> Result<(), EntropyError>,
+    ) -> Result<Self, EntropyError> {
+        let mut random = [0; ENTROPY];
+        fill(&mut random)?;
+        let mut digits = [0; DIGITS];
+        for (pair, byte) in digits.chunks_exact_mut(2).zip(random) {
+            pair.copy_from_slice(&hex(byte));
+        }
+        Ok(Self(Value::Bare(digits)))
+    }
+
+    /// The same token with this label.
+    #[must_use]
+    pub fn labelled(&self, label: &Label) -> Self {
+        let digits = &self.as_bytes()[..DIGITS];
+        let value = [digits, b" ", label.as_str().as_bytes()].concat();
+        Self(Value::Labelled(value.into()))
+    }
+
+    /// Parses the value that a node stores.
+    pub(crate) fn parse(value: &[u8]) -> Option<Self> {
+        match <[u8; DIGITS]>::try_from(value) {
+            Ok(digits) => are_digits(&digits).then_some(Self(Value::Bare(digits))),
+            Err(_) => label_of(value).map(|_| Self(Value::Labelled(value.into()))),
+        }
+    }
+
+    /// The value that a node stores. Do not log it.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        match &self.0 {
+            Value::Bare(digits) => digits,
+            Value::Labelled(value) => value,
+        }
+    }
+
+    /// The label, if it has one.
+    #[must_use]
+    pub fn label(&self) -> Option<&str> {
+        label_of(self.as_bytes())
+    }
+}
+
+/// The label in a value that a node stores. A value of another library has none (L2).
+pub(crate) fn label_of(value: &[u8]) -> Option<&str> {
+    let (digits, rest) = value.split_at_checked(DIGITS)?;
+    let text = rest.strip_prefix(b" ").filter(|_| are_digits(digits))?;
+    label::parse(text)
+}
+
+fn are_digits(bytes: &[u8]) -> bool {
+    bytes.iter().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(byte))
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token(..)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn token() -> Token {
+        Token::draw(|bytes| {
+            bytes.fill(0xab);
+            Ok(())
+        })
+        .unwrap()
+    }
+
+    #[test]
+    fn l1_a_token_prints_on_the_wire_and_nowhere_else() {
+        let labelled = token().labelled(&Label::new("web-3 nightly").unwrap());
+        assert_eq!(token().as_bytes(), b"ab".repeat(20));
+        assert_eq!(labelled.as_bytes(), [&b"ab".repeat(20)[..], b" web-3 nightly"].concat());
+        assert_eq!(labelled.label(), Some("web-3 nightly"));
+        for token in [token(), labelled] {
+            assert_eq!(format!("{token:?}"), "Token(..)");
+            assert_eq!(Token::parse(token.as_bytes()), Some(token));
+        }
+    }
+
+    #[test]
+    fn a_second_label_replaces_the_first() {
+        let label = |text| Label::new(text).unwrap();
+        let token = token().labelled(&label("one")).labelled(&label("two"));
+        assert_eq!(token.label(), Some("two"));
+    }
+
+    #[test]
+    fn l2_a_value_of_another_library_has_no_label() {
+        let digits = "ab".repeat(20);
+        for value in [
+            "",
+            "web-3 nightly",
+            &digits,
+            &format!("{digits} "),
+            &format!("{digits}-web-3"),
+            &format!("{digits} a\nb"),
+            &format!("{} web-3", digits.to_uppercase()),
+            &format!("{} web-3", &digits[1..]),
+            "550e8400-e29b-41d4-a716-446655440000 web",
+        ] {
+            assert_eq!(label_of(value.as_bytes()), None, "{value:?}");
+            let is_bare = value == digits;
+            assert_eq!(Token::parse(value.as_bytes()).is_some(), is_bare, "{value:?}");
+        }
+    }
+}
