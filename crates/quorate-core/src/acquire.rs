@@ -15,18 +15,17 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures_util::future::{Either, FutureExt, join, join_all, join3, poll_immediate, select};
+use futures_util::future::{Either, FutureExt, join, poll_immediate, select};
 
 use self::replicas::Replicas;
 use self::split::{Split, verdict};
 pub(crate) use self::wanted::{Patience, Wanted, Wishes};
 use crate::algorithm::attempt::Loss;
 use crate::algorithm::backoff::scale;
-use crate::algorithm::quorum::NodeId;
 use crate::attempt::{Attempt, NotWon};
-use crate::backend::{Capabilities, Holder};
+use crate::backend::Capabilities;
 use crate::cluster::Cluster;
-use crate::error::{Answer, LockError, QuorumFailure};
+use crate::error::{LockError, QuorumFailure};
 use crate::remote_wait::{RemoteWait, WaitInput};
 use crate::resource::Key;
 use crate::telemetry;
@@ -216,12 +215,10 @@ impl Competitor<'_> {
             false => self.node_timeout,
         };
         let own = attempt.claim.token();
-        let mut failure = attempt.failure();
-        if matches!(verdict(own, &failure), Split::First | Split::Later) {
-            let names = name_holders(cluster, &self.wanted.keys, &failure, limit);
-            let ((), names) = join(attempt.undone(limit), names).await;
-            failure = attempt.failure().with_holders(&names);
+        if matches!(verdict(own, &attempt.failure()), Split::First | Split::Later) {
+            attempt.undone(limit).await;
         }
+        let failure = attempt.failure();
         let split = verdict(own, &failure);
         if split == Split::No {
             return false;
@@ -362,41 +359,11 @@ impl Competitor<'_> {
                 self.cluster().within(limit, wait.left()).await;
             }
         };
-        let names = async {
-            match &self.last {
-                Some(LostRound { error: LockError::Held(failure), .. }) => {
-                    name_holders(self.cluster(), &self.wanted.keys, failure, limit).await
-                }
-                _ => Vec::new(),
-            }
-        };
-        let (_, _, names) = join3(undone, left, names).await;
-        if let Some(LostRound { error: LockError::Held(failure), .. }) = &mut self.last {
-            *failure = failure.with_holders(&names);
-        }
+        join(undone, left).await;
         self.hear_late();
         self.attempt = None;
         self.last.take().map_or(error, |last| last.error)
     }
-}
-
-/// The holders at nodes that refused without a name: those of servers before Redis 7.
-async fn name_holders(
-    cluster: &Cluster,
-    keys: &[Key],
-    failure: &QuorumFailure,
-    limit: Duration,
-) -> Vec<(NodeId, Holder)> {
-    let nodes = cluster.nodes.count().ids().zip(failure.nodes());
-    let unnamed = nodes.filter(|(id, node)| {
-        matches!(node.answer, Answer::Refused { holder: None })
-            && cluster.nodes.has(*id, Capabilities::INSPECT)
-    });
-    let looks = unnamed.map(|(id, _)| async move {
-        let look = cluster.nodes.backend(id).inspect(&keys[0]);
-        Some((id, cluster.within(limit, look).await?.ok()??.holder))
-    });
-    join_all(looks).await.into_iter().flatten().collect()
 }
 
 /// The error of a cluster in which two nodes are one server (Q6).

@@ -4,7 +4,7 @@
 //! follows a reply: another command, or the answer to the call.
 //!
 //! What can set a key is one command: an acquire, a repair and a refresh. A second one could reach the node
-//! behind the release or the leave that undoes it (C3, W3). So `NOSCRIPT` on such a command is *not sent*, and
+//! behind the release or the leave that undoes it (C3, W3). The `GET` after a refused `SET` only reads. So `NOSCRIPT` on such a command is *not sent*, and
 //! the scripts are loaded again for the next one. A release, an extension, a raise and a leave only change what
 //! is theirs, so `EVAL` may follow.
 
@@ -34,6 +34,8 @@ pub(crate) enum Form {
     Plain,
     /// A `SET` whose reply is the value that is there.
     SetGet,
+    /// A `GET` of the key that refused a plain `SET`.
+    Holder,
     /// The compare-and-delete of the server.
     CompareAndDelete,
     /// A script.
@@ -110,6 +112,15 @@ pub(crate) fn next(
     reply: Value,
     features: &mut Features,
 ) -> Step {
+    if let (Operation::Acquire(claim, _), Form::Plain, Value::Nil) = (operation, form, &reply) {
+        return Step::Send(acquire::holder(claim), Form::Holder);
+    }
+    if form == Form::Holder {
+        // The key was refused, whatever this says.
+        let mut refusal = acquire::refusal(&reply);
+        refusal.server.clone_from(&features.server);
+        return Step::Done(Ok(CallReply::Voted(refusal)));
+    }
     let Value::Error(text) = &reply else {
         return Step::Done(meaning(operation, form, reply, features));
     };

@@ -24,6 +24,7 @@ pub(crate) struct Odd {
     node: Arc<dyn Fn() -> MemoryNode + Send + Sync>,
     name: String,
     capabilities: Capabilities,
+    names_no_holder: bool,
     before: Option<Arc<Before>>,
     after: Option<Arc<After>>,
 }
@@ -37,7 +38,13 @@ impl Odd {
     /// An address that leads to one node now, and to another later.
     pub(crate) fn leading_to(node: impl Fn() -> MemoryNode + Send + Sync + 'static) -> Self {
         let (name, capabilities) = (String::new(), Capabilities::NONE);
-        Self { node: Arc::new(node), name, capabilities, before: None, after: None }
+        let node = Arc::new(node);
+        Self { node, name, capabilities, names_no_holder: false, before: None, after: None }
+    }
+
+    /// Its refusals do not say who holds the keys, as those of servers before Redis 7.
+    pub(crate) fn without_names(self) -> Self {
+        Self { names_no_holder: true, ..self }
     }
 
     pub(crate) fn named(self, name: impl Into<String>) -> Self {
@@ -93,7 +100,9 @@ impl fmt::Debug for Odd {
 impl LockBackend for Odd {
     async fn acquire(&self, claim: &Claim, options: AcquireOptions) -> Result<Reply, BackendError> {
         let node = self.node("acquire").await?;
-        self.done("acquire", node.acquire(claim, options).await)
+        let mut reply = node.acquire(claim, options).await?;
+        reply.holder = reply.holder.filter(|_| !self.names_no_holder);
+        self.done("acquire", Ok(reply))
     }
 
     async fn extend(&self, claim: &Claim, options: ExtendOptions) -> Result<Reply, BackendError> {

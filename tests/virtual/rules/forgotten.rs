@@ -35,6 +35,22 @@ fn a1_a_forgotten_guard_that_is_kept_alive_is_held_to_its_limit() {
     assert_eq!(world.keys_left(), 0);
 }
 
+#[test]
+fn a_forgotten_guard_is_released_by_a_close() {
+    for is_renewed in [false, true] {
+        let world = World::complete(3);
+        let manager = world.manager();
+        let guard = world.sim.block_on(manager.lock("r")).unwrap();
+        if is_renewed {
+            guard.auto_renew();
+        }
+        std::mem::forget(guard);
+        let report = world.sim.block_on(manager.close(2 * SECOND));
+        assert!(report.is_clean(), "{report}");
+        assert_eq!(world.keys_left(), 0);
+    }
+}
+
 /// Tokio's paused clock drives locks, too: half a minute of waiting takes no time.
 #[tokio::test(start_paused = true)]
 async fn a_paused_tokio_clock_is_the_clock_of_the_locks() {

@@ -1,7 +1,6 @@
 //! A4: which error a caller gets, and what it says of each node.
 
 use std::future::IntoFuture;
-use std::time::Duration;
 
 use quorate_core::error::{Answer, NodeAnswer, QuorumFailure};
 use quorate_core::{BackendError, BackendErrorKind, LockError, ReleaseError, Runtime, WithError};

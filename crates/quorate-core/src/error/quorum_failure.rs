@@ -4,7 +4,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::algorithm::quorum::NodeId;
 use crate::backend::{BackendError, Holder};
 
 /// What each node answered in a round that found no quorum, and how long was waited.
@@ -99,19 +98,6 @@ impl QuorumFailure {
         let quorum = self.nodes.len() / 2 + 1;
         self.nodes.iter().filter(is_permanent).count()
             > self.nodes.len() - quorum.min(self.nodes.len())
-    }
-
-    /// The same with the names of holders at nodes that refused without one.
-    pub(crate) fn with_holders(&self, holders: &[(NodeId, Holder)]) -> Self {
-        let mut nodes = self.nodes.to_vec();
-        for (id, name) in holders {
-            if let Some(Answer::Refused { holder: holder @ None }) =
-                nodes.get_mut(id.index()).map(|node| &mut node.answer)
-            {
-                *holder = Some(name.clone());
-            }
-        }
-        Self::new(nodes, self.waited)
     }
 
     /// How many nodes refused.

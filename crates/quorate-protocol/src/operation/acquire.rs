@@ -37,6 +37,20 @@ pub(super) fn reply_of_set_get(claim: &Claim, reply: &Value) -> Result<Reply, Ba
     }
 }
 
+/// Reads who holds the key of a claim, on a server whose `SET` does not say it.
+pub(super) fn holder(claim: &Claim) -> Command {
+    let key = claim.keys().first().map_or(&[][..], |key| key.as_bytes());
+    Command::new("GET", key.len()).arg(key)
+}
+
+/// A refusal, with the holder if the reply to that is its value.
+pub(super) fn refusal(reply: &Value) -> Reply {
+    match reply {
+        Value::Text(held) => Reply::held_by(Holder::new(held.as_slice())),
+        _ => Reply::new(Vote::Refused),
+    }
+}
+
 /// What the script replies.
 pub(super) fn reply(reply: &Value) -> Result<Reply, BackendError> {
     match reply {

@@ -168,7 +168,6 @@ fn q4_only_a_refusal_refuses() {
     let (plain, several) = (acquire(&["k"], 0, None), acquire(&["a", "b"], 0, None));
     let text = |text: &str| Value::Text(text.into());
     for (operation, reply, vote) in [
-        (&plain, Value::Nil, Some(Vote::Refused)),
         (&plain, Value::Okay, Some(Vote::Granted)),
         (&plain, text("OK"), Some(Vote::Granted)),
         (&plain, text("QUEUED"), None),
@@ -241,6 +240,30 @@ fn l1_a_refusal_names_the_holder_where_the_server_can_do_that() {
         assert_eq!(holder.as_ref().and_then(|holder| holder.label()), label, "{reply:?}");
         let (next, _) = sent(first(&operation, &features));
         assert_eq!(next.ends_with("GET"), still_named, "{reply:?}");
+    }
+}
+
+/// A server before Redis 7 is asked a second time, with a command that only reads.
+#[test]
+fn l1_a_refusal_without_a_name_is_followed_by_a_look() {
+    let operation = acquire(&["k"], 0, None);
+    let other = Value::Text(format!("{} web-3", "cd".repeat(20)).into());
+    for (reply, label) in [
+        (other, Some("web-3")),
+        (Value::Nil, None),
+        (Value::Error("NOPERM this user has no permissions".into()), None),
+    ] {
+        let mut features = features(None);
+        let (command, form) = sent(first(&operation, &features));
+        assert_eq!(command, "SET k TOKEN NX PX 10000");
+        let (look, form) = sent(next(&operation, form, Value::Nil, &mut features));
+        assert_eq!(look, "GET k");
+        let Ok(CallReply::Voted(voted)) = done(next(&operation, form, reply, &mut features)) else {
+            panic!("no vote");
+        };
+        assert_eq!(voted.vote, Vote::Refused);
+        assert_eq!(voted.holder.as_ref().and_then(|holder| holder.label()), label);
+        assert!(voted.server.is_some());
     }
 }
 
