@@ -1,4 +1,6 @@
 //! Every public future, to be dropped at every poll: on the fake, on every runtime, on real nodes.
+//!
+//! All of them leave no key. `keep`, and `once_per` after a success, leave a mark: `rules/once.rs` drops them.
 
 use std::future::{Future, poll_fn};
 use std::mem::forget;
@@ -19,6 +21,8 @@ pub(crate) enum Doing {
     LockNowWith,
     LockWithFuture,
     ManagerWith,
+    Lead,
+    OncePer,
     Extend,
     ExtendTo,
     Release,
@@ -38,13 +42,15 @@ pub(crate) struct Trial {
 }
 
 impl Doing {
-    pub(crate) const ALL: [Self; 14] = [
+    pub(crate) const ALL: [Self; 16] = [
         Self::Lock,
         Self::LockNow,
         Self::LockWith,
         Self::LockNowWith,
         Self::LockWithFuture,
         Self::ManagerWith,
+        Self::Lead,
+        Self::OncePer,
         Self::Extend,
         Self::ExtendTo,
         Self::Release,
@@ -114,6 +120,21 @@ impl Doing {
             Self::ManagerWith => {
                 Box::pin(async move { drop(manager.with("r", async |_| work().await).await) })
             }
+            Self::Lead => {
+                let (mut work, request) = (Some(work), lock());
+                let body = move |_| {
+                    let work = work.take().expect("it leads once");
+                    work()
+                };
+                Box::pin(async { drop(request.lead_future(body).await) })
+            }
+            Self::OncePer => Box::pin(async move {
+                let fails = async move |_| {
+                    work().await;
+                    Err::<(), _>(())
+                };
+                drop(manager.once_per("r", hold.max(Duration::from_secs(60)), fails).await);
+            }),
             Self::Extend => {
                 let guard = lock().await.expect("it is free");
                 Box::pin(async move { drop(guard.extend().await) })

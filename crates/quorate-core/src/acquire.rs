@@ -185,7 +185,7 @@ impl Competitor<'_> {
         let error = earlier.unwrap_or_else(|| error_of(self.cluster(), lost.loss, failure));
         let is_permanent = error.is_permanent();
         self.last = Some(LostRound { loss: lost.loss, took, at, error });
-        is_over || is_permanent
+        is_over || is_permanent || self.wanted.needs_quorum() && !is_held
     }
 
     /// Whether the answers that came after the lost round make another one pointless. Then they are in the error: the

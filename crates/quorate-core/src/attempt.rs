@@ -12,11 +12,12 @@
 //! polled. A late reply is handled like any other. After the end of the attempt it changes nothing.
 //!
 //! `sides` is what each side does with an attempt, `calls` the way of a call to its node and back, `follow` what
-//! follows from an input.
+//! follows from an input, `keep` the end of a lease whose lock stays on the nodes.
 
 mod calls;
 mod end;
 mod follow;
+mod keep;
 mod sides;
 
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -26,11 +27,12 @@ use std::time::{Duration, Instant};
 
 use crate::algorithm::attempt::{AttemptMachine, Loss, Outcome, RoundId};
 use crate::algorithm::fence::FencingToken;
+use crate::algorithm::lease::Ttl;
 use crate::algorithm::quorum::NodeId;
 use crate::attempts::{Due, Slot, Wake};
 use crate::backend::{AcquireOptions, BackendError, CallResult, Claim, Holder, Tag};
 use crate::cluster::Cluster;
-use crate::error::{LeaseEnd, QuorumFailure, ReleaseError};
+use crate::error::{ExtendError, LeaseEnd, QuorumFailure, ReleaseError};
 use crate::given_up::Givers;
 use crate::late::{Actor, LateLock};
 use crate::remote_wait::{RemoteWait, WaitInput};
@@ -81,6 +83,9 @@ pub(crate) struct State {
     failed: Option<Box<(RoundId, QuorumFailure)>>,
     lost: Option<Box<LeaseEnd>>,
     released: Option<Result<(), ReleaseError>>,
+    /// The extension with which the lock is left on the nodes, and how that ended.
+    keeping: Option<RoundId>,
+    kept: Option<Result<(), ExtendError>>,
     /// After a lost round: each node has answered the undo, or has failed it.
     is_undone: bool,
     /// Without a caller of `release`: a quorum of nodes owes no release.
@@ -113,6 +118,8 @@ pub(crate) enum Input {
     Due(Due),
     Renew,
     Release,
+    /// The lease ends, and the lock stays on the nodes for this ttl.
+    Keep(Ttl),
     /// The request or the guard is gone. A request that had taken the tickets out returns them.
     Leave(Vec<Ticket>),
     /// Nothing is sent from now on: the lock may belong to another process.
@@ -192,7 +199,10 @@ impl Actor for State {
     ) {
         let now = now.unwrap_or_else(|| effects.now(attempt));
         let is_time = matches!(input, Input::Due(Due::Time));
-        if matches!(input, Input::Release | Input::Leave(_) | Input::Detach | Input::Abandon) {
+        if matches!(
+            input,
+            Input::Release | Input::Keep(_) | Input::Leave(_) | Input::Detach | Input::Abandon
+        ) {
             // The lease ends here.
             self.wakers.move_into(&mut effects.wakers);
         }
@@ -203,7 +213,10 @@ impl Actor for State {
             Input::Due(Due::Back(node)) => self.machine.handle_back(node, now),
             Input::Due(Due::Close(grace)) => {
                 self.is_closed = true;
-                self.machine.close(grace, now);
+                // A lock that is kept is no lease any more.
+                if self.keeping.is_none() {
+                    self.machine.close(grace, now);
+                }
                 self.wakers.move_into(&mut effects.wakers);
             }
             Input::Renew => {
@@ -217,6 +230,7 @@ impl Actor for State {
                 attempt.end_lease(Why::Released, now);
                 self.machine.release(now);
             }
+            Input::Keep(ttl) => self.keep(attempt, ttl, now),
             Input::Leave(tickets) => {
                 self.tickets.extend(tickets);
                 self.leave(attempt, now);

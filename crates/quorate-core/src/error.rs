@@ -11,10 +11,11 @@ mod quorum_failure;
 mod with;
 
 use std::fmt;
+use std::time::Duration;
 
 pub use self::build::BuildError;
 pub use self::quorum_failure::{Answer, NodeAnswer, QuorumFailure};
-pub use self::with::{Stopped, WithError};
+pub use self::with::{OnceError, Stopped, WithError};
 use crate::algorithm::lease::InvalidTtl;
 use crate::resource::{InvalidLabel, InvalidResource};
 use crate::runtime::EntropyError;
@@ -192,6 +193,12 @@ pub enum InvalidRequest {
     /// A hold limit of zero leaves nothing to hold.
     #[error("a hold limit of zero leaves nothing to hold")]
     HoldLimit,
+    /// The period of work that is done once per period is under 1 s or over 365 days (O6).
+    #[error("a period of {period:?} is not between 1 s and 365 days")]
+    Period {
+        /// The period given.
+        period: Duration,
+    },
     /// Fencing was asked for, and a node keeps no fencing numbers.
     #[error("{node} keeps no fencing numbers")]
     Fencing {
@@ -256,7 +263,7 @@ pub enum LeaseEnd {
     /// The guard was released or dropped.
     #[error("the lock was released")]
     Released,
-    /// The lock was detached: it may belong to another process.
+    /// The lock was detached, so that it may belong to another process, or it was kept.
     #[error("the lock was detached")]
     Detached,
 }

@@ -22,7 +22,7 @@ use crate::telemetry;
 #[must_use = "if unused, the lock is released at once"]
 pub struct LockGuard {
     lease: Lease,
-    /// The lock was released, or detached.
+    /// The lock was released, detached or kept.
     is_over: bool,
 }
 
@@ -169,6 +169,42 @@ impl LockGuard {
         let record = DetachedLock::new(attempt.claim.clone(), attempt.fencing_token());
         self.is_over = true;
         Ok(record)
+    }
+
+    /// Ends the lease, and leaves the lock on the nodes for `duration` from now, so that no client acquires it
+    /// until then.
+    ///
+    /// For work that is done once: what stays on the nodes marks it as done.
+    /// The lock is free after `duration`, or after what is left of its ttl, if that is longer. No release and no
+    /// close of the manager frees it earlier. `duration` is cut to the range from 1 ms to 100 years. Neither the
+    /// longest ttl, nor the hold limit, nor the `max_ttl` of the restart guard bounds it. A node that loses its data
+    /// forgets the lock, so it is a record only as long as a quorum of nodes has it.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use quorate_core::LockManager;
+    /// # async fn migrate() {}
+    /// # async fn example(locks: &LockManager) -> Result<(), Box<dyn std::error::Error>> {
+    /// let guard = locks.lock("migration:7").await?;
+    /// guard.run(migrate()).await?;
+    /// guard.keep(Duration::from_secs(24 * 60 * 60)).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// - [`ExtendError::Lost`]: the lease has ended, before or meanwhile. Nothing is kept.
+    /// - [`ExtendError::NoQuorum`]: no quorum extended. Nothing is released: nodes that extended keep the lock for
+    ///   `duration`, the others for its ttl.
+    ///
+    /// # Cancel safety
+    ///
+    /// Before the first poll, dropping the future releases the lock. From then on, the lock is kept in the
+    /// background.
+    pub async fn keep(mut self, duration: Duration) -> Result<(), ExtendError> {
+        self.is_over = true;
+        self.lease.attempt().keep(Ttl::of_mark(duration)).await
     }
 
     /// Releases the lock on all nodes, and says whether it was held until then.

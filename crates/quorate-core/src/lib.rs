@@ -9,6 +9,8 @@
 //!
 //! | floor | module | what it is |
 //! |---|---|---|
+//! | 9 | [`lead`](LockManager::lead) | a loop around a lock: leads whenever this process can |
+//! | 9 | [`once`](LockManager::once_per) | work that is done once per period |
 //! | 8 | [`manager`](LockManager) | the handle: `lock`, `with`, `adopt`, `inspect`, `close` |
 //! | 8 | [`request`](LockRequest) | what a user asks for; awaited, it gives a guard |
 //! | 8 | `acquire` | the loop of a request: ticket, attempt, and after a lost round the wait and the next attempt |
@@ -88,9 +90,11 @@ mod given_up;
 mod guard;
 mod inspect;
 mod late;
+mod lead;
 mod lease;
 mod manager;
 mod nodes;
+mod once;
 mod remote_wait;
 mod request;
 pub mod resource;
@@ -106,7 +110,7 @@ pub use backend::{BackendError, BackendErrorKind, LockBackend, RestartGuard};
 pub use detached::{DetachedLock, InvalidRecord};
 pub use error::{
     AdoptError, Answer, BuildError, ExtendError, InvalidRequest, LeaseEnd, LockError, NodeAnswer,
-    QuorumFailure, ReleaseError, Stopped, WithError,
+    OnceError, QuorumFailure, ReleaseError, Stopped, WithError,
 };
 pub use fenced_cell::{FencedCell, StaleToken};
 pub use guard::LockGuard;

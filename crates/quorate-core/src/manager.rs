@@ -18,7 +18,7 @@ use crate::guard::LockGuard;
 use crate::inspect::{self, Inspection};
 use crate::lease::Lease;
 use crate::request::LockRequest;
-use crate::resource::{IntoResource, IntoResources, InvalidResource, Key};
+use crate::resource::{IntoResource, IntoResources, InvalidResource, Key, Resources};
 use crate::telemetry;
 use crate::tickets::LocalQueues;
 
@@ -55,6 +55,10 @@ impl LockManager {
         Self { queues: LocalQueues::new(Arc::new(cluster)) }
     }
 
+    pub(crate) fn cluster(&self) -> &Cluster {
+        &self.queues.cluster
+    }
+
     /// Acquires a lock on `resources`, waiting until it is free.
     ///
     /// Returns a request; awaiting it starts the acquire. Defaults: a timeout of 30 s, a ttl of 10 s.
@@ -70,7 +74,12 @@ impl LockManager {
     ///
     /// Dropping the request's future releases in the background what was acquired.
     pub fn lock(&self, resources: impl IntoResources) -> LockRequest {
-        LockRequest::new(Arc::clone(&self.queues), resources.into_resources())
+        self.request(resources.into_resources())
+    }
+
+    /// A request for names that may be invalid.
+    pub(crate) fn request(&self, resources: Result<Resources, InvalidResource>) -> LockRequest {
+        LockRequest::new(Arc::clone(&self.queues), resources)
     }
 
     /// Acquires a lock on `resources` if no other client or task has it, and waits for no holder.

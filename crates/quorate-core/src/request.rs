@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::acquire::{Patience, Wanted, Wishes, acquire};
+use crate::cluster::Cluster;
 use crate::error::{InvalidRequest, LeaseEnd, LockError, ReleaseError, Stopped, WithError};
 use crate::guard::LockGuard;
 use crate::lease::Lease;
-use crate::resource::{InvalidResource, Label, Resources};
+use crate::resource::{InvalidResource, Key, Label, Resources};
 use crate::runtime::BoxFuture;
 use crate::telemetry;
 use crate::tickets::LocalQueues;
@@ -61,7 +62,7 @@ impl LockRequest {
         self
     }
 
-    /// Waits for the lock without a deadline.
+    /// Waits without a deadline, whether the lock is held or too few nodes reply.
     ///
     /// Ends without the lock for a reason that no waiting heals ([`LockError::is_permanent`]), and at a close.
     pub const fn wait_forever(mut self) -> Self {
@@ -137,6 +138,21 @@ impl LockRequest {
         run_under(guard, body).await
     }
 
+    /// The same request as one that waits without a deadline, but only while a quorum of nodes replies.
+    pub(crate) const fn while_held(mut self) -> Self {
+        self.wishes.needs_quorum = true;
+        self.wait_forever()
+    }
+
+    pub(crate) fn cluster(&self) -> &Cluster {
+        &self.queues.cluster
+    }
+
+    /// The keys; none if the request is invalid.
+    pub(crate) fn keys(&self) -> Arc<[Key]> {
+        self.check().map(|wanted| wanted.keys).unwrap_or_default()
+    }
+
     async fn acquire(self) -> Result<LockGuard, LockError> {
         let cluster = Arc::clone(&self.queues.cluster);
         let start = telemetry::IS_ON.then(|| cluster.now());
@@ -178,10 +194,22 @@ async fn run_under<F: Future>(
     guard: LockGuard,
     body: F,
 ) -> Result<F::Output, WithError<F::Output>> {
-    guard.auto_renew();
     // At the end of the lease the body is dropped, before the guard is.
-    let value = guard.run(body).await.map_err(WithError::Lost)?;
-    // A release that too few nodes answer goes on in the background.
+    let value = run_renewed(&guard, body).await.map_err(WithError::Lost)?;
+    release(guard, value).await
+}
+
+/// Runs `body` until the lease ends, and renews the lease meanwhile.
+pub(crate) fn run_renewed<F: Future>(
+    guard: &LockGuard,
+    body: F,
+) -> impl Future<Output = Result<F::Output, Stopped<F::Output>>> + use<F> {
+    guard.auto_renew();
+    guard.run(body)
+}
+
+/// Releases after a body that returned `value`. A release that too few nodes answer goes on in the background.
+pub(crate) async fn release<T>(guard: LockGuard, value: T) -> Result<T, WithError<T>> {
     let lease = guard.lease();
     let cluster = lease.cluster();
     let limit = cluster.config.node_timeout(lease.attempt().claim.ttl());

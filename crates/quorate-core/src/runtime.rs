@@ -67,7 +67,7 @@ pub trait Runtime: fmt::Debug + Send + Sync + 'static {
     /// The source of randomness failed. Then no lock is acquired.
     fn fill_random(&self, bytes: &mut [u8]) -> Result<(), EntropyError>;
 
-    /// Microseconds since 1970 by the wall clock: the [fencing hint](crate::backend::FenceHint).
+    /// Microseconds since 1970 by the wall clock: the [fencing hint](crate::backend::FenceHint), and the name of a period.
     ///
     /// No deadline depends on it, and it may be wrong. The default is [`unix_micros`]. Only a
     /// simulation overrides it, so that its runs can be repeated.

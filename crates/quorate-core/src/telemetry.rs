@@ -16,6 +16,8 @@
 //! | `node lacks operation` | warn | a node cannot watch keys or keep a wait queue, or its user may not | `node`, `operation`, `kind`, `error` |
 //! | `runtime ended` | warn | a node connects again because the runtime of its last connection has ended | `node`, `remedy` |
 //! | `lost` | warn | a lease ends before its holder released it | `keys`, `reason`, `held`, `error` |
+//! | `not kept` | warn | a lock was to stay on the nodes after its lease, and no quorum keeps it | `keys`, `error` |
+//! | `not leading` | warn | `lead` cannot acquire its lock, and tries again after `pause` | `keys`, `pause`, `error` |
 //! | `acquired` | debug | a lock is acquired | `keys`, `waited`, `left` |
 //! | `not acquired` | debug | a request for a lock fails | `keys`, `waited`, `reason`, `error` |
 //! | `round lost` | debug | a first round is lost; another may follow | `keys`, `reason`, `took`, `failure` |
@@ -25,6 +27,7 @@
 //! | `not extended` | debug | an extension fails; the lease is as it was | `keys`, `took`, `left`, `failure` |
 //! | `released` | debug | a release is decided, or a dropped guard leaves it to the background | `keys`, `outcome`, `took`, `held`, `left`, `failure` |
 //! | `detached` | debug | a lease is detached, for another process to adopt | `keys`, `held` |
+//! | `kept` | debug | a lease has ended, and its lock stays on the nodes | `keys`, `held` |
 //! | `closed` | debug | `close` of the manager ends a lease | `keys`, `held` |
 //! | `cleaned up` | debug | the background work of an attempt ends | `keys`, `took`, `unanswered` |
 //! | `call failed` | debug | a call settles with an error | `node`, `operation`, `vote`, `latency`, `kind`, `error` |
@@ -238,6 +241,22 @@ pub(crate) fn released(
 pub(crate) fn detached(keys: &[Key], held: Duration) {
     event!(debug, keys = %Keys(keys), held = %Short(held), "detached");
     record!(time(HOLD, held));
+}
+
+/// A lease has ended, and its lock stays on the nodes.
+pub(crate) fn kept(keys: &[Key], held: Duration) {
+    event!(debug, keys = %Keys(keys), held = %Short(held), "kept");
+    record!(time(HOLD, held));
+}
+
+/// A lock was to stay on the nodes, and no quorum keeps it.
+pub(crate) fn not_kept(keys: &[Key], error: &dyn Display) {
+    event!(warn, keys = %Keys(keys), %error, "not kept");
+}
+
+/// A process that leads whenever it can cannot acquire the lock, and tries again after `pause`.
+pub(crate) fn not_leading(keys: &[Key], pause: Duration, error: &dyn Display) {
+    event!(warn, keys = %Keys(keys), pause = %Short(pause), %error, "not leading");
 }
 
 /// The manager was closed and ended a lease.

@@ -4,6 +4,8 @@
 //! - [`fencing`]: numbers with which a resource refuses a holder whose lock has ended.
 //! - [`restarts`]: nodes that restart or lose their data.
 //! - [`waiting`]: what a request does while another client holds the lock.
+//! - [`jobs`]: work that one of several machines does once, or once per period.
+//! - [`leading`]: one process leads, and another one takes over.
 //! - [`how_it_works`]: for readers of the code, where each reply, drop and timeout is handled.
 //! - [`testing`]: how to test code that uses quorate, and how quorate is tested.
 //! - [`performance`]: latency and throughput beside other clients.
@@ -19,6 +21,12 @@ pub mod restarts {}
 
 #[doc = include_str!("../docs/waiting.md")]
 pub mod waiting {}
+
+#[doc = include_str!("../docs/jobs.md")]
+pub mod jobs {}
+
+#[doc = include_str!("../docs/leading.md")]
+pub mod leading {}
 
 #[doc = include_str!("../docs/how-it-works.md")]
 pub mod how_it_works {}

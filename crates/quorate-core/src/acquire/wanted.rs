@@ -19,6 +19,8 @@ pub(crate) struct Wishes {
     pub(crate) fencing: bool,
     pub(crate) is_renewed: bool,
     pub(crate) patience: Patience,
+    /// Waits only while the lock is held: a round without a quorum is the last one.
+    pub(crate) needs_quorum: bool,
     pub(crate) label: Option<Result<Label, InvalidLabel>>,
 }
 
@@ -45,6 +47,7 @@ impl Wishes {
             fencing: false,
             is_renewed: false,
             patience,
+            needs_quorum: false,
             label: None,
         }
     }
@@ -97,6 +100,10 @@ impl Wanted {
             Patience::Forever => return None,
         };
         Some(saturating_add(start, timeout))
+    }
+
+    pub(super) const fn needs_quorum(&self) -> bool {
+        self.wishes.needs_quorum
     }
 
     /// A claim with a fresh token, for each attempt (C1).

@@ -13,6 +13,14 @@ impl Ttl {
     /// The longest ttl. A user who needs more needs a renewed lease, not a longer one.
     pub const MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
+    /// The ttl of a lock that is kept after its lease, in whole milliseconds: from 1 ms to 100 years. What is
+    /// shorter or longer becomes that (T3): a mark is no lease, so [`MAX`](Self::MAX) does not bound it.
+    pub(crate) fn of_mark(duration: Duration) -> Self {
+        const CENTURY: u64 = 100 * 365 * 24 * 60 * 60 * 1000;
+        let millis = duration.as_nanos().div_ceil(1_000_000);
+        Self(u64::try_from(millis).map_or(CENTURY, |millis| millis.clamp(1, CENTURY)))
+    }
+
     /// The ttl in milliseconds, as it stands on the wire.
     #[must_use]
     pub const fn as_millis(self) -> u64 {

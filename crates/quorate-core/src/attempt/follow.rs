@@ -11,7 +11,7 @@ use crate::algorithm::attempt::{
 use crate::algorithm::lease::saturating_add;
 use crate::algorithm::quorum::NodeId;
 use crate::backend::{BackendError, Holder};
-use crate::error::{LeaseEnd, QuorumFailure, ReleaseError};
+use crate::error::{ExtendError, LeaseEnd, QuorumFailure, ReleaseError};
 use crate::telemetry;
 use crate::tickets::Ticket;
 use crate::waiting::Awaited as _;
@@ -29,6 +29,8 @@ impl State {
             failed: None,
             lost: None,
             released: None,
+            keeping: None,
+            kept: None,
             is_undone: false,
             is_cleared: false,
             is_left: false,
@@ -45,8 +47,8 @@ impl State {
     /// Begins the machine's calls, keeps its decisions, gives tickets on, and ends an attempt that is quiescent.
     pub(super) fn follow(&mut self, attempt: &Arc<Attempt>, now: Instant, effects: &mut Effects) {
         // A look may have found the end before the machine has heard of it.
-        if attempt.won.get().is_some() && !self.machine.has_ended() && attempt.end.ended().is_some()
-        {
+        let is_held = !self.machine.has_ended() && self.keeping.is_none();
+        if attempt.won.get().is_some() && is_held && attempt.end.ended().is_some() {
             self.machine.close(Duration::MAX, now);
         }
         loop {
@@ -106,11 +108,14 @@ impl State {
                 self.extended = Some(round);
                 attempt.end.publish(valid_until, self.machine.is_limited());
                 self.extension_decided(attempt, round, None, now, effects);
+                self.keep_decided(round, || Ok(()), now, effects);
             }
             Decision::ExtendFailed { round } => {
                 let failure = self.failure(attempt);
                 self.failed = Some(Box::new((round, failure.clone())));
-                self.extension_decided(attempt, round, Some(failure), now, effects);
+                self.extension_decided(attempt, round, Some(failure.clone()), now, effects);
+                let error = || Err(ExtendError::NoQuorum(failure));
+                self.keep_decided(round, error, now, effects);
             }
             Decision::LeaseLost(end) => self.lease_lost(attempt, end, now, effects),
             Decision::Released => self.release_decided(Ok(()), now),
@@ -227,6 +232,7 @@ impl State {
         };
         let at = now.min(attempt.end.valid_until());
         attempt.end.end(why, at);
+        self.keep_lost(|state| why.lost(|| state.failure(attempt)), now, effects);
         // Another writer may have been first.
         let (why, at) = attempt.end.ended().unwrap_or((why, at));
         let lost = why.lost(|| self.failure(attempt));

@@ -147,7 +147,7 @@ impl Attempt {
     }
 
     /// Waits until `look` finds something.
-    async fn wait<T>(
+    pub(super) async fn wait<T>(
         self: &Arc<Self>,
         look: impl FnMut(&mut State, &mut Effects) -> Option<T> + Unpin,
     ) -> T {
@@ -254,7 +254,7 @@ impl State {
     }
 
     /// Why the lease has ended.
-    fn lost(&self, attempt: &Attempt) -> LeaseEnd {
+    pub(super) fn lost(&self, attempt: &Attempt) -> LeaseEnd {
         let why = attempt.end.ended().map_or(Why::Expired, |(why, _)| why);
         match &self.lost {
             Some(lost) if why.is_loss() => LeaseEnd::clone(lost),

@@ -37,6 +37,11 @@ pub enum WithError<T> {
     Lost(#[from] Stopped<T>),
 }
 
+/// Why work that is done once per period did not end as it should. See [`once_per`](crate::LockManager::once_per).
+///
+/// It is never *held*: that means that another process does the work.
+pub type OnceError<T, E> = WithError<Result<T, E>>;
+
 impl<T> WithError<T> {
     /// Whether the lock is held by another client or task, so that the work was not begun.
     #[must_use]

@@ -150,6 +150,9 @@ fn everything() {
     lost(keys, "expired", MS, &"it has expired");
     released(keys, "unconfirmed", Some(MS), MS, MS, Some(&"1 of 3"));
     detached(keys, MS);
+    kept(keys, MS);
+    not_kept(keys, &"no quorum");
+    not_leading(keys, MS, &"no quorum");
     closed(keys, MS);
     cleaned_up(keys, MS, 1);
     call_settled("n1", "acquire", "granted", Some(MS), None);

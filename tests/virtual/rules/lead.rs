@@ -1,0 +1,475 @@
+//! E1–E6: processes that lead whenever they can.
+
+use std::collections::HashSet;
+use std::future::{IntoFuture, pending};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures_util::future::join;
+use quorate_core::{FencingToken, Lease, LockError, LockManager, LockRequest};
+use quorate_memory::{Effect, Fault, MemoryNode, Operation, Rule, Sim, SimClient};
+use quorate_protocol::error_of_reply;
+
+use crate::observe::{of, told};
+use crate::waiting::processes::{Process, REFRESH, ROUND_TRIP, Scene};
+use crate::world::{MS, Paused, SECOND, World};
+
+const HOUR: Duration = Duration::from_secs(3600);
+const TTL: Duration = Duration::from_secs(10);
+
+/// The terms of all processes, in order.
+#[derive(Clone, Debug, Default)]
+struct Terms(Arc<Mutex<Vec<Term>>>);
+
+/// Who led, and from when to when its body was there.
+#[derive(Clone, Copy, Debug)]
+struct Term {
+    process: usize,
+    from: Duration,
+    until: Option<Duration>,
+    token: Option<FencingToken>,
+}
+
+impl Terms {
+    /// Leads in the background. A body works every 10 ms, and never returns.
+    fn lead(&self, scene: &Scene, process: &Process, request: LockRequest) {
+        let (terms, sim, client) = (self.clone(), scene.sim.clone(), process.client.clone());
+        process.spawn(async move {
+            let led: Result<(), LockError> = request
+                .lead(async move |lease| {
+                    let term = terms.begin(&sim, &client, lease);
+                    loop {
+                        term.works();
+                        client.sleep(10 * MS).await;
+                    }
+                })
+                .await;
+            assert!(matches!(led, Err(LockError::Closed)), "{led:?}");
+        });
+    }
+
+    fn begin(&self, sim: &Sim, client: &SimClient, lease: Lease) -> Working {
+        let mut terms = self.all_mut();
+        assert!(terms.iter().all(|term| term.until.is_some()), "two lead: {terms:?}");
+        let (process, from, token) = (client.id(), sim.elapsed(), lease.fencing_token());
+        assert!(terms.iter().all(|term| term.token < token), "{terms:?}, then {token:?}");
+        terms.push(Term { process, from, until: None, token });
+        Working { terms: self.clone(), number: terms.len() - 1, lease, sim: sim.clone() }
+    }
+
+    /// The open term is over: its body was dropped, or its process does not run any more.
+    fn end(&self, number: usize, sim: &Sim) {
+        self.all_mut()[number].until.get_or_insert(sim.elapsed());
+    }
+
+    fn all(&self) -> Vec<Term> {
+        self.all_mut().clone()
+    }
+
+    /// A body that is dropped by a panic notes its end as well.
+    fn all_mut(&self) -> MutexGuard<'_, Vec<Term>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A body.
+struct Working {
+    terms: Terms,
+    number: usize,
+    lease: Lease,
+    sim: Sim,
+}
+
+impl Working {
+    fn works(&self) {
+        let terms = self.terms.all();
+        let is_last = self.number + 1 == terms.len();
+        assert!(is_last && self.lease.is_valid(), "it works on: {terms:?}");
+    }
+}
+
+impl Drop for Working {
+    fn drop(&mut self) {
+        self.terms.end(self.number, &self.sim);
+    }
+}
+
+/// Two candidates, of which the first one leads.
+fn two_candidates() -> (Scene, Terms, [Process; 2]) {
+    let (scene, terms) = (Scene::new(3), Terms::default());
+    let processes = [scene.process(), scene.process()];
+    for process in &processes {
+        terms.lead(&scene, process, process.locks.lock("r").fenced());
+        scene.sim.advance(4 * SECOND);
+    }
+    assert_eq!(terms.all().len(), 1);
+    (scene, terms, processes)
+}
+
+fn cut_off(scene: &Scene, process: &Process) {
+    let lost = Rule::new(Effect::DropRequest).client(&process.client);
+    scene.nodes.iter().for_each(|node| node.add_rule(lost));
+}
+
+#[test]
+fn e1_two_bodies_never_run_at_once_however_a_term_ends() {
+    type End = fn(&Scene, &Process, &Terms);
+    // The release and its push, a look since the lock was renewed, an acquire.
+    let release = 3 * ROUND_TRIP;
+    // How the term of the leader ends, and how long it takes until the other one leads at most.
+    let ends: [(&str, End, Duration); 6] = [
+        (
+            "its process is stopped",
+            |scene, leader, terms| {
+                leader.client.pause(30 * SECOND);
+                terms.end(0, &scene.sim);
+            },
+            TTL + SECOND,
+        ),
+        (
+            "its process is killed",
+            |scene, leader, terms| {
+                leader.client.kill();
+                terms.end(0, &scene.sim);
+            },
+            TTL + SECOND,
+        ),
+        ("it is cut off", |scene, leader, _| cut_off(scene, leader), TTL + SECOND),
+        (
+            "its manager is closed",
+            |_, leader, _| {
+                let locks = leader.locks.clone();
+                leader.spawn(async move { assert!(locks.close(SECOND).await.is_clean()) });
+            },
+            release,
+        ),
+        // Both learn of it, and both wait for the nodes.
+        (
+            "all nodes hang",
+            |scene, _, _| {
+                scene.inject(.., Fault::Hung);
+                scene.sim.advance(20 * SECOND);
+                scene.heal();
+            },
+            20 * SECOND + 16 * SECOND,
+        ),
+        (
+            "all nodes lose their data",
+            |scene, _, _| {
+                scene.inject(.., Fault::Dead);
+                scene.sim.advance(20 * SECOND);
+                scene.heal();
+            },
+            20 * SECOND + 16 * SECOND,
+        ),
+    ];
+    for (name, end, most) in ends {
+        let (scene, terms, [first, second]) = two_candidates();
+        let at = scene.sim.elapsed();
+        end(&scene, &first, &terms);
+        scene.sim.advance(60 * SECOND);
+        let after = terms.all()[1];
+        let waited = after.from - at;
+        assert!(waited <= most, "{name}: after {waited:?}");
+        // E4: a process that lost its lease leads again when the other one has gone.
+        let leader = if after.process == first.client.id() { &first } else { &second };
+        leader.client.kill();
+        terms.end(terms.all().len() - 1, &scene.sim);
+        scene.nodes.iter().for_each(MemoryNode::clear_rules);
+        scene.sim.advance(60 * SECOND);
+        let again = terms.all().len() > 2;
+        let is_gone = name.contains("killed") || name.contains("closed");
+        assert_eq!(again, !is_gone, "{name}: {:?}", terms.all());
+    }
+}
+
+/// A hold limit ends a term. The same process may have the next one.
+#[test]
+fn e4_a_leader_whose_lease_reaches_its_hold_limit_competes_again() {
+    let (scene, terms) = (Scene::new(3), Terms::default());
+    let processes = [scene.process(), scene.process()];
+    for process in &processes {
+        terms.lead(&scene, process, process.locks.lock("r").fenced().hold_limit(5 * SECOND));
+    }
+    scene.sim.advance(60 * SECOND);
+    let terms = terms.all();
+    assert_eq!(terms.len(), 12, "{terms:?}");
+}
+
+/// Keys that were deleted are found at the next renewal. Nothing else waits for the lock.
+#[test]
+fn e4_after_a_loss_it_competes_again_at_once() {
+    let (scene, terms) = (Scene::new(3), Terms::default());
+    let process = scene.process();
+    terms.lead(&scene, &process, process.locks.lock("r").fenced());
+    for losses in 1..20 {
+        scene.sim.advance(5 * SECOND);
+        scene.nodes[..2].iter().for_each(|node| node.expire("r"));
+        scene.sim.advance(4 * SECOND);
+        let terms = terms.all();
+        let [.., last, next] = terms[..] else { panic!("{terms:?}") };
+        assert_eq!(terms.len(), losses + 1, "{terms:?}");
+        assert!(next.from - last.until.unwrap() <= 2 * ROUND_TRIP, "{terms:?}");
+    }
+}
+
+/// The third term knows nothing of the first two: neither their leases, nor how long the pauses had become.
+#[test]
+fn e2_no_state_survives_a_term() {
+    let told = told(|| {
+        let (scene, leases) = (Scene::new(3), Arc::<Mutex<Vec<Lease>>>::default());
+        let (process, seen) = (scene.process(), Arc::clone(&leases));
+        process.spawn({
+            let request = process.locks.lock("r").fenced();
+            async move {
+                let led = request.lead(async move |lease| {
+                    seen.lock().unwrap().push(lease);
+                    pending::<()>().await
+                });
+                let _ = led.await;
+            }
+        });
+        for terms in 1..=3 {
+            scene.sim.advance(SECOND);
+            let leases = leases.lock().unwrap().clone();
+            assert_eq!(leases.len(), terms);
+            let valid: Vec<bool> = leases.iter().map(Lease::is_valid).collect();
+            assert_eq!(valid.iter().filter(|is_valid| **is_valid).count(), 1);
+            assert!(valid[terms - 1] && leases.is_sorted_by_key(Lease::fencing_token));
+            scene.inject(.., Fault::Dead);
+            scene.sim.advance(60 * SECOND);
+            scene.heal();
+            scene.sim.advance(31 * SECOND);
+        }
+    });
+    let pauses = pauses(&told);
+    let begins = pauses.iter().filter(|pause| **pause <= SECOND).count();
+    assert_eq!(begins, 3, "{pauses:?}");
+}
+
+/// The pauses of the events, in order.
+fn pauses(told: &[crate::observe::Told]) -> Vec<Duration> {
+    let pause = |told: &crate::observe::Told| {
+        let seconds = told.field("pause").trim_end_matches("ms").trim_end_matches('s').to_owned();
+        let is_short = told.field("pause").ends_with("ms");
+        Duration::from_secs_f64(seconds.parse::<f64>().unwrap() / if is_short { 1e3 } else { 1.0 })
+    };
+    of("not leading", told).iter().map(pause).collect()
+}
+
+#[test]
+fn e3_an_error_of_acquiring_never_runs_the_body() {
+    for (fault, is_permanent) in [
+        (Fault::Failing(error_of_reply("WRONGPASS invalid username-password pair")), true),
+        (Fault::Failing(error_of_reply("LOADING")), false),
+        (Fault::Hung, false),
+        (Fault::Dead, false),
+    ] {
+        let world = World::complete(3);
+        world.inject(..2, fault.clone());
+        let (manager, runs) = (world.manager(), AtomicU32::new(0));
+        let leading = manager.lead("r", async |_| runs.fetch_add(1, Ordering::Relaxed));
+        let heals = async {
+            world.sim.sleep(HOUR).await;
+            assert_eq!(runs.load(Ordering::Relaxed), 0, "{fault:?}");
+            world.heal();
+        };
+        let (led, ()) = world.sim.block_on(join(leading, heals));
+        match led {
+            Ok(_) => assert!(!is_permanent && runs.load(Ordering::Relaxed) == 1),
+            Err(error) => assert!(is_permanent && error.is_permanent(), "{error}"),
+        }
+        // An hour without a quorum costs a round every half a minute or so.
+        let rounds = world.log.tokens().into_iter().collect::<HashSet<_>>().len();
+        assert!(rounds <= 3600 / 15 + 6, "{fault:?}: {rounds} rounds");
+    }
+}
+
+#[test]
+fn e3_no_request_that_is_invalid_and_no_closed_manager_runs_the_body() {
+    let world = World::new(3);
+    let manager = world.manager();
+    let leading = manager.lead("", async |_| panic!("it runs"));
+    let led: Result<(), _> = world.sim.block_on(leading);
+    assert!(matches!(led, Err(LockError::Invalid(_))), "{led:?}");
+    let _ = world.sim.block_on(manager.close(SECOND));
+    let led: Result<(), _> = world.sim.block_on(manager.lead("r", async |_| panic!("it runs")));
+    assert!(matches!(led, Err(LockError::Closed)), "{led:?}");
+}
+
+/// A password that is being changed must not end leading everywhere.
+#[test]
+fn e3_after_the_first_term_every_error_is_retried_with_a_pause_and_an_event() {
+    for reply in ["WRONGPASS invalid username-password pair", "LOADING", "READONLY"] {
+        let told = told(|| {
+            let (scene, terms) = (Scene::new(3), Terms::default());
+            let process = scene.process();
+            terms.lead(&scene, &process, process.locks.lock("r").fenced());
+            scene.sim.advance(SECOND);
+            scene.inject(.., Fault::Failing(error_of_reply(reply)));
+            scene.sim.advance(120 * SECOND);
+            assert_eq!(terms.all().len(), 1);
+            assert!(terms.all()[0].until.is_some());
+            scene.heal();
+            scene.sim.advance(30 * SECOND + REFRESH);
+            assert_eq!(terms.all().len(), 2, "{reply}");
+        });
+        let pauses = pauses(&told);
+        assert!(pauses.len() >= 6, "{reply}: {pauses:?}");
+        for (pause, most) in pauses.iter().zip([1, 2, 4, 8, 16, 30, 30, 30, 30, 30]) {
+            let most = most * SECOND;
+            assert!((most / 2..=most).contains(pause), "{reply}: {pauses:?}");
+        }
+    }
+}
+
+/// A candidate that waits behind the leader leads three round trips after the leader's body has returned: the release and
+/// its push, a look since the lock was renewed, and an acquire.
+#[test]
+fn e5_a_body_that_returns_resigns() {
+    let scene = Scene::new(3);
+    let [first, second] = [scene.process(), scene.process()];
+    let (ends, begins) = (Arc::<Mutex<Duration>>::default(), Arc::<Mutex<Duration>>::default());
+    let (sim, end, locks) = (scene.sim.clone(), Arc::clone(&ends), first.locks.clone());
+    first.spawn(async move {
+        let (clock, ended) = (sim.clone(), Arc::clone(&end));
+        let led = locks.lead("r", async move |_| {
+            clock.sleep(60 * SECOND).await;
+            *ended.lock().unwrap() = clock.elapsed();
+            7
+        });
+        assert_eq!(led.await.unwrap(), 7);
+        assert!(sim.elapsed() - *end.lock().unwrap() <= ROUND_TRIP, "the value is not delayed");
+    });
+    let (sim, begin, locks) = (scene.sim.clone(), Arc::clone(&begins), second.locks.clone());
+    second.spawn(async move {
+        let led = locks.lead("r", async move |_| *begin.lock().unwrap() = sim.elapsed());
+        led.await.unwrap();
+    });
+    scene.sim.advance(70 * SECOND);
+    let waited = *begins.lock().unwrap() - *ends.lock().unwrap();
+    assert!(waited <= 3 * ROUND_TRIP, "{waited:?}");
+    assert!(scene.keys().is_empty(), "{:?}", scene.keys());
+}
+
+#[test]
+fn e5_a_body_that_panics_and_a_future_that_is_dropped_resign() {
+    let world = World::new(3);
+    let manager = world.manager();
+    let leading = manager.lead("r", async |_| -> () { panic!("on purpose") });
+    catch_unwind(AssertUnwindSafe(|| world.sim.block_on(leading))).unwrap_err();
+    world.catch_up();
+    assert_eq!(world.keys_left(), 0);
+
+    let leading = manager.lead("r", async |_| pending::<()>().await);
+    assert!(world.sim.block_on_for(leading, 3).is_none());
+    world.catch_up();
+    assert_eq!(world.keys_left(), 0);
+}
+
+/// The body has returned, so it is not called anew.
+#[test]
+fn e5_a_body_that_returns_after_its_lease_is_over_all_the_same() {
+    let world = World::new(3);
+    let client = Paused::new(&world.sim);
+    let manager = LockManager::builder(world.nodes.clone()).runtime(client.clone()).build();
+    let led = manager.unwrap().lead("r", async |_| {
+        client.pause(20 * SECOND);
+        7
+    });
+    assert_eq!(world.sim.block_on(led).unwrap(), 7);
+}
+
+#[test]
+fn a_close_ends_leading_wherever_it_is() {
+    let held = |world: &World| world.occupy(..);
+    let dead = |world: &World| world.inject(.., Fault::Dead);
+    for prepare in [|_: &World| {}, held, dead] {
+        let world = World::complete(3);
+        let manager = world.manager();
+        prepare(&world);
+        let leading = manager.lead("r", async |_| pending::<()>().await);
+        let closes = async {
+            world.sim.sleep(20 * SECOND).await;
+            let _ = manager.close(SECOND).await;
+            world.sim.elapsed()
+        };
+        let (led, closed) = world.sim.block_on(join(leading, closes));
+        assert!(matches!(led, Err(LockError::Closed)), "{led:?}");
+        assert!(world.sim.elapsed() <= closed, "it ends with the close");
+    }
+}
+
+/// LeaseDuration, RenewDeadline and RetryPeriod of Kubernetes: the ttl, the validity, the renewal interval.
+#[test]
+fn e6_the_times_of_a_leader_are_those_of_its_lease() {
+    let ttl = 15 * SECOND;
+    let (scene, terms) = (Scene::new(3), Terms::default());
+    let configure =
+        |builder: quorate_core::LockManagerBuilder| builder.ttl(ttl).renew_interval(2 * SECOND);
+    let [first, second] = [scene.process_with(configure), scene.process_with(configure)];
+    for process in [&first, &second] {
+        terms.lead(&scene, process, process.locks.lock("r").fenced());
+        scene.sim.advance(SECOND);
+    }
+    let before = scene.count(Operation::Extend);
+    scene.sim.advance(60 * SECOND);
+    let renewals = (scene.count(Operation::Extend) - before) / 3;
+    assert!((30..=44).contains(&renewals), "every 1.4 to 2 s: {renewals}");
+    let at = scene.sim.elapsed();
+    cut_off(&scene, &first);
+    scene.sim.advance(60 * SECOND);
+    let [last, next] = terms.all()[..] else { panic!("{:?}", terms.all()) };
+    let validity = ttl - ttl / 100 - 2 * MS - 500 * MS;
+    let ended = last.until.unwrap() - at;
+    assert!((validity - 2 * SECOND..=validity).contains(&ended), "{ended:?}");
+    let led = next.from - at;
+    assert!((ttl - 2 * SECOND..=ttl + SECOND).contains(&led), "{led:?}");
+}
+
+#[test]
+fn a_leader_waits_longer_than_any_timeout() {
+    let (world, guard) = World::complete(3).held();
+    guard.auto_renew();
+    let manager = world.builder().wait_timeout(SECOND).build().unwrap();
+    for request in
+        [manager.lock("r"), manager.lock("r").timeout(SECOND), manager.lock("r").no_wait()]
+    {
+        let leading = request.lead(async |_| panic!("it is held"));
+        let leading = async { drop::<Result<(), _>>(leading.await) };
+        let waits = world.sim.sleep(HOUR);
+        let first = futures_util::future::select(Box::pin(leading), waits);
+        assert!(matches!(world.sim.block_on(first), futures_util::future::Either::Right(_)));
+    }
+}
+
+#[test]
+fn a_request_that_waits_forever_outlasts_holders_and_nodes() {
+    for world in [World::new(3), World::complete(3)] {
+        let manager = world.builder().wait_timeout(SECOND).build().unwrap();
+        let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
+        guard.auto_renew();
+        let ends = async {
+            world.sim.sleep(HOUR).await;
+            world.inject(..2, Fault::Dead);
+            drop(guard);
+            world.sim.sleep(HOUR).await;
+            world.heal();
+        };
+        let waits = manager.lock("r").wait_forever().into_future();
+        let (waited, ()) = world.sim.block_on(join(waits, ends));
+        assert!(waited.is_ok_and(|guard| guard.is_valid()));
+        assert!(world.sim.elapsed() >= 2 * HOUR);
+    }
+}
+
+#[test]
+fn a_request_that_waits_forever_ends_at_a_permanent_error() {
+    let world = World::new(3);
+    world.inject(.., Fault::Failing(error_of_reply("NOAUTH")));
+    let failed = world.sim.block_on(world.manager().lock("r").wait_forever()).unwrap_err();
+    assert!(failed.is_permanent());
+    assert!(world.sim.elapsed() < SECOND);
+}
