@@ -5,6 +5,7 @@
 mod abilities;
 mod calls;
 mod cancelling;
+mod checks;
 mod client;
 mod closing;
 mod compose;
@@ -34,6 +35,7 @@ mod reasons;
 mod refusals;
 mod reported;
 mod restarts;
+mod revoking;
 mod runtimes;
 mod short_runtimes;
 mod stuck;

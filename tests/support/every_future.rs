@@ -30,6 +30,9 @@ pub(crate) enum Doing {
     Run,
     AutoRenew,
     Adopt,
+    Revoke,
+    Delete,
+    Check,
     Close,
 }
 
@@ -42,7 +45,7 @@ pub(crate) struct Trial {
 }
 
 impl Doing {
-    pub(crate) const ALL: [Self; 16] = [
+    pub(crate) const ALL: [Self; 19] = [
         Self::Lock,
         Self::LockNow,
         Self::LockWith,
@@ -58,6 +61,9 @@ impl Doing {
         Self::Run,
         Self::AutoRenew,
         Self::Adopt,
+        Self::Revoke,
+        Self::Delete,
+        Self::Check,
         Self::Close,
     ];
 
@@ -172,6 +178,22 @@ impl Doing {
                 let future = Box::pin(async move { drop(manager.adopt(&adopted).await) });
                 return Trial { future, record: Some(record) };
             }
+            Self::Revoke => {
+                // A free lock: what is revoked stays for its ttl.
+                let guard = lock().await.expect("it is free");
+                Box::pin(async move {
+                    drop(manager.revoke("free").await);
+                    drop(guard);
+                })
+            }
+            Self::Delete => {
+                let guard = lock().await.expect("it is free");
+                Box::pin(async move {
+                    drop(manager.delete("r").await);
+                    drop(guard);
+                })
+            }
+            Self::Check => Box::pin(async move { drop(manager.check().await) }),
             Self::Close => {
                 let kept = lock().await.expect("it is free");
                 kept.auto_renew();

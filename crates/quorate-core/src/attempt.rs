@@ -98,6 +98,8 @@ pub(crate) struct State {
     /// Since the releases have begun: when the tickets are given on at the latest.
     given_on_at: Option<Instant>,
     wakers: Wakers,
+    /// The lease is counted as held by telemetry.
+    is_counted: bool,
     /// When the last of the caller's results was there: what follows is background work.
     background_since: Option<Instant>,
     /// What the timekeeper knows.
@@ -178,9 +180,14 @@ impl Attempt {
         self.won.get().map_or(Duration::ZERO, |(at, _)| now.saturating_duration_since(*at))
     }
 
+    /// Whether the lock was won, and the lease has not ended. Takes no mutex.
+    pub(crate) fn is_held(&self, now: Instant) -> bool {
+        self.won.get().is_some() && self.end.check(now).is_ok()
+    }
+
     /// Ends the lease, if it is held.
     fn end_lease(&self, why: Why, now: Instant) {
-        if self.won.get().is_some() && self.end.check(now).is_ok() {
+        if self.is_held(now) {
             self.end.end(why, now);
         }
     }

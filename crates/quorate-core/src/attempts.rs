@@ -15,6 +15,7 @@
 
 mod timekeeper;
 
+use std::any::Any;
 use std::collections::BTreeSet;
 use std::mem;
 use std::pin::pin;
@@ -38,7 +39,7 @@ const RENEWALS: usize = 1024;
 const BATCH: usize = 64;
 
 /// What is registered: an attempt, or a wait between processes.
-pub(crate) trait Timed: Send + Sync {
+pub(crate) trait Timed: Any + Send + Sync {
     /// Handles an input that is no reply.
     fn handle_due(self: Arc<Self>, due: Due, now: Instant);
     /// The nodes where something is in flight or to be removed.

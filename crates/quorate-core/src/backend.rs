@@ -6,6 +6,7 @@
 mod ask;
 mod call;
 mod claim;
+mod description;
 mod error;
 mod operation;
 mod options;
@@ -35,8 +36,9 @@ pub use ask::{Asked, ask};
 pub(crate) use call::{Answered, CallKind, Tag};
 pub use call::{Call, NotSent, Push};
 pub use claim::Claim;
+pub use description::Description;
 pub use error::{BackendError, BackendErrorKind};
-pub use operation::{CallReply, CallResult, Operation};
+pub use operation::{CallReply, CallResult, Operation, Revoke};
 pub use options::{AcquireOptions, Capabilities, ExtendOptions, ReleaseOptions, Reply, Watched};
 pub use restart_guard::RestartGuard;
 pub use sighting::{Holder, Sighting};
@@ -138,6 +140,36 @@ pub trait LockBackend: fmt::Debug + Send + Sync + 'static {
     async fn inspect(&self, key: &Key) -> Result<Option<Sighting>, BackendError> {
         let _ = key;
         Err(BackendError::unsupported("this node cannot be inspected"))
+    }
+
+    /// Takes `key` away from its holder, and returns what was there; `None` if it was free.
+    ///
+    /// A key without a ttl is returned and left as it is. A replaced key lives as long as before: neither shorter nor
+    /// longer (V1).
+    ///
+    /// # Errors
+    ///
+    /// It is unknown whether it was done, or what is there is no lock.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped call may or may not be executed. It can be sent again.
+    async fn revoke(&self, key: &Key, how: &Revoke) -> Result<Option<Sighting>, BackendError> {
+        let _ = (key, how);
+        Err(BackendError::unsupported("this node cannot revoke a lock"))
+    }
+
+    /// Reads what the node tells of itself.
+    ///
+    /// # Errors
+    ///
+    /// The node cannot be asked. What its user may not read is missing in the description, and is no error.
+    ///
+    /// # Cancel safety
+    ///
+    /// The future can be dropped at any time.
+    async fn describe(&self) -> Result<Description, BackendError> {
+        Err(BackendError::unsupported("this node does not describe itself"))
     }
 
     /// Reads the id that no other server has; `None` if this server has none (Q6).
@@ -274,6 +306,8 @@ forward! {
     release(claim: &Claim, options: ReleaseOptions) -> Reply;
     raise(claim: &Claim, number: FencingToken) -> Reply;
     inspect(key: &Key) -> Option<Sighting>;
+    revoke(key: &Key, how: &Revoke) -> Option<Sighting>;
+    describe() -> Description;
     server_id() -> Option<String>;
     hint(key: &Key) -> bool;
     watch(key: &Key, entry: Option<&Entry>) -> Watched;
@@ -335,6 +369,10 @@ async fn perform<B: LockBackend + ?Sized>(backend: &B, call: &Call) -> CallResul
         }
         Operation::Watch { .. } => return Err(BackendError::unsupported("a watch")),
         Operation::Inspect { key } => return backend.inspect(key).await.map(CallReply::Sighted),
+        Operation::Revoke { key, how } => {
+            return backend.revoke(key, how).await.map(CallReply::Sighted);
+        }
+        Operation::Describe => return backend.describe().await.map(CallReply::Described),
         Operation::ServerId => {
             let id = backend.server_id().await?;
             return Ok(CallReply::ServerId(id.map(Arc::from)));
@@ -407,6 +445,8 @@ mod tests {
         let errors = [
             node.raise(&claim, number).now_or_never().unwrap().unwrap_err(),
             node.inspect(&key).now_or_never().unwrap().unwrap_err(),
+            node.revoke(&key, &Revoke::Delete).now_or_never().unwrap().unwrap_err(),
+            node.describe().now_or_never().unwrap().unwrap_err(),
             node.server_id().now_or_never().unwrap().unwrap_err(),
             node.watch(&key, None).now_or_never().unwrap().unwrap_err(),
             node.queue_refresh(&key, &entry, &[]).now_or_never().unwrap().unwrap_err(),

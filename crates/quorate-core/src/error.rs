@@ -37,6 +37,7 @@ debug_as_display!(
     ExtendError,
     ReleaseError,
     AdoptError,
+    RevokeError,
     LeaseEnd,
     BuildError,
     Stopped<T>,
@@ -355,4 +356,18 @@ impl AdoptError {
             _ => None,
         }
     }
+}
+
+/// Why a lock was not revoked or deleted. Nothing was sent.
+///
+/// What single nodes failed with is in the [`Revocation`](crate::Revocation).
+#[derive(Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum RevokeError {
+    /// The name cannot be locked, or is reserved (V4).
+    #[error(transparent)]
+    Invalid(#[from] InvalidResource),
+    /// There is no randomness for the token that replaces that of the holder.
+    #[error(transparent)]
+    Entropy(#[from] EntropyError),
 }

@@ -72,7 +72,11 @@ impl Inspection {
         times_left.get(self.quorum() - 1).copied().flatten()
     }
 
-    fn quorum(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
+        self.nodes.len()
+    }
+
+    pub(crate) fn quorum(&self) -> usize {
         self.nodes.len() / 2 + 1
     }
 
@@ -239,11 +243,11 @@ fn write_left(f: &mut fmt::Formatter<'_>, left: Option<Duration>) -> fmt::Result
 }
 
 /// Waits for each node's reply, for one node timeout at most. `nodes` are the nodes' names and their
-/// calls, in the order in which they are configured.
+/// calls, in the order in which they are configured: inspections, or revokes, which return what they found.
 ///
 /// # Cancel safety
 ///
-/// The future can be dropped at any time. Nothing is written, and no task is spawned.
+/// The future can be dropped at any time. No task is spawned.
 pub(crate) async fn inspect<F>(
     runtime: &dyn Runtime,
     node_timeout: Duration,
@@ -267,7 +271,7 @@ where
 }
 
 /// The reply of one node; `None` without one until `deadline`. A panic in the backend is an error.
-async fn reply<T>(
+pub(crate) async fn reply<T>(
     runtime: &dyn Runtime,
     deadline: Instant,
     call: impl Future<Output = Result<T, BackendError>>,

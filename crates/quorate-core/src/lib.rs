@@ -11,10 +11,12 @@
 //! |---|---|---|
 //! | 9 | [`lead`](LockManager::lead) | a loop around a lock: leads whenever this process can |
 //! | 9 | [`once`](LockManager::once_per) | work that is done once per period |
-//! | 8 | [`manager`](LockManager) | the handle: `lock`, `with`, `adopt`, `inspect`, `close` |
+//! | 8 | [`manager`](LockManager) | the handle: `lock`, `with`, `adopt`, `inspect`, `revoke`, `check`, `leases`, `close` |
 //! | 8 | [`request`](LockRequest) | what a user asks for; awaited, it gives a guard |
 //! | 8 | `acquire` | the loop of a request: ticket, attempt, and after a lost round the wait and the next attempt |
 //! | 7 | [`fenced_cell`](FencedCell) | a resource in memory that checks fencing tokens |
+//! | 7 | [`revoke`](Revocation) | what each node kept of a lock that was taken away |
+//! | 7 | [`check`](Check) | what each node tells of itself, and its problems |
 //! | 7 | [`inspect`](Inspection) | a look from outside at a lock |
 //! | 7 | [`guard`](LockGuard) | the RAII value that releases on drop |
 //! | 7 | [`detached`](DetachedLock) | the record with which another process adopts a lock |
@@ -80,6 +82,7 @@ pub mod algorithm;
 mod attempt;
 mod attempts;
 pub mod backend;
+mod check;
 mod cluster;
 mod config;
 mod detached;
@@ -98,6 +101,7 @@ mod once;
 mod remote_wait;
 mod request;
 pub mod resource;
+mod revoke;
 #[allow(clippy::disallowed_methods, reason = "the one place that reads clocks (T4)")]
 pub mod runtime;
 pub mod telemetry;
@@ -107,10 +111,11 @@ mod wakers;
 
 pub use algorithm::fence::FencingToken;
 pub use backend::{BackendError, BackendErrorKind, LockBackend, RestartGuard};
+pub use check::{Check, NodeReport, Problem};
 pub use detached::{DetachedLock, InvalidRecord};
 pub use error::{
     AdoptError, Answer, BuildError, ExtendError, InvalidRequest, LeaseEnd, LockError, NodeAnswer,
-    OnceError, QuorumFailure, ReleaseError, Stopped, WithError,
+    QuorumFailure, ReleaseError, RevokeError, Stopped, WithError,
 };
 pub use fenced_cell::{FencedCell, StaleToken};
 pub use guard::LockGuard;
@@ -119,4 +124,5 @@ pub use lease::Lease;
 pub use manager::{CloseReport, LockManager, LockManagerBuilder};
 pub use request::LockRequest;
 pub use resource::{IntoResource, IntoResources, InvalidResource};
+pub use revoke::Revocation;
 pub use runtime::Runtime;

@@ -3,6 +3,7 @@
 mod builder;
 mod close;
 
+use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,15 +11,18 @@ pub use self::builder::LockManagerBuilder;
 pub use self::close::CloseReport;
 use crate::algorithm::attempt::Loss;
 use crate::attempt::Attempt;
-use crate::backend::LockBackend;
+use crate::backend::{BackendError, LockBackend, Revoke, Sighting};
+use crate::check::{self, Check};
 use crate::cluster::Cluster;
 use crate::detached::DetachedLock;
-use crate::error::{AdoptError, InvalidRequest, LockError, WithError};
+use crate::error::{AdoptError, InvalidRequest, LockError, RevokeError, WithError};
 use crate::guard::LockGuard;
 use crate::inspect::{self, Inspection};
 use crate::lease::Lease;
 use crate::request::LockRequest;
-use crate::resource::{IntoResource, IntoResources, InvalidResource, Key, Resources};
+use crate::resource::{IntoResource, IntoResources, InvalidResource, Key, Label, Resources, Token};
+use crate::revoke::Revocation;
+use crate::runtime::{BoxFuture, EntropyError};
 use crate::telemetry;
 use crate::tickets::LocalQueues;
 
@@ -214,14 +218,137 @@ impl LockManager {
         &self,
         resource: impl IntoResource,
     ) -> Result<Inspection, InvalidResource> {
+        let key = Key::new(&self.queues.cluster.config.key_prefix, &resource.into_resource()?);
+        Ok(self.ask_all(|node| node.inspect(&key)).await)
+    }
+
+    /// Takes the lock on `resource` away from its holder: it can no longer be extended, and is free when its ttl has
+    /// passed.
+    ///
+    /// No two clients hold the lock at once, whatever the holder does. Each node replaces the token of the holder and
+    /// keeps what is left of the ttl. A holder that renews learns of it at its next renewal. Others wait as before.
+    /// The lock is free in [`free_in`](Revocation::free_in): an extension just before the revoke counts in full.
+    ///
+    /// All nodes are asked at once, and each may reply for a node timeout. A node that does not reply may do it later,
+    /// and may then meet the next holder, which loses the vote of this node. Fencing numbers, the restart guard and
+    /// wait queues stay as they are. A lock on several names ends when one of them is revoked.
+    ///
+    /// ```
+    /// use quorate_core::{LockManager, RevokeError};
+    ///
+    /// async fn free(locks: &LockManager) -> Result<(), RevokeError> {
+    ///     let revocation = locks.revoke("orders:42").await?;
+    ///     match revocation.is_effective() {
+    ///         true => println!("free in {:.1?} at the latest", revocation.free_in()),
+    ///         false => println!("{revocation}"), // what each node said
+    ///     }
+    ///     Ok(())
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// - [`RevokeError::Invalid`]: the name cannot be locked. Nothing was sent.
+    /// - [`RevokeError::Entropy`]: there is no randomness for a token. Nothing was sent.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, some of the nodes may have done it. It is safe to call it again.
+    pub async fn revoke(&self, resource: impl IntoResource) -> Result<Revocation, RevokeError> {
+        let key = self.lockable(resource)?;
+        self.take_away(key, Revoke::Replace(self.value_of_revoked()?)).await
+    }
+
+    /// Deletes the lock on `resource` on all nodes: it is free at once, and its holder does not know.
+    ///
+    /// The holder may go on working until its lease ends, while the next one works already. So this is for holders that
+    /// are known to be dead, and for resources that check [fencing tokens](crate::LockRequest::fenced). Otherwise
+    /// [`revoke`](Self::revoke).
+    ///
+    /// All nodes are asked at once, and each may reply for a node timeout. A node that does not reply may do it later.
+    ///
+    /// # Errors
+    ///
+    /// [`RevokeError::Invalid`]: the name cannot be locked. Nothing was sent.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, some of the nodes may have deleted the lock.
+    pub async fn delete(&self, resource: impl IntoResource) -> Result<Revocation, RevokeError> {
+        self.take_away(self.lockable(resource)?, Revoke::Delete).await
+    }
+
+    async fn take_away(&self, key: Key, how: Revoke) -> Result<Revocation, RevokeError> {
+        let found = self.ask_all(|node| node.revoke(&key, &how)).await;
+        Ok(Revocation::new(found, how == Revoke::Delete))
+    }
+
+    /// What stands at a key that was revoked: a token that nobody keeps, with a label that says so (V6).
+    fn value_of_revoked(&self) -> Result<Token, EntropyError> {
         let cluster = &self.queues.cluster;
-        let key = Key::new(&cluster.config.key_prefix, &resource.into_resource()?);
-        let views = cluster.nodes.count().ids().map(|id| {
-            let (backend, key) = (Arc::clone(cluster.nodes.backend(id)), key.clone());
-            (Arc::clone(cluster.nodes.name(id)), async move { backend.inspect(&key).await })
+        let token = Token::draw(|bytes| cluster.runtime.fill_random(bytes))?;
+        Ok(token.labelled(&Label::of_revoked(cluster.config.label.as_ref())))
+    }
+
+    /// The key of a resource whose name is not reserved (V4).
+    fn lockable(&self, resource: impl IntoResource) -> Result<Key, InvalidResource> {
+        let prefix = &self.queues.cluster.config.key_prefix;
+        let key = Key::new(prefix, &resource.into_resource()?);
+        if key.is_reserved(prefix) { Err(InvalidResource::Reserved) } else { Ok(key) }
+    }
+
+    /// What each node answers within a node timeout.
+    async fn ask_all<'a>(
+        &'a self,
+        ask: impl Fn(&'a dyn LockBackend) -> BoxFuture<'a, Result<Option<Sighting>, BackendError>>
+        + Sync,
+    ) -> Inspection {
+        let (cluster, ask) = (&self.queues.cluster, &ask);
+        let calls = cluster.nodes.count().ids().map(|id| {
+            let backend = &**cluster.nodes.backend(id);
+            (Arc::clone(cluster.nodes.name(id)), async move { ask(backend).await })
         });
         let timeout = cluster.config.default_node_timeout();
-        Ok(inspect::inspect(&*cluster.runtime, timeout, views).await)
+        inspect::inspect(&*cluster.runtime, timeout, calls).await
+    }
+
+    /// The leases that this manager holds now. The order is not specified.
+    ///
+    /// Leases of guards that were forgotten are among them, and those of locks that were adopted. A lease that has ended
+    /// is not, also if its keys are still being released. A look at the clock and a mutex: no I/O.
+    #[must_use]
+    pub fn leases(&self) -> Vec<Lease> {
+        let (attempts, now) = (&self.queues.cluster.attempts, self.queues.cluster.now());
+        let attempts = attempts.open().into_iter().filter_map(|entry| {
+            let entry: Arc<dyn Any + Send + Sync> = entry;
+            entry.downcast::<Attempt>().ok()
+        });
+        attempts.filter(|attempt| attempt.is_held(now)).map(Lease::new).collect()
+    }
+
+    /// Asks all nodes what they are, what they can do, and what is wrong with them. For a start-up, and for operators.
+    ///
+    /// All nodes are asked at once, and each may reply for a node timeout. Nothing is locked and nothing written. A node
+    /// without a problem may fail later.
+    ///
+    /// ```
+    /// use quorate_core::LockManager;
+    ///
+    /// async fn start(locks: &LockManager) -> Result<(), String> {
+    ///     let check = locks.check().await;
+    ///     println!("{check}"); // one line for each node
+    ///     match check.problems().next() {
+    ///         Some((node, problem)) => Err(format!("{}: {problem}", node.name)),
+    ///         None => Ok(()),
+    ///     }
+    /// }
+    /// ```
+    ///
+    /// # Cancel safety
+    ///
+    /// The future can be dropped at any time: it only reads.
+    pub async fn check(&self) -> Check {
+        check::check(&self.queues.cluster).await
     }
 
     /// Ends all leases, releases all locks, and returns when every node that answers is clean.

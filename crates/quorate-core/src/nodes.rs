@@ -129,6 +129,11 @@ impl Nodes {
         self.can(id, capabilities) && !self.health(id).lacks(capabilities)
     }
 
+    /// What the node was built for, and has not been found to lack.
+    pub(crate) fn abilities(&self, id: NodeId) -> Capabilities {
+        self.nodes[id.index()].capabilities.without(self.health(id).lacks)
+    }
+
     /// The first node that has `capabilities`.
     pub(crate) fn having(&self, capabilities: Capabilities) -> Option<NodeId> {
         self.count.ids().find(|id| self.has(*id, capabilities))

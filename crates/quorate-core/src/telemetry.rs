@@ -61,6 +61,7 @@
 //! | `quorate_lost_total` | counter | `reason` | leases that ended before they were released: `expired`, `not_held`, `hold_limit`, `closed` |
 //! | `quorate_extensions_total` | counter | `outcome` | extensions, renewals included: `extended`, `failed` |
 //! | `quorate_releases_total` | counter | `outcome` | `released`, `lost`, `unconfirmed`, or `dropped` for a dropped guard |
+//! | `quorate_leases` | gauge | | leases held now, of all managers |
 //! | `quorate_adoptions_total` | counter | `outcome` | `adopted`, `failed` |
 //! | `quorate_node_votes_total` | counter | `node`, `operation`, `vote` | calls by vote: `granted`, `refused`, `failed`, or `silent` without a reply within the node timeout |
 //! | `quorate_wait_seconds` | histogram | | from the first poll of a request to its guard |
@@ -257,6 +258,11 @@ pub(crate) fn not_kept(keys: &[Key], error: &dyn Display) {
 /// A process that leads whenever it can cannot acquire the lock, and tries again after `pause`.
 pub(crate) fn not_leading(keys: &[Key], pause: Duration, error: &dyn Display) {
     event!(warn, keys = %Keys(keys), pause = %Short(pause), %error, "not leading");
+}
+
+/// A lease is held from now on, or not any more.
+pub(crate) fn held(is_held: bool) {
+    record!(count_lease(is_held));
 }
 
 /// The manager was closed and ended a lease.

@@ -63,7 +63,8 @@
 //! | `DELIFEQ` (Valkey 9), `DELEX` (Redis 8.4) | releases without a script |
 //! | `CLIENT TRACKING` | notifications to waiters, which poll without it |
 //! | `EXISTS`, `TIME`, `ZADD`, `ZRANGE`, `ZRANGEBYSCORE`, `ZRANK`, `ZREM`, `ZSCORE` | the wait queue |
-//! | `INFO` | the restart guard, and finding two addresses of one server |
+//! | `INFO` | the restart guard, finding two addresses of one server, and what `check` reports |
+//! | `TYPE` | `revoke` of a key that is no string |
 //! | `SELECT` | an address with a database |
 //!
 //! The handshake of a connection tries these commands on the key `quorate:probe`, which does not exist. A user who may

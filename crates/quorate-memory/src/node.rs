@@ -70,7 +70,7 @@ pub struct MemoryNode {
 }
 
 /// What a node can do, and what the error says where it cannot.
-const ABILITIES: [(Capabilities, &str); 7] = [
+const ABILITIES: [(Capabilities, &str); 9] = [
     (Capabilities::ORDERED, "this node keeps no order"),
     (Capabilities::FENCING, "this node keeps no fencing numbers"),
     (Capabilities::GUARD, "this node has no restart guard"),
@@ -78,6 +78,8 @@ const ABILITIES: [(Capabilities, &str); 7] = [
     (Capabilities::QUEUE, "this node keeps no wait queue"),
     (Capabilities::INSPECT, "this node cannot be inspected"),
     (Capabilities::SERVER_ID, "this node has no server id"),
+    (Capabilities::REVOKE, "this node cannot revoke a lock"),
+    (Capabilities::DESCRIBE, "this node does not describe itself"),
 ];
 
 /// The union of the abilities that fulfil a condition.

@@ -43,6 +43,10 @@ pub enum Operation {
     Release,
     /// `inspect`.
     Inspect,
+    /// `revoke`.
+    Revoke,
+    /// `describe`.
+    Describe,
     /// `server_id`. The id that comes with a vote is a part of that reply.
     ServerId,
     /// `hint`.
@@ -73,6 +77,8 @@ impl Operation {
             Called::Refresh { .. } | Called::Leave { .. } => (Self::Queue, Capabilities::QUEUE),
             Called::Watch { .. } => (Self::Watch, Capabilities::WATCH),
             Called::Inspect { .. } => (Self::Inspect, Capabilities::INSPECT),
+            Called::Revoke { .. } => (Self::Revoke, Capabilities::REVOKE),
+            Called::Describe => (Self::Describe, Capabilities::DESCRIBE),
             Called::ServerId => (Self::ServerId, Capabilities::SERVER_ID),
             _ => return None,
         })

@@ -113,6 +113,11 @@ fn without_script_position(reply: &str) -> Cow<'_, str> {
     if is_word { Cow::Borrowed(text) } else { Cow::Owned(format!("ERR {text}")) }
 }
 
+/// The same error, with what follows from it in front.
+pub(crate) fn because(what: &str, error: &BackendError) -> BackendError {
+    BackendError::new(error.kind(), format!("{what}: {error}"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

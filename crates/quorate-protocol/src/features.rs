@@ -110,7 +110,7 @@ pub(crate) fn has_set_nx_get(reply: &Value) -> bool {
 }
 
 /// A field in the reply to `INFO`.
-fn field<'a>(info: &'a [u8], name: &str) -> Option<&'a str> {
+pub(crate) fn field<'a>(info: &'a [u8], name: &str) -> Option<&'a str> {
     let lines = info.split(|byte| *byte == b'\n').filter_map(|line| std::str::from_utf8(line).ok());
     let mut fields = lines.filter_map(|line| line.split_once(':'));
     let value = fields.find_map(|(found, value)| (found == name).then_some(value.trim()));

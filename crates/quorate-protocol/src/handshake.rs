@@ -4,7 +4,7 @@ use quorate_core::{BackendError, BackendErrorKind};
 
 use crate::command::Command;
 use crate::connection::Connection;
-use crate::error_reply::{error_of_reply, may_not_run};
+use crate::error_reply::{because, error_of_reply, may_not_run};
 use crate::features::{self, CompareAndDelete, Features};
 use crate::operation::SCRIPTS;
 use crate::script::{By, Script};
@@ -159,8 +159,4 @@ fn has_compare_and_delete(answer: Result<Value, BackendError>) -> Result<bool, B
 
 pub(crate) fn no_reply() -> Result<Value, BackendError> {
     Err(BackendError::new(BackendErrorKind::Protocol, "a reply is missing"))
-}
-
-fn because(what: &str, error: &BackendError) -> BackendError {
-    BackendError::new(error.kind(), format!("{what}: {error}"))
 }

@@ -6,8 +6,9 @@ use std::time::Instant;
 
 use async_trait::async_trait;
 use quorate_core::backend::{
-    AcquireOptions, Call, CallReply, Capabilities, Claim, Entry, ExtendOptions, LockBackend,
-    NotSent, Operation, Refreshed, ReleaseOptions, Reply, Sighting, Watched, ask,
+    AcquireOptions, Call, CallReply, Capabilities, Claim, Description, Entry, ExtendOptions,
+    LockBackend, NotSent, Operation, Refreshed, ReleaseOptions, Reply, Revoke, Sighting, Watched,
+    ask,
 };
 use quorate_core::resource::Key;
 use quorate_core::runtime::{Runtime, TokioRuntime};
@@ -58,6 +59,10 @@ fn voted(reply: CallReply) -> Option<Reply> {
     if let CallReply::Voted(reply) = reply { Some(reply) } else { None }
 }
 
+fn sighted(reply: CallReply) -> Option<Option<Sighting>> {
+    if let CallReply::Sighted(seen) = reply { Some(seen) } else { None }
+}
+
 fn waiters(reply: CallReply) -> Option<bool> {
     if let CallReply::Waiters(waiters) = reply { Some(waiters) } else { None }
 }
@@ -91,6 +96,8 @@ impl<C: Carrier> LockBackend for RedisNode<C> {
             | Capabilities::GUARD
             | Capabilities::QUEUE
             | Capabilities::INSPECT
+            | Capabilities::REVOKE
+            | Capabilities::DESCRIBE
             | Capabilities::SERVER_ID;
         always | self.carrier.capabilities()
     }
@@ -100,8 +107,17 @@ impl<C: Carrier> LockBackend for RedisNode<C> {
     }
 
     async fn inspect(&self, key: &Key) -> Result<Option<Sighting>, BackendError> {
-        let read = |reply| if let CallReply::Sighted(it) = reply { Some(it) } else { None };
-        self.ask(Operation::Inspect { key: key.clone() }, read).await
+        self.ask(Operation::Inspect { key: key.clone() }, sighted).await
+    }
+
+    async fn revoke(&self, key: &Key, how: &Revoke) -> Result<Option<Sighting>, BackendError> {
+        let (key, how) = (key.clone(), how.clone());
+        self.ask(Operation::Revoke { key, how }, sighted).await
+    }
+
+    async fn describe(&self) -> Result<Description, BackendError> {
+        let read = |reply| if let CallReply::Described(it) = reply { Some(it) } else { None };
+        self.ask(Operation::Describe, read).await
     }
 
     async fn server_id(&self) -> Result<Option<String>, BackendError> {

@@ -9,6 +9,7 @@
 //! is theirs, so `EVAL` may follow.
 
 mod acquire;
+mod describe;
 mod fence;
 mod guard;
 mod inspect;
@@ -53,13 +54,15 @@ pub(crate) enum Step {
 }
 
 /// Every script that an operation runs, for the handshake.
-pub(crate) static SCRIPTS: [&Script; 10] = [
+pub(crate) static SCRIPTS: [&Script; 12] = [
     &acquire::ACQUIRE,
     &RELEASE,
     &EXTEND,
     &queue::REFRESH,
     &queue::LEAVE,
     &inspect::INSPECT,
+    &inspect::REVOKE,
+    &describe::DESCRIBE,
     &fence::ACQUIRE,
     &fence::RAISE,
     &fence::RELEASE,
@@ -101,6 +104,9 @@ pub(crate) fn first(operation: &Operation, features: &Features) -> Step {
             Step::Send(Command::new("GET", key.len()).arg(key), Form::Plain)
         }
         Operation::ServerId => Step::Send(features::info("server"), Form::Plain),
+        Operation::Describe if features.scripts.is_err() => {
+            Step::Send(describe::info(), Form::Plain)
+        }
         _ => scripted(operation, features),
     }
 }
@@ -122,7 +128,13 @@ pub(crate) fn next(
         return Step::Done(Ok(CallReply::Voted(refusal)));
     }
     let Value::Error(text) = &reply else {
-        return Step::Done(meaning(operation, form, reply, features));
+        return match (operation, form) {
+            (Operation::Describe, Form::Script(_)) => match describe::of_script(&reply, features) {
+                Ok(None) => Step::Send(describe::info(), Form::Plain),
+                told => Step::Done(told.map(|told| CallReply::Described(told.unwrap_or_default()))),
+            },
+            _ => Step::Done(meaning(operation, form, reply, features)),
+        };
     };
     if form == Form::Script(By::Sha) && text.starts_with("NOSCRIPT") {
         features.must_load = true;
@@ -158,6 +170,16 @@ pub(crate) fn next(
             _ => {}
         }
     }
+    if matches!(operation, Operation::Describe)
+        && matches!(error.kind(), BackendErrorKind::Permission | BackendErrorKind::Script)
+    {
+        return match form {
+            Form::Plain => {
+                Step::Done(describe::of_plain(Err(error), features).map(CallReply::Described))
+            }
+            _ => Step::Send(describe::info(), Form::Plain),
+        };
+    }
     features.note_lack(operation, &error);
     Step::Done(Err(error))
 }
@@ -192,6 +214,11 @@ fn script(operation: &Operation, by: By) -> Step {
         Operation::Inspect { key } => {
             inspect::INSPECT.run(by, 1, key.as_bytes().len()).arg(key.as_bytes())
         }
+        Operation::Revoke { key, how } => match inspect::revoke(by, key, how) {
+            Some(command) => command,
+            None => return not_sent(&BackendError::unsupported("this node cannot revoke so")),
+        },
+        Operation::Describe => describe::command(by),
         _ => return not_sent(&BackendError::unsupported("this node does not know the operation")),
     };
     Step::Send(command, Form::Script(by))
@@ -229,7 +256,12 @@ fn meaning(operation: &Operation, form: Form, reply: Value, features: &Features)
                 reply => Err(reply.unexpected("GET")),
             };
         }
-        Operation::Inspect { .. } => return inspect::sighted(&reply).map(CallReply::Sighted),
+        Operation::Inspect { .. } | Operation::Revoke { .. } => {
+            return inspect::sighted(&reply).map(CallReply::Sighted);
+        }
+        Operation::Describe => {
+            return describe::of_plain(Ok(&reply), features).map(CallReply::Described);
+        }
         Operation::ServerId => return features::server_id(&reply).map(CallReply::ServerId),
         _ => return Err(reply.unexpected("an operation")),
     };

@@ -60,7 +60,8 @@
 //! | `DELIFEQ` or `DELEX`, on servers that have it | a cheaper release |
 //! | `CLIENT TRACKING`, `GET` | waking waiters, which poll without it |
 //! | `EXISTS`, `TIME`, `ZADD`, `ZRANGE`, `ZRANGEBYSCORE`, `ZRANK`, `ZREM`, `ZSCORE` | the wait queue |
-//! | `INFO` | the restart guard; to find two addresses of one server |
+//! | `INFO` | the restart guard; to find two addresses of one server; what `check` reports |
+//! | `TYPE` | `revoke` of a key that is no string |
 //! | `SELECT` | an address with a database |
 //!
 //! The handshake of a connection loads the scripts and tries these commands on the key `quorate:probe`, which does not

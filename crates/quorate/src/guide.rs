@@ -1,6 +1,7 @@
 //! The guide: what a lock guarantees, what it cannot, and how to run the nodes.
 //!
 //! - [`guarantees`]: each guarantee with the tests that show it, all limits, and what operators need to know.
+//! - [`operations`]: who holds a lock, how to free it, and a check of the nodes at start-up.
 //! - [`fencing`]: numbers with which a resource refuses a holder whose lock has ended.
 //! - [`restarts`]: nodes that restart or lose their data.
 //! - [`waiting`]: what a request does while another client holds the lock.
@@ -12,6 +13,9 @@
 
 #[doc = include_str!("../docs/guarantees.md")]
 pub mod guarantees {}
+
+#[doc = include_str!("../docs/operations.md")]
+pub mod operations {}
 
 #[doc = include_str!("../docs/fencing.md")]
 pub mod fencing {}

@@ -94,7 +94,7 @@ pub(crate) fn benches() -> Outcome {
 /// The part of the simulated world that belongs to every change.
 pub(crate) fn seeds() -> Outcome {
     let all = "--seeds 10000, --seeds 500 --twice, --seeds 500 --class broken, \
-               --seeds 1000 --class storm, --seeds 1000 --class guarded";
+               --seeds 1000 --class storm, --seeds 1000 --class guarded, --seeds 500 --class revoked";
     for words in all.split(", ") {
         release("quorate-world").args(&words.split(' ').collect::<Vec<_>>()).run()?;
     }

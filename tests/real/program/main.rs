@@ -1,6 +1,7 @@
 //! The processes that tests start: each line that they print is read by a test.
 //!
 //! - `program contend redis|fred PORT TTL-MS on|off SEED ADDRESS…`: see [`contend`].
+//! - `program hold redis|fred TTL-MS COUNT ADDRESS…`: see [`hold`].
 //! - `program stale redis|fred PORT RESOURCE TIMES ADDRESS…`: see [`stale`].
 //! - `program last-guard current-thread|multi-thread|smol redis|fred|memory TTL-SECONDS ADDRESS…`: see
 //!   [`last_guard`].
@@ -14,6 +15,7 @@ use std::sync::Arc;
 use quorate::LockBackend;
 
 mod contend;
+mod hold;
 mod last_guard;
 mod stale;
 
@@ -24,9 +26,10 @@ fn main() -> Outcome {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words[..] {
         ["contend", ref words @ ..] => contend::run(words),
+        ["hold", ref words @ ..] => hold::run(words),
         ["stale", ref words @ ..] => stale::run(words),
         ["last-guard", ref words @ ..] => last_guard::run(words),
-        _ => Err("contend|stale|last-guard …".into()),
+        _ => Err("contend|hold|stale|last-guard …".into()),
     }
 }
 

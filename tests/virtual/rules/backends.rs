@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use quorate_core::backend::{
-    AcquireOptions, Call, Capabilities, Claim, Entry, ExtendOptions, NotSent, ReleaseOptions,
-    Reply, Sighting, Watched,
+    AcquireOptions, Call, Capabilities, Claim, Description, Entry, ExtendOptions, NotSent,
+    ReleaseOptions, Reply, Revoke, Sighting, Watched,
 };
 use quorate_core::resource::Key;
 use quorate_core::runtime::BoxFuture;
@@ -132,6 +132,13 @@ impl LockBackend for Odd {
         LockBackend::inspect(&self.node("inspect").await?, key).await
     }
 
+    async fn describe(&self) -> Result<Description, BackendError> {
+        if !self.capabilities.contains(Capabilities::DESCRIBE) {
+            return Err(BackendError::unsupported("this node does not describe itself"));
+        }
+        self.node("describe").await?.describe().await
+    }
+
     async fn server_id(&self) -> Result<Option<String>, BackendError> {
         LockBackend::server_id(&self.node("server_id").await?).await
     }
@@ -199,6 +206,14 @@ impl LockBackend for Begins {
 
     async fn inspect(&self, key: &Key) -> Result<Option<Sighting>, BackendError> {
         LockBackend::inspect(&self.node, key).await
+    }
+
+    async fn revoke(&self, key: &Key, how: &Revoke) -> Result<Option<Sighting>, BackendError> {
+        self.node.revoke(key, how).await
+    }
+
+    async fn describe(&self) -> Result<Description, BackendError> {
+        self.node.describe().await
     }
 
     async fn server_id(&self) -> Result<Option<String>, BackendError> {

@@ -477,7 +477,7 @@ fn figures(snapshotter: &Snapshotter) -> BTreeMap<String, Vec<u64>> {
         }
         let values = match value {
             DebugValue::Counter(count) => vec![count],
-            DebugValue::Gauge(_) => panic!("{name} is a gauge"),
+            DebugValue::Gauge(value) => vec![value.0 as u64],
             DebugValue::Histogram(values) => {
                 values.into_iter().map(|value| (value.0 * 1e3).round() as u64).collect()
             }

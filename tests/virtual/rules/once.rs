@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::{join, join_all};
 use quorate_core::error::InvalidRequest;
+use quorate_core::error::OnceError;
 use quorate_core::runtime::{BoxFuture, EntropyError};
 use quorate_core::{
-    ExtendError, Lease, LeaseEnd, LockError, LockGuard, LockManager, OnceError, Runtime, Stopped,
-    WithError,
+    ExtendError, Lease, LeaseEnd, LockError, LockGuard, LockManager, Runtime, Stopped, WithError,
 };
 use quorate_memory::{Fault, MemoryNode, SimClient};
 

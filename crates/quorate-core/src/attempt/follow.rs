@@ -39,6 +39,7 @@ impl State {
             tickets,
             given_on_at: None,
             wakers: Wakers::default(),
+            is_counted: false,
             background_since: None,
             served: None,
         }
@@ -68,6 +69,12 @@ impl State {
             && self.renewal.take().is_some_and(|renewal| renewal.round.is_some())
         {
             effects.wake.merge(attempt.cluster().attempts.renewal_over());
+        }
+        if telemetry::IS_ON {
+            let is_held = attempt.won.get().is_some() && attempt.end.ended().is_none();
+            if std::mem::replace(&mut self.is_counted, is_held) != is_held {
+                effects.tell(move |_| telemetry::held(is_held));
+            }
         }
         self.give_tickets_on(attempt, now, effects);
         for node in self.machine.awaits_back().iter() {

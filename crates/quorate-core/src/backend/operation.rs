@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use super::claim::Claim;
+use super::description::Description;
 use super::error::BackendError;
 use super::options::{AcquireOptions, ExtendOptions, ReleaseOptions, Reply};
 use super::sighting::Sighting;
 use crate::algorithm::fence::FencingToken;
 use crate::algorithm::wait::{Entry, Refreshed};
-use crate::resource::Key;
+use crate::resource::{Key, Token};
 
 /// What a node is asked to do: a method of [`LockBackend`](crate::LockBackend), with its arguments.
 #[derive(Clone, Debug)]
@@ -57,8 +58,27 @@ pub enum Operation {
         /// The key to read.
         key: Key,
     },
+    /// [`LockBackend::revoke`](crate::LockBackend::revoke).
+    Revoke {
+        /// The key that is taken away from its holder.
+        key: Key,
+        /// What becomes of the key.
+        how: Revoke,
+    },
+    /// [`LockBackend::describe`](crate::LockBackend::describe).
+    Describe,
     /// [`LockBackend::server_id`](crate::LockBackend::server_id).
     ServerId,
+}
+
+/// What becomes of a key that is taken away from its holder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Revoke {
+    /// Its value is replaced by a token that nobody keeps, and its ttl goes on.
+    Replace(Token),
+    /// It is deleted.
+    Delete,
 }
 
 /// What a node answered to a call.
@@ -73,8 +93,10 @@ pub enum CallReply {
     Refreshed(Refreshed),
     /// To a watch: whether the key is there.
     Watched(bool),
-    /// To an inspection.
+    /// To an inspection, and to a revoke: what was at the key.
     Sighted(Option<Sighting>),
+    /// To the question what the node tells of itself.
+    Described(Description),
     /// To the question for the server's id.
     ServerId(Option<Arc<str>>),
 }

@@ -99,7 +99,7 @@ impl fmt::Debug for Watched {
 
 /// What a backend was built for. A server may still lack or forbid it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Capabilities(u8);
+pub struct Capabilities(u16);
 
 impl Capabilities {
     /// The three required methods, without options.
@@ -118,11 +118,27 @@ impl Capabilities {
     pub const INSPECT: Self = Self(1 << 5);
     /// [`LockBackend::server_id`](crate::LockBackend::server_id).
     pub const SERVER_ID: Self = Self(1 << 6);
+    /// [`LockBackend::revoke`](crate::LockBackend::revoke).
+    pub const REVOKE: Self = Self(1 << 7);
+    /// [`LockBackend::describe`](crate::LockBackend::describe).
+    pub const DESCRIBE: Self = Self(1 << 8);
 
     /// Whether all of `others` are among these.
     #[must_use]
     pub const fn contains(self, others: Self) -> bool {
         self.0 & others.0 == others.0
+    }
+
+    /// These and `others`.
+    #[must_use]
+    pub const fn union(self, others: Self) -> Self {
+        Self(self.0 | others.0)
+    }
+
+    /// These without any of `others`.
+    #[must_use]
+    pub const fn without(self, others: Self) -> Self {
+        Self(self.0 & !others.0)
     }
 }
 
@@ -130,7 +146,26 @@ impl BitOr for Capabilities {
     type Output = Self;
 
     fn bitor(self, other: Self) -> Self {
-        Self(self.0 | other.0)
+        self.union(other)
+    }
+}
+
+/// Prints the abilities that an operator decides on, separated by commas.
+impl fmt::Display for Capabilities {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = [
+            (Self::FENCING, "fencing"),
+            (Self::GUARD, "restart guard"),
+            (Self::QUEUE, "wait queue"),
+            (Self::WATCH, "watching"),
+            (Self::INSPECT, "inspect"),
+            (Self::REVOKE, "revoke"),
+        ];
+        let names = names.into_iter().filter(|(one, _)| self.contains(*one));
+        for (index, (_, name)) in names.enumerate() {
+            write!(f, "{}{name}", if index == 0 { "" } else { ", " })?;
+        }
+        Ok(())
     }
 }
 
@@ -143,5 +178,8 @@ mod tests {
         let some = Capabilities::ORDERED | Capabilities::QUEUE;
         assert!(some.contains(Capabilities::QUEUE) && some.contains(Capabilities::NONE));
         assert!(!some.contains(Capabilities::QUEUE | Capabilities::WATCH));
+        assert_eq!(some.without(Capabilities::QUEUE | Capabilities::WATCH), Capabilities::ORDERED);
+        let shown = some | Capabilities::REVOKE | Capabilities::FENCING;
+        assert_eq!(shown.to_string(), "fencing, wait queue, revoke");
     }
 }

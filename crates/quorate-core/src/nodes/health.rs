@@ -26,7 +26,7 @@ pub(crate) struct Health {
     pub(super) skipped_until: Option<Instant>,
     failing: Option<Failing>,
     /// What the node was found to lack, although its backend was built for it.
-    lacks: Capabilities,
+    pub(super) lacks: Capabilities,
     pub(super) server: Server,
     /// Another node that is the same server, by its place in the configuration.
     pub(super) twin: Option<usize>,

@@ -23,6 +23,14 @@ impl Label {
         check(text).map(|()| Self(text.into()))
     }
 
+    /// The label of a lock that was revoked: `revoked`, or `revoked by` and the label of the process that did it, cut to
+    /// the longest length.
+    pub(crate) fn of_revoked(by: Option<&Self>) -> Self {
+        let mut text = by.map_or("revoked".to_owned(), |by| format!("revoked by {}", by.0));
+        text.truncate(text.floor_char_boundary(Self::MAX_LEN));
+        Self(text.into())
+    }
+
     /// The text.
     #[must_use]
     pub fn as_str(&self) -> &str {
@@ -102,5 +110,15 @@ mod tests {
             assert_eq!(parse(text.as_bytes()).is_some(), expected.is_ok(), "{text:?}");
         }
         assert_eq!(parse(&[0xff]), None, "no UTF-8");
+    }
+
+    #[test]
+    fn v6_the_label_of_a_revoked_lock_names_the_process_that_did_it() {
+        let by = |text: &str| Label::of_revoked(Some(&Label::new(text).unwrap()));
+        assert_eq!(Label::of_revoked(None).as_str(), "revoked");
+        assert_eq!(by("admin@web-3").as_str(), "revoked by admin@web-3");
+        let long = by(&"ü".repeat(100));
+        assert_eq!(Label::new(long.as_str()), Ok(long.clone()));
+        assert!(long.as_str().len() >= Label::MAX_LEN - 1);
     }
 }

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use metrics::{Unit, counter, describe_counter, describe_histogram, histogram};
+use metrics::{
+    Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram,
+};
 
 pub(super) const ACQUIRED: &str = "quorate_acquired_total";
 pub(super) const NOT_ACQUIRED: &str = "quorate_not_acquired_total";
@@ -11,6 +13,7 @@ pub(super) const LOST: &str = "quorate_lost_total";
 pub(super) const EXTENSIONS: &str = "quorate_extensions_total";
 pub(super) const RELEASES: &str = "quorate_releases_total";
 pub(super) const ADOPTIONS: &str = "quorate_adoptions_total";
+const LEASES: &str = "quorate_leases";
 const VOTES: &str = "quorate_node_votes_total";
 pub(super) const WAIT: &str = "quorate_wait_seconds";
 pub(super) const HOLD: &str = "quorate_hold_seconds";
@@ -31,6 +34,7 @@ pub(super) fn describe() {
     ] {
         describe_counter!(name, Unit::Count, description);
     }
+    describe_gauge!(LEASES, Unit::Count, "Leases held now");
     for (name, description) in [
         (WAIT, "Time from a request to its guard"),
         (HOLD, "Time from a guard to the end of its lease"),
@@ -39,6 +43,14 @@ pub(super) fn describe() {
         (LATENCY, "Time from a call to its reply, by node and operation"),
     ] {
         describe_histogram!(name, Unit::Seconds, description);
+    }
+}
+
+/// Counts a lease that is held, or that has ended.
+pub(super) fn count_lease(is_held: bool) {
+    match is_held {
+        true => gauge!(LEASES).increment(1),
+        false => gauge!(LEASES).decrement(1),
     }
 }
 

@@ -123,7 +123,7 @@ fn figures(scene: impl FnOnce()) -> BTreeMap<String, u64> {
         let name = format!("{}{}", key.key().name(), labels.collect::<String>());
         let value = match value {
             DebugValue::Counter(count) => count,
-            DebugValue::Gauge(_) => panic!("{name} is a gauge"),
+            DebugValue::Gauge(value) => value.into_inner() as u64,
             DebugValue::Histogram(times) => times.len() as u64,
         };
         (name, value)
@@ -153,6 +153,8 @@ fn everything() {
     kept(keys, MS);
     not_kept(keys, &"no quorum");
     not_leading(keys, MS, &"no quorum");
+    held(true);
+    held(false);
     closed(keys, MS);
     cleaned_up(keys, MS, 1);
     call_settled("n1", "acquire", "granted", Some(MS), None);

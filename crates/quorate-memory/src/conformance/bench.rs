@@ -97,6 +97,8 @@ impl Bench<'_> {
                 CallReply::Waiters(backend.queue_leave(key, entry, also.as_ref()).await?)
             }
             Operation::Inspect { key } => CallReply::Sighted(backend.inspect(key).await?),
+            Operation::Revoke { key, how } => CallReply::Sighted(backend.revoke(key, how).await?),
+            Operation::Describe => CallReply::Described(backend.describe().await?),
             _ => CallReply::ServerId(backend.server_id().await?.map(Arc::from)),
         })
     }

@@ -14,7 +14,8 @@
 //! | `hint a` | whether entries are in the queue of a |
 //! | `watch a`, `watch a e1` | begins a watch of the key, or of the key of an entry |
 //! | `notified`, `expired` | waits for all watches, or for the watches of keys that were there |
-//! | `inspect a` | what the backend says |
+//! | `inspect a`, `describe` | what the backend says |
+//! | `revoke a 9`, `delete a` | takes a away from its holder, with the token of holder 9, and says what was there |
 //! | `server` | how many servers have replied, if the backend knows it |
 //! | `a`, `a lives 60s` | what the testbed says about the key |
 //! | `expire a`, `list a`, `pass 20ms`, `forget`, `restart` | what the testbed does |
@@ -26,8 +27,9 @@ use std::time::Duration;
 
 use quorate_core::backend::{
     AcquireOptions, CallReply, Capabilities, Entry, ExtendOptions, FenceHint, Holder, Operation,
-    ReleaseOptions, Ttl, Vote, Watched,
+    ReleaseOptions, Revoke, Ttl, Vote, Watched,
 };
+use quorate_core::resource::{Key, Resource};
 use quorate_core::{BackendError, FencingToken, RestartGuard};
 
 use super::bench::{Bench, Checked, TTL, text};
@@ -56,6 +58,8 @@ fn ability(name: &str) -> Capabilities {
         "fencing" => Capabilities::FENCING,
         "guard" => Capabilities::GUARD,
         "inspect" => Capabilities::INSPECT,
+        "revoke" => Capabilities::REVOKE,
+        "describe" => Capabilities::DESCRIBE,
         "queue" => Capabilities::QUEUE,
         "server" => Capabilities::SERVER_ID,
         "watch" => Capabilities::WATCH,
@@ -94,6 +98,9 @@ impl Script {
 /// What is seen of a step that only does something.
 const DONE: &str = "yes";
 
+/// How long the quarantine lasts that a description shows.
+const QUARANTINE: Duration = Duration::from_millis(120_300);
+
 struct Player<'a> {
     bench: &'a Bench<'a>,
     /// The fencing numbers that have a name.
@@ -120,7 +127,7 @@ impl Player<'_> {
             ["restart"] => {}
             ["notified"] => self.wait(|_| true).await?,
             ["expired"] => self.wait(Watched::is_held).await?,
-            [what] if what != "server" => {
+            [what] if !["server", "describe"].contains(&what) => {
                 let value = testbed.value(&self.stored(what)?).await;
                 return Ok(Some(match value {
                     Some(value) => self.holder(|token| token == value)?,
@@ -148,6 +155,13 @@ impl Player<'_> {
         let operation = match *words {
             ["inspect", _] => Operation::Inspect { key: key()? },
             ["server"] => Operation::ServerId,
+            ["describe"] => Operation::Describe,
+            ["revoke", what, holder] => {
+                let claim = bench.claim("a", holder.parse().map_err(text)?)?;
+                let how = Revoke::Replace(claim.token().clone());
+                Operation::Revoke { key: self.key_of(what)?, how }
+            }
+            ["delete", what] => Operation::Revoke { key: self.key_of(what)?, how: Revoke::Delete },
             ["watch", _, ref of @ ..] => {
                 let watched = match bench.watch(key()?, of.first().map(entry)).await {
                     Ok(watched) => watched,
@@ -242,8 +256,21 @@ impl Player<'_> {
             (CallReply::Sighted(None), _) => "free".to_owned(),
             (CallReply::Sighted(Some(seen)), _) => {
                 let holder = self.holder(|token| seen.holder == Holder::new(token))?;
+                if seen.time_left.is_none() {
+                    return Ok(format!("{holder} for ever"));
+                }
                 ensure!(self.bench.is_left(seen.time_left, TTL), "{seen:?}");
                 format!("{holder} for {TTL:?}")
+            }
+            (CallReply::Described(told), _) => {
+                self.note_server(told.server_id);
+                match told.quarantine_left {
+                    Some(left) => {
+                        ensure!(self.bench.is_left(Some(left), QUARANTINE), "{left:?} are left");
+                        format!("quarantined for {QUARANTINE:?}")
+                    }
+                    None => "described".to_owned(),
+                }
             }
             (CallReply::ServerId(id), _) => {
                 ensure!(id.as_deref() != Some(""), "the id is empty");
@@ -274,6 +301,10 @@ impl Player<'_> {
             }
         }
         Ok("held by nobody".to_owned())
+    }
+
+    fn key_of(&self, what: &str) -> Result<Key, String> {
+        Ok(Key::new(b"", &Resource::new(self.stored(what)?).map_err(text)?))
     }
 
     fn stored(&self, what: &str) -> Result<Vec<u8>, String> {

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use quorate_core::backend::{
-    AcquireOptions, Call, CallReply, CallResult, Capabilities, Claim, Entry, ExtendOptions,
-    LockBackend, NotSent, Operation, Refreshed, ReleaseOptions, Reply, Sighting, Watched, ask,
+    AcquireOptions, Call, CallReply, CallResult, Capabilities, Claim, Description, Entry,
+    ExtendOptions, LockBackend, NotSent, Operation, Refreshed, ReleaseOptions, Reply, Revoke,
+    Sighting, Watched, ask,
 };
 use quorate_core::resource::Key;
 use quorate_core::{BackendError, BackendErrorKind, FencingToken, Runtime};
@@ -84,6 +85,14 @@ impl LockBackend for MemoryNode {
 
     async fn inspect(&self, key: &Key) -> Result<Option<Sighting>, BackendError> {
         reply!(self, Operation::Inspect { key: key.clone() }, Sighted)
+    }
+
+    async fn revoke(&self, key: &Key, how: &Revoke) -> Result<Option<Sighting>, BackendError> {
+        reply!(self, Operation::Revoke { key: key.clone(), how: how.clone() }, Sighted)
+    }
+
+    async fn describe(&self) -> Result<Description, BackendError> {
+        reply!(self, Operation::Describe, Described)
     }
 
     async fn server_id(&self) -> Result<Option<String>, BackendError> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use quorate_core::BackendError;
-use quorate_core::backend::{CallReply, CallResult, Operation, Reply};
+use quorate_core::backend::{CallReply, CallResult, Capabilities, Description, Operation, Reply};
 
 use super::process::State;
 use crate::fault::Fault;
@@ -51,6 +51,11 @@ impl State {
                 CallReply::Watched(store.string(&watched, now)?.is_some())
             }
             Operation::Inspect { key } => CallReply::Sighted(store.inspect(key, now)?),
+            Operation::Revoke { key, how } => CallReply::Sighted(store.revoke(key, how, now)?),
+            Operation::Describe => {
+                let left = store.quarantine_left(Duration::MAX, now);
+                CallReply::Described(describe(&server, left, names_server))
+            }
             Operation::ServerId if server.hides => return Err(no_info()),
             Operation::ServerId => CallReply::ServerId(Some(server.id)),
             _ => return Err(BackendError::unsupported("the node does not know this operation")),
@@ -79,4 +84,22 @@ impl State {
             observer(observed);
         }
     }
+}
+
+/// What a server tells of itself.
+fn describe(server: &Server, quarantine_left: Option<Duration>, names_server: bool) -> Description {
+    let mut told = Description::default();
+    told.quarantine_left = quarantine_left;
+    if server.hides {
+        told.lacks = Capabilities::GUARD | Capabilities::SERVER_ID;
+        told.errors.push(no_info());
+        return told;
+    }
+    told.version = Some(concat!("quorate-memory ", env!("CARGO_PKG_VERSION")).into());
+    told.server_id = names_server.then(|| Arc::clone(&server.id));
+    told.is_replica = Some(false);
+    told.max_memory = Some(u64::from(server.evicts) << 30);
+    told.eviction = Some(if server.evicts { "allkeys-lru" } else { "noeviction" }.into());
+    told.is_append_only = Some(false);
+    told
 }

@@ -133,7 +133,7 @@ impl Store {
     }
 }
 
-fn wrong_type() -> BackendError {
+pub(super) fn wrong_type() -> BackendError {
     let text = "WRONGTYPE Operation against a key holding the wrong kind of value";
     BackendError::new(BackendErrorKind::WrongType, text)
 }

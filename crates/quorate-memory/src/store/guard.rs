@@ -83,7 +83,11 @@ impl Store {
     }
 
     /// How long the quarantine lasts: `without_expiry` if its key has none.
-    fn quarantine_left(&self, without_expiry: Duration, now: Instant) -> Option<Duration> {
+    pub(crate) fn quarantine_left(
+        &self,
+        without_expiry: Duration,
+        now: Instant,
+    ) -> Option<Duration> {
         let key = QUARANTINE.as_bytes();
         self.get(key, now)?;
         Some(self.time_left(key, now).unwrap_or(without_expiry))

@@ -3,10 +3,10 @@
 use std::time::Instant;
 
 use quorate_core::BackendError;
-use quorate_core::backend::{Claim, Holder, Reply, Sighting, Vote};
+use quorate_core::backend::{Claim, Holder, Reply, Revoke, Sighting, Vote};
 use quorate_core::resource::Key;
 
-use super::entries::{Store, Value};
+use super::entries::{Store, Value, wrong_type};
 
 /// What an acquire finds at its keys.
 pub(super) enum Found {
@@ -110,5 +110,31 @@ impl Store {
         let held = self.string(key.as_bytes(), now)?;
         let time_left = self.time_left(key.as_bytes(), now);
         Ok(held.map(|held| Sighting::new(Holder::new(held), time_left)))
+    }
+
+    /// Takes a key away from its holder, and returns what was there. A key without an expiry is left alone.
+    pub(crate) fn revoke(
+        &mut self,
+        key: &Key,
+        how: &Revoke,
+        now: Instant,
+    ) -> Result<Option<Sighting>, BackendError> {
+        let key = key.as_bytes();
+        let held = match self.get(key, now) {
+            None => return Ok(None),
+            Some(Value::String(held)) => held.as_slice(),
+            Some(Value::OrderedSet(_)) => b"",
+            Some(Value::List) => return Err(wrong_type()),
+        };
+        let found = Sighting::new(Holder::new(held), self.time_left(key, now));
+        match (how, self.end_of(key)) {
+            (_, None) => {}
+            (Revoke::Replace(token), end) => {
+                self.put(key, Value::String(token.as_bytes().to_vec()), end);
+            }
+            (Revoke::Delete, _) => self.remove(key),
+            _ => return Err(BackendError::unsupported("this node cannot revoke so")),
+        }
+        Ok(Some(found))
     }
 }

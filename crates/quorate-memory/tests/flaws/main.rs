@@ -12,7 +12,7 @@ mod wrong;
 
 use self::wrong::{Flaw, Wrong};
 
-const ALL: [Capabilities; 7] = [
+const ALL: [Capabilities; 9] = [
     Capabilities::ORDERED,
     Capabilities::FENCING,
     Capabilities::GUARD,
@@ -20,6 +20,8 @@ const ALL: [Capabilities; 7] = [
     Capabilities::QUEUE,
     Capabilities::INSPECT,
     Capabilities::SERVER_ID,
+    Capabilities::REVOKE,
+    Capabilities::DESCRIBE,
 ];
 
 /// Each flaw, and the case that notices it.
@@ -45,6 +47,11 @@ const NOTICED: &[(Flaw, &str)] = &[
     (Flaw::Reorders, "calls take effect in the order of their begins"),
     (Flaw::IgnoresItsLimits, "an option that is not supported fails with nothing sent"),
     (Flaw::InspectionHidesTheTtl, "an inspection returns the holder and the time left, and changes nothing"),
+    (Flaw::RevokeSetsANewTtl, "a revoke replaces the token and keeps the ttl"),
+    (Flaw::RevokeDeletes, "a revoke replaces the token and keeps the ttl"),
+    (Flaw::DeleteReplaces, "a delete frees the key at once"),
+    (Flaw::RevokesKeysWithoutExpiry, "a key without a ttl is told and left alone, and numbers go on"),
+    (Flaw::HidesTheQuarantine, "a description shows the quarantine"),
     (Flaw::ServerIdChanges, "a node without an epoch does not vote until its quarantine is over"),
     (Flaw::GrantKeepsTheNumber, "only the holder raises a number, and nobody lowers it"),
     (Flaw::ResentAcquireCounts, "a fenced acquire that comes twice has the same number"),

@@ -9,10 +9,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::future::{Either, select};
 use quorate_core::backend::{
-    AcquireOptions, Call, Capabilities, Claim, Entry, ExtendOptions, FenceHint, LockBackend,
-    NotSent, Operation, Refreshed, ReleaseOptions, Reply, Sighting, Ttl, Vote, Watched, ask,
+    AcquireOptions, Call, Capabilities, Claim, Description, Entry, ExtendOptions, FenceHint,
+    LockBackend, NotSent, Operation, Refreshed, ReleaseOptions, Reply, Revoke, Sighting, Ttl, Vote,
+    Watched, ask,
 };
-use quorate_core::resource::Key;
+use quorate_core::resource::{Key, Token};
 use quorate_core::{BackendError, BackendErrorKind, FencingToken, RestartGuard, Runtime};
 use quorate_memory::conformance::Testbed;
 use quorate_memory::{MemoryNode, Value};
@@ -73,6 +74,16 @@ flaws! {
     IgnoresItsLimits,
     /// An inspection reports a key without its expiry.
     InspectionHidesTheTtl,
+    /// A revoke sets the ttl of a new lock.
+    RevokeSetsANewTtl,
+    /// A revoke deletes the key.
+    RevokeDeletes,
+    /// A delete replaces the token and keeps the key.
+    DeleteReplaces,
+    /// A revoke replaces keys of other programs, too.
+    RevokesKeysWithoutExpiry,
+    /// A description does not show the quarantine.
+    HidesTheQuarantine,
     /// The server id is another one with each question.
     ServerIdChanges,
     /// A fenced grant does not raise the number.
@@ -388,6 +399,37 @@ impl LockBackend for Wrong {
             seen.time_left = None;
         }
         Ok(seen)
+    }
+
+    async fn revoke(&self, key: &Key, how: &Revoke) -> Result<Option<Sighting>, BackendError> {
+        let token = Token::draw(|_| Ok(())).unwrap();
+        let found = match (self.flaw, how) {
+            (Flaw::RevokeDeletes, _) => self.node.revoke(key, &Revoke::Delete).await,
+            (Flaw::DeleteReplaces, Revoke::Delete) => {
+                self.node.revoke(key, &Revoke::Replace(token)).await
+            }
+            _ => self.node.revoke(key, how).await,
+        }?;
+        match (self.flaw, how, &found) {
+            (Flaw::RevokeSetsANewTtl, Revoke::Replace(token), Some(_)) => {
+                let ttl = Ttl::try_from(Duration::from_secs(90)).unwrap();
+                let claim = Claim::new([key.clone()], token.clone(), ttl);
+                self.node.extend(&claim, ExtendOptions::default()).await?;
+            }
+            (Flaw::RevokesKeysWithoutExpiry, _, Some(Sighting { time_left: None, .. })) => {
+                self.node.expire(key.as_bytes());
+            }
+            _ => {}
+        }
+        Ok(found)
+    }
+
+    async fn describe(&self) -> Result<Description, BackendError> {
+        let mut told = self.node.describe().await?;
+        if self.is(Flaw::HidesTheQuarantine) {
+            told.quarantine_left = None;
+        }
+        Ok(told)
     }
 
     async fn server_id(&self) -> Result<Option<String>, BackendError> {

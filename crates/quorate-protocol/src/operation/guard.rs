@@ -28,7 +28,7 @@ pub(super) static ACQUIRE: Script = Script::new(include_str!("../../scripts/guar
 
 const EPOCH: &[u8] = b"quorate:guard:epoch2";
 
-const QUARANTINE: &[u8] = b"quorate:guard:quarantine";
+pub(super) const QUARANTINE: &[u8] = b"quorate:guard:quarantine";
 
 /// Acquires the keys unless the node is quarantined, and raises their number if there is a hint.
 pub(super) fn acquire(

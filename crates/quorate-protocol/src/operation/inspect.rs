@@ -1,11 +1,13 @@
-//! Reading what is at a key.
+//! Reading what is at a key, and taking the key away from its holder.
 
 use std::time::Duration;
 
 use quorate_core::BackendError;
-use quorate_core::backend::{Holder, Sighting};
+use quorate_core::backend::{Holder, Revoke, Sighting};
+use quorate_core::resource::Key;
 
-use crate::script::Script;
+use crate::command::Command;
+use crate::script::{By, Script};
 use crate::value::Value;
 
 /// Returns nil, or `{milliseconds left, value}`. -1 is a key without an expiry.
@@ -13,7 +15,25 @@ use crate::value::Value;
 /// It writes nothing, so that a replica and a node out of memory run it, too.
 pub(super) static INSPECT: Script = Script::new(include_str!("../../scripts/inspect.lua"));
 
-/// What the script found; `None` if the key is free.
+/// `ARGV` the value that takes the place of the holder's, or nothing to delete the key. Returns what [`INSPECT`] does,
+/// of before.
+///
+/// A key without an expiry is left alone. A readers' set is replaced as well, and its value is empty here. The ttl goes on
+/// to the millisecond (V1): a key with less than one gets one, since the server sets no zero.
+pub(super) static REVOKE: Script = Script::new(include_str!("../../scripts/revoke.lua"));
+
+/// Takes a key away from its holder.
+pub(super) fn revoke(by: By, key: &Key, how: &Revoke) -> Option<Command> {
+    let value = match how {
+        Revoke::Replace(token) => token.as_bytes(),
+        Revoke::Delete => b"",
+        _ => return None,
+    };
+    let key = key.as_bytes();
+    Some(REVOKE.run(by, 1, key.len() + value.len()).arg(key).arg(value))
+}
+
+/// What a script found; `None` if the key is free.
 pub(super) fn sighted(reply: &Value) -> Result<Option<Sighting>, BackendError> {
     match reply {
         Value::Nil => Ok(None),

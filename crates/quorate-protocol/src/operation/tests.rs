@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use quorate_core::backend::{Claim, Entry, ExtendOptions, FenceHint, ReleaseOptions, Ttl};
+use quorate_core::backend::{
+    Capabilities, Claim, Description, Entry, ExtendOptions, FenceHint, ReleaseOptions, Revoke, Ttl,
+};
 use quorate_core::resource::{Key, Resource, Token};
 use quorate_core::{FencingToken, RestartGuard};
 
@@ -43,6 +45,10 @@ fn refresh() -> Operation {
 
 fn leave(also: Option<Entry>) -> Operation {
     Operation::Leave { key: key("k"), entry: Entry::new(*b"me"), also }
+}
+
+fn revoke(how: Revoke) -> Operation {
+    Operation::Revoke { key: key("k"), how }
 }
 
 fn features(how: Option<CompareAndDelete>) -> Features {
@@ -111,6 +117,9 @@ fn each_operation_has_its_command() {
         (watch(None), "GET k"),
         (watch(Some(Entry::new(*b"e1"))), "GET k:quorate:e1"),
         (Operation::Inspect { key: key("k") }, "EVALSHA 1 k"),
+        (revoke(Revoke::Replace(claim(&["k"]).token().clone())), "EVALSHA 1 k TOKEN"),
+        (revoke(Revoke::Delete), "EVALSHA 1 k "),
+        (Operation::Describe, "EVALSHA 1 quorate:guard:quarantine"),
         (Operation::ServerId, "INFO server"),
     ] {
         assert_eq!(sent(first(&operation, &features(None))).0, expected);
@@ -146,6 +155,8 @@ fn what_sets_a_key_is_one_command_and_all_else_may_have_a_second() {
         (release(&["k"], 9), true),
         (leave(None), true),
         (Operation::Inspect { key: key("k") }, true),
+        (revoke(Revoke::Delete), true),
+        (Operation::Describe, true),
     ] {
         let mut features = features(None);
         let (by_sha, form) = sent(first(&operation, &features));
@@ -322,4 +333,101 @@ fn a_refresh_tells_the_place() {
         assert!(read(nonsense).is_none());
     }
     assert!(read(Value::Int(1)).is_none());
+}
+
+/// A server's answers to a question what it is, one after the other; `None` for an error reply.
+fn described(features: &mut Features, replies: Vec<Value>) -> (Description, Vec<String>) {
+    let (mut step, mut asked) = (first(&Operation::Describe, features), Vec::new());
+    for reply in replies {
+        let (command, form) = match step {
+            Step::Send(command, form) => (command, form),
+            Step::Done(answer) => panic!("{answer:?}"),
+        };
+        asked.push(parts(&command).split(' ').next().unwrap().to_owned());
+        step = next(&Operation::Describe, form, reply, features);
+    }
+    match done(step) {
+        Ok(CallReply::Described(told)) => (told, asked),
+        other => panic!("{other:?}"),
+    }
+}
+
+const INFO: &str = "# Server\r\nredis_version:7.0.15\r\nrun_id:abc\r\nmaxmemory:0\r\n\
+                    maxmemory_policy:noeviction\r\naof_enabled:1\r\nrole:master\r\n";
+
+#[test]
+fn a_description_is_what_the_server_tells() {
+    let text = |text: &str| Value::Text(text.into());
+    let scripted = |left, info: &str| vec![Value::List(vec![left, text(info)])];
+    let valkey =
+        "redis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:8.0.1\r\nrole:slave\r\n";
+    for (left, info, version, is_replica, quarantine) in [
+        (Value::Int(-2), INFO, Some("Redis 7.0.15"), Some(false), None),
+        (
+            Value::Int(1_500),
+            valkey,
+            Some("Valkey 8.0.1"),
+            Some(true),
+            Some(Duration::from_millis(1_500)),
+        ),
+        (Value::Int(-1), "", None, None, Some(Duration::MAX)),
+        (Value::Nil, "", None, None, None),
+    ] {
+        let (told, asked) = described(&mut features(None), scripted(left, info));
+        assert_eq!(asked, ["EVALSHA"]);
+        assert_eq!((told.version.as_deref(), told.is_replica), (version, is_replica));
+        assert_eq!((told.quarantine_left, told.runs_scripts), (quarantine, Some(true)));
+        assert!(told.errors.is_empty());
+    }
+    let (told, _) = described(&mut features(None), scripted(Value::Int(-2), INFO));
+    assert_eq!((told.server_id.as_deref(), told.max_memory), (Some("abc"), Some(0)));
+    assert_eq!((told.eviction.as_deref(), told.is_append_only), (Some("noeviction"), Some(true)));
+}
+
+/// Whatever is forbidden, the description says what is known, and why the rest is missing.
+#[test]
+fn a_description_lacks_what_the_user_may_not_read() {
+    let error = |text: &str| Value::Error(text.into());
+    let denied = || error("NOPERM this user has no permissions to run the 'info' command");
+    let no_access = || error("NOPERM No permissions to access a key");
+    let info = || Value::Text(INFO.into());
+    let no_info = || Value::List(vec![Value::Int(-2), Value::Nil]);
+    for (replies, lacks_id, asked) in [
+        (vec![no_info(), info()], false, &["EVALSHA", "INFO"][..]),
+        (vec![no_info(), denied()], true, &["EVALSHA", "INFO"]),
+        (vec![no_access(), info()], false, &["EVALSHA", "INFO"]),
+        (vec![error(NOSCRIPT), no_access(), denied()], true, &["EVALSHA", "EVAL", "INFO"]),
+    ] {
+        let (told, seen) = described(&mut features(None), replies);
+        assert_eq!(seen, asked);
+        assert!(told.lacks.contains(Capabilities::GUARD));
+        assert_eq!(told.lacks.contains(Capabilities::SERVER_ID), lacks_id);
+        assert_eq!(
+            (told.server_id.is_none(), told.errors.len()),
+            (lacks_id, usize::from(lacks_id))
+        );
+        if let [error] = told.errors.as_slice() {
+            assert!(error.to_string().ends_with("to run the 'info' command"), "{error}");
+        }
+    }
+    let mut features = features(None);
+    features.scripts = Err(BackendError::unsupported("this node runs no scripts"));
+    let (told, asked) = described(&mut features, vec![info()]);
+    assert_eq!((asked, told.runs_scripts), (vec!["INFO".to_owned()], Some(false)));
+    let lost = Capabilities::FENCING | Capabilities::QUEUE | Capabilities::REVOKE;
+    assert!(told.lacks.contains(lost | Capabilities::INSPECT | Capabilities::GUARD));
+    assert_eq!(told.errors[0].to_string(), "this node runs no scripts");
+}
+
+#[test]
+fn q4_a_description_that_makes_no_sense_is_an_error() {
+    for (form, reply) in [
+        (Form::Script(By::Sha), Value::Int(1)),
+        (Form::Script(By::Sha), Value::List(vec![Value::Int(1)])),
+        (Form::Plain, Value::Nil),
+        (Form::Plain, Value::Error("LOADING".into())),
+    ] {
+        let answer = done(next(&Operation::Describe, form, reply, &mut features(None)));
+        assert!(answer.is_err(), "{answer:?}");
+    }
 }

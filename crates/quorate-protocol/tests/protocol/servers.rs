@@ -221,8 +221,8 @@ async fn scripts_that_cannot_be_loaded_again_are_sent_as_text() {
     let fake = Fake::with_setup(move |parts| match parts[0].as_str() {
         "SCRIPT" => {
             loads += 1;
-            // The first eleven belong to the handshake.
-            if loads > 11 { error("NOPERM") } else { Value::Text(b"sha1".to_vec()) }
+            // The first thirteen belong to the handshake.
+            if loads > 13 { error("NOPERM") } else { Value::Text(b"sha1".to_vec()) }
         }
         "EVALSHA" if parts[3] != "quorate:probe" => error("NOSCRIPT No matching script."),
         _ => ordinary(parts).unwrap_or_else(|| granting(parts)),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use quorate_core::{BackendError, BackendErrorKind, Runtime};
+use quorate_core::{BackendError, BackendErrorKind, LockManager, Runtime};
 use quorate_memory::{Effect, Fault, MemoryNode, Rule, Sim};
 
 use crate::dice::Dice;
@@ -100,6 +100,25 @@ impl Nemesis {
             let node = self.dice.pick(&self.nodes);
             node.expire(name(self.dice.below(self.plan.resources)));
             self.count("key gone");
+        }
+    }
+
+    /// Locks are revoked until the chaos ends, by any client.
+    pub(crate) async fn revoke(self, managers: Vec<LockManager>) {
+        while self.sim.elapsed() < self.plan.chaos && !managers.is_empty() {
+            self.sleep(self.dice.scaled_time(self.plan.ttl / 2)).await;
+            let name = name(self.dice.below(self.plan.resources));
+            let revoked = self.dice.pick(&managers).revoke(name.as_str()).await;
+            let note = match revoked {
+                Ok(revocation) => {
+                    if revocation.is_effective() {
+                        self.count("lock revoked");
+                    }
+                    format!("{name}: {revocation}")
+                }
+                Err(error) => format!("{name}: {error}"),
+            };
+            self.note(note);
         }
     }
 

@@ -23,6 +23,8 @@ pub(crate) enum Class {
     /// Keys vanish at any moment and clocks of nodes jump, but nothing else is forgotten: two
     /// holders are likely, and their fencing tokens are in order.
     Storm,
+    /// As [`Promised`](Self::Promised), and locks are revoked at any moment: no two holders, ever.
+    Revoked,
     /// Nothing fails: processes of several tasks wait for a few keys.
     Line,
     /// As [`Line`](Self::Line), and waiters are killed and start again.
@@ -34,11 +36,12 @@ pub(crate) enum Class {
 
 impl Class {
     /// All classes, by the word that chooses them.
-    pub(crate) const ALL: [(&'static str, Self); 7] = [
+    pub(crate) const ALL: [(&'static str, Self); 8] = [
         ("promised", Self::Promised),
         ("broken", Self::Broken),
         ("guarded", Self::Guarded),
         ("storm", Self::Storm),
+        ("revoked", Self::Revoked),
         ("line", Self::Line),
         ("kills", Self::Kills),
         ("gate", Self::Gate),
@@ -214,7 +217,7 @@ impl Plan {
 
     /// Whether no two may hold one resource at a time.
     pub(crate) fn excludes(&self) -> bool {
-        matches!(self.class, Class::Promised | Class::Guarded)
+        matches!(self.class, Class::Promised | Class::Guarded | Class::Revoked)
     }
 
     /// Whether nodes lose their data.
@@ -224,7 +227,8 @@ impl Plan {
 
     /// Whether tokens rise with the moments since which their holders could rely on the lock.
     pub(crate) fn orders(&self) -> bool {
-        self.class == Class::Promised || self.forgetting == Forgetting::Guarded
+        matches!(self.class, Class::Promised | Class::Revoked)
+            || self.forgetting == Forgetting::Guarded
     }
 
     /// Whether the next request is for a lock with a fencing token.

@@ -34,7 +34,7 @@ pub(crate) struct Options {
 impl Options {
     /// What can be said.
     pub(crate) const USAGE: &str = "options: --seeds N, --from SEED, --twice, --threads N, \
-        --class promised|broken|guarded|storm|line|kills|gate, \
+        --class promised|broken|guarded|storm|revoked|line|kills|gate, \
         --failures N (stop after so many), --replay SEED";
 
     /// Reads the words of a command line.

@@ -117,6 +117,9 @@ pub(crate) fn run(seed: u64, class: Class) -> Outcome {
             process.spawn(Box::pin(process.clone().run_task(number, worker.run())));
         }
     }
+    if plan.class == Class::Revoked {
+        sim.spawn(Box::pin(nemesis.clone().revoke(managers.clone())));
+    }
     // Bounded, so that a wrong core which goes on for ever is found, too.
     let bound = plan.chaos
         + (plan.thinking + plan.ttl * 60) * u32::try_from(plan.rounds).unwrap_or(u32::MAX);
@@ -330,6 +333,16 @@ mod tests {
         for seed in [4499, 12_179] {
             let outcome = run(seed, Class::Promised);
             assert_eq!(outcome.violations, [], "seed {seed}");
+        }
+    }
+
+    /// V2: no two holders, whenever their locks are revoked.
+    #[test]
+    fn seeds_with_revokes_are_clean() {
+        for seed in 1..=10 {
+            let outcome = run(seed, Class::Revoked);
+            assert_eq!(outcome.violations, [], "seed {seed}");
+            assert!(outcome.faults.contains_key("lock revoked"), "seed {seed}");
         }
     }
 

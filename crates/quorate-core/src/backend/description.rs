@@ -1,0 +1,37 @@
+//! What a node tells of itself.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::error::BackendError;
+use super::options::Capabilities;
+
+/// What a node tells of itself, to [`LockBackend::describe`](crate::LockBackend::describe).
+///
+/// The default tells nothing. A field is `None` if the node does not tell it.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Description {
+    /// The software with its version, such as `Redis 7.0.15`.
+    pub version: Option<Arc<str>>,
+    /// The id that no other server has.
+    pub server_id: Option<Arc<str>>,
+    /// Whether the node is a replica, which accepts no locks.
+    pub is_replica: Option<bool>,
+    /// How much memory the node may use for its data, in bytes. Zero: as much as there is.
+    pub max_memory: Option<u64>,
+    /// What the node does when that memory is full (`maxmemory-policy`).
+    pub eviction: Option<Arc<str>>,
+    /// Whether the node writes its data to a log on its disk (`appendonly`).
+    pub is_append_only: Option<bool>,
+    /// For how long the [restart guard](crate::RestartGuard) keeps the node from voting.
+    ///
+    /// `Duration::MAX`: until an operator deletes the key of the quarantine. `None`: it votes, or no guard can run.
+    pub quarantine_left: Option<Duration>,
+    /// Whether scripts run. `None` for a node that needs none.
+    pub runs_scripts: Option<bool>,
+    /// What the backend was built for, and this server lacks or forbids.
+    pub lacks: Capabilities,
+    /// Why: what the server answered where something is missing here.
+    pub errors: Vec<BackendError>,
+}

@@ -1,0 +1,275 @@
+//! Locks that are taken away on real nodes: from a holder that is stopped, and from one that renews.
+
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use quorate::error::LeaseEnd;
+use quorate::{LockManager, LockState, Revocation};
+use quorate_tests::clock::now;
+use quorate_tests::judge::{Hold, Verdict, judge};
+use quorate_tests::wait::{LIMIT, until, within_limit};
+use quorate_tests::{Nodes, RedisServer, Reply};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
+
+use crate::client::{Client, all_have, assert_clean, close, on_tokio, with_each_client};
+use crate::wire::commands;
+
+/// Locks that one process holds.
+const LOCKS: usize = 100;
+
+/// Revokes of a stopped holder, with each client.
+const REVOKES: usize = 200;
+
+/// Of the holder. All its locks are free that long after they were revoked.
+const TTL: Duration = Duration::from_millis(1_500);
+
+/// A process that holds all locks, and renews them.
+struct Holder {
+    child: Child,
+    lines: BufReader<ChildStdout>,
+}
+
+impl Holder {
+    fn start(client: Client, ttl: Duration, nodes: &Nodes) -> Self {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_program"))
+            .args(["hold", client.word(), &ttl.as_millis().to_string(), &LOCKS.to_string()])
+            .args(nodes.addresses())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        lines.read_line(&mut line).unwrap();
+        assert_eq!(line, "held\n");
+        Self { child, lines }
+    }
+
+    fn stop(&self) {
+        let pid = Pid::from_child(&self.child);
+        kill_process(pid, Signal::STOP).unwrap();
+        // The parent is notified once all threads have stopped.
+        let status = waitid(WaitId::Pid(pid), WaitIdOptions::STOPPED).unwrap();
+        assert!(status.is_some_and(|status| status.stopped()));
+    }
+
+    /// Lets it go on. Returns what it held, and until when.
+    fn end(mut self) -> Vec<Hold> {
+        kill_process(Pid::from_child(&self.child), Signal::CONT).unwrap();
+        drop(self.child.stdin.take());
+        let lines = self.lines.lines().map(Result::unwrap);
+        let holds = lines.map(|line| line.strip_prefix("hold ").unwrap().parse().unwrap());
+        let holds = holds.collect();
+        assert!(self.child.wait().unwrap().success());
+        holds
+    }
+}
+
+/// Takes all locks of a holder that is stopped, and holds each one as soon as it is free. Returns how many were
+/// taken away, and what the judge of all holds says.
+async fn take_from_a_stopped_holder(
+    client: Client,
+    ttl: Duration,
+    nodes: &Nodes,
+    take: impl AsyncFn(&LockManager, &str) -> Revocation,
+) -> (usize, Verdict) {
+    let manager = client.manager(nodes);
+    drop(within_limit("a connection", manager.lock("warm")).await.unwrap());
+    let holder = Holder::start(client, ttl, nodes);
+    holder.stop();
+    let names: Vec<String> = (0..LOCKS).map(|lock| format!("held:{lock}")).collect();
+    let taken = join_all(names.iter().map(|name| take(&manager, name))).await;
+    let taken = taken.iter().filter(|found| found.is_effective()).count();
+    let next = names.iter().enumerate().map(async |(lock, name)| {
+        let guard = manager.lock(&**name).await.unwrap();
+        let acquired = now();
+        (lock, acquired, guard)
+    });
+    let next = join_all(next).await;
+    let mut holds = holder.end();
+    assert_eq!(holds.len(), LOCKS);
+    holds.extend(next.into_iter().map(|(lock, acquired, guard)| {
+        let end = now();
+        drop(guard);
+        Hold { lock, acquired, end, token: 2, refused: 0, written: 0 }
+    }));
+    close(&manager, nodes).await;
+    (taken, judge(&holds))
+}
+
+/// The process is stopped, and knows nothing: its leases end by the clock, and then the keys do.
+#[test]
+fn v2_no_lock_that_was_revoked_from_a_stopped_holder_is_held_twice() {
+    on_tokio(join_all(Client::WITH_POOL.map(async |client| {
+        let nodes = Nodes::start(3);
+        let (mut revoked, mut rounds) = (0, 0);
+        while revoked < REVOKES {
+            let revoke = async |manager: &LockManager, name: &str| {
+                let found = manager.revoke(name).await.unwrap();
+                assert!(found.free_in() <= TTL, "{client:?}: {found}");
+                found
+            };
+            let (taken, verdict) = take_from_a_stopped_holder(client, TTL, &nodes, revoke).await;
+            assert_eq!(verdict.overlaps, 0, "{client:?}: {:?}", verdict.example);
+            // Where the machine stops the holder for longer than its ttl, there is nothing to take away.
+            (revoked, rounds) = (revoked + taken, rounds + 1);
+            assert!(rounds < 50, "{client:?}: only {revoked} in {rounds} rounds");
+        }
+    })));
+}
+
+/// And so the other would see it.
+#[test]
+fn a_lock_that_was_deleted_from_a_stopped_holder_is_held_twice() {
+    on_tokio(join_all(Client::WITH_POOL.map(async |client| {
+        let nodes = Nodes::start(3);
+        let delete = async |manager: &LockManager, name: &str| manager.delete(name).await.unwrap();
+        let (deleted, verdict) = take_from_a_stopped_holder(client, 10 * TTL, &nodes, delete).await;
+        assert!(deleted > 0 && verdict.overlaps > 0, "{client:?}: {deleted}, {verdict:?}");
+    })));
+}
+
+/// When a key expires, in milliseconds since 1970. Redis 7 and later say it, and others how long it lives.
+fn expires(node: &RedisServer, key: &str) -> i64 {
+    match node.cli(&["PEXPIRETIME", key]) {
+        Reply::Integer(end) => end,
+        _ => 0,
+    }
+}
+
+#[test]
+fn v1_a_revoked_key_keeps_its_end_and_has_another_value() {
+    let nodes = &Nodes::start(3);
+    with_each_client(|client| async move {
+        let manager = client.manager(nodes);
+        let guard = manager.lock("r").await.unwrap();
+        all_have(nodes, "r").await;
+        let of_each = |nodes: &Nodes| -> Vec<(i64, Option<Vec<u8>>)> {
+            nodes.iter().map(|node| (expires(node, "r"), node.get("r"))).collect()
+        };
+        let (before, left) = (of_each(nodes), nodes[0].pttl("r"));
+        let monitor = nodes[0].monitor();
+        let found = manager.revoke("r").await.unwrap();
+        let sent = commands(monitor);
+        let after = of_each(nodes);
+        assert!(found.is_effective() && found.nodes().len() == 3, "{client:?}: {found}");
+        assert_eq!(found.found().state(), LockState::Held);
+        for ((end, token), (new_end, value)) in before.iter().zip(&after) {
+            assert_eq!(end, new_end, "{client:?}");
+            assert_ne!(token, value, "{client:?}");
+            assert_eq!(value.as_ref().map(Vec::len), Some(40), "V6: {client:?}");
+        }
+        assert!(nodes[0].pttl("r") <= left, "{client:?}");
+        let names: Vec<_> = sent.iter().map(|words| words[0].to_ascii_uppercase()).collect();
+        assert_eq!(names, ["EVALSHA", "GET", "PTTL", "SET"], "{client:?}: {sent:?}");
+        // The holder can do nothing with it any more.
+        assert!(guard.extend().await.is_err() && !guard.is_valid(), "{client:?}");
+        drop(guard);
+        assert!(manager.lock("r").no_wait().await.is_err(), "{client:?}");
+        let found = manager.delete("r").await.unwrap();
+        assert!(found.is_effective() && found.free_in().is_zero(), "{client:?}: {found}");
+        close(&manager, nodes).await;
+    });
+}
+
+#[test]
+fn v2_a_holder_that_renews_learns_of_the_revoke_and_the_next_waits_for_the_ttl() {
+    let nodes = &Nodes::start(3);
+    with_each_client(|client| async move {
+        let holder = client.builder(nodes).ttl(TTL).node_timeout(TTL / 4).build().unwrap();
+        let manager = client.manager(nodes);
+        let guard = holder.lock("r").auto_renew().await.unwrap();
+        let found = manager.revoke("r").await.unwrap();
+        let lost = within_limit("the holder learns of it", guard.lost()).await;
+        if found.is_effective() {
+            assert!(matches!(lost, LeaseEnd::NotHeld(_)), "{client:?}: {found}: {lost}");
+        }
+        let ended = guard.valid_until();
+        let next = within_limit("the lock is free", manager.lock("r")).await.unwrap();
+        assert!(quorate_tests::wait::now() >= ended, "{client:?}");
+        next.release().await.unwrap();
+        assert_clean(&holder).await;
+        close(&manager, nodes).await;
+    });
+}
+
+/// Keys that no lock of ours is, and what becomes of them.
+#[test]
+fn keys_of_other_programs_are_left_alone() {
+    let node = &RedisServer::start();
+    on_tokio(async {
+        for client in Client::WITH_POOL {
+            let manager = client.manager_at(&node.address());
+            for (key, written, is_taken, line) in [
+                ("absent", &[][..], false, "free"),
+                (
+                    "for-ever",
+                    &[&["SET", "for-ever", "x"][..]],
+                    false,
+                    "held, without a ttl, left alone",
+                ),
+                (
+                    "list",
+                    &[&["LPUSH", "list", "x"], &["PEXPIRE", "list", "60000"]],
+                    false,
+                    "WRONGTYPE",
+                ),
+                ("set", &[&["ZADD", "set", "1", "x"]], false, "held, without a ttl, left alone"),
+                (
+                    "readers",
+                    &[&["ZADD", "readers", "1", "x"], &["PEXPIRE", "readers", "60000"]],
+                    true,
+                    "",
+                ),
+                ("locked", &[&["SET", "locked", "x", "PX", "60000"]], true, ""),
+            ] {
+                for deletes in [false, true] {
+                    node.flushall();
+                    written.iter().for_each(|words| assert_eq!(node.cli(words).error(), None));
+                    let kind = node.cli(&["TYPE", key]).text();
+                    let found = match deletes {
+                        false => manager.revoke(key).await.unwrap(),
+                        true => manager.delete(key).await.unwrap(),
+                    };
+                    let place = format!("{client:?}, {key}: {found}");
+                    assert_eq!(found.is_effective(), is_taken, "{place}");
+                    assert!(found.to_string().contains(line), "{place}");
+                    let is = match (is_taken, deletes) {
+                        (true, true) => "none",
+                        (true, false) => "string",
+                        (false, _) => &kind,
+                    };
+                    assert_eq!(node.cli(&["TYPE", key]).text(), is, "{place}");
+                    assert_eq!(
+                        node.pttl(key) > 0,
+                        is_taken && !deletes || key == "list",
+                        "{place}"
+                    );
+                }
+            }
+        }
+    });
+}
+
+/// W1: a process that waits has the lock when the ttl of the old holder has passed, and its keys are gone then.
+#[test]
+fn v5_a_process_that_waits_has_the_lock_in_the_end() {
+    let nodes = &Nodes::start(3);
+    with_each_client(|client| async move {
+        let (manager, waiter) = (client.manager(nodes), client.manager(nodes));
+        let guard = manager.lock("r").ttl(TTL).await.unwrap();
+        let waits = waiter.lock("r").timeout(LIMIT).into_future();
+        let revokes = async {
+            let queue = "r:quorate:waiters".to_owned();
+            until("it waits", || nodes.iter().any(|node| node.keys().contains(&queue))).await;
+            manager.revoke("r").await.unwrap()
+        };
+        let (next, found) = futures_util::future::join(waits, revokes).await;
+        drop((next.unwrap(), guard));
+        assert!(found.found().nodes().len() == 3, "{found}");
+        close(&waiter, nodes).await;
+        close(&manager, nodes).await;
+    });
+}

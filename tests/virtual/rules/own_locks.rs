@@ -1,0 +1,247 @@
+//! What a manager tells of itself and of its nodes: the leases that it holds, and a check of all nodes.
+
+use std::cell::Cell;
+use std::sync::Arc;
+
+use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
+use quorate_core::backend::Capabilities;
+use quorate_core::{BackendErrorKind, Check, LockBackend, LockManager, Problem, RestartGuard};
+use quorate_memory::{Effect, Fault, Rule, Sim};
+
+use crate::backends::Odd;
+use crate::waiting::processes::{Quirk, Scene};
+use crate::world::{MS, SECOND, World};
+
+/// The names of the leases, sorted.
+fn names(manager: &LockManager) -> Vec<String> {
+    let leases = manager.leases();
+    let mut names: Vec<String> = leases.iter().map(|lease| lease.keys()[0].to_string()).collect();
+    names.sort();
+    names
+}
+
+/// How much the gauge has changed since the last snapshot.
+fn change_of_gauge(snapshotter: &Snapshotter) -> f64 {
+    let figures = snapshotter.snapshot().into_vec().into_iter();
+    let values = figures.filter_map(|(key, _, _, value)| match value {
+        DebugValue::Gauge(value) if key.key().name() == "quorate_leases" => Some(value.0),
+        _ => None,
+    });
+    values.sum()
+}
+
+/// Each way in which a lease begins and ends.
+#[test]
+fn leases_are_those_that_are_held_now_and_the_gauge_counts_them() {
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    metrics::with_local_recorder(&recorder, || {
+        let world = World::new(3);
+        let (sim, manager, other) = (&world.sim, world.manager(), world.manager());
+        let lock = |name: &str| sim.block_on(manager.lock(name)).unwrap();
+        let gauge = Cell::new(0.0);
+        let assert_held = |expected: &[&str], more: usize| {
+            assert_eq!(names(&manager), expected);
+            gauge.set(gauge.get() + change_of_gauge(&snapshotter));
+            assert_eq!(gauge.get(), (expected.len() + more) as f64, "{expected:?}");
+        };
+        assert_held(&[], 0);
+        // A request that fails is none, and another manager's lease is not in the list.
+        let theirs = sim.block_on(other.lock("theirs")).unwrap();
+        sim.block_on(manager.lock("theirs").no_wait()).unwrap_err();
+        assert_held(&[], 1);
+        let (released, dropped, detached) = (lock("released"), lock("dropped"), lock("detached"));
+        let forgotten = lock("forgotten");
+        forgotten.auto_renew();
+        std::mem::forget(forgotten);
+        let denied = lock("denied");
+        let limited = sim.block_on(manager.lock("limited").hold_limit(2 * SECOND)).unwrap();
+        limited.auto_renew();
+        let all = ["denied", "detached", "dropped", "forgotten", "limited", "released"];
+        assert_held(&all, 1);
+        sim.block_on(released.extend()).unwrap();
+        assert_held(&all, 1);
+        // While its keys are still being released, a lease has ended.
+        world.nodes[0].inject(Fault::Hung);
+        drop(dropped);
+        sim.block_on(released.release()).unwrap();
+        assert_held(&["denied", "detached", "forgotten", "limited"], 1);
+        world.nodes[0].heal();
+        let record = detached.detach().unwrap();
+        assert_held(&["denied", "forgotten", "limited"], 1);
+        let adopted = sim.block_on(manager.adopt(&record)).unwrap();
+        assert_held(&["denied", "detached", "forgotten", "limited"], 1);
+        sim.block_on(other.revoke("denied")).unwrap();
+        assert_held(&["denied", "detached", "forgotten", "limited"], 1);
+        sim.block_on(denied.extend()).unwrap_err();
+        assert_held(&["detached", "forgotten", "limited"], 1);
+        // By its hold limit, and then by time, though nothing looks at the lease.
+        sim.advance(2 * SECOND);
+        assert_held(&["detached", "forgotten"], 1);
+        sim.advance(10 * SECOND);
+        assert_held(&["forgotten"], 0);
+        drop((limited, adopted, denied, theirs));
+        assert_held(&["forgotten"], 0);
+        assert!(sim.block_on(manager.close(SECOND)).is_clean());
+        assert_held(&[], 0);
+    });
+}
+
+/// A lease that ended is in no list, though no task has run since.
+#[test]
+fn h4_leases_end_by_the_clock() {
+    let (world, guard) = World::new(3).held();
+    let manager = world.manager();
+    let ours = world.sim.block_on(manager.lock("s")).unwrap();
+    assert_eq!(names(&manager), ["s"]);
+    let lease = manager.leases().remove(0);
+    assert_eq!(lease.valid_until(), ours.valid_until());
+    world.sim.advance(ours.remaining());
+    assert_eq!(names(&manager), [""; 0]);
+    drop(guard);
+}
+
+fn check(world: &World, manager: &LockManager) -> Check {
+    world.sim.block_on(manager.check())
+}
+
+fn problems(check: &Check) -> Vec<String> {
+    check.problems().map(|(node, problem)| format!("{}: {problem}", node.name)).collect()
+}
+
+#[test]
+fn a_check_of_healthy_nodes_finds_no_problem_and_tells_what_they_are() {
+    let world = World::complete(3);
+    for node in &world.nodes {
+        node.add_rule(Rule::new(Effect::Delay { least: 2 * MS, most: 2 * MS }));
+    }
+    let seen = check(&world, &world.manager());
+    assert_eq!(problems(&seen), [""; 0]);
+    assert!(seen.has_quorum());
+    for (node, name) in seen.nodes().iter().zip(["memory-1", "memory-2", "memory-3"]) {
+        assert_eq!((&*node.name, node.round_trip), (name, Some(4 * MS)));
+        let told = node.description.as_ref().unwrap();
+        assert!(told.version.as_deref().unwrap().starts_with("quorate-memory "));
+        assert!(told.server_id.is_some());
+        assert_eq!((told.is_replica, told.is_append_only), (Some(false), Some(false)));
+        assert_eq!(told.eviction.as_deref(), Some("noeviction"));
+        let able = Capabilities::QUEUE | Capabilities::WATCH | Capabilities::REVOKE;
+        assert!(node.abilities.contains(able | Capabilities::GUARD | Capabilities::FENCING));
+    }
+    let lines = seen.to_string();
+    assert_eq!(lines.lines().count(), 3);
+    let line = lines.lines().next().unwrap();
+    assert!(line.starts_with("memory-1: ok (4.0ms, quorate-memory "), "{line}");
+    let end = "maxmemory-policy noeviction, appendonly no, can do: fencing, restart guard, \
+               wait queue, watching, inspect, revoke)";
+    assert!(line.ends_with(end), "{line}");
+    assert_eq!(world.keys_left(), 0, "nothing was written");
+}
+
+#[test]
+fn a_check_names_each_problem_and_what_to_do() {
+    let world = World::complete(5);
+    let guard = RestartGuard::strict(20 * SECOND);
+    let manager = world.builder().restart_guard(guard).build().unwrap();
+    world.sim.block_on(manager.lock("r").no_wait()).unwrap_err();
+    world.nodes[0].inject(Fault::Evicting);
+    world.nodes[1].inject(Fault::NoInfo);
+    world.nodes[2].inject(Fault::Dead);
+    world.nodes[3].inject(Fault::Hung);
+    world.sim.advance(5 * SECOND);
+    let seen = check(&world, &manager);
+    let told = problems(&seen);
+    for (at, expected) in [
+        "memory-1: maxmemory-policy allkeys-lru: the node may evict locks; set noeviction",
+        "memory-1: quarantined: the node may have forgotten locks and grants none for 15.0s; wait",
+        "memory-2: quarantined: the node may have forgotten locks and grants none for 15.0s; wait",
+        "memory-2: NOPERM this user has no permissions to run the 'info' command",
+        "memory-2: no server id: the node has no fixed place among the gates of wait queues, and two \
+         addresses of it count twice; use the same address in all processes, and use it once",
+        "memory-3: connection refused",
+        "memory-4: no reply within 500.0ms",
+        "memory-5: quarantined: the node may have forgotten locks and grants none for 15.0s; wait",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        assert_eq!(told.get(at).map(String::as_str), Some(expected), "{told:#?}");
+    }
+    assert_eq!(told.len(), 8, "{told:#?}");
+    assert!(seen.has_quorum());
+    assert!(!seen.nodes()[1].abilities.contains(Capabilities::GUARD));
+    assert!(seen.nodes()[1].description.as_ref().unwrap().version.is_none());
+    world.nodes[4].inject(Fault::Down);
+    assert!(!check(&world, &manager).has_quorum(), "two of five");
+    // An operator keeps a node out.
+    world.heal();
+    world.nodes[4].put("quorate:guard:quarantine", quorate_memory::Value::List);
+    let kept_out = "memory-5: quarantined: the node grants no locks until quorate:guard:quarantine \
+                    is deleted";
+    assert!(problems(&check(&world, &manager)).contains(&kept_out.to_owned()));
+}
+
+#[test]
+fn q6_a_check_finds_one_server_under_two_names() {
+    let world = World::complete(2);
+    let able = Capabilities::DESCRIBE | Capabilities::SERVER_ID;
+    let nodes = [(0, "one"), (0, "two"), (1, "three")];
+    let nodes = nodes.map(|(at, name)| Odd::new(&world.nodes[at]).able(able).named(name));
+    let manager = LockManager::builder(nodes).runtime(world.sim.clone()).build().unwrap();
+    let seen = check(&world, &manager);
+    let expected = [
+        "one: the same server as two; configure each server once",
+        "two: the same server as one; configure each server once",
+    ];
+    assert_eq!(problems(&seen), expected);
+}
+
+#[test]
+fn q5_a_check_costs_one_node_timeout_at_most() {
+    for fault in [Fault::Hung, Fault::Slow(300 * MS), Fault::Late(3_600 * SECOND)] {
+        let world = World::new(3);
+        world.inject(1.., fault.clone());
+        let seen = check(&world, &world.manager());
+        assert_eq!(world.sim.elapsed(), 500 * MS, "{fault:?}");
+        let is_silent = |problem: &Problem| matches!(problem, Problem::NoReply { waited } if *waited == 500 * MS);
+        assert_eq!(seen.problems().filter(|(_, problem)| is_silent(problem)).count(), 2);
+        assert!(!seen.has_quorum());
+    }
+}
+
+#[test]
+fn a_backend_that_cannot_describe_its_node_or_panics_affects_no_other() {
+    let world = World::new(3);
+    let panics = Odd::new(&world.nodes[1]).able(Capabilities::DESCRIBE);
+    let panics = panics.noting(|method| assert!(method != "describe", "on purpose"));
+    let nodes: Vec<Arc<dyn LockBackend>> = vec![
+        Arc::new(Odd::new(&world.nodes[0])),
+        Arc::new(panics),
+        Arc::new(world.nodes[2].without(Capabilities::SERVER_ID)),
+    ];
+    let manager = LockManager::builder(nodes).runtime(world.sim.clone()).build().unwrap();
+    let seen = check(&world, &manager);
+    let told = problems(&seen);
+    assert_eq!(told[0], "node 1: this node does not describe itself");
+    assert_eq!(told[1], "node 2: the backend panicked");
+    assert!(told[2].starts_with("memory-3: no server id: "), "{told:?}");
+    let Some((_, Problem::Failed(error))) = seen.problems().next() else { panic!("{seen}") };
+    assert_eq!(error.kind(), BackendErrorKind::Script);
+}
+
+/// A node that was found to lack something says so in the next check.
+#[test]
+fn a_check_knows_what_was_found_to_be_missing() {
+    let denied = quorate_protocol::error_of_reply("NOPERM this user has no permissions");
+    let quirk = Quirk { watching_fails: Some(denied), ..Quirk::default() };
+    let scene = Scene::with(1, Sim::new(1), quirk);
+    let (holder, waiter) = (scene.process(), scene.process());
+    let _guard = scene.sim.block_on(holder.lock("r")).unwrap();
+    let can_watch = || {
+        let seen = scene.sim.block_on(waiter.locks.check());
+        seen.nodes()[0].abilities.contains(Capabilities::WATCH)
+    };
+    assert!(can_watch(), "nobody has tried");
+    scene.sim.block_on(waiter.locks.lock("r").timeout(SECOND)).unwrap_err();
+    assert!(!can_watch());
+}
