@@ -289,13 +289,14 @@ fn v6_the_value_of_a_revoked_key_is_a_token_that_nobody_has() {
     let operator = Operator::new(&world);
     let mut seen = BTreeSet::new();
     let mut printed = String::new();
-    for _ in 0..4 {
+    for turn in 0..4 {
         let stored = values(&world, "r");
         assert!(stored.iter().all(|value| *value == stored[0]), "one on all nodes");
         let Some(Value::String(value)) = &stored[0] else { panic!("{stored:?}") };
-        assert_eq!(value.len(), 40);
-        assert!(value.iter().all(u8::is_ascii_hexdigit));
-        assert!(seen.insert(String::from_utf8(value.clone()).unwrap()), "a fresh one each time");
+        let (token, label) = value.split_at(40);
+        assert!(token.iter().all(u8::is_ascii_hexdigit));
+        assert_eq!(label, if turn == 0 { &b""[..] } else { b" revoked" });
+        assert!(seen.insert(String::from_utf8(token.to_vec()).unwrap()), "a fresh one each time");
         let revocation = operator.revoke(&world, "r");
         printed += &format!("{revocation} {revocation:?}");
     }
