@@ -51,11 +51,11 @@ fn a_healthy_node_has_no_problem() {
 #[test]
 fn a_check_says_what_is_wrong_with_a_node_and_what_to_do() {
     let primary = RedisServer::start();
-    let replica = RedisServer::builder().replica_of(&primary).start();
+    let replica = RedisServer::builder().replica_of(primary.port()).start();
     replica.wait_until_in_sync();
-    let evicts = RedisServer::builder().max_memory(100 << 20);
+    let evicts = RedisServer::builder().config("maxmemory", &["100mb"]);
     let evicts = evicts.config("maxmemory-policy", &["allkeys-lru"]).start();
-    let secret = RedisServer::builder().password("secret").start();
+    let secret = RedisServer::builder().user("default", "on >secret ~* &* +@all").start();
     let quarantined = RedisServer::start();
     quarantined.cli(&["SET", "quorate:guard:quarantine", "x"]);
     on_tokio(async {

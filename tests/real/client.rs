@@ -4,7 +4,6 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::join_all;
 use quorate::error::{Answer, NodeAnswer, QuorumFailure};
 use quorate::runtime::TokioRuntime;
 use quorate::{
@@ -13,7 +12,7 @@ use quorate::{
 pub(crate) use quorate_tests::wait::LIMIT;
 use quorate_tests::wait::{LONG_TTL, NODE_TIMEOUT, until, until_it_says};
 use quorate_tests::{Nodes, RedisServer};
-use tokio::runtime::Handle;
+use tokio::runtime::{Builder, Handle, Runtime};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Client {
@@ -85,11 +84,6 @@ impl Client {
         self.connect_with(addresses, &Settings::default())
     }
 
-    /// Backends whose connections live on a thread of their own.
-    pub(crate) fn connect_on_own_thread(self, addresses: &[String]) -> Vec<Arc<dyn LockBackend>> {
-        self.connect_with(addresses, &Settings::at(Home::OwnThread))
-    }
-
     pub(crate) fn connect_with(
         self,
         addresses: &[String],
@@ -110,11 +104,15 @@ impl Client {
 
     /// A manager of the only node at `address`.
     pub(crate) fn manager_at(self, address: &str) -> LockManager {
-        unhurried([self.connect_one(address)]).build().unwrap()
+        self.builder_of(&[address.to_owned()]).build().unwrap()
+    }
+
+    pub(crate) fn builder_of(self, addresses: &[String]) -> LockManagerBuilder {
+        unhurried(self.connect(addresses))
     }
 
     pub(crate) fn builder(self, nodes: &Nodes) -> LockManagerBuilder {
-        unhurried(self.connect(&nodes.addresses()))
+        self.builder_of(&nodes.addresses())
     }
 
     pub(crate) fn manager(self, nodes: &Nodes) -> LockManager {
@@ -144,20 +142,30 @@ pub(crate) fn unhurried<B: LockBackend>(nodes: impl IntoIterator<Item = B>) -> L
 /// Runs `check` with both clients, each on both kinds of tokio.
 pub(crate) fn with_each_client<F: Future<Output = ()>>(check: impl Fn(Client) -> F) {
     for client in Client::ALL {
-        let current = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        current.block_on(check(client));
+        current_thread().block_on(check(client));
         on_tokio(check(client));
     }
 }
 
-/// Runs `check` with both clients at once, where most of it is waiting.
-pub(crate) fn with_both_clients_at_once<F: Future<Output = ()>>(check: impl Fn(Client) -> F) {
-    on_tokio(join_all(Client::ALL.map(check)));
+pub(crate) fn multi_thread() -> Runtime {
+    Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
+}
+
+/// Runs `check` with one client after the other.
+pub(crate) fn with_each(clients: &[Client], check: impl AsyncFn(Client)) {
+    on_tokio(async {
+        for client in clients {
+            check(*client).await;
+        }
+    });
+}
+
+pub(crate) fn current_thread() -> Runtime {
+    Builder::new_current_thread().enable_all().build().unwrap()
 }
 
 pub(crate) fn on_tokio<F: Future>(future: F) -> F::Output {
-    let mut multi = tokio::runtime::Builder::new_multi_thread();
-    multi.worker_threads(2).enable_all().build().unwrap().block_on(future)
+    multi_thread().block_on(future)
 }
 
 /// Takes a lock and releases it, so that each node has a connection and knows the scripts.
@@ -172,6 +180,11 @@ pub(crate) async fn warm_up(manager: &LockManager) {
         seen.nodes().iter().all(answers)
     })
     .await;
+}
+
+/// How many connections the node has accepted.
+pub(crate) fn accepted(node: &RedisServer) -> u64 {
+    node.info("total_connections_received").parse().unwrap()
 }
 
 /// Waits until no key is left. A key that another call sets later is left when the manager is closed.

@@ -11,7 +11,7 @@ use quorate::{LockBackend, Runtime};
 use quorate_examples::{StdRuntime, block_on};
 use quorate_tests::{RedisServer, Reply};
 
-use crate::client::{Client, on_tokio};
+use crate::client::{Client, current_thread, on_tokio};
 use crate::pools;
 
 struct Real<'a> {
@@ -22,8 +22,7 @@ struct Real<'a> {
 
 impl Real<'_> {
     fn run(&self, words: &[&[u8]]) {
-        let reply = self.server.cli(words);
-        assert_eq!(reply.error(), None);
+        assert_eq!(self.server.cli(words).error(), None);
     }
 }
 
@@ -97,16 +96,12 @@ fn each_kind_of_node_keeps_the_contract_on_every_runtime() {
         for (make, cases, on_every_runtime) in KINDS {
             let tokio = move || check(make, cases, Arc::new(TokioRuntime::new()));
             scope.spawn(move || on_tokio(tokio()));
-            if on_every_runtime {
-                scope.spawn(move || {
-                    let mut current = tokio::runtime::Builder::new_current_thread();
-                    current.enable_all().build().unwrap().block_on(tokio());
-                });
-                scope.spawn(move || {
-                    smol::block_on(check(make, cases, Arc::new(SmolRuntime::new())));
-                });
-                scope.spawn(move || block_on(check(make, cases, Arc::new(StdRuntime::new()))));
+            if !on_every_runtime {
+                continue;
             }
+            scope.spawn(move || current_thread().block_on(tokio()));
+            scope.spawn(move || smol::block_on(check(make, cases, Arc::new(SmolRuntime::new()))));
+            scope.spawn(move || block_on(check(make, cases, Arc::new(StdRuntime::new()))));
         }
     });
 }

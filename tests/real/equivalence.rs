@@ -11,24 +11,21 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use quorate::backend::{
-    AcquireOptions, CallReply, Claim, Entry, ExtendOptions, FenceHint, Operation, ReleaseOptions,
-    Ttl,
-};
+use quorate::backend::{CallReply, Entry, Operation};
 use quorate::memory::{MemoryNode, Sim, Value};
-use quorate::resource::{Key, Token};
+use quorate::resource::Token;
 use quorate::runtime::{BoxFuture, EntropyError};
-use quorate::{FencingToken, LockBackend, RestartGuard, Runtime};
-use quorate_tests::keys::{COUNTERS, EPOCH, QUARANTINE, counter, waiters};
+use quorate::{LockBackend, RestartGuard, Runtime};
+use quorate_tests::keys::{EPOCH, QUARANTINE, waiters};
 use quorate_tests::wait::{now, times};
 use quorate_tests::{Connection, RedisServer};
 
-use crate::calls::key;
-
+mod draw;
 mod node;
 mod queue;
 mod watching;
 
+use self::draw::{draw, names_of, pick};
 use self::node::{Answer, ask, enter_epoch, queue_keys, with_ttl};
 use self::queue::Refreshes;
 
@@ -101,17 +98,21 @@ impl Fakes {
     /// Both have an epoch.
     async fn new(origin: Instant, quarantined: bool, tokens: &[Token]) -> Self {
         let clock = SetClock { origin, nanos: Arc::default() };
-        let node = |name: &str| MemoryNode::new(name, clock.clone());
-        let (short, long) = (node("short"), node("long"));
+        let [short, long] = ["short", "long"].map(|name| MemoryNode::new(name, clock.clone()));
         let fakes = Self { short, long, clock, refreshes: Refreshes::default() };
         for fake in [&fakes.short, &fakes.long] {
             enter_epoch(fake, tokens).await;
             fake.expire(QUARANTINE);
-            if quarantined {
-                fake.put(QUARANTINE, Value::String(b"for good".into()));
-            }
+        }
+        if quarantined {
+            fakes.put(QUARANTINE, Value::String(b"for good".into()));
         }
         fakes
+    }
+
+    fn put(&self, key: &str, value: Value) {
+        self.short.put(key, value.clone());
+        self.long.put(key, value);
     }
 
     /// What the answer must be, if it does not depend on the moment: with the shortest and the longest
@@ -147,80 +148,6 @@ impl Fakes {
     }
 }
 
-fn draw(sim: &Sim, names: &[String], tokens: &[Token], entries: &[Entry]) -> Operation {
-    let below = |bound: usize| usize::try_from(sim.random_below(bound as u64)).unwrap();
-    let count = [1, 1, 1, 2, 3][below(5)];
-    let first = below(names.len());
-    let keys: Vec<Key> =
-        (0..count).map(|place| key(&names[(first + place) % names.len()])).collect();
-    let millis = [10, 20, 50, 100, 60_000][below(5)];
-    let ttl = Ttl::try_from(Duration::from_millis(millis)).unwrap();
-    let first = keys[0].clone();
-    let mut locks = keys.clone();
-    locks.sort();
-    let lock = locks[0].clone();
-    let claim = Claim::new(keys, tokens[below(tokens.len())].clone(), ttl);
-    let entry = entries[below(entries.len())].clone();
-    let other = Some(entries[below(entries.len())].clone()).filter(|other| *other != entry);
-    // Around small numbers, where calls meet, and around the last ones.
-    let number = below(12) as u64;
-    let last = FencingToken::MAX.get();
-    let number = if below(40) == 0 { last - number } else { number + 1 };
-    let number = FencingToken::new(number).unwrap();
-    let hint = FenceHint::new(below(12) as u64);
-    let acquire = |fencing, guard| {
-        let mut options = AcquireOptions::default();
-        (options.fencing, options.guard) = (fencing, guard);
-        Operation::Acquire(claim.clone(), options)
-    };
-    let release = |raise_to| {
-        let mut options = ReleaseOptions::default();
-        options.raise_to = raise_to;
-        Operation::Release(claim.clone(), options)
-    };
-    let leave = |also| Operation::Leave { key: lock.clone(), entry: entry.clone(), also };
-    match below(17) {
-        0 => acquire(None, None),
-        1 => Operation::Extend(claim, ExtendOptions::default()),
-        2 => release(None),
-        3 => Operation::Inspect { key: first },
-        4 | 5 => acquire(hint, None),
-        6 => Operation::Raise(claim, number),
-        7 | 8 => acquire(None, Some(GUARD)),
-        9 => acquire(hint, Some(GUARD)),
-        10..=12 => Operation::Refresh { key: lock, entry, locks: locks.into() },
-        13 => leave(None),
-        14 => leave(other),
-        15 => Operation::Hint { key: lock },
-        _ => release(Some(number)),
-    }
-}
-
-/// Names of a session, and the keys where their numbers are. No other session has those; two names
-/// share one.
-fn names_of(session: u64) -> (Vec<String>, Vec<String>) {
-    let is_ours = |counter: &String| {
-        let place: u64 = counter.rsplit(':').next().unwrap().parse().unwrap();
-        place / (u64::from(COUNTERS) / SESSIONS) == session
-    };
-    let mut candidates = (0..).map(|n| format!("{session}:{n}"));
-    let mut names = Vec::new();
-    let mut counters: Vec<String> = Vec::new();
-    while names.len() < 4 {
-        let name = candidates.next().unwrap();
-        let counter = counter(&name);
-        let shares = counters.contains(&counter);
-        // The second one, and only that, shares the number of the first.
-        if is_ours(&counter) && shares == (names.len() == 1) {
-            names.push(name);
-            if !shares {
-                counters.push(counter);
-            }
-        }
-    }
-    (names, counters)
-}
-
 /// One of many that work on one connection, each with keys of its own. Goes on until it has
 /// compared its share of answers that do not depend on the moment. Counts all calls.
 async fn session(
@@ -243,64 +170,42 @@ async fn session(
     while compared < calls / SESSIONS {
         if sim.random_below(333) == 0 {
             // Another program puts a list where a lock may be, or the wait queue of one; or a string for good.
-            let name = &names[usize::try_from(sim.random_below(4)).unwrap()];
-            let kind = sim.random_below(3);
-            let key = if kind == 0 { waiters(name) } else { name.clone() };
-            behind.command(&["DEL", &key]).unwrap();
-            let (command, value) = match kind {
-                1 => ("SET", Value::String(b"theirs".into())),
-                _ => ("LPUSH", Value::List),
+            let name = pick(&sim, &names);
+            let (key, value) = match sim.random_below(3) {
+                0 => (waiters(name), Value::List),
+                1 => (name.clone(), Value::String(b"theirs".into())),
+                _ => (name.clone(), Value::List),
             };
+            let command = if value == Value::List { "LPUSH" } else { "SET" };
+            behind.command(&["DEL", &key]).unwrap();
             behind.command(&[command, &key, "theirs"]).unwrap();
-            for fake in [&fakes.short, &fakes.long] {
-                fake.put(&key, value.clone());
-            }
+            fakes.put(&key, value);
         }
         if sim.random_below(300) == 0 {
             // Another program writes where a number is.
-            let place = usize::try_from(sim.random_below(3)).unwrap();
-            let texts = [
-                "",
-                "x",
-                "007",
-                "-1",
-                "9007199254740992",
-                "9007199254740990",
-                "0",
-                "1e1",
-                "1.5",
-                " 7",
-                "0x10",
-                "\0",
-            ];
-            let text = texts[usize::try_from(sim.random_below(12)).unwrap()];
-            behind.command(&["SET", &counters[place], text]).unwrap();
-            for fake in [&fakes.short, &fakes.long] {
-                fake.put(&counters[place], Value::String(text.into()));
-            }
+            let texts = "|x|007|-1|9007199254740992|9007199254740990|0|1e1|1.5| 7|0x10|\0";
+            let (counter, texts) = (pick(&sim, &counters), texts.split('|').collect::<Vec<_>>());
+            let text = *pick(&sim, &texts);
+            behind.command(&["SET", counter, text]).unwrap();
+            fakes.put(counter, Value::String(text.into()));
         }
         let call = draw(&sim, &names, &tokens, &entries);
         called += 1;
         let from = now();
         let real = ask(&call, node).await;
         let to = now();
-        let mut is_over = false;
-        match fakes.ask(&call, from - GRAIN, to + GRAIN).await {
-            Some([short, long]) => {
-                let place = format!("session {number}, after {compared} calls: {call:?}");
-                assert_eq!(timeless(&real), timeless(&short), "{place}");
-                let bounds = time_left(&short)..=time_left(&long);
-                let left = time_left(&real);
-                assert!(bounds.contains(&left), "{place}: {left:?}, not in {bounds:?}");
-                compared += 1;
-            }
-            // It depends on the moment.
-            None => is_over = true,
+        let expected = fakes.ask(&call, from - GRAIN, to + GRAIN).await;
+        // Else it depends on the moment.
+        if let Some([short, long]) = &expected {
+            let place = format!("session {number}, after {compared} calls: {call:?}");
+            assert_eq!(timeless(&real), timeless(short), "{place}");
+            let (bounds, left) = (time_left(short)..=time_left(long), time_left(&real));
+            assert!(bounds.contains(&left), "{place}: {left:?}, not in {bounds:?}");
+            compared += 1;
         }
         // Both start again from nothing. A list would block its name for good.
-        if is_over || sim.random_below(200) == 0 {
-            let mut clear = vec!["DEL".to_owned()];
-            clear.extend(all.iter().cloned());
+        if expected.is_none() || sim.random_below(200) == 0 {
+            let clear: Vec<_> = ["DEL"].into_iter().chain(all.iter().map(|key| &**key)).collect();
             behind.command(&clear).unwrap();
             fakes.clear(&all);
         }

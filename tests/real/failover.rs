@@ -1,11 +1,12 @@
 //! The restart guard on failovers in which no process restarts.
 
+use futures_util::future::join_all;
 use quorate::LockGuard;
 use quorate_tests::keys::EPOCH;
 use quorate_tests::wait::{LONG_TTL, until};
 use quorate_tests::{Mode, Proxy, RedisServer};
 
-use crate::client::{Client, on_tokio, warm_up, with_both_clients_at_once};
+use crate::client::{Client, on_tokio, warm_up};
 use crate::guard::{end_quarantine, is_quarantined, manager, pass_quarantine};
 
 /// The second replication id of a server that was never promoted, or has forgotten that it was.
@@ -23,10 +24,9 @@ struct ThereAndBack {
 /// A failover to a replica that lacks a lock, since its link was cut, and back. No process restarts, and nothing
 /// is locked at the other server.
 async fn there_and_back(client: Client) -> ThereAndBack {
-    let builder = RedisServer::builder().config("repl-diskless-sync-delay", &["0"]);
-    let node = builder.clone().start();
+    let node = RedisServer::start();
     let link = Proxy::start(node.port());
-    let other = builder.replica_through(&link).start();
+    let other = RedisServer::builder().replica_of(link.port()).start();
     let one = manager(client, &[node.address()], LONG_TTL);
     pass_quarantine(&one, &node).await;
     warm_up(&one).await;
@@ -47,7 +47,7 @@ async fn there_and_back(client: Client) -> ThereAndBack {
 
 #[test]
 fn the_restart_guard_sees_a_failover_there_and_back() {
-    with_both_clients_at_once(|client| async move {
+    on_tokio(join_all(Client::ALL.map(async |client| {
         let ThereAndBack { node, other: _other, guard } = there_and_back(client).await;
         let next = manager(client, &[node.address()], LONG_TTL);
         is_quarantined(&next).await;
@@ -55,7 +55,7 @@ fn the_restart_guard_sees_a_failover_there_and_back() {
         // Once: from then on the epoch is that of the promoted server.
         end_quarantine(&node);
         next.lock("s").no_wait().await.unwrap().release().await.unwrap();
-    });
+    })));
 }
 
 /// Has a promoted server forget that it was promoted: it drops its backlog, since it has no replicas.
@@ -68,9 +68,8 @@ async fn drop_the_backlog(node: &RedisServer) {
 #[test]
 fn a_promoted_server_that_drops_its_backlog_is_quarantined_once_more() {
     on_tokio(async {
-        let client = Client::Redis;
-        let ThereAndBack { node, other: _other, .. } = there_and_back(client).await;
-        let next = manager(client, &[node.address()], LONG_TTL);
+        let ThereAndBack { node, other: _other, .. } = there_and_back(Client::Redis).await;
+        let next = manager(Client::Redis, &[node.address()], LONG_TTL);
         pass_quarantine(&next, &node).await;
         drop_the_backlog(&node).await;
         is_quarantined(&next).await;
@@ -82,10 +81,9 @@ fn a_promoted_server_that_drops_its_backlog_is_quarantined_once_more() {
 #[test]
 fn a_backlog_that_ends_before_a_lock_hides_the_failover() {
     on_tokio(async {
-        let client = Client::Redis;
-        let ThereAndBack { node, other: _other, guard } = there_and_back(client).await;
+        let ThereAndBack { node, other: _other, guard } = there_and_back(Client::Redis).await;
         drop_the_backlog(&node).await;
-        let next = manager(client, &[node.address()], LONG_TTL);
+        let next = manager(Client::Redis, &[node.address()], LONG_TTL);
         let second = next.lock("r").no_wait().await.unwrap();
         assert!(guard.is_valid() && second.is_valid(), "two hold it");
     });

@@ -3,13 +3,14 @@
 
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use quorate::error::Answer;
 use quorate::{BackendErrorKind, LockManager, RestartGuard};
 use quorate_tests::RedisServer;
 use quorate_tests::keys::{EPOCH, QUARANTINE};
 use quorate_tests::wait::{LONG_TTL, now, until};
 
-use crate::client::{Client, on_tokio, unhurried, unreachable, warm_up, with_both_clients_at_once};
+use crate::client::{Client, on_tokio, unhurried, unreachable, warm_up, with_each};
 
 /// As long as the ttl of the locks here. A quarantine ends when a test says so: see [`end_quarantine`].
 const MAX_TTL: Duration = LONG_TTL;
@@ -53,62 +54,41 @@ pub(crate) async fn is_quarantined(manager: &LockManager) {
     assert_eq!(kind, BackendErrorKind::Quarantined, "{text}");
 }
 
-/// What happens to a node that keeps a lock.
-type Loss = (&'static str, fn(&RedisServer));
-
-const LOSSES: [Loss; 3] = [
-    ("killed", RedisServer::restart),
-    ("flushed", RedisServer::flushall),
-    ("rolled back to a snapshot from before", |node| {
-        // It was saved before the lock was taken.
-        node.kill();
-        node.restart();
-    }),
-];
-
-fn node_for(how: &str) -> RedisServer {
-    let node = RedisServer::start();
-    if how.starts_with("rolled back") {
-        node.set("from", "before");
-    }
-    node
-}
-
 #[test]
 fn a_node_that_forgot_a_lock_gives_it_to_nobody_while_it_may_be_held() {
-    on_tokio(async {
-        for client in Client::ALL {
-            for (how, lose) in LOSSES {
-                let node = node_for(how);
-                let one = manager(client, &[node.address()], MAX_TTL);
-                pass_quarantine(&one, &node).await;
-                warm_up(&one).await;
-                if how.starts_with("rolled back") {
-                    assert_eq!(node.cli(&["SAVE"]).text(), "OK");
-                }
-                let guard = one.lock("r").await.unwrap();
-                lose(&node);
-                assert_eq!(node.get("r"), None, "{how}: it forgot");
-                let kept = how.starts_with("rolled back");
-                assert_eq!(node.get(EPOCH).is_some(), kept, "{how}");
-                let other = manager(client, &[node.address()], MAX_TTL);
-                is_quarantined(&other).await;
-                let left = Duration::from_millis(node.pttl(QUARANTINE).unsigned_abs());
-                assert!(now() + left >= guard.valid_until(), "{client:?}, {how}: {left:?}");
-                end_quarantine(&node);
-                let next = other.lock("r").await.unwrap();
-                next.release().await.unwrap();
+    with_each(&Client::ALL, async |client| {
+        for how in ["killed", "flushed", "rolled back to a snapshot from before"] {
+            let node = RedisServer::start();
+            let one = manager(client, &[node.address()], MAX_TTL);
+            pass_quarantine(&one, &node).await;
+            warm_up(&one).await;
+            let is_kept = how.starts_with("rolled back");
+            if is_kept {
+                assert_eq!(node.cli(&["SAVE"]).text(), "OK");
             }
+            let guard = one.lock("r").await.unwrap();
+            if how == "flushed" {
+                node.flushall()
+            } else {
+                node.restart()
+            }
+            assert_eq!(node.get("r"), None, "{how}: it forgot");
+            assert_eq!(node.get(EPOCH).is_some(), is_kept, "{how}");
+            let other = manager(client, &[node.address()], MAX_TTL);
+            is_quarantined(&other).await;
+            let left = Duration::from_millis(node.pttl(QUARANTINE).unsigned_abs());
+            assert!(now() + left >= guard.valid_until(), "{client:?}, {how}: {left:?}");
+            end_quarantine(&node);
+            other.lock("r").await.unwrap().release().await.unwrap();
         }
     });
 }
 
 #[test]
 fn a_replica_that_is_promoted_is_quarantined_however_long_it_is_up() {
-    with_both_clients_at_once(|client| async move {
-        let at_once = RedisServer::builder().config("repl-diskless-sync-delay", &["0"]);
-        let primary = at_once.clone().start();
-        let replica = at_once.replica_of(&primary).start();
+    on_tokio(join_all(Client::ALL.map(async |client| {
+        let primary = RedisServer::start();
+        let replica = RedisServer::builder().replica_of(primary.port()).start();
         let at_primary = manager(client, &[primary.address()], SHORT);
         let at_replica = manager(client, &[replica.address()], SHORT);
         warm_up(&at_primary).await;
@@ -132,7 +112,7 @@ fn a_replica_that_is_promoted_is_quarantined_however_long_it_is_up() {
         let next = at_replica.lock("r").await.unwrap();
         assert!(!guard.is_valid());
         drop(next);
-    });
+    })));
 }
 
 #[test]
@@ -164,62 +144,45 @@ fn a_user_or_a_server_without_info_is_told_so() {
         .user("elsewhere", "on >pw ~r +@all")
         .start();
     let lacking = RedisServer::builder().config("rename-command", &["INFO", ""]).start();
-    on_tokio(async {
-        for client in Client::ALL {
-            for (address, expected, word) in [
-                (node.address_as("blind", "pw"), BackendErrorKind::Permission, "INFO"),
-                (node.address_as("elsewhere", "pw"), BackendErrorKind::Permission, "key"),
-                (node.address_as("narrow", "pw"), BackendErrorKind::Quarantined, "quarantined"),
-                (lacking.address(), BackendErrorKind::Script, "the restart guard needs INFO"),
-            ] {
-                let (kind, text) = failure(&manager(client, &[address], MAX_TTL)).await;
-                assert_eq!(kind, expected, "{client:?}: {text}");
-                assert!(text.contains(word), "{client:?}: {text}");
-            }
-            let plain = client.manager_at(&node.address_as("blind", "pw"));
-            plain.lock("r").await.unwrap().release().await.unwrap();
+    with_each(&Client::ALL, async |client| {
+        for (address, expected, word) in [
+            (node.address_as("blind", "pw"), BackendErrorKind::Permission, "INFO"),
+            (node.address_as("elsewhere", "pw"), BackendErrorKind::Permission, "key"),
+            (node.address_as("narrow", "pw"), BackendErrorKind::Quarantined, "quarantined"),
+            (lacking.address(), BackendErrorKind::Script, "the restart guard needs INFO"),
+        ] {
+            let (kind, text) = failure(&manager(client, &[address], MAX_TTL)).await;
+            assert_eq!(kind, expected, "{client:?}: {text}");
+            assert!(text.contains(word), "{client:?}: {text}");
         }
+        let plain = client.manager_at(&node.address_as("blind", "pw"));
+        plain.lock("r").await.unwrap().release().await.unwrap();
     });
 }
 
+/// A node that cannot write leaves nothing half done. Each is mended in the end.
 #[test]
-fn a_node_that_may_evict_keys_is_told_so() {
-    on_tokio(async {
-        for client in Client::ALL {
-            for policy in ["allkeys-lru", "volatile-ttl"] {
-                let node = RedisServer::builder()
-                    .config("maxmemory", &["100mb"])
-                    .config("maxmemory-policy", &[policy])
-                    .start();
-                let manager = manager(client, &[node.address()], MAX_TTL);
-                let (kind, text) = failure(&manager).await;
-                assert_eq!(kind, BackendErrorKind::Evicting, "{text}");
-                for part in [policy, "104857600", "may evict keys", &node.port().to_string()] {
+fn a_node_that_is_full_or_may_evict_keys_is_told_so_and_begins_its_quarantine_once_it_is_mended() {
+    use BackendErrorKind::{Evicting, OutOfMemory};
+    with_each(&Client::ALL, async |client| {
+        for (memory, policy, expected, mend) in [
+            ("104857600", "allkeys-lru", Evicting, ["maxmemory", "0"]),
+            ("104857600", "volatile-ttl", Evicting, ["maxmemory-policy", "noeviction"]),
+            ("1", "noeviction", OutOfMemory, ["maxmemory", "0"]),
+        ] {
+            let builder = RedisServer::builder().config("maxmemory", &[memory]);
+            let node = builder.config("maxmemory-policy", &[policy]).start();
+            let manager = manager(client, &[node.address()], MAX_TTL);
+            let (kind, text) = failure(&manager).await;
+            assert_eq!(kind, expected, "{text}");
+            if expected == Evicting {
+                for part in [policy, memory, "may evict keys", &node.port().to_string()] {
                     assert!(text.contains(part), "{text}");
                 }
-                assert!(node.keys().is_empty(), "it has no epoch");
-                // Mended in either way.
-                match policy {
-                    "allkeys-lru" => node.cli(&["CONFIG", "SET", "maxmemory", "0"]),
-                    _ => node.cli(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]),
-                };
-                is_quarantined(&manager).await;
             }
+            assert!(node.keys().is_empty(), "it has no epoch");
+            node.cli(&["CONFIG", "SET", mend[0], mend[1]]);
+            is_quarantined(&manager).await;
         }
-    });
-}
-
-/// A node that cannot write leaves nothing half done.
-#[test]
-fn a_full_node_begins_its_quarantine_when_it_has_room() {
-    let node = RedisServer::start();
-    on_tokio(async {
-        node.cli(&["CONFIG", "SET", "maxmemory", "1"]);
-        let manager = manager(Client::Redis, &[node.address()], MAX_TTL);
-        let (kind, text) = failure(&manager).await;
-        assert_eq!(kind, BackendErrorKind::OutOfMemory, "{text}");
-        node.cli(&["CONFIG", "SET", "maxmemory", "0"]);
-        assert!(node.keys().is_empty());
-        is_quarantined(&manager).await;
     });
 }

@@ -4,14 +4,14 @@ use std::thread;
 use std::time::Duration;
 
 use quorate::error::{Answer, NodeAnswer, QuorumFailure};
-use quorate::{BackendErrorKind, LockError, LockGuard, LockManager};
-use quorate_tests::wait::{now, times, within_limit};
+use quorate::{BackendErrorKind, LockError, LockManager};
+use quorate_tests::wait::{times, until, within_limit};
 
-use crate::client::{Client, LIMIT, on_tokio, unhurried};
+use crate::client::{Client, LIMIT, on_tokio};
 
 mod fault;
 
-use fault::{Effect, Fault, KEY, Place, ROWS, Struck};
+use fault::{Effect, Fault, KEY, Place, ROWS, When};
 
 #[test]
 fn every_subset_of_three_nodes() {
@@ -42,28 +42,25 @@ fn is_left_out(row: usize, mask: u32, count: usize) -> bool {
 const LANES: usize = 8;
 
 fn every_subset(client: Client, count: usize) {
-    let wrong: Vec<String> = thread::scope(|scope| {
-        let lanes = (0..LANES).map(|lane| scope.spawn(move || run_lane(client, count, lane)));
-        let lanes: Vec<_> = lanes.collect();
-        lanes.into_iter().flat_map(|lane| lane.join().unwrap()).collect()
-    });
-    assert!(wrong.is_empty(), "{} cells are wrong: {wrong:#?}", wrong.len());
-}
-
-/// Returns what is wrong in the rows of a lane.
-fn run_lane(client: Client, count: usize, lane: usize) -> Vec<String> {
-    let places: Vec<_> = (0..count).map(|_| Place::start()).collect();
-    let mut wrong = Vec::new();
-    on_tokio(async {
-        for (row, faults) in ROWS.into_iter().enumerate().skip(lane).step_by(LANES) {
-            for mask in (0_u32..1 << count).filter(|mask| !is_left_out(row, *mask, count)) {
-                if let Err(why) = Cell::new(&places, faults, mask).run(client).await {
-                    wrong.push(format!("{client:?}, {faults:?}, nodes {mask:0count$b}: {why}"));
-                }
-            }
+    thread::scope(|scope| {
+        for lane in 0..LANES {
+            scope.spawn(move || on_tokio(run_lane(client, count, lane)));
         }
     });
-    wrong
+}
+
+async fn run_lane(client: Client, count: usize, lane: usize) {
+    let places: Vec<_> = (0..count).map(|_| Place::start()).collect();
+    for (row, (when, faults)) in ROWS.into_iter().enumerate().skip(lane).step_by(LANES) {
+        for mask in (0_u32..1 << count).filter(|mask| !is_left_out(row, *mask, count)) {
+            let mut turn = faults.iter().copied().cycle();
+            let mut fault_of = |at| if mask >> at & 1 == 1 { turn.next() } else { None };
+            let fault = |at| fault_of(at).unwrap_or(Fault::None);
+            let nodes = places.iter().zip((0..count).map(fault)).collect();
+            let place = format!("{client:?}, {faults:?}, nodes {mask:0count$b}");
+            Cell { client, place, nodes }.run(when).await;
+        }
+    }
 }
 
 /// A failed release is sent again after a node timeout.
@@ -76,95 +73,57 @@ const REFUSED_LOGIN: Effect = Effect::Error(BackendErrorKind::Auth);
 
 /// One subset of the nodes with its faults.
 struct Cell<'a> {
-    places: &'a [Place],
-    /// What is wrong with each node.
-    faults: Vec<Option<Fault>>,
+    client: Client,
+    place: String,
+    /// Each node, and what is wrong with it.
+    nodes: Vec<(&'a Place, Fault)>,
 }
 
-impl<'a> Cell<'a> {
-    fn new(places: &'a [Place], faults: &[Fault], mask: u32) -> Self {
-        let mut turn = faults.iter().copied().cycle();
-        let fault_of = |place| (mask >> place & 1 == 1).then(|| turn.next()).flatten();
-        Self { places, faults: (0..places.len()).map(fault_of).collect() }
-    }
-
-    async fn run(&self, client: Client) -> Result<(), String> {
-        let manager;
-        let outcome;
-        if self.faults.iter().flatten().any(|fault| fault.comes_first()) {
-            let struck = self.strike();
-            manager = self.manager(client);
-            outcome = self.try_lock(&manager).await;
-            undo(struck);
-        } else {
-            manager = self.manager(client);
-            self.connect(&manager).await?;
-            let struck = self.strike();
-            outcome = self.try_lock(&manager).await;
-            undo(struck);
+impl Cell<'_> {
+    async fn run(&self, when: When) {
+        let manager = self.manager();
+        if when == When::Later {
+            // Connects to all nodes, and leaves nothing there.
+            let guard = manager.lock("warm").await.expect(&self.place);
+            let have = |(it, _): &(&Place, _)| it.node.get("warm").is_some();
+            until(&self.place, || self.nodes.iter().all(have)).await;
+            guard.release().await.expect(&self.place);
+            self.be_emptied().await;
         }
-        let outcome = match outcome {
-            Ok(()) => self.work_again(&manager, client).await,
-            failed => failed,
-        };
-        // In any case, so that the next cell finds the nodes empty.
-        let report = manager.close(LIMIT).await;
-        // A node that failed a release is named by the report, and may have a key left (C8).
-        let is_named = |(place, fault): &(&Place, &Option<Fault>)| {
-            let address = fault.map_or_else(|| place.node.address(), |fault| fault.address(place));
-            report.nodes().any(|name| address.ends_with(name))
-        };
-        let places = self.places.iter().zip(&self.faults);
-        let clean = places.filter(|named| !is_named(named));
-        let left: Vec<_> = clean.map(|(place, _)| place.keys_left()).collect();
-        for place in self.places {
-            place.node.flushall();
+        let struck: Vec<_> = self.nodes.iter().map(|(it, fault)| fault.strike(it)).collect();
+        let locked = within_limit(&self.place, manager.lock(KEY).no_wait()).await;
+        match (locked, self.has_quorum()) {
+            (Ok(guard), true) => guard.release().await.expect(&self.place),
+            (Err(error), false) => self.judge(&error),
+            (locked, _) => panic!("{}: {locked:?}", self.place),
         }
-        outcome?;
-        expect(left.concat(), Vec::<String>::new(), &format!("left behind in the end, {report}"))
-    }
-
-    /// Connects to all nodes, and leaves nothing there.
-    async fn connect(&self, manager: &LockManager) -> Result<(), String> {
-        let first = manager.lock("warm").await;
-        let guard = first.map_err(|error| format!("nothing is wrong yet, and {error}"))?;
-        let have = |place: &Place| place.node.get("warm").is_some();
-        self.become_true("a lock on each node", || self.places.iter().all(have)).await?;
-        release(guard).await?;
-        self.be_emptied("before").await
-    }
-
-    async fn be_emptied(&self, when: &str) -> Result<(), String> {
-        let is_empty = |place: &Place| place.keys_left().is_empty();
-        self.become_true(&format!("no key {when}"), || self.places.iter().all(is_empty)).await
-    }
-
-    async fn become_true(&self, what: &str, mut is_so: impl FnMut() -> bool) -> Result<(), String> {
-        let limit = now() + LIMIT;
-        while !is_so() {
-            if now() > limit {
-                let left: Vec<_> = self.places.iter().map(Place::keys_left).collect();
-                return Err(format!("not within {LIMIT:?}: {what}; there is {left:?}"));
+        // All at once: each restart takes time.
+        thread::scope(|scope| {
+            for ((it, fault), struck) in self.nodes.iter().zip(struck) {
+                scope.spawn(|| fault.undo(it, struck));
             }
-            tokio::task::yield_now().await;
+        });
+        self.work_again(&manager).await;
+        // A node that failed a release is named by the report, and may have a key left (C8).
+        let report = manager.close(LIMIT).await;
+        let is_named = |address: String| report.nodes().any(|name: &str| address.ends_with(name));
+        for (it, fault) in &self.nodes {
+            let left = it.keys_left();
+            let place = &self.place;
+            assert!(left.is_empty() || is_named(fault.address(it)), "{place}: {left:?}, {report}");
+            it.node.flushall();
         }
-        Ok(())
     }
 
-    fn manager(&self, client: Client) -> LockManager {
-        let places = self.places.iter().zip(&self.faults);
-        let addresses: Vec<_> = places
-            .map(|(place, fault)| match fault {
-                Some(fault) => fault.address(place),
-                None => place.node.address(),
-            })
-            .collect();
-        unhurried(client.connect(&addresses)).node_timeout(self.patience()).build().unwrap()
+    async fn be_emptied(&self) {
+        until(&self.place, || self.nodes.iter().all(|(it, _)| it.keys_left().is_empty())).await;
     }
 
-    /// A wait in vain shall be short. Where no node needs to be waited for, a wait is to be seen.
-    fn patience(&self) -> Duration {
-        if self.waits_in_vain() { HASTY } else { UNHURRIED }
+    fn manager(&self) -> LockManager {
+        let addresses: Vec<_> = self.nodes.iter().map(|(it, fault)| fault.address(it)).collect();
+        // A wait in vain shall be short. Where no node needs to be waited for, a wait is to be seen.
+        let node_timeout = if self.waits_in_vain() { HASTY } else { UNHURRIED };
+        self.client.builder_of(&addresses).node_timeout(node_timeout).build().unwrap()
     }
 
     fn waits_in_vain(&self) -> bool {
@@ -172,68 +131,38 @@ impl<'a> Cell<'a> {
     }
 
     fn has_quorum(&self) -> bool {
-        let healthy = self.effects().filter(|effect| *effect == Effect::Nothing).count();
-        healthy > self.spare()
+        self.count(Effect::Nothing) > self.spare()
     }
 
     fn spare(&self) -> usize {
-        (self.places.len() - 1) / 2
-    }
-
-    fn effects(&self) -> impl Iterator<Item = Effect> {
-        self.faults.iter().map(|fault| fault.map_or(Effect::Nothing, Fault::effect))
+        (self.nodes.len() - 1) / 2
     }
 
     fn count(&self, wanted: Effect) -> usize {
-        self.effects().filter(|effect| *effect == wanted).count()
+        self.nodes.iter().filter(|(_, fault)| fault.effect() == wanted).count()
     }
 
-    fn strike(&self) -> Vec<Struck<'a>> {
-        let places = self.places.iter().zip(&self.faults);
-        places.filter_map(|(place, fault)| Some(fault.as_ref()?.strike(place))).collect()
-    }
-
-    /// Locks and, if that goes well, releases.
-    async fn try_lock(&self, manager: &LockManager) -> Result<(), String> {
-        let outcome =
-            within_limit("an outcome, which needs no silent node", manager.lock(KEY).no_wait());
-        match outcome.await {
-            Ok(guard) if self.has_quorum() => release(guard).await,
-            Ok(_) => Err("locked without a healthy quorum".to_owned()),
-            Err(error) if self.has_quorum() => Err(format!("a quorum is healthy, and {error}")),
-            Err(error) => self.judge(&error),
-        }
-    }
-
-    fn judge(&self, error: &LockError) -> Result<(), String> {
-        let told = |wrong: &str| format!("{wrong}: {error}");
+    fn judge(&self, error: &LockError) {
+        let place = format!("{}: {error}", self.place);
         let (LockError::Held(failure) | LockError::NoQuorum(failure)) = error else {
-            return Err(told("an error of another kind"));
+            panic!("{place}")
         };
         // Nodes that the machine did not let run for as long as the round waited.
-        let starved = self.judge_answers(failure).map_err(|wrong| told(&wrong))?;
+        let starved = self.judge_answers(failure, &place);
         let refusing = self.count(Effect::Refusal);
-        let heard = self.count(Effect::Nothing) + refusing;
-        let unknown = self.places.len() - heard + starved;
-        match error {
-            LockError::Held(_) if refusing == 0 => Err(told("nobody has it")),
-            LockError::NoQuorum(_) if unknown <= self.spare() => Err(told("somebody has it")),
-            _ => Ok(()),
-        }
+        let unknown = self.nodes.len() - self.count(Effect::Nothing) - refusing + starved;
+        let could_be = if error.is_held() { refusing > 0 } else { unknown > self.spare() };
+        assert!(could_be, "{place}");
     }
 
     /// Checks the answer of each node; counts those that would have answered, and did not.
-    fn judge_answers(&self, failure: &QuorumFailure) -> Result<usize, String> {
-        let mut named = 0;
-        let mut starved = 0;
-        let places = self.places.iter().zip(&self.faults);
-        let nodes = failure.nodes().iter().zip(self.effects()).zip(places);
-        for ((NodeAnswer { name, answer, .. }, effect), (place, fault)) in nodes {
-            let address = fault.map_or_else(|| place.node.address(), |fault| fault.address(place));
-            if !address.ends_with(&**name) {
-                return Err(format!("{address} is called {name}"));
-            }
-            match (effect, answer) {
+    fn judge_answers(&self, failure: &QuorumFailure, place: &str) -> usize {
+        let (mut named, mut starved) = (0, 0);
+        for (NodeAnswer { name, answer, .. }, (it, fault)) in
+            failure.nodes().iter().zip(&self.nodes)
+        {
+            assert!(fault.address(it).ends_with(&**name), "{place}: {name}");
+            match (fault.effect(), answer) {
                 (_, Answer::NoReply { is_over: false } | Answer::NotAsked)
                 | (Effect::Nothing, Answer::Granted) => {}
                 (Effect::Nothing | Effect::Refusal, Answer::NoReply { .. })
@@ -252,52 +181,27 @@ impl<'a> Cell<'a> {
                     Effect::Error(BackendErrorKind::Protocol),
                     Answer::NoReply { .. } | Answer::Failed(_),
                 ) => named += 1,
-                _ => return Err(format!("{effect:?} at {name} is reported as {answer:?}")),
+                (effect, answer) => panic!("{place}: {effect:?} at {name} is {answer:?}"),
             }
         }
-        if named + starved <= self.spare() {
-            return Err(format!("only {named} nodes are named"));
-        }
-        Ok(starved)
+        assert!(named + starved > self.spare(), "{place}: only {named} nodes are named");
+        starved
     }
 
     /// Nothing is left behind, and a node that is healed works again.
-    async fn work_again(&self, manager: &LockManager, client: Client) -> Result<(), String> {
-        self.be_emptied("after the fault").await?;
-        let faults = self.faults.iter().flatten();
-        if faults.filter(|fault| !fault.can_be_undone()).count() > self.spare() {
-            return Ok(());
+    async fn work_again(&self, manager: &LockManager) {
+        self.be_emptied().await;
+        let lost = self.nodes.iter().filter(|(_, fault)| !fault.can_be_undone());
+        if lost.count() > self.spare() {
+            return;
         }
         // An error that only an operator can mend ends a lock at once, and a connection that was refused
         // for it is not made again at once.
-        if self.count(REFUSED_LOGIN) > self.spare() {
-            let manager = self.manager(client);
-            let works = self.lock_again(&manager).await;
-            let _ = manager.close(LIMIT).await;
-            return works;
+        let anew = (self.count(REFUSED_LOGIN) > self.spare()).then(|| self.manager());
+        let again = anew.as_ref().unwrap_or(manager).lock(KEY).await.expect(&self.place);
+        again.release().await.expect(&self.place);
+        if let Some(anew) = anew {
+            let _ = anew.close(LIMIT).await;
         }
-        self.lock_again(manager).await
     }
-
-    async fn lock_again(&self, manager: &LockManager) -> Result<(), String> {
-        let again = manager.lock(KEY).await;
-        release(again.map_err(|error| format!("all is well again, and {error}"))?).await
-    }
-}
-
-async fn release(guard: LockGuard) -> Result<(), String> {
-    guard.release().await.map_err(|error| format!("locked, and released as {error}"))
-}
-
-/// All at once: each restart takes time.
-fn undo(struck: Vec<Struck<'_>>) {
-    thread::scope(|scope| {
-        for node in struck {
-            scope.spawn(|| node.undo());
-        }
-    });
-}
-
-fn expect<T: PartialEq + std::fmt::Debug>(is: T, wanted: T, what: &str) -> Result<(), String> {
-    if is == wanted { Ok(()) } else { Err(format!("{what}: {is:?}")) }
 }

@@ -1,12 +1,13 @@
 //! The wait queue on real nodes: the keys that it leaves, and what a user who may not keep it gets.
 
+use futures_util::future::join_all;
 use quorate::BackendErrorKind;
 use quorate::backend::Entry;
-use quorate_tests::wait::until;
+use quorate_tests::wait::{times, until, within_limit};
 use quorate_tests::{Nodes, RedisServer};
 
 use crate::calls::{key, kind};
-use crate::client::{calls, unhurried, with_each_client};
+use crate::client::{Client, calls, close, unhurried, with_each, with_each_client};
 
 /// How long each key of a wait queue lives after the last refresh.
 const TTL: i64 = 10_000;
@@ -46,5 +47,22 @@ fn a_user_who_may_not_keep_a_queue_has_the_lock_all_the_same() {
         until("a refused attempt", || acquires() > before + 2).await;
         held.release().await.unwrap();
         waits.await.unwrap().unwrap().release().await.unwrap();
+    });
+}
+
+/// Tasks of one process want one lock at once.
+#[test]
+fn two_thousand_waiters_each_get_the_lock() {
+    with_each(&Client::ALL, async |client| {
+        let nodes = Nodes::start(3);
+        let manager = client.manager(&nodes);
+        let waiting = (0..times(300, 2_000)).map(|_| {
+            let manager = manager.clone();
+            tokio::spawn(async move { manager.lock("r").await.unwrap().release().await })
+        });
+        for waited in within_limit("all of them", join_all(waiting)).await {
+            waited.unwrap().unwrap();
+        }
+        close(&manager, &nodes).await;
     });
 }

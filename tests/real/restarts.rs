@@ -90,88 +90,61 @@ fn without_the_guard_two_hold_one_lock_and_the_stale_one_is_refused() {
     check(Plan::new(3, cycles(times(40, 80)) / 10, false));
 }
 
-/// What came of a run.
-#[derive(Debug, Default)]
-struct Figures {
-    blows: Blows,
-    verdict: Verdict,
-    /// Writes that a counter which checks tokens refused, though the lease had not ended when their holder last
-    /// looked. With the guard on, it has by then: the holder did not run.
-    refused: u64,
-    /// Writes that the counter on the node acknowledged under a token, and how many of those are not there.
-    written: u64,
-    lost: u64,
-    /// The same of the counters in the processes.
-    written_in_process: u64,
-    lost_in_process: u64,
-    /// Writes lost by the counter that checks no token.
-    lost_without_tokens: u64,
-}
-
 /// Nodes, client processes, the nemesis, and the judge.
+#[expect(clippy::print_stdout, reason = "figures")]
 fn check(plan: Plan) {
     let mut nodes = Nodes::start_with(plan.nodes, &nemesis::node(plan));
     let store = RedisServer::start();
     let clients = Client::ALL.map(|client| Process::start(plan, client, &nodes, &store));
-    let mut figures = Figures::default();
+    let sum = |of: fn(&RedisServer, &str) -> u64| -> u64 {
+        (0..LOCKS).map(|lock| of(&store, &lock.to_string())).sum()
+    };
     // However slow the machine is, and however few locks clients get on it.
     let has_enough = || {
         let holds: Vec<Hold> = clients.iter().flat_map(Process::holds).collect();
-        let written = holds.iter().any(|hold| hold.written > 0 && hold.refused == 0);
         let refused = holds.iter().any(|hold| hold.refused > 0);
-        let is_seen = || judge(&holds).overlaps > 0 && refused && lost_by(&store) > 0;
+        let is_seen = || judge(&holds).overlaps > 0 && refused && sum(lost_without_tokens) > 0;
+        let written = holds.iter().any(|hold| hold.written > 0);
         written && holds.len() >= plan.holds && (plan.is_safe() || is_seen())
     };
+    let mut blows = Blows::new();
     if plan.cycles == 0 {
         eventually("enough holds", has_enough);
     } else {
         let most = PATIENCE.saturating_mul(plan.cycles);
-        figures.blows = nemesis::strike(plan, &mut nodes, |blows| {
-            blows.cycles() >= plan.cycles && (has_enough() || blows.cycles() >= most)
+        blows = nemesis::strike(plan, &mut nodes, |cycles| {
+            cycles >= plan.cycles && (has_enough() || cycles >= most)
         });
     }
-    let holds: Vec<Hold> =
-        clients.into_iter().flat_map(|client| client.end(&mut figures)).collect();
-    for hold in &holds {
-        figures.refused += u64::from(hold.refused);
-        figures.written += u64::from(hold.written);
+    let holds: Vec<Hold> = clients.into_iter().flat_map(Process::end).collect();
+    // Writes that the counter which checks tokens refused, though the lease had not ended when their holder last looked.
+    // With the guard on, it has by then: the holder did not run.
+    let refused: u64 = holds.iter().map(|hold| u64::from(hold.refused)).sum();
+    let written: u64 = holds.iter().map(|hold| u64::from(hold.written)).sum();
+    let (verdict, lost_without_tokens) = (judge(&holds), sum(lost_without_tokens));
+    let told = format!(
+        "{plan:?}: {blows:?}, {verdict:?}, {written} written, {refused} refused, {lost_without_tokens} lost \
+         without tokens"
+    );
+    println!("{told}");
+    assert_eq!(written, sum(counted), "each acknowledged write is there: {told}");
+    assert!(written > 0 && verdict.tokens >= plan.holds, "{told}");
+    if plan.is_safe() {
+        let Verdict { overlaps, repeated, fallen, .. } = verdict;
+        assert_eq!((overlaps, repeated, fallen), (0, 0, 0), "{told}");
+    } else {
+        let is_seen = verdict.overlaps > 0 && refused > 0 && lost_without_tokens > 0;
+        assert!(is_seen, "without the guard, so the judge would not see it: {told}");
     }
-    figures.verdict = judge(&holds);
-    let counted: u64 = (0..LOCKS).map(|lock| counted(&store, &lock.to_string())).sum();
-    figures.lost = figures.written.abs_diff(counted);
-    figures.lost_without_tokens = lost_by(&store);
-    figures.judge(plan);
     // A node that could not be asked to release forgets when the ttl is over.
-    eventually("no lock key is left", || {
-        !nodes.keys_left().iter().any(|(_, key)| key.starts_with("contended:"))
-    });
-}
-
-fn lost_by(store: &RedisServer) -> u64 {
-    (0..LOCKS).map(|lock| lost_without_tokens(store, &lock.to_string())).sum()
-}
-
-impl Figures {
-    #[expect(clippy::print_stdout, reason = "figures")]
-    fn judge(&self, plan: Plan) {
-        println!("{plan:?}\n{self:?}");
-        let Verdict { overlaps, tokens, repeated, fallen, .. } = &self.verdict;
-        assert_eq!((self.lost, self.lost_in_process), (0, 0), "acknowledged writes: {self:?}");
-        assert!(self.written > 0 && self.written_in_process > 0, "nobody wrote: {self:?}");
-        assert!(*tokens >= plan.holds, "{self:?}");
-        if plan.is_safe() {
-            assert_eq!((*overlaps, *repeated, *fallen), (0, 0, 0), "{self:?}");
-        } else {
-            let is_seen = *overlaps > 0 && self.refused > 0 && self.lost_without_tokens > 0;
-            assert!(is_seen, "without the guard, so the judge would not see it: {self:?}");
-        }
-    }
+    let is_left = |(_, key): &(usize, String)| key.starts_with("contended:");
+    eventually("no lock key is left", || !nodes.keys_left().iter().any(is_left));
 }
 
 /// A client process, and the thread that listens to it.
 struct Process {
     child: Child,
-    lines: JoinHandle<Vec<String>>,
+    listens: JoinHandle<()>,
     /// What it has reported so far.
     holds: Arc<Mutex<Vec<Hold>>>,
 }
@@ -187,17 +160,15 @@ impl Process {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let output = child.stdout.take().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let holds = Arc::new(Mutex::new(Vec::new()));
         let seen = Arc::clone(&holds);
-        let lines = thread::spawn(move || {
-            let see = |line: &String| {
-                let hold = line.strip_prefix("hold ").and_then(|hold| hold.parse::<Hold>().ok());
-                seen.lock().unwrap().extend(hold);
-            };
-            BufReader::new(output).lines().map_while(Result::ok).inspect(see).collect()
+        let listens = thread::spawn(move || {
+            for line in lines.map_while(Result::ok) {
+                seen.lock().unwrap().push(line.parse().unwrap());
+            }
         });
-        Self { child, lines, holds }
+        Self { child, listens, holds }
     }
 
     fn holds(&self) -> Vec<Hold> {
@@ -205,18 +176,11 @@ impl Process {
     }
 
     /// Ends it, and returns its holds.
-    fn end(mut self, figures: &mut Figures) -> Vec<Hold> {
+    fn end(mut self) -> Vec<Hold> {
         drop(self.child.stdin.take());
         let status = self.child.wait().unwrap();
-        let lines = self.lines.join().unwrap();
-        assert!(status.success(), "a client process failed: {status}: {:?}", lines.last());
-        let cells = lines.iter().filter_map(|line| line.strip_prefix("cell ")?.split_once(' '));
-        for (counted, written) in cells {
-            let [counted, written] =
-                [counted, written].map(|number| number.parse::<u64>().unwrap());
-            figures.written_in_process += written;
-            figures.lost_in_process += written.abs_diff(counted);
-        }
+        self.listens.join().unwrap();
+        assert!(status.success(), "a client process failed: {status}");
         self.holds.lock().unwrap().clone()
     }
 }

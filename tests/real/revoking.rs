@@ -159,7 +159,7 @@ fn v1_a_revoked_key_keeps_its_end_and_has_another_value() {
         for ((end, token), (new_end, value)) in before.iter().zip(&after) {
             assert_eq!(end, new_end, "{client:?}");
             assert_ne!(token, value, "{client:?}");
-            let value = value.unwrap();
+            let value = value.as_ref().unwrap();
             assert_eq!(value.split_at(40).1, b" revoked", "V6: {client:?}");
         }
         assert!(nodes[0].pttl("r") <= left, "{client:?}");

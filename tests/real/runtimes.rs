@@ -9,26 +9,14 @@ use std::thread;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use futures_util::future::{join, join_all};
-use quorate_core::backend::{AcquireOptions, ReleaseOptions, Vote};
 use quorate_core::runtime::{InTokio, SmolRuntime, TokioContext, TokioRuntime};
-use quorate_core::{
-    DetachedLock, Lease, LockBackend, LockError, LockGuard, LockManager, Runtime, WithError,
-};
+use quorate_core::{DetachedLock, Lease, LockError, LockGuard, LockManager, Runtime, WithError};
 use quorate_examples::{StdRuntime, block_on};
 use quorate_memory::{Fault, MemoryNode, conformance};
 use quorate_tests::wait::{LIMIT, LONG_TTL, eventually, receive};
 use tokio::runtime::{Builder, Handle, Runtime as Tokio};
 
-use crate::calls::claim;
-
-fn current_thread() -> Tokio {
-    Builder::new_current_thread().enable_all().build().unwrap()
-}
-
-fn multi_thread() -> Tokio {
-    Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
-}
+use crate::client::{current_thread, multi_thread};
 
 /// Runs `check` on every runtime there is, on all at once.
 pub(crate) fn on_every_runtime<F>(check: impl Fn(Arc<dyn Runtime>) -> F + Sync)
@@ -91,40 +79,6 @@ fn runtime_of(tokio: &Tokio) -> Arc<dyn Runtime> {
     tokio.block_on(async { Arc::new(TokioRuntime::new()) as _ })
 }
 
-#[test]
-fn a_lock_works_on_every_runtime() {
-    on_every_runtime(|runtime| async move {
-        let locks = Locks::new(&runtime);
-        locks.nodes[0].inject(Fault::Hung);
-        let guard = locks.manager.lock("r").await.unwrap();
-        guard.extend().await.unwrap();
-        assert!(locks.manager.lock("r").no_wait().await.unwrap_err().is_held());
-        guard.release().await.unwrap();
-    });
-}
-
-/// Timers of real runtimes tick in milliseconds, and several threads race for what a tick has woken.
-#[test]
-fn requests_to_a_slow_node_keep_their_order_on_every_runtime() {
-    on_every_runtime(|runtime| async move {
-        let node = MemoryNode::new("slow", Arc::clone(&runtime));
-        node.inject(Fault::Slow(Duration::from_millis(1)));
-        let rounds = (0..500).map(|round| {
-            let (node, claim) = (&node, claim(&format!("r{round}")));
-            async move {
-                let acquire = node.acquire(&claim, AcquireOptions::default());
-                let release = node.release(&claim, ReleaseOptions::default());
-                let (acquired, released) = join(acquire, release).await;
-                (acquired.unwrap().vote, released.unwrap().vote)
-            }
-        });
-        for votes in join_all(rounds).await {
-            assert_eq!(votes, (Vote::Granted, Vote::Granted), "{runtime:?}");
-        }
-        assert_eq!(node.keys().len(), 0, "{runtime:?}");
-    });
-}
-
 /// Where a guard is dropped. The lock is released by its runtime, or by a helper thread if that has gone.
 #[test]
 fn a1_a_guard_can_be_dropped_without_its_runtime_and_while_unwinding() {
@@ -179,15 +133,6 @@ fn a1_nothing_waits_for_a_runtime_that_nobody_drives() {
     assert!(block_on(request).is_err(), "the deadline rings");
 }
 
-/// A manager that outlives its runtime is of use in the next, and in none.
-#[test]
-fn a_manager_survives_its_runtime() {
-    let locks = Locks::new(&runtime_of(&current_thread()));
-    locks.nodes[0].inject(Fault::Slow(Duration::from_millis(2)));
-    drop(current_thread().block_on(async { locks.manager.lock("r").await.unwrap() }));
-    drop(block_on(locks.manager.lock("s")).unwrap());
-}
-
 /// Dropped by the shutdown, in the middle of it. Tokio hides a panic in a task that it shuts down.
 #[test]
 fn a1_a_guard_can_be_dropped_while_its_runtime_shuts_down() {
@@ -219,22 +164,26 @@ fn a1_a_guard_can_be_dropped_while_its_runtime_shuts_down() {
     }
 }
 
-/// As users write it: bodies that capture, borrow, fail and are functions.
+/// As users write it: what they put in structs and spawn on threads, and bodies that capture, borrow and fail.
 #[test]
-fn work_under_a_lock_can_be_spawned() {
-    async fn function(lease: Lease) -> usize {
-        tokio::task::yield_now().await;
-        lease.keys().len()
-    }
+fn public_types_are_send_and_sync_and_work_under_a_lock_can_be_spawned() {
+    fn send_sync<T: Send + Sync>() {}
+    fn send<T: Send>(_: T) {}
+    send_sync::<(LockGuard, LockManager, LockError, Lease, DetachedLock, WithError<()>)>();
+    send_sync::<(InTokio<()>, TokioContext)>();
     multi_thread().block_on(async {
-        let runtime: Arc<dyn Runtime> = Arc::new(TokioRuntime::new());
-        let manager = Locks::new(&runtime).manager;
-        let name = Arc::new(Mutex::new(String::from("Ann")));
+        let manager = Locks::new(&(Arc::new(TokioRuntime::new()) as _)).manager;
+        let guard = manager.lock("r").await.unwrap();
+        send((guard.extend(), guard.extend_to(LONG_TTL), guard.lost(), guard.run(async {})));
+        send((manager.lock("r").into_future(), manager.close(Duration::ZERO)));
+        send(guard.release());
+        let record = manager.lock("r").await.unwrap().detach().unwrap();
+        send(manager.adopt(&record));
 
+        let name = Arc::new(Mutex::new(String::from("Ann")));
         let captured = Arc::clone(&name);
         let captures = tokio::spawn(manager.lock("a").with(async move |lease| {
             lease.run(async { captured.lock().unwrap().push('e') }).await.unwrap();
-            tokio::task::yield_now().await;
             lease.is_valid()
         }));
         assert!(captures.await.unwrap().unwrap());
@@ -242,67 +191,24 @@ fn work_under_a_lock_can_be_spawned() {
 
         let inside = manager.clone();
         let borrows = tokio::spawn(async move {
-            let mut steps = Vec::new();
-            let (resource, steps_of) = (String::from("c"), &mut steps);
+            let (mut steps, resource) = (Vec::new(), String::from("c"));
             let work = async |lease: Lease| {
-                steps_of.push(lease.remaining());
+                steps.push(lease.remaining());
                 tokio::task::yield_now().await;
-                steps_of.push(lease.remaining());
+                steps.push(lease.remaining());
             };
             inside.with([&*resource, "d"], work).await.map(|()| steps.len())
         });
         assert_eq!(borrows.await.unwrap().unwrap(), 2);
-
-        let inside = manager.clone();
-        let fails = tokio::spawn(async move {
-            inside.lock("e").no_wait().with(async |_| "no".parse::<u8>()).await?.map_err(Box::from)
-        });
-        let failed: Result<u8, Box<dyn std::error::Error + Send + Sync>> = fails.await.unwrap();
-        assert!(failed.is_err());
-
-        let calls = tokio::spawn(manager.with(["f", "g"], function));
-        assert_eq!(calls.await.unwrap().unwrap(), 2);
-        let calls = tokio::spawn(manager.with("h", |lease: Lease| function(lease)));
-        assert_eq!(calls.await.unwrap().unwrap(), 1);
     });
 }
 
-/// What users put in structs and spawn on threads.
-#[test]
-fn public_types_are_send_and_sync() {
-    fn send_sync<T: Send + Sync>() {}
-    fn send<T: Send>(_: T) {}
-    send_sync::<LockGuard>();
-    send_sync::<LockManager>();
-    send_sync::<LockError>();
-    send_sync::<Lease>();
-    send_sync::<DetachedLock>();
-    send_sync::<WithError<()>>();
-    send_sync::<InTokio<()>>();
-    send_sync::<TokioContext>();
-    let sim = quorate_memory::Sim::new(1);
-    let nodes = MemoryNode::cluster(1, sim.clone());
-    let manager = LockManager::builder(nodes).runtime(sim.clone()).build().unwrap();
-    let guard = sim.block_on(manager.lock("r")).unwrap();
-    send(guard.extend());
-    send(guard.extend_to(Duration::from_secs(20)));
-    send(guard.lost());
-    send(guard.run(async {}));
-    send(guard.release());
-    send(manager.lock("r").into_future());
-    send(manager.close(Duration::ZERO));
-    let record = sim.block_on(manager.lock("r")).unwrap().detach().unwrap();
-    send(manager.adopt(&record));
-}
-
-/// What happens to the runtime that the manager was made in, while a holder waits elsewhere.
+/// What happens to the runtime that the manager was made in, while a holder waits elsewhere: in no runtime, or in
+/// another one than that in which it began to wait. Where the runtime stands, no thread drives it.
 #[derive(Clone, Copy, Debug)]
 enum Home {
-    /// It ends. The holder waits in no runtime.
     Ends,
-    /// It ends. The holder began to wait there, and waits in another one.
     EndsMeanwhile,
-    /// No thread drives it. The holder began to wait there, and waits in another one.
     Stands,
 }
 
@@ -312,23 +218,17 @@ fn is_lost_elsewhere(home: Home) {
         let first = current_thread();
         let locks = Locks::new(&runtime_of(&first));
         let request = locks.manager.lock("r").ttl(ttl);
-        let guard = match home {
-            Home::Ends => block_on(request.into_future()).unwrap(),
-            _ => first.block_on(request.into_future()).unwrap(),
+        let begins = async {
+            let guard = request.await.unwrap();
+            let mut lost = Box::pin(guard.lost());
+            let is_lost = (&mut lost).now_or_never();
+            (guard, is_lost.is_none().then_some(lost))
         };
-        let mut lost = Box::pin(guard.lost());
-        let is_lost = match home {
-            Home::Ends => (&mut lost).now_or_never(),
-            _ => first.block_on(async { (&mut lost).now_or_never() }),
-        };
-        if is_lost.is_some() {
-            continue;
-        }
+        let is_there = !matches!(home, Home::Ends);
+        let (_guard, lost) = if is_there { first.block_on(begins) } else { block_on(begins) };
+        let Some(lost) = lost else { continue };
         let _first = Some(first).filter(|_| matches!(home, Home::Stands));
-        match home {
-            Home::Ends => drop(block_on(lost)),
-            _ => drop(current_thread().block_on(lost)),
-        }
+        drop(if is_there { current_thread().block_on(lost) } else { block_on(lost) });
         return;
     }
     panic!("it is always lost at once");

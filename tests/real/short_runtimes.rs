@@ -1,74 +1,53 @@
-//! One manager in many short runtimes.
+//! One manager in many short runtimes, as a `static` that is used by tests which each have a runtime.
 
-use std::sync::Arc;
+use quorate_tests::Nodes;
 
-use quorate::LockBackend;
-use quorate_tests::{Nodes, RedisServer};
-use tokio::runtime::{Builder, Runtime};
-
-use crate::client::{Client, all_have, assert_clean, nothing_is_left, unhurried};
+use crate::client::{
+    Client, Home, Settings, accepted, all_have, assert_clean, current_thread, nothing_is_left,
+    unhurried,
+};
 use crate::events;
 
-/// As a `static` that is used by tests which each have a runtime, or by the workers of a server.
+/// Where connections live on a thread of their own, none of them ends. Elsewhere the first call after the end of a
+/// runtime says what helps: once for each node.
 #[test]
-fn a_manager_in_short_runtimes_leaves_no_keys() {
-    const RUNTIMES: usize = 200;
-    for client in Client::ALL {
-        let nodes = Nodes::start(3);
-        let connections = || nodes.iter().map(accepted).sum::<u64>();
-        let before = connections();
-        let manager = unhurried(client.connect_on_own_thread(&nodes.addresses()));
-        let manager = manager.build().unwrap();
-        for turn in 0..RUNTIMES {
-            short().block_on(async {
-                let dropped = manager.lock(format!("dropped:{turn}")).await.unwrap();
-                let released = manager.lock(format!("released:{turn}")).await.unwrap();
-                drop(dropped);
-                released.release().await.unwrap();
-            });
-        }
-        // And the runtime ends while the releases are in flight.
-        short().block_on(assert_clean(&manager));
-        assert_eq!(nodes.keys_left(), [], "{client:?}");
-        let made = connections() - before - nodes.len() as u64;
-        assert!(made < RUNTIMES as u64, "{client:?}: {made} connections");
-    }
-}
-
-/// The first call after the end of a runtime says what helps: once for each node.
-#[test]
-fn a_runtime_that_ended_under_its_connections_is_reported() {
-    const RUNTIMES: usize = 4;
+fn a_manager_in_short_runtimes_leaves_no_keys_and_reports_that_they_end() {
     events::listen();
-    for client in Client::ALL {
-        type Connect = fn(Client, &[String]) -> Vec<Arc<dyn LockBackend>>;
-        let ways: [(Connect, usize); 2] =
-            [(Client::connect, RUNTIMES - 1), (Client::connect_on_own_thread, 0)];
-        for (connect, expected) in ways {
+    for (home, runtimes) in [(Home::Found, 4), (Home::OwnThread, 100)] {
+        for client in Client::ALL {
             let nodes = Nodes::start(3);
-            let manager = unhurried(connect(client, &nodes.addresses())).build().unwrap();
-            for turn in 0..RUNTIMES {
-                short().block_on(async {
-                    let key = format!("turn:{turn}");
-                    let guard = manager.lock(&*key).await.unwrap();
-                    all_have(&nodes, &key).await;
-                    guard.release().await.unwrap();
-                    nothing_is_left(&nodes).await;
+            let connections = || nodes.iter().map(accepted).sum::<u64>();
+            let settings = Settings::at(home.clone());
+            let manager = unhurried(client.connect_with(&nodes.addresses(), &settings));
+            let manager = manager.build().unwrap();
+            let before = connections();
+            let is_found = matches!(home, Home::Found);
+            for turn in 0..runtimes {
+                current_thread().block_on(async {
+                    let key = format!("released:{turn}");
+                    let released = manager.lock(&*key).await.unwrap();
+                    if is_found {
+                        all_have(&nodes, &key).await;
+                        released.release().await.unwrap();
+                        return nothing_is_left(&nodes).await;
+                    }
+                    // The runtime ends while the releases are in flight.
+                    drop(manager.lock(format!("dropped:{turn}")).await.unwrap());
+                    released.release().await.unwrap();
                 });
             }
+            let ended = if is_found { runtimes - 1 } else { 0 };
             for node in nodes.iter() {
                 let warnings = events::warnings("runtime ended", node.port());
-                assert_eq!(warnings.len(), expected, "{client:?}: {warnings:?}");
-                assert!(warnings.iter().all(|it| it.text.contains("own_thread()")), "{warnings:?}");
+                assert_eq!(warnings.len(), ended, "{client:?}: {warnings:?}");
+                assert!(warnings.iter().all(|it| it.contains("own_thread()")), "{warnings:?}");
             }
+            if !is_found {
+                current_thread().block_on(assert_clean(&manager));
+                let made = connections() - before;
+                assert!(made < runtimes as u64, "{client:?}: {made} connections");
+            }
+            assert_eq!(nodes.keys_left(), [], "{client:?}");
         }
     }
-}
-
-fn short() -> Runtime {
-    Builder::new_current_thread().enable_all().build().unwrap()
-}
-
-fn accepted(node: &RedisServer) -> u64 {
-    node.info("total_connections_received").parse().unwrap()
 }

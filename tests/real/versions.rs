@@ -10,13 +10,13 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 
 use futures_util::future::join_all;
-use quorate::{DetachedLock, LockManager};
+use quorate::DetachedLock;
 use quorate_tests::keys::{EPOCH, QUARANTINE, waiters};
 use quorate_tests::wait::{LONG_TTL, receive, times, until, within_limit};
 use quorate_tests::{Nodes, RedisServer, Referee, Reply};
 
 use crate::client::{
-    Client, LIMIT, all_have, assert_clean, close, nothing_is_left, on_tokio, unhurried,
+    Client, LIMIT, all_have, assert_clean, close, nothing_is_left, on_tokio, with_each,
 };
 use crate::guard;
 
@@ -53,14 +53,8 @@ impl Earlier {
     }
 
     /// Has it go on, and waits until it has done what it was told.
-    fn succeeds(mut self) {
-        drop(self.process.stdin.take());
-        assert_eq!(self.line(), None, "it said more");
-        assert!(self.process.wait().unwrap().success());
-    }
-
-    /// Waits until it has ended by itself, after lines that do not matter.
     fn ends(mut self) {
+        drop(self.process.stdin.take());
         while self.line().is_some() {}
         assert!(self.process.wait().unwrap().success());
     }
@@ -82,14 +76,9 @@ fn entries(node: &RedisServer) -> Vec<Vec<u8>> {
     node.cli(&["ZRANGE", &waiters("r"), "0", "-1"]).array().into_iter().map(bytes).collect()
 }
 
-fn manager(client: Client, nodes: &Nodes) -> LockManager {
-    unhurried(client.connect(&nodes.addresses())).build().unwrap()
-}
-
 /// Acquires a lock again and again, and lets a referee look for overlaps.
 async fn contend(client: Client, nodes: &Nodes, port: u16, times: u64) {
-    let manager = unhurried(client.connect(&nodes.addresses())).wait_timeout(10 * LIMIT);
-    let manager = manager.build().unwrap();
+    let manager = client.builder(nodes).wait_timeout(10 * LIMIT).build().unwrap();
     let mut referee = Referee::to_port(port, "r").unwrap();
     for _ in 0..times {
         let guard = manager.lock("r").await.unwrap();
@@ -117,87 +106,75 @@ fn two_versions_share_their_nodes() {
 /// With one node there is one gate: the entries of both versions are in one queue.
 #[test]
 fn two_versions_wait_for_each_other_and_leave_the_entries_of_the_other() {
-    on_tokio(async {
-        for client in Client::ALL {
-            let nodes = Nodes::start(1);
-            let [ours, second] = [manager(client, &nodes), manager(client, &nodes)];
-            let guard = ours.lock("r").await.unwrap();
-            let earlier = Earlier::start(&["hold", "r"], &nodes);
-            earlier.says("waits");
-            let its_entry = entries(&nodes[0]);
-            assert_eq!(its_entry.len(), 1);
-            let waiting = tokio::spawn({
-                let second = second.clone();
-                async move { second.lock("r").await }
-            });
-            until("two waiters", || entries(&nodes[0]).len() == 2).await;
-            assert_eq!(entries(&nodes[0])[0], its_entry[0], "{client:?}: it keeps its place");
-            waiting.abort();
-            until("one waiter", || entries(&nodes[0]).len() == 1).await;
-            assert_eq!(entries(&nodes[0]), its_entry, "{client:?}");
+    with_each(&Client::ALL, async |client| {
+        let nodes = Nodes::start(1);
+        let [ours, second] = [(); 2].map(|()| client.manager(&nodes));
+        let guard = ours.lock("r").await.unwrap();
+        let earlier = Earlier::start(&["hold", "r"], &nodes);
+        earlier.says("waits");
+        let its_entry = entries(&nodes[0]);
+        assert_eq!(its_entry.len(), 1);
+        let waiting = tokio::spawn(second.lock("r").into_future());
+        until("two waiters", || entries(&nodes[0]).len() == 2).await;
+        assert_eq!(entries(&nodes[0])[0], its_entry[0], "{client:?}: it keeps its place");
+        waiting.abort();
+        until("one waiter", || entries(&nodes[0]).len() == 1).await;
+        assert_eq!(entries(&nodes[0]), its_entry, "{client:?}");
 
-            guard.release().await.unwrap();
-            earlier.says("holds");
-            let refused = ours.lock("r").no_wait().await;
-            assert!(refused.unwrap_err().is_held(), "{client:?}");
-            let waiting = tokio::spawn({
-                let second = second.clone();
-                async move { second.lock("r").await }
-            });
-            until("one waiter", || entries(&nodes[0]).len() == 1).await;
-            earlier.succeeds();
-            let next = within_limit("the lock", waiting).await.unwrap().unwrap();
-            next.release().await.unwrap();
-            close(&second, &nodes).await;
-        }
+        guard.release().await.unwrap();
+        earlier.says("holds");
+        let refused = ours.lock("r").no_wait().await;
+        assert!(refused.unwrap_err().is_held(), "{client:?}");
+        let waiting = tokio::spawn(second.lock("r").into_future());
+        until("one waiter", || entries(&nodes[0]).len() == 1).await;
+        earlier.ends();
+        let next = within_limit("the lock", waiting).await.unwrap().unwrap();
+        next.release().await.unwrap();
+        close(&second, &nodes).await;
     });
 }
 
 #[test]
 fn two_versions_read_the_records_of_the_other() {
-    on_tokio(async {
-        for client in Client::ALL {
-            let nodes = Nodes::start(3);
-            let ours = manager(client, &nodes);
-            let guard = ours.lock("r").await.unwrap();
-            all_have(&nodes, "r").await;
-            let record = guard.detach().unwrap().encode();
-            let earlier = Earlier::start(&["adopt", &record], &nodes);
-            earlier.says("holds");
-            assert!(ours.lock("r").no_wait().await.unwrap_err().is_held(), "{client:?}");
-            earlier.succeeds();
-            nothing_is_left(&nodes).await;
+    with_each(&Client::ALL, async |client| {
+        let nodes = Nodes::start(3);
+        let ours = client.manager(&nodes);
+        let guard = ours.lock("r").await.unwrap();
+        all_have(&nodes, "r").await;
+        let record = guard.detach().unwrap().encode();
+        let earlier = Earlier::start(&["adopt", &record], &nodes);
+        earlier.says("holds");
+        assert!(ours.lock("r").no_wait().await.unwrap_err().is_held(), "{client:?}");
+        earlier.ends();
+        nothing_is_left(&nodes).await;
 
-            let earlier = Earlier::start(&["detach", "r"], &nodes);
-            let record = DetachedLock::decode(&earlier.line().unwrap()).unwrap();
-            earlier.succeeds();
-            let guard = ours.adopt(&record).await.unwrap();
-            assert!(ours.lock("r").no_wait().await.unwrap_err().is_held(), "{client:?}");
-            guard.release().await.unwrap();
-            close(&ours, &nodes).await;
-        }
+        let earlier = Earlier::start(&["detach", "r"], &nodes);
+        let record = DetachedLock::decode(&earlier.line().unwrap()).unwrap();
+        earlier.ends();
+        let guard = ours.adopt(&record).await.unwrap();
+        assert!(ours.lock("r").no_wait().await.unwrap_err().is_held(), "{client:?}");
+        guard.release().await.unwrap();
+        close(&ours, &nodes).await;
     });
 }
 
 #[test]
 fn the_epoch_of_the_earlier_version_is_left_alone() {
     const EARLIER_EPOCH: &str = "quorate:guard:epoch";
-    on_tokio(async {
-        for client in Client::ALL {
-            let nodes = Nodes::start(3);
-            let epoch = |node: &RedisServer| format!("{}:{}", node.run_id(), LONG_TTL.as_millis());
-            nodes.iter().for_each(|node| node.set(EARLIER_EPOCH, epoch(node)));
-            let ours = guard::manager(client, &nodes.addresses(), LONG_TTL);
-            guard::is_quarantined(&ours).await;
-            for node in &nodes {
-                until("a quarantine", || node.get(QUARANTINE).is_some()).await;
-                guard::end_quarantine(node);
-            }
-            ours.lock("r").await.unwrap().release().await.unwrap();
-            for node in nodes.iter() {
-                assert_eq!(node.get(EARLIER_EPOCH).unwrap(), epoch(node).into_bytes());
-                assert!(node.get(EPOCH).is_some(), "{client:?}");
-            }
+    with_each(&Client::ALL, async |client| {
+        let nodes = Nodes::start(3);
+        let epoch = |node: &RedisServer| format!("{}:{}", node.run_id(), LONG_TTL.as_millis());
+        nodes.iter().for_each(|node| node.set(EARLIER_EPOCH, epoch(node)));
+        let ours = guard::manager(client, &nodes.addresses(), LONG_TTL);
+        guard::is_quarantined(&ours).await;
+        for node in nodes.iter() {
+            until("a quarantine", || node.get(QUARANTINE).is_some()).await;
+            guard::end_quarantine(node);
+        }
+        ours.lock("r").await.unwrap().release().await.unwrap();
+        for node in nodes.iter() {
+            assert_eq!(node.get(EARLIER_EPOCH).unwrap(), epoch(node).into_bytes());
+            assert!(node.get(EPOCH).is_some(), "{client:?}");
         }
     });
 }

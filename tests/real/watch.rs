@@ -6,8 +6,7 @@ use futures_util::future::join_all;
 use quorate::backend::{Vote, Watched};
 use quorate::{BackendErrorKind, LockBackend};
 use quorate_tests::RedisServer;
-use quorate_tests::wait::within_limit;
-use tokio::task::yield_now;
+use quorate_tests::wait::{until_it_says, within_limit};
 
 use crate::calls::{acquire, claim, ended, kind, release, watch};
 use crate::client::{Client, calls, on_tokio, with_each_client};
@@ -38,31 +37,34 @@ impl Scene {
     }
 }
 
+/// And a watch is one read that writes nothing.
 #[test]
-fn a_release_wakes_the_waiter_whichever_library_made_the_lock() {
+fn what_is_written_or_deleted_wakes_the_waiter_whichever_library_made_the_lock() {
     with_each_client(|client| async move {
         let scene = Scene::new(client);
+        let monitor = scene.node.monitor();
+        let watched = watch(&scene.backend, "r").await.unwrap();
+        assert!(!watched.is_held());
+        assert_eq!(crate::wire::commands(monitor), [["GET", "r"]], "{client:?}");
         let ours = claim("r");
         acquire(&scene.backend, &ours).await.unwrap();
+        ended(watched).await;
+        assert_eq!(scene.node.keys(), ["r"]);
         let watched = scene.watch_held("r").await;
         release(&scene.backend, &ours).await.unwrap();
         ended(watched).await;
 
         let script = "if redis.call('get',KEYS[1]) == ARGV[1] then return redis.call('del',KEYS[1]) \
                       else return 0 end";
-        let mut releases = vec![
-            vec!["EVAL", script, "1", "r", "another-libraries-token"],
-            vec!["DEL", "r"],
-            vec!["UNLINK", "r"],
-            vec!["RENAME", "r", "elsewhere"],
-        ];
-        if RedisServer::version() >= (6, 2) {
-            releases.push(vec!["GETDEL", "r"]);
-        }
+        let eval = ["EVAL", script, "1", "r", "another-libraries-token"];
+        let is_old = RedisServer::version() < (6, 2);
+        let get_and_delete = if is_old { ["DEL", "r"] } else { ["GETDEL", "r"] };
+        let (delete, rename) = (["DEL", "r"], ["RENAME", "r", "elsewhere"]);
+        let releases = [&eval[..], &delete, &["UNLINK", "r"], &rename, &get_and_delete];
         for release in releases {
             scene.set("r");
             let watched = scene.watch_held("r").await;
-            assert_eq!(scene.node.cli(&release).error(), None);
+            assert_eq!(scene.node.cli(release).error(), None);
             ended(watched).await;
         }
     });
@@ -71,113 +73,70 @@ fn a_release_wakes_the_waiter_whichever_library_made_the_lock() {
 /// fred does not pass on the push of a flush. The key is read again instead.
 #[test]
 fn a_flush_of_everything_wakes_every_waiter() {
-    let flushed = async |client, flush| {
+    let cases = Client::ALL.into_iter();
+    let cases = cases.flat_map(|client| ["FLUSHALL", "FLUSHDB"].map(|flush| (client, flush)));
+    // All at once, as reading again takes seconds.
+    on_tokio(join_all(cases.map(async |(client, flush)| {
         let scene = Scene::new(client);
         scene.set("r");
         scene.set("s");
         let watches = [scene.watch_held("r").await, scene.watch_held("s").await];
         scene.node.cli(&[flush]);
-        for watched in watches {
+        join_all(watches.map(ended)).await;
+    })));
+}
+
+/// The node is killed, or its connection is cut as a proxy or an operator does it.
+#[test]
+fn the_end_of_a_connection_ends_its_watches_and_no_other_call_and_the_node_watches_again() {
+    with_each_client(|client| async move {
+        for is_killed in [true, false] {
+            let scene = Scene::new(client);
+            let ours = claim("ours");
+            acquire(&scene.backend, &ours).await.unwrap();
+            scene.set("r");
+            let watched = scene.watch_held("r").await;
+            if is_killed {
+                scene.node.kill();
+                ended(watched).await;
+                let down = watch(&scene.backend, "r").await;
+                assert_eq!(kind(&down), Some(BackendErrorKind::Connection), "{client:?}: {down:?}");
+                scene.node.restart();
+                until_it_says("a watch", async || watch(&scene.backend, "r").await.is_ok()).await;
+                scene.set("r");
+            } else {
+                // `t` among the flags: tracking is on.
+                let clients = scene.node.cli(&["CLIENT", "LIST"]).text();
+                let is_flag = |word: &str| word.starts_with("flags=") && word.contains('t');
+                let tracking = clients.lines().find(|line| line.split(' ').any(is_flag)).unwrap();
+                let id = tracking.split(' ').find_map(|word| word.strip_prefix("id=")).unwrap();
+                assert_eq!(scene.node.cli(&["CLIENT", "KILL", "ID", id]).integer(), 1);
+                ended(watched).await;
+                assert_eq!(release(&scene.backend, &ours).await.unwrap(), Vote::Granted);
+            }
+            let watched = scene.watch_held("r").await;
+            scene.node.cli(&["DEL", "r"]);
             ended(watched).await;
         }
-    };
-    // All at once, as reading again takes seconds.
-    on_tokio(join_all(
-        Client::ALL
-            .into_iter()
-            .flat_map(|client| ["FLUSHALL", "FLUSHDB"].map(|how| (client, how)))
-            .map(|(client, how)| flushed(client, how)),
-    ));
-}
-
-#[test]
-fn a_watch_is_one_read_and_writes_nothing() {
-    with_each_client(|client| async move {
-        let scene = Scene::new(client);
-        let monitor = scene.node.monitor();
-        let watched = watch(&scene.backend, "r").await.unwrap();
-        assert!(!watched.is_held());
-        assert_eq!(crate::wire::commands(monitor), [["GET", "r"]], "{client:?}");
-        scene.set("r");
-        ended(watched).await;
-        assert_eq!(scene.node.keys(), ["r"]);
-    });
-}
-
-#[test]
-fn a_node_that_is_killed_ends_its_watches_and_watches_again_when_it_is_back() {
-    with_each_client(|client| async move {
-        let scene = Scene::new(client);
-        scene.set("r");
-        let watched = scene.watch_held("r").await;
-        scene.node.kill();
-        ended(watched).await;
-        let down = watch(&scene.backend, "r").await;
-        assert_eq!(kind(&down), Some(BackendErrorKind::Connection), "{client:?}: {down:?}");
-
-        scene.node.restart();
-        let watches_again = async {
-            while watch(&scene.backend, "free").await.is_err() {
-                yield_now().await;
-            }
-        };
-        within_limit("a watch on the node that is back", watches_again).await;
-        scene.set("r");
-        let watched = scene.watch_held("r").await;
-        scene.node.cli(&["DEL", "r"]);
-        ended(watched).await;
-    });
-}
-
-/// As a proxy or an operator does it: the node lives on.
-#[test]
-fn a_connection_that_is_cut_ends_its_watches_and_no_other_call() {
-    with_each_client(|client| async move {
-        let scene = Scene::new(client);
-        let ours = claim("r");
-        acquire(&scene.backend, &ours).await.unwrap();
-        let watched = scene.watch_held("r").await;
-        let clients = scene.node.cli(&["CLIENT", "LIST"]).text();
-        // `t` among the flags: tracking is on.
-        let tracking = clients.lines().find(|line| {
-            line.split(' ').any(|word| word.starts_with("flags=") && word.contains('t'))
-        });
-        let id = tracking.unwrap().split(' ').find_map(|word| word.strip_prefix("id=")).unwrap();
-        assert_eq!(scene.node.cli(&["CLIENT", "KILL", "ID", id]).integer(), 1);
-        ended(watched).await;
-        let watched = scene.watch_held("r").await;
-        release(&scene.backend, &ours).await.unwrap();
-        ended(watched).await;
     });
 }
 
 /// fred keeps the last 32 pushes. A key that is absent is not read again.
 #[test]
-fn many_changes_at_once_wake_every_watch() {
-    with_each_client(|client| async move {
-        let scene = Scene::new(client);
-        let names: Vec<String> = (0..300).map(|number| format!("k{number}")).collect();
-        let mut changed = Vec::new();
-        for name in &names {
-            changed.push(watch(&scene.backend, name).await.unwrap().changed());
-        }
-        let pairs = names.iter().flat_map(|name| [name, "x"]);
-        let words: Vec<&str> = ["MSET"].into_iter().chain(pairs).collect();
-        assert_eq!(scene.node.cli(&words).error(), None);
-        within_limit("the end of every watch", join_all(changed)).await;
-    });
-}
-
-#[test]
-fn a_thousand_watches_share_one_connection() {
+fn a_thousand_watches_share_one_connection_and_many_changes_at_once_wake_every_watch() {
     with_each_client(|client| async move {
         let scene = Scene::new(client);
         scene.set("r");
         drop(join_all((0..1_000).map(|_| scene.watch_held("r"))).await);
-        let all = join_all((0..1_000).map(|_| scene.watch_held("r"))).await;
+        let held = join_all((0..1_000).map(|_| scene.watch_held("r"))).await;
+        let names: Vec<String> = (0..300).map(|number| format!("k{number}")).collect();
+        let free = join_all(names.iter().map(|name| watch(&scene.backend, name))).await;
+        let pairs = names.iter().flat_map(|name| [name, "x"]);
+        let words: Vec<&str> = ["MSET"].into_iter().chain(pairs).collect();
+        assert_eq!(scene.node.cli(&words).error(), None);
         scene.node.cli(&["DEL", "r"]);
-        within_limit("the end of all watches", join_all(all.into_iter().map(Watched::changed)))
-            .await;
+        let all = free.into_iter().map(Result::unwrap).chain(held).map(Watched::changed);
+        within_limit("the end of every watch", join_all(all)).await;
         assert_eq!(scene.node.info("tracking_clients"), "1", "{client:?}");
         // Before, subcommands were not counted each by itself.
         if RedisServer::version() >= (7, 0) {

@@ -7,17 +7,16 @@ use quorate_tests::{Monitor, Nodes, RedisServer, Reply};
 
 use crate::client::{
     Client, all_have, assert_clean, calls, close, nothing_is_left, on_tokio, unhurried, warm_up,
-    with_each_client,
+    with_each, with_each_client,
 };
 
 /// The commands of clients and of scripts, without those of a new connection.
 pub(crate) fn commands(monitor: Monitor<'_>) -> Vec<Vec<String>> {
     const OF_A_CONNECTION: [&str; 7] =
         ["CLIENT", "HELLO", "INFO", "SELECT", "AUTH", "PING", "COMMAND"];
-    let is_of_a_connection = |args: &[String]| {
-        let name = args.first().map(|name| name.to_ascii_uppercase()).unwrap_or_default();
-        let asks_for_scripts = args.get(1).is_some_and(|script| script == "return 1");
-        OF_A_CONNECTION.contains(&&*name) || asks_for_scripts
+    let is_of_a_connection = |args: &Vec<String>| {
+        OF_A_CONNECTION.contains(&&*args[0].to_ascii_uppercase())
+            || args.get(1).is_some_and(|script| script == "return 1")
     };
     let commands = monitor.stop().into_iter().map(|line| line.args);
     commands.filter(|args| !is_of_a_connection(args)).collect()
@@ -68,24 +67,19 @@ fn a_lock_is_set_key_token_nx_px_ttl() {
 
         let seen = commands(monitor);
         let token = String::from_utf8(token).unwrap();
-        // A node takes the options in any order, and fred writes them in its own.
-        let is_set = |command: &Vec<String>| {
-            let options =
-                [&["NX", "PX", "3600000", "GET"][..], &["PX", "3600000", "NX", "GET"][..]];
-            command.len() > 3
-                && command[..3] == ["SET", "orders:42", &token]
-                && options.iter().any(|options| command[3..] == **options)
+        let of = |names: [&str; 3]| {
+            let of = seen.iter().filter(|command| names.contains(&&*command[0]));
+            let [only] = of.collect::<Vec<_>>()[..] else { panic!("{client:?}: {seen:?}") };
+            only.iter().map(|word| &**word).collect::<Vec<_>>()
         };
-        assert!(seen.iter().any(is_set), "{client:?}: {seen:?}");
-        let sets = seen.iter().filter(|command| command[0] == "SET").count();
-        assert_eq!(sets, 1, "sent once: {seen:?}");
-        if RedisServer::compare_and_delete().is_some() {
-            let deletes = seen.iter().filter(|command| command[0].starts_with("DEL"));
-            assert_eq!(deletes.count(), 1, "{seen:?}");
-        } else {
-            let deletes: Vec<_> = seen.iter().filter(|command| command[0] == "EVALSHA").collect();
-            assert_eq!(deletes.len(), 1, "{seen:?}");
-            assert_eq!(deletes[0][2..], ["1", "orders:42", &token], "its key is declared");
+        // A node takes the options in any order, and fred writes them in its own.
+        let set = of(["SET"; 3]);
+        assert_eq!(set[..3], ["SET", "orders:42", &token], "{client:?}");
+        let options = [["NX", "PX", "3600000", "GET"], ["PX", "3600000", "NX", "GET"]];
+        assert!(options.iter().any(|options| set[3..] == *options), "{client:?}: {set:?}");
+        let delete = of(["DELIFEQ", "DELEX", "EVALSHA"]);
+        if RedisServer::compare_and_delete().is_none() {
+            assert_eq!(delete[2..], ["1", "orders:42", &token], "its key is declared");
         }
     });
 }
@@ -107,18 +101,16 @@ fn a5_several_resources_are_one_script_call_that_declares_every_key() {
             (guarded.lock(["a", "b"]), vec!["p:a", "p:b", EPOCH, QUARANTINE], vec!["p:a", "p:b"]),
         ] {
             warm_up(&plain).await;
-            nothing_of_a_lock_is_left(nodes).await;
+            let is_left = |(_, key): &(usize, String)| key.starts_with("p:");
+            until("no lock is left", || !nodes.keys_left().iter().any(is_left)).await;
             let monitor = nodes[0].monitor();
             let guard = request.await.unwrap();
             let token = guard.fencing_token();
             guard.release().await.unwrap();
             let seen = commands(monitor);
-            let calls: Vec<_> = seen.iter().filter(|words| words[0].starts_with("EVAL")).collect();
-            let keys = |call: &[String]| {
-                let count = call[2].parse::<usize>().unwrap();
-                call[3..3 + count].to_vec()
-            };
-            let declared: Vec<_> = calls.iter().map(|call| keys(call)).collect();
+            let calls = seen.iter().filter(|words| words[0].starts_with("EVAL"));
+            let keys = |call: &Vec<String>| call[3..3 + call[2].parse::<usize>().unwrap()].to_vec();
+            let declared: Vec<_> = calls.map(keys).collect();
             assert_eq!(declared, [acquires, releases], "{client:?}: acquire and release: {seen:?}");
             if let Some(token) = token {
                 assert_eq!(nodes[0].get(&counter), Some(token.to_string().into_bytes()));
@@ -130,11 +122,6 @@ fn a5_several_resources_are_one_script_call_that_declares_every_key() {
         }
         nodes[0].flushall();
     });
-}
-
-async fn nothing_of_a_lock_is_left(nodes: &Nodes) {
-    until("no lock is left", || !nodes.keys_left().iter().any(|(_, key)| key.starts_with("p:")))
-        .await;
 }
 
 /// The handshake loads the scripts: no operation of a new connection takes a second command.
@@ -149,9 +136,8 @@ fn the_first_release_takes_one_round_trip() {
         guard.release().await.unwrap();
         manager.lock(["a", "b"]).fenced().await.unwrap().release().await.unwrap();
         let ours = monitor.stop().into_iter().filter(|line| line.client != "lua");
-        let names: Vec<_> = ours.map(|mut line| line.args.remove(0).to_uppercase()).collect();
-        let names: Vec<_> =
-            names.iter().filter(|name| *name != "AUTH" && *name != "ECHO").collect();
+        let names = ours.map(|mut line| line.args.remove(0).to_uppercase());
+        let names: Vec<_> = names.filter(|name| name != "AUTH" && name != "ECHO").collect();
         let delete = RedisServer::compare_and_delete().unwrap_or("EVALSHA").to_uppercase();
         assert_eq!(names, ["EVALSHA", &delete, "EVALSHA", "EVALSHA"], "{client:?}");
         assert_clean(&manager).await;
@@ -206,34 +192,23 @@ fn the_rights_in_the_docs_are_enough() {
     }
 }
 
-/// A database number, a unix socket, a user with a password: as the client has them.
+/// A database number and a unix socket, as the client has them. `refusals.rs` has users with passwords.
 #[test]
-fn databases_sockets_and_users_work_as_in_the_client() {
-    let socket = RedisServer::builder().unix_socket().start();
-    let user = RedisServer::builder().user("app", "on >se:cr@t ~* +@all").start();
+fn databases_and_sockets_work_as_in_the_client() {
+    let socket = RedisServer::builder().config("unixsocket", &["socket"]).start();
     let plain = RedisServer::start();
-    let path = socket.socket_path().unwrap().display().to_string();
-    on_tokio(async {
-        for client in Client::ALL {
-            let addresses = [
-                format!("redis+unix://{path}"),
-                format!("redis://app:se%3Acr%40t@127.0.0.1:{}", user.port()),
-                format!("redis://127.0.0.1:{}/5", plain.port()),
-            ];
-            let backends = client.connect(&addresses);
-            let names: Vec<_> = backends.iter().map(|node| node.name().into_owned()).collect();
-            assert_eq!(names[0], path, "{client:?}");
-            assert_eq!(names[1], format!("127.0.0.1:{}", user.port()));
-            assert_eq!(names[2], format!("127.0.0.1:{}/5", plain.port()));
-            let manager = unhurried(backends).build().unwrap();
-            let guard = manager.lock("r").await.unwrap();
-            let is_there = |node: &RedisServer| node.get("r").is_some();
-            until("the key", || is_there(&socket) && is_there(&user)).await;
-            let keyspace = || plain.cli(&["INFO", "keyspace"]).text();
-            until("the key in database 5", || keyspace().contains("db5:keys=1,")).await;
-            assert!(plain.get("r").is_none(), "it is in database 5");
-            guard.release().await.unwrap();
-            assert_clean(&manager).await;
-        }
+    let path = socket.dir().join("socket").display().to_string();
+    with_each(&Client::ALL, async |client| {
+        let addresses = [format!("redis+unix://{path}"), plain.address() + "/5"];
+        let backends = client.connect(&addresses);
+        assert_eq!(backends[0].name(), path, "{client:?}");
+        assert_eq!(backends[1].name(), format!("127.0.0.1:{}/5", plain.port()), "{client:?}");
+        let manager = unhurried(backends).build().unwrap();
+        let guard = manager.lock("r").await.unwrap();
+        let keyspace = plain.cli(&["INFO", "keyspace"]).text();
+        assert!(socket.get("r").is_some() && keyspace.contains("db5:keys=1,"), "{keyspace}");
+        assert!(plain.get("r").is_none(), "it is in database 5");
+        guard.release().await.unwrap();
+        assert_clean(&manager).await;
     });
 }

@@ -96,6 +96,8 @@ impl Doing {
             }
         };
         let lock = || manager.lock("r");
+        let held = async || lock().await.expect("it is free");
+        let mut record = None;
         let future: BoxFuture<'static, ()> = match self {
             Self::Lock => {
                 // Contended, so that several rounds are lost before one is won.
@@ -108,20 +110,16 @@ impl Doing {
                 Box::pin(async { drop(join(releases, locks).await) })
             }
             Self::LockNow => {
-                let locks = manager.lock("r").no_wait().into_future();
+                let locks = lock().no_wait().into_future();
                 Box::pin(async { drop(locks.await) })
             }
-            Self::LockWith => {
-                let request = lock();
+            Self::LockWith | Self::LockNowWith => {
+                let request = if self == Self::LockWith { lock() } else { lock().no_wait() };
                 Box::pin(async { drop(request.with(async |_| work().await).await) })
             }
             Self::LockWithFuture => {
                 let request = lock();
                 Box::pin(async { drop(request.with_future(|_| work()).await) })
-            }
-            Self::LockNowWith => {
-                let request = manager.lock("r").no_wait();
-                Box::pin(async { drop(request.with(async |_| work().await).await) })
             }
             Self::ManagerWith => {
                 Box::pin(async move { drop(manager.with("r", async |_| work().await).await) })
@@ -141,42 +139,32 @@ impl Doing {
                 };
                 drop(manager.once_per("r", hold.max(Duration::from_secs(60)), fails).await);
             }),
-            Self::Extend => {
-                let guard = lock().await.expect("it is free");
-                Box::pin(async move { drop(guard.extend().await) })
-            }
-            Self::ExtendTo => {
-                let guard = lock().await.expect("it is free");
-                Box::pin(async move { drop(guard.extend_to(2 * BOUND).await) })
-            }
-            Self::Release => {
-                let guard = lock().await.expect("it is free");
-                Box::pin(async { drop(guard.release().await) })
+            Self::Extend | Self::ExtendTo | Self::Release | Self::Run | Self::AutoRenew => {
+                let guard = held().await;
+                if self == Self::AutoRenew {
+                    guard.auto_renew();
+                }
+                Box::pin(async move {
+                    match self {
+                        Self::Extend => drop(guard.extend().await),
+                        Self::ExtendTo => drop(guard.extend_to(2 * BOUND).await),
+                        Self::Release => drop(guard.release().await),
+                        Self::Run => drop(guard.run(work()).await),
+                        _ => work().await,
+                    }
+                })
             }
             Self::Lost => {
                 let guard = lock().hold_limit(8 * hold).await.expect("it is free");
                 Box::pin(async move { drop(guard.lost().await) })
             }
-            Self::Run => {
-                let guard = lock().await.expect("it is free");
-                Box::pin(async move { drop(guard.run(work()).await) })
-            }
-            Self::AutoRenew => {
-                let guard = lock().await.expect("it is free");
-                guard.auto_renew();
-                Box::pin(async move {
-                    work().await;
-                    drop(guard);
-                })
-            }
             Self::Adopt => {
-                let guard = lock().await.expect("it is free");
+                let guard = held().await;
                 // An acquire in flight to a slow node would be executed after the adopter's release.
                 work().await;
-                let record = guard.detach().expect("it is held");
-                let adopted = record.clone();
-                let future = Box::pin(async move { drop(manager.adopt(&adopted).await) });
-                return Trial { future, record: Some(record) };
+                let adopted = guard.detach().expect("it is held");
+                record = Some(adopted.clone());
+                Box::pin(async move { drop(manager.adopt(&adopted).await) })
             }
             Self::Revoke => {
                 // A free lock: what is revoked stays for its ttl.
@@ -195,7 +183,7 @@ impl Doing {
             }
             Self::Check => Box::pin(async move { drop(manager.check().await) }),
             Self::Close => {
-                let kept = lock().await.expect("it is free");
+                let kept = held().await;
                 kept.auto_renew();
                 let waiting = lock().into_future();
                 let forgotten = manager.lock(["s", "t"]).await.expect("they are free");
@@ -208,7 +196,7 @@ impl Doing {
                 })
             }
         };
-        Trial { future, record: None }
+        Trial { future, record }
     }
 }
 

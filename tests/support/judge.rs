@@ -12,7 +12,6 @@ pub const LOCKS: usize = 8;
 
 /// One hold of a lock, as a line of a client process.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[expect(clippy::exhaustive_structs, reason = "a part of the tests")]
 pub struct Hold {
     /// Which lock.
     pub lock: usize,
@@ -41,23 +40,17 @@ impl FromStr for Hold {
     fn from_str(line: &str) -> Result<Self, String> {
         let numbers: Result<Vec<u64>, ParseIntError> = line.split(' ').map(str::parse).collect();
         let small = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
-        match numbers.as_deref() {
-            Ok([lock, acquired, end, token, refused, written]) => Ok(Self {
-                lock: small(*lock) as usize,
-                acquired: *acquired,
-                end: *end,
-                token: *token,
-                refused: small(*refused),
-                written: small(*written),
-            }),
-            _ => Err(format!("no hold: {line}")),
-        }
+        let Ok([lock, acquired, end, token, refused, written]) = numbers.as_deref() else {
+            return Err(format!("no hold: {line}"));
+        };
+        let (refused, written) = (small(*refused), small(*written));
+        let lock = small(*lock) as usize;
+        Ok(Self { lock, acquired: *acquired, end: *end, token: *token, refused, written })
     }
 }
 
 /// What the judge found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[expect(clippy::exhaustive_structs, reason = "a part of the tests")]
 pub struct Verdict {
     /// Holds that began while an earlier one of the lock lasted.
     pub overlaps: usize,
@@ -72,7 +65,6 @@ pub struct Verdict {
 }
 
 /// Judges all holds of a run.
-#[must_use]
 pub fn judge(holds: &[Hold]) -> Verdict {
     let mut verdict = Verdict { tokens: holds.len(), ..Verdict::default() };
     let mut locks: BTreeMap<usize, Vec<&Hold>> = BTreeMap::new();
@@ -131,39 +123,29 @@ mod tests {
         Hold { lock, acquired, end, token, refused: 0, written: 0 }
     }
 
-    fn found(holds: &[Hold]) -> (usize, usize, usize) {
-        let verdict = judge(holds);
-        assert_eq!(verdict.example.is_some(), verdict.overlaps > 0);
-        (verdict.overlaps, verdict.repeated, verdict.fallen)
-    }
-
     #[test]
-    fn one_after_the_other_with_rising_tokens_is_right() {
-        let holds =
-            [hold(1, 20, 30, 9), hold(1, 10, 20, 5), hold(2, 15, 25, 5), hold(1, 30, 40, 10)];
-        assert_eq!(found(&holds), (0, 0, 0));
-    }
-
-    #[test]
-    fn overlaps_are_seen_even_behind_a_third() {
-        let holds = [hold(1, 0, 100, 1), hold(1, 10, 20, 2), hold(1, 30, 40, 3)];
-        assert_eq!(found(&holds), (2, 0, 0));
-        assert_eq!(found(&[hold(1, 0, 100, 1), hold(2, 10, 20, 2)]), (0, 0, 0));
-        assert_eq!(found(&[hold(1, 0, 100, 1), hold(1, 50, 40, 2)]), (0, 0, 0), "never held");
-    }
-
-    #[test]
-    fn tokens_that_repeat_or_fall_are_seen() {
-        assert_eq!(found(&[hold(1, 0, 10, 7), hold(1, 10, 20, 7)]), (0, 1, 1));
-        assert_eq!(found(&[hold(1, 0, 10, 7), hold(1, 10, 20, 6), hold(1, 30, 40, 8)]), (0, 0, 1));
-        assert_eq!(found(&[hold(1, 0, 10, 7), hold(1, 5, 20, 6)]), (1, 0, 0), "no order");
-        assert_eq!(found(&[hold(1, 0, 10, 7), hold(2, 10, 20, 7)]), (0, 0, 0));
-    }
-
-    #[test]
-    fn a_hold_is_a_line() {
-        let one = hold(1, 2, 3, 4);
-        assert_eq!(one.to_string().parse(), Ok(one));
-        assert!("1 2 x".parse::<Hold>().is_err());
+    fn overlaps_and_tokens_that_repeat_or_fall_are_seen() {
+        for (holds, overlaps, repeated, fallen) in [
+            // One after the other, with rising tokens.
+            (&[hold(1, 20, 30, 9), hold(1, 10, 20, 5), hold(2, 15, 25, 5)][..], 0, 0, 0),
+            // Even behind a third.
+            (&[hold(1, 0, 100, 1), hold(1, 10, 20, 2), hold(1, 30, 40, 3)], 2, 0, 0),
+            (&[hold(1, 0, 100, 1), hold(2, 10, 20, 2)], 0, 0, 0),
+            // The second one has never held.
+            (&[hold(1, 0, 100, 1), hold(1, 50, 40, 2)], 0, 0, 0),
+            (&[hold(1, 0, 10, 7), hold(1, 10, 20, 7)], 0, 1, 1),
+            (&[hold(1, 0, 10, 7), hold(1, 10, 20, 6), hold(1, 30, 40, 8)], 0, 0, 1),
+            // Neither was first.
+            (&[hold(1, 0, 10, 7), hold(1, 5, 20, 6)], 1, 0, 0),
+            (&[hold(1, 0, 10, 7), hold(2, 10, 20, 7)], 0, 0, 0),
+        ] {
+            let found = judge(holds);
+            assert_eq!(found.example.is_some(), overlaps > 0);
+            let found = (found.overlaps, found.repeated, found.fallen);
+            assert_eq!(found, (overlaps, repeated, fallen), "{holds:?}");
+            for hold in holds {
+                assert_eq!(hold.to_string().parse().as_ref(), Ok(hold));
+            }
+        }
     }
 }

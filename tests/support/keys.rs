@@ -10,7 +10,6 @@ pub const QUARANTINE: &str = "quorate:guard:quarantine";
 pub const COUNTERS: u32 = 1024;
 
 /// The key of the fencing number of `key`: the FNV-1a hash of its name, folded into [`COUNTERS`].
-#[must_use]
 pub fn counter(key: &str) -> String {
     let mix = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
     let hash = key.bytes().fold(0x811c_9dc5, mix);
@@ -18,19 +17,16 @@ pub fn counter(key: &str) -> String {
 }
 
 /// The ordered set of the entries that wait for `key`.
-#[must_use]
 pub fn waiters(key: &str) -> String {
     format!("{key}:quorate:waiters")
 }
 
 /// When each entry that waits for `key` expires.
-#[must_use]
 pub fn seen(key: &str) -> String {
     format!("{key}:quorate:seen")
 }
 
 /// The key of one entry that waits for `key`.
-#[must_use]
 pub fn entry(key: &str, name: &str) -> String {
     format!("{key}:quorate:{name}")
 }

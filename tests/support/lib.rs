@@ -4,6 +4,8 @@
 //! tests. It knows nothing of quorate, so that it can look at nodes behind the library's back.
 
 #![allow(clippy::expect_used, reason = "a harness fails its test by panicking")]
+#![allow(clippy::must_use_candidate, clippy::missing_errors_doc, reason = "for tests only")]
+#![expect(clippy::exhaustive_enums, clippy::exhaustive_structs, reason = "a part of the tests")]
 
 pub mod clock;
 pub mod dice;
@@ -16,7 +18,7 @@ pub mod referee;
 pub mod resource;
 pub mod wait;
 
-pub use proxy::{Direction, Mode, Proxy, When};
+pub use proxy::{Direction, End, Mode, Proxy, When};
 pub use redis_server::{
     Builder, Connection, Monitor, Monitored, Nodes, RedisServer, Reply, TEST_CA,
 };

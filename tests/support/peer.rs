@@ -3,7 +3,7 @@
 use std::io::{self, BufRead, BufReader, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
@@ -11,7 +11,6 @@ use crate::wait::receive;
 
 /// What a peer does with a command.
 #[derive(Clone, Copy, Debug)]
-#[expect(clippy::exhaustive_enums, reason = "a part of the tests")]
 pub enum Answer {
     /// Sends these bytes.
     Say(&'static [u8]),
@@ -25,7 +24,6 @@ pub enum Answer {
 
 /// A command that a peer received.
 #[derive(Clone, Debug)]
-#[expect(clippy::exhaustive_structs, reason = "a part of the tests")]
 pub struct Heard {
     /// The number of its connection, from 1 on.
     pub connection: usize,
@@ -35,7 +33,6 @@ pub struct Heard {
 
 impl Heard {
     /// The command.
-    #[must_use]
     pub fn name(&self) -> &str {
         &self.words[0]
     }
@@ -55,12 +52,11 @@ pub struct Peer {
     listening: Option<JoinHandle<()>>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Shared {
     heard: Mutex<Vec<String>>,
     connections: Mutex<Vec<TcpStream>>,
     is_stopped: AtomicBool,
-    ended: Sender<()>,
 }
 
 impl Peer {
@@ -74,32 +70,22 @@ impl Peer {
         address: SocketAddr,
         script: impl Fn(&Heard) -> Answer + Send + Sync + 'static,
     ) -> Self {
-        let script = move |command: &Heard| {
-            if command.is_question() { Answer::Usual } else { script(command) }
-        };
-        Self::play(address, script)
+        let or_usual = move |it: &Heard| if it.is_question() { Answer::Usual } else { script(it) };
+        Self::listen(address, move |shared, connection, stream| {
+            serve(shared, connection, stream, &or_usual);
+        })
     }
 
     /// Starts a peer whose script is asked about every command.
     pub fn with_handshake(script: impl Fn(&Heard) -> Answer + Send + Sync + 'static) -> Self {
-        Self::play(anywhere(), script)
-    }
-
-    fn play(
-        address: SocketAddr,
-        script: impl Fn(&Heard) -> Answer + Send + Sync + 'static,
-    ) -> Self {
-        Self::listen(address, move |shared, connection, stream| {
+        Self::listen(anywhere(), move |shared, connection, stream| {
             serve(shared, connection, stream, &script);
         })
     }
 
-    /// Starts a peer that treats each connection as `behave` does, and closes it then.
+    /// Starts a peer that treats each connection as `behave` does, until either side has enough, and closes it then.
     pub fn raw(behave: impl Fn(&TcpStream) -> io::Result<()> + Send + Sync + 'static) -> Self {
-        Self::listen(anywhere(), move |_, _, stream| {
-            // It ends when either side has enough.
-            let _ = behave(stream);
-        })
+        Self::listen(anywhere(), move |_, _, stream| drop(behave(stream)))
     }
 
     fn listen(
@@ -108,51 +94,51 @@ impl Peer {
     ) -> Self {
         let listener = TcpListener::bind(address).expect("a free port");
         let address = listener.local_addr().expect("a bound socket");
-        let (sender, ended) = channel();
-        let shared = Arc::new(Shared {
-            heard: Mutex::default(),
-            connections: Mutex::default(),
-            is_stopped: AtomicBool::new(false),
-            ended: sender,
+        let (shared, (tell, ended)) = (Arc::<Shared>::default(), channel());
+        let (seen, behave) = (Arc::clone(&shared), Arc::new(behave));
+        let listening = thread::spawn(move || {
+            for stream in listener.incoming() {
+                if seen.is_stopped.load(Ordering::SeqCst) {
+                    return;
+                }
+                let stream = stream.expect("a client");
+                stream.set_nodelay(true).expect("an open socket");
+                let mut connections = lock(&seen.connections);
+                connections.push(stream.try_clone().expect("an open socket"));
+                let number = connections.len();
+                let (seen, behave, tell) = (Arc::clone(&seen), Arc::clone(&behave), tell.clone());
+                thread::spawn(move || {
+                    behave(&seen, number, &stream);
+                    let _ = stream.shutdown(Shutdown::Both);
+                    let _ = tell.send(());
+                });
+            }
         });
-        let accepting = Arc::clone(&shared);
-        let listening = thread::spawn(move || accepting.accept(&listener, Arc::new(behave)));
         Self { address, shared, ended: Mutex::new(ended), listening: Some(listening) }
     }
 
     /// An address at which no process listens.
-    #[must_use]
     pub fn nowhere() -> SocketAddr {
         let listener = TcpListener::bind(anywhere()).expect("a free port");
         listener.local_addr().expect("a bound socket")
     }
 
-    /// Where it listens.
-    #[must_use]
-    pub const fn address(&self) -> SocketAddr {
-        self.address
-    }
-
     /// The URL that clients take.
-    #[must_use]
     pub fn url(&self) -> String {
         self.url_as("")
     }
 
     /// The same URL with a login, such as `ann:pass@`.
-    #[must_use]
     pub fn url_as(&self, login: &str) -> String {
         format!("redis://{login}{}", self.address)
     }
 
     /// How many commands of this name have arrived, without those of handshakes.
-    #[must_use]
     pub fn heard(&self, name: &str) -> usize {
         lock(&self.shared.heard).iter().filter(|heard| *heard == name).count()
     }
 
     /// How many connections were accepted.
-    #[must_use]
     pub fn connections(&self) -> usize {
         lock(&self.shared.connections).len()
     }
@@ -168,38 +154,9 @@ impl Drop for Peer {
         self.shared.is_stopped.store(true, Ordering::SeqCst);
         // Wakes the listener up, which sees the flag and closes the port.
         drop(TcpStream::connect(self.address));
-        if let Some(listening) = self.listening.take() {
-            let _ = listening.join();
-        }
+        let _ = self.listening.take().map(JoinHandle::join);
         for connection in lock(&self.shared.connections).drain(..) {
             let _ = connection.shutdown(Shutdown::Both);
-        }
-    }
-}
-
-impl Shared {
-    fn accept(
-        self: &Arc<Self>,
-        listener: &TcpListener,
-        behave: Arc<impl Fn(&Self, usize, &TcpStream) + Send + Sync + 'static>,
-    ) {
-        for connection in listener.incoming() {
-            if self.is_stopped.load(Ordering::SeqCst) {
-                return;
-            }
-            let connection = connection.expect("a client");
-            connection.set_nodelay(true).expect("an open socket");
-            let number = {
-                let mut connections = lock(&self.connections);
-                connections.push(connection.try_clone().expect("an open socket"));
-                connections.len()
-            };
-            let (shared, behave) = (Arc::clone(self), Arc::clone(&behave));
-            thread::spawn(move || {
-                behave(&shared, number, &connection);
-                let _ = connection.shutdown(Shutdown::Both);
-                let _ = shared.ended.send(());
-            });
         }
     }
 }
@@ -227,10 +184,7 @@ fn serve(
         }
         match script(&command) {
             Answer::Say(bytes) => stream.write_all(bytes).ok()?,
-            Answer::Begin(bytes) => {
-                stream.write_all(bytes).ok()?;
-                return None;
-            }
+            Answer::Begin(bytes) => return stream.write_all(bytes).err().map(drop),
             Answer::HangUp => return None,
             Answer::Usual => {
                 let port = stream.local_addr().ok()?.port();

@@ -1,58 +1,45 @@
 //! The network in front of one node, as bad as a test wants it: slow, cut, reset, one way only.
-//!
-//! One thread and `poll` for all connections: a change of the [`Mode`] takes effect between two
-//! chunks, and is in force when [`Proxy::set`] returns.
 
-use std::io::{self, PipeReader, PipeWriter, Write as _};
-use std::net::{Ipv4Addr, TcpListener};
-use std::ops::Deref;
-use std::sync::mpsc::{self, Receiver, Sender};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::io;
+use std::net::{Ipv4Addr, TcpListener as Socket};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Weak};
 use std::thread;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rustix::net::{Shutdown, shutdown};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
 
 use crate::redis_server::free_port;
-use crate::wait::{LIMIT, receive};
+use crate::wait::receive;
 
 mod link;
-mod relay;
 
-use relay::Relay;
+use link::{Link, reset};
 
 /// What happens to the connections through a proxy: to open ones, and to new ones.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Mode {
     /// Everything passes.
-    #[default]
     Pass,
-    /// Every byte arrives that much later, in order. What is held back when the mode changes
-    /// follows the new one: nothing has been lost yet.
-    Delay {
-        /// From the client to the node.
-        to_node: Duration,
-        /// From the node to the client.
-        to_client: Duration,
-    },
+    /// Every byte arrives that much later, in order. What is held back when the mode changes passes.
+    Delay(Duration),
     /// What is sent in this direction is taken and acknowledged, and never arrives.
     ///
-    /// TCP loses nothing in the middle of a stream, so when the mode changes, a connection that
-    /// lost something is reset.
+    /// TCP loses nothing in the middle of a stream. So a connection that lost something is reset when the mode changes.
     BlackHole(Direction),
-    /// Connections end as when a process exits (`FIN`).
-    Cut(When),
-    /// Connections end as when a machine has forgotten them (`RST`).
-    Reset(When),
+    /// Connections end.
+    End(End, When),
     /// Nothing listens: new connections are refused, and open ones are reset.
     Refuse,
 }
 
 /// One of the two directions of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(clippy::exhaustive_enums, reason = "complete by definition: a connection has two ends")]
 pub enum Direction {
     /// What the client sends.
     ToNode,
@@ -60,9 +47,17 @@ pub enum Direction {
     ToClient,
 }
 
+/// How a connection ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// As when a process exits.
+    Cut,
+    /// As when a machine has forgotten it.
+    Reset,
+}
+
 /// When a connection ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(clippy::exhaustive_enums, reason = "complete by definition: at once or later")]
 pub enum When {
     /// At once, and new ones as soon as they are there.
     Now,
@@ -76,181 +71,182 @@ pub enum When {
 #[derive(Debug)]
 pub struct Proxy {
     port: u16,
-    traffic: Arc<Traffic>,
-    orders: Option<Sender<Order>>,
-    bell: PipeWriter,
-    relay: Option<JoinHandle<()>>,
+    orders: Option<mpsc::UnboundedSender<(Order, Sender<()>)>>,
+    relay: Option<thread::JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+enum Order {
+    Mode(Mode),
+    Stick(usize),
 }
 
 impl Proxy {
     /// Starts one that lets everything pass to `node_port` of 127.0.0.1.
-    ///
-    /// # Panics
-    ///
-    /// If there is no free port.
-    #[must_use]
     pub fn start(node_port: u16) -> Self {
-        let listener = listen_anywhere();
-        let port = listener.local_addr().expect("a bound socket").port();
-        let traffic = Arc::new(Traffic::default());
-        let (orders, inbox) = mpsc::channel();
-        let (doorbell, bell) = io::pipe().expect("a pipe");
-        let relay = Relay::new(port, listener, node_port, Arc::clone(&traffic));
-        let inbox = Inbox { orders: inbox, doorbell };
-        let relay = thread::spawn(move || relay.run(inbox));
-        Self { port, traffic, orders: Some(orders), bell, relay: Some(relay) }
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.expect("a runtime");
+        let context = runtime.enter();
+        // No port of this process is given out twice: no node of another test comes to have it while the proxy refuses.
+        let (port, listener) = loop {
+            let port = free_port();
+            if let Ok(listener) = listen_on(port) {
+                break (port, listener);
+            }
+        };
+        drop(context);
+        let relay = Relay {
+            port,
+            node_port,
+            listener: Some(listener),
+            mode: watch::Sender::new(Mode::Pass),
+            links: Vec::new(),
+        };
+        let (orders, inbox) = mpsc::unbounded_channel();
+        let relay = thread::spawn(move || runtime.block_on(relay.run(inbox)));
+        Self { port, orders: Some(orders), relay: Some(relay) }
     }
 
     /// The port that it listens on.
-    #[must_use]
     pub const fn port(&self) -> u16 {
         self.port
     }
 
     /// The URL that clients take.
-    #[must_use]
     pub fn address(&self) -> String {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
     /// Changes the mode, for open connections too. It is in force when this returns.
-    ///
-    /// # Panics
-    ///
-    /// If [`Mode::Refuse`] is left and another process has taken the port meanwhile.
     pub fn set(&self, mode: Mode) {
-        self.order(What::Mode(mode));
+        self.order(Order::Mode(mode));
     }
 
     /// Makes the open connections stuck: each hands `bytes` more to its client, and then nothing. What the
     /// client sends arrives, and connections made later work.
-    ///
-    /// # Panics
-    ///
-    /// If the proxy has ended.
     pub fn stick_after(&self, bytes: usize) {
-        self.order(What::Stick(bytes));
+        self.order(Order::Stick(bytes));
     }
 
-    fn order(&self, what: What) {
-        let (done, is_done) = mpsc::channel();
+    fn order(&self, order: Order) {
+        let (done, is_done) = channel();
         let orders = self.orders.as_ref().expect("it is there until drop");
-        orders.send(Order { what, done }).expect("the proxy runs");
-        (&self.bell).write_all(b"!").expect("the proxy runs");
+        orders.send((order, done)).expect("the proxy runs");
         receive(&is_done).expect("the proxy runs");
-    }
-
-    /// How many bytes have been handed on in one direction, over all connections.
-    #[must_use]
-    pub fn passed(&self, direction: Direction) -> u64 {
-        self.traffic.passed(direction)
-    }
-
-    /// Waits until more than `bytes` have been handed on in one direction.
-    ///
-    /// # Panics
-    ///
-    /// If that does not happen.
-    pub fn wait_until_more_passed(&self, direction: Direction, bytes: u64) {
-        self.traffic.wait_until_more(direction, bytes);
     }
 }
 
 impl Drop for Proxy {
     fn drop(&mut self) {
         self.orders.take();
-        let _ = (&self.bell).write_all(b"!");
-        if let Some(relay) = self.relay.take() {
-            // A proxy that panicked has said why on its own thread.
-            let _ = relay.join();
+        // A proxy that panicked has said why on its own thread.
+        let _ = self.relay.take().map(thread::JoinHandle::join);
+    }
+}
+
+/// The one thread of a proxy.
+struct Relay {
+    port: u16,
+    node_port: u16,
+    /// None while connections are refused.
+    listener: Option<TcpListener>,
+    mode: watch::Sender<Mode>,
+    links: Vec<(Weak<Link>, JoinHandle<()>)>,
+}
+
+impl Relay {
+    /// Works until the other end of `inbox` is gone.
+    async fn run(mut self, mut inbox: mpsc::UnboundedReceiver<(Order, Sender<()>)>) {
+        loop {
+            tokio::select! {
+                client = accept(self.listener.as_ref()) => self.link(client).await,
+                order = inbox.recv() => {
+                    let Some((order, done)) = order else { return self.end(End::Cut, |_| true).await };
+                    match order {
+                        Order::Mode(mode) => self.change(mode).await,
+                        Order::Stick(bytes) => {
+                            let links = self.links.iter().filter_map(|(link, _)| link.upgrade());
+                            links.for_each(|link| link.allowance.store(bytes, SeqCst));
+                        }
+                    }
+                    // The caller does not listen any more if a test has panicked.
+                    let _ = done.send(());
+                }
+            }
+        }
+    }
+
+    async fn link(&mut self, client: TcpStream) {
+        let Ok(node) = TcpStream::connect((Ipv4Addr::LOCALHOST, self.node_port)).await else {
+            return reset(&client);
+        };
+        for socket in [&client, &node] {
+            socket.set_nodelay(true).expect("an open socket");
+        }
+        let lost = AtomicBool::new(false);
+        let link = Link { node, client, lost, allowance: AtomicUsize::new(usize::MAX) };
+        let mode = *self.mode.borrow();
+        if let Mode::End(how, When::Now) = mode {
+            return link.end(how);
+        }
+        let link = Arc::new(link);
+        let mode = self.mode.subscribe();
+        self.links.push((
+            Arc::downgrade(&link),
+            tokio::spawn(async move {
+                let there = link.pump(Direction::ToNode, mode.clone());
+                let back = link.pump(Direction::ToClient, mode);
+                let ended = tokio::try_join!(there, back);
+                link.end(ended.err().unwrap_or(End::Cut));
+            }),
+        ));
+    }
+
+    async fn change(&mut self, mode: Mode) {
+        if self.mode.send_replace(mode) != mode {
+            self.end(End::Reset, |link| link.lost.load(SeqCst)).await;
+        }
+        match mode {
+            Mode::End(how, When::Now) => self.end(how, |_| true).await,
+            Mode::Refuse => self.end(End::Reset, |_| true).await,
+            _ => {}
+        }
+        if mode != Mode::Refuse {
+            let port = self.port;
+            self.listener.get_or_insert_with(|| listen_on(port).expect("the port is still free"));
+        } else if let Some(listener) = self.listener.take() {
+            // A process that another thread is just forking has a copy until it execs. A shutdown ends both.
+            let _ = shutdown(&listener, Shutdown::Read);
+        }
+    }
+
+    async fn end(&mut self, how: End, which: impl Fn(&Link) -> bool) {
+        for (link, task) in std::mem::take(&mut self.links) {
+            match link.upgrade() {
+                Some(link) if which(&link) => {
+                    task.abort();
+                    let _ = task.await;
+                    link.end(how);
+                }
+                Some(_) => self.links.push((link, task)),
+                None => {}
+            }
         }
     }
 }
 
-/// What to do, and where to report that it is done.
-struct Order {
-    what: What,
-    done: Sender<()>,
-}
-
-enum What {
-    Mode(Mode),
-    /// The open connections hand on so many bytes more to their clients.
-    Stick(usize),
-}
-
-/// Orders, and the pipe that signals when there is one.
-struct Inbox {
-    orders: Receiver<Order>,
-    doorbell: PipeReader,
-}
-
-/// How much was handed on.
-#[derive(Debug, Default)]
-struct Traffic {
-    /// To the node, to the client.
-    passed: Mutex<[u64; 2]>,
-    grew: Condvar,
-}
-
-impl Traffic {
-    fn add(&self, direction: Direction, bytes: usize) {
-        let mut passed = self.passed.lock().unwrap_or_else(PoisonError::into_inner);
-        passed[direction as usize] += bytes as u64;
-        drop(passed);
-        self.grew.notify_all();
-    }
-
-    fn passed(&self, direction: Direction) -> u64 {
-        self.passed.lock().unwrap_or_else(PoisonError::into_inner)[direction as usize]
-    }
-
-    #[expect(clippy::disallowed_methods, reason = "the event is waited for")]
-    fn wait_until_more(&self, direction: Direction, bytes: u64) {
-        let passed = self.passed.lock().unwrap_or_else(PoisonError::into_inner);
-        let too_few = |passed: &mut [u64; 2]| passed[direction as usize] <= bytes;
-        let (passed, waited) = self
-            .grew
-            .wait_timeout_while(passed, LIMIT, too_few)
-            .unwrap_or_else(PoisonError::into_inner);
-        let [to_node, to_client] = *passed;
-        assert!(!waited.timed_out(), "only {to_node} bytes to the node, {to_client} back");
-    }
-}
-
-/// Takes a port from the same line as the nodes: none is given out twice in a process, so no node of
-/// another test comes to have it while the proxy refuses.
-fn listen_anywhere() -> Listener {
+async fn accept(listener: Option<&TcpListener>) -> TcpStream {
+    let Some(listener) = listener else { return std::future::pending().await };
     loop {
-        if let Ok(listener) = listen_on(free_port()) {
-            return listener;
+        // An error is a client that had gone before it was accepted.
+        if let Ok((client, _)) = listener.accept().await {
+            return client;
         }
     }
 }
 
-fn listen_on(port: u16) -> io::Result<Listener> {
-    let socket = TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
+fn listen_on(port: u16) -> io::Result<TcpListener> {
+    let socket = Socket::bind((Ipv4Addr::LOCALHOST, port))?;
     socket.set_nonblocking(true)?;
-    Ok(Listener(socket))
-}
-
-/// Listens until it is dropped, and no longer.
-///
-/// A process that another thread is just forking has a copy of every socket until it execs: closing
-/// ours would leave that one listening. A shutdown ends both.
-struct Listener(TcpListener);
-
-impl Deref for Listener {
-    type Target = TcpListener;
-
-    fn deref(&self) -> &TcpListener {
-        &self.0
-    }
-}
-
-impl Drop for Listener {
-    fn drop(&mut self) {
-        // Not every system knows that of a socket that listens.
-        let _ = shutdown(&self.0, Shutdown::Read);
-    }
+    TcpListener::from_std(socket)
 }

@@ -18,8 +18,7 @@ pub use nodes::Nodes;
 pub use resp::{Connection, Reply};
 
 use dir::TempDir;
-use process::{Process, StartError};
-use resp::Endpoint;
+use process::Process;
 
 use crate::wait::eventually;
 
@@ -32,7 +31,7 @@ const ADMIN: (&str, &str) = ("quorate-harness", "quorate-harness");
 /// dies with the test process, however that ends: a watchdog waits for it.
 #[derive(Debug)]
 pub struct RedisServer {
-    endpoint: Endpoint,
+    port: u16,
     tls_port: Option<u16>,
     admin: bool,
     // Declared before `dir`: the process goes first.
@@ -42,7 +41,6 @@ pub struct RedisServer {
 
 impl RedisServer {
     /// Starts one with default settings on a free port of 127.0.0.1, and waits until it is ready.
-    #[must_use]
     pub fn start() -> Self {
         Self::builder().start()
     }
@@ -53,14 +51,12 @@ impl RedisServer {
     }
 
     /// The major and the minor version of the server: `(7, 0)`. Valkey goes on from Redis 7.2.
-    #[must_use]
     pub fn version() -> (u32, u32) {
         process::version()
     }
 
     /// The command of the server that deletes a key if it has a given value: then a plain release needs no
     /// script.
-    #[must_use]
     pub fn compare_and_delete() -> Option<&'static str> {
         match Self::version() {
             (9.., _) => Some("DELIFEQ"), // Valkey
@@ -69,69 +65,42 @@ impl RedisServer {
         }
     }
 
-    /// The URL that clients take: `redis://127.0.0.1:PORT`, or `unix:///PATH`.
-    #[must_use]
+    /// The URL that clients take.
     pub fn address(&self) -> String {
-        match &self.endpoint {
-            Endpoint::Tcp(port) => format!("redis://127.0.0.1:{port}"),
-            Endpoint::Unix(path) => format!("unix://{}", path.display()),
-        }
+        format!("redis://127.0.0.1:{}", self.port)
     }
 
     /// The same URL with a user and a password, which need no escaping.
-    #[must_use]
     pub fn address_as(&self, user: &str, password: &str) -> String {
-        format!("redis://{user}:{password}@127.0.0.1:{}", self.port())
+        format!("redis://{user}:{password}@127.0.0.1:{}", self.port)
     }
 
     /// The URL of its port [for TLS](Builder::tls): `rediss://localhost:PORT`.
-    #[must_use]
     pub fn tls_address(&self) -> String {
-        match self.tls_port {
-            Some(port) => format!("rediss://localhost:{port}"),
-            None => panic!("the node was started without TLS"),
-        }
+        format!("rediss://localhost:{}", self.tls_port.expect("a node with TLS"))
     }
 
     /// The TCP port.
-    #[must_use]
-    pub fn port(&self) -> u16 {
-        match self.endpoint {
-            Endpoint::Tcp(port) => port,
-            Endpoint::Unix(_) => panic!("a node on a unix socket has no port"),
-        }
-    }
-
-    /// The unix socket, if it listens on one.
-    #[must_use]
-    pub fn socket_path(&self) -> Option<&Path> {
-        match &self.endpoint {
-            Endpoint::Tcp(_) => None,
-            Endpoint::Unix(path) => Some(path),
-        }
+    pub const fn port(&self) -> u16 {
+        self.port
     }
 
     /// Its working directory: where an RDB or AOF file would be.
-    #[must_use]
     pub fn dir(&self) -> &Path {
         self.dir.path()
     }
 
     /// Its process id, or `None` after [`kill`](Self::kill).
-    #[must_use]
     pub fn pid(&self) -> Option<u32> {
         self.process().as_ref().map(Process::id)
     }
 
     /// Whether the process lives. A paused one does.
-    #[must_use]
     pub fn is_running(&self) -> bool {
         self.process().as_ref().is_some_and(Process::is_running)
     }
 
-    /// Its last lines of output.
-    #[must_use]
-    pub fn log(&self) -> String {
+    fn log(&self) -> String {
         self.process().as_ref().map_or_else(String::new, Process::log)
     }
 
@@ -140,23 +109,12 @@ impl RedisServer {
         self.process().take();
     }
 
-    /// Waits until it has died by itself, as after SHUTDOWN.
-    pub fn wait_until_dead(&self) {
-        if let Some(process) = &*self.process() {
-            process.wait_until_dead();
-        }
-    }
-
     /// Starts it anew on the same port, in the same directory, killing it first if it still runs.
     pub fn restart(&self) {
         let mut process = self.process();
         process.take();
-        match Process::restart(self.dir.path()) {
-            Ok(started) => *process = Some(started),
-            Err(StartError::AddressInUse(log) | StartError::Died(log)) => {
-                panic!("{self} did not restart:\n{log}")
-            }
-        }
+        let started = Process::restart(self.dir.path());
+        *process = Some(started.unwrap_or_else(|log| panic!("{self} did not restart:\n{log}")));
     }
 
     /// Waits until it, a replica, has the data of its primary and receives new writes.
@@ -167,18 +125,14 @@ impl RedisServer {
     /// Kills it, and has a replica take its address as a primary with the data it has: a failover.
     /// The replica goes on as the process it is. A later [`restart`](Self::restart) is one of its.
     pub fn take_over(&mut self, replica: Self) {
-        let port = self.port().to_string();
-        assert_ne!(replica.port(), self.port(), "a node cannot take over from itself");
+        let port = self.port;
         self.kill();
-        let orders: [&[&str]; 3] = [
-            &["REPLICAOF", "NO", "ONE"],
-            &["CONFIG", "SET", "port", &port],
-            &["CONFIG", "REWRITE"],
-        ];
+        // The connection outlives its port.
         let mut connection = replica.connect();
-        for order in orders {
-            let reply = connection.command(order).expect("the connection outlives its port");
-            assert_eq!(reply.error(), None, "{order:?} at {replica}");
+        for order in ["REPLICAOF NO ONE", &format!("CONFIG SET port {port}"), "CONFIG REWRITE"] {
+            let words: Vec<_> = order.split(' ').collect();
+            let reply = connection.command(&words).expect("a reply");
+            assert_eq!(reply.error(), None, "{order} at {replica}");
         }
         let Self { process, dir, admin, .. } = replica;
         self.process = process;
@@ -199,24 +153,14 @@ impl RedisServer {
     }
 
     /// Opens a connection, authenticated as a user who may do everything.
-    #[must_use]
     pub fn connect(&self) -> Connection {
-        let mut connection = self.connect_as_stranger();
+        let mut connection = Connection::to_port(self.port)
+            .unwrap_or_else(|error| panic!("no connection to {self}: {error}\n{}", self.log()));
         if self.admin {
-            let reply = connection.command(&["AUTH", ADMIN.0, ADMIN.1]);
-            assert!(
-                reply.as_ref().is_ok_and(|reply| reply.error().is_none()),
-                "AUTH at {self}: {reply:?}"
-            );
+            let reply = connection.command(&["AUTH", ADMIN.0, ADMIN.1]).expect("a reply");
+            assert_eq!(reply.error(), None, "AUTH at {self}");
         }
         connection
-    }
-
-    /// Opens a connection that has not authenticated.
-    #[must_use]
-    pub fn connect_as_stranger(&self) -> Connection {
-        Connection::open(&self.endpoint)
-            .unwrap_or_else(|error| panic!("no connection to {self}: {error}\n{}", self.log()))
     }
 
     /// Sends one command on a connection of its own, and returns whatever comes back.
@@ -227,7 +171,6 @@ impl RedisServer {
     }
 
     /// The value of a key.
-    #[must_use]
     pub fn get(&self, key: impl AsRef<[u8]>) -> Option<Vec<u8>> {
         match self.cli(&[b"GET", key.as_ref()]) {
             Reply::Nil => None,
@@ -237,13 +180,11 @@ impl RedisServer {
     }
 
     /// The milliseconds that a key has left: -1 for one that stays, -2 for one that is not there.
-    #[must_use]
     pub fn pttl(&self, key: impl AsRef<[u8]>) -> i64 {
         self.cli(&[b"PTTL", key.as_ref()]).integer()
     }
 
     /// All keys, sorted.
-    #[must_use]
     pub fn keys(&self) -> Vec<String> {
         let mut keys: Vec<_> = self.cli(&["KEYS", "*"]).array().iter().map(Reply::text).collect();
         keys.sort();
@@ -255,19 +196,12 @@ impl RedisServer {
         assert_eq!(self.cli(&[b"SET", key.as_ref(), value.as_ref()]).text(), "OK");
     }
 
-    /// Makes a key a list, or a longer one: what a lock's key must never be.
-    pub fn lpush(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) {
-        let reply = self.cli(&[b"LPUSH", key.as_ref(), value.as_ref()]);
-        assert!(reply.error().is_none(), "LPUSH at {self}: {reply:?}");
-    }
-
     /// Deletes everything.
     pub fn flushall(&self) {
         assert_eq!(self.cli(&["FLUSHALL"]).text(), "OK");
     }
 
     /// One field of INFO.
-    #[must_use]
     pub fn info(&self, field: &str) -> String {
         let info = self.cli(&["INFO", "everything"]).text();
         info.lines()
@@ -277,7 +211,6 @@ impl RedisServer {
     }
 
     /// What distinguishes one run of a node from another: 40 hex digits.
-    #[must_use]
     pub fn run_id(&self) -> String {
         self.info("run_id")
     }

@@ -16,19 +16,11 @@ pub struct Referee {
 
 impl Referee {
     /// Goes to the node at `port`, for the section of this name.
-    ///
-    /// # Errors
-    ///
-    /// What the connection says.
     pub fn to_port(port: u16, section: &str) -> io::Result<Self> {
         Ok(Self { connection: Connection::to_port(port)?, section: section.to_owned() })
     }
 
     /// Enters the section, counts, and leaves it.
-    ///
-    /// # Errors
-    ///
-    /// What the connection says.
     pub fn visit(&mut self) -> io::Result<()> {
         if self.command(&["SET", "inside", "1", "NX"])? == Reply::Nil {
             self.command(&["INCR", "overlaps"])?;
@@ -43,7 +35,6 @@ impl Referee {
     }
 
     /// How many visits were counted; `None` if two overlapped.
-    #[must_use]
     pub fn verdict(node: &RedisServer, section: &str) -> Option<u64> {
         let overlaps = node.get(format!("{section}:overlaps"));
         let counter = node.get(format!("{section}:counter"));

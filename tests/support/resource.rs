@@ -69,13 +69,11 @@ impl Resource {
 }
 
 /// The counter of a lock that checks tokens, when all is over.
-#[must_use]
 pub fn counted(node: &RedisServer, lock: &str) -> u64 {
     look(node, &checked(lock))
 }
 
 /// How many writes the counter that checks no token has lost.
-#[must_use]
 pub fn lost_without_tokens(node: &RedisServer, lock: &str) -> u64 {
     look(node, &acknowledged(lock)).saturating_sub(look(node, &bare(lock)))
 }

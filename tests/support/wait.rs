@@ -27,7 +27,6 @@ pub const NODE_TIMEOUT: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(2);
 
 /// The present, to be compared with moments that the library reports. Not for measuring.
-#[must_use]
 pub fn now() -> Instant {
     Instant::now()
 }
@@ -81,7 +80,6 @@ pub fn receive<T>(receiver: &Receiver<T>) -> Option<T> {
 
 /// How often to repeat something: `short` in every test run, `long` if `QUORATE_LONG` is set, as in
 /// the scheduled workflow.
-#[must_use]
 pub fn times<T>(short: T, long: T) -> T {
     if env::var_os("QUORATE_LONG").is_some() { long } else { short }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use quorate::backend::{AcquireOptions, CallReply, Claim, Entry, Operation, Ttl, Watched};
 use quorate::resource::{Key, Token};
-use quorate::{BackendError, BackendErrorKind, LockBackend};
+use quorate::{BackendErrorKind, LockBackend};
 use quorate_tests::keys;
 
 use super::{GUARD, SECOND};
@@ -15,11 +15,11 @@ pub(crate) type Answer = Result<CallReply, BackendErrorKind>;
 
 /// Asks a node for any operation but a watch. The ids of the servers differ, since these are two.
 pub(crate) async fn ask(operation: &Operation, node: &dyn LockBackend) -> Answer {
-    let mut answer = match operation {
-        Operation::Acquire(claim, options) => voted(node.acquire(claim, *options).await),
-        Operation::Extend(claim, options) => voted(node.extend(claim, *options).await),
-        Operation::Release(claim, options) => voted(node.release(claim, *options).await),
-        Operation::Raise(claim, number) => voted(node.raise(claim, *number).await),
+    let answer = match operation {
+        Operation::Acquire(claim, options) => node.acquire(claim, *options).await.map(Into::into),
+        Operation::Extend(claim, options) => node.extend(claim, *options).await.map(Into::into),
+        Operation::Release(claim, options) => node.release(claim, *options).await.map(Into::into),
+        Operation::Raise(claim, number) => node.raise(claim, *number).await.map(Into::into),
         Operation::Inspect { key } => node.inspect(key).await.map(CallReply::Sighted),
         Operation::Hint { key } => node.hint(key).await.map(CallReply::Waiters),
         Operation::Refresh { key, entry, locks } => {
@@ -30,14 +30,12 @@ pub(crate) async fn ask(operation: &Operation, node: &dyn LockBackend) -> Answer
         }
         other => panic!("{other:?}"),
     };
-    if let Ok(CallReply::Voted(reply)) = &mut answer {
-        reply.server = None;
-    }
-    answer.map_err(|error| error.kind())
-}
-
-fn voted(reply: Result<quorate::backend::Reply, BackendError>) -> Result<CallReply, BackendError> {
-    reply.map(CallReply::Voted)
+    answer.map_err(|error| error.kind()).map(|mut reply| {
+        if let CallReply::Voted(reply) = &mut reply {
+            reply.server = None;
+        }
+        reply
+    })
 }
 
 /// The key at whose wait queue the reply depends on, if it depends on one.

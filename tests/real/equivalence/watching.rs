@@ -12,8 +12,9 @@ use quorate_tests::keys::QUARANTINE;
 use quorate_tests::wait::{now, within_limit};
 use quorate_tests::{Connection, RedisServer};
 
+use super::draw::{draw, names_of, pick};
 use super::node::{ask, enter_epoch, look, queue_keys, with_ttl};
-use super::{GRAIN, SECOND, names_of};
+use super::{GRAIN, SECOND};
 use crate::calls::{acquire, key, release};
 
 const STEPS: u64 = 3_000;
@@ -40,29 +41,24 @@ struct Pair<'a> {
 impl Pair<'_> {
     /// Changes both nodes: by an operation of the protocol, or as another program does.
     async fn change(&mut self, sim: &Sim, names: &Names, step: u64) -> String {
-        let below = |bound: u64| usize::try_from(sim.random_below(bound)).unwrap();
-        let name = &names.locks[below(names.locks.len() as u64)];
-        match below(16) {
+        let name = pick(sim, &names.locks);
+        match sim.random_below(16) {
             0 => {
                 self.behind.command(&["SET", name, "x"]).unwrap();
                 self.fake.put(name, Value::String(b"x".into()));
                 format!("SET {name}")
             }
-            1 | 2 => {
-                self.behind.command(&["DEL", name]).unwrap();
+            number @ 1..=3 => {
+                let end = if number == 3 { &["PEXPIRE", name, "0"][..] } else { &["DEL", name] };
+                self.behind.command(end).unwrap();
                 self.fake.expire(name);
-                format!("DEL {name}")
-            }
-            3 => {
-                self.behind.command(&["PEXPIRE", name, "0"]).unwrap();
-                self.fake.expire(name);
-                format!("the end of {name}")
+                end.join(" ")
             }
             _ => {
                 // No key ends by itself. Each ttl is longer than the last, or too short to change one.
                 let long = SECOND * 60 + SECOND * u32::try_from(step).unwrap();
                 let short = sim.random_below(3) == 0;
-                let call = super::draw(sim, &names.locks, &names.tokens, &names.entries);
+                let call = draw(sim, &names.locks, &names.tokens, &names.entries);
                 if let Operation::Refresh { .. } = call {
                     self.joined.get_or_insert_with(now);
                 }
@@ -97,14 +93,12 @@ impl Pair<'_> {
 
 /// Whether the watch on the real node ends, once all that came before has been pushed.
 async fn is_told(pair: &Pair<'_>, watched: Watched, expected: bool, place: &str) {
-    let mut told = pin!(watched.changed());
+    let told = pin!(watched.changed());
     if expected {
-        within_limit(&format!("{place}: a push of the real node"), told).await;
-        return;
+        return within_limit(place, told).await;
     }
     all_pushed(pair.real).await;
-    let early = poll_immediate(told.as_mut()).await;
-    assert!(early.is_none(), "{place}: the real node pushed for nothing");
+    assert!(poll_immediate(told).await.is_none(), "{place}: the real node pushed for nothing");
 }
 
 /// Waits until all pushes of the node have arrived: one of a later write on the same connection comes
@@ -153,9 +147,8 @@ fn a_push_comes_exactly_when_a_watched_key_was_written_or_ended() {
             if pair.joined.is_some_and(|joined| now() > joined + ENTRY_ENDS / 2) {
                 pair.clear_queues(&names).await;
             }
-            let below = |bound: u64| usize::try_from(sim.random_below(bound)).unwrap();
-            let name = &names.locks[below(names.locks.len() as u64)];
-            let entry = (below(3) == 0).then(|| &names.entries[below(3)]);
+            let name = pick(&sim, &names.locks);
+            let entry = (sim.random_below(3) == 0).then(|| pick(&sim, &names.entries));
             let key = key(name);
             let (on_real, on_fake) =
                 (look(&real, &key, entry).await, look(&pair.fake, &key, entry).await);

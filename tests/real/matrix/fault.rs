@@ -3,9 +3,11 @@
 use std::fs;
 use std::time::Duration;
 
-use quorate::BackendErrorKind;
+use quorate::BackendErrorKind as Kind;
 use quorate_tests::peer::{Answer, Peer};
-use quorate_tests::{Builder, Connection, Direction, Mode, Proxy, RedisServer, When as EndsWhen};
+use quorate_tests::{
+    Builder, Connection, Direction, End, Mode, Proxy, RedisServer, When as EndsWhen,
+};
 
 /// The lock of every cell.
 pub(crate) const KEY: &str = "orders:42";
@@ -62,14 +64,19 @@ fn settings() -> Builder {
 /// What is wrong with a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
+    None,
     /// Killed.
-    Dead(When),
+    Dead,
     /// `SIGSTOP`: the kernel accepts, and the process does not reply.
-    Stopped(When),
+    Stopped,
     /// What a proxy does in front of it.
-    Network(When, Mode),
+    Network(Mode),
     /// An operator has changed it, and changes it back.
-    Changed { when: When, does: Words, undoes: Words, kind: BackendErrorKind },
+    Changed {
+        does: Words,
+        undoes: Words,
+        kind: Kind,
+    },
     /// It is reading its data set.
     Loading,
     /// The last `BGSAVE` failed, and writes stop for that.
@@ -94,63 +101,61 @@ pub(crate) enum When {
 }
 
 /// A replica of something that is not there: no process listens on port 1.
-const READ_ONLY: Fault = changed(
-    &["REPLICAOF", "127.0.0.1", "1"],
-    &["REPLICAOF", "NO", "ONE"],
-    BackendErrorKind::ReadOnly,
-);
+const READ_ONLY: Fault =
+    changed(&["REPLICAOF", "127.0.0.1", "1"], &["REPLICAOF", "NO", "ONE"], Kind::ReadOnly);
 /// `maxmemory` is reached, and nothing is evicted.
 const OUT_OF_MEMORY: Fault = changed(
     &["CONFIG", "SET", "maxmemory", "1"],
     &["CONFIG", "SET", "maxmemory", "0"],
-    BackendErrorKind::OutOfMemory,
+    Kind::OutOfMemory,
 );
 /// The user may no longer write.
 const NO_PERMISSION: Fault = changed(
     &["ACL", "SETUSER", "default", "-@write", "-@scripting"],
     &["ACL", "SETUSER", "default", "+@all"],
-    BackendErrorKind::Permission,
+    Kind::Permission,
 );
 /// It demands a password that the client does not have.
-const NO_AUTH: Fault = Fault::Changed {
-    when: When::First,
-    does: &["CONFIG", "SET", "requirepass", "sesame"],
-    undoes: &["CONFIG", "SET", "requirepass", ""],
-    kind: BackendErrorKind::Auth,
-};
+const NO_AUTH: Fault = changed(
+    &["CONFIG", "SET", "requirepass", "sesame"],
+    &["CONFIG", "SET", "requirepass", ""],
+    Kind::Auth,
+);
 
-const RESET: Fault = Fault::Network(When::Later, Mode::Reset(EndsWhen::Used));
+const RESET: Fault = Fault::Network(Mode::End(End::Reset, EndsWhen::Used));
 
 /// The rows. Where there are several faults, the failed nodes have them in turn.
-pub(crate) const ROWS: [&[Fault]; 23] = [
-    &[Fault::Dead(When::Later)],
-    &[Fault::Dead(When::First)],
-    &[Fault::Stopped(When::Later)],
-    &[Fault::Stopped(When::First)],
-    &[RESET],
-    &[Fault::Network(When::Later, Mode::Cut(EndsWhen::Now))],
-    &[Fault::Network(When::Later, Mode::BlackHole(Direction::ToNode))],
-    &[Fault::Network(When::Later, Mode::BlackHole(Direction::ToClient))],
-    &[Fault::Network(When::First, Mode::BlackHole(Direction::ToClient))],
+pub(crate) const ROWS: [(When, &[Fault]); 23] = [
+    (When::Later, &[Fault::Dead]),
+    (When::First, &[Fault::Dead]),
+    (When::Later, &[Fault::Stopped]),
+    (When::First, &[Fault::Stopped]),
+    (When::Later, &[RESET]),
+    (When::Later, &[Fault::Network(Mode::End(End::Cut, EndsWhen::Now))]),
+    (When::Later, &[Fault::Network(Mode::BlackHole(Direction::ToNode))]),
+    (When::Later, &[Fault::Network(Mode::BlackHole(Direction::ToClient))]),
+    (When::First, &[Fault::Network(Mode::BlackHole(Direction::ToClient))]),
     // An hour each way is more than a round waits, and 50 ms are no fault at all.
-    &[Fault::Network(When::Later, delay(3_600_000))],
-    &[Fault::Network(When::Later, delay(50))],
-    &[READ_ONLY],
-    &[Fault::Loading],
-    &[OUT_OF_MEMORY],
-    &[Fault::Misconfigured],
-    &[NO_AUTH],
-    &[NO_PERMISSION],
-    &[Fault::WrongType],
-    &[Fault::Foreign],
-    &[Fault::Babble],
-    &[Fault::BabbleAtVote],
-    &[Fault::Foreign, READ_ONLY],
-    &[Fault::Dead(When::Later), Fault::Foreign, Fault::Stopped(When::Later), OUT_OF_MEMORY, RESET],
+    (When::Later, &[Fault::Network(Mode::Delay(Duration::from_secs(3_600)))]),
+    (When::Later, &[Fault::Network(NO_FAULT)]),
+    (When::Later, &[READ_ONLY]),
+    (When::Later, &[Fault::Loading]),
+    (When::Later, &[OUT_OF_MEMORY]),
+    (When::Later, &[Fault::Misconfigured]),
+    (When::First, &[NO_AUTH]),
+    (When::Later, &[NO_PERMISSION]),
+    (When::Later, &[Fault::WrongType]),
+    (When::Later, &[Fault::Foreign]),
+    (When::First, &[Fault::Babble]),
+    (When::First, &[Fault::BabbleAtVote]),
+    (When::Later, &[Fault::Foreign, READ_ONLY]),
+    (When::Later, &[Fault::Dead, Fault::Foreign, Fault::Stopped, OUT_OF_MEMORY, RESET]),
 ];
 
-const fn changed(does: Words, undoes: Words, kind: BackendErrorKind) -> Fault {
-    Fault::Changed { when: When::Later, does, undoes, kind }
+const NO_FAULT: Mode = Mode::Delay(Duration::from_millis(50));
+
+const fn changed(does: Words, undoes: Words, kind: Kind) -> Fault {
+    Fault::Changed { does, undoes, kind }
 }
 
 /// What a client sees of a fault.
@@ -159,36 +164,21 @@ pub(crate) enum Effect {
     Nothing,
     Refusal,
     Silence,
-    Error(BackendErrorKind),
+    Error(Kind),
 }
 
 impl Fault {
-    pub(crate) fn effect(self) -> Effect {
-        use BackendErrorKind as Kind;
+    pub(crate) const fn effect(self) -> Effect {
         match self {
-            Self::Network(_, mode) if mode == delay(50) => Effect::Nothing,
+            Self::None | Self::Network(NO_FAULT) => Effect::Nothing,
             // A plain acquire of one key cannot distinguish a list from a lock.
             Self::Foreign | Self::WrongType => Effect::Refusal,
-            Self::Dead(_) | Self::Network(_, Mode::Reset(_) | Mode::Cut(_)) => {
-                Effect::Error(Kind::Connection)
-            }
-            Self::Stopped(_) | Self::Network(..) => Effect::Silence,
+            Self::Dead | Self::Network(Mode::End(..)) => Effect::Error(Kind::Connection),
+            Self::Stopped | Self::Network(_) => Effect::Silence,
             Self::Changed { kind, .. } => Effect::Error(kind),
             Self::Loading => Effect::Error(Kind::Loading),
             Self::Misconfigured => Effect::Error(Kind::Misconfigured),
             Self::Babble | Self::BabbleAtVote => Effect::Error(Kind::Protocol),
-        }
-    }
-
-    /// Whether it is there before any client connects.
-    pub(crate) const fn comes_first(self) -> bool {
-        match self {
-            Self::Dead(when) | Self::Stopped(when) | Self::Network(when, _) => {
-                matches!(when, When::First)
-            }
-            Self::Changed { when, .. } => matches!(when, When::First),
-            Self::Babble | Self::BabbleAtVote => true,
-            _ => false,
         }
     }
 
@@ -207,67 +197,51 @@ impl Fault {
         }
     }
 
-    /// Does it to a node.
-    pub(crate) fn strike(self, place: &Place) -> Struck<'_> {
+    /// Does it to a node. The connection of one that loads has to be given to [`undo`](Self::undo).
+    pub(crate) fn strike(self, place: &Place) -> Option<Connection> {
         let node = &place.node;
-        let mut loading = None;
         match self {
-            Self::Dead(_) => node.kill(),
-            Self::Stopped(_) => node.pause(),
-            Self::Network(_, mode) => place.proxy.set(mode),
+            Self::Dead => node.kill(),
+            Self::Stopped => node.pause(),
+            Self::Network(mode) => place.proxy.set(mode),
             Self::Changed { does, .. } => run(node, does),
-            Self::Loading => loading = Some(load_slowly(node)),
+            Self::Loading => return Some(load_slowly(node)),
             Self::Misconfigured => {
                 fail_to_save(node);
                 run(node, &["CONFIG", "SET", "save", "3600 1"]);
             }
-            Self::WrongType => node.lpush(KEY, "x"),
+            Self::WrongType => run(node, &["LPUSH", KEY, SOMEBODY_ELSE]),
             Self::Foreign => node.set(KEY, SOMEBODY_ELSE),
-            Self::Babble | Self::BabbleAtVote => {}
+            Self::None | Self::Babble | Self::BabbleAtVote => {}
         }
-        Struck { fault: self, place, loading }
+        None
     }
-}
 
-/// A node with something wrong.
-#[must_use = "a fault stays until it is undone"]
-pub(crate) struct Struck<'a> {
-    fault: Fault,
-    place: &'a Place,
-    loading: Option<Connection>,
-}
-
-impl Struck<'_> {
     /// Makes the node as it was, with what clients have left there meanwhile.
-    pub(crate) fn undo(self) {
-        let node = &self.place.node;
-        match self.fault {
-            Fault::Dead(_) => node.restart(),
-            Fault::Stopped(_) => node.resume(),
-            Fault::Network(..) => self.place.proxy.set(Mode::Pass),
-            Fault::Changed { undoes, .. } => run(node, undoes),
-            Fault::Loading => {
+    pub(crate) fn undo(self, place: &Place, loading: Option<Connection>) {
+        let node = &place.node;
+        match self {
+            Self::Dead => node.restart(),
+            Self::Stopped => node.resume(),
+            Self::Network(..) => place.proxy.set(Mode::Pass),
+            Self::Changed { undoes, .. } => run(node, undoes),
+            Self::Loading => {
                 run(node, &["CONFIG", "SET", "key-load-delay", "0"]);
-                let done = self.loading.unwrap().receive().unwrap();
+                let done = loading.unwrap().receive().unwrap();
                 assert_eq!(done.text(), "OK", "it was still loading");
             }
-            Fault::Misconfigured => run(node, &["CONFIG", "SET", "save", ""]),
-            Fault::WrongType => {
-                assert_eq!(node.cli(&["LRANGE", KEY, "0", "-1"]).array().len(), 1, "untouched");
+            Self::Misconfigured => run(node, &["CONFIG", "SET", "save", ""]),
+            Self::WrongType | Self::Foreign => {
+                let kept = match self {
+                    Self::Foreign => node.get(KEY).map(|value| String::from_utf8(value).unwrap()),
+                    _ => Some(node.cli(&["LINDEX", KEY, "-1"]).text()),
+                };
+                assert_eq!(kept.as_deref(), Some(SOMEBODY_ELSE), "untouched");
                 run(node, &["DEL", KEY]);
             }
-            Fault::Foreign => {
-                assert_eq!(node.get(KEY).as_deref(), Some(SOMEBODY_ELSE.as_bytes()), "untouched");
-                run(node, &["DEL", KEY]);
-            }
-            Fault::Babble | Fault::BabbleAtVote => {}
+            Self::None | Self::Babble | Self::BabbleAtVote => {}
         }
     }
-}
-
-const fn delay(millis: u64) -> Mode {
-    let each_way = Duration::from_millis(millis);
-    Mode::Delay { to_node: each_way, to_client: each_way }
 }
 
 fn run(node: &RedisServer, command: &[&str]) {

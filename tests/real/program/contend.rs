@@ -2,11 +2,9 @@
 
 #![expect(clippy::disallowed_methods, reason = "it holds for a while")]
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use quorate::{FencedCell, LockGuard, LockManager};
+use quorate::{LockGuard, LockManager};
 use quorate_tests::clock::{Clock, now};
 use quorate_tests::dice::Dice;
 use quorate_tests::judge::{Hold, LOCKS};
@@ -34,7 +32,6 @@ pub(crate) async fn run(words: &[&str]) -> Outcome {
     let (port, seed): (u16, u64) = (port.parse()?, seed.parse()?);
     let ttl = Duration::from_millis(ttl.parse()?);
     let clock = Clock::start();
-    let cells: [Arc<Cell>; LOCKS] = Default::default();
     let (stop, stopped) = watch::channel(());
     let (mut managers, mut tasks) = (Vec::new(), Vec::new());
     for number in 0..MANAGERS {
@@ -45,7 +42,6 @@ pub(crate) async fn run(words: &[&str]) -> Outcome {
             let worker = Worker {
                 ttl,
                 clock,
-                cell: Arc::clone(&cells[lock]),
                 manager: manager.clone(),
                 lock,
                 resource: Resource::open(port, &lock.to_string())?,
@@ -64,25 +60,13 @@ pub(crate) async fn run(words: &[&str]) -> Outcome {
         // What it left is gone after the ttl, which the test checks.
         let _ = manager.close(CLOSE).await;
     }
-    for Cell { counter, written } in cells.iter().map(|cell| &**cell) {
-        let counted = counter.highest().and_then(|highest| counter.write(highest, |c| *c).ok());
-        println!("cell {} {}", counted.unwrap_or(0), written.load(Ordering::SeqCst));
-    }
     Ok(())
-}
-
-/// A counter in this process that checks tokens, and how many writes it acknowledged.
-#[derive(Default)]
-struct Cell {
-    counter: FencedCell<u32>,
-    written: AtomicU32,
 }
 
 /// One task.
 struct Worker {
     ttl: Duration,
     clock: Clock,
-    cell: Arc<Cell>,
     manager: LockManager,
     lock: usize,
     resource: Resource,
@@ -100,7 +84,7 @@ impl Worker {
             match guard {
                 Ok(guard) => {
                     let hold = self.hold(guard).await?;
-                    println!("hold {hold}");
+                    println!("{hold}");
                     // Else it would be first again.
                     tokio::task::yield_now().await;
                 }
@@ -115,16 +99,12 @@ impl Worker {
         let acquired = now();
         let token = guard.fencing_token().ok_or("a fenced lock without a token")?;
         let seen = self.resource.read(token.get())?;
-        let counted = self.cell.counter.write(token, |counter| *counter).unwrap_or_default();
         let length = self.length(&guard);
         let lost = tokio::time::timeout(length, guard.lost()).await.is_ok();
         let (mut refused, mut written) = (0, 0);
         if !lost && guard.is_valid() {
-            let store = self.resource.write(token.get(), seen)?;
-            let cell = self.cell.counter.write(token, |counter| *counter = counted + 1).is_ok();
-            refused = u32::from(!store) + u32::from(!cell);
-            written = u32::from(store);
-            self.cell.written.fetch_add(u32::from(cell), Ordering::SeqCst);
+            written = u32::from(self.resource.write(token.get(), seen)?);
+            refused = 1 - written;
         }
         let end = now().min(self.clock.at(guard.valid_until()));
         // How it ends is the nodes' business: some have forgotten it.

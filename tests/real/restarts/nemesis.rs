@@ -2,6 +2,7 @@
 
 #![expect(clippy::disallowed_methods, reason = "it paces what it does to nodes")]
 
+use std::collections::BTreeMap;
 use std::{fs, thread};
 
 use quorate_tests::dice::Dice;
@@ -12,67 +13,33 @@ use super::{Plan, TTL};
 /// The file that a node starts from, if there is one.
 const DUMP: &str = "dump.rdb";
 
-/// What was done.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Blows {
-    /// `kill -9`, and a start with nothing.
-    kills: u32,
-    /// `FLUSHALL`.
-    flushes: u32,
-    /// `kill -9`, and a start from a file that was saved before.
-    rollbacks: u32,
-    /// `kill -9`, and a replica that had not heard the latest takes the address.
-    promotions: u32,
-    /// How often so many nodes lost their data at once that the rest is no quorum.
-    bursts: u32,
-}
-
-impl Blows {
-    /// Kills and restarts, the later with something or nothing.
-    pub(super) const fn cycles(&self) -> u32 {
-        self.kills + self.rollbacks + self.promotions
-    }
-}
+/// What was done, and how often. Bursts are losses at so many nodes at once that the rest is no quorum.
+pub(super) type Blows = BTreeMap<&'static str, u32>;
 
 /// Settings of all nodes. A replica is sent all that there is when it asks, and keeps no file of it.
 pub(super) fn node(plan: Plan) -> Builder {
-    let builder = RedisServer::builder()
-        .config("repl-diskless-sync-delay", &["0"])
-        .config("rdb-del-sync-files", &["yes"]);
+    let builder = RedisServer::builder().config("rdb-del-sync-files", &["yes"]);
     if plan.remembers { builder.append_only() } else { builder }
 }
 
-/// The next thing to do to a node.
-#[derive(Clone, Copy, Debug)]
-enum Blow {
-    Kill,
-    Flush,
-    Rollback,
-    Promote,
-}
-
-/// Strikes, one round after the other, until that is `enough`.
-pub(super) fn strike(
-    plan: Plan,
-    nodes: &mut Nodes,
-    mut enough: impl FnMut(&Blows) -> bool,
-) -> Blows {
-    let mut dice = Dice::new(1);
-    let mut blows = Blows::default();
-    let (mut turn, mut round) = (0, 0_u32);
-    while !enough(&blows) {
+/// Strikes, one round after the other, until the kills and restarts are `enough`.
+pub(super) fn strike(plan: Plan, nodes: &mut Nodes, mut enough: impl FnMut(u32) -> bool) -> Blows {
+    let (mut dice, mut blows) = (Dice::new(1), Blows::new());
+    let (mut turn, mut round, mut cycles) = (0, 0_u32, 0);
+    while !enough(cycles) {
         round += 1;
         // Now and then one more than can be spared. Nodes that remember can all be spared.
         let is_burst = plan.remembers || round.is_multiple_of(BURST_EVERY);
-        let victims = (plan.nodes - 1) / 2 + usize::from(is_burst);
-        for _ in 0..victims {
-            let place = turn % plan.nodes;
+        for _ in 0..(plan.nodes - 1) / 2 + usize::from(is_burst) {
+            let node = &mut nodes[turn % plan.nodes];
             turn += 1;
-            let blow = if plan.remembers { Blow::Kill } else { choose(&mut dice) };
-            blow.strike(plan, &mut nodes[place], &mut blows);
+            let number = if plan.remembers { 0 } else { dice.below(20) };
+            let blow = blow(number, plan, node);
+            cycles += u32::from(blow != FLUSH);
+            *blows.entry(blow).or_default() += 1;
             thread::sleep(dice.part(TTL, 0, 10));
         }
-        blows.bursts += u32::from(is_burst);
+        *blows.entry("bursts").or_default() += u32::from(is_burst);
         // With the guard they all vote again after the ttl: mostly before the next ones are struck.
         thread::sleep(dice.part(TTL, 70, 150));
     }
@@ -82,35 +49,25 @@ pub(super) fn strike(
 /// Each so many rounds.
 const BURST_EVERY: u32 = 4;
 
-fn choose(dice: &mut Dice) -> Blow {
-    match dice.below(20) {
-        0..15 => Blow::Kill,
-        15..17 => Blow::Flush,
-        17..19 => Blow::Rollback,
-        _ => Blow::Promote,
-    }
-}
+const FLUSH: &str = "flushes";
 
-impl Blow {
-    fn strike(self, plan: Plan, node: &mut RedisServer, blows: &mut Blows) {
-        match self {
-            Self::Kill => {
-                node.kill();
-                node.restart();
-                blows.kills += 1;
-            }
-            Self::Flush => {
-                node.flushall();
-                blows.flushes += 1;
-            }
-            Self::Rollback => {
-                roll_back(node);
-                blows.rollbacks += 1;
-            }
-            Self::Promote => {
-                promote(plan, node);
-                blows.promotions += 1;
-            }
+fn blow(number: u64, plan: Plan, node: &mut RedisServer) -> &'static str {
+    match number {
+        0..15 => {
+            node.restart();
+            "kills"
+        }
+        15..17 => {
+            node.flushall();
+            FLUSH
+        }
+        17..19 => {
+            roll_back(node);
+            "rollbacks"
+        }
+        _ => {
+            promote(plan, node);
+            "promotions"
         }
     }
 }
@@ -127,9 +84,11 @@ fn roll_back(node: &RedisServer) {
 /// A replica is cut off, and a quarter of the ttl later takes the node's place.
 fn promote(plan: Plan, node: &mut RedisServer) {
     let line = Proxy::start(node.port());
-    let replica = self::node(plan).replica_through(&line).start();
+    let replica = self::node(plan).replica_of(line.port()).start();
     replica.wait_until_in_sync();
     line.set(Mode::BlackHole(Direction::ToClient));
     thread::sleep(TTL / 4);
+    let promoted = replica.run_id();
     node.take_over(replica);
+    assert_eq!(node.run_id(), promoted);
 }

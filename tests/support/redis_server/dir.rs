@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::{env, fs, io, process};
+use std::{env, fs, process};
 
 #[derive(Debug)]
 pub(super) struct TempDir(PathBuf);
@@ -11,15 +11,12 @@ impl TempDir {
     /// The name is short: a unix socket's path has room for about a hundred bytes.
     pub(super) fn create() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        loop {
-            let number = NEXT.fetch_add(1, Ordering::Relaxed);
-            let path = env::temp_dir().join(format!("quorate-{}-{number}", process::id()));
-            match fs::create_dir(&path) {
-                Ok(()) => return Self(path),
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                Err(error) => panic!("no directory {}: {error}", path.display()),
-            }
-        }
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = env::temp_dir().join(format!("quorate-{}-{number}", process::id()));
+        // One of an earlier process with this id.
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir(&path).expect("a directory for temporary files");
+        Self(path)
     }
 
     pub(super) fn path(&self) -> &Path {

@@ -32,7 +32,6 @@ impl<'a> Monitor<'a> {
     }
 
     /// The commands executed until now.
-    #[must_use]
     pub fn stop(mut self) -> Vec<Monitored> {
         const LAST: &str = "quorate-tests: the last one";
         self.node.cli(&["ECHO", LAST]);

@@ -11,31 +11,25 @@ pub struct Nodes(Vec<RedisServer>);
 
 impl Nodes {
     /// Starts `count` nodes with default settings.
-    #[must_use]
     pub fn start(count: usize) -> Self {
         Self::start_with(count, &RedisServer::builder())
     }
 
     /// Starts `count` nodes, all with the same settings.
-    #[must_use]
     pub fn start_with(count: usize, builder: &Builder) -> Self {
         thread::scope(|scope| {
-            let starts: Vec<_> =
-                (0..count).map(|_| scope.spawn(|| builder.clone().start())).collect();
-            Self(
-                starts.into_iter().map(|start| start.join().expect("a node that starts")).collect(),
-            )
+            let start = |_| scope.spawn(|| builder.clone().start());
+            let starts: Vec<_> = (0..count).map(start).collect();
+            Self(starts.into_iter().map(|start| start.join().expect("a node")).collect())
         })
     }
 
     /// The URL of each.
-    #[must_use]
     pub fn addresses(&self) -> Vec<String> {
         self.iter().map(RedisServer::address).collect()
     }
 
     /// The keys on all nodes that run, as `(node, key)`, sorted.
-    #[must_use]
     pub fn keys_left(&self) -> Vec<(usize, String)> {
         let running = self.iter().enumerate().filter(|(_, node)| node.is_running());
         running.flat_map(|(at, node)| node.keys().into_iter().map(move |key| (at, key))).collect()
@@ -53,14 +47,5 @@ impl Deref for Nodes {
 impl DerefMut for Nodes {
     fn deref_mut(&mut self) -> &mut Self::Target {
         &mut self.0
-    }
-}
-
-impl<'a> IntoIterator for &'a Nodes {
-    type Item = &'a RedisServer;
-    type IntoIter = std::slice::Iter<'a, RedisServer>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.0.iter()
     }
 }

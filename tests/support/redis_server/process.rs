@@ -5,7 +5,7 @@ use std::io::{self, BufRead, BufReader, PipeReader};
 use std::os::unix::process::CommandExt as _;
 use std::path::{self, Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::{env, fs, mem, thread};
 
@@ -36,24 +36,17 @@ pub(super) struct Process {
     paused: bool,
 }
 
-/// Why a node did not start; with its output.
-#[derive(Debug)]
-pub(super) enum StartError {
-    AddressInUse(String),
-    Died(String),
-}
-
 type Log = Arc<Mutex<VecDeque<String>>>;
 
 impl Process {
-    /// Starts a node in `dir`, and waits until it accepts connections.
-    pub(super) fn start(dir: &Path, config: &str) -> Result<Self, StartError> {
+    /// Starts a node in `dir`, and waits until it accepts connections. The error is its output.
+    pub(super) fn start(dir: &Path, config: &str) -> Result<Self, String> {
         fs::write(dir.join(CONFIG), config).expect("a file in our own directory");
         Self::restart(dir)
     }
 
     /// Starts it again as it was, with any changes that it has written to its configuration since.
-    pub(super) fn restart(dir: &Path) -> Result<Self, StartError> {
+    pub(super) fn restart(dir: &Path) -> Result<Self, String> {
         let program = program();
         let (output, input) = io::pipe().expect("a pipe");
         let child = Command::new(&program)
@@ -81,18 +74,7 @@ impl Process {
         let drained = Arc::clone(&log);
         thread::spawn(move || drain(output, &drained, ready));
         let process = Self { child, watchdog, log, paused: false };
-        process.wait_until_ready(&is_ready)?;
-        Ok(process)
-    }
-
-    fn wait_until_ready(&self, is_ready: &Receiver<()>) -> Result<(), StartError> {
-        match receive(is_ready) {
-            Some(()) => Ok(()),
-            None if self.log().contains("Address already in use") => {
-                Err(StartError::AddressInUse(self.log()))
-            }
-            None => Err(StartError::Died(self.log())),
-        }
+        if receive(&is_ready).is_some() { Ok(process) } else { Err(process.log()) }
     }
 
     pub(super) fn id(&self) -> u32 {
@@ -104,14 +86,8 @@ impl Process {
         waitid(WaitId::Pid(self.pid()), options).expect("our own child").is_none()
     }
 
-    pub(super) fn wait_until_dead(&self) {
-        let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
-        waitid(WaitId::Pid(self.pid()), options).expect("our own child");
-    }
-
     pub(super) fn log(&self) -> String {
-        let lines = self.log.lock().unwrap_or_else(PoisonError::into_inner);
-        Vec::from(lines.clone()).join("\n")
+        Vec::from(self.log.lock().unwrap_or_else(PoisonError::into_inner).clone()).join("\n")
     }
 
     pub(super) fn pause(&mut self) {
@@ -188,10 +164,9 @@ fn program() -> PathBuf {
 pub(super) fn version() -> (u32, u32) {
     let program = program();
     let told = Command::new(&program).arg("--version").output().expect("a program that runs");
-    let told = String::from_utf8_lossy(&told.stdout).into_owned();
-    let version = told.split_once("v=").and_then(|(_, rest)| {
-        let mut parts = rest.split(|letter: char| !letter.is_ascii_digit());
-        Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
-    });
-    version.unwrap_or_else(|| panic!("{} tells no version: {told}", program.display()))
+    let told = String::from_utf8_lossy(&told.stdout);
+    let version = told.split_once("v=").expect("a version").1;
+    let mut parts = version.split(|letter: char| !letter.is_ascii_digit());
+    let mut part = || parts.next().and_then(|part| part.parse().ok()).expect("a number");
+    (part(), part())
 }

@@ -2,22 +2,12 @@
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
-use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::wait::LIMIT;
 
-/// Where a node listens.
-#[derive(Clone, Debug)]
-pub(super) enum Endpoint {
-    Tcp(u16),
-    Unix(PathBuf),
-}
-
 /// What a node answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[expect(clippy::exhaustive_enums, reason = "RESP2 has no other replies")]
 pub enum Reply {
     /// `+OK`.
     Simple(String),
@@ -35,7 +25,6 @@ pub enum Reply {
 
 impl Reply {
     /// A simple or a bulk string as text.
-    #[must_use]
     pub fn text(&self) -> String {
         match self {
             Self::Simple(text) => text.clone(),
@@ -45,7 +34,6 @@ impl Reply {
     }
 
     /// An integer.
-    #[must_use]
     pub fn integer(&self) -> i64 {
         match self {
             Self::Integer(number) => *number,
@@ -54,7 +42,6 @@ impl Reply {
     }
 
     /// The replies of an array.
-    #[must_use]
     pub fn array(self) -> Vec<Self> {
         match self {
             Self::Array(replies) => replies,
@@ -63,7 +50,6 @@ impl Reply {
     }
 
     /// The text of an error, if it is one.
-    #[must_use]
     pub fn error(&self) -> Option<&str> {
         match self {
             Self::Error(text) => Some(text),
@@ -74,24 +60,14 @@ impl Reply {
 
 /// A connection to one node.
 #[derive(Debug)]
-pub struct Connection {
-    stream: BufReader<Stream>,
-}
+pub struct Connection(BufReader<TcpStream>);
 
 impl Connection {
     /// Connects to a node on 127.0.0.1.
     pub fn to_port(port: u16) -> io::Result<Self> {
-        Self::open(&Endpoint::Tcp(port))
-    }
-
-    pub(super) fn open(endpoint: &Endpoint) -> io::Result<Self> {
-        let stream = match endpoint {
-            Endpoint::Tcp(port) => Stream::Tcp(TcpStream::connect((Ipv4Addr::LOCALHOST, *port))?),
-            Endpoint::Unix(path) => Stream::Unix(UnixStream::connect(path)?),
-        };
-        let mut connection = Self { stream: BufReader::new(stream) };
-        connection.set_read_timeout(LIMIT)?;
-        Ok(connection)
+        let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
+        stream.set_read_timeout(Some(LIMIT))?;
+        Ok(Self(BufReader::new(stream)))
     }
 
     /// Sends a command and reads its reply.
@@ -109,7 +85,7 @@ impl Connection {
             bytes.extend_from_slice(arg);
             bytes.extend_from_slice(b"\r\n");
         }
-        self.stream.get_mut().write_all(&bytes)
+        self.0.get_mut().write_all(&bytes)
     }
 
     /// Reads the next reply, or what a node pushes.
@@ -123,7 +99,7 @@ impl Connection {
             "$" | "*" if rest == "-1" => Reply::Nil,
             "$" => {
                 let mut bytes = vec![0; rest.parse::<usize>().map_err(|_| garbage(&line))? + 2];
-                self.stream.read_exact(&mut bytes)?;
+                self.0.read_exact(&mut bytes)?;
                 bytes.truncate(bytes.len() - 2);
                 Reply::Bulk(bytes)
             }
@@ -137,15 +113,12 @@ impl Connection {
 
     /// Bounds how long [`receive`](Self::receive) waits for the next bytes.
     pub fn set_read_timeout(&mut self, timeout: Duration) -> io::Result<()> {
-        match self.stream.get_ref() {
-            Stream::Tcp(stream) => stream.set_read_timeout(Some(timeout)),
-            Stream::Unix(stream) => stream.set_read_timeout(Some(timeout)),
-        }
+        self.0.get_ref().set_read_timeout(Some(timeout))
     }
 
     fn line(&mut self) -> io::Result<String> {
         let mut line = Vec::new();
-        if self.stream.read_until(b'\n', &mut line)? == 0 {
+        if self.0.read_until(b'\n', &mut line)? == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         let line = String::from_utf8(line).map_err(|_| io::ErrorKind::InvalidData)?;
@@ -155,32 +128,4 @@ impl Connection {
 
 fn garbage(line: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("not RESP2: {line:?}"))
-}
-
-#[derive(Debug)]
-enum Stream {
-    Tcp(TcpStream),
-    Unix(UnixStream),
-}
-
-impl Read for Stream {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Self::Tcp(stream) => stream.read(buffer),
-            Self::Unix(stream) => stream.read(buffer),
-        }
-    }
-}
-
-impl Write for Stream {
-    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
-        match self {
-            Self::Tcp(stream) => stream.write(buffer),
-            Self::Unix(stream) => stream.write(buffer),
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
 }

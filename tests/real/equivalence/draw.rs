@@ -1,0 +1,89 @@
+//! What is asked of the nodes.
+
+use std::time::Duration;
+
+use quorate::FencingToken;
+use quorate::backend::{AcquireOptions, Entry, ExtendOptions, Operation, ReleaseOptions};
+use quorate::backend::{Claim, FenceHint, Ttl};
+use quorate::memory::Sim;
+use quorate::resource::{Key, Token};
+use quorate_tests::keys::{COUNTERS, counter};
+
+use super::{GUARD, SESSIONS};
+use crate::calls::key;
+
+/// One of these.
+pub(super) fn pick<'a, T>(sim: &Sim, from: &'a [T]) -> &'a T {
+    &from[usize::try_from(sim.random_below(from.len() as u64)).unwrap()]
+}
+
+pub(super) fn draw(sim: &Sim, names: &[String], tokens: &[Token], entries: &[Entry]) -> Operation {
+    let below = |bound: u64| sim.random_below(bound);
+    let (count, first) = (*pick(sim, &[1, 1, 1, 2, 3]), below(names.len() as u64) as usize);
+    let keys = (0..count).map(|place| key(&names[(first + place) % names.len()]));
+    let mut locks: Vec<Key> = keys.collect();
+    let first = locks[0].clone();
+    let ttl = Duration::from_millis(*pick(sim, &[10, 20, 50, 100, 60_000]));
+    let ttl = Ttl::try_from(ttl).unwrap();
+    let claim = Claim::new(locks.clone(), pick(sim, tokens).clone(), ttl);
+    locks.sort();
+    let lock = locks[0].clone();
+    let entry = pick(sim, entries).clone();
+    let other = Some(pick(sim, entries).clone()).filter(|other| *other != entry);
+    // Around small numbers, where calls meet, and around the last ones.
+    let number = below(12);
+    let number = if below(40) == 0 { FencingToken::MAX.get() - number } else { number + 1 };
+    let number = FencingToken::new(number).unwrap();
+    let hint = FenceHint::new(below(12));
+    let acquire = |fencing, guard| {
+        let mut options = AcquireOptions::default();
+        (options.fencing, options.guard) = (fencing, guard);
+        Operation::Acquire(claim.clone(), options)
+    };
+    let release = |raise_to| {
+        let mut options = ReleaseOptions::default();
+        options.raise_to = raise_to;
+        Operation::Release(claim.clone(), options)
+    };
+    let leave = |also| Operation::Leave { key: lock.clone(), entry: entry.clone(), also };
+    match below(17) {
+        0 => acquire(None, None),
+        1 => Operation::Extend(claim, ExtendOptions::default()),
+        2 => release(None),
+        3 => Operation::Inspect { key: first },
+        4 | 5 => acquire(hint, None),
+        6 => Operation::Raise(claim, number),
+        7 | 8 => acquire(None, Some(GUARD)),
+        9 => acquire(hint, Some(GUARD)),
+        10..=12 => Operation::Refresh { key: lock, entry, locks: locks.into() },
+        13 => leave(None),
+        14 => leave(other),
+        15 => Operation::Hint { key: lock },
+        _ => release(Some(number)),
+    }
+}
+
+/// Names of a session, and the keys where their numbers are. No other session has those; two names
+/// share one.
+pub(super) fn names_of(session: u64) -> (Vec<String>, Vec<String>) {
+    let is_ours = |counter: &String| {
+        let place: u64 = counter.rsplit(':').next().unwrap().parse().unwrap();
+        place / (u64::from(COUNTERS) / SESSIONS) == session
+    };
+    let mut candidates = (0..).map(|n| format!("{session}:{n}"));
+    let mut names = Vec::new();
+    let mut counters: Vec<String> = Vec::new();
+    while names.len() < 4 {
+        let name = candidates.next().unwrap();
+        let counter = counter(&name);
+        let shares = counters.contains(&counter);
+        // The second one, and only that, shares the number of the first.
+        if is_ours(&counter) && shares == (names.len() == 1) {
+            names.push(name);
+            if !shares {
+                counters.push(counter);
+            }
+        }
+    }
+    (names, counters)
+}
