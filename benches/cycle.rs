@@ -128,7 +128,6 @@ impl Bench {
     }
 }
 
-/// The pure attempt, from acquire to release.
 fn attempt() {
     let (Some(nodes), Ok(ttl)) = (NodeCount::new(5), Ttl::try_from(Duration::from_secs(10))) else {
         return;
@@ -176,7 +175,6 @@ fn mutex_locks() -> Option<u64> {
 #[derive(Debug, Default)]
 struct Asked([AtomicU64; 4]);
 
-/// The simulated runtime, with a count of each call.
 #[derive(Debug)]
 struct Counted {
     sim: Sim,

@@ -7,22 +7,18 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use quorate_tests::{Nodes, RedisServer};
 
 use crate::Outcome;
-use crate::book::{Book, Report};
+use crate::book::Book;
 use crate::contest::RELEASE;
-use crate::spec::Spec;
+use crate::worker::Job;
 
-/// Nodes that run for as long as the race does.
 pub(crate) struct Arena {
     nodes: Nodes,
 }
 
-/// The commands that the nodes have executed so far.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Done {
-    /// Commands of all nodes, including those within scripts.
-    pub(crate) commands: f64,
-    pub(crate) sets: f64,
-    pub(crate) scripts: f64,
+#[derive(Debug, Default)]
+pub(crate) struct Report {
+    pub(crate) metrics: Vec<(String, f64)>,
+    pub(crate) events: Vec<[u64; 4]>,
 }
 
 impl Arena {
@@ -39,7 +35,6 @@ impl Arena {
         &self.nodes[place]
     }
 
-    /// Resumes every node, and deletes all keys.
     pub(crate) fn mend(&self) {
         for node in self.nodes.iter() {
             node.resume();
@@ -48,32 +43,26 @@ impl Arena {
     }
 
     /// Starts a worker on the first `count` nodes and returns without waiting.
-    pub(crate) fn spawn(&self, spec: &Spec, count: usize) -> Outcome<Worker> {
+    pub(crate) fn spawn(&self, job: &Job, count: usize) -> Outcome<Worker> {
         let nodes = &self.nodes[..count];
-        let addresses: Vec<_> = nodes.iter().map(RedisServer::address).collect();
-        let pids = nodes.iter().filter_map(RedisServer::pid).map(|pid| pid.to_string());
-        let pids: Vec<_> = pids.collect();
-        let spec = spec.clone().with("addresses", addresses.join(",")).with("pids", pids.join(","));
-        Worker::spawn(&spec)
+        let addresses = nodes.iter().map(RedisServer::address).collect();
+        let pids = nodes.iter().filter_map(RedisServer::pid).map(|pid| pid.to_string()).collect();
+        Worker::spawn(&Job { addresses, pids, ..job.clone() })
     }
 
-    /// Reads the counts of commands from the nodes. The reading itself is not counted.
-    pub(crate) fn done(&self) -> Done {
-        let mut done = Done::default();
-        for node in self.nodes.iter() {
+    /// The commands that all nodes have executed so far, including those within scripts. The reading itself is not
+    /// counted.
+    pub(crate) fn commands(&self) -> f64 {
+        let of_node = |node: &RedisServer| {
             let info = node.cli(&["INFO", "everything"]).text();
-            let field = |name: &str| info.lines().find_map(|line| line.strip_prefix(name));
-            let calls = |name: &str| {
-                let line = field(&format!("cmdstat_{name}:calls="))?;
-                line.split(',').next()?.parse::<f64>().ok()
+            let field = |name: &str| {
+                let value = info.lines().find_map(|line| line.strip_prefix(name))?;
+                value.split(',').next()?.parse::<f64>().ok()
             };
-            let all = field("total_commands_processed:").and_then(|text| text.parse::<f64>().ok());
-            done.commands += all.unwrap_or_default() - calls("info").unwrap_or_default();
-            done.sets += calls("set").unwrap_or_default();
-            done.scripts +=
-                calls("evalsha").unwrap_or_default() + calls("eval").unwrap_or_default();
-        }
-        done
+            field("total_commands_processed:").unwrap_or_default()
+                - field("cmdstat_info:calls=").unwrap_or_default()
+        };
+        self.nodes.iter().map(of_node).sum()
     }
 
     /// Records the keys that are left on the nodes, and deletes them.
@@ -88,17 +77,6 @@ impl Arena {
     }
 }
 
-impl Done {
-    /// The commands since `earlier`.
-    pub(crate) fn since(&self, earlier: &Self) -> Self {
-        Self {
-            commands: self.commands - earlier.commands,
-            sets: self.sets - earlier.sets,
-            scripts: self.scripts - earlier.scripts,
-        }
-    }
-}
-
 /// A worker process. Dropping it kills the process.
 pub(crate) struct Worker {
     child: Child,
@@ -107,31 +85,17 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    fn spawn(spec: &Spec) -> Outcome<Self> {
-        let mut child = Command::new(env::current_exe()?)
-            .arg("worker")
-            .args(spec.words())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()?;
+    fn spawn(job: &Job) -> Outcome<Self> {
+        let mut command = Command::new(env::current_exe()?);
+        command.arg("worker").args(job.words()).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn()?;
         let orders = child.stdin.take().ok_or("a pipe is missing")?;
         let answers = BufReader::new(child.stdout.take().ok_or("a pipe is missing")?);
         Ok(Self { child, orders, answers })
     }
 
-    /// Waits until the worker is ready. Returns its report until then.
-    pub(crate) fn wait_until_ready(&mut self) -> Outcome<Report> {
-        self.read("ready")
-    }
-
-    /// Lets the worker continue.
     pub(crate) fn go(&mut self) -> Outcome {
         Ok(self.orders.write_all(b"go\n")?)
-    }
-
-    /// Waits until the worker has finished its job. Returns its report since `ready`.
-    pub(crate) fn wait_until_done(&mut self) -> Outcome<Report> {
-        self.read("done")
     }
 
     /// Lets the worker close its connections and end.
@@ -141,30 +105,21 @@ impl Worker {
         if status.success() { Ok(()) } else { Err(format!("a worker failed: {status}").into()) }
     }
 
-    /// Kills the worker with `SIGKILL`.
-    pub(crate) fn kill(mut self) -> Outcome {
-        self.child.kill()?;
-        self.child.wait()?;
-        Ok(())
-    }
-
-    /// Reads until the line `end`.
-    fn read(&mut self, end: &str) -> Outcome<Report> {
+    /// Waits for the line `end`, *ready* or *done*. Returns what the worker reported before it.
+    pub(crate) fn wait_until(&mut self, end: &str) -> Outcome<Report> {
         let mut report = Report::default();
         let mut line = String::new();
         while self.answers.read_line(&mut line)? > 0 {
             let text = line.trim_end();
-            if text == end {
-                return Ok(report);
-            }
             match text.split_once(' ') {
+                None if text == end => return Ok(report),
                 Some(("metric", rest)) => {
                     let (name, value) = rest.rsplit_once(' ').ok_or("a metric without value")?;
                     report.metrics.push((name.to_owned(), value.parse()?));
                 }
                 Some(("event", rest)) => {
-                    let numbers = rest.split(' ').map(str::parse).collect::<Result<_, _>>()?;
-                    report.events.push(numbers);
+                    let numbers: Result<Vec<u64>, _> = rest.split(' ').map(str::parse).collect();
+                    report.events.push(numbers?.try_into().map_err(|_| "not four numbers")?);
                 }
                 _ => return Err(format!("a worker said {text}").into()),
             }

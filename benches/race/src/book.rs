@@ -1,97 +1,40 @@
 //! The samples of all measures.
 
+use crate::arena::Report;
 use crate::contest::OURS;
-use crate::stats::median;
 
 /// Marks a setting in which a node hangs past the cleanup bound: keys may be left there (C3).
 pub(crate) const PAST_CLEANUP: &str = "past the cleanup bound";
 
+/// Measure, setting, contestant and metric.
+pub(crate) type Figure = [String; 4];
+
 /// The samples of each figure, in the order in which they were first taken.
 #[derive(Debug, Default)]
 pub(crate) struct Book {
-    pub(crate) entries: Vec<Entry>,
+    pub(crate) entries: Vec<(Figure, Vec<f64>)>,
     /// The keys that were on the nodes after a contestant had closed: a line for each run.
     pub(crate) leftovers: Vec<String>,
-    /// The number of keys that quorate left: must be 0.
-    pub(crate) keys_left: usize,
-    /// The measures that failed, and why.
+    pub(crate) keys_left: usize, // The number of keys that quorate left: must be 0.
     pub(crate) failures: Vec<String>,
 }
 
-/// One figure.
-#[derive(Clone, Debug)]
-pub(crate) struct Entry {
-    pub(crate) measure: &'static str,
-    pub(crate) setting: String,
-    pub(crate) contestant: String,
-    pub(crate) metric: String,
-    pub(crate) samples: Vec<f64>,
-}
-
-/// The report of a worker.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Report {
-    pub(crate) metrics: Vec<(String, f64)>,
-    pub(crate) events: Vec<Vec<u64>>,
-}
-
-impl Entry {
-    fn key(&self) -> (&str, &str, &str, &str) {
-        (self.measure, &self.setting, &self.contestant, &self.metric)
-    }
-}
-
 impl Book {
-    pub(crate) fn add(
-        &mut self,
-        measure: &'static str,
-        setting: &str,
-        contestant: &str,
-        metric: &str,
-        value: f64,
-    ) {
-        let key = (measure, setting, contestant, metric);
-        if let Some(entry) = self.entries.iter_mut().find(|entry| entry.key() == key) {
-            entry.samples.push(value);
-            return;
+    pub(crate) fn add(&mut self, figure: [&str; 4], value: f64) {
+        match self.entries.iter_mut().find(|(known, _)| *known == figure) {
+            Some((_, samples)) => samples.push(value),
+            None => self.entries.push((figure.map(str::to_owned), vec![value])),
         }
-        let [setting, contestant, metric] = [setting, contestant, metric].map(str::to_owned);
-        self.entries.push(Entry { measure, setting, contestant, metric, samples: vec![value] });
     }
 
-    /// Adds all metrics of a report.
-    pub(crate) fn enter(
-        &mut self,
-        report: &Report,
-        measure: &'static str,
-        setting: &str,
-        contestant: &str,
-    ) {
+    pub(crate) fn enter(&mut self, report: &Report, [measure, setting, contestant]: [&str; 3]) {
         for (metric, value) in &report.metrics {
-            self.add(measure, setting, contestant, metric, *value);
+            self.add([measure, setting, contestant, metric], *value);
         }
     }
 
-    pub(crate) fn find(
-        &self,
-        measure: &str,
-        setting: &str,
-        contestant: &str,
-        metric: &str,
-    ) -> Option<&Entry> {
-        let key = (measure, setting, contestant, metric);
-        self.entries.iter().find(|entry| entry.key() == key)
-    }
-
-    /// The median of one figure.
-    pub(crate) fn median(
-        &self,
-        measure: &str,
-        setting: &str,
-        contestant: &str,
-        metric: &str,
-    ) -> Option<f64> {
-        self.find(measure, setting, contestant, metric).map(|entry| median(&entry.samples))
+    pub(crate) fn find(&self, figure: [&str; 4]) -> Option<&[f64]> {
+        self.entries.iter().find(|(known, _)| *known == figure).map(|(_, samples)| &**samples)
     }
 
     /// Records that keys were left. Those of quorate count, but for settings with [`PAST_CLEANUP`].
@@ -102,20 +45,46 @@ impl Book {
     }
 }
 
+/// The middle value, or the mean of the two in the middle; 0 without values.
+pub(crate) fn median(values: &[f64]) -> f64 {
+    let sorted = sorted(values);
+    let half = sorted.len() / 2;
+    match sorted.len() {
+        0 => 0.0,
+        odd if odd % 2 == 1 => sorted[half],
+        _ => f64::midpoint(sorted[half - 1], sorted[half]),
+    }
+}
+
+/// The value that `percent` of all values do not exceed; 0 without values.
+pub(crate) fn percentile(values: &[f64], percent: f64) -> f64 {
+    let sorted = sorted(values);
+    let place = (percent / 100.0 * sorted.len().saturating_sub(1) as f64).round() as usize;
+    sorted.get(place).copied().unwrap_or_default()
+}
+
+fn sorted(values: &[f64]) -> Vec<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_figure_is_the_median_of_its_samples() {
+    fn a_figure_has_its_samples_and_those_have_a_middle() {
         let mut book = Book::default();
-        for value in [3.0, 9.0, 4.0] {
-            book.add("latency", "alone", "raw", "p50", value);
+        let figure = |contestant, metric| ["latency", "alone", contestant, metric];
+        for (contestant, value) in [("fred", 3.0), ("fred", 9.0), ("rslock", 7.0), ("fred", 4.0)] {
+            book.add(figure(contestant, "p50"), value);
         }
-        book.add("latency", "alone", "rslock", "p50", 7.0);
-        assert_eq!(book.median("latency", "alone", "raw", "p50"), Some(4.0));
-        assert_eq!(book.median("latency", "alone", "raw", "p99"), None);
-        assert_eq!(book.entries.len(), 2);
+        assert_eq!(book.find(figure("fred", "p50")).map(median), Some(4.0));
+        assert_eq!(book.find(figure("fred", "p99")), None);
+        assert_eq!((median(&[4.0, 1.0, 2.0, 3.0]), median(&[])), (2.5, 0.0));
+        let values: Vec<f64> = (0..=100).map(f64::from).collect();
+        assert_eq!([50.0, 99.0, 100.0].map(|p| percentile(&values, p)), [50.0, 99.0, 100.0]);
     }
 
     #[test]

@@ -1,9 +1,8 @@
-//! quorate against the bare clients and others, on real nodes, interleaved in one run.
+//! quorate against the bare clients and rslock, on real nodes, interleaved in one run.
 //!
-//! `cargo xtask race [--quick] [--only MEASURE,…] [--seconds S] [--repetitions R] [--leases N]
-//! [--ttl S] [--out DIR] [--publish]`. `--leases` and `--ttl` are for the measure
-//! *leases*. The program starts the nodes, and itself again for every sample: a contestant has a
-//! process of its own, so that its CPU time and its memory are its own.
+//! `cargo xtask race [--quick] [--only MEASURE,…] [--repetitions R] [--publish]`. The program starts the nodes, and
+//! itself again for every sample: a contestant has a process of its own, so that its CPU time and its memory are its
+//! own.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a tool for a terminal")]
 
@@ -15,10 +14,7 @@ mod arena;
 mod book;
 mod contest;
 mod measure;
-mod plan;
 mod report;
-mod spec;
-mod stats;
 mod usage;
 mod worker;
 
@@ -40,7 +36,7 @@ fn main() -> ExitCode {
 }
 
 fn race(words: &[String]) -> Outcome {
-    let plan = plan::Plan::parse(words)?;
+    let plan = measure::Plan::parse(words)?;
     let book = measure::run(&plan)?;
     report::write(&plan, &book)?;
     match (&*book.failures, book.keys_left) {

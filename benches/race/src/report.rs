@@ -5,122 +5,133 @@ use std::fs;
 use std::path::Path;
 
 use crate::Outcome;
-use crate::book::Book;
-use crate::measure::MEASURES;
-use crate::plan::Plan;
+use crate::book::{Book, Figure, median};
+use crate::contest::{
+    ALL, BARE_FRED, BARE_REDIS, FENCED, OURS, OWN_THREAD, QUORATE_FRED, QUORATE_REDIS, RSLOCK,
+};
+use crate::measure::{HEALTHY, MEASURES, Plan};
 
-mod ratios;
-mod svg;
+const PAIRS: [(&str, &str); 11] = [
+    (QUORATE_REDIS, BARE_REDIS),
+    (QUORATE_FRED, BARE_FRED),
+    (QUORATE_REDIS, RSLOCK),
+    (QUORATE_FRED, RSLOCK),
+    (OWN_THREAD, QUORATE_REDIS),
+    (FENCED[1], FENCED[0]),
+    (FENCED[2], FENCED[0]),
+    (FENCED[3], FENCED[0]),
+    (FENCED[5], FENCED[4]),
+    (FENCED[6], FENCED[4]),
+    (FENCED[7], FENCED[4]),
+];
 
-/// Writes both and prints the Markdown.
+const COMPARED: [&str; 4] =
+    ["cycles/s", "cycle p50 µs", "client CPU µs/cycle", "node CPU µs/cycle"];
+
+/// A cell of a table: the two parts of its row, its column and its text.
+type Cell = ([String; 2], String, String);
+
 pub(crate) fn write(plan: &Plan, book: &Book) -> Outcome {
-    let text = render(plan, book);
-    let picture = svg::render(book);
+    let (text, chart) = (render(plan, book), chart(book));
     println!("{text}");
-    fs::create_dir_all(&plan.out)?;
-    let mut files = vec![(plan.out.join("race.md"), plan.out.join("race.svg"))];
+    let out = plan.out();
+    fs::create_dir_all(&out)?;
+    let mut places = vec![(out.join("race.md"), out.join("race.svg"))];
     if plan.publish {
-        files.push((Path::new("benches/RACE.md").into(), Path::new("benches/race.svg").into()));
+        places.push((Path::new("benches/RACE.md").into(), Path::new("benches/race.svg").into()));
     }
-    for (tables, chart) in files {
-        put(&tables, &text)?;
-        if let Some(picture) = &picture {
-            put(&chart, picture)?;
+    for (tables, picture) in places {
+        fs::write(&tables, &text)?;
+        println!("wrote {}", tables.display());
+        if chart.contains("<rect x=") {
+            fs::write(picture, &chart)?;
         }
     }
-    Ok(())
-}
-
-fn put(path: &Path, text: &str) -> Outcome {
-    fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))?;
-    println!("wrote {}", path.display());
     Ok(())
 }
 
 fn render(plan: &Plan, book: &Book) -> String {
-    let mut text = String::from("# Race\n\n");
-    // Writing to a string does not fail.
-    let _ = writeln!(
-        text,
-        "Five nodes on one machine if no other number is named, all contestants interleaved; medians of {}\n\
-         repetitions of {:?}, of {} for *latency*.\n",
+    let mut text = format!(
+        "# Race\n\nFive nodes on one machine if no other number is named, all contestants interleaved; medians of {}\n\
+         repetitions of {:?}, three times as many for *latency*.\n",
         plan.repetitions,
-        plan.sample,
-        plan.repetitions_of_what_varies(),
+        plan.sample(),
     );
-    for measure in MEASURES.iter().filter(|measure| plan.includes(measure.name)) {
-        let _ = writeln!(text, "## {}: {}\n", measure.name, measure.about);
-        figures(&mut text, book, measure.name);
+    // Writing to a string does not fail.
+    for (name, about, _) in MEASURES.iter().filter(|(name, ..)| plan.includes(name)) {
+        let _ = writeln!(text, "\n## {name}: {about}\n");
+        let of_measure = book.entries.iter().filter(|([measure, ..], _)| measure == name);
+        let cell = |([_, setting, contestant, metric], samples): &(Figure, Vec<f64>)| {
+            ([setting, contestant].map(String::clone), metric.clone(), number(median(samples)))
+        };
+        table(&mut text, &of_measure.map(cell).collect::<Vec<_>>());
     }
-    comparison(&mut text, book);
-    leftovers(&mut text, book);
-    for failure in &book.failures {
-        let _ = writeln!(text, "\n**{failure}**");
+    let ratios = ratios(book).into_iter();
+    let ratios: Vec<Cell> =
+        ratios.map(|(row, of, ratio)| (row, of, format!("{ratio:.2}"))).collect();
+    if !ratios.is_empty() {
+        text.push_str("\n## Ratios: within each repetition, then the median\n\n");
+        table(&mut text, &ratios);
     }
+    text.push_str(
+        "\n## Keys left on the nodes\n\nA node that hung for longer than the cleanup bound (here the ttl) may execute \
+         an acquire after\nit resumes and keep the key for one ttl. That counts as no failure.\n\n",
+    );
+    let none = ["None, after any run.".to_owned()];
+    let left = if book.leftovers.is_empty() { &none[..] } else { &book.leftovers };
+    left.iter().for_each(|left| _ = writeln!(text, "- {left}"));
+    book.failures.iter().for_each(|failure| _ = writeln!(text, "\n**{failure}**"));
     text
 }
 
-/// The figures of a measure. Rows and columns are in the order in which they were first taken.
-fn figures(text: &mut String, book: &Book, measure: &str) {
-    let (mut columns, mut rows) = (Vec::new(), Vec::new());
-    for entry in book.entries.iter().filter(|entry| entry.measure == measure) {
-        let row = [entry.setting.clone(), entry.contestant.clone()];
-        if !columns.contains(&&*entry.metric) {
-            columns.push(&*entry.metric);
-        }
+/// Writes a table. Rows and columns are in the order of their first cells.
+fn table(text: &mut String, cells: &[Cell]) {
+    let (mut rows, mut columns) = (Vec::new(), Vec::new());
+    for (row, column, _) in cells {
         if !rows.contains(&row) {
             rows.push(row);
         }
+        if !columns.contains(&&**column) {
+            columns.push(column);
+        }
     }
-    table(text, &columns, &rows, |[setting, contestant], metric| {
-        book.median(measure, setting, contestant, metric).map(number)
-    });
-}
-
-fn comparison(text: &mut String, book: &Book) {
-    let ratios = ratios::all(book);
-    if ratios.is_empty() {
-        return;
-    }
-    text.push_str("## Ratios: within each repetition, then the median\n\n");
-    let mut rows: Vec<_> = ratios.iter().map(|ratio| ratio.row.clone()).collect();
-    rows.dedup();
-    table(text, &ratios::METRICS, &rows, |row, metric| {
-        let same = ratios.iter().find(|ratio| ratio.row == *row && ratio.metric == metric);
-        same.map(|ratio| format!("{:.2}", ratio.value))
-    });
-}
-
-fn table(
-    text: &mut String,
-    columns: &[&str],
-    rows: &[[String; 2]],
-    cell: impl Fn(&[String; 2], &str) -> Option<String>,
-) {
     let _ = writeln!(text, "| | | {} |", columns.join(" | "));
     let _ = writeln!(text, "|---|---|{}", "---:|".repeat(columns.len()));
     for row in rows {
-        let cells =
-            columns.iter().map(|column| cell(row, column).unwrap_or_else(|| "–".to_owned()));
-        let cells: Vec<_> = cells.collect();
-        let _ = writeln!(text, "| {} | {} |", row.join(" | "), cells.join(" | "));
+        let cell = |of: &&str| cells.iter().find(|(other, column, _)| other == row && column == of);
+        let texts = columns.iter().map(|column| cell(column).map_or("–", |(.., text)| text));
+        let _ =
+            writeln!(text, "| {} | {} |", row.join(" | "), texts.collect::<Vec<_>>().join(" | "));
     }
-    text.push('\n');
 }
 
-fn leftovers(text: &mut String, book: &Book) {
-    text.push_str("## Keys left on the nodes\n\n");
-    if book.leftovers.is_empty() {
-        text.push_str("None, after any run.\n");
-        return;
+/// The ratios of all figures that are compared, row by row: each contestant to others, and to itself with healthy
+/// nodes.
+fn ratios(book: &Book) -> Vec<([String; 2], String, f64)> {
+    let healthy = ALL.map(|name| (name, name));
+    let mut ratios = Vec::new();
+    for (of, to) in PAIRS.into_iter().chain(healthy) {
+        for ([measure, setting, contestant, metric], samples) in &book.entries {
+            let is_hung = measure == "hung";
+            if contestant != of || !COMPARED.contains(&&**metric) || is_hung != (of == to) {
+                continue;
+            }
+            let row = match is_hung {
+                true if setting == HEALTHY => continue,
+                true => [of.to_owned(), format!("{setting} to {HEALTHY}")],
+                false => [format!("{of} to {to}"), format!("{measure}, {setting}")],
+            };
+            let base = if is_hung { HEALTHY } else { setting };
+            let other = book.find([measure, base, to, metric]);
+            ratios.extend(other.map(|other| (row, metric.clone(), paired(samples, other))));
+        }
     }
-    text.push_str(
-        "A node that hung for longer than the cleanup bound (here the ttl) may execute an acquire after\n\
-         it resumes and keep the key for one ttl. That counts as no failure.\n\n",
-    );
-    for left in &book.leftovers {
-        let _ = writeln!(text, "- {left}");
-    }
+    ratios
+}
+
+/// The samples of one repetition follow each other directly, so a disturbance affects both.
+fn paired(samples: &[f64], others: &[f64]) -> f64 {
+    median(&samples.iter().zip(others).map(|(one, other)| one / other).collect::<Vec<_>>())
 }
 
 /// Formats a number with at least three digits and a comma between thousands.
@@ -130,17 +141,68 @@ fn number(value: f64) -> String {
         value if value >= 10.0 => 1,
         _ => 2,
     };
-    let plain = format!("{value:.digits$}");
-    let (whole, part) = plain.split_once('.').map_or((&*plain, None), |(w, p)| (w, Some(p)));
-    let mut text = String::new();
-    for (place, digit) in whole.chars().enumerate() {
-        let left = whole.len() - place;
-        if place > 0 && left % 3 == 0 && !text.ends_with('-') {
-            text.push(',');
-        }
-        text.push(digit);
+    let mut text = format!("{value:.digits$}");
+    let mut place = text.find('.').unwrap_or(text.len());
+    let first = usize::from(value < 0.0);
+    while place > first + 3 {
+        place -= 3;
+        text.insert(place, ',');
     }
-    part.map_or_else(|| text.clone(), |part| format!("{text}.{part}"))
+    text
+}
+
+/// A bar of the chart: its name, length and label.
+type Bar = (&'static str, f64, String);
+
+/// Draws a chart: cycles per second, and the latency of a cycle.
+fn chart(book: &Book) -> String {
+    const WIDTH: usize = 760;
+    const LEFT: usize = 110;
+    const STEP: usize = 26;
+    let throughput = |contestant: &'static str| {
+        let samples =
+            book.find(["throughput", "current-thread, tasks: 64", contestant, "cycles/s"]);
+        samples.map(median).map(|median| (contestant, median, format!("{:.0}k", median / 1e3)))
+    };
+    let latency = |contestant: &'static str| {
+        let of = |name| book.find(["latency", "current-thread, tasks: 1", name, "cycle p50 µs"]);
+        let ratio = paired(of(contestant)?, of(BARE_REDIS)?);
+        Some((contestant, ratio, format!("{ratio:.2}")))
+    };
+    let panels: [(&str, Vec<Bar>); 2] = [
+        (
+            "Lock and release, 64 tasks: cycles per second (more is better)",
+            ALL.into_iter().filter_map(throughput).collect(),
+        ),
+        (
+            "One task alone: median latency, bare redis-rs = 1 (less is better)",
+            ALL.into_iter().filter_map(latency).collect(),
+        ),
+    ];
+    let (mut top, mut svg) = (0, String::new());
+    for (title, bars) in panels.into_iter().filter(|(_, bars)| !bars.is_empty()) {
+        let y = top + 24;
+        let _ = writeln!(svg, "<text x=\"10\" y=\"{y}\" font-weight=\"bold\">{title}</text>");
+        let longest = bars.iter().map(|(_, value, _)| *value).fold(f64::MIN_POSITIVE, f64::max);
+        for (place, (name, value, label)) in bars.iter().enumerate() {
+            let y = top + 40 + place * STEP;
+            let (length, base) = (value / longest * (WIDTH - LEFT - 70) as f64, y + 14);
+            let colour = if OURS.contains(name) { "#1a7f5a" } else { "#b8bec6" };
+            let _ = writeln!(
+                svg,
+                "<text x=\"{}\" y=\"{base}\" text-anchor=\"end\">{name}</text>\
+                 <rect x=\"{LEFT}\" y=\"{y}\" width=\"{length:.1}\" height=\"18\" fill=\"{colour}\"/>\
+                 <text x=\"{:.1}\" y=\"{base}\">{label}</text>",
+                LEFT - 8,
+                LEFT as f64 + length + 6.0,
+            );
+        }
+        top += 50 + STEP * bars.len();
+    }
+    format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {top}\" font-family=\"sans-serif\" \
+         font-size=\"13\">\n<rect width=\"{WIDTH}\" height=\"{top}\" fill=\"#fff\"/>\n{svg}</svg>\n"
+    )
 }
 
 #[cfg(test)]
@@ -149,15 +211,36 @@ mod tests {
 
     #[test]
     fn numbers_are_short_and_readable() {
-        for (value, text) in [
-            (0.0, "0"),
-            (1.234, "1.23"),
-            (12.34, "12.3"),
-            (123.4, "123"),
-            (-123.4, "-123"),
-            (1_234_567.8, "1,234,568"),
-        ] {
-            assert_eq!(number(value), text);
+        let values = [0.0, 1.234, 12.34, 123.4, -123.4, 1_234_567.8];
+        assert_eq!(values.map(number), ["0", "1.23", "12.3", "123", "-123", "1,234,568"]);
+    }
+
+    #[test]
+    fn a_ratio_is_taken_within_each_repetition_and_then_the_median() {
+        let mut book = Book::default();
+        // The machine was slow in the second repetition, for both.
+        for (healthy, hung) in [(100.0, 120.0), (900.0, 990.0), (100.0, 130.0)] {
+            book.add(["hung", HEALTHY, QUORATE_FRED, "cycle p50 µs"], healthy);
+            book.add(["hung", "hung before", QUORATE_FRED, "cycle p50 µs"], hung);
+            book.add(["hung", "hung before", QUORATE_FRED, "failed"], hung);
+            book.add(["latency", "alone", QUORATE_REDIS, "cycle p50 µs"], 3.0 * hung);
+            book.add(["latency", "alone", RSLOCK, "cycle p50 µs"], hung);
         }
+        let ratios = ratios(&book);
+        let shown: Vec<_> = ratios.iter().map(|(row, _, ratio)| (row.join(", "), *ratio)).collect();
+        assert_eq!(shown[0], ("quorate/redis to rslock, latency, alone".to_owned(), 3.0));
+        assert_eq!(shown[1].0, "quorate/fred, hung before to healthy");
+        assert!((shown[1].1 - 1.2).abs() < 1e-9 && shown.len() == 2);
+    }
+
+    #[test]
+    fn there_is_a_bar_for_each_who_took_part() {
+        let mut book = Book::default();
+        assert!(!chart(&book).contains("<rect x="));
+        for (contestant, cycles) in [(BARE_FRED, 90_000.0), (RSLOCK, 45_000.0)] {
+            book.add(["throughput", "current-thread, tasks: 64", contestant, "cycles/s"], cycles);
+        }
+        let svg = chart(&book);
+        assert!(svg.matches("<rect x=").count() == 2 && svg.contains(">90k<"), "{svg}");
     }
 }

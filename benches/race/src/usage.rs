@@ -22,7 +22,6 @@ fn cpu(pid: &str) -> Duration {
     Duration::from_nanos(spent.sum())
 }
 
-/// The CPU time of several processes.
 pub(crate) fn cpu_of(pids: &[String]) -> Duration {
     pids.iter().map(|pid| cpu(pid)).sum()
 }

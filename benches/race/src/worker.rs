@@ -3,80 +3,237 @@
 //! It prints `ready`, waits for a line, runs the job, prints its metrics and `done`, waits for a line,
 //! closes, and ends.
 
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 use std::{fmt, io};
 
+use futures_util::{StreamExt as _, stream};
+use quorate::LockGuard;
 use tokio::runtime::Builder;
 
 use crate::Outcome;
-use crate::contest::{self, ByHand, Contestant, Distkit, Fred, OURS, Quorate, Raw, Redis, Rslock};
-use crate::spec::Spec;
+use crate::book::percentile;
+use crate::contest::{self, ByHand, Contestant, Fred, Quorate, Redis, Rslock};
+use crate::usage;
 
-mod contend;
-mod cycle;
-mod leases;
+/// What a worker does, as words on its command line.
+#[derive(Clone, Debug)]
+pub(crate) struct Job {
+    pub(crate) kind: &'static str,
+    pub(crate) contestant: String,
+    pub(crate) threads: usize,
+    pub(crate) count: usize, // How many tasks, contenders or leases.
+    pub(crate) first: usize, // The number of the first contender.
+    pub(crate) ttl: Duration,
+    pub(crate) hold: Duration,
+    pub(crate) time: Duration,
+    pub(crate) addresses: Vec<String>,
+    pub(crate) pids: Vec<String>,
+}
 
-/// Runs `worker key=value…`.
+const KINDS: [&str; 3] = ["cycle", "contend", "leases"];
+
+impl Job {
+    pub(crate) fn words(&self) -> Vec<String> {
+        let numbers = [self.threads, self.count, self.first].map(|number| number.to_string());
+        let times = [self.ttl, self.hold, self.time].map(|time| time.as_nanos().to_string());
+        let lists = [self.addresses.join(","), self.pids.join(",")];
+        let names = [self.kind.to_owned(), self.contestant.clone()];
+        names.into_iter().chain(numbers).chain(times).chain(lists).collect()
+    }
+
+    fn parse(words: &[String]) -> Outcome<Self> {
+        let [kind, contestant, threads, count, first, ttl, hold, time, addresses, pids] = words
+        else {
+            return Err("not the words of a job".into());
+        };
+        let kind = KINDS.into_iter().find(|known| known == kind).ok_or("no such job")?;
+        let nanos = |text: &str| text.parse().map(Duration::from_nanos);
+        let list = |text: &str| text.split(',').map(str::to_owned).collect();
+        Ok(Self {
+            kind,
+            contestant: contestant.clone(),
+            threads: threads.parse()?,
+            count: count.parse()?,
+            first: first.parse()?,
+            ttl: nanos(ttl)?,
+            hold: nanos(hold)?,
+            time: nanos(time)?,
+            addresses: list(addresses),
+            pids: list(pids),
+        })
+    }
+}
+
 pub(crate) fn main(words: &[String]) -> Outcome {
-    let spec = Spec::parse(words)?;
-    let mut builder = match spec.text("runtime")? {
-        "multi-thread" => Builder::new_multi_thread(),
-        _ => Builder::new_current_thread(),
+    let job = Job::parse(words)?;
+    let mut builder = match job.threads {
+        1 => Builder::new_current_thread(),
+        _ => Builder::new_multi_thread(),
     };
-    let runtime = builder.worker_threads(2).enable_all().build()?;
+    let runtime = builder.worker_threads(job.threads).enable_all().build()?;
     runtime.block_on(async {
-        match spec.text("contestant")? {
-            contest::BARE_REDIS => job::<ByHand<Redis>>(&spec).await,
-            contest::BARE_FRED => job::<ByHand<Fred>>(&spec).await,
-            contest::RAW => job::<Raw>(&spec).await,
-            contest::RSLOCK => job::<Rslock>(&spec).await,
-            contest::DISTKIT => job::<Distkit>(&spec).await,
-            ours if OURS.iter().any(|name| ours.starts_with(name)) => match spec.text("job")? {
-                "leases" => leases::run(&spec).await,
-                _ => job::<Quorate>(&spec).await,
-            },
-            other => Err(format!("no contestant is called {other}").into()),
+        match &*job.contestant {
+            contest::BARE_REDIS => run::<ByHand<Redis>>(&job).await,
+            contest::BARE_FRED => run::<ByHand<Fred>>(&job).await,
+            contest::RSLOCK => run::<Rslock>(&job).await,
+            _ if job.kind == "leases" => leases(&job).await,
+            _ => run::<Quorate>(&job).await,
         }
     })
 }
 
-async fn job<C: Contestant>(spec: &Spec) -> Outcome {
-    match spec.text("job")? {
-        "cycle" => cycle::run::<C>(spec).await,
-        "contend" => contend::run::<C>(spec).await,
-        other => Err(format!("no job is called {other}").into()),
-    }
-}
-
 /// Connects the contestant, and makes one cycle.
-async fn connect<C: Contestant>(spec: &Spec) -> Outcome<C> {
-    let (name, ttl) = (spec.text("contestant")?, spec.time("ttl")?);
-    let contestant = C::connect(name, spec.list("addresses")?, ttl).await?;
+async fn connect<C: Contestant>(job: &Job) -> Outcome<Arc<C>> {
+    let contestant = C::connect(&job.contestant, job.addresses.clone(), job.ttl).await?;
     if let Some(held) = contestant.acquire(&format!("race:warm:{}", std::process::id())).await {
         contestant.release(held).await;
     }
-    Ok(contestant)
+    Ok(Arc::new(contestant))
 }
 
-/// Prints `ready` and waits for a line.
-async fn ready() -> Outcome {
-    println!("ready");
-    next_line().await
+async fn run<C: Contestant>(job: &Job) -> Outcome {
+    let contestant = connect::<C>(job).await?;
+    match job.kind {
+        "cycle" => cycle(&contestant, job).await?,
+        _ => contend_all(&contestant, job).await?,
+    }
+    stop_at("done").await?;
+    contestant.close().await;
+    Ok(())
+}
+
+/// Acquires and releases uncontended locks without pause.
+async fn cycle<C: Contestant>(contestant: &Arc<C>, job: &Job) -> Outcome {
+    cycle_all(contestant, job.count, "w", Duration::from_millis(50)).await?;
+    stop_at("ready").await?;
+    let (own, theirs, start) = (usage::own_cpu(), usage::cpu_of(&job.pids), Instant::now());
+    let (times, failed) = cycle_all(contestant, job.count, "c", job.time).await?;
+    let (elapsed, cycles) = (start.elapsed().as_secs_f64(), times.len() as f64);
+    let each = |now: Duration, before| now.saturating_sub(before).as_secs_f64() * 1e6 / cycles;
+    metric("cycle p50 µs", percentile(&times, 50.0));
+    metric("cycle p99 µs", percentile(&times, 99.0));
+    metric("cycles/s", cycles / elapsed);
+    metric("client CPU µs/cycle", each(usage::own_cpu(), own));
+    metric("node CPU µs/cycle", each(usage::cpu_of(&job.pids), theirs));
+    metric("failed", failed);
+    Ok(())
+}
+
+/// Returns the times of all cycles in microseconds, and how many failed.
+async fn cycle_all<C: Contestant>(
+    contestant: &Arc<C>,
+    tasks: usize,
+    name: &str,
+    time: Duration,
+) -> Outcome<(Vec<f64>, u64)> {
+    let deadline = Instant::now() + time;
+    let one = |task| {
+        let prefix = format!("race:{}:{name}:{task}", std::process::id());
+        let contestant = Arc::clone(contestant);
+        tokio::spawn(async move {
+            let (mut times, mut failed, mut start) = (Vec::new(), 0, Instant::now());
+            while start < deadline {
+                let number = times.len() as u64 + failed;
+                let released = match contestant.acquire(&format!("{prefix}:{number}")).await {
+                    Some(held) => contestant.release(held).await,
+                    None => false,
+                };
+                let end = Instant::now();
+                match released {
+                    true => times.push((end - start).as_secs_f64() * 1e6),
+                    false => failed += 1,
+                }
+                start = end;
+            }
+            (times, failed)
+        })
+    };
+    let tasks: Vec<_> = (0..tasks).map(one).collect();
+    let mut all = (Vec::new(), 0);
+    for task in tasks {
+        let (times, failed) = task.await?;
+        all.0.extend(times);
+        all.1 += failed;
+    }
+    Ok(all)
+}
+
+/// Reports for each hold: contender, and when it asked, acquired, began to release.
+async fn contend_all<C: Contestant>(contestant: &Arc<C>, job: &Job) -> Outcome {
+    stop_at("ready").await?;
+    let (deadline, hold) = (Instant::now() + job.time, job.hold);
+    let contend = |_| tokio::spawn(contend(Arc::clone(contestant), deadline, hold));
+    let tasks: Vec<_> = (0..job.count).map(contend).collect();
+    for (who, task) in (job.first..).zip(tasks) {
+        for [asked, acquired, releasing] in task.await? {
+            println!("event {who} {asked} {acquired} {releasing}");
+        }
+    }
+    Ok(())
+}
+
+async fn contend<C: Contestant>(
+    contestant: Arc<C>,
+    deadline: Instant,
+    hold: Duration,
+) -> Vec<[u64; 3]> {
+    let mut events = Vec::new();
+    while Instant::now() < deadline {
+        let asked = usage::clock();
+        let Some(held) = contestant.acquire_until("race:contended", deadline).await else {
+            break;
+        };
+        let acquired = usage::clock();
+        // The sleep of a thread: tokio's timer would add up to 1 ms.
+        let rest = tokio::task::spawn_blocking(move || std::thread::sleep(hold));
+        if rest.await.is_err() {
+            break;
+        }
+        let releasing = usage::clock();
+        contestant.release(held).await;
+        events.push([asked, acquired, releasing]);
+    }
+    events
+}
+
+/// Acquires many leases, renews them, and watches them.
+async fn leases(job: &Job) -> Outcome {
+    const AT_ONCE: usize = 64;
+    let contestant = connect::<Quorate>(job).await?;
+    // The vector is allocated here, so it is not counted per lease.
+    let mut guards: Vec<LockGuard> = Vec::with_capacity(job.count);
+    let memory = usage::rss();
+    let lock = |number| contestant.manager.lock(format!("race:lease:{number}")).into_future();
+    let mut locks = stream::iter(0..job.count).map(lock).buffer_unordered(AT_ONCE);
+    // A machine that cannot renew more leases continues with those acquired so far.
+    while let Some(Ok(guard)) = locks.next().await {
+        guard.auto_renew();
+        guards.push(guard);
+    }
+    drop(locks);
+    stop_at("ready").await?;
+    let (cpu, start) = (usage::own_cpu(), Instant::now());
+    tokio::time::sleep(job.time).await;
+    let busy = (usage::own_cpu() - cpu).as_secs_f64() / start.elapsed().as_secs_f64();
+    metric("leases", guards.len());
+    metric("CPU %", busy * 100.0);
+    metric("bytes/lease", (usage::rss() as f64 - memory as f64) / guards.len().max(1) as f64);
+    metric("lost", guards.iter().filter(|guard| !guard.is_valid()).count());
+    stop_at("done").await?;
+    let mut releases = stream::iter(guards).map(LockGuard::release).buffer_unordered(AT_ONCE);
+    while releases.next().await.is_some() {}
+    contestant.close().await;
+    Ok(())
 }
 
 fn metric(name: &str, value: impl fmt::Display) {
     println!("metric {name} {value}");
 }
 
-/// Prints `done`, waits for a line, and closes the contestant.
-async fn finish<C: Contestant>(contestant: &C) -> Outcome {
-    println!("done");
-    next_line().await?;
-    contestant.close().await;
-    Ok(())
-}
-
-/// Waits for a line without blocking other tasks.
-async fn next_line() -> Outcome {
+/// Prints `word` and waits for a line without blocking other tasks.
+async fn stop_at(word: &str) -> Outcome {
+    println!("{word}");
     let read = tokio::task::spawn_blocking(|| io::stdin().read_line(&mut String::new()));
     match read.await?? {
         0 => Err("the race is over".into()),

@@ -7,21 +7,18 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The modules of the table, the lowest first; on one floor, the left one first.
-fn floors() -> Vec<Vec<String>> {
+/// The modules of the table, the lowest floor first; on one floor, the left one first. A row is such as
+/// `8 | [`request`](LockRequest) `manager` | what users call |`.
+fn modules() -> Vec<String> {
     let lib = fs::read_to_string(src().join("lib.rs")).unwrap();
-    let rows = lib.lines().filter_map(|line| line.strip_prefix("//! | "));
-    let mut floors: Vec<Vec<String>> = rows.filter_map(modules_of_row).collect();
+    let modules = |row: &str| -> Option<Vec<String>> {
+        let mut cells = row.strip_prefix("//! | ")?.split(" | ");
+        cells.next()?.parse::<u8>().ok()?;
+        Some(cells.next()?.split('`').skip(1).step_by(2).map(str::to_owned).collect())
+    };
+    let mut floors: Vec<_> = lib.lines().filter_map(modules).collect();
     floors.reverse();
-    floors
-}
-
-/// The modules in a row such as `8 | [`request`](LockRequest) `manager` | what users call |`.
-fn modules_of_row(row: &str) -> Option<Vec<String>> {
-    let mut cells = row.split(" | ");
-    cells.next()?.parse::<u8>().ok()?;
-    let names = cells.next()?.split('`').skip(1).step_by(2);
-    Some(names.map(str::to_owned).collect())
+    floors.concat()
 }
 
 fn src() -> PathBuf {
@@ -40,28 +37,21 @@ fn code(path: &Path) -> String {
         }
     } else if let Ok(file) = fs::read_to_string(path) {
         let file = file.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
-        text.extend(
-            file.lines()
-                .filter(|line| !line.trim_start().starts_with("//"))
-                .map(|line| format!("{line}\n")),
-        );
+        let code = file.lines().filter(|line| !line.trim_start().starts_with("//"));
+        text.extend(code.flat_map(|line| [line, "\n"]));
     }
     text
 }
 
-/// The modules of this crate that a text imports or names.
-fn imports<'a>(text: &'a str, modules: &'a [String]) -> impl Iterator<Item = &'a String> {
+/// Whether a text imports or names a module of this crate, or something that `lib.rs` re-exports from it.
+fn imports(text: &str, module: &str, exports: &[(String, String)]) -> bool {
     let names = |name: &str| {
         let path = format!("crate::{name}");
         text.match_indices(&path).any(|(at, _)| {
             !text[at + path.len()..].starts_with(|next: char| next.is_alphanumeric() || next == '_')
         })
     };
-    let exports = exports();
-    modules.iter().filter(move |module| {
-        let exported = exports.iter().filter(|(from, _)| from == *module);
-        names(module) || exported.into_iter().any(|(_, name)| names(name))
-    })
+    names(module) || exports.iter().any(|(from, name)| from == module && names(name))
 }
 
 /// What `lib.rs` re-exports: the module, and the name at the root.
@@ -80,25 +70,18 @@ fn exports() -> Vec<(String, String)> {
 
 #[test]
 fn each_module_imports_only_from_below_or_from_its_left() {
-    let modules: Vec<String> = floors().concat();
-    let mut breaches = Vec::new();
+    let modules = modules();
+    let (mut breaches, exports) = (Vec::new(), exports());
     for (at, module) in modules.iter().enumerate() {
         let file = code(&src().join(format!("{module}.rs"))) + &code(&src().join(module));
         assert!(!file.is_empty(), "{module} is in the table, and not in the crate");
-        for other in imports(&file, &modules[at + 1..]) {
-            breaches.push(format!("{module} imports {other}"));
-        }
+        let above = modules[at + 1..].iter().filter(|other| imports(&file, other, &exports));
+        breaches.extend(above.map(|other| format!("{module} imports {other}")));
     }
     assert!(breaches.is_empty(), "{breaches:?}");
-}
-
-#[test]
-fn each_module_is_in_the_table() {
-    let modules: Vec<String> = floors().concat();
     for entry in fs::read_dir(src()).unwrap() {
         let path = entry.unwrap().path();
         let name = path.file_stem().unwrap().to_string_lossy().into_owned();
-        let is_known = name == "lib" || modules.contains(&name);
-        assert!(is_known, "{name} is not in the table");
+        assert!(name == "lib" || modules.contains(&name), "{name} is not in the table");
     }
 }

@@ -23,43 +23,21 @@ enum Answer {
 
 use Answer::{Granted, Refused, Unknown};
 
-impl From<Answer> for Outcome<()> {
-    fn from(answer: Answer) -> Self {
-        match answer {
-            Granted => Self::Granted(None),
-            Refused => Self::Refused,
-            Unknown => Self::Failed(()),
-        }
-    }
-}
+const ANSWERS: [Answer; 3] = [Granted, Refused, Unknown];
 
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Verdict {
-    Won,
-    Lost,
-    Pending,
-}
-
-/// The cells of `quorum.txt`: nodes, quorum, granted, against, verdict.
-fn table() -> Vec<(usize, usize, usize, usize, Verdict)> {
+/// The cells of `quorum.txt`: nodes, quorum, granted, against, and `W`on, `L`ost or `.` for open.
+fn table() -> Vec<(usize, usize, usize, usize, &'static str)> {
     let mut cells = Vec::new();
     let (mut nodes, mut quorum) = (0, 0);
     for line in include_str!("quorum.txt").lines() {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        match *words.as_slice() {
+        match *line.split_whitespace().collect::<Vec<_>>() {
             ["nodes", n, "quorum", q] => {
                 (nodes, quorum) = (n.parse().unwrap(), q.parse().unwrap());
             }
             ["granted", granted, ref verdicts @ ..] => {
-                for (against, verdict) in verdicts.iter().enumerate() {
-                    let verdict = match *verdict {
-                        "W" => Verdict::Won,
-                        "L" => Verdict::Lost,
-                        "." => Verdict::Pending,
-                        other => panic!("{other} in the table"),
-                    };
-                    cells.push((nodes, quorum, granted.parse().unwrap(), against, verdict));
-                }
+                let granted = granted.parse().unwrap();
+                let cell = |(against, verdict)| (nodes, quorum, granted, against, verdict);
+                cells.extend(verdicts.iter().copied().enumerate().map(cell));
             }
             [] | ["#", ..] | ["against", ..] => {}
             _ => panic!("not a line of the table: {line}"),
@@ -115,9 +93,18 @@ impl Rig {
 
     fn answer(&mut self, node: usize, answer: Answer) -> Option<Decision> {
         if let Some(call) = self.calls[node].take() {
-            self.attempt.handle_reply(call, answer.into(), self.now);
+            self.reply(call, answer);
         }
         self.drain()
+    }
+
+    fn reply(&mut self, call: CallId, answer: Answer) {
+        let outcome = match answer {
+            Granted => Outcome::Granted(None),
+            Refused => Outcome::Refused,
+            Unknown => Outcome::Failed(()),
+        };
+        self.attempt.handle_reply(call, outcome, self.now);
     }
 
     /// The first decision while the nodes answer one after the other.
@@ -126,11 +113,11 @@ impl Rig {
     }
 }
 
-const fn verdict(decision: Option<Decision>) -> Verdict {
+const fn verdict(decision: Option<Decision>) -> &'static str {
     match decision {
-        None => Verdict::Pending,
-        Some(Decision::Won { .. } | Decision::Extended { .. } | Decision::Released) => Verdict::Won,
-        Some(_) => Verdict::Lost,
+        None => ".",
+        Some(Decision::Won { .. } | Decision::Extended { .. } | Decision::Released) => "W",
+        Some(_) => "L",
     }
 }
 
@@ -166,7 +153,7 @@ fn q1_the_verdict_is_that_of_the_table_for_every_split_of_votes() {
                 rig.attempt.release(rig.now);
                 assert_eq!(rig.drain(), None);
                 let released = verdict(rig.play(order));
-                if unknown == 0 || released == Verdict::Won {
+                if unknown == 0 || released == "W" {
                     assert_eq!(released, expected, "release: {split}");
                 }
             }
@@ -185,20 +172,13 @@ fn any_two_quorums_share_a_node() {
     assert_eq!(NodeCount::new(NodeCount::MAX + 1), None);
 }
 
-fn permutations(items: Vec<usize>) -> Vec<Vec<usize>> {
-    if items.len() < 2 {
-        return vec![items];
-    }
-    let mut all = Vec::new();
-    for place in 0..items.len() {
-        let mut rest = items.clone();
-        let first = rest.remove(place);
-        for mut tail in permutations(rest) {
-            tail.insert(0, first);
-            all.push(tail);
-        }
-    }
-    all
+fn permutations(items: &[usize]) -> Vec<Vec<usize>> {
+    let first = |place: usize| {
+        let rest = [&items[..place], &items[place + 1..]].concat();
+        let with_first = move |tail: Vec<usize>| [&items[place..=place], &tail].concat();
+        permutations(&rest).into_iter().map(with_first).collect::<Vec<_>>()
+    };
+    if items.len() < 2 { vec![items.to_vec()] } else { (0..items.len()).flat_map(first).collect() }
 }
 
 /// Every answer of up to five nodes in every order: 31 443 rounds.
@@ -206,12 +186,10 @@ fn permutations(items: Vec<usize>) -> Vec<Vec<usize>> {
 fn q2_a_round_ends_with_the_first_answer_that_makes_it_certain() {
     for nodes in 1..=5 {
         let count = NodeCount::new(nodes).unwrap();
-        let orders = permutations((0..nodes).collect());
-        for code in 0..3_usize.pow(u32::try_from(nodes).unwrap()) {
-            let digit = |node| code / 3_usize.pow(node) % 3;
-            let answers: Vec<Answer> = (0..u32::try_from(nodes).unwrap())
-                .map(|node| [Granted, Refused, Unknown][digit(node)])
-                .collect();
+        let orders = permutations(&(0..nodes).collect::<Vec<_>>());
+        for code in 0..3_usize.pow(nodes as u32) {
+            let answer = |node| ANSWERS[code / 3_usize.pow(node) % 3];
+            let answers: Vec<Answer> = (0..nodes as u32).map(answer).collect();
             for order in &orders {
                 let mut rig = Rig::new(settings(count));
                 let (mut granted, mut unknown) = (0, 0);
@@ -241,15 +219,15 @@ fn q2_a_round_ends_with_the_first_answer_that_makes_it_certain() {
 #[test]
 fn q3_only_the_first_answer_of_a_node_counts() {
     let count = NodeCount::new(3).unwrap();
-    for first in [Granted, Refused, Unknown] {
-        for second in [Granted, Refused, Unknown] {
+    for first in ANSWERS {
+        for second in ANSWERS {
             let mut rig = Rig::new(settings(count));
             let call = rig.calls[0].unwrap();
             rig.answer(0, first);
             let node = count.ids().next().unwrap();
             let vote = |rig: &Rig| *rig.attempt.node(node).vote();
             let before = vote(&rig);
-            rig.attempt.handle_reply(call, second.into(), rig.now);
+            rig.reply(call, second);
             assert_eq!((rig.drain(), vote(&rig)), (None, before), "{first:?}, then {second:?}");
             // It counts once: one more vote decides if it is of the same kind.
             let decision = rig.answer(1, Granted);

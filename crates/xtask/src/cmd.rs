@@ -46,7 +46,6 @@ pub(crate) fn stem(path: &Path) -> String {
     path.file_stem().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// Whether a program is in `PATH`.
 pub(crate) fn is_in_path(program: &str) -> bool {
     let path = env::var_os("PATH").unwrap_or_default();
     env::split_paths(&path).any(|dir| dir.join(program).is_file())
@@ -111,8 +110,7 @@ impl Cmd {
                 command.env_remove(&name);
             }
         }
-        let env = self.env.iter().map(|(name, value)| (name, value));
-        command.args(args).envs(env).current_dir(root()?);
+        command.args(args).envs(self.env.iter().cloned()).current_dir(root()?);
         Ok(command)
     }
 }

@@ -49,7 +49,7 @@ const CI: &[Stage] = &[
 
 /// Commands that take words of their own, and what they are for.
 const OTHERS: &[(&str, &str)] = &[
-    ("sim", "the simulated world: --seeds N, --replay SEED, --class NAME"),
+    ("sim", "the simulated world: --seeds N, --replay SEED, --class NAME|all"),
     ("fuzz", "searches for inputs that break a promise: SECONDS [TARGET…]"),
     ("planted", "planted bugs, each of which a test finds: --check, --draw N, NAME…"),
     ("model", "all proofs by model checking: minutes, and gigabytes of memory"),
@@ -105,12 +105,10 @@ fn run(stages: &[Stage]) -> Outcome {
 }
 
 fn help() -> String {
-    let line = |name, about| format!("cargo xtask {name:9} {about}\n");
-    let stages = |stages: &[Stage]| -> String {
-        stages.iter().map(|(name, about, _)| line(*name, *about)).collect()
-    };
-    let others: String = OTHERS.iter().map(|(name, about)| line(*name, *about)).collect();
+    let line = |name: &str, about: &str| format!("cargo xtask {name:9} {about}\n");
+    let stages = |stages: &[Stage]| stages.iter().map(|stage| line(stage.0, stage.1)).collect();
     let test = line("test", "runs the tests: these stages");
     let ci = line("ci", "runs the deeper checks of every change: these stages");
-    format!("{test}{}\n{ci}{}\nLonger:\n{others}", stages(TEST), stages(CI))
+    let others = OTHERS.iter().map(|(name, about)| line(name, about)).collect();
+    [test, stages(TEST), "\n".to_owned(), ci, stages(CI), "\nLonger:\n".to_owned(), others].concat()
 }

@@ -8,36 +8,29 @@ use crate::cmd::{Cmd, Outcome, cargo, list, root, stem};
 const FOREIGN: &[&str] =
     &["tokio", "smol", "async-io", "async-executor", "redis", "fred", "bb8", "deadpool"];
 
-/// Compiles each published crate without features, with each alone, and with all.
-///
-/// By clippy, where a warning is an error: code that only one combination uses is dead in the others.
+/// Compiles each published crate without features, with each alone, and with all, by clippy: code that only one
+/// combination uses is dead in the others.
 pub(crate) fn features() -> Outcome {
     need(&cargo(&["hack"]), "cargo-hack")?;
-    cargo(&["hack", "clippy", "--each-feature", "--ignore-private", "--locked"])
-        .args(&["--", "-D", "warnings"])
-        .run()
+    let clippy = ["hack", "clippy", "--each-feature", "--ignore-private", "--locked"];
+    cargo(&clippy).args(&["--", "-D", "warnings"]).run()
 }
 
 /// Documents each published crate without features, and then everything with all of them.
 pub(crate) fn docs() -> Outcome {
     need(&cargo(&["hack"]), "cargo-hack")?;
-    let without = ["hack", "doc", "--no-deps", "--locked", "--no-default-features"];
-    let doc = ["doc", "--no-deps", "--locked", "--workspace", "--all-features"];
-    for command in [cargo(&without).args(&["--ignore-private"]), cargo(&doc)] {
-        command.env("RUSTDOCFLAGS", "-D warnings").run()?;
-    }
-    Ok(())
+    let doc = |words: &[&str]| cargo(words).env("RUSTDOCFLAGS", "-D warnings").run();
+    doc(&["hack", "doc", "--no-deps", "--locked", "--no-default-features", "--ignore-private"])?;
+    doc(&["doc", "--no-deps", "--locked", "--workspace", "--all-features"])
 }
 
 /// Unused dependencies; arrows, licences and sources of dependencies; spelling.
 pub(crate) fn tools() -> Outcome {
+    let deny = ["deny", "--workspace", "--all-features", "check", "bans", "licenses", "sources"];
     need(&cargo(&["machete"]), "cargo-machete")?;
-    cargo(&["machete"]).run()?;
     need(&cargo(&["deny"]), "cargo-deny")?;
-    cargo(&["deny", "--workspace", "--all-features", "check", "bans", "licenses", "sources"])
-        .run()?;
     need(&Cmd::new(&["typos"]), "typos-cli")?;
-    Cmd::new(&["typos"]).run()
+    [cargo(&["machete"]), cargo(&deny), Cmd::new(&["typos"])].iter().try_for_each(Cmd::run)
 }
 
 /// Installs the crate `package`, which contains the program `tool`, if it is missing.

@@ -1,14 +1,8 @@
 //! Planted bugs: wrong ideas, each kept as a patch that a test must find.
 //!
-//! A file `tests/planted/NAME.patch` is a diff behind a header:
-//!
-//! ```text
-//! # IDEA: The clocks of the nodes run as fast as ours.
-//! # TESTS: -p quorate-core --lib t2_
-//! ```
-//!
-//! Each `TESTS` line holds words for `cargo test`. The patches are applied one at a time to a copy of the tree,
-//! and one failing test is enough. A patch that does not apply or does not compile is an error.
+//! `tests/planted/NAME.patch` begins with a line `# IDEA: …` and lines `# TESTS: …`, which hold words for `cargo test`.
+//! The patches are applied one at a time to a copy of the tree, and one failing test is enough. A patch that does not
+//! apply or does not compile is an error.
 
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -20,13 +14,11 @@ use crate::cmd::{Cmd, Outcome, cargo, list, root, stem};
 /// How long one run of tests may take, in seconds. The model needs a minute.
 const LIMIT: &str = "300";
 
-/// A planted bug.
 #[derive(Debug, PartialEq, Eq)]
 struct Bug {
     name: String,
     patch: PathBuf,
     idea: String,
-    /// The words of each run of tests.
     tests: Vec<Vec<String>>,
 }
 
@@ -47,27 +39,26 @@ pub(crate) fn run(words: &[&str]) -> Outcome {
         }
         ref names => named(bugs, names)?,
     };
-    let mut unfound = Vec::new();
     for tests in chosen.iter().flat_map(|bug| &bug.tests).collect::<BTreeSet<_>>() {
         if tree.fails(tests)? {
             return Err(format!("fails without a planted bug: {}", tests.join(" ")));
         }
     }
+    let mut unfound = Vec::new();
     for bug in &chosen {
-        let found = tree.finds(bug);
-        let word = match &found {
-            Ok(is_found) => ["UNFOUND", "found"][usize::from(*is_found)],
+        let word = match tree.finds(bug) {
+            Ok(true) => "found".to_owned(),
+            Ok(false) => "UNFOUND".to_owned(),
             Err(why) => why,
         };
         println!("   {word:7} {}: {}", bug.name, bug.idea);
-        if found != Ok(true) {
+        if word != "found" {
             unfound.push(bug.name.as_str());
         }
     }
     if unfound.is_empty() { Ok(()) } else { Err(format!("not found: {}", unfound.join(", "))) }
 }
 
-/// Reads all patches, in the order of their names.
 fn read() -> Outcome<Vec<Bug>> {
     let is_patch = |path: &PathBuf| path.extension().is_some_and(|kind| kind == "patch");
     let patches = list("tests/planted")?.into_iter().filter(is_patch);
@@ -78,13 +69,11 @@ fn read() -> Outcome<Vec<Bug>> {
     bugs.collect()
 }
 
-/// The bugs with these names.
 fn named(mut bugs: Vec<Bug>, names: &[&str]) -> Outcome<Vec<Bug>> {
     bugs.retain(|bug| names.contains(&bug.name.as_str()));
     if bugs.len() == names.len() { Ok(bugs) } else { Err("no such planted bug".to_owned()) }
 }
 
-/// Draws some bugs by the hash of a commit.
 fn draw(mut bugs: Vec<Bug>, count: usize, commit: &str) -> Vec<Bug> {
     bugs.sort_by_cached_key(|bug| {
         let mut hasher = DefaultHasher::new();
@@ -103,12 +92,9 @@ impl Bug {
         let tests = header().filter_map(|line| line.strip_prefix("# TESTS: "));
         let words = |line: &str| line.split_whitespace().map(str::to_owned).collect();
         let tests: Vec<_> = tests.map(words).collect();
-        match idea {
-            Some(idea) if !tests.is_empty() => {
-                Ok(Self { name, patch, idea: idea.to_owned(), tests })
-            }
-            _ => Err(format!("{name}: the header needs `# IDEA: ` and `# TESTS: `")),
-        }
+        let idea = idea.filter(|_| !tests.is_empty()).map(str::to_owned);
+        let idea = idea.ok_or_else(|| format!("{name}: a header is `# IDEA: ` and `# TESTS: `"))?;
+        Ok(Self { name, patch, idea, tests })
     }
 }
 
@@ -195,11 +181,12 @@ mod tests {
     }
 
     #[test]
-    fn a_header_says_the_idea_and_the_tests() {
+    fn a_header_says_the_idea_and_the_tests_and_a_name_chooses_it() {
         let bug = bug("half");
         assert_eq!((bug.name.as_str(), bug.idea.as_str()), ("half", "Half is a quorum."));
         assert_eq!(bug.tests, [vec!["-p", "a", "--lib", "q1_"], vec!["-p", "b"]]);
         assert!(Bug::parse(PathBuf::from("x.patch"), "# IDEA: None.\n--- a/x\n").is_err());
+        assert!(named(vec![bug], &["half", "third"]).is_err());
     }
 
     #[test]
@@ -209,13 +196,6 @@ mod tests {
             draw(bugs, 5, commit).into_iter().map(|bug| bug.name).collect::<Vec<_>>()
         };
         assert_eq!(drawn("c0ffee\n"), drawn("c0ffee"));
-        assert_eq!(drawn("c0ffee").len(), 5);
-        assert_ne!(drawn("c0ffee"), drawn("decade"));
-    }
-
-    #[test]
-    fn a_name_that_is_no_bug_is_an_error() {
-        assert!(named(vec![bug("half")], &["half", "third"]).is_err());
-        assert_eq!(named(vec![bug("half"), bug("third")], &["third"]).unwrap().len(), 1);
+        assert!(drawn("c0ffee").len() == 5 && drawn("c0ffee") != drawn("decade"));
     }
 }

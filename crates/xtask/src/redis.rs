@@ -12,17 +12,16 @@ const APT: &str = "apt-get update && DEBIAN_FRONTEND=noninteractive apt-get inst
 
 /// Makes sure that the tests find a node to run.
 pub(crate) fn install() -> Outcome {
-    if is_there(is_in_path) {
-        return Ok(());
+    let is_there = || {
+        let is_named = env::var_os("QUORATE_REDIS_SERVER").is_some();
+        is_named || ["redis-server", "valkey-server"].into_iter().any(is_in_path)
+    };
+    if !is_there() {
+        let as_root = Cmd::new(&["id", "-u"]).read()?.trim() == "0";
+        plan(is_in_path, as_root)?.run()?;
     }
-    let as_root = Cmd::new(&["id", "-u"]).read()?.trim() == "0";
-    plan(is_in_path, as_root)?.run()?;
     let why = "the package is installed, but there is no redis-server in PATH";
-    if is_there(is_in_path) { Ok(()) } else { Err(why.to_owned()) }
-}
-
-fn is_there(has: impl Fn(&str) -> bool) -> bool {
-    env::var_os("QUORATE_REDIS_SERVER").is_some() || has("redis-server") || has("valkey-server")
+    if is_there() { Ok(()) } else { Err(why.to_owned()) }
 }
 
 /// What to run on this system, by the programs that it has.
@@ -33,10 +32,9 @@ fn plan(has: impl Fn(&str) -> bool, as_root: bool) -> Outcome<Cmd> {
         ("brew", "brew install redis"),
     ];
     let (manager, command) = known.into_iter().find(|(name, _)| has(name)).ok_or(BY_HAND)?;
-    let shell = ["sh", "-c", command];
     match manager == "brew" || as_root {
-        true => Ok(Cmd::new(&shell)),
-        false if has("sudo") => Ok(Cmd::new(&["sudo"]).args(&shell)),
+        true => Ok(Cmd::new(&["sh", "-c", command])),
+        false if has("sudo") => Ok(Cmd::new(&["sudo", "sh", "-c", command])),
         false => Err(format!("no redis-server: run this as root\n{command}")),
     }
 }
@@ -45,28 +43,18 @@ fn plan(has: impl Fn(&str) -> bool, as_root: bool) -> Outcome<Cmd> {
 mod tests {
     use super::*;
 
-    fn shown(has: &[&str], as_root: bool) -> Result<String, String> {
-        plan(|program| has.contains(&program), as_root).map(|command| command.to_string())
-    }
-
     #[test]
-    fn each_system_is_asked_in_its_own_way() {
-        assert_eq!(shown(&["apt-get"], true), Ok(format!("sh -c {APT}")));
-        let dnf = "sudo sh -c dnf install --assumeyes valkey";
-        assert_eq!(shown(&["dnf", "sudo"], false).as_deref(), Ok(dnf));
-        assert_eq!(shown(&["brew", "sudo"], false).as_deref(), Ok("sh -c brew install redis"));
-    }
-
-    #[test]
-    fn where_nothing_can_be_installed_the_user_is_told_what_to_do() {
-        assert_eq!(shown(&["sudo"], true), Err(BY_HAND.to_owned()));
-        let why = shown(&["dnf"], false).expect_err("neither root nor sudo");
-        assert!(why.ends_with("\ndnf install --assumeyes valkey"), "{why}");
-    }
-
-    #[test]
-    fn a_valkey_is_as_good_as_a_redis() {
-        assert!(is_there(|program| program == "valkey-server"));
-        assert!(is_there(|program| program == "redis-server"));
+    fn each_system_is_asked_in_its_own_way_or_the_user_is_told_what_to_do() {
+        let by_hand = "no redis-server: run this as root\ndnf install --assumeyes valkey";
+        for (programs, as_root, expected) in [
+            (&["apt-get"][..], true, Ok(format!("sh -c {APT}"))),
+            (&["dnf", "sudo"], false, Ok("sudo sh -c dnf install --assumeyes valkey".to_owned())),
+            (&["brew", "sudo"], false, Ok("sh -c brew install redis".to_owned())),
+            (&["sudo"], true, Err(BY_HAND.to_owned())),
+            (&["dnf"], false, Err(by_hand.to_owned())),
+        ] {
+            let command = plan(|program| programs.contains(&program), as_root);
+            assert_eq!(command.map(|command| command.to_string()), expected);
+        }
     }
 }

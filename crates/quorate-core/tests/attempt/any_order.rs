@@ -27,16 +27,12 @@ pub(crate) struct Run<'a> {
     in_flight: Vec<(CallId, Message)>,
     settled: Vec<(CallId, Outcome<usize>)>,
     acquires: usize,
-    /// The nodes that granted the acquire, whether or not it counted.
-    granted: Vec<NodeId>,
-    /// The number of releases that each node was sent.
-    releases: HashMap<NodeId, usize>,
+    granted: Vec<NodeId>, // The nodes that granted the acquire, whether or not it counted.
+    releases: HashMap<NodeId, usize>, // The number of releases that each node was sent.
     decided: Vec<Decision>,
     votes: Vec<RoundVote<usize>>,
-    /// The caller of a release waits.
-    is_awaited: bool,
+    is_awaited: bool, // The caller of a release waits.
     is_detached: bool,
-    is_fenced: bool,
 }
 
 impl<'a> Run<'a> {
@@ -71,7 +67,6 @@ impl<'a> Run<'a> {
             votes: Vec::new(),
             is_awaited: false,
             is_detached: false,
-            is_fenced: settings.fencing,
         }
     }
 
@@ -99,7 +94,6 @@ impl<'a> Run<'a> {
         assert!(self.attempt.is_quiescent(), "seed {}: not quiescent", self.seed);
     }
 
-    /// A wish, a reply or a timeout.
     fn wish(&mut self, seen: &mut HashMap<&'static str, usize>) {
         let is_valid = self.attempt.valid_until().is_some_and(|end| self.now < end);
         match (self.pick)(24) {
@@ -160,7 +154,7 @@ impl<'a> Run<'a> {
             1 => Outcome::NotSent(at),
             4 => Outcome::Lost(at),
             2 | 3 => Outcome::Refused,
-            _ => Outcome::Granted(number.filter(|_| self.is_fenced)),
+            _ => Outcome::Granted(number.filter(|_| self.settings.fencing)),
         };
         if let (Message::Acquire { .. }, Outcome::Granted(_)) = (message, outcome) {
             self.granted.push(call.node());
@@ -218,8 +212,9 @@ impl<'a> Run<'a> {
                 Decision::Won { valid_until, .. } => {
                     assert!(self.granted.len() >= quorum, "seed {seed}: Q1");
                     assert!(self.now < valid_until, "seed {seed}: T2");
-                    let limit = self.settings.hold_limit.map(|limit| self.now + limit);
-                    let end = limit.into_iter().fold(self.start + self.validity(), Instant::min);
+                    let Settings { safety_margin, drift, ttl, hold_limit, .. } = self.settings;
+                    let end = self.start + safety_margin.validity(drift, ttl);
+                    let end = hold_limit.map_or(end, |limit| end.min(self.now + limit));
                     assert_eq!(valid_until, end, "seed {seed}: T1, H7");
                     "won"
                 }
@@ -253,9 +248,5 @@ impl<'a> Run<'a> {
         assert!(is_answered, "seed {seed}: the caller of a release is forgotten");
         let is_waiting = self.attempt.next_timeout().is_some();
         assert_ne!(is_waiting, self.attempt.is_quiescent(), "seed {seed}: nothing wakes it");
-    }
-
-    fn validity(&self) -> Duration {
-        self.settings.safety_margin.validity(self.settings.drift, self.settings.ttl)
     }
 }

@@ -17,18 +17,10 @@ fn examples_of_the_specification() {
 }
 
 #[test]
-fn a_first_round_is_won_or_lost_by_a_quorum_of_the_configured_nodes() {
-    check(include_str!("acquire.txt"), 20);
-}
-
-#[test]
 fn an_end_releases_each_node_that_may_have_the_key() {
     check(include_str!("ending.txt"), 15);
-}
-
-#[test]
-fn a_failed_release_is_sent_again() {
     check(include_str!("cleanup.txt"), 12);
+    check(include_str!("adopt.txt"), 8);
 }
 
 #[test]
@@ -42,22 +34,10 @@ fn an_extension_moves_the_lease_or_leaves_it() {
 }
 
 #[test]
-fn a_fencing_token_is_one_number_of_a_quorum() {
+fn a_round_is_decided_by_a_quorum_with_a_token_and_the_reason_of_each_vote() {
+    check(include_str!("acquire.txt"), 20);
     check(include_str!("fencing.txt"), 8);
-}
-
-#[test]
-fn an_adopted_lock_is_released_only_once_it_is_ours() {
-    check(include_str!("adopt.txt"), 8);
-}
-
-#[test]
-fn a_decided_round_reports_each_vote_with_its_reason() {
     check(include_str!("votes.txt"), 12);
-}
-
-#[test]
-fn a_deadline_waits_for_replies_and_for_the_queue() {
     check(include_str!("deadline.txt"), 8);
 }
 

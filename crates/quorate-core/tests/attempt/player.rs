@@ -10,7 +10,6 @@ use quorate_core::algorithm::quorum::NodeId;
 
 use crate::golden::{epoch, parse_duration};
 
-/// An attempt and the calls that were made.
 pub(crate) struct Player {
     settings: Settings,
     attempt: AttemptMachine<String>,
@@ -24,15 +23,9 @@ pub(crate) struct Player {
 
 impl Player {
     pub(crate) fn new(settings: Settings, is_model: bool) -> Self {
-        Self {
-            settings,
-            attempt: AttemptMachine::new(settings, epoch()),
-            is_model,
-            in_flight: Vec::new(),
-            settled: Vec::new(),
-            sent: Vec::new(),
-            decided: Vec::new(),
-        }
+        let attempt = AttemptMachine::new(settings, epoch());
+        let (in_flight, settled, sent, decided) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        Self { settings, attempt, is_model, in_flight, settled, sent, decided }
     }
 
     /// Plays the events of a line, and returns the line as it should be.

@@ -18,150 +18,67 @@ use quorate_core::{BackendError, BackendErrorKind, FencingToken, RestartGuard, R
 use quorate_memory::conformance::Testbed;
 use quorate_memory::{MemoryNode, Value};
 
-/// Declares the flaws, each with its idea, and the list of all.
+/// Declares the flaws: each behind the case of the suite that notices it.
 macro_rules! flaws {
-    ($($(#[doc = $idea:literal])+ $flaw:ident,)+) => {
-        /// Something that a backend gets wrong.
+    ($($case:literal: $($flaw:ident)+,)+) => {
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(crate) enum Flaw {
-            $($(#[doc = $idea])+ $flaw,)+
+            None,
+            $($($flaw,)+)+
         }
 
-        impl Flaw {
-            pub(crate) const ALL: &[Self] = &[$(Self::$flaw,)+];
-        }
+        /// Each flaw, and the case that notices it.
+        pub(crate) const NOTICED: &[(Flaw, &str)] = &[$($((Flaw::$flaw, $case),)+)+];
     };
 }
 
+#[rustfmt::skip]
 flaws! {
-    /// An acquire sets the key without a check that it is free (`SET` without `NX`).
-    GrantsHeldKeys,
-    /// A refused acquire of several keys sets those that are free.
-    SetsTheFreeKeysOfARefusedClaim,
-    /// An acquire of several keys that finds its own token is refused.
-    RefusesItsOwnToken,
-    /// An acquire that finds its own token sets the ttl again, and may shorten it.
-    ResentAcquireSetsTheTtl,
-    /// A ttl is cut to whole seconds.
-    CutsTtls,
-    /// Keys expire 30 ms too late.
-    ExpiresLate,
-    /// Keys have no ttl.
-    NeverExpires,
-    /// A key of another type counts as held.
-    AnotherTypeIsHeld,
-    /// An extension does not compare the token.
-    ExtendsAnyToken,
-    /// An extension sets keys that are gone.
-    ExtensionSetsKeys,
-    /// An extension sets the ttl even if that shortens it.
-    ExtensionShortens,
-    /// An extension of several keys extends those that are ours, though others are not.
-    ExtendsKeysOneByOne,
-    /// An extension that finds no key is granted.
-    ExtensionIsAlwaysGranted,
-    /// A release does not compare the token.
-    ReleasesAnyToken,
-    /// A release deletes the first of several keys.
-    ReleasesTheFirstKey,
-    /// A release deletes nothing unless all keys are ours.
-    ReleasesAllOrNothing,
-    /// A release that finds no key is granted.
-    ReleaseIsAlwaysGranted,
-    /// A pool promises to keep calls in order.
-    Reorders,
-    /// A node without the restart guard ignores that option.
-    IgnoresItsLimits,
-    /// An inspection reports a key without its expiry.
-    InspectionHidesTheTtl,
-    /// A revoke sets the ttl of a new lock.
-    RevokeSetsANewTtl,
-    /// A revoke deletes the key.
-    RevokeDeletes,
-    /// A delete replaces the token and keeps the key.
-    DeleteReplaces,
-    /// A revoke replaces keys of other programs, too.
-    RevokesKeysWithoutExpiry,
-    /// A description does not show the quarantine.
-    HidesTheQuarantine,
-    /// The server id is another one with each question.
-    ServerIdChanges,
-    /// A fenced grant does not raise the number.
-    GrantKeepsTheNumber,
-    /// A fenced acquire that comes twice has two numbers.
-    ResentAcquireCounts,
-    /// The fencing hint is ignored.
-    IgnoresTheHint,
-    /// The fencing hint counts only where there is no number yet.
-    HintForNewNumbersOnly,
-    /// Of several keys, only the number of the first one counts.
-    CountsTheFirstKey,
-    /// After the last number comes the first one.
-    NumbersWrap,
-    /// Numbers are gone when their lock is.
-    NumbersEndWithTheLock,
-    /// A raise does not check the key.
-    RaisesWithoutTheKey,
-    /// A raise may lower the number.
-    RaiseLowers,
-    /// A fenced release does not raise the number.
-    ReleaseDoesNotRaise,
-    /// A fenced release may lower the number.
-    ReleaseLowers,
-    /// The restart guard accepts the epoch of another server.
-    AcceptsAnyEpoch,
-    /// A strict restart guard counts the uptime as a part of the quarantine.
-    CountsTheUptime,
-    /// A quarantine lasts a quarter of what it should.
-    QuarantineIsShort,
-    /// The acquire that begins a quarantine is carried out.
-    GrantsBeforeTheQuarantine,
-    /// A quarantined node refuses instead of not voting.
-    QuarantineRefuses,
-    /// A quarantined node does not recognise a lock that it has.
-    QuarantineHidesItsLocks,
-    /// A watch is never notified.
-    NeverPushes,
-    /// A watch reports every key as free.
-    EveryWatchedKeyIsFree,
-    /// A new entry is put in front of the wait queue.
-    JoinsInFront,
-    /// A refresh moves its entry to the end.
-    RefreshGoesToTheEnd,
-    /// An entry that is not refreshed stays in the wait queue.
-    EntriesNeverExpire,
-    /// A lock key without an expiry counts as held.
-    KeysWithoutExpiryAreHeld,
-    /// A refresh reports the first lock key that is held.
-    ReportsTheFirstHeldKey,
-    /// A process that leaves does not take the other entry with it.
-    LeavesAlone,
-    /// The key of an entry that has left stays.
-    LeaveKeepsTheKeyOfTheEntry,
-    /// A refresh reports every entry as the first by its place.
-    PlaceIsZero,
-    /// The hint is always no.
-    NobodyWaits,
-    /// A hint goes over another connection than the release before it.
-    HintOvertakes,
-    /// An extension that was begun is dropped.
-    LosesExtensions,
-    /// The call behind one that was given up is lost.
-    GivesUpTheNextCall,
+    "a held key is refused and left alone": GrantsHeldKeys,
+    "several keys are acquired together or not at all": SetsTheFreeKeysOfARefusedClaim,
+    "an acquire that comes twice changes nothing, and repairs several keys": RefusesItsOwnToken,
+    "an extension lengthens and never shortens": ResentAcquireSetsTheTtl ExtensionShortens,
+    "a free key is granted, with the token and the ttl": CutsTtls ExpiresLate NeverExpires,
+    "a value of another type is no lock": AnotherTypeIsHeld,
+    "an extension sets no key and touches no other holder's": ExtendsAnyToken ExtendsKeysOneByOne,
+    "a key expires by itself when its ttl has passed": ExtensionSetsKeys ExtensionIsAlwaysGranted ReleaseIsAlwaysGranted LosesExtensions,
+    "a release deletes our key and no other": ReleasesAnyToken,
+    "several keys are released, also if one of them is gone": ReleasesTheFirstKey ReleasesAllOrNothing,
+    "calls take effect in the order of their begins": Reorders,
+    "an option that is not supported fails with nothing sent": IgnoresItsLimits,
+    "an inspection returns the holder and the time left, and changes nothing": InspectionHidesTheTtl,
+    "a revoke replaces the token and keeps the ttl": RevokeSetsANewTtl RevokeDeletes,
+    "a delete frees the key at once": DeleteReplaces,
+    "a key without a ttl is told and left alone, and numbers go on": RevokesKeysWithoutExpiry,
+    "a description shows the quarantine": HidesTheQuarantine,
+    "a node without an epoch does not vote until its quarantine is over": ServerIdChanges CountsTheUptime QuarantineIsShort GrantsBeforeTheQuarantine QuarantineRefuses,
+    "only the holder raises a number, and nobody lowers it": GrantKeepsTheNumber RaisesWithoutTheKey RaiseLowers ReleaseLowers,
+    "a fenced acquire that comes twice has the same number": ResentAcquireCounts,
+    "a grant with a number sets the key and raises the number": IgnoresTheHint HintForNewNumbersOnly NumbersEndWithTheLock,
+    "several keys have one number": CountsTheFirstKey ReleaseDoesNotRaise,
+    "numbers end with an error, and none is lower than before": NumbersWrap,
+    "a node that restarts with its data is quarantined": AcceptsAnyEpoch,
+    "a quarantined node knows the locks that it has": QuarantineHidesItsLocks,
+    "a watch is notified of an acquire, of a release and of an expiry": NeverPushes,
+    "a watch says whether a key is there, and changes nothing": EveryWatchedKeyIsFree,
+    "entries wait in the order in which they joined": JoinsInFront RefreshGoesToTheEnd LeavesAlone PlaceIsZero,
+    "an entry expires 2 s after its last refresh": EntriesNeverExpire,
+    "a refresh returns the last lock key that is held": KeysWithoutExpiryAreHeld ReportsTheFirstHeldKey,
+    "the key of an entry exists until the entry leaves": LeaveKeepsTheKeyOfTheEntry,
+    "the hint says whether an entry is in the queue of the key": NobodyWaits,
+    "a leave and a hint take effect after the call before them": HintOvertakes,
+    "a call that is dropped or given up disturbs no other": GivesUpTheNextCall,
 }
 
 const EPOCH: &str = "quorate:guard:epoch2";
 const QUARANTINE: &str = "quorate:guard:quarantine";
 
-/// A backend with one flaw.
 #[derive(Clone, Debug)]
 pub(crate) struct Wrong {
     pub(crate) node: MemoryNode,
     pub(crate) flaw: Flaw,
-    /// The entries that were refreshed and have not left.
-    entries: Arc<Mutex<Vec<(Key, Entry)>>>,
-    /// Whether a call was given up, and no other was begun since.
-    is_given_up: Arc<AtomicBool>,
+    entries: Arc<Mutex<Vec<(Key, Entry)>>>, // The entries that were refreshed and have not left.
+    is_given_up: Arc<AtomicBool>, // Whether a call was given up, and no other was begun since.
 }
 
 impl Wrong {
@@ -188,6 +105,14 @@ impl Wrong {
         (ours, theirs, free)
     }
 
+    fn expire(&self, keys: &[&Key]) {
+        keys.iter().for_each(|key| self.node.expire(key.as_bytes()));
+    }
+
+    async fn set(&self, claim: &Claim) -> Result<Reply, BackendError> {
+        self.node.acquire(claim, AcquireOptions::default()).await
+    }
+
     fn numbers(&self) -> Vec<(Vec<u8>, Value)> {
         let keys = self.node.keys().into_iter().filter(|key| key.starts_with(b"quorate:fence:"));
         keys.filter_map(|key| Some((key.clone(), self.node.get(key)?))).collect()
@@ -210,22 +135,19 @@ impl Wrong {
     }
 
     fn options(&self, claim: &Claim, mut options: AcquireOptions) -> AcquireOptions {
-        let has_number = !self.numbers().is_empty();
+        let AcquireOptions { fencing, guard, .. } = &mut options;
         match self.flaw {
-            Flaw::IgnoresItsLimits => options.guard = None,
-            Flaw::IgnoresTheHint => options.fencing = options.fencing.map(|_| FenceHint::default()),
-            Flaw::HintForNewNumbersOnly if has_number => {
-                options.fencing = options.fencing.map(|_| FenceHint::default());
+            Flaw::IgnoresItsLimits => *guard = None,
+            Flaw::HintForNewNumbersOnly if self.numbers().is_empty() => {}
+            Flaw::IgnoresTheHint | Flaw::HintForNewNumbersOnly => {
+                *fencing = fencing.map(|_| FenceHint::default());
             }
             Flaw::NumbersEndWithTheLock if self.sorted(claim).2.len() == claim.keys().len() => {
                 self.numbers().iter().for_each(|(key, _)| self.node.expire(key));
             }
-            Flaw::CountsTheUptime => {
-                options.guard = options.guard.map(|guard| RestartGuard::soft(guard.max_ttl()));
-            }
+            Flaw::CountsTheUptime => *guard = guard.map(|one| RestartGuard::soft(one.max_ttl())),
             Flaw::QuarantineIsShort => {
-                options.guard =
-                    options.guard.map(|guard| RestartGuard::strict(guard.max_ttl() / 4));
+                *guard = guard.map(|one| RestartGuard::strict(one.max_ttl() / 4));
             }
             _ => {}
         }
@@ -251,24 +173,20 @@ impl LockBackend for Wrong {
         let had_epoch = self.node.get(EPOCH).is_some();
         let was_quarantined = self.node.get(QUARANTINE).is_some();
         match self.flaw {
-            Flaw::GrantsHeldKeys => theirs.iter().for_each(|key| self.node.expire(key.as_bytes())),
+            Flaw::GrantsHeldKeys => self.expire(&theirs),
             Flaw::SetsTheFreeKeysOfARefusedClaim if !theirs.is_empty() => {
                 for key in free {
-                    self.node.acquire(&only(&claim, key), AcquireOptions::default()).await?;
+                    self.set(&only(&claim, key)).await?;
                 }
             }
             Flaw::RefusesItsOwnToken if is_several && !ours.is_empty() => {
                 return Ok(Reply::new(Vote::Refused));
             }
-            Flaw::ResentAcquireSetsTheTtl => {
-                ours.iter().for_each(|key| self.node.expire(key.as_bytes()));
-            }
-            Flaw::ResentAcquireCounts if options.fencing.is_some() => {
-                ours.iter().for_each(|key| self.node.expire(key.as_bytes()));
-            }
+            Flaw::ResentAcquireSetsTheTtl => self.expire(&ours),
+            Flaw::ResentAcquireCounts if options.fencing.is_some() => self.expire(&ours),
             Flaw::CountsTheFirstKey if is_several && options.fencing.is_some() => {
                 let acquired = self.node.acquire(&only(&claim, &claim.keys()[0]), options).await?;
-                self.node.acquire(&claim, AcquireOptions::default()).await?;
+                self.set(&claim).await?;
                 return Ok(acquired);
             }
             _ => {}
@@ -290,10 +208,8 @@ impl LockBackend for Wrong {
                 numbers.into_iter().for_each(|(key, number)| self.node.put(key, number));
             }
             (Flaw::NumbersWrap, Some(BackendErrorKind::Fence)) => {
-                seen = self.node.acquire(&claim, AcquireOptions::default()).await;
-                if let Ok(acquired) = &mut seen {
-                    acquired.number = FencingToken::new(1);
-                }
+                seen = self.set(&claim).await;
+                seen.iter_mut().for_each(|acquired| acquired.number = FencingToken::new(1));
             }
             (Flaw::AcceptsAnyEpoch, _)
                 if had_epoch && !was_quarantined && self.node.get(QUARANTINE).is_some() =>
@@ -304,10 +220,8 @@ impl LockBackend for Wrong {
             (Flaw::GrantsBeforeTheQuarantine, Some(BackendErrorKind::Quarantined))
                 if !was_quarantined =>
             {
-                seen = self.node.acquire(&claim, AcquireOptions::default()).await;
-                if let Ok(acquired) = &mut seen {
-                    acquired.server = Some(Arc::from("server"));
-                }
+                seen = self.set(&claim).await;
+                seen.iter_mut().for_each(|acquired| acquired.server = Some(Arc::from("server")));
             }
             (Flaw::QuarantineHidesItsLocks, None) if was_quarantined && options.guard.is_some() => {
                 return Err(BackendError::new(BackendErrorKind::Quarantined, "for another 1 s"));
@@ -320,6 +234,7 @@ impl LockBackend for Wrong {
     async fn extend(&self, claim: &Claim, options: ExtendOptions) -> Result<Reply, BackendError> {
         let claim = self.claim_with(claim);
         let (ours, _, free) = self.sorted(&claim);
+        let is_gone = free.len() == claim.keys().len();
         if self.is(Flaw::ExtendsKeysOneByOne) {
             for key in &ours {
                 self.node.extend(&only(&claim, key), options).await?;
@@ -329,15 +244,13 @@ impl LockBackend for Wrong {
         let is_granted = extended.vote == Vote::Granted;
         match self.flaw {
             Flaw::ExtendsAnyToken if free.is_empty() => extended.vote = Vote::Granted,
-            Flaw::ExtensionIsAlwaysGranted if free.len() == claim.keys().len() => {
-                extended.vote = Vote::Granted;
-            }
+            Flaw::ExtensionIsAlwaysGranted if is_gone => extended.vote = Vote::Granted,
             Flaw::ExtensionSetsKeys if !is_granted => {
-                extended.vote = self.node.acquire(&claim, AcquireOptions::default()).await?.vote;
+                extended.vote = self.set(&claim).await?.vote;
             }
             Flaw::ExtensionShortens if is_granted => {
                 self.node.release(&claim, ReleaseOptions::default()).await?;
-                self.node.acquire(&claim, AcquireOptions::default()).await?;
+                self.set(&claim).await?;
             }
             _ => {}
         }
@@ -353,7 +266,7 @@ impl LockBackend for Wrong {
         let is_all = ours.len() == claim.keys().len();
         match self.flaw {
             Flaw::ReleasesAnyToken if !theirs.is_empty() => {
-                theirs.iter().for_each(|key| self.node.expire(key.as_bytes()));
+                self.expire(&theirs);
                 return Ok(Reply::new(Vote::Granted));
             }
             Flaw::ReleasesTheFirstKey => {
@@ -393,10 +306,8 @@ impl LockBackend for Wrong {
 
     async fn inspect(&self, key: &Key) -> Result<Option<Sighting>, BackendError> {
         let mut seen = self.node.inspect(key).await?;
-        if let Some(seen) = &mut seen
-            && self.is(Flaw::InspectionHidesTheTtl)
-        {
-            seen.time_left = None;
+        if self.is(Flaw::InspectionHidesTheTtl) {
+            seen.iter_mut().for_each(|seen| seen.time_left = None);
         }
         Ok(seen)
     }
@@ -558,7 +469,13 @@ impl Testbed for Wrong {
         self.node.expire(key);
     }
 
+    /// A store in which each value is a lock keeps the contract as well.
+    fn has_other_values(&self) -> bool {
+        !self.is(Flaw::None)
+    }
+
     async fn put_list(&self, key: &[u8]) {
+        assert!(self.has_other_values(), "there is no such value");
         Testbed::put_list(&self.node, key).await;
     }
 

@@ -9,14 +9,15 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::join_all;
+use quorate_core::backend::{Operation, Vote};
 use quorate_core::runtime::TokioRuntime;
 use quorate_protocol::{Limits, RedisNode, Value};
 use tokio::time::{sleep, timeout};
 
 use crate::calls::{
-    Node, TICK, acquire, begin, claim, hint, is_lost, is_not_sent, node, release, vote,
+    TICK, acquire, begin, claim, held, hint, in_turn, is_lost, is_not_sent, on, pair, release,
+    runtime, vote,
 };
-use crate::fake::{Fake, granting};
 
 /// So that a test ends which would wait for ever. Virtual.
 const LIMIT: Duration = Duration::from_secs(3600);
@@ -32,17 +33,10 @@ fn names(range: Range<usize>) -> Vec<String> {
 
 #[tokio::test(start_paused = true)]
 async fn the_order_at_the_node_is_that_of_the_begins() {
-    let fake = Fake::new();
-    let node = node(&fake);
-    fake.hold();
+    let (fake, node) = held();
     let mut calls = Vec::new();
     for (number, name) in names(0..300).into_iter().enumerate() {
-        let operation = match number % 3 {
-            0 => acquire(&name),
-            1 => release(&name),
-            _ => hint(&name),
-        };
-        calls.push(begin(&node, operation));
+        calls.push(begin(&node, [acquire, release, hint][number % 3](&name)));
         if number % 7 == 3 {
             sleep(TICK).await;
         }
@@ -55,32 +49,28 @@ async fn the_order_at_the_node_is_that_of_the_begins() {
 
 #[tokio::test(start_paused = true)]
 async fn each_reply_reaches_its_own_call() {
-    let fake = Fake::with(|parts| match parts[1].parse::<usize>() {
-        Ok(number) if number % 3 == 0 => Value::Text(b"another".to_vec()),
-        _ => granting(parts),
+    let (_, node) = on(|parts| {
+        let number = parts[1].parse::<usize>().ok()?;
+        (number % 3 == 0).then(|| Value::Text(b"another".to_vec()))
     });
-    let node = node(&fake);
     let calls = names(0..500).into_iter().map(|name| begin(&node, acquire(&name)));
     for (number, result) in join_all(calls).await.into_iter().enumerate() {
-        let is_granted = vote(result).unwrap() == quorate_core::backend::Vote::Granted;
-        assert_eq!(is_granted, number % 3 != 0, "{number}");
+        assert_eq!(vote(result).unwrap() == Vote::Granted, number % 3 != 0, "{number}");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_pipeline_is_bounded_in_commands_and_in_bytes() {
-    let fake = Fake::new();
-    let node = node(&fake);
+    let (fake, node) = pair();
     join_all((0..200).map(|_| begin(&node, acquire("k")))).await;
     assert_eq!(fake.batches(), [64, 64, 64, 8]);
 
-    let fake = Fake::new();
-    let node = self::node(&fake);
+    let (fake, node) = pair();
     let call = |size: usize| {
         let name = "x".repeat(size / 4);
         let names = [1, 2, 3, 4].map(|number| format!("{name}{number}"));
         let claim = claim(&names.each_ref().map(String::as_str));
-        begin(&node, quorate_core::backend::Operation::Acquire(claim, Default::default()))
+        begin(&node, Operation::Acquire(claim, Default::default()))
     };
     let sizes = [30_000, 30_000, 30_000, 100_000, 100_000, 4, 64_000, 4_000];
     assert!(join_all(sizes.map(call)).await.iter().all(Result::is_ok));
@@ -89,14 +79,8 @@ async fn a_pipeline_is_bounded_in_commands_and_in_bytes() {
 
 #[tokio::test(start_paused = true)]
 async fn four_pipelines_are_in_flight_and_no_more() {
-    let fake = Fake::new();
-    fake.hold();
-    let node = node(&fake);
-    let mut calls = Vec::new();
-    for name in names(0..7) {
-        calls.push(begin(&node, hint(&name)));
-        sleep(TICK).await;
-    }
+    let (fake, node) = held();
+    let calls = in_turn(&node, 0..7, hint).await;
     assert_eq!(fake.batches(), [1, 1, 1, 1]);
     fake.settle_one();
     sleep(TICK).await;
@@ -107,10 +91,9 @@ async fn four_pipelines_are_in_flight_and_no_more() {
 
 #[tokio::test(start_paused = true)]
 async fn window_slots_are_not_leaked() {
-    let fake = Fake::new();
-    let node = node(&fake);
+    let (fake, node) = pair();
     for _ in 0..20 {
-        fake.hold();
+        fake.hold(true);
         // Calls that are given up while they are in flight, and a connection that ends.
         for name in names(0..6) {
             drop(begin(&node, hint(&name)));
@@ -121,27 +104,22 @@ async fn window_slots_are_not_leaked() {
         fake.settle();
         let free = timeout(LIMIT, begin(&node, hint("k"))).await;
         free.expect("a place in the window").unwrap();
-        fake.hold();
+        fake.hold(true);
         let call = begin(&node, hint("k"));
         sleep(TICK).await;
         fake.end_after(0);
         assert!(is_lost(&timeout(LIMIT, call).await.expect("the end of the connection")));
-        fake.settle_connectionless();
+        fake.hold(false);
     }
-    fake.hold();
+    fake.hold(true);
     let before = fake.batches().len();
-    let mut calls = Vec::new();
-    for name in names(0..4) {
-        calls.push(begin(&node, hint(&name)));
-        sleep(TICK).await;
-    }
+    let _calls = in_turn(&node, 0..4, hint).await;
     assert_eq!(fake.batches().len() - before, 4, "all four pipelines are still to be had");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_call_that_was_given_up_in_the_queue_is_not_sent() {
-    let fake = Fake::new();
-    let node = node(&fake);
+    let (fake, node) = pair();
     let given_up = begin(&node, acquire("given up"));
     let release = begin(&node, release("release"));
     drop(given_up);
@@ -151,9 +129,8 @@ async fn a_call_that_was_given_up_in_the_queue_is_not_sent() {
 
 #[tokio::test(start_paused = true)]
 async fn acquires_are_bounded_and_releases_are_admitted() {
-    let fake = Fake::new();
-    fake.hang();
-    let node = node(&fake);
+    let (fake, node) = pair();
+    fake.set(|state| state.is_hanging = true);
     let mut calls: Vec<_> =
         names(0..MAX_ACQUIRES).iter().map(|name| begin(&node, acquire(name))).collect();
     let refused = begin(&node, acquire("k")).now_or_never().unwrap();
@@ -173,16 +150,11 @@ async fn acquires_are_bounded_and_releases_are_admitted() {
 /// A waiter asks such a node once a second, and gives up each time.
 #[tokio::test(start_paused = true)]
 async fn a_hung_node_keeps_nothing_of_calls_that_were_given_up() {
-    let fake = Fake::new();
-    fake.hold();
+    let (fake, _) = held();
     let mut limits = Limits::default();
     limits.reply = Duration::MAX;
     let node = Arc::new(RedisNode::new(fake.clone(), TokioRuntime::new(), limits));
-    let mut in_flight = Vec::new();
-    for name in names(0..4) {
-        in_flight.push(begin(&node, hint(&name)));
-        sleep(TICK).await;
-    }
+    let _in_flight = in_turn(&node, 0..4, hint).await;
     let kept = begin(&node, acquire("kept"));
     for _ in 0..3 * MAX_ACQUIRES {
         assert!(begin(&node, acquire("acquire")).now_or_never().is_none(), "it was refused");
@@ -196,36 +168,28 @@ async fn a_hung_node_keeps_nothing_of_calls_that_were_given_up() {
 
 #[tokio::test(start_paused = true)]
 async fn one_forbidden_key_costs_no_other_call() {
-    let fake = Fake::with(|parts| match parts[1].as_str() {
-        "secret" => Value::Error("NOPERM No permissions to access a key".into()),
-        _ => granting(parts),
-    });
-    let node = node(&fake);
+    let error = || Value::Error("NOPERM No permissions to access a key".into());
+    let (fake, node) = on(move |parts| (parts[1] == "secret").then(error));
     let results = join_all(["a", "secret", "b"].map(|name| begin(&node, acquire(name)))).await;
     assert!(results[0].is_ok() && is_lost(&results[1]) && results[2].is_ok());
     assert_eq!((fake.batches(), fake.connects()), (vec![3], 1));
 }
 
-/// Spends what tokio gives a task for one poll.
-async fn spend_the_budget() {
+#[tokio::test(start_paused = true)]
+async fn a_spent_budget_does_not_delay_the_first_send() {
+    let (fake, node) = pair();
+    // Spends what tokio gives a task for one poll.
     poll_fn(|context| {
         while pin!(tokio::task::consume_budget()).poll(context).is_ready() {}
         Poll::Ready(())
     })
     .await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_spent_budget_does_not_delay_the_first_send() {
-    let fake = Fake::new();
-    let node = node(&fake);
-    spend_the_budget().await;
     let calls = [begin(&node, acquire("first")), begin(&node, release("second"))];
     assert!(join_all(calls).await.iter().all(Result::is_ok));
     assert_eq!(fake.keys(), ["first", "second"]);
     // The fake hands nothing over before it has spent more than a budget: the task has to see to it
     // that one poll is enough.
-    fake.hold();
+    fake.hold(true);
     let _call = begin(&node, acquire("third"));
     tokio::task::yield_now().await;
     assert_eq!(fake.keys().len(), 3);
@@ -233,39 +197,30 @@ async fn a_spent_budget_does_not_delay_the_first_send() {
 
 #[test]
 fn calls_are_answered_when_their_runtime_ends() {
-    let build = || {
-        let mut builder = tokio::runtime::Builder::new_current_thread();
-        builder.enable_all().start_paused(true).build().unwrap()
-    };
-    let (one, other) = (build(), build());
-    let fake = Fake::new();
-    fake.hold();
-    let node: Node = {
+    let (one, other) = (runtime(), runtime());
+    let (fake, node) = {
         let _entered = one.enter();
-        node(&fake)
+        held()
     };
-    let mut waiting = Vec::new();
-    let mut sent = None;
-    one.block_on(async {
-        sent = Some(begin(&node, acquire("sent")));
+    let (sent, waiting) = one.block_on(async {
+        let sent = begin(&node, acquire("sent"));
         sleep(TICK).await;
         for name in names(0..3) {
             drop(begin(&node, hint(&name)));
             let _fills_the_window = begin(&node, hint(&name));
             sleep(TICK).await;
         }
-        for name in names(3..6) {
-            waiting.push(begin(&node, release(&name)));
-        }
+        let waiting: Vec<_> = names(3..6).iter().map(|name| begin(&node, release(name))).collect();
         assert_eq!(fake.batches(), [1, 1, 1, 1]);
+        (sent, waiting)
     });
     drop(one);
     other.block_on(async {
-        let sent = timeout(LIMIT, sent.unwrap()).await.expect("an answer");
+        let sent = timeout(LIMIT, sent).await.expect("an answer");
         assert!(is_lost(&sent), "it was in flight");
         let waiting = timeout(LIMIT, join_all(waiting)).await.expect("an answer for each");
         assert!(waiting.iter().all(is_not_sent));
-        fake.settle_connectionless();
+        fake.hold(false);
         let next = begin(&node, acquire("next"));
         timeout(LIMIT, next).await.expect("another task").unwrap();
         assert_eq!((fake.connects(), fake.keys().last().unwrap().as_str()), (2, "next"));

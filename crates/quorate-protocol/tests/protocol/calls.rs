@@ -1,5 +1,6 @@
 //! Calls to a node over a fake client, as the core makes them.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -12,20 +13,59 @@ use quorate_core::backend::{
 };
 use quorate_core::resource::{Key, Resource, Token};
 use quorate_core::runtime::TokioRuntime;
-use quorate_protocol::{Connections, Limits, RedisNode};
+use quorate_protocol::{Connections, Limits, RedisNode, Value};
+use tokio::time::sleep;
 
 use crate::fake::Fake;
 
 pub(crate) type Node = Arc<RedisNode<Connections<Fake>>>;
 
-/// Virtual.
 pub(crate) const TTL: Duration = Duration::from_secs(10);
 
 /// Long enough for everything that can happen to have happened. Virtual.
 pub(crate) const TICK: Duration = Duration::from_micros(10);
 
-pub(crate) fn node(fake: &Fake) -> Node {
-    Arc::new(RedisNode::new(fake.clone(), TokioRuntime::new(), Limits::default()))
+/// A server on which each command works, and its node.
+pub(crate) fn pair() -> (Fake, Node) {
+    on(|_| None)
+}
+
+/// A server that replies as a script says, and its node.
+pub(crate) fn on(script: impl FnMut(&[String]) -> Option<Value> + Send + 'static) -> (Fake, Node) {
+    let fake = Fake::with(script);
+    let node = RedisNode::new(fake.clone(), TokioRuntime::new(), Limits::default());
+    (fake, Arc::new(node))
+}
+
+/// A server whose replies wait, and its node.
+pub(crate) fn held() -> (Fake, Node) {
+    let (fake, node) = pair();
+    fake.hold(true);
+    (fake, node)
+}
+
+pub(crate) fn runtime() -> tokio::runtime::Runtime {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    builder.enable_all().start_paused(true).build().unwrap()
+}
+
+/// The names of the commands that were handed over.
+pub(crate) fn commands(fake: &Fake) -> Vec<String> {
+    fake.sent().into_iter().map(|sent| sent.parts[0].clone()).collect()
+}
+
+/// Begins operations on the keys `0`, `1` and so on, each in a pipeline of its own.
+pub(crate) async fn in_turn(
+    node: &Node,
+    range: Range<usize>,
+    operation: fn(&str) -> Operation,
+) -> Vec<BoxFuture<'static, CallResult>> {
+    let mut calls = Vec::new();
+    for number in range {
+        calls.push(begin(node, operation(&number.to_string())));
+        sleep(TICK).await;
+    }
+    calls
 }
 
 pub(crate) fn key(name: &str) -> Key {

@@ -9,62 +9,57 @@ use quorate_core::{BackendError, BackendErrorKind};
 use quorate_protocol::Value;
 use tokio::time::{Instant, sleep};
 
-use crate::calls::{TICK, acquire, begin, hint, is_lost, is_not_sent, node, release, vote};
-use crate::fake::{Fake, granting};
+use crate::calls::{
+    TICK, acquire, begin, held, hint, in_turn, is_lost, is_not_sent, key, on, pair, release, vote,
+};
 
 const REPLY_LIMIT: Duration = Duration::from_secs(10);
 
+fn no_route() -> BackendError {
+    BackendError::new(BackendErrorKind::Connection, "no route")
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_reconnect_keeps_the_order_and_sends_nothing_again() {
-    let fake = Fake::new();
-    let node = node(&fake);
+    let (fake, node) = pair();
     begin(&node, hint("first")).await.unwrap();
-    fake.hold();
-    let mut in_flight = Vec::new();
-    for number in 0..4 {
-        in_flight.push(begin(&node, acquire(&number.to_string())));
-        sleep(TICK).await;
-    }
+    fake.hold(true);
+    let in_flight = in_turn(&node, 0..4, acquire).await;
     let waiting: Vec<_> =
         (4..150).map(|number| begin(&node, release(&number.to_string()))).collect();
     fake.end_after(2);
-    fake.settle_connectionless();
+    fake.hold(false);
     let answers = join_all(in_flight).await;
     // Replies that came before the end count, and the others may have been executed.
     let is_ok: Vec<bool> = answers.iter().map(Result::is_ok).collect();
     assert_eq!(is_ok, [true, true, false, false]);
     assert!(is_lost(&answers[2]) && is_lost(&answers[3]));
     assert!(join_all(waiting).await.iter().all(Result::is_ok));
-    let sent = fake.sent();
     let expected: Vec<String> = (0..150).map(|number| number.to_string()).collect();
     assert_eq!(fake.keys()[1..], expected);
-    let connections: Vec<usize> = sent.iter().map(|sent| sent.connection).collect();
+    let connections: Vec<usize> = fake.sent().iter().map(|sent| sent.connection).collect();
     assert_eq!(connections, [vec![1; 5], vec![2; 146]].concat());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_pipeline_cut_in_half_is_half_answered_and_not_sent_again() {
-    let fake = Fake::new();
-    let node = node(&fake);
-    fake.hold();
+    let (fake, node) = held();
     let calls: Vec<_> = (0..10).map(|number| begin(&node, acquire(&number.to_string()))).collect();
     sleep(TICK).await;
     assert_eq!(fake.batches(), [10]);
     fake.end_after(3);
     for (number, call) in calls.into_iter().enumerate() {
         let result = call.await;
-        assert_eq!(result.is_ok(), number < 3, "{number}");
-        assert!(result.is_ok() || is_lost(&result));
+        assert_eq!((result.is_ok(), is_lost(&result)), (number < 3, number >= 3), "{number}");
     }
-    fake.settle_connectionless();
+    fake.hold(false);
     begin(&node, acquire("next")).await.unwrap();
     assert_eq!(fake.keys().len(), 11);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_connection_that_ended_silently_costs_no_call() {
-    let fake = Fake::new();
-    let node = node(&fake);
+    let (fake, node) = pair();
     begin(&node, acquire("a")).await.unwrap();
     fake.end_silently();
     begin(&node, acquire("b")).await.unwrap();
@@ -73,11 +68,9 @@ async fn a_connection_that_ended_silently_costs_no_call() {
 
 #[tokio::test(start_paused = true)]
 async fn a_failed_connect_refuses_what_is_queued_and_what_arrives_with_its_reason() {
-    let fake = Fake::new();
+    let (fake, node) = pair();
     let source = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
-    let error = BackendError::new(BackendErrorKind::Connection, "no route").with_source(source);
-    fake.refuse(Some(error));
-    let node = node(&fake);
+    fake.set(|state| state.refusal = Some(no_route().with_source(source)));
     let both = join_all([begin(&node, acquire("a")), begin(&node, release("b"))]).await;
     let meanwhile = begin(&node, release("c")).now_or_never().unwrap();
     for answer in both.into_iter().chain([meanwhile]) {
@@ -88,16 +81,15 @@ async fn a_failed_connect_refuses_what_is_queued_and_what_arrives_with_its_reaso
         assert!(source.is::<std::io::Error>(), "a_node_error_has_its_client_error_as_source");
     }
     assert_eq!(fake.connects(), 1);
-    fake.refuse(None);
+    fake.set(|state| state.refusal = None);
     sleep(Duration::from_millis(60)).await;
     begin(&node, acquire("d")).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
 async fn back_offs_double_up_to_a_second_with_jitter() {
-    let fake = Fake::new();
-    fake.refuse(Some(BackendError::new(BackendErrorKind::Connection, "no route")));
-    let node = node(&fake);
+    let (fake, node) = pair();
+    fake.set(|state| state.refusal = Some(no_route()));
     let (mut pauses, mut failed_at) = (Vec::new(), None::<Instant>);
     while fake.connects() < 12 {
         let before = fake.connects();
@@ -114,22 +106,20 @@ async fn back_offs_double_up_to_a_second_with_jitter() {
     let long = &pauses[5..];
     assert!(long.iter().any(|pause| *pause != long[0]), "no jitter: {pauses:?}");
     // A connection that works starts the back-off from the beginning.
-    fake.refuse(None);
+    fake.set(|state| state.refusal = None);
     sleep(Duration::from_secs(1)).await;
     begin(&node, acquire("k")).await.unwrap();
     fake.end_silently();
-    fake.refuse(Some(BackendError::new(BackendErrorKind::Connection, "no route")));
+    fake.set(|state| state.refusal = Some(no_route()));
     assert!(is_not_sent(&begin(&node, acquire("k")).await));
-    fake.refuse(None);
+    fake.set(|state| state.refusal = None);
     sleep(Duration::from_millis(60)).await;
     begin(&node, acquire("k")).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_closes_every_connection_is_not_asked_again_and_again() {
-    let fake = Fake::new();
-    fake.hold();
-    let node = node(&fake);
+    let (fake, node) = held();
     let start = Instant::now();
     for _ in 0..10 {
         let call = begin(&node, acquire("k"));
@@ -149,11 +139,7 @@ async fn a_server_that_closes_every_connection_is_not_asked_again_and_again() {
 #[tokio::test(start_paused = true)]
 async fn a_reply_that_makes_no_sense_ends_the_connection() {
     for nonsense in [Value::Int(7), Value::List(Vec::new()), Value::Okay] {
-        let fake = Fake::with(move |parts| match parts[1].as_str() {
-            "odd" => nonsense.clone(),
-            _ => granting(parts),
-        });
-        let node = node(&fake);
+        let (fake, node) = on(move |parts| (parts[1] == "odd").then(|| nonsense.clone()));
         let calls = ["before", "odd", "behind"].map(|name| begin(&node, acquire(name)));
         let [before, odd, behind] = join_all(calls).await.try_into().unwrap();
         assert_eq!(vote(before).unwrap(), Vote::Granted);
@@ -163,18 +149,14 @@ async fn a_reply_that_makes_no_sense_ends_the_connection() {
         assert_eq!(fake.sent().last().unwrap().connection, 2);
     }
     // An integer to INFO, as behind one reply too many.
-    let fake = Fake::with_setup(|parts| match parts[0].as_str() {
-        "INFO" => Value::Int(1),
-        _ => crate::fake::ordinary(parts).unwrap_or_else(|| granting(parts)),
-    });
-    let error = begin(&node(&fake), acquire("k")).await.unwrap_err();
+    let (fake, node) = on(|parts| (parts[0] == "INFO").then_some(Value::Int(1)));
+    let error = begin(&node, acquire("k")).await.unwrap_err();
     assert_eq!((error.kind(), error.is_not_sent()), (BackendErrorKind::Protocol, true));
     assert!(fake.keys().is_empty());
     // More replies than commands.
-    let fake = Fake::new();
-    let node = node(&fake);
+    let (fake, node) = pair();
     begin(&node, acquire("first")).await.unwrap();
-    fake.reply_twice();
+    fake.set(|state| state.replies_twice = true);
     assert!(is_lost(&begin(&node, acquire("k")).await));
     begin(&node, acquire("next")).await.unwrap();
     assert_eq!(fake.connects(), 2);
@@ -182,12 +164,11 @@ async fn a_reply_that_makes_no_sense_ends_the_connection() {
 
 #[tokio::test(start_paused = true)]
 async fn a_connection_without_a_reply_within_the_limit_is_over() {
-    let fake = Fake::new();
-    let node = node(&fake);
+    let (fake, node) = pair();
     begin(&node, acquire("first")).await.unwrap();
     // It was idle, which counts for nothing.
     sleep(2 * REPLY_LIMIT).await;
-    fake.hold();
+    fake.hold(true);
     let start = Instant::now();
     let lost = begin(&node, acquire("lost"));
     sleep(REPLY_LIMIT / 2).await;
@@ -195,39 +176,28 @@ async fn a_connection_without_a_reply_within_the_limit_is_over() {
     assert!(is_lost(&lost.await));
     assert_eq!(start.elapsed().as_secs(), REPLY_LIMIT.as_secs());
     assert!(is_lost(&later.await));
-    fake.settle_connectionless();
+    fake.hold(false);
     begin(&node, acquire("next")).await.unwrap();
+    assert_eq!(fake.connects(), 2);
+    // On the connection for watches as well.
+    let (fake, node) = pair();
+    let watch = || Operation::Watch { key: key("k"), entry: None };
+    assert!(matches!(begin(&node, watch()).await, Ok(CallReply::Watched(true))));
+    fake.hold(true);
+    assert!(is_lost(&begin(&node, watch()).await));
+    fake.hold(false);
+    begin(&node, watch()).await.unwrap();
     assert_eq!(fake.connects(), 2);
 }
 
 /// A node that is slow, and replies, keeps its connection.
 #[tokio::test(start_paused = true)]
 async fn a_connection_on_which_replies_come_is_not_over() {
-    let fake = Fake::new();
-    fake.hold();
-    let node = node(&fake);
-    let mut calls = Vec::new();
-    for number in 0..4 {
-        calls.push(begin(&node, acquire(&number.to_string())));
-        sleep(TICK).await;
-    }
-    for call in calls {
+    let (fake, node) = held();
+    for call in in_turn(&node, 0..4, acquire).await {
         sleep(REPLY_LIMIT - Duration::from_millis(100)).await;
         fake.settle_one();
         assert_eq!(vote(call.await).unwrap(), Vote::Granted);
     }
     assert_eq!(fake.connects(), 1);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_watch_that_is_not_answered_ends_its_connection_too() {
-    let fake = Fake::new();
-    let node = node(&fake);
-    let watch = || Operation::Watch { key: crate::calls::key("k"), entry: None };
-    assert!(matches!(begin(&node, watch()).await, Ok(CallReply::Watched(true))));
-    fake.hold();
-    assert!(is_lost(&begin(&node, watch()).await));
-    fake.settle_connectionless();
-    begin(&node, watch()).await.unwrap();
-    assert_eq!(fake.connects(), 2);
 }

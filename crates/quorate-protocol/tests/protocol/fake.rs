@@ -10,26 +10,24 @@ use quorate_core::{BackendError, BackendErrorKind};
 use quorate_protocol::{Command, Connection, Dial, Push, Value};
 use tokio::sync::oneshot;
 
-/// What a server replies to a command, its parts as text.
-type Script = Box<dyn FnMut(&[String]) -> Value + Send>;
+type Script = Option<Box<dyn FnMut(&[String]) -> Option<Value> + Send>>;
 
 /// A client whose connections the test holds in its hand.
 #[derive(Clone)]
 pub(crate) struct Fake(Arc<Mutex<State>>);
 
-struct State {
+#[derive(Default)]
+pub(crate) struct State {
     connects: usize,
-    /// The connections that are there. The methods are about the latest.
-    lines: BTreeMap<usize, Line>,
+    lines: BTreeMap<usize, Line>, // The connections that are there. The methods are about the latest.
     sent: Vec<Sent>,
     batches: usize,
-    /// Replies wait for [`Fake::settle`].
     is_holding: bool,
-    refusal: Option<BackendError>,
-    is_hanging: bool,
-    pushes_flushes: bool,
-    is_resp2: bool,
-    replies_twice: bool,
+    pub(crate) refusal: Option<BackendError>,
+    pub(crate) is_hanging: bool,
+    pub(crate) misses_flushes: bool,
+    pub(crate) is_resp2: bool,
+    pub(crate) replies_twice: bool,
     script: Script,
 }
 
@@ -58,46 +56,24 @@ impl State {
 }
 
 impl Fake {
-    /// A server on which each command works.
-    pub(crate) fn new() -> Self {
-        Self::with(granting)
+    /// A server that replies as `script` says, and where that says nothing, as one on which each command works.
+    pub(crate) fn with(script: impl FnMut(&[String]) -> Option<Value> + Send + 'static) -> Self {
+        let script: Script = Some(Box::new(script));
+        Self(Arc::new(Mutex::new(State { script, ..State::default() })))
     }
 
-    /// A server that replies as `script` says, but for the questions of a new connection.
-    pub(crate) fn with(mut script: impl FnMut(&[String]) -> Value + Send + 'static) -> Self {
-        Self::with_setup(move |parts| match ordinary(parts) {
-            Some(reply) => reply,
-            None => script(parts),
-        })
-    }
-
-    /// A server that replies to everything as `script` says.
-    pub(crate) fn with_setup(script: impl FnMut(&[String]) -> Value + Send + 'static) -> Self {
-        Self(Arc::new(Mutex::new(State {
-            connects: 0,
-            lines: BTreeMap::new(),
-            sent: Vec::new(),
-            batches: 0,
-            is_holding: false,
-            refusal: None,
-            is_hanging: false,
-            pushes_flushes: true,
-            is_resp2: false,
-            replies_twice: false,
-            script: Box::new(script),
-        })))
+    pub(crate) fn set(&self, change: impl FnOnce(&mut State)) {
+        change(&mut self.lock());
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap()
     }
 
-    /// How often a connection was asked for.
     pub(crate) fn connects(&self) -> usize {
         self.lock().connects
     }
 
-    /// Whether a connection is there.
     pub(crate) fn is_connected(&self) -> bool {
         !self.lock().lines.is_empty()
     }
@@ -116,19 +92,13 @@ impl Fake {
         self.sent().into_iter().map(key).collect()
     }
 
-    /// How many commands each pipeline had.
     pub(crate) fn batches(&self) -> Vec<usize> {
-        let sent = self.sent();
-        let mut sizes: Vec<usize> = Vec::new();
-        for run in sent.chunk_by(|one, other| one.batch == other.batch) {
-            sizes.push(run.len());
-        }
-        sizes
+        self.sent().chunk_by(|one, other| one.batch == other.batch).map(<[Sent]>::len).collect()
     }
 
-    /// Keeps replies back from now on.
-    pub(crate) fn hold(&self) {
-        self.lock().is_holding = true;
+    /// Keeps replies back from now on, or no longer. It settles none.
+    pub(crate) fn hold(&self, is_holding: bool) {
+        self.lock().is_holding = is_holding;
     }
 
     /// Replies to the oldest pipeline that waits.
@@ -145,24 +115,14 @@ impl Fake {
         }
     }
 
-    /// Replies at once from now on. There is no connection on which replies wait.
-    pub(crate) fn settle_connectionless(&self) {
-        self.lock().is_holding = false;
-    }
-
     /// Ends the connection after `replies` more replies.
-    pub(crate) fn end_after(&self, mut replies: usize) {
+    pub(crate) fn end_after(&self, replies: usize) {
         let (_, line) = self.lock().lines.pop_last().unwrap();
+        let mut left = 0..replies;
         for pending in line.pending {
-            let answers = pending.replies.into_iter().map(|reply| {
-                let is_in_time = replies > 0;
-                replies = replies.saturating_sub(1);
-                if is_in_time {
-                    Ok(reply)
-                } else {
-                    Err(BackendError::new(BackendErrorKind::Connection, "the test ended it"))
-                }
-            });
+            let ended = || BackendError::new(BackendErrorKind::Connection, "the test ended it");
+            let answers = pending.replies.into_iter();
+            let answers = answers.map(|reply| left.next().map(|_| reply).ok_or_else(ended));
             let _ = pending.slot.send(answers.collect());
         }
         (line.push)(Push::ConnectionLost);
@@ -174,32 +134,6 @@ impl Fake {
         assert!(line.pending.is_empty(), "not silent: replies are awaited");
     }
 
-    /// Makes connects fail from now on, or no longer.
-    pub(crate) fn refuse(&self, why: Option<BackendError>) {
-        self.lock().refusal = why;
-    }
-
-    /// Makes connects hang from now on.
-    pub(crate) fn hang(&self) {
-        self.lock().is_hanging = true;
-    }
-
-    /// Makes it a client that does not pass on the push of a flush.
-    pub(crate) fn miss_flushes(&self) {
-        self.lock().pushes_flushes = false;
-    }
-
-    /// Makes it a client that found no RESP3.
-    pub(crate) fn use_resp2(&self) {
-        self.lock().is_resp2 = true;
-    }
-
-    /// Makes it reply twice to the last command of the next pipeline.
-    pub(crate) fn reply_twice(&self) {
-        self.lock().replies_twice = true;
-    }
-
-    /// Sends an invalidation message.
     pub(crate) fn push(&self, push: Push) {
         (self.lock().latest().push)(push);
     }
@@ -219,7 +153,7 @@ impl Dial for Fake {
     }
 
     fn pushes_flushes(&self) -> bool {
-        self.lock().pushes_flushes
+        !self.lock().misses_flushes
     }
 
     async fn connect(
@@ -244,7 +178,6 @@ impl Dial for Fake {
     }
 }
 
-/// A connection of a [`Fake`].
 pub(crate) struct FakeConnection {
     fake: Fake,
     number: usize,
@@ -259,20 +192,18 @@ impl Connection for FakeConnection {
         let answered = {
             let mut state = self.fake.lock();
             if !state.lines.contains_key(&self.number) {
-                return commands
-                    .iter()
-                    .map(|_| {
-                        Err(BackendError::new(BackendErrorKind::Connection, "closed").not_sent())
-                    })
-                    .collect();
+                let closed = BackendError::new(BackendErrorKind::Connection, "closed").not_sent();
+                return commands.iter().map(|_| Err(closed.clone())).collect();
             }
             let mut replies = Vec::new();
             let mut is_setup = true;
             for command in commands {
                 let part = |part: &[u8]| String::from_utf8_lossy(part).into_owned();
                 let parts: Vec<String> = command.parts().map(part).collect();
-                replies.push((state.script)(&parts));
-                if ordinary(&parts).is_none() {
+                let (scripted, setup) = (state.script.as_mut().unwrap()(&parts), ordinary(&parts));
+                let is_command = setup.is_none();
+                replies.push(scripted.or(setup).unwrap_or_else(|| granting(&parts)));
+                if is_command {
                     is_setup = false;
                     let (connection, batch) = (self.number, state.batches);
                     state.sent.push(Sent { connection, batch, parts });
@@ -309,7 +240,7 @@ impl Drop for FakeConnection {
 }
 
 /// The replies of an ordinary server to the questions of a new connection.
-pub(crate) fn ordinary(parts: &[String]) -> Option<Value> {
+fn ordinary(parts: &[String]) -> Option<Value> {
     let is_probe = parts.iter().any(|part| part == "quorate:probe");
     match (parts[0].as_str(), parts[1].as_str()) {
         ("SCRIPT", "LOAD") => Some(Value::Text(b"sha1".to_vec())),
@@ -323,8 +254,7 @@ pub(crate) fn ordinary(parts: &[String]) -> Option<Value> {
     }
 }
 
-/// The replies of a server on which each command works.
-pub(crate) fn granting(parts: &[String]) -> Value {
+fn granting(parts: &[String]) -> Value {
     match parts[0].as_str() {
         "SET" if parts.last().is_some_and(|part| part == "GET") => Value::Nil,
         "SET" | "GET" => Value::Text(b"OK".to_vec()),

@@ -1,8 +1,10 @@
 //! What servers have and allow: found out once per connection, and not asked again.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use quorate_core::BackendErrorKind;
 use quorate_core::backend::{
     AcquireOptions, ExtendOptions, LockBackend, Operation, ReleaseOptions, Vote,
@@ -10,26 +12,35 @@ use quorate_core::backend::{
 use quorate_protocol::Value;
 use tokio::time::sleep;
 
-use crate::calls::{acquire, begin, claim, hint, node, release, vote};
-use crate::fake::{Fake, granting, ordinary};
+use crate::calls::{Node, acquire, begin, claim, commands, hint, on, release, vote};
+use crate::fake::Fake;
 
-fn error(text: &str) -> Value {
-    Value::Error(text.into())
+fn error(text: &str) -> Option<Value> {
+    Some(Value::Error(text.into()))
 }
 
-fn names(fake: &Fake) -> Vec<String> {
-    fake.sent().into_iter().map(|sent| sent.parts[0].clone()).collect()
+fn is_probe(parts: &[String]) -> bool {
+    parts.iter().any(|part| part == "quorate:probe")
 }
 
 /// A server with a compare-and-delete, on which the user may not run some commands.
-fn server(has: &'static str, forbidden: &'static [&'static str]) -> Fake {
-    Fake::with_setup(move |parts| match parts[0].as_str() {
+fn server(has: &'static str, forbidden: &'static [&'static str]) -> (Fake, Node) {
+    on(move |parts| match parts[0].as_str() {
         name if forbidden.contains(&name) => {
             error(&format!("NOPERM User joe has no permissions to run the '{name}' command"))
         }
-        name if name == has => Value::Int(1),
-        _ => ordinary(parts).unwrap_or_else(|| granting(parts)),
+        name if name == has => Some(Value::Int(1)),
+        _ => None,
     })
+}
+
+/// A server that replies as a script says until it is `false`.
+fn while_true(
+    script: impl Fn(&[String]) -> Option<Value> + Send + 'static,
+) -> (Arc<AtomicBool>, (Fake, Node)) {
+    let is_on = Arc::new(AtomicBool::new(true));
+    let seen = Arc::clone(&is_on);
+    (is_on, on(move |parts| script(parts).filter(|_| seen.load(Ordering::Relaxed))))
 }
 
 #[tokio::test(start_paused = true)]
@@ -40,8 +51,7 @@ async fn a_release_uses_the_compare_and_delete_of_the_server() {
     {
         // On a server that forbids scripts, plain locks work, and extensions say what is missing.
         for forbidden in [&[][..], &["EVAL", "EVALSHA"]] {
-            let fake = server(has, forbidden);
-            let (node, claim) = (node(&fake), claim(&["k"]));
+            let ((fake, node), claim) = (server(has, forbidden), claim(&["k"]));
             node.acquire(&claim, AcquireOptions::default()).await.unwrap();
             let released = node.release(&claim, ReleaseOptions::default()).await.unwrap();
             assert_eq!(released.vote, Vote::Granted);
@@ -65,73 +75,67 @@ async fn a_release_uses_the_compare_and_delete_of_the_server() {
 /// It may be forbidden to this user only since the handshake.
 #[tokio::test(start_paused = true)]
 async fn a_compare_and_delete_that_is_refused_is_not_asked_again() {
-    let fake = Fake::with_setup(|parts| match parts[0].as_str() {
-        "DELIFEQ" if parts[1] == "quorate:probe" => Value::Int(0),
+    let (fake, node) = on(|parts| match parts[0].as_str() {
+        "DELIFEQ" if is_probe(parts) => Some(Value::Int(0)),
         "DELIFEQ" => error("NOPERM User joe has no permissions to run the 'delifeq' command"),
-        _ => ordinary(parts).unwrap_or_else(|| granting(parts)),
+        _ => None,
     });
-    let node = node(&fake);
     for _ in 0..3 {
         assert_eq!(vote(begin(&node, release("k")).await).unwrap(), Vote::Granted);
     }
-    assert_eq!(names(&fake), ["DELIFEQ", "EVALSHA", "EVALSHA", "EVALSHA"]);
+    assert_eq!(commands(&fake), ["DELIFEQ", "EVALSHA", "EVALSHA", "EVALSHA"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_users_acl_without_delifeq_costs_one_question() {
     for command in ["DELIFEQ", "DELEX"] {
-        let asked = Arc::new(Mutex::new(0));
-        let counts = Arc::clone(&asked);
-        let fake = Fake::with_setup(move |parts| match parts[0].as_str() {
-            name if name == command => {
-                *counts.lock().unwrap() += 1;
-                error("NOPERM User joe has no permissions to run the command")
-            }
-            _ => ordinary(parts).unwrap_or_else(|| granting(parts)),
+        let asked = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&asked);
+        let (fake, node) = on(move |parts| {
+            (parts[0] == command).then(|| count.fetch_add(1, Ordering::Relaxed))?;
+            error("NOPERM User joe has no permissions to run the command")
         });
-        let node = node(&fake);
         for connection in 1..=2 {
             for _ in 0..3 {
                 assert_eq!(vote(begin(&node, release("k")).await).unwrap(), Vote::Granted);
             }
-            assert_eq!(*asked.lock().unwrap(), connection, "once per connection");
+            assert_eq!(asked.load(Ordering::Relaxed), connection, "once per connection");
             fake.end_after(0);
             sleep(Duration::from_secs(1)).await;
         }
-        assert_eq!(names(&fake), ["EVALSHA"; 6]);
+        assert_eq!(commands(&fake), ["EVALSHA"; 6]);
     }
 }
 
 /// Such a node would keep the key for its ttl, since no release works there.
 #[tokio::test(start_paused = true)]
 async fn a_node_that_cannot_release_grants_nothing() {
+    let list = |text: String| Some(Value::List(vec![Value::Text(text.into_bytes())]));
     let inside = |command: &str| {
-        let text = "ERR ACL failure in script: User joe has no permissions to run the command";
-        Value::List(vec![Value::Text(format!("{command} {text}").into_bytes())])
+        let why = "ERR ACL failure in script: User joe has no permissions to run the command";
+        list(format!("{command} {why}"))
     };
     let old = "DEL @user_script: 3: The user executing the script can't run this command";
-    let old = Value::List(vec![Value::Text(old.as_bytes().to_vec())]);
     for (reply, missing) in [
         (error("NOPERM this user has no permissions to run the 'eval' command"), "'eval'"),
         (error("ERR unknown command 'EVAL', with args beginning with: 'a'"), "'EVAL'"),
         (inside("GET"), "may not run GET"),
         (inside("DEL"), "may not run DEL"),
         (inside("PEXPIRE"), "may not run PEXPIRE"),
-        (old, "may not run DEL"),
+        (list(old.to_owned()), "may not run DEL"),
     ] {
-        let is_forbidden = Arc::new(Mutex::new(true));
-        let forbidden = Arc::clone(&is_forbidden);
-        let fake = Fake::with_setup(move |parts| match parts[0].as_str() {
-            "EVAL" | "EVALSHA" if *forbidden.lock().unwrap() => reply.clone(),
-            _ => ordinary(parts).unwrap_or_else(|| granting(parts)),
-        });
-        let node = node(&fake);
+        let (is_forbidden, (fake, node)) =
+            while_true(
+                move |parts| {
+                    if parts[0].starts_with("EVAL") { reply.clone() } else { None }
+                },
+            );
         let error = begin(&node, acquire("k")).await.unwrap_err();
         assert!(error.is_not_sent() && error.to_string().contains(missing), "{error}");
         assert!(error.kind().is_permanent(), "{error:?}");
         assert!(fake.keys().is_empty());
         // It is asked anew, so that a permission that was granted is noticed.
-        *is_forbidden.lock().unwrap() = false;
+        is_forbidden.store(false, Ordering::Relaxed);
         sleep(Duration::from_millis(60)).await;
         begin(&node, acquire("k")).await.unwrap();
     }
@@ -144,52 +148,43 @@ async fn a_user_of_some_keys_is_served() {
         "NOPERM No permissions to access a key",
         "NOPERM this user has no permissions to access one of the keys used as arguments",
     ] {
-        let fake = Fake::with_setup(move |parts| match parts[0].as_str() {
-            "DELIFEQ" | "EVAL" | "EVALSHA" if parts.iter().any(|part| part == "quorate:probe") => {
-                error(text)
-            }
-            _ => ordinary(parts).unwrap_or_else(|| granting(parts)),
+        let (fake, node) = on(move |parts| match parts[0].as_str() {
+            "DELIFEQ" | "EVAL" | "EVALSHA" if is_probe(parts) => error(text),
+            _ => None,
         });
-        let (node, claim) = (node(&fake), claim(&["k"]));
+        let claim = claim(&["k"]);
         node.acquire(&claim, AcquireOptions::default()).await.unwrap();
         node.release(&claim, ReleaseOptions::default()).await.unwrap();
         node.extend(&claim, ExtendOptions::default()).await.unwrap();
-        assert_eq!(names(&fake), ["SET", "DELIFEQ", "EVALSHA"]);
+        assert_eq!(commands(&fake), ["SET", "DELIFEQ", "EVALSHA"]);
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_key_of_another_type_is_not_ours() {
-    let fake = Fake::with_setup(|parts| match parts[0].as_str() {
-        "DELIFEQ" if parts[1] != "quorate:probe" => error("WRONGTYPE Operation against a key"),
-        "DELIFEQ" => Value::Int(0),
-        _ => ordinary(parts).unwrap_or_else(|| granting(parts)),
+    let (_, node) = on(|parts| match parts[0].as_str() {
+        "DELIFEQ" if !is_probe(parts) => error("WRONGTYPE Operation against a key"),
+        "DELIFEQ" => Some(Value::Int(0)),
+        _ => None,
     });
-    assert_eq!(vote(begin(&node(&fake), release("k")).await).unwrap(), Vote::Refused);
+    assert_eq!(vote(begin(&node, release("k")).await).unwrap(), Vote::Refused);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_forbidden_info_is_no_server_id() {
-    let fake = server("", &["INFO"]);
-    let node = node(&fake);
+async fn a_forbidden_info_is_no_server_id_and_a_forbidden_hint_is_asked_once() {
+    let (_, node) = server("", &["INFO"]);
     let acquired = node.acquire(&claim(&["k"]), AcquireOptions::default()).await.unwrap();
     assert_eq!((acquired.vote, acquired.server), (Vote::Granted, None));
     assert_eq!(node.server_id().await.unwrap_err().kind(), BackendErrorKind::Permission);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_forbidden_hint_is_asked_once() {
-    let fake = server("", &["EXISTS"]);
-    let node = node(&fake);
+    let (fake, node) = server("", &["EXISTS"]);
     for is_not_sent in [false, true, true] {
         let error = begin(&node, hint("k")).await.unwrap_err();
         assert_eq!(error.is_not_sent(), is_not_sent);
         assert_eq!(error.kind(), BackendErrorKind::Permission);
     }
-    assert_eq!(names(&fake), ["EXISTS"]);
+    assert_eq!(commands(&fake), ["EXISTS"]);
     // What belongs to a lease is asked again, so that a permission that was given back is noticed.
-    let fake = server("", &["SET"]);
-    let node = self::node(&fake);
+    let (_, node) = server("", &["SET"]);
     for _ in 0..2 {
         assert!(!begin(&node, acquire("k")).await.unwrap_err().is_not_sent());
     }
@@ -197,42 +192,34 @@ async fn a_forbidden_hint_is_asked_once() {
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_loads_its_data_is_asked_again() {
-    let is_loading = Arc::new(Mutex::new(true));
-    let loading = Arc::clone(&is_loading);
-    let fake = Fake::with_setup(move |parts| {
-        if *loading.lock().unwrap() {
-            return error("LOADING Redis is loading the dataset in memory");
-        }
-        ordinary(parts).unwrap_or_else(|| granting(parts))
-    });
-    let node = node(&fake);
+    let (is_loading, (fake, node)) =
+        while_true(|_| error("LOADING Redis is loading the dataset in memory"));
     let error = begin(&node, acquire("k")).await.unwrap_err();
     assert_eq!((error.kind(), error.is_not_sent()), (BackendErrorKind::Loading, true));
-    *is_loading.lock().unwrap() = false;
+    is_loading.store(false, Ordering::Relaxed);
     sleep(Duration::from_millis(60)).await;
     begin(&node, release("k")).await.unwrap();
-    assert_eq!(names(&fake), ["EVALSHA"], "nothing is known to be missing");
+    assert_eq!(commands(&fake), ["EVALSHA"], "nothing is known to be missing");
 }
 
 /// The script is lost, and may not be loaded again by this user any more.
 #[tokio::test(start_paused = true)]
 async fn scripts_that_cannot_be_loaded_again_are_sent_as_text() {
     let mut loads = 0;
-    let fake = Fake::with_setup(move |parts| match parts[0].as_str() {
+    let (fake, node) = on(move |parts| match parts[0].as_str() {
         "SCRIPT" => {
             loads += 1;
             // The first thirteen belong to the handshake.
-            if loads > 13 { error("NOPERM") } else { Value::Text(b"sha1".to_vec()) }
+            if loads > 13 { error("NOPERM") } else { None }
         }
-        "EVALSHA" if parts[3] != "quorate:probe" => error("NOSCRIPT No matching script."),
-        _ => ordinary(parts).unwrap_or_else(|| granting(parts)),
+        "EVALSHA" if !is_probe(parts) => error("NOSCRIPT No matching script."),
+        _ => None,
     });
-    let node = node(&fake);
     let refused = Operation::Acquire(claim(&["a", "b"]), AcquireOptions::default());
     assert!(begin(&node, refused.clone()).await.unwrap_err().is_not_sent());
-    let calls = [begin(&node, acquire("k")), begin(&node, release("k"))];
-    let [acquired, released] = futures_util::future::join_all(calls).await.try_into().unwrap();
-    assert_eq!((vote(acquired).unwrap(), vote(released).unwrap()), (Vote::Granted, Vote::Granted));
+    for call in join_all([begin(&node, acquire("k")), begin(&node, release("k"))]).await {
+        assert_eq!(vote(call).unwrap(), Vote::Granted);
+    }
     assert_eq!(vote(begin(&node, refused).await).unwrap(), Vote::Granted);
-    assert_eq!(names(&fake), ["EVALSHA", "SET", "EVALSHA", "EVAL", "EVAL"]);
+    assert_eq!(commands(&fake), ["EVALSHA", "SET", "EVALSHA", "EVAL", "EVAL"]);
 }

@@ -8,15 +8,13 @@ use quorate_core::backend::{AcquireOptions, Entry, LockBackend, Vote};
 use quorate_protocol::{Push, Value};
 use tokio::time::{sleep, timeout};
 
-use crate::calls::{TICK, TTL, claim, key, node};
-use crate::fake::{Fake, granting};
+use crate::calls::{TICK, TTL, claim, key, on, pair, runtime};
 
 #[tokio::test(start_paused = true)]
 async fn a_watch_is_registered_before_the_key_is_read() {
-    let fake = Fake::new();
-    let node = node(&fake);
+    let (fake, node) = pair();
     let _other = node.watch(&key("other"), None).await.unwrap();
-    fake.hold();
+    fake.hold(true);
     let lock = key("k");
     let mut watch = node.watch(&lock, None);
     assert!(watch.as_mut().now_or_never().is_none());
@@ -31,8 +29,7 @@ async fn a_watch_is_registered_before_the_key_is_read() {
 
 #[tokio::test(start_paused = true)]
 async fn a_push_is_about_its_key_or_about_all() {
-    let fake = Fake::new();
-    let node = node(&fake);
+    let (fake, node) = pair();
     for (push, told) in [
         (Push::Key(b"a".to_vec()), [true, false]),
         (Push::AllKeys, [true, true]),
@@ -51,16 +48,13 @@ async fn a_push_is_about_its_key_or_about_all() {
 /// A client that does not pass on the push of a flush would leave a waiter asleep.
 #[tokio::test(start_paused = true)]
 async fn a_flush_that_is_not_pushed_ends_a_watch_all_the_same() {
-    for pushes_flushes in [true, false] {
-        let fake = Fake::new();
-        if !pushes_flushes {
-            fake.miss_flushes();
-        }
-        let node = node(&fake);
+    for misses_flushes in [true, false] {
+        let (fake, node) = pair();
+        fake.set(|state| state.misses_flushes = misses_flushes);
         for _ in 0..3 {
             let changed = node.watch(&key("k"), None).await.unwrap().changed();
             let told = timeout(Duration::from_secs(3), changed).await;
-            assert_eq!(told.is_err(), pushes_flushes);
+            assert_eq!(told.is_ok(), misses_flushes);
         }
         assert_eq!(fake.connects(), 1);
     }
@@ -68,11 +62,7 @@ async fn a_flush_that_is_not_pushed_ends_a_watch_all_the_same() {
 
 #[tokio::test(start_paused = true)]
 async fn there_is_one_connection_for_commands_and_one_for_watches() {
-    let fake = Fake::with(|parts| match parts[1].as_str() {
-        "free" => Value::Nil,
-        _ => granting(parts),
-    });
-    let node = node(&fake);
+    let (fake, node) = on(|parts| (parts[1] == "free").then_some(Value::Nil));
     let keys = ["a", "b", "c", "d"].map(key);
     // All at once, while there is no connection yet.
     let watched = join_all(keys.iter().map(|key| node.watch(key, None))).await;
@@ -90,40 +80,30 @@ async fn there_is_one_connection_for_commands_and_one_for_watches() {
 
 #[tokio::test(start_paused = true)]
 async fn the_end_of_the_connection_tells_every_watch() {
-    let fake = Fake::new();
-    let node = node(&fake);
-    let mut changed = Vec::new();
-    for name in ["a", "b"] {
-        changed.push(Box::pin(node.watch(&key(name), None).await.unwrap().changed()));
+    // The client says that the connection has ended, or does not.
+    for is_silent in [false, true] {
+        let (fake, node) = pair();
+        let mut changed = Vec::new();
+        for name in ["a", "b"] {
+            changed.push(Box::pin(node.watch(&key(name), None).await.unwrap().changed()));
+        }
+        assert!(changed.iter_mut().all(|one| one.now_or_never().is_none()));
+        if is_silent {
+            fake.end_silently()
+        } else {
+            fake.end_after(0)
+        }
+        timeout(TTL, join_all(changed)).await.expect("no push can come");
+        // The next watch makes a new connection.
+        assert!(node.watch(&key("a"), None).await.unwrap().is_held());
+        assert_eq!(fake.connects(), 2);
     }
-    for one in &mut changed {
-        assert!(one.now_or_never().is_none());
-    }
-    fake.end_after(0);
-    join_all(changed).await;
-    // The next watch makes a new connection.
-    assert!(node.watch(&key("a"), None).await.unwrap().is_held());
-    assert_eq!(fake.connects(), 2);
-}
-
-/// The client does not say that the connection has ended.
-#[tokio::test(start_paused = true)]
-async fn the_silent_end_of_the_connection_tells_every_watch() {
-    let fake = Fake::new();
-    let node = node(&fake);
-    let changed = node.watch(&key("a"), None).await.unwrap().changed();
-    fake.end_silently();
-    timeout(TTL, changed).await.expect("no push can come");
 }
 
 #[test]
 fn the_end_of_the_runtime_tells_every_watch() {
-    let build = || {
-        let mut builder = tokio::runtime::Builder::new_current_thread();
-        builder.enable_all().start_paused(true).build().unwrap()
-    };
-    let (one, other) = (build(), build());
-    let node = one.block_on(async { node(&Fake::new()) });
+    let (one, other) = (runtime(), runtime());
+    let (_, node) = one.block_on(async { pair() });
     let watched = one.block_on(async { node.watch(&key("a"), None).await.unwrap() });
     drop(one);
     other.block_on(async { timeout(TTL, watched.changed()).await }).expect("no push can come");
@@ -132,8 +112,7 @@ fn the_end_of_the_runtime_tells_every_watch() {
 #[tokio::test(start_paused = true)]
 async fn a_watch_connection_is_closed_when_nobody_waits() {
     const MINUTE: Duration = Duration::from_secs(60);
-    let fake = Fake::new();
-    let node = node(&fake);
+    let (fake, node) = pair();
     let watched = node.watch(&key("k"), None).await.unwrap();
     sleep(3 * MINUTE).await;
     assert!(fake.is_connected(), "there is a watch");
@@ -146,25 +125,20 @@ async fn a_watch_connection_is_closed_when_nobody_waits() {
     assert_eq!(fake.connects(), 2);
 }
 
+/// Without RESP3 the server would accept client tracking all the same, and push nothing.
 #[tokio::test(start_paused = true)]
-async fn a_server_that_cannot_track_keys_says_so() {
-    let fake = Fake::with_setup(|parts| match parts[0].as_str() {
-        "CLIENT" => Value::Error("ERR Client tracking can be enabled only with RESP3".into()),
-        _ => granting(parts),
+async fn a_server_or_a_connection_without_pushes_watches_nothing() {
+    let (refusing, other) = on(|parts| {
+        let error = "ERR Client tracking can be enabled only with RESP3";
+        (parts[0] == "CLIENT").then(|| Value::Error(error.into()))
     });
-    let error = node(&fake).watch(&key("k"), None).await.unwrap_err();
-    assert!(error.is_not_sent() && error.to_string().contains("RESP3"), "{error}");
-    assert!(fake.keys().iter().all(|key| key != "k"));
-}
-
-/// The server would accept client tracking all the same, and push nothing.
-#[tokio::test(start_paused = true)]
-async fn a_connection_without_pushes_watches_nothing() {
-    let fake = Fake::new();
-    fake.use_resp2();
-    let node = node(&fake);
-    let error = node.watch(&key("k"), None).await.unwrap_err();
-    assert!(error.is_not_sent() && error.to_string().contains("RESP3"), "{error}");
+    let (fake, node) = pair();
+    fake.set(|state| state.is_resp2 = true);
+    for node in [&other, &node] {
+        let error = node.watch(&key("k"), None).await.unwrap_err();
+        assert!(error.is_not_sent() && error.to_string().contains("RESP3"), "{error}");
+    }
+    assert!(refusing.keys().iter().all(|key| key != "k"));
     let acquired = node.acquire(&claim(&["k"]), AcquireOptions::default()).await.unwrap();
     assert_eq!(acquired.vote, Vote::Granted);
 }

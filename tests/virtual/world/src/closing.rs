@@ -1,45 +1,32 @@
 //! A manager that is closed gives everything up, and leaves nothing behind.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use quorate_core::{LeaseEnd, LockError, Runtime};
-use quorate_memory::{Fault, MemoryNode};
+use quorate_core::{LeaseEnd, LockError, LockManager, Runtime};
+use quorate_memory::MemoryNode;
 
 use crate::calm::told;
-use crate::oracle::Violation;
-use crate::stage::Stage;
-use crate::worker::{fenced, lock_keys, name};
+use crate::run::Scene;
+use crate::world::{fenced, lock, name};
 
 /// Closes one of the managers while it holds a lock and waits for it again.
-pub(crate) fn check(stage: &Stage<'_>) -> Vec<Violation> {
-    let Stage { sim, dice, plan, nodes, managers, .. } = *stage;
-    let mut violations = Vec::new();
+pub(crate) fn check(scene: &Scene, managers: &[LockManager]) {
+    let (sim, dice, plan) = (&scene.sim, &scene.dice, &scene.plan);
     // A call whose reply was lost in the chaos is given up: it says that its node does not answer.
     sim.advance(Duration::from_secs(10) + 4 * plan.ttl);
-    let mut wrong = |what: String| violations.push(stage.wrong(what));
     let mut hindered = Vec::new();
-    for node in nodes {
-        stage.calm(node);
+    for node in &scene.nodes {
+        scene.calm(node);
         let lasting = dice.scaled_time(plan.ttl / 8);
-        let kind = dice.below(6);
-        if kind < 3 {
+        if scene.hinder(node, dice.below(6), lasting) {
             hindered.push(node.name());
-        }
-        match kind {
-            0 => node.inject(Fault::Slow(lasting)),
-            1 => node.inject(Fault::Late(lasting)),
-            2 => {
-                node.inject(Fault::Hung);
-                stage.heals(node, sim.now() + lasting);
-            }
-            _ => {}
         }
     }
     let (manager, resource) = (dice.pick(managers), name(dice.below(plan.resources)));
     let start = sim.elapsed();
-    let request = fenced(manager.lock(&*resource).timeout(plan.ttl / 8), plan.fences(dice));
-    let guard = sim.block_on(request).ok();
+    let request = |most| fenced(manager.lock(&*resource).timeout(most), plan.fences(dice));
+    let guard = sim.block_on(request(plan.ttl / 8)).ok();
     let lost = guard.as_ref().map(|guard| told(sim, guard));
     if let Some(guard) = guard.as_ref().filter(|_| dice.percent(60)) {
         guard.auto_renew();
@@ -47,11 +34,10 @@ pub(crate) fn check(stage: &Stage<'_>) -> Vec<Violation> {
     let waiting: Arc<Mutex<Option<Result<(), LockError>>>> = Arc::default();
     let waits = dice.percent(60);
     if waits {
-        let request = fenced(manager.lock(&*resource).timeout(plan.ttl * 2), plan.fences(dice));
-        let result = Arc::clone(&waiting);
+        let (request, result) = (request(plan.ttl * 2), Arc::clone(&waiting));
         sim.spawn(Box::pin(async move {
             let locked = request.await.map(drop);
-            *result.lock().unwrap_or_else(PoisonError::into_inner) = Some(locked);
+            *lock(&result) = Some(locked);
         }));
     }
     sim.advance(dice.scaled_time(plan.ttl / 16));
@@ -62,43 +48,35 @@ pub(crate) fn check(stage: &Stage<'_>) -> Vec<Violation> {
     let took = sim.elapsed() - begun;
     // The bound is kept by the client's clock.
     if took > bound + bound / 100 + Duration::from_micros(1) {
-        wrong(format!("closing took {took:?} of {bound:?}"));
+        scene.wrong(format!("closing took {took:?} of {bound:?}"));
     }
     // No node but a slow or a hung one fails to answer.
     let is_named = |node: &MemoryNode| report.nodes().any(|name| name == node.name());
     if !hurry && report.nodes().any(|name| !hindered.contains(&name)) {
-        wrong(format!("closing left something: {report}"));
+        scene.wrong(format!("closing left something: {report}"));
     }
+    let when = format!("by a closed manager: {report}");
     let soon = || sim.elapsed() < start + plan.ttl * 9 / 10;
-    let mut look = |of: &dyn Fn(&MemoryNode) -> bool| {
-        for node in nodes.iter().filter(|node| soon() && of(node)) {
-            for key in lock_keys(node) {
-                let key = String::from_utf8_lossy(&key);
-                wrong(format!("{key} was left on {} by a closed manager: {report}", node.name()));
-            }
-        }
-    };
-    look(&|node| !is_named(node));
+    scene.no_keys_left(&when, |node| soon() && !is_named(node));
     // What was in flight to a slow node arrives, and a late release is sent again.
     sim.advance(plan.ttl * 5 / 10);
-    look(&|_| true);
+    scene.no_keys_left(&when, |_| soon());
     if let (Some(guard), Some(lost)) = (&guard, lost) {
-        let lost = lost.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let lost = lock(&lost).clone();
         if guard.is_valid() || !matches!(lost, Some(LeaseEnd::Closed)) {
-            wrong(format!("a lock outlived its manager, and what was told is {lost:?}"));
+            scene.wrong(format!("a lock outlived its manager, and what was told is {lost:?}"));
         }
     }
     if !matches!(sim.block_on(manager.lock(&*resource).no_wait()), Err(LockError::Closed)) {
-        wrong("a manager that was closed went on".to_owned());
+        scene.wrong("a manager that was closed went on");
     }
-    match &*waiting.lock().unwrap_or_else(PoisonError::into_inner) {
-        None if waits => wrong("a lock is waited for though the manager was closed".to_owned()),
+    match &*lock(&waiting) {
+        None if waits => scene.wrong("a lock is waited for though the manager was closed"),
         // Where the first round had not been won.
-        Some(Ok(())) if guard.is_some() => wrong("a lock was taken twice".to_owned()),
+        Some(Ok(())) if guard.is_some() => scene.wrong("a lock was taken twice"),
         _ => {}
     }
     drop(guard);
-    stage.heal();
+    scene.heal();
     sim.advance(plan.ttl * 3);
-    violations
 }

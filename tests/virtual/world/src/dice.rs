@@ -9,12 +9,10 @@ use quorate_memory::Sim;
 pub(crate) struct Dice(Sim);
 
 impl Dice {
-    /// Draws from `sim`.
     pub(crate) const fn new(sim: Sim) -> Self {
         Self(sim)
     }
 
-    /// A number below `bound`.
     pub(crate) fn below(&self, bound: usize) -> usize {
         usize::try_from(self.0.random_below(bound as u64)).unwrap_or(0)
     }
@@ -24,7 +22,6 @@ impl Dice {
         self.below(100) < chance
     }
 
-    /// A time between two others.
     pub(crate) fn time(&self, least: Duration, most: Duration) -> Duration {
         let span = u64::try_from(most.saturating_sub(least).as_nanos()).unwrap_or(u64::MAX - 1);
         least + Duration::from_nanos(self.0.random_below(span + 1))
@@ -36,17 +33,11 @@ impl Dice {
         self.time(Duration::ZERO, most / (1 << shift))
     }
 
-    /// A number from `-most` to `most`.
     pub(crate) fn signed(&self, most: i32) -> i32 {
         let span = u64::from(most.unsigned_abs()) * 2 + 1;
         i32::try_from(self.0.random_below(span)).unwrap_or(0) - most
     }
 
-    /// One of several things.
-    ///
-    /// # Panics
-    ///
-    /// If there is none.
     pub(crate) fn pick<'a, T>(&self, things: &'a [T]) -> &'a T {
         &things[self.below(things.len())]
     }

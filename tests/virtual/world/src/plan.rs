@@ -1,89 +1,105 @@
 //! What a world is like: drawn from its seed before anything happens.
 
-use std::fmt;
 use std::time::Duration;
 
-use quorate_core::backend::{Drift, Ttl};
-use quorate_memory::Sim;
+use quorate_core::backend::{Capabilities, Drift, Ttl};
+use quorate_memory::{MemoryNode, Sim};
 
-use crate::ability::Ability;
 use crate::dice::Dice;
 use crate::oracle::Forgetting;
 
-/// Which promises of the model the world keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
-    /// Clocks drift within the allowance, and nodes forget nothing: no two holders, ever.
     Promised,
-    /// Nodes restart empty or from an old save, and their clocks jump: two holders are possible.
     Broken,
-    /// Nodes restart empty or from an old save, or are flushed, clocks drift within the allowance, and
-    /// all managers guard against restarts: no two holders, ever.
     Guarded,
-    /// Keys vanish at any moment and clocks of nodes jump, but nothing else is forgotten: two
-    /// holders are likely, and their fencing tokens are in order.
     Storm,
-    /// As [`Promised`](Self::Promised), and locks are revoked at any moment: no two holders, ever.
     Revoked,
-    /// Nothing fails: processes of several tasks wait for a few keys.
     Line,
-    /// As [`Line`](Self::Line), and waiters are killed and start again.
     Kills,
-    /// As [`Line`](Self::Line), and nodes that keep the wait queue hang, die or forget it, and
-    /// notifications are lost.
     Gate,
 }
 
+/// All classes: the word that chooses each, how many of a thousand seeds are run of it, and what its worlds are like.
+pub(crate) const CLASSES: [(Class, &str, u64, &str); 8] = [
+    (
+        Class::Promised,
+        "promised",
+        1_000,
+        "clocks drift, nodes forget nothing: no two holders, ever",
+    ),
+    (
+        Class::Broken,
+        "broken",
+        50,
+        "nodes restart empty or from an old save, clocks jump: two holders",
+    ),
+    (
+        Class::Guarded,
+        "guarded",
+        100,
+        "nodes forget, managers guard against it: no two holders, ever",
+    ),
+    (Class::Storm, "storm", 100, "keys vanish, clocks of nodes jump: two holders, tokens in order"),
+    (
+        Class::Revoked,
+        "revoked",
+        50,
+        "as promised, and locks are revoked at any moment: no two holders, ever",
+    ),
+    (Class::Line, "line", 10, "nothing fails, processes of several tasks wait for a few keys"),
+    (Class::Kills, "kills", 2, "waiters are killed and start again"),
+    (Class::Gate, "gate", 2, "nodes that keep the wait queue fail, notifications are lost"),
+];
+
 impl Class {
-    /// All classes, by the word that chooses them.
-    pub(crate) const ALL: [(&'static str, Self); 8] = [
-        ("promised", Self::Promised),
-        ("broken", Self::Broken),
-        ("guarded", Self::Guarded),
-        ("storm", Self::Storm),
-        ("revoked", Self::Revoked),
-        ("line", Self::Line),
-        ("kills", Self::Kills),
-        ("gate", Self::Gate),
-    ];
-
-    /// The class of this word.
     pub(crate) fn of_word(word: &str) -> Option<Self> {
-        Self::ALL.iter().find_map(|(other, class)| (*other == word).then_some(*class))
+        CLASSES.iter().find(|(_, known, ..)| *known == word).map(|(class, ..)| *class)
     }
 
-    /// The word that chooses it.
     pub(crate) fn word(self) -> &'static str {
-        let word = |(word, class): &(&'static str, Self)| (*class == self).then_some(*word);
-        Self::ALL.iter().find_map(word).unwrap_or_default()
+        CLASSES[self as usize].1
     }
 
-    /// Whether the world is one of [waiters](crate::waiting).
     pub(crate) const fn is_about_waiting(self) -> bool {
         matches!(self, Self::Line | Self::Kills | Self::Gate)
     }
 }
 
-/// Which requests are for locks with a fencing token.
+/// What the nodes can do for waiters, or what a process can use of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ability {
+    Queue,  // They keep the wait queue, and push when a key has changed.
+    Polled, // They keep the wait queue, and push nothing: a process that waits at them asks again and again.
+    Watch,  // They push when a key has changed.
+    Nothing,
+}
+
+impl Ability {
+    /// The same node, with these abilities and no others.
+    pub(crate) fn of(self, node: MemoryNode) -> MemoryNode {
+        match self {
+            Self::Queue => node,
+            Self::Polled => node.without(Capabilities::WATCH),
+            Self::Watch => node.without_queue(),
+            Self::Nothing => node.without_watching(),
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tokens {
-    /// None.
     Nobody,
-    /// Every other request.
     Some,
-    /// All.
     All,
 }
 
 /// What the wall clocks of clients say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wall {
-    /// The right time.
     Right,
-    /// Each is up to this far off, and they are set again and again.
-    Off(Duration),
-    /// It is 1970, so that numbers are counted one by one, and nodes come to differ.
-    Stopped,
+    Off(Duration), // Each is up to this far off, and they are set again and again.
+    Stopped,       // It is 1970, so that numbers are counted one by one, and nodes come to differ.
 }
 
 /// What the processes of a world can use of the nodes: one of these each.
@@ -95,51 +111,31 @@ const USED: [&[Ability]; 5] = [
     &[Ability::Watch],
 ];
 
-/// What a world is like.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
-    /// Which promises are kept.
     pub(crate) class: Class,
-    /// How many nodes, 1 to 7.
     pub(crate) nodes: usize,
-    /// How many clients, 1 to 50.
+    pub(crate) ability: Ability,
     pub(crate) clients: usize,
-    /// How many tasks each client has. They share its manager.
-    pub(crate) tasks: usize,
-    /// How many resources they share.
+    pub(crate) tasks: usize, // How many tasks each client has. They share its manager.
     pub(crate) resources: usize,
-    /// How many locks each client asks for.
     pub(crate) rounds: usize,
-    /// How long the nodes keep a lock.
     pub(crate) ttl: Duration,
-    /// How long a message takes at the most, when nothing is wrong.
-    pub(crate) latency: Duration,
+    pub(crate) latency: Duration, // How long a message takes at the most, when nothing is wrong.
     /// How long it takes at most from one renewal to the next; `None` is the default.
     pub(crate) renew_every: Option<Duration>,
-    /// How long clients do something else between two locks, at the most.
-    pub(crate) thinking: Duration,
-    /// Until when things break.
+    pub(crate) thinking: Duration, // How long clients do something else between two locks, at the most.
     pub(crate) chaos: Duration,
-    /// How often a message is lost, cut, doubled or reordered: of a million.
-    pub(crate) loss: u32,
-    /// How much clocks gain or lose, at the most, of a million.
-    pub(crate) drift: i32,
-    /// Which requests ask for fencing tokens.
+    pub(crate) loss: u32, // How often a message is lost, cut, doubled or reordered: of a million.
+    pub(crate) drift: i32, // How much clocks gain or lose, at the most, of a million.
     pub(crate) tokens: Tokens,
-    /// What the wall clocks of clients say.
     pub(crate) wall: Wall,
-    /// What the processes can use of the nodes: one of these each.
-    pub(crate) used: &'static [Ability],
-    /// How long before its keys may expire a lease ends; `None` is the default.
-    pub(crate) margin: Option<Duration>,
-    /// What the nodes can do for waiters.
-    pub(crate) ability: Ability,
-    /// What is promised of tokens when they do.
+    pub(crate) used: &'static [Ability], // What the processes can use of the nodes: one of these each.
+    pub(crate) margin: Option<Duration>, // How long before its keys may expire a lease ends; `None` is the default.
     pub(crate) forgetting: Forgetting,
 }
 
 impl Plan {
-    /// Draws a plan.
     pub(crate) fn draw(seed: u64, dice: &Dice, class: Class) -> Self {
         let nodes = *dice.pick(&[1, 2, 3, 3, 3, 4, 5, 5, 5, 6, 7]);
         let clients = match dice.below(40) {
@@ -162,6 +158,7 @@ impl Plan {
             _ if class == Class::Guarded => *apart.pick(&[Wall::Right, Wall::Right, off(3_600)]),
             _ => *apart.pick(&[Wall::Right, off(1), off(3_600), Wall::Stopped]),
         };
+        let (queue, watch, nothing) = (Ability::Queue, Ability::Watch, Ability::Nothing);
         let plan = Self {
             class,
             nodes,
@@ -183,12 +180,7 @@ impl Plan {
             used: *apart.pick(&USED),
             // The default hides what is wrong with clocks.
             margin: *apart.pick(&[None, Some(Duration::ZERO), Some(Duration::ZERO)]),
-            ability: *apart.pick(&[
-                Ability::Queue,
-                Ability::Queue,
-                Ability::Watch,
-                Ability::Nothing,
-            ]),
+            ability: *apart.pick(&[queue, queue, watch, nothing]),
             // The guard sees to it that numbers go on from clocks, which have to be right for it.
             forgetting: match (class, wall) {
                 (Class::Guarded, Wall::Right) => Forgetting::Guarded,
@@ -220,18 +212,12 @@ impl Plan {
         matches!(self.class, Class::Promised | Class::Guarded | Class::Revoked)
     }
 
-    /// Whether nodes lose their data.
-    pub(crate) fn forgets(&self) -> bool {
-        matches!(self.class, Class::Broken | Class::Guarded)
-    }
-
     /// Whether tokens rise with the moments since which their holders could rely on the lock.
     pub(crate) fn orders(&self) -> bool {
         matches!(self.class, Class::Promised | Class::Revoked)
             || self.forgetting == Forgetting::Guarded
     }
 
-    /// Whether the next request is for a lock with a fencing token.
     pub(crate) fn fences(&self, dice: &Dice) -> bool {
         match self.tokens {
             Tokens::Nobody => false,
@@ -240,25 +226,19 @@ impl Plan {
         }
     }
 
-    /// The allowance that the drawn drift stays within: client and node can run apart twice as far.
-    pub(crate) fn allowance(&self) -> Drift {
-        Drift::default()
+    /// What the drift and the safety margin leave of a ttl.
+    pub(crate) fn validity_of(&self, ttl: Duration) -> Duration {
+        // The default drift: client and node can run apart twice as far as each is drawn.
+        let validity = Ttl::try_from(ttl).map(|ttl| Drift::default().validity_of(ttl));
+        validity.unwrap_or_default().saturating_sub(self.margin_of(ttl))
     }
 
-    /// What the allowance and the safety margin leave of the ttl.
     pub(crate) fn validity(&self) -> Duration {
         self.validity_of(self.ttl)
     }
 
-    /// The same for another ttl.
-    pub(crate) fn validity_of(&self, ttl: Duration) -> Duration {
-        let validity =
-            Ttl::try_from(ttl).map_or(Duration::ZERO, |ttl| self.allowance().validity_of(ttl));
-        validity.saturating_sub(self.margin_of(ttl))
-    }
-
     /// How long before its keys may expire a lease of this ttl ends.
-    pub(crate) fn margin_of(&self, ttl: Duration) -> Duration {
+    fn margin_of(&self, ttl: Duration) -> Duration {
         self.margin.unwrap_or_else(|| (ttl / 10).min(Duration::from_millis(500)))
     }
 
@@ -274,36 +254,7 @@ impl Plan {
         (self.ttl / 10).min(Duration::from_millis(500)).min(self.validity() / 2)
     }
 
-    /// The longest ttl that a worker asks for.
     pub(crate) fn max_ttl(&self) -> Duration {
         self.ttl * 2
-    }
-
-    /// How long cleanup goes on for a silent node.
-    pub(crate) fn cleanup(&self) -> Duration {
-        self.ttl
-    }
-}
-
-impl fmt::Display for Plan {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{} nodes ({:?}), {} clients of {} tasks, {} resources, ttl {:?}, latency up to {:?}, drift up to {} ppm, loss \
-             {} ppm, tokens for {:?}, wall clocks {:?}, used as {:?}, margin {:?}",
-            self.nodes,
-            self.ability,
-            self.clients,
-            self.tasks,
-            self.resources,
-            self.ttl,
-            self.latency,
-            self.drift,
-            self.loss,
-            self.tokens,
-            self.wall,
-            self.used,
-            self.margin,
-        )
     }
 }

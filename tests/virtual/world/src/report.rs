@@ -1,57 +1,42 @@
-//! Many seeds, on all cores, and what came of them.
+//! Many seeds, on all cores, and what came of them; or one seed, so that it fits a screen.
 
 use std::collections::BTreeMap;
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::nemesis::Faults;
-use crate::plan::Class;
-use crate::run::run;
-use crate::waiting::Waits;
+use crate::history::{Event, What};
+use crate::oracle::{Breach, Violation};
+use crate::plan::{CLASSES, Class};
+use crate::run::{Outcome, run};
+use crate::world::lock;
 
-/// What to run.
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
-    /// The first seed.
-    pub(crate) from: u64,
-    /// How many.
-    pub(crate) seeds: u64,
-    /// Which promises the worlds keep.
-    pub(crate) class: Class,
-    /// Runs each seed twice and compares the histories.
-    pub(crate) twice: bool,
-    /// Stops after so many failures.
-    pub(crate) failures: usize,
-    /// On how many threads; `None` for one on each core.
-    pub(crate) threads: Option<usize>,
-    /// Runs one seed and prints its history.
+    from: u64,
+    seeds: u64,
+    class: Option<Class>, // `None` for all classes, each with its part of the seeds.
+    twice: bool,
+    failures: usize,
+    threads: usize,
     pub(crate) replay: Option<u64>,
 }
 
 impl Options {
-    /// What can be said.
-    pub(crate) const USAGE: &str = "options: --seeds N, --from SEED, --twice, --threads N, \
-        --class promised|broken|guarded|storm|revoked|line|kills|gate, \
-        --failures N (stop after so many), --replay SEED";
+    pub(crate) fn usage() -> String {
+        let options = "options: --seeds N, --from SEED, --twice, --threads N, --class NAME, \
+                       --failures N (stop after so many), --replay SEED\nclasses:\n  all\n";
+        let class = |(_, word, _, about)| format!("  {word:9} {about}\n");
+        options.to_owned() + &CLASSES.map(class).concat()
+    }
 
-    /// Reads the words of a command line.
-    ///
-    /// # Errors
-    ///
-    /// The word that is not understood.
     pub(crate) fn parse(words: impl IntoIterator<Item = String>) -> Result<Self, String> {
-        let mut options = Self {
-            from: 1,
-            seeds: 1_000,
-            class: Class::Promised,
-            twice: false,
-            failures: 10,
-            threads: None,
-            replay: None,
-        };
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        let (class, twice, replay) = (Some(Class::Promised), false, None);
+        let mut options =
+            Self { from: 1, seeds: 1_000, class, twice, failures: 10, threads, replay };
         let mut words = words.into_iter();
         while let Some(word) = words.next() {
             let mut number = || {
@@ -63,65 +48,69 @@ impl Options {
                 "--from" => options.from = number()?,
                 "--replay" => options.replay = Some(number()?),
                 "--failures" => options.failures = usize::try_from(number()?).unwrap_or(1),
-                "--threads" => options.threads = usize::try_from(number()?).ok(),
+                "--threads" => options.threads = usize::try_from(number()?).unwrap_or(1),
                 "--twice" => options.twice = true,
                 "--class" => {
-                    let class = words.next().and_then(|word| Class::of_word(&word));
-                    options.class = class.ok_or("--class takes one of its words")?;
+                    let word = words.next().unwrap_or_default();
+                    options.class = Class::of_word(&word);
+                    if options.class.is_none() && word != "all" {
+                        return Err("--class takes one of its words".to_owned());
+                    }
                 }
                 other => return Err(format!("{other} is not an option")),
             }
         }
         Ok(options)
     }
+
+    pub(crate) fn class(&self) -> Class {
+        self.class.unwrap_or(Class::Promised)
+    }
 }
 
-/// What came of many seeds.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Report {
-    /// How many were run.
-    pub(crate) seeds: u64,
-    /// Seeds that went wrong, each with what went wrong first.
-    pub(crate) failures: BTreeMap<u64, String>,
-    /// Worlds in which two held one resource.
-    pub(crate) overlaps: u64,
-    /// How many fencing tokens were judged.
-    pub(crate) tokens: u64,
-    /// How many visitors with a stale token were refused.
-    pub(crate) refused: u64,
-    /// Worlds in which tokens were out of order, for which there was an excuse.
-    pub(crate) excused: u64,
-    /// How much time passed in all worlds together.
-    pub(crate) simulated: Duration,
-    /// What was injected.
-    pub(crate) faults: Faults,
-    /// What waiting cost.
-    pub(crate) waits: Waits,
-    /// How long it took.
-    pub(crate) took: Duration,
-    class: Option<Class>,
+    class: Class,
+    seeds: u64,
+    pub(crate) failures: BTreeMap<u64, String>, // Seeds that went wrong, each with what went wrong first.
+    overlaps: u64,
+    sum: Outcome,
+    took: Duration,
 }
 
-/// Runs the seeds.
+pub(crate) fn sweep(options: &Options) -> Vec<Report> {
+    let chosen = CLASSES.into_iter().filter_map(|(class, _, part, _)| match options.class {
+        None => Some((class, (options.seeds * part).div_ceil(1_000))),
+        Some(one) => (one == class).then_some((class, options.seeds)),
+    });
+    chosen.map(|(class, seeds)| sweep_class(options, class, seeds)).collect()
+}
+
 #[expect(clippy::disallowed_methods, reason = "it tells how long it took")]
-pub(crate) fn sweep(options: &Options) -> Report {
+fn sweep_class(options: &Options, class: Class, seeds: u64) -> Report {
     let start = Instant::now();
-    let next = AtomicU64::new(options.from);
-    let enough = AtomicBool::new(false);
-    let report = Mutex::new(Report { class: Some(options.class), ..Report::default() });
-    let cores = || std::thread::available_parallelism().map_or(1, usize::from);
-    let threads = options.threads.unwrap_or_else(cores);
+    let (next, enough) = (AtomicU64::new(0), AtomicBool::new(false));
+    let report = Mutex::new(Report {
+        class,
+        seeds: 0,
+        failures: BTreeMap::new(),
+        overlaps: 0,
+        sum: Outcome::default(),
+        took: Duration::ZERO,
+    });
     std::thread::scope(|scope| {
-        for _ in 0..threads {
+        for _ in 0..options.threads {
             scope.spawn(|| {
-                loop {
-                    let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed - options.from >= options.seeds || enough.load(Ordering::Relaxed) {
+                while !enough.load(Ordering::Relaxed) {
+                    let place = next.fetch_add(1, Ordering::Relaxed);
+                    if place >= seeds {
                         break;
                     }
-                    let one = one(seed, options);
-                    let mut report = report.lock().unwrap_or_else(PoisonError::into_inner);
-                    report.add(one);
+                    let seed = options.from + place;
+                    let (outcome, wrong) = run_one(seed, class, options.twice);
+                    let mut report = lock(&report);
+                    report.add(outcome);
+                    report.failures.extend(wrong.map(|wrong| (seed, wrong)));
                     if report.failures.len() >= options.failures {
                         enough.store(true, Ordering::Relaxed);
                     }
@@ -129,88 +118,100 @@ pub(crate) fn sweep(options: &Options) -> Report {
             });
         }
     });
-    let mut report = report.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let mut report = report.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
     report.took = start.elapsed();
     report
 }
 
-fn one(seed: u64, options: &Options) -> Report {
-    let mut report = Report { seeds: 1, ..Report::default() };
-    let Ok(outcome) = catch_unwind(AssertUnwindSafe(|| run(seed, options.class))) else {
-        report.failures.insert(seed, "a panic".to_owned());
-        return report;
+/// Returns how a run went, and what went wrong first.
+fn run_one(seed: u64, class: Class, twice: bool) -> (Outcome, Option<String>) {
+    let Ok(outcome) = catch_unwind(AssertUnwindSafe(|| run(seed, class))) else {
+        return (Outcome::default(), Some("a panic".to_owned()));
     };
-    report.overlaps = u64::from(outcome.overlaps > 0);
-    report.tokens = outcome.tokens;
-    report.refused = outcome.refused;
-    report.excused = u64::from(outcome.excused > 0);
-    report.simulated = outcome.simulated;
-    report.faults = outcome.faults;
-    report.waits = outcome.waits;
-    if let Some(first) = outcome.violations.first() {
-        report.failures.insert(seed, first.to_string());
-    } else if options.twice {
-        let again = run(seed, options.class);
-        if again.history.digest() != outcome.history.digest() {
-            report.failures.insert(seed, "two runs of it differ".to_owned());
-        }
-    }
-    report
+    let first = outcome.violations.first().map(Violation::to_string);
+    let differs = || run(seed, class).history.digest() != outcome.history.digest();
+    let wrong = first.or_else(|| (twice && differs()).then(|| "two runs of it differ".to_owned()));
+    (outcome, wrong)
 }
 
 impl Report {
-    fn add(&mut self, other: Self) {
-        self.seeds += other.seeds;
-        self.failures.extend(other.failures);
-        self.overlaps += other.overlaps;
-        self.tokens += other.tokens;
-        self.refused += other.refused;
-        self.excused += other.excused;
-        self.simulated += other.simulated;
-        self.waits.add(&other.waits);
-        for (kind, count) in other.faults {
-            *self.faults.entry(kind).or_default() += count;
+    fn add(&mut self, one: Outcome) {
+        self.seeds += 1;
+        self.overlaps += u64::from(one.overlaps > 0);
+        self.sum.tokens += one.tokens;
+        self.sum.refused += one.refused;
+        self.sum.simulated += one.simulated;
+        self.sum.waits.add(&one.waits);
+        for (kind, count) in one.faults {
+            *self.sum.faults.entry(kind).or_default() += count;
         }
     }
 }
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { class, seeds, failures, overlaps, sum, took } = self;
+        let (took, word) = (took.as_secs_f64(), class.word());
         #[expect(clippy::cast_precision_loss, reason = "for people")]
-        let per_second = self.seeds as f64 / self.took.as_secs_f64().max(1e-9);
-        let years = self.simulated.as_secs_f64() / (365.25 * 86_400.0);
+        let per_second = *seeds as f64 / took.max(1e-9);
+        let years = sum.simulated.as_secs_f64() / (365.25 * 86_400.0);
         writeln!(
             f,
-            "{} seeds in {:.1} s ({per_second:.0} a second), {years:.3} simulated years",
-            self.seeds,
-            self.took.as_secs_f64(),
+            "{word}: {seeds} seeds in {took:.1} s ({per_second:.0} a second), {years:.3} simulated years"
         )?;
-        let faults: Vec<String> =
-            self.faults.iter().map(|(kind, count)| format!("{kind} {count}")).collect();
+        let faults: Vec<_> =
+            sum.faults.iter().map(|(kind, count)| format!("{kind} {count}")).collect();
         writeln!(f, "faults injected: {}", faults.join(", "))?;
-        if self.class.is_some_and(Class::is_about_waiting) {
-            write!(f, "{}", self.waits)?;
+        if class.is_about_waiting() {
+            write!(f, "{}", sum.waits)?;
         }
-        writeln!(
-            f,
-            "fencing tokens: {}, and {} times a stale one was refused",
-            self.tokens, self.refused
-        )?;
-        if matches!(self.class, Some(Class::Broken | Class::Storm)) {
-            writeln!(f, "two holders in {} worlds, whose promises were broken", self.overlaps)?;
+        let (tokens, refused) = (sum.tokens, sum.refused);
+        writeln!(f, "fencing tokens: {tokens}, and {refused} times a stale one was refused")?;
+        if matches!(class, Class::Broken | Class::Storm) {
+            writeln!(f, "two holders in {overlaps} worlds, whose promises were broken")?;
         }
-        if matches!(self.class, Some(Class::Broken | Class::Guarded)) {
-            writeln!(f, "tokens out of order in {} worlds, whose nodes forgot", self.excused)?;
-        }
-        writeln!(f, "violations: {}", self.failures.len())?;
-        let class = match self.class {
-            None | Some(Class::Promised) => String::new(),
-            Some(class) => format!(" --class {}", class.word()),
-        };
-        for (seed, what) in &self.failures {
+        writeln!(f, "violations: {}", failures.len())?;
+        for (seed, what) in failures {
             writeln!(f, "  seed {seed}: {what}")?;
-            writeln!(f, "    replay: cargo xtask sim --replay {seed}{class}")?;
+            writeln!(f, "    replay: cargo xtask sim --replay {seed} --class {word}")?;
         }
         Ok(())
     }
+}
+
+/// Describes what a world was like, what went wrong in it, and the last 30 events before the first mistake.
+pub(crate) fn tell(seed: u64, outcome: &Outcome) -> String {
+    let Outcome { world, violations, simulated, history, .. } = outcome;
+    let mut text = format!("seed {seed}: {world}\n");
+    if violations.is_empty() {
+        let _ = writeln!(text, "nothing went wrong in {simulated:?}");
+    }
+    for violation in violations.iter().take(5) {
+        let _ = writeln!(text, "WRONG: {violation}");
+    }
+    if violations.len() > 5 {
+        let _ = writeln!(text, "… and {} more", violations.len() - 5);
+    }
+    let _ = writeln!(text);
+    let overlap = |violation: &&Violation| violation.breach == Breach::Overlap;
+    let told = violations.iter().find(overlap).or_else(|| violations.first());
+    let end = told.map_or(Duration::MAX, |violation| violation.at);
+    let locks = told.map_or(&[][..], |violation| &violation.locks);
+    // Those of the locks that it is about, and of the world.
+    let concerns = |event: &&Event| match &event.what {
+        _ if event.at > end => false,
+        What::Granted { lock, .. }
+        | What::Fenced(lock, ..)
+        | What::Extended(lock, _)
+        | What::Relied(lock)
+        | What::Ended(lock) => locks.is_empty() || locks.contains(lock),
+        _ => true,
+    };
+    let events = history.events();
+    let mut events: Vec<&Event> = events.iter().filter(concerns).collect();
+    events.sort_by_key(|event| event.at);
+    for event in events.split_off(events.len().saturating_sub(30)) {
+        let _ = writeln!(text, "{event}");
+    }
+    text
 }

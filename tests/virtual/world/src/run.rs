@@ -1,50 +1,63 @@
 //! One seed, one run, one verdict.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::ops::Deref;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use quorate_core::algorithm::quorum::NodeCount;
-use quorate_core::{FencingToken, LockGuard, LockManager, Runtime};
-use quorate_memory::{MemoryNode, Sim, SimClient, Value};
+use quorate_core::{LockGuard, LockManager, Runtime};
+use quorate_memory::{MemoryNode, Sim, Value};
 
 use crate::dice::Dice;
 use crate::door::Door;
-use crate::history::{Event, Fenced, History, What};
-use crate::nemesis::{Faults, Nemesis};
+use crate::history::{Event, History, What};
 use crate::oracle::{Forgetting, Violation, judge, judge_order, judge_tokens};
 use crate::plan::{Class, Plan, Tokens, Wall};
-use crate::process::{Begun, Process};
-use crate::stage::Stage;
+use crate::process::Process;
 use crate::waiting::Waits;
-use crate::worker::{Counters, Worker, counter, fenced, name};
-use crate::{agreement, calm, closing, tidy};
+use crate::worker::Worker;
+use crate::world::{Faults, World, counter, fenced, lock, name};
+use crate::{agreement, calm, closing, nemesis, tidy};
 
-/// How a run went.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Outcome {
-    /// What the world was like.
     pub(crate) world: String,
     /// What went wrong. In worlds of [`Class::Broken`] and [`Class::Storm`], two holders are not.
     pub(crate) violations: Vec<Violation>,
-    /// How often two held one resource, or a counter lost an addition.
     pub(crate) overlaps: usize,
-    /// How many fencing tokens were judged.
     pub(crate) tokens: u64,
-    /// How often a holder of a stale token was refused.
     pub(crate) refused: u64,
-    /// How many tokens were out of order for which there was an excuse: nodes had forgotten.
-    pub(crate) excused: usize,
-    /// What happened.
     pub(crate) history: History,
-    /// How long the world lasted.
     pub(crate) simulated: Duration,
-    /// What was injected.
     pub(crate) faults: Faults,
-    /// What waiting cost.
     pub(crate) waits: Waits,
 }
 
-/// Runs the world of `seed`.
+#[derive(Debug)]
+pub(crate) struct Scene {
+    world: World,
+    pub(crate) plan: Plan,
+    pub(crate) processes: Vec<Process>,
+    pub(crate) pauses: Mutex<Vec<(usize, Duration, Duration)>>,
+    /// What the locks protect: a counter per resource, read, held for a while, and written; and how many additions
+    /// were acknowledged.
+    pub(crate) counters: Mutex<Vec<(u64, u64)>>,
+    pub(crate) doors: Vec<Door>, // What is protected by fencing tokens: one door per resource.
+    /// Guards that are not dropped while the world lasts. Really forgotten, they would keep it for
+    /// ever.
+    pub(crate) forgotten: Mutex<Vec<LockGuard>>,
+    pub(crate) peers: Mutex<Vec<Arc<Worker>>>, // All tasks, to hand locks over to. The end of the world empties it.
+    pub(crate) working: Mutex<usize>,
+}
+
+impl Deref for Scene {
+    type Target = World;
+
+    fn deref(&self) -> &World {
+        &self.world
+    }
+}
+
 pub(crate) fn run(seed: u64, class: Class) -> Outcome {
     if class.is_about_waiting() {
         return crate::waiting::run(seed, class);
@@ -52,120 +65,167 @@ pub(crate) fn run(seed: u64, class: Class) -> Outcome {
     let sim = Sim::shuffled(seed);
     let dice = Dice::new(sim.clone());
     let plan = Plan::draw(seed, &dice, class);
-    let history = History::new();
-    // Some are behind a pool, which keeps no order.
-    let nodes: Vec<MemoryNode> = MemoryNode::cluster(plan.nodes, sim.clone())
-        .into_iter()
-        .map(|node| if dice.percent(50) { node } else { node.unordered() })
-        .map(|node| plan.ability.of(node))
-        .collect();
-    let clients: Vec<SimClient> =
-        (0..plan.clients).map(|_| sim.client(dice.signed(plan.drift))).collect();
-    let processes: Vec<Process> = clients.iter().map(|client| Process::new(&sim, client)).collect();
-    if plan.tokens != Tokens::Nobody {
-        nodes.iter().for_each(|node| history.observe(node, &sim));
-    }
-    if class == Class::Guarded {
-        warm_up(&sim, &plan, &processes, &nodes);
-    }
-    let nemesis = Nemesis::new(&sim, &plan, &nodes, &processes, &history);
-    let doors: Arc<Vec<Door>> = Arc::new((0..plan.resources).map(|_| Door::new()).collect());
-    let counters = Arc::new(Mutex::new(Counters { counts: vec![(0, 0); plan.resources] }));
-    let wrong: Arc<Mutex<Vec<Violation>>> = Arc::default();
-    let forgotten: Arc<Mutex<Vec<LockGuard>>> = Arc::default();
-    sim.spawn(Box::pin(nemesis.clone().run()));
-    set_up_numbers(&dice, &plan, &nodes, &processes);
-    if let Wall::Off(most) = plan.wall {
-        sim.spawn(Box::pin(nemesis.clone().set_wall_clocks(most)));
-    }
-    if plan.class == Class::Storm {
-        sim.spawn(Box::pin(nemesis.clone().lose_keys()));
-    }
-
-    let mut managers = Vec::new();
-    let peers: Arc<Mutex<Vec<Arc<Worker>>>> = Arc::default();
-    let working = Arc::new(Mutex::new(plan.clients * plan.tasks));
-    for process in &processes {
-        let Some(manager) = manager(&plan, process, &nodes) else {
-            wrong
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .push(Violation::other(&sim, "no manager"));
-            continue;
-        };
-        managers.push(manager.clone());
-        for number in 1..=plan.tasks {
-            let (process, manager) = (process.clone(), manager.clone());
-            let worker = Arc::new(Worker {
-                sim: sim.clone(),
-                dice: dice.clone(),
-                plan: plan.clone(),
-                client: process.client().clone(),
-                process: process.clone(),
-                manager,
-                nodes: nodes.clone(),
-                history: history.clone(),
-                counters: Arc::clone(&counters),
-                doors: Arc::clone(&doors),
-                nemesis: nemesis.clone(),
-                forgotten: Arc::clone(&forgotten),
-                wrong: Arc::clone(&wrong),
-                peers: Arc::clone(&peers),
-                working: Arc::clone(&working),
-            });
-            peers.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&worker));
-            process.spawn(Box::pin(process.clone().run_task(number, worker.run())));
-        }
-    }
-    if plan.class == Class::Revoked {
-        sim.spawn(Box::pin(nemesis.clone().revoke(managers.clone())));
-    }
+    let (latency, bound) = (plan.latency, plan.ttl * 60 + plan.thinking);
+    let world = World::new(&sim, (plan.nodes, plan.ability), 50, (latency / 10, latency));
+    let processes = (0..plan.clients).map(|_| sim.client(dice.signed(plan.drift)));
+    let scene = Arc::new(Scene {
+        processes: processes.map(|client| Process::new(&sim, client)).collect(),
+        world,
+        pauses: Mutex::default(),
+        counters: Mutex::new(vec![(0, 0); plan.resources]),
+        doors: (0..plan.resources).map(|_| Door::new()).collect(),
+        forgotten: Mutex::default(),
+        peers: Mutex::default(),
+        working: Mutex::new(plan.clients * plan.tasks),
+        plan,
+    });
+    let managers = begin(&scene);
     // Bounded, so that a wrong core which goes on for ever is found, too.
-    let bound = plan.chaos
-        + (plan.thinking + plan.ttl * 60) * u32::try_from(plan.rounds).unwrap_or(u32::MAX);
-    let at_work = || *working.lock().unwrap_or_else(PoisonError::into_inner);
+    let plan = &scene.plan;
+    let bound = plan.chaos + bound * u32::try_from(plan.rounds).unwrap_or(u32::MAX);
+    let at_work = || *lock(&scene.working);
     while sim.elapsed() < plan.chaos || (at_work() > 0 && sim.elapsed() < bound) {
         sim.advance(plan.ttl);
     }
     // What was forgotten comes to its end, and the last faults do.
     sim.advance(plan.ttl * 8);
     // They know each other, and would keep each other for ever.
-    peers.lock().unwrap_or_else(PoisonError::into_inner).clear();
-
-    let mut violations = std::mem::take(&mut *wrong.lock().unwrap_or_else(PoisonError::into_inner));
-    let left = at_work();
-    if left > 0 {
-        violations.push(Violation::other(&sim, format!("{left} tasks never came to an end")));
-    }
-    violations.extend(liveness(&sim, &plan, &processes, &managers, &history));
-    let judged = history.events();
-    sim.advance(plan.ttl * 3 + plan.cleanup());
-    let stage = Stage {
-        sim: &sim,
-        dice: &dice,
-        plan: &plan,
-        nodes: &nodes,
-        processes: &processes,
-        managers: &managers,
-    };
-    violations.extend(stage.keys_left("when all is over"));
-    nodes.iter().for_each(MemoryNode::stop_observing);
+    lock(&scene.peers).clear();
+    scene.wrong_if(at_work() > 0, format!("{} tasks never came to an end", at_work()));
+    check_liveness(&scene, &managers);
+    let judged = scene.history.events();
+    // Three times the ttl, and the cleanup bound.
+    sim.advance(plan.ttl * 4);
+    scene.no_keys_left("when all is over", |_| true);
+    scene.nodes.iter().for_each(MemoryNode::stop_observing);
     // The checks that are left count on nodes that vote as soon as they are back.
-    if plan.class != Class::Guarded {
-        violations.extend(agreement::check(&stage));
+    if class != Class::Guarded {
+        agreement::check(&scene, &managers);
     }
-    if matches!(plan.class, Class::Promised | Class::Broken) {
-        violations.extend(calm::check(&stage));
-        violations.extend(tidy::check(&stage));
-        violations.extend(closing::check(&stage));
+    if matches!(class, Class::Promised | Class::Broken) {
+        calm::check(&scene, &managers);
+        tidy::check(&scene, &managers);
+        closing::check(&scene, &managers);
     }
-    let mut held_twice = judge(&judged, plan.least_margin());
-    for (resource, (count, added)) in
-        counters.lock().unwrap_or_else(PoisonError::into_inner).counts.iter().enumerate()
-    {
+    let outcome = verdict(&scene, &judged);
+    drop(managers);
+    drop(std::mem::take(&mut *lock(&scene.forgotten)));
+    sim.end();
+    outcome
+}
+
+/// Starts the nemesis and the workers. Returns the manager of each process.
+fn begin(scene: &Arc<Scene>) -> Vec<LockManager> {
+    let (sim, plan, processes) = (&scene.sim, &scene.plan, &scene.processes);
+    if plan.tokens != Tokens::Nobody {
+        scene.nodes.iter().for_each(|node| scene.history.observe(node, sim));
+    }
+    // All nodes are new, and in quarantine once.
+    if plan.class == Class::Guarded {
+        if let Some(manager) = manager(scene, &processes[0]) {
+            drop(sim.block_on(manager.lock("warm").no_wait()));
+        }
+        sim.advance(plan.max_ttl());
+    }
+    for node in &scene.nodes {
+        node.drift(scene.dice.signed(plan.drift));
+        nemesis::lossy(scene, node);
+    }
+    sim.spawn(Box::pin(nemesis::run(Arc::clone(scene))));
+    if plan.wall == Wall::Stopped {
+        // The wall clocks say nothing, so numbers of nodes differ from the beginning.
+        processes.iter().for_each(|process| process.set_wall_clock(i64::MIN));
+        for node in &scene.nodes {
+            for resource in 0..plan.resources {
+                let number = (1 + scene.dice.below(6)).to_string().into_bytes();
+                node.put(counter(&name(resource)), Value::String(number));
+            }
+        }
+    }
+    if let Wall::Off(most) = plan.wall {
+        sim.spawn(Box::pin(nemesis::set_wall_clocks(Arc::clone(scene), most)));
+    }
+    if plan.class == Class::Storm {
+        sim.spawn(Box::pin(nemesis::lose_keys(Arc::clone(scene))));
+    }
+    let mut managers = Vec::new();
+    for process in processes {
+        let Some(manager) = manager(scene, process) else {
+            scene.wrong("no manager");
+            continue;
+        };
+        managers.push(manager.clone());
+        for number in 1..=plan.tasks {
+            let (scene, process, manager) = (Arc::clone(scene), process.clone(), manager.clone());
+            let worker = Arc::new(Worker { scene, process: process.clone(), manager });
+            lock(&worker.scene.peers).push(Arc::clone(&worker));
+            process.spawn(Box::pin(process.clone().run_task(number, worker.run())));
+        }
+    }
+    if plan.class == Class::Revoked {
+        sim.spawn(Box::pin(nemesis::revoke(Arc::clone(scene), managers.clone())));
+    }
+    managers
+}
+
+fn manager(scene: &Scene, process: &Process) -> Option<LockManager> {
+    let plan = &scene.plan;
+    let used = plan.used[process.client().id() % plan.used.len()];
+    let seen = scene.nodes.iter().map(|node| used.of(node.seen_by(process.client())));
+    let mut builder = LockManager::builder(seen);
+    builder = builder.runtime(process.clone()).ttl(plan.ttl).cleanup_bound(plan.ttl);
+    if let Some(interval) = plan.renew_every {
+        builder = builder.renew_interval(interval);
+    }
+    if let Some(margin) = plan.margin {
+        builder = builder.safety_margin(margin);
+    }
+    if plan.class == Class::Guarded {
+        builder = builder.restart_guard(plan.max_ttl());
+    }
+    builder.build().ok()
+}
+
+/// All is well again: every client gets every lock.
+///
+/// Three refreshes of the wait queue are waited for, of 0.8 s each. The first tries may meet a quarantine. A later one may
+/// be lost to latency alone, where the node timeout leaves hardly any time for an acquire and a raise.
+fn check_liveness(scene: &Scene, managers: &[LockManager]) {
+    let (sim, plan, history) = (&scene.sim, &scene.plan, &scene.history);
+    let timeout = plan.ttl * 4 + Duration::from_millis(2_400);
+    for (process, manager) in scene.processes.iter().zip(managers) {
+        let client = process.client().id();
+        for name in (0..plan.resources).map(name) {
+            let request = manager.lock(&*name).timeout(timeout);
+            match sim.block_on(fenced(request, plan.tokens != Tokens::Nobody)) {
+                Ok(guard) => {
+                    let now = sim.elapsed();
+                    let lock = history.granted(now, client, name, now + guard.remaining());
+                    if let (Some(token), Some(begun)) = (guard.fencing_token(), process.begun()) {
+                        history.add(now, client, What::Fenced(lock, token, begun));
+                    }
+                    history.add(now, client, What::Ended(lock));
+                    drop(sim.block_on(guard.release()));
+                }
+                Err(error) => {
+                    scene.wrong(format!(
+                        "all is well, but client {client} cannot lock {name}: {error}"
+                    ));
+                }
+            }
+        }
+    }
+}
+
+/// What is wrong, with what happened before the last checks.
+fn verdict(scene: &Scene, judged: &[Event]) -> Outcome {
+    let (plan, now) = (&scene.plan, scene.sim.elapsed());
+    let mut violations = scene.take_wrong();
+    let mut held_twice = judge(judged, plan.least_margin());
+    for (resource, (count, added)) in lock(&scene.counters).iter().enumerate() {
         if count != added {
             let lost = format!("{} lost additions: {count} of {added}", name(resource));
-            held_twice.push(Violation::other(&sim, lost));
+            held_twice.push(Violation::other(now, lost));
         }
     }
     let overlaps = held_twice.len();
@@ -173,168 +233,43 @@ pub(crate) fn run(seed: u64, class: Class) -> Outcome {
         violations.extend(held_twice);
     }
     if plan.orders() {
-        violations.extend(judge_order(&judged));
+        violations.extend(judge_order(judged));
     }
-    let wrong_tokens = judge_all(&judged, &plan, &doors, &sim, plan.forgetting);
-    let excused = match wrong_tokens.is_empty() && plan.forgets() {
-        true => judge_all(&judged, &plan, &doors, &sim, Forgetting::Guarded).len(),
-        false => 0,
-    };
-    violations.extend(wrong_tokens);
-    let is_token = |event: &&Event| matches!(event.what, What::Fenced { .. });
-    let tokens = judged.iter().filter(is_token).count() as u64;
-    let refused = doors.iter().map(|door| door.counts(FencingToken::MAX).2).sum();
-    let simulated = sim.elapsed();
-    drop(managers);
-    drop(std::mem::take(&mut *forgotten.lock().unwrap_or_else(PoisonError::into_inner)));
-    sim.end();
-    let faults = nemesis.faults();
+    violations.extend(judge_all_tokens(scene, judged));
+    let is_token = |event: &&Event| matches!(event.what, What::Fenced(..));
     Outcome {
-        world: plan.to_string(),
+        world: format!("{plan:?}"),
         violations,
         overlaps,
-        tokens,
-        refused,
-        excused,
-        history,
-        simulated,
-        faults,
+        tokens: judged.iter().filter(is_token).count() as u64,
+        refused: scene.doors.iter().map(|door| door.counts().2).sum(),
+        history: scene.history.clone(),
+        simulated: now,
+        faults: scene.faults(),
         waits: Waits::default(),
     }
 }
 
-/// Where the wall clocks say nothing, numbers of nodes differ from the beginning.
-fn set_up_numbers(dice: &Dice, plan: &Plan, nodes: &[MemoryNode], processes: &[Process]) {
-    if plan.wall != Wall::Stopped {
-        return;
-    }
-    processes.iter().for_each(|process| process.set_wall_clock(i64::MIN));
-    for node in nodes {
-        for resource in 0..plan.resources {
-            let number = (1 + dice.below(6)).to_string().into_bytes();
-            node.put(counter(&name(resource)), Value::String(number));
-        }
-    }
-}
-
 /// What is wrong with tokens, and with the resources that they guard.
-fn judge_all(
-    events: &[Event],
-    plan: &Plan,
-    doors: &[Door],
-    sim: &Sim,
-    forgetting: Forgetting,
-) -> Vec<Violation> {
-    let nodes = NodeCount::new(plan.nodes);
+fn judge_all_tokens(scene: &Scene, events: &[Event]) -> Vec<Violation> {
+    let (nodes, forgetting) = (NodeCount::new(scene.nodes.len()), scene.plan.forgetting);
     let mut wrong = nodes.map_or_else(Vec::new, |nodes| judge_tokens(events, nodes, forgetting));
-    let forgot = events.iter().any(|event| matches!(event.what, What::Forgot { .. }));
+    let forgot = events.iter().any(|event| matches!(event.what, What::Forgot(_)));
     if forgetting == Forgetting::Guarded || !forgot {
-        for (resource, door) in doors.iter().enumerate() {
-            let (count, added, _) = door.counts(FencingToken::MAX);
+        for (resource, door) in scene.doors.iter().enumerate() {
+            let ((count, added, _), name) = (door.counts(), name(resource));
             if count != added {
-                let what = format!(
-                    "{} lost additions behind its door: {count} of {added}",
-                    name(resource)
-                );
-                wrong.push(Violation::other(sim, what));
+                let what = format!("{name} lost additions behind its door: {count} of {added}");
+                wrong.push(Violation::other(scene.sim.elapsed(), what));
             }
         }
     }
     wrong
 }
 
-fn manager(plan: &Plan, process: &Process, nodes: &[MemoryNode]) -> Option<LockManager> {
-    let used = plan.used[process.client().id() % plan.used.len()];
-    let seen = nodes.iter().map(|node| used.of(node.seen_by(process.client())));
-    let builder = LockManager::builder(seen)
-        .runtime(process.clone())
-        .ttl(plan.ttl)
-        .drift(plan.allowance())
-        .cleanup_bound(plan.cleanup());
-    let builder = match plan.renew_every {
-        Some(interval) => builder.renew_interval(interval),
-        None => builder,
-    };
-    let builder = match plan.margin {
-        Some(margin) => builder.safety_margin(margin),
-        None => builder,
-    };
-    let builder = match plan.class {
-        Class::Guarded => builder.restart_guard(plan.max_ttl()),
-        _ => builder,
-    };
-    builder.build().ok()
-}
-
-/// All nodes are new, and in quarantine once.
-fn warm_up(sim: &Sim, plan: &Plan, processes: &[Process], nodes: &[MemoryNode]) {
-    for process in processes.iter().take(1) {
-        if let Some(manager) = manager(plan, process, nodes) {
-            drop(sim.block_on(manager.lock("warm").no_wait()));
-        }
-    }
-    sim.advance(plan.max_ttl());
-}
-
-/// All is well again: every client gets every lock.
-///
-/// Three refreshes of the wait queue are waited for, of 0.8 s each. The first tries may meet a quarantine. A later one may
-/// be lost to latency alone, where the node timeout leaves hardly any time for an acquire and a raise.
-fn liveness(
-    sim: &Sim,
-    plan: &Plan,
-    processes: &[Process],
-    managers: &[LockManager],
-    history: &History,
-) -> Vec<Violation> {
-    let mut violations = Vec::new();
-    for (process, manager) in processes.iter().zip(managers) {
-        let client = process.client().id();
-        for resource in 0..plan.resources {
-            let request =
-                manager.lock(name(resource)).timeout(plan.ttl * 4 + Duration::from_millis(2_400));
-            match sim.block_on(fenced(request, plan.tokens != Tokens::Nobody)) {
-                Ok(guard) => {
-                    let now = sim.elapsed();
-                    let lock =
-                        history.granted(now, client, name(resource), now + guard.remaining());
-                    if let (Some(token), Some(begun)) = (guard.fencing_token(), process.begun()) {
-                        let Begun { attempt, at, hint } = begun;
-                        history.fenced(
-                            now,
-                            client,
-                            lock,
-                            Fenced { token, attempt, asked: at, hint },
-                        );
-                    }
-                    history.ended(now, client, lock);
-                    drop(sim.block_on(guard.release()));
-                }
-                Err(error) => violations.push(Violation::other(
-                    sim,
-                    format!(
-                        "all is well, but client {client} cannot lock {}: {error}",
-                        name(resource)
-                    ),
-                )),
-            }
-        }
-    }
-    violations
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// A lock was won beyond its end or its hold limit, after a pause within the round.
-    #[test]
-    fn seeds_that_found_a_bug_are_clean() {
-        for seed in [4499, 12_179] {
-            let outcome = run(seed, Class::Promised);
-            assert_eq!(outcome.violations, [], "seed {seed}");
-        }
-    }
 
     /// V2: no two holders, whenever their locks are revoked.
     #[test]
@@ -346,11 +281,13 @@ mod tests {
         }
     }
 
+    /// In seeds 4499 and 12179 a lock was won beyond its end or its hold limit, after a pause within the round.
     #[test]
-    fn a_seed_is_one_run() {
-        for seed in 100..110 {
-            let digest = || run(seed, Class::Promised).history.digest();
-            assert_eq!(digest(), digest(), "seed {seed}");
+    fn a_seed_is_one_run_and_seeds_that_found_a_bug_are_clean() {
+        for seed in [4499, 12_179].into_iter().chain(100..110) {
+            let (once, again) = (run(seed, Class::Promised), run(seed, Class::Promised));
+            assert_eq!(once.violations, [], "seed {seed}");
+            assert_eq!(once.history.digest(), again.history.digest(), "seed {seed}");
         }
     }
 }

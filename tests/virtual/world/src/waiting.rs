@@ -3,16 +3,13 @@
 //! The rules of waiting (W1 to W4), the order inside a process and rule C8 are judged here, and all
 //! others as in every world: two holders, a lock that was relied on too late, keys that are left and
 //! tasks that never end.
-//!
-//! [`board`] keeps the waiters and the holders, [`contender`] is one task, [`nemesis`] kills
-//! processes and breaks the nodes that keep the queues, and [`run()`] puts them together.
 
-pub(crate) mod board;
-pub(crate) mod contender;
-pub(crate) mod counts;
-pub(crate) mod crowd;
-pub(crate) mod nemesis;
-pub(crate) mod plan;
+mod board;
+mod contender;
+mod counts;
+mod crowd;
+mod nemesis;
+mod plan;
 mod run;
 
 pub(crate) use self::counts::Waits;

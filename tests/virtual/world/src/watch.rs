@@ -2,22 +2,22 @@
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use quorate_core::{FencingToken, Lease, LeaseEnd, Runtime};
 
-use crate::history::LockId;
+use crate::history::{LockId, What};
 use crate::plan::Class;
 use crate::worker::Worker;
+use crate::world::lock;
 
 /// One lease as its holder and its watchers see it. Clones see the same.
 #[derive(Clone, Debug)]
 pub(crate) struct Watch {
     worker: Arc<Worker>,
-    lease: Lease,
-    lock: LockId,
-    /// The cap on the time that it is held.
+    pub(crate) lease: Lease,
+    pub(crate) lock: LockId,
     cap: Option<Instant>,
     token: Option<FencingToken>,
     seen: Arc<Mutex<Seen>>,
@@ -25,18 +25,13 @@ pub(crate) struct Watch {
 
 #[derive(Debug)]
 struct Seen {
-    /// The latest end that the lease was seen to have.
     until: Instant,
-    /// When it was last looked at.
     at: Duration,
-    /// It was reported as over.
     told: bool,
-    /// Its holder gave it up.
     given_up: bool,
 }
 
 impl Watch {
-    /// Begins with the lease as it is now.
     pub(crate) fn new(
         worker: &Arc<Worker>,
         lease: Lease,
@@ -51,16 +46,6 @@ impl Watch {
         watch
     }
 
-    /// The lock in the history.
-    pub(crate) const fn lock(&self) -> LockId {
-        self.lock
-    }
-
-    /// The lease.
-    pub(crate) const fn lease(&self) -> &Lease {
-        &self.lease
-    }
-
     /// Records in the history an extension that a renewal made. Returns when it was last looked at.
     ///
     /// Renewals are not seen as they happen. A watcher looks before each end that it knows of, so
@@ -68,60 +53,52 @@ impl Watch {
     /// round that made them had begun.
     pub(crate) fn observe(&self) -> Duration {
         let (until, now) = (self.lease.valid_until(), self.worker.sim.elapsed());
-        let mut seen = self.seen();
+        let mut seen = lock(&self.seen);
         let before = std::mem::replace(&mut seen.at, now);
         if until > seen.until {
             seen.until = until;
-            if seen.told {
-                self.wrong("was prolonged after its loss had been told");
-            }
+            self.wrong_if(seen.told, "was prolonged after its loss had been told");
             if !seen.given_up && !seen.told {
-                let start = self.worker.world(until).saturating_sub(self.worker.plan.validity());
+                let until = self.worker.world_time(until);
+                let start = until.saturating_sub(self.worker.plan.validity());
                 let paused = self.worker.has_paused(before, now);
                 let at = if paused { start.min(now) } else { now };
-                let (history, client) = (&self.worker.history, self.worker.client.id());
-                history.extended(at, client, self.lock, self.worker.world(until));
+                self.worker.add(at, What::Extended(self.lock, until));
             }
         }
-        if self.lease.fencing_token() != self.token {
-            self.wrong("has another token than before");
-        }
-        if self.cap.is_some_and(|cap| until > cap) {
-            self.wrong("outlasts its hold limit");
-        }
-        if seen.told && self.lease.is_valid() {
-            self.wrong("is valid after its loss was told");
-        }
+        self.wrong_if(self.lease.fencing_token() != self.token, "has another token than before");
+        self.wrong_if(self.cap.is_some_and(|cap| until > cap), "outlasts its hold limit");
+        self.wrong_if(seen.told && self.lease.is_valid(), "is valid after its loss was told");
         before
     }
 
     /// The holder gives it up. Only the first time counts.
     pub(crate) fn give_up(&self) {
         self.observe();
-        let mut seen = self.seen();
+        let mut seen = lock(&self.seen);
         if !std::mem::replace(&mut seen.given_up, true) {
-            self.ended();
+            self.worker.now(What::Ended(self.lock));
         }
     }
 
     /// The holder learns of the loss from an extension that failed.
     pub(crate) fn hear_of_loss(&self, reason: &LeaseEnd) {
         self.observe();
-        self.is_told(&mut self.seen(), reason);
+        self.is_told(&mut lock(&self.seen), reason);
     }
 
     /// The loss was told. A lease that ended by time keeps its keys for the margin, until its guard goes.
     fn is_told(&self, seen: &mut Seen, reason: &LeaseEnd) {
         let is_by_time = matches!(reason, LeaseEnd::Expired { .. } | LeaseEnd::HoldLimit);
         if !std::mem::replace(&mut seen.told, true) && !seen.given_up && !is_by_time {
-            self.ended();
+            self.worker.now(What::Ended(self.lock));
         }
     }
 
     /// Waits for the report of the loss, and judges when and how that comes.
     pub(crate) async fn lost(self) {
         let mut lost = pin!(self.lease.lost());
-        let begun = self.worker.client.now();
+        let begun = self.worker.client().now();
         let (reason, before) = poll_fn(|context| {
             let before = self.observe();
             lost.as_mut().poll(context).map(|reason| (reason, before))
@@ -136,29 +113,26 @@ impl Watch {
 
     /// It was reported now to a watcher that had `begun`, and had been looked at `before`.
     fn judge(&self, reason: &LeaseEnd, before: Duration, begun: Instant) {
-        let (now, local) = (self.worker.sim.elapsed(), self.worker.client.now());
-        let mut seen = self.seen();
+        let (now, local) = (self.worker.sim.elapsed(), self.worker.client().now());
+        let mut seen = lock(&self.seen);
         let ran_out =
             matches!(reason, LeaseEnd::Expired { .. } | LeaseEnd::HoldLimit | LeaseEnd::NotHeld(_));
         let has_paused = self.worker.has_paused(before, now);
         // A clock that runs slowly comes to its next nanosecond late.
         let end = seen.until.max(begun) + Duration::from_nanos(2);
-        if ran_out && local > end && !has_paused {
-            self.wrong("was over before its loss was told");
-        }
-        if matches!(reason, LeaseEnd::Expired { .. }) && local < seen.until {
-            self.wrong("has not expired, and was lost");
-        }
+        self.wrong_if(ran_out && local > end && !has_paused, "was over before its loss was told");
+        let is_early = matches!(reason, LeaseEnd::Expired { .. }) && local < seen.until;
+        self.wrong_if(is_early, "has not expired, and was lost");
         // No node forgets anything there (H1).
-        if matches!(reason, LeaseEnd::NotHeld(_)) && self.worker.plan.class == Class::Promised {
-            self.wrong("was lost though no node had lost it");
-        }
-        if !ran_out && !seen.given_up {
-            self.wrong(&format!("was lost to nobody: {reason}"));
-        }
-        if matches!(reason, LeaseEnd::HoldLimit) && self.cap.is_none() {
-            self.wrong("reached a hold limit that nobody had set");
-        }
+        self.wrong_if(
+            matches!(reason, LeaseEnd::NotHeld(_)) && self.worker.plan.class == Class::Promised,
+            "was lost though no node had lost it",
+        );
+        self.wrong_if(!ran_out && !seen.given_up, &format!("was lost to nobody: {reason}"));
+        self.wrong_if(
+            matches!(reason, LeaseEnd::HoldLimit) && self.cap.is_none(),
+            "reached a hold limit that nobody had set",
+        );
         self.is_told(&mut seen, reason);
     }
 
@@ -167,25 +141,17 @@ impl Watch {
         let _given_up = GivenUp(self);
         let mut body = pin!(body);
         poll_fn(|context| {
-            if !self.lease.is_valid() {
-                self.wrong("was over, and the work under it went on");
-            }
+            self.wrong_if(!self.lease.is_valid(), "was over, and the work under it went on");
             body.as_mut().poll(context)
         })
         .await
     }
 
-    fn ended(&self) {
-        let (history, client) = (&self.worker.history, self.worker.client.id());
-        history.ended(self.worker.sim.elapsed(), client, self.lock);
-    }
-
-    fn wrong(&self, what: &str) {
-        self.worker.wrong(format!("client {}: {} {what}", self.worker.client.id(), self.lock));
-    }
-
-    fn seen(&self) -> MutexGuard<'_, Seen> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    fn wrong_if(&self, is_wrong: bool, what: &str) {
+        let (client, lock) = (self.worker.client().id(), self.lock);
+        if is_wrong {
+            self.worker.wrong(format!("client {client}: {lock} {what}"));
+        }
     }
 }
 

@@ -1,78 +1,43 @@
 //! A client that uses locks: patiently, in a hurry, carelessly.
 
-use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::Poll;
+use std::ops::Deref;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use quorate_core::runtime::BoxFuture;
 use quorate_core::{
-    AdoptError, BackendError, BackendErrorKind, DetachedLock, ExtendError, FencingToken, Lease,
-    LeaseEnd, LockError, LockGuard, LockManager, LockRequest, ReleaseError, Runtime, Stopped,
-    WithError,
+    AdoptError, DetachedLock, ExtendError, FencingToken, Lease, LeaseEnd, LockError, LockGuard,
+    LockManager, LockRequest, ReleaseError, Runtime, Stopped, WithError,
 };
-use quorate_memory::{MemoryNode, Sim, SimClient, Value};
+use quorate_memory::{SimClient, Value};
 
-use crate::dice::Dice;
-use crate::door::Door;
-use crate::history::{Fenced, History, LockId};
-use crate::nemesis::Nemesis;
-use crate::oracle::Violation;
-use crate::plan::{Class, Plan};
-use crate::process::{Begun, Process};
+use crate::door::Visit;
+use crate::history::{Begun, LockId, What};
+use crate::plan::Class;
+use crate::process::Process;
+use crate::run::Scene;
 use crate::watch::Watch;
+use crate::world::{Cancel, fenced, lock, name};
 
-/// What the locks protect: a counter per resource, read, held for a while, and written.
-#[derive(Debug, Default)]
-pub(crate) struct Counters {
-    /// The counter as it stands, and how many additions were acknowledged.
-    pub(crate) counts: Vec<(u64, u64)>,
-}
-
-/// One client and what it can see.
 #[derive(Debug)]
 pub(crate) struct Worker {
-    /// The world.
-    pub(crate) sim: Sim,
-    /// The draws.
-    pub(crate) dice: Dice,
-    /// What the world is like.
-    pub(crate) plan: Plan,
-    /// This client.
-    pub(crate) client: SimClient,
-    /// The runtime of its manager.
+    pub(crate) scene: Arc<Scene>,
     pub(crate) process: Process,
-    /// Its manager.
     pub(crate) manager: LockManager,
-    /// The nodes, to look behind the manager's back.
-    pub(crate) nodes: Vec<MemoryNode>,
-    /// What happened.
-    pub(crate) history: History,
-    /// What is protected.
-    pub(crate) counters: Arc<Mutex<Counters>>,
-    /// What is protected by fencing tokens: one door per resource.
-    pub(crate) doors: Arc<Vec<Door>>,
-    /// The nemesis, which knows when clients stood still.
-    pub(crate) nemesis: Nemesis,
-    /// Guards that are not dropped while the world lasts. Really forgotten, they would keep it for
-    /// ever.
-    pub(crate) forgotten: Arc<Mutex<Vec<LockGuard>>>,
-    /// What was seen to be wrong.
-    pub(crate) wrong: Arc<Mutex<Vec<Violation>>>,
-    /// All clients, to hand locks over to. The end of the world empties it.
-    pub(crate) peers: Arc<Mutex<Vec<Arc<Self>>>>,
-    /// How many clients are at work.
-    pub(crate) working: Arc<Mutex<usize>>,
 }
 
-/// What a holder does with its lock.
+impl Deref for Worker {
+    type Target = Scene;
+
+    fn deref(&self) -> &Scene {
+        &self.scene
+    }
+}
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
-    /// It extends it by hand, or not at all.
-    Plain,
-    /// A task renews it.
+    Plain, // It extends it by hand, or not at all.
     Renewed,
-    /// It works in `run`.
     Run,
 }
 
@@ -84,7 +49,6 @@ struct Held {
 }
 
 impl Worker {
-    /// Uses locks as often as planned.
     pub(crate) async fn run(self: Arc<Self>) {
         for _ in 0..self.plan.rounds {
             self.sleep(self.dice.scaled_time(self.plan.thinking)).await;
@@ -98,22 +62,22 @@ impl Worker {
         *lock(&self.working) -= 1;
     }
 
+    pub(crate) const fn client(&self) -> &SimClient {
+        self.process.client()
+    }
+
     /// Asks for a lock in one of several ways, and checks that the answer comes in time.
     async fn lock(&self, resource: usize) -> Option<Held> {
         let name = name(resource);
         let wait = self.dice.scaled_time(self.plan.ttl * 3);
-        let start = (self.sim.elapsed(), self.client.now());
+        let start = (self.sim.elapsed(), self.client().now());
         let mut limit = None;
         let fences = self.plan.fences(&self.dice);
         let way = self.dice.below(10);
-        let waits = way > 1;
+        let request = || fenced(self.manager.lock(name.as_str()).timeout(wait), fences);
         let locked = match way {
             0 | 1 => fenced(self.manager.lock(name.as_str()).no_wait(), fences).await,
-            2 | 3 => {
-                let polls = self.dice.below(12);
-                let request = fenced(self.manager.lock(name.as_str()).timeout(wait), fences);
-                self.at_most(request, polls).await?
-            }
+            2 | 3 => self.at_most(12, request()).await?,
             4 if self.plan.resources > 1 => {
                 let all: Vec<String> = (0..self.plan.resources).map(self::name).collect();
                 let locked = fenced(self.manager.lock(&all[..]).timeout(wait), fences).await;
@@ -121,25 +85,19 @@ impl Worker {
                     // Two tenures; the other one is given up at once, which only shortens it.
                     let other = (resource + 1) % self.plan.resources;
                     let lock = self.granted(other, &guard.lease(), self.process.begun());
-                    self.history.ended(self.sim.elapsed(), self.client.id(), lock);
+                    self.now(What::Ended(lock));
                 }
                 locked
             }
-            _ => {
-                let request = fenced(self.manager.lock(name.as_str()).timeout(wait), fences);
-                let request = self.limited(request, &mut limit);
-                request.await
-            }
+            _ => self.limited(request(), &mut limit).await,
         };
         let begun = self.process.begun();
-        self.check_deadline(start, waits.then_some(wait));
+        self.check_deadline(start, (way > 1).then_some(wait));
         match locked {
             Ok(guard) => {
-                let cap = limit.map(|limit| self.client.now() + limit);
+                let cap = limit.map(|limit| self.client().now() + limit);
                 if guard.fencing_token().is_some() != fences {
-                    self.wrong(
-                        "a token was given to who asked for none, or the reverse".to_owned(),
-                    );
+                    self.wrong("a token was given to who asked for none, or the reverse");
                 }
                 Some(Held { guard, cap, begun })
             }
@@ -150,10 +108,9 @@ impl Worker {
         }
     }
 
-    /// Sets a limit for a fifth of the requests.
     fn limited(&self, request: LockRequest, limit: &mut Option<Duration>) -> LockRequest {
-        *limit =
-            self.dice.percent(20).then(|| self.dice.time(self.plan.ttl / 2, self.plan.ttl * 2));
+        let (dice, ttl) = (&self.dice, self.plan.ttl);
+        *limit = dice.percent(20).then(|| dice.time(ttl / 2, ttl * 2));
         match *limit {
             Some(limit) => request.hold_limit(limit),
             None => request,
@@ -161,9 +118,8 @@ impl Worker {
     }
 
     fn check_refusal(&self, error: &LockError) {
-        match error {
-            LockError::Held(_) | LockError::NoQuorum(_) => {}
-            error => self.wrong(format!("a lock failed with {error}")),
+        if !matches!(error, LockError::Held(_) | LockError::NoQuorum(_)) {
+            self.wrong(format!("a lock failed with {error}"));
         }
     }
 
@@ -173,9 +129,9 @@ impl Worker {
         let round = self.plan.node_timeout();
         let answers = round.max(Duration::from_millis(2));
         let bound = wait.unwrap_or(round * 2) + answers + Duration::from_micros(1);
-        let took = self.client.now() - start.1;
+        let took = self.client().now() - start.1;
         if took > bound && !self.has_paused(start.0, self.sim.elapsed()) {
-            self.wrong(format!("client {} waited {took:?} of {bound:?}", self.client.id()));
+            self.wrong(format!("client {} waited {took:?} of {bound:?}", self.client().id()));
         }
     }
 
@@ -183,8 +139,7 @@ impl Worker {
     async fn hold(self: &Arc<Self>, resource: usize, Held { guard, cap, begun }: Held) {
         let lock = self.granted(resource, &guard.lease(), begun);
         let watch = Watch::new(self, guard.lease(), lock, cap);
-        let read = self.counters(|counters| counters.counts[resource].0);
-        let mut visit = self.doors[resource].enter(self, &guard.lease());
+        let (read, mut visit) = self.read(resource, &watch);
         let way = match self.dice.below(10) {
             0 | 1 => Way::Renewed,
             2 => Way::Run,
@@ -195,16 +150,16 @@ impl Worker {
             guard.auto_renew();
         }
         // The extension of a lease that was passed on moves its end, or ends it early (H1).
-        self.client.spawn(Box::pin(watch.clone().lost()));
+        self.client().spawn(Box::pin(watch.clone().lost()));
         let parts = 1 + self.dice.below(4);
         if way == Way::Run {
             let work = watch.under(self.work(resource, parts, &watch));
             // In the end it gives the lock up, so it must have ended in time.
             if let Ok(false) | Err(Stopped { value: Some(_), .. }) = guard.run(work).await {
-                self.wrong(format!("client {}: {lock} was over in a run", self.client.id()));
+                self.wrong(format!("client {}: {lock} was over in a run", self.client().id()));
             }
             // Others may have been there, with the same token.
-            visit = self.doors[resource].enter(self, watch.lease());
+            visit = self.doors[resource].enter(self, &watch.lease);
         } else {
             // Whether an extension may move the lease that this task does not wait for.
             let mut goes_on = kept_alive;
@@ -217,93 +172,77 @@ impl Worker {
             }
             if !kept_alive && self.dice.percent(20) {
                 // To the very end: the moment in which mistakes show.
-                self.client.sleep_until(guard.valid_until() - Duration::from_nanos(100)).await;
+                self.client().sleep_until(guard.valid_until() - Duration::from_nanos(100)).await;
             }
             if guard.is_valid() {
                 self.look(resource, true, &watch);
-                self.add(resource, read);
+                self.write(resource, read);
             }
         }
         // Whether the lock is still held is the door's business.
-        visit.write(self, watch.lease());
-        match self.dice.below(12) {
-            0 => {
-                // It stays until the ttl is over, or until this client ends.
-                self.sleep(self.plan.ttl * 2).await;
-                visit.write(self, watch.lease());
-                watch.give_up();
-            }
+        visit.write(self, &watch.lease);
+        let draw = self.dice.below(12);
+        if draw == 0 {
+            // It stays until the ttl is over, or until this client ends.
+            self.sleep(self.plan.ttl * 2).await;
+            visit.write(self, &watch.lease);
+        }
+        watch.give_up();
+        match draw {
+            0 => {}
             // One that is kept alive would be held for ever.
-            1 if !kept_alive || cap.is_some() => {
-                watch.give_up();
-                self::lock(&self.forgotten).push(guard);
-            }
-            2 | 3 => {
-                watch.give_up();
-                drop(guard);
-            }
-            4 | 5 => {
-                watch.give_up();
-                let polls = self.dice.below(8);
-                let (was_valid, start) = (guard.is_valid(), self.sim.elapsed());
-                let released = self.at_most(guard.release(), polls).await;
-                self.check_release(resource, was_valid, start, released);
-            }
-            6 | 7 => {
-                watch.give_up();
-                self.detach(resource, guard, begun);
-            }
+            1 if !kept_alive || cap.is_some() => self::lock(&self.forgotten).push(guard),
+            2 | 3 => drop(guard),
+            6 | 7 => self.detach(resource, guard, begun),
             _ => {
-                watch.give_up();
+                let polls = matches!(draw, 4 | 5).then(|| self.dice.below(8));
                 let (was_valid, start) = (guard.is_valid(), self.sim.elapsed());
-                let released = guard.release().await;
-                self.check_release(resource, was_valid, start, Some(released));
+                let cancel = polls.map_or(Cancel::Never, Cancel::AfterPolls);
+                let released = cancel.or(guard.release(), &self.sim).await;
+                self.check_release(resource, was_valid, start, released);
             }
         }
     }
 
     /// Works under a lock, which is taken, renewed and released around it.
     async fn with(self: &Arc<Self>, resource: usize) {
-        let name = name(resource);
         let mut limit = None;
         let wait = self.dice.scaled_time(self.plan.ttl * 3);
-        let request = self.manager.lock(name.as_str()).timeout(wait);
+        let request = self.manager.lock(name(resource)).timeout(wait);
         let request = fenced(request, self.plan.fences(&self.dice));
         let request = self.limited(request, &mut limit);
         let parts = 1 + self.dice.below(6);
         let body = async |lease: Lease| {
             let lock = self.granted(resource, &lease, self.process.begun());
-            let cap = limit.map(|limit| self.client.now() + limit);
+            let cap = limit.map(|limit| self.client().now() + limit);
             let watch = Watch::new(self, lease, lock, cap);
-            self.client.spawn(Box::pin(watch.clone().lost()));
+            self.client().spawn(Box::pin(watch.clone().lost()));
             watch.under(self.work(resource, parts, &watch)).await
         };
         let done = if self.dice.percent(20) {
-            self.at_most(request.with(body), self.dice.below(40)).await
+            self.at_most(40, request.with(body)).await
         } else {
             Some(request.with(body).await)
         };
         match done {
-            None | Some(Ok(true)) => {}
-            Some(Ok(false)) => self.wrong("a lock was over before the work under it".to_owned()),
+            None | Some(Ok(true) | Err(WithError::Lost(_))) => {}
+            Some(Ok(false)) => self.wrong("a lock was over before the work under it"),
             Some(Err(WithError::Lock(error))) => self.check_refusal(&error),
-            Some(Err(WithError::Lost(_))) => {}
             Some(Err(error)) => self.wrong(format!("work failed with {error}")),
         }
     }
 
     /// What is done under a lock that ends it in time. Returns whether it was valid at the end.
     async fn work(&self, resource: usize, parts: usize, watch: &Watch) -> bool {
-        let read = self.counters(|counters| counters.counts[resource].0);
-        let mut visit = self.doors[resource].enter(self, watch.lease());
+        let (read, mut visit) = self.read(resource, watch);
         for _ in 0..parts {
             self.sleep(self.dice.scaled_time(self.plan.ttl)).await;
-            self.look(resource, watch.lease().is_valid(), watch);
+            self.look(resource, watch.lease.is_valid(), watch);
         }
-        self.look(resource, watch.lease().is_valid(), watch);
-        self.add(resource, read);
-        visit.write(self, watch.lease());
-        watch.lease().is_valid()
+        self.look(resource, watch.lease.is_valid(), watch);
+        self.write(resource, read);
+        visit.write(self, &watch.lease);
+        watch.lease.is_valid()
     }
 
     /// A valid lock that no other client took is not reported as lost.
@@ -318,7 +257,7 @@ impl Worker {
         if let Some(Err(ReleaseError::Lost(lost))) = released
             && (was_valid && !has_paused && self.plan.class == Class::Promised)
         {
-            let (client, name) = (self.client.id(), name(resource));
+            let (client, name) = (self.client().id(), name(resource));
             self.wrong(format!("client {client} released {name}, which was valid: {lost}"));
         }
     }
@@ -330,7 +269,7 @@ impl Worker {
         let text = match detached {
             Ok(record) => record.encode(),
             Err(LeaseEnd::Released | LeaseEnd::Detached | LeaseEnd::Closed) => {
-                return self.wrong("a guard was not its own".to_owned());
+                return self.wrong("a guard was not its own");
             }
             Err(lost) if was_valid => {
                 return self.wrong(format!("a valid lock was not detached: {lost}"));
@@ -339,8 +278,8 @@ impl Worker {
         };
         let peer = Arc::clone(self.dice.pick(&lock(&self.peers)));
         let transit = self.dice.scaled_time(self.plan.ttl);
-        *lock(&peer.working) += 1;
-        let client = peer.client.clone();
+        *lock(&self.working) += 1;
+        let client = peer.client().clone();
         client.spawn(peer.adopt(resource, text, (token, begun), transit));
     }
 
@@ -356,7 +295,7 @@ impl Worker {
             self.sleep(transit).await;
             let adopted = match DetachedLock::decode(&text) {
                 Ok(record) if self.dice.percent(20) => {
-                    self.at_most(self.manager.adopt(&record), self.dice.below(8)).await
+                    self.at_most(8, self.manager.adopt(&record)).await
                 }
                 Ok(record) => Some(self.manager.adopt(&record).await),
                 Err(error) => {
@@ -367,7 +306,7 @@ impl Worker {
             match adopted {
                 Some(Ok(guard)) => {
                     if guard.fencing_token() != token {
-                        self.wrong("a lock was adopted with another token".to_owned());
+                        self.wrong("a lock was adopted with another token");
                     }
                     self.hold(resource, Held { guard, cap: None, begun }).await;
                 }
@@ -380,27 +319,28 @@ impl Worker {
 
     /// Returns whether the round goes on without it.
     async fn extend(&self, guard: &LockGuard, goes_on: bool, watch: &Watch) -> bool {
-        let before = guard.valid_until();
-        let longer = self.plan.ttl * u32::try_from(1 + self.dice.below(2)).unwrap_or(1);
+        let (before, ttl) = (guard.valid_until(), self.plan.ttl);
+        let (shortest, draw) = (Duration::from_millis(3), self.dice.below(2));
+        let longer = ttl * u32::try_from(1 + draw).unwrap_or(1);
         let done = match self.dice.below(4) {
             0 => {
                 // The round goes on, and a watcher has to see what comes of it.
-                self.client.spawn(Box::pin(watch.clone().lost()));
-                self.at_most(guard.extend(), self.dice.below(8)).await
+                self.client().spawn(Box::pin(watch.clone().lost()));
+                self.at_most(8, guard.extend()).await
             }
-            1 => Some(guard.extend_to(longer.max(Duration::from_millis(3))).await),
-            2 => Some(guard.extend_to((self.plan.ttl / 4).max(Duration::from_millis(3))).await),
+            1 => Some(guard.extend_to(longer.max(shortest)).await),
+            2 => Some(guard.extend_to((ttl / 4).max(shortest)).await),
             _ => Some(guard.extend().await),
         };
         let after = guard.valid_until();
-        let (client, lock) = (self.client.id(), watch.lock());
+        let (client, lock) = (self.client().id(), watch.lock);
         match done {
             Some(Ok(())) => {
                 if after < before {
                     self.wrong(format!("client {client}: an extension shortened {lock}"));
                 }
                 watch.observe();
-                self.history.extended(self.sim.elapsed(), client, lock, self.world(after));
+                self.now(What::Extended(lock, self.world_time(after)));
             }
             // A renewal may have moved it, the round of a future that was dropped, or, where tasks share a
             // manager, the extension that follows a pass. It may also have ended after the round that did.
@@ -410,19 +350,21 @@ impl Worker {
                 self.wrong(format!("client {client}: a failed extension moved {lock}"));
             }
             Some(Err(ExtendError::Lost(ref reason))) => watch.hear_of_loss(reason),
-            _ => {
-                watch.observe();
-            }
+            _ => drop(watch.observe()),
         }
         done.is_none()
     }
 
-    fn add(&self, resource: usize, read: u64) {
-        self.counters(|counters| {
-            let (count, added) = &mut counters.counts[resource];
-            *count = read + 1;
-            *added += 1;
-        });
+    /// Reads the counter, and the number behind the door.
+    fn read(&self, resource: usize, watch: &Watch) -> (u64, Visit<'_>) {
+        let visit = self.doors[resource].enter(self, &watch.lease);
+        (lock(&self.counters)[resource].0, visit)
+    }
+
+    fn write(&self, resource: usize, read: u64) {
+        let (count, added) = &mut lock(&self.counters)[resource];
+        *count = read + 1;
+        *added += 1;
     }
 
     /// Relies on the lock if it says that it is valid, and checks what that is worth.
@@ -431,8 +373,8 @@ impl Worker {
         if !is_valid {
             return;
         }
-        let (client, lock) = (self.client.id(), watch.lock());
-        self.history.relied(self.sim.elapsed(), client, lock);
+        let (client, lock) = (self.client().id(), watch.lock);
+        self.now(What::Relied(lock));
         if self.plan.class == Class::Promised && !self.is_backed(resource) {
             self.wrong(format!("client {client} relies on {lock}, which no quorum backs,"));
         }
@@ -448,129 +390,53 @@ impl Worker {
     }
 
     fn granted(&self, resource: usize, lease: &Lease, begun: Option<Begun>) -> LockId {
-        let until = self.world(lease.valid_until());
-        let now = self.sim.elapsed();
-        if !lease.is_valid() {
-            self.wrong(format!("client {} was given a lock that is over", self.client.id()));
-        }
+        let until = self.world_time(lease.valid_until());
+        let (now, client) = (self.sim.elapsed(), self.client().id());
+        self.wrong_if(!lease.is_valid(), format!("client {client} was given a lock that is over"));
         if lease.remaining() > self.plan.validity_of(self.plan.max_ttl()) {
-            self.wrong(format!("client {} was given a lock for too long", self.client.id()));
+            self.wrong(format!("client {client} was given a lock for too long"));
         }
-        let lock = self.history.granted(now, self.client.id(), name(resource), until);
-        if lease.fencing_token().is_some() && begun.is_none() {
-            self.wrong("a lock has a token, and no attempt asked for one".to_owned());
-        }
-        if let (Some(token), Some(Begun { attempt, at, hint })) = (lease.fencing_token(), begun) {
-            let with = Fenced { token, attempt, asked: at, hint };
-            self.history.fenced(now, self.client.id(), lock, with);
+        let lock = self.history.granted(now, client, name(resource), until);
+        match (lease.fencing_token(), begun) {
+            (Some(token), Some(begun)) => self.now(What::Fenced(lock, token, begun)),
+            (Some(_), None) => self.wrong("a lock has a token, and no attempt asked for one"),
+            _ => {}
         }
         lock
     }
 
-    /// Polls a future for so many times, then drops it.
-    async fn at_most<F: IntoFuture>(&self, future: F, polls: usize) -> Option<F::Output> {
-        let mut future = pin!(Some(future.into_future()));
-        let mut polled = 0;
-        std::future::poll_fn(|context| {
-            if polled < polls {
-                polled += 1;
-                match future.as_mut().as_pin_mut().map(|future| future.poll(context)) {
-                    Some(Poll::Ready(output)) => return Poll::Ready(Some(output)),
-                    _ if polled < polls => return Poll::Pending,
-                    _ => {}
-                }
-            }
-            future.set(None);
-            Poll::Ready(None)
-        })
-        .await
+    /// Polls a future for fewer than so many times, then drops it.
+    async fn at_most<F: IntoFuture>(&self, polls: usize, future: F) -> Option<F::Output> {
+        Cancel::AfterPolls(self.dice.below(polls)).or(future, &self.sim).await
     }
 
     /// A moment of this client's clock, by that of the world.
-    pub(crate) fn world(&self, local: Instant) -> Duration {
+    pub(crate) fn world_time(&self, local: Instant) -> Duration {
         let now = self.sim.now();
-        let world = self.client.world_time(local);
+        let world = self.client().world_time(local);
         let elapsed = self.sim.elapsed() + world.saturating_duration_since(now);
         elapsed.saturating_sub(now.saturating_duration_since(world))
     }
 
     /// Whether this client stood still at any time in between.
     pub(crate) fn has_paused(&self, from: Duration, to: Duration) -> bool {
-        self.nemesis.has_paused(self.client.id(), from, to)
+        let client = self.client().id();
+        let meets = |(who, start, end): &(usize, Duration, Duration)| {
+            *who == client && *start <= to && *end >= from
+        };
+        lock(&self.pauses).iter().any(meets)
     }
 
-    fn counters<T>(&self, act: impl FnOnce(&mut Counters) -> T) -> T {
-        act(&mut lock(&self.counters))
+    /// Records something about this client at a moment of the world.
+    pub(crate) fn add(&self, at: Duration, what: What) {
+        self.history.add(at, self.client().id(), what);
     }
 
-    /// Something must not be as it is.
-    pub(crate) fn wrong(&self, what: String) {
-        lock(&self.wrong).push(Violation::other(&self.sim, what));
+    pub(crate) fn now(&self, what: What) {
+        self.add(self.sim.elapsed(), what);
     }
 
-    /// Sleeps by this client's clock.
     pub(crate) async fn sleep(&self, time: Duration) {
-        self.client.sleep_until(self.client.now() + time).await;
-    }
-}
-
-/// The request, for a lock with a fencing token or without.
-pub(crate) fn fenced(request: LockRequest, fences: bool) -> LockRequest {
-    if fences { request.fenced() } else { request }
-}
-
-/// The keys that a node keeps for locks: all but the fencing numbers, the wait queues, which end by
-/// themselves where messages are lost, and the restart guard's.
-pub(crate) fn lock_keys(node: &MemoryNode) -> Vec<Vec<u8>> {
-    let mut keys = node.keys();
-    keys.retain(|key| !key.windows(8).any(|part| part == b"quorate:"));
-    keys
-}
-
-/// The key of a lock's fencing number.
-pub(crate) fn counter(name: &str) -> String {
-    let mix = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
-    let hash = name.bytes().fold(0x811c_9dc5, mix);
-    format!("quorate:fence:{}", (hash ^ (hash >> 16)) % 1024)
-}
-
-/// The error of a node that cannot answer yet.
-pub(crate) fn loading() -> BackendError {
-    BackendError::new(BackendErrorKind::Loading, "LOADING")
-}
-
-/// What a resource is called. The third shares the number of fencing tokens with the first.
-pub(crate) fn name(resource: usize) -> String {
-    match resource {
-        2 => "resource-397".to_owned(),
-        resource => format!("resource-{resource}"),
-    }
-}
-
-fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
-    shared.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-#[cfg(test)]
-mod tests {
-    use quorate_memory::Sim;
-
-    use super::*;
-
-    #[test]
-    fn the_third_resource_shares_its_number_with_the_first() {
-        let counter = |place| counter(&name(place));
-        assert_eq!(counter(2), counter(0));
-        assert_ne!(counter(1), counter(0));
-    }
-
-    #[test]
-    fn a_fenced_lock_leaves_its_number_under_that_key() {
-        let sim = Sim::new(1);
-        let node = MemoryNode::new("node", sim.clone());
-        let manager = LockManager::builder([node.clone()]).runtime(sim.clone()).build().unwrap();
-        drop(sim.block_on(manager.lock(name(0)).fenced()).unwrap());
-        sim.settle();
-        assert_eq!(node.keys(), [counter(&name(0)).into_bytes()]);
+        self.client().sleep_until(self.client().now() + time).await;
     }
 }

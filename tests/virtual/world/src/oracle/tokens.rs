@@ -7,8 +7,8 @@ use std::time::Duration;
 use quorate_core::FencingToken;
 use quorate_core::algorithm::quorum::NodeCount;
 
-use super::{Breach, Later, Violation};
-use crate::history::{AttemptId, Event, Fenced, LockId, What};
+use super::{Breach, Violation};
+use crate::history::{AttemptId, Begun, Event, LockId, What};
 
 /// What is promised of tokens where nodes lose their data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,8 +17,7 @@ pub(crate) enum Forgetting {
     /// that two majorities may have no other node in common; from then on tokens go on from the
     /// clocks of clients.
     Excused,
-    /// Nodes that forgot are kept out for as long as it takes, so that it is no excuse.
-    Guarded,
+    Guarded, // Nodes that forgot are kept out for as long as it takes, so that it is no excuse.
 }
 
 /// Judges the fencing tokens of a [`History`](crate::history::History) of so many nodes.
@@ -40,9 +39,10 @@ pub(crate) fn judge_tokens(
     let mut violations = Vec::new();
     for (resource, had) in &record.had {
         for (place, second) in had.iter().enumerate() {
-            if second.token().get() < second.with.hint {
-                let what = format!("{second} is under its hint {}", second.with.hint);
-                violations.push(Violation::of(Breach::UnderHint, [second.lock], second.at, what));
+            if second.token.get() < second.begun.hint {
+                let what = format!("{second} is under its hint {}", second.begun.hint);
+                let (breach, locks) = (Breach::UnderHint, vec![second.lock]);
+                violations.push(Violation { breach, locks, at: second.at, what });
             }
             for first in &had[..place] {
                 let is_excused = forgetting == Forgetting::Excused
@@ -62,32 +62,26 @@ pub(crate) fn judge_order(events: &[Event]) -> Vec<Violation> {
     for (resource, had) in &record.had {
         // In the order in which they were granted.
         for two in had.windows(2) {
-            if two[0].at < two[1].at && two[0].token() > two[1].token() {
-                violations.push(wrong_order(resource, &two[0], &two[1], Later::Held));
+            if two[0].at < two[1].at && two[0].token > two[1].token {
+                violations.push(wrong_order(resource, &two[0], &two[1], Breach::HeldLater));
             }
         }
     }
     violations
 }
 
-/// A token that a client had.
 #[derive(Clone, Debug)]
 struct Had {
     lock: LockId,
     client: usize,
     at: Duration,
-    with: Fenced,
-}
-
-impl Had {
-    const fn token(&self) -> FencingToken {
-        self.with.token
-    }
+    token: FencingToken,
+    begun: Begun,
 }
 
 impl fmt::Display for Had {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "token {} of {} of client {}", self.token(), self.lock, self.client)
+        write!(f, "token {} of {} of client {}", self.token, self.lock, self.client)
     }
 }
 
@@ -111,16 +105,14 @@ impl<'a> Record<'a> {
                 What::Granted { lock, resource, .. } => {
                     resources.insert(*lock, resource);
                 }
-                What::Fenced { lock, with } => {
+                What::Fenced(lock, token, begun) => {
                     let Some(resource) = resources.get(lock) else { continue };
                     let had = record.had.entry(resource).or_default();
-                    let is_same = |other: &Had| {
-                        (other.with.attempt, other.token()) == (with.attempt, with.token)
-                    };
+                    let same = (begun.attempt, *token);
                     // A client that adopts a lock has it from one that had it before.
-                    if !had.iter().any(is_same) {
-                        let (at, client) = (event.at, event.client);
-                        had.push(Had { lock: *lock, client, at, with: *with });
+                    if !had.iter().any(|other| (other.begun.attempt, other.token) == same) {
+                        let (lock, at, client) = (*lock, event.at, event.client);
+                        had.push(Had { lock, client, at, token: *token, begun: *begun });
                     }
                 }
                 What::Taken { node, by, resources } => {
@@ -129,7 +121,7 @@ impl<'a> Record<'a> {
                         taken.entry(node).or_insert((moment, moment)).1 = moment;
                     }
                 }
-                What::Forgot { node } => record.forgot.push((event.at, node)),
+                What::Forgot(node) => record.forgot.push((event.at, node)),
                 _ => {}
             }
         }
@@ -138,7 +130,7 @@ impl<'a> Record<'a> {
 
     /// How many nodes forgot something from the earlier beginning to the later token.
     fn forgot_between(&self, first: &Had, second: &Had) -> usize {
-        let from = first.with.asked.min(second.with.asked);
+        let from = first.begun.at.min(second.begun.at);
         let until = first.at.max(second.at);
         let meanwhile = self.forgot.iter().filter(|(at, _)| (from..=until).contains(at));
         let mut nodes: Vec<&str> = meanwhile.map(|(_, node)| *node).collect();
@@ -155,41 +147,41 @@ impl<'a> Record<'a> {
         second: &Had,
         is_excused: bool,
     ) -> Option<Violation> {
-        let asked_later = first.at < second.with.asked;
-        if asked_later && second.token() <= first.token() {
-            let is_known = second.with.hint > first.token().get();
+        let asked_later = first.at < second.begun.at;
+        if asked_later && second.token <= first.token {
+            let is_known = second.begun.hint > first.token.get();
             return (is_known || !is_excused)
-                .then(|| wrong_order(resource, first, second, Later::Asked));
+                .then(|| wrong_order(resource, first, second, Breach::AskedLater));
         }
         if is_excused {
             return None;
         }
-        if first.token() == second.token() {
+        if first.token == second.token {
             let what = format!("{resource}: {first} was given twice, also as {second}");
-            let locks = [first.lock, second.lock];
-            return Some(Violation::of(Breach::SameToken, locks, second.at, what));
+            let (locks, at) = (vec![first.lock, second.lock], second.at);
+            return Some(Violation { breach: Breach::SameToken, locks, at, what });
         }
         let (low, high) =
-            if first.token() < second.token() { (first, second) } else { (second, first) };
-        let taken = |had: &Had| self.taken.get(&(resource, had.with.attempt));
+            if first.token < second.token { (first, second) } else { (second, first) };
+        let taken = |had: &Had| self.taken.get(&(resource, had.begun.attempt));
         let (before, after) = (taken(low)?, taken(high)?);
         let came_after = |(node, (begin, _)): (&&str, &(usize, usize))| {
             after.get(*node).is_some_and(|(_, last)| begin < last)
         };
         let in_order = before.iter().any(came_after);
-        (!in_order).then(|| wrong_order(resource, high, low, Later::Granted))
+        (!in_order).then(|| wrong_order(resource, high, low, Breach::GrantedLater))
     }
 }
 
-fn wrong_order(resource: &str, first: &Had, second: &Had, later: Later) -> Violation {
-    let came = match later {
-        Later::Asked => "asked later",
-        Later::Held => "held later",
-        Later::Granted => "had every node later",
+fn wrong_order(resource: &str, first: &Had, second: &Had, breach: Breach) -> Violation {
+    let came = match breach {
+        Breach::AskedLater => "asked later",
+        Breach::HeldLater => "held later",
+        _ => "had every node later",
     };
     let what = format!("{resource}: {second} is lower than {first}, though it {came},");
-    let (locks, at) = ([first.lock, second.lock], first.at.max(second.at));
-    Violation::of(Breach::WrongOrder(later), locks, at, what)
+    let (locks, at) = (vec![first.lock, second.lock], first.at.max(second.at));
+    Violation { breach, locks, at, what }
 }
 
 #[cfg(test)]
@@ -197,137 +189,71 @@ mod tests {
     use super::*;
     use crate::history::History;
 
-    fn at(seconds: u64) -> Duration {
-        Duration::from_secs(seconds)
+    const AT: fn(u64) -> Duration = Duration::from_secs;
+
+    /// A client, when it asked, when it had its token, the token, and the hint. Client 12 adopts from client 2.
+    type Had = (usize, u64, u64, u64, u64);
+
+    /// When node *a* forgets, the node that the attempt of a client takes, and what clients had.
+    fn events(forgets: Option<u64>, takes: &[(&str, usize)], had: &[Had]) -> Vec<Event> {
+        let history = History::default();
+        let id = |client: usize| AttemptId::of(client.to_string());
+        for (node, client) in takes {
+            let (node, resources) = ((*node).to_owned(), vec!["r".to_owned()]);
+            history.add(AT(0), 0, What::Taken { node, by: id(*client), resources });
+        }
+        forgets.into_iter().for_each(|at| history.add(AT(at), 0, What::Forgot("a".to_owned())));
+        for &(client, asked, had, token, hint) in had {
+            let lock = history.granted(AT(had), client, "r", AT(had + 10));
+            let begun = Begun { attempt: id(client % 10), at: AT(asked), hint };
+            let token = FencingToken::new(token).unwrap();
+            history.add(AT(had), client, What::Fenced(lock, token, begun));
+        }
+        history.events()
     }
 
-    fn nodes() -> NodeCount {
-        NodeCount::new(3).unwrap()
-    }
-
-    /// Client `client` asked at one moment and had its token at another.
-    fn had(history: &History, client: usize, asked: u64, had: u64, token: u64) -> LockId {
-        with_hint(history, client, (asked, had), token, 0)
-    }
-
-    fn with_hint(
-        history: &History,
-        client: usize,
-        (asked, had): (u64, u64),
-        token: u64,
-        hint: u64,
-    ) -> LockId {
-        let lock = history.granted(at(had), client, "r", at(had + 10));
-        let (token, attempt) = (FencingToken::new(token).unwrap(), id(client));
-        history.fenced(at(had), client, lock, Fenced { token, attempt, asked: at(asked), hint });
-        lock
-    }
-
-    fn id(client: usize) -> AttemptId {
-        AttemptId::of(client.to_string())
-    }
-
-    fn judged(history: &History) -> Vec<Violation> {
-        judge_tokens(&history.events(), nodes(), Forgetting::Excused)
-    }
-
-    fn later(history: &History) -> Vec<Later> {
-        let later = |violation: &Violation| match violation.breach {
-            Breach::WrongOrder(later) => later,
-            _ => panic!("{violation}"),
-        };
-        judged(history).iter().map(later).collect()
+    fn judged(nodes: usize, events: &[Event], forgetting: Forgetting) -> Vec<Breach> {
+        let found = judge_tokens(events, NodeCount::new(nodes).unwrap(), forgetting);
+        found.into_iter().map(|violation| violation.breach).collect()
     }
 
     #[test]
-    fn greater_tokens_of_later_holders_are_fine_and_so_is_one_that_was_handed_over() {
-        let history = History::new();
-        had(&history, 1, 0, 1, 5);
-        let lock = history.granted(at(3), 2, "r", at(13));
-        let token = FencingToken::new(5).unwrap();
-        history.fenced(at(3), 2, lock, Fenced { token, attempt: id(1), asked: at(0), hint: 0 });
-        had(&history, 3, 4, 6, 6);
-        // It asked before the other had its token.
-        had(&history, 4, 5, 7, 9);
-        had(&history, 5, 5, 8, 8);
-        assert_eq!(judged(&history), []);
-        let late = |found: &Violation| found.breach == Breach::WrongOrder(Later::Held);
-        assert!(judge_order(&history.events()).iter().all(late));
-        assert_eq!(judge_order(&history.events()).len(), 1, "8 was held after 9");
-    }
-
-    #[test]
-    fn a_token_that_was_given_twice_is_seen() {
-        let history = History::new();
-        had(&history, 1, 0, 2, 5);
-        had(&history, 2, 1, 3, 5);
-        let found = judged(&history);
-        assert!(found.len() == 1 && found[0].breach == Breach::SameToken, "{found:?}");
-    }
-
-    #[test]
-    fn a_lower_token_that_was_asked_for_later_is_seen() {
-        let history = History::new();
-        had(&history, 1, 0, 2, 5);
-        had(&history, 2, 2, 4, 4);
-        assert_eq!(later(&history), [], "at the very moment is not after it");
-        had(&history, 3, 3, 4, 5);
-        assert_eq!(later(&history), [Later::Asked]);
-    }
-
-    #[test]
-    fn a_token_under_its_hint_is_seen() {
-        let history = History::new();
-        with_hint(&history, 1, (0, 1), 99, 100);
-        let found = judged(&history);
-        assert!(found.len() == 1 && found[0].breach == Breach::UnderHint, "{found:?}");
-    }
-
-    #[test]
-    fn a_greater_token_whose_nodes_were_all_taken_over_is_seen() {
-        let history = History::new();
-        let takes = |node, client| history.taken(at(0), node, id(client), vec!["r".to_owned()]);
-        takes("a", 1);
-        takes("a", 2);
-        takes("b", 2);
-        takes("c", 1);
-        had(&history, 2, 0, 5, 4);
-        had(&history, 1, 0, 6, 9);
-        assert_eq!(later(&history), [Later::Granted]);
-        // It came to b after the other: that may have been the node.
-        takes("b", 1);
-        assert_eq!(judged(&history), []);
+    fn each_breach_is_seen_and_nothing_else() {
+        // Client 4 asked before client 3 had its token.
+        let rises: &[Had] =
+            &[(2, 0, 1, 5, 0), (12, 0, 3, 5, 0), (3, 4, 6, 6, 0), (4, 5, 7, 9, 0), (5, 5, 8, 8, 0)];
+        let overtaken: &[Had] = &[(2, 0, 5, 4, 0), (1, 0, 6, 9, 0)];
+        let taken: &[_] = &[("a", 1), ("a", 2), ("b", 2), ("c", 1), ("b", 1)];
+        for (case, takes, had, expected) in [
+            ("tokens that rise, and one that was adopted", &taken[..0], rises, &[][..]),
+            ("given twice", &[], &[(1, 0, 2, 5, 0), (2, 1, 3, 5, 0)], &[Breach::SameToken]),
+            ("the very moment is not later", &[], &[(1, 0, 2, 5, 0), (2, 2, 4, 4, 0)], &[]),
+            ("asked later", &[], &[(1, 0, 2, 5, 0), (3, 3, 4, 5, 0)], &[Breach::AskedLater]),
+            ("under its hint", &[], &[(1, 0, 1, 99, 100)], &[Breach::UnderHint]),
+            ("all nodes taken over", &taken[..4], overtaken, &[Breach::GrantedLater]),
+            // It came to b after the other: that may have been the node.
+            ("one node taken over later", taken, overtaken, &[]),
+        ] {
+            let events = events(None, takes, had);
+            assert_eq!(judged(3, &events, Forgetting::Excused), expected, "{case}");
+        }
+        let held = judge_order(&events(None, &[], rises));
+        assert!(held.len() == 1 && held[0].breach == Breach::HeldLater, "8 was held after 9");
     }
 
     #[test]
     fn what_nodes_forgot_excuses_all_but_a_token_under_a_right_clock() {
-        let (history, guarded) = (History::new(), Forgetting::Guarded);
-        with_hint(&history, 1, (0, 1), 50, 50);
-        history.forgot(at(2), "a");
-        with_hint(&history, 2, (3, 4), 40, 40);
-        assert_eq!(judged(&history), [], "its clock is behind");
-        assert_eq!(judge_tokens(&history.events(), nodes(), guarded).len(), 1);
-        with_hint(&history, 3, (3, 5), 49, 60);
-        let found = judged(&history);
-        assert_eq!(found.len(), 2, "its clock is right: {found:?}");
+        let had: [Had; 3] = [(1, 0, 1, 50, 50), (2, 3, 4, 40, 40), (3, 3, 5, 49, 60)];
+        let (behind, right) = (events(Some(2), &[], &had[..2]), events(Some(2), &[], &had));
+        assert_eq!(judged(3, &behind, Forgetting::Excused), [], "its clock is behind");
+        assert_eq!(judged(3, &behind, Forgetting::Guarded).len(), 1);
+        assert_eq!(judged(3, &right, Forgetting::Excused).len(), 2, "its clock is right");
         // After that nothing was forgotten.
-        let since = History::new();
-        since.forgot(at(0), "a");
-        had(&since, 1, 1, 2, 5);
-        had(&since, 2, 3, 4, 5);
-        assert_eq!(later(&since), [Later::Asked]);
-    }
-
-    #[test]
-    fn of_four_nodes_one_may_forget_without_an_excuse() {
-        let history = History::new();
-        had(&history, 1, 0, 1, 5);
-        history.forgot(at(2), "a");
-        had(&history, 2, 3, 4, 5);
-        let of = |count| {
-            let nodes = NodeCount::new(count).unwrap();
-            judge_tokens(&history.events(), nodes, Forgetting::Excused).len()
-        };
-        assert_eq!([of(3), of(4), of(5), of(6)], [0, 1, 0, 1]);
+        let since = events(Some(0), &[], &[(1, 1, 2, 5, 0), (2, 3, 4, 5, 0)]);
+        assert_eq!(judged(3, &since, Forgetting::Excused), [Breach::AskedLater]);
+        // Of four nodes one may forget without an excuse.
+        let one = events(Some(2), &[], &[(1, 0, 1, 5, 0), (2, 3, 4, 5, 0)]);
+        let counts = [3, 4, 5, 6].map(|nodes| judged(nodes, &one, Forgetting::Excused).len());
+        assert_eq!(counts, [0, 1, 0, 1]);
     }
 }

@@ -2,17 +2,15 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use quorate_memory::Operation;
 
-use super::counts::{Rule, Waits};
-use super::plan::Plan;
+use super::counts::{Waits, rule};
+use super::plan::{MS, Plan};
 use crate::history::AttemptId;
 use crate::oracle::Violation;
-
-mod rules;
+use crate::plan::Class;
 
 /// One wait, by the order of arrival.
 pub(crate) type WaitId = u64;
@@ -21,20 +19,14 @@ pub(crate) type WaitId = u64;
 /// manager has another number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Who {
-    /// Where it stands among the processes of the world.
     pub(crate) place: usize,
-    /// Its client.
     pub(crate) client: usize,
-    /// Which of its managers.
     pub(crate) manager: usize,
 }
 
-/// The waits and holders of a world. Clones are the same board.
-#[derive(Clone, Debug)]
-pub(crate) struct Board(Arc<Mutex<State>>);
-
+/// The waits and holders of a world.
 #[derive(Debug)]
-struct State {
+pub(crate) struct Board {
     seed: u64,
     plan: Plan,
     next: WaitId,
@@ -46,13 +38,10 @@ struct State {
     /// Until when a push may be lost, or a gate skipped by some. A wait that began before may be the only
     /// one at its gate, or watch in vain: then it gets the lock when it happens to see it free.
     unequal_until: Duration,
-    /// Attempts of requests that failed: what a node grants them now was left behind.
-    failed: HashSet<AttemptId>,
-    /// What fails at once.
-    wrong: Vec<Violation>,
-    /// The processes leave, and shares count no more.
-    is_over: bool,
-    waits_found: Waits,
+    failed: HashSet<AttemptId>, // Attempts of requests that failed: what a node grants them now was left behind.
+    pub(super) wrong: Vec<Violation>,
+    is_over: bool, // The processes leave, and shares count no more.
+    found: Waits,
 }
 
 #[derive(Debug)]
@@ -61,29 +50,24 @@ struct Wait {
     keys: Vec<usize>,
     since: Duration,
     deadline: Duration,
-    /// How many locks had been granted when it began.
     holds: u64,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct KeyState {
     holder: Option<(WaitId, Who)>,
-    /// When the last holder began to release it, or its keys expired.
-    free_since: Duration,
+    free_since: Duration, // When the last holder began to release it, or its keys expired.
     waiting_since: Option<Duration>,
     /// Until when a node keeps a key that no process releases. If that is the gate, W1 lets
     /// waiters wait.
     stale_until: Duration,
-    /// The process that held it last, if another one was waiting when it was released.
-    contested: Option<usize>,
+    contested: Option<usize>, // The process that held it last, if another one was waiting when it was released.
     holds: BTreeMap<usize, u64>,
 }
 
-/// What waiting cost one process.
 #[derive(Debug, Default)]
 struct Cost {
-    /// How many waits it has now, and since when it has any.
-    waiting: usize,
+    waiting: usize, // How many waits it has now, and since when it has any.
     since: Duration,
     waited: Duration,
     /// How often a lock that it waits for was granted to any process, or a wait of its own ended
@@ -97,170 +81,138 @@ const SKIPPED: Duration = Duration::from_secs(1);
 
 /// At the beginning all compete at once. The gate may have granted a loser, and then misleads the others for
 /// a refresh: shares and hand-overs count from here on.
-const BEGINNING: Duration = Duration::from_millis(1_000);
+const BEGINNING: Duration = Duration::from_secs(1);
 
 /// The refresh, and a look after it.
 const REFRESH: Duration = Duration::from_millis(820);
 
 impl Board {
-    /// No process waits.
     pub(crate) fn new(seed: u64, plan: &Plan) -> Self {
-        let mut waits_found = Waits { worlds: 1, ..Waits::default() };
-        waits_found.ordered = u64::from(plan.is_ordered());
-        Self(Arc::new(Mutex::new(State {
+        let ordered = u64::from(plan.is_ordered());
+        Self {
             seed,
             plan: plan.clone(),
             next: 0,
             waits: BTreeMap::new(),
-            keys: (0..plan.keys).map(|_| KeyState::default()).collect(),
+            keys: vec![KeyState::default(); plan.keys],
             costs: BTreeMap::new(),
             excuses: Vec::new(),
             unequal_until: Duration::ZERO,
             failed: HashSet::new(),
             wrong: Vec::new(),
             is_over: false,
-            waits_found,
-        })))
+            found: Waits { worlds: 1, ordered, ..Waits::default() },
+        }
     }
 
-    /// A task begins to wait for keys.
     pub(crate) fn begins(
-        &self,
-        now: Duration,
+        &mut self,
+        since: Duration,
         who: Who,
         keys: &[usize],
         deadline: Duration,
     ) -> WaitId {
-        let mut state = self.lock();
-        state.next += 1;
-        let id = state.next;
         for key in keys {
-            state.keys[*key].waiting_since.get_or_insert(now);
+            self.keys[*key].waiting_since.get_or_insert(since);
         }
-        let cost = state.costs.entry(who.client).or_default();
+        let cost = self.costs.entry(who.client).or_default();
         if cost.waiting == 0 {
-            cost.since = now;
+            cost.since = since;
         }
         cost.waiting += 1;
-        let holds = state.waits_found.holds;
-        let wait = Wait { who, keys: keys.to_vec(), since: now, deadline, holds };
-        state.waits.insert(id, wait);
-        id
+        let (keys, holds) = (keys.to_vec(), self.found.holds);
+        self.next += 1;
+        self.waits.insert(self.next, Wait { who, keys, since, deadline, holds });
+        self.next
     }
 
     /// A wait ended with the lock. Returns how many locks have been granted.
-    pub(crate) fn granted(&self, now: Duration, id: WaitId) -> u64 {
-        let mut state = self.lock();
-        let Some(wait) = state.waits.remove(&id) else { return 0 };
-        state.check_order(now, id, &wait);
-        state.check_wait(now, &wait);
+    pub(crate) fn granted(&mut self, now: Duration, id: WaitId) -> u64 {
+        let Some(wait) = self.waits.remove(&id) else { return 0 };
+        self.check_order(now, id, &wait);
+        self.check_wait(now, &wait);
+        let counts = !self.is_over && now >= BEGINNING;
         for key in &wait.keys {
-            state.check_idle(now, *key);
-            let is_over = state.is_over;
-            let state_of = &mut state.keys[*key];
-            state_of.holder = Some((id, wait.who));
-            let counts = !is_over && now >= BEGINNING;
-            if let Some(before) = state_of.contested.take()
-                && counts
-            {
-                state.waits_found.contested += 1;
-                state.waits_found.to_another += u64::from(before != wait.who.place);
+            self.check_idle(now, *key);
+            let (state, found) = (&mut self.keys[*key], &mut self.found);
+            state.holder = Some((id, wait.who));
+            if let Some(before) = state.contested.take().filter(|_| counts) {
+                found.contested += 1;
+                found.to_another += u64::from(before != wait.who.place);
             }
             if counts {
-                *state.keys[*key].holds.entry(wait.who.place).or_default() += 1;
+                *state.holds.entry(wait.who.place).or_default() += 1;
             }
-            state.changes(*key);
+            for other in self.waits.values().filter(|other| other.keys.contains(key)) {
+                self.costs.entry(other.who.client).or_default().changes += 1;
+            }
         }
-        state.costs.entry(wait.who.client).or_default().changes += 1;
-        state.ends(now, &wait);
-        state.waits_found.holds += 1;
-        state.waits_found.holds
+        self.costs.entry(wait.who.client).or_default().changes += 1;
+        self.ends(now, &wait);
+        self.found.holds += 1;
+        self.found.holds
     }
 
     /// A wait ended without the lock: with an error, or since it was cancelled.
-    pub(crate) fn gave_up(&self, now: Duration, id: WaitId) {
-        let mut state = self.lock();
-        let Some(wait) = state.waits.remove(&id) else { return };
-        state.check_wait(now, &wait);
-        for key in &wait.keys {
-            state.check_idle(now, *key);
-        }
-        state.costs.entry(wait.who.client).or_default().changes += 1;
-        state.ends(now, &wait);
+    pub(crate) fn gave_up(&mut self, now: Duration, id: WaitId) {
+        let Some(wait) = self.waits.remove(&id) else { return };
+        self.check_wait(now, &wait);
+        wait.keys.iter().for_each(|key| self.check_idle(now, *key));
+        self.costs.entry(wait.who.client).or_default().changes += 1;
+        self.ends(now, &wait);
     }
 
     /// The holder begins to release. Only the first time counts.
-    pub(crate) fn released(&self, now: Duration, id: WaitId) {
-        let mut state = self.lock();
-        for key in 0..state.keys.len() {
-            let Some((_, who)) = state.keys[key].holder.take_if(|(holder, _)| *holder == id) else {
-                continue;
-            };
-            // Waits of more than four round trips. A request that is in flight may lose the race.
-            let since = now.saturating_sub(state.plan.round_trip() * 4);
-            let another = |wait: &Wait| {
-                wait.who.place != who.place && wait.since < since && wait.keys.contains(&key)
-            };
-            let is_contested = state.waits.values().any(another);
-            let state_of = &mut state.keys[key];
-            state_of.free_since = now;
-            state_of.contested = is_contested.then_some(who.place);
+    pub(crate) fn released(&mut self, now: Duration, id: WaitId) {
+        // Waits of more than four round trips. A request that is in flight may lose the race.
+        let since = now.saturating_sub(self.plan.round_trip() * 4);
+        for (key, state) in self.keys.iter_mut().enumerate() {
+            if let Some((_, who)) = state.holder.take_if(|(holder, _)| *holder == id) {
+                let another = |wait: &Wait| {
+                    wait.who.place != who.place && wait.since < since && wait.keys.contains(&key)
+                };
+                let is_contested = self.waits.values().any(another);
+                state.free_since = now;
+                state.contested = is_contested.then_some(who.place);
+            }
         }
     }
 
-    /// A process was killed. Returns the keys that it held.
-    pub(crate) fn killed(&self, now: Duration, client: usize) -> Vec<usize> {
-        let mut state = self.lock();
-        let dead: Vec<WaitId> = state
-            .waits
-            .iter()
-            .filter_map(|(id, wait)| (wait.who.client == client).then_some(*id))
-            .collect();
-        for wait in dead.into_iter().filter_map(|id| state.waits.remove(&id)).collect::<Vec<_>>() {
-            state.ends(now, &wait);
+    pub(crate) fn killed(&mut self, now: Duration, client: usize) {
+        let waits = std::mem::take(&mut self.waits);
+        let dead: BTreeMap<_, _>;
+        (dead, self.waits) = waits.into_iter().partition(|(_, wait)| wait.who.client == client);
+        dead.values().for_each(|wait| self.ends(now, wait));
+        self.excuses.push((now, now + REFRESH));
+        for key in &mut self.keys {
+            if key.holder.take_if(|(_, who)| who.client == client).is_some() {
+                key.free_since = now;
+            }
         }
-        state.excuses.push((now, now + REFRESH));
-        let is_theirs =
-            |key: &usize| matches!(state.keys[*key].holder, Some((_, who)) if who.client == client);
-        let held: Vec<usize> = (0..state.keys.len()).filter(is_theirs).collect();
-        for key in &held {
-            state.keys[*key].holder = None;
-            state.keys[*key].free_since = now;
-        }
-        held
     }
 
     /// Keys that no process releases are in the way of a lock until then.
-    pub(crate) fn is_blocked(&self, now: Duration, key: usize, until: Duration) {
-        let mut state = self.lock();
-        let free_since = &mut state.keys[key].free_since;
-        *free_since = until.max(*free_since);
-        state.excuses.push((now, until));
+    pub(crate) fn is_blocked(&mut self, now: Duration, key: usize, until: Duration) {
+        self.keys[key].free_since = until.max(self.keys[key].free_since);
+        self.excuses.push((now, until));
     }
 
-    /// A node keeps a key that no process releases until then.
-    pub(crate) fn is_stale(&self, key: usize, until: Duration) {
-        let stale_until = &mut self.lock().keys[key].stale_until;
-        *stale_until = until.max(*stale_until);
+    pub(crate) fn is_stale(&mut self, key: usize, until: Duration) {
+        self.keys[key].stale_until = until.max(self.keys[key].stale_until);
     }
 
-    /// Nodes fail for so long.
-    pub(crate) fn is_disturbed(&self, now: Duration, lasting: Duration) {
-        let mut state = self.lock();
-        state.excuses.push((now, now + lasting));
-        state.unequal_until = state.unequal_until.max(now + lasting + SKIPPED);
+    pub(crate) fn is_disturbed(&mut self, now: Duration, lasting: Duration) {
+        self.excuses.push((now, now + lasting));
+        self.unequal_until = self.unequal_until.max(now + lasting + SKIPPED);
     }
 
-    /// Whether any process holds a key.
     pub(crate) fn is_held(&self, key: usize) -> bool {
-        self.lock().keys[key].holder.is_some()
+        self.keys[key].holder.is_some()
     }
 
-    /// The processes that wait for a key, in the order of their arrival.
     pub(crate) fn line(&self, key: usize) -> Vec<usize> {
-        let state = self.lock();
         let mut places = Vec::new();
-        for wait in state.waits.values().filter(|wait| wait.keys.contains(&key)) {
+        for wait in self.waits.values().filter(|wait| wait.keys.contains(&key)) {
             if !places.contains(&wait.who.place) {
                 places.push(wait.who.place);
             }
@@ -269,58 +221,38 @@ impl Board {
     }
 
     /// A client sent a command: those of a wait count.
-    pub(crate) fn sent(&self, client: Option<usize>, operation: Operation) {
+    pub(crate) fn sent(&mut self, client: Option<usize>, operation: Operation) {
         if let (Some(client), Operation::Queue | Operation::Watch) = (client, operation) {
-            self.lock().costs.entry(client).or_default().commands += 1;
+            self.costs.entry(client).or_default().commands += 1;
         }
     }
 
-    /// A request failed, and these were its attempts.
-    pub(crate) fn failed(&self, attempts: Vec<AttemptId>) {
-        self.lock().failed.extend(attempts);
+    pub(crate) fn failed(&mut self, attempts: Vec<AttemptId>) {
+        self.failed.extend(attempts);
     }
 
     /// A node granted free keys to an attempt.
-    pub(crate) fn set(&self, now: Duration, attempt: AttemptId) {
-        let mut state = self.lock();
-        if state.failed.remove(&attempt) {
-            state.broke(now, Rule::C8, "a node granted it after the error");
+    pub(crate) fn set(&mut self, now: Duration, attempt: AttemptId) {
+        if self.failed.remove(&attempt) {
+            self.broke(now, rule::C8, "a node granted it after the error");
         }
     }
 
     /// From now on processes leave: shares are judged as they are.
-    pub(crate) fn is_over(&self, now: Duration) {
-        let mut state = self.lock();
-        if !std::mem::replace(&mut state.is_over, true) {
-            state.check_shares(now);
+    pub(crate) fn is_over(&mut self, now: Duration) {
+        if !std::mem::replace(&mut self.is_over, true) {
+            self.check_shares(now);
         }
     }
 
-    /// Something else was found.
-    pub(crate) fn broke(&self, now: Duration, rule: Rule, what: String) {
-        self.lock().broke(now, rule, what);
-    }
-
-    /// What must not be, once.
-    pub(crate) fn take_wrong(&self) -> Vec<Violation> {
-        std::mem::take(&mut self.lock().wrong)
-    }
-
     /// What waiting cost, when no process waits any more.
-    pub(crate) fn found(&self, now: Duration) -> Waits {
-        let mut state = self.lock();
-        state.check_costs(now);
-        state.waits_found.clone()
+    pub(crate) fn found(&mut self, now: Duration) -> Waits {
+        self.check_costs(now);
+        self.found.clone()
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl State {
-    fn broke(&mut self, at: Duration, rule: Rule, what: impl fmt::Display) {
-        self.wrong.push(Violation::at(at, format!("{rule}: {what}")));
+    pub(crate) fn broke(&mut self, at: Duration, rule: &str, what: impl fmt::Display) {
+        self.wrong.push(Violation::other(at, format!("{rule}: {what}")));
     }
 
     /// For how much of a wait something else explains that no process was granted the lock.
@@ -336,12 +268,6 @@ impl State {
         sum
     }
 
-    fn changes(&mut self, key: usize) {
-        for wait in self.waits.values().filter(|wait| wait.keys.contains(&key)) {
-            self.costs.entry(wait.who.client).or_default().changes += 1;
-        }
-    }
-
     /// A wait is over, whatever came of it.
     fn ends(&mut self, now: Duration, wait: &Wait) {
         for key in &wait.keys {
@@ -353,6 +279,100 @@ impl State {
         cost.waiting = cost.waiting.saturating_sub(1);
         if cost.waiting == 0 {
             cost.waited += now.saturating_sub(cost.since);
+        }
+    }
+
+    /// W1: before whatever ends the time without a holder is noted.
+    fn check_idle(&mut self, now: Duration, key: usize) {
+        let state = &self.keys[key];
+        let Some(waiting) = state.waiting_since.filter(|_| state.holder.is_none()) else { return };
+        let idle = now.saturating_sub(waiting.max(state.free_since).max(state.stale_until));
+        if !self.plan.is_ordered() {
+            return;
+        }
+        self.found.longest_idle = self.found.longest_idle.max(idle);
+        let timeouts = if self.plan.class == Class::Gate { 2 } else { 0 };
+        let disturbed = self.plan.node_timeout() * timeouts;
+        if idle > REFRESH + MS * 20 + self.plan.round_trip() * 4 + disturbed {
+            self.broke(now, rule::W1_IDLE, format!("{idle:?} without a holder until {now:?}"));
+        }
+    }
+
+    /// W3: four times as long as all others would need, and what happened meanwhile.
+    fn check_wait(&mut self, now: Duration, wait: &Wait) {
+        let plan = &self.plan;
+        let is_unequal = self.unequal_until > Duration::ZERO && wait.since <= self.unequal_until;
+        if !plan.is_ordered() || !plan.shows_its_holders() || is_unequal {
+            return;
+        }
+        let waited = now.saturating_sub(wait.since);
+        self.found.longest_wait = self.found.longest_wait.max((waited, self.seed));
+        let others = u32::try_from(plan.processes * plan.tasks).unwrap_or(u32::MAX);
+        let turn = plan.hold + plan.round_trip() * 6 + MS * 20;
+        // One that was overtaken out of turn comes back with its next refresh. Where nodes fail, that was seen twice in
+        // a row (seeds 1639 and 2091 of *gate*).
+        let refreshes = if plan.class == Class::Gate { 3 } else { 1 };
+        let bound = turn * others * 4 + REFRESH * refreshes + self.excused(wait.since, now);
+        if waited > bound {
+            let (place, holds) = (wait.who.place, self.found.holds - wait.holds);
+            let what = format!(
+                "process {place} waited {waited:?} of {bound:?} until {now:?}, for {holds} locks of others"
+            );
+            self.broke(now, rule::W3_STARVED, what);
+        }
+    }
+
+    /// Whether a task that came earlier in the same process still waits, though this one has been in its
+    /// queue. A request for several keys is at first in the queue of its first key alone.
+    fn check_order(&mut self, now: Duration, id: WaitId, wait: &Wait) {
+        let is_earlier = |(other, earlier): &(&WaitId, &Wait)| {
+            let meets = earlier.keys.first().is_some_and(|key| wait.keys.contains(key));
+            **other < id && earlier.who == wait.who && meets && earlier.deadline > now
+        };
+        if let Some((other, _)) = self.waits.iter().find(is_earlier) {
+            let what = format!("wait {id} of process {} overtook {other}", wait.who.place);
+            self.broke(now, rule::ORDER, what);
+        }
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "for people")]
+    fn check_shares(&mut self, now: Duration) {
+        let processes = self.plan.processes as u64;
+        let holds = &self.keys[0].holds;
+        let all: u64 = holds.values().sum();
+        if !self.plan.is_even() || processes < 2 || all < processes * 20 {
+            return;
+        }
+        let count = |place| (holds.get(&place).copied().unwrap_or_default(), place);
+        let (least, place) = (0..self.plan.processes).map(count).min().unwrap_or_default();
+        let share = least as f64 * processes as f64 / all as f64;
+        self.found.least_share = Some(share);
+        if share < 0.5 {
+            let what = format!("process {place} had {least} of {all} locks: {holds:?}");
+            self.broke(now, rule::W2_SHARE, what);
+        }
+        let (contested, to_another) = (self.found.contested, self.found.to_another);
+        // Of two, each one that was overtaken out of turn is alone for a refresh.
+        if processes > 2 && contested >= 50 && to_another * 10 < contested * 9 {
+            self.broke(now, rule::W2_HAND_OVER, format!("{to_another} of {contested}"));
+        }
+    }
+
+    /// W4: at most two commands a second, and eight per change of holder.
+    fn check_costs(&mut self, now: Duration) {
+        // What was killed may leave a lock that the gate does not know.
+        let is_left = self.keys.iter().any(|key| !key.stale_until.is_zero());
+        let a_second = if self.plan.class == Class::Gate || is_left { 25 } else { 2 };
+        for (client, cost) in std::mem::take(&mut self.costs) {
+            let Cost { waited, changes, commands, .. } = cost;
+            let millis = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
+            let bound = a_second * millis / 1_000 + 8 * changes + 8;
+            if self.plan.is_ordered() && commands > bound {
+                let what = format!(
+                    "client {client} sent {commands} of {bound} in {waited:?} with {changes} changes"
+                );
+                self.broke(now, rule::W4_COST, what);
+            }
         }
     }
 }

@@ -1,49 +1,33 @@
 //! What a world of waiters is like.
 
-use std::fmt;
 use std::time::Duration;
 
-use crate::ability::Ability;
 use crate::dice::Dice;
-use crate::plan::Class;
+use crate::plan::{Ability, Class};
 
-/// What a world of waiters is like.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
-    /// Which faults there are.
     pub(crate) class: Class,
-    /// How many nodes.
     pub(crate) nodes: usize,
-    /// How many processes.
+    pub(crate) ability: Ability,
     pub(crate) processes: usize,
-    /// How many tasks each of them has. They share a manager.
     pub(crate) tasks: usize,
-    /// How many keys they share.
     pub(crate) keys: usize,
-    /// How long a message takes at the most; at the least two thirds of it.
-    pub(crate) latency: Duration,
-    /// How long the nodes keep a lock.
+    pub(crate) latency: Duration, // How long a message takes at the most; at the least two thirds of it.
     pub(crate) ttl: Duration,
-    /// How long a lock is held at the most.
     pub(crate) hold: Duration,
     /// How long a task does something else between two locks, at the most. Zero is a tight loop.
     pub(crate) thinking: Duration,
     /// Whether tasks also do all that a user can do: give up, cancel, lock several keys, close.
     pub(crate) mixed: bool,
-    /// What the nodes can do.
-    pub(crate) ability: Ability,
-    /// How many percent of the managers wait without a queue.
-    pub(crate) others: usize,
-    /// How many locks are granted before the world ends.
+    pub(crate) others: usize, // How many percent of the managers wait without a queue.
     pub(crate) holds: u64,
-    /// How long it lasts at the most.
     pub(crate) lasting: Duration,
 }
 
-const MS: Duration = Duration::from_millis(1);
+pub(crate) const MS: Duration = Duration::from_millis(1);
 
 impl Plan {
-    /// Draws a plan.
     pub(crate) fn draw(dice: &Dice, class: Class) -> Self {
         let mixed = dice.percent(if class == Class::Line { 60 } else { 25 });
         let ability = match dice.below(10) {
@@ -104,29 +88,7 @@ impl Plan {
         self.latency * 2
     }
 
-    /// How long a round listens to a node.
     pub(crate) fn node_timeout(&self) -> Duration {
         (self.ttl / 10).min(MS * 500)
-    }
-}
-
-impl fmt::Display for Plan {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{} nodes ({:?}), {} processes of {} tasks, {} keys, ttl {:?}, latency up to {:?}, held up to \
-             {:?}, thinking up to {:?}, {}, {} % without a queue",
-            self.nodes,
-            self.ability,
-            self.processes,
-            self.tasks,
-            self.keys,
-            self.ttl,
-            self.latency,
-            self.hold,
-            self.thinking,
-            if self.mixed { "mixed" } else { "tight" },
-            self.others,
-        )
     }
 }

@@ -1,116 +1,87 @@
 //! One world of waiters, and its verdict.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use quorate_core::Runtime;
 use quorate_memory::{MemoryNode, Observed, Sim};
 
-use super::counts::Rule;
+use super::counts::rule;
 use super::crowd::Crowd;
-use super::nemesis::Nemesis;
-use super::plan::Plan;
+use super::nemesis;
+use super::plan::{MS, Plan};
 use crate::dice::Dice;
 use crate::history::AttemptId;
-use crate::oracle::{Violation, judge};
+use crate::oracle::judge;
 use crate::plan::Class;
 use crate::run::Outcome;
-use crate::worker::lock_keys;
+use crate::world::{World, lock};
 
-/// How long the keys of a killed waiter may stay at a node.
 const LEFT: Duration = Duration::from_secs(10);
 
-/// Runs the world of `seed`.
 pub(crate) fn run(seed: u64, class: Class) -> Outcome {
     let sim = Sim::shuffled(seed);
-    let dice = Dice::new(sim.clone());
-    let plan = Plan::draw(&dice, class);
-    let nodes = nodes(&sim, &dice, &plan);
-    let crowd = Crowd::new(&sim, &dice, &plan, &nodes, seed);
-    let nemesis = Nemesis::new(&crowd);
-    nemesis.heal();
-    for node in &nodes {
-        let (board, world) = (crowd.board.clone(), sim.clone());
+    let plan = Plan::draw(&Dice::new(sim.clone()), class);
+    let delay = (plan.latency * 2 / 3, plan.latency);
+    let world = World::new(&sim, (plan.nodes, plan.ability), 70, delay);
+    let crowd = Crowd::new(world, plan, seed);
+    let (plan, nodes) = (&crowd.plan, &crowd.nodes);
+    nemesis::heal(&crowd);
+    for node in nodes {
+        let (board, world) = (Arc::clone(&crowd.board), sim.clone());
         node.observe(move |observed| match observed {
-            Observed::Sent { operation, client } => board.sent(client, operation),
+            Observed::Sent { operation, client } => lock(&board).sent(client, operation),
             Observed::Set(claim) => {
-                board.set(world.elapsed(), AttemptId::of(claim.token().as_bytes()));
+                lock(&board).set(world.elapsed(), AttemptId::of(claim.token().as_bytes()));
             }
             _ => {}
         });
     }
     (0..plan.processes).for_each(|place| crowd.start(place));
-    sim.spawn(Box::pin(nemesis.clone().run()));
+    sim.spawn(Box::pin(nemesis::run(crowd.clone())));
     if class == Class::Gate {
-        sim.spawn(Box::pin(nemesis.clone().look_for_stale_keys()));
+        sim.spawn(Box::pin(nemesis::look_for_stale_keys(crowd.clone())));
     }
     while sim.elapsed() < plan.lasting && !crowd.is_over() {
-        sim.advance(Duration::from_millis(100));
+        sim.advance(MS * 100);
     }
     crowd.end();
-    nemesis.heal();
-    let mut violations = come_to_an_end(&crowd);
+    nemesis::heal(&crowd);
+    // No waiter stays behind: with all well again, each task gets its lock and stops.
+    let bound = sim.elapsed() + Duration::from_secs(130);
+    while crowd.working() > 0 && sim.elapsed() < bound {
+        sim.advance(MS * 500);
+    }
+    crowd.wrong_if(crowd.working() > 0, format!("{} tasks never came to an end", crowd.working()));
     let judged = crowd.history.events();
     sim.advance(plan.ttl * 2);
-    for node in &nodes {
-        for key in lock_keys(node) {
-            let key = String::from_utf8_lossy(&key).into_owned();
-            violations.push(Violation::other(&sim, format!("{key} is left on {}", node.name())));
-        }
-    }
+    crowd.no_keys_left("when all is over", |_| true);
     sim.advance(LEFT.saturating_sub(plan.ttl * 2));
-    for node in &nodes {
-        let left = node.keys().len();
-        if left > 0 {
-            let what = format!("{left} keys on {} at {:?}", node.name(), sim.elapsed());
-            crowd.board.broke(sim.elapsed(), Rule::W3Left, what);
-        }
+    for node in nodes.iter().filter(|node| !node.keys().is_empty()) {
+        let what = format!("{} keys on {}", node.keys().len(), node.name());
+        crowd.board().broke(sim.elapsed(), rule::W3_LEFT, what);
     }
     nodes.iter().for_each(MemoryNode::stop_observing);
-    violations.extend(crowd.take_wrong());
-    let mut waits = crowd.board.found(sim.elapsed());
-    if !plan.is_ordered() {
-        waits = waits.unordered();
-    }
-    violations.extend(crowd.board.take_wrong());
+    let waits = crowd.board().found(sim.elapsed());
+    let mut violations = crowd.take_wrong();
+    violations.append(&mut crowd.board().wrong);
     let held_twice = judge(&judged, Duration::ZERO);
     let overlaps = held_twice.len();
-    if !nemesis.forgot() {
+    if !lock(&crowd.shared).forgot {
         violations.extend(held_twice);
     }
-    let (simulated, faults) = (sim.elapsed(), nemesis.faults());
+    let simulated = sim.elapsed();
     crowd.forget();
     sim.end();
     Outcome {
-        world: plan.to_string(),
+        world: format!("{plan:?}"),
         violations,
         overlaps,
-        tokens: 0,
-        refused: 0,
-        excused: 0,
         history: crowd.history.clone(),
         simulated,
-        faults,
-        waits,
-    }
-}
-
-fn nodes(sim: &Sim, dice: &Dice, plan: &Plan) -> Vec<MemoryNode> {
-    MemoryNode::cluster(plan.nodes, sim.clone())
-        .into_iter()
-        .map(|node| if dice.percent(70) { node } else { node.unordered() })
-        .map(|node| plan.ability.of(node))
-        .collect()
-}
-
-/// No waiter stays behind: with all well again, each task gets its lock and stops.
-fn come_to_an_end(crowd: &Crowd) -> Vec<Violation> {
-    let bound = crowd.sim.elapsed() + Duration::from_secs(130);
-    while crowd.working() > 0 && crowd.sim.elapsed() < bound {
-        crowd.sim.advance(Duration::from_millis(500));
-    }
-    match crowd.working() {
-        0 => Vec::new(),
-        left => vec![Violation::other(&crowd.sim, format!("{left} tasks never came to an end"))],
+        faults: crowd.faults(),
+        waits: if plan.is_ordered() { waits } else { waits.unordered() },
+        ..Outcome::default()
     }
 }
 

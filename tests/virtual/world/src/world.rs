@@ -1,0 +1,226 @@
+//! What all parts of a world share: its clock, draws and nodes, what happened, and what went wrong.
+
+use std::collections::BTreeMap;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use quorate_core::{BackendError, BackendErrorKind, LockRequest, Runtime};
+use quorate_memory::{Effect, Fault, MemoryNode, Rule, Sim};
+
+use crate::dice::Dice;
+use crate::history::{AttemptId, History, What};
+use crate::oracle::Violation;
+use crate::plan::Ability;
+
+pub(crate) type Faults = BTreeMap<&'static str, u64>;
+
+#[derive(Clone, Debug)]
+pub(crate) struct World {
+    pub(crate) sim: Sim,
+    pub(crate) dice: Dice,
+    pub(crate) nodes: Vec<MemoryNode>,
+    pub(crate) history: History,
+    delay: (Duration, Duration), // How long a message takes when nothing is wrong, at the least and at the most.
+    found: Arc<Mutex<(Vec<Violation>, Faults)>>,
+}
+
+impl World {
+    /// Draws the nodes. So many percent keep the order of calls, the others are behind a pool.
+    pub(crate) fn new(
+        sim: &Sim,
+        (count, ability): (usize, Ability),
+        ordered: usize,
+        delay: (Duration, Duration),
+    ) -> Self {
+        let dice = Dice::new(sim.clone());
+        let nodes = MemoryNode::cluster(count, sim.clone())
+            .into_iter()
+            .map(|node| if dice.percent(ordered) { node } else { node.unordered() })
+            .map(|node| ability.of(node))
+            .collect();
+        let (history, found) = (History::default(), Arc::default());
+        Self { sim: sim.clone(), dice, nodes, history, delay, found }
+    }
+
+    pub(crate) fn wrong(&self, what: impl Into<String>) {
+        lock(&self.found).0.push(Violation::other(self.sim.elapsed(), what));
+    }
+
+    pub(crate) fn wrong_if(&self, is_wrong: bool, what: impl Into<String>) {
+        if is_wrong {
+            self.wrong(what);
+        }
+    }
+
+    pub(crate) fn take_wrong(&self) -> Vec<Violation> {
+        std::mem::take(&mut lock(&self.found).0)
+    }
+
+    pub(crate) fn count(&self, kind: &'static str) {
+        *lock(&self.found).1.entry(kind).or_default() += 1;
+    }
+
+    pub(crate) fn faults(&self) -> Faults {
+        lock(&self.found).1.clone()
+    }
+
+    /// Notes something that helps the reader of the history.
+    pub(crate) fn note(&self, note: impl Into<String>) {
+        self.history.add(self.sim.elapsed(), 0, What::Note(note.into()));
+    }
+
+    pub(crate) async fn sleep(&self, time: Duration) {
+        self.sim.sleep_until(self.sim.now() + time).await;
+    }
+
+    /// No message of a node is lost or late any more.
+    pub(crate) fn calm(&self, node: &MemoryNode) {
+        node.clear_rules();
+        let (least, most) = self.delay;
+        node.add_rule(Rule::new(Effect::Delay { least, most }));
+    }
+
+    pub(crate) fn heal(&self) {
+        self.nodes.iter().for_each(MemoryNode::heal);
+    }
+
+    pub(crate) fn heals(&self, node: &MemoryNode, at: Instant) {
+        let (node, sim) = (node.clone(), self.sim.clone());
+        self.sim.spawn(Box::pin(async move {
+            sim.sleep_until(at).await;
+            node.heal();
+        }));
+    }
+
+    /// Makes a node slow, late or hung for a while, by a draw of 0 to 2. Returns whether it was one of these.
+    pub(crate) fn hinder(&self, node: &MemoryNode, draw: usize, lasting: Duration) -> bool {
+        match draw {
+            0 => node.inject(Fault::Slow(lasting)),
+            1 => node.inject(Fault::Late(lasting)),
+            2 => {
+                node.inject(Fault::Hung);
+                self.heals(node, self.sim.now() + lasting);
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    /// No key of a lock may be on a node that is `meant`.
+    pub(crate) fn no_keys_left(&self, when: &str, meant: impl Fn(&MemoryNode) -> bool) {
+        for node in self.nodes.iter().filter(|node| meant(node)) {
+            for key in lock_keys(node) {
+                let key = String::from_utf8_lossy(&key);
+                self.wrong(format!("{key} is left on {} {when}", node.name()));
+            }
+        }
+    }
+
+    pub(crate) fn spare(&self) -> usize {
+        (self.nodes.len() - 1) / 2
+    }
+
+    pub(crate) fn some_nodes(&self, count: usize) -> Vec<&MemoryNode> {
+        let mut nodes: Vec<&MemoryNode> = self.nodes.iter().collect();
+        while nodes.len() > count {
+            nodes.swap_remove(self.dice.below(nodes.len()));
+        }
+        nodes
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Cancel {
+    Never,
+    AfterPolls(usize),
+    After(Duration),
+}
+
+impl Cancel {
+    pub(crate) async fn or<F: IntoFuture>(self, future: F, sim: &Sim) -> Option<F::Output> {
+        let mut future = pin!(Some(future.into_future()));
+        let (mut polls, mut timer) = match self {
+            Self::Never => (usize::MAX, None),
+            Self::AfterPolls(polls) => (polls, None),
+            Self::After(time) => (usize::MAX, Some(sim.sleep(time))),
+        };
+        poll_fn(|context| {
+            let is_over =
+                timer.as_mut().is_some_and(|timer| timer.as_mut().poll(context).is_ready());
+            if let (Some(inner), true) = (future.as_mut().as_pin_mut(), polls > 0 && !is_over) {
+                polls -= 1;
+                if let Poll::Ready(output) = inner.poll(context) {
+                    return Poll::Ready(Some(output));
+                }
+            }
+            if polls > 0 && !is_over {
+                return Poll::Pending;
+            }
+            future.set(None);
+            Poll::Ready(None)
+        })
+        .await
+    }
+}
+
+pub(crate) fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+pub(crate) fn fenced(request: LockRequest, fences: bool) -> LockRequest {
+    if fences { request.fenced() } else { request }
+}
+
+/// The keys that a node keeps for locks: all but the fencing numbers, the wait queues, which end by
+/// themselves where messages are lost, and the restart guard's.
+fn lock_keys(node: &MemoryNode) -> Vec<Vec<u8>> {
+    let mut keys = node.keys();
+    keys.retain(|key| !key.windows(8).any(|part| part == b"quorate:"));
+    keys
+}
+
+pub(crate) fn attempt_at(node: &MemoryNode, name: &str) -> Option<AttemptId> {
+    match node.get(name) {
+        Some(quorate_memory::Value::String(token)) => Some(AttemptId::of(token)),
+        _ => None,
+    }
+}
+
+/// The key of a lock's fencing number.
+pub(crate) fn counter(name: &str) -> String {
+    let mix = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
+    let hash = name.bytes().fold(0x811c_9dc5, mix);
+    format!("quorate:fence:{}", (hash ^ (hash >> 16)) % 1024)
+}
+
+pub(crate) fn loading() -> BackendError {
+    BackendError::new(BackendErrorKind::Loading, "LOADING")
+}
+
+/// What a resource is called. The third shares the number of fencing tokens with the first.
+pub(crate) fn name(resource: usize) -> String {
+    format!("resource-{}", if resource == 2 { 397 } else { resource })
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_core::LockManager;
+
+    use super::*;
+
+    #[test]
+    fn the_third_resource_shares_its_number_with_the_first() {
+        let counter = |place| counter(&name(place));
+        assert_eq!(counter(2), counter(0));
+        assert_ne!(counter(1), counter(0));
+        let sim = Sim::new(1);
+        let node = MemoryNode::new("node", sim.clone());
+        let manager = LockManager::builder([node.clone()]).runtime(sim.clone()).build().unwrap();
+        drop(sim.block_on(manager.lock(name(0)).fenced()).unwrap());
+        sim.settle();
+        assert_eq!(node.keys(), [counter(2).into_bytes()]);
+    }
+}
