@@ -153,6 +153,10 @@ fn v1_a_revoked_key_keeps_its_end_and_has_another_value() {
         let monitor = nodes[0].monitor();
         let found = manager.revoke("r").await.unwrap();
         let sent = commands(monitor);
+        for _ in 0..50 {
+            // A clock that goes on between two commands would move the end.
+            assert!(manager.revoke("r").await.unwrap().is_effective(), "{client:?}");
+        }
         let after = of_each(nodes);
         assert!(found.is_effective() && found.nodes().len() == 3, "{client:?}: {found}");
         assert_eq!(found.found().state(), LockState::Held);
@@ -230,6 +234,7 @@ fn keys_of_other_programs_are_left_alone() {
                     node.flushall();
                     written.iter().for_each(|words| assert_eq!(node.cli(words).error(), None));
                     let kind = node.cli(&["TYPE", key]).text();
+                    let dump = node.cli(&["DUMP", key]);
                     let found = match deletes {
                         false => manager.revoke(key).await.unwrap(),
                         true => manager.delete(key).await.unwrap(),
@@ -243,6 +248,7 @@ fn keys_of_other_programs_are_left_alone() {
                         (false, _) => &kind,
                     };
                     assert_eq!(node.cli(&["TYPE", key]).text(), is, "{place}");
+                    assert_eq!(node.cli(&["DUMP", key]) == dump, !is_taken, "{place}");
                     assert_eq!(
                         node.pttl(key) > 0,
                         is_taken && !deletes || key == "list",

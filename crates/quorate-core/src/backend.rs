@@ -159,7 +159,7 @@ pub trait LockBackend: fmt::Debug + Send + Sync + 'static {
         Err(BackendError::unsupported("this node cannot revoke a lock"))
     }
 
-    /// Reads what the node tells of itself.
+    /// Reads the version, the role, the memory policy and other facts of the node.
     ///
     /// # Errors
     ///

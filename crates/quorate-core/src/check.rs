@@ -1,4 +1,4 @@
-//! What each node tells of itself, for a check at start-up and for operators.
+//! The reports of the nodes about themselves, for a check at start-up and for operators.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::backend::{BackendError, Capabilities, Description};
 use crate::cluster::Cluster;
 use crate::inspect::reply;
 
-/// What all nodes tell of themselves, and the problems of each.
+/// The reports of all nodes, with the problems of each.
 ///
 /// Returned by [`LockManager::check`](crate::LockManager::check). `Display` is one line for each node.
 #[derive(Clone, Debug)]
@@ -48,13 +48,13 @@ impl fmt::Display for Check {
     }
 }
 
-/// What one node tells of itself, and its problems.
+/// The report of one node, with its problems.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct NodeReport {
     /// The name of the node: its address without secrets.
     pub name: Arc<str>,
-    /// What the node told; `None` if it gave no answer. Then the problem says why.
+    /// The facts that the node reported; `None` if it gave no answer. Then the problem says why.
     pub description: Option<Description>,
     /// How long the node took to answer on a connection that was there.
     pub round_trip: Option<Duration>,
@@ -66,7 +66,7 @@ pub struct NodeReport {
     pub problems: Vec<Problem>,
 }
 
-/// What is wrong with a node. `Display` says what to do.
+/// A fault of a node. `Display` says what to do.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Problem {
@@ -103,7 +103,7 @@ pub enum Problem {
     /// The server, or its user, lacks something.
     #[error("{0}")]
     Lack(BackendError),
-    /// The node tells no server id.
+    /// The node reports no server id.
     #[error(
         "no server id: the node has no fixed place among the gates of wait queues, and two addresses of it count twice; \
          use the same address in all processes, and use it once"
@@ -141,7 +141,7 @@ impl NodeReport {
     }
 }
 
-/// Prints the problems first, then what the node told.
+/// Prints the problems first, then what the node reported.
 impl fmt::Display for NodeReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ", self.name)?;

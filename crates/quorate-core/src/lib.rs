@@ -16,7 +16,7 @@
 //! | 8 | `acquire` | the loop of a request: ticket, attempt, and after a lost round the wait and the next attempt |
 //! | 7 | [`fenced_cell`](FencedCell) | a resource in memory that checks fencing tokens |
 //! | 7 | [`revoke`](Revocation) | what each node kept of a lock that was taken away |
-//! | 7 | [`check`](Check) | what each node tells of itself, and its problems |
+//! | 7 | [`check`](Check) | the report of each node about itself, with its problems |
 //! | 7 | [`inspect`](Inspection) | a look from outside at a lock |
 //! | 7 | [`guard`](LockGuard) | the RAII value that releases on drop |
 //! | 7 | [`detached`](DetachedLock) | the record with which another process adopts a lock |

@@ -283,7 +283,7 @@ impl LockManager {
         Ok(Revocation::new(found, how == Revoke::Delete))
     }
 
-    /// What stands at a key that was revoked: a token that nobody keeps, with a label that says so (V6).
+    /// Draws the value of a revoked key: a token that is thrown away, with a label that says so (V6).
     fn value_of_revoked(&self) -> Result<Token, EntropyError> {
         let cluster = &self.queues.cluster;
         let token = Token::draw(|bytes| cluster.runtime.fill_random(bytes))?;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::inspect::{Inspection, KeyState, NodeView};
 
-/// What each node kept of a lock before it was taken away.
+/// The result of a revoke or a delete: what each node kept before it.
 ///
 /// Returned by [`LockManager::revoke`](crate::LockManager::revoke) and
 /// [`LockManager::delete`](crate::LockManager::delete). `Display` is one line: whether it took effect, and each node

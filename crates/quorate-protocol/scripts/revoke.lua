@@ -6,5 +6,8 @@ if type(held) == 'table' then
 end
 local left = redis.call('PTTL', KEYS[1])
 if left >= 0 and ARGV[1] == '' then redis.call('DEL', KEYS[1]) end
-if left >= 0 and ARGV[1] ~= '' then redis.call('SET', KEYS[1], ARGV[1], 'PX', math.max(left, 1)) end
+if left >= 0 and ARGV[1] ~= '' then
+  local kept = redis.pcall('SET', KEYS[1], ARGV[1], 'KEEPTTL')
+  if kept.err then redis.call('SET', KEYS[1], ARGV[1], 'PX', math.max(left, 1)) end
+end
 return {left, held}

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use quorate::FencingToken;
-use quorate::backend::{AcquireOptions, Entry, ExtendOptions, Operation, ReleaseOptions};
-use quorate::backend::{Claim, FenceHint, Ttl};
+use quorate::backend::{
+    AcquireOptions, Claim, Entry, ExtendOptions, FenceHint, Operation, ReleaseOptions, Revoke, Ttl,
+};
 use quorate::memory::Sim;
 use quorate::resource::{Key, Token};
 use quorate_tests::keys::{COUNTERS, counter};
@@ -46,7 +47,7 @@ pub(super) fn draw(sim: &Sim, names: &[String], tokens: &[Token], entries: &[Ent
         Operation::Release(claim.clone(), options)
     };
     let leave = |also| Operation::Leave { key: lock.clone(), entry: entry.clone(), also };
-    match below(17) {
+    match below(19) {
         0 => acquire(None, None),
         1 => Operation::Extend(claim, ExtendOptions::default()),
         2 => release(None),
@@ -59,6 +60,8 @@ pub(super) fn draw(sim: &Sim, names: &[String], tokens: &[Token], entries: &[Ent
         13 => leave(None),
         14 => leave(other),
         15 => Operation::Hint { key: lock },
+        16 => Operation::Revoke { key: first, how: Revoke::Replace(pick(sim, tokens).clone()) },
+        17 => Operation::Revoke { key: first, how: Revoke::Delete },
         _ => release(Some(number)),
     }
 }

@@ -21,6 +21,7 @@ pub(crate) async fn ask(operation: &Operation, node: &dyn LockBackend) -> Answer
         Operation::Release(claim, options) => node.release(claim, *options).await.map(Into::into),
         Operation::Raise(claim, number) => node.raise(claim, *number).await.map(Into::into),
         Operation::Inspect { key } => node.inspect(key).await.map(CallReply::Sighted),
+        Operation::Revoke { key, how } => node.revoke(key, how).await.map(CallReply::Sighted),
         Operation::Hint { key } => node.hint(key).await.map(CallReply::Waiters),
         Operation::Refresh { key, entry, locks } => {
             node.queue_refresh(key, entry, locks).await.map(CallReply::Refreshed)

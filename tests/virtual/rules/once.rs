@@ -10,8 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use futures_util::future::{join, join_all};
-use quorate_core::error::InvalidRequest;
-use quorate_core::error::OnceError;
+use quorate_core::error::{InvalidRequest, OnceError};
 use quorate_core::runtime::{BoxFuture, EntropyError};
 use quorate_core::{
     ExtendError, Lease, LeaseEnd, LockError, LockGuard, LockManager, Runtime, Stopped, WithError,

@@ -1,4 +1,4 @@
-//! What a node tells of itself.
+//! The facts that a node reports about itself.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,9 +6,9 @@ use std::time::Duration;
 use super::error::BackendError;
 use super::options::Capabilities;
 
-/// What a node tells of itself, to [`LockBackend::describe`](crate::LockBackend::describe).
+/// The facts that a node reports to [`LockBackend::describe`](crate::LockBackend::describe).
 ///
-/// The default tells nothing. A field is `None` if the node does not tell it.
+/// The default has none. A field is `None` if the node does not report it.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Description {

@@ -71,7 +71,7 @@ pub enum Operation {
     ServerId,
 }
 
-/// What becomes of a key that is taken away from its holder.
+/// The way in which a key is taken away from its holder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Revoke {
@@ -95,7 +95,7 @@ pub enum CallReply {
     Watched(bool),
     /// To an inspection, and to a revoke: what was at the key.
     Sighted(Option<Sighting>),
-    /// To the question what the node tells of itself.
+    /// To a describe.
     Described(Description),
     /// To the question for the server's id.
     ServerId(Option<Arc<str>>),

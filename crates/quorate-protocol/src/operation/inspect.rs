@@ -18,8 +18,9 @@ pub(super) static INSPECT: Script = Script::new(include_str!("../../scripts/insp
 /// `ARGV` the value that takes the place of the holder's, or nothing to delete the key. Returns what [`INSPECT`] does,
 /// of before.
 ///
-/// A key without an expiry is left alone. A readers' set is replaced as well, and its value is empty here. The ttl goes on
-/// to the millisecond (V1): a key with less than one gets one, since the server sets no zero.
+/// A key without an expiry is left alone. A readers' set is replaced as well, and its value is empty here. `KEEPTTL` leaves
+/// the expiry as it is (V1): `SET … PX` with the reply to `PTTL` moves it by a millisecond now and then, since the clock
+/// goes on between the two. It needs Redis 6, so an older server gets that.
 pub(super) static REVOKE: Script = Script::new(include_str!("../../scripts/revoke.lua"));
 
 /// Takes a key away from its holder.
