@@ -26,9 +26,10 @@ impl Label {
     /// The label of a lock that was revoked: `revoked`, or `revoked by` and the label of the process that did it, cut to
     /// the longest length.
     pub(crate) fn of_revoked(by: Option<&Self>) -> Self {
-        let mut text = by.map_or("revoked".to_owned(), |by| format!("revoked by {}", by.0));
-        text.truncate(text.floor_char_boundary(Self::MAX_LEN));
-        Self(text.into())
+        let text = by.map_or_else(|| "revoked".to_owned(), |by| format!("revoked by {}", by.0));
+        let is_end = |at: &usize| text.is_char_boundary(*at);
+        let end = (0..=text.len().min(Self::MAX_LEN)).rev().find(is_end);
+        Self(text[..end.unwrap_or(0)].into())
     }
 
     /// The text.
