@@ -73,6 +73,8 @@ fn examples_without_servers() {
     });
     let told = ["2 orders", "InvalidDigit", "no node was asked", "memory-2: connection refused"];
     tells("with", &[], |story| contains_all(story, &told));
+    let told = ["one leads", "the other leads", "all released, all released"];
+    tells("lead", &[], |story| contains_all(story, &told));
     tells("handover", &[], is_handed_over);
 }
 

@@ -61,7 +61,7 @@ impl Terms {
 
     /// The open term is over: its body was dropped, or its process does not run any more.
     fn end(&self, number: usize, sim: &Sim) {
-        self.all_mut()[number].until.get_or_insert(sim.elapsed());
+        self.all_mut()[number].until.get_or_insert_with(|| sim.elapsed());
     }
 
     fn all(&self) -> Vec<Term> {

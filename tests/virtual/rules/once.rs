@@ -212,9 +212,12 @@ fn machine(world: &World, ahead: i64) -> (LockManager, Machine) {
     (LockManager::builder(nodes).runtime(machine.clone()).build().unwrap(), machine)
 }
 
-/// The runs of each period: when a body began and ended, and whether it succeeded.
+/// When a body began and ended, and whether it succeeded.
+type Run = (Duration, Duration, bool);
+
+/// The runs of each period.
 #[derive(Clone, Debug, Default)]
-struct Runs(Arc<Mutex<BTreeMap<String, Vec<(Duration, Duration, bool)>>>>);
+struct Runs(Arc<Mutex<BTreeMap<String, Vec<Run>>>>);
 
 impl Runs {
     /// Runs for `time`, and fails if so.

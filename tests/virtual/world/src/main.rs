@@ -12,6 +12,7 @@ mod closing;
 mod dice;
 mod door;
 mod history;
+mod jobs;
 mod nemesis;
 mod oracle;
 mod plan;

@@ -18,10 +18,12 @@ pub(crate) enum Class {
     Line,
     Kills,
     Gate,
+    /// Jobs once per period, and leaders: `once_per` and `lead`.
+    Jobs,
 }
 
 /// All classes: the word that chooses each, how many of a thousand seeds are run of it, and what its worlds are like.
-pub(crate) const CLASSES: [(Class, &str, u64, &str); 8] = [
+pub(crate) const CLASSES: [(Class, &str, u64, &str); 9] = [
     (
         Class::Promised,
         "promised",
@@ -50,6 +52,7 @@ pub(crate) const CLASSES: [(Class, &str, u64, &str); 8] = [
     (Class::Line, "line", 10, "nothing fails, processes of several tasks wait for a few keys"),
     (Class::Kills, "kills", 2, "waiters are killed and start again"),
     (Class::Gate, "gate", 2, "nodes that keep the wait queue fail, notifications are lost"),
+    (Class::Jobs, "jobs", 20, "jobs once per period, and leaders: one at a time"),
 ];
 
 impl Class {

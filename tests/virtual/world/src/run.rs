@@ -62,6 +62,9 @@ pub(crate) fn run(seed: u64, class: Class) -> Outcome {
     if class.is_about_waiting() {
         return crate::waiting::run(seed, class);
     }
+    if class == Class::Jobs {
+        return crate::jobs::run(seed);
+    }
     let sim = Sim::shuffled(seed);
     let dice = Dice::new(sim.clone());
     let plan = Plan::draw(seed, &dice, class);
