@@ -1,17 +1,15 @@
-//! C1–C8.
+//! C1–C6: what attempts leave behind.
 
 use std::collections::HashSet;
 use std::future::IntoFuture;
 use std::sync::Arc;
 use std::time::Duration;
 
-use quorate_core::{LeaseEnd, LockManager, LockRequest, ReleaseError, Runtime};
+use quorate_core::{LeaseEnd, LockRequest, ReleaseError, Runtime};
 use quorate_memory::{Fault, MemoryNode, Value};
-use quorate_protocol::error_of_reply;
 
-use crate::backends::Odd;
 use crate::every_future::{self, Doing, Trial};
-use crate::world::{MS, Paused, SECOND, World};
+use crate::world::{MS, Paused, SECOND, World, failing};
 
 mod releasing;
 mod undo;
@@ -21,7 +19,7 @@ fn c1_every_attempt_has_a_token_of_its_own() {
     let world = World::new(3);
     world.occupy(..);
     let manager = world.builder().backoff(100 * MS, 100 * MS).build().unwrap();
-    assert!(world.sim.block_on(manager.lock("r").timeout(SECOND)).is_err());
+    assert!(world.run(manager.lock("r").timeout(SECOND)).is_err());
     let tokens = world.log.tokens();
     assert!(tokens.len() >= 10, "ten rounds in a second: {}", tokens.len());
     let distinct: HashSet<&Vec<u8>> = tokens.iter().collect();
@@ -34,9 +32,9 @@ fn c2_a_lost_round_releases_on_all_nodes_before_the_delay() {
     for world in [World::new(3), World::in_order(3)] {
         // One grants, one refuses, one fails.
         world.occupy(1..2);
-        world.nodes[2].inject(Fault::Failing(error_of_reply("LOADING")));
+        world.inject(2.., failing("LOADING"));
         let manager = world.builder().backoff(900 * MS, 900 * MS).build().unwrap();
-        let lost = world.sim.block_on(manager.lock("r").timeout(3 * SECOND)).unwrap_err();
+        let lost = world.run(manager.lock("r").timeout(3 * SECOND)).unwrap_err();
         assert!(lost.is_held(), "{lost}");
         let calls = world.log.calls();
         let tokens: HashSet<&Vec<u8>> = calls.iter().map(|call| &call.token).collect();
@@ -54,19 +52,57 @@ fn c2_a_lost_round_releases_on_all_nodes_before_the_delay() {
 }
 
 #[test]
-fn c3_a_release_never_overtakes_its_acquire() {
-    let worlds: [fn(usize) -> World; 2] = [World::new, World::in_order];
-    for (won, world) in [true, false].into_iter().flat_map(|won| worlds.map(|world| (won, world))) {
-        let world = world(3);
+fn c2_a_node_that_was_repaired_is_released_too() {
+    for fenced in [false, true] {
+        let world = World::new(3);
         let manager = world.manager();
-        world.nodes[0].inject(Fault::Slow(100 * MS));
+        let fence = |request: LockRequest| if fenced { request.fenced() } else { request };
+        world.inject(..1, Fault::Dead);
+        let guard = world.run(fence(manager.lock("r"))).unwrap();
+        world.heal();
+        assert_eq!(world.holders("r"), 2);
+        world.run(guard.extend()).unwrap();
+        world.catch_up();
+        assert_eq!(world.holders("r"), 3, "it was repaired");
+        world.run(guard.release()).unwrap();
+        world.catch_up();
+        assert_eq!(world.holders("r"), 0, "fenced: {fenced}");
+    }
+}
+
+/// The process that had it before may have it on nodes that did not answer the adopter.
+#[test]
+fn c2_an_adopted_lock_is_released_where_its_extension_found_no_answer() {
+    for (at, heals_first) in [(0, true), (2, true), (2, false)] {
+        let world = World::new(3);
+        let record = world.detached();
+        world.catch_up();
+        world.inject(at..=at, Fault::Down);
+        let guard = world.run(world.manager().adopt(&record)).unwrap();
+        if heals_first {
+            world.heal();
+        }
+        drop(guard);
+        world.advance(SECOND);
+        world.heal();
+        world.advance(2 * SECOND);
+        assert_eq!(world.keys_left(), 0, "node {at}, {heals_first}");
+    }
+}
+
+#[test]
+fn c3_a_release_never_overtakes_its_acquire() {
+    for (won, world) in [true, false].into_iter().flat_map(|won| World::KINDS.map(|new| (won, new)))
+    {
+        let world = world(3);
+        world.inject(..1, Fault::Slow(100 * MS));
         if !won {
             world.occupy(1..);
         }
-        let lock = world.sim.block_on(manager.lock("r").no_wait());
+        let lock = world.try_lock(&world.manager());
         assert_eq!(lock.is_ok(), won);
         // From now on the way is short: a release that was sent at once would come first.
-        world.nodes[0].heal();
+        world.heal();
         drop(lock);
         world.sim.settle();
         assert_eq!(world.nodes[0].keys().len(), 0, "won: {won}");
@@ -76,15 +112,12 @@ fn c3_a_release_never_overtakes_its_acquire() {
 #[test]
 fn c3_a_hung_node_that_wakes_keeps_no_ghost_key() {
     let world = World::new(5);
-    let manager = world.manager();
-    world.nodes[0].inject(Fault::Hung);
-    world.nodes[1].inject(Fault::Hung);
-    let guard = world.sim.block_on(manager.lock("r")).unwrap();
-    world.sim.block_on(guard.release()).unwrap();
-    world.sim.advance(5 * SECOND);
+    world.inject(..2, Fault::Hung);
+    let guard = world.lock(&world.manager());
+    world.run(guard.release()).unwrap();
+    world.advance(5 * SECOND);
     let before = world.log.operations().len();
-    world.nodes[0].heal();
-    world.nodes[1].heal();
+    world.heal();
     assert_eq!(world.log.operations()[before..], ["release"; 2], "the late grants were told");
     assert_eq!(world.keys_left(), 0, "and released in the same moment");
 }
@@ -92,15 +125,14 @@ fn c3_a_hung_node_that_wakes_keeps_no_ghost_key() {
 #[test]
 fn c4_a_late_grant_is_recorded_as_ours() {
     let world = World::new(5);
-    let manager = world.manager();
     world.inject(..2, Fault::Slow(2 * SECOND));
-    let guard = world.sim.block_on(manager.lock("r")).unwrap();
-    world.sim.advance(3 * SECOND);
-    world.nodes[..2].iter().for_each(MemoryNode::heal);
+    let guard = world.lock(&world.manager());
+    world.advance(3 * SECOND);
+    world.heal();
     assert_eq!(world.holders("r"), 5, "the late acquires were executed");
-    world.sim.block_on(guard.extend()).unwrap();
+    world.run(guard.extend()).unwrap();
     assert!(world.nodes.iter().all(|node| node.time_left("r") == Some(10 * SECOND)));
-    world.sim.block_on(guard.release()).unwrap();
+    world.run(guard.release()).unwrap();
     world.catch_up();
     assert_eq!(world.keys_left(), 0);
 }
@@ -108,11 +140,10 @@ fn c4_a_late_grant_is_recorded_as_ours() {
 #[test]
 fn c4_late_answers_are_awaited_after_every_decision() {
     let world = World::new(5);
-    let manager = world.manager();
     world.inject(..2, Fault::Late(SECOND));
-    let guard = world.sim.block_on(manager.lock("r")).unwrap();
-    world.sim.block_on(guard.extend()).unwrap();
-    world.sim.block_on(guard.release()).unwrap();
+    let guard = world.lock(&world.manager());
+    world.run(guard.extend()).unwrap();
+    world.run(guard.release()).unwrap();
     world.sim.settle();
     // The two late nodes are not asked to extend: the round is decided when their acquires settle.
     assert_eq!(world.log.operations().len(), 13);
@@ -123,13 +154,28 @@ fn c5_cleanup_ends_at_its_own_bound() {
     let world = World::new(3);
     let manager = world.builder().cleanup_bound(4 * SECOND).build().unwrap();
     world.inject(.., Fault::Hung);
-    assert!(world.sim.block_on(manager.lock("r").no_wait()).is_err());
+    assert!(world.try_lock(&manager).is_err());
     world.sim.settle();
     // A node timeout for the round, the bound, a node timeout for the last releases, and the last second of the
     // timekeeper.
     assert_eq!(world.sim.elapsed(), 500 * MS + 4 * SECOND + 500 * MS + SECOND);
     world.heal();
     assert_eq!(world.keys_left(), 0, "the releases were behind the acquires");
+}
+
+#[test]
+fn c5_cleanup_goes_on_for_as_long_as_the_longest_extension() {
+    let world = World::new(1);
+    let guard = world.lock(&world.builder().ttl(SECOND).build().unwrap());
+    world.run(guard.extend_to(3600 * SECOND)).unwrap();
+    world.inject(.., failing("LOADING"));
+    drop(guard);
+    world.advance(60 * SECOND);
+    assert_eq!(world.keys_left(), 1);
+    world.heal();
+    // The pauses between the releases double.
+    world.advance(60 * SECOND);
+    assert_eq!(world.keys_left(), 0);
 }
 
 /// Every public future, dropped after every number of polls, with nodes of every kind. Two of them
@@ -140,32 +186,32 @@ fn c5_a_future_dropped_at_any_poll_leaves_no_key() {
     for doing in Doing::ALL {
         for polls in doing.first().. {
             let world = World::new(5);
-            world.nodes[1].inject(Fault::Slow(20 * MS));
-            world.nodes[2].inject(Fault::Late(30 * MS));
-            world.nodes[3].inject(Fault::Slow(1200 * MS));
-            world.nodes[4].inject(Fault::Dead);
+            let slow = [Fault::Slow(20 * MS), Fault::Late(30 * MS), Fault::Slow(1200 * MS)];
+            for (node, fault) in world.nodes[1..].iter().zip(slow.into_iter().chain([Fault::Dead]))
+            {
+                node.inject(fault);
+            }
             let (sim, manager) = (&world.sim, world.builder().ttl(20 * SECOND).build().unwrap());
             let rival = world.manager();
             let begins = doing.begin(manager.clone(), &rival, Arc::new(sim.clone()), 8 * SECOND);
-            let Trial { future, record } = sim.block_on(begins);
-            let (clock, slow, dead) = (sim.clone(), world.nodes[3].clone(), world.nodes[4].clone());
-            sim.spawn(Box::pin(async move {
-                clock.sleep_until(clock.now() + 2 * SECOND).await;
+            let Trial { future, record } = world.run(begins);
+            let (slow, dead) = (world.nodes[3].clone(), world.nodes[4].clone());
+            world.later(2 * SECOND, move || {
                 slow.expire("r");
                 dead.heal();
-            }));
-            let is_done = sim.block_on(every_future::is_done_after(polls, future));
+            });
+            let is_done = world.run(every_future::is_done_after(polls, future));
             // From now on the way is short: a release that overtook something would leave it there.
             world.nodes[3].heal();
             let operations = world.log.operations();
             let extended = operations.iter().position(|operation| *operation == "extend");
             let set_again = |at| operations[at..].contains(&"acquire");
             repaired += u32::from(doing != Doing::Close && extended.is_some_and(set_again));
-            sim.block_on(every_future::finish(record, &manager));
+            world.run(every_future::finish(record, &manager));
             // Less than the ttl: no key is gone because it expired.
-            sim.advance(5 * SECOND);
+            world.advance(5 * SECOND);
             assert_eq!(world.keys_left(), 0, "{doing:?} dropped after {polls} polls");
-            let report = sim.block_on(manager.close(Duration::ZERO));
+            let report = world.run(manager.close(Duration::ZERO));
             assert!(report.is_clean(), "{doing:?}: {polls}: {report}");
             moments += 1;
             if is_done {
@@ -178,15 +224,40 @@ fn c5_a_future_dropped_at_any_poll_leaves_no_key() {
 }
 
 #[test]
-fn c6_an_acquire_is_sent_once() {
-    for fault in [Fault::Hung, Fault::Failing(error_of_reply("LOADING"))] {
+fn c5_the_undo_of_a_lost_round_reaches_a_slow_node_however_it_is_cancelled() {
+    for polls in 1..12 {
         let world = World::new(3);
-        world.nodes[0].inject(fault);
-        let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
+        world.occupy(..2);
+        world.inject(..2, Fault::Late(5 * MS));
+        world.inject(2.., Fault::Slow(100 * MS));
+        let manager = world.builder().backoff(20 * MS, 20 * MS).build().unwrap();
+        drop(world.sim.block_on_for(manager.lock("r").timeout(60 * MS), polls));
+        world.advance(2 * SECOND);
+        assert!(world.nodes[2].keys().is_empty(), "after {polls} polls");
+    }
+}
+
+/// The round goes on, and its votes count.
+#[test]
+fn c5_an_extension_goes_on_when_its_future_is_dropped() {
+    let (world, guard) = World::new(3).held();
+    world.advance(SECOND);
+    let valid_until = guard.valid_until();
+    world.inject(.., Fault::Late(100 * MS));
+    assert!(world.sim.block_on_for(guard.extend(), 1).is_none());
+    assert_eq!(guard.valid_until(), valid_until);
+    world.advance(100 * MS);
+    assert_eq!(guard.valid_until(), valid_until + SECOND);
+}
+
+#[test]
+fn c6_an_acquire_is_sent_once() {
+    for fault in [Fault::Hung, failing("LOADING")] {
+        let world = World::new(3);
+        world.inject(..1, fault);
+        let _guard = world.lock(&world.manager());
         world.sim.settle();
-        let acquires = world.log.operations().iter().filter(|done| **done == "acquire").count();
-        assert_eq!(acquires, 3);
-        drop(guard);
+        assert_eq!(world.log.count("acquire"), 3);
     }
 }
 
@@ -194,98 +265,12 @@ fn c6_an_acquire_is_sent_once() {
 #[test]
 fn a_dead_node_leaves_nothing_in_the_background() {
     let world = World::new(3);
-    world.nodes[0].inject(Fault::Dead);
+    world.inject(..1, Fault::Dead);
     let manager = world.manager();
     for _ in 0..10 {
-        drop(world.sim.block_on(manager.lock("r")).unwrap());
+        drop(world.lock(&manager));
         world.catch_up();
     }
-    let report = world.sim.block_on(manager.close(Duration::ZERO));
+    let report = world.run(manager.close(Duration::ZERO));
     assert!(report.is_clean(), "{report}");
-}
-
-#[test]
-fn c5_cleanup_goes_on_for_as_long_as_the_longest_extension() {
-    let world = World::new(1);
-    let manager = world.builder().ttl(SECOND).build().unwrap();
-    let guard = world.sim.block_on(manager.lock("r")).unwrap();
-    world.sim.block_on(guard.extend_to(3600 * SECOND)).unwrap();
-    world.nodes[0].inject(Fault::Failing(error_of_reply("LOADING")));
-    drop(guard);
-    world.sim.advance(60 * SECOND);
-    assert_eq!(world.keys_left(), 1);
-    world.nodes[0].heal();
-    // The pauses between the releases double.
-    world.sim.advance(60 * SECOND);
-    assert_eq!(world.keys_left(), 0);
-}
-
-#[test]
-fn c2_a_node_that_was_repaired_is_released_too() {
-    for fenced in [false, true] {
-        let world = World::new(3);
-        let manager = world.manager();
-        let fence = |request: LockRequest| if fenced { request.fenced() } else { request };
-        world.nodes[0].inject(Fault::Dead);
-        let guard = world.sim.block_on(fence(manager.lock("r"))).unwrap();
-        world.nodes[0].heal();
-        assert_eq!(world.holders("r"), 2);
-        world.sim.block_on(guard.extend()).unwrap();
-        world.catch_up();
-        assert_eq!(world.holders("r"), 3, "it was repaired");
-        world.sim.block_on(guard.release()).unwrap();
-        world.catch_up();
-        assert_eq!(world.holders("r"), 0, "fenced: {fenced}");
-    }
-}
-
-/// The process that had it before may have it on nodes that did not answer the adopter.
-#[test]
-fn c2_an_adopted_lock_is_released_where_its_extension_found_no_answer() {
-    let world = World::new(3);
-    let record = world.sim.block_on(world.manager().lock("r")).unwrap().detach().unwrap();
-    world.catch_up();
-    let manager = world.manager();
-    world.nodes[0].inject(Fault::Down);
-    let guard = world.sim.block_on(manager.adopt(&record)).unwrap();
-    world.nodes[0].heal();
-    assert_eq!(world.holders("r"), 3);
-    drop(guard);
-    world.sim.advance(SECOND);
-    assert_eq!(world.keys_left(), 0);
-}
-
-#[test]
-fn c5_the_undo_of_a_lost_round_reaches_a_slow_node_however_it_is_cancelled() {
-    for polls in 1..12 {
-        let world = World::new(3);
-        for node in &world.nodes[..2] {
-            node.put("r", Value::String(b"x".to_vec()));
-            node.inject(Fault::Late(5 * MS));
-        }
-        world.nodes[2].inject(Fault::Slow(100 * MS));
-        let manager = world.builder().backoff(20 * MS, 20 * MS).build().unwrap();
-        let request = manager.lock("r").timeout(60 * MS);
-        drop(world.sim.block_on_for(request, polls));
-        world.sim.advance(2 * SECOND);
-        assert!(world.nodes[2].keys().is_empty(), "after {polls} polls");
-    }
-}
-
-#[test]
-fn a_backend_that_panics_fails_alone() {
-    for on in ["acquire", "extend", "release"] {
-        let world = World::new(3);
-        let nodes = world.nodes.iter().zip([on, "never", "never"]);
-        let nodes = nodes.map(|(node, on)| {
-            Odd::new(node).noting(move |method| assert!(method != on, "on purpose"))
-        });
-        let manager = LockManager::builder(nodes).runtime(world.sim.clone()).build().unwrap();
-        let guard = world.sim.block_on(manager.lock("r")).expect("two are enough");
-        world.sim.block_on(guard.extend()).expect("two are enough");
-        drop(guard);
-        world.sim.advance(SECOND);
-        let left: Vec<usize> = world.nodes.iter().map(|node| node.keys().len()).collect();
-        assert_eq!(left, [usize::from(on == "release"), 0, 0], "{on}");
-    }
 }

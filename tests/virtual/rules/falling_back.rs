@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use quorate_core::backend::Capabilities;
 use quorate_core::{BackendError, BackendErrorKind, Runtime};
-use quorate_memory::{Fault, MemoryNode, Operation, Sim};
+use quorate_memory::{MemoryNode, Operation, Sim};
 use quorate_protocol::error_of_reply;
 use tracing::Level;
 
-use crate::observe::{of, told};
+use crate::telling::{of, told};
 use crate::waiting::contest::{Contest, Figures};
 use crate::waiting::processes::{Quirk, ROUND_TRIP, Scene};
-use crate::world::{MS, SECOND};
+use crate::world::{MS, SECOND, failing};
 
 type Built = fn(MemoryNode) -> MemoryNode;
 
@@ -31,14 +31,14 @@ struct Wait {
 
 fn wait(quirk: Quirk, built: impl Fn(MemoryNode) -> MemoryNode) -> Wait {
     let scene = Scene::with(5, Sim::new(7), quirk);
-    let (holder, waiter) = (scene.process(), scene.process_on(built, |builder| builder));
-    let guard = scene.sim.block_on(holder.lock("r").ttl(60 * SECOND)).unwrap();
+    let (holder, waiter) = (scene.process(), scene.process_on(built));
+    let guard = scene.run(holder.lock("r").ttl(60 * SECOND)).unwrap();
     let held = waiter.hold_once("r", MS);
     scene.forget_sent();
-    scene.sim.advance(3 * SECOND);
+    scene.advance(3 * SECOND);
     let before = holder.client.now();
-    scene.sim.block_on(guard.release()).unwrap();
-    scene.sim.advance(5 * SECOND);
+    scene.run(guard.release()).unwrap();
+    scene.advance(5 * SECOND);
     let gap = held.lock().unwrap().expect("it got the lock").from - before;
     Wait { scene, gap }
 }
@@ -71,23 +71,15 @@ fn refusals() -> [BackendError; 4] {
 }
 
 #[test]
-fn a_node_that_refuses_to_queue_costs_order_and_never_the_lock() {
+fn a_node_that_refuses_to_queue_or_to_watch_costs_order_and_never_the_lock() {
     for error in refusals() {
-        let quirk = Quirk { queueing_fails: Some(error.clone()), ..Quirk::default() };
-        let wait = wait(quirk, ABLE);
-        assert!(wait.gap <= SECOND + 10 * MS, "{error}: {:?}", wait.gap);
-        assert!(wait.scene.keys().is_empty());
-    }
-}
-
-#[test]
-fn a_node_that_refuses_to_watch_costs_time_and_never_the_lock() {
-    for built in [ABLE, NOTIFIED] {
-        for error in refusals() {
-            let quirk = Quirk { watching_fails: Some(error.clone()), ..Quirk::default() };
-            let wait = wait(quirk, built);
-            assert!(wait.gap <= SECOND + 10 * MS, "{error}: {:?}", wait.gap);
-            assert!(wait.scene.keys().is_empty(), "{error}: {:?}", wait.scene.keys());
+        let fails = Some(error.clone());
+        let no_queue = Quirk { queueing_fails: fails.clone(), ..Quirk::default() };
+        let no_watch = Quirk { watching_fails: fails, ..Quirk::default() };
+        for (quirk, built) in [(&no_queue, ABLE), (&no_watch, ABLE), (&no_watch, NOTIFIED)] {
+            let wait = wait(quirk.clone(), built);
+            assert!(wait.gap <= SECOND + 10 * MS, "{quirk:?}: {:?}", wait.gap);
+            assert!(wait.scene.keys().is_empty(), "{quirk:?}: {:?}", wait.scene.keys());
         }
     }
 }
@@ -96,7 +88,7 @@ fn a_node_that_refuses_to_watch_costs_time_and_never_the_lock() {
 fn contend(quirk: Quirk, built: &[Built]) -> Figures {
     let mut contest = Contest::on(Scene::with(5, Sim::shuffled(3), quirk), MS);
     for built in built {
-        let process = contest.scene.process_on(built, |builder| builder);
+        let process = contest.scene.process_on(built);
         contest.run(process, 1);
     }
     contest.figures(10 * SECOND)
@@ -123,22 +115,18 @@ fn all_processes_are_served_however_they_wait() {
 
 #[test]
 fn what_a_node_lacks_is_reported_once() {
-    for (operation, queueing) in [("queue", true), ("watch", false)] {
-        let error = error_of_reply("NOPERM this user has no permissions");
-        let fails = |is_meant: bool| is_meant.then(|| error.clone());
-        let quirk = Quirk {
-            queueing_fails: fails(queueing),
-            watching_fails: fails(!queueing),
-            ..Quirk::default()
-        };
+    let fails = Some(error_of_reply("NOPERM this user has no permissions"));
+    let no_queue = Quirk { queueing_fails: fails.clone(), ..Quirk::default() };
+    let no_watch = Quirk { watching_fails: fails, ..Quirk::default() };
+    for (operation, quirk) in [("queue", no_queue), ("watch", no_watch)] {
         let told = told(|| {
             let scene = Scene::with(1, Sim::new(1), quirk);
             let (holder, waiter) = (scene.process(), scene.process());
             for _ in 0..3 {
-                let guard = scene.sim.block_on(holder.lock("r")).unwrap();
+                let guard = scene.run(holder.lock("r")).unwrap();
                 let wait = waiter.locks.lock("r").timeout(5 * SECOND).into_future();
-                assert!(scene.sim.block_on(wait).is_err());
-                scene.sim.block_on(guard.release()).unwrap();
+                assert!(scene.run(wait).is_err());
+                scene.run(guard.release()).unwrap();
             }
         });
         let lacks = of("node lacks operation", &told);
@@ -153,21 +141,21 @@ fn what_a_node_lacks_is_reported_once() {
 fn a_gate_that_fails_for_a_moment_is_the_gate_again() {
     let scene = Scene::new(5);
     let (holder, waiter) = (scene.process(), scene.process());
-    let _guard = scene.sim.block_on(holder.lock("r").ttl(600 * SECOND)).unwrap();
+    let _guard = scene.run(holder.lock("r").ttl(600 * SECOND)).unwrap();
     let wait = |timeout| {
         scene.forget_sent();
         let wait = waiter.locks.lock("r").timeout(timeout).into_future();
         waiter.spawn(async move { drop(wait.await) });
-        scene.sim.advance(timeout / 2);
+        scene.advance(timeout / 2);
         let mut queues = scene.sent().into_iter().filter(|sent| sent.operation == Operation::Queue);
         queues.next_back().expect("it joins a queue").node
     };
     let gate = wait(SECOND);
-    scene.nodes[gate].inject(Fault::Failing(error_of_reply("LOADING")));
-    scene.sim.advance(2 * SECOND);
+    scene.nodes[gate].inject(failing("LOADING"));
+    scene.advance(2 * SECOND);
     assert_ne!(wait(2 * SECOND), gate, "the next node is the gate");
-    scene.sim.advance(2 * SECOND);
+    scene.advance(2 * SECOND);
     scene.nodes[gate].heal();
-    scene.sim.advance(10 * SECOND);
+    scene.advance(10 * SECOND);
     assert_eq!(wait(SECOND), gate);
 }

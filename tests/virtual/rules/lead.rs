@@ -12,7 +12,7 @@ use quorate_core::{FencingToken, Lease, LockError, LockManager, LockRequest};
 use quorate_memory::{Effect, Fault, MemoryNode, Operation, Rule, Sim, SimClient};
 use quorate_protocol::error_of_reply;
 
-use crate::observe::{of, told};
+use crate::telling::{of, told};
 use crate::waiting::processes::{Process, REFRESH, ROUND_TRIP, Scene};
 use crate::world::{MS, Paused, SECOND, World};
 
@@ -250,8 +250,8 @@ fn e2_no_state_survives_a_term() {
 }
 
 /// The pauses of the events, in order.
-fn pauses(told: &[crate::observe::Told]) -> Vec<Duration> {
-    let pause = |told: &crate::observe::Told| {
+fn pauses(told: &[crate::telling::Told]) -> Vec<Duration> {
+    let pause = |told: &crate::telling::Told| {
         let seconds = told.field("pause").trim_end_matches("ms").trim_end_matches('s').to_owned();
         let is_short = told.field("pause").ends_with("ms");
         Duration::from_secs_f64(seconds.parse::<f64>().unwrap() / if is_short { 1e3 } else { 1.0 })
@@ -407,9 +407,14 @@ fn a_close_ends_leading_wherever_it_is() {
 fn e6_the_times_of_a_leader_are_those_of_its_lease() {
     let ttl = 15 * SECOND;
     let (scene, terms) = (Scene::new(3), Terms::default());
-    let configure =
-        |builder: quorate_core::LockManagerBuilder| builder.ttl(ttl).renew_interval(2 * SECOND);
-    let [first, second] = [scene.process_with(configure), scene.process_with(configure)];
+    let process = || {
+        let client = scene.sim.client(0);
+        let nodes = scene.nodes.iter().map(|node| node.seen_by(&client));
+        let builder = LockManager::builder(nodes).runtime(client.clone());
+        let locks = builder.ttl(ttl).renew_interval(2 * SECOND).build().unwrap();
+        Process { client, locks }
+    };
+    let [first, second] = [process(), process()];
     for process in [&first, &second] {
         terms.lead(&scene, process, process.locks.lock("r").fenced());
         scene.sim.advance(SECOND);

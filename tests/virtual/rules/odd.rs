@@ -5,15 +5,15 @@ use std::thread;
 
 use futures_util::FutureExt;
 use quorate_core::backend::{Call, CallResult, Capabilities, NotSent, Operation, ask};
-use quorate_core::{ExtendError, Lease, LockError, LockManager, Runtime};
+use quorate_core::{ExtendError, Lease, LockManager, Runtime};
 use quorate_memory::MemoryNode;
 
-use crate::backends::{Begins, begin};
-use crate::world::{MS, SECOND, World};
+use crate::backends::{Begins, Odd, begin};
+use crate::world::{MS, SECOND, World, failure_of};
 
 /// What the node answers, at once.
-fn result(node: &MemoryNode, operation: &Operation, runtime: &dyn Runtime) -> CallResult {
-    let (call, asked) = ask(operation.clone(), runtime.now());
+fn result(node: &MemoryNode, call: &Call, runtime: &dyn Runtime) -> CallResult {
+    let (call, asked) = ask(call.operation().clone(), runtime.now());
     begin(node, call, runtime).map_err(|not_sent| not_sent.error().clone())?;
     asked.now_or_never().expect("without a delay it is answered inside")
 }
@@ -24,42 +24,30 @@ where
     B: Fn(&MemoryNode, Call, &dyn Runtime) -> Result<(), NotSent> + Send + Sync + 'static,
 {
     let oddly = Arc::new(oddly);
-    let nodes = world.nodes.iter().enumerate().map(|(place, node)| {
+    world.over(world.nodes.iter().enumerate().map(|(place, node)| {
         let oddly = Arc::clone(&oddly);
         let begins = Begins::new(node, move |node, call, runtime| match place < odd {
             true => oddly(node, call, runtime),
             false => begin(node, call, runtime),
         });
         begins.named("").able(Capabilities::ORDERED)
-    });
-    LockManager::builder(nodes).runtime(world.sim.clone()).build().unwrap()
+    }))
 }
 
 /// Locks, extends and releases, also by a drop and by a lost round.
 fn use_it(world: &World, manager: &LockManager) {
-    let guard = world.sim.block_on(manager.lock(["r", "s"])).unwrap();
-    world.sim.block_on(guard.extend()).unwrap();
-    let refused = world.sim.block_on(manager.lock("r").no_wait());
-    assert!(refused.unwrap_err().is_held());
-    world.sim.block_on(guard.release()).unwrap();
-    drop(world.sim.block_on(manager.lock("r")).unwrap());
+    let guard = world.run(manager.lock(["r", "s"])).unwrap();
+    world.run(guard.extend()).unwrap();
+    assert!(world.try_lock(manager).unwrap_err().is_held());
+    world.run(guard.release()).unwrap();
+    drop(world.lock(manager));
     world.catch_up();
     assert_eq!(world.keys_left(), 0);
 }
 
+/// Also from a destructor, and from another thread.
 #[test]
 fn a_backend_may_answer_inside_begin() {
-    let world = World::new(3);
-    let manager = manager(&world, 3, |node, call, runtime| {
-        let result = result(node, call.operation(), runtime);
-        call.answer(result);
-        Ok(())
-    });
-    use_it(&world, &manager);
-}
-
-#[test]
-fn a_backend_may_answer_from_a_destructor_inside_begin() {
     struct AnswersLast(Option<(Call, CallResult)>);
 
     impl Drop for AnswersLast {
@@ -69,54 +57,46 @@ fn a_backend_may_answer_from_a_destructor_inside_begin() {
         }
     }
 
-    let world = World::new(3);
-    let manager = manager(&world, 3, |node, call, runtime| {
-        let result = result(node, call.operation(), runtime);
-        drop(AnswersLast(Some((call, result))));
-        Ok(())
-    });
-    use_it(&world, &manager);
-}
-
-#[test]
-fn a_backend_may_answer_from_another_thread_before_begin_returns() {
-    let world = World::new(3);
-    let manager = manager(&world, 3, |node, call, runtime| {
-        let result = result(node, call.operation(), runtime);
-        thread::spawn(move || call.answer(result)).join().unwrap();
-        Ok(())
-    });
-    use_it(&world, &manager);
+    let ways: [fn(Call, CallResult); 3] = [
+        Call::answer,
+        |call, result| drop(AnswersLast(Some((call, result)))),
+        |call, result| thread::spawn(move || call.answer(result)).join().unwrap(),
+    ];
+    for answer in ways {
+        let world = World::new(3);
+        let manager = manager(&world, 3, move |node, call, runtime| {
+            let result = result(node, &call, runtime);
+            answer(call, result);
+            Ok(())
+        });
+        use_it(&world, &manager);
+    }
 }
 
 /// C6: the node may have executed it, so it is released there, and asked again until it answers.
 #[test]
 fn a_call_that_a_backend_drops_is_lost() {
-    let dropped: Arc<Mutex<Vec<&str>>> = Arc::default();
+    let dropped: Arc<Mutex<usize>> = Arc::default();
     let (seen, world) = (Arc::clone(&dropped), World::new(3));
-    let begin = move |node: &MemoryNode, call: Call, runtime: &dyn Runtime| {
+    let two = manager(&world, 2, move |node, call, runtime| {
         // It is executed, and its first release is not.
+        let mut seen = seen.lock().unwrap();
         match call.operation() {
-            Operation::Acquire(..) => drop(result(node, call.operation(), runtime)),
-            Operation::Release(..) if !seen.lock().unwrap().contains(&"release") => {
-                seen.lock().unwrap().push("release");
-            }
+            Operation::Acquire(..) => drop(result(node, &call, runtime)),
+            Operation::Release(..) if *seen == 0 => *seen += 1,
             _ => {
-                let result = result(node, call.operation(), runtime);
+                drop(seen);
+                let result = result(node, &call, runtime);
                 call.answer(result);
-                return Ok(());
             }
         }
-        drop(call);
         Ok(())
-    };
-    let two = manager(&world, 2, begin);
-    let lost = world.sim.block_on(two.lock("r").no_wait()).unwrap_err();
-    assert!(matches!(lost, LockError::NoQuorum(_)), "{lost}");
-    assert_eq!(lost.to_string().matches("the backend dropped the call").count(), 2, "{lost}");
-    world.sim.advance(500 * MS);
+    });
+    let lost = failure_of(world.try_lock(&two)).to_string();
+    assert_eq!(lost.matches("the backend dropped the call").count(), 2, "{lost}");
+    world.advance(500 * MS);
     assert_eq!(world.keys_left(), 0, "asked again after a node timeout");
-    assert_eq!(dropped.lock().unwrap().len(), 1);
+    assert_eq!(*dropped.lock().unwrap(), 1);
 }
 
 /// Under the lock of the attempt whose lease it is.
@@ -134,23 +114,23 @@ fn a_backend_may_look_at_the_lease() {
             assert_eq!((lease.keys().len(), lease.fencing_token()), (1, None));
             assert!(format!("{lease:?}").contains("remaining"));
         }
-        let result = result(node, call.operation(), runtime);
+        let result = result(node, &call, runtime);
         call.answer(result);
         Ok(())
     });
-    let guard = world.sim.block_on(manager.lock("r")).unwrap();
+    let looks = || std::mem::take(&mut *looks.lock().unwrap());
+    let guard = world.lock(&manager);
     *lease.lock().unwrap() = Some(guard.lease());
-    world.sim.block_on(guard.extend()).unwrap();
-    assert_eq!(*looks.lock().unwrap(), [true; 3]);
-    looks.lock().unwrap().clear();
-    world.sim.block_on(guard.release()).unwrap();
-    assert_eq!(*looks.lock().unwrap(), [false; 3], "it has ended when its releases begin");
+    world.run(guard.extend()).unwrap();
+    assert_eq!(looks(), [true; 3]);
+    world.run(guard.release()).unwrap();
+    assert_eq!(looks(), [false; 3], "it has ended when its releases begin");
+    *lease.lock().unwrap() = None;
     // It ends by time.
-    let guard = world.sim.block_on(manager.lock("r")).unwrap();
+    let guard = world.lock(&manager);
     *lease.lock().unwrap() = Some(guard.lease());
-    looks.lock().unwrap().clear();
-    world.sim.advance(20 * SECOND);
-    assert_eq!(*looks.lock().unwrap(), [false; 3]);
+    world.advance(20 * SECOND);
+    assert_eq!(looks(), [false; 3]);
     assert_eq!(world.keys_left(), 0);
     *lease.lock().unwrap() = None;
 }
@@ -163,23 +143,20 @@ fn a_backend_that_panics_in_begin_loses_its_call_and_poisons_nothing() {
         let begin = move |node: &MemoryNode, call: Call, runtime: &dyn Runtime| {
             let is_on = *on.lock().unwrap();
             if answers || !is_on {
-                let result = result(node, call.operation(), runtime);
+                let result = result(node, &call, runtime);
                 call.answer(result);
             }
             assert!(!is_on, "on purpose");
             Ok(())
         };
-        let one = manager(&world, 1, begin.clone());
-        let guard = world.sim.block_on(one.lock("r")).unwrap();
-        world.sim.block_on(guard.extend()).unwrap();
-        world.sim.block_on(guard.release()).unwrap();
+        let guard = world.lock(&manager(&world, 1, begin.clone()));
+        world.run(guard.extend()).unwrap();
+        world.run(guard.release()).unwrap();
         let two = manager(&world, 2, begin);
-        let locked = world.sim.block_on(two.lock("s").no_wait());
-        match locked {
+        match world.run(two.lock("s").no_wait()) {
             Ok(guard) => {
                 assert!(answers);
-                world.sim.block_on(guard.extend()).unwrap();
-                drop(guard);
+                world.run(guard.extend()).unwrap();
             }
             Err(error) => {
                 assert!(!answers);
@@ -188,13 +165,31 @@ fn a_backend_that_panics_in_begin_loses_its_call_and_poisons_nothing() {
             }
         }
         *panics.lock().unwrap() = false;
-        world.sim.advance(SECOND);
+        world.advance(SECOND);
         assert_eq!(world.keys_left(), 0);
         use_it(&world, &two);
-        let guard = world.sim.block_on(two.lock("r")).unwrap();
+        let guard = world.lock(&two);
         *panics.lock().unwrap() = true;
-        let extended = world.sim.block_on(guard.extend());
+        let extended = world.run(guard.extend());
         assert_eq!(matches!(extended, Err(ExtendError::NoQuorum(_))), !answers, "{extended:?}");
         assert!(guard.is_valid(), "H1");
+    }
+}
+
+/// In a method.
+#[test]
+fn a_backend_that_panics_fails_alone() {
+    for on in ["acquire", "extend", "release"] {
+        let world = World::new(3);
+        let nodes = world.nodes.iter().zip([on, "never", "never"]);
+        let manager = world.over(nodes.map(|(node, on)| {
+            Odd::new(node).noting(move |method| assert!(method != on, "on purpose"))
+        }));
+        let guard = world.run(manager.lock("r")).expect("two are enough");
+        world.run(guard.extend()).expect("two are enough");
+        drop(guard);
+        world.advance(SECOND);
+        let left: Vec<usize> = world.nodes.iter().map(|node| node.keys().len()).collect();
+        assert_eq!(left, [usize::from(on == "release"), 0, 0], "{on}");
     }
 }

@@ -17,7 +17,7 @@ use quorate_core::{
 };
 use quorate_memory::{Fault, MemoryNode, SimClient};
 
-use crate::observe::{of, told};
+use crate::telling::{of, told};
 use crate::world::{MS, Paused, SECOND, World};
 
 const MINUTE: Duration = Duration::from_secs(60);

@@ -1,21 +1,13 @@
 //! What users of lock libraries and other test suites found, each as a test of its name: the third list.
 
-use std::future::IntoFuture;
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
-
-use futures_util::future::{join, join_all};
+use futures_util::future::join;
 use quorate_core::backend::Capabilities;
-use quorate_core::error::InvalidRequest;
-use quorate_core::{ExtendError, InvalidResource, LeaseEnd, LockError, LockGuard, Runtime};
+use quorate_core::{ExtendError, LeaseEnd, Runtime};
 use quorate_memory::{Effect, Fault, Operation, Rule};
 
 use crate::waiting::contest::Contest;
 use crate::waiting::processes::Scene;
-use crate::world::{MS, SECOND, World};
-
-const MARGIN: Duration = Duration::from_millis(500);
-const HOUR: Duration = Duration::from_secs(3600);
+use crate::world::{HOUR, MARGIN, MS, SECOND, World};
 
 /// Why a lease ends by time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +29,7 @@ fn a_lapsed_lease_keeps_its_margin() {
             if end == End::HoldLimit {
                 request = request.hold_limit(4 * SECOND);
             }
-            let guard = scene.sim.block_on(request).unwrap();
+            let guard = scene.run(request).unwrap();
             if end == End::RenewalsFail {
                 guard.auto_renew();
                 for node in &scene.nodes {
@@ -45,7 +37,7 @@ fn a_lapsed_lease_keeps_its_margin() {
                 }
             }
             let next = if is_other { &other } else { &holder }.hold_once("r", MS);
-            let lost = scene.sim.block_on(guard.lost());
+            let lost = scene.run(guard.lost());
             assert_eq!(
                 matches!(lost, LeaseEnd::HoldLimit),
                 end == End::HoldLimit,
@@ -54,12 +46,12 @@ fn a_lapsed_lease_keeps_its_margin() {
             let ended = holder.client.now();
             assert_eq!(guard.valid_until(), ended, "{row}");
             if guard_goes {
-                scene.sim.advance(MARGIN / 5);
+                scene.advance(MARGIN / 5);
                 drop(guard);
-                scene.sim.advance(MARGIN / 5);
+                scene.advance(MARGIN / 5);
                 assert!(next.lock().unwrap().is_some(), "{row}: its holder has stopped");
             } else {
-                scene.sim.advance(2 * SECOND);
+                scene.advance(2 * SECOND);
                 let from = next.lock().unwrap().expect("the margin is over").from;
                 let waited = from - ended;
                 assert!(waited >= MARGIN && waited < MARGIN + 20 * MS, "{row}: {waited:?}");
@@ -68,58 +60,25 @@ fn a_lapsed_lease_keeps_its_margin() {
     }
 }
 
-#[test]
-fn reserved_names_are_refused() {
-    for prefix in ["", "app:"] {
-        let world = World::new(3);
-        let manager = world.builder().key_prefix(prefix).build().unwrap();
-        let reserved = [
-            "quorate:fence:3",
-            "quorate:guard:epoch",
-            "quorate:",
-            "r:quorate:waiters",
-            ":quorate:",
-        ];
-        for name in reserved {
-            for names in [vec![name], vec!["a", name, "z"]] {
-                let refused = world.sim.block_on(manager.lock(names.clone()));
-                assert!(
-                    matches!(
-                        refused,
-                        Err(LockError::Invalid(InvalidRequest::Resource(
-                            InvalidResource::Reserved
-                        )))
-                    ),
-                    "{prefix}{names:?}: {refused:?}"
-                );
-            }
-        }
-        assert!(world.log.calls().is_empty(), "nothing was sent");
-        for name in ["quorate", "quorate-1", "r:quorate", "requorate:r"] {
-            drop(world.sim.block_on(manager.lock(name)).unwrap());
-        }
-    }
-}
-
 /// A node that was down when its lock was released, with a ttl of an hour.
 #[test]
 fn a_node_that_is_back_is_released_at_once() {
-    for world in [World::new(3), World::in_order(3), World::complete(3)] {
+    for world in World::kinds(3) {
         for (away, asks_another) in [(SECOND, true), (60 * SECOND, true), (60 * SECOND, false)] {
             let manager = world.manager();
-            let guard = world.sim.block_on(manager.lock("r").ttl(HOUR)).unwrap();
+            let guard = world.run(manager.lock("r").ttl(HOUR)).unwrap();
             world.catch_up();
             world.nodes[0].inject(Fault::Down);
-            world.sim.block_on(guard.release()).unwrap();
-            world.sim.advance(away + 7 * MS);
+            world.run(guard.release()).unwrap();
+            world.advance(away + 7 * MS);
             world.nodes[0].heal();
             assert!(world.nodes[0].get("r").is_some());
             if asks_another {
                 // It has answered something.
-                drop(world.sim.block_on(manager.lock("s")).unwrap());
+                drop(world.run(manager.lock("s")).unwrap());
                 world.catch_up();
             } else {
-                world.sim.advance(500 * MS);
+                world.advance(500 * MS);
             }
             assert!(world.nodes[0].keys().is_empty(), "{away:?}, {asks_another}");
         }
@@ -129,11 +88,10 @@ fn a_node_that_is_back_is_released_at_once() {
 /// Task 1 has `a`, task 2 wants both, and task 1 wants `b` as well.
 #[test]
 fn a_nested_lock_in_sorted_order_is_no_deadlock() {
-    for world in [World::new(3), World::in_order(3), World::complete(3)] {
+    for world in World::kinds(3) {
         let (manager, sim) = (world.manager(), &world.sim);
         let outer = sim.block_on(manager.lock("a")).unwrap();
-        let mut both = Box::pin(manager.lock(["b", "a"]).into_future());
-        assert!(sim.block_on_for(both.as_mut(), 1).is_none());
+        let both = world.begun(manager.lock(["b", "a"]));
         let nested = async {
             let inner = manager.lock("b").await.unwrap();
             sim.sleep(MS).await;
@@ -150,66 +108,32 @@ fn a_nested_lock_in_sorted_order_is_no_deadlock() {
 fn the_smallest_validity_does_not_spin() {
     let world = World::new(3);
     let manager = world.builder().ttl(4 * MS).build().unwrap();
-    let guard = world.sim.block_on(manager.lock("r")).unwrap();
+    let guard = world.run(manager.lock("r")).unwrap();
     guard.auto_renew();
-    world.sim.advance(SECOND);
+    world.advance(SECOND);
     assert!(guard.is_valid());
-    let extended = world.log.operations().iter().filter(|done| **done == "extend").count() / 3;
+    let extended = world.log.count("extend") / 3;
     // Four in a validity of 1.56 ms.
     assert!(extended < 2_600, "{extended} rounds in a second");
     // And while no node answers.
     world.inject(.., Fault::Hung);
-    world.sim.advance(SECOND);
+    world.advance(SECOND);
     assert!(!guard.is_valid());
     assert!(world.log.operations().len() < 3 * 2_600 + 100);
-}
-
-/// Another process has the lock, and one of three nodes is silent.
-#[test]
-fn held_is_never_told_as_no_quorum() {
-    for timeout in [3, 20, 100, 499, 500, 501, 700, 1_500] {
-        for silent in 0..3 {
-            let scene = Scene::new(3);
-            let (holder, waiter) = (scene.process(), scene.process());
-            scene.nodes[silent].inject(Fault::Hung);
-            let _held = scene.sim.block_on(holder.lock("r").ttl(HOUR)).unwrap();
-            let requests = (0..5).map(|_| waiter.locks.lock("r").timeout(timeout * MS));
-            let errors = scene.sim.block_on(join_all(requests.map(IntoFuture::into_future)));
-            for error in errors.into_iter().map(Result::unwrap_err) {
-                assert!(error.is_held(), "node {silent} is silent, {timeout} ms: {error}");
-            }
-            let refused = scene.sim.block_on(waiter.locks.lock("r").no_wait()).unwrap_err();
-            assert!(refused.is_held(), "node {silent} is silent: {refused}");
-        }
-    }
-    // A guard or an earlier task of this manager is in the way, also without any time.
-    let world = World::complete(3);
-    let manager = world.manager();
-    let guard = world.sim.block_on(manager.lock("r").ttl(HOUR)).unwrap();
-    for timeout in [Duration::ZERO, MS] {
-        let error = world.sim.block_on(manager.lock("r").timeout(timeout)).unwrap_err();
-        assert!(error.is_held(), "{error}");
-    }
-    world.sim.block_on(guard.release()).unwrap();
 }
 
 /// The second caller hears of the round after the next one has failed.
 #[test]
 fn a_won_extension_is_won_for_all_its_callers() {
-    let world = World::new(3);
-    let guard: LockGuard = world.sim.block_on(world.manager().lock("r")).unwrap();
+    let (world, guard) = World::new(3).held();
     world.inject(.., Fault::Late(100 * MS));
-    let failed: Arc<Mutex<Option<ExtendError>>> = Arc::default();
     let mut shared = Box::pin(guard.extend());
-    let first = async {
-        guard.extend().await.unwrap();
-        world.inject(.., Fault::Down);
-        *failed.lock().unwrap() = guard.extend().await.err();
-    };
     assert!(world.sim.block_on_for(shared.as_mut(), 1).is_none(), "it is in the round");
-    world.sim.block_on(first);
-    assert!(matches!(*failed.lock().unwrap(), Some(ExtendError::NoQuorum(_))));
-    world.sim.block_on(shared).expect("its round was won");
+    world.run(guard.extend()).unwrap();
+    world.inject(.., Fault::Down);
+    let failed = world.run(guard.extend());
+    assert!(matches!(failed, Err(ExtendError::NoQuorum(_))), "{failed:?}");
+    world.run(shared).expect("its round was won");
     assert!(guard.is_valid());
 }
 
@@ -220,7 +144,7 @@ fn processes_with_other_abilities_are_not_starved() {
     for (others, hold) in [(3, MS), (7, MS), (3, 100 * MS), (7, 100 * MS)] {
         for lacks in [pool, Capabilities::WATCH] {
             let scene = Scene::new(5);
-            let odd = scene.process_on(move |node| node.without(lacks), |builder| builder);
+            let odd = scene.process_on(move |node| node.without(lacks));
             let mut contest = Contest::on(scene, hold);
             contest.run(odd, 1);
             (0..others).for_each(|_| contest.join(1));

@@ -1,13 +1,15 @@
 //! A4: which error a caller gets, and what it says of each node.
 
 use std::future::IntoFuture;
+use std::time::Duration;
 
+use futures_util::future::join_all;
 use quorate_core::error::{Answer, NodeAnswer, QuorumFailure};
-use quorate_core::{BackendError, BackendErrorKind, LockError, ReleaseError, Runtime, WithError};
-use quorate_memory::{Fault, MemoryNode, Value};
-use quorate_protocol::error_of_reply;
+use quorate_core::{BackendError, BackendErrorKind, LockError, ReleaseError, WithError};
+use quorate_memory::{Fault, MemoryNode, Operation};
 
-use crate::world::{MS, Paused, SECOND, World};
+use crate::waiting::processes::Scene;
+use crate::world::{HOUR, MS, Paused, SECOND, World, failing, failure_of};
 
 #[test]
 fn a4_permanent_errors_end_a_lock_at_once() {
@@ -18,10 +20,9 @@ fn a4_permanent_errors_end_a_lock_at_once() {
         "NOPERM this user has no permissions to run the 'set' command",
         "ERR unknown command 'EVALSHA'",
     ] {
-        let error = error_of_reply(reply);
-        for world in [World::complete(5), World::in_order(5), World::new(5)] {
-            world.inject(..3, Fault::Failing(error.clone()));
-            let failed = world.sim.block_on(world.manager().lock("r")).unwrap_err();
+        for world in World::kinds(5) {
+            world.inject(..3, failing(reply));
+            let failed = world.run(world.manager().lock("r")).unwrap_err();
             assert!(matches!(failed, LockError::NoQuorum(_)), "{failed}");
             assert!(failed.is_permanent() && !failed.is_held(), "{failed}");
             assert!(world.sim.elapsed() <= 2 * MS, "{reply}: {:?}", world.sim.elapsed());
@@ -30,9 +31,9 @@ fn a4_permanent_errors_end_a_lock_at_once() {
     // On no more nodes than a quorum can spare they end nothing, and a node that is gone may come back.
     for (third, is_locked) in [(None, true), (Some(Fault::Dead), false)] {
         let world = World::complete(5);
-        world.inject(..2, Fault::Failing(error_of_reply("NOAUTH Authentication required.")));
-        third.into_iter().for_each(|fault| world.nodes[2].inject(fault));
-        match world.sim.block_on(world.manager().lock("r")) {
+        world.inject(..2, failing("NOAUTH Authentication required."));
+        third.into_iter().for_each(|fault| world.inject(2..3, fault));
+        match world.run(world.manager().lock("r")) {
             Ok(_) => assert!(is_locked),
             Err(lost) => {
                 assert!(!is_locked && matches!(lost, LockError::NoQuorum(_)), "{lost}");
@@ -44,10 +45,10 @@ fn a4_permanent_errors_end_a_lock_at_once() {
 
 #[test]
 fn a4_a_lock_always_has_a_deadline() {
-    for world in [World::complete(3), World::new(3)] {
+    for world in World::kinds(3) {
         let manager = world.manager();
         world.occupy(..);
-        let lost = world.sim.block_on(manager.lock("r"));
+        let lost = world.run(manager.lock("r"));
         assert!(matches!(lost, Err(LockError::Held(_))), "{lost:?}");
         let elapsed = world.sim.elapsed();
         assert!(elapsed >= 30 * SECOND && elapsed <= 30 * SECOND + 2 * MS, "{elapsed:?}");
@@ -55,7 +56,7 @@ fn a4_a_lock_always_has_a_deadline() {
         world.inject(.., Fault::Hung);
         for timeout in [MS, 700 * MS, 3 * SECOND] {
             let start = world.sim.elapsed();
-            let lost = world.sim.block_on(manager.lock("other").timeout(timeout));
+            let lost = world.run(manager.lock("other").timeout(timeout));
             assert!(matches!(lost, Err(LockError::NoQuorum(_))), "{timeout:?}: {lost:?}");
             let took = world.sim.elapsed() - start;
             // C8: the error waits for answers to its undo, as long as the round took or 2 ms.
@@ -71,16 +72,14 @@ fn a4_no_attempt_is_made_after_the_deadline() {
     let world = World::new(3);
     world.occupy(..);
     let client = Paused::new(&world.sim);
-    let builder = world.builder().runtime(client.clone());
-    let manager = builder.build().unwrap();
-    let acquires = || world.log.operations().iter().filter(|name| **name == "acquire").count();
+    let manager = world.builder().runtime(client.clone()).build().unwrap();
     let mut request = manager.lock("r").timeout(SECOND).into_future();
     assert!(world.sim.block_on_for(&mut request, 1).is_none());
-    assert_eq!(acquires(), 3);
+    assert_eq!(world.log.count("acquire"), 3);
     client.pause(10 * SECOND);
-    let lost = world.sim.block_on(request);
+    let lost = world.run(request);
     assert!(matches!(lost, Err(LockError::Held(_))), "{lost:?}");
-    assert_eq!(acquires(), 3);
+    assert_eq!(world.log.count("acquire"), 3);
 }
 
 #[test]
@@ -91,15 +90,11 @@ fn a4_a_transient_error_is_waited_for() {
             "READONLY x" => (900 * MS, 2 * SECOND),
             _ => (2 * SECOND, 3 * SECOND),
         };
-        for world in [World::complete(3), World::in_order(3), World::new(3)] {
-            world.inject(.., Fault::Failing(error_of_reply(reply)));
-            let (nodes, sim) = (world.nodes.clone(), world.sim.clone());
-            world.sim.spawn(Box::pin(async move {
-                sim.sleep(lasts).await;
-                nodes.iter().for_each(MemoryNode::heal);
-            }));
-            let manager = world.builder().build().unwrap();
-            assert!(world.sim.block_on(manager.lock("r")).is_ok(), "{reply}");
+        for world in World::kinds(3) {
+            world.inject(.., failing(reply));
+            let nodes = world.nodes.clone();
+            world.later(lasts, move || nodes.iter().for_each(MemoryNode::heal));
+            assert!(world.run(world.manager().lock("r")).is_ok(), "{reply}");
             let elapsed = world.sim.elapsed();
             assert!(elapsed <= most, "{reply}: {elapsed:?}");
         }
@@ -109,12 +104,12 @@ fn a4_a_transient_error_is_waited_for() {
 /// A failover passes through READONLY, so one round says nothing.
 #[test]
 fn a4_a_replica_that_stays_one_ends_the_wait() {
-    for world in [World::complete(3), World::in_order(3), World::new(3)] {
-        world.inject(.., Fault::Failing(error_of_reply("READONLY x")));
-        let lost = world.sim.block_on(world.manager().lock("r").no_wait()).unwrap_err();
+    for world in World::kinds(3) {
+        world.inject(.., failing("READONLY x"));
+        let lost = world.try_lock(&world.manager()).unwrap_err();
         assert!(!lost.is_permanent(), "{lost}");
         let start = world.sim.elapsed();
-        let lost = world.sim.block_on(world.manager().lock("r")).unwrap_err();
+        let lost = world.run(world.manager().lock("r")).unwrap_err();
         assert!(matches!(lost, LockError::NoQuorum(_)) && lost.is_permanent(), "{lost}");
         let took = world.sim.elapsed() - start;
         assert!(took >= SECOND && took <= 3 * SECOND, "{took:?}");
@@ -126,26 +121,26 @@ fn a4_a_replica_that_stays_one_ends_the_wait() {
 fn a4_the_error_does_not_depend_on_which_node_answers_first() {
     for shift in 0..5 {
         let world = World::complete(5);
-        let node = |place: usize| &world.nodes[(place + shift) % 5];
-        node(0).inject(Fault::Dead);
-        node(1).put("r", Value::String(b"another program's".to_vec()));
-        for place in 2..5 {
-            node(place).inject(Fault::Failing(error_of_reply("NOAUTH")));
-        }
-        let lost = world.sim.block_on(world.manager().lock("r")).unwrap_err();
-        assert!(matches!(lost, LockError::NoQuorum(_)) && lost.is_permanent(), "{shift}: {lost}");
-        assert!(world.sim.elapsed() <= 2 * MS, "{shift}");
+        let at = |place: usize| (place + shift) % 5;
+        world.inject(at(0)..=at(0), Fault::Dead);
+        world.occupy(at(1)..=at(1));
+        (2..5).for_each(|place| world.inject(at(place)..=at(place), failing("NOAUTH")));
+        let lost = world.run(world.manager().lock("r")).unwrap_err();
+        let is_right = matches!(lost, LockError::NoQuorum(_)) && lost.is_permanent();
+        assert!(is_right && world.sim.elapsed() <= 2 * MS, "{shift}: {lost}");
     }
 }
 
-/// After a round that the deadline cut short, the error is that of the round before.
+/// After a round that the deadline cut short, the error is that of the round before: a refusal says more than silence.
 #[test]
 fn a4_a_deadline_in_mid_round_does_not_hide_who_held_it() {
-    for timeout in (50..900).step_by(7) {
-        let world = World::new(3);
+    for (world, timeout) in
+        World::KINDS.into_iter().flat_map(|new| (50..900).step_by(7).map(move |time| (new, time)))
+    {
+        let world = world(3);
         world.occupy(..);
         world.inject(.., Fault::Slow(100 * MS));
-        let lost = world.sim.block_on(world.manager().lock("r").timeout(timeout * MS)).unwrap_err();
+        let lost = world.run(world.manager().lock("r").timeout(timeout * MS)).unwrap_err();
         assert_eq!(lost.is_held(), timeout >= 100, "{timeout}: {lost}");
         let elapsed = world.sim.elapsed();
         // And the answers to the undo (C8).
@@ -154,47 +149,131 @@ fn a4_a_deadline_in_mid_round_does_not_hide_who_held_it() {
 }
 
 #[test]
+fn a4_an_earlier_waiter_of_this_manager_in_the_way_is_held_and_the_first_one_says_what_the_nodes_do()
+ {
+    for fault in [Fault::Down, Fault::Hung] {
+        let world = World::complete(3);
+        world.inject(.., fault.clone());
+        let manager = world.manager();
+        let waits =
+            [30, 5, 5, 1].map(|wait| manager.lock("r").timeout(wait * SECOND).into_future());
+        let mut errors = world.run(join_all(waits)).into_iter().map(Result::unwrap_err);
+        let first = failure_of::<()>(Err(errors.next().unwrap()));
+        assert_eq!(first.failed_nodes().count(), 3, "{first}");
+        for error in errors {
+            assert!(error.is_held() && error.failure().unwrap().is_local(), "{fault:?}: {error}");
+        }
+    }
+}
+
+/// The guard is gone, and nothing is in the way but nodes that do not answer.
+#[test]
+fn a4_without_a_round_an_unanswered_release_is_unreachable_with_its_nodes() {
+    // Behind a release on ordered connections it makes a round, and waits as long for its undo (C8).
+    for (world, took) in World::kinds(3).into_iter().zip([100, 200, 200]) {
+        let manager = world.manager();
+        let held = world.lock(&manager);
+        world.catch_up();
+        world.inject(.., Fault::Hung);
+        drop(held);
+        let failure = failure_of(world.run(manager.lock("r").timeout(100 * MS)));
+        let is_silent = |node: &&NodeAnswer| matches!(node.answer, Answer::NoReply { .. });
+        assert_eq!(failure.nodes().iter().filter(is_silent).count(), 3, "{failure}");
+        assert!(!failure.is_local(), "{failure}");
+        assert_eq!(world.sim.elapsed(), took * MS);
+    }
+}
+
+/// Others wait, so the first thing that is sent is the question to the gate.
+#[test]
+fn a4_without_a_round_a_lock_is_held_only_if_the_gate_has_said_so() {
+    for gate_hangs in [false, true] {
+        let scene = Scene::new(5);
+        let (first, second) = (scene.process(), scene.process());
+        // A process that locks it again and again asks the gate behind its releases.
+        let guard = scene.run(first.lock("r")).unwrap();
+        scene.run(guard.release()).unwrap();
+        let guard = scene.run(first.lock("r")).unwrap();
+        let _next = second.hold_once("r", 10 * SECOND);
+        scene.advance(500 * MS);
+        let gate = scene.gate("r");
+        scene.run(guard.release()).unwrap();
+        scene.advance(100 * MS);
+        if gate_hangs {
+            scene.nodes[gate].inject(Fault::Hung);
+        }
+        scene.forget_sent();
+        let failed = scene.run(first.locks.lock("r").timeout(250 * MS)).unwrap_err();
+        assert_eq!(scene.count(Operation::Acquire), 0, "no node was asked to vote");
+        assert_eq!(failed.is_held(), !gate_hangs, "{failed}");
+        assert_eq!(matches!(failed, LockError::NoQuorum(_)), gate_hangs, "{failed}");
+    }
+}
+
+#[test]
 fn an_error_says_what_each_node_answered() {
     let world = World::new(5);
-    world.nodes[0].inject(Fault::Dead);
-    world.nodes[1].inject(Fault::Hung);
-    world.nodes[2].inject(Fault::Failing(error_of_reply("LOADING")));
-    world.nodes[3].put("r", Value::String(b"another client's".to_vec()));
+    for (at, fault) in [Fault::Dead, Fault::Hung, failing("LOADING")].into_iter().enumerate() {
+        world.inject(at..=at, fault);
+    }
+    world.occupy(3..4);
     let manager = world.builder().node_timeout(70 * MS).build().unwrap();
-    let failed = world.sim.block_on(manager.lock("r").no_wait()).unwrap_err();
     assert_eq!(
-        failed.to_string(),
+        world.try_lock(&manager).unwrap_err().to_string(),
         "held by another client: 1 of 5 nodes granted, 3 needed; memory-1: connection refused; \
          memory-2: no reply yet when the quorum had become impossible; memory-3: LOADING; \
          memory-4: refused"
     );
-    world.nodes[0..4].iter().for_each(MemoryNode::heal);
-    world.sim.advance(SECOND);
+    world.heal();
+    world.advance(SECOND);
     assert_eq!(world.keys_left(), 1, "only the other client's");
 }
 
 /// Two of three nodes do not answer a release. No client holds the lock any more.
 #[test]
 fn unreachable_nodes_are_never_reported_as_held() {
-    let loading = Fault::Failing(error_of_reply("LOADING"));
-    for fault in [Fault::Hung, Fault::Down, loading] {
+    for fault in [Fault::Hung, Fault::Down, failing("LOADING")] {
         for timeout in [1, 100, 299, 301, 499, 500, 501, 900].map(|millis| millis * MS) {
-            for world in [World::new(3), World::in_order(3), World::complete(3)] {
+            for world in World::kinds(3) {
                 let manager = world.manager();
-                let guard = world.sim.block_on(manager.lock("r")).unwrap();
+                let guard = world.lock(&manager);
                 world.catch_up();
                 world.inject(..2, fault.clone());
-                let released = world.sim.block_on(guard.release());
+                let released = world.run(guard.release());
                 assert!(matches!(released, Err(ReleaseError::Unconfirmed(_))), "{released:?}");
-                let failed = world.sim.block_on(manager.lock("r").timeout(timeout)).unwrap_err();
-                let LockError::NoQuorum(failure) = &failed else {
-                    panic!("{fault:?}, {timeout:?}: {failed}");
-                };
-                let silent = ["memory-1", "memory-2"];
+                let failure = failure_of(world.run(manager.lock("r").timeout(timeout)));
                 let named = |name: &str| failure.nodes().iter().any(|node| *node.name == *name);
-                assert!(silent.into_iter().all(named), "{fault:?}, {timeout:?}: {failed}");
+                let is_named = ["memory-1", "memory-2"].into_iter().all(named);
+                assert!(is_named, "{fault:?}, {timeout:?}: {failure}");
             }
         }
+    }
+}
+
+/// Another process has the lock, and one of three nodes is silent.
+#[test]
+fn held_is_never_told_as_no_quorum() {
+    for timeout in [3, 20, 100, 499, 500, 501, 700, 1_500] {
+        for silent in 0..3 {
+            let scene = Scene::new(3);
+            let (holder, waiter) = (scene.process(), scene.process());
+            scene.nodes[silent].inject(Fault::Hung);
+            let _held = scene.run(holder.lock("r").ttl(HOUR)).unwrap();
+            let requests = (0..5).map(|_| waiter.locks.lock("r").timeout(timeout * MS));
+            let errors = scene.run(join_all(requests.map(IntoFuture::into_future)));
+            let refused = scene.run(waiter.locks.lock("r").no_wait());
+            for error in errors.into_iter().chain([refused]).map(Result::unwrap_err) {
+                assert!(error.is_held(), "node {silent} is silent, {timeout} ms: {error}");
+            }
+        }
+    }
+    // A guard or an earlier task of this manager is in the way, also without any time.
+    let world = World::complete(3);
+    let manager = world.manager();
+    let _guard = world.run(manager.lock("r").ttl(HOUR)).unwrap();
+    for timeout in [Duration::ZERO, MS] {
+        let error = world.run(manager.lock("r").timeout(timeout)).unwrap_err();
+        assert!(error.is_held(), "{error}");
     }
 }
 

@@ -1,92 +1,113 @@
-//! Leases that live long: repair over an hour of restarts, and ten thousand renewed at once.
+//! H7: when leases are renewed, and for how long.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use quorate_core::{LockBackend, LockGuard, LockManager, Runtime};
-use quorate_memory::{Effect, MemoryNode, Rule, Sim};
+use quorate_core::error::InvalidRequest;
+use quorate_core::{LeaseEnd, LockBackend, LockError, LockGuard, LockManager, Runtime};
+use quorate_memory::{Effect, Rule};
 
 use crate::backends::Odd;
-use crate::world::{MS, SECOND, World};
-
-/// A vote for an extension backs the lease to its end, though a shorter ttl was asked for: else a node
-/// that was repaired for the short one would count for the long one.
-#[test]
-fn h3_an_extension_for_less_still_backs_the_whole_lease() {
-    let world = World::new(3);
-    let guard = world.sim.block_on(world.manager().lock("r").ttl(60 * SECOND)).unwrap();
-    world.catch_up();
-    for node in &world.nodes[..2] {
-        node.flush();
-        world.sim.block_on(guard.extend_to(SECOND)).unwrap();
-        world.sim.advance(MS);
-    }
-    world.sim.advance(50 * SECOND);
-    assert!(guard.is_valid());
-    assert_eq!(world.holders("r"), 3);
-    assert!(world.sim.block_on(world.manager().lock("r").no_wait()).is_err());
-}
+use crate::world::{HOUR, MS, SECOND, World};
 
 /// A ttl for which the node timeout of the manager leaves no interval.
 #[test]
 fn h7_a_lease_that_is_short_for_its_manager_is_not_renewed_all_the_time() {
     let world = World::new(3);
     let manager = world.builder().node_timeout(4 * SECOND).build().unwrap();
-    let guard = world.sim.block_on(manager.lock("r").ttl(SECOND)).unwrap();
+    let guard = world.run(manager.lock("r").ttl(SECOND)).unwrap();
     guard.auto_renew();
-    world.sim.advance(10 * SECOND);
+    world.advance(10 * SECOND);
     assert!(guard.is_valid());
-    let renewals = world.log.operations().iter().filter(|call| **call == "extend").count() / 3;
+    let renewals = world.log.count("extend") / 3;
     assert!(renewals <= 150, "{renewals} in ten seconds");
 }
 
-/// One node at a time loses its data, all five in turn.
 #[test]
-fn h3_a_lease_of_an_hour_outlives_rolling_restarts() {
-    let (world, guard) = World::new(5).held();
+fn h7_a_hold_limit_ends_the_lease_however_often_it_is_extended() {
+    let world = World::new(3);
+    let manager = world.manager();
+    let guard = world.run(manager.lock("r").hold_limit(60 * SECOND)).unwrap();
     guard.auto_renew();
-    for (restarts, node) in world.nodes.iter().cycle().take(514).enumerate() {
-        // Two renewals at least.
-        world.sim.advance(7 * SECOND);
-        assert!(guard.is_valid(), "after {restarts} restarts");
-        node.restart();
-    }
-    drop(guard);
-    world.catch_up();
-    assert_eq!(world.keys_left(), 0, "nothing of it stays");
+    let start = world.sim.now();
+    world.advance(58 * SECOND);
+    assert!(guard.is_valid());
+    world.run(guard.extend_to(HOUR)).unwrap();
+    assert_eq!(guard.valid_until(), start + 60 * SECOND);
+    assert!(matches!(world.run(guard.lost()), LeaseEnd::HoldLimit));
+    assert_eq!(world.sim.now(), start + 60 * SECOND);
+
+    let none = world.run(manager.lock("s").hold_limit(Duration::ZERO));
+    assert!(matches!(none, Err(LockError::Invalid(InvalidRequest::HoldLimit))), "{none:?}");
+}
+
+#[test]
+fn h7_a_lease_that_has_reached_its_hold_limit_is_not_renewed() {
+    let world = World::new(3);
+    let guard = world.run(world.manager().lock("r").hold_limit(9 * SECOND)).unwrap();
+    guard.auto_renew();
+    world.advance(60 * SECOND);
+    assert!(matches!(world.run(guard.lost()), LeaseEnd::HoldLimit));
+    assert_eq!(world.log.count("extend"), 0);
+}
+
+/// The manager waits for the lock that it adopts, so that its queue has a place for the waiter only.
+#[test]
+fn h7_an_adopted_lock_is_released_at_its_hold_limit() {
+    let world = World::complete(3);
+    let record = world.run(world.manager().lock("r").ttl(60 * SECOND)).unwrap();
+    let record = record.detach().unwrap();
+    let taker = world.builder().hold_limit(2 * SECOND).build().unwrap();
+    let had = hold(&world, &taker, "r", false);
+    world.advance(100 * MS);
+    let guard = world.run(taker.adopt(&record)).unwrap();
+    world.advance(4 * SECOND);
+    assert!(!guard.is_valid() && had.lock().unwrap().is_some());
+}
+
+/// Waits for the lock in the background, and keeps it.
+fn hold(world: &World, manager: &LockManager, name: &str, renews: bool) -> Held {
+    let (request, held) = (manager.lock(name), Held::default());
+    let kept = Arc::clone(&held);
+    world.sim.spawn(Box::pin(async move {
+        let guard = request.await.unwrap();
+        if renews {
+            guard.auto_renew();
+        }
+        *kept.lock().unwrap() = Some(guard);
+    }));
+    held
+}
+
+type Held = Arc<Mutex<Option<LockGuard>>>;
+
+fn valid(held: &[Held]) -> usize {
+    let is_valid = |held: &&Held| held.lock().unwrap().as_ref().is_some_and(LockGuard::is_valid);
+    held.iter().filter(is_valid).count()
 }
 
 /// Acquired at the same instant, ten thousand leases are renewed at different times.
 #[test]
 fn h7_ten_thousand_leases_do_not_renew_at_once() {
     const LEASES: usize = 10_000;
-    let sim = Sim::new(7);
+    let world = World::in_order(3);
     let extended: Arc<Mutex<Vec<Duration>>> = Arc::default();
-    let (clock, seen) = (sim.clone(), Arc::clone(&extended));
-    let first = Odd::new(&MemoryNode::new("first", sim.clone())).noting(move |method| {
+    let (clock, seen) = (world.sim.clone(), Arc::clone(&extended));
+    let first = Odd::new(&world.nodes[0]).noting(move |method| {
         if method == "extend" {
             seen.lock().unwrap().push(clock.elapsed());
         }
     });
-    let mut nodes: Vec<Arc<dyn LockBackend>> = vec![Arc::new(first)];
-    for node in MemoryNode::cluster(2, sim.clone()) {
-        nodes.push(Arc::new(node));
-    }
+    let mut nodes: Vec<Arc<dyn LockBackend>> = vec![Arc::new(first.named("first"))];
+    nodes.extend(world.nodes[1..].iter().map(|node| Arc::new(node.clone()) as _));
     let every = 3 * SECOND;
-    let manager =
-        LockManager::builder(nodes).runtime(sim.clone()).renew_interval(every).build().unwrap();
-    let guards: Arc<Mutex<Vec<LockGuard>>> = Arc::default();
-    for lease in 0..LEASES {
-        let (manager, guards) = (manager.clone(), Arc::clone(&guards));
-        sim.spawn(Box::pin(async move {
-            let guard = manager.lock(format!("r{lease}")).no_wait().await.unwrap();
-            guard.auto_renew();
-            guards.lock().unwrap().push(guard);
-        }));
-    }
-    sim.advance(6 * every);
-    assert_eq!(guards.lock().unwrap().iter().filter(|guard| guard.is_valid()).count(), LEASES);
+    let builder = LockManager::builder(nodes).runtime(world.sim.clone());
+    let manager = builder.renew_interval(every).build().unwrap();
+    let leases: Vec<_> =
+        (0..LEASES).map(|lease| hold(&world, &manager, &format!("r{lease}"), true)).collect();
+    world.advance(6 * every);
+    assert_eq!(valid(&leases), LEASES);
 
     let times = extended.lock().unwrap().clone();
     // The first renewals: one of each lease, in the last three tenths of the interval.
@@ -95,11 +116,8 @@ fn h7_ten_thousand_leases_do_not_renew_at_once() {
     assert!(first[LEASES - 1] > every * 99 / 100 && first[LEASES - 1] <= every);
     assert!(times[LEASES] >= every * 14 / 10, "a second one comes later: {:?}", times[LEASES]);
     let even = LEASES as u128 / (every * 3 / 10).as_millis();
-    assert!(
-        peak(first, Duration::ZERO, every) <= 3 * even,
-        "{}",
-        peak(first, Duration::ZERO, every)
-    );
+    let most = peak(first, Duration::ZERO, every);
+    assert!(most <= 3 * even, "{most}");
 
     // Later ones: a renewal every 0.85 of the interval, evenly spread.
     let even = LEASES as u128 / (every * 85 / 100).as_millis();
@@ -120,14 +138,13 @@ fn peak(times: &[Duration], from: Duration, to: Duration) -> u128 {
 
 #[test]
 fn a_second_auto_renew_changes_nothing() {
-    let (mut renewed, ttl) = (Vec::new(), 10 * SECOND);
-    for times in [1, 2] {
+    let renewed = [1, 2].map(|times| {
         let (world, guard) = World::new(3).held();
         (0..times).for_each(|_| guard.auto_renew());
-        world.sim.advance(10 * ttl);
-        renewed.push(world.log.operations().iter().filter(|done| **done == "extend").count());
+        world.advance(100 * SECOND);
         assert!(guard.is_valid());
-    }
+        world.log.count("extend")
+    });
     assert_eq!(renewed[0], renewed[1], "the same seed, the same moments");
 }
 
@@ -138,22 +155,14 @@ fn h7_a_renewal_in_the_last_third_of_its_lease_does_not_wait_for_others() {
     let builder =
         world.builder().ttl(30 * SECOND).node_timeout(12 * SECOND).wait_timeout(60 * SECOND);
     let manager = builder.build().unwrap();
-    let guards: Arc<Mutex<Vec<LockGuard>>> = Arc::default();
-    for lease in 0..5_000 {
-        let (request, guards) =
-            (manager.lock(format!("r:{lease}")).auto_renew(), Arc::clone(&guards));
-        world.sim.spawn(Box::pin(async move {
-            let guard = request.await.unwrap();
-            guards.lock().unwrap().push(guard);
-        }));
-    }
-    world.sim.advance(SECOND);
-    assert_eq!(guards.lock().unwrap().len(), 5_000);
+    let leases: Vec<_> =
+        (0..5_000).map(|lease| hold(&world, &manager, &format!("r:{lease}"), true)).collect();
+    world.advance(SECOND);
+    assert_eq!(valid(&leases), 5_000);
     let way = 4 * SECOND;
     for node in &world.nodes {
         node.add_rule(Rule::new(Effect::Delay { least: way, most: way }));
     }
-    world.sim.advance(100 * SECOND);
-    let lost = guards.lock().unwrap().iter().filter(|guard| !guard.is_valid()).count();
-    assert_eq!(lost, 0);
+    world.advance(100 * SECOND);
+    assert_eq!(valid(&leases), 5_000);
 }

@@ -1,20 +1,19 @@
 //! The restart guard: a node that may have forgotten does not vote until `max_ttl` has passed.
 
-use std::fmt::Debug;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::future::join;
-use quorate_core::backend::{AcquireOptions, Claim, InvalidTtl, Vote};
+use quorate_core::backend::InvalidTtl;
 use quorate_core::error::{Answer, InvalidRequest, QuorumFailure};
-use quorate_core::resource::{Key, Resource, Token};
 use quorate_core::{
-    AdoptError, BackendErrorKind, BuildError, ExtendError, LockBackend, LockError, LockGuard,
-    LockManager, RestartGuard, Runtime,
+    AdoptError, BackendErrorKind, BuildError, ExtendError, LockError, LockManager, RestartGuard,
+    Runtime,
 };
-use quorate_memory::{Effect, Fault, MemoryNode, Operation, Rule, Sim, Value};
+use quorate_memory::{Effect, Fault, MemoryNode, Operation, Rule, Value};
 
-use crate::world::{MS, Places, SECOND};
+use crate::world::{MS, Places, SECOND, World, failure_of};
 
 mod moves;
 mod quarantined;
@@ -27,34 +26,17 @@ const QUARANTINE: &str = "quorate:guard:quarantine";
 const TTL: Duration = Duration::from_secs(10);
 const MAX_TTL: Duration = Duration::from_secs(60);
 
-struct World {
-    sim: Sim,
-    nodes: Vec<MemoryNode>,
-}
-
 impl World {
     /// Nodes on which a quarantine has just ended.
-    fn new(nodes: usize) -> Self {
-        let world = Self::fresh(nodes);
-        assert_quarantined(&world.failure(&world.manager(MAX_TTL)), nodes);
-        world.sim.advance(MAX_TTL);
+    fn after_a_quarantine(nodes: usize) -> Self {
+        let world = Self::complete(nodes);
+        world.assert_quarantined(&world.guarded(MAX_TTL), nodes);
+        world.advance(MAX_TTL);
         world
     }
 
-    /// Nodes that no client has ever used.
-    fn fresh(nodes: usize) -> Self {
-        let sim = Sim::new(7);
-        let nodes = MemoryNode::cluster(nodes, sim.clone());
-        Self { sim, nodes }
-    }
-
-    fn manager(&self, guard: impl Into<RestartGuard>) -> LockManager {
-        let builder = LockManager::builder(self.nodes.clone()).runtime(self.sim.clone()).ttl(TTL);
-        builder.restart_guard(guard).build().unwrap()
-    }
-
-    fn try_lock(&self, manager: &LockManager) -> Result<LockGuard, LockError> {
-        self.sim.block_on(manager.lock("r").no_wait())
+    fn guarded(&self, guard: impl Into<RestartGuard>) -> LockManager {
+        self.builder().restart_guard(guard).build().unwrap()
     }
 
     fn failure(&self, manager: &LockManager) -> QuorumFailure {
@@ -63,28 +45,37 @@ impl World {
 
     fn lock_and_release(&self, manager: &LockManager) {
         let guard = self.try_lock(manager).unwrap();
-        self.sim.block_on(guard.release()).unwrap();
-        self.sim.advance(Duration::ZERO);
+        self.run(guard.release()).unwrap();
+        self.catch_up();
     }
 
-    /// Gives some of the nodes, or all, this fault.
-    fn inject(&self, nodes: impl Places, fault: Fault) {
-        self.nodes[nodes].iter().for_each(|node| node.inject(fault.clone()));
+    /// So many have just this wrong with them: they are quarantined.
+    fn assert_quarantined(&self, manager: &LockManager, nodes: usize) {
+        assert_quarantined(&self.failure(manager), nodes);
     }
 
-    fn heal(&self) {
-        self.nodes.iter().for_each(MemoryNode::heal);
+    /// The same for so long from `start`, and then they vote.
+    fn assert_quarantined_for(
+        &self,
+        rest: Duration,
+        start: Duration,
+        manager: &LockManager,
+        nodes: usize,
+    ) {
+        for left in [rest, rest / 2, MS] {
+            self.advance((start + rest - left).saturating_sub(self.sim.elapsed()));
+            self.assert_quarantined(manager, nodes);
+        }
+        self.advance((start + rest).saturating_sub(self.sim.elapsed()));
+        self.lock_and_release(manager);
     }
 
-    fn holders(&self) -> usize {
-        self.nodes.iter().filter(|node| node.get("r").is_some()).count()
-    }
-}
-
-fn failure_of<T: Debug>(failed: Result<T, LockError>) -> QuorumFailure {
-    match failed {
-        Err(LockError::NoQuorum(failure)) => failure,
-        other => panic!("{other:?}"),
+    /// Restarts that lose nothing, but no client can know that.
+    fn restart_with_data(&self, nodes: impl Places) {
+        for node in &self.nodes[nodes] {
+            node.save();
+            node.restart_from_save();
+        }
     }
 }
 
@@ -114,8 +105,8 @@ const LOSSES: [Loss; 5] = [
 #[test]
 fn a_node_that_lost_its_data_does_not_vote_until_max_ttl_has_passed() {
     for (how, lose) in LOSSES {
-        let world = World::new(3);
-        let (one, other) = (world.manager(MAX_TTL), world.manager(MAX_TTL));
+        let world = World::after_a_quarantine(3);
+        let (one, other) = (world.guarded(MAX_TTL), world.guarded(MAX_TTL));
         world.nodes.iter().for_each(MemoryNode::save);
         // Held by one, on the first two nodes; the second forgets.
         world.nodes[2].inject(Fault::Down);
@@ -130,12 +121,8 @@ fn a_node_that_lost_its_data_does_not_vote_until_max_ttl_has_passed() {
         assert_eq!(kinds(failure), [BackendErrorKind::Quarantined; 2], "{how}: {failure}");
         assert!(guard.is_valid(), "{how}");
         std::mem::forget(guard);
-        for left in [MAX_TTL - TTL, TTL, MS] {
-            world.sim.advance((start + MAX_TTL - left).saturating_sub(world.sim.elapsed()));
-            assert_quarantined(&world.failure(&other), 2);
-        }
-        world.sim.advance((start + MAX_TTL).saturating_sub(world.sim.elapsed()));
-        world.lock_and_release(&other);
+        world.advance(TTL);
+        world.assert_quarantined_for(MAX_TTL, start, &other, 2);
     }
 }
 
@@ -143,25 +130,21 @@ fn a_node_that_lost_its_data_does_not_vote_until_max_ttl_has_passed() {
 #[test]
 fn without_the_guard_it_votes_at_once() {
     for (how, lose) in LOSSES {
-        let world = World::fresh(3);
-        let manager =
-            LockManager::builder(world.nodes.clone()).runtime(world.sim.clone()).build().unwrap();
-        world.nodes[2].inject(Fault::Down);
-        let one = world.try_lock(&manager).unwrap();
-        let elsewhere =
-            LockManager::builder(world.nodes.clone()).runtime(world.sim.clone()).build().unwrap();
-        world.nodes[2].heal();
+        let world = World::complete(3);
+        world.inject(2.., Fault::Down);
+        let one = world.try_lock(&world.manager()).unwrap();
+        world.heal();
         lose(&world.nodes[1]);
-        world.nodes[1].heal();
-        let other = world.try_lock(&elsewhere).unwrap();
+        world.heal();
+        let other = world.try_lock(&world.manager()).unwrap();
         assert!(one.is_valid() && other.is_valid(), "{how}");
     }
 }
 
 #[test]
 fn one_of_three_in_quarantine_hurts_nobody_and_two_are_too_many() {
-    let world = World::new(3);
-    let manager = world.manager(MAX_TTL);
+    let world = World::after_a_quarantine(3);
+    let manager = world.guarded(MAX_TTL);
     world.nodes[1].restart();
     world.lock_and_release(&manager);
     assert_eq!(world.sim.elapsed(), MAX_TTL, "nobody waits for it");
@@ -173,7 +156,7 @@ fn one_of_three_in_quarantine_hurts_nobody_and_two_are_too_many() {
     }
     assert!(text.starts_with("no quorum: 1 of 3 nodes granted, 2 needed"), "{text}");
     assert_quarantined(&failure_of::<()>(Err(error)), 2);
-    world.sim.advance(56_800 * MS);
+    world.advance(56_800 * MS);
     let text = world.try_lock(&manager).unwrap_err().to_string();
     assert!(text.contains("quarantined for another 3.2s"), "{text}");
 }
@@ -181,45 +164,52 @@ fn one_of_three_in_quarantine_hurts_nobody_and_two_are_too_many() {
 #[test]
 fn who_waits_wins_when_the_quarantine_ends() {
     for fenced in [false, true] {
-        let world = World::fresh(3);
-        let manager = world.manager(MAX_TTL);
+        let world = World::complete(3);
+        let manager = world.guarded(MAX_TTL);
         let request = manager.lock("r").timeout(2 * MAX_TTL);
         let request = if fenced { request.fenced() } else { request };
-        let guard = world.sim.block_on(request).unwrap();
+        let guard = world.run(request).unwrap();
         let waited = world.sim.elapsed();
         assert!(waited >= MAX_TTL && waited < MAX_TTL + 2 * SECOND, "{waited:?}");
         assert_eq!(guard.fencing_token().is_some(), fenced);
         // A request that does not wait for so long returns the reason.
         world.nodes[0].restart();
         world.nodes[1].restart();
-        let lost = world.sim.block_on(manager.lock("s").timeout(SECOND));
+        let lost = world.run(manager.lock("s").timeout(SECOND));
         assert_quarantined(&failure_of(lost), 2);
     }
 }
 
+/// And anew by a node that restarts in its quarantine.
 #[test]
 fn a_quarantine_is_counted_by_the_nodes_clock() {
-    let world = World::new(1);
-    let manager = world.manager(MAX_TTL);
-    world.nodes[0].drift(10_000);
-    world.nodes[0].restart();
-    assert_quarantined(&world.failure(&manager), 1);
-    world.sim.advance(MAX_TTL * 100 / 101 - MS);
-    assert_quarantined(&world.failure(&manager), 1);
-    world.sim.advance(2 * MS);
-    world.lock_and_release(&manager);
+    for (drift, restarts_again) in [(10_000, false), (0, true)] {
+        let world = World::after_a_quarantine(1);
+        let manager = world.guarded(MAX_TTL);
+        world.nodes[0].drift(drift);
+        world.nodes[0].restart();
+        if restarts_again {
+            world.assert_quarantined(&manager, 1);
+            world.advance(MAX_TTL / 2);
+            world.restart_with_data(..);
+        }
+        let rest = if drift > 0 { MAX_TTL * 100 / 101 + MS } else { MAX_TTL };
+        let start = world.sim.elapsed();
+        world.assert_quarantined(&manager, 1);
+        world.assert_quarantined_for(rest, start, &manager, 1);
+    }
 }
 
 /// Nothing that was forgotten is still held when the quarantine ends, by clocks that differ as much as
 /// the drift allows.
 #[test]
 fn the_longest_lease_ends_before_the_quarantine() {
-    let world = World::new(1);
-    let manager = world.manager(MAX_TTL);
+    let world = World::after_a_quarantine(1);
+    let manager = world.guarded(MAX_TTL);
     world.nodes[0].drift(10_000);
-    let guard = world.sim.block_on(manager.lock("r").no_wait().ttl(MAX_TTL)).unwrap();
+    let guard = world.run(manager.lock("r").no_wait().ttl(MAX_TTL)).unwrap();
     world.nodes[0].flush();
-    let free = world.sim.block_on(manager.lock("s").timeout(2 * MAX_TTL)).unwrap();
+    let free = world.run(manager.lock("s").timeout(2 * MAX_TTL)).unwrap();
     assert!(!guard.is_valid());
     assert!(world.sim.now() >= guard.valid_until());
     drop(free);
@@ -227,30 +217,14 @@ fn the_longest_lease_ends_before_the_quarantine() {
 
 #[test]
 fn a_quarantine_that_is_met_again_does_not_begin_again() {
-    let world = World::new(3);
+    let world = World::after_a_quarantine(3);
     let start = world.sim.elapsed();
     world.nodes.iter().for_each(MemoryNode::restart);
     for second in 0..60 {
-        assert_quarantined(&world.failure(&world.manager(MAX_TTL)), 3);
-        world.sim.advance((start + (second + 1) * SECOND).saturating_sub(world.sim.elapsed()));
+        world.assert_quarantined(&world.guarded(MAX_TTL), 3);
+        world.advance((start + (second + 1) * SECOND).saturating_sub(world.sim.elapsed()));
     }
-    world.lock_and_release(&world.manager(MAX_TTL));
-}
-
-#[test]
-fn a_node_that_restarts_in_its_quarantine_begins_anew() {
-    let world = World::new(1);
-    let manager = world.manager(MAX_TTL);
-    world.nodes[0].restart();
-    assert_quarantined(&world.failure(&manager), 1);
-    world.sim.advance(MAX_TTL / 2);
-    world.nodes[0].save();
-    world.nodes[0].restart_from_save();
-    assert_quarantined(&world.failure(&manager), 1);
-    world.sim.advance(MAX_TTL - MS);
-    assert_quarantined(&world.failure(&manager), 1);
-    world.sim.advance(MS);
-    world.lock_and_release(&manager);
+    world.lock_and_release(&world.guarded(MAX_TTL));
 }
 
 #[test]
@@ -258,78 +232,74 @@ fn a_strict_guard_takes_a_new_node_for_one_that_forgot_and_a_soft_one_asks_for_h
     // Up for (seconds), and quarantined for so many more by the soft rule.
     for (up, soft) in [(0, 61), (1, 60), (30, 31), (60, 1), (61, 0), (1_000, 0)] {
         for guard in [RestartGuard::strict(MAX_TTL), RestartGuard::soft(MAX_TTL)] {
-            let world = World::fresh(3);
-            world.sim.advance(up * SECOND);
-            let manager = world.manager(guard);
+            let world = World::complete(3);
+            world.advance(up * SECOND);
+            let manager = world.guarded(guard);
             let rest = if guard.is_strict() { MAX_TTL } else { soft * SECOND };
-            if !rest.is_zero() {
-                assert_quarantined(&world.failure(&manager), 3);
-                world.sim.advance(rest - MS);
-                assert_quarantined(&world.failure(&manager), 3);
-                world.sim.advance(MS);
+            match rest {
+                Duration::ZERO => world.lock_and_release(&manager),
+                rest => world.assert_quarantined_for(rest, up * SECOND, &manager, 3),
             }
-            world.lock_and_release(&manager);
         }
     }
 }
 
 #[test]
 fn a_soft_guard_sees_restarts_and_old_data_but_not_a_flush() {
-    let world = World::fresh(1);
-    world.sim.advance(2 * MAX_TTL);
-    let manager = world.manager(RestartGuard::soft(MAX_TTL));
+    let world = World::complete(1);
+    world.advance(2 * MAX_TTL);
+    let manager = world.guarded(RestartGuard::soft(MAX_TTL));
     world.lock_and_release(&manager);
     let node = &world.nodes[0];
     node.save();
     node.restart_from_save();
-    assert_quarantined(&world.failure(&manager), 1);
+    world.assert_quarantined(&manager, 1);
     // Also by a run that has been up for long: as a replica that is promoted.
-    world.sim.advance(2 * MAX_TTL);
+    world.advance(2 * MAX_TTL);
     world.lock_and_release(&manager);
     node.put(EPOCH, Value::String(b"another:60000".to_vec()));
-    assert_quarantined(&world.failure(&manager), 1);
-    world.sim.advance(MAX_TTL);
+    world.assert_quarantined(&manager, 1);
+    world.advance(MAX_TTL);
     node.restart();
-    assert_quarantined(&world.failure(&manager), 1);
-    world.sim.advance(MAX_TTL + SECOND);
+    world.assert_quarantined(&manager, 1);
+    world.advance(MAX_TTL + SECOND);
     world.lock_and_release(&manager);
     node.flush();
     world.lock_and_release(&manager);
-    let strict = world.manager(MAX_TTL);
+    let strict = world.guarded(MAX_TTL);
     node.flush();
-    assert_quarantined(&world.failure(&strict), 1);
+    world.assert_quarantined(&strict, 1);
 }
 
 #[test]
 fn who_deletes_the_epochs_changes_max_ttl_and_begins_a_quarantine() {
-    let world = World::new(3);
+    let world = World::after_a_quarantine(3);
     world.nodes.iter().for_each(|node| node.expire(EPOCH));
-    let manager = world.manager(20 * SECOND);
-    assert_quarantined(&world.failure(&manager), 3);
-    world.sim.advance(20 * SECOND);
+    let manager = world.guarded(20 * SECOND);
+    world.assert_quarantined(&manager, 3);
+    world.advance(20 * SECOND);
     world.lock_and_release(&manager);
     // And a user who deletes the other key ends it.
     world.nodes.iter().for_each(MemoryNode::flush);
-    assert_quarantined(&world.failure(&manager), 3);
+    world.assert_quarantined(&manager, 3);
     world.nodes.iter().for_each(|node| node.expire(QUARANTINE));
     world.lock_and_release(&manager);
     // A quarantine without an end lasts until a user ends it.
     world.nodes.iter().for_each(|node| node.put(QUARANTINE, Value::String(Vec::new())));
-    world.sim.advance(2 * MAX_TTL);
-    assert_quarantined(&world.failure(&manager), 3);
+    world.advance(2 * MAX_TTL);
+    world.assert_quarantined(&manager, 3);
 }
 
 #[test]
 fn without_the_guard_nothing_is_stored_for_it_and_with_it_two_keys_are() {
-    let world = World::fresh(1);
-    let plain =
-        LockManager::builder(world.nodes.clone()).runtime(world.sim.clone()).build().unwrap();
+    let world = World::complete(1);
+    let plain = world.manager();
     world.lock_and_release(&plain);
     assert!(world.nodes[0].keys().is_empty());
-    let manager = world.manager(MAX_TTL);
-    assert_quarantined(&world.failure(&manager), 1);
+    let manager = world.guarded(MAX_TTL);
+    world.assert_quarantined(&manager, 1);
     assert_eq!(world.nodes[0].keys(), [EPOCH.as_bytes(), QUARANTINE.as_bytes()]);
-    world.sim.advance(MAX_TTL);
+    world.advance(MAX_TTL);
     world.lock_and_release(&manager);
     assert_eq!(world.nodes[0].keys(), [EPOCH.as_bytes()]);
 }
@@ -339,32 +309,28 @@ fn without_the_guard_nothing_is_stored_for_it_and_with_it_two_keys_are() {
 #[test]
 fn an_attempt_from_before_a_loss_gets_no_token_that_is_too_low() {
     for guarded in [false, true] {
-        let world = World::new(3);
-        let wall = Arc::new(std::sync::atomic::AtomicU64::new(1_000));
+        let world = World::after_a_quarantine(3);
+        let wall = Arc::new(AtomicU64::new(1_000));
         let manager = || {
             let wall = Arc::clone(&wall);
-            let hint = move || wall.load(std::sync::atomic::Ordering::Relaxed);
-            // A process of its own, with its own connections.
-            let client = world.sim.client(0);
-            let nodes = world.nodes.iter().map(|node| node.seen_by(&client));
-            let builder = LockManager::builder(nodes).runtime(client.clone()).ttl(TTL);
-            let builder = builder.node_timeout(4 * SECOND).fencing_hint(hint);
+            let hint = move || wall.load(Ordering::Relaxed);
+            let builder = world.builder().node_timeout(4 * SECOND).fencing_hint(hint);
             if guarded { builder.restart_guard(MAX_TTL) } else { builder }.build().unwrap()
         };
         let (early, late) = (manager(), manager());
         // Its requests take two seconds.
         world.inject(.., Fault::Slow(2 * SECOND));
-        let attempt = async { early.lock("r").no_wait().fenced().await };
+        let attempt = early.lock("r").no_wait().fenced().into_future();
         let meanwhile = async {
-            world.sim.sleep_until(world.sim.now() + SECOND).await;
+            world.sim.sleep(SECOND).await;
             world.heal();
-            wall.store(5_000, std::sync::atomic::Ordering::Relaxed);
+            wall.store(5_000, Ordering::Relaxed);
             let guard = late.lock("r").no_wait().fenced().await.unwrap();
             let token = guard.fencing_token().unwrap();
             world.nodes.iter().for_each(MemoryNode::restart);
             (guard, token)
         };
-        let (attempt, (_guard, token)) = world.sim.block_on(join(attempt, meanwhile));
+        let (attempt, (_guard, token)) = world.run(join(attempt, meanwhile));
         match attempt {
             Ok(stale) => {
                 assert!(!guarded, "two hold it");

@@ -1,6 +1,6 @@
-//! The table of rules in `tests/README.md` holds: its tests exist, and so do the codes in use.
+//! The table of rules in `tests/README.md` holds: its tests and planted bugs exist, and so do the codes in use.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
@@ -31,10 +31,59 @@ const THIS_FILE: &str = "tests/virtual/rules/rule_table.rs";
 #[derive(Default)]
 struct Tree {
     files: BTreeSet<String>,
-    /// Each test as `file::function`.
-    tests: BTreeSet<String>,
+    /// Each test as `file::function`, and where it stands.
+    tests: BTreeMap<String, Vec<Place>>,
+    /// Each planted bug, and the words of its test runs.
+    planted: BTreeMap<String, Vec<String>>,
     /// Each use of a code: the place, and the code in upper case.
     codes: Vec<(String, String)>,
+}
+
+/// Where a test stands.
+struct Place {
+    file: String,
+    package: String,
+    target: String,
+    /// Its name in its target.
+    name: String,
+}
+
+impl Place {
+    /// Of a test in this file: the first part of its name is that of its module.
+    fn of(file: &str, function: &str) -> Self {
+        let stem = file.trim_end_matches(".rs");
+        let parts: Vec<&str> = stem.split('/').filter(|part| *part != "main").collect();
+        let (package, target, modules) = match parts[..] {
+            ["crates", package, "src", ref modules @ ..] => (package.to_owned(), "lib", modules),
+            ["crates", package, "tests", target, ref modules @ ..] => {
+                (package.to_owned(), target, modules)
+            }
+            ["tests", "virtual", package, "src", ref modules @ ..] => {
+                (format!("quorate-{package}"), "lib", modules)
+            }
+            ["tests", "virtual", target, ref modules @ ..]
+            | ["tests", target, ref modules @ ..] => ("quorate-tests".to_owned(), target, modules),
+            _ => (String::new(), "", &[][..]),
+        };
+        // Unit tests stand in a module at the end of their file, or in a file of that name.
+        let is_inner = target == "lib" && modules.last() != Some(&"tests");
+        let inner = if is_inner { "tests::" } else { "" };
+        let name = format!("{}::{inner}{function}", modules.join("::"));
+        Self { file: file.to_owned(), package, target: target.to_owned(), name }
+    }
+
+    /// Whether it runs with these words for `cargo test`.
+    fn is_run_by(&self, words: &str) -> bool {
+        let words: Vec<&str> = words.split_whitespace().filter(|word| *word != "--").collect();
+        let ["-p", package, ref rest @ ..] = words[..] else { return false };
+        let (is_target, filters) = match *rest {
+            ["--lib", ref filters @ ..] => (self.target == "lib", filters),
+            ["--test", target, ref filters @ ..] => (self.target == target, filters),
+            ref filters => (true, filters),
+        };
+        let is_named = filters.is_empty() || filters.iter().any(|it| self.name.contains(*it));
+        self.package == package && is_target && is_named
+    }
 }
 
 impl Tree {
@@ -46,14 +95,11 @@ impl Tree {
     }
 
     fn add_folder(&mut self, root: &Path, folder: &Path) {
-        // Cargo marks its target folders so.
-        if folder.join("CACHEDIR.TAG").exists() {
-            return;
-        }
         for entry in fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
             let name = path.strip_prefix(root).unwrap().to_str().unwrap().to_owned();
-            if name == ".git" {
+            // What git does not know: its own folder, and whatever cargo has built.
+            if [".git", "target"].contains(&&*name) || path.join("CACHEDIR.TAG").exists() {
                 continue;
             } else if path.is_dir() {
                 self.add_folder(root, &path);
@@ -61,9 +107,33 @@ impl Tree {
                 && TEXTS.iter().any(|end| name.ends_with(&format!(".{end}")))
             {
                 self.add_file(&name, &fs::read_to_string(path).unwrap());
+            } else if let Some(bug) = name.strip_prefix("tests/planted/") {
+                let text = fs::read_to_string(path).unwrap();
+                self.add_planted(bug.trim_end_matches(".patch"), &text);
             }
             self.files.insert(name);
         }
+    }
+
+    fn add_planted(&mut self, name: &str, text: &str) {
+        let runs = text.lines().filter_map(|line| line.strip_prefix("# TESTS: "));
+        self.planted.insert(name.to_owned(), runs.map(str::to_owned).collect());
+    }
+
+    /// The tests of virtual time that are named for a rule, and stand in another file than others of its tests.
+    fn scattered(&self) -> Vec<String> {
+        let mut files: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
+        for (test, place) in
+            self.tests.iter().flat_map(|(test, at)| at.iter().map(move |at| (test, at)))
+        {
+            let function = test.rsplit("::").next().unwrap();
+            let code = function.split_once('_').and_then(|(code, _)| code_of(code));
+            if let Some(code) = code.filter(|_| place.file.starts_with("tests/virtual/rules/")) {
+                files.entry(code).or_default().insert(&place.file);
+            }
+        }
+        let scattered = files.into_iter().filter(|(_, files)| files.len() > 1);
+        scattered.map(|(code, files)| format!("{code}: its tests stand in {files:?}")).collect()
     }
 
     fn add_file(&mut self, name: &str, text: &str) {
@@ -76,7 +146,8 @@ impl Tree {
                 is_test |= line.starts_with("#[test]") || line.starts_with("#[tokio::test");
             } else if let Some(function) = function {
                 if is_test {
-                    self.tests.insert(format!("{}::{function}", module.unwrap()));
+                    let test = format!("{}::{function}", module.unwrap());
+                    self.tests.entry(test).or_default().push(Place::of(name, function));
                 }
                 is_test = false;
             } else if !line.starts_with("//") {
@@ -136,11 +207,12 @@ fn breaches(page: &str, tree: &Tree) -> Vec<String> {
     for line in page.lines() {
         let cells: Vec<&str> = line.split('|').map(str::trim).collect();
         let Some(code) = cells.get(1).and_then(|cell| code_of(cell)) else { continue };
-        let ["", _, rule, places, shown, ""] = cells[..] else {
-            found.push(format!("{code}: not a row of four cells"));
+        let ["", _, rule, places, shown, planted, ""] = cells[..] else {
+            found.push(format!("{code}: not a row of five cells"));
             continue;
         };
         found.extend(row_breaches(&code, rule, places, shown, tree));
+        found.extend(planted_breaches(&code, shown, planted, tree));
         codes.push(code);
     }
     if codes != known_codes() {
@@ -156,6 +228,31 @@ fn breaches(page: &str, tree: &Tree) -> Vec<String> {
     }
     let unknown = tree.codes.iter().filter(|(_, code)| !codes.contains(code));
     found.extend(unknown.map(|(place, code)| format!("{place}: {code} is no rule")));
+    found.extend(tree.scattered());
+    for (bug, runs) in &tree.planted {
+        let is_run = |run: &str| tree.tests.values().flatten().any(|place| place.is_run_by(run));
+        let vain = runs.iter().filter(|run| !is_run(run));
+        found.extend(vain.map(|run| format!("planted {bug}: no test runs with {run}")));
+    }
+    found
+}
+
+/// Planted bugs that are not there, or that run none of the tests of their rule.
+fn planted_breaches(code: &str, shown: &str, planted: &str, tree: &Tree) -> Vec<String> {
+    let places: Vec<&Place> =
+        quoted(shown).filter_map(|test| tree.tests.get(test)).flatten().collect();
+    let is_run = |run: &String| places.iter().any(|place| place.is_run_by(run));
+    let mut found = Vec::new();
+    if quoted(planted).next().is_none() {
+        found.push(format!("{code}: no planted bug"));
+    }
+    for bug in quoted(planted) {
+        match tree.planted.get(bug) {
+            None => found.push(format!("{code}: no such planted bug: {bug}")),
+            Some(runs) if runs.iter().any(is_run) => {}
+            Some(_) => found.push(format!("{code}: {bug} runs none of its tests")),
+        }
+    }
     found
 }
 
@@ -172,7 +269,7 @@ fn row_breaches(code: &str, rule: &str, places: &str, shown: &str, tree: &Tree) 
     if is_open != IN_PART.contains(&code) {
         found.push(format!("{code}: open here or in this test, and not in both"));
     }
-    let missing = tests.into_iter().filter(|test| !tree.tests.contains(*test));
+    let missing = tests.into_iter().filter(|test| !tree.tests.contains_key(*test));
     found.extend(missing.map(|test| format!("{code}: no such test: {test}")));
     found
 }
@@ -200,12 +297,15 @@ fn right() -> (String, Tree) {
     let mut tree = Tree::default();
     tree.add_file("tests/virtual/rules/good.rs", "/// It works.\n#[test]\nfn it_works() {}\n");
     tree.files.insert("crates/a/src/b.rs".to_owned());
+    tree.add_planted("bad", "# TESTS: -p quorate-tests --test rules good::\n");
+    tree.add_planted("lib", "# TESTS: -p quorate-a --lib\n");
+    tree.add_file("tests/virtual/a/src/b.rs", "#[test]\nfn it_is_b() {}\n");
     let row = |code: &String| {
         let shown = match &**code {
             code if IN_PART.contains(&code) => "`good::it_works`<br>open: in part",
             _ => "`good::it_works`",
         };
-        format!("| {code} | It holds. | `a/src/b.rs` | {shown} |\n")
+        format!("| {code} | It holds. | `a/src/b.rs` | {shown} | `bad` |\n")
     };
     (known_codes().iter().map(row).collect(), tree)
 }
@@ -218,24 +318,23 @@ fn a_right_table_passes() {
 
 #[test]
 fn each_way_to_be_wrong_is_found() {
-    let row = "| T1 | It holds. | `a/src/b.rs` | `good::it_works` |";
+    let row = "| T1 | It holds. | `a/src/b.rs` | `good::it_works` | `bad` |";
     for (from, to, expected) in [
         (row, "", "not each rule once and in order"),
         (row, &format!("{row}\n{row}"), "not each rule once and in order"),
-        (row, "| T1 | It holds. | `a/src/b.rs` |", "T1: not a row of four cells"),
-        (row, "| T1 | | `a/src/b.rs` | `good::it_works` |", "T1: no sentence"),
-        (row, "| T1 | It holds. | | `good::it_works` |", "T1: no sentence"),
-        (row, "| T1 | It holds. | `a/src/b.rs` | |", "T1: no test"),
-        (row, "| T1 | It holds. | `a/src/b.rs` | `it_works` |", "T1: no test"),
-        (
-            row,
-            "| T1 | It holds. | `a/src/gone.rs` | `good::it_works` |",
-            "no such file: a/src/gone",
-        ),
+        (row, &row.replace(" | `bad`", ""), "T1: not a row of five cells"),
+        (row, &row.replace("It holds.", ""), "T1: no sentence"),
+        (row, &row.replace("`a/src/b.rs`", ""), "T1: no sentence"),
+        (row, &row.replace("`good::it_works`", ""), "T1: no test"),
+        (row, &row.replace("good::", ""), "T1: no test"),
+        (row, &row.replace("b.rs", "gone.rs"), "no such file: a/src/gone"),
         (row, &row.replace("it_works", "it_is_gone"), "T1: no such test: good::it_is_gone"),
         (row, &row.replace("good", "bad"), "T1: no such test: bad::it_works"),
         (row, &row.replace("works`", "works`<br>open: not here"), "T1: open here or"),
-        (row, "| T1 | It holds. | `a/src/b.rs` | open: not here |", "T1: no test"),
+        (row, &row.replace("`good::it_works`", "open: not here"), "T1: no test"),
+        (row, &row.replace("`bad`", ""), "T1: no planted bug"),
+        (row, &row.replace("`bad`", "`worse`"), "T1: no such planted bug: worse"),
+        (row, &row.replace("`bad`", "`lib`"), "T1: lib runs none of its tests"),
         ("<br>open: in part", "", "T3: open here or"),
         ("open: in part", "open: ", "T3: open here or"),
     ] {
@@ -243,6 +342,37 @@ fn each_way_to_be_wrong_is_found() {
         assert!(page.contains(from));
         let found = breaches(&page.replacen(from, to, 1), &tree);
         assert!(found.iter().any(|why| why.starts_with(expected)), "{to}: {found:?}");
+    }
+}
+
+#[test]
+fn tests_of_one_rule_in_two_files_and_runs_of_no_test_are_found() {
+    let test = "#[test]\nfn t1_it_works() {}\n";
+    for (file, is_found) in
+        [("rules/a.rs", false), ("rules/good.rs", true), ("rules/a/b.rs", true), ("b.rs", false)]
+    {
+        let (page, mut tree) = right();
+        tree.add_file("tests/virtual/rules/a.rs", test);
+        tree.add_file(&format!("tests/virtual/{file}"), test);
+        let found = breaches(&page, &tree);
+        let expected = if is_found { &["T1: its tests stand in "][..] } else { &[] };
+        assert_eq!(found.len(), expected.len(), "{file}: {found:?}");
+        assert!(found.iter().zip(expected).all(|(why, it)| why.starts_with(it)), "{found:?}");
+    }
+    for (run, is_found) in [
+        ("-p quorate-tests --test rules", false),
+        ("-p quorate-tests --test rules -- no good::it_", false),
+        ("-p quorate-tests --test rules gone::", true),
+        ("-p quorate-tests --test real", true),
+        ("-p quorate-tests --lib", true),
+        ("-p quorate-a --lib b::tests::it", false),
+        ("-p quorate-a", false),
+        ("-p a", true),
+    ] {
+        let (page, mut tree) = right();
+        tree.add_planted("worse", &format!("# TESTS: {run}\n"));
+        let expected = [format!("planted worse: no test runs with {run}")];
+        assert_eq!(breaches(&page, &tree), expected[..usize::from(is_found)], "{run}");
     }
 }
 
@@ -283,6 +413,6 @@ fn only_a_function_with_the_attribute_is_a_test() {
     ] {
         let mut tree = Tree::default();
         tree.add_file("tests/a/main.rs", text);
-        assert_eq!(tree.tests.contains("a::f"), is_test, "{text}");
+        assert_eq!(tree.tests.contains_key("a::f"), is_test, "{text}");
     }
 }

@@ -1,19 +1,63 @@
 //! In-memory nodes, a virtual clock, and a spy on every call.
 
+use std::fmt::Debug;
 use std::slice::SliceIndex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use futures_util::FutureExt;
+use futures_util::future::{AbortHandle, Either, abortable, select};
+use quorate_core::backend::Claim;
 use quorate_core::backend::{Capabilities, Operation};
+use quorate_core::error::QuorumFailure;
+use quorate_core::resource::{Key, Resource, Token};
 use quorate_core::runtime::{BoxFuture, EntropyError};
-use quorate_core::{LockGuard, LockManager, LockManagerBuilder, Runtime};
+use quorate_core::{
+    DetachedLock, LockBackend, LockError, LockGuard, LockManager, LockManagerBuilder, LockRequest,
+    Runtime,
+};
 use quorate_memory::{Fault, MemoryNode, Sim, Value};
+use quorate_protocol::error_of_reply;
 
 use crate::backends::{Begins, begin};
 
 pub(crate) const MS: Duration = Duration::from_millis(1);
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
+pub(crate) const HOUR: Duration = Duration::from_secs(3600);
+
+/// The safety margin of a ttl of ten seconds.
+pub(crate) const MARGIN: Duration = Duration::from_millis(500);
+
+/// Nodes answer with this error.
+pub(crate) fn failing(reply: &str) -> Fault {
+    Fault::Failing(error_of_reply(reply))
+}
+
+/// The answers of nodes that were no quorum.
+pub(crate) fn failure_of<T: Debug>(failed: Result<T, LockError>) -> QuorumFailure {
+    match failed {
+        Err(LockError::NoQuorum(failure)) => failure,
+        other => panic!("{other:?}"),
+    }
+}
+
+pub(crate) fn key(name: &str) -> Key {
+    Key::new(b"", &Resource::new(name).unwrap())
+}
+
+/// The claim of a holder of this number.
+pub(crate) fn claim(names: &[&str], holder: u8, ttl: Duration) -> Claim {
+    let token = Token::draw(|bytes| {
+        bytes.fill(holder);
+        Ok(())
+    });
+    let keys: Vec<Key> = names.iter().map(|name| key(name)).collect();
+    Claim::new(keys, token.unwrap(), ttl.try_into().unwrap())
+}
+
+/// A request that waits.
+pub(crate) type Waits = BoxFuture<'static, Result<LockGuard, LockError>>;
 
 /// Some of the nodes, or all.
 pub(crate) trait Places: SliceIndex<[MemoryNode], Output = [MemoryNode]> {}
@@ -48,6 +92,13 @@ impl World {
         Self { sim, nodes, log: Arc::default(), lacks: Capabilities::NONE }
     }
 
+    /// One of each kind.
+    pub(crate) fn kinds(nodes: usize) -> [Self; 3] {
+        Self::KINDS.map(|new| new(nodes))
+    }
+
+    pub(crate) const KINDS: [fn(usize) -> Self; 3] = [Self::new, Self::in_order, Self::complete];
+
     /// The nodes as one process sees them, over its own connections.
     pub(crate) fn spies(&self) -> Vec<Begins> {
         let client = self.sim.client(0);
@@ -70,6 +121,46 @@ impl World {
         self.builder().build().unwrap()
     }
 
+    /// A manager of these nodes in place of its own.
+    pub(crate) fn over<I: IntoIterator<Item: LockBackend>>(&self, nodes: I) -> LockManager {
+        LockManager::builder(nodes).runtime(self.sim.clone()).build().unwrap()
+    }
+
+    pub(crate) fn run<F: IntoFuture>(&self, future: F) -> F::Output {
+        self.sim.block_on(future)
+    }
+
+    pub(crate) fn advance(&self, time: Duration) {
+        self.sim.advance(time);
+    }
+
+    /// Does this in the background, after so much time.
+    pub(crate) fn later(&self, time: Duration, act: impl FnOnce() + Send + 'static) {
+        self.sim.spawn(Box::pin(self.sim.sleep(time).map(move |()| act())));
+    }
+
+    /// The lock "r" of a manager, which waits for it.
+    pub(crate) fn lock(&self, manager: &LockManager) -> LockGuard {
+        self.run(manager.lock("r")).unwrap()
+    }
+
+    /// The same without a wait.
+    pub(crate) fn try_lock(&self, manager: &LockManager) -> Result<LockGuard, LockError> {
+        self.run(manager.lock("r").no_wait())
+    }
+
+    /// A request that was polled once, and waits.
+    pub(crate) fn begun(&self, request: LockRequest) -> Waits {
+        let mut waits = request.into_future().boxed();
+        assert!(self.sim.block_on_for(waits.as_mut(), 1).is_none());
+        waits
+    }
+
+    /// The record of the lock "r", which a manager has detached.
+    pub(crate) fn detached(&self) -> DetachedLock {
+        self.lock(&self.manager()).detach().unwrap()
+    }
+
     /// Gives some of the nodes, or all, this fault.
     pub(crate) fn inject(&self, nodes: impl Places, fault: Fault) {
         self.nodes[nodes].iter().for_each(|node| node.inject(fault.clone()));
@@ -87,8 +178,26 @@ impl World {
 
     /// The same, in which a manager holds the lock "r".
     pub(crate) fn held(self) -> (Self, LockGuard) {
-        let guard = self.sim.block_on(self.manager().lock("r")).unwrap();
+        let guard = self.lock(&self.manager());
         (self, guard)
+    }
+
+    /// One node over a pool, with a wait queue, on which a lock is held; and a request that has waited for it for so
+    /// long. Each call takes 400 ms.
+    pub(crate) fn waiting_over_a_pool(
+        waited: Duration,
+        node_timeout: Duration,
+    ) -> (Self, LockGuard, LockManager, Waits) {
+        let world = Self::complete(1);
+        let world = Self { nodes: vec![world.nodes[0].unordered()], ..world };
+        let held = world.run(world.manager().lock("r").ttl(HOUR)).unwrap();
+        world.inject(.., Fault::Slow(400 * MS));
+        let builder = world.builder().node_timeout(node_timeout).backoff(HOUR, HOUR);
+        let manager = builder.build().unwrap();
+        let mut waits = manager.lock("r").into_future().boxed();
+        let stopped = select(waits.as_mut(), world.sim.sleep(waited));
+        assert!(matches!(world.run(stopped), Either::Right(_)), "{waited:?}");
+        (world, held, manager, waits)
     }
 
     pub(crate) fn keys_left(&self) -> usize {
@@ -146,6 +255,10 @@ impl Log {
         self.calls().iter().map(|call| call.operation).collect()
     }
 
+    pub(crate) fn count(&self, operation: &str) -> usize {
+        self.calls().iter().filter(|call| call.operation == operation).count()
+    }
+
     pub(crate) fn tokens(&self) -> Vec<Vec<u8>> {
         let mut tokens: Vec<_> = self.calls().into_iter().map(|call| call.token).collect();
         tokens.dedup();
@@ -153,20 +266,32 @@ impl Log {
     }
 }
 
-/// A client whose clock can jump ahead of the world's, as it does after a pause.
+/// A client whose clock can jump ahead of the world's, as it does after a pause. Its sleeps may end early, and its
+/// runtime may drop its tasks.
 #[derive(Clone, Debug)]
 pub(crate) struct Paused {
     pub(crate) sim: Sim,
     nanos: Arc<AtomicU64>,
+    tasks: Arc<Mutex<Vec<AbortHandle>>>,
+    /// Whether each sleep ends too early, again and again.
+    pub(crate) is_restless: bool,
+    /// Whether no task is run that is spawned from now on.
+    pub(crate) is_over: Arc<AtomicBool>,
 }
 
 impl Paused {
     pub(crate) fn new(sim: &Sim) -> Self {
-        Self { sim: sim.clone(), nanos: Arc::default() }
+        let (nanos, tasks, is_over) = Default::default();
+        Self { sim: sim.clone(), nanos, tasks, is_restless: false, is_over }
     }
 
     pub(crate) fn pause(&self, time: Duration) {
         self.nanos.fetch_add(u64::try_from(time.as_nanos()).unwrap(), Ordering::Relaxed);
+    }
+
+    /// The runtime ends, and drops its tasks. Another one takes those that are spawned later.
+    pub(crate) fn end(&self) {
+        self.tasks.lock().unwrap().drain(..).for_each(|task| task.abort());
     }
 
     fn ahead(&self) -> Duration {
@@ -180,6 +305,10 @@ impl Runtime for Paused {
     }
 
     fn sleep_until(&self, deadline: Instant) -> BoxFuture<'static, ()> {
+        if self.is_restless {
+            let left = deadline.saturating_duration_since(self.now());
+            return self.sim.sleep((left / 2).max(MS));
+        }
         let clock = self.clone();
         Box::pin(async move {
             while clock.now() < deadline {
@@ -189,7 +318,11 @@ impl Runtime for Paused {
     }
 
     fn spawn(&self, task: BoxFuture<'static, ()>) {
-        self.sim.spawn(task);
+        if !self.is_over.load(Ordering::Relaxed) {
+            let (task, handle) = abortable(task);
+            self.tasks.lock().unwrap().push(handle);
+            self.sim.spawn(Box::pin(task.map(drop)));
+        }
     }
 
     fn fill_random(&self, bytes: &mut [u8]) -> Result<(), EntropyError> {

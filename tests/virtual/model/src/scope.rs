@@ -12,7 +12,7 @@ pub(crate) const GRACE: u8 = 1;
 pub(crate) const MOST: usize = 3;
 
 /// One exploration: what may happen, and how often.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Scope {
     pub(crate) name: &'static str,
     /// How many attempts compete.
@@ -57,17 +57,19 @@ pub(crate) struct Scope {
 }
 
 /// How an attempt begins.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Beginning {
+    #[default]
     Acquire,
     /// Keys may be at the nodes, from another process.
     Adopt,
 }
 
 /// What the clocks do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Time {
     /// One clock in ticks; no attempt is late for a timer.
+    #[default]
     Ticks,
     /// The clock also ticks while a timer is due.
     LateTimers,
@@ -76,9 +78,10 @@ pub(crate) enum Time {
 }
 
 /// When the reply of a request arrives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Replies {
     /// At any moment after its execution, in the order of its connection.
+    #[default]
     Later,
     /// As `Later`. The replies of one connection may be handled in any order.
     Shuffled,
@@ -125,32 +128,8 @@ pub(crate) enum Hints {
 
 impl Scope {
     /// One attempt that acquires and releases, and nothing goes wrong.
-    pub(crate) const fn new(name: &'static str, is_ordered: bool) -> Self {
-        Self {
-            name,
-            attempts: 1,
-            beginning: Beginning::Acquire,
-            is_ordered,
-            time: Time::Ticks,
-            replies: Replies::Later,
-            drops: 0,
-            is_delivered_late: false,
-            keys_vanish: false,
-            has_foreign: false,
-            has_errors: false,
-            is_cancelled: false,
-            is_closed: false,
-            hold_limit: None,
-            is_again: false,
-            extensions: 0,
-            extension_ttl: TTL,
-            under_way: None,
-            fencing: None,
-            repeats: 0,
-            losses: 0,
-            is_strict: false,
-            reads_new_first: false,
-        }
+    pub(crate) fn new(name: &'static str, is_ordered: bool) -> Self {
+        Self { name, is_ordered, attempts: 1, extension_ttl: TTL, ..Self::default() }
     }
 
     /// What a report calls it.

@@ -1,6 +1,15 @@
-//! C8: a failed acquire leaves nothing on nodes that answer when the caller gets its error.
+//! C8: nodes that answer are clean when the caller gets its error, and when `close` returns.
+
+use std::sync::Mutex;
+
+use futures_util::FutureExt;
+use futures_util::future::join;
+use quorate_core::LockError;
 
 use super::*;
+use crate::backends::Odd;
+use crate::waiting::processes::Scene;
+use crate::world::{HOUR, MARGIN};
 
 /// The keys of our own that are on nodes which answer.
 fn left(world: &World, silent: &[usize]) -> Vec<usize> {
@@ -12,13 +21,11 @@ fn left(world: &World, silent: &[usize]) -> Vec<usize> {
     nodes.filter(|(at, node)| !silent.contains(at) && is_ours(node)).map(|(at, _)| at).collect()
 }
 
-const WORLDS: [fn(usize) -> World; 3] = [World::new, World::in_order, World::complete];
-
 /// Three nodes refuse. The other two grant, and answer their undo in less time than the round took.
 #[test]
 fn c8_a_failed_acquire_leaves_nothing_when_its_error_is_returned() {
     let ways: [fn(Duration) -> Fault; 2] = [Fault::Slow, Fault::Late];
-    for (world, way) in WORLDS.into_iter().flat_map(|world| ways.map(|way| (world, way))) {
+    for (world, way) in World::KINDS.into_iter().flat_map(|world| ways.map(|way| (world, way))) {
         for waits in [false, true] {
             let world = world(5);
             world.occupy(2..);
@@ -26,7 +33,7 @@ fn c8_a_failed_acquire_leaves_nothing_when_its_error_is_returned() {
             world.inject(2.., way(15 * MS));
             let request = world.manager().lock("r");
             let request = if waits { request.timeout(300 * MS) } else { request.no_wait() };
-            let failed = world.sim.block_on(request).unwrap_err();
+            let failed = world.run(request).unwrap_err();
             assert!(failed.is_held(), "{failed}");
             assert_eq!(left(&world, &[]), [0; 0], "{:?}, waits: {waits}", way(10 * MS));
         }
@@ -36,18 +43,17 @@ fn c8_a_failed_acquire_leaves_nothing_when_its_error_is_returned() {
 /// The fastest nodes decide, and slower ones have not even got the acquire by then.
 #[test]
 fn c8_a_node_that_answers_within_the_limit_is_waited_for() {
-    for world in WORLDS {
-        let world = world(3);
+    for world in World::kinds(3) {
         world.occupy(1..);
         world.inject(1.., Fault::Slow(20 * MS));
-        world.nodes[0].inject(Fault::Slow(30 * MS));
-        let failed = world.sim.block_on(world.manager().lock("r").no_wait()).unwrap_err();
+        world.inject(..1, Fault::Slow(30 * MS));
+        let failed = world.try_lock(&world.manager()).unwrap_err();
         assert!(failed.is_held(), "{failed}");
         // Its undo is answered after 30 ms where it leaves behind the acquire; on a pool it leaves after
         // 30 ms, and is executed 30 ms later, beyond the limit.
         let elapsed = world.sim.elapsed();
         assert!(elapsed < 41 * MS, "{elapsed:?}");
-        world.sim.advance(100 * MS);
+        world.advance(100 * MS);
         assert_eq!(left(&world, &[]), [0; 0]);
     }
 }
@@ -55,12 +61,11 @@ fn c8_a_node_that_answers_within_the_limit_is_waited_for() {
 #[test]
 fn c8_a_hung_node_delays_the_error_by_no_more_than_the_round_or_2_ms() {
     for (round, limit) in [(Duration::ZERO, 2 * MS), (MS, 2 * MS), (30 * MS, 30 * MS)] {
-        for world in WORLDS {
-            let world = world(3);
+        for world in World::kinds(3) {
             world.occupy(1..);
             world.inject(1.., Fault::Late(round));
-            world.nodes[0].inject(Fault::Hung);
-            let failed = world.sim.block_on(world.manager().lock("r").no_wait()).unwrap_err();
+            world.inject(..1, Fault::Hung);
+            let failed = world.try_lock(&world.manager()).unwrap_err();
             assert!(failed.is_held(), "{failed}");
             // Replies on one connection are some nanoseconds apart.
             let waited = failed.failure().unwrap().waited();
@@ -74,10 +79,9 @@ fn c8_a_hung_node_delays_the_error_by_no_more_than_the_round_or_2_ms() {
 /// Also past the timeout of the caller.
 #[test]
 fn c8_the_undo_is_waited_for_past_the_timeout() {
-    for world in WORLDS {
-        let world = world(3);
+    for world in World::kinds(3) {
         world.inject(.., Fault::Late(50 * MS));
-        let failed = world.sim.block_on(world.manager().lock("r").timeout(40 * MS)).unwrap_err();
+        let failed = world.run(world.manager().lock("r").timeout(40 * MS)).unwrap_err();
         assert!(!failed.is_held(), "{failed}");
         assert!(world.sim.elapsed() <= 80 * MS, "{:?}", world.sim.elapsed());
         assert_eq!(left(&world, &[]), [0; 0], "after {:?}", world.sim.elapsed());
@@ -90,14 +94,9 @@ fn c8_a_node_that_fails_the_undo_is_not_waited_for() {
     let world = World::new(5);
     world.occupy(2..);
     world.inject(2.., Fault::Late(50 * MS));
-    let manager = world.manager();
     let fails = world.nodes[0].clone();
-    let sim = world.sim.clone();
-    world.sim.spawn(Box::pin(async move {
-        sim.sleep(25 * MS).await;
-        fails.inject(Fault::Failing(error_of_reply("LOADING")));
-    }));
-    let failed = world.sim.block_on(manager.lock("r").no_wait()).unwrap_err();
+    world.later(25 * MS, move || fails.inject(failing("LOADING")));
+    let failed = world.try_lock(&world.manager()).unwrap_err();
     assert!(failed.is_held(), "{failed}");
     assert_eq!(world.sim.elapsed(), 50 * MS);
     assert_eq!(left(&world, &[0]), [0; 0]);
@@ -109,15 +108,11 @@ fn c8_a_node_that_fails_the_undo_is_not_waited_for() {
 fn c8_a_round_that_is_followed_by_another_waits_for_no_undo() {
     let world = World::in_order(3);
     world.occupy(1..);
-    world.nodes[0].inject(Fault::Hung);
+    world.inject(..1, Fault::Hung);
     world.inject(1.., Fault::Late(50 * MS));
     let manager = world.builder().backoff(MS, MS).build().unwrap();
-    let rounds = |timeout: Duration| {
-        let before = world.log.tokens().len();
-        assert!(world.sim.block_on(manager.lock("r").timeout(timeout)).is_err());
-        world.log.tokens().len() - before
-    };
-    assert!(rounds(SECOND) >= 18, "a round takes 50 ms");
+    assert!(world.run(manager.lock("r").timeout(SECOND)).is_err());
+    assert!(world.log.tokens().len() >= 18, "a round takes 50 ms");
 }
 
 /// The clock ran on while the process was stopped: that is not paid a second time at a hung node.
@@ -125,14 +120,211 @@ fn c8_a_round_that_is_followed_by_another_waits_for_no_undo() {
 fn c8_a_round_in_which_the_process_was_stopped_makes_its_undo_wait_no_longer() {
     let world = World::new(3);
     world.occupy(1..);
-    world.nodes[0].inject(Fault::Hung);
+    world.inject(..1, Fault::Hung);
     world.inject(1.., Fault::Late(30 * MS));
     let client = Paused::new(&world.sim);
     let manager = world.builder().runtime(client.clone()).build().unwrap();
-    let mut request = Box::pin(manager.lock("r").no_wait().into_future());
-    assert!(world.sim.block_on_for(request.as_mut(), 1).is_none());
+    let request = world.begun(manager.lock("r").no_wait());
     client.pause(5 * SECOND);
-    let failed = world.sim.block_on(request).unwrap_err();
+    let failed = world.run(request).unwrap_err();
     let elapsed = world.sim.elapsed();
     assert!(elapsed <= 30 * MS + 500 * MS, "{elapsed:?}: {failed}");
+}
+
+/// The next round of a waiter is due, and the waiter is polled only after the close.
+#[test]
+fn c8_a_closed_manager_sends_no_acquire() {
+    let world = World::new(3);
+    let _held = world.run(world.manager().lock("r").ttl(HOUR)).unwrap();
+    let manager = world.manager();
+    let mut waits = manager.lock("r").timeout(HOUR).into_future();
+    let late = world.sim.block_on_for(&mut waits, 20);
+    assert!(late.is_none(), "it waits for its next round");
+    world.advance(60 * SECOND);
+    assert!(world.run(manager.close(SECOND)).is_clean());
+    let sent = world.log.operations().len();
+    assert!(matches!(world.run(waits), Err(LockError::Closed)));
+    world.advance(60 * SECOND);
+    assert_eq!(world.log.operations()[sent..], [] as [&str; 0]);
+}
+
+/// While the lock is held, or after its guard was dropped: every node that answers is clean, or the limit has passed.
+/// A node that fails is named with its error, and not waited for.
+#[test]
+fn c8_close_keeps_to_its_limit_and_names_the_nodes_that_are_not_clean() {
+    for (faults, is_held, limit, took, named) in [
+        (
+            &[Fault::Hung, Fault::Hung, Fault::Hung][..],
+            true,
+            5 * SECOND,
+            MARGIN + 500 * MS,
+            "did not answer",
+        ),
+        (
+            &[Fault::Hung, Fault::Hung, Fault::Hung],
+            true,
+            300 * MS,
+            300 * MS,
+            "was not clean in time",
+        ),
+        (&[Fault::Hung], false, 60 * SECOND, 500 * MS, "did not answer"),
+        (&[Fault::Down], false, 5 * SECOND, Duration::ZERO, "failed: connection refused"),
+        (&[failing("READONLY a")], false, 5 * SECOND, Duration::ZERO, "failed: READONLY a"),
+    ] {
+        for world in World::kinds(3) {
+            let manager = world.manager();
+            let mut guard = Some(world.lock(&manager));
+            world.catch_up();
+            for (node, fault) in world.nodes.iter().zip(faults) {
+                node.inject(fault.clone());
+            }
+            guard.take_if(|_| !is_held);
+            let report = world.run(manager.close(limit));
+            assert_eq!(world.sim.elapsed(), took, "{faults:?}");
+            let names: Vec<String> = (1..=faults.len()).map(|n| format!("memory-{n}")).collect();
+            assert_eq!(report.nodes().collect::<Vec<_>>(), names);
+            assert!(
+                !report.is_clean() && report.to_string().contains(&format!("memory-1 {named}")),
+                "{report}"
+            );
+            assert_eq!(world.keys_left(), faults.len());
+            // The releases were sent, or are sent again.
+            world.heal();
+            world.advance(SECOND);
+            assert_eq!(world.keys_left(), 0);
+        }
+    }
+}
+
+/// The cleanup gave a call up, as after a stop longer than its bound. A key that the call may have set is named until
+/// it cannot be there any more.
+#[test]
+fn c8_close_says_what_it_left() {
+    let world = World::new(3);
+    let manager = world.builder().ttl(20 * SECOND).cleanup_bound(2 * SECOND).build().unwrap();
+    world.inject(..1, Fault::Hung);
+    let guard = world.lock(&manager);
+    world.run(guard.release()).unwrap();
+    world.advance(10 * SECOND);
+    let report = world.run(manager.close(5 * SECOND));
+    assert_eq!(report.nodes().collect::<Vec<_>>(), ["memory-1"]);
+    let named = "all released; memory-1 may keep a key whose call was given up";
+    assert_eq!(report.to_string(), named);
+    world.advance(20 * SECOND);
+    let report = world.run(manager.close(5 * SECOND));
+    assert!(report.is_clean(), "{report}");
+}
+
+/// A slow node is one that answers, and one whose release failed long ago has voted since.
+#[test]
+fn c8_close_waits_for_a_node_that_answers_slowly() {
+    for has_failed in [false, true] {
+        let world = World::new(3);
+        let manager = world.manager();
+        if has_failed {
+            let guard = world.lock(&manager);
+            world.inject(1..2, Fault::Down);
+            drop(guard);
+            world.advance(60 * SECOND);
+            world.heal();
+        }
+        let guard = world.lock(&manager);
+        world.catch_up();
+        world.inject(1..2, Fault::Slow(400 * MS));
+        let start = world.sim.elapsed();
+        drop(guard);
+        let report = world.run(manager.close(5 * SECOND));
+        assert!(report.is_clean(), "{report}");
+        assert_eq!((world.sim.elapsed() - start, world.keys_left()), (400 * MS, 0));
+    }
+}
+
+/// The votes are there, and the close is polled before the acquire.
+#[test]
+fn c8_a_close_that_comes_before_the_win_is_seen_leaves_no_lock() {
+    for (world, waits) in World::KINDS.into_iter().flat_map(|new| [(new, true), (new, false)]) {
+        let world = world(3);
+        world.inject(.., Fault::Late(100 * MS));
+        let manager = world.manager();
+        let request = manager.lock("r");
+        let request = if waits { request } else { request.no_wait() };
+        let acquiring = world.begun(request);
+        world.advance(100 * MS);
+        let (report, acquired) = world.run(join(manager.close(5 * SECOND), acquiring));
+        assert!(matches!(acquired, Err(LockError::Closed)), "{acquired:?}");
+        assert!(report.is_clean(), "{report}");
+        world.advance(SECOND);
+        assert_eq!(world.keys_left(), 0);
+    }
+}
+
+/// Behind a pool, a waiter leaves only after its refresh was answered. Each call has its own time.
+#[test]
+fn c8_close_waits_for_a_node_that_answers_a_refresh_and_then_the_leave() {
+    for moment in 0..30 {
+        let (world, _held, manager, waits) =
+            World::waiting_over_a_pool(moment * 100 * MS, 500 * MS);
+        drop(waits);
+        let report = world.run(manager.close(5 * SECOND));
+        assert!(report.is_clean(), "{moment:?}: {report}");
+    }
+}
+
+/// Their entries are gone, so that no other process waits for an entry without an owner.
+#[test]
+fn c8_close_waits_until_the_waiters_have_left_the_wait_queue() {
+    let scene = Scene::new(3);
+    let _held = scene.run(scene.process().lock("r").ttl(60 * SECOND)).unwrap();
+    let waiter = scene.process();
+    let request = waiter.lock("r");
+    waiter.spawn(async move {
+        assert!(matches!(request.await, Err(LockError::Closed)));
+    });
+    scene.advance(SECOND);
+    assert!(scene.keys().iter().any(|key| key.contains(":quorate:")), "it waits in the queue");
+    assert!(scene.run(waiter.locks.close(5 * SECOND)).is_clean());
+    assert!(!scene.keys().iter().any(|key| key.contains(":quorate:")), "{:?}", scene.keys());
+}
+
+/// It has more to do than fits into a node timeout, and answers all the time.
+#[test]
+fn c8_close_waits_for_a_node_that_is_busy() {
+    let world = World::new(3);
+    // Each executes one release after the other, for 20 ms each.
+    let busy = |node: &MemoryNode| {
+        let (clock, free_at) = (world.sim.clone(), Mutex::new(world.sim.now()));
+        Odd::new(node).before(move |method| {
+            let (mut free_at, clock) = (free_at.lock().unwrap(), clock.clone());
+            if method == "release" {
+                *free_at = (*free_at).max(clock.now()) + 20 * MS;
+            }
+            let executed = if method == "release" { *free_at } else { clock.now() };
+            clock.sleep_until(executed).map(Ok).boxed()
+        })
+    };
+    let manager = world.over(world.nodes.iter().map(busy));
+    let names = (0..200).map(|number| format!("r{number}"));
+    let _held: Vec<_> = names.map(|name| world.run(manager.lock(name)).unwrap()).collect();
+    let report = world.run(manager.close(60 * SECOND));
+    assert!(report.is_clean(), "{report}");
+    assert_eq!(world.keys_left(), 0, "when close returns");
+}
+
+/// The answers may be there, unread.
+#[test]
+fn c8_a_process_that_was_stopped_while_it_closed_names_no_node() {
+    let world = World::new(3);
+    let client = Paused::new(&world.sim);
+    let manager = world.builder().runtime(client.clone()).build().unwrap();
+    let held = world.lock(&manager);
+    world.inject(.., Fault::Late(30 * MS));
+    drop(held);
+    world.advance(MS);
+    let mut closing = Box::pin(manager.close(60 * SECOND));
+    assert!(world.sim.block_on_for(closing.as_mut(), 1).is_none());
+    client.pause(5 * SECOND);
+    assert!(world.sim.block_on_for(closing.as_mut(), 1).is_none(), "it looks again");
+    let report = world.run(closing);
+    assert!(report.is_clean(), "{report}");
+    assert_eq!(world.keys_left(), 0);
 }

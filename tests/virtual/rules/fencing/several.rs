@@ -19,13 +19,13 @@ fn several_resources_have_one_token_and_each_has_its_order() {
         let mut last = [0, 0];
         let both = [a.clone(), b.clone()];
         for names in [&both[..1], &both[..1], &both, &both[1..], &both, &both[..1], &both[1..]] {
-            let guard = world.sim.block_on(manager.lock(names).fenced()).unwrap();
+            let guard = world.run(manager.lock(names).fenced()).unwrap();
             for name in names {
                 let last = &mut last[usize::from(*name == b)];
                 assert!(token(&guard) > *last, "{names:?}: {} after {last}", token(&guard));
                 *last = token(&guard);
             }
-            world.sim.settle_and_release(guard);
+            release(&world, guard);
         }
         assert_eq!(lock_keys_left(&world), 0);
     }
@@ -40,16 +40,19 @@ fn a_request_for_several_that_comes_twice_levels_their_numbers() {
     let neighbour = shares_with_a.clone().find(|x| counter(&key(x)) == counter(&key(&a))).unwrap();
     let world = World::new(1);
     let node = &world.nodes[0];
-    let hint = |micros| FenceHint::new(micros).unwrap();
-    let both = claim(&[&a, &b], 1);
-    let acquire = |claim: &Claim, hint| acquire(&world, node, claim, hint);
-    assert_eq!(acquire(&both, hint(10)), granted(10));
-    assert_eq!(acquire(&claim(&[&neighbour], 2), hint(500)), granted(500));
+    let both = claim(&[&a, &b], 1, 10 * SECOND);
+    let acquire = |claim: &Claim, micros| {
+        let mut options = AcquireOptions::default();
+        options.fencing = FenceHint::new(micros);
+        world.run(node.acquire(claim, options)).unwrap().number.map(FencingToken::get)
+    };
+    assert_eq!(acquire(&both, 10), Some(10));
+    assert_eq!(acquire(&claim(&[&neighbour], 2, 10 * SECOND), 500), Some(500));
     assert_eq!((number(node, &a), number(node, &b)), (Some(500), Some(10)));
-    assert_eq!(acquire(&both, hint(10)), granted(500));
+    assert_eq!(acquire(&both, 10), Some(500));
     assert_eq!(number(node, &b), Some(500));
     node.expire(&b);
-    assert_eq!(acquire(&claim(&[&b], 3), hint(10)), granted(501));
+    assert_eq!(acquire(&claim(&[&b], 3, 10 * SECOND), 10), Some(501));
 }
 
 /// Twenty locks that share one number, on nodes that hear of them in different orders: no answer

@@ -10,10 +10,9 @@ fn a_node_that_cannot_fence_is_a_typed_error_and_nothing_is_sent() {
         world.spies().into_iter().map(|spy| Arc::new(spy) as _).collect();
     nodes[1] = Arc::new(Odd::new(&world.nodes[1]));
     let manager = LockManager::builder(nodes).runtime(world.sim.clone()).build().unwrap();
-    for failed in [
-        world.sim.block_on(manager.lock("r").fenced()),
-        world.sim.block_on(manager.lock("r").no_wait().fenced()),
-    ] {
+    for failed in
+        [world.run(manager.lock("r").fenced()), world.run(manager.lock("r").no_wait().fenced())]
+    {
         let Err(LockError::Invalid(InvalidRequest::Fencing { node })) = failed else {
             panic!("{failed:?}")
         };
@@ -21,7 +20,7 @@ fn a_node_that_cannot_fence_is_a_typed_error_and_nothing_is_sent() {
     }
     assert_eq!(world.log.calls(), []);
     assert_eq!(world.sim.elapsed(), Duration::ZERO);
-    assert!(world.sim.block_on(manager.lock("r")).is_ok());
+    assert!(world.run(manager.lock("r")).is_ok());
 }
 
 /// A record with a token is adopted by nodes that cannot count, too: the token is the record's.
@@ -33,8 +32,8 @@ fn an_adopter_whose_nodes_cannot_fence_has_the_token_all_the_same() {
     let record = guard.detach().unwrap();
     let nodes = world.nodes.iter().map(Odd::new);
     let manager = LockManager::builder(nodes).runtime(world.sim.clone()).build().unwrap();
-    let adopted = world.sim.block_on(manager.adopt(&record)).unwrap();
+    let adopted = world.run(manager.adopt(&record)).unwrap();
     assert_eq!(adopted.fencing_token(), first);
-    world.sim.settle_and_release(adopted);
+    release(&world, adopted);
     assert_eq!(lock_keys_left(&world), 0);
 }

@@ -2,50 +2,43 @@
 
 use super::*;
 
+/// At the end of the lease the work is dropped. Work that ended too late keeps its value.
 #[test]
 fn run_stops_a_future_when_the_lease_is_lost() {
-    let (world, guard) = World::new(3).held();
-    assert_eq!(world.sim.block_on(guard.run(ready(7))).unwrap(), 7);
+    let world = World::new(3);
+    let client = Paused::new(&world.sim);
+    let guard = world.lock(&world.builder().runtime(client.clone()).build().unwrap());
+    assert_eq!(world.run(guard.run(ready(7))).unwrap(), 7);
     let flag = Arc::new(());
     let held = Arc::clone(&flag);
-    let work = guard.run(async move {
+    let mut work = Box::pin(guard.run(async move {
         pending::<()>().await;
         drop(held);
-    });
+    }));
     let valid_until = guard.valid_until();
-    let mut work = Box::pin(work);
-    let Err(Stopped { reason: LeaseEnd::Expired { .. }, value: None }) =
-        world.sim.block_on(work.as_mut())
+    let Err(Stopped { reason: LeaseEnd::Expired { .. }, value: None }) = world.run(work.as_mut())
     else {
         panic!("it never ends by itself");
     };
     assert_eq!(Arc::strong_count(&flag), 1, "the work is dropped, not only left");
     assert_eq!(world.sim.now(), valid_until);
-}
 
-#[test]
-fn run_gives_the_value_of_work_that_ended_too_late() {
-    let world = World::new(3);
-    let client = Paused::new(&world.sim);
-    let manager =
-        LockManager::builder(world.nodes.clone()).runtime(client.clone()).build().unwrap();
-    let guard = world.sim.block_on(manager.lock("r")).unwrap();
+    let guard = world.lock(&world.builder().runtime(client.clone()).build().unwrap());
     let blocking = guard.run(async {
         client.pause(20 * SECOND);
         7
     });
-    let stopped = world.sim.block_on(blocking).unwrap_err();
+    let stopped = world.run(blocking).unwrap_err();
     assert!(matches!(stopped, Stopped { reason: LeaseEnd::Expired { .. }, value: Some(7) }));
 }
 
 #[test]
 fn with_renews_for_as_long_as_the_body_runs_and_then_releases() {
     let world = World::new(5);
-    let manager = world.manager();
     let sim = world.sim.clone();
-    let value = world.sim.block_on(manager.with("r", async |lease| {
+    let value = world.run(world.manager().with("r", async |lease| {
         for _ in 0..100 {
-            sim.sleep_until(sim.now() + 3 * SECOND).await;
+            sim.sleep(3 * SECOND).await;
             assert!(lease.is_valid());
             assert_eq!(lease.keys()[0].as_bytes(), b"r");
         }
@@ -60,15 +53,14 @@ fn with_renews_for_as_long_as_the_body_runs_and_then_releases() {
 #[test]
 fn with_drops_the_body_before_the_lease_ends_and_says_why() {
     let world = World::new(5);
-    let manager = world.manager();
     let (sim, nodes) = (world.sim.clone(), world.nodes.clone());
     let ended = Arc::new(Mutex::new(None));
     let end = Arc::clone(&ended);
-    let failed = world.sim.block_on(manager.with("r", async move |lease| {
+    let failed = world.run(world.manager().with("r", async move |lease| {
         nodes[..3].iter().for_each(|node| node.inject(Fault::Hung));
         loop {
             *end.lock().unwrap() = Some((sim.now(), lease.valid_until()));
-            sim.sleep_until(sim.now() + MS).await;
+            sim.sleep(MS).await;
         }
     }));
     let Err(WithError::<()>::Lost(Stopped { reason, value: None })) = failed else {
@@ -81,23 +73,18 @@ fn with_drops_the_body_before_the_lease_ends_and_says_why() {
     assert!(world.sim.now() <= valid_until, "the caller knows at once");
 }
 
+/// It was not acquired; and the nodes lost it while the body ran, and no renewal was due.
 #[test]
-fn with_reports_why_the_lock_was_not_acquired() {
+fn with_reports_why_the_lock_was_not_acquired_and_a_loss_that_only_the_release_finds() {
     let world = World::new(3);
     let manager = world.manager();
-    let _held = world.sim.block_on(manager.lock("r")).unwrap();
+    let held = world.lock(&manager);
     let request = manager.lock("r").no_wait().with(async |_| panic!("not run"));
-    let failed: Result<(), _> = world.sim.block_on(request);
+    let failed: Result<(), _> = world.run(request);
     assert!(matches!(failed, Err(WithError::Lock(LockError::Held(_)))), "{failed:?}");
-}
-
-/// The nodes lost it while the body ran, and no renewal was due.
-#[test]
-fn with_reports_a_loss_that_only_the_release_finds() {
-    let world = World::new(3);
-    let manager = world.manager();
+    world.run(held.release()).unwrap();
     let nodes = world.nodes.clone();
-    let done = world.sim.block_on(manager.with("r", async |_| {
+    let done = world.run(manager.with("r", async |_| {
         nodes[..2].iter().for_each(MemoryNode::restart);
         7
     }));
@@ -105,7 +92,7 @@ fn with_reports_a_loss_that_only_the_release_finds() {
     else {
         panic!("{done:?}");
     };
-    let boxed: Box<dyn Error + Send + Sync> = done.unwrap_err().without_value().into();
+    let boxed: Box<dyn std::error::Error + Send + Sync> = done.unwrap_err().without_value().into();
     assert!(boxed.to_string().starts_with("the work was stopped: the keys are gone: "), "{boxed}");
 }
 
@@ -121,11 +108,9 @@ fn a_world_with_a_lease_that_is_renewed_does_not_settle() {
 #[test]
 fn with_releases_when_the_body_panics() {
     let world = World::new(3);
-    let manager = world.manager();
-    let body = manager.with("r", async |_| -> () { panic!("on purpose") });
-    let panicked = catch_unwind(AssertUnwindSafe(|| world.sim.block_on(body)));
-    let panic = panicked.unwrap_err();
-    assert_eq!(panic.downcast_ref::<&str>(), Some(&"on purpose"));
+    let body = world.manager().with("r", async |_| -> () { panic!("on purpose") });
+    let panicked = catch_unwind(AssertUnwindSafe(|| world.run(body)));
+    assert_eq!(panicked.unwrap_err().downcast_ref::<&str>(), Some(&"on purpose"));
     world.catch_up();
     assert_eq!(world.keys_left(), 0);
 }
@@ -133,14 +118,13 @@ fn with_releases_when_the_body_panics() {
 #[test]
 fn a3_with_polls_the_body_while_a_renewal_waits() {
     let world = World::new(3);
-    let manager = world.manager();
     let (sim, nodes) = (world.sim.clone(), world.nodes.clone());
-    let ticks = world.sim.block_on(manager.with("r", async |_| {
+    let ticks = world.run(world.manager().with("r", async |_| {
         nodes[..2].iter().for_each(|node| node.inject(Fault::Slow(400 * MS)));
         let mut ticks = 0;
         while sim.elapsed() < 20 * SECOND {
             let before = sim.elapsed();
-            sim.sleep_until(sim.now() + 10 * MS).await;
+            sim.sleep(10 * MS).await;
             assert_eq!(sim.elapsed() - before, 10 * MS);
             ticks += 1;
         }

@@ -10,23 +10,23 @@ use crate::backends::Odd;
 /// Each reply may come from the other server, which did not set the epoch.
 #[test]
 fn an_address_with_several_servers_behind_it_does_not_vote() {
-    let world = World::fresh(3);
+    let world = World::complete(3);
     world.inject(..2, Fault::Flapping);
-    let manager = world.manager(MAX_TTL);
+    let manager = world.guarded(MAX_TTL);
     for _ in 0..200 {
-        world.sim.advance(SECOND);
+        world.advance(SECOND);
         assert_eq!(kinds(&world.failure(&manager))[..2], [BackendErrorKind::Quarantined; 2]);
     }
     world.heal();
     world.failure(&manager);
-    world.sim.advance(2 * MAX_TTL);
+    world.advance(2 * MAX_TTL);
     world.lock_and_release(&manager);
 }
 
 /// Q6, for as long as the manager lives: a node's server id comes with each of its votes.
 #[test]
-fn q6_an_address_that_comes_to_lead_to_another_node_is_noticed() {
-    let world = World::new(3);
+fn an_address_that_comes_to_lead_to_another_node_is_noticed() {
+    let world = World::after_a_quarantine(3);
     let second = Arc::new(Mutex::new(world.nodes[1].clone()));
     let leads_to = Arc::clone(&second);
     let able = Capabilities::GUARD | Capabilities::SERVER_ID;
@@ -43,9 +43,9 @@ fn q6_an_address_that_comes_to_lead_to_another_node_is_noticed() {
     let lost = world.try_lock(&manager).unwrap_err();
     assert!(matches!(lost, LockError::SameServer { .. }), "{lost:?}");
     *second.lock().unwrap() = world.nodes[1].clone();
-    world.sim.advance(SECOND);
+    world.advance(SECOND);
     // Both have reported theirs anew by the time that this is over.
     let _ = world.try_lock(&manager);
-    world.sim.advance(SECOND);
+    world.advance(SECOND);
     world.lock_and_release(&manager);
 }

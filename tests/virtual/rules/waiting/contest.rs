@@ -60,7 +60,7 @@ impl Contest {
     }
 
     /// The processes in the order in which they are next.
-    fn by_last_hold(&self) -> Vec<usize> {
+    pub(crate) fn by_last_hold(&self) -> Vec<usize> {
         let holds = self.holds.lock().unwrap();
         let last = |process: &usize| {
             holds.iter().filter(|hold| hold.process == *process).map(|hold| hold.from).max()
@@ -74,7 +74,7 @@ impl Contest {
     pub(crate) fn figures(&self, time: Duration) -> Figures {
         self.holds.lock().unwrap().clear();
         self.scene.forget_sent();
-        self.scene.sim.advance(time);
+        self.scene.advance(time);
         let mut holds = self.holds.lock().unwrap().clone();
         holds.sort_by_key(|hold| hold.from);
         let pairs = || holds.windows(2).map(|pair| (pair[0], pair[1]));
@@ -113,8 +113,8 @@ pub(crate) struct Figures {
     /// The longest time between two holds of one process.
     pub(crate) longest_absence: Duration,
     /// Requests for each hold.
-    sent: f64,
-    acquires: f64,
+    pub(crate) sent: f64,
+    pub(crate) acquires: f64,
 }
 
 impl Figures {
@@ -136,37 +136,6 @@ fn w2_eight_processes_share() {
         // The release, the push, and an acquire.
         assert_eq!(figures.median_gap, 2 * ROUND_TRIP, "{story}");
         assert!(figures.holds > 450, "{story}");
-    }
-}
-
-#[test]
-fn w4_a_change_of_holder_costs_at_most_eight_commands_of_those_who_wait() {
-    for processes in [2, 8, 12] {
-        let mut contest = Contest::new(5, MS);
-        (0..processes).for_each(|_| contest.join(1));
-        let figures = contest.figures(SECOND);
-        // Five nodes are asked to acquire, and to release.
-        assert!(figures.sent <= 10.0 + 8.0, "{processes} processes: {figures:?}");
-        assert!(figures.acquires < 5.5, "most attempts are won: {processes}: {figures:?}");
-    }
-}
-
-#[test]
-fn w3_waiters_that_are_killed_under_load_cost_a_tenth_of_a_second() {
-    for seed in 1..=3 {
-        let mut contest = Contest::new(seed, MS);
-        (0..8).for_each(|_| contest.join(1));
-        contest.figures(SECOND / 2);
-        // In mid-queue: a holder that is killed keeps the lock for its ttl.
-        let next = contest.by_last_hold();
-        let killed = [next[2], next[4]];
-        killed.iter().for_each(|process| contest.processes[*process].client.kill());
-        (0..2).for_each(|_| contest.join(1));
-        let figures = contest.figures(SECOND);
-        assert!(figures.longest_gap <= 100 * MS, "seed {seed}: {figures:?}");
-        for (process, share) in figures.shares.iter().enumerate() {
-            assert_eq!(*share < 0.5, killed.contains(&process), "seed {seed}: {figures:?}");
-        }
     }
 }
 

@@ -5,13 +5,12 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use quorate_core::backend::{AcquireOptions, Claim, LockBackend, Ttl, Vote};
-use quorate_core::resource::{Key, Resource, Token};
-use quorate_core::{LockError, Runtime};
-use quorate_memory::{Fault, MemoryNode, Operation, Value};
+use quorate_core::Runtime;
+use quorate_core::backend::{AcquireOptions, LockBackend, Vote};
+use quorate_memory::{Fault, MemoryNode, Value};
 
 use super::processes::{Queue, REFRESH, ROUND_TRIP, SECOND_LOOK, Scene};
-use crate::world::{MS, SECOND};
+use crate::world::{MS, SECOND, World, claim};
 
 /// One refresh, the second look, and a few round trips.
 const IDLE: Duration =
@@ -20,42 +19,21 @@ const IDLE: Duration =
 const NODE_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// What happens to the gate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Trouble {
-    None,
-    Dies,
-    StopsWithItsData,
-    Hangs,
-    RestartsEmpty,
-    IsFlushed,
-}
+type Trouble = (&'static str, fn(&MemoryNode));
 
 const TROUBLES: [Trouble; 6] = [
-    Trouble::None,
-    Trouble::Dies,
-    Trouble::StopsWithItsData,
-    Trouble::Hangs,
-    Trouble::RestartsEmpty,
-    Trouble::IsFlushed,
+    ("nothing", |_| ()),
+    ("it dies", |gate| gate.inject(Fault::Dead)),
+    ("it stops with its data", |gate| gate.inject(Fault::Down)),
+    ("it hangs", |gate| gate.inject(Fault::Hung)),
+    ("it restarts empty", MemoryNode::restart),
+    ("it is flushed", MemoryNode::flush),
 ];
-
-impl Trouble {
-    fn befall(self, gate: &MemoryNode) {
-        match self {
-            Self::None => {}
-            Self::Dies => gate.inject(Fault::Dead),
-            Self::StopsWithItsData => gate.inject(Fault::Down),
-            Self::Hangs => gate.inject(Fault::Hung),
-            Self::RestartsEmpty => gate.restart(),
-            Self::IsFlushed => gate.flush(),
-        }
-    }
-}
 
 /// So many wait for a second.
 fn queue(waiters: usize) -> Queue {
     let queue = Queue::new(Scene::new(5), waiters, 30 * MS, |_| 600 * SECOND);
-    queue.scene.sim.advance(SECOND);
+    queue.scene.advance(SECOND);
     queue
 }
 
@@ -73,19 +51,18 @@ fn idle_times(queue: Queue) -> Vec<Duration> {
 
 #[test]
 fn w1_a_free_lock_is_not_idle_longer_than_a_refresh() {
-    for trouble in TROUBLES {
+    for (trouble, befall) in TROUBLES {
         for loses_pushes in [false, true] {
             for (before, after) in [(700, 0), (0, 700), (0, 0)] {
                 let queue = queue(3);
-                let quirk = queue.scene.quirk();
-                quirk.loses_pushes.store(loses_pushes, Ordering::Relaxed);
-                queue.scene.sim.advance(before * MS);
-                trouble.befall(gate(&queue));
-                queue.scene.sim.advance(after * MS);
+                queue.scene.quirk.loses_pushes.store(loses_pushes, Ordering::Relaxed);
+                queue.scene.advance(before * MS);
+                befall(gate(&queue));
+                queue.scene.advance(after * MS);
                 let idle = idle_times(queue);
                 // The gate of each waiter is silent once.
-                let silent = if trouble == Trouble::Hangs { NODE_TIMEOUT } else { Duration::ZERO };
-                let story = format!("{trouble:?}, {after} ms before, no push: {loses_pushes}");
+                let silent = if trouble == "it hangs" { NODE_TIMEOUT } else { Duration::ZERO };
+                let story = format!("{trouble}, {after} ms before, no push: {loses_pushes}");
                 assert!(idle.iter().all(|idle| *idle <= IDLE + silent), "{story}: {idle:?}");
             }
         }
@@ -99,7 +76,7 @@ fn w1_a_free_lock_is_not_idle_longer_than_a_refresh_when_a_waiter_is_cancelled_a
         for polls in 1..60 {
             let queue = queue(0);
             let scene = &queue.scene;
-            scene.quirk().loses_pushes.store(loses_pushes, Ordering::Relaxed);
+            scene.quirk.loses_pushes.store(loses_pushes, Ordering::Relaxed);
             let (sim, first) = (scene.sim.clone(), scene.process());
             let mut wait = Box::pin(first.lock("r").into_future());
             assert!(sim.block_on_for(wait.as_mut(), 1).is_none());
@@ -135,15 +112,8 @@ fn w1_a_stale_key_at_the_gate_keeps_waiters_out_for_its_ttl() {
         gate.expire("r");
         match ttl {
             Some(ttl) => {
-                let key = Key::new(b"", &Resource::new("r").unwrap());
-                let token = Token::draw(|bytes| {
-                    bytes.fill(7);
-                    Ok(())
-                })
-                .unwrap();
-                let claim = Claim::new([key], token, Ttl::try_from(ttl).unwrap());
-                let acquired =
-                    queue.scene.sim.block_on(gate.acquire(&claim, AcquireOptions::default()));
+                let claim = claim(&["r"], 7, ttl);
+                let acquired = queue.scene.run(gate.acquire(&claim, AcquireOptions::default()));
                 assert_eq!(acquired.unwrap().vote, Vote::Granted);
             }
             // No Redlock client writes one, and it would stop all waiters for good.
@@ -154,28 +124,16 @@ fn w1_a_stale_key_at_the_gate_keeps_waiters_out_for_its_ttl() {
     }
 }
 
-/// Others wait, so the first thing that is sent is the question to the gate.
+/// It began to wait while no task had the lease, so there was nothing to watch.
 #[test]
-fn a4_without_a_round_a_lock_is_held_only_if_the_gate_has_said_so() {
-    for gate_hangs in [false, true] {
-        let scene = Scene::new(5);
-        let (first, second) = (scene.process(), scene.process());
-        // A process that locks it again and again asks the gate behind its releases.
-        let guard = scene.sim.block_on(first.lock("r")).unwrap();
-        scene.sim.block_on(guard.release()).unwrap();
-        let guard = scene.sim.block_on(first.lock("r")).unwrap();
-        let _next = second.hold_once("r", 10 * SECOND);
-        scene.sim.advance(500 * MS);
-        let gate = scene.gate("r");
-        scene.sim.block_on(guard.release()).unwrap();
-        scene.sim.advance(100 * MS);
-        if gate_hangs {
-            scene.nodes[gate].inject(Fault::Hung);
-        }
-        scene.forget_sent();
-        let failed = scene.sim.block_on(first.lock("r").timeout(NODE_TIMEOUT / 2)).unwrap_err();
-        assert_eq!(scene.count(Operation::Acquire), 0, "no node was asked to vote");
-        assert_eq!(failed.is_held(), !gate_hangs, "{failed}");
-        assert_eq!(matches!(failed, LockError::NoQuorum(_)), gate_hangs, "{failed}");
+fn w1_a_task_that_came_while_another_competed_outlives_its_lease() {
+    for world in World::kinds(3) {
+        let manager = world.manager();
+        world.inject(.., Fault::Slow(100 * MS));
+        let first = world.begun(manager.lock("r").ttl(2 * SECOND));
+        let second = world.begun(manager.lock("r"));
+        std::mem::forget(world.run(first).unwrap());
+        assert!(world.run(second).unwrap().is_valid());
+        assert!(world.sim.elapsed() <= 3 * SECOND, "{:?}", world.sim.elapsed());
     }
 }

@@ -7,13 +7,11 @@ use std::time::Duration;
 
 use futures_util::future::{Either, select};
 use quorate_core::backend::{Call, CallReply, NotSent, Operation as Asked};
-use quorate_core::{
-    BackendError, LockBackend, LockGuard, LockManager, LockManagerBuilder, LockRequest, Runtime,
-};
+use quorate_core::{BackendError, LockBackend, LockGuard, LockManager, LockRequest, Runtime};
 use quorate_memory::{Effect, Fault, MemoryNode, Observed, Operation, Rule, Sim, SimClient};
 
 use crate::backends::{Begins, begin};
-use crate::world::{MS, Places};
+use crate::world::{MS, Places, SECOND};
 
 /// From a request to its reply.
 pub(crate) const ROUND_TRIP: Duration = Duration::from_micros(400);
@@ -27,7 +25,7 @@ pub(crate) struct Scene {
     pub(crate) sim: Sim,
     pub(crate) nodes: Vec<MemoryNode>,
     sent: Arc<Mutex<Vec<Sent>>>,
-    quirk: Quirk,
+    pub(crate) quirk: Quirk,
 }
 
 /// A request that left.
@@ -73,40 +71,26 @@ impl Scene {
 
     /// A process of its own, with one manager.
     pub(crate) fn process(&self) -> Process {
-        self.process_with(|builder| builder)
-    }
-
-    pub(crate) fn process_with(
-        &self,
-        configure: impl FnOnce(LockManagerBuilder) -> LockManagerBuilder,
-    ) -> Process {
-        self.process_on(|node| node, configure)
+        self.process_on(|node| node)
     }
 
     /// The same, as its backends were built.
-    pub(crate) fn process_on(
-        &self,
-        built: impl Fn(MemoryNode) -> MemoryNode,
-        configure: impl FnOnce(LockManagerBuilder) -> LockManagerBuilder,
-    ) -> Process {
+    pub(crate) fn process_on(&self, built: impl Fn(MemoryNode) -> MemoryNode) -> Process {
         let client = self.sim.client(0);
         let odd = |node: &MemoryNode| {
             let quirk = self.quirk.clone();
-            let node = built(node.seen_by(&client));
             let fails = quirk.watching_fails.clone();
+            let node = built(node.seen_by(&client));
             Begins::new(&node, move |node, call, runtime| quirk.begin(node, call, runtime))
                 .watching(fails)
         };
-        let builder = LockManager::builder(self.nodes.iter().map(odd)).runtime(client.clone());
-        Process { client, locks: configure(builder).build().unwrap() }
+        Process::new(self.nodes.iter().map(odd), &client)
     }
 
     /// A process that lists the nodes in this order.
     pub(crate) fn process_listing(&self, order: &[usize]) -> Process {
         let client = self.sim.client(0);
-        let nodes = order.iter().map(|place| self.nodes[*place].seen_by(&client));
-        let builder = LockManager::builder(nodes).runtime(client.clone());
-        Process { client: client.clone(), locks: builder.build().unwrap() }
+        Process::new(order.iter().map(|place| self.nodes[*place].seen_by(&client)), &client)
     }
 
     /// Gives some of the nodes, or all, this fault.
@@ -118,8 +102,12 @@ impl Scene {
         self.nodes.iter().for_each(MemoryNode::heal);
     }
 
-    pub(crate) const fn quirk(&self) -> &Quirk {
-        &self.quirk
+    pub(crate) fn run<F: IntoFuture>(&self, future: F) -> F::Output {
+        self.sim.block_on(future)
+    }
+
+    pub(crate) fn advance(&self, time: Duration) {
+        self.sim.advance(time);
     }
 
     /// The node that keeps the wait queue of `name`, while a process waits for it.
@@ -168,9 +156,14 @@ pub(crate) struct Process {
 }
 
 impl Process {
+    fn new<I: IntoIterator<Item: LockBackend>>(nodes: I, client: &SimClient) -> Self {
+        let locks = LockManager::builder(nodes).runtime(client.clone()).build().unwrap();
+        Self { client: client.clone(), locks }
+    }
+
     /// A request that waits for as long as a test takes.
     pub(crate) fn lock(&self, name: &str) -> LockRequest {
-        self.locks.lock(name).timeout(600 * 1_000 * MS)
+        self.locks.lock(name).timeout(600 * SECOND)
     }
 
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
@@ -178,18 +171,13 @@ impl Process {
     }
 
     /// Waits for the lock in the background, holds it for `hold` and releases it.
-    pub(crate) fn hold_once(&self, name: &str, hold: Duration) -> Arc<Mutex<Option<Held>>> {
-        self.hold_within(name, hold, 600 * 1_000 * MS)
+    pub(crate) fn hold_once(&self, name: &str, hold: Duration) -> Holds {
+        self.hold_within(name, hold, 600 * SECOND)
     }
 
     /// The same, unless the timeout comes first.
-    pub(crate) fn hold_within(
-        &self,
-        name: &str,
-        hold: Duration,
-        timeout: Duration,
-    ) -> Arc<Mutex<Option<Held>>> {
-        let held = Arc::<Mutex<Option<Held>>>::default();
+    pub(crate) fn hold_within(&self, name: &str, hold: Duration, timeout: Duration) -> Holds {
+        let held = Holds::default();
         let (client, request) = (self.client.clone(), self.locks.lock(name).timeout(timeout));
         let seen = Arc::clone(&held);
         self.spawn(async move {
@@ -210,7 +198,7 @@ pub(crate) struct Queue {
     pub(crate) holder: Process,
     pub(crate) guard: LockGuard,
     pub(crate) waiters: Vec<Process>,
-    held: Vec<Arc<Mutex<Option<Held>>>>,
+    held: Vec<Holds>,
 }
 
 impl Queue {
@@ -221,11 +209,11 @@ impl Queue {
         timeout: impl Fn(usize) -> Duration,
     ) -> Self {
         let holder = scene.process();
-        let guard = scene.sim.block_on(holder.lock("r").ttl(60_000 * MS)).unwrap();
+        let guard = scene.run(holder.lock("r").ttl(60 * SECOND)).unwrap();
         let waiters: Vec<Process> = (0..waiters).map(|_| scene.process()).collect();
         let waits = |(number, waiter): (usize, &Process)| {
             let held = waiter.hold_within("r", hold, timeout(number));
-            scene.sim.advance(5 * MS);
+            scene.advance(5 * MS);
             held
         };
         let held = waiters.iter().enumerate().map(waits).collect();
@@ -237,7 +225,7 @@ impl Queue {
         let Self { scene, holder, guard, held, .. } = self;
         let mut free = holder.client.now();
         holder.spawn(async move { guard.release().await.unwrap() });
-        scene.sim.advance(10_000 * MS);
+        scene.advance(10 * SECOND);
         let had = held.iter().enumerate();
         let had = had.filter_map(|(number, held)| Some((number, (*held.lock().unwrap())?)));
         let mut had: Vec<(usize, Held)> = had.collect();
@@ -252,11 +240,19 @@ impl Queue {
     }
 }
 
+/// What a process has of the lock, once it has released it.
+pub(crate) type Holds = Arc<Mutex<Option<Held>>>;
+
 /// From when to when a process held the lock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Held {
     pub(crate) from: std::time::Instant,
     pub(crate) until: std::time::Instant,
+}
+
+/// When it got the lock.
+pub(crate) fn from(held: &Mutex<Option<Held>>) -> std::time::Instant {
+    held.lock().unwrap().expect("it got the lock").from
 }
 
 impl Quirk {
