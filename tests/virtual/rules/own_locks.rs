@@ -89,7 +89,7 @@ fn leases_are_those_that_are_held_now_and_the_gauge_counts_them() {
 
 /// A lease that ended is in no list, though no task has run since.
 #[test]
-fn h4_leases_end_by_the_clock() {
+fn leases_end_by_the_clock() {
     let (world, guard) = World::new(3).held();
     let manager = world.manager();
     let ours = world.sim.block_on(manager.lock("s")).unwrap();
@@ -182,7 +182,7 @@ fn a_check_names_each_problem_and_what_to_do() {
 }
 
 #[test]
-fn q6_a_check_finds_one_server_under_two_names() {
+fn a_check_finds_one_server_under_two_names() {
     let world = World::complete(2);
     let able = Capabilities::DESCRIBE | Capabilities::SERVER_ID;
     let nodes = [(0, "one"), (0, "two"), (1, "three")];
@@ -197,7 +197,7 @@ fn q6_a_check_finds_one_server_under_two_names() {
 }
 
 #[test]
-fn q5_a_check_costs_one_node_timeout_at_most() {
+fn a_check_costs_one_node_timeout_at_most() {
     for fault in [Fault::Hung, Fault::Slow(300 * MS), Fault::Late(3_600 * SECOND)] {
         let world = World::new(3);
         world.inject(1.., fault.clone());

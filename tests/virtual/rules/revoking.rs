@@ -419,7 +419,7 @@ fn a_lock_on_several_names_ends_when_one_of_them_is_revoked() {
 }
 
 #[test]
-fn q5_nodes_that_hang_cost_one_node_timeout() {
+fn nodes_that_hang_cost_one_node_timeout() {
     for hung in 1..=3 {
         let (world, guard) = World::new(3).held();
         world.inject(..hung, Fault::Hung);
@@ -432,7 +432,7 @@ fn q5_nodes_that_hang_cost_one_node_timeout() {
 }
 
 #[test]
-fn c5_a_revoke_that_is_dropped_leaves_nothing_to_do() {
+fn a_revoke_that_is_dropped_leaves_nothing_to_do() {
     let world = World::new(3);
     world.inject(.., Fault::Late(100 * MS));
     let manager = world.manager();
