@@ -22,6 +22,7 @@ use self::split::{Split, verdict};
 pub(crate) use self::wanted::{Patience, Wanted, Wishes};
 use crate::algorithm::attempt::Loss;
 use crate::algorithm::backoff::scale;
+use crate::algorithm::lease::saturating_add;
 use crate::attempt::{Attempt, NotWon};
 use crate::backend::Capabilities;
 use crate::cluster::Cluster;
@@ -209,11 +210,7 @@ impl Competitor<'_> {
         if matches!(last.loss, Loss::Expired | Loss::NoToken) {
             return false;
         }
-        // Its own key would refuse the next attempt: on a pool that could overtake the undo.
-        let limit = match cluster.nodes.all_ordered() {
-            true => last.took.min(self.node_timeout).max(LEAST_UNDO),
-            false => self.node_timeout,
-        };
+        let limit = last.took.min(self.node_timeout).max(LEAST_UNDO);
         let own = attempt.claim.token();
         if matches!(verdict(own, &attempt.failure()), Split::First | Split::Later) {
             attempt.undone(limit).await;
@@ -227,10 +224,16 @@ impl Competitor<'_> {
         if split == Split::Held || self.rounds >= split::MOST_ROUNDS || last.error.is_permanent() {
             return false;
         }
-        if split == Split::Later {
-            let pause = split::pause(last.took, self.rounds, cluster.random());
-            let pause = cluster.attempts.unless_closed(cluster.sleep(pause));
-            return cluster.before(self.deadline, pause).await.is_some();
+        let pause = match split {
+            Split::Later => split::pause(last.took, self.rounds, cluster.random()),
+            _ => Duration::ZERO,
+        };
+        let next_at = saturating_add(cluster.now(), pause);
+        if self.deadline.is_some_and(|deadline| next_at >= deadline) {
+            return false;
+        }
+        if !pause.is_zero() {
+            cluster.attempts.unless_closed(cluster.runtime.sleep_until(next_at)).await;
         }
         true
     }

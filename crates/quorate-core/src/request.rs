@@ -74,10 +74,11 @@ impl LockRequest {
     ///
     /// Fails at once with [`LockError::Held`] where a guard or a waiter of this manager is in the way, or where a
     /// quorum of nodes names one holder. If several clients that ask at the same moment split the votes, each undoes
-    /// its round and asks again, after a pause that differs: one of them gets the lock. After ten such rounds the
-    /// error is [`LockError::Held`].
+    /// its round and asks again, after a pause that differs: one of them gets the lock. After ten such rounds, or two
+    /// node timeouts, the error is [`LockError::Held`].
     ///
-    /// Before the first round it waits for a release, or an undo, of this manager, for a node timeout at most.
+    /// Before the first round it waits for a release, or an undo, of this manager, for a node timeout at most. All in all
+    /// it takes two node timeouts at most, and the time for the answers to its undo.
     pub const fn no_wait(mut self) -> Self {
         self.wishes.patience = Patience::None;
         self

@@ -90,12 +90,12 @@ impl Wanted {
         self.wishes.patience != Patience::None
     }
 
-    /// When the request ends without the lock; `None` for never. One that waits for no holder has the time that
-    /// the manager's others have, for its rounds.
+    /// When the request ends without the lock; `None` for never. One that waits for no holder has two node timeouts for
+    /// all its rounds.
     pub(super) fn deadline(&self, cluster: &Cluster, start: Instant) -> Option<Instant> {
         let config = &cluster.config;
         let timeout = match self.wishes.patience {
-            Patience::None => config.wait_timeout.max(config.node_timeout(self.ttl)),
+            Patience::None => config.node_timeout(self.ttl).saturating_mul(2),
             Patience::For(timeout) => timeout,
             Patience::Forever => return None,
         };
