@@ -143,7 +143,8 @@ impl Competitor<'_> {
                 return Err(self.give_up().boxed().await);
             }
             let claim = self.wanted.claim(self.cluster())?;
-            let options = self.wanted.options(self.cluster(), self.deadline)?;
+            let mut options = self.wanted.options(self.cluster(), self.deadline)?;
+            options.haste = (!self.wanted.waits()).then(|| split::haste(self.rounds));
             let (tickets, now) = (take(&mut self.tickets), self.now());
             let begun = Attempt::begin(self.queues, claim, options, tickets, now);
             let attempt = Arc::clone(self.attempt.insert(begun.ok_or(LockError::Closed)?));
@@ -212,11 +213,12 @@ impl Competitor<'_> {
         }
         let limit = last.took.min(self.node_timeout).max(LEAST_UNDO);
         let own = attempt.claim.token();
-        if matches!(verdict(own, &attempt.failure()), Split::First | Split::Later) {
+        let verdict = |failure: &QuorumFailure| verdict(own, failure, self.node_timeout);
+        if matches!(verdict(&attempt.failure()), Split::First | Split::Later) {
             attempt.undone(limit).await;
         }
         let failure = attempt.failure();
-        let split = verdict(own, &failure);
+        let split = verdict(&failure);
         if split == Split::No {
             return false;
         }

@@ -150,6 +150,16 @@ fn o8_a_holder_that_no_quorum_names_is_held_after_ten_rounds() {
     assert!(took < 5 * SECOND, "{took:?}");
 }
 
+/// Three nodes of five would grant, two of them slowly. Another client has a key on the fourth, and the fifth is dead.
+#[test]
+fn o8_slow_nodes_do_not_lose_every_round() {
+    let world = World::complete(5);
+    world.occupy(..1);
+    world.inject(1..2, Fault::Dead);
+    world.inject(3.., Fault::Slow(20 * MS));
+    assert!(world.sim.block_on(world.manager().try_lock("r")).unwrap().is_some());
+}
+
 #[test]
 fn o8_too_few_nodes_are_no_split_vote() {
     let world = World::complete(3);

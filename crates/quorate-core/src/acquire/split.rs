@@ -8,11 +8,14 @@ use std::time::Duration;
 
 use crate::algorithm::backoff::scale;
 use crate::backend::Holder;
-use crate::error::QuorumFailure;
+use crate::error::{Answer, NodeAnswer, QuorumFailure};
 use crate::resource::Token;
 
 /// How many rounds are split before the lock counts as held.
 pub(super) const MOST_ROUNDS: u32 = 10;
+
+/// How long a contested round goes on for slow nodes, in the first round.
+const LEAST_HASTE: Duration = Duration::from_millis(2);
 
 const LEAST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
@@ -33,10 +36,13 @@ pub(super) enum Split {
 /// What the round of `own` was, by all answers to it.
 ///
 /// A token that a quorum named had a quorum of grants. A contender is first by the number of nodes, then by the
-/// lowest token.
-pub(super) fn verdict(own: &Token, failure: &QuorumFailure) -> Split {
+/// lowest token. A node without a reply has failed only after a node timeout.
+pub(super) fn verdict(own: &Token, failure: &QuorumFailure, node_timeout: Duration) -> Split {
     let quorum = failure.nodes().len() / 2 + 1;
-    if failure.failed_nodes().count() > failure.nodes().len() - quorum {
+    let is_silence = |node: &&NodeAnswer| !matches!(node.answer, Answer::Failed(_));
+    let is_short = failure.waited() < node_timeout;
+    let failed = failure.failed_nodes().filter(|node| !(is_short && is_silence(node)));
+    if failed.count() > failure.nodes().len() - quorum {
         return Split::No;
     }
     let unnamed = failure.refused() - failure.holders().count();
@@ -50,6 +56,12 @@ pub(super) fn verdict(own: &Token, failure: &QuorumFailure) -> Split {
         None => Split::Later,
         Some(_) => Split::First,
     }
+}
+
+/// How long the next round goes on for slow nodes, once it is contested: it doubles, so that nodes that are all slow do
+/// not lose every round.
+pub(super) fn haste(rounds: u32) -> Duration {
+    LEAST_HASTE * (1 << rounds.min(MOST_ROUNDS))
 }
 
 /// How long to wait after round number `rounds`, for all contenders but the first.

@@ -122,13 +122,8 @@ impl Wanted {
         deadline: Option<Instant>,
     ) -> Result<AttemptOptions, LockError> {
         let Wishes { hold_limit, is_renewed, fencing, .. } = self.wishes;
-        let mut options = AttemptOptions {
-            deadline,
-            hold_limit,
-            is_renewed,
-            is_hasty: !self.waits(),
-            ..AttemptOptions::default()
-        };
+        let mut options =
+            AttemptOptions { deadline, hold_limit, is_renewed, ..AttemptOptions::default() };
         options.acquire.guard = cluster.config.restart_guard;
         if fencing {
             let source = cluster.config.fencing_hint.as_ref();

@@ -27,8 +27,8 @@ pub(crate) struct AttemptOptions {
     pub(crate) deadline: Option<Instant>,
     pub(crate) hold_limit: Option<Duration>,
     pub(crate) is_renewed: bool,
-    /// Whether the request waits for no holder (O8).
-    pub(crate) is_hasty: bool,
+    /// If the request waits for no holder: see [`Settings::haste`].
+    pub(crate) haste: Option<Duration>,
 }
 
 /// A first round that was lost.
@@ -292,7 +292,7 @@ fn settings(cluster: &Cluster, claim: &Claim, options: AttemptOptions) -> Settin
     settings.cleanup_bound = config.cleanup_bound;
     settings.deadline = options.deadline;
     settings.hold_limit = options.hold_limit;
-    settings.is_hasty = options.is_hasty;
+    settings.haste = options.haste;
     settings.fencing = options.acquire.fencing.is_some();
     let is_ordered = |id: &NodeId| nodes.can(*id, Capabilities::ORDERED);
     nodes.count().ids().filter(is_ordered).fold(settings, Settings::ordered)

@@ -94,7 +94,7 @@ fn parse_settings(line: &str) -> Settings {
     settings.cleanup_bound = duration("bound");
     settings.hold_limit = duration("limit");
     settings.fencing = words.contains(&"fencing");
-    settings.is_hasty = words.contains(&"hasty");
+    settings.haste = words.contains(&"hasty").then(|| Duration::from_millis(2));
     for node in nodes.ids() {
         let name = format!("n{}", node.index() + 1);
         if words.contains(&"ordered") || value("ordered-node") == Some(name.as_str()) {

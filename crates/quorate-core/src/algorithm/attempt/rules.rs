@@ -1,7 +1,7 @@
 //! How a reply votes, what the votes and the time decide, and what is sent next.
 
 use std::cmp::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::super::lease::saturating_add;
 use super::super::quorum::NodeId;
@@ -40,20 +40,17 @@ impl Tally {
     }
 }
 
-/// How long a hasty round goes on once a quorum has answered, however fast it did.
-const LEAST_HASTE: Duration = Duration::from_millis(2);
-
 impl<E: Clone> AttemptMachine<E> {
     /// A first round that waits for no holder, and is contested, does not wait for slow nodes: once a quorum has answered it
     /// goes on for as long as it took until then.
     pub(super) fn make_haste(&mut self, now: Instant) {
-        if self.phase != Phase::Acquiring || !self.settings.is_hasty {
+        let Some(haste) = self.settings.haste.filter(|_| self.phase == Phase::Acquiring) else {
             return;
-        }
+        };
         let tally = Tally::of(&self.nodes);
         if tally.against > 0 && self.nodes.len() - tally.open >= self.settings.nodes.quorum() {
             let took = now.saturating_duration_since(self.round.start);
-            let end = saturating_add(now, took.max(LEAST_HASTE));
+            let end = saturating_add(now, took.max(haste));
             self.timers.round = self.timers.round.map(|round| round.min(end));
         }
     }

@@ -26,9 +26,9 @@ pub struct Settings {
     pub cleanup_bound: Option<Duration>,
     /// How long the lease may be held, from the moment at which the attempt handles its win (H7).
     pub hold_limit: Option<Duration>,
-    /// Whether the first round ends soon once a quorum has answered it and a node has refused it: by then another
-    /// client has or wants the keys, and the caller waits for none (O8).
-    pub is_hasty: bool,
+    /// For a caller that waits for no holder: how long the first round goes on once a quorum has answered it and a node
+    /// has refused it, or for as long as it took until then. By then another client has or wants the keys (O8).
+    pub haste: Option<Duration>,
     /// Whether acquires bring a number, of which a fencing token is made.
     pub fencing: bool,
     ordered: NodeSet,
@@ -47,7 +47,7 @@ impl Settings {
             deadline: None,
             cleanup_bound: None,
             hold_limit: None,
-            is_hasty: false,
+            haste: None,
             fencing: false,
             ordered: NodeSet::default(),
         }
