@@ -138,16 +138,17 @@ fn o8_a_holder_is_told_at_once_and_a_hung_node_costs_no_node_timeout() {
 
 /// The lock is held on two of three nodes, and one of them hangs: one refusal, one grant, one silence.
 #[test]
-fn o8_a_holder_that_no_quorum_names_is_held_after_ten_rounds() {
+fn o8_a_holder_that_no_quorum_names_is_held_in_the_end() {
     let world = World::complete(3);
     world.occupy(1..);
     world.inject(2.., Fault::Hung);
     let start = world.sim.elapsed();
     let error = world.sim.block_on(world.manager().lock("r").no_wait()).unwrap_err();
     assert!(error.is_held(), "{error}");
-    assert_eq!(world.log.tokens().len(), 10, "a fresh token for each round");
+    let rounds = world.log.tokens().len();
+    assert!((2..=10).contains(&rounds), "a fresh token for each of {rounds} rounds");
     let took = world.sim.elapsed() - start;
-    assert!(took < 5 * SECOND, "{took:?}");
+    assert!(took <= SOON + 500 * MS, "two node timeouts, and the answers to the undo: {took:?}");
 }
 
 /// Three nodes of five would grant, two of them slowly. Another client has a key on the fourth, and the fifth is dead.
