@@ -52,7 +52,7 @@ pub use sighting::{Holder, Sighting};
 ///   claim or none; `release` deletes each key that is ours.
 /// - *Compare.* `extend` and `release` touch a key only while its value is the claim's token.
 /// - *`Err` means unknown.* Only a node's reply that the keys are held, or not ours, is
-///   [`Vote::Refused`](crate::backend::Vote::Refused). An error reply, a lost connection or a reply that makes no sense is an
+///   [`Vote::Refused`]. An error reply, a lost connection or a reply that makes no sense is an
 ///   `Err`. Then the command may have been executed, unless [`BackendError::is_not_sent`] says
 ///   otherwise (Q4).
 /// - *Once.* No method sends an acquire a second time (C6).

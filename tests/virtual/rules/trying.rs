@@ -7,10 +7,13 @@ use quorate_core::{LockError, LockGuard, LockManager, Runtime};
 use quorate_memory::{Effect, Fault, MemoryNode, Rule, Sim, SimClient};
 
 use crate::backends::Odd;
-use crate::world::{MS, SECOND, World};
+use crate::world::{MS, World};
 
 /// Two node timeouts of the default ttl.
 const SOON: Duration = Duration::from_secs(1);
+
+/// What a process knows by now.
+type Told = Arc<Mutex<Option<Result<LockGuard, LockError>>>>;
 
 /// Processes at different distances from the nodes, 0.1 to 0.5 ms, that ask at the same moment.
 struct Contest {
@@ -18,7 +21,7 @@ struct Contest {
     nodes: Vec<MemoryNode>,
     clients: Vec<SimClient>,
     /// Of each process, once it knows: its guard, or that the lock is held.
-    results: Vec<Arc<Mutex<Option<Result<LockGuard, LockError>>>>>,
+    results: Vec<Told>,
 }
 
 impl Contest {
@@ -49,7 +52,7 @@ impl Contest {
                 _ => LockManager::builder(seen),
             };
             let locks = locks.runtime(client.clone()).build().unwrap();
-            let result = Arc::<Mutex<Option<_>>>::default();
+            let result = Told::default();
             let told = Arc::clone(&result);
             client.spawn(Box::pin(async move {
                 let locked = locks.lock("job").no_wait().await;
