@@ -94,6 +94,8 @@ struct LostRound {
     /// When it was decided.
     at: Instant,
     error: LockError,
+    /// The answers to its undo were waited for (C8).
+    is_undone: bool,
 }
 
 impl Drop for Competitor<'_> {
@@ -186,7 +188,7 @@ impl Competitor<'_> {
         let earlier = earlier.filter(|_| is_cut_short);
         let error = earlier.unwrap_or_else(|| error_of(self.cluster(), lost.loss, failure));
         let is_permanent = error.is_permanent();
-        self.last = Some(LostRound { loss: lost.loss, took, at, error });
+        self.last = Some(LostRound { loss: lost.loss, took, at, error, is_undone: false });
         is_over || is_permanent || self.wanted.needs_quorum() && !is_held
     }
 
@@ -216,6 +218,7 @@ impl Competitor<'_> {
         let verdict = |failure: &QuorumFailure| verdict(own, failure, self.node_timeout);
         if matches!(verdict(&attempt.failure()), Split::First | Split::Later) {
             attempt.undone(limit).await;
+            last.is_undone = true;
         }
         let failure = attempt.failure();
         let split = verdict(&failure);
@@ -354,8 +357,9 @@ impl Competitor<'_> {
             Some(attempt) => attempt.leave(tickets),
             None => drop(tickets),
         }
+        let is_undone = self.last.as_ref().is_some_and(|last| last.is_undone);
         let undone = async {
-            if let Some(attempt) = &self.attempt {
+            if let Some(attempt) = self.attempt.as_ref().filter(|_| !is_undone) {
                 attempt.undone(limit).await;
             }
         };
