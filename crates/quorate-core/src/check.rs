@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 
 use crate::algorithm::lease::saturating_add;
-use crate::backend::{BackendError, Capabilities, Description};
+use crate::backend::{BackendError, BackendErrorKind, Capabilities, Description};
 use crate::cluster::Cluster;
 use crate::inspect::reply;
 
@@ -71,10 +71,10 @@ pub struct NodeReport {
 #[non_exhaustive]
 pub enum Problem {
     /// The node or its backend failed.
-    #[error("{0}")]
+    #[error("{0}{advice}", advice = advice(.0.kind()))]
     Failed(BackendError),
     /// The node did not reply within the node timeout.
-    #[error("no reply within {waited:.1?}")]
+    #[error("no reply within {waited:.1?}; check the address, and whether the server hangs")]
     NoReply {
         /// The node timeout.
         waited: Duration,
@@ -109,6 +109,18 @@ pub enum Problem {
          use the same address in all processes, and use it once"
     )]
     NoServerId,
+}
+
+/// What to do about an error of this kind.
+const fn advice(kind: BackendErrorKind) -> &'static str {
+    match kind {
+        BackendErrorKind::Auth => "; check the user and the password",
+        BackendErrorKind::Connection => "; check the address, and whether the server runs",
+        BackendErrorKind::Loading => "; wait",
+        BackendErrorKind::Permission => "; allow this to the user of the address",
+        BackendErrorKind::Protocol => "; use the address of a Redis or Valkey server",
+        _ => "",
+    }
 }
 
 fn quarantined(left: Duration) -> String {

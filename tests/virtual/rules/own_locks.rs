@@ -158,8 +158,8 @@ fn a_check_names_each_problem_and_what_to_do() {
         "memory-2: NOPERM this user has no permissions to run the 'info' command",
         "memory-2: no server id: the node has no fixed place among the gates of wait queues, and two \
          addresses of it count twice; use the same address in all processes, and use it once",
-        "memory-3: connection refused",
-        "memory-4: no reply within 500.0ms",
+        "memory-3: connection refused; check the address, and whether the server runs",
+        "memory-4: no reply within 500.0ms; check the address, and whether the server hangs",
         "memory-5: quarantined: the node may have forgotten locks and grants none for 15.0s; wait",
     ]
     .into_iter()

@@ -16,6 +16,7 @@ const RULES: &[(char, u32)] = &[
     ('V', 6),
     ('O', 8),
     ('E', 6),
+    ('X', 9),
 ];
 
 /// Tests show these in part. The table says where the code does not follow them.
@@ -389,7 +390,7 @@ fn a_code_of_no_rule_is_found_wherever_it_is_used() {
         ("a.rs", "// As rules T1 and C1–C8 say.", false),
         ("a.rs", "fn h2_resp3_and_sha1() {}", false),
         ("a.rs", "let q7 = [a9, b3];", false),
-        ("a.md", "It holds. [q1, c2–c5, with]; see [v2], t9 and X9.", false),
+        ("a.md", "It holds. [q1, c2–c5, with]; see [v2], t9 and Y9.", false),
     ] {
         let (page, mut tree) = right();
         tree.add_file(name, text);

@@ -1,0 +1,109 @@
+# Print an optspec for argparse to handle cmd's options that are independent of any subcommand.
+function __fish_quorate_global_optspecs
+    string join \n nodes= nodes-file= prefix= guard-max-ttl= q/quiet v/verbose h/help V/version
+end
+
+function __fish_quorate_needs_command
+    # Figure out if the current invocation already has a command.
+    set -l cmd (commandline -opc)
+    set -e cmd[1]
+    argparse -s (__fish_quorate_global_optspecs) -- $cmd 2>/dev/null
+    or return
+    if set -q argv[1]
+        # Also print the command, so this can be used to figure out what it is.
+        echo $argv[1]
+        return 1
+    end
+    return 0
+end
+
+function __fish_quorate_using_subcommand
+    set -l cmd (__fish_quorate_needs_command)
+    test -z "$cmd"
+    and return 1
+    contains -- $cmd[1] $argv
+end
+
+complete -c quorate -n "__fish_quorate_needs_command" -l nodes -d 'The address of a node; repeat it for each. Without it, QUORATE_NODES has the addresses, with spaces between them' -r
+complete -c quorate -n "__fish_quorate_needs_command" -l nodes-file -d 'A file with the addresses, one on each line' -r -F
+complete -c quorate -n "__fish_quorate_needs_command" -l prefix -d 'Text before the name of each lock' -r
+complete -c quorate -n "__fish_quorate_needs_command" -l guard-max-ttl -d 'Switch the restart guard on, for locks of at most this ttl' -r
+complete -c quorate -n "__fish_quorate_needs_command" -s q -l quiet -d 'Print no warnings'
+complete -c quorate -n "__fish_quorate_needs_command" -s v -l verbose -d 'Print what happens to the lock'
+complete -c quorate -n "__fish_quorate_needs_command" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c quorate -n "__fish_quorate_needs_command" -s V -l version -d 'Print version'
+complete -c quorate -n "__fish_quorate_needs_command" -f -a "run" -d 'Run a command under a lock, and release the lock when it ends'
+complete -c quorate -n "__fish_quorate_needs_command" -f -a "inspect" -d 'Show who holds locks. Exit code 0: all are held; 1: one is free; 69: one is unclear'
+complete -c quorate -n "__fish_quorate_needs_command" -f -a "free" -d 'Take a lock away from its holder. It is free when its ttl has passed, and nobody overlaps'
+complete -c quorate -n "__fish_quorate_needs_command" -f -a "nodes" -d 'Show what each node is, what it can do, and what is wrong with it. Exit code 69: fewer than a quorum answer'
+complete -c quorate -n "__fish_quorate_needs_command" -f -a "lock" -d 'Acquire a lock for the steps of a pipeline, and print its record, which is a secret'
+complete -c quorate -n "__fish_quorate_needs_command" -f -a "extend" -d 'Extend the lock whose record is on standard input to its full ttl. The record stays valid'
+complete -c quorate -n "__fish_quorate_needs_command" -f -a "release" -d 'Release the lock whose record is on standard input'
+complete -c quorate -n "__fish_quorate_using_subcommand run" -s c -d 'Run this by `sh -c`' -r
+complete -c quorate -n "__fish_quorate_using_subcommand run" -l wait -d 'How long to wait for the lock' -r
+complete -c quorate -n "__fish_quorate_using_subcommand run" -l ttl -d 'How long the nodes keep the lock if it is not renewed' -r
+complete -c quorate -n "__fish_quorate_using_subcommand run" -l label -d 'What others see of the holder. Default: user@host:pid' -r
+complete -c quorate -n "__fish_quorate_using_subcommand run" -l kill-after -d 'How long before the end of the lease the command is told to stop (TERM). At the end it is killed' -r
+complete -c quorate -n "__fish_quorate_using_subcommand run" -l once-per -d 'Run the command once per period of the Unix clock, on one of all machines. Waits for no holder, as --no-wait --skip' -r
+complete -c quorate -n "__fish_quorate_using_subcommand run" -s E -d 'The exit code if the lock is held by another until the wait ended' -r
+complete -c quorate -n "__fish_quorate_using_subcommand run" -l nodes -d 'The address of a node; repeat it for each. Without it, QUORATE_NODES has the addresses, with spaces between them' -r
+complete -c quorate -n "__fish_quorate_using_subcommand run" -l nodes-file -d 'A file with the addresses, one on each line' -r -F
+complete -c quorate -n "__fish_quorate_using_subcommand run" -l prefix -d 'Text before the name of each lock' -r
+complete -c quorate -n "__fish_quorate_using_subcommand run" -l guard-max-ttl -d 'Switch the restart guard on, for locks of at most this ttl' -r
+complete -c quorate -n "__fish_quorate_using_subcommand run" -l no-wait -d 'Do not wait for a holder'
+complete -c quorate -n "__fish_quorate_using_subcommand run" -l fenced -d 'Acquire the lock with a fencing token'
+complete -c quorate -n "__fish_quorate_using_subcommand run" -l skip -d 'Exit with 0, and print nothing, if the lock is held by another until the wait ended'
+complete -c quorate -n "__fish_quorate_using_subcommand run" -s q -l quiet -d 'Print no warnings'
+complete -c quorate -n "__fish_quorate_using_subcommand run" -s v -l verbose -d 'Print what happens to the lock'
+complete -c quorate -n "__fish_quorate_using_subcommand run" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c quorate -n "__fish_quorate_using_subcommand inspect" -l nodes -d 'The address of a node; repeat it for each. Without it, QUORATE_NODES has the addresses, with spaces between them' -r
+complete -c quorate -n "__fish_quorate_using_subcommand inspect" -l nodes-file -d 'A file with the addresses, one on each line' -r -F
+complete -c quorate -n "__fish_quorate_using_subcommand inspect" -l prefix -d 'Text before the name of each lock' -r
+complete -c quorate -n "__fish_quorate_using_subcommand inspect" -l guard-max-ttl -d 'Switch the restart guard on, for locks of at most this ttl' -r
+complete -c quorate -n "__fish_quorate_using_subcommand inspect" -l json -d 'Print JSON'
+complete -c quorate -n "__fish_quorate_using_subcommand inspect" -s q -l quiet -d 'Print no warnings'
+complete -c quorate -n "__fish_quorate_using_subcommand inspect" -s v -l verbose -d 'Print what happens to the lock'
+complete -c quorate -n "__fish_quorate_using_subcommand inspect" -s h -l help -d 'Print help'
+complete -c quorate -n "__fish_quorate_using_subcommand free" -l nodes -d 'The address of a node; repeat it for each. Without it, QUORATE_NODES has the addresses, with spaces between them' -r
+complete -c quorate -n "__fish_quorate_using_subcommand free" -l nodes-file -d 'A file with the addresses, one on each line' -r -F
+complete -c quorate -n "__fish_quorate_using_subcommand free" -l prefix -d 'Text before the name of each lock' -r
+complete -c quorate -n "__fish_quorate_using_subcommand free" -l guard-max-ttl -d 'Switch the restart guard on, for locks of at most this ttl' -r
+complete -c quorate -n "__fish_quorate_using_subcommand free" -l now -d 'Delete the lock: it is free at once, and its holder may go on working until its lease ends'
+complete -c quorate -n "__fish_quorate_using_subcommand free" -l yes -d 'Do not ask'
+complete -c quorate -n "__fish_quorate_using_subcommand free" -s q -l quiet -d 'Print no warnings'
+complete -c quorate -n "__fish_quorate_using_subcommand free" -s v -l verbose -d 'Print what happens to the lock'
+complete -c quorate -n "__fish_quorate_using_subcommand free" -s h -l help -d 'Print help'
+complete -c quorate -n "__fish_quorate_using_subcommand nodes" -l nodes -d 'The address of a node; repeat it for each. Without it, QUORATE_NODES has the addresses, with spaces between them' -r
+complete -c quorate -n "__fish_quorate_using_subcommand nodes" -l nodes-file -d 'A file with the addresses, one on each line' -r -F
+complete -c quorate -n "__fish_quorate_using_subcommand nodes" -l prefix -d 'Text before the name of each lock' -r
+complete -c quorate -n "__fish_quorate_using_subcommand nodes" -l guard-max-ttl -d 'Switch the restart guard on, for locks of at most this ttl' -r
+complete -c quorate -n "__fish_quorate_using_subcommand nodes" -l json -d 'Print JSON'
+complete -c quorate -n "__fish_quorate_using_subcommand nodes" -s q -l quiet -d 'Print no warnings'
+complete -c quorate -n "__fish_quorate_using_subcommand nodes" -s v -l verbose -d 'Print what happens to the lock'
+complete -c quorate -n "__fish_quorate_using_subcommand nodes" -s h -l help -d 'Print help'
+complete -c quorate -n "__fish_quorate_using_subcommand lock" -l wait -d 'How long to wait for the lock' -r
+complete -c quorate -n "__fish_quorate_using_subcommand lock" -l ttl -d 'How long the nodes keep the lock if it is not renewed' -r
+complete -c quorate -n "__fish_quorate_using_subcommand lock" -l label -d 'What others see of the holder. Default: user@host:pid' -r
+complete -c quorate -n "__fish_quorate_using_subcommand lock" -l nodes -d 'The address of a node; repeat it for each. Without it, QUORATE_NODES has the addresses, with spaces between them' -r
+complete -c quorate -n "__fish_quorate_using_subcommand lock" -l nodes-file -d 'A file with the addresses, one on each line' -r -F
+complete -c quorate -n "__fish_quorate_using_subcommand lock" -l prefix -d 'Text before the name of each lock' -r
+complete -c quorate -n "__fish_quorate_using_subcommand lock" -l guard-max-ttl -d 'Switch the restart guard on, for locks of at most this ttl' -r
+complete -c quorate -n "__fish_quorate_using_subcommand lock" -l no-wait -d 'Do not wait for a holder'
+complete -c quorate -n "__fish_quorate_using_subcommand lock" -l fenced -d 'Acquire the lock with a fencing token'
+complete -c quorate -n "__fish_quorate_using_subcommand lock" -s q -l quiet -d 'Print no warnings'
+complete -c quorate -n "__fish_quorate_using_subcommand lock" -s v -l verbose -d 'Print what happens to the lock'
+complete -c quorate -n "__fish_quorate_using_subcommand lock" -s h -l help -d 'Print help'
+complete -c quorate -n "__fish_quorate_using_subcommand extend" -l nodes -d 'The address of a node; repeat it for each. Without it, QUORATE_NODES has the addresses, with spaces between them' -r
+complete -c quorate -n "__fish_quorate_using_subcommand extend" -l nodes-file -d 'A file with the addresses, one on each line' -r -F
+complete -c quorate -n "__fish_quorate_using_subcommand extend" -l prefix -d 'Text before the name of each lock' -r
+complete -c quorate -n "__fish_quorate_using_subcommand extend" -l guard-max-ttl -d 'Switch the restart guard on, for locks of at most this ttl' -r
+complete -c quorate -n "__fish_quorate_using_subcommand extend" -s q -l quiet -d 'Print no warnings'
+complete -c quorate -n "__fish_quorate_using_subcommand extend" -s v -l verbose -d 'Print what happens to the lock'
+complete -c quorate -n "__fish_quorate_using_subcommand extend" -s h -l help -d 'Print help'
+complete -c quorate -n "__fish_quorate_using_subcommand release" -l nodes -d 'The address of a node; repeat it for each. Without it, QUORATE_NODES has the addresses, with spaces between them' -r
+complete -c quorate -n "__fish_quorate_using_subcommand release" -l nodes-file -d 'A file with the addresses, one on each line' -r -F
+complete -c quorate -n "__fish_quorate_using_subcommand release" -l prefix -d 'Text before the name of each lock' -r
+complete -c quorate -n "__fish_quorate_using_subcommand release" -l guard-max-ttl -d 'Switch the restart guard on, for locks of at most this ttl' -r
+complete -c quorate -n "__fish_quorate_using_subcommand release" -s q -l quiet -d 'Print no warnings'
+complete -c quorate -n "__fish_quorate_using_subcommand release" -s v -l verbose -d 'Print what happens to the lock'
+complete -c quorate -n "__fish_quorate_using_subcommand release" -s h -l help -d 'Print help'

@@ -1,0 +1,163 @@
+//! The command line.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{ArgAction, Args, Parser, Subcommand};
+
+/// Locks over a quorum of independent Redis or Valkey nodes.
+#[derive(Debug, Parser)]
+#[command(name = "quorate", version, disable_help_subcommand = true)]
+#[command(after_help = CODES, after_long_help = include_str!("help/quorate.txt"))]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) common: Common,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// The end of the help.
+const CODES: &str = "\
+Exit codes: that of the command, or 128 + n if signal n ended it; 64 bad usage; 69 no quorum of the nodes can be \
+reached; 75 held by another until the wait ended; 78 a permanent error, such as a wrong address or password; 79 the lock \
+was lost and the command stopped; 126 the command cannot be run; 127 it is not there.";
+
+/// What all subcommands take.
+#[derive(Args, Debug)]
+pub(crate) struct Common {
+    /// The address of a node; repeat it for each. Without it, QUORATE_NODES has the addresses, with spaces between them
+    #[arg(long = "nodes", value_name = "URL", global = true)]
+    pub(crate) nodes: Vec<String>,
+    /// A file with the addresses, one on each line
+    #[arg(long, value_name = "FILE", global = true, conflicts_with = "nodes")]
+    pub(crate) nodes_file: Option<PathBuf>,
+    /// Text before the name of each lock
+    #[arg(long, value_name = "TEXT", global = true, env = "QUORATE_PREFIX")]
+    pub(crate) prefix: Option<String>,
+    /// Switch the restart guard on, for locks of at most this ttl
+    #[arg(long, value_name = "DURATION", global = true, env = "QUORATE_GUARD_MAX_TTL", value_parser = duration)]
+    pub(crate) guard_max_ttl: Option<Duration>,
+    /// Print no warnings
+    #[arg(short, long, global = true, conflicts_with = "verbose")]
+    pub(crate) quiet: bool,
+    /// Print what happens to the lock
+    #[arg(short, long, global = true, action = ArgAction::SetTrue)]
+    pub(crate) verbose: bool,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run a command under a lock, and release the lock when it ends
+    Run(Run),
+    /// Show who holds locks. Exit code 0: all are held; 1: one is free; 69: one is unclear
+    Inspect {
+        /// The names of the locks
+        #[arg(required = true, value_name = "NAME")]
+        names: Vec<String>,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Take a lock away from its holder. It is free when its ttl has passed, and nobody overlaps
+    Free {
+        /// The name of the lock
+        name: String,
+        /// Delete the lock: it is free at once, and its holder may go on working until its lease ends
+        #[arg(long)]
+        now: bool,
+        /// Do not ask
+        #[arg(long)]
+        yes: bool,
+    },
+    /// Show what each node is, what it can do, and what is wrong with it. Exit code 69: fewer than a quorum answer
+    Nodes {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Acquire a lock for the steps of a pipeline, and print its record, which is a secret
+    Lock {
+        /// The names of the locks
+        #[arg(required = true, value_name = "NAME")]
+        names: Vec<String>,
+        #[command(flatten)]
+        wait: Wait,
+        #[command(flatten)]
+        held: Held,
+    },
+    /// Extend the lock whose record is on standard input to its full ttl. The record stays valid
+    Extend,
+    /// Release the lock whose record is on standard input
+    Release,
+}
+
+/// How long to wait for a lock.
+#[derive(Args, Debug)]
+pub(crate) struct Wait {
+    /// How long to wait for the lock
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration)]
+    pub(crate) wait: Duration,
+    /// Do not wait for a holder
+    #[arg(long, conflicts_with = "wait")]
+    pub(crate) no_wait: bool,
+}
+
+impl Wait {
+    /// How long to wait; `None`: for no holder.
+    pub(crate) fn limit(&self) -> Option<Duration> {
+        (!self.no_wait).then_some(self.wait)
+    }
+}
+
+/// How a lock is held.
+#[derive(Args, Debug)]
+pub(crate) struct Held {
+    /// How long the nodes keep the lock if it is not renewed
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration)]
+    pub(crate) ttl: Duration,
+    /// Acquire the lock with a fencing token
+    #[arg(long)]
+    pub(crate) fenced: bool,
+    /// What others see of the holder. Default: user@host:pid
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) label: Option<String>,
+}
+
+/// `quorate run`.
+#[derive(Args, Debug)]
+#[command(
+    override_usage = "quorate run [OPTIONS] NAME... -- COMMAND [ARG...]\n       quorate run [OPTIONS] NAME... -c STRING",
+    after_long_help = include_str!("help/run.txt")
+)]
+pub(crate) struct Run {
+    /// The names of the locks, then `--` and the command with its arguments
+    #[arg(required = true, value_name = "NAME")]
+    pub(crate) names: Vec<String>,
+    /// The command
+    #[arg(last = true, value_name = "COMMAND", required_unless_present = "shell")]
+    pub(crate) command: Vec<std::ffi::OsString>,
+    /// Run this by `sh -c`
+    #[arg(short = 'c', value_name = "STRING", conflicts_with = "command")]
+    pub(crate) shell: Option<std::ffi::OsString>,
+    #[command(flatten)]
+    pub(crate) wait: Wait,
+    #[command(flatten)]
+    pub(crate) held: Held,
+    /// Exit with 0, and print nothing, if the lock is held by another until the wait ended
+    #[arg(long)]
+    pub(crate) skip: bool,
+    /// How long before the end of the lease the command is told to stop (TERM). At the end it is killed
+    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = duration)]
+    pub(crate) kill_after: Duration,
+    /// Run the command once per period of the Unix clock, on one of all machines. Waits for no holder, as --no-wait --skip
+    #[arg(long, value_name = "DURATION", value_parser = duration, conflicts_with_all = ["wait", "fenced"])]
+    pub(crate) once_per: Option<Duration>,
+    /// The exit code if the lock is held by another until the wait ended
+    #[arg(short = 'E', value_name = "CODE", default_value_t = 75)]
+    pub(crate) held_code: u8,
+}
+
+fn duration(text: &str) -> Result<Duration, humantime::DurationError> {
+    humantime::parse_duration(text)
+}

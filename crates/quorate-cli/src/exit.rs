@@ -1,0 +1,85 @@
+//! Exit codes, and the errors that lead to them.
+
+use std::fmt::Display;
+use std::io::{self, Write as _};
+
+use quorate::error::{AdoptError, BuildError};
+use quorate::{LockError, ReleaseError};
+
+/// Bad usage.
+pub(crate) const USAGE: u8 = 64;
+/// No quorum of the nodes can be reached.
+pub(crate) const NO_QUORUM: u8 = 69;
+/// Held by another until the wait ended.
+pub(crate) const HELD: u8 = 75;
+/// A permanent error.
+pub(crate) const PERMANENT: u8 = 78;
+/// The lock was lost.
+pub(crate) const LOST: u8 = 79;
+/// The command cannot be run.
+pub(crate) const CANNOT_RUN: u8 = 126;
+/// The command is not there.
+pub(crate) const NOT_FOUND: u8 = 127;
+
+/// Why a subcommand ends without a result: one line, and the exit code.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) code: u8,
+    pub(crate) text: String,
+}
+
+impl Failure {
+    pub(crate) fn new(code: u8, text: impl Display) -> Self {
+        Self { code, text: text.to_string() }
+    }
+
+    pub(crate) fn usage(text: impl Display) -> Self {
+        Self::new(USAGE, text)
+    }
+
+    pub(crate) fn permanent(text: impl Display) -> Self {
+        Self::new(PERMANENT, text)
+    }
+}
+
+impl From<BuildError> for Failure {
+    fn from(error: BuildError) -> Self {
+        let is_twice = matches!(error, BuildError::DuplicateNode { .. });
+        Self::new(if is_twice { PERMANENT } else { USAGE }, error)
+    }
+}
+
+impl From<LockError> for Failure {
+    fn from(error: LockError) -> Self {
+        let code = match &error {
+            LockError::Held(_) => HELD,
+            LockError::Invalid(_) => USAGE,
+            _ if error.is_permanent() => PERMANENT,
+            _ => NO_QUORUM,
+        };
+        Self::new(code, error)
+    }
+}
+
+impl From<AdoptError> for Failure {
+    fn from(error: AdoptError) -> Self {
+        let code = match &error {
+            AdoptError::Lost(_) => LOST,
+            AdoptError::Invalid(_) => USAGE,
+            AdoptError::SameServer { .. } => PERMANENT,
+            _ => NO_QUORUM,
+        };
+        Self::new(code, error)
+    }
+}
+
+impl From<ReleaseError> for Failure {
+    fn from(error: ReleaseError) -> Self {
+        Self::new(if error.is_lost() { LOST } else { NO_QUORUM }, error)
+    }
+}
+
+/// Prints a line on standard output. A reader that has closed it needs no more lines.
+pub(crate) fn print(line: impl Display) {
+    let _ = writeln!(io::stdout(), "{line}");
+}

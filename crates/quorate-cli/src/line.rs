@@ -1,0 +1,66 @@
+//! The line that says for whom we wait (X9).
+
+use std::convert::Infallible;
+use std::future::pending;
+use std::io::{self, IsTerminal as _};
+use std::time::Duration;
+
+use quorate::{LockManager, LockState};
+use rustix::termios::tcgetwinsize;
+use tokio::time::{Instant, sleep};
+
+/// From the start to the first line, and from one line to the next.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// Clears the line when it is dropped.
+struct Cleared;
+
+impl Drop for Cleared {
+    fn drop(&mut self) {
+        eprint!("\r\x1b[K");
+    }
+}
+
+/// Shows the line until it is dropped, if standard error is a terminal and we wait for a holder.
+///
+/// # Cancel safety
+///
+/// The future can be dropped at any time.
+pub(crate) async fn show(
+    manager: &LockManager,
+    names: &[String],
+    wait: Option<Duration>,
+) -> Infallible {
+    let Some(wait) = wait.filter(|_| io::stderr().is_terminal()) else { return pending().await };
+    let start = Instant::now();
+    sleep(EVERY).await;
+    let _cleared = Cleared;
+    loop {
+        let holder = holder(manager, names).await;
+        let (waited, wait) = (start.elapsed().as_secs(), wait.as_secs());
+        let line = format!("{holder}; waiting for {waited} s of {wait} s");
+        // A line that wraps cannot be rewritten.
+        let columns = tcgetwinsize(io::stderr()).map_or(0, |size| usize::from(size.ws_col));
+        let columns = if columns == 0 { usize::MAX } else { columns - 1 };
+        eprint!("\r\x1b[K{}", line.chars().take(columns).collect::<String>());
+        sleep(EVERY).await;
+    }
+}
+
+/// The first name that is held, and by whom.
+async fn holder(manager: &LockManager, names: &[String]) -> String {
+    for name in names {
+        let Ok(seen) = manager.inspect(name).await else { continue };
+        if seen.state() == LockState::Free {
+            continue;
+        }
+        let by = seen.label().map(|label| format!("{label:?}"));
+        let by = by.as_deref().unwrap_or("another client");
+        return match (seen.state(), seen.time_left()) {
+            (LockState::Unclear, _) => format!("{name}: no quorum"),
+            (_, Some(left)) => format!("{name}: held by {by}, {left:.1?} left"),
+            (_, None) => format!("{name}: held by {by}"),
+        };
+    }
+    names.join(" ")
+}

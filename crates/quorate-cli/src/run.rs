@@ -1,0 +1,134 @@
+//! `quorate run`: a command under a lock.
+
+use std::future::IntoFuture as _;
+use std::time::{Duration, UNIX_EPOCH};
+
+use quorate::algorithm::lease::SafetyMargin;
+use quorate::backend::{Drift, Ttl};
+use quorate::error::{ExtendError, InvalidRequest};
+use quorate::{LockGuard, LockManager, LockRequest, ReleaseError};
+
+use crate::args::{Common, Run};
+use crate::child::Running;
+use crate::exit::{Failure, HELD, LOST};
+use crate::line;
+use crate::nodes::{CLOSE, builder, label};
+use crate::signals::{self, Signals};
+use crate::supervise::supervise;
+
+/// The shortest period. The longest is the longest ttl.
+const LEAST_PERIOD: Duration = Duration::from_secs(1);
+
+/// Runs the command, and returns the exit code.
+pub(crate) async fn run(common: &Common, run: &Run) -> Result<u8, Failure> {
+    check_kill_after(run)?;
+    let names = names(run)?;
+    let manager = builder(common)?.ttl(run.held.ttl).label(label(run.held.label.as_deref()));
+    let manager = manager.build()?;
+    let mut signals = Signals::new().map_err(Failure::usage)?;
+    let result = under_lock(&manager, common, run, &names, &mut signals).await;
+    let report = manager.close(CLOSE).await;
+    if common.verbose {
+        eprintln!("quorate: {report}");
+    }
+    match result {
+        Err(Failure { code: HELD, .. }) if run.skip || run.once_per.is_some() => Ok(0),
+        Err(Failure { code: HELD, text }) => Err(Failure::new(run.held_code, text)),
+        result => result,
+    }
+}
+
+/// The command needs time to stop: at most a third of the validity (X1).
+fn check_kill_after(run: &Run) -> Result<(), Failure> {
+    let ttl = Ttl::try_from(run.held.ttl).map_err(Failure::usage)?;
+    let most = SafetyMargin::default().validity(Drift::default(), ttl) / 3;
+    if run.kill_after > most {
+        let (given, ttl) = (run.kill_after, run.held.ttl);
+        let most = Duration::from_millis(u64::try_from(most.as_millis()).unwrap_or(u64::MAX));
+        let text = format!(
+            "--kill-after {given:?} is over a third of the validity of --ttl {ttl:?}: at most {most:?}"
+        );
+        return Err(Failure::usage(text));
+    }
+    Ok(())
+}
+
+/// The names to lock: those given, or the name of the period, as [`LockManager::once_per`] has it.
+fn names(run: &Run) -> Result<Vec<String>, Failure> {
+    let Some(period) = run.once_per else { return Ok(run.names.clone()) };
+    let [name] = &run.names[..] else { return Err(Failure::usage("--once-per needs one name")) };
+    if !(LEAST_PERIOD..=Ttl::MAX).contains(&period) {
+        return Err(Failure::usage(InvalidRequest::Period { period }));
+    }
+    let now = UNIX_EPOCH.elapsed().map_err(Failure::usage)?;
+    Ok(vec![format!("{name}@{}", now.as_nanos() / period.as_nanos())])
+}
+
+async fn under_lock(
+    manager: &LockManager,
+    common: &Common,
+    run: &Run,
+    names: &[String],
+    signals: &mut Signals,
+) -> Result<u8, Failure> {
+    let request = manager.lock(names.to_vec()).auto_renew();
+    let request = if run.held.fenced { request.fenced() } else { request };
+    let wait = run.wait.limit().filter(|_| run.once_per.is_none());
+    let guard = acquire(manager, request, names, wait, signals).await?;
+    if common.verbose {
+        let (names, left) = (names.join(" "), guard.remaining());
+        eprintln!("quorate: {names}: acquired, valid for {left:.1?}");
+    }
+    let mut running = Running::start(run, names, &guard)?;
+    let ended = supervise(&mut running, &guard.lease(), run.kill_after, signals).await?;
+    let (lost, unsure) = match run.once_per.filter(|_| ended.code == 0 && ended.stopped.is_none()) {
+        // Two periods, so that a machine whose clock is a period slow does not run it again.
+        Some(period) => match guard.keep(2 * period).await {
+            Ok(()) => (None, None),
+            Err(ExtendError::Lost(reason)) => (Some(reason.to_string()), None),
+            Err(error) => (None, Some(format!("not kept: {error}"))),
+        },
+        None => match guard.release().await {
+            Ok(()) => (None, None),
+            Err(ReleaseError::Lost(reason)) => (Some(reason.to_string()), None),
+            Err(error) => (None, Some(error.to_string())),
+        },
+    };
+    match (ended.stopped, lost, unsure) {
+        (Some(why), ..) => {
+            Err(Failure::new(LOST, format!("the lock was lost, and the command stopped: {why}")))
+        }
+        (None, Some(why), _) => Err(Failure::new(LOST, format!("the lock was lost: {why}"))),
+        (None, None, unsure) => {
+            if let Some(why) = unsure.filter(|_| !common.quiet) {
+                eprintln!("quorate: {why}");
+            }
+            Ok(ended.code)
+        }
+    }
+}
+
+/// Waits for the lock, or for no holder without a `wait`. A signal ends the wait, after what was acquired has been
+/// released (X3).
+pub(crate) async fn acquire(
+    manager: &LockManager,
+    request: LockRequest,
+    names: &[String],
+    wait: Option<Duration>,
+    signals: &mut Signals,
+) -> Result<LockGuard, Failure> {
+    let request = match wait {
+        Some(wait) => request.timeout(wait),
+        None => request.no_wait(),
+    };
+    let mut acquiring = request.into_future();
+    let signal = tokio::select! {
+        biased;
+        acquired = &mut acquiring => return Ok(acquired?),
+        signal = signals.next() => signal,
+        never = line::show(manager, names, wait) => match never {},
+    };
+    drop(acquiring);
+    let _ = manager.close(CLOSE).await;
+    Err(Failure::new(signals::code_of(signal), ""))
+}

@@ -1,0 +1,111 @@
+//! The command under its lease: signals are forwarded, and nothing of it runs after the lease (X1).
+//!
+//! Nothing is printed meanwhile: standard error may block, and the command would not be stopped.
+
+use std::pin::pin;
+use std::time::Duration;
+
+use quorate::{Lease, LeaseEnd};
+use rustix::process::Signal;
+use tokio::time::{Instant, sleep_until};
+
+use crate::child::Running;
+use crate::exit::Failure;
+use crate::signals::Signals;
+
+/// How long after the first a second interrupt kills the command.
+const INTERRUPT_AGAIN: Duration = Duration::from_secs(2);
+
+/// How long a killed group is waited for. What is left then is dead, and no process waits for it.
+const BURIAL: Duration = Duration::from_secs(1);
+
+/// How the command has ended.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) code: u8,
+    /// Why the command was stopped; `None` if it ended by itself.
+    pub(crate) stopped: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Phase {
+    Runs,
+    /// The group was told to stop.
+    Stopping {
+        kill_at: Instant,
+    },
+    Killed {
+        at: Instant,
+    },
+}
+
+/// Waits until the command and its group have ended, and stops them before the lease ends.
+pub(crate) async fn supervise(
+    running: &mut Running,
+    lease: &Lease,
+    kill_after: Duration,
+    signals: &mut Signals,
+) -> Result<Ended, Failure> {
+    let mut lost = pin!(lease.lost());
+    let (mut is_lost, mut stopped, mut phase) = (false, None, Phase::Runs);
+    let mut interrupted: Option<Instant> = None;
+    loop {
+        let next = match phase {
+            Phase::Runs => Instant::now() + lease.remaining().saturating_sub(kill_after),
+            Phase::Stopping { kill_at } => kill_at,
+            Phase::Killed { at } => at + BURIAL,
+        };
+        tokio::select! {
+            biased;
+            ended = running.ended() => {
+                ended.map_err(Failure::usage)?;
+                if running.is_over {
+                    break;
+                }
+                // What it left behind in its group does not run without the lock either.
+                if running.has_group() && matches!(phase, Phase::Runs) {
+                    running.terminate();
+                    phase = Phase::Stopping { kill_at: Instant::now() + kill_after };
+                }
+            }
+            reason = &mut lost, if !is_lost => {
+                is_lost = true;
+                phase = match (&reason, phase) {
+                    (_, Phase::Killed { .. }) | (LeaseEnd::NotHeld(_), Phase::Stopping { .. }) => phase,
+                    (LeaseEnd::NotHeld(_), Phase::Runs) => {
+                        running.terminate();
+                        Phase::Stopping { kill_at: Instant::now() + kill_after }
+                    }
+                    _ => kill(running),
+                };
+                stopped = Some(reason.to_string());
+            }
+            () = sleep_until(next) => match phase {
+                // A renewal has succeeded meanwhile.
+                Phase::Runs if lease.remaining() > kill_after => {}
+                Phase::Runs => {
+                    let left = lease.remaining();
+                    running.terminate();
+                    stopped = Some(format!("no renewal succeeded until {left:.1?} before the end of the lease"));
+                    phase = Phase::Stopping { kill_at: Instant::now() + left };
+                }
+                Phase::Stopping { .. } => phase = kill(running),
+                Phase::Killed { .. } if running.code.is_some() => break,
+                Phase::Killed { .. } => phase = Phase::Killed { at: Instant::now() },
+            },
+            signal = signals.next() => {
+                let now = Instant::now();
+                let is_interrupt = signal == Signal::INT;
+                let is_again = interrupted.is_some_and(|at| now.duration_since(at) < INTERRUPT_AGAIN);
+                running.signal(if is_interrupt && is_again { Signal::KILL } else { signal });
+                interrupted = if is_interrupt { Some(now) } else { interrupted };
+            }
+        }
+    }
+    Ok(Ended { code: running.code.unwrap_or(u8::MAX), stopped })
+}
+
+fn kill(running: &Running) -> Phase {
+    running.signal(Signal::KILL);
+    Phase::Killed { at: Instant::now() }
+}

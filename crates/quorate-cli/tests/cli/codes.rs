@@ -1,0 +1,154 @@
+//! Scenarios, and the exit code of each.
+
+use quorate_tests::peer::Peer;
+use quorate_tests::{Nodes, RedisServer};
+
+use crate::support::{Dir, LONG_PERIOD, delete, run, start, take};
+
+/// What happens while the command runs.
+type Meanwhile<'a> = &'a dyn Fn(&str);
+
+/// One scenario: its nodes, the words of `quorate` with `NAME` for the lock, what happens once the command has written
+/// `started`, the exit code, and what standard error says; nothing if that is empty.
+type Row<'a> = (&'a [String], &'a str, Option<Meanwhile<'a>>, i32, &'a str);
+
+/// Long enough for the nodes of a busy machine, short enough for the row of a test.
+const SHORT: &str = "--ttl 3s --kill-after 500ms";
+
+/// A command that runs until it is told to stop.
+const RUNS: &str = "while [ -e here ]; do sleep 0.05; done";
+
+/// Words with quoted ones among them.
+fn words(line: &str) -> Vec<&str> {
+    let parts = line.split('\'').enumerate();
+    let words = parts.flat_map(|(at, part)| match at % 2 {
+        0 => part.split_whitespace().collect(),
+        _ => vec![part],
+    });
+    words.collect()
+}
+
+#[test]
+fn x1_x5_the_exit_code_says_what_happened() {
+    let nodes = &Nodes::start(3);
+    let closed = &Nodes::start_with(3, &RedisServer::builder().user("default", "on >pw ~* +@all"));
+    let (good, closed) = (&nodes.addresses()[..], &closed.addresses()[..]);
+    let nowhere = || format!("redis://{}", Peer::nowhere());
+    let lonely = &[good[0].clone(), nowhere(), nowhere()][..];
+    let twins = &[good[0].clone(), good[0].replace("127.0.0.1", "localhost")][..];
+    let twice = &[good[0].clone(), good[0].clone(), good[1].clone()][..];
+    let not_one = &["http://10.0.0.1".to_owned()][..];
+    let wrong: Vec<_> = closed.iter().map(|at| at.replace("redis://", "redis://:no@")).collect();
+
+    let runs =
+        |options: &str| format!("run {SHORT} {options} NAME -c 'echo started > started; {RUNS}'");
+    let (plain, fenced) = (runs(""), runs("--fenced"));
+    let once = runs(&format!("--once-per {LONG_PERIOD}"));
+    let ends = "run --ttl 1h NAME -c 'echo started > started; until [ -e go ] || [ ! -e here ]; do sleep 0.01; done'";
+    let stop: Meanwhile<'_> = &|_| nodes[..2].iter().for_each(RedisServer::pause);
+    let del: Meanwhile<'_> = &|name| delete(nodes, name);
+    let free = |words: &'static str| {
+        move |name: &str| {
+            let dir = &Dir::new();
+            let done = run(dir, good, &[&["free", name][..], &self::words(words)].concat());
+            assert_eq!(done.code(), Some(0), "{done:?}");
+        }
+    };
+    let (freed, freed_now) = (free("--yes"), free("--yes --now"));
+
+    let done = format!("run --once-per {LONG_PERIOD} done -c 'echo ran >> ran'");
+    let rows: &[Row<'_>] = &[
+        // The code of the command.
+        (good, "run NAME -- true", None, 0, ""),
+        (good, "run NAME -c 'exit 7'", None, 7, ""),
+        (good, "run NAME -c 'exit 255'", None, 255, ""),
+        (good, "run NAME -c 'kill -9 $$'", None, 128 + 9, ""),
+        (good, "run NAME -c 'kill -15 $$'", None, 128 + 15, ""),
+        (good, "run NAME other -c 'exit 7'", None, 7, ""),
+        (good, "run NAME -- /", None, 126, "/: "),
+        (good, "run NAME -- /no/such/command", None, 127, "/no/such/command: "),
+        (good, "run NAME -- no-such-command", None, 127, "no-such-command: "),
+        // Held by another client.
+        (good, "run --no-wait held -c 'echo ran >> ran'", None, 75, "held by"),
+        (good, "run --wait 1s held -c 'echo ran >> ran'", None, 75, "held by"),
+        (good, "run --no-wait -E 3 held -c 'echo ran >> ran'", None, 3, "held by"),
+        (good, "run --no-wait -E 0 held -c 'echo ran >> ran'", None, 0, "held by"),
+        (good, "run --no-wait -E 255 held -c 'echo ran >> ran'", None, 255, "held by"),
+        (good, "run --no-wait --skip held -c 'echo ran >> ran'", None, 0, ""),
+        (good, "run --wait 1s --skip -E 3 held -c 'echo ran >> ran'", None, 0, ""),
+        (good, "lock --no-wait held", None, 75, "held by"),
+        (good, &done, None, 0, ""),
+        // The nodes.
+        (lonely, "run --wait 50ms NAME -c 'echo ran >> ran'", None, 69, "no quorum"),
+        (lonely, "run --no-wait --skip NAME -c 'echo ran >> ran'", None, 69, "no quorum"),
+        (lonely, "run --once-per 1h NAME -c 'echo ran >> ran'", None, 69, "no quorum"),
+        (lonely, "inspect NAME", None, 69, ""),
+        (lonely, "nodes", None, 69, ""),
+        (
+            good,
+            "--guard-max-ttl 30s run --no-wait NAME -c 'echo ran >> ran'",
+            None,
+            69,
+            "quarantined",
+        ),
+        (closed, "run NAME -c 'echo ran >> ran'", None, 78, "NOAUTH"),
+        (&wrong, "run NAME -c 'echo ran >> ran'", None, 78, "WRONGPASS"),
+        (&wrong, "run --once-per 1h NAME -c 'echo ran >> ran'", None, 78, "WRONGPASS"),
+        (twins, "run NAME -c 'echo ran >> ran'", None, 78, "are one server"),
+        (twice, "run NAME -c 'echo ran >> ran'", None, 78, "is configured twice"),
+        (not_one, "run NAME -c 'echo ran >> ran'", None, 78, "http://10.0.0.1"),
+        // Lost.
+        (good, &plain, Some(stop), 79, "the lock was lost, and the command stopped: "),
+        (good, &once, Some(stop), 79, "the lock was lost, and the command stopped: "),
+        (good, &plain, Some(del), 79, "the lock was lost, and the command stopped: "),
+        (good, &fenced, Some(del), 79, "the lock was lost, and the command stopped: "),
+        (good, &plain, Some(&freed), 79, "the lock was lost, and the command stopped: "),
+        (good, &plain, Some(&freed_now), 79, "the lock was lost, and the command stopped: "),
+        (good, ends, Some(del), 79, "the lock was lost: "),
+        // Usage.
+        (good, "", None, 64, "Usage"),
+        (good, "walk", None, 64, "walk"),
+        (good, "run", None, 64, "Usage"),
+        (good, "run NAME", None, 64, "Usage"),
+        (good, "run -- true", None, 64, "Usage"),
+        (good, "run --ttl 1x NAME -- true", None, 64, "--ttl"),
+        (good, "run --ttl 1ms NAME -- true", None, 64, "a third of the validity of --ttl 1ms"),
+        (good, "run --ttl 10s NAME -- true", None, 64, "--kill-after 5s is over a third"),
+        (good, "run --ttl 30s --kill-after 10s NAME -- true", None, 64, "at most 9.732s"),
+        (good, "run --wait 1s --no-wait NAME -- true", None, 64, "--no-wait"),
+        (good, "run -E 256 NAME -- true", None, 64, "256"),
+        (good, "run -c true NAME -- true", None, 64, "-c"),
+        (good, "run --label '' NAME -- true", None, 64, "label"),
+        (good, "run --once-per 1ms NAME -- true", None, 64, "period"),
+        (good, "run --once-per 366days NAME -- true", None, 64, "period"),
+        (good, "run --once-per 1h NAME other -- true", None, 64, "one name"),
+        (good, "run --guard-max-ttl 1s NAME -- true", None, 64, "1s"),
+        (good, "run quorate:fence:1 -- true", None, 64, "cannot be locked"),
+        (good, "--nodes-file /no/such/file nodes", None, 64, "/no/such/file"),
+        (&[], "nodes", None, 64, "no nodes"),
+        (good, "free --now NAME", None, 64, "--yes"),
+        (good, "extend", None, 64, "record"),
+        (good, "release", None, 64, "record"),
+    ];
+    take(nodes, "held");
+    run(&Dir::new(), good, &words(&done)).assert_silent();
+    for (at, (addresses, line, meanwhile, code, text)) in rows.iter().enumerate() {
+        let (dir, name) = (&Dir::new(), &format!("lock-{at}"));
+        let words: Vec<&str> =
+            words(line).into_iter().map(|word| if word == "NAME" { name } else { word }).collect();
+        let mut started = start(dir, addresses, &words);
+        if let Some(meanwhile) = meanwhile {
+            dir.wait_for("started");
+            meanwhile(name);
+            dir.write("go", "");
+        }
+        let done = started.done();
+        nodes[..2].iter().for_each(RedisServer::resume);
+        assert_eq!(done.code(), Some(*code), "{line}: {done:?}");
+        assert_eq!(done.err.is_empty(), text.is_empty(), "{line}: {done:?}");
+        assert!(done.err.contains(text), "{line}: {done:?}");
+        assert!(done.out.is_empty() || !line.contains("run"), "{line}: {done:?}");
+        // Nothing runs without the lock.
+        assert_eq!(dir.read("ran"), "", "{line}");
+    }
+}

@@ -1,0 +1,79 @@
+//! The group of the command, and what the command inherits.
+
+use std::process::Command;
+
+use quorate_tests::Nodes;
+use rustix::process::{Signal, getpgid, getpgrp};
+
+use crate::support::{Dir, QUORATE, Started, is_group_alive, pid, start, with_nodes};
+
+#[test]
+fn x2_the_command_leads_a_group_and_a_signal_goes_to_all_of_it() {
+    let (nodes, dir) = (&Nodes::start(3), &Dir::new());
+    // The shell waits for the first of two, which ends by the signal as the shell does.
+    let script = "echo $$ > group; sh -c 'echo $$ > child; while [ -e here ]; do sleep 0.05; done'; echo b > b";
+    let mut started = start(dir, &nodes.addresses(), &["run", "lock", "-c", script]);
+    let (group, child) = (pid(&dir.wait_for("group")), pid(&dir.wait_for("child")));
+    assert_eq!([group, child].map(|pid| getpgid(Some(pid)).unwrap()), [group; 2]);
+    assert_ne!(group, getpgrp());
+    started.signal(Signal::TERM);
+    assert_eq!((started.done().code(), &*dir.read("b")), (Some(128 + 15), ""));
+    assert!(!is_group_alive(group));
+}
+
+#[test]
+fn x4_the_command_inherits_the_three_standard_streams_only() {
+    let (nodes, dir) = (&Nodes::start(3), &Dir::new());
+    let mut shell = Command::new("sh");
+    let inner = "echo out; echo err >&2; cat; if (echo extra >&9) 2> /dev/null; then exit 1; fi";
+    shell.args(["-c", r#"exec 9> extra; echo before >&9; echo in | exec "$0" run lock -c "$1""#]);
+    shell.args([QUORATE, inner]);
+    let done = Started::spawn(with_nodes(shell, dir, &nodes.addresses()), dir).done();
+    assert_eq!((done.code(), &*done.out, &*done.err), (Some(0), "out\nin\n", "err\n"));
+    assert_eq!(dir.read("extra"), "before\n");
+}
+
+#[test]
+fn x6_the_command_sees_the_names_and_the_fencing_token_and_never_the_token() {
+    let (nodes, dir) = (&Nodes::start(3), &Dir::new());
+    let seen = |words: &[&str]| {
+        let mut command = crate::support::quorate(dir, &nodes.addresses());
+        // That of a lock around this one.
+        command.args(words).env("QUORATE_FENCING_TOKEN", "7");
+        let script =
+            "env; echo ready > ready; until [ -e go ] || [ ! -e here ]; do sleep 0.01; done";
+        command.args(["-c", script]);
+        let mut started = Started::spawn(command, dir);
+        dir.wait_for("ready");
+        let value = String::from_utf8(nodes[0].get("orders:1").unwrap()).unwrap();
+        dir.write("go", "");
+        let done = started.done();
+        let (token, label) = value.split_once(' ').unwrap();
+        assert!(token.len() == 40 && !done.out.contains(token), "{done:?}");
+        assert!(
+            label.contains('@') && label.ends_with(&format!(":{}", started.pid().as_raw_nonzero()))
+        );
+        for name in ["ready", "go"] {
+            std::fs::remove_file(dir.file(name)).unwrap();
+        }
+        let of = |name: &str| {
+            let line = done.out.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
+            line.map(str::to_owned)
+        };
+        (of("QUORATE_LOCK").unwrap(), of("QUORATE_FENCING_TOKEN"))
+    };
+    assert_eq!(seen(&["run", "orders:1"]), ("orders:1".to_owned(), None));
+    let (names, low) = seen(&["run", "--fenced", "orders:1", "orders:2"]);
+    assert_eq!(names, "orders:1 orders:2");
+    let (_, high) = seen(&["run", "--fenced", "orders:1"]);
+    let number = |text: Option<String>| text.unwrap().parse::<u64>().unwrap();
+    assert!(number(high) > number(low));
+    // The prefix is that of the keys, not of the names.
+    let script = "echo $QUORATE_LOCK; echo ready > ready; until [ -e go ] || [ ! -e here ]; do sleep 0.01; done";
+    let words = ["--prefix", "app:", "run", "a", "-c", script];
+    let mut started = start(dir, &nodes.addresses(), &words);
+    dir.wait_for("ready");
+    assert!(nodes.iter().all(|node| node.pttl("app:a") > 0 && node.pttl("a") == -2));
+    dir.write("go", "");
+    assert_eq!(started.done().out, "a\n");
+}

@@ -1,0 +1,245 @@
+//! Nothing of the command runs after the lease.
+
+use quorate_tests::wait::eventually;
+use quorate_tests::{Nodes, RedisServer};
+use rustix::process::{Signal, test_kill_process};
+
+use crate::support::{
+    Dir, LONG_PERIOD, Started, delete, is_group_alive, pause_writes, pid, start, take,
+    unpause_writes, wait_for_a_waiter,
+};
+
+/// The safety margin of this ttl is 500 ms: so late may a busy machine kill the command.
+const TTL: &str = "5s";
+
+/// A command of one kind: its options, and a script. All scripts append to `file` while they run.
+const KINDS: &[(&str, &str, &str)] = &[
+    (
+        "a grandchild ignores TERM, and the command obeys it",
+        "",
+        "(trap '' TERM; while [ -e here ]; do echo first >> file; sleep 0.1; done) & wait",
+    ),
+    (
+        "the command ignores TERM",
+        "",
+        "trap '' TERM; while [ -e here ]; do echo first >> file; sleep 0.1; done",
+    ),
+    (
+        "the command is stopped, ignores TERM, and goes on with its grandchild when it can",
+        "",
+        "trap '' TERM; kill -STOP $$; while [ -e here ]; do echo first >> file; sleep 0.1; done",
+    ),
+    (
+        "a pipeline that never reads a signal",
+        "--fenced",
+        "trap '' TERM INT HUP; (while [ -e here ]; do echo first; sleep 0.1; done) | cat >> file",
+    ),
+    (
+        "once per period",
+        "--once-per",
+        "trap '' TERM; while [ -e here ]; do echo first >> file; sleep 0.1; done",
+    ),
+];
+
+const EACH: usize = 4;
+
+/// A command under a lock, and a process that waits for that lock.
+struct Pair {
+    dir: Dir,
+    kind: &'static str,
+    /// The key of the lock.
+    name: String,
+    first: Started,
+    second: Started,
+}
+
+impl Pair {
+    fn start(number: usize, nodes: &Nodes) -> Self {
+        let (dir, (kind, options, script)) = (Dir::new(), KINDS[number % KINDS.len()]);
+        let (name, script) = (
+            format!("lock-{number}"),
+            format!("echo $QUORATE_LOCK > name; echo $$ > group; {script}"),
+        );
+        let mut words = vec!["run", "--ttl", TTL, "--kill-after", "1s"];
+        words.extend(options.split_whitespace());
+        words.extend((options == "--once-per").then_some(LONG_PERIOD));
+        words.extend([&*name, "-c", &script]);
+        let first = start(&dir, &nodes.addresses(), &words);
+        let name = dir.wait_for("name");
+        dir.wait_for("group");
+        let second = ["run", "--wait", "1h", &name, "-c", "echo second >> file"];
+        let second = start(&dir, &nodes.addresses(), &second);
+        Self { dir, kind, name, first, second }
+    }
+
+    /// The milliseconds after which another client can have the lock.
+    fn left(&self, nodes: &Nodes) -> i64 {
+        nodes[..2].iter().map(|node| node.pttl(&self.name)).max().unwrap()
+    }
+
+    fn is_alive(&self) -> bool {
+        is_group_alive(pid(&self.dir.read("group")))
+    }
+}
+
+/// Two of three servers stop. When the keys of a lock expire, no process of its command lives.
+#[test]
+fn x1_nothing_of_the_command_runs_when_the_keys_expire() {
+    let (nodes, clock) = (&Nodes::start(3), RedisServer::start());
+    let mut pairs: Vec<Pair> =
+        (0..EACH * KINDS.len()).map(|number| Pair::start(number, nodes)).collect();
+    // From now on nothing is extended there, and the ttls can still be read.
+    pause_writes(nodes);
+    for (number, pair) in pairs.iter().enumerate() {
+        let left = pair.left(nodes);
+        assert!(left > 0, "{}: the lock was lost before its nodes stopped", pair.kind);
+        clock.cli(&["SET", &number.to_string(), "", "PX", &left.to_string()]);
+    }
+    nodes[..2].iter().for_each(RedisServer::pause);
+    let mut alive: Vec<usize> = (0..pairs.len()).collect();
+    eventually("the end of all ttls", || {
+        alive.retain(|number| {
+            let has_expired = clock.pttl(number.to_string()) == -2;
+            let pair = &pairs[*number];
+            assert!(!has_expired || !pair.is_alive(), "{}: alive after its keys", pair.kind);
+            !has_expired
+        });
+        alive.is_empty()
+    });
+    // Now the waiting processes have the locks.
+    nodes[..2].iter().for_each(RedisServer::resume);
+    for pair in &pairs {
+        assert_eq!(pair.left(nodes), -2, "{}: a key was extended", pair.kind);
+    }
+    unpause_writes(nodes);
+    for pair in &mut pairs {
+        let first = pair.first.done();
+        assert_eq!(first.code(), Some(79), "{}: {first:?}", pair.kind);
+        assert_eq!(pair.second.done().code(), Some(0), "{}", pair.kind);
+        let file = pair.dir.read("file");
+        assert!(!pair.is_alive() && file.ends_with("second\n"), "{}: {file}", pair.kind);
+    }
+}
+
+/// The command gets TERM before it is killed: at `--kill-after` before the end, or at once if the nodes say that the
+/// keys are not ours.
+#[test]
+fn x1_the_command_has_time_to_stop() {
+    let nodes = &Nodes::start(3);
+    let script = "trap 'echo stopped > stopped; exit 0' TERM; echo started > started; \
+                  while [ -e here ]; do sleep 0.05; done";
+    for is_deleted in [false, true] {
+        let (dir, name) = (&Dir::new(), format!("lock-{is_deleted}"));
+        // A renewal is due after 1.9 s at the latest.
+        let words = ["run", "--ttl", "6s", "--kill-after", "1800ms", &name, "-c", script];
+        let mut first = start(dir, &nodes.addresses(), &words);
+        dir.wait_for("started");
+        if is_deleted {
+            delete(nodes, &name);
+        } else {
+            pause_writes(nodes);
+        }
+        // It ended with 0, and the lock was lost all the same.
+        assert_eq!((first.done().code(), &*dir.read("stopped")), (Some(79), "stopped\n"));
+        unpause_writes(nodes);
+    }
+}
+
+#[test]
+fn x1_a_late_renewal_does_not_stop_the_stopping() {
+    let (nodes, dir) = (&Nodes::start(3), &Dir::new());
+    let script = "trap 'echo term > term' TERM; echo started > started; \
+                  while [ -e here ]; do sleep 0.05; done";
+    let words = ["run", "--ttl", "6s", "--kill-after", "1800ms", "lock", "-c", script];
+    let mut first = start(dir, &nodes.addresses(), &words);
+    dir.wait_for("started");
+    pause_writes(nodes);
+    dir.wait_for("term");
+    // All that was sent meanwhile is executed now, and the next renewal succeeds.
+    unpause_writes(nodes);
+    assert_eq!(first.done().code(), Some(79));
+}
+
+/// What a command leaves behind in its group ends before the lock is released.
+#[test]
+fn x1_what_the_command_leaves_behind_ends_before_the_release() {
+    let (nodes, dir) = (&Nodes::start(3), &Dir::new());
+    let script = "(trap '' TERM; while [ -e here ]; do echo first >> file; sleep 0.05; done) & \
+                  echo $$ > group; until [ -e go ] || [ ! -e here ]; do sleep 0.01; done; exit 3";
+    let words = ["run", "--ttl", "60s", "--kill-after", "300ms", "lock", "-c", script];
+    let mut first = start(dir, &nodes.addresses(), &words);
+    let group = pid(&dir.wait_for("group"));
+    let words = ["run", "--wait", "1h", "lock", "-c", "echo second >> file"];
+    let mut second = start(dir, &nodes.addresses(), &words);
+    wait_for_a_waiter(nodes, "lock");
+    dir.write("go", "");
+    assert_eq!((first.done().code(), second.done().code()), (Some(3), Some(0)));
+    assert!(!is_group_alive(group) && dir.read("file").ends_with("second\n"));
+}
+
+/// *Unconfirmed* is one line; *lost* is 79, see the exit codes.
+#[test]
+fn x5_a_release_that_no_quorum_confirms_is_one_line() {
+    let nodes = &Nodes::start(3);
+    for (options, lines) in [(&[][..], 1), (&["-q"], 0)] {
+        let dir = &Dir::new();
+        let script =
+            "echo started > started; until [ -e go ] || [ ! -e here ]; do sleep 0.01; done";
+        let words = [&["run", "--ttl", "1h", "lock", "-c", script][..], options].concat();
+        let mut started = start(dir, &nodes.addresses(), &words);
+        dir.wait_for("started");
+        nodes[..2].iter().for_each(RedisServer::pause);
+        dir.write("go", "");
+        let done = started.done();
+        nodes[..2].iter().for_each(RedisServer::resume);
+        assert_eq!((done.code(), done.err.lines().count()), (Some(0), lines), "{done:?}");
+        assert_eq!(done.err.contains("unconfirmed"), lines == 1, "{done:?}");
+        // The servers execute what they were sent meanwhile.
+        eventually("a free lock", || nodes.iter().all(|node| node.pttl("lock") == -2));
+    }
+}
+
+/// The command outlives `quorate` that is killed, unless it asks for the same end.
+#[cfg(target_os = "linux")]
+#[test]
+fn x7_a_command_can_ask_to_be_killed_with_quorate() {
+    let nodes = &Nodes::start(3);
+    for is_asked in [false, true] {
+        let (dir, name) = (&Dir::new(), format!("lock-{is_asked}"));
+        let script = "echo $$ > pid; while [ -e here ]; do sleep 0.05; done; echo ended > ended";
+        let command = ["sh", "-c", script];
+        let prefix = if is_asked { &["setpriv", "--pdeathsig", "KILL"][..] } else { &[] };
+        let words = [&["run", &name, "--"][..], prefix, &command].concat();
+        let mut first = start(dir, &nodes.addresses(), &words);
+        let command = pid(&dir.wait_for("pid"));
+        first.signal(Signal::KILL);
+        assert_eq!(first.done().code(), None);
+        if is_asked {
+            eventually("the end of the command", || {
+                test_kill_process(command).is_err() || !is_group_alive(command)
+            });
+            assert_eq!(dir.read("ended"), "");
+        } else {
+            std::fs::remove_file(dir.file("here")).unwrap();
+            dir.wait_for("ended");
+        }
+    }
+}
+
+/// Both are stopped until the lock has expired. The command may run for microseconds, and is killed.
+#[test]
+fn x8_after_a_stop_of_both_the_command_is_killed() {
+    let (nodes, dir) = (&Nodes::start(3), &Dir::new());
+    let script = "trap '' TERM; echo $$ > group; while [ -e here ]; do sleep 0.05; done";
+    let words = ["run", "--ttl", "2s", "--kill-after", "100ms", "lock", "-c", script];
+    let mut first = start(dir, &nodes.addresses(), &words);
+    let group = pid(&dir.wait_for("group"));
+    first.signal(Signal::STOP);
+    rustix::process::kill_process_group(group, Signal::STOP).unwrap();
+    eventually("a free lock", || nodes.iter().all(|node| node.pttl("lock") == -2));
+    take(nodes, "lock");
+    rustix::process::kill_process_group(group, Signal::CONT).unwrap();
+    first.signal(Signal::CONT);
+    assert_eq!(first.done().code(), Some(79));
+    assert!(!is_group_alive(group));
+}

@@ -1,0 +1,16 @@
+//! The command `quorate` on real nodes. Tests are named for the rules in `tests/README.md`.
+#![cfg(unix)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::future_not_send, reason = "tests")]
+
+mod codes;
+mod group;
+mod lease;
+mod nodes;
+mod once;
+mod pages;
+mod records;
+mod scripts;
+mod secrets;
+mod signals;
+mod support;
+mod terminal;

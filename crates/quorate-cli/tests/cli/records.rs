@@ -1,0 +1,119 @@
+//! `lock`, `extend`, `release`, `inspect` and `free`.
+
+use std::fs::File;
+
+use quorate_tests::Nodes;
+use serde_json::Value;
+
+use crate::support::{Dir, Done, Started, delete, quorate, run};
+
+/// Runs `quorate` with the record on standard input.
+fn with_record(dir: &Dir, addresses: &[String], word: &str) -> Done {
+    let mut command = quorate(dir, addresses);
+    command.arg(word).stdin(File::open(dir.file("record")).unwrap());
+    Started::spawn(command, dir).done()
+}
+
+#[test]
+fn a_record_is_extended_again_and_again_and_released_once() {
+    let (nodes, dir) = (&Nodes::start(3), &Dir::new());
+    let addresses = &nodes.addresses();
+    let locked = run(dir, addresses, &["lock", "--label", "a pipeline", "--ttl", "1h", "a", "b"]);
+    assert_eq!((locked.code(), &*locked.err), (Some(0), ""));
+    dir.write("record", &locked.out);
+    assert_eq!(run(dir, addresses, &["run", "--no-wait", "a", "--", "true"]).code(), Some(75));
+    for _ in 0..2 {
+        for node in nodes.iter() {
+            node.cli(&["PEXPIRE", "a", "60000"]);
+        }
+        with_record(dir, addresses, "extend").assert_silent();
+        assert!(nodes.iter().all(|node| node.pttl("a") > 60_000));
+    }
+    assert!(run(dir, addresses, &["inspect", "b"]).out.contains("a pipeline"));
+    with_record(dir, addresses, "release").assert_silent();
+    assert_eq!(nodes.keys_left(), []);
+    for word in ["release", "extend"] {
+        let gone = with_record(dir, addresses, word);
+        assert!(gone.code() == Some(79) && gone.err.contains("the lock is gone"), "{gone:?}");
+    }
+    // A record that nobody could read locks nothing.
+    let mut command = quorate(dir, addresses);
+    command.args(["lock", "--ttl", "1h", "c"]);
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let output = command.stdout(writer).output().unwrap();
+    assert_eq!((output.status.code(), nodes.keys_left()), (Some(64), vec![]), "{output:?}");
+}
+
+#[test]
+fn inspect_says_who_holds_and_free_takes_it_away() {
+    let (nodes, dir) = (&Nodes::start(3), &Dir::new());
+    let addresses = &nodes.addresses();
+    let inspect = |words: &[&str]| run(dir, addresses, &[&["inspect"], words].concat());
+    let free = inspect(&["a"]);
+    assert_eq!(
+        (free.code(), &*free.out),
+        (Some(1), "a: free on 3 of 3 nodes, 2 needed\n"),
+        "{free:?}"
+    );
+    run(dir, addresses, &["lock", "--ttl", "1h", "--label", "web-3", "a"]);
+    let held = inspect(&["a"]);
+    assert!(held.code() == Some(0) && held.out.contains("web-3"), "{held:?}");
+    assert_eq!(inspect(&["a", "b"]).code(), Some(1));
+
+    nodes[1].cli(&["DEL", "a"]);
+    let both = inspect(&["--json", "a", "b"]);
+    let told: Value = serde_json::from_str(&both.out).unwrap();
+    let left = told["locks"][0]["left_ms"].as_u64().unwrap();
+    assert!(left > 3_000_000, "{told}");
+    let states = |lock: &Value| {
+        let nodes = lock["nodes"].as_array().unwrap().iter();
+        nodes.map(|node| node["state"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let [a, b] = &told["locks"].as_array().unwrap()[..] else { panic!("{told}") };
+    assert_eq!((&a["name"], &a["state"], &a["held_on"]), (&"a".into(), &"held".into(), &2.into()));
+    assert_eq!((&a["label"], &a["nodes"][0]["label"]), (&"web-3".into(), &"web-3".into()));
+    assert_eq!(
+        (states(a), states(b)),
+        (["held", "free", "held"].map(str::to_owned).to_vec(), vec!["free".to_owned(); 3])
+    );
+    assert_eq!(
+        (&b["state"], &b["label"], &b["left_ms"]),
+        (&"free".into(), &Value::Null, &Value::Null)
+    );
+    assert_documented("inspect --json", &told);
+
+    // Safe: the key stays until its ttl has passed. At once: it is gone.
+    let revoked = run(dir, addresses, &["free", "a"]);
+    assert!(revoked.code() == Some(0) && revoked.out.contains("free in"), "{revoked:?}");
+    assert!(nodes[0].pttl("a") > 3_000_000 && inspect(&["a"]).out.contains("revoked"));
+    let deleted = run(dir, addresses, &["free", "--now", "--yes", "a"]);
+    assert_eq!((deleted.code(), inspect(&["a"]).code()), (Some(0), Some(1)), "{deleted:?}");
+    assert_eq!(run(dir, addresses, &["free", "a"]).code(), Some(0));
+    delete(nodes, "a");
+}
+
+/// The page has an example of this output, with the same fields and kinds of values.
+pub(crate) fn assert_documented(title: &str, told: &Value) {
+    let page = include_str!("../../../quorate/docs/command.md");
+    let (_, rest) =
+        page.split_once(&format!("The output of `quorate {title}")).expect("a sentence");
+    let example = rest.split("```").nth(1).unwrap().strip_prefix("json").unwrap();
+    let example = serde_json::from_str(example).unwrap();
+    assert!(is_alike(&example, told), "not as the page says: {told}");
+}
+
+fn is_alike(example: &Value, told: &Value) -> bool {
+    match (example, told) {
+        (Value::Object(example), Value::Object(told)) => {
+            example.keys().eq(told.keys())
+                && example.iter().all(|(field, value)| is_alike(value, &told[field]))
+        }
+        (Value::Array(example), Value::Array(told)) => match &example[..] {
+            [example] => told.iter().all(|told| is_alike(example, told)),
+            _ => told.iter().all(Value::is_string),
+        },
+        (Value::Null, _) | (_, Value::Null) => true,
+        (example, told) => std::mem::discriminant(example) == std::mem::discriminant(told),
+    }
+}

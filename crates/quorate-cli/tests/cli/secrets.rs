@@ -1,0 +1,83 @@
+//! Passwords and tokens are shown nowhere, and a password in an option is warned of.
+
+use std::fs;
+
+use quorate_tests::{Nodes, RedisServer};
+
+use crate::support::{Dir, run, start};
+
+const PASSWORD: &str = "correct-horse";
+const WARNING: &str = "a password in --nodes";
+
+#[test]
+fn a_password_and_a_token_are_printed_nowhere() {
+    let rules = format!("on >{PASSWORD} ~* +@all");
+    let nodes = &Nodes::start_with(3, &RedisServer::builder().user("ann", &rules));
+    let dir = &Dir::new();
+    let right: Vec<_> = nodes.iter().map(|node| node.address_as("ann", PASSWORD)).collect();
+    let wrong: Vec<_> = nodes.iter().map(|node| node.address_as("eve", PASSWORD)).collect();
+    let broken = vec![format!("redis://ann:{PASSWORD}@127.0.0.1:99999")];
+    dir.write("nodes", &right.join("\n"));
+
+    let script = "echo started > started; until [ -e go ] || [ ! -e here ]; do sleep 0.01; done";
+    let words = ["run", "-v", "--fenced", "lock", "-c", script];
+    let mut started = start(dir, &right, &words);
+    dir.wait_for("started");
+    let value = String::from_utf8(nodes[0].get("lock").unwrap()).unwrap();
+    let token = value.split(' ').next().unwrap().to_owned();
+    let mut printed = Vec::new();
+    if let Ok(arguments) =
+        fs::read_to_string(format!("/proc/{}/cmdline", started.pid().as_raw_nonzero()))
+    {
+        printed.push(arguments);
+    }
+    let mut note = |addresses: &[String], words: &[&str], code| {
+        let done = run(dir, addresses, words);
+        assert_eq!(done.code(), Some(code), "{words:?}: {done:?}");
+        printed.push(done.out + &done.err);
+    };
+    for words in
+        [&["inspect", "lock"][..], &["inspect", "--json", "lock"], &["nodes"], &["nodes", "--json"]]
+    {
+        note(&right, words, 0);
+    }
+    note(&[], &["--nodes-file", "nodes", "-v", "inspect", "lock"], 0);
+    note(&right, &["run", "-v", "--no-wait", "lock", "--", "true"], 75);
+    note(&wrong, &["run", "-v", "lock", "--", "true"], 78);
+    note(&wrong, &["nodes"], 69);
+    note(&broken, &["run", "-v", "lock", "--", "true"], 78);
+    note(&right, &["free", "lock"], 0);
+    dir.write("go", "");
+    let done = started.done();
+    assert!(done.err.contains("acquired"), "{done:?}");
+    printed.push(done.out + &done.err);
+    for text in &printed {
+        assert!(!text.contains(PASSWORD) && !text.contains(&token), "{text}");
+    }
+}
+
+#[test]
+fn a_password_in_an_option_is_warned_of_and_nothing_else_is() {
+    let dir = &Dir::new();
+    let node = RedisServer::builder().user("ann", &format!("on >{PASSWORD} ~* +@all")).start();
+    let socket = "redis+unix:///run/pass:word@x.sock";
+    for (address, options, is_warned) in [
+        (&*node.address_as("ann", PASSWORD), &[][..], true),
+        (&node.address_as("ann", PASSWORD), &["-q"], false),
+        (&node.address_as("", PASSWORD), &[], true),
+        ("redis+unix:///run/r.sock?user=ann&pass=x", &[], true),
+        ("redis+unix:///run/password.sock", &[], false),
+        (socket, &[], false),
+        (&node.address(), &[], false),
+        ("redis://password.example.invalid", &[], false),
+        ("rediss://[::1]:6379/1", &[], false),
+    ] {
+        let words = [&["--nodes", address][..], options, &["nodes"]].concat();
+        let done = run(dir, &[], &words);
+        assert_eq!(done.err.contains(WARNING), is_warned, "{address}: {done:?}");
+        assert!(!done.err.contains(PASSWORD));
+        // In the environment it is in its place.
+        let done = run(dir, &[address.to_owned()], &["nodes"]);
+        assert!(!done.err.contains(WARNING), "{address}: {done:?}");
+    }
+}

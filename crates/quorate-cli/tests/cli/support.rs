@@ -1,0 +1,209 @@
+//! Runs of `quorate`, each with a folder of its own.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::{env, process};
+
+use quorate_tests::wait::eventually;
+use quorate_tests::{Nodes, Reply};
+use rustix::process::{Pid, Signal, kill_process, test_kill_process_group};
+
+pub(crate) const QUORATE: &str = env!("CARGO_BIN_EXE_quorate");
+
+/// A period that no test sees the end of.
+pub(crate) const LONG_PERIOD: &str = "300days";
+
+/// A folder for the files of one command. When it is gone, scripts that loop while `here` exists end.
+#[derive(Debug)]
+pub(crate) struct Dir(PathBuf);
+
+impl Dir {
+    pub(crate) fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = env::temp_dir().join(format!("quorate-cli-{}-{number}", process::id()));
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir(&path).unwrap();
+        fs::write(path.join("here"), "").unwrap();
+        Self(path)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    pub(crate) fn write(&self, name: &str, text: &str) {
+        fs::write(self.file(name), text).unwrap();
+    }
+
+    /// The text of a file; empty if there is none.
+    pub(crate) fn read(&self, name: &str) -> String {
+        fs::read_to_string(self.file(name)).unwrap_or_default()
+    }
+
+    /// Waits until a script has written a line into the file.
+    pub(crate) fn wait_for(&self, name: &str) -> String {
+        eventually(format_args!("{name} in {self:?}"), || self.read(name).ends_with('\n'));
+        self.read(name).trim_end().to_owned()
+    }
+}
+
+impl Drop for Dir {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// `quorate` with these nodes in its environment. Neither a terminal nor the environment of the test concerns it.
+pub(crate) fn quorate(dir: &Dir, addresses: &[String]) -> Command {
+    with_nodes(Command::new(QUORATE), dir, addresses)
+}
+
+/// A program that runs `quorate`, with these nodes in its environment.
+pub(crate) fn with_nodes(mut command: Command, dir: &Dir, addresses: &[String]) -> Command {
+    for name in ["QUORATE_PREFIX", "QUORATE_GUARD_MAX_TTL", "QUORATE_FENCING_TOKEN"] {
+        command.env_remove(name);
+    }
+    command.env("QUORATE_NODES", addresses.join(" ")).current_dir(dir.path()).stdin(Stdio::null());
+    command
+}
+
+/// A process that was started. Its output goes to files, which no process can block on.
+#[derive(Debug)]
+pub(crate) struct Started {
+    child: Child,
+    output: [PathBuf; 2],
+}
+
+/// A process that has ended.
+#[derive(Debug)]
+pub(crate) struct Done {
+    pub(crate) status: ExitStatus,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+impl Done {
+    /// The exit code. A process that a signal ended has none.
+    pub(crate) fn code(&self) -> Option<i32> {
+        self.status.code()
+    }
+
+    /// Asserts that it ended with 0 and printed nothing.
+    #[track_caller]
+    pub(crate) fn assert_silent(&self) {
+        assert_eq!((self.code(), &*self.out, &*self.err), (Some(0), "", ""), "{self:?}");
+    }
+}
+
+impl Started {
+    pub(crate) fn spawn(mut command: Command, dir: &Dir) -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let output = ["out", "err"].map(|name| dir.file(&format!("{number}.{name}")));
+        let [out, err] = &output;
+        command.stdout(File::create(out).unwrap()).stderr(File::create(err).unwrap());
+        Self { child: command.spawn().unwrap(), output }
+    }
+
+    pub(crate) fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        let _ = kill_process(self.pid(), signal);
+    }
+
+    pub(crate) fn is_running(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+
+    pub(crate) fn done(&mut self) -> Done {
+        eventually("the end of a process", || !self.is_running());
+        let status = self.child.wait().unwrap();
+        let [out, err] = self.output.each_ref().map(|file| fs::read_to_string(file).unwrap());
+        Done { status, out, err }
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Starts `quorate` with these words.
+pub(crate) fn start(dir: &Dir, addresses: &[String], words: &[&str]) -> Started {
+    let mut command = quorate(dir, addresses);
+    command.args(words);
+    Started::spawn(command, dir)
+}
+
+/// Runs `quorate` with these words to its end.
+pub(crate) fn run(dir: &Dir, addresses: &[String], words: &[&str]) -> Done {
+    start(dir, addresses, words).done()
+}
+
+/// A process that a script named by its process id.
+pub(crate) fn pid(text: &str) -> Pid {
+    Pid::from_raw(text.trim().parse().unwrap()).unwrap()
+}
+
+/// Whether a process of the group runs. One that has ended and was not waited for by its parent does not.
+pub(crate) fn is_group_alive(group: Pid) -> bool {
+    if test_kill_process_group(group).is_err() {
+        return false;
+    }
+    // Where processes can be looked at, those that wait for their burial do not count.
+    let Ok(processes) = fs::read_dir("/proc") else { return true };
+    let group = group.as_raw_nonzero().to_string();
+    processes.flatten().any(|process| {
+        let stat = fs::read_to_string(process.path().join("stat")).unwrap_or_default();
+        let mut fields = stat.rsplit(") ").next().unwrap_or_default().split(' ');
+        let (state, its) = (fields.next(), fields.nth(1));
+        its == Some(&group) && state != Some("Z")
+    })
+}
+
+/// Another client takes the lock on all nodes, with a value as every Redlock library has it.
+pub(crate) fn take(nodes: &Nodes, name: &str) {
+    for node in nodes.iter() {
+        let reply = node.cli(&["SET", name, "another client", "NX", "PX", "3600000"]);
+        assert_eq!(reply, Reply::Simple("OK".to_owned()));
+    }
+}
+
+/// Deletes the lock on all nodes.
+pub(crate) fn delete(nodes: &Nodes, name: &str) {
+    for node in nodes.iter() {
+        node.cli(&["DEL", name]);
+    }
+}
+
+/// Waits until another process waits for the lock.
+pub(crate) fn wait_for_a_waiter(nodes: &Nodes, name: &str) {
+    let waiters = quorate_tests::keys::waiters(name);
+    eventually("a process that waits", || {
+        nodes.iter().any(|node| node.cli(&["EXISTS", &waiters]).integer() == 1)
+    });
+}
+
+/// Nodes that hang for writes: as stopped ones, no lock is acquired or extended there. Their ttls can be read.
+pub(crate) fn pause_writes(nodes: &Nodes) {
+    for node in &nodes[..2] {
+        assert_eq!(node.cli(&["CLIENT", "PAUSE", "3600000", "WRITE"]).text(), "OK");
+    }
+}
+
+pub(crate) fn unpause_writes(nodes: &Nodes) {
+    for node in &nodes[..2] {
+        assert_eq!(node.cli(&["CLIENT", "UNPAUSE"]).text(), "OK");
+    }
+}

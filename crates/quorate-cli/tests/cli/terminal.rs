@@ -1,0 +1,124 @@
+//! A terminal: the line that says for whom we wait, and the command in the foreground.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Read as _, Write as _};
+use std::process::{Child, Command};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+
+use quorate_tests::Nodes;
+use quorate_tests::wait::{eventually, receive};
+use rustix::process::{Signal, getpgid, getpgrp, kill_process};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+
+use crate::support::{Dir, delete, pid, quorate, start, take};
+
+/// The other end of a terminal.
+struct Terminal {
+    master: File,
+    slave: File,
+    printed: Receiver<Vec<u8>>,
+    text: String,
+}
+
+impl Terminal {
+    fn open() -> Self {
+        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+        grantpt(&master).unwrap();
+        unlockpt(&master).unwrap();
+        let path = ptsname(&master, Vec::new()).unwrap().into_string().unwrap();
+        let slave = OpenOptions::new().read(true).write(true).open(path).unwrap();
+        let (sender, printed) = channel();
+        let master = File::from(master);
+        let mut reader = master.try_clone().unwrap();
+        thread::spawn(move || {
+            let mut bytes = [0; 1024];
+            while let Ok(count @ 1..) = reader.read(&mut bytes) {
+                if sender.send(bytes[..count].to_vec()).is_err() {
+                    break;
+                }
+            }
+        });
+        Self { master, slave, printed, text: String::new() }
+    }
+
+    /// Starts a command with all three streams on the terminal.
+    fn spawn(&self, mut command: Command) -> Child {
+        let end = || self.slave.try_clone().unwrap();
+        command.stdin(end()).stdout(end()).stderr(end()).spawn().unwrap()
+    }
+
+    /// Waits until this was printed.
+    fn wait_for(&mut self, text: &str) {
+        while !self.text.contains(text) {
+            let more =
+                receive(&self.printed).unwrap_or_else(|| panic!("no {text:?}: {:?}", self.text));
+            self.text += &String::from_utf8_lossy(&more);
+        }
+    }
+}
+
+fn code(mut child: Child) -> Option<i32> {
+    eventually("the end of a process", || child.try_wait().unwrap().is_some());
+    child.wait().unwrap().code()
+}
+
+#[test]
+fn x9_a_line_on_a_terminal_says_who_holds_it_and_for_how_long() {
+    let (nodes, dir, mut terminal) = (&Nodes::start(3), &Dir::new(), Terminal::open());
+    let script = "echo started > started; until [ -e go ] || [ ! -e here ]; do sleep 0.01; done";
+    let words = ["run", "--label", "web-3 nightly", "orders:42", "-c", script];
+    let mut holder = start(dir, &nodes.addresses(), &words);
+    dir.wait_for("started");
+    // The same beside it, without a terminal.
+    let words = ["run", "--wait", "1h", "orders:42", "--", "true"];
+    let mut silent = start(dir, &nodes.addresses(), &words);
+    let mut command = quorate(dir, &nodes.addresses());
+    command.args(words);
+    let waiting = terminal.spawn(command);
+    terminal.wait_for("\r\x1b[Korders:42: held by \"web-3 nightly\", ");
+    terminal.wait_for("s left; waiting for 1 s of 3600 s");
+    terminal.wait_for("waiting for 2 s of 3600 s");
+    dir.write("go", "");
+    assert_eq!((holder.done().code(), code(waiting)), (Some(0), Some(0)));
+    silent.done().assert_silent();
+    // The line is cleared.
+    let Terminal { slave, printed, mut text, .. } = terminal;
+    drop(slave);
+    printed.iter().for_each(|more| text += &String::from_utf8_lossy(&more));
+    assert!(text.ends_with("\r\x1b[K"), "{text:?}");
+}
+
+#[test]
+fn x2_on_a_terminal_the_command_stays_in_our_group_and_only_it_is_signalled() {
+    let (nodes, dir, terminal) = (&Nodes::start(3), &Dir::new(), Terminal::open());
+    let script = "echo $$ > command; sh -c 'echo $$ > child; while [ -e here ]; do sleep 0.02; done; echo b > b' & \
+                  while [ -e here ]; do sleep 0.02; done";
+    let mut command = quorate(dir, &nodes.addresses());
+    command.args(["run", "lock", "-c", script]);
+    let started = terminal.spawn(command);
+    let (command, child) = (pid(&dir.wait_for("command")), pid(&dir.wait_for("child")));
+    assert_eq!([command, child].map(|pid| getpgid(Some(pid)).unwrap()), [getpgrp(); 2]);
+    kill_process(rustix::process::Pid::from_child(&started), Signal::TERM).unwrap();
+    assert_eq!(code(started), Some(128 + 15));
+    // Its own child goes on.
+    std::fs::remove_file(dir.file("here")).unwrap();
+    dir.wait_for("b");
+}
+
+#[test]
+fn free_asks_on_a_terminal() {
+    let (nodes, dir) = (&Nodes::start(3), &Dir::new());
+    for (answer, is_freed) in [("n\n", false), ("\n", false), ("y\n", true)] {
+        take(nodes, "lock");
+        let mut terminal = Terminal::open();
+        let mut command = quorate(dir, &nodes.addresses());
+        command.args(["free", "--now", "lock"]);
+        let asking = terminal.spawn(command);
+        terminal.wait_for("though its holder may go on working? [y/N] ");
+        terminal.master.write_all(answer.as_bytes()).unwrap();
+        assert_eq!(code(asking), Some(if is_freed { 0 } else { 64 }), "{answer:?}");
+        assert_eq!(nodes.keys_left().is_empty(), is_freed, "{answer:?}");
+        delete(nodes, "lock");
+    }
+}
