@@ -217,7 +217,16 @@ impl Competitor<'_> {
         let own = attempt.claim.token();
         let verdict = |failure: &QuorumFailure| verdict(own, failure, self.node_timeout);
         if matches!(verdict(&attempt.failure()), Split::First | Split::Later) {
-            attempt.undone(limit).await;
+            // A wait of a task that is gone: this one needs none.
+            let ticket = self.tickets.first().filter(|ticket| !ticket.has_local());
+            let wait = ticket.and_then(|ticket| ticket.end_wait(cluster.now()));
+            let left = async {
+                if let Some(wait) = wait {
+                    wait.input(WaitInput::Cancel);
+                    cluster.within(limit, wait.left()).await;
+                }
+            };
+            join(attempt.undone(limit), left).await;
             last.is_undone = true;
         }
         let failure = attempt.failure();
