@@ -8,7 +8,7 @@ use std::{env, process};
 
 use quorate_tests::wait::eventually;
 use quorate_tests::{Nodes, Reply};
-use rustix::process::{Pid, Signal, kill_process, test_kill_process_group};
+use rustix::process::{Pid, Signal, kill_process, test_kill_process, test_kill_process_group};
 
 pub(crate) const QUORATE: &str = env!("CARGO_BIN_EXE_quorate");
 
@@ -170,6 +170,13 @@ pub(crate) fn is_group_alive(group: Pid) -> bool {
         let (state, its) = (fields.next(), fields.nth(1));
         its == Some(&group) && state != Some("Z")
     })
+}
+
+/// Whether a process runs. One that waits for its burial does not.
+pub(crate) fn is_alive(process: Pid) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", process.as_raw_nonzero()));
+    let is_dead = |stat: String| stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('Z'));
+    stat.map_or_else(|_| test_kill_process(process).is_ok(), |stat| !is_dead(stat))
 }
 
 /// Another client takes the lock on all nodes, with a value as every Redlock library has it.

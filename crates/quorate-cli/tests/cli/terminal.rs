@@ -50,11 +50,16 @@ impl Terminal {
 
     /// Waits until this was printed.
     fn wait_for(&mut self, text: &str) {
-        while !self.text.contains(text) {
+        // A line is written each second.
+        for _ in 0..100 {
+            if self.text.contains(text) {
+                return;
+            }
             let more =
                 receive(&self.printed).unwrap_or_else(|| panic!("no {text:?}: {:?}", self.text));
             self.text += &String::from_utf8_lossy(&more);
         }
+        panic!("no {text:?}: {:?}", self.text);
     }
 }
 
