@@ -2,19 +2,21 @@
 //!
 //! It keeps no state of its own. A lease ends by the clock at `valid_until`, whether or not a task has run (H4).
 
-mod run;
-
 use std::fmt;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
-use self::run::Run;
+use pin_project::pin_project;
+
 use crate::algorithm::fence::FencingToken;
 use crate::algorithm::lease::Ttl;
 use crate::attempt::Attempt;
 use crate::cluster::Cluster;
 use crate::error::{ExtendError, LeaseEnd, Stopped};
 use crate::resource::Key;
+use crate::runtime::BoxFuture;
 
 /// A view of a lease, for other tasks. Cheap to clone; it does not keep the lock.
 #[derive(Clone)]
@@ -110,6 +112,44 @@ impl Lease {
     /// How long the lease was held until `now`.
     pub(crate) fn held(&self, now: Instant) -> Duration {
         self.attempt.held(now)
+    }
+}
+
+/// A future that ends with its lease.
+#[pin_project]
+struct Run<F> {
+    /// `None` once it has ended or was stopped.
+    #[pin]
+    future: Option<F>,
+    lost: BoxFuture<'static, LeaseEnd>,
+    lease: Lease,
+}
+
+impl<F> Run<F> {
+    fn new(lease: Lease, future: F) -> Self {
+        Self { future: Some(future), lost: Box::pin(lease.lost()), lease }
+    }
+}
+
+impl<F: Future> Future for Run<F> {
+    type Output = Result<F::Output, Stopped<F::Output>>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut this = self.project();
+        let Some(future) = this.future.as_mut().as_pin_mut() else {
+            // Polled after its end.
+            return Poll::Pending;
+        };
+        if let Poll::Ready(reason) = this.lost.as_mut().poll(context) {
+            this.future.set(None);
+            return Poll::Ready(Err(Stopped { reason, value: None }));
+        }
+        let value = ready!(future.poll(context));
+        this.future.set(None);
+        Poll::Ready(match this.lease.check() {
+            Ok(_) => Ok(value),
+            Err(reason) => Err(Stopped { reason, value: Some(value) }),
+        })
     }
 }
 
