@@ -5,6 +5,7 @@
 //! - `program stale redis|fred PORT RESOURCE TIMES ADDRESS…`: see [`stale`].
 //! - `program last-guard current-thread|multi-thread|smol redis|fred|memory TTL-SECONDS ADDRESS…`: see
 //!   [`last_guard`].
+//! - `program lead redis|fred TTL-MS ADDRESS…`: see [`lead`].
 
 #![allow(clippy::print_stdout, reason = "its output is what a test reads")]
 
@@ -17,6 +18,7 @@ use quorate::LockBackend;
 mod contend;
 mod hold;
 mod last_guard;
+mod lead;
 mod stale;
 
 type Outcome<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
@@ -29,7 +31,8 @@ fn main() -> Outcome {
         ["hold", ref words @ ..] => hold::run(words),
         ["stale", ref words @ ..] => stale::run(words),
         ["last-guard", ref words @ ..] => last_guard::run(words),
-        _ => Err("contend|hold|stale|last-guard …".into()),
+        ["lead", ref words @ ..] => lead::run(words),
+        _ => Err("contend|hold|stale|last-guard|lead …".into()),
     }
 }
 
