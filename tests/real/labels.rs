@@ -4,7 +4,7 @@ use futures_util::future::join_all;
 use quorate::{LockManager, LockState};
 use quorate_tests::Nodes;
 
-use crate::client::{Client, all_have, assert_clean, close, on_tokio};
+use crate::client::{Client, assert_clean, close, on_tokio};
 
 fn labelled(client: Client, nodes: &Nodes, label: &str) -> LockManager {
     client.builder(nodes).label(label).build().unwrap()
@@ -23,8 +23,9 @@ fn l1_a_refusal_of_a_real_node_names_the_holder_by_its_label() {
                     if fenced { request.fenced() } else { request }
                 };
                 let guard = ask(&holder).await.unwrap();
-                all_have(nodes, "r").await;
-                let token = String::from_utf8(nodes[0].get("r").unwrap()).unwrap();
+                // On a pool, the release of the round before may reach a node behind this acquire.
+                let stored = nodes.iter().find_map(|node| node.get("r"));
+                let token = String::from_utf8(stored.unwrap()).unwrap();
                 let error = ask(&other).await.unwrap_err();
                 assert_eq!(error.held_by(), Some("web-3 nightly"), "{client:?}: {error}");
                 assert!(error.to_string().starts_with("held by \"web-3 nightly\" on "), "{error}");
