@@ -252,7 +252,9 @@ mod tests {
     #[test]
     fn a_label_goes_along_in_a_version_of_its_own() {
         let (token, keys) = ("ab".repeat(20), "613a31:00ff");
-        let claim = record().claim.labelled(&Label::new("web:3").unwrap());
+        let claim = record().claim;
+        let label = Label::new("web:3").unwrap();
+        let claim = Claim::new(claim.keys(), claim.token().labelled(&label), claim.ttl());
         for (number, digits) in [(None, ""), (FencingToken::new(7), "7")] {
             let record = DetachedLock::new(claim.clone(), number);
             let text = record.encode();

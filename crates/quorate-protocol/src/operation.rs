@@ -228,7 +228,7 @@ fn meaning(operation: &Operation, form: Form, reply: Value, features: &Features)
     let vote = match operation {
         Operation::Acquire(claim, options) => {
             let mut reply = match (form, options.guard, options.fencing) {
-                (Form::Plain, ..) => Reply::new(acquire::vote_of_set(&reply)?),
+                (Form::Plain, ..) => acquire::reply_of_set(&reply)?,
                 (Form::SetGet, ..) => acquire::reply_of_set_get(claim, &reply)?,
                 (_, Some(_), _) => return guard::reply(&reply).map(CallReply::Voted),
                 (_, None, Some(_)) => fence::reply(&reply)?,

@@ -23,7 +23,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// What a lost round was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Split {
-    /// Too few nodes answered, and none refused.
+    /// More nodes failed than a quorum can spare, or none refused.
     No,
     /// A quorum named one other token, or refused without a name.
     Held,
@@ -58,7 +58,7 @@ pub(super) fn verdict(own: &Token, failure: &QuorumFailure, node_timeout: Durati
     }
 }
 
-/// How long the next round goes on for slow nodes, once it is contested: it doubles, so that nodes that are all slow do
+/// How long the next round goes on for slow nodes, once it is contested. It doubles, so that nodes that are all slow do
 /// not lose every round.
 pub(super) fn haste(rounds: u32) -> Duration {
     LEAST_HASTE * (1 << rounds.min(MOST_ROUNDS))
@@ -68,4 +68,66 @@ pub(super) fn haste(rounds: u32) -> Duration {
 pub(super) fn pause(took: Duration, rounds: u32, random: u64) -> Duration {
     let once = took.max(LEAST_PAUSE).saturating_mul(1 << rounds.min(MOST_ROUNDS).saturating_sub(1));
     once.saturating_add(scale(once, random)).min(LONGEST_PAUSE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::{BackendError, BackendErrorKind};
+
+    /// A letter for each node: `g` granted, `u` refused without a name, `x` failed, `-` has not replied. A digit refused,
+    /// and named the token of forty such digits. The own token has the digit 5.
+    #[test]
+    fn o8_a_lost_round_is_held_or_split_or_too_few_nodes_answered() {
+        let own = Token::parse("5".repeat(40).as_bytes()).unwrap();
+        for (answers, expected) in [
+            ("g77", Split::Held),
+            ("777--", Split::Held),
+            ("guu", Split::Held),
+            // The most grants are first, then the lowest token.
+            ("gg77x", Split::First),
+            ("gg33x", Split::Later),
+            ("g7x", Split::First),
+            ("g3x", Split::Later),
+            ("g37", Split::Later),
+            ("g3377", Split::Later),
+            ("33g7-", Split::Later),
+            ("gux", Split::Later),
+            ("g7-", Split::First),
+            // Too few nodes are left.
+            ("7xx", Split::No),
+            ("gxx", Split::No),
+            ("ggxxx", Split::No),
+        ] {
+            let nodes = answers.chars().map(|letter| {
+                let answer = match letter {
+                    'g' => Answer::Granted,
+                    'u' => Answer::Refused { holder: None },
+                    'x' => Answer::Failed(BackendError::new(BackendErrorKind::Loading, "LOADING")),
+                    '-' => Answer::NoReply { is_over: false },
+                    digit => {
+                        let value = digit.to_string().repeat(40).into_bytes();
+                        Answer::Refused { holder: Some(Holder::new(value)) }
+                    }
+                };
+                NodeAnswer::new("node", answer)
+            });
+            let failure = QuorumFailure::new(nodes.collect::<Vec<_>>(), Duration::ZERO);
+            assert_eq!(verdict(&own, &failure, Duration::from_secs(1)), expected, "{answers}");
+        }
+    }
+
+    /// Two of three nodes are silent: at the end of a short round they may be slow, after a node timeout they fail.
+    #[test]
+    fn o8_a_node_is_silent_only_after_a_node_timeout() {
+        let own = Token::parse("5".repeat(40).as_bytes()).unwrap();
+        let silent = || NodeAnswer::new("node", Answer::NoReply { is_over: true });
+        let refused = Answer::Refused { holder: Some(Holder::new(*b"another")) };
+        let timeout = Duration::from_millis(500);
+        for (waited, expected) in [(timeout / 2, Split::Later), (timeout, Split::No)] {
+            let nodes = [NodeAnswer::new("node", refused.clone()), silent(), silent()];
+            let failure = QuorumFailure::new(nodes, waited);
+            assert_eq!(verdict(&own, &failure, timeout), expected, "{waited:?}");
+        }
+    }
 }

@@ -108,12 +108,11 @@ impl Wanted {
 
     /// A claim with a fresh token, for each attempt (C1).
     pub(super) fn claim(&self, cluster: &Cluster) -> Result<Claim, LockError> {
-        let token = Token::draw(|bytes| cluster.runtime.fill_random(bytes))?;
-        let claim = Claim::new(Arc::clone(&self.keys), token, self.ttl);
-        Ok(match &self.label {
-            Some(label) => claim.labelled(label),
-            None => claim,
-        })
+        let mut token = Token::draw(|bytes| cluster.runtime.fill_random(bytes))?;
+        if let Some(label) = &self.label {
+            token = token.labelled(label);
+        }
+        Ok(Claim::new(Arc::clone(&self.keys), token, self.ttl))
     }
 
     pub(super) fn options(

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::algorithm::lease::Ttl;
-use crate::resource::{Key, Label, Token};
+use crate::resource::{Key, Token};
 
 /// The keys of an attempt, its token, and the ttl.
 ///
@@ -26,12 +26,6 @@ impl Claim {
     #[must_use]
     pub fn with_ttl(&self, ttl: Ttl) -> Self {
         Self { keys: Arc::clone(&self.keys), token: self.token.clone(), ttl }
-    }
-
-    /// The same claim with a label behind its token.
-    #[must_use]
-    pub fn labelled(&self, label: &Label) -> Self {
-        Self { keys: Arc::clone(&self.keys), token: self.token.labelled(label), ttl: self.ttl }
     }
 
     /// The keys, all of which are meant. No key stands there twice.

@@ -60,12 +60,11 @@ pub(super) fn reply(reply: &Value) -> Result<Reply, BackendError> {
     }
 }
 
-/// Only a nil refuses (Q4).
-pub(super) fn vote_of_set(reply: &Value) -> Result<Vote, BackendError> {
+/// The reply to a plain `SET`. Only a nil refuses (Q4), and [`holder`] follows it.
+pub(super) fn reply_of_set(reply: &Value) -> Result<Reply, BackendError> {
     match reply {
-        Value::Okay => Ok(Vote::Granted),
-        Value::Text(ok) if ok == b"OK" => Ok(Vote::Granted),
-        Value::Nil => Ok(Vote::Refused),
+        Value::Okay => Ok(Reply::new(Vote::Granted)),
+        Value::Text(ok) if ok == b"OK" => Ok(Reply::new(Vote::Granted)),
         reply => Err(reply.unexpected("SET")),
     }
 }

@@ -309,10 +309,8 @@ impl Board {
         self.found.longest_wait = self.found.longest_wait.max((waited, self.seed));
         let others = u32::try_from(plan.processes * plan.tasks).unwrap_or(u32::MAX);
         let turn = plan.hold + plan.round_trip() * 6 + MS * 20;
-        // One that was overtaken out of turn comes back with its next refresh. Where nodes fail, that was seen twice in
-        // a row (seeds 1639 and 2091 of *gate*).
-        let refreshes = if plan.class == Class::Gate { 3 } else { 1 };
-        let bound = turn * others * 4 + REFRESH * refreshes + self.excused(wait.since, now);
+        // One that was overtaken out of turn comes back with its next refresh.
+        let bound = turn * others * 4 + REFRESH + self.excused(wait.since, now);
         if waited > bound {
             let (place, holds) = (wait.who.place, self.found.holds - wait.holds);
             let what = format!(
