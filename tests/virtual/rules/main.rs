@@ -5,6 +5,7 @@
 mod backends;
 mod cancel_safety;
 mod cleanup;
+mod dashboards;
 #[path = "../../support/every_future.rs"]
 mod every_future;
 mod falling_back;
