@@ -4,6 +4,7 @@
 
 mod backends;
 mod cancel_safety;
+mod changing;
 mod cleanup;
 mod dashboards;
 #[path = "../../support/every_future.rs"]
