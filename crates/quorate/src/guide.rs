@@ -1,31 +1,49 @@
-//! The guide: what a lock guarantees, what it cannot, and how to run the nodes.
+//! The guide: what to write, what a lock guarantees and what it cannot, and how to run the nodes.
 //!
-//! - [`guarantees`]: each guarantee with the tests that show it, all limits, and what operators need to know.
-//! - [`operations`]: who holds a lock, how to free it, and a check of the nodes at start-up.
-//! - [`fencing`]: numbers with which a resource refuses a holder whose lock has ended.
-//! - [`restarts`]: nodes that restart or lose their data.
-//! - [`waiting`]: what a request does while another client holds the lock.
+//! To begin:
+//!
+//! - [`start`]: from nothing to the first lock, and to the first test of your code.
+//! - [`nodes`]: which servers, clients, pools and permissions; TLS and connections.
+//! - [`coming_from`]: what to write instead of rslock, redlock-rs, redsync, node-redlock, Redisson, ShedLock, etcd and Consul.
+//!
+//! What to do with a lock:
+//!
 //! - [`jobs`]: work that one of several machines does once, or once per period.
 //! - [`leading`]: one process leads, and another one takes over.
+//! - [`waiting`]: what a request does while another client holds the lock.
+//! - [`fencing`]: numbers with which a resource refuses a holder whose lock has ended.
 //! - [`command`]: the command `quorate`, for cron jobs, deploy scripts and migrations.
-//! - [`how_it_works`]: for readers of the code, where each reply, drop and timeout is handled.
 //! - [`testing`]: how to test code that uses quorate, and how quorate is tested.
+//!
+//! To run it:
+//!
+//! - [`operations`]: who holds a lock, how to free it, a check at start-up, alerts, and log lines.
+//! - [`restarts`]: nodes that restart or lose their data.
+//! - [`changing_nodes`]: how to replace, add and remove a node.
 //! - [`performance`]: latency and throughput beside other clients.
+//!
+//! What holds, and why:
+//!
+//! - [`guarantees`]: each guarantee with the tests that show it.
+//! - [`limits`]: what no lock of this kind can do, and all limits with numbers.
+//! - [`how_it_works`]: for readers of the code, where each reply, drop and timeout is handled.
 
-#[doc = include_str!("../docs/guarantees.md")]
-pub mod guarantees {}
+/// A page whose examples need features.
+macro_rules! page {
+    ($name:ident, $path:literal) => {
+        #[cfg_attr(all(feature = "fred", feature = "memory", feature = "redis", feature = "tokio"), doc = include_str!($path))]
+        #[cfg_attr(
+            not(all(feature = "fred", feature = "memory", feature = "redis", feature = "tokio")),
+            doc = "Needs the features `fred`, `memory`, `redis` and `tokio`."
+        )]
+        pub mod $name {}
+    };
+}
 
-#[doc = include_str!("../docs/operations.md")]
-pub mod operations {}
-
-#[doc = include_str!("../docs/fencing.md")]
-pub mod fencing {}
-
-#[doc = include_str!("../docs/restarts.md")]
-pub mod restarts {}
-
-#[doc = include_str!("../docs/waiting.md")]
-pub mod waiting {}
+page!(start, "../docs/start.md");
+page!(nodes, "../docs/nodes.md");
+page!(coming_from, "../docs/coming-from.md");
+page!(testing, "../docs/testing.md");
 
 #[doc = include_str!("../docs/jobs.md")]
 pub mod jobs {}
@@ -33,18 +51,63 @@ pub mod jobs {}
 #[doc = include_str!("../docs/leading.md")]
 pub mod leading {}
 
+#[doc = include_str!("../docs/waiting.md")]
+pub mod waiting {}
+
+#[doc = include_str!("../docs/fencing.md")]
+pub mod fencing {}
+
 #[doc = include_str!("../docs/command.md")]
 pub mod command {}
+
+#[doc = include_str!("../docs/operations.md")]
+pub mod operations {}
+
+#[doc = include_str!("../docs/restarts.md")]
+pub mod restarts {}
+
+#[doc = include_str!("../docs/changing-nodes.md")]
+pub mod changing_nodes {}
+
+#[doc = include_str!("../docs/performance.md")]
+pub mod performance {}
+
+#[doc = include_str!("../docs/guarantees.md")]
+pub mod guarantees {}
+
+#[doc = include_str!("../docs/limits.md")]
+pub mod limits {}
 
 #[doc = include_str!("../docs/how-it-works.md")]
 pub mod how_it_works {}
 
-#[cfg_attr(all(feature = "memory", feature = "redis", feature = "tokio"), doc = include_str!("../docs/testing.md"))]
-#[cfg_attr(
-    not(all(feature = "memory", feature = "redis", feature = "tokio")),
-    doc = "Needs the features `memory`, `redis` and `tokio`."
-)]
-pub mod testing {}
+#[cfg(test)]
+mod tests {
+    /// What is to be written instead stands in the example of the page, which is compiled.
+    #[test]
+    fn the_right_sides_of_the_tables_are_compiled() {
+        let page = include_str!("../docs/coming-from.md");
+        let (tables, example) = page.split_once("```rust,no_run").unwrap();
+        let rows = tables.lines().filter(|line| line.starts_with("| `"));
+        let rights = rows.map(|row| row.replace("\\|", "¦"));
+        let rights = rights.filter_map(|row| Some(row.split('|').nth(2)?.replace('¦', "|")));
+        let mut seen = 0;
+        for cell in rights {
+            for code in cell.split('`').skip(1).step_by(2).filter(|code| code.contains('(')) {
+                assert!(example.contains(code), "{code}");
+                seen += 1;
+            }
+        }
+        assert!(seen > 50, "{seen}");
+    }
 
-#[doc = include_str!("../docs/performance.md")]
-pub mod performance {}
+    #[test]
+    fn no_page_is_longer_than_150_lines() {
+        let docs = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs");
+        for page in std::fs::read_dir(docs).unwrap() {
+            let path = page.unwrap().path();
+            let lines = std::fs::read_to_string(&path).unwrap().lines().count();
+            assert!(lines <= 150, "{}: {lines} lines", path.display());
+        }
+    }
+}
