@@ -29,6 +29,7 @@ mod labels;
 mod leading;
 mod matrix;
 mod peers;
+mod permissions;
 mod pools;
 mod queue;
 mod readme;

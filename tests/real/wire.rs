@@ -6,8 +6,8 @@ use quorate_tests::wait::{LONG_TTL, until};
 use quorate_tests::{Monitor, Nodes, RedisServer, Reply};
 
 use crate::client::{
-    Client, all_have, assert_clean, calls, close, nothing_is_left, on_tokio, unhurried, warm_up,
-    with_each, with_each_client,
+    Client, all_have, assert_clean, close, nothing_is_left, unhurried, warm_up, with_each,
+    with_each_client,
 };
 
 /// The commands of clients and of scripts, without those of a new connection.
@@ -142,54 +142,6 @@ fn the_first_release_takes_one_round_trip() {
         assert_eq!(names, ["EVALSHA", &delete, "EVALSHA", "EVALSHA"], "{client:?}");
         assert_clean(&manager).await;
     });
-}
-
-/// The table in the docs of both clients, without the restart guard.
-#[test]
-fn the_rights_in_the_docs_are_enough() {
-    const KEYS: &str = "~orders:* ~quorate:fence:*";
-    const COMMANDS: &str = "+set +get +del +pttl +pexpire +script|load +evalsha +eval +select \
-                            +client|tracking +zadd +zrem +zrange +zrangebyscore +zscore +zrank \
-                            +exists +time +info";
-    let named = format!("on >pw {KEYS} {COMMANDS}");
-    let nobody = format!("on nopass {KEYS} {COMMANDS} +ping");
-    let with_login = RedisServer::builder().user("app", &named).start();
-    let without = RedisServer::builder().user("default", &nobody).start();
-    let nodes =
-        [(&with_login, with_login.address_as("app", "pw") + "/1"), (&without, without.address())];
-    on_tokio(async {
-        for (client, (node, address)) in
-            Client::ALL.into_iter().flat_map(|client| nodes.iter().map(move |node| (client, node)))
-        {
-            let joined = calls(node, "zadd");
-            let (one, other) = (client.manager_at(address), client.manager_at(address));
-            let guard = one.lock(["orders:1", "orders:2"]).await.unwrap();
-            guard.extend().await.unwrap();
-            assert!(other.inspect("orders:1").await.is_ok());
-            let waits = tokio::spawn(other.lock("orders:1").into_future());
-            until("an entry in the queue", || calls(node, "zadd") > joined).await;
-            guard.release().await.unwrap();
-            waits.await.unwrap().unwrap().release().await.unwrap();
-            let fenced = one.lock("orders:3").fenced().await.unwrap();
-            fenced.release().await.unwrap();
-            for manager in [one, other] {
-                assert_clean(&manager).await;
-            }
-        }
-    });
-    // What a new connection sends may be refused, and the harness has a user of its own. The probe of a
-    // handshake may be refused its key.
-    let may_be = |what: &String| {
-        what == "ping"
-            || what == "quorate:probe"
-            || what.starts_with("command")
-            || what.starts_with("client") && what != "client|tracking"
-    };
-    for (node, _) in nodes {
-        let denied = node.cli(&["ACL", "LOG"]).array().into_iter();
-        let denied: Vec<_> = denied.map(|entry| entry.array()[7].text()).collect();
-        assert!(denied.iter().all(may_be), "{denied:?}");
-    }
 }
 
 /// A database number and a unix socket, as the client has them. `refusals.rs` has users with passwords.

@@ -1,0 +1,101 @@
+//! The permissions that the guide names: with no others a user does all that a lock needs.
+
+use std::time::Duration;
+
+use quorate::LockManager;
+use quorate_tests::RedisServer;
+use quorate_tests::wait::{LONG_TTL, until};
+
+use crate::client::{Client, assert_clean, calls, on_tokio, unhurried};
+
+const PAGE: &str = include_str!("../../crates/quorate/docs/nodes.md");
+
+/// The line that users copy, with this user and password.
+fn line(user: &str, password: &str) -> Vec<String> {
+    let line = PAGE.lines().find(|line| line.starts_with("ACL SETUSER ")).unwrap();
+    assert!(line.contains(" locker on >SECRET ~orders:* "), "{line}");
+    let line = line.replace(" locker on >SECRET ", &format!(" {user} on {password} "));
+    line.split(' ').map(str::to_owned).collect()
+}
+
+#[test]
+fn the_acl_line_of_the_guide_is_enough() {
+    let node = RedisServer::builder().user("default", "reset").start();
+    // The second one has no name, and has to ask for it. A database is chosen by SELECT.
+    let permit = |user, password, others: &[&str]| {
+        let others = others.iter().map(|word| (*word).to_owned());
+        let words: Vec<_> = line(user, password).into_iter().chain(others).collect();
+        assert_eq!(node.cli(&words).error(), None, "{words:?}");
+    };
+    permit("locker", ">pw", &[]);
+    permit("other", ">pw", &["+select"]);
+    permit("default", "nopass", &[]);
+    let addresses =
+        [node.address_as("locker", "pw"), node.address_as("other", "pw") + "/1", node.address()];
+    on_tokio(async {
+        for (number, (client, address)) in Client::WITH_POOL
+            .into_iter()
+            .flat_map(|client| addresses.iter().map(move |address| (client, address)))
+            .enumerate()
+        {
+            let place = format!("{client:?} at {address}");
+            let manager = || client.manager_at(address);
+            let (one, other) = (manager(), manager());
+            everything(number, &place, &node, &one, &other).await;
+            // Its first lock is quarantined, and makes the epoch.
+            let max_ttl = LONG_TTL + Duration::from_secs(1);
+            let guarded = unhurried(client.connect(&[address.clone()])).restart_guard(max_ttl);
+            let guarded = guarded.build().unwrap();
+            let refused = guarded.lock("orders:9").no_wait().await.unwrap_err().to_string();
+            assert!(refused.contains("quarantine"), "{place}: {refused}");
+            let database = if address.ends_with("/1") { "1" } else { "0" };
+            let mut admin = node.connect();
+            for words in [&["SELECT", database][..], &["DEL", "quorate:guard:quarantine"]] {
+                assert_eq!(admin.command(words).unwrap().error(), None);
+            }
+            guarded.lock("orders:9").await.unwrap().release().await.unwrap();
+            for manager in [one, other, guarded] {
+                assert_clean(&manager).await;
+            }
+            node.flushall();
+        }
+    });
+    // What a new connection sends beside that may be refused.
+    let may_be = |what: &String| {
+        what == "ping"
+            || what.starts_with("command")
+            || what.starts_with("client") && what != "client|tracking"
+    };
+    let denied = node.cli(&["ACL", "LOG"]).array().into_iter();
+    let denied: Vec<_> = denied.map(|entry| entry.array()[7].text()).collect();
+    assert!(denied.iter().all(may_be), "{denied:?}");
+}
+
+/// Each operation of a manager but those of the restart guard.
+async fn everything(
+    number: usize,
+    place: &str,
+    node: &RedisServer,
+    one: &LockManager,
+    other: &LockManager,
+) {
+    let joined = calls(node, "zadd");
+    let guard = one.lock(["orders:1", "orders:2"]).await.unwrap();
+    guard.extend().await.unwrap();
+    let waits = tokio::spawn(other.lock("orders:1").into_future());
+    until("an entry in the queue", || calls(node, "zadd") > joined).await;
+    guard.release().await.unwrap();
+    waits.await.unwrap().unwrap().release().await.unwrap();
+    let fenced = one.lock("orders:3").fenced().label("web-3").await.unwrap();
+    let told = other.inspect("orders:3").await.unwrap().to_string();
+    assert!(told.starts_with("held by \"web-3\" on 1 of 1 nodes"), "{place}: {told}");
+    fenced.release().await.unwrap();
+    let name = format!("orders:{number}:kept");
+    let guard = one.lock(&name).await.unwrap();
+    guard.keep(LONG_TTL).await.unwrap();
+    assert!(other.revoke(&name).await.unwrap().is_effective(), "{place}");
+    assert!(other.delete(&name).await.unwrap().is_effective(), "{place}");
+    let check = one.check().await;
+    let problems: Vec<_> = check.problems().map(|(_, problem)| problem.to_string()).collect();
+    assert_eq!(problems, [""; 0], "{place}");
+}
