@@ -22,8 +22,9 @@ pub(crate) fn check() -> Outcome {
     let mut mistakes = untruths(&readme, &read("Cargo.toml")?, &read("crates/quorate/Cargo.toml")?);
     // A test in the core compares this table with the code.
     let defaults = read("crates/quorate-core/src/config/defaults.md")?;
-    let missing = defaults.lines().filter(|row| !readme.lines().any(|line| line == *row));
-    mistakes.extend(missing.map(|row| format!("README.md does not repeat the default {row}")));
+    let limits = read("crates/quorate/docs/limits.md")?;
+    let missing = defaults.lines().filter(|row| !limits.lines().any(|line| line == *row));
+    mistakes.extend(missing.map(|row| format!("limits.md does not repeat the default {row}")));
     let is_there = |path: &str| root.join(path).exists();
     let (mut code, mut guide) = (String::new(), String::new());
     for path in list.lines().filter(|path| is_there(path)) {
