@@ -38,6 +38,13 @@ pub(crate) fn check() -> Outcome {
             let page = read(path)?;
             let dead = links_to_nothing(&page, &is_there);
             mistakes.extend(dead.map(|link| format!("{path}: `{link}` leads nowhere")));
+            for (target, anchor) in
+                anchors(&page).filter(|(target, _)| target.ends_with(".md") && is_there(target))
+            {
+                if !headings(&read(target)?).any(|heading| heading == anchor) {
+                    mistakes.push(format!("{path}: {target} has no heading #{anchor}"));
+                }
+            }
             if path.starts_with("crates/") {
                 let relative = relative_links(&page);
                 mistakes.extend(relative.map(|link| format!("{path}: `{link}` is relative")));
@@ -94,6 +101,26 @@ fn links_to_nothing(text: &str, is_there: &impl Fn(&str) -> bool) -> impl Iterat
     paths.filter(|path| !is_there(path)).map(str::to_owned)
 }
 
+/// The links into our repository to a heading of a page: its path, and the heading.
+fn anchors(text: &str) -> impl Iterator<Item = (&str, &str)> {
+    text.split(REPOSITORY).skip(1).filter_map(|rest| {
+        let (path, rest) = rest.strip_prefix(VIEWS[0])?.split_once('#')?;
+        let is_path = !path.contains(|c: char| c.is_whitespace() || ")>\"'".contains(c));
+        is_path.then(|| {
+            (path, rest.split(|c: char| c.is_whitespace() || c == ')').next().unwrap_or(rest))
+        })
+    })
+}
+
+/// The headings of a page, as GitHub writes them in links.
+fn headings(page: &str) -> impl Iterator<Item = String> {
+    let titles = page.lines().filter(|line| line.starts_with('#'));
+    titles.map(|line| {
+        let title = line.trim_start_matches('#').trim().to_lowercase().replace(' ', "-");
+        title.chars().filter(|c| c.is_alphanumeric() || "-_".contains(*c)).collect()
+    })
+}
+
 /// Names in code spans with two underscores or more: only tests have such names.
 fn missing_tests(guide: &str, code: &str) -> Vec<String> {
     let is_test = |span: &&str| {
@@ -142,5 +169,15 @@ mod tests {
         let guide = "Rule Q1: `q1_a_quorum`, `max_ttl`, `LockError::Held_by_us`.";
         assert_eq!(missing_tests(guide, "fn q1_a_quorum() {}"), [""; 0]);
         assert_eq!(missing_tests(guide, "fn q1_a_quorum_of_all() {}").len(), 1);
+    }
+
+    #[test]
+    fn a_heading_is_named_as_github_names_it() {
+        let page = format!(
+            "see [it]({REPOSITORY}blob/HEAD/a.md#who-holds-it-and-why) and ({REPOSITORY}blob/HEAD/b.md) # no"
+        );
+        assert_eq!(anchors(&page).collect::<Vec<_>>(), [("a.md", "who-holds-it-and-why")]);
+        let named: Vec<_> = headings("# Who holds it, and why\ntext\n## `no_wait`").collect();
+        assert_eq!(named, ["who-holds-it-and-why", "no_wait"]);
     }
 }
