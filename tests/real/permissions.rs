@@ -1,5 +1,6 @@
 //! The permissions that the guide names: with no others a user does all that a lock needs.
 
+use std::slice;
 use std::time::Duration;
 
 use quorate::LockManager;
@@ -44,7 +45,8 @@ fn the_acl_line_of_the_guide_is_enough() {
             everything(number, &place, &node, &one, &other).await;
             // Its first lock is quarantined, and makes the epoch.
             let max_ttl = LONG_TTL + Duration::from_secs(1);
-            let guarded = unhurried(client.connect(&[address.clone()])).restart_guard(max_ttl);
+            let guarded =
+                unhurried(client.connect(slice::from_ref(address))).restart_guard(max_ttl);
             let guarded = guarded.build().unwrap();
             let refused = guarded.lock("orders:9").no_wait().await.unwrap_err().to_string();
             assert!(refused.contains("quarantine"), "{place}: {refused}");
