@@ -2,7 +2,7 @@
 //!
 //! `cargo xtask race [--quick] [--only MEASURE,…] [--repetitions R] [--publish]`. The program starts the nodes, and
 //! itself again for every sample: a contestant has a process of its own, so that its CPU time and its memory are its
-//! own.
+//! own. `cargo xtask race sizing` measures what a lock costs instead.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a tool for a terminal")]
 
@@ -15,6 +15,7 @@ mod book;
 mod contest;
 mod measure;
 mod report;
+mod sizing;
 mod usage;
 mod worker;
 
@@ -24,6 +25,7 @@ fn main() -> ExitCode {
     let words: Vec<String> = env::args().skip(1).collect();
     let result = match words.split_first() {
         Some((first, rest)) if first == "worker" => worker::main(rest),
+        Some((first, [])) if first == "sizing" => sizing::main(),
         _ => race(&words),
     };
     match result {
