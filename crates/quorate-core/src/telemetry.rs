@@ -56,8 +56,8 @@
 //! | metric | kind | labels | what |
 //! |---|---|---|---|
 //! | `quorate_acquired_total` | counter | | locks acquired |
-//! | `quorate_not_acquired_total` | counter | `reason` | requests that failed: `held`, `unreachable`, `same_server`, `closed`, `entropy`, `invalid` |
-//! | `quorate_rounds_lost_total` | counter | `reason` | first rounds lost: `held`, `unreachable`, `expired` |
+//! | `quorate_not_acquired_total` | counter | `reason` | requests that failed: `held`, `no_quorum`, `too_many_waiters`, `same_server`, `closed`, `entropy`, `invalid` |
+//! | `quorate_rounds_lost_total` | counter | `reason` | first rounds lost: `held`, `no_quorum`, `expired` |
 //! | `quorate_lost_total` | counter | `reason` | leases that ended before they were released: `expired`, `not_held`, `hold_limit`, `closed` |
 //! | `quorate_extensions_total` | counter | `outcome` | extensions, renewals included: `extended`, `failed` |
 //! | `quorate_releases_total` | counter | `outcome` | `released`, `lost`, `unconfirmed`, or `dropped` for a dropped guard |

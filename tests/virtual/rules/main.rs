@@ -5,6 +5,7 @@
 mod backends;
 mod cancel_safety;
 mod cleanup;
+mod early_warning;
 #[path = "../../support/every_future.rs"]
 mod every_future;
 mod falling_back;
@@ -31,5 +32,6 @@ mod settings;
 mod telling;
 mod time;
 mod trying;
+mod waiters;
 mod waiting;
 mod world;
