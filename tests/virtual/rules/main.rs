@@ -29,6 +29,7 @@ mod restarts;
 mod revoking;
 mod rule_table;
 mod settings;
+mod stops;
 mod telling;
 mod time;
 mod trying;

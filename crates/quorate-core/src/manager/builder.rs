@@ -182,7 +182,8 @@ impl LockManagerBuilder {
             None => default_runtime()?,
         };
         telemetry::describe_metrics();
-        let attempts = Attempts::new(Arc::clone(&runtime));
+        let node_timeout = self.config.default_node_timeout();
+        let attempts = Attempts::new(Arc::clone(&runtime), node_timeout);
         Ok(LockManager::new(Cluster { config: self.config, runtime, nodes, attempts }))
     }
 }
