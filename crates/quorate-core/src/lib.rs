@@ -17,6 +17,7 @@
 //! | 7 | [`fenced_cell`](FencedCell) | a resource in memory that checks fencing tokens |
 //! | 7 | [`revoke`](Revocation) | what each node kept of a lock that was taken away |
 //! | 7 | [`check`](Check) | the report of each node about itself, with its problems |
+//! | 7 | [`readiness`](Readiness) | what is known of the nodes without asking them |
 //! | 7 | [`inspect`](Inspection) | a look from outside at a lock |
 //! | 7 | [`guard`](LockGuard) | the RAII value that releases on drop |
 //! | 7 | [`detached`](DetachedLock) | the record with which another process adopts a lock |
@@ -98,6 +99,7 @@ mod lease;
 mod manager;
 mod nodes;
 mod once;
+mod readiness;
 mod remote_wait;
 mod request;
 pub mod resource;
@@ -122,6 +124,7 @@ pub use guard::LockGuard;
 pub use inspect::{Inspection, KeyState, LockState, NodeView};
 pub use lease::Lease;
 pub use manager::{CloseReport, LockManager, LockManagerBuilder};
+pub use readiness::{NodeReadiness, Readiness};
 pub use request::LockRequest;
 pub use resource::{IntoResource, IntoResources, InvalidResource};
 pub use revoke::Revocation;

@@ -23,6 +23,7 @@ mod once;
 mod outside;
 mod own_locks;
 mod quorum;
+mod readiness;
 mod reasons;
 mod renewals;
 mod restarts;
