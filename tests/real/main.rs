@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::future_not_send, reason = "tests")]
 
 mod abilities;
+mod blocking;
 mod calls;
 mod cancelling;
 mod checks;

@@ -201,6 +201,9 @@ pub enum InvalidRequest {
     /// The label cannot be stored.
     #[error(transparent)]
     Label(#[from] InvalidLabel),
+    /// A blocking call in a tokio task, which would hold up the other tasks of its thread.
+    #[error("a blocking call in an async task: await the request instead")]
+    Blocking,
     /// A hold limit of zero leaves nothing to hold.
     #[error("a hold limit of zero leaves nothing to hold")]
     HoldLimit,

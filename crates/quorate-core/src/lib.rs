@@ -9,6 +9,7 @@
 //!
 //! | floor | module | what it is |
 //! |---|---|---|
+//! | 9 | [`blocking`](LockRequest::lock_blocking) | locks for threads without async |
 //! | 9 | [`lead`](LockManager::lead) | a loop around a lock: leads whenever this process can |
 //! | 9 | [`once`](LockManager::once_per) | work that is done once per period |
 //! | 8 | [`manager`](LockManager) | the handle: `lock`, `with`, `adopt`, `inspect`, `revoke`, `check`, `leases`, `close` |
@@ -83,6 +84,7 @@ pub mod algorithm;
 mod attempt;
 mod attempts;
 pub mod backend;
+mod blocking;
 mod check;
 mod cluster;
 mod config;
