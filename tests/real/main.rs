@@ -11,6 +11,7 @@ mod client;
 mod closing;
 mod compose;
 mod conformance;
+mod credentials;
 mod equivalence;
 mod events;
 #[path = "../support/every_future.rs"]

@@ -117,7 +117,7 @@ mod dial;
 mod error;
 
 pub use fred;
-pub use quorate_protocol::ConnectError;
+pub use quorate_protocol::{ConnectError, Credentials};
 
 pub use builder::{Builder, FredNode, builder, connect};
 pub use connection::FredConnection;

@@ -1,10 +1,13 @@
 //! How nodes are made from addresses, and the settings for it.
 
+use std::error::Error;
 use std::time::Duration;
 
 use bb8::ManageConnection;
 use quorate_core::runtime::TokioRuntime;
-use quorate_protocol::{ConnectError, Connections, Dial as _, Limits};
+use quorate_protocol::{
+    ConnectError, Connections, CredentialSource, Credentials, Dial as _, Limits,
+};
 use redis::RedisError;
 use redis::aio::MultiplexedConnection;
 use tokio::runtime::Handle;
@@ -72,7 +75,7 @@ where
 
 /// Nodes with other settings than those of [`connect`].
 pub fn builder() -> Builder {
-    Builder { limits: Limits::default(), home: Home::Current }
+    Builder { limits: Limits::default(), home: Home::Current, credentials: None }
 }
 
 /// Settings for nodes. Made by [`builder`].
@@ -81,6 +84,7 @@ pub fn builder() -> Builder {
 pub struct Builder {
     limits: Limits,
     home: Home,
+    credentials: Option<CredentialSource>,
 }
 
 /// Where connections live.
@@ -104,6 +108,39 @@ impl Builder {
     /// that is stopped for longer, or busy with a script, loses its connections.
     pub const fn reply_limit(mut self, limit: Duration) -> Self {
         self.limits.reply = limit;
+        self
+    }
+
+    /// Asks `ask` for the login of each new connection, with the name of the node. The login in an address is not used.
+    ///
+    /// For passwords that are rotated and for tokens of a cloud, which end while the program runs. A connection keeps the
+    /// login it was made with. Let a server accept the old and the new password for a time: a wrong one ends a `lock` at
+    /// once ([`BackendErrorKind::Auth`](quorate_core::BackendErrorKind::Auth) is permanent). If `ask` fails, the node does
+    /// not vote, and the next call asks again. The answer counts for [`connect_timeout`](Self::connect_timeout). It is
+    /// polled in the tokio runtime of the connections.
+    ///
+    /// ```
+    /// # use std::io;
+    /// # async fn read_secret(name: &str) -> io::Result<String> { Ok(name.to_owned()) }
+    /// use quorate_redis::Credentials;
+    ///
+    /// # fn main() -> Result<(), quorate_redis::ConnectError> {
+    /// let nodes = quorate_redis::builder()
+    ///     .credentials(|_node| async {
+    ///         let password = read_secret("locker").await?;
+    ///         Ok::<_, io::Error>(Credentials::new("locker", password))
+    ///     })
+    ///     .connect(["redis://10.0.0.1", "redis://10.0.0.2", "redis://10.0.0.3"])?;
+    /// # assert_eq!(nodes.len(), 3);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn credentials<F, E>(mut self, ask: impl Fn(String) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Result<Credentials, E>> + Send + 'static,
+        E: Into<Box<dyn Error + Send + Sync>>,
+    {
+        self.credentials = Some(CredentialSource::new(ask));
         self
     }
 
@@ -182,6 +219,14 @@ impl Builder {
         addresses: impl IntoIterator<Item = impl IntoClient>,
     ) -> Result<Vec<RedisDial>, ConnectError> {
         let dials = addresses.into_iter().map(RedisDial::new);
-        dials.map(|dial| Ok(dial?.with_limit(self.limits.connect))).collect()
+        dials.map(|dial| Ok(self.set_up(dial?))).collect()
+    }
+
+    fn set_up(&self, dial: RedisDial) -> RedisDial {
+        let dial = dial.with_limit(self.limits.connect);
+        match &self.credentials {
+            Some(source) => dial.with_credentials(source.clone()),
+            None => dial,
+        }
     }
 }

@@ -8,7 +8,10 @@ use std::time::Duration;
 
 use bb8::ManageConnection;
 use quorate_core::{BackendError, BackendErrorKind};
-use quorate_protocol::{Command, ConnectError, Connection as _, Dial, Limits, Push, Value};
+use quorate_protocol::{
+    Command, ConnectError, Connection as _, CredentialSource, Credentials, Dial, Limits, Push,
+    Value,
+};
 use redis::io::tcp::TcpSettings;
 use redis::io::tcp::socket2::TcpKeepalive;
 use redis::{AsyncConnectionConfig, Client, ProtocolVersion, RedisConnectionInfo};
@@ -27,6 +30,7 @@ pub struct RedisDial {
     database: i64,
     resp3: Client,
     resp2: Client,
+    credentials: Option<CredentialSource>,
     /// Of a connect for a pool. A batcher has a limit of its own.
     limit: Duration,
 }
@@ -51,9 +55,25 @@ impl RedisDial {
             database: info.redis_settings().db(),
             resp3: open(ProtocolVersion::RESP3)?,
             resp2: open(ProtocolVersion::RESP2)?,
+            credentials: None,
             limit: Limits::default().connect,
             name,
         })
+    }
+
+    /// Asks `source` for the login of each new connection. That of the address is not used.
+    #[must_use]
+    pub fn with_credentials(self, source: CredentialSource) -> Self {
+        Self { credentials: Some(source), ..self }
+    }
+
+    /// The clients of one connection: for RESP3, and for servers without it.
+    async fn clients(&self) -> Result<[Client; 2], BackendError> {
+        let clients = [self.resp3.clone(), self.resp2.clone()];
+        let Some(source) = &self.credentials else { return Ok(clients) };
+        let login = source.credentials(&self.name).await?;
+        let [resp3, resp2] = clients.map(|client| logged_in(&client, &login));
+        Ok([resp3?, resp2?])
     }
 
     pub(crate) fn with_limit(self, limit: Duration) -> Self {
@@ -78,8 +98,9 @@ impl Dial for RedisDial {
         &self,
         push: impl Fn(Push) + Send + Sync + 'static,
     ) -> Result<RedisConnection, BackendError> {
+        let [resp3, resp2] = self.clients().await?;
         #[cfg(feature = "tls-rustls")]
-        provide_crypto(&self.resp3);
+        provide_crypto(&resp3);
         // A call stays pending as long as the node may execute it, and the caller has the deadlines.
         let config =
             AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
@@ -91,12 +112,12 @@ impl Dial for RedisDial {
                 Ok::<(), redis::aio::SendError>(())
             };
             let config = config.clone().set_push_sender(hear);
-            self.resp3.get_multiplexed_async_connection_with_config(&config).await
+            resp3.get_multiplexed_async_connection_with_config(&config).await
         };
         let connection = match made {
             Ok(connection) => RedisConnection::new(connection, true, is_closed),
             Err(error) if lacks_resp3(&error) => {
-                let made = self.resp2.get_multiplexed_async_connection_with_config(&config).await;
+                let made = resp2.get_multiplexed_async_connection_with_config(&config).await;
                 let made = made.map_err(|error| of_connect(&error))?;
                 RedisConnection::new(made, false, Arc::default())
             }
@@ -149,6 +170,22 @@ fn provide_crypto(client: &Client) {
         // The program may have installed one meanwhile, which is as good.
         let _ = ring::default_provider().install_default();
     }
+}
+
+/// The client with another login.
+fn logged_in(client: &Client, login: &Credentials) -> Result<Client, BackendError> {
+    let info = client.get_connection_info();
+    let old = info.redis_settings();
+    let mut new = RedisConnectionInfo::default().set_protocol(old.protocol());
+    new = match (old.lib_name(), old.lib_ver()) {
+        (Some(name), Some(version)) => new.set_lib_name(name, version),
+        _ => new.set_skip_set_lib_name(),
+    };
+    if let Some(user) = login.user() {
+        new = new.set_username(user);
+    }
+    let info = info.clone().set_redis_settings(new.set_password(login.password()));
+    Client::open(info).map_err(|error| of_connect(&error))
 }
 
 /// The user's login without the database: redis-rs reports each error of `SELECT` as the same one.

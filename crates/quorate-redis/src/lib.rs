@@ -106,7 +106,7 @@ mod error;
 mod pool;
 
 pub use bb8;
-pub use quorate_protocol::ConnectError;
+pub use quorate_protocol::{ConnectError, Credentials};
 pub use redis;
 
 pub use self::address::IntoClient;
