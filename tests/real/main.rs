@@ -39,6 +39,7 @@ mod refusals;
 mod restarts;
 mod revoking;
 mod runtimes;
+mod sentinel;
 mod short_runtimes;
 mod stuck;
 mod tls;

@@ -53,6 +53,35 @@ pub fn pooled(
     builder().pooled(size, addresses)
 }
 
+/// The primary of a Sentinel group as one node, with default settings.
+///
+/// `primary` is `[redis://][[user]:password@]GROUP[/database]`, or `rediss://` with TLS: the host is the name of the
+/// group. Its sentinels are asked in order at each connect, each for a share of the connect timeout, and `ROLE` says
+/// whether the server they name is a primary. The login and TLS of a sentinel stand in its own address. Errors call the
+/// node by the name of the group.
+///
+/// **A failover forgets locks**: replication is asynchronous, so that the new primary may lack the latest ones. A node with
+/// failover needs the [restart guard](quorate_core::RestartGuard), which notices the other server, and then grants no
+/// new lock until all old ones have expired. A group is one node: a quorum of several is needed as with plain nodes.
+///
+/// ```
+/// # fn main() -> Result<(), quorate_redis::ConnectError> {
+/// let sentinels = ["redis://10.0.0.1:26379", "redis://10.0.0.2:26379"];
+/// let node = quorate_redis::sentinel("redis://locker:secret@orders", sentinels)?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+///
+/// [`ConnectError`] names the first address that cannot be used, without its secrets.
+pub fn sentinel(
+    primary: impl AsRef<str>,
+    sentinels: impl IntoIterator<Item = impl IntoClient>,
+) -> Result<RedisNode, ConnectError> {
+    builder().sentinel(primary, sentinels)
+}
+
 /// The node that all connections of your `pool` lead to, by the name `name`, which errors show.
 ///
 /// A call holds a connection until its reply has arrived. The response timeout of a connection is not
@@ -204,6 +233,21 @@ impl Builder {
             PooledNode::over(Pooled::new(name, runtime.clone(), pool, self.limits.reply, reads))
         };
         Ok(self.dials(addresses)?.into_iter().map(node).collect())
+    }
+
+    /// The primary of a Sentinel group as one node. See [`sentinel`]. [`credentials`](Self::credentials) are those of the
+    /// primary.
+    ///
+    /// # Errors
+    ///
+    /// [`ConnectError`] names the first address that cannot be used, without its secrets.
+    pub fn sentinel(
+        &self,
+        primary: impl AsRef<str>,
+        sentinels: impl IntoIterator<Item = impl IntoClient>,
+    ) -> Result<RedisNode, ConnectError> {
+        let dial = self.set_up(RedisDial::sentinel(primary, sentinels)?);
+        Ok(RedisNode::new(dial, self.runtime(), self.limits))
     }
 
     fn runtime(&self) -> TokioRuntime {
