@@ -147,7 +147,7 @@ impl State {
         effects: &mut Effects,
     ) {
         if let (Some(renewal), None) = (&mut self.renewal, &failure) {
-            renewal.is_late = false;
+            (renewal.is_parked, renewal.is_late) = (false, false);
         }
         if let Some(renewal) = &mut self.renewal
             && renewal.round.take_if(|ours| *ours <= round).is_some()
