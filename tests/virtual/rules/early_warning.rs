@@ -102,7 +102,7 @@ fn a_lease_that_ends_is_at_risk_no_longer_and_the_warning_says_why_it_ended() {
 /// On slow nodes 1,024 rounds at a time are fewer than these leases need: some wait until their last third.
 #[test]
 fn a_renewal_that_waits_for_others_until_the_last_third_is_a_risk() {
-    const LEASES: usize = 4_000;
+    const LEASES: usize = 3_000;
     let world = World::new(3);
     let builder = world.builder().ttl(30 * SECOND).node_timeout(12 * SECOND);
     let manager = builder.wait_timeout(60 * SECOND).build().unwrap();
@@ -114,7 +114,7 @@ fn a_renewal_that_waits_for_others_until_the_last_third_is_a_risk() {
         node.add_rule(Rule::new(Effect::Delay { least: way, most: way }));
     }
     let (mut warned, mut most) = (0, 0);
-    for _ in 0..80 {
+    for _ in 0..50 {
         world.advance(500 * MS);
         let at_risk: Vec<&LockGuard> = guards.iter().filter(|guard| guard.is_at_risk()).collect();
         most = most.max(at_risk.len());
