@@ -76,6 +76,14 @@ fn examples_without_servers() {
     tells("with", &[], |story| contains_all(story, &told));
     let told = ["one leads", "the other leads", "all released, all released"];
     tells("lead", &[], |story| contains_all(story, &told));
+    let told = [
+        "counted to 10",
+        "is not locked",
+        "held until",
+        " steps: the lease expired",
+        "all released",
+    ];
+    tells("blocking", &[], |story| contains_all(story, &told));
     tells("handover", &[], is_handed_over);
 }
 

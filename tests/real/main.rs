@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::future_not_send, reason = "tests")]
 
 mod abilities;
+mod blocking;
 mod calls;
 mod cancelling;
 mod checks;
@@ -10,6 +11,7 @@ mod client;
 mod closing;
 mod compose;
 mod conformance;
+mod credentials;
 mod equivalence;
 mod events;
 #[path = "../support/every_future.rs"]
@@ -38,6 +40,7 @@ mod refusals;
 mod restarts;
 mod revoking;
 mod runtimes;
+mod sentinel;
 mod short_runtimes;
 mod stuck;
 mod tls;

@@ -27,6 +27,7 @@ pub(crate) enum Doing {
     ExtendTo,
     Release,
     Lost,
+    AtRisk,
     Run,
     AutoRenew,
     Adopt,
@@ -45,7 +46,7 @@ pub(crate) struct Trial {
 }
 
 impl Doing {
-    pub(crate) const ALL: [Self; 19] = [
+    pub(crate) const ALL: [Self; 20] = [
         Self::Lock,
         Self::LockNow,
         Self::LockWith,
@@ -58,6 +59,7 @@ impl Doing {
         Self::ExtendTo,
         Self::Release,
         Self::Lost,
+        Self::AtRisk,
         Self::Run,
         Self::AutoRenew,
         Self::Adopt,
@@ -154,9 +156,14 @@ impl Doing {
                     }
                 })
             }
-            Self::Lost => {
+            Self::Lost | Self::AtRisk => {
                 let guard = lock().hold_limit(8 * hold).await.expect("it is free");
-                Box::pin(async move { drop(guard.lost().await) })
+                Box::pin(async move {
+                    match self {
+                        Self::Lost => drop(guard.lost().await),
+                        _ => drop(guard.at_risk().await),
+                    }
+                })
             }
             Self::Adopt => {
                 let guard = held().await;

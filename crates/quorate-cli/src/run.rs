@@ -1,6 +1,7 @@
 //! `quorate run`: a command under a lock.
 
-use std::future::IntoFuture as _;
+use std::convert::Infallible;
+use std::future::{IntoFuture as _, pending};
 use std::time::{Duration, UNIX_EPOCH};
 
 use quorate::algorithm::lease::SafetyMargin;
@@ -14,7 +15,7 @@ use crate::exit::{Failure, HELD, LOST};
 use crate::line;
 use crate::nodes::{CLOSE, builder, label};
 use crate::signals::{self, Signals};
-use crate::supervise::supervise;
+use crate::supervise::{supervise, warn};
 
 /// The shortest period. The longest is the longest ttl.
 const LEAST_PERIOD: Duration = Duration::from_secs(1);
@@ -80,7 +81,19 @@ async fn under_lock(
         eprintln!("quorate: {names}: acquired, valid for {left:.1?}");
     }
     let mut running = Running::start(run, names, &guard)?;
-    let ended = supervise(&mut running, &guard.lease(), run.kill_after, signals).await?;
+    let lease = guard.lease();
+    let supervised = supervise(&mut running, &lease, run.kill_after, signals);
+    let warned = async {
+        if !common.quiet {
+            warn(&lease).await;
+        }
+        pending::<Infallible>().await
+    };
+    let ended = tokio::select! {
+        biased;
+        ended = supervised => ended?,
+        never = warned => match never {},
+    };
     let (lost, unsure) = match run.once_per.filter(|_| ended.code == 0 && ended.stopped.is_none()) {
         // Two periods, so that a machine whose clock is a period slow does not run it again.
         Some(period) => match guard.keep(2 * period).await {

@@ -1,13 +1,14 @@
 //! The command under its lease: signals are forwarded, and nothing of it runs after the lease (X1).
 //!
-//! Nothing is printed meanwhile: standard error may block, and the command would not be stopped.
+//! Nothing is printed here meanwhile: standard error may block, and the command would not be stopped. A thread of its own
+//! prints the warning that a renewal has failed.
 
 use std::pin::pin;
 use std::time::Duration;
 
 use quorate::{Lease, LeaseEnd};
 use rustix::process::Signal;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::child::Running;
 use crate::exit::Failure;
@@ -18,6 +19,9 @@ const INTERRUPT_AGAIN: Duration = Duration::from_secs(2);
 
 /// How long a killed group is waited for. What is left then is dead, and no process waits for it.
 const BURIAL: Duration = Duration::from_secs(1);
+
+/// How often a lease at risk is looked at: a risk that passed and came back meanwhile is one.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// How the command has ended.
 #[derive(Debug)]
@@ -37,6 +41,22 @@ enum Phase {
     Killed {
         at: Instant,
     },
+}
+
+/// Warns once for each time that the lease is at risk. Ends with the lease.
+///
+/// # Cancel safety
+///
+/// The future can be dropped at any time.
+pub(crate) async fn warn(lease: &Lease) {
+    while let Ok(left) = lease.at_risk().await {
+        let line = format!("quorate: a renewal has failed, and {left:.1?} of the lease are left");
+        // Without a thread there is no warning.
+        let _ = std::thread::Builder::new().spawn(move || eprintln!("{line}"));
+        while lease.is_at_risk() {
+            sleep(LOOK_AGAIN).await;
+        }
+    }
 }
 
 /// Waits until the command and its group have ended, and stops them before the lease ends.

@@ -130,6 +130,10 @@ impl Competitor<'_> {
         match taken {
             Some(Ok(ticket)) => Ok(ticket),
             Some(Err(NoTicket::Closed)) => Err(LockError::Closed),
+            Some(Err(NoTicket::TooMany)) => {
+                let most = queues.cluster.config.max_waiters.unwrap_or_default();
+                Err(LockError::TooManyWaiters { key: key.clone(), most })
+            }
             Some(Err(NoTicket::Held)) => Err(LockError::Held(QuorumFailure::default())),
             None => Err(match queues.releasing(key).filter(|_| !self.has_waited) {
                 Some(failure) => LockError::NoQuorum(failure),

@@ -12,12 +12,13 @@
 //! polled. A late reply is handled like any other. After the end of the attempt it changes nothing.
 //!
 //! `sides` is what each side does with an attempt, `calls` the way of a call to its node and back, `follow` what
-//! follows from an input, `keep` the end of a lease whose lock stays on the nodes.
+//! follows from an input, `keep` the end of a lease whose lock stays on the nodes, `risk` whether an extension failed.
 
 mod calls;
 mod end;
 mod follow;
 mod keep;
+mod risk;
 mod sides;
 
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -112,6 +113,10 @@ struct Renewing {
     /// When to extend next; `None` while a round is in flight, or waits for others.
     at: Option<Instant>,
     round: Option<RoundId>,
+    /// It was due, and has to wait for others.
+    is_parked: bool,
+    /// It has waited for others until the last third of the lease, and no extension has succeeded since.
+    is_late: bool,
 }
 
 /// What happens to an attempt. (An extension has a result at once: `Attempt::extend`.)

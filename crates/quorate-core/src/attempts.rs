@@ -68,6 +68,8 @@ pub(crate) struct Slot(u32);
 /// All that is not over in a manager.
 pub(crate) struct Attempts {
     runtime: Arc<dyn Runtime>,
+    /// A timer of the timekeeper that is later than that is reported.
+    node_timeout: Duration,
     all: Mutex<All>,
     /// Notified when nothing is left.
     over: Event,
@@ -128,8 +130,9 @@ impl Wake {
 }
 
 impl Attempts {
-    pub(crate) fn new(runtime: Arc<dyn Runtime>) -> Arc<Self> {
-        Arc::new(Self { runtime, all: Mutex::default(), over: Event::new(), closed: Event::new() })
+    pub(crate) fn new(runtime: Arc<dyn Runtime>, node_timeout: Duration) -> Arc<Self> {
+        let (all, over, closed) = Default::default();
+        Arc::new(Self { runtime, node_timeout, all, over, closed })
     }
 
     /// Registers what `make` makes. `None` once the manager is closed.

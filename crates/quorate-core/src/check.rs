@@ -199,6 +199,7 @@ pub(crate) async fn check(cluster: &Cluster) -> Check {
             Ok((description, runtime.now().saturating_duration_since(asked_at)))
         };
         let answer = reply(runtime, deadline, describes).await;
+        nodes.note_asked(id, matches!(answer, Some(Ok(_))), runtime.now());
         let mut report = NodeReport::new(Arc::clone(nodes.name(id)), nodes.abilities(id));
         match answer {
             Some(Ok((description, round_trip))) => report.describe(description, round_trip),

@@ -17,7 +17,7 @@ pub use self::build::BuildError;
 pub use self::quorum_failure::{Answer, NodeAnswer, QuorumFailure};
 pub use self::with::{OnceError, Stopped, WithError};
 use crate::algorithm::lease::InvalidTtl;
-use crate::resource::{InvalidLabel, InvalidResource};
+use crate::resource::{InvalidLabel, InvalidResource, Key};
 use crate::runtime::EntropyError;
 
 /// Shows an error that `main` may return as people read it.
@@ -81,6 +81,15 @@ pub enum LockError {
         first: String,
         /// The name of the other.
         second: String,
+    },
+    /// As many tasks of this manager as [may](crate::LockManagerBuilder::max_waiters) are queued for one of the keys.
+    /// Nothing was sent.
+    #[error("{most} tasks of this manager wait for {key} already")]
+    TooManyWaiters {
+        /// The first such key, in sorted order.
+        key: Key,
+        /// How many may be queued.
+        most: usize,
     },
     /// The request is invalid. Nothing was sent in this round.
     #[error(transparent)]
@@ -152,7 +161,7 @@ impl LockError {
         match self {
             Self::Closed | Self::Invalid(_) | Self::SameServer { .. } => true,
             Self::NoQuorum(failure) => failure.is_permanent(),
-            Self::Entropy(_) | Self::Held(_) => false,
+            Self::Entropy(_) | Self::Held(_) | Self::TooManyWaiters { .. } => false,
         }
     }
 
@@ -171,6 +180,7 @@ impl LockError {
             Self::Held(_) => "held",
             Self::NoQuorum(_) => "no_quorum",
             Self::SameServer { .. } => "same_server",
+            Self::TooManyWaiters { .. } => "too_many_waiters",
             Self::Invalid(_) => "invalid",
             Self::Entropy(_) => "entropy",
             Self::Closed => "closed",
@@ -191,6 +201,9 @@ pub enum InvalidRequest {
     /// The label cannot be stored.
     #[error(transparent)]
     Label(#[from] InvalidLabel),
+    /// A blocking call in a tokio task, which would hold up the other tasks of its thread.
+    #[error("a blocking call in an async task: await the request instead")]
+    Blocking,
     /// A hold limit of zero leaves nothing to hold.
     #[error("a hold limit of zero leaves nothing to hold")]
     HoldLimit,

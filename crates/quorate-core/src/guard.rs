@@ -89,6 +89,35 @@ impl LockGuard {
         self.lease.lost()
     }
 
+    /// Resolves when the lease is at risk, with what is left of it: an early warning before [`lost`](Self::lost).
+    ///
+    /// A lease is at risk from the moment at which an extension or renewal has lost its round, while the lease is still
+    /// valid. So it is if a renewal had to wait for others of this manager until the last third of its validity. The next
+    /// extension that succeeds ends the risk.
+    ///
+    /// Renewals are tried again by themselves, so a risk may pass. As long as it lasts, this resolves at once: warn once,
+    /// and wait for it again when [`is_at_risk`](Self::is_at_risk) is false. A lease that is not extended is never at risk.
+    /// Any number of tasks may wait.
+    ///
+    /// # Errors
+    ///
+    /// [`LeaseEnd`]: the lease has ended, or ends before it is at risk.
+    ///
+    /// # Cancel safety
+    ///
+    /// The future can be dropped at any time.
+    pub fn at_risk(
+        &self,
+    ) -> impl Future<Output = Result<Duration, LeaseEnd>> + Send + 'static + use<> {
+        self.lease.at_risk()
+    }
+
+    /// Whether the lease is valid and [at risk](Self::at_risk). A look at the clock and a mutex: no I/O.
+    #[must_use]
+    pub fn is_at_risk(&self) -> bool {
+        self.lease.is_at_risk()
+    }
+
     /// Runs `future` until the lease ends: then `future` is dropped.
     ///
     /// Code that blocks the thread cannot be stopped. If `future` ends after its lease, its value is in the

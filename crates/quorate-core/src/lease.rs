@@ -74,6 +74,29 @@ impl Lease {
         async move { attempt.ended().await }
     }
 
+    /// Resolves when the lease is at risk, with what is left of it. See
+    /// [`LockGuard::at_risk`](crate::LockGuard::at_risk).
+    ///
+    /// # Errors
+    ///
+    /// [`LeaseEnd`]: the lease has ended.
+    ///
+    /// # Cancel safety
+    ///
+    /// The future can be dropped at any time.
+    pub fn at_risk(
+        &self,
+    ) -> impl Future<Output = Result<Duration, LeaseEnd>> + Send + 'static + use<> {
+        let attempt = Arc::clone(&self.attempt);
+        async move { attempt.at_risk().await }
+    }
+
+    /// Whether the lease is valid and [at risk](Self::at_risk). A look at the clock and a mutex: no I/O.
+    #[must_use]
+    pub fn is_at_risk(&self) -> bool {
+        self.attempt.is_at_risk()
+    }
+
     /// Runs `future` until the lease ends. See [`LockGuard::run`](crate::LockGuard::run).
     ///
     /// # Errors

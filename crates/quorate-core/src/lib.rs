@@ -9,6 +9,7 @@
 //!
 //! | floor | module | what it is |
 //! |---|---|---|
+//! | 9 | [`blocking`](LockRequest::lock_blocking) | locks for threads without async |
 //! | 9 | [`lead`](LockManager::lead) | a loop around a lock: leads whenever this process can |
 //! | 9 | [`once`](LockManager::once_per) | work that is done once per period |
 //! | 8 | [`manager`](LockManager) | the handle: `lock`, `with`, `adopt`, `inspect`, `revoke`, `check`, `leases`, `close` |
@@ -17,6 +18,7 @@
 //! | 7 | [`fenced_cell`](FencedCell) | a resource in memory that checks fencing tokens |
 //! | 7 | [`revoke`](Revocation) | what each node kept of a lock that was taken away |
 //! | 7 | [`check`](Check) | the report of each node about itself, with its problems |
+//! | 7 | [`readiness`](Readiness) | what is known of the nodes without asking them |
 //! | 7 | [`inspect`](Inspection) | a look from outside at a lock |
 //! | 7 | [`guard`](LockGuard) | the RAII value that releases on drop |
 //! | 7 | [`detached`](DetachedLock) | the record with which another process adopts a lock |
@@ -82,6 +84,7 @@ pub mod algorithm;
 mod attempt;
 mod attempts;
 pub mod backend;
+mod blocking;
 mod check;
 mod cluster;
 mod config;
@@ -98,6 +101,7 @@ mod lease;
 mod manager;
 mod nodes;
 mod once;
+mod readiness;
 mod remote_wait;
 mod request;
 pub mod resource;
@@ -122,6 +126,7 @@ pub use guard::LockGuard;
 pub use inspect::{Inspection, KeyState, LockState, NodeView};
 pub use lease::Lease;
 pub use manager::{CloseReport, LockManager, LockManagerBuilder};
+pub use readiness::{NodeReadiness, Readiness};
 pub use request::LockRequest;
 pub use resource::{IntoResource, IntoResources, InvalidResource};
 pub use revoke::Revocation;

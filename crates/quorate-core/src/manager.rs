@@ -19,6 +19,7 @@ use crate::error::{AdoptError, InvalidRequest, LockError, RevokeError, WithError
 use crate::guard::LockGuard;
 use crate::inspect::{self, Inspection};
 use crate::lease::Lease;
+use crate::readiness::{Readiness, readiness};
 use crate::request::LockRequest;
 use crate::resource::{IntoResource, IntoResources, InvalidResource, Key, Label, Resources, Token};
 use crate::revoke::Revocation;
@@ -349,6 +350,26 @@ impl LockManager {
     /// The future can be dropped at any time: it only reads.
     pub async fn check(&self) -> Check {
         check::check(&self.queues.cluster).await
+    }
+
+    /// What is known of the nodes without asking them: which answered lately, and whether they are a quorum. For a
+    /// readiness probe that is called often.
+    ///
+    /// A look at the clock and a mutex of each node: no I/O. *Lately* has no bound in time: it is about the latest call to
+    /// each node, and a manager without work makes none. A manager that has asked nothing knows of no node:
+    /// [`check`](Self::check) asks all of them, and its answers count.
+    ///
+    /// ```
+    /// use quorate_core::LockManager;
+    ///
+    /// fn probe(locks: &LockManager) -> Result<(), String> {
+    ///     let known = locks.nodes();
+    ///     if known.has_quorum() { Ok(()) } else { Err(known.to_string()) }
+    /// }
+    /// ```
+    #[must_use]
+    pub fn nodes(&self) -> Readiness {
+        readiness(&self.queues.cluster)
     }
 
     /// Ends all leases, releases all locks, and returns when every node that answers is clean.

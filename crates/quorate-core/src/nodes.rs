@@ -217,6 +217,12 @@ impl Nodes {
             let text = format!("this is the same server as {}", self.nodes[twin].name);
             result = Err(BackendError::new(BackendErrorKind::Identity, text));
         }
+        // Whether a node can watch keys and keep a wait queue says nothing of its votes.
+        let is_extra = matches!(tag.kind, CallKind::Waiting | CallKind::Watch);
+        match &result {
+            Err(error) if is_extra && !is_unanswered(error) => {}
+            result => health.note_result(result.is_ok(), now),
+        }
         let change = match (&result, tag.kind) {
             (_, CallKind::Waiting | CallKind::Watch) => Change::None,
             (Ok(_), _) => health.note_answer(now),
@@ -225,6 +231,21 @@ impl Nodes {
         let is_back = result.as_ref().err().is_none_or(|error| !is_unanswered(error));
         let await_back = if is_back { std::mem::take(&mut health.await_back) } else { Vec::new() };
         Settled { result, change, await_back }
+    }
+
+    /// Whether the node answers by its latest call, and when it did last.
+    pub(crate) fn answers(
+        &self,
+        id: NodeId,
+        node_timeout: Duration,
+        now: Instant,
+    ) -> (bool, Option<Instant>) {
+        self.health(id).answers(node_timeout, now)
+    }
+
+    /// Notes whether the node answered a question that is no call of an attempt or a wait.
+    pub(crate) fn note_asked(&self, id: NodeId, is_answer: bool, now: Instant) {
+        self.health(id).note_result(is_answer, now);
     }
 
     /// Notes a node timeout without a reply.

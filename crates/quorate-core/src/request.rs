@@ -22,6 +22,7 @@ use crate::tickets::LocalQueues;
 ///   manager was in the way.
 /// - [`LockError::NoQuorum`]: until the timeout, too few nodes replied well to form a quorum.
 /// - [`LockError::Invalid`]: a name or a setting is invalid.
+/// - [`LockError::TooManyWaiters`]: with [`max_waiters`](crate::LockManagerBuilder::max_waiters).
 /// - [`LockError::SameServer`], [`LockError::Entropy`], [`LockError::Closed`].
 ///
 /// # Cancel safety

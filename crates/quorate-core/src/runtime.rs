@@ -26,6 +26,8 @@ pub(crate) use self::sync::lock;
 #[cfg(quorate_count)]
 pub use self::sync::{Counters, counters};
 #[cfg(feature = "tokio")]
+pub(crate) use self::tokio::is_in_task;
+#[cfg(feature = "tokio")]
 pub use self::tokio::{InTokio, TokioContext, TokioRuntime};
 pub use self::wall::unix_micros;
 pub use crate::entropy::EntropyError;
@@ -117,6 +119,12 @@ impl<R: Runtime + ?Sized> Runtime for Arc<R> {
     fn unix_micros(&self) -> u64 {
         (**self).unix_micros()
     }
+}
+
+/// Whether this thread is known to run an async task.
+#[cfg(not(feature = "tokio"))]
+pub(crate) const fn is_in_task() -> bool {
+    false
 }
 
 /// Fills `bytes` with random bytes from the operating system.

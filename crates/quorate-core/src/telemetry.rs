@@ -15,6 +15,7 @@
 //! | `node recovered` | info | a failing node replies, and has not failed for 5 s | `node`, `operation`, `after` |
 //! | `node lacks operation` | warn | a node cannot watch keys or keep a wait queue, or its user may not | `node`, `operation`, `kind`, `error` |
 //! | `runtime ended` | warn | a node connects again because the runtime of its last connection has ended | `node`, `remedy` |
+//! | `process stopped` | warn | a timer of a manager is late by more than a node timeout | `late` |
 //! | `lost` | warn | a lease ends before its holder released it | `keys`, `reason`, `held`, `error` |
 //! | `not kept` | warn | a lock was to stay on the nodes after its lease, and no quorum keeps it | `keys`, `error` |
 //! | `not leading` | warn | `lead` cannot acquire its lock, and tries again after `pause` | `keys`, `pause`, `error` |
@@ -40,6 +41,8 @@
 //! - `node lacks operation` is emitted once for `watch` and once for `queue`.
 //! - `runtime ended` is emitted once for each runtime that ended, by the first call after that. Its `remedy` is
 //!   `own_thread()`, with which connections outlive the runtimes of a program. A node over a pool emits none.
+//! - `process stopped` comes when the process runs again. It was stopped or suspended, or its async runtime was blocked,
+//!   for at least `late`. A manager that has nothing to do has no timer, and sees no stop.
 //! - `took` and `failure` of `released` are absent where the release goes on in the background, or
 //!   where nothing failed.
 //! - `unanswered` is how many nodes did not answer until the cleanup bound. They may keep a key until
@@ -56,13 +59,14 @@
 //! | metric | kind | labels | what |
 //! |---|---|---|---|
 //! | `quorate_acquired_total` | counter | | locks acquired |
-//! | `quorate_not_acquired_total` | counter | `reason` | requests that failed: `held`, `no_quorum`, `same_server`, `closed`, `entropy`, `invalid` |
+//! | `quorate_not_acquired_total` | counter | `reason` | requests that failed: `held`, `no_quorum`, `too_many_waiters`, `same_server`, `closed`, `entropy`, `invalid` |
 //! | `quorate_rounds_lost_total` | counter | `reason` | first rounds lost: `held`, `no_quorum`, `expired` |
 //! | `quorate_lost_total` | counter | `reason` | leases that ended before they were released: `expired`, `not_held`, `hold_limit`, `closed` |
 //! | `quorate_extensions_total` | counter | `outcome` | extensions, renewals included: `extended`, `failed` |
 //! | `quorate_releases_total` | counter | `outcome` | `released`, `lost`, `unconfirmed`, or `dropped` for a dropped guard |
 //! | `quorate_leases` | gauge | | leases held now, of all managers |
 //! | `quorate_adoptions_total` | counter | `outcome` | `adopted`, `failed` |
+//! | `quorate_stops_total` | counter | | times that the process was stopped for longer than a node timeout, as `process stopped` says |
 //! | `quorate_node_votes_total` | counter | `node`, `operation`, `vote` | calls by vote: `granted`, `refused`, `failed`, or `silent` without a reply within the node timeout |
 //! | `quorate_wait_seconds` | histogram | | from the first poll of a request to its guard |
 //! | `quorate_hold_seconds` | histogram | | from the guard to the end of the lease |
@@ -258,6 +262,12 @@ pub(crate) fn not_kept(keys: &[Key], error: &dyn Display) {
 /// A process that leads whenever it can cannot acquire the lock, and tries again after `pause`.
 pub(crate) fn not_leading(keys: &[Key], pause: Duration, error: &dyn Display) {
     event!(warn, keys = %Keys(keys), pause = %Short(pause), %error, "not leading");
+}
+
+/// The process did not run for the time `late`, or for longer.
+pub(crate) fn stopped(late: Duration) {
+    event!(warn, late = %Short(late), "process stopped");
+    record!(count(STOPS));
 }
 
 /// A lease is held from now on, or not any more.

@@ -105,6 +105,8 @@ pub(crate) struct Ticket {
 pub(crate) enum NoTicket {
     /// A guard or an earlier task is in the way of a request that does not wait.
     Held,
+    /// As many tasks as may are queued already.
+    TooMany,
     Closed,
 }
 
@@ -402,6 +404,7 @@ impl Taking {
 
     /// The first poll: takes the ticket, or its place in the queue.
     fn enter(&mut self, context: &Context<'_>) -> Poll<Result<Ticket, NoTicket>> {
+        let most = self.queues.cluster.config.max_waiters;
         let mut state = self.queues.lock();
         if state.is_closed {
             return Poll::Ready(Err(NoTicket::Closed));
@@ -420,6 +423,9 @@ impl Taking {
             }
             Whereabouts::Ending(_) if queue.tasks.is_empty() => {}
             _ if !self.waits => return Poll::Ready(Err(NoTicket::Held)),
+            _ if most.is_some_and(|most| queue.tasks.len() >= most) => {
+                return Poll::Ready(Err(NoTicket::TooMany));
+            }
             _ => self.is_behind_others = true,
         }
         queue.tasks.push_back((task, context.waker().clone()));

@@ -1,10 +1,13 @@
 //! How nodes are made, and the settings for it.
 
+use std::error::Error;
 use std::time::Duration;
 
 use fred::types::config::Config;
 use quorate_core::runtime::TokioRuntime;
-use quorate_protocol::{ConnectError, Connections, Limits, RedisNode};
+use quorate_protocol::{
+    ConnectError, Connections, CredentialSource, Credentials, Limits, RedisNode,
+};
 use tokio::runtime::Handle;
 
 use crate::dial::FredDial;
@@ -38,7 +41,7 @@ pub fn connect(
 
 /// Starts to make nodes with other settings than those of [`connect`].
 pub fn builder() -> Builder {
-    Builder { limits: Limits::default(), home: Home::Current }
+    Builder { limits: Limits::default(), home: Home::Current, credentials: None }
 }
 
 /// Settings for nodes. Made by [`builder`].
@@ -47,6 +50,7 @@ pub fn builder() -> Builder {
 pub struct Builder {
     limits: Limits,
     home: Home,
+    credentials: Option<CredentialSource>,
 }
 
 /// Where connections live.
@@ -73,6 +77,39 @@ impl Builder {
     /// connection. A node that is stopped for longer, or busy with a script, loses its connections.
     pub const fn reply_limit(mut self, limit: Duration) -> Self {
         self.limits.reply = limit;
+        self
+    }
+
+    /// Asks `ask` for the login of each new connection, with the name of the node. The login in an address is not used.
+    ///
+    /// For passwords that are rotated and for tokens of a cloud, which end while the program runs. A connection keeps the
+    /// login it was made with. Let a server accept the old and the new password for a time: a wrong one ends a `lock` at
+    /// once ([`BackendErrorKind::Auth`](quorate_core::BackendErrorKind::Auth) is permanent). If `ask` fails, the node does
+    /// not vote, and the next call asks again. The answer counts for [`connect_timeout`](Self::connect_timeout). It is
+    /// polled in the tokio runtime of the connections.
+    ///
+    /// ```
+    /// # use std::io;
+    /// # async fn read_secret(name: &str) -> io::Result<String> { Ok(name.to_owned()) }
+    /// use quorate_fred::Credentials;
+    ///
+    /// # fn main() -> Result<(), quorate_fred::ConnectError> {
+    /// let nodes = quorate_fred::builder()
+    ///     .credentials(|_node| async {
+    ///         let password = read_secret("locker").await?;
+    ///         Ok::<_, io::Error>(Credentials::new("locker", password))
+    ///     })
+    ///     .connect(["redis://10.0.0.1", "redis://10.0.0.2", "redis://10.0.0.3"])?;
+    /// # assert_eq!(nodes.len(), 3);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn credentials<F, E>(mut self, ask: impl Fn(String) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Result<Credentials, E>> + Send + 'static,
+        E: Into<Box<dyn Error + Send + Sync>>,
+    {
+        self.credentials = Some(CredentialSource::new(ask));
         self
     }
 
@@ -121,6 +158,10 @@ impl Builder {
             Home::Current => TokioRuntime::new(),
             Home::Handle(handle) => TokioRuntime::of(handle.clone()),
             Home::HelperThread => TokioRuntime::on_helper_thread(),
+        };
+        let dial = match &self.credentials {
+            Some(source) => dial.with_credentials(source.clone()),
+            None => dial,
         };
         FredNode::new(dial, runtime, self.limits)
     }

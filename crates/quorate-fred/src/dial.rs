@@ -8,7 +8,7 @@ use std::time::Duration;
 use fred::types::RespVersion;
 use fred::types::config::{Blocking, Config, ConnectionConfig, TcpConfig, UnresponsiveConfig};
 use quorate_core::{BackendError, BackendErrorKind};
-use quorate_protocol::{ConnectError, Dial, Push};
+use quorate_protocol::{ConnectError, CredentialSource, Dial, Push};
 use socket2::TcpKeepalive;
 
 use crate::address::{NO_PASSWORD, lacks_password, name_of, parse};
@@ -19,6 +19,7 @@ use crate::connection::FredConnection;
 pub struct FredDial {
     name: String,
     config: Config,
+    credentials: Option<CredentialSource>,
 }
 
 impl FredDial {
@@ -30,7 +31,7 @@ impl FredDial {
     pub fn at(address: &str) -> Result<Self, ConnectError> {
         let config = parse(address)?;
         let name = name_of(&config)?;
-        Ok(Self { name, config })
+        Ok(Self { name, config, credentials: None })
     }
 
     /// The node of a configuration of fred: for TLS settings, say, or a credential provider.
@@ -47,15 +48,31 @@ impl FredDial {
         if lacks_password(&config) {
             return Err(ConnectError::invalid(&name, NO_PASSWORD));
         }
-        Ok(Self { name, config })
+        Ok(Self { name, config, credentials: None })
+    }
+
+    /// Asks `source` for the login of each new connection. That of the configuration is not used.
+    #[must_use]
+    pub fn with_credentials(self, source: CredentialSource) -> Self {
+        Self { credentials: Some(source), ..self }
+    }
+
+    /// The configuration with the login of a new connection.
+    async fn config(&self) -> Result<Config, BackendError> {
+        let mut config = self.config.clone();
+        if let Some(source) = &self.credentials {
+            let login = source.credentials(&self.name).await?;
+            config.username = login.user().map(str::to_owned);
+            config.password = Some(login.password().to_owned());
+        }
+        Ok(config)
     }
 
     async fn open(
-        &self,
+        mut config: Config,
         version: RespVersion,
         push: Arc<impl Fn(Push) + Send + Sync + 'static>,
     ) -> Result<FredConnection, BackendError> {
-        let mut config = self.config.clone();
         if version == RespVersion::RESP3 {
             config.username = config.username.as_deref().map(inline);
             config.password = config.password.as_deref().map(inline);
@@ -90,9 +107,9 @@ impl Dial for FredDial {
         &self,
         push: impl Fn(Push) + Send + Sync + 'static,
     ) -> Result<FredConnection, BackendError> {
-        let push = Arc::new(push);
-        match self.open(RespVersion::RESP3, Arc::clone(&push)).await {
-            Err(error) if lacks_resp3(&error) => self.open(RespVersion::RESP2, push).await,
+        let (config, push) = (self.config().await?, Arc::new(push));
+        match Self::open(config.clone(), RespVersion::RESP3, Arc::clone(&push)).await {
+            Err(error) if lacks_resp3(&error) => Self::open(config, RespVersion::RESP2, push).await,
             outcome => outcome,
         }
     }

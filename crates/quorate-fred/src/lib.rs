@@ -48,6 +48,7 @@
 //! - A name with several addresses is tried at one after the other, within one connect timeout. One
 //!   that swallows what it is sent hides those behind it.
 //! - fred drops the push of `FLUSHALL`. So each watch ends after two seconds, and the key is read again.
+//! - A node is one server. Only over redis-rs is the primary of a Sentinel group a node.
 //! - After the reply `CLUSTERDOWN`, fred ends the connection.
 //! - fred writes each script call by itself, so a pipeline of them is several writes.
 //!
@@ -117,7 +118,7 @@ mod dial;
 mod error;
 
 pub use fred;
-pub use quorate_protocol::ConnectError;
+pub use quorate_protocol::{ConnectError, Credentials};
 
 pub use builder::{Builder, FredNode, builder, connect};
 pub use connection::FredConnection;

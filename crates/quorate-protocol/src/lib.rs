@@ -22,6 +22,7 @@
 //! | | `script` | a Lua script and its SHA-1 |
 //! | | `tracking` | the watched keys of one connection |
 //! | 0 | `error_reply` `command` `value` | what an error reply means; plain values |
+//! | | `credentials` | logins that are asked for at each new connection |
 //! | | `address` | what every client takes as an address, shown without secrets |
 //!
 //! A module imports only from floors below its own, or from modules above it on its own floor.
@@ -33,6 +34,7 @@ mod carrier;
 mod command;
 mod connection;
 mod connections;
+mod credentials;
 mod error_reply;
 mod exchange;
 mod features;
@@ -49,6 +51,7 @@ pub use carrier::Carrier;
 pub use command::Command;
 pub use connection::{Connection, Dial};
 pub use connections::Connections;
+pub use credentials::{CredentialSource, Credentials};
 pub use error_reply::error_of_reply;
 pub use exchange::exchange;
 pub use features::Features;

@@ -1,10 +1,13 @@
 //! How nodes are made from addresses, and the settings for it.
 
+use std::error::Error;
 use std::time::Duration;
 
 use bb8::ManageConnection;
 use quorate_core::runtime::TokioRuntime;
-use quorate_protocol::{ConnectError, Connections, Dial as _, Limits};
+use quorate_protocol::{
+    ConnectError, Connections, CredentialSource, Credentials, Dial as _, Limits,
+};
 use redis::RedisError;
 use redis::aio::MultiplexedConnection;
 use tokio::runtime::Handle;
@@ -50,6 +53,35 @@ pub fn pooled(
     builder().pooled(size, addresses)
 }
 
+/// The primary of a Sentinel group as one node, with default settings.
+///
+/// `primary` is `[redis://][[user]:password@]GROUP[/database]`, or `rediss://` with TLS: the host is the name of the
+/// group. Its sentinels are asked in order at each connect, each for a share of the connect timeout, and `ROLE` says
+/// whether the server they name is a primary. The login and TLS of a sentinel stand in its own address. Errors call the
+/// node by the name of the group.
+///
+/// **A failover forgets locks**: replication is asynchronous, so that the new primary may lack the latest ones. A node with
+/// failover needs the [restart guard](quorate_core::RestartGuard), which notices the other server, and then grants no
+/// new lock until all old ones have expired. A group is one node: a quorum of several is needed as with plain nodes.
+///
+/// ```
+/// # fn main() -> Result<(), quorate_redis::ConnectError> {
+/// let sentinels = ["redis://10.0.0.1:26379", "redis://10.0.0.2:26379"];
+/// let node = quorate_redis::sentinel("redis://locker:secret@orders", sentinels)?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+///
+/// [`ConnectError`] names the first address that cannot be used, without its secrets.
+pub fn sentinel(
+    primary: impl AsRef<str>,
+    sentinels: impl IntoIterator<Item = impl IntoClient>,
+) -> Result<RedisNode, ConnectError> {
+    builder().sentinel(primary, sentinels)
+}
+
 /// The node that all connections of your `pool` lead to, by the name `name`, which errors show.
 ///
 /// A call holds a connection until its reply has arrived. The response timeout of a connection is not
@@ -72,7 +104,7 @@ where
 
 /// Nodes with other settings than those of [`connect`].
 pub fn builder() -> Builder {
-    Builder { limits: Limits::default(), home: Home::Current }
+    Builder { limits: Limits::default(), home: Home::Current, credentials: None }
 }
 
 /// Settings for nodes. Made by [`builder`].
@@ -81,6 +113,7 @@ pub fn builder() -> Builder {
 pub struct Builder {
     limits: Limits,
     home: Home,
+    credentials: Option<CredentialSource>,
 }
 
 /// Where connections live.
@@ -104,6 +137,39 @@ impl Builder {
     /// that is stopped for longer, or busy with a script, loses its connections.
     pub const fn reply_limit(mut self, limit: Duration) -> Self {
         self.limits.reply = limit;
+        self
+    }
+
+    /// Asks `ask` for the login of each new connection, with the name of the node. The login in an address is not used.
+    ///
+    /// For passwords that are rotated and for tokens of a cloud, which end while the program runs. A connection keeps the
+    /// login it was made with. Let a server accept the old and the new password for a time: a wrong one ends a `lock` at
+    /// once ([`BackendErrorKind::Auth`](quorate_core::BackendErrorKind::Auth) is permanent). If `ask` fails, the node does
+    /// not vote, and the next call asks again. The answer counts for [`connect_timeout`](Self::connect_timeout). It is
+    /// polled in the tokio runtime of the connections.
+    ///
+    /// ```
+    /// # use std::io;
+    /// # async fn read_secret(name: &str) -> io::Result<String> { Ok(name.to_owned()) }
+    /// use quorate_redis::Credentials;
+    ///
+    /// # fn main() -> Result<(), quorate_redis::ConnectError> {
+    /// let nodes = quorate_redis::builder()
+    ///     .credentials(|_node| async {
+    ///         let password = read_secret("locker").await?;
+    ///         Ok::<_, io::Error>(Credentials::new("locker", password))
+    ///     })
+    ///     .connect(["redis://10.0.0.1", "redis://10.0.0.2", "redis://10.0.0.3"])?;
+    /// # assert_eq!(nodes.len(), 3);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn credentials<F, E>(mut self, ask: impl Fn(String) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Result<Credentials, E>> + Send + 'static,
+        E: Into<Box<dyn Error + Send + Sync>>,
+    {
+        self.credentials = Some(CredentialSource::new(ask));
         self
     }
 
@@ -169,6 +235,21 @@ impl Builder {
         Ok(self.dials(addresses)?.into_iter().map(node).collect())
     }
 
+    /// The primary of a Sentinel group as one node. See [`sentinel`]. [`credentials`](Self::credentials) are those of the
+    /// primary.
+    ///
+    /// # Errors
+    ///
+    /// [`ConnectError`] names the first address that cannot be used, without its secrets.
+    pub fn sentinel(
+        &self,
+        primary: impl AsRef<str>,
+        sentinels: impl IntoIterator<Item = impl IntoClient>,
+    ) -> Result<RedisNode, ConnectError> {
+        let dial = self.set_up(RedisDial::sentinel(primary, sentinels)?);
+        Ok(RedisNode::new(dial, self.runtime(), self.limits))
+    }
+
     fn runtime(&self) -> TokioRuntime {
         match &self.home {
             Home::Current => TokioRuntime::new(),
@@ -182,6 +263,14 @@ impl Builder {
         addresses: impl IntoIterator<Item = impl IntoClient>,
     ) -> Result<Vec<RedisDial>, ConnectError> {
         let dials = addresses.into_iter().map(RedisDial::new);
-        dials.map(|dial| Ok(dial?.with_limit(self.limits.connect))).collect()
+        dials.map(|dial| Ok(self.set_up(dial?))).collect()
+    }
+
+    fn set_up(&self, dial: RedisDial) -> RedisDial {
+        let dial = dial.with_limit(self.limits.connect);
+        match &self.credentials {
+            Some(source) => dial.with_credentials(source.clone()),
+            None => dial,
+        }
     }
 }

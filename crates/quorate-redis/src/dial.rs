@@ -1,33 +1,30 @@
-//! How a connection is made: transport, TLS and login.
+//! How a node is connected to: a server, or the one that is the primary of its group.
 
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use bb8::ManageConnection;
 use quorate_core::{BackendError, BackendErrorKind};
-use quorate_protocol::{Command, ConnectError, Connection as _, Dial, Limits, Push, Value};
-use redis::io::tcp::TcpSettings;
-use redis::io::tcp::socket2::TcpKeepalive;
-use redis::{AsyncConnectionConfig, Client, ProtocolVersion, RedisConnectionInfo};
+use quorate_protocol::{ConnectError, Connection as _, CredentialSource, Dial, Limits, Push};
+use redis::Client;
 use tokio::time::timeout;
 
-use crate::address::{IntoClient, name, refused};
-use crate::connection::{Listener, RedisConnection};
-use crate::error::{lacks_resp3, of_connect};
+use crate::address::IntoClient;
+use crate::connection::RedisConnection;
+use crate::sentinel::{self, Group};
+use crate::server::Server;
 
 /// How to connect to one node through redis-rs.
 ///
 /// `Debug` shows the name and nothing secret.
 #[derive(Clone)]
 pub struct RedisDial {
-    name: String,
-    database: i64,
-    resp3: Client,
-    resp2: Client,
-    /// Of a connect for a pool. A batcher has a limit of its own.
+    server: Server,
+    /// Of a primary whose address its sentinels know.
+    group: Option<Group>,
+    /// Of a connect for a pool, and for the sentinels. A batcher has a limit of its own.
     limit: Duration,
 }
 
@@ -38,22 +35,50 @@ impl RedisDial {
     ///
     /// [`ConnectError`] names an address that cannot be used, without its secrets.
     pub fn new(address: impl IntoClient) -> Result<Self, ConnectError> {
-        let client = address.into_client()?;
-        let info = client.get_connection_info();
-        let name = name(info);
-        let open = |protocol| {
-            let tcp = tcp_of(info.tcp_settings());
-            let login = login_of(info.redis_settings()).set_protocol(protocol);
-            let client = Client::open(info.clone().set_tcp_settings(tcp).set_redis_settings(login));
-            client.map_err(|error| refused(&name, &error))
+        Ok(Self::of(Server::new(address)?, None))
+    }
+
+    /// The primary of a group. See [`sentinel`](crate::sentinel).
+    ///
+    /// # Errors
+    ///
+    /// [`ConnectError`] names an address that cannot be used, without its secrets.
+    pub fn sentinel(
+        primary: impl AsRef<str>,
+        sentinels: impl IntoIterator<Item = impl IntoClient>,
+    ) -> Result<Self, ConnectError> {
+        let (info, group) = sentinel::read(primary.as_ref(), sentinels)?;
+        let server = Server::of(group.node_name(info.redis_settings().db()), &info)?;
+        Ok(Self::of(server, Some(group)))
+    }
+
+    fn of(server: Server, group: Option<Group>) -> Self {
+        Self { server, group, limit: Limits::default().connect }
+    }
+
+    /// Asks `source` for the login of each new connection. That of the address is not used.
+    #[must_use]
+    pub fn with_credentials(mut self, source: CredentialSource) -> Self {
+        self.server.credentials = Some(source);
+        self
+    }
+
+    /// Connects to the primary of a group, and makes sure that it is one.
+    async fn open_primary(
+        &self,
+        clients: &[Client; 2],
+        host: &str,
+        port: u16,
+        push: impl Fn(Push) + Send + Sync + 'static,
+    ) -> Result<RedisConnection, BackendError> {
+        let [resp3, resp2] = clients.each_ref().map(|client| sentinel::moved(client, host, port));
+        let unusable = |error: ConnectError| {
+            BackendError::new(BackendErrorKind::Connection, error.to_string())
         };
-        Ok(Self {
-            database: info.redis_settings().db(),
-            resp3: open(ProtocolVersion::RESP3)?,
-            resp2: open(ProtocolVersion::RESP2)?,
-            limit: Limits::default().connect,
-            name,
-        })
+        let clients = [resp3.map_err(unusable)?, resp2.map_err(unusable)?];
+        let connection = self.server.open(clients, push).await?;
+        sentinel::check_role(&connection).await?;
+        Ok(connection)
     }
 
     pub(crate) fn with_limit(self, limit: Duration) -> Self {
@@ -63,7 +88,7 @@ impl RedisDial {
 
 impl fmt::Debug for RedisDial {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RedisDial").field("name", &self.name).finish_non_exhaustive()
+        f.debug_struct("RedisDial").field("name", &self.server.name).finish_non_exhaustive()
     }
 }
 
@@ -71,47 +96,33 @@ impl Dial for RedisDial {
     type Connection = RedisConnection;
 
     fn name(&self) -> Cow<'_, str> {
-        Cow::Borrowed(&self.name)
+        Cow::Borrowed(&self.server.name)
     }
 
     async fn connect(
         &self,
         push: impl Fn(Push) + Send + Sync + 'static,
     ) -> Result<RedisConnection, BackendError> {
-        #[cfg(feature = "tls-rustls")]
-        provide_crypto(&self.resp3);
-        // A call stays pending as long as the node may execute it, and the caller has the deadlines.
-        let config =
-            AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
-        let is_closed = Arc::<AtomicBool>::default();
-        let made = {
-            let listener = Listener { push, is_closed: Arc::clone(&is_closed) };
-            let hear = move |info| {
-                listener.hear(info);
-                Ok::<(), redis::aio::SendError>(())
+        let clients = self.server.clients().await?;
+        let Some(group) = &self.group else { return self.server.open(clients, push).await };
+        let push = Arc::new(push);
+        let mut reasons = Vec::new();
+        for sentinel in group.sentinels() {
+            let push = Arc::clone(&push);
+            let found = group.primary(sentinel, self.limit).await;
+            let connected = match found {
+                Ok((host, port)) => {
+                    self.open_primary(&clients, &host, port, move |pushed| push(pushed)).await
+                }
+                Err(error) => Err(error),
             };
-            let config = config.clone().set_push_sender(hear);
-            self.resp3.get_multiplexed_async_connection_with_config(&config).await
-        };
-        let connection = match made {
-            Ok(connection) => RedisConnection::new(connection, true, is_closed),
-            Err(error) if lacks_resp3(&error) => {
-                let made = self.resp2.get_multiplexed_async_connection_with_config(&config).await;
-                let made = made.map_err(|error| of_connect(&error))?;
-                RedisConnection::new(made, false, Arc::default())
-            }
-            Err(error) => return Err(of_connect(&error)),
-        };
-        if self.database != 0 {
-            let database = self.database.to_string();
-            let select = Command::new("SELECT", database.len()).arg(database);
-            if let Some(Value::Error(text)) =
-                connection.send(vec![select]).await.pop().transpose()?
-            {
-                return Err(quorate_protocol::error_of_reply(&text));
+            match connected {
+                // Another sentinel changes nothing about a wrong password.
+                Err(error) if !error.kind().is_permanent() => reasons.push(error.to_string()),
+                outcome => return outcome,
             }
         }
-        Ok(connection)
+        Err(BackendError::new(BackendErrorKind::Connection, reasons.join("; ")))
     }
 }
 
@@ -136,44 +147,4 @@ impl ManageConnection for RedisDial {
     fn has_broken(&self, connection: &mut RedisConnection) -> bool {
         connection.is_closed()
     }
-}
-
-/// rustls panics where no provider was chosen and several are compiled in, or none.
-#[cfg(feature = "tls-rustls")]
-fn provide_crypto(client: &Client) {
-    use rustls::crypto::{CryptoProvider, ring};
-
-    let is_tls =
-        matches!(client.get_connection_info().addr(), redis::ConnectionAddr::TcpTls { .. });
-    if is_tls && CryptoProvider::get_default().is_none() {
-        // The program may have installed one meanwhile, which is as good.
-        let _ = ring::default_provider().install_default();
-    }
-}
-
-/// The user's login without the database: redis-rs reports each error of `SELECT` as the same one.
-fn login_of(login: &RedisConnectionInfo) -> RedisConnectionInfo {
-    let login = login.clone().set_db(0);
-    if login.lib_name().is_some() {
-        return login;
-    }
-    login.set_lib_name("quorate", env!("CARGO_PKG_VERSION"))
-}
-
-/// The user's settings, and ours where the user has none.
-fn tcp_of(settings: &TcpSettings) -> TcpSettings {
-    // Otherwise a command waits until the one before is acknowledged.
-    let mut settings = settings.clone().set_nodelay(true);
-    if settings.keepalive().is_none() {
-        let probes = TcpKeepalive::new().with_time(Duration::from_secs(2));
-        #[cfg(any(target_os = "linux", target_os = "macos", target_os = "windows"))]
-        let probes = probes.with_interval(Duration::from_secs(1)).with_retries(3);
-        settings = settings.set_keepalive(probes);
-    }
-    #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
-    if settings.user_timeout().is_none() {
-        // The kernel of a node acknowledges for a process that is merely stopped, until its buffer is full.
-        settings = settings.set_user_timeout(Duration::from_secs(5));
-    }
-    settings
 }

@@ -63,6 +63,7 @@
 //! | `INFO` | the restart guard; to find two addresses of one server; what `check` reports |
 //! | `TYPE` | `revoke` of a key that is no string |
 //! | `SELECT` | an address with a database |
+//! | `ROLE` | the primary of a Sentinel group ([`sentinel`]) |
 //!
 //! The handshake of a connection loads the scripts and tries these commands on the key `quorate:probe`, which does not
 //! exist. A user who may not access that key loses nothing. redis-rs also sends `CLIENT SETINFO`, which may be
@@ -104,13 +105,17 @@ mod connection;
 mod dial;
 mod error;
 mod pool;
+mod sentinel;
+mod server;
 
 pub use bb8;
-pub use quorate_protocol::ConnectError;
+pub use quorate_protocol::{ConnectError, Credentials};
 pub use redis;
 
 pub use self::address::IntoClient;
-pub use self::builder::{Builder, PooledNode, RedisNode, builder, connect, from_pool, pooled};
+pub use self::builder::{
+    Builder, PooledNode, RedisNode, builder, connect, from_pool, pooled, sentinel,
+};
 pub use self::connection::RedisConnection;
 pub use self::dial::RedisDial;
 pub use self::pool::Pooled;

@@ -47,7 +47,8 @@
 //! A node makes connections of its own: one, and a second one while this process waits for a lock whose queue the node
 //! keeps. `builder()` has a time limit for connecting (`connect_timeout`) and for a connection without replies
 //! (`reply_limit`), and puts connections on a thread that outlives the runtimes of tests or of actix-web
-//! (`own_thread`). Nodes over a bb8 pool are `redis::pooled` and `redis::from_pool`.
+//! (`own_thread`). `credentials` asks for the login of each new connection. Nodes over a bb8 pool are `redis::pooled` and
+//! `redis::from_pool`. The primary of a Sentinel group is a node by `redis::sentinel`.
 //!
 //! # Crates
 //!

@@ -65,6 +65,17 @@ impl Builder {
         self.config("replicaof", &["127.0.0.1", &port.to_string()])
     }
 
+    /// Makes it a sentinel, the only one of this group, which has the node at this port as its primary. It fails over when
+    /// the primary has not replied for a second.
+    pub fn sentinel_of(self, group: &str, port: u16) -> Self {
+        let monitor = ["monitor", group, "127.0.0.1", &port.to_string(), "1"];
+        let (down, failover) = ("down-after-milliseconds", "failover-timeout");
+        let sentinel = self.config("sentinel", &monitor);
+        sentinel
+            .config("sentinel", &[down, group, "1000"])
+            .config("sentinel", &[failover, group, "10000"])
+    }
+
     /// Starts it, and waits until it is ready.
     pub fn start(self) -> RedisServer {
         for _ in 0..PORT_TRIES {

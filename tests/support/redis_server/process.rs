@@ -49,8 +49,12 @@ impl Process {
     pub(super) fn restart(dir: &Path) -> Result<Self, String> {
         let program = program();
         let (output, input) = io::pipe().expect("a pipe");
+        let config = fs::read_to_string(dir.join(CONFIG)).expect("a file in our own directory");
+        let is_sentinel =
+            config.contains("sentinel \"monitor\"") || config.contains("sentinel monitor");
         let child = Command::new(&program)
             .arg(CONFIG)
+            .args(is_sentinel.then_some("--sentinel"))
             .current_dir(dir)
             .stdin(Stdio::null())
             .stdout(input.try_clone().expect("a pipe's second end"))
@@ -130,7 +134,11 @@ fn drain(output: PipeReader, log: &Log, ready: Sender<()>) {
     let mut ready = Some(ready);
     for line in BufReader::new(output).split(b'\n').map_while(Result::ok) {
         let line = String::from_utf8_lossy(&line).into_owned();
-        let is_ready = line.to_lowercase().contains("ready to accept connections");
+        let words = line.to_lowercase();
+        // A sentinel says the second.
+        let is_ready =
+            ["ready to accept connections", "sentinel id is"].map(|it| words.contains(it));
+        let is_ready = is_ready.contains(&true);
         let mut lines = log.lock().unwrap_or_else(PoisonError::into_inner);
         if lines.len() == LOG_LINES {
             lines.pop_front();

@@ -160,6 +160,44 @@ fn x1_a_late_renewal_does_not_stop_the_stopping() {
     assert_eq!(first.done().code(), Some(79));
 }
 
+/// One line for each time that a renewal fails, and none with `-q`. The command goes on.
+#[test]
+fn a_renewal_that_fails_is_one_line() {
+    let nodes = &Nodes::start(3);
+    let set = |replicas: &str| {
+        for node in &nodes[..2] {
+            let reply = node.cli(&["CONFIG", "SET", "min-replicas-to-write", replicas]);
+            assert_eq!(reply.text(), "OK");
+        }
+    };
+    let script = "echo started > started; until [ -e go ] || [ ! -e here ]; do sleep 0.01; done";
+    for (options, lines) in [(&[][..], 2), (&["-q"], 0)] {
+        let (dir, name) = (&Dir::new(), format!("lock-{lines}"));
+        let words = ["run", "--ttl", "9s", "--kill-after", "100ms", &name, "-c", script];
+        let mut started = start(dir, &nodes.addresses(), &[&words[..], options].concat());
+        dir.wait_for("started");
+        for times in 1..=2 {
+            set("1");
+            eventually("a renewal that has failed", || match lines {
+                // A renewal is due after 2.9 s at the latest.
+                0 => nodes[..2].iter().all(|node| node.pttl(&name) < 5_500),
+                _ => started.err().lines().count() == times,
+            });
+            set("0");
+            let is_renewed = |node: &RedisServer| node.pttl(&name) > 7_000;
+            eventually("a renewal", || nodes[..2].iter().all(is_renewed));
+        }
+        dir.write("go", "");
+        let done = started.done();
+        let is_warning = |line: &str| {
+            line.starts_with("quorate: a renewal has failed, and ")
+                && line.ends_with("s of the lease are left")
+        };
+        assert!(done.err.lines().all(is_warning), "{done:?}");
+        assert_eq!((done.code(), done.err.lines().count()), (Some(0), lines), "{done:?}");
+    }
+}
+
 /// What a command leaves behind in its group ends before the lock is released.
 #[test]
 fn x1_what_the_command_leaves_behind_ends_before_the_release() {

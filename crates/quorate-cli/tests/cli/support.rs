@@ -124,6 +124,11 @@ impl Started {
         self.child.try_wait().unwrap().is_none()
     }
 
+    /// What it has printed on standard error so far.
+    pub(crate) fn err(&self) -> String {
+        fs::read_to_string(&self.output[1]).unwrap()
+    }
+
     pub(crate) fn done(&mut self) -> Done {
         eventually("the end of a process", || !self.is_running());
         let status = self.child.wait().unwrap();

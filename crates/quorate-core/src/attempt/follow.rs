@@ -146,6 +146,9 @@ impl State {
         now: Instant,
         effects: &mut Effects,
     ) {
+        if let (Some(renewal), None) = (&mut self.renewal, &failure) {
+            (renewal.is_parked, renewal.is_late) = (false, false);
+        }
         if let Some(renewal) = &mut self.renewal
             && renewal.round.take_if(|ours| *ours <= round).is_some()
         {
@@ -181,7 +184,7 @@ impl State {
     /// Begins an extension, if it may have a round in flight. Else the timekeeper calls again, in the last third of the
     /// lease at the latest.
     pub(super) fn renew(&mut self, attempt: &Attempt, now: Instant, effects: &mut Effects) {
-        let (Some(Renewing { at, round: round @ None }), Some(valid_until)) =
+        let (Some(Renewing { at, round: round @ None, is_parked, is_late }), Some(valid_until)) =
             (&mut self.renewal, self.machine.valid_until())
         else {
             return;
@@ -190,7 +193,12 @@ impl State {
         let urgent_at = valid_until.checked_sub(cluster.config.validity(ttl) / 3);
         let is_urgent = urgent_at.is_none_or(|urgent_at| now >= urgent_at);
         *at = urgent_at;
-        if cluster.attempts.may_renew(attempt.slot, valid_until, is_urgent) {
+        if *is_parked && is_urgent {
+            *is_late = true;
+            self.wakers.move_into(&mut effects.wakers);
+        }
+        *is_parked = !cluster.attempts.may_renew(attempt.slot, valid_until, is_urgent);
+        if !*is_parked {
             *at = None;
             *round = self.machine.extend(ttl, now);
             if round.is_none() {

@@ -221,10 +221,7 @@ impl Attempt {
     /// The future can be dropped at any time.
     pub(crate) async fn ended(self: &Arc<Self>) -> LeaseEnd {
         self.wait(|state, effects| {
-            self.end.check(effects.now(self)).is_err().then(|| {
-                state.handle(self, (Input::Due(Due::Time), None), effects);
-                state.lost(self)
-            })
+            self.end.check(effects.now(self)).is_err().then(|| state.ended(self, effects))
         })
         .await
     }
@@ -251,6 +248,12 @@ impl State {
         }
         let (_, failure) = &**self.failed.as_ref().filter(|failed| failed.0 >= round)?;
         Some(Err(ExtendError::NoQuorum(failure.clone())))
+    }
+
+    /// Hears of the end of the lease, if it has not before. Returns why.
+    pub(super) fn ended(&mut self, attempt: &Arc<Attempt>, effects: &mut Effects) -> LeaseEnd {
+        self.handle(attempt, (Input::Due(Due::Time), None), effects);
+        self.lost(attempt)
     }
 
     /// Why the lease has ended.

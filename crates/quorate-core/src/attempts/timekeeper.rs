@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use super::{Attempts, Keeper};
 use crate::algorithm::lease::saturating_add;
 use crate::runtime::BoxFuture;
+use crate::telemetry;
 
 /// How long the timekeeper stays without work.
 const IDLE: Duration = Duration::from_secs(1);
@@ -42,6 +43,7 @@ impl Timekeeper {
         self.was_polled = true;
         loop {
             let now = self.attempts.runtime.now();
+            self.report_stop(now);
             let mut all = self.attempts.lock();
             let taken = all.take_due(now);
             if !taken.is_empty() {
@@ -70,6 +72,15 @@ impl Timekeeper {
             if self.attempts.runtime.sleep(&mut self.timer, until, context).is_pending() {
                 return Poll::Pending;
             }
+        }
+    }
+
+    /// Reports a timer that is late by more than a node timeout, once. Without any mutex.
+    fn report_stop(&mut self, now: Instant) {
+        let late = self.timer.as_ref().map(|(until, _)| now.saturating_duration_since(*until));
+        if let Some(late) = late.filter(|late| *late > self.attempts.node_timeout) {
+            self.timer = None;
+            telemetry::stopped(late);
         }
     }
 }

@@ -107,6 +107,16 @@ impl LockManagerBuilder {
         self
     }
 
+    /// How many tasks of this manager may be queued for one key, behind the task that holds it or competes for it.
+    /// Default: no limit.
+    ///
+    /// One more fails at once with [`LockError::TooManyWaiters`](crate::LockError::TooManyWaiters), and nothing is
+    /// sent. A request that waits for no holder is never queued.
+    pub const fn max_waiters(mut self, most: usize) -> Self {
+        self.config.max_waiters = Some(most);
+        self
+    }
+
     /// The random delay between rounds where no node can keep a wait queue: up to `base` at first, doubling up to
     /// `most`. Default: 10 ms and 1 s. `base` is at least 1 ms, and at most `most`.
     pub const fn backoff(mut self, base: Duration, most: Duration) -> Self {
@@ -172,7 +182,8 @@ impl LockManagerBuilder {
             None => default_runtime()?,
         };
         telemetry::describe_metrics();
-        let attempts = Attempts::new(Arc::clone(&runtime));
+        let node_timeout = self.config.default_node_timeout();
+        let attempts = Attempts::new(Arc::clone(&runtime), node_timeout);
         Ok(LockManager::new(Cluster { config: self.config, runtime, nodes, attempts }))
     }
 }

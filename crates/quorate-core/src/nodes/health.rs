@@ -25,6 +25,10 @@ pub(crate) struct Health {
     /// No gate until then.
     pub(super) skipped_until: Option<Instant>,
     failing: Option<Failing>,
+    /// The latest call that settled was answered without an error.
+    is_answering: bool,
+    /// When a call was last answered without an error.
+    answered: Option<Instant>,
     /// What the node was found to lack, although its backend was built for it.
     pub(super) lacks: Capabilities,
     pub(super) server: Server,
@@ -107,6 +111,21 @@ impl Health {
             Some(error) => Some(Silence::Failed(error.clone())),
             None => silent.is_some_and(|silent| silent >= node_timeout).then_some(Silence::NoReply),
         }
+    }
+
+    /// Whether the node answered its latest call without an error.
+    pub(super) fn note_result(&mut self, is_answer: bool, now: Instant) {
+        self.is_answering = is_answer;
+        if is_answer {
+            self.answered = self.answered.max(Some(now));
+        }
+    }
+
+    /// Whether the node answers, and when it did last.
+    pub(super) fn answers(&self, node_timeout: Duration, now: Instant) -> (bool, Option<Instant>) {
+        let silent = self.silent_since.map(|since| now.saturating_duration_since(since));
+        let is_silent = silent.is_some_and(|silent| silent >= node_timeout);
+        (self.is_answering && !is_silent, self.answered)
     }
 
     /// When the node will have answered no call for a node timeout.

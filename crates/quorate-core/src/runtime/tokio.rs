@@ -4,12 +4,13 @@ use std::borrow::Cow;
 use std::future::{Future, pending};
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Instant;
 
 use pin_project::{pin_project, pinned_drop};
 use tokio::runtime::{Builder, Handle, RuntimeFlavor};
 use tokio::task::JoinHandle;
+use tokio::task::coop::poll_proceed;
 use tokio::time;
 
 use super::suspend::time_suspended;
@@ -258,6 +259,28 @@ impl<F> PinnedDrop for InTokio<F> {
         let mut this = self.project();
         this.context.enter_here(|| this.future.set(None));
     }
+}
+
+/// Whether this thread runs a tokio task, or the future of `block_on`. Not in a thread of `spawn_blocking`, nor inside
+/// `block_in_place`, though both have a runtime.
+///
+/// Tokio panics where a task blocks, and says nowhere else which threads those are. Only such a future has a budget:
+/// here it is taken, and given back.
+pub(crate) fn is_in_task() -> bool {
+    /// More than the budget of any version of tokio so far.
+    const MOST: usize = 1024;
+    let mut context = Context::from_waker(Waker::noop());
+    let mut taken = Vec::new();
+    let is_spent = loop {
+        match poll_proceed(&mut context) {
+            Poll::Ready(unit) if taken.len() < MOST => taken.push(unit),
+            Poll::Ready(_) => break false,
+            Poll::Pending => break true,
+        }
+    };
+    // Each puts the budget back to what it was: the last one first.
+    while taken.pop().is_some() {}
+    is_spent
 }
 
 /// The runtime of the helper thread. `None` if the thread cannot be started.

@@ -13,6 +13,7 @@ pub(super) const LOST: &str = "quorate_lost_total";
 pub(super) const EXTENSIONS: &str = "quorate_extensions_total";
 pub(super) const RELEASES: &str = "quorate_releases_total";
 pub(super) const ADOPTIONS: &str = "quorate_adoptions_total";
+pub(super) const STOPS: &str = "quorate_stops_total";
 const LEASES: &str = "quorate_leases";
 const VOTES: &str = "quorate_node_votes_total";
 pub(super) const WAIT: &str = "quorate_wait_seconds";
@@ -30,6 +31,7 @@ pub(super) fn describe() {
         (EXTENSIONS, "Extensions of leases, by outcome"),
         (RELEASES, "Releases, by outcome"),
         (ADOPTIONS, "Adoptions of detached locks, by outcome"),
+        (STOPS, "Times that the process was stopped for longer than a node timeout"),
         (VOTES, "Calls by node, operation and vote"),
     ] {
         describe_counter!(name, Unit::Count, description);

@@ -153,6 +153,7 @@ fn everything() {
     kept(keys, MS);
     not_kept(keys, &"no quorum");
     not_leading(keys, MS, &"no quorum");
+    stopped(MS);
     held(true);
     held(false);
     closed(keys, MS);

@@ -1,0 +1,86 @@
+//! What a manager knows of its nodes without asking them.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::cluster::Cluster;
+
+/// What a manager knows of its nodes without asking them. From [`LockManager::nodes`](crate::LockManager::nodes).
+///
+/// `Display` is one line, such as `2 of 3 nodes answer, 2 needed; 10.0.0.2 does not`.
+#[derive(Clone, Debug)]
+pub struct Readiness {
+    nodes: Vec<NodeReadiness>,
+    needed: usize,
+}
+
+/// What a manager knows of one node without asking it.
+#[derive(Clone, Debug)]
+pub struct NodeReadiness {
+    name: Arc<str>,
+    is_answering: bool,
+    last_answer: Option<Duration>,
+}
+
+impl Readiness {
+    /// All configured nodes, in the order of the configuration.
+    #[must_use]
+    pub fn nodes(&self) -> &[NodeReadiness] {
+        &self.nodes
+    }
+
+    /// How many nodes answered lately, as [`NodeReadiness::is_answering`] says.
+    #[must_use]
+    pub fn answering(&self) -> usize {
+        self.nodes.iter().filter(|node| node.is_answering).count()
+    }
+
+    /// Whether a quorum of the configured nodes answered lately.
+    #[must_use]
+    pub fn has_quorum(&self) -> bool {
+        self.answering() >= self.needed
+    }
+}
+
+impl NodeReadiness {
+    /// What errors and events call the node.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether the node answered lately: its latest call that settled was answered without an error, and none is in
+    /// flight without an answer for a node timeout. False for a node that was never asked.
+    #[must_use]
+    pub const fn is_answering(&self) -> bool {
+        self.is_answering
+    }
+
+    /// How long ago the node last answered a call without an error; `None` if it never did.
+    #[must_use]
+    pub const fn last_answer(&self) -> Option<Duration> {
+        self.last_answer
+    }
+}
+
+impl fmt::Display for Readiness {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (answering, nodes, needed) = (self.answering(), self.nodes.len(), self.needed);
+        write!(f, "{answering} of {nodes} nodes answer, {needed} needed")?;
+        let silent = self.nodes.iter().filter(|node| !node.is_answering);
+        silent.into_iter().try_for_each(|node| write!(f, "; {} does not", node.name))
+    }
+}
+
+/// No I/O: a look at the clock, and a mutex of each node.
+pub(crate) fn readiness(cluster: &Cluster) -> Readiness {
+    let (nodes, now) = (&cluster.nodes, cluster.now());
+    let node_timeout = cluster.config.default_node_timeout();
+    let known = nodes.count().ids().map(|id| {
+        let (is_answering, answered) = nodes.answers(id, node_timeout, now);
+        let last_answer = answered.map(|at| now.saturating_duration_since(at));
+        NodeReadiness { name: Arc::clone(nodes.name(id)), is_answering, last_answer }
+    });
+    Readiness { nodes: known.collect(), needed: nodes.count().quorum() }
+}

@@ -1,0 +1,120 @@
+//! Logins that change while the program runs: each new connection asks for them.
+
+use std::future::ready;
+use std::sync::{Arc, Mutex};
+
+use quorate::LockManager;
+use quorate_tests::Nodes;
+use quorate_tests::RedisServer;
+use quorate_tests::wait::{LIMIT, until_it_says};
+
+use crate::client::{Client, on_tokio, unhurried, unreachable};
+
+/// The password of the locker, or why there is none.
+#[derive(Clone)]
+struct Vault(Arc<Mutex<Result<&'static str, &'static str>>>);
+
+impl Vault {
+    fn new(password: &'static str) -> Self {
+        Self(Arc::new(Mutex::new(Ok(password))))
+    }
+
+    fn set(&self, answer: Result<&'static str, &'static str>) {
+        *self.0.lock().unwrap() = answer;
+    }
+}
+
+/// The builders of both clients have the same methods.
+macro_rules! builder {
+    ($client:ident, $vault:expr) => {{
+        let vault: Vault = $vault.clone();
+        let login = |password: &'static str| quorate::$client::Credentials::new("locker", password);
+        let ask = move |_| ready(vault.0.lock().unwrap().map(login));
+        quorate::$client::builder().connect_timeout(LIMIT).credentials(ask)
+    }};
+}
+
+/// A manager whose connections ask the vault. Nothing of the login in its addresses is right.
+fn manager(client: Client, nodes: &Nodes, vault: &Vault) -> LockManager {
+    let addresses = nodes.iter().map(|node| node.address_as("stale", "stale"));
+    let builder = match client {
+        Client::Redis => unhurried(builder!(redis, vault).connect(addresses).unwrap()),
+        Client::Fred => unhurried(builder!(fred, vault).connect(addresses).unwrap()),
+        Client::Pool => unhurried(builder!(redis, vault).pooled(2, addresses).unwrap()),
+    };
+    builder.build().unwrap()
+}
+
+/// Nodes with one user, whose password is `one`.
+fn start() -> Nodes {
+    let builder = RedisServer::builder().user("default", "off");
+    Nodes::start_with(3, &builder.user("locker", "on >one ~* &* +@all"))
+}
+
+/// The nodes accept this password alone, and all connections end.
+fn rotate(nodes: &Nodes, password: &str) {
+    for node in nodes.iter() {
+        let password = format!(">{password}");
+        let reply = node.cli(&["ACL", "SETUSER", "locker", "resetpass", &password]);
+        assert_eq!(reply.text(), "OK");
+        end_connections(node);
+    }
+}
+
+fn end_connections(node: &RedisServer) {
+    node.cli(&["CLIENT", "KILL", "USER", "locker"]).integer();
+}
+
+#[test]
+fn locking_goes_on_when_a_password_is_rotated_and_connections_end() {
+    for client in Client::WITH_POOL {
+        let (nodes, vault) = (start(), Vault::new("one"));
+        on_tokio(async {
+            let manager = manager(client, &nodes, &vault);
+            let held = manager.lock("held").auto_renew().await.unwrap();
+            for password in ["two", "three"] {
+                vault.set(Ok(password));
+                rotate(&nodes, password);
+                manager.lock("r").await.unwrap().release().await.unwrap();
+                until_it_says("an extension", async || held.extend().await.is_ok()).await;
+                // A waiter, whose connection for watches asks as well.
+                let waits = tokio::spawn(manager.lock("held").into_future());
+                tokio::task::yield_now().await;
+                assert!(!waits.is_finished() && held.is_valid());
+                waits.abort();
+            }
+            held.release().await.unwrap();
+            assert!(manager.close(LIMIT).await.is_clean(), "{client:?}");
+        });
+        assert_eq!(nodes.keys_left(), []);
+    }
+}
+
+#[test]
+fn a6_a_login_that_is_wrong_or_missing_is_an_error_without_secrets() {
+    for client in Client::WITH_POOL {
+        let (nodes, vault) = (start(), Vault::new("hunter2"));
+        on_tokio(async {
+            let manager = manager(client, &nodes, &vault);
+            let error = manager.lock("r").await.unwrap_err();
+            assert!(error.is_permanent(), "{client:?}: {error}");
+            let shown = format!("{error} {error:?} {manager:?}");
+            assert!(!shown.contains("hunter2") && !shown.contains("stale"), "{shown}");
+
+            vault.set(Err("the vault is sealed"));
+            let mut text = String::new();
+            until_it_says("the error of the vault", async || {
+                let error = unreachable(manager.lock("r").no_wait().await);
+                text = error.to_string();
+                text.matches("no credentials: the vault is sealed").count() >= 2
+            })
+            .await;
+            let error = manager.lock("r").no_wait().await.unwrap_err();
+            assert!(!error.is_permanent(), "{client:?}: {error}");
+
+            vault.set(Ok("one"));
+            manager.lock("r").await.unwrap().release().await.unwrap();
+            assert!(manager.close(LIMIT).await.is_clean(), "{client:?}: {text}");
+        });
+    }
+}

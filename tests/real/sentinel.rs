@@ -1,0 +1,171 @@
+//! The primary of a Sentinel group as a node: it is found again after a failover.
+
+use futures_util::future::join_all;
+use quorate::redis::builder;
+use quorate::{BackendErrorKind as Kind, LockManager, LockManagerBuilder, RestartGuard};
+use quorate_tests::peer::{Answer, Peer};
+use quorate_tests::wait::{LIMIT, LONG_TTL, until, until_it_says};
+use quorate_tests::{Nodes, RedisServer, Reply};
+
+use crate::client::{on_tokio, only_error, unhurried, unreachable, warm_up};
+use crate::guard::is_quarantined;
+
+/// A primary, a replica, and the one sentinel that looks at both.
+struct Group {
+    primary: RedisServer,
+    replica: RedisServer,
+    sentinel: RedisServer,
+}
+
+impl Group {
+    async fn start() -> Self {
+        let primary = RedisServer::start();
+        let replica = RedisServer::builder().replica_of(primary.port()).start();
+        replica.wait_until_in_sync();
+        let sentinel = RedisServer::builder().sentinel_of("orders", primary.port()).start();
+        let group = Self { primary, replica, sentinel };
+        until("a replica that the sentinel knows", || group.has_replica()).await;
+        group
+    }
+
+    /// Whether the sentinel sees a replica that is linked to the primary.
+    fn has_replica(&self) -> bool {
+        let replicas = self.sentinel.cli(&["SENTINEL", "REPLICAS", "orders"]);
+        replicas.array().into_iter().any(|replica| {
+            let fields: Vec<String> = replica.array().iter().map(Reply::text).collect();
+            let is = |name: &str, value: &str| fields.chunks(2).any(|it| it == [name, value]);
+            is("flags", "slave") && is("master-link-status", "ok")
+        })
+    }
+
+    /// The group behind a sentinel that is dead, and the one that is not.
+    fn builder(&self) -> LockManagerBuilder {
+        let sentinels = [format!("redis://{}", Peer::nowhere()), self.sentinel.address()];
+        let node = builder().connect_timeout(LIMIT).sentinel("redis://orders/2", sentinels);
+        unhurried([node.unwrap()])
+    }
+
+    /// The primary dies, or the sentinel is told to replace it. Returns when the replica has taken over, and the sentinel
+    /// says so. Until then, the old primary grants locks that the new one does not have.
+    async fn fail_over(&self, is_killed: bool) {
+        if is_killed {
+            self.primary.kill();
+        } else {
+            until("a failover that begins", || {
+                self.sentinel.cli(&["SENTINEL", "FAILOVER", "orders"]).error().is_none()
+            })
+            .await;
+        }
+        let port = self.replica.port().to_string();
+        let named = || self.sentinel.cli(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", "orders"]);
+        until("the new primary", || named().array()[1].text() == port).await;
+        // The sentinel ends the connections of each server whose role it changes: that of the new primary has changed.
+        let has_replica = || self.replica.info("connected_slaves") == "1";
+        until("the old primary as a replica", || is_killed || has_replica()).await;
+    }
+}
+
+/// Whether the server has the key, in the database of the node.
+fn has(server: &RedisServer, key: &str) -> bool {
+    let mut connection = server.connect();
+    connection.command(&["SELECT", "2"]).unwrap();
+    connection.command(&["EXISTS", key]).unwrap().integer() == 1
+}
+
+/// Locks in the end: a sentinel may not have reported the failover yet.
+async fn lock(manager: &LockManager, name: &str) {
+    until_it_says("a lock", async || match manager.lock(name).no_wait().await {
+        Ok(guard) => {
+            std::mem::forget(guard);
+            true
+        }
+        Err(error) => {
+            assert!(!error.is_held(), "{error}");
+            false
+        }
+    })
+    .await;
+}
+
+#[test]
+fn the_primary_of_a_group_is_found_again_after_a_failover() {
+    on_tokio(join_all([false, true].map(async |is_killed| {
+        let group = Group::start().await;
+        let manager = group.builder().build().unwrap();
+        lock(&manager, "before").await;
+        assert!(has(&group.primary, "before"));
+        assert_eq!(manager.nodes().nodes()[0].name(), "orders/2");
+        group.fail_over(is_killed).await;
+        lock(&manager, "after").await;
+        assert!(has(&group.replica, "after"));
+        manager.try_lock("once more").await.unwrap().unwrap().release().await.unwrap();
+    })));
+}
+
+#[test]
+fn a_failover_is_seen_by_the_restart_guard() {
+    on_tokio(async {
+        let group = Group::start().await;
+        let guard = RestartGuard::strict(LONG_TTL);
+        let builder = group.builder().node_timeout(LONG_TTL / 3).restart_guard(guard);
+        let manager = builder.build().unwrap();
+        // The quarantine has its key in the database of the node.
+        is_quarantined(&manager).await;
+        let mut connection = group.primary.connect();
+        connection.command(&["SELECT", "2"]).unwrap();
+        let key = quorate_tests::keys::QUARANTINE;
+        assert_eq!(connection.command(&["PEXPIRE", key, "0"]).unwrap().integer(), 1);
+        warm_up(&manager).await;
+        group.fail_over(true).await;
+        is_quarantined(&manager).await;
+    });
+}
+
+/// A peer that is a sentinel, and says that the primary is there.
+fn sentinel_that_says(port: u16) -> Peer {
+    let port = port.to_string();
+    let reply = format!("*2\r\n$9\r\n127.0.0.1\r\n${}\r\n{port}\r\n", port.len());
+    let reply: &'static [u8] = reply.into_bytes().leak();
+    let is_asked = |name: &str| name.eq_ignore_ascii_case("SENTINEL");
+    Peer::start(
+        move |heard| if is_asked(heard.name()) { Answer::Say(reply) } else { Answer::Usual },
+    )
+}
+
+#[test]
+fn a_server_that_is_no_primary_is_not_locked_on_and_another_sentinel_is_asked() {
+    let primary = RedisServer::start();
+    let replica = RedisServer::builder().replica_of(primary.port()).start();
+    replica.wait_until_in_sync();
+    let [stale, current] = [&replica, &primary].map(|server| sentinel_that_says(server.port()));
+    on_tokio(async {
+        let manager = |sentinels: Vec<String>| {
+            let node = builder().connect_timeout(LIMIT).sentinel("orders", sentinels).unwrap();
+            unhurried([node]).build().unwrap()
+        };
+        let misled = manager(vec![stale.url()]);
+        let failure = unreachable(misled.lock("r").no_wait().await);
+        let error = only_error(&failure);
+        assert_eq!(error.kind(), Kind::Connection);
+        assert!(error.to_string().contains("no primary"), "{error}");
+        let both = manager(vec![stale.url(), current.url()]);
+        both.lock("r").await.unwrap().release().await.unwrap();
+    });
+}
+
+#[test]
+fn each_sentinel_is_named_with_what_is_wrong_with_it() {
+    let group = Nodes::start(1);
+    let sentinel = RedisServer::builder().sentinel_of("others", group[0].port()).start();
+    on_tokio(async {
+        let sentinels = [format!("redis://{}", Peer::nowhere()), sentinel.address()];
+        let node = builder().connect_timeout(LIMIT).sentinel("redis://:hunter2@orders", &sentinels);
+        let manager = unhurried([node.unwrap()]).build().unwrap();
+        let failure = unreachable(manager.lock("r").no_wait().await);
+        let text = only_error(&failure).to_string();
+        let [dead, other] = sentinels.map(|it| it.replace("redis://", "sentinel "));
+        assert!(text.contains(&format!("{dead}: ")) && text.contains("refused"), "{text}");
+        assert!(text.ends_with(&format!("{other}: it knows no group \"orders\"")), "{text}");
+        assert!(!failure.is_permanent() && !text.contains("hunter2"), "{text}");
+    });
+}

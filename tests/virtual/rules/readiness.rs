@@ -1,0 +1,101 @@
+//! What a manager knows of its nodes without asking them.
+
+use std::time::Duration;
+
+use quorate_core::{LockManager, Readiness};
+use quorate_memory::Fault;
+
+use crate::world::{HOUR, MS, SECOND, World, failing};
+
+fn answering(known: &Readiness) -> Vec<bool> {
+    known.nodes().iter().map(|node| node.is_answering()).collect()
+}
+
+/// Locks and releases once.
+fn lock(world: &World, manager: &LockManager) {
+    if let Ok(guard) = world.run(manager.lock("r").no_wait()) {
+        let _ = world.run(guard.release());
+    }
+    world.advance(SECOND);
+}
+
+#[test]
+fn a_node_answers_lately_by_its_latest_call() {
+    for new in World::KINDS {
+        for fault in [Fault::Dead, Fault::Hung, failing("LOADING")] {
+            let world = new(3);
+            let manager = world.manager();
+            let is_known = |expected: [bool; 3]| {
+                let sent = world.log.calls().len();
+                let known = manager.nodes();
+                assert_eq!(answering(&known), expected, "{fault:?}");
+                let count = expected.iter().filter(|is| **is).count();
+                assert_eq!((known.answering(), known.has_quorum()), (count, count >= 2));
+                assert_eq!(world.log.calls().len(), sent, "a look without I/O");
+                known.to_string()
+            };
+            is_known([false; 3]);
+            lock(&world, &manager);
+            assert_eq!(is_known([true; 3]), "3 of 3 nodes answer, 2 needed");
+            // However long ago that was.
+            world.advance(HOUR);
+            is_known([true; 3]);
+            world.inject(1..2, fault.clone());
+            lock(&world, &manager);
+            assert_eq!(
+                is_known([true, false, true]),
+                "2 of 3 nodes answer, 2 needed; memory-2 does not"
+            );
+            world.inject(..2, fault.clone());
+            lock(&world, &manager);
+            is_known([false, false, true]);
+            world.heal();
+            world.advance(20 * SECOND);
+            lock(&world, &manager);
+            is_known([true; 3]);
+        }
+    }
+}
+
+#[test]
+fn a_node_is_named_with_the_time_of_its_last_answer() {
+    let world = World::complete(3);
+    let manager = world.manager();
+    world.inject(2.., Fault::Dead);
+    lock(&world, &manager);
+    let last = |at: usize| manager.nodes().nodes()[at].last_answer();
+    assert_eq!([last(0), last(1), last(2)], [Some(SECOND), Some(SECOND), None]);
+    world.advance(HOUR);
+    assert_eq!(last(0), Some(HOUR + SECOND));
+    let names: Vec<String> =
+        manager.nodes().nodes().iter().map(|node| node.name().to_owned()).collect();
+    assert_eq!(names, ["memory-1", "memory-2", "memory-3"]);
+}
+
+/// A call may take up to a node timeout.
+#[test]
+fn a_call_in_flight_counts_after_a_node_timeout() {
+    let world = World::complete(3);
+    let manager = world.manager();
+    lock(&world, &manager);
+    world.inject(..1, Fault::Hung);
+    let guard = world.lock(&manager);
+    for (passed, is_answering) in [(Duration::ZERO, true), (499 * MS, true), (MS, false)] {
+        world.advance(passed);
+        assert_eq!(answering(&manager.nodes()), [is_answering, true, true], "{passed:?}");
+    }
+    drop(guard);
+}
+
+/// So that a manager which has locked nothing yet can be ready.
+#[test]
+fn the_answers_to_a_check_count() {
+    let world = World::complete(3);
+    let manager = world.manager();
+    world.inject(..1, Fault::Hung);
+    let _ = world.run(manager.check());
+    assert_eq!(answering(&manager.nodes()), [false, true, true]);
+    world.heal();
+    let _ = world.run(manager.check());
+    assert_eq!(answering(&manager.nodes()), [true; 3]);
+}

@@ -1,0 +1,99 @@
+//! How many tasks of a manager may be queued for one key.
+
+use quorate_core::{LockError, LockManager, Runtime};
+
+use crate::telling::{of, told};
+use crate::world::{HOUR, SECOND, Waits, World};
+
+fn manager(world: &World, most: usize) -> LockManager {
+    world.builder().max_waiters(most).build().unwrap()
+}
+
+/// The key and the limit that the error of a request names.
+fn refused(world: &World, waits: Waits) -> (String, usize) {
+    match world.run(waits) {
+        Err(LockError::TooManyWaiters { key, most }) => (key.to_string(), most),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn one_waiter_too_many_fails_at_once_and_sends_nothing() {
+    for new in World::KINDS {
+        for most in [0, 1, 3] {
+            let world = new(3);
+            let manager = manager(&world, most);
+            let guard = world.lock(&manager);
+            let queued: Vec<Waits> = (0..most).map(|_| world.begun(manager.lock("r"))).collect();
+            let (start, sent) = (world.sim.now(), world.log.count("acquire"));
+            for request in [manager.lock("r"), manager.lock("r").wait_forever()] {
+                assert_eq!(refused(&world, request.into_future()), ("r".to_owned(), most));
+            }
+            assert_eq!((world.sim.now(), world.log.count("acquire")), (start, sent));
+            // The queue is as it was: each of its tasks gets the lock.
+            drop(guard);
+            for waits in queued {
+                drop(world.run(waits).unwrap());
+            }
+            assert!(world.run(manager.lock("r")).is_ok(), "the queue is empty again");
+        }
+    }
+}
+
+#[test]
+fn a_waiter_that_goes_away_makes_room_and_other_keys_have_room() {
+    let world = World::complete(3);
+    let manager = manager(&world, 1);
+    let (_r, s) = (world.lock(&manager), world.run(manager.lock("s")).unwrap());
+    let queued = world.begun(manager.lock("r"));
+    let other = world.begun(manager.lock("s"));
+    // Behind the queue of one of its keys, and the ticket of the first is given on.
+    let both = manager.lock(["q", "r"]).into_future();
+    assert_eq!(refused(&world, both), ("r".to_owned(), 1));
+    drop(world.run(manager.lock("q").no_wait()).unwrap());
+    drop(queued);
+    let _queued = world.begun(manager.lock("r"));
+    drop(s);
+    drop(world.run(other).unwrap());
+}
+
+/// A release is no holder, and a request that waits for none is never queued behind one.
+#[test]
+fn a_request_that_waits_for_no_holder_is_not_one_too_many() {
+    let world = World::new(3);
+    let manager = manager(&world, 0);
+    let guard = world.lock(&manager);
+    assert!(world.run(manager.try_lock("r")).unwrap().is_none());
+    drop(guard);
+    assert!(world.run(manager.try_lock("r")).unwrap().is_some(), "the release was waited for");
+    world.advance(SECOND);
+    assert!(world.run(manager.lock("r")).is_ok());
+}
+
+/// Another process holds the lock, and the task in front of the queue competes for it.
+#[test]
+fn the_task_that_competes_is_not_counted() {
+    let world = World::complete(3);
+    let held = world.run(world.manager().lock("r").ttl(HOUR)).unwrap();
+    let manager = manager(&world, 1);
+    let first = world.begun(manager.lock("r").wait_forever());
+    let second = world.begun(manager.lock("r").wait_forever());
+    assert_eq!(refused(&world, manager.lock("r").into_future()).1, 1);
+    drop(held);
+    drop(world.run(first).unwrap());
+    drop(world.run(second).unwrap());
+}
+
+#[test]
+fn the_error_has_a_reason_of_its_own_and_is_neither_held_nor_permanent() {
+    let world = World::new(3);
+    let manager = manager(&world, 0);
+    let _guard = world.lock(&manager);
+    let told = told(|| {
+        let error = world.run(manager.lock("r")).unwrap_err();
+        assert!(!error.is_held() && !error.is_permanent() && error.failure().is_none());
+        assert_eq!(error.to_string(), "0 tasks of this manager wait for r already");
+    });
+    let told = of("not acquired", &told);
+    assert_eq!(told[0].field("reason"), "too_many_waiters");
+}
