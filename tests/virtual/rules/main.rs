@@ -22,6 +22,7 @@ mod once;
 mod outside;
 mod own_locks;
 mod quorum;
+mod readers;
 mod reasons;
 mod renewals;
 mod restarts;

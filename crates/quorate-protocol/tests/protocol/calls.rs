@@ -90,7 +90,7 @@ pub(crate) fn release(name: &str) -> Operation {
 }
 
 pub(crate) fn hint(name: &str) -> Operation {
-    Operation::Hint { key: key(name) }
+    Operation::Hint { key: key(name), mode: Mode::Exclusive }
 }
 
 /// Begins a call. Dropping the future gives it up.
