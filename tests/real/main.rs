@@ -31,6 +31,7 @@ mod matrix;
 mod peers;
 mod pools;
 mod queue;
+mod readers;
 mod readme;
 mod reasons;
 mod refusals;

@@ -5,6 +5,7 @@
 //! - [`fencing`]: numbers with which a resource refuses a holder whose lock has ended.
 //! - [`restarts`]: nodes that restart or lose their data.
 //! - [`waiting`]: what a request does while another client holds the lock.
+//! - [`readers`]: readers hold a lock together, and a writer holds it alone.
 //! - [`jobs`]: work that one of several machines does once, or once per period.
 //! - [`leading`]: one process leads, and another one takes over.
 //! - [`command`]: the command `quorate`, for cron jobs, deploy scripts and migrations.
@@ -26,6 +27,9 @@ pub mod restarts {}
 
 #[doc = include_str!("../docs/waiting.md")]
 pub mod waiting {}
+
+#[doc = include_str!("../docs/readers.md")]
+pub mod readers {}
 
 #[doc = include_str!("../docs/jobs.md")]
 pub mod jobs {}
