@@ -7,8 +7,8 @@ use std::time::Duration;
 use futures_util::future::{join_all, poll_immediate};
 use quorate_core::backend::{Capabilities, Operation as Asked};
 use quorate_core::{
-    AdoptError, BackendErrorKind, DetachedLock, InvalidRequest, KeyState, LockError, LockGuard,
-    LockManager, LockRequest, LockState, RestartGuard, Runtime,
+    AdoptError, DetachedLock, InvalidRequest, KeyState, LockError, LockGuard, LockManager,
+    LockRequest, LockState, Runtime,
 };
 use quorate_memory::{Effect, MemoryNode, Operation, Rule, Value};
 
@@ -73,14 +73,15 @@ fn rw1_a_reader_gives_way_to_a_writer_that_waits() {
     assert_eq!(scene.keys(), <[&str; 0]>::default());
 }
 
-/// Ten processes read without a pause, half a second each.
+/// Ten tasks read without a pause, half a second each: in ten processes, in two, or in one.
 #[test]
 fn rw1_a_writer_among_ten_readers_waits_for_little_more_than_one_of_them() {
-    for gates in [3, 1] {
+    for (gates, processes) in [(3, 10), (1, 10), (3, 2), (3, 1)] {
         let scene = Scene::new(gates);
-        for number in 0..10 {
-            let process = scene.process();
-            let request = read(&process);
+        let processes: Vec<Process> = (0..processes).map(|_| scene.process()).collect();
+        for number in 0..10_u32 {
+            let process = &processes[number as usize % processes.len()];
+            let request = read(process);
             let client = process.client.clone();
             process.spawn(async move {
                 client.sleep_until(client.now() + number * 50 * MS).await;
@@ -97,7 +98,7 @@ fn rw1_a_writer_among_ten_readers_waits_for_little_more_than_one_of_them() {
             let asked = scene.sim.elapsed();
             let guard = scene.run(writer.lock("r")).unwrap();
             let waited = scene.sim.elapsed() - asked;
-            assert!(waited < 1300 * MS, "{waited:?}, {gates} nodes");
+            assert!(waited < 1300 * MS, "{waited:?}, {gates} nodes, {}", processes.len());
             scene.run(guard.release()).unwrap();
             scene.advance(700 * MS);
         }
@@ -177,8 +178,10 @@ fn rw3_a_writer_waits_for_the_last_reader() {
     let writer = scene.process();
     let readers = [(); 3].map(|()| scene.process());
     let mut guards: Vec<_> = readers.iter().map(|one| scene.run(read(one)).unwrap()).collect();
+    scene.forget_sent();
     let written = writer.hold_once("r", 10 * MS);
     scene.advance(3 * SECOND);
+    assert_eq!(scene.count(Operation::Acquire), 3, "for the gate, the lock is held");
     while let Some(guard) = guards.pop() {
         assert!(written.lock().unwrap().is_none());
         scene.run(guard.release()).unwrap();
@@ -243,8 +246,7 @@ fn rw5_readers_are_guarded_against_restarts() {
     let guarded = || world.builder().restart_guard(20 * SECOND).build().unwrap();
     let [one, other] = [guarded(), guarded()];
     let error = world.run(one.read("r").no_wait()).unwrap_err();
-    let quarantined = BackendErrorKind::Quarantined;
-    assert!(error.failure().unwrap().failed_nodes().count() == 3, "{error}: {quarantined:?}");
+    assert!(error.to_string().contains("quarantined for another"), "{error}");
     world.advance(20 * SECOND);
     let reading = world.run(one.read("r")).unwrap();
     world.nodes[0].flush();
@@ -253,7 +255,6 @@ fn rw5_readers_are_guarded_against_restarts() {
     let second = world.run(other.read("r").no_wait()).unwrap_err();
     assert!(second.failure().unwrap().failed_nodes().count() >= 2, "{second}");
     drop(reading);
-    let _ = RestartGuard::strict(SECOND);
 }
 
 /// A reader dies, while others go on.
@@ -295,6 +296,21 @@ fn rw7_the_key_lives_as_long_as_its_last_reader() {
     assert_eq!(left(), Some(8 * SECOND));
     world.run(third.release()).unwrap();
     assert_eq!(left(), None);
+}
+
+/// A connection may carry a release twice.
+#[test]
+fn rw7_a_repeated_release_touches_no_other_reader() {
+    let world = World::new(3);
+    world.nodes.iter().for_each(|node| {
+        node.add_rule(Rule::new(Effect::Duplicate(5 * MS)).on(Operation::Release));
+    });
+    let manager = world.manager();
+    let [one, two] = [(); 2].map(|()| world.run(manager.read("r")).unwrap());
+    world.run(one.release()).unwrap();
+    world.advance(10 * MS);
+    world.run(two.extend()).unwrap();
+    world.run(two.release()).unwrap();
 }
 
 #[test]
