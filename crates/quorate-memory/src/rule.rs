@@ -67,6 +67,17 @@ impl Operation {
             Mode::Shared => Capabilities::SHARED,
         };
         Some(match called {
+            // Readers have no numbers.
+            Called::Acquire(claim, options)
+                if options.fencing.is_some() && claim.mode() == Mode::Shared =>
+            {
+                return None;
+            }
+            Called::Release(claim, options)
+                if options.raise_to.is_some() && claim.mode() == Mode::Shared =>
+            {
+                return None;
+            }
             Called::Acquire(claim, options) => {
                 let fencing = options.fencing.map_or(NONE, |_| Capabilities::FENCING);
                 let guard = options.guard.map_or(NONE, |_| Capabilities::GUARD);

@@ -39,7 +39,9 @@ impl State {
                     None => store.release(claim, now),
                 }))
             }
-            Operation::Hint { key, mode } => CallReply::Waiters(store.has_waiters(key, *mode, now)),
+            Operation::Hint { key, mode } => {
+                CallReply::Waiters(store.has_waiters(key, *mode, now)?)
+            }
             Operation::Refresh { key, entry, locks } => {
                 CallReply::Refreshed(store.queue_refresh(key, entry, locks, now)?)
             }

@@ -87,16 +87,21 @@ impl Store {
             }
             self.remove(&keys::watched(key, Some(entry)));
         }
-        Ok(self.has_waiters(key, Mode::Exclusive, now))
+        self.has_waiters(key, Mode::Exclusive, now)
     }
 
     /// Whether any entry is in the wait queue of `key`; for a reader, whether any is that of a writer.
-    pub(crate) fn has_waiters(&self, key: &Key, mode: Mode, now: Instant) -> bool {
-        match (self.get(&keys::waiters(key), now), mode) {
-            (Some(Value::OrderedSet(entries)), Mode::Shared) => {
-                entries.keys().any(|name| !Entry::new(name.as_slice()).is_of_readers())
-            }
-            (found, _) => found.is_some(),
+    pub(crate) fn has_waiters(
+        &self,
+        key: &Key,
+        mode: Mode,
+        now: Instant,
+    ) -> Result<bool, BackendError> {
+        let waiters = keys::waiters(key);
+        if mode == Mode::Exclusive {
+            return Ok(self.get(&waiters, now).is_some());
         }
+        let entries = self.set(&waiters, now)?;
+        Ok(entries.keys().any(|name| !Entry::new(name.as_slice()).is_of_readers()))
     }
 }
