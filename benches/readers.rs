@@ -36,6 +36,16 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
+/// One more read, or one more write that waited for so long.
+fn note(figures: &Figures, writes: bool, waited: Duration) {
+    let mut had = figures.lock().unwrap_or_else(PoisonError::into_inner);
+    if writes {
+        (had.1, had.2) = (had.1 + 1, had.2.max(waited));
+    } else {
+        had.0 += 1;
+    }
+}
+
 fn run(nodes: usize, shares: bool) -> Result<(u32, u32, Duration), Box<dyn Error>> {
     let (sim, figures) = (Sim::new(1), Figures::default());
     let nodes = MemoryNode::cluster(nodes, sim.clone());
@@ -56,13 +66,7 @@ fn run(nodes: usize, shares: bool) -> Result<(u32, u32, Duration), Box<dyn Error
                 let waited = client.now().saturating_duration_since(asked);
                 client.sleep_until(client.now() + HOLD).await;
                 drop(guard.release().await);
-                let mut had = figures.lock().unwrap_or_else(PoisonError::into_inner);
-                if writes {
-                    (had.1, had.2) = (had.1 + 1, had.2.max(waited));
-                } else {
-                    had.0 += 1;
-                }
-                drop(had);
+                note(&figures, writes, waited);
                 if writes {
                     client.sleep_until(client.now() + 50 * MS).await;
                 }

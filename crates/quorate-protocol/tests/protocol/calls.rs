@@ -8,8 +8,8 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use quorate_core::BackendError;
 use quorate_core::backend::{
-    AcquireOptions, CallReply, CallResult, Claim, LockBackend, Operation, ReleaseOptions, Reply,
-    Ttl, Vote, ask,
+    AcquireOptions, CallReply, CallResult, Claim, LockBackend, Mode, Operation, ReleaseOptions,
+    Reply, Ttl, Vote, ask,
 };
 use quorate_core::resource::{Key, Resource, Token};
 use quorate_core::runtime::TokioRuntime;
