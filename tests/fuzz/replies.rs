@@ -7,7 +7,7 @@ use futures_util::FutureExt as _;
 use quorate_core::FencingToken;
 use quorate_core::algorithm::wait::Entry;
 use quorate_core::backend::{
-    AcquireOptions, BackendError, BackendErrorKind, CallReply, CallResult, Claim, FenceHint,
+    AcquireOptions, BackendError, BackendErrorKind, CallReply, CallResult, Claim, FenceHint, Mode,
     Operation, ReleaseOptions, RestartGuard, Revoke, Ttl, Vote,
 };
 use quorate_core::resource::{Key, Resource, Token};
@@ -125,6 +125,8 @@ fn operation(bytes: &mut Bytes<'_>) -> Operation {
     let keys = [key("k"), key("l")];
     let ttl = Ttl::try_from(Duration::from_secs(10)).unwrap();
     let claim = Claim::new(&keys[..1 + bytes.below(2)], token.unwrap(), ttl);
+    let mode = if bytes.below(3) == 0 { Mode::Shared } else { Mode::Exclusive };
+    let claim = claim.with_mode(mode);
     let (key, number) = (key("k"), FencingToken::new(7).unwrap());
     let mut acquire = AcquireOptions::default();
     acquire.fencing = FenceHint::new(5).filter(|_| bytes.below(2) == 1);
@@ -137,7 +139,7 @@ fn operation(bytes: &mut Bytes<'_>) -> Operation {
         1 => Operation::Extend(claim, Default::default()),
         2 => Operation::Raise(claim, number),
         3 => Operation::Release(claim, release),
-        4 => Operation::Hint { key },
+        4 => Operation::Hint { key, mode },
         5 => Operation::Refresh { key, entry, locks: claim.keys().into() },
         6 => Operation::Leave { key, entry, also: Some(Entry::new(*b"p4")) },
         7 => Operation::Watch { key, entry: None },

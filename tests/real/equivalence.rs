@@ -6,12 +6,14 @@
 
 #![expect(clippy::print_stdout, reason = "figures")]
 
+use std::collections::BTreeSet;
+use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use quorate::backend::{CallReply, Entry, Operation};
+use quorate::backend::{CallReply, Entry, Operation, Reader};
 use quorate::memory::{MemoryNode, Sim, Value};
 use quorate::resource::Token;
 use quorate::runtime::{BoxFuture, EntropyError};
@@ -19,6 +21,8 @@ use quorate::{LockBackend, RestartGuard, Runtime};
 use quorate_tests::keys::{EPOCH, QUARANTINE, waiters};
 use quorate_tests::wait::{now, times};
 use quorate_tests::{Connection, RedisServer};
+
+use crate::calls::key;
 
 mod draw;
 mod node;
@@ -79,8 +83,29 @@ fn timeless(answer: &Answer) -> String {
     let mut answer = answer.clone();
     if let Ok(CallReply::Sighted(Some(sighting))) = &mut answer {
         sighting.time_left = sighting.time_left.map(|_| Duration::ZERO);
+        // They are sorted by their ends.
+        sighting.readers.iter_mut().for_each(|one| one.time_left = Duration::ZERO);
+        sighting.readers.sort_by_key(|one| {
+            BuildHasherDefault::<DefaultHasher>::default().hash_one(&one.holder)
+        });
     }
     format!("{answer:?}")
+}
+
+/// The keys that a fake has, and the readers of each.
+async fn alive(node: &MemoryNode) -> (Vec<Vec<u8>>, BTreeSet<u64>) {
+    let (keys, mut readers) = (node.keys(), BTreeSet::new());
+    for name in &keys {
+        if let Some(Value::OrderedSet(_)) = node.get(name)
+            && let Ok(Some(seen)) = node.inspect(&key(str::from_utf8(name).unwrap())).await
+        {
+            let hash = |one: &Reader| {
+                BuildHasherDefault::<DefaultHasher>::default().hash_one((name, &one.holder))
+            };
+            readers.extend(seen.readers.iter().map(hash));
+        }
+    }
+    (keys, readers)
 }
 
 /// The fake twice: with keys that live as short, and as long, as those of the node can.
@@ -123,9 +148,9 @@ impl Fakes {
             return None;
         }
         self.clock.set(to);
-        let alive_for_sure = self.short.keys();
+        let alive_for_sure = alive(&self.short).await;
         self.clock.set(from);
-        if alive_for_sure != self.long.keys() {
+        if alive_for_sure != alive(&self.long).await {
             // The same answer could leave different keys behind.
             return None;
         }

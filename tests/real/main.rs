@@ -34,6 +34,7 @@ mod peers;
 mod permissions;
 mod pools;
 mod queue;
+mod readers;
 mod readme;
 mod reasons;
 mod refusals;

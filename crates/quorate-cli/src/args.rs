@@ -131,6 +131,9 @@ pub(crate) struct Held {
     after_long_help = include_str!("help/run.txt")
 )]
 pub(crate) struct Run {
+    /// Hold the locks for reading: beside other readers, and not beside a lock
+    #[arg(long, conflicts_with_all = ["fenced", "once_per"])]
+    pub(crate) read: bool,
     /// The names of the locks, then `--` and the command with its arguments
     #[arg(required = true, value_name = "NAME")]
     pub(crate) names: Vec<String>,

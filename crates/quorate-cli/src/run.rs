@@ -72,7 +72,9 @@ async fn under_lock(
     names: &[String],
     signals: &mut Signals,
 ) -> Result<u8, Failure> {
-    let request = manager.lock(names.to_vec()).auto_renew();
+    let names_of = names.to_vec();
+    let request = if run.read { manager.read(names_of) } else { manager.lock(names_of) };
+    let request = request.auto_renew();
     let request = if run.held.fenced { request.fenced() } else { request };
     let wait = run.wait.limit().filter(|_| run.once_per.is_none());
     let guard = acquire(manager, request, names, wait, signals).await?;

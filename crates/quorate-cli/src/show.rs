@@ -42,6 +42,9 @@ fn json_of(name: &str, inspection: &Inspection) -> Value {
         let (state, left, error) = match &node.state {
             KeyState::Free => ("free", None, None),
             KeyState::Held { time_left, .. } => ("held", *time_left, None),
+            KeyState::Read { readers } => {
+                ("read", readers.iter().map(|one| one.time_left).max(), None)
+            }
             other => ("unknown", None, Some(other.to_string())),
         };
         json!({ "name": *node.name, "state": state, "label": node.label(), "left_ms": millis(left), "error": error })
@@ -55,6 +58,7 @@ fn json_of(name: &str, inspection: &Inspection) -> Value {
         "name": name,
         "state": state,
         "label": inspection.label(),
+        "readers": inspection.readers().iter().map(|one| json!({ "label": one.label() })).collect::<Vec<_>>(),
         "left_ms": millis(inspection.time_left()),
         "held_on": inspection.nodes_held(),
         "nodes": nodes.collect::<Vec<_>>(),
@@ -133,6 +137,7 @@ fn json_of_node(node: &NodeReport) -> Value {
         "can_queue": can(Capabilities::QUEUE),
         "can_fence": can(Capabilities::FENCING),
         "can_guard": can(Capabilities::GUARD),
+        "can_read": can(Capabilities::SHARED),
         "problems": node.problems.iter().map(ToString::to_string).collect::<Vec<_>>(),
     })
 }

@@ -7,6 +7,7 @@
 //! ```
 
 mod replicas;
+mod shared;
 mod split;
 mod wanted;
 
@@ -24,9 +25,10 @@ use crate::algorithm::attempt::Loss;
 use crate::algorithm::backoff::scale;
 use crate::algorithm::lease::saturating_add;
 use crate::attempt::{Attempt, NotWon};
-use crate::backend::Capabilities;
+use crate::backend::{Capabilities, Mode};
 use crate::cluster::Cluster;
 use crate::error::{LockError, QuorumFailure};
+use crate::readers::Member;
 use crate::remote_wait::{RemoteWait, WaitInput};
 use crate::resource::Key;
 use crate::telemetry;
@@ -54,13 +56,16 @@ pub(crate) async fn acquire(
         node_timeout: queues.cluster.config.node_timeout(wanted.ttl),
         unawaited: Some(start),
         has_waited: false,
-        tickets: Vec::with_capacity(wanted.keys.len()),
+        tickets: Vec::new(),
+        member: None,
         attempt: None,
         last: None,
         rounds: 0,
         replicas: Replicas::default(),
     };
-    for key in wanted.keys.iter() {
+    let own_turn = if wanted.mode() == Mode::Exclusive { &wanted.keys[..] } else { &[] };
+    competitor.tickets.reserve_exact(own_turn.len());
+    for key in own_turn {
         let ticket = competitor.ticket(key, start).await?;
         competitor.tickets.push(ticket);
     }
@@ -80,6 +85,8 @@ struct Competitor<'a> {
     has_waited: bool,
     /// Empty while an attempt has them.
     tickets: Vec<Ticket>,
+    /// The entry of a reader that waits, shared with others.
+    member: Option<Member>,
     attempt: Option<Arc<Attempt>>,
     last: Option<LostRound>,
     /// How many rounds were lost.
@@ -151,13 +158,20 @@ impl Competitor<'_> {
             let claim = self.wanted.claim(self.cluster())?;
             let mut options = self.wanted.options(self.cluster(), self.deadline)?;
             options.haste = (!self.wanted.waits()).then(|| split::haste(self.rounds));
+            options.asks_for_writers = self.gives_way();
             let (tickets, now) = (take(&mut self.tickets), self.now());
             let begun = Attempt::begin(self.queues, claim, options, tickets, now);
             let attempt = Arc::clone(self.attempt.insert(begun.ok_or(LockError::Closed)?));
             self.unawaited = None;
             match attempt.first().await.ok_or(LockError::Closed)? {
+                Ok(()) if self.gives_way() && self.is_given_back(&attempt).boxed().await => {
+                    if !self.wanted.waits() {
+                        return Err(self.give_up().boxed().await);
+                    }
+                }
                 Ok(()) => {
                     self.attempt = None;
+                    self.member.take().into_iter().for_each(Member::won);
                     let Some(error) = same_server(self.cluster()) else { return Ok(attempt) };
                     attempt.leave(Vec::new());
                     attempt.undone(self.node_timeout).boxed().await;
@@ -260,9 +274,9 @@ impl Competitor<'_> {
     async fn is_next(&mut self) -> Result<bool, LockError> {
         if self.wanted.waits() && (self.last.is_some() || self.others_are_first()) {
             self.unawaited = None;
-            let this = &*self;
-            let next = this.cluster().attempts.unless_closed(this.next());
-            match this.cluster().before(this.deadline, next).boxed().await {
+            let (cluster, deadline) = (&self.queues.cluster, self.deadline);
+            let next = cluster.attempts.unless_closed(self.next());
+            match cluster.before(deadline, next).boxed().await {
                 Some(None) => return Err(LockError::Closed),
                 Some(Some(())) => {}
                 None => return Ok(false),
@@ -273,10 +287,16 @@ impl Competitor<'_> {
 
     /// Whether this request waits for its turn between processes before it competes.
     fn others_are_first(&self) -> bool {
-        self.tickets.first().is_some_and(|ticket| ticket.others_are_first(self.now()))
+        match self.tickets.first() {
+            Some(ticket) => ticket.others_are_first(self.now()),
+            None => self.queues.readers.wait_first(&self.wanted.keys, self.now()),
+        }
     }
 
-    async fn next(&self) {
+    async fn next(&mut self) {
+        if self.wanted.mode() == Mode::Shared {
+            return self.next_of_readers().await;
+        }
         let (Some(ticket), cluster) = (self.tickets.first(), self.cluster()) else { return };
         if let (Some(attempt), false) = (&self.attempt, cluster.nodes.all_ordered()) {
             // Its own key would refuse the next attempt: on a pool that could overtake the undo.
@@ -318,7 +338,8 @@ impl Competitor<'_> {
         let on_word = move |others_wait, at| queues.note_word(&key, others_wait, at);
         let (is_refused, keys) = (self.last.is_some(), &self.wanted.keys);
         let cluster = &self.queues.cluster;
-        let wait = RemoteWait::begin(cluster, keys, self.node_timeout, !is_refused, on_word)?;
+        let mode = Mode::Exclusive;
+        let wait = RemoteWait::begin(cluster, keys, mode, self.node_timeout, !is_refused, on_word)?;
         if is_refused {
             wait.input(WaitInput::Refused);
         }
@@ -357,14 +378,21 @@ impl Competitor<'_> {
         let took = self.last.as_ref().map_or(Duration::ZERO, |last| last.took);
         let limit = took.min(self.node_timeout).max(LEAST_UNDO);
         let ticket = self.tickets.first();
-        let wait = ticket.and_then(Ticket::wait);
+        let member = self.member.take();
+        let wait = match &member {
+            Some(member) => Some(Arc::clone(member.wait())),
+            None => ticket.and_then(Ticket::wait),
+        };
         // Without a round, only the gate can have said that the lock is held (Q4, A4).
         let none_asked = self.cluster().nodes.none_asked();
         let error = match &wait {
             Some(wait) if wait.has_answer() => LockError::Held(none_asked),
             _ => LockError::NoQuorum(none_asked),
         };
-        let wait = wait.filter(|_| ticket.is_some_and(|ticket| !ticket.has_local()));
+        let wait = match member {
+            Some(member) => member.leave(),
+            None => wait.filter(|_| ticket.is_some_and(|ticket| !ticket.has_local())),
+        };
         let tickets = take(&mut self.tickets);
         match &self.attempt {
             Some(attempt) => attempt.leave(tickets),

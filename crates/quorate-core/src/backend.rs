@@ -35,13 +35,13 @@ use crate::runtime::Runtime;
 pub use ask::{Asked, ask};
 pub(crate) use call::{Answered, CallKind, Tag};
 pub use call::{Call, NotSent, Push};
-pub use claim::Claim;
+pub use claim::{Claim, Mode};
 pub use description::Description;
 pub use error::{BackendError, BackendErrorKind};
 pub use operation::{CallReply, CallResult, Operation, Revoke};
 pub use options::{AcquireOptions, Capabilities, ExtendOptions, ReleaseOptions, Reply, Watched};
 pub use restart_guard::RestartGuard;
-pub use sighting::{Holder, Sighting};
+pub use sighting::{Holder, Reader, Sighting};
 
 /// **One** independent node that keeps keys.
 ///
@@ -51,6 +51,9 @@ pub use sighting::{Holder, Sighting};
 /// - *Atomic.* Each method takes effect at one moment. `acquire`, `extend` and `raise` change all keys of the
 ///   claim or none; `release` deletes each key that is ours.
 /// - *Compare.* `extend` and `release` touch a key only while its value is the claim's token.
+/// - *Shared.* A claim of [`Mode::Shared`] is granted beside other readers, and refused while a string is at a key. Its
+///   token is a member of the ordered set there, with an expiry of its own, and each method touches no other member.
+///   The key lives as long as the last of its readers. An ordered set without a ttl is another program's: an error.
 /// - *`Err` means unknown.* Only a node's reply that the keys are held, or not ours, is
 ///   [`Vote::Refused`]. An error reply, a lost connection or a reply that makes no sense is an
 ///   `Err`. Then the command may have been executed, unless [`BackendError::is_not_sent`] says
@@ -185,7 +188,8 @@ pub trait LockBackend: fmt::Debug + Send + Sync + 'static {
         Err(BackendError::unsupported("this node has no server id"))
     }
 
-    /// Reads whether any entry is in the wait queue of `key`.
+    /// Reads whether any entry is in the wait queue of `key`. For [`Mode::Shared`]: any entry that is not
+    /// [of readers](Entry::is_of_readers).
     ///
     /// # Errors
     ///
@@ -194,8 +198,8 @@ pub trait LockBackend: fmt::Debug + Send + Sync + 'static {
     /// # Cancel safety
     ///
     /// The future can be dropped at any time.
-    async fn hint(&self, key: &Key) -> Result<bool, BackendError> {
-        let _ = key;
+    async fn hint(&self, key: &Key, mode: Mode) -> Result<bool, BackendError> {
+        let _ = (key, mode);
         Err(BackendError::unsupported("this node keeps no wait queue"))
     }
 
@@ -220,6 +224,9 @@ pub trait LockBackend: fmt::Debug + Send + Sync + 'static {
     ///
     /// `locks` are the keys of the lock that is waited for. `key` is the first of them in sorted order. An entry
     /// that is not refreshed for 2 s leaves the queue. A lock key without a ttl counts as free.
+    ///
+    /// An entry [of readers](Entry::is_of_readers) does not wait for such entries. Its predecessor is the last other entry
+    /// before its own. Without a predecessor, a key that readers hold counts as free, too.
     ///
     /// # Errors
     ///
@@ -309,7 +316,7 @@ forward! {
     revoke(key: &Key, how: &Revoke) -> Option<Sighting>;
     describe() -> Description;
     server_id() -> Option<String>;
-    hint(key: &Key) -> bool;
+    hint(key: &Key, mode: Mode) -> bool;
     watch(key: &Key, entry: Option<&Entry>) -> Watched;
     queue_refresh(key: &Key, entry: &Entry, locks: &[Key]) -> Refreshed;
     queue_leave(key: &Key, entry: &Entry, also: Option<&Entry>) -> bool;
@@ -359,7 +366,9 @@ async fn perform<B: LockBackend + ?Sized>(backend: &B, call: &Call) -> CallResul
         }
         Operation::Raise(claim, number) => backend.raise(claim, *number).await?,
         Operation::Release(claim, options) => backend.release(claim, *options).await?,
-        Operation::Hint { key } => return backend.hint(key).await.map(CallReply::Waiters),
+        Operation::Hint { key, mode } => {
+            return backend.hint(key, *mode).await.map(CallReply::Waiters);
+        }
         Operation::Refresh { key, entry, locks } => {
             return backend.queue_refresh(key, entry, locks).await.map(CallReply::Refreshed);
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::algorithm::fence::FencingToken;
 use crate::algorithm::lease::Ttl;
-use crate::backend::Claim;
+use crate::backend::{Claim, Mode};
 use crate::resource::{Key, Label, Token, hex};
 
 /// A lock that was [detached](crate::LockGuard::detach), to be [adopted](crate::LockManager::adopt) once.
@@ -59,23 +59,24 @@ impl DetachedLock {
     /// Writes the record as one printable word. It is a secret: do not log it.
     ///
     /// Its parts, with colons between them: a version, the ttl in milliseconds, the fencing token, the token, the
-    /// label and each key. Token, label and keys are in hexadecimal digits. There are three versions: without a fencing token and a
-    /// label, with a fencing token, and with a label. The third leaves the place of a missing fencing token
-    /// empty. So a program that knows no fencing, or no labels, does not adopt the lock.
+    /// label and each key. Token, label and keys are in hexadecimal digits. There are four versions: without a fencing token and a
+    /// label, with a fencing token, with a label, and of a reader. The last two leave the place of a missing fencing token
+    /// or label empty. So a program that knows no fencing, no labels, or no readers, does not adopt the lock.
     #[must_use]
     pub fn encode(&self) -> String {
         let token = self.claim.token();
         let digits = String::from_utf8_lossy(&token.as_bytes()[..2 * Token::ENTROPY]);
         let ttl = self.claim.ttl().as_millis();
+        let label = hexadecimal(token.label().unwrap_or_default().as_bytes());
         let mut text = match (self.fencing_token, token.label()) {
+            _ if self.claim.mode() == Mode::Shared => {
+                format!("{SHARED_VERSION}:{ttl}::{digits}:{label}")
+            }
             (None, None) => format!("{VERSION}:{ttl}:{digits}"),
             (Some(number), None) => format!("{FENCED_VERSION}:{ttl}:{number}:{digits}"),
-            (number, Some(label)) => {
+            (number, Some(_)) => {
                 let number = number.map_or(String::new(), |number| number.to_string());
-                format!(
-                    "{LABELLED_VERSION}:{ttl}:{number}:{digits}:{}",
-                    hexadecimal(label.as_bytes())
-                )
+                format!("{LABELLED_VERSION}:{ttl}:{number}:{digits}:{label}")
             }
         };
         for key in self.keys() {
@@ -95,7 +96,7 @@ impl DetachedLock {
 
         let mut fields = text.split(':');
         let version = fields.next().unwrap_or_default();
-        if ![VERSION, FENCED_VERSION, LABELLED_VERSION].contains(&version) {
+        if ![VERSION, FENCED_VERSION, LABELLED_VERSION, SHARED_VERSION].contains(&version) {
             return Err(InvalidRecord::Version);
         }
         let ttl = Duration::from_millis(fields.next().and_then(number).ok_or(Malformed)?);
@@ -103,12 +104,17 @@ impl DetachedLock {
         let number = if version == VERSION { "" } else { fields.next().ok_or(Malformed)? };
         let fencing_token = match number {
             "" if version != FENCED_VERSION => None,
+            _ if version == SHARED_VERSION => return Err(Malformed),
             digits => Some(fence(digits).ok_or(Malformed)?),
         };
         let digits = fields.next().and_then(|digits| Token::parse(digits.as_bytes()));
         let mut token = digits.filter(|token| token.label().is_none()).ok_or(Malformed)?;
-        if version == LABELLED_VERSION {
-            let label = fields.next().and_then(unhex).ok_or(Malformed)?;
+        let label = match version {
+            LABELLED_VERSION | SHARED_VERSION => fields.next().ok_or(Malformed)?,
+            _ => "",
+        };
+        if version == LABELLED_VERSION || !label.is_empty() {
+            let label = unhex(label).ok_or(Malformed)?;
             let label = String::from_utf8(label).ok().and_then(|label| Label::new(label).ok());
             token = token.labelled(&label.ok_or(Malformed)?);
         }
@@ -123,7 +129,8 @@ impl DetachedLock {
         if keys.is_empty() {
             return Err(Malformed);
         }
-        Ok(Self::new(Claim::new(keys, token, ttl), fencing_token))
+        let mode = if version == SHARED_VERSION { Mode::Shared } else { Mode::Exclusive };
+        Ok(Self::new(Claim::new(keys, token, ttl).with_mode(mode), fencing_token))
     }
 }
 
@@ -134,6 +141,9 @@ const FENCED_VERSION: &str = "quorate2";
 
 /// With a label, and a fencing token or an empty field.
 const LABELLED_VERSION: &str = "quorate3";
+
+/// Of a reader, with an empty field, and a label or an empty field.
+const SHARED_VERSION: &str = "quorate4";
 
 /// Shows the keys, the ttl and the fencing token, never the token.
 impl fmt::Debug for DetachedLock {
@@ -266,6 +276,23 @@ mod tests {
     }
 
     #[test]
+    fn a_reader_has_a_version_of_its_own() {
+        let (token, keys) = ("ab".repeat(20), "613a31:00ff");
+        let claim = record().claim.with_mode(Mode::Shared);
+        let label = Label::new("web:3").unwrap();
+        let labelled = Claim::new(claim.keys(), claim.token().labelled(&label), claim.ttl());
+        for (claim, digits) in [(claim, ""), (labelled.with_mode(Mode::Shared), "7765623a33")] {
+            let text = DetachedLock::new(claim.clone(), None).encode();
+            assert_eq!(text, format!("quorate4:5000::{token}:{digits}:{keys}"));
+            let read = DetachedLock::decode(&text).unwrap();
+            assert_eq!((read.claim.mode(), read.label()), (Mode::Shared, claim.token().label()));
+            assert_eq!(read.encode(), text);
+            let fenced = text.replace(":5000::", ":5000:7:");
+            assert_eq!(DetachedLock::decode(&fenced).unwrap_err(), InvalidRecord::Malformed);
+        }
+    }
+
+    #[test]
     fn a6_a_record_shows_no_token_and_an_error_no_record() {
         assert!(!format!("{:?}", record()).contains("abab"));
         let cut = &record().encode()[..30];
@@ -277,7 +304,7 @@ mod tests {
         let good = record().encode();
         for (text, error) in [
             (String::new(), InvalidRecord::Version),
-            (good.replace("quorate1", "quorate4"), InvalidRecord::Version),
+            (good.replace("quorate1", "quorate5"), InvalidRecord::Version),
             (good.replace("quorate1", "quorate2"), InvalidRecord::Malformed),
             (good.replace("quorate1:5000:", "quorate2:5000:0:"), InvalidRecord::Malformed),
             (good.replace(":5000:", ":5000:7:"), InvalidRecord::Malformed),

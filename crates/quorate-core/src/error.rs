@@ -219,6 +219,18 @@ pub enum InvalidRequest {
         /// The first such node.
         node: String,
     },
+    /// A lock for reading was asked for, and a node keeps no readers.
+    #[error("{node} keeps no readers")]
+    Readers {
+        /// The first such node.
+        node: String,
+    },
+    /// A lock for reading was to be fenced, or to be led under.
+    #[error("a lock for reading cannot be {what}: several readers hold it at the same time")]
+    Shared {
+        /// What it cannot be.
+        what: &'static str,
+    },
     /// The wall clock, from which fencing numbers go on after a loss of data, is beyond
     /// [`FenceHint::MAX`](crate::backend::FenceHint::MAX), the year 2112.
     #[error("{hint} is no fencing hint: the wall clock is far ahead")]

@@ -14,7 +14,7 @@ use futures_util::FutureExt;
 use futures_util::future::{Either, join_all, select};
 
 use crate::algorithm::lease::saturating_add;
-use crate::backend::{BackendError, BackendErrorKind, Holder, Sighting};
+use crate::backend::{BackendError, BackendErrorKind, Holder, Reader, Sighting};
 use crate::runtime::Runtime;
 
 /// What each node keeps for one resource, and what follows from it.
@@ -51,13 +51,23 @@ impl Inspection {
         self.holdings().first()?.holder.label()
     }
 
+    /// The readers that a quorum of nodes has, if readers [hold](crate::LockManager::read) the lock.
+    ///
+    /// Only the label of each can be read. The number is that of leases, not of processes.
+    #[must_use]
+    pub fn readers(&self) -> Vec<&Holder> {
+        let is_held =
+            |holding: &&Holding<'_>| holding.is_reader && holding.times_left.len() >= self.quorum();
+        self.holdings().iter().filter(is_held).map(|holding| holding.holder).collect()
+    }
+
     /// How many nodes keep the key of the same holder, for the holder with the most nodes.
     #[must_use]
     pub fn nodes_held(&self) -> usize {
         self.holdings().first().map_or(0, |holding| holding.times_left.len())
     }
 
-    /// How long a quorum keeps the lock, if its holder neither extends nor releases it.
+    /// How long a quorum keeps the lock, if its holder neither extends nor releases it. Of readers: for the last of them.
     ///
     /// Counts from the end of the inspection. The replies' travel time is unknown, so the value is too
     /// long by that time, never too short. The holder itself stops earlier, by drift and safety margin.
@@ -66,10 +76,12 @@ impl Inspection {
     /// another program wrote.
     #[must_use]
     pub fn time_left(&self) -> Option<Duration> {
-        let holdings = self.holdings();
-        let mut times_left = holdings.first()?.times_left.clone();
-        times_left.sort_by_key(|left| Reverse(left.unwrap_or(Duration::MAX)));
-        times_left.get(self.quorum() - 1).copied().flatten()
+        let times_left = self.holdings().into_iter().filter_map(|holding| {
+            let mut times_left = holding.times_left;
+            times_left.sort_by_key(|left| Reverse(left.unwrap_or(Duration::MAX)));
+            times_left.get(self.quorum() - 1).copied()
+        });
+        times_left.max_by_key(|left| left.unwrap_or(Duration::MAX)).flatten()
     }
 
     pub(crate) fn count(&self) -> usize {
@@ -84,14 +96,23 @@ impl Inspection {
         self.nodes.iter().filter(|node| matches!(node.state, KeyState::Free)).count()
     }
 
-    /// The holders, sorted by their number of nodes, the largest first.
+    /// The holders, sorted by their number of nodes, the largest first. Each reader is one.
     fn holdings(&self) -> Vec<Holding<'_>> {
         let mut holdings: Vec<Holding<'_>> = Vec::new();
+        let mut add = |holder, time_left, is_reader| match holdings
+            .iter_mut()
+            .find(|holding| holding.holder == holder)
+        {
+            Some(holding) => holding.times_left.push(time_left),
+            None => holdings.push(Holding { holder, times_left: vec![time_left], is_reader }),
+        };
         for node in &*self.nodes {
-            let KeyState::Held { holder, time_left } = &node.state else { continue };
-            match holdings.iter_mut().find(|holding| holding.holder == holder) {
-                Some(holding) => holding.times_left.push(*time_left),
-                None => holdings.push(Holding { holder, times_left: vec![*time_left] }),
+            match &node.state {
+                KeyState::Held { holder, time_left } => add(holder, *time_left, false),
+                KeyState::Read { readers } => {
+                    readers.iter().for_each(|one| add(&one.holder, Some(one.time_left), true));
+                }
+                _ => {}
             }
         }
         holdings.sort_by_key(|holding| Reverse(holding.times_left.len()));
@@ -103,6 +124,7 @@ impl Inspection {
 struct Holding<'a> {
     holder: &'a Holder,
     times_left: Vec<Option<Duration>>,
+    is_reader: bool,
 }
 
 /// Prints the state, and each node that does not agree with it. Several holders are numbered.
@@ -113,8 +135,20 @@ impl fmt::Display for Inspection {
         match state {
             LockState::Held => {
                 f.write_str("held ")?;
-                if let Some(label) = self.label() {
-                    write!(f, "by {label:?} ")?;
+                let readers = self.readers();
+                match (readers.len(), self.label()) {
+                    (0, Some(label)) => write!(f, "by {label:?} ")?,
+                    (0, None) => {}
+                    (count, _) => {
+                        write!(f, "by {count} {}", if count == 1 { "reader " } else { "readers " })?
+                    }
+                }
+                let labels: Vec<String> = readers
+                    .iter()
+                    .filter_map(|one| one.label().map(|label| format!("{label:?}")))
+                    .collect();
+                if !labels.is_empty() {
+                    write!(f, "({}) ", labels.join(", "))?;
                 }
                 write!(f, "on {held} of {nodes} nodes, {needed} needed, ")?;
                 write_left(f, self.time_left())?;
@@ -141,6 +175,8 @@ impl fmt::Display for Inspection {
                         write_left(f, *time_left)?;
                     }
                 }
+                // Readers come and go at each node by themselves.
+                (LockState::Held, KeyState::Read { .. }) if !self.readers().is_empty() => {}
                 _ => write!(f, "; {name}: {key}")?,
             }
         }
@@ -174,7 +210,7 @@ pub struct NodeView {
 }
 
 impl NodeView {
-    /// The label of the holder whose key the node keeps, if it has one.
+    /// The label of the holder whose key the node keeps, if it has one. None of readers.
     #[must_use]
     pub fn label(&self) -> Option<&str> {
         match &self.state {
@@ -199,6 +235,11 @@ pub enum KeyState {
         /// `None` for a key without a ttl, which another program wrote.
         time_left: Option<Duration>,
     },
+    /// The node keeps a key of readers.
+    Read {
+        /// The readers, and how long the node counts each, from the end of the inspection.
+        readers: Vec<Reader>,
+    },
     /// The node or its backend failed.
     Failed(BackendError),
     /// The node did not reply within the node timeout.
@@ -213,7 +254,12 @@ impl KeyState {
     fn of(reply: Result<Option<Sighting>, BackendError>, age: Duration) -> Self {
         match reply {
             Ok(None) => Self::Free,
-            Ok(Some(Sighting { holder, time_left })) => {
+            Ok(Some(Sighting { mut readers, .. })) if !readers.is_empty() => {
+                let age_of = |one: &mut Reader| one.time_left = one.time_left.saturating_sub(age);
+                readers.iter_mut().for_each(age_of);
+                Self::Read { readers }
+            }
+            Ok(Some(Sighting { holder, time_left, .. })) => {
                 Self::Held { holder, time_left: time_left.map(|left| left.saturating_sub(age)) }
             }
             Err(error) => Self::Failed(error),
@@ -229,6 +275,8 @@ impl fmt::Display for KeyState {
                 f.write_str("held, ")?;
                 write_left(f, *time_left)
             }
+            Self::Read { readers } if readers.len() == 1 => f.write_str("1 reader"),
+            Self::Read { readers } => write!(f, "{} readers", readers.len()),
             Self::Failed(error) => error.fmt(f),
             Self::NoReply { waited } => write!(f, "no reply within {waited:.1?}"),
         }

@@ -68,7 +68,7 @@ impl LockRequest {
     /// Leads under this lock whenever this process can. See [`LockManager::lead`].
     ///
     /// The ttl, the hold limit and fencing are those of the request. A [`timeout`](Self::timeout) and
-    /// [`no_wait`](Self::no_wait) play no part.
+    /// [`no_wait`](Self::no_wait) play no part. A lock for [reading](LockManager::read) is refused.
     ///
     /// # Errors
     ///

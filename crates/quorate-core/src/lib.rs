@@ -25,6 +25,7 @@
 //! | 6 | [`lease`](Lease) | the view of an attempt that its holder has: the end, the lost signal, extension |
 //! | 5 | `attempt` | the life of one token: each reply, due time and wish is one input, handled at once |
 //! | 4 | `tickets` | turns inside a manager: a FIFO queue of tasks and one ticket for each key |
+//! | 4 | `readers` | the readers of a manager that wait: those of one lock share an entry |
 //! | 4 | `remote_wait` | the wait between processes for one key |
 //! | 3 | `cluster` | what all floors above share: settings, runtime, nodes, open attempts |
 //! | 3 | `nodes` | the configured nodes, with the health and the server id of each |
@@ -102,6 +103,7 @@ mod manager;
 mod nodes;
 mod once;
 mod readiness;
+mod readers;
 mod remote_wait;
 mod request;
 pub mod resource;

@@ -11,7 +11,7 @@ pub use self::builder::LockManagerBuilder;
 pub use self::close::CloseReport;
 use crate::algorithm::attempt::Loss;
 use crate::attempt::Attempt;
-use crate::backend::{BackendError, LockBackend, Revoke, Sighting};
+use crate::backend::{BackendError, Capabilities, LockBackend, Mode, Revoke, Sighting};
 use crate::check::{self, Check};
 use crate::cluster::Cluster;
 use crate::detached::DetachedLock;
@@ -80,6 +80,40 @@ impl LockManager {
     /// Dropping the request's future releases in the background what was acquired.
     pub fn lock(&self, resources: impl IntoResources) -> LockRequest {
         self.request(resources.into_resources())
+    }
+
+    /// Acquires `resources` for reading: other readers may hold them at the same time, a lock may not.
+    ///
+    /// Returns a request, as [`lock`](Self::lock) does, which is the writer. It waits while a lock is held, and excludes
+    /// every lock on the same names, also that of another Redlock library. Each reader has a token and a ttl of its own,
+    /// is renewed, lost and released by itself, and can be labelled, detached and adopted.
+    ///
+    /// A reader gives way: if a writer waits, it joins the wait queue behind it, though other readers hold the lock
+    /// ([`no_wait`](LockRequest::no_wait): it is *held*). Readers whose entries stand next to each other enter together.
+    /// [`LockGuard::keep`] keeps writers out. A reader cannot become a writer: a task that locks what it reads waits for
+    /// itself.
+    ///
+    /// ```
+    /// use quorate_core::{LockError, LockManager};
+    ///
+    /// async fn report(locks: &LockManager) -> Result<(), LockError> {
+    ///     let reading = locks.read("prices").await?;
+    ///     // … nobody changes the prices until reading.valid_until() …
+    ///     drop(reading);
+    ///     Ok(())
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`LockError`], from the request. [`InvalidRequest::Readers`]: a node keeps no readers.
+    /// [`InvalidRequest::Shared`]: the request is [fenced](LockRequest::fenced), or [led](LockRequest::lead) under.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the request's future releases in the background what was acquired.
+    pub fn read(&self, resources: impl IntoResources) -> LockRequest {
+        self.request(resources.into_resources()).shared()
     }
 
     /// A request for names that may be invalid.
@@ -172,6 +206,11 @@ impl LockManager {
     async fn try_adopt(&self, record: &DetachedLock) -> Result<LockGuard, AdoptError> {
         let cluster = &self.queues.cluster;
         let ttl = cluster.config.parse_ttl(record.ttl()).map_err(InvalidRequest::from)?;
+        if let Some(node) = cluster.nodes.lacking(Capabilities::SHARED)
+            && record.claim().mode() == Mode::Shared
+        {
+            return Err(InvalidRequest::Readers { node: node.to_string() }.into());
+        }
         let (claim, limit) = (record.claim().with_ttl(ttl), cluster.config.hold_limit);
         let attempt = Attempt::adopt(&self.queues, claim, record.fencing_token(), limit);
         let attempt = attempt.ok_or(AdoptError::Closed)?;

@@ -16,7 +16,7 @@ use crate::algorithm::quorum::NodeId;
 use crate::algorithm::wait::{Entry, WaitAction, WaitMachine, WatchedKey};
 use crate::attempts::{Due, Slot, Timed, Wake};
 use crate::backend::{
-    Answered, Call, CallKind, CallReply, CallResult, Capabilities, Operation, Tag,
+    Answered, Call, CallKind, CallReply, CallResult, Capabilities, Mode, Operation, Tag,
 };
 use crate::cluster::Cluster;
 use crate::error::QuorumFailure;
@@ -63,6 +63,8 @@ pub(crate) struct WaitState {
     leaves: Vec<(NodeId, u32)>,
     /// The machine asks for an attempt, and no task has taken that yet.
     is_told: bool,
+    /// How often the machine has asked for an attempt. Readers share a wait, and each makes every attempt.
+    turns: u32,
     /// Its entry says that pushes come, and none does.
     is_outdated: bool,
     is_over: bool,
@@ -99,6 +101,7 @@ impl RemoteWait {
     pub(crate) fn begin(
         cluster: &Arc<Cluster>,
         locks: &Arc<[Key]>,
+        mode: Mode,
         node_timeout: Duration,
         others_wait: bool,
         on_word: impl Fn(bool, Instant) + Send + Sync + 'static,
@@ -111,6 +114,7 @@ impl RemoteWait {
         let mut random = [0; 16];
         cluster.runtime.fill_random(&mut random).ok()?;
         let entry = Entry::draw(random, is_pushed);
+        let entry = if mode == Mode::Shared { entry.of_readers() } else { entry };
         let machine =
             WaitMachine::begin(&gates, entry.is_polling(), node_timeout, others_wait, now);
         let state = WaitState {
@@ -123,6 +127,7 @@ impl RemoteWait {
             held_back: Vec::new(),
             leaves: Vec::new(),
             is_told: false,
+            turns: 0,
             is_outdated: false,
             is_over: false,
             expires: None,
@@ -168,6 +173,30 @@ impl RemoteWait {
     /// The future can be dropped at any time.
     pub(crate) async fn turn(self: &Arc<Self>) {
         self.wait(|state| mem::take(&mut state.is_told) || state.machine.is_over()).await;
+    }
+
+    /// Resolves with the number of the latest attempt that is worth making, once it is not `seen`; `None` once the wait
+    /// is over.
+    ///
+    /// # Cancel safety
+    ///
+    /// The future can be dropped at any time.
+    pub(crate) async fn turn_after(self: &Arc<Self>, seen: u32) -> Option<u32> {
+        let look = |state: &mut WaitState, _: &mut WaitEffects| match state.machine.is_over() {
+            true => Some(None),
+            false => (state.turns != seen).then_some(Some(state.turns)),
+        };
+        Waiting::new(&self.state, self, &*self.cluster.runtime, look).await
+    }
+
+    /// Whether the lock was won, or the wait cancelled.
+    pub(crate) fn is_over(self: &Arc<Self>) -> bool {
+        self.state.with(self, |state, _| state.machine.is_over())
+    }
+
+    /// How many attempts were worth making until now.
+    pub(crate) fn turns(self: &Arc<Self>) -> u32 {
+        self.state.with(self, |state, _| state.turns)
     }
 
     /// Resolves when the entry has left its gate, or has expired there.
@@ -312,7 +341,9 @@ impl WaitState {
             if is_watch && is_lack && self.awaited == Some(number) {
                 self.awaited = None;
                 if !wait.entry.is_polling() {
-                    self.is_told |= !mem::replace(&mut self.is_outdated, true);
+                    let is_news = !mem::replace(&mut self.is_outdated, true);
+                    self.is_told |= is_news;
+                    self.turns += u32::from(is_news);
                 }
                 return self.machine.handle_watched(true, now);
             }
@@ -352,7 +383,10 @@ impl WaitState {
     fn follow(&mut self, wait: &Arc<RemoteWait>, now: Instant, effects: &mut WaitEffects) {
         while let Some(action) = self.machine.poll_action() {
             match action {
-                WaitAction::Attempt => self.is_told = true,
+                WaitAction::Attempt => {
+                    self.is_told = true;
+                    self.turns += 1;
+                }
                 WaitAction::Refresh(gate) => {
                     let (key, entry) = (wait.key.clone(), wait.entry.clone());
                     let locks = Arc::clone(&self.locks);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::acquire::{Patience, Wanted, Wishes, acquire};
+use crate::backend::Mode;
 use crate::cluster::Cluster;
 use crate::error::{InvalidRequest, LeaseEnd, LockError, ReleaseError, Stopped, WithError};
 use crate::guard::LockGuard;
@@ -14,7 +15,8 @@ use crate::runtime::BoxFuture;
 use crate::telemetry;
 use crate::tickets::LocalQueues;
 
-/// A request for a lock. Created by [`LockManager::lock`](crate::LockManager::lock); await it.
+/// A request for a lock. Created by [`LockManager::lock`](crate::LockManager::lock) and
+/// [`LockManager::read`](crate::LockManager::read); await it.
 ///
 /// # Errors
 ///
@@ -100,6 +102,7 @@ impl LockRequest {
 
     /// Acquires the lock with a fencing token, which is higher than that of every earlier holder.
     ///
+    /// Not for a lock that is [read](crate::LockManager::read): several readers hold it at the same time.
     /// See [`LockGuard::fencing_token`]. While the nodes agree on the number, it costs no further round trip.
     /// Each node must keep fencing numbers, and must not lose them.
     pub const fn fenced(mut self) -> Self {
@@ -138,6 +141,12 @@ impl LockRequest {
         let guard = self.await?;
         let body = body(guard.lease());
         run_under(guard, body).await
+    }
+
+    /// The same request as one of a reader.
+    pub(crate) const fn shared(mut self) -> Self {
+        self.wishes.mode = Mode::Shared;
+        self
     }
 
     /// The same request as one that waits without a deadline, but only while a quorum of nodes replies.

@@ -20,6 +20,7 @@ use std::{fmt, mem};
 use crate::attempts::Slot;
 use crate::cluster::Cluster;
 use crate::error::QuorumFailure;
+use crate::readers::Readers;
 use crate::remote_wait::{RemoteWait, WaitInput};
 use crate::resource::Key;
 use crate::runtime::lock;
@@ -33,6 +34,8 @@ const SELDOM: Duration = Duration::from_millis(100);
 /// The queues of all keys that tasks of this manager have or want.
 pub(crate) struct LocalQueues {
     pub(crate) cluster: Arc<Cluster>,
+    /// Readers take no ticket.
+    pub(crate) readers: Readers,
     state: Mutex<Queues>,
 }
 
@@ -143,7 +146,7 @@ const fn is_given_on(is_ordered: bool, is_quick: bool, hint: Hint, is_decided: b
 
 impl LocalQueues {
     pub(crate) fn new(cluster: Arc<Cluster>) -> Arc<Self> {
-        Arc::new(Self { cluster, state: Mutex::default() })
+        Arc::new(Self { cluster, readers: Readers::default(), state: Mutex::default() })
     }
 
     /// Waits for the ticket of `key`.

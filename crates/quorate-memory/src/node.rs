@@ -70,7 +70,7 @@ pub struct MemoryNode {
 }
 
 /// What a node can do, and what the error says where it cannot.
-const ABILITIES: [(Capabilities, &str); 9] = [
+const ABILITIES: [(Capabilities, &str); 10] = [
     (Capabilities::ORDERED, "this node keeps no order"),
     (Capabilities::FENCING, "this node keeps no fencing numbers"),
     (Capabilities::GUARD, "this node has no restart guard"),
@@ -80,6 +80,7 @@ const ABILITIES: [(Capabilities, &str); 9] = [
     (Capabilities::SERVER_ID, "this node has no server id"),
     (Capabilities::REVOKE, "this node cannot revoke a lock"),
     (Capabilities::DESCRIBE, "this node does not describe itself"),
+    (Capabilities::SHARED, "this node keeps no readers"),
 ];
 
 /// The union of the abilities that fulfil a condition.

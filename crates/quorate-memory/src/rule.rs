@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quorate_core::backend::{Capabilities, Operation as Called};
+use quorate_core::backend::{Capabilities, Claim, Mode, Operation as Called};
 
 /// What happens to a message between a client and a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,16 +62,32 @@ impl Operation {
     /// The method that a call is for, and what a backend must be built for to carry it out.
     pub(crate) fn of(called: &Called) -> Option<(Self, Capabilities)> {
         const NONE: Capabilities = Capabilities::NONE;
+        let shared = |claim: &Claim| match claim.mode() {
+            Mode::Exclusive => NONE,
+            Mode::Shared => Capabilities::SHARED,
+        };
         Some(match called {
-            Called::Acquire(_, options) => {
+            // Readers have no numbers.
+            Called::Acquire(claim, options)
+                if options.fencing.is_some() && claim.mode() == Mode::Shared =>
+            {
+                return None;
+            }
+            Called::Release(claim, options)
+                if options.raise_to.is_some() && claim.mode() == Mode::Shared =>
+            {
+                return None;
+            }
+            Called::Acquire(claim, options) => {
                 let fencing = options.fencing.map_or(NONE, |_| Capabilities::FENCING);
                 let guard = options.guard.map_or(NONE, |_| Capabilities::GUARD);
-                (Self::Acquire, fencing | guard)
+                (Self::Acquire, fencing | guard | shared(claim))
             }
-            Called::Extend(..) => (Self::Extend, NONE),
+            Called::Extend(claim, _) => (Self::Extend, shared(claim)),
             Called::Raise(..) => (Self::Raise, Capabilities::FENCING),
-            Called::Release(_, options) => {
-                (Self::Release, options.raise_to.map_or(NONE, |_| Capabilities::FENCING))
+            Called::Release(claim, options) => {
+                let fencing = options.raise_to.map_or(NONE, |_| Capabilities::FENCING);
+                (Self::Release, fencing | shared(claim))
             }
             Called::Hint { .. } => (Self::Hint, Capabilities::QUEUE),
             Called::Refresh { .. } | Called::Leave { .. } => (Self::Queue, Capabilities::QUEUE),

@@ -5,6 +5,7 @@ mod fence;
 mod guard;
 mod lock;
 mod queue;
+mod shared;
 
 pub(crate) use self::entries::Store;
 pub use self::entries::Value;

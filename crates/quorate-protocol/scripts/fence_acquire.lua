@@ -1,6 +1,6 @@
 local n, ours, top = #KEYS / 2, 0, 0
 for i = 1, n do
-  local held = redis.call('GET', KEYS[i])
+  local held = held_at(KEYS[i])
   if held == ARGV[1] then ours = ours + 1 elseif held then return {held} end
 end
 for i = n + 1, #KEYS do

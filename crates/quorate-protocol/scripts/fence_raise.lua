@@ -1,6 +1,6 @@
 local n = #KEYS / 2
 for i = 1, n do
-  if redis.call('GET', KEYS[i]) ~= ARGV[1] then return 0 end
+  if held_at(KEYS[i]) ~= ARGV[1] then return 0 end
 end
 for i = n + 1, #KEYS do
   local raw = redis.call('GET', KEYS[i])

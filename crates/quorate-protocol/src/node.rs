@@ -7,8 +7,8 @@ use std::time::Instant;
 use async_trait::async_trait;
 use quorate_core::backend::{
     AcquireOptions, Call, CallReply, Capabilities, Claim, Description, Entry, ExtendOptions,
-    LockBackend, NotSent, Operation, Refreshed, ReleaseOptions, Reply, Revoke, Sighting, Watched,
-    ask,
+    LockBackend, Mode, NotSent, Operation, Refreshed, ReleaseOptions, Reply, Revoke, Sighting,
+    Watched, ask,
 };
 use quorate_core::resource::Key;
 use quorate_core::runtime::{Runtime, TokioRuntime};
@@ -97,6 +97,7 @@ impl<C: Carrier> LockBackend for RedisNode<C> {
             | Capabilities::QUEUE
             | Capabilities::INSPECT
             | Capabilities::REVOKE
+            | Capabilities::SHARED
             | Capabilities::DESCRIBE
             | Capabilities::SERVER_ID;
         always | self.carrier.capabilities()
@@ -125,8 +126,8 @@ impl<C: Carrier> LockBackend for RedisNode<C> {
         Ok(self.ask(Operation::ServerId, read).await?.map(|id| id.to_string()))
     }
 
-    async fn hint(&self, key: &Key) -> Result<bool, BackendError> {
-        self.ask(Operation::Hint { key: key.clone() }, waiters).await
+    async fn hint(&self, key: &Key, mode: Mode) -> Result<bool, BackendError> {
+        self.ask(Operation::Hint { key: key.clone(), mode }, waiters).await
     }
 
     async fn watch(&self, key: &Key, entry: Option<&Entry>) -> Result<Watched, BackendError> {

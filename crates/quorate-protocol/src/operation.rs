@@ -14,10 +14,11 @@ mod fence;
 mod guard;
 mod inspect;
 mod queue;
+mod shared;
 #[cfg(test)]
 mod tests;
 
-use quorate_core::backend::{AcquireOptions, CallReply, CallResult, Operation, Reply, Vote};
+use quorate_core::backend::{AcquireOptions, CallReply, CallResult, Mode, Operation, Reply, Vote};
 use quorate_core::{BackendError, BackendErrorKind};
 
 use crate::command::Command;
@@ -54,7 +55,7 @@ pub(crate) enum Step {
 }
 
 /// Every script that an operation runs, for the handshake.
-pub(crate) static SCRIPTS: [&Script; 12] = [
+pub(crate) static SCRIPTS: [&Script; 16] = [
     &acquire::ACQUIRE,
     &RELEASE,
     &EXTEND,
@@ -67,6 +68,10 @@ pub(crate) static SCRIPTS: [&Script; 12] = [
     &fence::RAISE,
     &fence::RELEASE,
     &guard::ACQUIRE,
+    &shared::ACQUIRE,
+    &shared::EXTEND,
+    &shared::RELEASE,
+    &shared::GUARDED,
 ];
 
 /// Deletes the keys that are ours; 1 if all were. `ARGV` token. A key of another type is not ours.
@@ -75,7 +80,10 @@ static RELEASE: Script = Script::new(include_str!("../scripts/release.lua"));
 /// If all keys are ours, each lives for at least the ttl from now. `ARGV` token, ttl in ms.
 ///
 /// It never shortens (H2). `PEXPIRE … GT` would need Redis 7.
-static EXTEND: Script = Script::new(include_str!("../scripts/extend.lua"));
+static EXTEND: Script = Script::new(concat!(
+    include_str!("../scripts/held_at.lua"),
+    include_str!("../scripts/extend.lua")
+));
 
 /// The first command, or the answer to an operation that this server cannot carry out.
 pub(crate) fn first(operation: &Operation, features: &Features) -> Step {
@@ -84,12 +92,14 @@ pub(crate) fn first(operation: &Operation, features: &Features) -> Step {
     }
     match operation {
         Operation::Acquire(claim, AcquireOptions { fencing: None, guard: None, .. })
-            if claim.keys().len() == 1 =>
+            if claim.keys().len() == 1 && claim.mode() == Mode::Exclusive =>
         {
             let form = if features.names_holder { Form::SetGet } else { Form::Plain };
             Step::Send(acquire::set(claim, features.names_holder), form)
         }
-        Operation::Release(claim, options) if options.raise_to.is_none() => {
+        Operation::Release(claim, options)
+            if options.raise_to.is_none() && claim.mode() == Mode::Exclusive =>
+        {
             match (claim.keys(), features.compare_and_delete) {
                 ([key], Some(how)) => {
                     let command = how.command(key.as_bytes(), claim.token().as_bytes());
@@ -98,7 +108,7 @@ pub(crate) fn first(operation: &Operation, features: &Features) -> Step {
                 _ => scripted(operation, features),
             }
         }
-        Operation::Hint { key } => Step::Send(queue::hint(key), Form::Plain),
+        Operation::Hint { key, mode } => Step::Send(queue::hint(key, *mode), Form::Plain),
         Operation::Watch { .. } => {
             let key = watched_key(operation).unwrap_or_default();
             Step::Send(Command::new("GET", key.len()).arg(key), Form::Plain)
@@ -158,6 +168,10 @@ pub(crate) fn next(
             _ => {}
         }
     }
+    if matches!(operation, Operation::Watch { .. }) && error.kind() == BackendErrorKind::WrongType {
+        // The key exists, and the server tracks it all the same.
+        return Step::Done(Ok(CallReply::Watched(true)));
+    }
     if form == Form::CompareAndDelete {
         match error.kind() {
             BackendErrorKind::WrongType => return Step::Done(Ok(voted(Vote::Refused))),
@@ -198,8 +212,18 @@ fn scripted(operation: &Operation, features: &Features) -> Step {
 
 fn script(operation: &Operation, by: By) -> Step {
     let command = match operation {
+        Operation::Acquire(claim, _)
+        | Operation::Extend(claim, _)
+        | Operation::Release(claim, _)
+            if claim.mode() == Mode::Shared =>
+        {
+            match shared::command(by, operation, claim) {
+                Some(command) => command,
+                None => return not_sent(&BackendError::unsupported("readers have no numbers")),
+            }
+        }
         Operation::Acquire(claim, options) => match (options.guard, options.fencing) {
-            (Some(guard), hint) => guard::acquire(by, claim, hint, guard),
+            (Some(guard), hint) => guard::acquire(&guard::ACQUIRE, by, claim, hint, guard),
             (None, Some(hint)) => fence::acquire(by, claim, hint),
             (None, None) => acquire::several(by, claim),
         },
@@ -243,6 +267,9 @@ fn meaning(operation: &Operation, form: Form, reply: Value, features: &Features)
             return Ok(CallReply::Voted(voted));
         }
         Operation::Raise(..) | Operation::Release(..) => reply.vote()?,
+        Operation::Hint { mode: Mode::Shared, .. } => {
+            return queue::has_writers(&reply).map(CallReply::Waiters);
+        }
         Operation::Hint { .. } | Operation::Leave { .. } => {
             return queue::has_waiters(&reply).map(CallReply::Waiters);
         }

@@ -11,6 +11,7 @@
 //! - [`jobs`]: work that one of several machines does once, or once per period.
 //! - [`leading`]: one process leads, and another one takes over.
 //! - [`waiting`]: what a request does while another client holds the lock.
+//! - [`readers`]: readers hold a lock together, and a writer holds it alone.
 //! - [`fencing`]: numbers with which a resource refuses a holder whose lock has ended.
 //! - [`command`]: the command `quorate`, for cron jobs, deploy scripts and migrations.
 //! - [`testing`]: how to test code that uses quorate, and how quorate is tested.
@@ -44,6 +45,9 @@ page!(start, "../docs/start.md");
 page!(nodes, "../docs/nodes.md");
 page!(coming_from, "../docs/coming-from.md");
 page!(testing, "../docs/testing.md");
+
+#[doc = include_str!("../docs/readers.md")]
+pub mod readers {}
 
 #[doc = include_str!("../docs/jobs.md")]
 pub mod jobs {}

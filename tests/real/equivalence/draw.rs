@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use quorate::FencingToken;
 use quorate::backend::{
-    AcquireOptions, Claim, Entry, ExtendOptions, FenceHint, Operation, ReleaseOptions, Revoke, Ttl,
+    AcquireOptions, Claim, Entry, ExtendOptions, FenceHint, Mode, Operation, ReleaseOptions,
+    Revoke, Ttl,
 };
 use quorate::memory::Sim;
 use quorate::resource::{Key, Token};
@@ -26,7 +27,8 @@ pub(super) fn draw(sim: &Sim, names: &[String], tokens: &[Token], entries: &[Ent
     let first = locks[0].clone();
     let ttl = Duration::from_millis(*pick(sim, &[10, 20, 50, 100, 60_000]));
     let ttl = Ttl::try_from(ttl).unwrap();
-    let claim = Claim::new(locks.clone(), pick(sim, tokens).clone(), ttl);
+    let mode = *pick(sim, &[Mode::Exclusive, Mode::Exclusive, Mode::Shared]);
+    let claim = Claim::new(locks.clone(), pick(sim, tokens).clone(), ttl).with_mode(mode);
     locks.sort();
     let lock = locks[0].clone();
     let entry = pick(sim, entries).clone();
@@ -59,7 +61,7 @@ pub(super) fn draw(sim: &Sim, names: &[String], tokens: &[Token], entries: &[Ent
         10..=12 => Operation::Refresh { key: lock, entry, locks: locks.into() },
         13 => leave(None),
         14 => leave(other),
-        15 => Operation::Hint { key: lock },
+        15 => Operation::Hint { key: lock, mode },
         16 => Operation::Revoke { key: first, how: Revoke::Replace(pick(sim, tokens).clone()) },
         17 => Operation::Revoke { key: first, how: Revoke::Delete },
         _ => release(Some(number)),

@@ -22,7 +22,7 @@ pub(crate) async fn ask(operation: &Operation, node: &dyn LockBackend) -> Answer
         Operation::Raise(claim, number) => node.raise(claim, *number).await.map(Into::into),
         Operation::Inspect { key } => node.inspect(key).await.map(CallReply::Sighted),
         Operation::Revoke { key, how } => node.revoke(key, how).await.map(CallReply::Sighted),
-        Operation::Hint { key } => node.hint(key).await.map(CallReply::Waiters),
+        Operation::Hint { key, mode } => node.hint(key, *mode).await.map(CallReply::Waiters),
         Operation::Refresh { key, entry, locks } => {
             node.queue_refresh(key, entry, locks).await.map(CallReply::Refreshed)
         }
@@ -42,9 +42,9 @@ pub(crate) async fn ask(operation: &Operation, node: &dyn LockBackend) -> Answer
 /// The key at whose wait queue the reply depends on, if it depends on one.
 pub(crate) const fn queue(operation: &Operation) -> Option<&Key> {
     match operation {
-        Operation::Hint { key } | Operation::Refresh { key, .. } | Operation::Leave { key, .. } => {
-            Some(key)
-        }
+        Operation::Hint { key, .. }
+        | Operation::Refresh { key, .. }
+        | Operation::Leave { key, .. } => Some(key),
         _ => None,
     }
 }

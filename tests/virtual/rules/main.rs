@@ -26,6 +26,7 @@ mod outside;
 mod own_locks;
 mod quorum;
 mod readiness;
+mod readers;
 mod reasons;
 mod renewals;
 mod restarts;

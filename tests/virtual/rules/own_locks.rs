@@ -133,7 +133,7 @@ fn a_check_of_healthy_nodes_finds_no_problem_and_tells_what_they_are() {
     let line = lines.lines().next().unwrap();
     assert!(line.starts_with("memory-1: ok (4.0ms, quorate-memory "), "{line}");
     let end = "maxmemory-policy noeviction, appendonly no, can do: fencing, restart guard, \
-               wait queue, watching, inspect, revoke)";
+               wait queue, watching, inspect, revoke, readers)";
     assert!(line.ends_with(end), "{line}");
     assert_eq!(world.keys_left(), 0, "nothing was written");
 }

@@ -4,19 +4,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-/// The rules: a letter, and how many there are.
-const RULES: &[(char, u32)] = &[
-    ('T', 5),
-    ('Q', 6),
-    ('C', 8),
-    ('H', 7),
-    ('A', 6),
-    ('W', 4),
-    ('L', 3),
-    ('V', 6),
-    ('O', 8),
-    ('E', 6),
-    ('X', 9),
+/// The rules: one letter or two, and how many there are.
+const RULES: &[(&str, u32)] = &[
+    ("T", 5),
+    ("Q", 6),
+    ("C", 8),
+    ("H", 7),
+    ("A", 6),
+    ("W", 4),
+    ("L", 3),
+    ("V", 6),
+    ("O", 8),
+    ("E", 6),
+    ("RW", 9),
+    ("X", 9),
 ];
 
 /// Tests show these in part. The table says where the code does not follow them.
@@ -186,14 +187,14 @@ fn bracketed(line: &str) -> Vec<&str> {
     line.split('[').skip(1).filter_map(|rest| Some(rest.split_once(']')?.0)).collect()
 }
 
-/// A letter of the table and one digit or two, in either case.
+/// Letters of the table and one digit or two, in either case.
 fn code_of(word: &str) -> Option<String> {
-    let letter = word.chars().next()?.to_ascii_uppercase();
-    let number = &word[letter.len_utf8()..];
-    let is_code = RULES.iter().any(|(known, _)| *known == letter)
+    let number = word.trim_start_matches(|c: char| c.is_ascii_alphabetic());
+    let letters = word[..word.len() - number.len()].to_ascii_uppercase();
+    let is_code = RULES.iter().any(|(known, _)| *known == letters)
         && (1..=2).contains(&number.len())
         && number.bytes().all(|byte| byte.is_ascii_digit());
-    is_code.then(|| format!("{letter}{number}"))
+    is_code.then(|| format!("{letters}{number}"))
 }
 
 fn known_codes() -> Vec<String> {

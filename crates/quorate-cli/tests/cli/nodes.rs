@@ -99,6 +99,7 @@ fn nodes_has_a_stable_schema() {
             ("can_queue", true.into()),
             ("can_fence", true.into()),
             ("can_guard", true.into()),
+            ("can_read", true.into()),
             ("problems", Value::Array(vec![])),
         ] {
             assert_eq!(row[field], value, "{field}: {row}");

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::algorithm::fence::FenceHint;
 use crate::algorithm::lease::{Ttl, saturating_add};
 use crate::attempt::AttemptOptions;
-use crate::backend::{Capabilities, Claim};
+use crate::backend::{Capabilities, Claim, Mode};
 use crate::cluster::Cluster;
 use crate::error::{InvalidRequest, LockError};
 use crate::resource::{InvalidLabel, InvalidResource, Key, Label, Resources, Token};
@@ -14,6 +14,7 @@ use crate::resource::{InvalidLabel, InvalidResource, Key, Label, Resources, Toke
 /// The settings of a request, unchecked.
 #[derive(Clone, Debug)]
 pub(crate) struct Wishes {
+    pub(crate) mode: Mode,
     pub(crate) ttl: Option<Duration>,
     pub(crate) hold_limit: Option<Duration>,
     pub(crate) fencing: bool,
@@ -42,6 +43,7 @@ impl Patience {
 impl Wishes {
     pub(crate) const fn new(patience: Patience) -> Self {
         Self {
+            mode: Mode::Exclusive,
             ttl: None,
             hold_limit: None,
             fencing: false,
@@ -79,10 +81,24 @@ impl Wanted {
         }
         keys.sort_unstable();
         let label = wishes.label.take().transpose()?.or_else(|| config.label.clone());
-        match cluster.nodes.lacking(Capabilities::FENCING) {
-            Some(node) if wishes.fencing => Err(InvalidRequest::Fencing { node: node.to_string() }),
-            _ => Ok(Self { keys: keys.into(), ttl, label, wishes }),
+        let lacking = |ability| cluster.nodes.lacking(ability).map(ToString::to_string);
+        if wishes.mode == Mode::Shared {
+            if wishes.fencing {
+                return Err(InvalidRequest::Shared { what: "fenced" });
+            } else if wishes.needs_quorum {
+                return Err(InvalidRequest::Shared { what: "led under" });
+            } else if let Some(node) = lacking(Capabilities::SHARED) {
+                return Err(InvalidRequest::Readers { node });
+            }
         }
+        match lacking(Capabilities::FENCING).filter(|_| wishes.fencing) {
+            Some(node) => Err(InvalidRequest::Fencing { node }),
+            None => Ok(Self { keys: keys.into(), ttl, label, wishes }),
+        }
+    }
+
+    pub(super) const fn mode(&self) -> Mode {
+        self.wishes.mode
     }
 
     /// Whether the request waits for a holder.
@@ -112,7 +128,7 @@ impl Wanted {
         if let Some(label) = &self.label {
             token = token.labelled(label);
         }
-        Ok(Claim::new(Arc::clone(&self.keys), token, self.ttl))
+        Ok(Claim::new(Arc::clone(&self.keys), token, self.ttl).with_mode(self.mode()))
     }
 
     pub(super) fn options(

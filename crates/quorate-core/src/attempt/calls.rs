@@ -11,9 +11,10 @@ use crate::algorithm::lease::Ttl;
 use crate::algorithm::quorum::NodeId;
 use crate::backend::{
     AcquireOptions, Answered, BackendError, Call, CallKind, CallReply, CallResult, Capabilities,
-    ExtendOptions, Operation, ReleaseOptions, Reply, Tag, Vote,
+    ExtendOptions, Mode, Operation, ReleaseOptions, Reply, Tag, Vote,
 };
 use crate::nodes::{Change, outcome};
+use crate::resource::Key;
 use crate::telemetry;
 use crate::tickets::Hint;
 
@@ -97,7 +98,7 @@ impl State {
         let settled = cluster.nodes.settled(tag, result, now);
         effects.wake.merge(cluster.attempts.tell_back(tag.node, settled.await_back));
         if tag.kind == CallKind::Waiting {
-            return self.handle_hint(attempt, tag.number, settled.result, now);
+            return self.handle_hint(attempt, tag.number, settled.result, now, effects);
         }
         if let Ok(CallReply::Voted(Reply { vote: Vote::Refused, holder: Some(holder), .. })) =
             &settled.result
@@ -138,29 +139,35 @@ impl State {
 
     /// Asks the gate of each key whether others wait, behind the release in the same pipeline.
     pub(super) fn ask_for_hints(&mut self, attempt: &Arc<Attempt>, now: Instant) {
-        let cluster = attempt.cluster();
         for (at, ticket) in (0..).zip(&mut self.tickets) {
-            ticket.begin_ending(attempt.slot, now, |key| {
-                let Some(node) = cluster.nodes.gates(key, now).first().copied() else {
-                    return Hint::NoGate;
-                };
-                let (number, kind) = (FIRST_HINT - at, CallKind::Waiting);
-                let tag = Tag { node, number, begun: now, kind, asks_server: false };
-                let hint = Operation::Hint { key: key.clone() };
-                let call = Call::new(hint, tag, Arc::<Attempt>::clone(attempt));
-                match cluster.nodes.begin(node, call, &*cluster.runtime, now) {
-                    Ok(_) => Hint::Asked,
-                    Err(_) => Hint::Answered,
-                }
-            });
+            let number = FIRST_HINT - at;
+            ticket.begin_ending(attempt.slot, now, |key| ask_gate(attempt, key, number, now));
         }
     }
 
+    /// Asks the gate of the first key whether a writer waits, in front of the acquire in the same pipeline (RW1).
+    pub(super) fn ask_for_writers(&mut self, attempt: &Arc<Attempt>, now: Instant) {
+        let asked = attempt.claim.keys().first().map(|key| ask_gate(attempt, key, FIRST_HINT, now));
+        self.writer_waits = (asked != Some(Hint::Asked)).then_some(false);
+    }
+
     /// The gate has answered a hint. The word is known before a ticket is given on for it.
-    fn handle_hint(&mut self, attempt: &Attempt, number: u32, result: CallResult, now: Instant) {
+    fn handle_hint(
+        &mut self,
+        attempt: &Attempt,
+        number: u32,
+        result: CallResult,
+        now: Instant,
+        effects: &mut Effects,
+    ) {
         let at = usize::try_from(FIRST_HINT - number).unwrap_or(usize::MAX);
         let Some(key) = attempt.claim.keys().get(at) else { return };
-        if let Ok(CallReply::Waiters(others_wait)) = result {
+        if attempt.claim.mode() == Mode::Shared {
+            let writer_waits = matches!(result, Ok(CallReply::Waiters(true)));
+            attempt.queues.readers.note_word(key, writer_waits, now);
+            self.writer_waits = Some(writer_waits);
+            self.wakers.move_into(&mut effects.wakers);
+        } else if let Ok(CallReply::Waiters(others_wait)) = result {
             attempt.queues.note_word(key, others_wait, now);
         }
         if let Some(ticket) = self.tickets.iter_mut().find(|ticket| ticket.key() == key) {
@@ -200,6 +207,19 @@ fn set(nodes: &AtomicU64, node: NodeId, is_in: bool) {
             true => nodes.fetch_or(set.bits(), Ordering::Relaxed),
             false => nodes.fetch_and(!set.bits(), Ordering::Relaxed),
         };
+    }
+}
+
+/// Asks the gate of a key whether others wait.
+fn ask_gate(attempt: &Arc<Attempt>, key: &Key, number: u32, now: Instant) -> Hint {
+    let (cluster, mode) = (attempt.cluster(), attempt.claim.mode());
+    let Some(node) = cluster.nodes.gates(key, now).first().copied() else { return Hint::NoGate };
+    let tag = Tag { node, number, begun: now, kind: CallKind::Waiting, asks_server: false };
+    let hint = Operation::Hint { key: key.clone(), mode };
+    let call = Call::new(hint, tag, Arc::<Attempt>::clone(attempt));
+    match cluster.nodes.begin(node, call, &*cluster.runtime, now) {
+        Ok(_) => Hint::Asked,
+        Err(_) => Hint::Answered,
     }
 }
 

@@ -23,6 +23,7 @@ impl State {
             machine,
             first: None,
             is_taken: false,
+            writer_waits: Some(false),
             late: Vec::new(),
             holders: Vec::new(),
             extended: None,

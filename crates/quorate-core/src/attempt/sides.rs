@@ -27,6 +27,8 @@ pub(crate) struct AttemptOptions {
     pub(crate) deadline: Option<Instant>,
     pub(crate) hold_limit: Option<Duration>,
     pub(crate) is_renewed: bool,
+    /// Asks the gate whether a writer waits, together with the first round (RW1).
+    pub(crate) asks_for_writers: bool,
     /// If the request waits for no holder: see [`Settings::haste`].
     pub(crate) haste: Option<Duration>,
 }
@@ -90,9 +92,14 @@ impl Attempt {
                 state: LateLock::new(state),
             })
         })?;
-        attempt.state.with(&attempt, |state, effects| match options.is_renewed {
-            true => state.handle(&attempt, (Input::Renew, Some(now)), effects),
-            false => state.follow(&attempt, now, effects),
+        attempt.state.with(&attempt, |state, effects| {
+            if options.asks_for_writers {
+                state.ask_for_writers(&attempt, now);
+            }
+            match options.is_renewed {
+                true => state.handle(&attempt, (Input::Renew, Some(now)), effects),
+                false => state.follow(&attempt, now, effects),
+            }
         });
         Some(attempt)
     }
@@ -125,6 +132,13 @@ impl Attempt {
             Some(Some(Err(NotWon { loss, failure, tickets })))
         })
         .await
+    }
+
+    /// Whether the gate says that a writer waits. Its answer is awaited for as long as the round took, at most (RW1).
+    pub(crate) async fn writer_waits(self: &Arc<Self>) -> bool {
+        let took = self.state.with(self, |state, _| state.machine.waited());
+        let word = self.wait(|state, _| state.writer_waits);
+        self.cluster().within(took, word).await.unwrap_or(false)
     }
 
     /// Waits until each node has answered the undo, or has failed it, for `limit` at most (C8).

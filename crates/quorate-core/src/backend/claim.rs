@@ -5,7 +5,19 @@ use std::sync::Arc;
 use crate::algorithm::lease::Ttl;
 use crate::resource::{Key, Token};
 
-/// The keys of an attempt, its token, and the ttl.
+/// The way in which keys are held.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[expect(clippy::exhaustive_enums, reason = "a writer, or readers")]
+pub enum Mode {
+    /// By one holder. The value of each key is its token.
+    #[default]
+    Exclusive,
+    /// By any number of readers. Each key is an ordered set: a member is the token of a reader, and its score is when
+    /// the reader expires by the clock of the node.
+    Shared,
+}
+
+/// The keys of an attempt, its token, the ttl, and the mode.
 ///
 /// Cheap to clone. `Debug` shows no token.
 #[derive(Clone, Debug)]
@@ -13,19 +25,26 @@ pub struct Claim {
     keys: Arc<[Key]>,
     token: Token,
     ttl: Ttl,
+    mode: Mode,
 }
 
 impl Claim {
-    /// A claim on all of `keys`. A claim on none would be granted by every node at any time.
+    /// An exclusive claim on all of `keys`. A claim on none would be granted by every node at any time.
     #[must_use]
     pub fn new(keys: impl Into<Arc<[Key]>>, token: Token, ttl: Ttl) -> Self {
-        Self { keys: keys.into(), token, ttl }
+        Self { keys: keys.into(), token, ttl, mode: Mode::Exclusive }
     }
 
-    /// The same keys and token with another ttl.
+    /// The same keys, token and mode with another ttl.
     #[must_use]
     pub fn with_ttl(&self, ttl: Ttl) -> Self {
-        Self { keys: Arc::clone(&self.keys), token: self.token.clone(), ttl }
+        Self { ttl, ..self.clone() }
+    }
+
+    /// The same claim in another mode.
+    #[must_use]
+    pub fn with_mode(self, mode: Mode) -> Self {
+        Self { mode, ..self }
     }
 
     /// The keys, all of which are meant. No key stands there twice.
@@ -44,5 +63,11 @@ impl Claim {
     #[must_use]
     pub const fn ttl(&self) -> Ttl {
         self.ttl
+    }
+
+    /// Whether readers share the keys.
+    #[must_use]
+    pub const fn mode(&self) -> Mode {
+        self.mode
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::claim::Claim;
+use super::claim::{Claim, Mode};
 use super::description::Description;
 use super::error::BackendError;
 use super::options::{AcquireOptions, ExtendOptions, ReleaseOptions, Reply};
@@ -27,6 +27,8 @@ pub enum Operation {
     Hint {
         /// The key of the wait queue.
         key: Key,
+        /// The mode of the holder that asks.
+        mode: Mode,
     },
     /// [`LockBackend::queue_refresh`](crate::LockBackend::queue_refresh).
     Refresh {

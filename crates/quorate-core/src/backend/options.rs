@@ -122,6 +122,8 @@ impl Capabilities {
     pub const REVOKE: Self = Self(1 << 7);
     /// [`LockBackend::describe`](crate::LockBackend::describe).
     pub const DESCRIBE: Self = Self(1 << 8);
+    /// Claims of [`Mode::Shared`](super::Mode::Shared).
+    pub const SHARED: Self = Self(1 << 9);
 
     /// Whether all of `others` are among these.
     #[must_use]
@@ -160,6 +162,7 @@ impl fmt::Display for Capabilities {
             (Self::WATCH, "watching"),
             (Self::INSPECT, "inspect"),
             (Self::REVOKE, "revoke"),
+            (Self::SHARED, "readers"),
         ];
         let names = names.into_iter().filter(|(one, _)| self.contains(*one));
         for (index, (_, name)) in names.enumerate() {

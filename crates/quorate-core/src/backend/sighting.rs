@@ -16,13 +16,32 @@ pub struct Sighting {
     ///
     /// `None` for a key without a ttl. Another program wrote it, since a lock always has one.
     pub time_left: Option<Duration>,
+    /// The readers, if it is a key of readers. Then `holder` is empty.
+    pub readers: Vec<Reader>,
+}
+
+/// One of the readers of a key, and how long the node counts it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_structs, reason = "a member of a set, with its score")]
+pub struct Reader {
+    /// The reader, as a holder.
+    pub holder: Holder,
+    /// How long the node counts the reader from now on.
+    pub time_left: Duration,
 }
 
 impl Sighting {
     /// Creates the reply for a key of `holder` that the node keeps for `time_left`.
     #[must_use]
     pub const fn new(holder: Holder, time_left: Option<Duration>) -> Self {
-        Self { holder, time_left }
+        Self { holder, time_left, readers: Vec::new() }
+    }
+
+    /// Creates the reply for a key that these readers hold.
+    #[must_use]
+    pub fn of_readers(readers: Vec<Reader>) -> Self {
+        let time_left = readers.iter().map(|reader| reader.time_left).max();
+        Self { holder: Holder::new(Vec::new()), time_left, readers }
     }
 }
 

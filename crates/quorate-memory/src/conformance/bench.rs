@@ -89,7 +89,7 @@ impl Bench<'_> {
             Operation::Extend(claim, options) => backend.extend(claim, *options).await?.into(),
             Operation::Raise(claim, number) => backend.raise(claim, *number).await?.into(),
             Operation::Release(claim, options) => backend.release(claim, *options).await?.into(),
-            Operation::Hint { key } => CallReply::Waiters(backend.hint(key).await?),
+            Operation::Hint { key, mode } => CallReply::Waiters(backend.hint(key, *mode).await?),
             Operation::Refresh { key, entry, locks } => {
                 CallReply::Refreshed(backend.queue_refresh(key, entry, locks).await?)
             }

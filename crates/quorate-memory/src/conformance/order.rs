@@ -1,7 +1,7 @@
 //! Calls of a connection that keeps the order.
 
 use futures_util::future::{join, join_all};
-use quorate_core::backend::{CallReply, Capabilities, Entry, Operation};
+use quorate_core::backend::{CallReply, Capabilities, Entry, Mode, Operation};
 
 use super::bench::{Bench, Checked, acquiring, granted, releasing, text};
 use super::ensure;
@@ -48,7 +48,7 @@ async fn waiters(bench: &Bench<'_>, first: &Operation, second: &Operation) -> Re
 /// A leave and a hint see what the call before them did. A hint is answered after the release before it.
 pub(super) async fn queue(bench: &Bench<'_>) -> Checked {
     let (key, entry, claim) = (bench.key("a")?, Entry::new(*b"entry"), bench.claim("a", 1)?);
-    let hint = Operation::Hint { key: key.clone() };
+    let hint = Operation::Hint { key: key.clone(), mode: Mode::Exclusive };
     let leave = Operation::Leave { key: key.clone(), entry: entry.clone(), also: None };
     let refresh = Operation::Refresh { key, entry, locks: claim.keys().into() };
     for _ in 0..ROUNDS {

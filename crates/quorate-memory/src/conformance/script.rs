@@ -8,10 +8,11 @@
 //! |---|---|
 //! | `1 acquire ab …` | holder 1 acquires keys a and b; also `extend` and `release`. An acquire that was not sent is made once more |
 //! | `… for 20ms`, `fenced 7`, `guarded 120s`, `raising 7` | options of these calls |
+//! | `1 read ab …` | holder 1 acquires keys a and b as a reader; also `reread` (extends) and `unread` (releases) |
 //! | `1 raise a 7` | raises the fencing number |
 //! | `refresh a e1 bc` | refreshes entry e1 in the queue of a, for a lock over b and c (a) |
 //! | `leave a e1 e2` | removes e1, and e2 if it is there |
-//! | `hint a` | whether entries are in the queue of a |
+//! | `hint a`, `hint a reader` | whether entries are in the queue of a; for a reader |
 //! | `watch a`, `watch a e1` | begins a watch of the key, or of the key of an entry |
 //! | `notified`, `expired` | waits for all watches, or for the watches of keys that were there |
 //! | `inspect a`, `describe` | what the backend says |
@@ -26,8 +27,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quorate_core::backend::{
-    AcquireOptions, CallReply, Capabilities, Entry, ExtendOptions, FenceHint, Holder, Operation,
-    ReleaseOptions, Revoke, Ttl, Vote, Watched,
+    AcquireOptions, CallReply, Capabilities, Entry, ExtendOptions, FenceHint, Holder, Mode,
+    Operation, ReleaseOptions, Revoke, Ttl, Vote, Watched,
 };
 use quorate_core::resource::{Key, Resource};
 use quorate_core::{BackendError, FencingToken, RestartGuard};
@@ -63,6 +64,7 @@ fn ability(name: &str) -> Capabilities {
         "queue" => Capabilities::QUEUE,
         "server" => Capabilities::SERVER_ID,
         "watch" => Capabilities::WATCH,
+        "shared" => Capabilities::SHARED,
         _ => Capabilities::NONE,
     }
 }
@@ -175,7 +177,8 @@ impl Player<'_> {
                 let locks = bench.keys(locks.first().unwrap_or(&name))?.into();
                 Operation::Refresh { key: key()?, entry: entry(&own), locks }
             }
-            ["hint", _] => Operation::Hint { key: key()? },
+            ["hint", _] => Operation::Hint { key: key()?, mode: Mode::Exclusive },
+            ["hint", _, "reader"] => Operation::Hint { key: key()?, mode: Mode::Shared },
             ["leave", _, own, ref also @ ..] => {
                 Operation::Leave { key: key()?, entry: entry(&own), also: also.first().map(entry) }
             }
@@ -210,16 +213,18 @@ impl Player<'_> {
         let number = |name| option(name).map(|number| self.number(number)).transpose();
         let ttl = Ttl::try_from(option("for").map_or(Ok(TTL), duration)?).map_err(text)?;
         let claim = self.bench.claim(names, holder.parse().map_err(text)?)?.with_ttl(ttl);
+        let mode = if what.ends_with("read") { Mode::Shared } else { Mode::Exclusive };
+        let claim = claim.with_mode(mode);
         Ok(match what {
-            "acquire" => {
+            "acquire" | "read" => {
                 let mut options = AcquireOptions::default();
                 options.fencing = number("fenced")?.and_then(FenceHint::new);
                 let max_ttl = option("guarded").map(duration).transpose()?;
                 options.guard = max_ttl.map(RestartGuard::strict);
                 Operation::Acquire(claim, options)
             }
-            "extend" => Operation::Extend(claim, ExtendOptions::default()),
-            "release" => {
+            "extend" | "reread" => Operation::Extend(claim, ExtendOptions::default()),
+            "release" | "unread" => {
                 let mut options = ReleaseOptions::default();
                 options.raise_to = number("raising")?.and_then(FencingToken::new);
                 Operation::Release(claim, options)
@@ -254,6 +259,15 @@ impl Player<'_> {
                 format!("{} {before} {} {held}", seen.place, text(seen.first.as_bytes()))
             }
             (CallReply::Sighted(None), _) => "free".to_owned(),
+            (CallReply::Sighted(Some(seen)), _) if !seen.readers.is_empty() => {
+                let mut readers = seen.readers.iter().map(|one| {
+                    ensure!(self.bench.is_left(Some(one.time_left), TTL), "{seen:?}");
+                    self.holder(|token| one.holder == Holder::new(token))
+                });
+                let mut readers = readers.by_ref().collect::<Result<Vec<_>, _>>()?;
+                readers.sort_unstable();
+                readers.join(" and ").replace("held", "read")
+            }
             (CallReply::Sighted(Some(seen)), _) => {
                 let holder = self.holder(|token| seen.holder == Holder::new(token))?;
                 if seen.time_left.is_none() {

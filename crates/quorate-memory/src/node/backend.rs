@@ -6,7 +6,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use quorate_core::backend::{
     AcquireOptions, Call, CallReply, CallResult, Capabilities, Claim, Description, Entry,
-    ExtendOptions, LockBackend, NotSent, Operation, Refreshed, ReleaseOptions, Reply, Revoke,
+    ExtendOptions, LockBackend, Mode, NotSent, Operation, Refreshed, ReleaseOptions, Reply, Revoke,
     Sighting, Watched, ask,
 };
 use quorate_core::resource::Key;
@@ -100,8 +100,8 @@ impl LockBackend for MemoryNode {
         Ok(id.as_deref().map(str::to_owned))
     }
 
-    async fn hint(&self, key: &Key) -> Result<bool, BackendError> {
-        reply!(self, Operation::Hint { key: key.clone() }, Waiters)
+    async fn hint(&self, key: &Key, mode: Mode) -> Result<bool, BackendError> {
+        reply!(self, Operation::Hint { key: key.clone(), mode }, Waiters)
     }
 
     /// Every write to the key is pushed, an extension too, and its expiry when the node's clock reaches

@@ -39,7 +39,9 @@ impl State {
                     None => store.release(claim, now),
                 }))
             }
-            Operation::Hint { key } => CallReply::Waiters(store.has_waiters(key, now)),
+            Operation::Hint { key, mode } => {
+                CallReply::Waiters(store.has_waiters(key, *mode, now)?)
+            }
             Operation::Refresh { key, entry, locks } => {
                 CallReply::Refreshed(store.queue_refresh(key, entry, locks, now)?)
             }
@@ -48,7 +50,7 @@ impl State {
             }
             Operation::Watch { key, entry } => {
                 let watched = keys::watched(key, entry.as_ref());
-                CallReply::Watched(store.string(&watched, now)?.is_some())
+                CallReply::Watched(store.get(&watched, now).is_some())
             }
             Operation::Inspect { key } => CallReply::Sighted(store.inspect(key, now)?),
             Operation::Revoke { key, how } => CallReply::Sighted(store.revoke(key, how, now)?),

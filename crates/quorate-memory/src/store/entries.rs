@@ -114,6 +114,11 @@ impl Store {
         u64::try_from(elapsed).unwrap_or(u64::MAX)
     }
 
+    /// The moment at which so many milliseconds of the store's time have passed.
+    pub(super) fn moment(&self, millis: u64) -> Instant {
+        self.origin + Duration::from_millis(millis)
+    }
+
     pub(crate) fn note_change(&mut self, key: &[u8]) {
         self.changes.push(key.to_vec());
     }

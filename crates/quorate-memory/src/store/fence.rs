@@ -7,7 +7,7 @@ use quorate_core::resource::Key;
 use quorate_core::{BackendError, BackendErrorKind, FencingToken};
 
 use super::entries::{Store, Value};
-use super::lock::Found;
+use super::lock::{Found, refused};
 use crate::keys;
 
 impl Store {
@@ -19,7 +19,7 @@ impl Store {
         now: Instant,
     ) -> Result<Reply, BackendError> {
         let ours = match self.found(claim, now)? {
-            Found::Taken(holder) => return Ok(Reply::held_by(holder)),
+            Found::Taken(holder) => return Ok(refused(holder)),
             Found::Ours(ours) => ours,
         };
         let mut highest = 0;

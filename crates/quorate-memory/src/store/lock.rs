@@ -3,17 +3,18 @@
 use std::time::Instant;
 
 use quorate_core::BackendError;
-use quorate_core::backend::{Claim, Holder, Reply, Revoke, Sighting, Vote};
+use quorate_core::backend::{Claim, Holder, Mode, Reply, Revoke, Sighting, Vote};
 use quorate_core::resource::Key;
 
 use super::entries::{Store, Value, wrong_type};
+use super::shared::At;
 
 /// What an acquire finds at its keys.
 pub(super) enum Found {
     /// So many keys are ours, and the others are free.
     Ours(usize),
-    /// A key of another holder.
-    Taken(Holder),
+    /// A key of another holder, or of readers, which have no name.
+    Taken(Option<Holder>),
 }
 
 impl Store {
@@ -21,7 +22,11 @@ impl Store {
     pub(crate) fn acquire(&mut self, claim: &Claim, now: Instant) -> Result<Reply, BackendError> {
         match claim.keys() {
             // Of another type.
-            [key] if self.string(key.as_bytes(), now).is_err() => Ok(Reply::new(Vote::Refused)),
+            [key]
+                if claim.mode() == Mode::Exclusive && self.string(key.as_bytes(), now).is_err() =>
+            {
+                Ok(Reply::new(Vote::Refused))
+            }
             _ => self.acquire_all(claim, now),
         }
     }
@@ -33,7 +38,7 @@ impl Store {
         now: Instant,
     ) -> Result<Reply, BackendError> {
         Ok(match self.found(claim, now)? {
-            Found::Taken(holder) => Reply::held_by(holder),
+            Found::Taken(holder) => refused(holder),
             Found::Ours(_) => {
                 self.set_free(claim, now);
                 Reply::new(Vote::Granted)
@@ -45,10 +50,14 @@ impl Store {
     pub(super) fn found(&self, claim: &Claim, now: Instant) -> Result<Found, BackendError> {
         let mut ours = 0;
         for key in claim.keys() {
-            match self.string(key.as_bytes(), now)? {
-                None => {}
-                Some(held) if held == claim.token().as_bytes() => ours += 1,
-                Some(held) => return Ok(Found::Taken(Holder::new(held))),
+            match (self.at(key, now)?, claim.mode()) {
+                (At::Free, _) => {}
+                (At::Lock(held), Mode::Exclusive) if held == claim.token().as_bytes() => ours += 1,
+                (At::Lock(held), _) => return Ok(Found::Taken(Some(Holder::new(held)))),
+                (At::Readers(_), Mode::Exclusive) => return Ok(Found::Taken(None)),
+                (At::Readers(readers), Mode::Shared) => {
+                    ours += usize::from(self.reads(&readers, claim, now));
+                }
             }
         }
         Ok(Found::Ours(ours))
@@ -57,7 +66,7 @@ impl Store {
     /// Whether all keys are ours. Keys behind the first one that is not are not read.
     pub(super) fn are_ours(&self, claim: &Claim, now: Instant) -> Result<bool, BackendError> {
         for key in claim.keys() {
-            if self.string(key.as_bytes(), now)? != Some(claim.token().as_bytes()) {
+            if !matches!(self.at(key, now)?, At::Lock(held) if held == claim.token().as_bytes()) {
                 return Ok(false);
             }
         }
@@ -66,6 +75,9 @@ impl Store {
 
     /// Sets the free keys of the claim.
     fn set_free(&mut self, claim: &Claim, now: Instant) {
+        if claim.mode() == Mode::Shared {
+            return self.add_reader(claim, now);
+        }
         let is_free = |key: &&Key| self.get(key.as_bytes(), now).is_none();
         let free: Vec<&Key> = claim.keys().iter().filter(is_free).collect();
         for key in &free {
@@ -79,6 +91,9 @@ impl Store {
 
     /// Makes all keys live for the ttl from now, if all are ours. Never shortens (H2).
     pub(crate) fn extend(&mut self, claim: &Claim, now: Instant) -> Result<Vote, BackendError> {
+        if claim.mode() == Mode::Shared {
+            return self.extend_reader(claim, now);
+        }
         if !self.are_ours(claim, now)? {
             return Ok(Vote::Refused);
         }
@@ -92,6 +107,9 @@ impl Store {
 
     /// Deletes the keys that are ours. A key of another type is not.
     pub(crate) fn release(&mut self, claim: &Claim, now: Instant) -> Vote {
+        if claim.mode() == Mode::Shared {
+            return self.remove_reader(claim, now);
+        }
         let is_ours = |key: &&Key| self.is_ours(key, claim, now);
         let ours: Vec<&Key> = claim.keys().iter().filter(is_ours).collect();
         ours.iter().for_each(|key| self.remove(key.as_bytes()));
@@ -107,9 +125,12 @@ impl Store {
         key: &Key,
         now: Instant,
     ) -> Result<Option<Sighting>, BackendError> {
-        let held = self.string(key.as_bytes(), now)?;
         let time_left = self.time_left(key.as_bytes(), now);
-        Ok(held.map(|held| Sighting::new(Holder::new(held), time_left)))
+        Ok(match self.at(key, now)? {
+            At::Free => None,
+            At::Lock(held) => Some(Sighting::new(Holder::new(held), time_left)),
+            At::Readers(readers) => Some(self.sighted(readers, now)),
+        })
     }
 
     /// Takes a key away from its holder, and returns what was there. A key without an expiry is left alone.
@@ -137,4 +158,9 @@ impl Store {
         }
         Ok(Some(found))
     }
+}
+
+/// A refusal, which names the holder if it has a name.
+pub(super) fn refused(holder: Option<Holder>) -> Reply {
+    holder.map_or(Reply::new(Vote::Refused), Reply::held_by)
 }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use quorate_core::BackendError;
-use quorate_core::backend::{Entry, Refreshed};
+use quorate_core::backend::{Entry, Mode, Refreshed};
 use quorate_core::resource::Key;
 
 use super::entries::{Store, Value};
@@ -39,7 +39,12 @@ impl Store {
         let mut order: Vec<(u64, &[u8])> =
             waiters.iter().map(|(name, arrival)| (*arrival, name.as_slice())).collect();
         order.sort_unstable();
-        let place = order.iter().position(|(_, waiter)| *waiter == name).unwrap_or_default();
+        let mut place = order.iter().position(|(_, waiter)| *waiter == name).unwrap_or_default();
+        if entry.is_of_readers() {
+            // Readers do not wait for readers.
+            let is_writer = |(_, name): &(u64, &[u8])| !Entry::new(*name).is_of_readers();
+            place = order[..place].iter().rposition(is_writer).map_or(0, |writer| writer + 1);
+        }
         let entry_at = |rank: usize| order.get(rank).map(|(_, name)| Entry::new(*name));
         let predecessor = place.checked_sub(1).and_then(entry_at);
         let first = entry_at(0).unwrap_or_else(|| entry.clone());
@@ -52,7 +57,12 @@ impl Store {
             self.put(&own, Value::String(Vec::new()), end);
         }
         // A key without an expiry counts as free: no Redlock client writes one.
-        let is_held = |lock: &Key| self.time_left(lock.as_bytes(), now).is_some();
+        let shares = entry.is_of_readers() && place == 0;
+        let is_shared = |lock: &[u8]| matches!(self.get(lock, now), Some(Value::OrderedSet(_)));
+        let is_held = |lock: &Key| {
+            let lock = lock.as_bytes();
+            self.time_left(lock, now).is_some() && !(shares && is_shared(lock))
+        };
         Ok(Refreshed { predecessor, first, held: locks.iter().rposition(is_held), place })
     }
 
@@ -77,11 +87,21 @@ impl Store {
             }
             self.remove(&keys::watched(key, Some(entry)));
         }
-        Ok(self.has_waiters(key, now))
+        self.has_waiters(key, Mode::Exclusive, now)
     }
 
-    /// Whether any entry is in the wait queue of `key`.
-    pub(crate) fn has_waiters(&self, key: &Key, now: Instant) -> bool {
-        self.get(&keys::waiters(key), now).is_some()
+    /// Whether any entry is in the wait queue of `key`; for a reader, whether any is that of a writer.
+    pub(crate) fn has_waiters(
+        &self,
+        key: &Key,
+        mode: Mode,
+        now: Instant,
+    ) -> Result<bool, BackendError> {
+        let waiters = keys::waiters(key);
+        if mode == Mode::Exclusive {
+            return Ok(self.get(&waiters, now).is_some());
+        }
+        let entries = self.set(&waiters, now)?;
+        Ok(entries.keys().any(|name| !Entry::new(name.as_slice()).is_of_readers()))
     }
 }

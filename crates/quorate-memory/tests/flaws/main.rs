@@ -12,7 +12,7 @@ mod wrong;
 
 use self::wrong::{Flaw, NOTICED, Wrong};
 
-const ALL: [Capabilities; 9] = [
+const ALL: [Capabilities; 10] = [
     Capabilities::ORDERED,
     Capabilities::FENCING,
     Capabilities::GUARD,
@@ -22,6 +22,7 @@ const ALL: [Capabilities; 9] = [
     Capabilities::SERVER_ID,
     Capabilities::REVOKE,
     Capabilities::DESCRIBE,
+    Capabilities::SHARED,
 ];
 
 /// Runs the suite on a node that has been up for an hour, over a network that delays requests

@@ -10,8 +10,8 @@ use async_trait::async_trait;
 use futures_util::future::{Either, select};
 use quorate_core::backend::{
     AcquireOptions, Call, Capabilities, Claim, Description, Entry, ExtendOptions, FenceHint,
-    LockBackend, NotSent, Operation, Refreshed, ReleaseOptions, Reply, Revoke, Sighting, Ttl, Vote,
-    Watched, ask,
+    LockBackend, Mode, NotSent, Operation, Refreshed, ReleaseOptions, Reply, Revoke, Sighting, Ttl,
+    Vote, Watched, ask,
 };
 use quorate_core::resource::{Key, Token};
 use quorate_core::{BackendError, BackendErrorKind, FencingToken, RestartGuard, Runtime};
@@ -67,6 +67,10 @@ flaws! {
     "the key of an entry exists until the entry leaves": LeaveKeepsTheKeyOfTheEntry,
     "the hint says whether an entry is in the queue of the key": NobodyWaits,
     "a leave and a hint take effect after the call before them": HintOvertakes,
+    "readers hold a key together, and a lock holds it alone": ReadersExcludeReaders ReadsBesideALock ReaderReleasesAll,
+    "a read that comes twice changes nothing, and repairs several keys": ResentReadSetsTheTtl,
+    "an inspection shows readers": HidesReaders,
+    "readers do not wait for readers": HintCountsReaders,
     "a call that is dropped or given up disturbs no other": GivesUpTheNextCall,
 }
 
@@ -167,6 +171,21 @@ fn only(claim: &Claim, key: &Key) -> Claim {
 impl LockBackend for Wrong {
     async fn acquire(&self, claim: &Claim, options: AcquireOptions) -> Result<Reply, BackendError> {
         let (claim, options) = (self.claim_with(claim), self.options(claim, options));
+        match (self.flaw, claim.mode()) {
+            (Flaw::ReadersExcludeReaders, Mode::Shared) => {
+                return self.node.acquire(&claim.with_mode(Mode::Exclusive), options).await;
+            }
+            (Flaw::ReadsBesideALock, Mode::Shared) => {
+                self.node.acquire(&claim, options).await?;
+                return Ok(Reply::new(Vote::Granted));
+            }
+            (Flaw::ResentReadSetsTheTtl, Mode::Shared) => {
+                let read = self.node.acquire(&claim, options).await?;
+                self.node.extend(&claim, ExtendOptions::default()).await?;
+                return Ok(read);
+            }
+            _ => {}
+        }
         let (ours, theirs, free) = self.sorted(&claim);
         let is_several = claim.keys().len() > 1;
         let numbers = self.numbers();
@@ -274,6 +293,11 @@ impl LockBackend for Wrong {
                 return Ok(Reply::new(vote(is_all)));
             }
             Flaw::ReleasesAllOrNothing if !is_all => return Ok(Reply::new(Vote::Refused)),
+            Flaw::ReaderReleasesAll if claim.mode() == Mode::Shared => {
+                let released = self.node.release(claim, options).await?;
+                claim.keys().iter().for_each(|key| self.node.expire(key.as_bytes()));
+                return Ok(released);
+            }
             Flaw::ReleaseDoesNotRaise => options.raise_to = None,
             _ => {}
         }
@@ -308,6 +332,9 @@ impl LockBackend for Wrong {
         let mut seen = self.node.inspect(key).await?;
         if self.is(Flaw::InspectionHidesTheTtl) {
             seen.iter_mut().for_each(|seen| seen.time_left = None);
+        }
+        if self.is(Flaw::HidesReaders) {
+            seen.iter_mut().for_each(|seen| seen.readers.clear());
         }
         Ok(seen)
     }
@@ -350,8 +377,9 @@ impl LockBackend for Wrong {
         self.node.server_id().await
     }
 
-    async fn hint(&self, key: &Key) -> Result<bool, BackendError> {
-        Ok(self.node.hint(key).await? && !self.is(Flaw::NobodyWaits))
+    async fn hint(&self, key: &Key, mode: Mode) -> Result<bool, BackendError> {
+        let mode = if self.is(Flaw::HintCountsReaders) { Mode::Exclusive } else { mode };
+        Ok(self.node.hint(key, mode).await? && !self.is(Flaw::NobodyWaits))
     }
 
     async fn watch(&self, key: &Key, entry: Option<&Entry>) -> Result<Watched, BackendError> {

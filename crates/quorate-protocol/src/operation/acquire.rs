@@ -7,10 +7,14 @@ use crate::command::Command;
 use crate::script::{By, Script};
 use crate::value::Value;
 
-/// Several keys: all or none. `ARGV` token, ttl in ms. Returns 1, or the value at a key that is held.
+/// Several keys: all or none. `ARGV` token, ttl in ms. Returns 1, or the value at a key that is held:
+/// an empty one if readers hold it.
 ///
 /// Keys that are ours already count as granted and keep their ttl (C6): this may be a repair.
-pub(super) static ACQUIRE: Script = Script::new(include_str!("../../scripts/acquire.lua"));
+pub(super) static ACQUIRE: Script = Script::new(concat!(
+    include_str!("../../scripts/held_at.lua"),
+    include_str!("../../scripts/acquire.lua")
+));
 
 /// The command of a claim on one key, which every Redlock library sends. With `names_holder` the reply is the value
 /// that was there: Redis 7 can do that.
@@ -46,8 +50,16 @@ pub(super) fn holder(claim: &Claim) -> Command {
 /// A refusal, with the holder if the reply to that is its value.
 pub(super) fn refusal(reply: &Value) -> Reply {
     match reply {
-        Value::Text(held) => Reply::held_by(Holder::new(held.as_slice())),
+        Value::Text(held) => held_by(held),
         _ => Reply::new(Vote::Refused),
+    }
+}
+
+/// A refusal by the value that a script found. That of readers is empty, and names none of them.
+pub(super) fn held_by(held: &[u8]) -> Reply {
+    match held {
+        [] => Reply::new(Vote::Refused),
+        held => Reply::held_by(Holder::new(held)),
     }
 }
 
@@ -55,7 +67,7 @@ pub(super) fn refusal(reply: &Value) -> Reply {
 pub(super) fn reply(reply: &Value) -> Result<Reply, BackendError> {
     match reply {
         Value::Int(1) => Ok(Reply::new(Vote::Granted)),
-        Value::Text(held) => Ok(Reply::held_by(Holder::new(held.as_slice()))),
+        Value::Text(held) => Ok(held_by(held)),
         reply => Err(reply.unexpected("a script")),
     }
 }

@@ -24,7 +24,8 @@ const SCRIPTED: Capabilities = Capabilities::FENCING
     .union(Capabilities::GUARD)
     .union(Capabilities::QUEUE)
     .union(Capabilities::INSPECT)
-    .union(Capabilities::REVOKE);
+    .union(Capabilities::REVOKE)
+    .union(Capabilities::SHARED);
 
 /// Reads all with one script.
 pub(super) fn command(by: By) -> Command {

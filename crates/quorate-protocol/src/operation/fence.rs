@@ -8,20 +8,27 @@
 //! A claim on several keys has one number: an acquire sets all its counters to one more than the
 //! highest, and a raise raises all or none.
 
-use quorate_core::backend::{Claim, FenceHint, Holder, Reply, Vote};
+use quorate_core::backend::{Claim, FenceHint, Reply, Vote};
 use quorate_core::resource::Key;
 use quorate_core::{BackendError, FencingToken};
 
+use super::acquire::held_by;
 use crate::command::Command;
 use crate::script::{By, Script, size_of};
 use crate::value::Value;
 
 /// `KEYS` the keys, then the counter of each; `ARGV` token, ttl in ms, hint. Returns the number, or in
 /// a list the value at a key that is held.
-pub(super) static ACQUIRE: Script = Script::new(include_str!("../../scripts/fence_acquire.lua"));
+pub(super) static ACQUIRE: Script = Script::new(concat!(
+    include_str!("../../scripts/held_at.lua"),
+    include_str!("../../scripts/fence_acquire.lua")
+));
 
 /// `KEYS` as [`ACQUIRE`]; `ARGV` token, number.
-pub(super) static RAISE: Script = Script::new(include_str!("../../scripts/fence_raise.lua"));
+pub(super) static RAISE: Script = Script::new(concat!(
+    include_str!("../../scripts/held_at.lua"),
+    include_str!("../../scripts/fence_raise.lua")
+));
 
 /// `KEYS` as [`ACQUIRE`]; `ARGV` token, number. A counter that cannot be raised does not keep the lock.
 pub(super) static RELEASE: Script = Script::new(include_str!("../../scripts/fence_release.lua"));
@@ -48,7 +55,7 @@ pub(super) fn release(by: By, claim: &Claim, number: FencingToken) -> Command {
 pub(super) fn reply(reply: &Value) -> Result<Reply, BackendError> {
     match reply {
         Value::List(list) => match list.as_slice() {
-            [Value::Text(held)] => Ok(Reply::held_by(Holder::new(held.as_slice()))),
+            [Value::Text(held)] => Ok(held_by(held)),
             _ => Err(reply.unexpected("a script")),
         },
         Value::Text(digits) => {

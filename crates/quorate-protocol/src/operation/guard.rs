@@ -11,9 +11,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use quorate_core::backend::{Claim, FenceHint, Holder, Reply, Vote};
+use quorate_core::backend::{Claim, FenceHint, Reply, Vote};
 use quorate_core::{BackendError, BackendErrorKind, RestartGuard};
 
+use super::acquire::held_by;
 use super::fence;
 use crate::command::Command;
 use crate::script::{By, Script, size_of};
@@ -24,14 +25,20 @@ use crate::value::Value;
 ///
 /// Returns `{word, number, run}`. The word is `granted` with the fencing number or 0, `refused` with the value at a key
 /// that is held, or `quarantined` with the milliseconds that are left. `run` is the `run_id`.
-pub(super) static ACQUIRE: Script = Script::new(include_str!("../../scripts/guard_acquire.lua"));
+pub(super) static ACQUIRE: Script = Script::new(concat!(
+    include_str!("../../scripts/held_at.lua"),
+    include_str!("../../scripts/guard_epoch.lua"),
+    include_str!("../../scripts/guard_acquire.lua")
+));
 
 const EPOCH: &[u8] = b"quorate:guard:epoch2";
 
 pub(super) const QUARANTINE: &[u8] = b"quorate:guard:quarantine";
 
-/// Acquires the keys unless the node is quarantined, and raises their number if there is a hint.
+/// Acquires the keys unless the node is quarantined, and raises their number if there is a hint. By [`ACQUIRE`], or by the
+/// script of readers.
 pub(super) fn acquire(
+    script: &Script,
     by: By,
     claim: &Claim,
     hint: Option<FenceHint>,
@@ -40,7 +47,7 @@ pub(super) fn acquire(
     let keys = claim.keys();
     let count = keys.len() * if hint.is_some() { 2 } else { 1 } + 2;
     let size = size_of(keys) + keys.len() * fence::COUNTER_SIZE + 256;
-    let mut command = ACQUIRE.run(by, count, size).keys(keys);
+    let mut command = script.run(by, count, size).keys(keys);
     if hint.is_some() {
         command = fence::with_counters(command, claim);
     }
@@ -72,7 +79,7 @@ fn parse(reply: &Value) -> Option<Result<Reply, BackendError>> {
             granted.number = Some(fence::number(number)?);
             granted
         }
-        b"refused" => Reply::held_by(Holder::new(number.as_slice())),
+        b"refused" => held_by(number),
         b"quarantined" => {
             let left = std::str::from_utf8(number).ok()?.parse().ok()?;
             return Some(Err(quarantined(Duration::from_millis(left))));

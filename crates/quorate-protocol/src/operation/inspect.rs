@@ -3,14 +3,15 @@
 use std::time::Duration;
 
 use quorate_core::BackendError;
-use quorate_core::backend::{Holder, Revoke, Sighting};
+use quorate_core::backend::{Holder, Reader, Revoke, Sighting};
 use quorate_core::resource::Key;
 
 use crate::command::Command;
 use crate::script::{By, Script};
 use crate::value::Value;
 
-/// Returns nil, or `{milliseconds left, value}`. -1 is a key without an expiry.
+/// Returns nil, or `{milliseconds left, value}`. -1 is a key without an expiry. For a key of readers, the value is empty, and
+/// the token and the milliseconds left of each reader follow.
 ///
 /// It writes nothing, so that a replica and a node out of memory run it, too.
 pub(super) static INSPECT: Script = Script::new(include_str!("../../scripts/inspect.lua"));
@@ -43,8 +44,20 @@ pub(super) fn sighted(reply: &Value) -> Result<Option<Sighting>, BackendError> {
                 let left = u64::try_from(*left).ok().map(Duration::from_millis);
                 Ok(Some(Sighting::new(Holder::new(value.as_slice()), left)))
             }
+            [Value::Int(0..), Value::Text(_), readers @ ..] => {
+                let (pairs, rest) = readers.as_chunks::<2>();
+                let readers = pairs.iter().map(reader).collect::<Option<Vec<_>>>();
+                let readers = readers.filter(|_| rest.is_empty());
+                Ok(Some(Sighting::of_readers(readers.ok_or_else(|| reply.unexpected("a script"))?)))
+            }
             _ => Err(reply.unexpected("a script")),
         },
         _ => Err(reply.unexpected("a script")),
     }
+}
+
+fn reader(pair: &[Value; 2]) -> Option<Reader> {
+    let [Value::Text(token), Value::Int(left)] = pair else { return None };
+    let time_left = Duration::from_millis(u64::try_from(*left).ok()?);
+    Some(Reader { holder: Holder::new(token.as_slice()), time_left })
 }

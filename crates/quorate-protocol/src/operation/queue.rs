@@ -10,7 +10,7 @@
 //! these keys beside those that are locked. Without them, processes wait without an order.
 
 use quorate_core::BackendError;
-use quorate_core::backend::{Entry, Operation, Refreshed};
+use quorate_core::backend::{Entry, Mode, Operation, Refreshed};
 use quorate_core::resource::Key;
 
 use crate::command::Command;
@@ -22,6 +22,9 @@ use crate::value::Value;
 ///
 /// The number comes first: fred drops a reply that begins like a message of a channel.
 ///
+/// An entry whose second letter is `r` is one of readers. It has the last entry that is not as its predecessor. Without a
+/// predecessor, a key of readers counts as free.
+///
 /// A lock key without a ttl counts as free: no Redlock client writes one, and one such key would stop
 /// every waiter.
 pub(super) static REFRESH: Script = Script::new(include_str!("../../scripts/queue_refresh.lua"));
@@ -29,9 +32,13 @@ pub(super) static REFRESH: Script = Script::new(include_str!("../../scripts/queu
 /// `KEYS` waiters, seen, the entries' keys; `ARGV` the entries. Returns whether an entry is left.
 pub(super) static LEAVE: Script = Script::new(include_str!("../../scripts/queue_leave.lua"));
 
-/// Asks whether any entry is in the queue before `key`.
-pub(super) fn hint(key: &Key) -> Command {
-    Command::new("EXISTS", key.as_bytes().len() + 16).beside(key, b"waiters")
+/// Asks whether any entry is in the queue before `key`. A reader asks for the entries: those of other readers do not count.
+pub(super) fn hint(key: &Key, mode: Mode) -> Command {
+    let size = key.as_bytes().len() + 16;
+    match mode {
+        Mode::Exclusive => Command::new("EXISTS", size).beside(key, b"waiters"),
+        Mode::Shared => Command::new("ZRANGE", size).beside(key, b"waiters").number(0).arg("-1"),
+    }
 }
 
 /// Keeps an entry alive, and appends it if it is missing.
@@ -72,6 +79,18 @@ pub(super) fn has_waiters(reply: &Value) -> Result<bool, BackendError> {
     match reply {
         Value::Int(count @ 0..) => Ok(*count > 0),
         _ => Err(reply.unexpected("EXISTS or a leave")),
+    }
+}
+
+/// Whether any of the entries that a hint replies is not of readers.
+pub(super) fn has_writers(reply: &Value) -> Result<bool, BackendError> {
+    let is_writer = |one: &Value| match one {
+        Value::Text(name) => !Entry::new(name.as_slice()).is_of_readers(),
+        _ => false,
+    };
+    match reply {
+        Value::List(entries) => Ok(entries.iter().any(is_writer)),
+        _ => Err(reply.unexpected("ZRANGE")),
     }
 }
 

@@ -32,6 +32,20 @@ fn acquire(names: &[&str], hint: u64, guard: Option<RestartGuard>) -> Operation 
     Operation::Acquire(claim(names), options)
 }
 
+fn shared(names: &[&str]) -> Claim {
+    claim(names).with_mode(Mode::Shared)
+}
+
+fn read(names: &[&str], guard: Option<RestartGuard>) -> Operation {
+    let mut options = AcquireOptions::default();
+    options.guard = guard;
+    Operation::Acquire(shared(names), options)
+}
+
+fn hint(mode: Mode) -> Operation {
+    Operation::Hint { key: key("k"), mode }
+}
+
 fn release(names: &[&str], number: u64) -> Operation {
     let mut options = ReleaseOptions::default();
     options.raise_to = FencingToken::new(number);
@@ -107,7 +121,15 @@ fn each_operation_has_its_command() {
         (Operation::Raise(claim(&["a"]), number), "EVALSHA 2 a quorate:fence:288 TOKEN 9"),
         (release(&["k"], 0), "EVALSHA 1 k TOKEN"),
         (release(&["a"], 9), "EVALSHA 2 a quorate:fence:288 TOKEN 9"),
-        (Operation::Hint { key: key("k") }, "EXISTS k:quorate:waiters"),
+        (hint(Mode::Exclusive), "EXISTS k:quorate:waiters"),
+        (hint(Mode::Shared), "ZRANGE k:quorate:waiters 0 -1"),
+        (read(&["a", "b"], None), "EVALSHA 2 a b TOKEN 10000"),
+        (
+            read(&["k"], guard),
+            "EVALSHA 3 k quorate:guard:epoch2 quorate:guard:quarantine TOKEN 10000  30000 strict",
+        ),
+        (Operation::Extend(shared(&["k"]), ExtendOptions::default()), "EVALSHA 1 k TOKEN 10000"),
+        (Operation::Release(shared(&["k"]), ReleaseOptions::default()), "EVALSHA 1 k TOKEN"),
         (refresh(), "EVALSHA 5 k:quorate:waiters k:quorate:seen k:quorate:me k l me"),
         (leave(None), "EVALSHA 3 k:quorate:waiters k:quorate:seen k:quorate:me me"),
         (
@@ -133,7 +155,8 @@ fn each_operation_has_its_command() {
     ] {
         let features = features(Some(how));
         assert_eq!(sent(first(&release(&["k"], 0), &features)).0, expected);
-        for operation in [release(&["a", "b"], 0), release(&["k"], 9)] {
+        let reader = Operation::Release(shared(&["k"]), ReleaseOptions::default());
+        for operation in [release(&["a", "b"], 0), release(&["k"], 9), reader] {
             assert!(sent(first(&operation, &features)).0.starts_with("EVALSHA"));
         }
     }
@@ -148,6 +171,8 @@ fn what_sets_a_key_is_one_command_and_all_else_may_have_a_second() {
         (acquire(&["a", "b"], 0, None), false),
         (acquire(&["k"], 7, None), false),
         (acquire(&["k"], 7, guard), false),
+        (read(&["k"], None), false),
+        (read(&["k"], guard), false),
         (refresh(), false),
         (Operation::Extend(claim(&["k"]), ExtendOptions::default()), true),
         (Operation::Raise(claim(&["k"]), number), true),

@@ -54,6 +54,8 @@ pub(crate) enum What {
         lock: LockId,
         resource: String,
         until: Duration,
+        /// Others may read it, too.
+        reads: bool,
     },
     /// A lock that was granted has a fencing token. A client that adopts the lock has the same attempt.
     Fenced(LockId, FencingToken, Begun),
@@ -79,8 +81,20 @@ impl History {
         resource: impl Into<String>,
         until: Duration,
     ) -> LockId {
+        self.granted_to(at, client, resource, until, false)
+    }
+
+    /// The same, of a reader or a writer.
+    pub(crate) fn granted_to(
+        &self,
+        at: Duration,
+        client: usize,
+        resource: impl Into<String>,
+        until: Duration,
+        reads: bool,
+    ) -> LockId {
         let lock = LockId(lock(&self.0).len());
-        self.add(at, client, What::Granted { lock, resource: resource.into(), until });
+        self.add(at, client, What::Granted { lock, resource: resource.into(), until, reads });
         lock
     }
 
@@ -153,8 +167,9 @@ impl fmt::Display for Event {
             client => write!(f, "client {client:<3}")?,
         }
         match &self.what {
-            What::Granted { lock, resource, until } => {
-                write!(f, "holds {resource} as {lock} until {:.6}s", until.as_secs_f64())
+            What::Granted { lock, resource, until, reads } => {
+                let holds = if *reads { "reads" } else { "holds" };
+                write!(f, "{holds} {resource} as {lock} until {:.6}s", until.as_secs_f64())
             }
             What::Fenced(lock, token, Begun { attempt, at, hint }) => {
                 let at = at.as_secs_f64();

@@ -51,6 +51,7 @@ struct Tenure {
     end: Duration, // The end as the holder knows it, moved by extensions and by giving it up.
     /// Until when no other may hold it: the end, and the margin after it unless it was given up before.
     kept: Duration,
+    reads: bool,
 }
 
 /// Judges the events of a [`History`](crate::history::History).
@@ -65,10 +66,11 @@ pub(crate) fn judge(events: &[Event], margin: Duration) -> Vec<Violation> {
     for Event { at, client, what } in events {
         let (at, client) = (*at, *client);
         let lock = match what {
-            What::Granted { lock, resource, until } => {
+            What::Granted { lock, resource, until, reads } => {
                 places.insert(*lock, tenures.len());
                 let (end, kept, resource) = (*until, *until + margin, resource.clone());
-                tenures.push(Tenure { lock: *lock, client, resource, start: at, end, kept });
+                let (lock, reads) = (*lock, *reads);
+                tenures.push(Tenure { lock, client, resource, start: at, end, kept, reads });
                 continue;
             }
             What::Extended(lock, _) | What::Relied(lock) | What::Ended(lock) => lock,
@@ -97,11 +99,12 @@ fn overlaps(mut tenures: Vec<Tenure>) -> Vec<Violation> {
     tenures.retain(|tenure| tenure.start < tenure.end);
     tenures.sort_by(|a, b| (&a.resource, a.start).cmp(&(&b.resource, b.start)));
     let mut violations = Vec::new();
-    // The tenure that keeps others out longest of those that began earlier, for each resource.
-    let mut latest: Option<Tenure> = None;
+    // The tenure that keeps others out longest of those that began earlier, for each resource: of writers, and of readers.
+    let mut latest: [Option<Tenure>; 2] = [None, None];
     for tenure in tenures {
-        if let Some(before) = latest.as_ref().filter(|before| before.resource == tenure.resource) {
-            if tenure.start < before.kept {
+        for before in latest.iter().flatten().filter(|before| before.resource == tenure.resource) {
+            let is_shared = before.reads && tenure.reads;
+            if tenure.start < before.kept && !is_shared {
                 let what = format!(
                     "two holders of {}: {} of client {}, and {} of client {} from {:.6}s,",
                     tenure.resource,
@@ -114,13 +117,36 @@ fn overlaps(mut tenures: Vec<Tenure>) -> Vec<Violation> {
                 let (locks, at) = (vec![before.lock, tenure.lock], before.kept);
                 violations.push(Violation { breach: Breach::Overlap, at, locks, what });
             }
-            if tenure.kept <= before.kept {
-                continue;
-            }
         }
-        latest = Some(tenure);
+        let same = &mut latest[usize::from(tenure.reads)];
+        let outlives =
+            |before: &Tenure| before.resource == tenure.resource && before.kept >= tenure.kept;
+        if !same.as_ref().is_some_and(outlives) {
+            *same = Some(tenure);
+        }
     }
     violations
+}
+
+/// How many readers were granted a resource that another one was reading.
+#[cfg(test)]
+pub(crate) fn readers_together(events: &[Event]) -> usize {
+    let ended = |lock: &LockId, at: Duration| {
+        events.iter().any(|event| event.at <= at && event.what == What::Ended(*lock))
+    };
+    let reading = events.iter().filter_map(|event| match &event.what {
+        What::Granted { lock, resource, until, reads: true } => {
+            Some((event.at, lock, resource, *until))
+        }
+        _ => None,
+    });
+    let reading: Vec<_> = reading.collect();
+    let meets = |(at, lock, resource, _): &&(Duration, &LockId, &String, Duration)| {
+        reading.iter().any(|(from, other, same, until)| {
+            other != lock && same == resource && (from..until).contains(&at) && !ended(other, *at)
+        })
+    };
+    reading.iter().filter(meets).count()
 }
 
 #[cfg(test)]
@@ -162,6 +188,17 @@ mod tests {
         let behind_a_third: &[Line] = &[("r", 0, 100, &[]), ("r", 10, 20, &[]), ("r", 30, 40, &[])];
         assert_eq!(judged(0, behind_a_third), [2, 0]);
         // The first relies on it at its end and extends it, the second relies on it after giving it up.
+        // A writer behind a reader that outlives another one, and a reader behind a writer.
+        let shared: &[Line] = &[("r", 0, 30, &[]), ("r", 5, 10, &[])];
+        let history = History::default();
+        let at = Duration::from_secs;
+        for (from, until, reads) in
+            [(0, 30, true), (5, 10, true), (20, 40, false), (35, 50, true), (36, 45, true)]
+        {
+            history.granted_to(at(from), 1, "r", at(until), reads);
+        }
+        let found = judge(&history.events(), Duration::ZERO);
+        assert_eq!((found.len(), judged(0, shared)), (3, [1, 0]), "{found:?}");
         let late: &[Line] = &[
             ("r", 0, 10, &[('r', 10, 0), ('x', 11, 20)]),
             ("s", 50, 60, &[('e', 51, 0), ('r', 52, 0)]),

@@ -20,10 +20,12 @@ pub(crate) enum Class {
     Gate,
     /// Jobs once per period, and leaders: `once_per` and `lead`.
     Jobs,
+    /// Readers beside locks.
+    Readers,
 }
 
 /// All classes: the word that chooses each, how many of a thousand seeds are run of it, and what its worlds are like.
-pub(crate) const CLASSES: [(Class, &str, u64, &str); 9] = [
+pub(crate) const CLASSES: [(Class, &str, u64, &str); 10] = [
     (
         Class::Promised,
         "promised",
@@ -53,6 +55,12 @@ pub(crate) const CLASSES: [(Class, &str, u64, &str); 9] = [
     (Class::Kills, "kills", 2, "waiters are killed and start again"),
     (Class::Gate, "gate", 2, "nodes that keep the wait queue fail, notifications are lost"),
     (Class::Jobs, "jobs", 20, "jobs once per period, and leaders: one at a time"),
+    (
+        Class::Readers,
+        "readers",
+        50,
+        "as revoked, and most requests are those of readers: no reader beside a lock, ever",
+    ),
 ];
 
 impl Class {
@@ -212,12 +220,12 @@ impl Plan {
 
     /// Whether no two may hold one resource at a time.
     pub(crate) fn excludes(&self) -> bool {
-        matches!(self.class, Class::Promised | Class::Guarded | Class::Revoked)
+        matches!(self.class, Class::Promised | Class::Guarded | Class::Revoked | Class::Readers)
     }
 
     /// Whether tokens rise with the moments since which their holders could rely on the lock.
     pub(crate) fn orders(&self) -> bool {
-        matches!(self.class, Class::Promised | Class::Revoked)
+        matches!(self.class, Class::Promised | Class::Revoked | Class::Readers)
             || self.forgetting == Forgetting::Guarded
     }
 

@@ -165,7 +165,7 @@ fn begin(scene: &Arc<Scene>) -> Vec<LockManager> {
             process.spawn(Box::pin(process.clone().run_task(number, worker.run())));
         }
     }
-    if plan.class == Class::Revoked {
+    if matches!(plan.class, Class::Revoked | Class::Readers) {
         sim.spawn(Box::pin(nemesis::revoke(Arc::clone(scene), managers.clone())));
     }
     managers
@@ -199,6 +199,14 @@ fn check_liveness(scene: &Scene, managers: &[LockManager]) {
     for (process, manager) in scene.processes.iter().zip(managers) {
         let client = process.client().id();
         for name in (0..plan.resources).map(name) {
+            if plan.class == Class::Readers {
+                let reading = sim.block_on(manager.read(&*name).timeout(timeout));
+                scene.wrong_if(
+                    reading.is_err(),
+                    format!("all is well, but not for readers of {name}"),
+                );
+                drop(reading);
+            }
             let request = manager.lock(&*name).timeout(timeout);
             match sim.block_on(fenced(request, plan.tokens != Tokens::Nobody)) {
                 Ok(guard) => {
@@ -273,6 +281,7 @@ fn judge_all_tokens(scene: &Scene, events: &[Event]) -> Vec<Violation> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::oracle::readers_together;
 
     /// V2: no two holders, whenever their locks are revoked.
     #[test]
@@ -282,6 +291,18 @@ mod tests {
             assert_eq!(outcome.violations, [], "seed {seed}");
             assert!(outcome.faults.contains_key("lock revoked"), "seed {seed}");
         }
+    }
+
+    /// RW5: no reader beside a lock, and readers beside each other.
+    #[test]
+    fn seeds_with_readers_are_clean() {
+        let mut together = 0;
+        for seed in 1..=20 {
+            let outcome = run(seed, Class::Readers);
+            assert_eq!(outcome.violations, [], "seed {seed}");
+            together += readers_together(&outcome.history.events());
+        }
+        assert!(together > 20, "{together} readers met another one");
     }
 
     /// In seeds 4499 and 12179 a lock was won beyond its end or its hold limit, after a pause within the round.

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use quorate_core::runtime::BoxFuture;
 use quorate_core::{
-    AdoptError, DetachedLock, ExtendError, FencingToken, Lease, LeaseEnd, LockError, LockGuard,
-    LockManager, LockRequest, ReleaseError, Runtime, Stopped, WithError,
+    AdoptError, DetachedLock, ExtendError, FencingToken, IntoResources, Lease, LeaseEnd, LockError,
+    LockGuard, LockManager, LockRequest, ReleaseError, Runtime, Stopped, WithError,
 };
 use quorate_memory::{SimClient, Value};
 
@@ -46,6 +46,7 @@ struct Held {
     guard: LockGuard,
     cap: Option<Instant>,
     begun: Option<Begun>,
+    reads: bool,
 }
 
 impl Worker {
@@ -72,19 +73,21 @@ impl Worker {
         let wait = self.dice.scaled_time(self.plan.ttl * 3);
         let start = (self.sim.elapsed(), self.client().now());
         let mut limit = None;
-        let fences = self.plan.fences(&self.dice);
+        let reads = self.reads();
+        let fences = self.plan.fences(&self.dice) && !reads;
         let way = self.dice.below(10);
-        let request = || fenced(self.manager.lock(name.as_str()).timeout(wait), fences);
+        let ask = || self.ask(name.as_str(), reads);
+        let request = || fenced(ask().timeout(wait), fences);
         let locked = match way {
-            0 | 1 => fenced(self.manager.lock(name.as_str()).no_wait(), fences).await,
+            0 | 1 => fenced(ask().no_wait(), fences).await,
             2 | 3 => self.at_most(12, request()).await?,
             4 if self.plan.resources > 1 => {
                 let all: Vec<String> = (0..self.plan.resources).map(self::name).collect();
-                let locked = fenced(self.manager.lock(&all[..]).timeout(wait), fences).await;
+                let locked = fenced(self.ask(&all[..], reads).timeout(wait), fences).await;
                 if let Ok(guard) = &locked {
                     // Two tenures; the other one is given up at once, which only shortens it.
                     let other = (resource + 1) % self.plan.resources;
-                    let lock = self.granted(other, &guard.lease(), self.process.begun());
+                    let lock = self.granted(other, &guard.lease(), self.process.begun(), reads);
                     self.now(What::Ended(lock));
                 }
                 locked
@@ -99,13 +102,22 @@ impl Worker {
                 if guard.fencing_token().is_some() != fences {
                     self.wrong("a token was given to who asked for none, or the reverse");
                 }
-                Some(Held { guard, cap, begun })
+                Some(Held { guard, cap, begun, reads })
             }
             Err(error) => {
                 self.check_refusal(&error);
                 None
             }
         }
+    }
+
+    /// Whether a request is that of a reader.
+    fn reads(&self) -> bool {
+        self.plan.class == Class::Readers && self.dice.percent(70)
+    }
+
+    fn ask(&self, resources: impl IntoResources, reads: bool) -> LockRequest {
+        if reads { self.manager.read(resources) } else { self.manager.lock(resources) }
     }
 
     fn limited(&self, request: LockRequest, limit: &mut Option<Duration>) -> LockRequest {
@@ -136,8 +148,8 @@ impl Worker {
     }
 
     /// Holds a lock: reads, extends or renews, writes, gives it up in one of several ways.
-    async fn hold(self: &Arc<Self>, resource: usize, Held { guard, cap, begun }: Held) {
-        let lock = self.granted(resource, &guard.lease(), begun);
+    async fn hold(self: &Arc<Self>, resource: usize, Held { guard, cap, begun, reads }: Held) {
+        let lock = self.granted(resource, &guard.lease(), begun, reads);
         let watch = Watch::new(self, guard.lease(), lock, cap);
         let (read, mut visit) = self.read(resource, &watch);
         let way = match self.dice.below(10) {
@@ -153,7 +165,7 @@ impl Worker {
         self.client().spawn(Box::pin(watch.clone().lost()));
         let parts = 1 + self.dice.below(4);
         if way == Way::Run {
-            let work = watch.under(self.work(resource, parts, &watch));
+            let work = watch.under(self.work(resource, parts, &watch, reads));
             // In the end it gives the lock up, so it must have ended in time.
             if let Ok(false) | Err(Stopped { value: Some(_), .. }) = guard.run(work).await {
                 self.wrong(format!("client {}: {lock} was over in a run", self.client().id()));
@@ -176,7 +188,7 @@ impl Worker {
             }
             if guard.is_valid() {
                 self.look(resource, true, &watch);
-                self.write(resource, read);
+                self.write(resource, read, reads);
             }
         }
         // Whether the lock is still held is the door's business.
@@ -193,7 +205,7 @@ impl Worker {
             // One that is kept alive would be held for ever.
             1 if !kept_alive || cap.is_some() => self::lock(&self.forgotten).push(guard),
             2 | 3 => drop(guard),
-            6 | 7 => self.detach(resource, guard, begun),
+            6 | 7 => self.detach(resource, guard, begun, reads),
             _ => {
                 let polls = matches!(draw, 4 | 5).then(|| self.dice.below(8));
                 let (was_valid, start) = (guard.is_valid(), self.sim.elapsed());
@@ -208,16 +220,17 @@ impl Worker {
     async fn with(self: &Arc<Self>, resource: usize) {
         let mut limit = None;
         let wait = self.dice.scaled_time(self.plan.ttl * 3);
-        let request = self.manager.lock(name(resource)).timeout(wait);
-        let request = fenced(request, self.plan.fences(&self.dice));
+        let reads = self.reads();
+        let request = self.ask(name(resource), reads).timeout(wait);
+        let request = fenced(request, self.plan.fences(&self.dice) && !reads);
         let request = self.limited(request, &mut limit);
         let parts = 1 + self.dice.below(6);
         let body = async |lease: Lease| {
-            let lock = self.granted(resource, &lease, self.process.begun());
+            let lock = self.granted(resource, &lease, self.process.begun(), reads);
             let cap = limit.map(|limit| self.client().now() + limit);
             let watch = Watch::new(self, lease, lock, cap);
             self.client().spawn(Box::pin(watch.clone().lost()));
-            watch.under(self.work(resource, parts, &watch)).await
+            watch.under(self.work(resource, parts, &watch, reads)).await
         };
         let done = if self.dice.percent(20) {
             self.at_most(40, request.with(body)).await
@@ -233,14 +246,14 @@ impl Worker {
     }
 
     /// What is done under a lock that ends it in time. Returns whether it was valid at the end.
-    async fn work(&self, resource: usize, parts: usize, watch: &Watch) -> bool {
+    async fn work(&self, resource: usize, parts: usize, watch: &Watch, reads: bool) -> bool {
         let (read, mut visit) = self.read(resource, watch);
         for _ in 0..parts {
             self.sleep(self.dice.scaled_time(self.plan.ttl)).await;
             self.look(resource, watch.lease.is_valid(), watch);
         }
         self.look(resource, watch.lease.is_valid(), watch);
-        self.write(resource, read);
+        self.write(resource, read, reads);
         visit.write(self, &watch.lease);
         watch.lease.is_valid()
     }
@@ -263,7 +276,7 @@ impl Worker {
     }
 
     /// Sends the lock to another client, as text.
-    fn detach(&self, resource: usize, guard: LockGuard, begun: Option<Begun>) {
+    fn detach(&self, resource: usize, guard: LockGuard, begun: Option<Begun>, reads: bool) {
         let token = guard.fencing_token();
         let (was_valid, detached) = (guard.is_valid(), guard.detach());
         let text = match detached {
@@ -280,7 +293,7 @@ impl Worker {
         let transit = self.dice.scaled_time(self.plan.ttl);
         *lock(&self.working) += 1;
         let client = peer.client().clone();
-        client.spawn(peer.adopt(resource, text, (token, begun), transit));
+        client.spawn(peer.adopt(resource, text, (token, begun, reads), transit));
     }
 
     /// Boxed, since what is adopted may be handed over again.
@@ -288,7 +301,7 @@ impl Worker {
         self: Arc<Self>,
         resource: usize,
         text: String,
-        (token, begun): (Option<FencingToken>, Option<Begun>),
+        (token, begun, reads): (Option<FencingToken>, Option<Begun>, bool),
         transit: Duration,
     ) -> BoxFuture<'static, ()> {
         Box::pin(async move {
@@ -308,7 +321,7 @@ impl Worker {
                     if guard.fencing_token() != token {
                         self.wrong("a lock was adopted with another token");
                     }
-                    self.hold(resource, Held { guard, cap: None, begun }).await;
+                    self.hold(resource, Held { guard, cap: None, begun, reads }).await;
                 }
                 None | Some(Err(AdoptError::Lost(_) | AdoptError::NoQuorum(_))) => {}
                 Some(Err(error)) => self.wrong(format!("a lock was not adopted: {error}")),
@@ -361,8 +374,12 @@ impl Worker {
         (lock(&self.counters)[resource].0, visit)
     }
 
-    fn write(&self, resource: usize, read: u64) {
+    /// A reader only reads: what it read is what is there.
+    fn write(&self, resource: usize, read: u64, reads: bool) {
         let (count, added) = &mut lock(&self.counters)[resource];
+        if reads {
+            return self.wrong_if(*count != read, "what was read was written to");
+        }
         *count = read + 1;
         *added += 1;
     }
@@ -389,14 +406,14 @@ impl Worker {
         longest.unwrap_or(0) > self.nodes.len() / 2
     }
 
-    fn granted(&self, resource: usize, lease: &Lease, begun: Option<Begun>) -> LockId {
+    fn granted(&self, resource: usize, lease: &Lease, begun: Option<Begun>, reads: bool) -> LockId {
         let until = self.world_time(lease.valid_until());
         let (now, client) = (self.sim.elapsed(), self.client().id());
         self.wrong_if(!lease.is_valid(), format!("client {client} was given a lock that is over"));
         if lease.remaining() > self.plan.validity_of(self.plan.max_ttl()) {
             self.wrong(format!("client {client} was given a lock for too long"));
         }
-        let lock = self.history.granted(now, client, name(resource), until);
+        let lock = self.history.granted_to(now, client, name(resource), until, reads);
         match (lease.fencing_token(), begun) {
             (Some(token), Some(begun)) => self.now(What::Fenced(lock, token, begun)),
             (Some(_), None) => self.wrong("a lock has a token, and no attempt asked for one"),

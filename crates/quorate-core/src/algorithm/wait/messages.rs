@@ -28,6 +28,22 @@ impl Entry {
         Self::new(name)
     }
 
+    /// The same name, marked as one of readers: its second letter is `r`.
+    #[must_use]
+    pub fn of_readers(self) -> Self {
+        let mut name = self.0.to_vec();
+        if let Some(second) = name.get_mut(1) {
+            *second = READERS;
+        }
+        Self::new(name)
+    }
+
+    /// Whether readers wait under this name. Those enter together, whatever the order of their entries.
+    #[must_use]
+    pub fn is_of_readers(&self) -> bool {
+        self.0.get(1) == Some(&READERS)
+    }
+
     /// The bytes of the name.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
@@ -43,6 +59,9 @@ impl Entry {
 
 /// The first letter of an entry whose process gets no pushes. It is no hex digit.
 const POLLING: u8 = b'p';
+
+/// The second letter of an entry of readers. It is no hex digit, and older processes see a name like all others.
+const READERS: u8 = b'r';
 
 /// A key that a waiter watches at the gate.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -1,0 +1,35 @@
+//! `quorate run --read`: beside other readers, and not beside a lock.
+
+use quorate_tests::Nodes;
+use serde_json::Value;
+
+use crate::support::{Dir, run, start};
+
+#[test]
+fn commands_that_read_run_together_and_not_beside_a_lock() {
+    let (nodes, dir) = (&Nodes::start(3), &Dir::new());
+    let addresses = &nodes.addresses();
+    let waits = "echo started > started; until [ -e go ] || [ ! -e here ]; do sleep 0.01; done";
+    let words = ["run", "--read", "--label", "web-3", "--ttl", "1h", "r", "-c", waits];
+    let mut reading = start(dir, addresses, &words);
+    dir.wait_for("started");
+    let beside = run(dir, addresses, &["run", "--read", "--no-wait", "r", "--", "true"]);
+    assert_eq!(beside.code(), Some(0), "{beside:?}");
+    let alone = run(dir, addresses, &["run", "--no-wait", "r", "--", "true"]);
+    assert_eq!(alone.code(), Some(75), "{alone:?}");
+    let seen = run(dir, addresses, &["inspect", "r"]);
+    assert!(seen.out.starts_with("r: held by 1 reader (\"web-3\") on "), "{seen:?}");
+    let told = run(dir, addresses, &["inspect", "--json", "r"]);
+    let told: Value = serde_json::from_str(&told.out).unwrap();
+    let lock = &told["locks"][0];
+    assert_eq!((&lock["state"], &lock["readers"][0]["label"]), (&"held".into(), &"web-3".into()));
+    assert_eq!(lock["nodes"][0]["state"], "read", "{told}");
+    crate::records::assert_documented("inspect --json", &told);
+    dir.write("go", "");
+    assert_eq!(reading.done().code(), Some(0));
+    assert_eq!(nodes.keys_left(), []);
+    for wrong in [&["--fenced"][..], &["--once-per", "1h"]] {
+        let words = [&["run", "--read"], wrong, &["r", "--", "true"]].concat();
+        assert_eq!(run(dir, addresses, &words).code(), Some(64), "{wrong:?}");
+    }
+}

@@ -1,0 +1,55 @@
+//! A reader that competes: it gives way to writers that wait, and waits with other readers of its manager.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Competitor, LostRound, error_of};
+use crate::algorithm::attempt::Loss;
+use crate::algorithm::backoff::scale;
+use crate::attempt::Attempt;
+use crate::backend::{Capabilities, Mode};
+
+impl Competitor<'_> {
+    /// Whether a round that it wins is given back if a writer waits (RW1). A reader with an entry in the queue has its turn.
+    pub(super) const fn gives_way(&self) -> bool {
+        matches!(self.wanted.mode(), Mode::Shared) && self.member.is_none()
+    }
+
+    /// Gives the lock back if a writer waits, or if it has expired while the gate was awaited (T2).
+    pub(super) async fn is_given_back(&mut self, attempt: &Arc<Attempt>) -> bool {
+        let writer_waits = attempt.writer_waits().await;
+        let at = self.cluster().now();
+        let loss = if writer_waits { Loss::Held } else { Loss::Expired };
+        if !writer_waits && attempt.is_held(at) {
+            return false;
+        }
+        attempt.leave(Vec::new());
+        let failure = attempt.failure();
+        let took = failure.waited();
+        let error = error_of(self.cluster(), loss, failure);
+        self.last = Some(LostRound { loss, took, at, error, is_undone: false });
+        true
+    }
+
+    /// Waits until the next attempt of a reader is worth making. Its own undo refuses no reader, so it is not awaited.
+    pub(super) async fn next_of_readers(&mut self) {
+        let queues = self.queues;
+        let cluster = &queues.cluster;
+        let took = self.last.as_ref().map(|last| last.took);
+        if cluster.nodes.having(Capabilities::QUEUE).is_some() {
+            self.member.take_if(|member| member.wait().is_outdated());
+            if let Some(member) = &self.member {
+                let took = took.unwrap_or_default();
+                let pause = took.saturating_add(scale(took, cluster.random()));
+                cluster.sleep(pause.min(self.node_timeout)).await;
+                member.refused();
+            } else {
+                self.member = queues.readers.join(cluster, &self.wanted.keys, self.node_timeout);
+            }
+            if let Some(member) = &mut self.member {
+                return member.turn().await;
+            }
+        }
+        self.back_off(took.unwrap_or(Duration::ZERO)).await;
+    }
+}

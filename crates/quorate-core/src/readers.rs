@@ -1,0 +1,167 @@
+//! The readers of a manager that wait between processes.
+//!
+//! Readers take no turn in the manager: each competes at the nodes. Those that wait for the same keys share one wait, and
+//! so one entry of the wait queue. When its turn comes, all of them make an attempt. From then on no other reader joins:
+//! else an entry that stands before a writer would never leave.
+//!
+//! Beside the waits stands the gate's word that a writer waits. While it is fresh, a new reader joins the queue before its
+//! first attempt (RW1).
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use crate::backend::Mode;
+use crate::cluster::Cluster;
+use crate::remote_wait::{RemoteWait, WaitInput};
+use crate::resource::Key;
+use crate::runtime::lock;
+
+/// How long the word of a gate is trusted.
+const RECENT: Duration = Duration::from_secs(1);
+
+/// The readers of a manager that wait, and what the gates say of writers.
+#[derive(Clone, Default)]
+pub(crate) struct Readers(Arc<Mutex<State>>);
+
+#[derive(Default)]
+struct State {
+    /// The latest group for each set of keys.
+    groups: HashMap<Arc<[Key]>, Arc<Group>>,
+    /// When the gate of a key said last that a writer waits.
+    words: HashMap<Key, Instant>,
+}
+
+/// Readers that share one wait.
+struct Group {
+    keys: Arc<[Key]>,
+    wait: Arc<RemoteWait>,
+    /// Changed under the lock of the state only.
+    members: AtomicUsize,
+}
+
+/// One reader of a group. Dropped, it leaves the group, and the last one takes the entry along.
+pub(crate) struct Member {
+    readers: Readers,
+    group: Arc<Group>,
+    /// The number of the attempt that it has made last.
+    seen: u32,
+    has_won: bool,
+}
+
+impl Readers {
+    /// The gate of `key` said whether a writer waits.
+    pub(crate) fn note_word(&self, key: &Key, writer_waits: bool, now: Instant) {
+        let mut state = self.lock();
+        state.words.retain(|_, at| is_recent(*at, now));
+        match writer_waits {
+            true => drop(state.words.insert(key.clone(), now)),
+            false => drop(state.words.remove(key)),
+        }
+    }
+
+    /// Whether a new reader waits for its turn before its first attempt: other readers do so, or a writer waits.
+    pub(crate) fn wait_first(&self, keys: &Arc<[Key]>, now: Instant) -> bool {
+        let state = self.lock();
+        let word = keys.first().and_then(|key| state.words.get(key));
+        let has_word = word.is_some_and(|at| is_recent(*at, now));
+        let group = state.groups.get(keys).cloned();
+        drop(state);
+        has_word || group.is_some_and(|group| group.is_open())
+    }
+
+    /// Joins the readers that wait for `keys`, in sorted order. `None` without randomness, and once the manager is closed.
+    pub(crate) fn join(
+        &self,
+        cluster: &Arc<Cluster>,
+        keys: &Arc<[Key]>,
+        node_timeout: Duration,
+    ) -> Option<Member> {
+        let found = self.lock().groups.get(keys).cloned();
+        let member = |group| Member { readers: self.clone(), group, seen: 0, has_won: false };
+        if let Some(group) = found.filter(|group| group.is_open()) {
+            let _state = self.lock();
+            if group.members.load(Ordering::Relaxed) > 0 {
+                group.members.fetch_add(1, Ordering::Relaxed);
+                return Some(member(group));
+            }
+        }
+        // The words of its refreshes are about all waiters, and readers care for writers.
+        let wait = RemoteWait::begin(cluster, keys, Mode::Shared, node_timeout, true, |_, _| {})?;
+        let keys = Arc::clone(keys);
+        let group = Arc::new(Group { keys, wait, members: AtomicUsize::new(1) });
+        self.lock().groups.insert(Arc::clone(&group.keys), Arc::clone(&group));
+        Some(member(group))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        lock(&self.0)
+    }
+}
+
+fn is_recent(at: Instant, now: Instant) -> bool {
+    now.saturating_duration_since(at) < RECENT
+}
+
+impl Group {
+    /// Whether its turn has not come yet.
+    fn is_open(&self) -> bool {
+        self.wait.turns() == 0
+    }
+}
+
+impl Member {
+    pub(crate) fn wait(&self) -> &Arc<RemoteWait> {
+        &self.group.wait
+    }
+
+    /// Its attempt was not won. An attempt that all were asked for is refused with the first of them.
+    pub(crate) fn refused(&self) {
+        if self.wait().turns() == self.seen {
+            self.wait().input(WaitInput::Refused);
+        }
+    }
+
+    /// Waits until the next attempt is worth making. Writers that wait then stand behind this group.
+    ///
+    /// # Cancel safety
+    ///
+    /// The future can be dropped at any time.
+    pub(crate) async fn turn(&mut self) {
+        if let Some(turn) = self.wait().turn_after(self.seen).await {
+            self.seen = turn;
+            if let Some(key) = self.group.keys.first() {
+                self.readers.lock().words.remove(key);
+            }
+        }
+    }
+
+    /// Its attempt was won.
+    pub(crate) fn won(mut self) {
+        self.has_won = true;
+    }
+
+    /// Leaves the group. Returns the wait if it has ended with that.
+    #[must_use]
+    pub(crate) fn leave(self) -> Option<Arc<RemoteWait>> {
+        let wait = Arc::clone(self.wait());
+        drop(self);
+        wait.is_over().then_some(wait)
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        let mut state = self.readers.lock();
+        if self.group.members.fetch_sub(1, Ordering::Relaxed) > 1 {
+            return;
+        }
+        let latest = state.groups.get(&self.group.keys);
+        let is_latest = latest.is_some_and(|latest| Arc::ptr_eq(latest, &self.group));
+        let group = is_latest.then(|| state.groups.remove(&self.group.keys));
+        drop(state);
+        drop(group);
+        self.wait().input(if self.has_won { WaitInput::Won } else { WaitInput::Cancel });
+    }
+}

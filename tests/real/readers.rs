@@ -1,0 +1,221 @@
+//! Readers and writers on real nodes: with both clients, over a pool, and beside other Redlock libraries.
+
+use std::future::IntoFuture as _;
+
+use quorate::{DetachedLock, LockManager, LockState};
+use quorate_tests::keys::waiters;
+use quorate_tests::wait::{LONG_TTL, until, until_it_says, within_limit};
+use quorate_tests::{Nodes, RedisServer, Reply};
+
+use crate::client::{
+    Client, assert_clean, close, nothing_is_left, on_tokio, unreachable, with_each,
+};
+use crate::wire::commands;
+
+/// The script of the Redlock page, with which other libraries release.
+const UNLOCK: &str = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end";
+
+/// The script with which 0.1 acquires several names.
+const ACQUIRE_0_1: &str = "for i = 1, #KEYS do
+  local held = redis.call('GET', KEYS[i])
+  if held and held ~= ARGV[1] then return 0 end
+end
+for i = 1, #KEYS do redis.call('SET', KEYS[i], ARGV[1], 'NX', 'PX', ARGV[2]) end
+return 1";
+
+/// The scores of the readers at a node, and how long its key lives, in milliseconds.
+fn ends(node: &RedisServer) -> (Vec<i64>, i64) {
+    let scores = node.cli(&["ZRANGE", "r", "0", "-1", "WITHSCORES"]).array();
+    let scores = scores.into_iter().skip(1).step_by(2).map(|score| score.text().parse().unwrap());
+    (scores.collect(), node.pttl("r"))
+}
+
+async fn readers(manager: &LockManager) -> usize {
+    manager.inspect("r").await.unwrap().readers().len()
+}
+
+/// The life of a reader: another one beside it, an extension, a record, labels, a revoke.
+#[test]
+fn rw5_readers_hold_together_and_a_lock_alone() {
+    let nodes = &Nodes::start(3);
+    with_each(&Client::WITH_POOL, async |client| {
+        let one = client.builder(nodes).label("web-3").build().unwrap();
+        let other = client.manager(nodes);
+        let first = one.read("r").await.unwrap();
+        let second = other.read(["q", "r"]).auto_renew().await.unwrap();
+        first.extend().await.unwrap();
+        for names in [&["r"][..], &["q", "r"]] {
+            assert!(other.lock(names.to_vec()).no_wait().await.unwrap_err().is_held());
+            assert!(other.lock(names.to_vec()).fenced().no_wait().await.unwrap_err().is_held());
+        }
+        // A quorum may have the readers before the third node does.
+        until_it_says("two readers", async || readers(&other).await == 2).await;
+        let seen = other.inspect("r").await.unwrap();
+        assert_eq!(seen.state(), LockState::Held, "{client:?}");
+        assert!(seen.to_string().starts_with("held by 2 readers (\"web-3\") on "), "{seen}");
+        let record = first.detach().unwrap().encode();
+        second.release().await.unwrap();
+        let adopted = other.adopt(&DetachedLock::decode(&record).unwrap()).await.unwrap();
+        assert!(one.lock("r").no_wait().await.unwrap_err().is_held(), "{client:?}");
+        adopted.release().await.unwrap();
+        nothing_is_left(nodes).await;
+
+        let guard = one.lock("r").await.unwrap();
+        let refused = other.read("r").no_wait().await.unwrap_err();
+        assert_eq!(refused.held_by(), Some("web-3"), "{client:?}: {refused}");
+        guard.release().await.unwrap();
+        nothing_is_left(nodes).await;
+
+        let reading = one.read("r").await.unwrap();
+        until("each node has a reader", || nodes.iter().all(|node| node.pttl("r") > 0)).await;
+        assert!(other.revoke("r").await.unwrap().is_effective(), "{client:?}");
+        assert!(reading.extend().await.is_err() && !reading.is_valid(), "{client:?}");
+        other.delete("r").await.unwrap();
+        for manager in [&one, &other] {
+            close(manager, nodes).await;
+        }
+    });
+}
+
+/// A writer waits for readers, and a reader for a writer: each is notified, on a pool it asks.
+#[test]
+fn rw3_a_writer_waits_for_readers_and_they_for_it() {
+    let nodes = &Nodes::start(1);
+    let queued =
+        |count: usize| nodes[0].cli(&["ZCARD", &waiters("r")]) == Reply::Integer(count as i64);
+    with_each(&Client::WITH_POOL, async |client| {
+        let [one, other, third] = [(); 3].map(|()| client.manager(nodes));
+        let readings = [one.read("r").await.unwrap(), other.read("r").await.unwrap()];
+        let writing = tokio::spawn(third.lock("r").into_future());
+        until("the writer waits", || queued(1)).await;
+        // RW1: both read already, and the next one gives way. RW4: they extend all the same.
+        assert!(one.read("r").no_wait().await.unwrap_err().is_held(), "{client:?}");
+        let behind = tokio::spawn(one.read("r").into_future());
+        until("a reader waits behind it", || queued(2)).await;
+        for reading in readings {
+            reading.extend().await.unwrap();
+            assert!(!writing.is_finished(), "{client:?}");
+            reading.release().await.unwrap();
+        }
+        let writing = within_limit("the lock", writing).await.unwrap().unwrap();
+        assert!(!behind.is_finished(), "{client:?}");
+        let beside = tokio::spawn(other.read("r").into_future());
+        until("two processes wait to read", || queued(2)).await;
+        writing.release().await.unwrap();
+        let behind = within_limit("a reader", behind).await.unwrap().unwrap();
+        let beside = within_limit("a reader", beside).await.unwrap().unwrap();
+        assert!(behind.is_valid() && beside.is_valid(), "RW2: {client:?}");
+        drop((behind, beside));
+        for manager in [one, other, third] {
+            assert_clean(&manager).await;
+        }
+        nothing_is_left(nodes).await;
+    });
+}
+
+/// `SET NX PX` by hand, as every Redlock library sends it.
+#[test]
+fn rw5_a_lock_of_another_library_excludes_readers_and_is_excluded() {
+    let nodes = &Nodes::start(3);
+    with_each(&Client::WITH_POOL, async |client| {
+        let manager = client.manager(nodes);
+        let set = |node: &RedisServer| node.cli(&["SET", "r", "theirs", "NX", "PX", "600000"]);
+        let reading = manager.read("r").await.unwrap();
+        until("each node has a reader", || nodes.iter().all(|node| node.pttl("r") > 0)).await;
+        assert!(nodes.iter().all(|node| set(node) == Reply::Nil), "{client:?}");
+        let unlock = |node: &RedisServer| node.cli(&["EVAL", UNLOCK, "1", "r", "theirs"]);
+        assert!(nodes.iter().all(|node| matches!(unlock(node), Reply::Error(_))), "{client:?}");
+        reading.release().await.unwrap();
+        nothing_is_left(nodes).await;
+        assert!(nodes.iter().all(|node| set(node) != Reply::Nil), "{client:?}");
+        assert!(manager.read("r").no_wait().await.unwrap_err().is_held(), "{client:?}");
+        assert!(manager.read(["q", "r"]).no_wait().await.unwrap_err().is_held(), "{client:?}");
+        assert!(nodes.iter().all(|node| unlock(node) == Reply::Integer(1)), "{client:?}");
+        manager.read("r").await.unwrap().release().await.unwrap();
+        close(&manager, nodes).await;
+    });
+}
+
+/// The server's clock and its `PEXPIRE` are read one after the other: a millisecond may pass.
+#[test]
+fn rw7_the_key_of_a_real_node_lives_as_long_as_its_last_reader() {
+    let nodes = &Nodes::start(1);
+    on_tokio(async {
+        for client in Client::WITH_POOL {
+            let manager = client.manager(nodes);
+            let assert_end = |count: usize| {
+                let (scores, left) = ends(&nodes[0]);
+                let time = nodes[0].cli(&["TIME"]).array();
+                let time: Vec<i64> =
+                    time.into_iter().map(|part| part.text().parse().unwrap()).collect();
+                let now = time[0] * 1_000 + time[1] / 1_000;
+                let end = scores.iter().max().unwrap();
+                assert_eq!(scores.len(), count, "{client:?}");
+                // What is left was read before the time was.
+                let key_end = now + left;
+                assert!((*end..*end + 5_000).contains(&key_end), "{client:?}: {end} and {key_end}");
+            };
+            let short = manager.read("r").await.unwrap();
+            assert_end(1);
+            let long = manager.read("r").ttl(4 * LONG_TTL).await.unwrap();
+            assert_end(2);
+            short.extend().await.unwrap();
+            assert_end(2);
+            long.release().await.unwrap();
+            assert_end(1);
+            assert!(nodes[0].pttl("r") <= LONG_TTL.as_millis() as i64, "{client:?}");
+            short.release().await.unwrap();
+            close(&manager, nodes).await;
+        }
+    });
+}
+
+#[test]
+fn rw8_an_ordered_set_of_another_program_is_left_alone() {
+    let nodes = &Nodes::start(3);
+    with_each(&Client::WITH_POOL, async |client| {
+        nodes.iter().for_each(|node| drop(node.cli(&["ZADD", "r", "5", "x"])));
+        let manager = client.manager(nodes);
+        for names in [&["r"][..], &["q", "r"]] {
+            let failure = unreachable(manager.read(names.to_vec()).no_wait().await);
+            assert!(failure.to_string().contains("WRONGTYPE"), "{client:?}: {failure}");
+        }
+        assert!(nodes.iter().all(|node| node.pttl("r") == -1));
+        assert!(nodes.iter().all(|node| node.cli(&["ZCARD", "r"]) == Reply::Integer(1)));
+        nodes.iter().for_each(|node| drop(node.cli(&["DEL", "r"])));
+        close(&manager, nodes).await;
+    });
+}
+
+/// A plain lock of 0.1 is refused. Its scripts fail, so processes are upgraded before the first `read`.
+#[test]
+fn rw9_requests_of_0_1_for_several_names_fail_while_readers_hold() {
+    let nodes = &Nodes::start(1);
+    with_each(&Client::WITH_POOL, async |client| {
+        let manager = client.manager(nodes);
+        let reading = manager.read("r").await.unwrap();
+        match nodes[0].cli(&["EVAL", ACQUIRE_0_1, "2", "q", "r", "theirs", "1000"]) {
+            Reply::Error(text) => assert!(text.starts_with("WRONGTYPE"), "{client:?}: {text}"),
+            other => panic!("{client:?}: {other:?}"),
+        }
+        reading.release().await.unwrap();
+        close(&manager, nodes).await;
+    });
+}
+
+/// A read is a hint and a script call at the gate, and a script call elsewhere. A lock is what it was.
+#[test]
+fn a_read_sends_one_question_more_and_a_lock_nothing_more() {
+    let nodes = &Nodes::start(1);
+    with_each(&Client::ALL, async |client| {
+        let manager = client.manager(nodes);
+        manager.lock("warm").await.unwrap().release().await.unwrap();
+        let monitor = nodes[0].monitor();
+        manager.read("r").await.unwrap().release().await.unwrap();
+        let names = commands(monitor).into_iter().map(|args| args[0].to_uppercase());
+        // A script's own commands are shown as well, in small letters or large ones.
+        let names: Vec<_> = names.filter(|name| *name == "EVALSHA" || name == "ZRANGE").collect();
+        assert_eq!(names[..2], ["ZRANGE", "EVALSHA"], "{client:?}: {names:?}");
+        close(&manager, nodes).await;
+    });
+}
