@@ -38,7 +38,7 @@ pub use call::{Call, NotSent, Push};
 pub use claim::Claim;
 pub use description::Description;
 pub use error::{BackendError, BackendErrorKind};
-pub use operation::{CallReply, CallResult, Operation, Revoke};
+pub use operation::{CallReply, CallResult, Choice, Operation, Revoke};
 pub use options::{AcquireOptions, Capabilities, ExtendOptions, ReleaseOptions, Reply, Watched};
 pub use restart_guard::RestartGuard;
 pub use sighting::{Holder, Sighting};
@@ -219,7 +219,8 @@ pub trait LockBackend: fmt::Debug + Send + Sync + 'static {
     /// Keeps `entry` alive in the wait queue of `key`, and appends it if it is missing.
     ///
     /// `locks` are the keys of the lock that is waited for. `key` is the first of them in sorted order. An entry
-    /// that is not refreshed for 2 s leaves the queue. A lock key without a ttl counts as free.
+    /// that is not refreshed for 2 s leaves the queue. A lock key without a ttl counts as free for
+    /// [`Choice::All`], and as held for [`Choice::Any`], which has other keys.
     ///
     /// # Errors
     ///
@@ -234,8 +235,9 @@ pub trait LockBackend: fmt::Debug + Send + Sync + 'static {
         key: &Key,
         entry: &Entry,
         locks: &[Key],
+        choice: Choice,
     ) -> Result<Refreshed, BackendError> {
-        let _ = (key, entry, locks);
+        let _ = (key, entry, locks, choice);
         Err(BackendError::unsupported("this node keeps no wait queue"))
     }
 
@@ -311,7 +313,7 @@ forward! {
     server_id() -> Option<String>;
     hint(key: &Key) -> bool;
     watch(key: &Key, entry: Option<&Entry>) -> Watched;
-    queue_refresh(key: &Key, entry: &Entry, locks: &[Key]) -> Refreshed;
+    queue_refresh(key: &Key, entry: &Entry, locks: &[Key], choice: Choice) -> Refreshed;
     queue_leave(key: &Key, entry: &Entry, also: Option<&Entry>) -> bool;
 }
 
@@ -360,8 +362,9 @@ async fn perform<B: LockBackend + ?Sized>(backend: &B, call: &Call) -> CallResul
         Operation::Raise(claim, number) => backend.raise(claim, *number).await?,
         Operation::Release(claim, options) => backend.release(claim, *options).await?,
         Operation::Hint { key } => return backend.hint(key).await.map(CallReply::Waiters),
-        Operation::Refresh { key, entry, locks } => {
-            return backend.queue_refresh(key, entry, locks).await.map(CallReply::Refreshed);
+        Operation::Refresh { key, entry, locks, choice } => {
+            let refreshed = backend.queue_refresh(key, entry, locks, *choice).await;
+            return refreshed.map(CallReply::Refreshed);
         }
         Operation::Leave { key, entry, also } => {
             let left = backend.queue_leave(key, entry, also.as_ref()).await;
@@ -449,7 +452,7 @@ mod tests {
             node.describe().now_or_never().unwrap().unwrap_err(),
             node.server_id().now_or_never().unwrap().unwrap_err(),
             node.watch(&key, None).now_or_never().unwrap().unwrap_err(),
-            node.queue_refresh(&key, &entry, &[]).now_or_never().unwrap().unwrap_err(),
+            node.queue_refresh(&key, &entry, &[], Choice::All).now_or_never().unwrap().unwrap_err(),
             node.queue_leave(&key, &entry, None).now_or_never().unwrap().unwrap_err(),
         ];
         assert!(errors.iter().all(BackendError::is_not_sent));

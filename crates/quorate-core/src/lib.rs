@@ -10,6 +10,7 @@
 //! | floor | module | what it is |
 //! |---|---|---|
 //! | 9 | [`lead`](LockManager::lead) | a loop around a lock: leads whenever this process can |
+//! | 9 | [`any`](LockManager::lock_any) | one of several names, and permits |
 //! | 9 | [`once`](LockManager::once_per) | work that is done once per period |
 //! | 8 | [`manager`](LockManager) | the handle: `lock`, `with`, `adopt`, `inspect`, `revoke`, `check`, `leases`, `close` |
 //! | 8 | [`request`](LockRequest) | what a user asks for; awaited, it gives a guard |
@@ -79,6 +80,7 @@
 
 mod acquire;
 pub mod algorithm;
+mod any;
 mod attempt;
 mod attempts;
 pub mod backend;

@@ -14,7 +14,8 @@ use crate::runtime::BoxFuture;
 use crate::telemetry;
 use crate::tickets::LocalQueues;
 
-/// A request for a lock. Created by [`LockManager::lock`](crate::LockManager::lock); await it.
+/// A request for a lock. Created by [`LockManager::lock`](crate::LockManager::lock),
+/// [`lock_any`](crate::LockManager::lock_any) and [`permit`](crate::LockManager::permit); await it.
 ///
 /// # Errors
 ///
@@ -139,6 +140,12 @@ impl LockRequest {
         run_under(guard, body).await
     }
 
+    /// The same request for one of the names.
+    pub(crate) const fn of_any(mut self) -> Self {
+        self.wishes.is_choice = true;
+        self
+    }
+
     /// The same request as one that waits without a deadline, but only while a quorum of nodes replies.
     pub(crate) const fn while_held(mut self) -> Self {
         self.wishes.needs_quorum = true;
@@ -166,7 +173,7 @@ impl LockRequest {
             if let Some(start) = start {
                 let waited = cluster.now().saturating_duration_since(start);
                 match &result {
-                    Ok(lease) => telemetry::acquired(keys, waited, lease.remaining()),
+                    Ok(lease) => telemetry::acquired(lease.keys(), waited, lease.remaining()),
                     Err(error) => telemetry::not_acquired(keys, waited, error.reason(), error),
                 }
             }

@@ -10,6 +10,7 @@ use crate::backend::{Capabilities, Claim};
 use crate::cluster::Cluster;
 use crate::error::{InvalidRequest, LockError};
 use crate::resource::{InvalidLabel, InvalidResource, Key, Label, Resources, Token};
+use crate::tickets::{Ticket, Turn};
 
 /// The settings of a request, unchecked.
 #[derive(Clone, Debug)]
@@ -22,6 +23,8 @@ pub(crate) struct Wishes {
     /// Waits only while the lock is held: a round without a quorum is the last one.
     pub(crate) needs_quorum: bool,
     pub(crate) label: Option<Result<Label, InvalidLabel>>,
+    /// One of the names is wanted.
+    pub(crate) is_choice: bool,
 }
 
 /// How long a request waits for a holder.
@@ -49,6 +52,7 @@ impl Wishes {
             patience,
             needs_quorum: false,
             label: None,
+            is_choice: false,
         }
     }
 }
@@ -57,6 +61,8 @@ impl Wishes {
 pub(crate) struct Wanted {
     /// In sorted order.
     pub(crate) keys: Arc<[Key]>,
+    /// If one of several keys is wanted: where tasks that want one of the same keys wait.
+    pub(super) turn: Option<Arc<Turn>>,
     pub(super) ttl: Ttl,
     label: Option<Label>,
     wishes: Wishes,
@@ -81,7 +87,10 @@ impl Wanted {
         let label = wishes.label.take().transpose()?.or_else(|| config.label.clone());
         match cluster.nodes.lacking(Capabilities::FENCING) {
             Some(node) if wishes.fencing => Err(InvalidRequest::Fencing { node: node.to_string() }),
-            _ => Ok(Self { keys: keys.into(), ttl, label, wishes }),
+            _ => {
+                let turn = wishes.is_choice.then(|| Turn::new(&keys)).flatten();
+                Ok(Self { keys: keys.into(), turn, ttl, label, wishes })
+            }
         }
     }
 
@@ -106,13 +115,17 @@ impl Wanted {
         self.wishes.needs_quorum
     }
 
-    /// A claim with a fresh token, for each attempt (C1).
-    pub(super) fn claim(&self, cluster: &Cluster) -> Result<Claim, LockError> {
+    /// A claim with a fresh token, for each attempt (C1). `tickets` says which key, where one of several is wanted.
+    pub(super) fn claim(&self, cluster: &Cluster, tickets: &[Ticket]) -> Result<Claim, LockError> {
         let mut token = Token::draw(|bytes| cluster.runtime.fill_random(bytes))?;
         if let Some(label) = &self.label {
             token = token.labelled(label);
         }
-        Ok(Claim::new(Arc::clone(&self.keys), token, self.ttl))
+        let keys = match &self.turn {
+            None => Arc::clone(&self.keys),
+            Some(_) => tickets.iter().map(|ticket| ticket.key().clone()).collect(),
+        };
+        Ok(Claim::new(keys, token, self.ttl))
     }
 
     pub(super) fn options(

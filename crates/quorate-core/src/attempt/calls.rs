@@ -140,7 +140,7 @@ impl State {
     pub(super) fn ask_for_hints(&mut self, attempt: &Arc<Attempt>, now: Instant) {
         let cluster = attempt.cluster();
         for (at, ticket) in (0..).zip(&mut self.tickets) {
-            ticket.begin_ending(attempt.slot, now, |key| {
+            ticket.begin_ending(attempt.slot, attempt.won.get().is_some(), now, |key| {
                 let Some(node) = cluster.nodes.gates(key, now).first().copied() else {
                     return Hint::NoGate;
                 };
@@ -161,7 +161,8 @@ impl State {
         let at = usize::try_from(FIRST_HINT - number).unwrap_or(usize::MAX);
         let Some(key) = attempt.claim.keys().get(at) else { return };
         if let Ok(CallReply::Waiters(others_wait)) = result {
-            attempt.queues.note_word(key, others_wait, now);
+            let turn = self.turn.as_ref().map_or(key, |turn| &turn.key);
+            attempt.queues.note_word(turn, others_wait, now);
         }
         if let Some(ticket) = self.tickets.iter_mut().find(|ticket| ticket.key() == key) {
             ticket.note_hint_answered();
