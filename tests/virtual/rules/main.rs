@@ -21,6 +21,7 @@ mod odd;
 mod once;
 mod outside;
 mod own_locks;
+mod permits;
 mod quorum;
 mod reasons;
 mod renewals;

@@ -20,10 +20,12 @@ pub(crate) enum Class {
     Gate,
     /// Jobs once per period, and leaders: `once_per` and `lead`.
     Jobs,
+    /// One of several names: `permit`.
+    Permits,
 }
 
 /// All classes: the word that chooses each, how many of a thousand seeds are run of it, and what its worlds are like.
-pub(crate) const CLASSES: [(Class, &str, u64, &str); 9] = [
+pub(crate) const CLASSES: [(Class, &str, u64, &str); 10] = [
     (
         Class::Promised,
         "promised",
@@ -53,6 +55,7 @@ pub(crate) const CLASSES: [(Class, &str, u64, &str); 9] = [
     (Class::Kills, "kills", 2, "waiters are killed and start again"),
     (Class::Gate, "gate", 2, "nodes that keep the wait queue fail, notifications are lost"),
     (Class::Jobs, "jobs", 20, "jobs once per period, and leaders: one at a time"),
+    (Class::Permits, "permits", 20, "a few permits: one holder each, and every task has some"),
 ];
 
 impl Class {
