@@ -71,14 +71,14 @@ impl LockManager {
     ///
     /// Dropping the request's future releases in the background what was acquired.
     pub fn permit(&self, name: impl IntoResource, count: NonZeroU16) -> LockRequest {
-        let slots = name.into_resource().and_then(|name| {
-            Resources::of_choice((1..=count.get()).map(|number| slot(&name, number)))
+        let names = name.into_resource().and_then(|name| {
+            Resources::of_choice((1..=count.get()).map(|number| of_number(&name, number)))
         });
-        self.request(slots).of_any()
+        self.request(names).of_any()
     }
 }
 
 /// The name of one permit.
-fn slot(name: &Resource, number: u16) -> Result<Resource, InvalidResource> {
+fn of_number(name: &Resource, number: u16) -> Result<Resource, InvalidResource> {
     Resource::new([name.as_bytes(), format!("#{number}").as_bytes()].concat())
 }

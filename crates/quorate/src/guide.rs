@@ -7,6 +7,7 @@
 //! - [`waiting`]: what a request does while another client holds the lock.
 //! - [`jobs`]: work that one of several machines does once, or once per period.
 //! - [`leading`]: one process leads, and another one takes over.
+//! - [`permits`]: at most N holders at a time, and one of several names.
 //! - [`command`]: the command `quorate`, for cron jobs, deploy scripts and migrations.
 //! - [`how_it_works`]: for readers of the code, where each reply, drop and timeout is handled.
 //! - [`testing`]: how to test code that uses quorate, and how quorate is tested.
@@ -32,6 +33,9 @@ pub mod jobs {}
 
 #[doc = include_str!("../docs/leading.md")]
 pub mod leading {}
+
+#[doc = include_str!("../docs/permits.md")]
+pub mod permits {}
 
 #[doc = include_str!("../docs/command.md")]
 pub mod command {}

@@ -20,7 +20,7 @@ fn count(permits: u16) -> NonZeroU16 {
 }
 
 /// The one name of a guard.
-fn slot(guard: &LockGuard) -> String {
+fn name_of(guard: &LockGuard) -> String {
     let [key] = guard.keys() else { panic!("{:?}", guard.keys()) };
     key.to_string()
 }
@@ -52,7 +52,7 @@ fn hand_over(scene: &Scene, guard: LockGuard, waits: &Waits) -> (String, Duratio
     scene.sim.spawn(Box::pin(guard.release().map(|released| released.unwrap())));
     scene.advance(5 * SECOND);
     let (guard, at) = waits.lock().unwrap().take().expect("it has a permit");
-    let name = slot(&guard);
+    let name = name_of(&guard);
     std::mem::forget(guard);
     (name, at - from)
 }
@@ -84,7 +84,7 @@ impl Board {
         process.clone().spawn(async move {
             for time in 0..times {
                 let guard = request(&process).await.unwrap();
-                let name = slot(&guard);
+                let name = name_of(&guard);
                 {
                     let mut seen = board.0.lock().unwrap();
                     if let Some(other) = seen.holders.insert(name.clone(), id) {

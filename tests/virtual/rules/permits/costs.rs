@@ -6,7 +6,7 @@ use quorate_core::resource::Resource;
 use quorate_core::{InvalidRequest, InvalidResource, LockError, LockGuard, LockManager, Runtime};
 use quorate_memory::{Fault, Operation, Sim};
 
-use super::{Board, count, hand_over, slot};
+use super::{Board, count, hand_over, name_of};
 use crate::waiting::processes::{Quirk, Scene};
 use crate::world::{HOUR, MS, SECOND, World, failing};
 
@@ -57,7 +57,7 @@ fn s3_a_name_that_this_manager_holds_is_not_asked_for() {
     assert!(matches!(&error, LockError::Held(answers) if answers.is_local()), "{error}");
     assert_eq!(scene.sent().len(), 0);
     let guard = guards.pop().unwrap();
-    let name = slot(&guard);
+    let name = name_of(&guard);
     assert_eq!(hand_over(&scene, guard, &waits).0, name);
     assert_eq!(scene.count(Operation::Acquire), 3, "one round");
 }
@@ -68,9 +68,9 @@ fn s3_the_permit_that_was_held_last_is_tried_first() {
         let scene = Scene::with(3, Sim::new(seed), Quirk::default());
         let process = scene.process();
         let guard = scene.run(process.permit(100)).unwrap();
-        let name = slot(&guard);
+        let name = name_of(&guard);
         scene.run(guard.release()).unwrap();
-        assert_eq!(slot(&scene.run(process.permit(100)).unwrap()), name);
+        assert_eq!(name_of(&scene.run(process.permit(100)).unwrap()), name);
     }
 }
 
@@ -81,10 +81,10 @@ fn s3_a_request_that_waits_for_no_holder_finds_the_free_permit() {
         let (holder, process) = (scene.process(), scene.process());
         let mut guards: Vec<_> = (0..10).map(|_| scene.run(holder.permit(10)).unwrap()).collect();
         let guard = guards.remove(free);
-        let name = slot(&guard);
+        let name = name_of(&guard);
         scene.run(guard.release()).unwrap();
         let had = scene.run(process.permit(10).no_wait()).unwrap();
-        assert_eq!(slot(&had), name);
+        assert_eq!(name_of(&had), name);
         let from = scene.sim.now();
         let error = scene.run(process.permit(10).no_wait()).unwrap_err();
         assert!(error.is_held(), "{error}");
@@ -170,6 +170,6 @@ fn s4_none_too_many_and_duplicate_names_are_refused() {
     assert!(world.log.calls().is_empty(), "nothing was sent");
     let guard = world.run(manager.lock_any(names(1024)).no_wait()).unwrap();
     assert_eq!(guard.keys().len(), 1);
-    assert_eq!(slot(&world.run(manager.lock_any(["only"])).unwrap()), "only");
-    assert_eq!(slot(&world.run(manager.permit("one", count(1))).unwrap()), "one#1");
+    assert_eq!(name_of(&world.run(manager.lock_any(["only"])).unwrap()), "only");
+    assert_eq!(name_of(&world.run(manager.permit("one", count(1))).unwrap()), "one#1");
 }

@@ -7,7 +7,7 @@ use futures_util::FutureExt;
 use quorate_core::LockGuard;
 use quorate_memory::{Operation, Sim, Value};
 
-use super::{Board, hand_over, slot};
+use super::{Board, hand_over, name_of};
 use crate::waiting::processes::{Process, Quirk, REFRESH, ROUND_TRIP, SECOND_LOOK, Scene};
 use crate::world::{MS, SECOND};
 
@@ -23,7 +23,7 @@ fn s2_a_released_permit_goes_to_the_next_waiter_whichever_it_is() {
         let take = |_| scene.run(holder.permit(permits)).unwrap();
         let guards: Vec<LockGuard> = (0..permits).map(take).collect();
         for (number, guard) in guards.into_iter().enumerate() {
-            let (waiter, name) = (scene.process(), slot(&guard));
+            let (waiter, name) = (scene.process(), name_of(&guard));
             let waits = waiter.waits(permits);
             scene.advance(SECOND);
             let (had, took) = hand_over(&scene, guard, &waits);
@@ -126,9 +126,9 @@ fn s2_a_name_that_the_gate_takes_for_free_hides_no_other() {
     let gate = &scene.nodes[scene.gate("p#1")];
     let mut guards = guards.into_iter();
     let released = guards.next().unwrap();
-    guards.as_slice().iter().for_each(|guard| gate.expire(slot(guard)));
+    guards.as_slice().iter().for_each(|guard| gate.expire(name_of(guard)));
     scene.advance(REFRESH);
-    let name = slot(&released);
+    let name = name_of(&released);
     let (had, took) = hand_over(&scene, released, &waits);
     assert_eq!(had, name);
     assert!(took <= 3 * REFRESH + SECOND_LOOK, "{took:?}");

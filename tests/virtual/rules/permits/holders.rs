@@ -3,7 +3,7 @@
 use quorate_core::LockGuard;
 use quorate_memory::{Effect, Rule};
 
-use super::{Board, hand_over, slot};
+use super::{Board, hand_over, name_of};
 use crate::waiting::processes::{Process, REFRESH, ROUND_TRIP, SECOND_LOOK, Scene};
 use crate::world::{MS, SECOND};
 
@@ -43,20 +43,20 @@ fn s1_a_permit_is_a_lock_on_its_name_with_a_fencing_token_of_its_own() {
     let (one, other) = (scene.process(), scene.process());
     let first = scene.run(one.permit(2).fenced()).unwrap();
     let second = scene.run(other.permit(2).fenced()).unwrap();
-    let mut names = [slot(&first), slot(&second)];
+    let mut names = [name_of(&first), name_of(&second)];
     names.sort();
     assert_eq!(names, ["p#1", "p#2"]);
     for name in names {
         assert!(scene.run(one.locks.try_lock(name)).unwrap().is_none());
     }
     let token = first.fencing_token().unwrap();
-    let name = slot(&first);
+    let name = name_of(&first);
     scene.run(first.release()).unwrap();
     let third = scene.run(other.permit(2).fenced()).unwrap();
-    assert_eq!(slot(&third), name);
+    assert_eq!(name_of(&third), name);
     assert!(third.fencing_token().unwrap() > token);
     let held = scene.run(one.locks.lock_any([name, "q".to_owned()])).unwrap();
-    assert_eq!(slot(&held), "q");
+    assert_eq!(name_of(&held), "q");
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn s5_a_waiter_with_a_lower_count_does_not_hold_up_one_with_a_higher() {
     scene.advance(SECOND);
     for (waits, numbers) in [(second, 4..=5), (first, 1..=3)] {
         let is_right = |name: &str| numbers.clone().any(|number| name == format!("p#{number}"));
-        let at = guards.iter().position(|guard| is_right(&slot(guard))).unwrap();
+        let at = guards.iter().position(|guard| is_right(&name_of(guard))).unwrap();
         let (had, took) = hand_over(&scene, guards.swap_remove(at), &waits);
         assert!(is_right(&had), "{had}");
         assert!(took <= REFRESH + SECOND_LOOK + 4 * ROUND_TRIP, "{took:?}");
