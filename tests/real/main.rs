@@ -29,6 +29,7 @@ mod labels;
 mod leading;
 mod matrix;
 mod peers;
+mod permits;
 mod pools;
 mod queue;
 mod readme;
