@@ -13,7 +13,7 @@ use futures_util::FutureExt;
 use quorate_core::{LockGuard, LockRequest, Runtime};
 
 use crate::waiting::processes::{Process, Scene};
-use crate::world::{HOUR, MS, SECOND};
+use crate::world::{HOUR, SECOND};
 
 fn count(permits: u16) -> NonZeroU16 {
     NonZeroU16::new(permits).unwrap()
