@@ -55,7 +55,7 @@ pub(crate) const CLASSES: [(Class, &str, u64, &str); 10] = [
     (Class::Kills, "kills", 2, "waiters are killed and start again"),
     (Class::Gate, "gate", 2, "nodes that keep the wait queue fail, notifications are lost"),
     (Class::Jobs, "jobs", 20, "jobs once per period, and leaders: one at a time"),
-    (Class::Permits, "permits", 20, "a few permits: one holder each, and every task has some"),
+    (Class::Permits, "permits", 20, "a few permits: one holder each, and every client has some"),
 ];
 
 impl Class {
