@@ -4,6 +4,7 @@
 //! for a random one of the five names, and if it is held again after 1 to 10 ms.
 
 #![allow(clippy::print_stdout, reason = "figures for a terminal")]
+#![allow(clippy::future_not_send, reason = "all tasks run in one")]
 
 use std::env;
 use std::error::Error;

@@ -399,10 +399,8 @@ impl LockBackend for Wrong {
             Flaw::ReportsTheFirstHeldKey if choice == Choice::All => {
                 refreshed.held = locks.iter().position(is_there);
             }
-            Flaw::AnyHeldKeyMeansHeld if choice == Choice::Any => {
-                if locks.iter().any(is_there) {
-                    (refreshed.held, refreshed.free) = (Some(0), None);
-                }
+            Flaw::AnyHeldKeyMeansHeld if choice == Choice::Any && locks.iter().any(is_there) => {
+                (refreshed.held, refreshed.free) = (Some(0), None);
             }
             _ => {}
         }
