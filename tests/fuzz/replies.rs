@@ -7,8 +7,8 @@ use futures_util::FutureExt as _;
 use quorate_core::FencingToken;
 use quorate_core::algorithm::wait::Entry;
 use quorate_core::backend::{
-    AcquireOptions, BackendError, BackendErrorKind, CallReply, CallResult, Claim, FenceHint, Mode,
-    Operation, ReleaseOptions, RestartGuard, Revoke, Ttl, Vote,
+    AcquireOptions, BackendError, BackendErrorKind, CallReply, CallResult, Choice, Claim,
+    FenceHint, Mode, Operation, ReleaseOptions, RestartGuard, Revoke, Ttl, Vote,
 };
 use quorate_core::resource::{Key, Resource, Token};
 use quorate_protocol::{Command, Connection, Value, error_of_reply, exchange, handshake};
@@ -140,7 +140,7 @@ fn operation(bytes: &mut Bytes<'_>) -> Operation {
         2 => Operation::Raise(claim, number),
         3 => Operation::Release(claim, release),
         4 => Operation::Hint { key, mode },
-        5 => Operation::Refresh { key, entry, locks: claim.keys().into() },
+        5 => Operation::Refresh { key, entry, locks: claim.keys().into(), choice: Choice::Any },
         6 => Operation::Leave { key, entry, also: Some(Entry::new(*b"p4")) },
         7 => Operation::Watch { key, entry: None },
         8 => Operation::Inspect { key },

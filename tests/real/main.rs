@@ -32,6 +32,7 @@ mod leading;
 mod matrix;
 mod peers;
 mod permissions;
+mod permits;
 mod pools;
 mod queue;
 mod readers;

@@ -2,7 +2,7 @@
 
 use futures_util::future::join_all;
 use quorate::BackendErrorKind;
-use quorate::backend::Entry;
+use quorate::backend::{Choice, Entry};
 use quorate_tests::wait::{times, until, within_limit};
 use quorate_tests::{Nodes, RedisServer};
 
@@ -19,7 +19,7 @@ fn the_keys_of_a_wait_queue_expire() {
         let backend = client.connect_one(&node.address());
         for name in ["a", "b", "c"] {
             let entry = Entry::new(name.as_bytes());
-            backend.queue_refresh(&key("r"), &entry, &[key("r")]).await.unwrap();
+            backend.queue_refresh(&key("r"), &entry, &[key("r")], Choice::All).await.unwrap();
         }
         let keys = node.keys();
         assert_eq!(keys.len(), 5, "three entries, their order, and when they expire: {keys:?}");
@@ -36,7 +36,8 @@ fn a_user_who_may_not_keep_a_queue_has_the_lock_all_the_same() {
         let nodes = Nodes::start_with(3, &user);
         let addresses: Vec<_> = nodes.iter().map(|node| node.address_as("app", "pw")).collect();
         let backend = client.connect_one(&addresses[0]);
-        let joined = backend.queue_refresh(&key("r"), &Entry::new(*b"a"), &[key("r")]).await;
+        let joined =
+            backend.queue_refresh(&key("r"), &Entry::new(*b"a"), &[key("r")], Choice::All).await;
         assert_eq!(kind(&joined), Some(BackendErrorKind::Permission), "{client:?}: {joined:?}");
         let manager = || unhurried(client.connect(&addresses)).build().unwrap();
         let (ours, theirs) = (manager(), manager());

@@ -1,5 +1,6 @@
 //! The command line.
 
+use std::num::NonZeroU16;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -156,6 +157,9 @@ pub(crate) struct Run {
     /// Run the command once per period of the Unix clock, on one of all machines. Waits for no holder, as --no-wait --skip
     #[arg(long, value_name = "DURATION", value_parser = duration, conflicts_with_all = ["wait", "fenced"])]
     pub(crate) once_per: Option<Duration>,
+    /// Acquire one of N permits: a lock on one of NAME#1 to NAME#N. At most N commands run at a time
+    #[arg(long, value_name = "N", conflicts_with = "once_per")]
+    pub(crate) permits: Option<NonZeroU16>,
     /// The exit code if the lock is held by another until the wait ended
     #[arg(short = 'E', value_name = "CODE", default_value_t = 75)]
     pub(crate) held_code: u8,

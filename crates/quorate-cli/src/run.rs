@@ -54,8 +54,13 @@ fn check_kill_after(run: &Run) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The names to lock: those given, or the name of the period, as [`LockManager::once_per`] has it.
+/// The names to lock: those given, or the name of the period, as [`LockManager::once_per`] has it. With permits, one of them
+/// is locked.
 fn names(run: &Run) -> Result<Vec<String>, Failure> {
+    if let Some(count) = run.permits {
+        let [name] = &run.names[..] else { return Err(Failure::usage("--permits needs one name")) };
+        return Ok((1..=count.get()).map(|number| format!("{name}#{number}")).collect());
+    }
     let Some(period) = run.once_per else { return Ok(run.names.clone()) };
     let [name] = &run.names[..] else { return Err(Failure::usage("--once-per needs one name")) };
     if !(LEAST_PERIOD..=Ttl::MAX).contains(&period) {
@@ -72,12 +77,21 @@ async fn under_lock(
     names: &[String],
     signals: &mut Signals,
 ) -> Result<u8, Failure> {
-    let names_of = names.to_vec();
-    let request = if run.read { manager.read(names_of) } else { manager.lock(names_of) };
+    let request = match run.permits {
+        Some(_) => manager.lock_any(names),
+        None if run.read => manager.read(names),
+        None => manager.lock(names),
+    };
     let request = request.auto_renew();
     let request = if run.held.fenced { request.fenced() } else { request };
     let wait = run.wait.limit().filter(|_| run.once_per.is_none());
     let guard = acquire(manager, request, names, wait, signals).await?;
+    let prefix = common.prefix.as_deref().unwrap_or_default();
+    let is_held = |name: &&String| {
+        let key = [prefix, name].concat();
+        guard.keys().iter().any(|held| held.as_bytes() == key.as_bytes())
+    };
+    let names: &Vec<String> = &names.iter().filter(is_held).cloned().collect();
     if common.verbose {
         let (names, left) = (names.join(" "), guard.remaining());
         eprintln!("quorate: {names}: acquired, valid for {left:.1?}");

@@ -6,11 +6,13 @@
 //!                                └─────────────────────────────────────┘
 //! ```
 
+mod any;
 mod replicas;
 mod shared;
 mod split;
 mod wanted;
 
+use std::future::pending;
 use std::mem::take;
 use std::pin::pin;
 use std::sync::Arc;
@@ -32,7 +34,7 @@ use crate::readers::Member;
 use crate::remote_wait::{RemoteWait, WaitInput};
 use crate::resource::Key;
 use crate::telemetry;
-use crate::tickets::{LocalQueues, NoTicket, Ticket};
+use crate::tickets::{LocalQueues, NoTicket, Taking, Ticket};
 
 /// How long an error may wait for the answers to an undo, however short its round was (C8).
 const LEAST_UNDO: Duration = Duration::from_millis(2);
@@ -62,7 +64,12 @@ pub(crate) async fn acquire(
         last: None,
         rounds: 0,
         replicas: Replicas::default(),
+        choosing: None,
     };
+    if let Some(turn) = &wanted.turn {
+        competitor.begin_choosing(turn, start).boxed().await?;
+        return competitor.compete().await;
+    }
     let own_turn = if wanted.mode() == Mode::Exclusive { &wanted.keys[..] } else { &[] };
     competitor.tickets.reserve_exact(own_turn.len());
     for key in own_turn {
@@ -92,6 +99,21 @@ struct Competitor<'a> {
     /// How many rounds were lost.
     rounds: u32,
     replicas: Replicas,
+    /// If one of several keys is wanted. Then each attempt has the ticket of another key.
+    choosing: Option<Box<Choosing>>,
+}
+
+/// What a request for one of several keys knows.
+#[derive(Default)]
+struct Choosing {
+    turn: Option<Ticket>,
+    is_fast_over: bool,
+    /// The keys of the fast path.
+    tried: Vec<Key>,
+    /// The queues in this process that it stands in.
+    busy: Vec<Taking>,
+    /// It waits for tasks here alone.
+    is_local: bool,
 }
 
 /// A round that was lost, with the error that it gives.
@@ -118,6 +140,11 @@ impl Competitor<'_> {
         &self.queues.cluster
     }
 
+    /// The ticket that the wait between processes belongs to.
+    fn turn(&self) -> Option<&Ticket> {
+        self.choosing.as_ref().map_or_else(|| self.tickets.first(), |it| it.turn.as_ref())
+    }
+
     fn now(&self) -> Instant {
         self.unawaited.unwrap_or_else(|| self.cluster().now())
     }
@@ -137,10 +164,7 @@ impl Competitor<'_> {
         match taken {
             Some(Ok(ticket)) => Ok(ticket),
             Some(Err(NoTicket::Closed)) => Err(LockError::Closed),
-            Some(Err(NoTicket::TooMany)) => {
-                let most = queues.cluster.config.max_waiters.unwrap_or_default();
-                Err(LockError::TooManyWaiters { key: key.clone(), most })
-            }
+            Some(Err(NoTicket::TooMany)) => Err(self.too_many(key)),
             Some(Err(NoTicket::Held)) => Err(LockError::Held(QuorumFailure::default())),
             None => Err(match queues.releasing(key).filter(|_| !self.has_waited) {
                 Some(failure) => LockError::NoQuorum(failure),
@@ -149,13 +173,24 @@ impl Competitor<'_> {
         }
     }
 
+    fn too_many(&self, key: &Key) -> LockError {
+        // The key of a turn is no name that a user knows.
+        let first = self.wanted.turn.as_ref().and_then(|_| self.wanted.keys.first());
+        let most = self.cluster().config.max_waiters.unwrap_or_default();
+        LockError::TooManyWaiters { key: first.unwrap_or(key).clone(), most }
+    }
+
     /// Makes attempts until one is won, or the deadline has come, or trying again is pointless.
     async fn compete(&mut self) -> Result<Arc<Attempt>, LockError> {
         loop {
-            if !self.is_next().await? || self.hear_late() {
+            let is_next = match &self.wanted.turn {
+                None => self.is_next().await?,
+                Some(turn) => self.choose(turn).boxed().await?,
+            };
+            if !is_next || self.hear_late() {
                 return Err(self.give_up().boxed().await);
             }
-            let claim = self.wanted.claim(self.cluster())?;
+            let claim = self.wanted.claim(self.cluster(), &self.tickets)?;
             let mut options = self.wanted.options(self.cluster(), self.deadline)?;
             options.haste = (!self.wanted.waits()).then(|| split::haste(self.rounds));
             options.asks_for_writers = self.gives_way();
@@ -190,7 +225,11 @@ impl Competitor<'_> {
     /// Takes the tickets of a lost round back. Returns whether it was the last one.
     fn is_last(&mut self, lost: NotWon) -> bool {
         let at = self.cluster().now();
-        self.tickets = lost.tickets;
+        match &self.attempt {
+            // The undo gives its ticket on.
+            Some(attempt) if self.choosing.is_some() => attempt.leave(lost.tickets),
+            _ => self.tickets = lost.tickets,
+        }
         let (took, is_held) = (lost.failure.waited(), lost.loss == Loss::Held);
         telemetry::round_lost(&self.wanted.keys, reason(lost.loss), took, &lost.failure);
         let is_over = self.deadline.is_some_and(|deadline| at >= deadline);
@@ -230,6 +269,9 @@ impl Competitor<'_> {
         let (Some(attempt), Some(last)) = (&self.attempt, &mut self.last) else { return false };
         if matches!(last.loss, Loss::Expired | Loss::NoToken) {
             return false;
+        }
+        if self.choosing.is_some() {
+            return last.loss == Loss::Held;
         }
         let limit = last.took.min(self.node_timeout).max(LEAST_UNDO);
         let own = attempt.claim.token();
@@ -287,9 +329,12 @@ impl Competitor<'_> {
 
     /// Whether this request waits for its turn between processes before it competes.
     fn others_are_first(&self) -> bool {
-        match self.tickets.first() {
+        match self.turn() {
             Some(ticket) => ticket.others_are_first(self.now()),
-            None => self.queues.readers.wait_first(&self.wanted.keys, self.now()),
+            None => {
+                self.wanted.mode() == Mode::Shared
+                    && self.queues.readers.wait_first(&self.wanted.keys, self.now())
+            }
         }
     }
 
@@ -297,7 +342,10 @@ impl Competitor<'_> {
         if self.wanted.mode() == Mode::Shared {
             return self.next_of_readers().await;
         }
-        let (Some(ticket), cluster) = (self.tickets.first(), self.cluster()) else { return };
+        if self.choosing.as_ref().is_some_and(|choosing| choosing.is_local) {
+            return pending().await;
+        }
+        let (Some(ticket), cluster) = (self.turn(), self.cluster()) else { return };
         if let (Some(attempt), false) = (&self.attempt, cluster.nodes.all_ordered()) {
             // Its own key would refuse the next attempt: on a pool that could overtake the undo.
             attempt.undone(self.node_timeout).await;
@@ -326,7 +374,8 @@ impl Competitor<'_> {
             None => None,
         };
         match (wait, &self.last) {
-            (Some(wait), _) => wait.turn().await,
+            (Some(wait), _) if self.wanted.waits() => wait.turn().await,
+            (Some(wait), _) => wait.answered().await,
             (None, Some(last)) => self.back_off(last.took).await,
             (None, None) => {}
         }
@@ -336,7 +385,8 @@ impl Competitor<'_> {
     fn begin_wait(&self, ticket: &Ticket) -> Option<Arc<RemoteWait>> {
         let (queues, key) = (Arc::clone(self.queues), ticket.key().clone());
         let on_word = move |others_wait, at| queues.note_word(&key, others_wait, at);
-        let (is_refused, keys) = (self.last.is_some(), &self.wanted.keys);
+        let (is_refused, keys) =
+            (self.last.is_some(), (&self.wanted.keys, self.choosing.is_some()));
         let cluster = &self.queues.cluster;
         let mode = Mode::Exclusive;
         let wait = RemoteWait::begin(cluster, keys, mode, self.node_timeout, !is_refused, on_word)?;
@@ -357,10 +407,10 @@ impl Competitor<'_> {
             match cluster.nodes.backend(node).watch(&self.wanted.keys[0], None).await {
                 Ok(watched) if watched.is_held() => watched.changed().await,
                 // A key that is free here and refused elsewhere is worth no hurry.
-                Ok(_) => std::future::pending().await,
+                Ok(_) => pending().await,
                 Err(error) => {
                     cluster.nodes.note_lack(node, Capabilities::WATCH, &error);
-                    std::future::pending().await
+                    pending().await
                 }
             }
         });
@@ -377,8 +427,8 @@ impl Competitor<'_> {
         // The process may have been stopped in the round.
         let took = self.last.as_ref().map_or(Duration::ZERO, |last| last.took);
         let limit = took.min(self.node_timeout).max(LEAST_UNDO);
-        let ticket = self.tickets.first();
         let member = self.member.take();
+        let ticket = self.turn();
         let wait = match &member {
             Some(member) => Some(Arc::clone(member.wait())),
             None => ticket.and_then(Ticket::wait),
@@ -387,6 +437,9 @@ impl Competitor<'_> {
         let none_asked = self.cluster().nodes.none_asked();
         let error = match &wait {
             Some(wait) if wait.has_answer() => LockError::Held(none_asked),
+            _ if self.choosing.is_some() && self.has_waited => {
+                LockError::Held(QuorumFailure::default())
+            }
             _ => LockError::NoQuorum(none_asked),
         };
         let wait = match member {
@@ -394,6 +447,7 @@ impl Competitor<'_> {
             None => wait.filter(|_| ticket.is_some_and(|ticket| !ticket.has_local())),
         };
         let tickets = take(&mut self.tickets);
+        self.choosing = None;
         match &self.attempt {
             Some(attempt) => attempt.leave(tickets),
             None => drop(tickets),

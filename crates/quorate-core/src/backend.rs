@@ -38,7 +38,7 @@ pub use call::{Call, NotSent, Push};
 pub use claim::{Claim, Mode};
 pub use description::Description;
 pub use error::{BackendError, BackendErrorKind};
-pub use operation::{CallReply, CallResult, Operation, Revoke};
+pub use operation::{CallReply, CallResult, Choice, Operation, Revoke};
 pub use options::{AcquireOptions, Capabilities, ExtendOptions, ReleaseOptions, Reply, Watched};
 pub use restart_guard::RestartGuard;
 pub use sighting::{Holder, Reader, Sighting};
@@ -223,7 +223,8 @@ pub trait LockBackend: fmt::Debug + Send + Sync + 'static {
     /// Keeps `entry` alive in the wait queue of `key`, and appends it if it is missing.
     ///
     /// `locks` are the keys of the lock that is waited for. `key` is the first of them in sorted order. An entry
-    /// that is not refreshed for 2 s leaves the queue. A lock key without a ttl counts as free.
+    /// that is not refreshed for 2 s leaves the queue. A lock key without a ttl counts as free for
+    /// [`Choice::All`], and as held for [`Choice::Any`], which has other keys.
     ///
     /// An entry [of readers](Entry::is_of_readers) does not wait for such entries. Its predecessor is the last other entry
     /// before its own. Without a predecessor, a key that readers hold counts as free, too.
@@ -241,8 +242,9 @@ pub trait LockBackend: fmt::Debug + Send + Sync + 'static {
         key: &Key,
         entry: &Entry,
         locks: &[Key],
+        choice: Choice,
     ) -> Result<Refreshed, BackendError> {
-        let _ = (key, entry, locks);
+        let _ = (key, entry, locks, choice);
         Err(BackendError::unsupported("this node keeps no wait queue"))
     }
 
@@ -318,7 +320,7 @@ forward! {
     server_id() -> Option<String>;
     hint(key: &Key, mode: Mode) -> bool;
     watch(key: &Key, entry: Option<&Entry>) -> Watched;
-    queue_refresh(key: &Key, entry: &Entry, locks: &[Key]) -> Refreshed;
+    queue_refresh(key: &Key, entry: &Entry, locks: &[Key], choice: Choice) -> Refreshed;
     queue_leave(key: &Key, entry: &Entry, also: Option<&Entry>) -> bool;
 }
 
@@ -369,8 +371,9 @@ async fn perform<B: LockBackend + ?Sized>(backend: &B, call: &Call) -> CallResul
         Operation::Hint { key, mode } => {
             return backend.hint(key, *mode).await.map(CallReply::Waiters);
         }
-        Operation::Refresh { key, entry, locks } => {
-            return backend.queue_refresh(key, entry, locks).await.map(CallReply::Refreshed);
+        Operation::Refresh { key, entry, locks, choice } => {
+            let refreshed = backend.queue_refresh(key, entry, locks, *choice).await;
+            return refreshed.map(CallReply::Refreshed);
         }
         Operation::Leave { key, entry, also } => {
             let left = backend.queue_leave(key, entry, also.as_ref()).await;
@@ -458,7 +461,7 @@ mod tests {
             node.describe().now_or_never().unwrap().unwrap_err(),
             node.server_id().now_or_never().unwrap().unwrap_err(),
             node.watch(&key, None).now_or_never().unwrap().unwrap_err(),
-            node.queue_refresh(&key, &entry, &[]).now_or_never().unwrap().unwrap_err(),
+            node.queue_refresh(&key, &entry, &[], Choice::All).now_or_never().unwrap().unwrap_err(),
             node.queue_leave(&key, &entry, None).now_or_never().unwrap().unwrap_err(),
         ];
         assert!(errors.iter().all(BackendError::is_not_sent));

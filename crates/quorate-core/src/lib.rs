@@ -11,6 +11,7 @@
 //! |---|---|---|
 //! | 9 | [`blocking`](LockRequest::lock_blocking) | locks for threads without async |
 //! | 9 | [`lead`](LockManager::lead) | a loop around a lock: leads whenever this process can |
+//! | 9 | [`any`](LockManager::lock_any) | one of several names, and permits |
 //! | 9 | [`once`](LockManager::once_per) | work that is done once per period |
 //! | 8 | [`manager`](LockManager) | the handle: `lock`, `with`, `adopt`, `inspect`, `revoke`, `check`, `leases`, `close` |
 //! | 8 | [`request`](LockRequest) | what a user asks for; awaited, it gives a guard |
@@ -82,6 +83,7 @@
 
 mod acquire;
 pub mod algorithm;
+mod any;
 mod attempt;
 mod attempts;
 pub mod backend;
@@ -102,8 +104,8 @@ mod lease;
 mod manager;
 mod nodes;
 mod once;
-mod readiness;
 mod readers;
+mod readiness;
 mod remote_wait;
 mod request;
 pub mod resource;

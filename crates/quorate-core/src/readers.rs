@@ -88,7 +88,8 @@ impl Readers {
             }
         }
         // The words of its refreshes are about all waiters, and readers care for writers.
-        let wait = RemoteWait::begin(cluster, keys, Mode::Shared, node_timeout, true, |_, _| {})?;
+        let wait =
+            RemoteWait::begin(cluster, (keys, false), Mode::Shared, node_timeout, true, |_, _| {})?;
         let keys = Arc::clone(keys);
         let group = Arc::new(Group { keys, wait, members: AtomicUsize::new(1) });
         self.lock().groups.insert(Arc::clone(&group.keys), Arc::clone(&group));

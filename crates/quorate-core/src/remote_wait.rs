@@ -3,7 +3,9 @@
 //! Made at the first refusal. It belongs to the local queue of the request's first key, and stays when one task
 //! gives up and the next one wants the same first key. Its REFRESH, WATCH and LEAVE are calls like all others,
 //! and their replies come here. The timekeeper gives it the time. The task that competes waits for
-//! [`turn`](RemoteWait::turn), with a timer of its own.
+//! [`turn`](RemoteWait::turn), with a timer of its own. `choice` is a wait for one of several keys.
+
+mod choice;
 
 use std::mem;
 use std::sync::Arc;
@@ -36,7 +38,7 @@ pub(crate) struct RemoteWait {
     key: Key,
     entry: Entry,
     slot: Slot,
-    /// The number of the watch in use; zero for none.
+    /// The lowest number of a watch in use; zero for none.
     watching: AtomicU32,
     /// No answer is awaited any more.
     is_given_up: AtomicBool,
@@ -53,8 +55,9 @@ pub(crate) struct WaitState {
     calls: u32,
     /// The call whose reply the machine awaits.
     awaited: Option<u32>,
-    /// The watch on which a push may come.
-    watch: Option<(u32, WatchedKey)>,
+    /// The watches on which a push may come: one, or one for each of several keys.
+    watches: Vec<(u32, WatchedKey)>,
+    choosing: Option<Choosing>,
     /// REFRESH in flight, at most one for each gate.
     refreshes: Vec<(NodeId, u32)>,
     /// LEAVE that waits until a REFRESH has settled: on a gate that keeps no order.
@@ -72,6 +75,17 @@ pub(crate) struct WaitState {
     expires: Option<Instant>,
     served: Option<Instant>,
     wakers: Wakers,
+}
+
+/// What a wait for one of several keys knows. A key is its index.
+#[derive(Default)]
+struct Choosing {
+    /// The key that a refresh looks at first.
+    first: usize,
+    /// The key that the next attempt is for.
+    free: Option<usize>,
+    /// Where keys are watched.
+    watched_at: Option<NodeId>,
 }
 
 /// What happens to a wait.
@@ -96,11 +110,11 @@ pub(crate) struct WaitEffects {
 }
 
 impl RemoteWait {
-    /// Begins a wait for a lock of `locks`, in sorted order. `None` without randomness, and once the manager is
-    /// closed.
+    /// Begins a wait for a lock of `locks`, in sorted order, or for one of them. `None` without randomness, and once the
+    /// manager is closed.
     pub(crate) fn begin(
         cluster: &Arc<Cluster>,
-        locks: &Arc<[Key]>,
+        (locks, is_choice): (&Arc<[Key]>, bool),
         mode: Mode,
         node_timeout: Duration,
         others_wait: bool,
@@ -117,12 +131,14 @@ impl RemoteWait {
         let entry = if mode == Mode::Shared { entry.of_readers() } else { entry };
         let machine =
             WaitMachine::begin(&gates, entry.is_polling(), node_timeout, others_wait, now);
+        let first = usize::from(random[0]) % locks.len();
         let state = WaitState {
             machine,
             locks: Arc::clone(locks),
             calls: 0,
             awaited: None,
-            watch: None,
+            watches: Vec::new(),
+            choosing: is_choice.then(|| Choosing { first, ..Choosing::default() }),
             refreshes: Vec::new(),
             held_back: Vec::new(),
             leaves: Vec::new(),
@@ -199,6 +215,14 @@ impl RemoteWait {
         self.state.with(self, |state, _| state.turns)
     }
 
+    /// Resolves when a gate has answered, or no gate answers.
+    pub(crate) async fn answered(self: &Arc<Self>) {
+        let is_so = |state: &mut WaitState| {
+            mem::take(&mut state.is_told) || state.machine.has_answer() || state.machine.is_over()
+        };
+        self.wait(is_so).await;
+    }
+
     /// Resolves when the entry has left its gate, or has expired there.
     pub(crate) async fn left(self: &Arc<Self>) {
         self.wait(|state| state.is_over).await;
@@ -224,7 +248,8 @@ impl Answered for RemoteWait {
 
     fn poll_given_up(&self, tag: &Tag, context: &mut Context<'_>) -> Poll<()> {
         self.givers.poll(tag.number, context, || {
-            let is_unused = self.watching.load(Ordering::SeqCst) != tag.number;
+            let watching = self.watching.load(Ordering::SeqCst);
+            let is_unused = watching == 0 || tag.number < watching;
             tag.kind == CallKind::Watch && is_unused || self.is_given_up.load(Ordering::SeqCst)
         })
     }
@@ -268,7 +293,7 @@ impl Actor for WaitState {
         match input {
             WaitInput::Reply(tag, result) => self.handle_reply(wait, &tag, result, now, effects),
             WaitInput::Push(number) => {
-                if let Some((_, key)) = self.watch.take_if(|(watch, _)| *watch == number) {
+                if let Some(key) = self.take_watch(number) {
                     self.machine.handle_push(&key, now);
                 }
             }
@@ -336,6 +361,7 @@ impl WaitState {
             let is_watch = tag.kind == CallKind::Watch;
             let lack = if is_watch { Capabilities::WATCH } else { Capabilities::QUEUE };
             let is_lack = nodes.note_lack(gate, lack, error);
+            self.watches.retain(|(watch, _)| *watch != number);
             // Where a node cannot watch, the key counts as there, and no push comes. The next wait has an entry that
             // says so.
             if is_watch && is_lack && self.awaited == Some(number) {
@@ -362,16 +388,23 @@ impl WaitState {
             self.leave(wait, gate, also, now);
         }
         if self.awaited != Some(number) {
+            if self.choosing.is_some()
+                && matches!(result, Ok(CallReply::Watched(false)))
+                && let Some(key) = self.take_watch(number)
+            {
+                self.machine.handle_push(&key, now);
+            }
             return;
         }
         self.awaited = None;
         match result {
-            Ok(CallReply::Refreshed(reply)) => {
+            Ok(CallReply::Refreshed(mut reply)) => {
+                self.note_free(&mut reply);
                 self.machine.handle_refreshed(reply, refresh_interval(wait), now);
             }
             Ok(CallReply::Watched(is_there)) => {
                 if !is_there {
-                    self.watch = None;
+                    self.take_watch(number);
                 }
                 self.machine.handle_watched(is_there, now);
             }
@@ -389,20 +422,11 @@ impl WaitState {
                 }
                 WaitAction::Refresh(gate) => {
                     let (key, entry) = (wait.key.clone(), wait.entry.clone());
-                    let locks = Arc::clone(&self.locks);
+                    let (locks, choice) = self.sought();
                     self.refreshes.push((gate, self.calls + 1));
-                    self.ask(wait, gate, Operation::Refresh { key, entry, locks }, now);
+                    self.ask(wait, gate, Operation::Refresh { key, entry, locks, choice }, now);
                 }
-                WaitAction::Watch(gate, watched) => {
-                    let (key, entry) = match &watched {
-                        WatchedKey::Lock(at) => (self.locks.get(*at).unwrap_or(&wait.key), None),
-                        WatchedKey::Predecessor(entry) => (&wait.key, Some(entry.clone())),
-                    };
-                    let operation = Operation::Watch { key: key.clone(), entry };
-                    self.watch = Some((self.calls + 1, watched));
-                    self.publish_watch(wait, effects);
-                    self.ask(wait, gate, operation, now);
-                }
+                WaitAction::Watch(gate, watched) => self.watch(wait, gate, watched, now, effects),
                 WaitAction::Leave { gate, also } => {
                     let is_behind = wait.cluster.nodes.can(gate, Capabilities::ORDERED)
                         || !self.refreshes.iter().any(|(at, _)| *at == gate);
@@ -443,7 +467,7 @@ impl WaitState {
 
     /// Makes the watch in use known to the backend, which forgets the others.
     fn publish_watch(&self, wait: &RemoteWait, effects: &mut WaitEffects) {
-        let watching = self.watch.as_ref().map_or(0, |(number, _)| *number);
+        let watching = self.watches.iter().map(|(number, _)| *number).min().unwrap_or(0);
         let watching = if self.machine.is_over() { 0 } else { watching };
         if wait.watching.swap(watching, Ordering::SeqCst) != watching {
             effects.givers.append(&mut wait.givers.take());

@@ -15,8 +15,9 @@ use crate::runtime::BoxFuture;
 use crate::telemetry;
 use crate::tickets::LocalQueues;
 
-/// A request for a lock. Created by [`LockManager::lock`](crate::LockManager::lock) and
-/// [`LockManager::read`](crate::LockManager::read); await it.
+/// A request for a lock. Created by [`LockManager::lock`](crate::LockManager::lock),
+/// [`read`](crate::LockManager::read), [`lock_any`](crate::LockManager::lock_any) and
+/// [`permit`](crate::LockManager::permit); await it.
 ///
 /// # Errors
 ///
@@ -149,6 +150,12 @@ impl LockRequest {
         self
     }
 
+    /// The same request for one of the names.
+    pub(crate) const fn of_any(mut self) -> Self {
+        self.wishes.is_choice = true;
+        self
+    }
+
     /// The same request as one that waits without a deadline, but only while a quorum of nodes replies.
     pub(crate) const fn while_held(mut self) -> Self {
         self.wishes.needs_quorum = true;
@@ -176,7 +183,7 @@ impl LockRequest {
             if let Some(start) = start {
                 let waited = cluster.now().saturating_duration_since(start);
                 match &result {
-                    Ok(lease) => telemetry::acquired(keys, waited, lease.remaining()),
+                    Ok(lease) => telemetry::acquired(lease.keys(), waited, lease.remaining()),
                     Err(error) => telemetry::not_acquired(keys, waited, error.reason(), error),
                 }
             }

@@ -69,6 +69,12 @@ pub enum InvalidResource {
     /// The name begins with `quorate:`, or the key contains `:quorate:`. Both are reserved for helper keys.
     #[error("a name that begins with \"quorate:\" or contains \":quorate:\" cannot be locked")]
     Reserved,
+    /// A name is given twice, where one of several is wanted.
+    #[error("a name is given twice, where one of several is wanted")]
+    Duplicate,
+    /// More names are given than 1,024, where one of several is wanted.
+    #[error("one of at most {max} names can be wanted", max = Resources::MOST_OF_CHOICE)]
+    TooMany,
     /// The name is longer than [`Resource::MAX_LEN`].
     #[error("the resource's name is {len} bytes long, {max} are allowed", max = Resource::MAX_LEN)]
     TooLong {
@@ -90,6 +96,16 @@ impl Key {
         } else {
             Self([prefix, resource.as_bytes()].concat().into())
         }
+    }
+
+    /// The name of a set of keys in this process. No lock can have it, since it is reserved.
+    pub(crate) fn of_set(keys: &[Self]) -> Self {
+        let mut name = b":quorate:any".to_vec();
+        for key in keys {
+            name.extend_from_slice(&key.0.len().to_be_bytes());
+            name.extend_from_slice(&key.0);
+        }
+        Self(name.into())
     }
 
     /// A key as a node stores it. `None` for no bytes, since no resource has that key.
@@ -146,6 +162,24 @@ impl Resources {
     #[must_use]
     pub fn as_slice(&self) -> &[Resource] {
         &self.0
+    }
+
+    /// How many names may be given of which one is wanted.
+    pub(crate) const MOST_OF_CHOICE: usize = 1024;
+
+    /// The names of which one is wanted: at most 1,024, and none twice (S4).
+    pub(crate) fn of_choice(
+        names: impl IntoIterator<Item = Result<Resource, InvalidResource>>,
+    ) -> Result<Self, InvalidResource> {
+        let names = names.into_iter().take(Self::MOST_OF_CHOICE + 1);
+        let names: Vec<Resource> = names.collect::<Result<_, _>>()?;
+        let count = names.len();
+        let distinct = distinct(names)?;
+        match distinct.0.len() {
+            len if len < count => Err(InvalidResource::Duplicate),
+            len if len > Self::MOST_OF_CHOICE => Err(InvalidResource::TooMany),
+            _ => Ok(distinct),
+        }
     }
 }
 

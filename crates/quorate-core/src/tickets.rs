@@ -7,7 +7,10 @@
 //! Beside the queue stands the gate's latest word whether other processes wait, and the wait between processes
 //! while a task of this manager competes for the key or is queued for it.
 //!
-//! When an attempt gives a ticket on is the pure function [`is_given_on`].
+//! When an attempt gives a ticket on is the pure function [`is_given_on`]. The ticket of a task that wants one of several
+//! names has a *turn* ([`Turn`]): its release concerns that queue, and the wait between processes there.
+
+mod turn;
 
 use std::collections::VecDeque;
 use std::collections::hash_map::{Entry, HashMap};
@@ -17,6 +20,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 use std::{fmt, mem};
 
+pub(crate) use self::turn::Turn;
 use crate::attempts::Slot;
 use crate::cluster::Cluster;
 use crate::error::QuorumFailure;
@@ -100,6 +104,7 @@ enum Whereabouts {
 pub(crate) struct Ticket {
     queues: Arc<LocalQueues>,
     key: Key,
+    turn: Option<Arc<Turn>>,
     /// Of the gate of its key, since the releases of its attempt have begun.
     hint: Hint,
 }
@@ -285,6 +290,10 @@ impl Ticket {
         &self.key
     }
 
+    pub(crate) const fn turn(&self) -> Option<&Arc<Turn>> {
+        self.turn.as_ref()
+    }
+
     /// Whether a wait between processes goes on here, or other processes wait by the gate's latest word.
     pub(crate) fn others_are_first(&self, now: Instant) -> bool {
         self.with(|queue| queue.wait.is_some() || queue.word(now) == Some(true)).unwrap_or(false)
@@ -304,9 +313,16 @@ impl Ticket {
     /// The lock was won. Returns the wait between processes, which ends.
     #[must_use]
     pub(crate) fn end_wait(&self, now: Instant) -> Option<Arc<RemoteWait>> {
-        let wait = self.with(|queue| {
+        let wait = self.with_turn(|queue| {
+            let is_turn = self.turn.is_some();
+            // The turn ends here, and is remembered.
+            queue.ended = if is_turn { Some(now) } else { queue.ended };
             let wait = queue.wait.take()?;
             queue.waited = Some(now);
+            if is_turn {
+                // The next task competes before LEAVE has said whether other processes wait.
+                queue.word = Some((true, now));
+            }
             Some(wait)
         });
         wait.flatten()
@@ -317,26 +333,41 @@ impl Ticket {
     pub(crate) fn begin_ending(
         &mut self,
         attempt: Slot,
+        was_held: bool,
         now: Instant,
         ask: impl FnOnce(&Key) -> Hint,
     ) {
-        let is_asked = self.with(|queue| {
+        let mut is_wanted = false;
+        if self.turn.is_some() {
+            self.with(|queue| {
+                queue.ticket = Whereabouts::Ending(attempt);
+                queue.ended = if was_held { Some(now) } else { queue.ended };
+                is_wanted = !queue.tasks.is_empty();
+            });
+            if !was_held {
+                // The request goes on with another key.
+                return;
+            }
+        }
+        let is_asked = self.with_turn(|queue| {
             let has_waited = queue.has_waited(now);
             let is_seldom =
                 queue.asked.is_none_or(|at| now.saturating_duration_since(at) >= SELDOM);
             let is_again = KeyQueue::is_recent(queue.ended, now) && is_seldom;
             queue.ended = Some(now);
-            queue.ticket = Whereabouts::Ending(attempt);
+            if self.turn.is_none() {
+                queue.ticket = Whereabouts::Ending(attempt);
+            }
+            is_wanted |= !queue.tasks.is_empty();
             // With an own entry in the queue the answer would always be yes.
-            let is_asked =
-                queue.wait.is_none() && (!queue.tasks.is_empty() || has_waited || is_again);
+            let is_asked = queue.wait.is_none() && (is_wanted || has_waited || is_again);
             if is_asked {
                 queue.asked = Some(now);
             }
             is_asked
         });
         if is_asked == Some(true) {
-            self.hint = ask(&self.key);
+            self.hint = ask(self.turn.as_ref().map_or(&self.key, |turn| &turn.gate_key));
         }
     }
 
@@ -362,7 +393,9 @@ impl Ticket {
             && (!was_held
                 || self
                     .with(|queue| {
-                        queue.tasks.is_empty() || self.hint == Hint::NoGate || queue.use_word(now)
+                        queue.tasks.is_empty()
+                            || self.hint == Hint::NoGate
+                            || self.turn.is_none() && queue.use_word(now)
                     })
                     .unwrap_or(true));
         is_given_on(is_ordered, is_quick, self.hint, is_decided)
@@ -396,13 +429,18 @@ pub(crate) struct Taking {
 }
 
 impl Taking {
+    pub(crate) const fn key(&self) -> &Key {
+        &self.key
+    }
+
     /// Whether a guard or an earlier task was in the way, and not only a release.
     pub(crate) const fn is_behind_others(&self) -> bool {
         self.is_behind_others
     }
 
     fn ticket(&self) -> Ticket {
-        Ticket { queues: Arc::clone(&self.queues), key: self.key.clone(), hint: Hint::NotAsked }
+        let (queues, key) = (Arc::clone(&self.queues), self.key.clone());
+        Ticket { queues, key, turn: None, hint: Hint::NotAsked }
     }
 
     /// The first poll: takes the ticket, or its place in the queue.

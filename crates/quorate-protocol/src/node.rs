@@ -6,9 +6,9 @@ use std::time::Instant;
 
 use async_trait::async_trait;
 use quorate_core::backend::{
-    AcquireOptions, Call, CallReply, Capabilities, Claim, Description, Entry, ExtendOptions,
-    LockBackend, Mode, NotSent, Operation, Refreshed, ReleaseOptions, Reply, Revoke, Sighting,
-    Watched, ask,
+    AcquireOptions, Call, CallReply, Capabilities, Choice, Claim, Description, Entry,
+    ExtendOptions, LockBackend, Mode, NotSent, Operation, Refreshed, ReleaseOptions, Reply, Revoke,
+    Sighting, Watched, ask,
 };
 use quorate_core::resource::Key;
 use quorate_core::runtime::{Runtime, TokioRuntime};
@@ -145,10 +145,11 @@ impl<C: Carrier> LockBackend for RedisNode<C> {
         key: &Key,
         entry: &Entry,
         locks: &[Key],
+        choice: Choice,
     ) -> Result<Refreshed, BackendError> {
         let (key, entry, locks) = (key.clone(), entry.clone(), locks.into());
         let read = |reply| if let CallReply::Refreshed(it) = reply { Some(it) } else { None };
-        self.ask(Operation::Refresh { key, entry, locks }, read).await
+        self.ask(Operation::Refresh { key, entry, locks, choice }, read).await
     }
 
     async fn queue_leave(

@@ -233,7 +233,9 @@ fn script(operation: &Operation, by: By) -> Step {
             Some(number) => fence::release(by, claim, number),
             None => RELEASE.of_claim(by, claim),
         },
-        Operation::Refresh { key, entry, locks } => queue::refresh(by, key, entry, locks),
+        Operation::Refresh { key, entry, locks, choice } => {
+            queue::refresh(by, key, entry, locks, *choice)
+        }
         Operation::Leave { key, entry, also } => queue::leave(by, key, entry, also.as_ref()),
         Operation::Inspect { key } => {
             inspect::INSPECT.run(by, 1, key.as_bytes().len()).arg(key.as_bytes())
@@ -273,8 +275,8 @@ fn meaning(operation: &Operation, form: Form, reply: Value, features: &Features)
         Operation::Hint { .. } | Operation::Leave { .. } => {
             return queue::has_waiters(&reply).map(CallReply::Waiters);
         }
-        Operation::Refresh { locks, .. } => {
-            return queue::refreshed(&reply, locks.len()).map(CallReply::Refreshed);
+        Operation::Refresh { locks, choice, .. } => {
+            return queue::refreshed(&reply, locks.len(), *choice).map(CallReply::Refreshed);
         }
         Operation::Watch { .. } => {
             return match reply {

@@ -12,6 +12,7 @@
 //! - [`leading`]: one process leads, and another one takes over.
 //! - [`waiting`]: what a request does while another client holds the lock.
 //! - [`readers`]: readers hold a lock together, and a writer holds it alone.
+//! - [`permits`]: at most N holders at a time, and one of several names.
 //! - [`fencing`]: numbers with which a resource refuses a holder whose lock has ended.
 //! - [`command`]: the command `quorate`, for cron jobs, deploy scripts and migrations.
 //! - [`testing`]: how to test code that uses quorate, and how quorate is tested.
@@ -54,6 +55,9 @@ pub mod jobs {}
 
 #[doc = include_str!("../docs/leading.md")]
 pub mod leading {}
+
+#[doc = include_str!("../docs/permits.md")]
+pub mod permits {}
 
 #[doc = include_str!("../docs/waiting.md")]
 pub mod waiting {}

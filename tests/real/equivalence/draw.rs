@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use quorate::FencingToken;
 use quorate::backend::{
-    AcquireOptions, Claim, Entry, ExtendOptions, FenceHint, Mode, Operation, ReleaseOptions,
-    Revoke, Ttl,
+    AcquireOptions, Choice, Claim, Entry, ExtendOptions, FenceHint, Mode, Operation,
+    ReleaseOptions, Revoke, Ttl,
 };
 use quorate::memory::Sim;
 use quorate::resource::{Key, Token};
@@ -49,7 +49,7 @@ pub(super) fn draw(sim: &Sim, names: &[String], tokens: &[Token], entries: &[Ent
         Operation::Release(claim.clone(), options)
     };
     let leave = |also| Operation::Leave { key: lock.clone(), entry: entry.clone(), also };
-    match below(19) {
+    match below(20) {
         0 => acquire(None, None),
         1 => Operation::Extend(claim, ExtendOptions::default()),
         2 => release(None),
@@ -58,7 +58,10 @@ pub(super) fn draw(sim: &Sim, names: &[String], tokens: &[Token], entries: &[Ent
         6 => Operation::Raise(claim, number),
         7 | 8 => acquire(None, Some(GUARD)),
         9 => acquire(hint, Some(GUARD)),
-        10..=12 => Operation::Refresh { key: lock, entry, locks: locks.into() },
+        10..=12 | 18 => {
+            let choice = *pick(sim, &[Choice::All, Choice::Any]);
+            Operation::Refresh { key: lock, entry, locks: locks.into(), choice }
+        }
         13 => leave(None),
         14 => leave(other),
         15 => Operation::Hint { key: lock, mode },

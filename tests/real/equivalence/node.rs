@@ -23,8 +23,8 @@ pub(crate) async fn ask(operation: &Operation, node: &dyn LockBackend) -> Answer
         Operation::Inspect { key } => node.inspect(key).await.map(CallReply::Sighted),
         Operation::Revoke { key, how } => node.revoke(key, how).await.map(CallReply::Sighted),
         Operation::Hint { key, mode } => node.hint(key, *mode).await.map(CallReply::Waiters),
-        Operation::Refresh { key, entry, locks } => {
-            node.queue_refresh(key, entry, locks).await.map(CallReply::Refreshed)
+        Operation::Refresh { key, entry, locks, choice } => {
+            node.queue_refresh(key, entry, locks, *choice).await.map(CallReply::Refreshed)
         }
         Operation::Leave { key, entry, also } => {
             node.queue_leave(key, entry, also.as_ref()).await.map(CallReply::Waiters)

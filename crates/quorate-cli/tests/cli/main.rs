@@ -8,6 +8,7 @@ mod lease;
 mod nodes;
 mod once;
 mod pages;
+mod permits;
 mod read;
 mod records;
 mod scripts;

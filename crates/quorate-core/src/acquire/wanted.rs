@@ -10,6 +10,7 @@ use crate::backend::{Capabilities, Claim, Mode};
 use crate::cluster::Cluster;
 use crate::error::{InvalidRequest, LockError};
 use crate::resource::{InvalidLabel, InvalidResource, Key, Label, Resources, Token};
+use crate::tickets::{Ticket, Turn};
 
 /// The settings of a request, unchecked.
 #[derive(Clone, Debug)]
@@ -23,6 +24,8 @@ pub(crate) struct Wishes {
     /// Waits only while the lock is held: a round without a quorum is the last one.
     pub(crate) needs_quorum: bool,
     pub(crate) label: Option<Result<Label, InvalidLabel>>,
+    /// One of the names is wanted.
+    pub(crate) is_choice: bool,
 }
 
 /// How long a request waits for a holder.
@@ -51,6 +54,7 @@ impl Wishes {
             patience,
             needs_quorum: false,
             label: None,
+            is_choice: false,
         }
     }
 }
@@ -59,6 +63,8 @@ impl Wishes {
 pub(crate) struct Wanted {
     /// In sorted order.
     pub(crate) keys: Arc<[Key]>,
+    /// If one of several keys is wanted: where tasks that want one of the same keys wait.
+    pub(super) turn: Option<Arc<Turn>>,
     pub(super) ttl: Ttl,
     label: Option<Label>,
     wishes: Wishes,
@@ -93,7 +99,10 @@ impl Wanted {
         }
         match lacking(Capabilities::FENCING).filter(|_| wishes.fencing) {
             Some(node) => Err(InvalidRequest::Fencing { node }),
-            None => Ok(Self { keys: keys.into(), ttl, label, wishes }),
+            None => {
+                let turn = wishes.is_choice.then(|| Turn::new(&keys)).flatten();
+                Ok(Self { keys: keys.into(), turn, ttl, label, wishes })
+            }
         }
     }
 
@@ -122,13 +131,17 @@ impl Wanted {
         self.wishes.needs_quorum
     }
 
-    /// A claim with a fresh token, for each attempt (C1).
-    pub(super) fn claim(&self, cluster: &Cluster) -> Result<Claim, LockError> {
+    /// A claim with a fresh token, for each attempt (C1). `tickets` says which key, where one of several is wanted.
+    pub(super) fn claim(&self, cluster: &Cluster, tickets: &[Ticket]) -> Result<Claim, LockError> {
         let mut token = Token::draw(|bytes| cluster.runtime.fill_random(bytes))?;
         if let Some(label) = &self.label {
             token = token.labelled(label);
         }
-        Ok(Claim::new(Arc::clone(&self.keys), token, self.ttl).with_mode(self.mode()))
+        let keys = match &self.turn {
+            None => Arc::clone(&self.keys),
+            Some(_) => tickets.iter().map(|ticket| ticket.key().clone()).collect(),
+        };
+        Ok(Claim::new(keys, token, self.ttl).with_mode(self.mode()))
     }
 
     pub(super) fn options(

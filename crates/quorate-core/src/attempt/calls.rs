@@ -141,7 +141,9 @@ impl State {
     pub(super) fn ask_for_hints(&mut self, attempt: &Arc<Attempt>, now: Instant) {
         for (at, ticket) in (0..).zip(&mut self.tickets) {
             let number = FIRST_HINT - at;
-            ticket.begin_ending(attempt.slot, now, |key| ask_gate(attempt, key, number, now));
+            ticket.begin_ending(attempt.slot, attempt.won.get().is_some(), now, |key| {
+                ask_gate(attempt, key, number, now)
+            });
         }
     }
 
@@ -168,7 +170,8 @@ impl State {
             self.writer_waits = Some(writer_waits);
             self.wakers.move_into(&mut effects.wakers);
         } else if let Ok(CallReply::Waiters(others_wait)) = result {
-            attempt.queues.note_word(key, others_wait, now);
+            let turn = self.turn.as_ref().map_or(key, |turn| &turn.key);
+            attempt.queues.note_word(turn, others_wait, now);
         }
         if let Some(ticket) = self.tickets.iter_mut().find(|ticket| ticket.key() == key) {
             ticket.note_hint_answered();

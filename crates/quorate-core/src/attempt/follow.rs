@@ -37,6 +37,7 @@ impl State {
             is_left: false,
             is_closed: false,
             renewal: None,
+            turn: tickets.first().and_then(Ticket::turn).cloned(),
             tickets,
             given_on_at: None,
             wakers: Wakers::default(),

@@ -38,6 +38,8 @@ pub enum Operation {
         entry: Entry,
         /// The keys of the lock.
         locks: Arc<[Key]>,
+        /// Which of them are wanted.
+        choice: Choice,
     },
     /// [`LockBackend::queue_leave`](crate::LockBackend::queue_leave).
     Leave {
@@ -71,6 +73,16 @@ pub enum Operation {
     Describe,
     /// [`LockBackend::server_id`](crate::LockBackend::server_id).
     ServerId,
+}
+
+/// Which of several keys a waiter wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums, reason = "a backend answers both")]
+pub enum Choice {
+    /// All of them together.
+    All,
+    /// One of them, whichever is free first.
+    Any,
 }
 
 /// The way in which a key is taken away from its holder.

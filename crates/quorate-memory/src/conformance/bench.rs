@@ -90,8 +90,8 @@ impl Bench<'_> {
             Operation::Raise(claim, number) => backend.raise(claim, *number).await?.into(),
             Operation::Release(claim, options) => backend.release(claim, *options).await?.into(),
             Operation::Hint { key, mode } => CallReply::Waiters(backend.hint(key, *mode).await?),
-            Operation::Refresh { key, entry, locks } => {
-                CallReply::Refreshed(backend.queue_refresh(key, entry, locks).await?)
+            Operation::Refresh { key, entry, locks, choice } => {
+                CallReply::Refreshed(backend.queue_refresh(key, entry, locks, *choice).await?)
             }
             Operation::Leave { key, entry, also } => {
                 CallReply::Waiters(backend.queue_leave(key, entry, also.as_ref()).await?)

@@ -1,7 +1,7 @@
 //! Calls of a connection that keeps the order.
 
 use futures_util::future::{join, join_all};
-use quorate_core::backend::{CallReply, Capabilities, Entry, Mode, Operation};
+use quorate_core::backend::{CallReply, Capabilities, Choice, Entry, Mode, Operation};
 
 use super::bench::{Bench, Checked, acquiring, granted, releasing, text};
 use super::ensure;
@@ -50,7 +50,10 @@ pub(super) async fn queue(bench: &Bench<'_>) -> Checked {
     let (key, entry, claim) = (bench.key("a")?, Entry::new(*b"entry"), bench.claim("a", 1)?);
     let hint = Operation::Hint { key: key.clone(), mode: Mode::Exclusive };
     let leave = Operation::Leave { key: key.clone(), entry: entry.clone(), also: None };
-    let refresh = Operation::Refresh { key, entry, locks: claim.keys().into() };
+    let refresh = {
+        let (locks, choice) = (claim.keys().into(), Choice::All);
+        Operation::Refresh { key, entry, locks, choice }
+    };
     for _ in 0..ROUNDS {
         let is_left = waiters(bench, &refresh, &leave).await?;
         ensure!(!is_left, "the leave behind a refresh found no entry");

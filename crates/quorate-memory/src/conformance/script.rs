@@ -27,7 +27,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quorate_core::backend::{
-    AcquireOptions, CallReply, Capabilities, Entry, ExtendOptions, FenceHint, Holder, Mode,
+    AcquireOptions, CallReply, Capabilities, Choice, Entry, ExtendOptions, FenceHint, Holder, Mode,
     Operation, ReleaseOptions, Revoke, Ttl, Vote, Watched,
 };
 use quorate_core::resource::{Key, Resource};
@@ -174,8 +174,9 @@ impl Player<'_> {
                 return Ok(seen.to_owned());
             }
             ["refresh", name, own, ref locks @ ..] => {
+                let choice = if locks.contains(&"any") { Choice::Any } else { Choice::All };
                 let locks = bench.keys(locks.first().unwrap_or(&name))?.into();
-                Operation::Refresh { key: key()?, entry: entry(&own), locks }
+                Operation::Refresh { key: key()?, entry: entry(&own), locks, choice }
             }
             ["hint", _] => Operation::Hint { key: key()?, mode: Mode::Exclusive },
             ["hint", _, "reader"] => Operation::Hint { key: key()?, mode: Mode::Shared },
@@ -248,15 +249,24 @@ impl Player<'_> {
             }
             (CallReply::Waiters(true), _) => "others wait".to_owned(),
             (CallReply::Waiters(false), _) => "nobody waits".to_owned(),
-            (CallReply::Refreshed(seen), Operation::Refresh { locks, .. }) => {
+            (CallReply::Refreshed(seen), Operation::Refresh { locks, choice, .. }) => {
                 let text = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
-                let before =
-                    seen.predecessor.map_or_else(|| "-".to_owned(), |one| text(one.as_bytes()));
-                let held = seen.held.and_then(|held| locks.get(held));
+                let before = seen
+                    .predecessor
+                    .as_ref()
+                    .map_or_else(|| "-".to_owned(), |one| text(one.as_bytes()));
+                let (named, else_it_is) = match choice {
+                    Choice::All => (seen.held, "free"),
+                    Choice::Any => (seen.free, "held"),
+                };
+                ensure!(
+                    *choice == Choice::All || seen.held.is_some() == named.is_none(),
+                    "{seen:?}"
+                );
                 // The name is the last letter of the key.
-                let held = held.and_then(|key| key.as_bytes().chunks(1).last());
-                let held = held.map_or_else(|| "free".to_owned(), text);
-                format!("{} {before} {} {held}", seen.place, text(seen.first.as_bytes()))
+                let named = named.and_then(|at| locks.get(at)?.as_bytes().chunks(1).last());
+                let named = named.map_or_else(|| else_it_is.to_owned(), text);
+                format!("{} {before} {} {named}", seen.place, text(seen.first.as_bytes()))
             }
             (CallReply::Sighted(None), _) => "free".to_owned(),
             (CallReply::Sighted(Some(seen)), _) if !seen.readers.is_empty() => {

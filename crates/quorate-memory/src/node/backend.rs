@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use quorate_core::backend::{
-    AcquireOptions, Call, CallReply, CallResult, Capabilities, Claim, Description, Entry,
+    AcquireOptions, Call, CallReply, CallResult, Capabilities, Choice, Claim, Description, Entry,
     ExtendOptions, LockBackend, Mode, NotSent, Operation, Refreshed, ReleaseOptions, Reply, Revoke,
     Sighting, Watched, ask,
 };
@@ -121,9 +121,10 @@ impl LockBackend for MemoryNode {
         key: &Key,
         entry: &Entry,
         locks: &[Key],
+        choice: Choice,
     ) -> Result<Refreshed, BackendError> {
         let (key, entry, locks) = (key.clone(), entry.clone(), locks.into());
-        reply!(self, Operation::Refresh { key, entry, locks }, Refreshed)
+        reply!(self, Operation::Refresh { key, entry, locks, choice }, Refreshed)
     }
 
     async fn queue_leave(

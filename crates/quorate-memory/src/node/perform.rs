@@ -42,8 +42,8 @@ impl State {
             Operation::Hint { key, mode } => {
                 CallReply::Waiters(store.has_waiters(key, *mode, now)?)
             }
-            Operation::Refresh { key, entry, locks } => {
-                CallReply::Refreshed(store.queue_refresh(key, entry, locks, now)?)
+            Operation::Refresh { key, entry, locks, choice } => {
+                CallReply::Refreshed(store.queue_refresh(key, entry, locks, *choice, now)?)
             }
             Operation::Leave { key, entry, also } => {
                 CallReply::Waiters(store.queue_leave(key, entry, also.as_ref(), now)?)

@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex};
 use futures_util::FutureExt;
 use futures_util::future::{join_all, poll_immediate};
 use quorate_core::backend::{
-    AcquireOptions, Claim, Entry, ExtendOptions, FenceHint, LockBackend, ReleaseOptions, Vote,
+    AcquireOptions, Choice, Claim, Entry, ExtendOptions, FenceHint, LockBackend, ReleaseOptions,
+    Vote,
 };
 use quorate_core::{BackendError, BackendErrorKind, RestartGuard};
 
@@ -269,7 +270,8 @@ fn a_push_is_a_message_that_can_be_late_or_lost() {
 fn the_key_of_an_entry_is_written_once_in_five_seconds_and_ends_with_the_entry() {
     let (sim, node) = world();
     let entry = Entry::new(*b"e1");
-    let refresh = || sim.block_on(node.queue_refresh(&key("k"), &entry, &[key("k")])).unwrap();
+    let refresh =
+        || sim.block_on(node.queue_refresh(&key("k"), &entry, &[key("k")], Choice::All)).unwrap();
     refresh();
     let names = ["k:quorate:e1", "k:quorate:seen", "k:quorate:waiters"];
     assert_eq!(node.keys(), names.map(|name| name.as_bytes().to_vec()));
@@ -298,7 +300,8 @@ fn what_is_no_wait_queue_is_an_error() {
         [("k:quorate:waiters", Value::List), ("k:quorate:seen", Value::String(b"x".to_vec()))]
     {
         node.put(name, value);
-        let error = sim.block_on(node.queue_refresh(&key("k"), &entry, &[])).unwrap_err();
+        let error =
+            sim.block_on(node.queue_refresh(&key("k"), &entry, &[], Choice::All)).unwrap_err();
         assert_eq!(error.kind(), BackendErrorKind::WrongType);
         let error = sim.block_on(node.queue_leave(&key("k"), &entry, None)).unwrap_err();
         assert_eq!(error.kind(), BackendErrorKind::WrongType);

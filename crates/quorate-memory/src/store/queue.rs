@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use quorate_core::BackendError;
-use quorate_core::backend::{Entry, Mode, Refreshed};
+use quorate_core::backend::{Choice, Entry, Mode, Refreshed};
 use quorate_core::resource::Key;
 
 use super::entries::{Store, Value};
@@ -22,6 +22,7 @@ impl Store {
         key: &Key,
         entry: &Entry,
         locks: &[Key],
+        choice: Choice,
         now: Instant,
     ) -> Result<Refreshed, BackendError> {
         let (waiters_key, seen_key) = (keys::waiters(key), keys::seen(key));
@@ -63,7 +64,16 @@ impl Store {
             let lock = lock.as_bytes();
             self.time_left(lock, now).is_some() && !(shares && is_shared(lock))
         };
-        Ok(Refreshed { predecessor, first, held: locks.iter().rposition(is_held), place })
+        let (held, free) = match choice {
+            Choice::All => (locks.iter().rposition(is_held), None),
+            // Such a key would hide others that are free.
+            Choice::Any => {
+                let is_free = |lock: &Key| self.get(lock.as_bytes(), now).is_none();
+                let free = locks.iter().rposition(is_free);
+                (free.is_none().then_some(0), free)
+            }
+        };
+        Ok(Refreshed { predecessor, first, held, free, place })
     }
 
     /// Removes entries. Returns whether any entry is left.

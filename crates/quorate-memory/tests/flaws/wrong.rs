@@ -9,9 +9,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::future::{Either, select};
 use quorate_core::backend::{
-    AcquireOptions, Call, Capabilities, Claim, Description, Entry, ExtendOptions, FenceHint,
-    LockBackend, Mode, NotSent, Operation, Refreshed, ReleaseOptions, Reply, Revoke, Sighting, Ttl,
-    Vote, Watched, ask,
+    AcquireOptions, Call, Capabilities, Choice, Claim, Description, Entry, ExtendOptions,
+    FenceHint, LockBackend, Mode, NotSent, Operation, Refreshed, ReleaseOptions, Reply, Revoke,
+    Sighting, Ttl, Vote, Watched, ask,
 };
 use quorate_core::resource::{Key, Token};
 use quorate_core::{BackendError, BackendErrorKind, FencingToken, RestartGuard, Runtime};
@@ -64,6 +64,7 @@ flaws! {
     "entries wait in the order in which they joined": JoinsInFront RefreshGoesToTheEnd LeavesAlone PlaceIsZero,
     "an entry expires 2 s after its last refresh": EntriesNeverExpire,
     "a refresh returns the last lock key that is held": KeysWithoutExpiryAreHeld ReportsTheFirstHeldKey,
+    "a refresh for one of several keys returns the last one that is free": AnyHeldKeyMeansHeld,
     "the key of an entry exists until the entry leaves": LeaveKeepsTheKeyOfTheEntry,
     "the hint says whether an entry is in the queue of the key": NobodyWaits,
     "a leave and a hint take effect after the call before them": HintOvertakes,
@@ -396,6 +397,7 @@ impl LockBackend for Wrong {
         key: &Key,
         entry: &Entry,
         locks: &[Key],
+        choice: Choice,
     ) -> Result<Refreshed, BackendError> {
         let known = self.entries.lock().unwrap().clone();
         let this = (key.clone(), entry.clone());
@@ -407,20 +409,27 @@ impl LockBackend for Wrong {
             Flaw::RefreshGoesToTheEnd => drop(self.node.queue_leave(key, entry, None).await?),
             Flaw::EntriesNeverExpire => {
                 for (_, entry) in known.iter().filter(|(queue, _)| queue == key) {
-                    self.node.queue_refresh(key, entry, locks).await?;
+                    self.node.queue_refresh(key, entry, locks, choice).await?;
                 }
             }
             _ => {}
         }
-        let mut refreshed = self.node.queue_refresh(key, entry, locks).await?;
+        let mut refreshed = self.node.queue_refresh(key, entry, locks, choice).await?;
         let is_there = |key: &Key| self.node.get(key.as_bytes()).is_some();
         match self.flaw {
             Flaw::JoinsInFront if is_new => {
                 (refreshed.predecessor, refreshed.first) = (None, entry.clone());
             }
             Flaw::PlaceIsZero => refreshed.place = 0,
-            Flaw::KeysWithoutExpiryAreHeld => refreshed.held = locks.iter().rposition(is_there),
-            Flaw::ReportsTheFirstHeldKey => refreshed.held = locks.iter().position(is_there),
+            Flaw::KeysWithoutExpiryAreHeld if choice == Choice::All => {
+                refreshed.held = locks.iter().rposition(is_there);
+            }
+            Flaw::ReportsTheFirstHeldKey if choice == Choice::All => {
+                refreshed.held = locks.iter().position(is_there);
+            }
+            Flaw::AnyHeldKeyMeansHeld if choice == Choice::Any && locks.iter().any(is_there) => {
+                (refreshed.held, refreshed.free) = (Some(0), None);
+            }
             _ => {}
         }
         Ok(refreshed)

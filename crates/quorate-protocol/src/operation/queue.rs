@@ -10,15 +10,16 @@
 //! these keys beside those that are locked. Without them, processes wait without an order.
 
 use quorate_core::BackendError;
-use quorate_core::backend::{Entry, Mode, Operation, Refreshed};
+use quorate_core::backend::{Choice, Entry, Mode, Operation, Refreshed};
 use quorate_core::resource::Key;
 
 use crate::command::Command;
 use crate::script::{By, Script, size_of};
 use crate::value::Value;
 
-/// `KEYS` waiters, seen, the entry's key, the lock's keys; `ARGV` the entry. Returns the number of the last
-/// lock key that is held, or 0, the predecessor or an empty string, the first entry, and the place.
+/// `KEYS` waiters, seen, the entry's key, the lock's keys; `ARGV` the entry, and `any` if one of the keys is wanted. Returns
+/// a number, the predecessor or an empty string, the first entry, and the place. The number is that of the last
+/// lock key that is held, or if one of them is wanted that of the last one that is free. 0 is none.
 ///
 /// The number comes first: fred drops a reply that begins like a message of a channel.
 ///
@@ -26,7 +27,7 @@ use crate::value::Value;
 /// predecessor, a key of readers counts as free.
 ///
 /// A lock key without a ttl counts as free: no Redlock client writes one, and one such key would stop
-/// every waiter.
+/// every waiter. It counts as held if one of several is wanted: there may be others, and it would hide them.
 pub(super) static REFRESH: Script = Script::new(include_str!("../../scripts/queue_refresh.lua"));
 
 /// `KEYS` waiters, seen, the entries' keys; `ARGV` the entries. Returns whether an entry is left.
@@ -42,15 +43,19 @@ pub(super) fn hint(key: &Key, mode: Mode) -> Command {
 }
 
 /// Keeps an entry alive, and appends it if it is missing.
-pub(super) fn refresh(by: By, key: &Key, entry: &Entry, locks: &[Key]) -> Command {
+pub(super) fn refresh(by: By, key: &Key, entry: &Entry, locks: &[Key], choice: Choice) -> Command {
     let size = 3 * (key.as_bytes().len() + 16) + 2 * entry.as_bytes().len() + size_of(locks);
-    REFRESH
+    let command = REFRESH
         .run(by, 3 + locks.len(), size)
         .beside(key, b"waiters")
         .beside(key, b"seen")
         .beside(key, entry.as_bytes())
         .keys(locks)
-        .arg(entry.as_bytes())
+        .arg(entry.as_bytes());
+    match choice {
+        Choice::All => command,
+        Choice::Any => command.arg(b"any"),
+    }
 }
 
 /// Removes entries.
@@ -94,23 +99,33 @@ pub(super) fn has_writers(reply: &Value) -> Result<bool, BackendError> {
     }
 }
 
-pub(super) fn refreshed(reply: &Value, locks: usize) -> Result<Refreshed, BackendError> {
-    parse(reply, locks).ok_or_else(|| reply.unexpected("a refresh"))
+pub(super) fn refreshed(
+    reply: &Value,
+    locks: usize,
+    choice: Choice,
+) -> Result<Refreshed, BackendError> {
+    parse(reply, locks, choice).ok_or_else(|| reply.unexpected("a refresh"))
 }
 
-fn parse(reply: &Value, locks: usize) -> Option<Refreshed> {
+fn parse(reply: &Value, locks: usize, choice: Choice) -> Option<Refreshed> {
     let Value::List(list) = reply else { return None };
-    let [Value::Int(held), Value::Text(before), Value::Text(first), Value::Int(place)] =
+    let [Value::Int(found), Value::Text(before), Value::Text(first), Value::Int(place)] =
         list.as_slice()
     else {
         return None;
     };
     let entry = |name: &[u8]| (!name.is_empty()).then(|| Entry::new(name));
-    let held = usize::try_from(*held).ok().filter(|held| *held <= locks)?;
+    let found = usize::try_from(*found).ok().filter(|found| *found <= locks)?.checked_sub(1);
+    let (held, free) = match (choice, found) {
+        (Choice::All, held) => (held, None),
+        (Choice::Any, None) => (Some(0), None),
+        (Choice::Any, free) => (None, free),
+    };
     Some(Refreshed {
         predecessor: entry(before),
         first: entry(first)?,
-        held: held.checked_sub(1),
+        held,
+        free,
         place: usize::try_from(*place).ok()?,
     })
 }

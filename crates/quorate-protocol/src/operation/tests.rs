@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use quorate_core::backend::{
-    Capabilities, Claim, Description, Entry, ExtendOptions, FenceHint, ReleaseOptions, Revoke, Ttl,
+    Capabilities, Choice, Claim, Description, Entry, ExtendOptions, FenceHint, ReleaseOptions,
+    Revoke, Ttl,
 };
 use quorate_core::resource::{Key, Resource, Token};
 use quorate_core::{FencingToken, RestartGuard};
@@ -52,9 +53,9 @@ fn release(names: &[&str], number: u64) -> Operation {
     Operation::Release(claim(names), options)
 }
 
-fn refresh() -> Operation {
+fn refresh(choice: Choice) -> Operation {
     let (key, entry, locks) = (key("k"), Entry::new(*b"me"), [key("k"), key("l")].into());
-    Operation::Refresh { key, entry, locks }
+    Operation::Refresh { key, entry, locks, choice }
 }
 
 fn leave(also: Option<Entry>) -> Operation {
@@ -130,7 +131,11 @@ fn each_operation_has_its_command() {
         ),
         (Operation::Extend(shared(&["k"]), ExtendOptions::default()), "EVALSHA 1 k TOKEN 10000"),
         (Operation::Release(shared(&["k"]), ReleaseOptions::default()), "EVALSHA 1 k TOKEN"),
-        (refresh(), "EVALSHA 5 k:quorate:waiters k:quorate:seen k:quorate:me k l me"),
+        (refresh(Choice::All), "EVALSHA 5 k:quorate:waiters k:quorate:seen k:quorate:me k l me"),
+        (
+            refresh(Choice::Any),
+            "EVALSHA 5 k:quorate:waiters k:quorate:seen k:quorate:me k l me any",
+        ),
         (leave(None), "EVALSHA 3 k:quorate:waiters k:quorate:seen k:quorate:me me"),
         (
             leave(Some(Entry::new(*b"first"))),
@@ -173,7 +178,7 @@ fn what_sets_a_key_is_one_command_and_all_else_may_have_a_second() {
         (acquire(&["k"], 7, guard), false),
         (read(&["k"], None), false),
         (read(&["k"], guard), false),
-        (refresh(), false),
+        (refresh(Choice::All), false),
         (Operation::Extend(claim(&["k"]), ExtendOptions::default()), true),
         (Operation::Raise(claim(&["k"]), number), true),
         (release(&["k"], 0), true),
@@ -332,6 +337,7 @@ fn a_refused_compare_and_delete_falls_back_to_the_script() {
 
 #[test]
 fn a_refresh_tells_the_place() {
+    use Choice::{All, Any};
     let reply = |held, before: &str, first: &str, place| {
         Value::List(vec![
             Value::Int(held),
@@ -341,23 +347,26 @@ fn a_refresh_tells_the_place() {
         ])
     };
     let mut features = features(None);
-    let mut read = |reply| {
+    let mut read = |choice, reply| {
         let form = Form::Script(By::Sha);
-        match done(next(&refresh(), form, reply, &mut features)) {
+        match done(next(&refresh(choice), form, reply, &mut features)) {
             Ok(CallReply::Refreshed(refreshed)) => Some(refreshed),
             Ok(other) => panic!("{other:?}"),
             Err(_) => None,
         }
     };
-    let first = read(reply(0, "", "me", 0)).unwrap();
+    let first = read(All, reply(0, "", "me", 0)).unwrap();
     assert_eq!((first.predecessor, first.held, first.place), (None, None, 0));
-    let third = read(reply(2, "b", "a", 2)).unwrap();
+    let third = read(All, reply(2, "b", "a", 2)).unwrap();
     assert_eq!((third.predecessor, third.held), (Some(Entry::new(*b"b")), Some(1)));
     assert_eq!((third.first, third.place), (Entry::new(*b"a"), 2));
     for nonsense in [reply(3, "", "me", 0), reply(0, "", "", 0), reply(0, "", "me", -1)] {
-        assert!(read(nonsense).is_none());
+        assert!(read(All, nonsense.clone()).is_none() && read(Any, nonsense).is_none());
     }
-    assert!(read(Value::Int(1)).is_none());
+    assert!(read(All, Value::Int(1)).is_none());
+    let some = [0, 1, 2].map(|number| read(Any, reply(number, "", "me", 0)).unwrap());
+    let some = some.map(|reply| (reply.held.is_some(), reply.free));
+    assert_eq!(some, [(true, None), (false, Some(0)), (false, Some(1))]);
 }
 
 /// A server's answers to a question what it is, one after the other; `None` for an error reply.

@@ -3,7 +3,7 @@
 use futures_util::future::{join, join_all};
 use quorate_core::RestartGuard;
 use quorate_core::backend::{
-    AcquireOptions, CallReply, Capabilities, Entry, ExtendOptions, FenceHint, LockBackend,
+    AcquireOptions, CallReply, Capabilities, Choice, Entry, ExtendOptions, FenceHint, LockBackend,
     Operation, ReleaseOptions, Vote,
 };
 use quorate_protocol::Value;
@@ -63,7 +63,8 @@ async fn a_refresh_never_leaves_after_its_leave() {
     let (fake, node) = forgetful().await;
     let (key, entry) = (key("k"), Entry::new(*b"me"));
     let locks = [key.clone()].into();
-    let refresh = Operation::Refresh { key: key.clone(), entry: entry.clone(), locks };
+    let choice = Choice::All;
+    let refresh = Operation::Refresh { key: key.clone(), entry: entry.clone(), locks, choice };
     let refresh = begin(&node, refresh);
     let leave = begin(&node, Operation::Leave { key, entry, also: None });
     assert!(is_not_sent(&refresh.await));

@@ -15,6 +15,7 @@ mod history;
 mod jobs;
 mod nemesis;
 mod oracle;
+mod permits;
 mod plan;
 mod process;
 mod report;

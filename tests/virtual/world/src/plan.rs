@@ -22,10 +22,12 @@ pub(crate) enum Class {
     Jobs,
     /// Readers beside locks.
     Readers,
+    /// One of several names: `permit`.
+    Permits,
 }
 
 /// All classes: the word that chooses each, how many of a thousand seeds are run of it, and what its worlds are like.
-pub(crate) const CLASSES: [(Class, &str, u64, &str); 10] = [
+pub(crate) const CLASSES: [(Class, &str, u64, &str); 11] = [
     (
         Class::Promised,
         "promised",
@@ -61,6 +63,7 @@ pub(crate) const CLASSES: [(Class, &str, u64, &str); 10] = [
         50,
         "as revoked, and most requests are those of readers: no reader beside a lock, ever",
     ),
+    (Class::Permits, "permits", 20, "a few permits: one holder each, and every client has some"),
 ];
 
 impl Class {

@@ -65,6 +65,9 @@ pub(crate) fn run(seed: u64, class: Class) -> Outcome {
     if class == Class::Jobs {
         return crate::jobs::run(seed);
     }
+    if class == Class::Permits {
+        return crate::permits::run(seed);
+    }
     let sim = Sim::shuffled(seed);
     let dice = Dice::new(sim.clone());
     let plan = Plan::draw(seed, &dice, class);

@@ -102,8 +102,11 @@ pub struct Refreshed {
     pub predecessor: Option<Entry>,
     /// The first entry of the queue.
     pub first: Entry,
-    /// The index of a lock key that is held; `None` if the lock is free.
+    /// The index of a lock key that is held; `None` if the lock is free. Where one of several keys is wanted, they
+    /// are free if one of them is.
     pub held: Option<usize>,
+    /// The index of a free lock key, where one of several keys is wanted.
+    pub free: Option<usize>,
     /// The number of entries before ours.
     pub place: usize,
 }

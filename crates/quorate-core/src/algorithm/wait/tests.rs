@@ -107,7 +107,7 @@ fn input(machine: &mut WaitMachine, words: &[&str], now: Instant) {
                 _ => usize::from(predecessor.is_some()),
             };
             let held = (*lock == "held").then_some(0);
-            let reply = Refreshed { predecessor, first: entry(first), held, place };
+            let reply = Refreshed { predecessor, first: entry(first), held, free: None, place };
             machine.handle_refreshed(reply, REFRESH, now);
         }
         _ => panic!("no such input: {words:?}"),
@@ -176,8 +176,13 @@ fn actions(machine: &mut WaitMachine) -> Vec<WaitAction> {
 fn of_several_lock_keys_the_held_one_is_watched() {
     let (now, gate) = (Instant::now(), node(1));
     let mut machine = WaitMachine::begin(&[gate], false, NODE_TIMEOUT, true, now);
-    let held =
-        |lock| Refreshed { predecessor: None, first: entry("me"), held: Some(lock), place: 0 };
+    let held = |lock| Refreshed {
+        predecessor: None,
+        first: entry("me"),
+        held: Some(lock),
+        free: None,
+        place: 0,
+    };
     machine.handle_refreshed(held(2), REFRESH, now);
     machine.handle_watched(true, now);
     machine.handle_timeout(now + REFRESH);
@@ -214,6 +219,7 @@ fn the_gate_and_the_entry_are_known_from_the_refresh_on() {
         predecessor: None,
         first: entry(first),
         held: Some(0),
+        free: None,
         place: 0,
     });
     let state = |machine: &WaitMachine| (machine.gate(), machine.has_entry(), machine.has_answer());

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::task::ArcWake;
-use quorate_core::backend::{Asked, Operation as Called, Vote};
+use quorate_core::backend::{Asked, Choice, Operation as Called, Vote};
 
 use super::*;
 use crate::tests::{claim, claim_of, key};
@@ -91,7 +91,10 @@ fn a_call_that_a_rule_loses_is_kept_until_it_is_given_up() {
     let (sim, node) = world();
     let (key, entry, locks) = (key("k"), Entry::new(*b"e1"), Arc::from([key("k")]));
     node.add_rule(Rule::new(Effect::DropReply));
-    let lost = begin(&node, Called::Refresh { key, entry, locks: Arc::clone(&locks) });
+    let lost = begin(
+        &node,
+        Called::Refresh { key, entry, locks: Arc::clone(&locks), choice: Choice::All },
+    );
     sim.settle();
     assert_eq!(Arc::strong_count(&locks), 2);
     drop(lost);

@@ -37,7 +37,7 @@ impl Random<'_> {
             predecessor.as_ref().map_or_else(|| entry("me"), |_| self.choose(&names).clone());
         let place = if predecessor.is_some() { 1 + self.below(3) as usize } else { 0 };
         let held = (!self.one_in(2)).then(|| self.below(2) as usize);
-        Refreshed { predecessor, first, held, place }
+        Refreshed { predecessor, first, held, free: None, place }
     }
 }
 

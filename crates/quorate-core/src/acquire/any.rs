@@ -1,0 +1,135 @@
+//! A request for one of several names: which name the next attempt is for.
+//!
+//! ```text
+//! turn ─▶ fast path: names that no task here has or wants, three rounds at most (S3)
+//!           │ tasks here have or want all of them      │ lost, or other processes wait
+//!           ▼                                          ▼
+//!         the queues of all names in this process ─▶ the wait queue at the gate, which names a free one
+//! ```
+//!
+//! An attempt has the ticket of its name. After a lost round it keeps the ticket until its undo allows the next attempt on
+//! that name. If the gate names one that a task here has or wants, the request enters the queue of that name, and
+//! goes on waiting at the gate as well. It waits for nothing while it has the ticket of a name.
+
+use std::future::pending;
+use std::mem::take;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Instant;
+
+use futures_util::future::{Either, poll_immediate, select, select_ok};
+
+use super::{Choosing, Competitor};
+use crate::algorithm::attempt::Loss;
+use crate::error::LockError;
+use crate::remote_wait::WaitInput;
+use crate::resource::Key;
+use crate::tickets::{NoTicket, Ticket, Turn};
+
+/// How many rounds a request makes before it waits in the wait queue.
+const FAST_ROUNDS: usize = 3;
+
+impl Competitor<'_> {
+    /// Takes the turn. A request that waits for no holder goes on without it, if another has it.
+    pub(super) async fn begin_choosing(
+        &mut self,
+        turn: &Turn,
+        start: Instant,
+    ) -> Result<(), LockError> {
+        let mut choosing = Choosing::default();
+        choosing.turn = match self.wanted.waits() {
+            true => Some(self.ticket(&turn.key, start).await?),
+            false => {
+                let taking = self.queues.take(turn.key.clone(), false, start);
+                poll_immediate(taking).await.and_then(Result::ok)
+            }
+        };
+        choosing.is_fast_over = choosing.turn.as_ref().and_then(Ticket::wait).is_some();
+        self.choosing = Some(Box::new(choosing));
+        Ok(())
+    }
+
+    /// Takes the ticket of the name of the next attempt. `false` if the request ends without one.
+    pub(super) async fn choose(&mut self, turn: &Arc<Turn>) -> Result<bool, LockError> {
+        let cluster = &self.queues.cluster;
+        while self.deadline.is_none_or(|deadline| self.now() < deadline) {
+            let deadline = self.deadline;
+            let given = cluster.attempts.unless_closed(self.given());
+            match cluster.before(deadline, given).await {
+                Some(Some(Ok(ticket))) => {
+                    self.tickets.push(ticket.of(turn));
+                    return Ok(true);
+                }
+                Some(None | Some(Err(NoTicket::Closed))) => return Err(LockError::Closed),
+                Some(Some(Err(NoTicket::TooMany))) => return Err(self.too_many(&turn.key)),
+                Some(Some(Err(NoTicket::Held))) if self.wanted.waits() => {}
+                Some(Some(Err(NoTicket::Held))) | None => break,
+            }
+        }
+        Ok(false)
+    }
+
+    /// The ticket of a name, once there is one that is worth an attempt. *Held* if that could not be had.
+    async fn given(&mut self) -> Result<Ticket, NoTicket> {
+        let (queues, keys, now) = (self.queues, &*self.wanted.keys, self.now());
+        let (others_are_first, random) = (self.others_are_first(), queues.cluster.random());
+        self.unawaited = None;
+        let is_over = self.last.as_ref().is_some_and(|last| last.loss != Loss::Held);
+        let Some(choosing) = &mut self.choosing else { return Err(NoTicket::Closed) };
+        if !choosing.is_fast_over && !is_over && choosing.tried.len() < FAST_ROUNDS {
+            let name = queues.pick(keys, &choosing.tried, random, now);
+            if let Some(name) = name.filter(|_| !others_are_first) {
+                choosing.tried.push(name.clone());
+                return queues.take(name, false, now).await;
+            }
+            // After a lost round, its undo may have a ticket.
+            if choosing.tried.is_empty() && queues.pick(keys, &[], random, now).is_none() {
+                self.wait_here(now);
+            }
+        }
+        let Some(choosing) = &mut self.choosing else { return Err(NoTicket::Closed) };
+        choosing.is_fast_over = true;
+        let mut busy = take(&mut choosing.busy);
+        let here = async {
+            if busy.is_empty() {
+                return pending().await;
+            }
+            select_ok(busy.iter_mut()).await.map(|(ticket, _)| ticket)
+        };
+        let given = match select(pin!(here), pin!(self.next())).await {
+            Either::Left((given, _)) => Some(given),
+            Either::Right(_) => None,
+        };
+        if let Some(given) = given {
+            let was_alone = self.choosing.as_mut().is_some_and(|it| take(&mut it.is_local));
+            let is_ours = !was_alone || !self.others_are_first();
+            return if is_ours { given } else { Err(NoTicket::Held) };
+        }
+        let (wait, now) = (self.turn().and_then(Ticket::wait), self.cluster().now());
+        let named = wait.as_ref().and_then(|wait| wait.take_free());
+        // Without a gate, any name.
+        let unnamed = || queues.pick(keys, &[], random, now).filter(|_| self.wanted.waits());
+        let Some(name) = named.or_else(unnamed) else {
+            self.wait_here(now);
+            return Err(NoTicket::Held);
+        };
+        let taken = queues.take(name.clone(), false, now).await;
+        if let (Err(NoTicket::Held), Some(wait)) = (&taken, wait) {
+            wait.input(WaitInput::Refused);
+            if busy.iter().all(|taking| *taking.key() != name) {
+                busy.push(queues.take(name, true, now));
+            }
+            self.choosing.iter_mut().for_each(|it| it.busy = take(&mut busy));
+        }
+        taken
+    }
+
+    /// Tasks here have or want all names: waits for them alone.
+    fn wait_here(&mut self, now: Instant) {
+        let (queues, waits) = (self.queues, self.wanted.waits());
+        let Some(choosing) = &mut self.choosing else { return };
+        let take = |key: &Key| queues.take(key.clone(), waits, now);
+        choosing.busy = self.wanted.keys.iter().map(take).collect();
+        (choosing.is_local, self.has_waited) = (true, true);
+    }
+}

@@ -1,0 +1,147 @@
+//! S2: a free permit goes to a waiter.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use quorate_core::LockGuard;
+use quorate_memory::{Operation, Sim, Value};
+
+use super::{Board, hand_over, name_of};
+use crate::waiting::processes::{Process, Quirk, REFRESH, ROUND_TRIP, SECOND_LOOK, Scene};
+use crate::world::{MS, SECOND};
+
+#[test]
+fn s2_a_released_permit_goes_to_the_next_waiter_whichever_it_is() {
+    for (permits, lost) in [(2, false), (5, false), (16, false), (40, false), (5, true)] {
+        let mut quirk = Quirk::default();
+        if lost {
+            quirk.loses_pushes = Arc::new(true.into());
+        }
+        let scene = Scene::with(5, Sim::new(7), quirk);
+        let holder = scene.process();
+        let take = |_| scene.run(holder.permit(permits)).unwrap();
+        let guards: Vec<LockGuard> = (0..permits).map(take).collect();
+        for (number, guard) in guards.into_iter().enumerate() {
+            let (waiter, name) = (scene.process(), name_of(&guard));
+            let waits = waiter.waits(permits);
+            scene.advance(SECOND);
+            let (had, took) = hand_over(&scene, guard, &waits);
+            assert_eq!(had, name, "{number} of {permits}");
+            // A release, a push and an acquire. No more than 16 names are watched.
+            let most = match permits > 16 || lost {
+                true => REFRESH + 4 * ROUND_TRIP,
+                false => 3 * ROUND_TRIP,
+            };
+            assert!(took <= most, "{number} of {permits}: {took:?}");
+        }
+    }
+}
+
+#[test]
+fn s2_permits_that_are_released_together_are_had_by_all_that_wait() {
+    for (processes, tasks) in [(5, 1), (1, 5), (2, 5)] {
+        let (scene, board) = (Scene::new(3), Board::default());
+        let holder = scene.process();
+        let guards: Vec<LockGuard> = (0..5).map(|_| scene.run(holder.permit(5)).unwrap()).collect();
+        for _ in 0..processes {
+            let process = scene.process();
+            (0..tasks).for_each(|_| board.use_again(&process, |it| it.permit(5), 1, |_| SECOND));
+        }
+        scene.advance(2 * SECOND);
+        drop(guards);
+        scene.advance(100 * MS);
+        let held = board.0.lock().unwrap().holders.len();
+        assert_eq!(held, 5, "{processes} processes of {tasks} tasks");
+        scene.advance(5 * SECOND);
+        board.check(5, processes * tasks, "all");
+    }
+}
+
+#[test]
+fn s2_tasks_of_one_manager_hold_all_permits_at_once() {
+    let (scene, board) = (Scene::new(3), Board::default());
+    let process = scene.process();
+    for _ in 0..50 {
+        board.use_again(&process, |it| it.permit(5), 4, |_| 5 * MS);
+    }
+    // 200 holds of 5 ms, 5 at a time.
+    scene.advance(200 * MS + 200 * MS / 5 * 3);
+    board.check(5, 200, "50 tasks");
+    assert_eq!(scene.count(Operation::Queue), 0, "no other process waits");
+}
+
+#[test]
+fn s2_tasks_that_want_a_name_alone_share_it_with_those_that_want_any() {
+    for others in [0, 1] {
+        let (scene, board) = (Scene::new(3), Board::default());
+        let process = scene.process();
+        for name in ["a", "b"] {
+            for _ in 0..2 {
+                board.use_again(&process, move |it| it.lock(name), 100, |_| 5 * MS);
+            }
+        }
+        let any = |it: &Process| it.locks.lock_any(["a", "b"]).timeout(2 * SECOND);
+        board.use_again(&process, any, 20, |_| 5 * MS);
+        for _ in 0..others {
+            board.use_again(&scene.process(), any, 20, |_| 5 * MS);
+        }
+        scene.advance(30 * SECOND);
+        board.check(2, 4 * 100 + 20 * (1 + others), "names and any");
+        assert!(scene.keys().is_empty(), "{:?}", scene.keys());
+    }
+}
+
+#[test]
+fn s2_a_cancelled_wait_delays_no_other_and_leaves_nothing() {
+    for moment in [-50_000_i64, -400, -200, 0, 200, 400, 600, 800] {
+        let scene = Scene::new(3);
+        let (holder, first, second) = (scene.process(), scene.process(), scene.process());
+        let guards = [(); 3].map(|()| scene.run(holder.permit(3)).unwrap());
+        let [one, ..] = guards;
+        let left = Duration::from_micros(u64::try_from(2_000_000 + moment).unwrap());
+        first.spawn(first.permit(3).timeout(left).into_future().map(drop));
+        scene.advance(5 * MS);
+        let board = Board::default();
+        board.use_again(&second, |it| it.permit(3), 1, |_| MS);
+        scene.advance(2 * SECOND - 5 * MS);
+        holder.spawn(one.release().map(drop));
+        scene.advance(10 * ROUND_TRIP + 5 * MS);
+        let seen = board.0.lock().unwrap().had.len();
+        assert_eq!(seen, 1, "left {moment} µs after the release");
+        scene.advance(SECOND);
+        let left: Vec<_> = scene.keys().into_iter().filter(|key| !key.starts_with("p#")).collect();
+        let left = left.into_iter().chain(scene.keys().into_iter().filter(|key| key.contains(':')));
+        assert_eq!(left.collect::<Vec<_>>(), [""; 0], "left {moment} µs after the release");
+    }
+}
+
+#[test]
+fn s2_a_name_that_the_gate_takes_for_free_hides_no_other() {
+    let scene = Scene::new(5);
+    let (holder, waiter) = (scene.process(), scene.process());
+    let guards: Vec<LockGuard> = (0..4).map(|_| scene.run(holder.permit(4)).unwrap()).collect();
+    let waits = waiter.waits(4);
+    scene.advance(SECOND);
+    let gate = &scene.nodes[scene.gate("p#1")];
+    let mut guards = guards.into_iter();
+    let released = guards.next().unwrap();
+    guards.as_slice().iter().for_each(|guard| gate.expire(name_of(guard)));
+    scene.advance(REFRESH);
+    let name = name_of(&released);
+    let (had, took) = hand_over(&scene, released, &waits);
+    assert_eq!(had, name);
+    assert!(took <= 3 * REFRESH + SECOND_LOOK, "{took:?}");
+}
+
+#[test]
+fn s2_a_key_without_a_ttl_takes_one_permit_and_no_other() {
+    let scene = Scene::new(3);
+    scene.nodes.iter().for_each(|node| node.put("p#2", Value::String(b"other".to_vec())));
+    let board = Board::default();
+    for _ in 0..3 {
+        board.use_again(&scene.process(), |it| it.permit(2), 20, |_| 5 * MS);
+    }
+    scene.advance(5 * SECOND);
+    board.check(1, 60, "one of two permits");
+}
