@@ -77,6 +77,8 @@ pub(crate) struct State {
     is_taken: bool,
     /// Whether the gate says that a writer waits; `None` until it has answered.
     writer_waits: Option<bool>,
+    /// The gate that was asked for that.
+    asked: Option<NodeId>,
     /// What nodes have answered to a first round after it was lost.
     late: Vec<(NodeId, Outcome<BackendError>)>,
     /// The holders that refused the first round.

@@ -96,7 +96,7 @@ fn rw1_a_writer_among_ten_readers_waits_for_little_more_than_one_of_them() {
         scene.advance(2 * SECOND);
         for _ in 0..5 {
             let asked = scene.sim.elapsed();
-            let guard = scene.run(writer.lock("r")).unwrap();
+            let guard = scene.run(writer.lock("r").timeout(5 * SECOND)).unwrap();
             let waited = scene.sim.elapsed() - asked;
             assert!(waited < 1300 * MS, "{waited:?}, {gates} nodes, {}", processes.len());
             scene.run(guard.release()).unwrap();
@@ -137,11 +137,28 @@ fn rw2_readers_next_to_each_other_enter_together() {
         scene.advance(3 * SECOND);
         assert_eq!(entries(&scene), processes, "readers of one process share an entry");
         scene.run(guard.release()).unwrap();
-        scene.advance(15 * MS);
+        scene.advance(3 * MS);
         assert_eq!(together[1].load(Ordering::Relaxed), processes * tasks);
         scene.advance(20 * SECOND);
         assert_eq!(scene.keys(), <[&str; 0]>::default());
     }
+}
+
+/// A reader has given way to a writer, and the writer gives up. The gate's word that the lock is held is not meant for it.
+#[test]
+fn rw2_a_reader_behind_a_writer_that_gives_up_reads_beside_others() {
+    let scene = Scene::new(3);
+    let [first, writer, second] = [(); 3].map(|()| scene.process());
+    let reading = scene.run(read(&first).auto_renew()).unwrap();
+    let written = writer.hold_within("r", MS, SECOND);
+    scene.advance(5 * MS);
+    let together = Arc::default();
+    read_once(&second, 20 * MS, &together);
+    scene.advance(990 * MS);
+    assert_eq!(together[1].load(Ordering::Relaxed), 0, "it waits behind the writer");
+    scene.advance(15 * MS);
+    assert_eq!(together[1].load(Ordering::Relaxed), 1, "the first one reads still");
+    assert!(reading.is_valid() && written.lock().unwrap().is_none());
 }
 
 /// A reader that waits gives up, another one is not polled any more, and a process is killed.
@@ -192,20 +209,22 @@ fn rw3_a_writer_waits_for_the_last_reader() {
 
 #[test]
 fn rw4_an_extension_is_never_refused_for_a_waiter() {
-    let scene = Scene::new(3);
-    let [reader, writer] = [(); 2].map(|()| scene.process());
-    let guard = scene.run(read(&reader)).unwrap();
-    let renewed = scene.run(read(&reader).auto_renew()).unwrap();
-    let written = writer.hold_once("r", 10 * MS);
-    for _ in 0..8 {
-        scene.advance(5 * SECOND);
-        scene.run(guard.extend()).unwrap();
-        assert!(renewed.is_valid() && written.lock().unwrap().is_none());
+    for nodes in [1, 3] {
+        let scene = Scene::new(nodes);
+        let [reader, writer] = [(); 2].map(|()| scene.process());
+        let guard = scene.run(read(&reader)).unwrap();
+        let renewed = scene.run(read(&reader).auto_renew()).unwrap();
+        let written = writer.hold_once("r", 10 * MS);
+        for _ in 0..8 {
+            scene.advance(5 * SECOND);
+            scene.run(guard.extend()).unwrap();
+            assert!(renewed.is_valid() && written.lock().unwrap().is_none());
+        }
+        scene.run(guard.release()).unwrap();
+        scene.run(renewed.release()).unwrap();
+        scene.advance(SECOND);
+        assert!(written.lock().unwrap().is_some());
     }
-    scene.run(guard.release()).unwrap();
-    scene.run(renewed.release()).unwrap();
-    scene.advance(SECOND);
-    assert!(written.lock().unwrap().is_some());
 }
 
 /// Each way to ask, on each kind of node, with each of the two first.

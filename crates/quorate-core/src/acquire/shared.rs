@@ -37,14 +37,18 @@ impl Competitor<'_> {
         let cluster = &queues.cluster;
         let took = self.last.as_ref().map(|last| last.took);
         if cluster.nodes.having(Capabilities::QUEUE).is_some() {
-            self.member.take_if(|member| member.wait().is_outdated());
-            if let Some(member) = &self.member {
-                let took = took.unwrap_or_default();
+            if let Some(took) = took {
+                // Contenders that split the votes do not meet again, and each node has said which server it is.
                 let pause = took.saturating_add(scale(took, cluster.random()));
                 cluster.sleep(pause.min(self.node_timeout)).await;
-                member.refused();
-            } else {
-                self.member = queues.readers.join(cluster, &self.wanted.keys, self.node_timeout);
+            }
+            self.member.take_if(|member| member.wait().is_outdated());
+            match &self.member {
+                Some(member) => member.refused(),
+                None => {
+                    let (keys, timeout) = (&self.wanted.keys, self.node_timeout);
+                    self.member = queues.readers.join(cluster, keys, timeout);
+                }
             }
             if let Some(member) = &mut self.member {
                 return member.turn().await;

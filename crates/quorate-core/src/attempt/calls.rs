@@ -148,9 +148,17 @@ impl State {
     }
 
     /// Asks the gate of the first key whether a writer waits, in front of the acquire in the same pipeline (RW1).
-    pub(super) fn ask_for_writers(&mut self, attempt: &Arc<Attempt>, now: Instant) {
-        let asked = attempt.claim.keys().first().map(|key| ask_gate(attempt, key, FIRST_HINT, now));
-        self.writer_waits = (asked != Some(Hint::Asked)).then_some(false);
+    ///
+    /// Returns whether another gate was asked than before: the replies of a round may bring the server ids.
+    pub(super) fn ask_for_writers(&mut self, attempt: &Arc<Attempt>, now: Instant) -> bool {
+        let Some(key) = attempt.claim.keys().first() else { return false };
+        let gate = attempt.cluster().nodes.gates(key, now).first().copied();
+        if gate.is_none() || std::mem::replace(&mut self.asked, gate) == gate {
+            return false;
+        }
+        let asked = ask_gate(attempt, key, FIRST_HINT, now);
+        self.writer_waits = (asked != Hint::Asked).then_some(false);
+        true
     }
 
     /// The gate has answered a hint. The word is known before a ticket is given on for it.

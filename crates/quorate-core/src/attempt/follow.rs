@@ -24,6 +24,7 @@ impl State {
             first: None,
             is_taken: false,
             writer_waits: Some(false),
+            asked: None,
             late: Vec::new(),
             holders: Vec::new(),
             extended: None,

@@ -134,11 +134,19 @@ impl Attempt {
         .await
     }
 
-    /// Whether the gate says that a writer waits. Its answer is awaited for as long as the round took, at most (RW1).
+    /// Whether the gate says that a writer waits. Its answer is awaited for as long as the round took, at most (RW1). A process
+    /// that has just learned which node the gate is asks that one.
     pub(crate) async fn writer_waits(self: &Arc<Self>) -> bool {
         let took = self.state.with(self, |state, _| state.machine.waited());
-        let word = self.wait(|state, _| state.writer_waits);
-        self.cluster().within(took, word).await.unwrap_or(false)
+        loop {
+            let word = self.wait(|state, _| state.writer_waits);
+            let word = self.cluster().within(took, word).await.unwrap_or(false);
+            let now = self.cluster().now();
+            let is_new = self.state.with(self, |state, _| state.ask_for_writers(self, now));
+            if word || !is_new {
+                return word;
+            }
+        }
     }
 
     /// Waits until each node has answered the undo, or has failed it, for `limit` at most (C8).

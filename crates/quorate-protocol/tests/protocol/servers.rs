@@ -209,8 +209,8 @@ async fn scripts_that_cannot_be_loaded_again_are_sent_as_text() {
     let (fake, node) = on(move |parts| match parts[0].as_str() {
         "SCRIPT" => {
             loads += 1;
-            // The first thirteen belong to the handshake.
-            if loads > 13 { error("NOPERM") } else { None }
+            // The first seventeen belong to the handshake.
+            if loads > 17 { error("NOPERM") } else { None }
         }
         "EVALSHA" if !is_probe(parts) => error("NOSCRIPT No matching script."),
         _ => None,
