@@ -66,8 +66,7 @@ pub(crate) async fn acquire(
         replicas: Replicas::default(),
         choosing: None,
     };
-    if let Some(turn) = &wanted.turn {
-        competitor.begin_choosing(turn, start).boxed().await?;
+    if wanted.turn.is_some() {
         return competitor.compete().await;
     }
     let own_turn = if wanted.mode() == Mode::Exclusive { &wanted.keys[..] } else { &[] };
@@ -142,7 +141,10 @@ impl Competitor<'_> {
 
     /// The ticket that the wait between processes belongs to.
     fn turn(&self) -> Option<&Ticket> {
-        self.choosing.as_ref().map_or_else(|| self.tickets.first(), |it| it.turn.as_ref())
+        match &self.choosing {
+            None => self.tickets.first(),
+            Some(choosing) => choosing.turn.as_ref(),
+        }
     }
 
     fn now(&self) -> Instant {

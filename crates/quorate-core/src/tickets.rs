@@ -105,6 +105,8 @@ pub(crate) struct Ticket {
     queues: Arc<LocalQueues>,
     key: Key,
     turn: Option<Arc<Turn>>,
+    /// The task that has it has the turn, and the wait between processes.
+    has_turn: bool,
     /// Of the gate of its key, since the releases of its attempt have begun.
     hint: Hint,
 }
@@ -317,7 +319,7 @@ impl Ticket {
             let is_turn = self.turn.is_some();
             // The turn ends here, and is remembered.
             queue.ended = if is_turn { Some(now) } else { queue.ended };
-            let wait = queue.wait.take()?;
+            let wait = queue.wait.take_if(|_| self.has_turn)?;
             queue.waited = Some(now);
             if is_turn {
                 // The next task competes before LEAVE has said whether other processes wait.
@@ -440,7 +442,7 @@ impl Taking {
 
     fn ticket(&self) -> Ticket {
         let (queues, key) = (Arc::clone(&self.queues), self.key.clone());
-        Ticket { queues, key, turn: None, hint: Hint::NotAsked }
+        Ticket { queues, key, turn: None, has_turn: true, hint: Hint::NotAsked }
     }
 
     /// The first poll: takes the ticket, or its place in the queue.

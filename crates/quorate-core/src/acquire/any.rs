@@ -19,7 +19,7 @@ use std::time::Instant;
 
 use futures_util::future::{Either, poll_immediate, select, select_ok};
 
-use super::{Choosing, Competitor};
+use super::Competitor;
 use crate::algorithm::attempt::Loss;
 use crate::error::LockError;
 use crate::remote_wait::WaitInput;
@@ -31,27 +31,28 @@ const FAST_ROUNDS: usize = 3;
 
 impl Competitor<'_> {
     /// Takes the turn. A request that waits for no holder goes on without it, if another has it.
-    pub(super) async fn begin_choosing(
-        &mut self,
-        turn: &Turn,
-        start: Instant,
-    ) -> Result<(), LockError> {
-        let mut choosing = Choosing::default();
-        choosing.turn = match self.wanted.waits() {
-            true => Some(self.ticket(&turn.key, start).await?),
+    async fn take_turn(&mut self, turn: &Turn) -> Result<(), LockError> {
+        let taken = match self.wanted.waits() {
+            true => Some(self.ticket(&turn.key, self.now()).await?),
             false => {
-                let taking = self.queues.take(turn.key.clone(), false, start);
+                let taking = self.queues.take(turn.key.clone(), false, self.now());
                 poll_immediate(taking).await.and_then(Result::ok)
             }
         };
-        choosing.is_fast_over = choosing.turn.as_ref().and_then(Ticket::wait).is_some();
-        self.choosing = Some(Box::new(choosing));
+        let choosing = self.choosing.get_or_insert_default();
+        choosing.is_fast_over |= taken.as_ref().and_then(Ticket::wait).is_some();
+        choosing.turn = taken;
         Ok(())
     }
 
     /// Takes the ticket of the name of the next attempt. `false` if the request ends without one.
     pub(super) async fn choose(&mut self, turn: &Arc<Turn>) -> Result<bool, LockError> {
         let cluster = &self.queues.cluster;
+        if self.turn().is_none()
+            && let Err(error) = self.take_turn(turn).await
+        {
+            return if self.last.is_some() { Ok(false) } else { Err(error) };
+        }
         while self.deadline.is_none_or(|deadline| self.now() < deadline) {
             let deadline = self.deadline;
             let given = cluster.attempts.unless_closed(self.given());
@@ -101,9 +102,15 @@ impl Competitor<'_> {
             Either::Right(_) => None,
         };
         if let Some(given) = given {
-            let was_alone = self.choosing.as_mut().is_some_and(|it| take(&mut it.is_local));
-            let is_ours = !was_alone || !self.others_are_first();
-            return if is_ours { given } else { Err(NoTicket::Held) };
+            if !self.choosing.as_mut().is_some_and(|it| take(&mut it.is_local)) {
+                return given;
+            }
+            if self.others_are_first() {
+                return Err(NoTicket::Held);
+            }
+            // The next task goes on. This one takes a turn again, if it loses.
+            self.choosing.iter_mut().for_each(|it| it.turn = None);
+            return given.map(Ticket::without_turn);
         }
         let (wait, now) = (self.turn().and_then(Ticket::wait), self.cluster().now());
         let named = wait.as_ref().and_then(|wait| wait.take_free());

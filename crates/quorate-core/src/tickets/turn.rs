@@ -58,6 +58,12 @@ impl Ticket {
         self
     }
 
+    /// The same where another task has the turn.
+    pub(crate) const fn without_turn(mut self) -> Self {
+        self.has_turn = false;
+        self
+    }
+
     /// The queue that is concerned: that of the turn, if there is one.
     pub(super) fn with_turn<T>(&self, act: impl FnOnce(&mut KeyQueue) -> T) -> Option<T> {
         let key = self.turn.as_ref().map_or(&self.key, |turn| &turn.key);

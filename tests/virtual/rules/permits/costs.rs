@@ -31,6 +31,7 @@ fn s3_a_full_semaphore_costs_three_rounds_and_then_a_wait() {
     }
 }
 
+/// Extensions are pushes. They cost at most two commands a second and name.
 #[test]
 fn s3_holders_that_renew_do_not_make_a_waiter_spin() {
     let scene = Scene::new(3);
@@ -74,6 +75,7 @@ fn s3_the_permit_that_was_held_last_is_tried_first() {
     }
 }
 
+/// Of ten permits nine are held. The gate says which is free.
 #[test]
 fn s3_a_request_that_waits_for_no_holder_finds_the_free_permit() {
     for free in 0..10 {
@@ -109,6 +111,7 @@ fn s3_a_request_that_waits_for_no_holder_finds_the_free_permit() {
     assert_eq!(board.0.lock().unwrap().most, 5, "of 50 tasks that try at the same moment");
 }
 
+/// Backends that keep no queue: the request asks again after a delay.
 #[test]
 fn s3_without_a_wait_queue_a_request_waits_by_timers() {
     for world in [World::new(3), World::in_order(3)] {

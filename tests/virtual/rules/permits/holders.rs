@@ -25,6 +25,8 @@ fn s1_a_permit_has_one_holder_at_a_time() {
     }
 }
 
+/// Each of three processes reaches two of three nodes. A node that counted would grant two of them, and each process would
+/// have two grants.
 #[test]
 fn s1_counting_does_not_compose() {
     let scene = Scene::new(3);
@@ -72,6 +74,7 @@ fn s5_processes_with_different_counts_share_the_permits_of_both() {
     board.check(5, 4 * 2 * 20, "counts of 2, 3 and 5");
 }
 
+/// A process with the count 3 waits in front of one with the count 5.
 #[test]
 fn s5_a_waiter_with_a_lower_count_does_not_hold_up_one_with_a_higher() {
     let scene = Scene::new(3);
