@@ -172,6 +172,11 @@ fn the_rights_in_the_docs_are_enough() {
             waits.await.unwrap().unwrap().release().await.unwrap();
             let fenced = one.lock("orders:3").fenced().await.unwrap();
             fenced.release().await.unwrap();
+            let reading = one.read(["orders:4", "orders:5"]).await.unwrap();
+            reading.extend().await.unwrap();
+            assert_eq!(other.inspect("orders:4").await.unwrap().readers().len(), 1);
+            assert!(other.lock(["orders:4", "orders:5"]).no_wait().await.unwrap_err().is_held());
+            reading.release().await.unwrap();
             for manager in [one, other] {
                 assert_clean(&manager).await;
             }
