@@ -1,11 +1,7 @@
 //! A check of real nodes: what each one is, and what is wrong with it.
 
-use std::io::Write as _;
-
 use quorate::backend::Capabilities;
-use quorate::{BackendErrorKind, Check, LockManager, Problem};
-use quorate_tests::peer::Peer;
-use quorate_tests::wait::until_it_says;
+use quorate::{Check, LockManager, Problem};
 use quorate_tests::{Nodes, RedisServer};
 
 use crate::client::{Client, on_tokio, unhurried, with_each_client};
@@ -48,47 +44,6 @@ fn a_healthy_node_has_no_problem() {
     });
 }
 
-#[test]
-fn a_check_says_what_is_wrong_with_a_node_and_what_to_do() {
-    let primary = RedisServer::start();
-    let replica = RedisServer::builder().replica_of(primary.port()).start();
-    replica.wait_until_in_sync();
-    let evicts = RedisServer::builder().config("maxmemory", &["100mb"]);
-    let evicts = evicts.config("maxmemory-policy", &["allkeys-lru"]).start();
-    let secret = RedisServer::builder().user("default", "on >secret ~* &* +@all").start();
-    let quarantined = RedisServer::start();
-    quarantined.cli(&["SET", "quorate:guard:quarantine", "x"]);
-    on_tokio(async {
-        for client in Client::WITH_POOL {
-            for (address, expected) in [
-                (
-                    replica.address(),
-                    "a replica: the node grants no locks; use the address of its primary",
-                ),
-                (
-                    evicts.address(),
-                    "maxmemory-policy allkeys-lru: the node may evict locks; set noeviction",
-                ),
-                (
-                    quarantined.address(),
-                    "quarantined: the node grants no locks until quorate:guard:quarantine is deleted",
-                ),
-            ] {
-                let seen = check(&client.manager_at(&address)).await;
-                assert_eq!(problems(&seen), [expected], "{client:?}: {seen}");
-                assert!(seen.to_string().contains(expected) && seen.has_quorum(), "{seen}");
-            }
-            let stranger = secret.address().replace(":secret@", "");
-            let seen = check(&client.manager_at(&stranger)).await;
-            let [(_, Problem::Failed(error))] = &*seen.problems().collect::<Vec<_>>() else {
-                panic!("{client:?}: {seen}")
-            };
-            assert_eq!(error.kind(), BackendErrorKind::Auth, "{client:?}: {seen}");
-            assert!(!seen.has_quorum());
-        }
-    });
-}
-
 /// What a user may not read is missing in the report, which says so.
 #[test]
 fn a_user_without_a_permission_gets_a_report_that_says_so() {
@@ -118,28 +73,6 @@ fn a_user_without_a_permission_gets_a_report_that_says_so() {
             assert_eq!(problems(&seen), [""; 0], "{client:?}: {seen}");
             assert!(!seen.nodes()[0].abilities.contains(Capabilities::GUARD), "{seen}");
             assert!(seen.nodes()[0].description.as_ref().unwrap().version.is_some());
-        }
-    });
-}
-
-#[test]
-fn a_port_that_is_no_node_is_named() {
-    let chatters = Peer::raw(|mut stream| stream.write_all(b"SSH-2.0-OpenSSH_9.6\r\n"));
-    let nowhere = format!("redis://{}", Peer::nowhere());
-    let (live, chatters) = (&RedisServer::start(), &chatters);
-    on_tokio(async {
-        for client in Client::WITH_POOL {
-            let addresses = [live.address(), chatters.url(), nowhere.clone()];
-            let manager = unhurried(client.connect(&addresses)).build().unwrap();
-            // A peer that ends its connections may be noticed by a later check.
-            until_it_says("each is named", async || {
-                let seen = check(&manager).await;
-                assert!(!seen.has_quorum(), "{client:?}: {seen}");
-                let failed =
-                    |at: usize| matches!(&*seen.nodes()[at].problems, [Problem::Failed(_)]);
-                seen.nodes()[0].problems.is_empty() && failed(1) && failed(2)
-            })
-            .await;
         }
     });
 }

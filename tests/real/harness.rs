@@ -1,6 +1,6 @@
 //! The helpers do what the other tests trust them to do: a fault that is none would hide what a test looks for.
 
-use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, TcpStream};
 use std::time::Duration;
 
@@ -15,22 +15,6 @@ const SHORT: Duration = Duration::from_millis(30);
 fn receive(connection: &mut Connection, limit: Duration) -> Result<String, ErrorKind> {
     connection.set_read_timeout(limit).expect("not zero");
     connection.receive().map(|reply| reply.text()).map_err(|error| error.kind())
-}
-
-#[test]
-fn a_paused_node_answers_only_after_it_resumes() {
-    let node = RedisServer::start();
-    let mut connection = node.connect();
-    // Twice: the first pause must leave nothing that makes the second look done.
-    for _ in 0..2 {
-        node.pause();
-        node.pause();
-        assert!(node.is_running());
-        connection.send(&["PING"]).expect("the kernel takes it");
-        assert_eq!(receive(&mut connection, SHORT), Err(ErrorKind::WouldBlock));
-        node.resume();
-        assert_eq!(receive(&mut connection, LIMIT).as_deref(), Ok("PONG"));
-    }
 }
 
 #[test]
@@ -52,21 +36,6 @@ fn a_killed_node_refuses_and_restarts_empty_and_the_keys_of_the_others_are_told(
     nodes[2].restart();
     assert_eq!((nodes[2].port(), nodes[2].keys().len()), (port, 0));
     assert_ne!(nodes[2].run_id(), run_id);
-}
-
-#[test]
-fn a_monitor_sees_every_command_between_start_and_stop() {
-    let node = RedisServer::start();
-    node.set("before", "x");
-    let monitor = node.monitor();
-    node.set("k", "a \"b\"\\ \n\u{1}");
-    node.cli(&["EVAL", "return redis.call('GET', KEYS[1])", "1", "k"]);
-    let commands = monitor.stop();
-    let args: Vec<_> = commands.iter().map(|command| command.args.join("|")).collect();
-    let script = "EVAL|return redis.call('GET', KEYS[1])|1|k";
-    assert_eq!(args, ["SET|k|a \"b\"\\ \n\\x01", script, "GET|k"]);
-    assert!(commands[0].client.starts_with("127.0.0.1:"));
-    assert_eq!(commands[2].client, "lua");
 }
 
 fn refuses_connections(port: u16) -> bool {
@@ -136,40 +105,5 @@ fn a_proxy_does_to_connections_what_its_mode_says() {
         let reply = healed.command(&["GET", "k"]).expect("a reply");
         assert_eq!(reply == Reply::Nil, !arrives && then != ok(), "{mode:?}: {reply:?}");
         assert!(ended || idle == receive(&mut unused, SHORT).expect_err("silence"), "{mode:?}");
-    }
-}
-
-#[test]
-fn a_proxy_hands_on_every_byte_in_order() {
-    let (_node, proxy, mut connection) = proxied();
-    let big = "x".repeat(3_000_000);
-    for mode in [Mode::Pass, Mode::Delay(Duration::from_millis(5))] {
-        proxy.set(mode);
-        let words = [["ECHO", "a"], ["ECHO", &big], ["ECHO", "b"]];
-        words.iter().for_each(|words| connection.send(words).expect("the kernel takes it"));
-        for [_, word] in words {
-            assert_eq!(receive(&mut connection, LIMIT).as_deref(), Ok(word));
-        }
-    }
-}
-
-#[test]
-fn a_stuck_connection_hands_on_some_bytes_and_a_new_one_works() {
-    for (bytes, arrived) in [(0, &b""[..]), (2, b"+O")] {
-        let (node, proxy, _) = proxied();
-        let mut stuck = TcpStream::connect((Ipv4Addr::LOCALHOST, proxy.port())).expect("a proxy");
-        stuck.write_all(b"PING\r\n").expect("the kernel takes it");
-        stuck.read_exact(&mut [0; 7]).expect("a reply");
-        proxy.stick_after(bytes);
-        stuck.write_all(b"SET k v\r\n").expect("the kernel takes it");
-        eventually("the node has the key", || node.get("k").is_some());
-        let mut reply = vec![0; bytes];
-        stuck.read_exact(&mut reply).expect("the part of a reply");
-        assert_eq!(reply, arrived);
-        stuck.set_read_timeout(Some(SHORT)).expect("not zero");
-        let silence = stuck.read(&mut [0]).expect_err("nothing more");
-        assert_eq!(silence.kind(), ErrorKind::WouldBlock);
-        let mut new = to(&proxy).expect("it listens");
-        assert_eq!(new.command(&["PING"]).expect("a reply").text(), "PONG");
     }
 }

@@ -5,17 +5,14 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use quorate::error::LeaseEnd;
 use quorate::{LockManager, LockState, Revocation};
 use quorate_tests::clock::now;
 use quorate_tests::judge::{Hold, Verdict, judge};
-use quorate_tests::wait::{LIMIT, until, within_limit};
+use quorate_tests::wait::within_limit;
 use quorate_tests::{Nodes, RedisServer, Reply};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
-use crate::client::{
-    Client, all_have, assert_clean, close, nothing_is_left, on_tokio, with_each_client,
-};
+use crate::client::{Client, all_have, close, on_tokio, with_each_client};
 use crate::wire::commands;
 
 /// Locks that one process holds.
@@ -181,29 +178,6 @@ fn v1_a_revoked_key_keeps_its_end_and_has_another_value() {
     });
 }
 
-#[test]
-fn v2_a_holder_that_renews_learns_of_the_revoke_and_the_next_waits_for_the_ttl() {
-    let nodes = &Nodes::start(3);
-    with_each_client(|client| async move {
-        let holder = client.builder(nodes).ttl(TTL).node_timeout(TTL / 4).build().unwrap();
-        let manager = client.manager(nodes);
-        let guard = holder.lock("r").auto_renew().await.unwrap();
-        let found = manager.revoke("r").await.unwrap();
-        let lost = within_limit("the holder learns of it", guard.lost()).await;
-        if found.is_effective() {
-            assert!(matches!(lost, LeaseEnd::NotHeld(_)), "{client:?}: {found}: {lost}");
-        }
-        let ended = guard.valid_until();
-        let next = within_limit("the lock is free", manager.lock("r")).await.unwrap();
-        assert!(quorate_tests::wait::now() >= ended, "{client:?}");
-        next.release().await.unwrap();
-        assert_clean(&holder).await;
-        // A node may have revoked late: then its key stays for the rest of the ttl.
-        nothing_is_left(nodes).await;
-        close(&manager, nodes).await;
-    });
-}
-
 /// Keys that no lock of ours is, and what becomes of them.
 #[test]
 fn keys_of_other_programs_are_left_alone() {
@@ -261,26 +235,5 @@ fn keys_of_other_programs_are_left_alone() {
                 }
             }
         }
-    });
-}
-
-/// W1: a process that waits has the lock when the ttl of the old holder has passed, and its keys are gone then.
-#[test]
-fn v5_a_process_that_waits_has_the_lock_in_the_end() {
-    let nodes = &Nodes::start(3);
-    with_each_client(|client| async move {
-        let (manager, waiter) = (client.manager(nodes), client.manager(nodes));
-        let guard = manager.lock("r").ttl(TTL).await.unwrap();
-        let waits = waiter.lock("r").timeout(LIMIT).into_future();
-        let revokes = async {
-            let queue = "r:quorate:waiters".to_owned();
-            until("it waits", || nodes.iter().any(|node| node.keys().contains(&queue))).await;
-            manager.revoke("r").await.unwrap()
-        };
-        let (next, found) = futures_util::future::join(waits, revokes).await;
-        drop((next.unwrap(), guard));
-        assert!(found.found().nodes().len() == 3, "{found}");
-        close(&waiter, nodes).await;
-        close(&manager, nodes).await;
     });
 }

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use quorate_core::backend::{AcquireOptions, Claim, FenceHint};
+use quorate_core::backend::FenceHint;
 use quorate_core::error::{Answer, InvalidRequest};
 use quorate_core::resource::Key;
 use quorate_core::{
@@ -12,7 +12,7 @@ use quorate_core::{
 };
 use quorate_memory::{Effect, Fault, MemoryNode, Operation, Rule, Sim, Value};
 
-use crate::world::{MS, SECOND, World, claim, failure_of, key};
+use crate::world::{MS, SECOND, World, failure_of, key};
 
 mod numbers;
 mod raising;
@@ -221,28 +221,6 @@ fn the_token_stays_through_extensions_and_goes_along_in_a_record() {
     assert_eq!(adopted.fencing_token(), Some(first));
     release(&world, adopted);
     assert!(lock(&world, &giver).fencing_token().unwrap() > first);
-}
-
-#[test]
-fn work_under_a_lock_sees_the_token() {
-    let world = World::new(3);
-    for request in [world.manager().lock("r"), world.manager().lock("r").no_wait()] {
-        let seen = world.run(request.fenced().with(async |lease| lease.fencing_token()));
-        assert!(seen.unwrap().is_some());
-    }
-}
-
-#[test]
-fn a_waiter_of_another_process_gets_a_greater_token() {
-    for world in [World::new(5), World::complete(5)] {
-        let (one, other) = (world.manager(), world.manager());
-        let held = lock(&world, &one);
-        let first = token(&held);
-        let waits = world.begun(other.lock("r").fenced());
-        world.later(SECOND, move || drop(held));
-        let guard = world.run(waits).unwrap();
-        assert!(world.sim.elapsed() >= SECOND && token(&guard) > first);
-    }
 }
 
 /// A holder is paused for longer than its ttl in the middle of its work.

@@ -208,20 +208,6 @@ fn an_extension_counts_from_when_it_was_sent() {
 }
 
 #[test]
-fn several_resources_are_one_lock() {
-    let world = World::new(3);
-    let manager = world.manager();
-    let both = world.run(manager.lock(["a", "b"])).unwrap();
-    for names in [&["a"][..], &["b"], &["b", "c"]] {
-        assert!(world.run(manager.lock(names).no_wait()).is_err());
-    }
-    world.catch_up();
-    assert_eq!(world.holders("c"), 0, "all or nothing");
-    world.run(both.release()).unwrap();
-    assert_eq!(world.keys_left(), 0);
-}
-
-#[test]
 fn locks_exclude_each_other_under_the_same_prefix_only() {
     let (world, _held) = World::new(3).held();
     let other = world.builder().key_prefix("app:").build().unwrap();

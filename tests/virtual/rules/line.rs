@@ -270,12 +270,3 @@ fn a_lock_that_nobody_else_wants_is_had_however_often_and_however_short_the_time
     }
     assert!(scene.nodes.iter().all(|node: &MemoryNode| node.get("r").is_none()));
 }
-
-#[test]
-fn a_request_without_time_says_whether_it_is_held() {
-    let world = World::complete(3);
-    let lock = || world.run(world.manager().lock("r").timeout(Duration::ZERO));
-    assert!(lock().unwrap().is_valid());
-    world.occupy(..);
-    assert!(matches!(lock(), Err(LockError::Held(_))));
-}

@@ -106,25 +106,6 @@ fn q4_a_key_of_another_type_is_held_by_no_client() {
     assert!(world.sim.elapsed() <= 2 * MS, "A4: at once");
 }
 
-#[test]
-fn q4_contention_and_faults_are_distinguished() {
-    // Held on two, dead on one: the two that answered decide.
-    let world = World::new(3);
-    world.occupy(..2);
-    world.inject(2.., Fault::Dead);
-    let lost = world.try_lock(&world.manager());
-    assert!(matches!(lost, Err(LockError::Held(_))), "{lost:?}");
-    // Dead on two, held on one: no client could have had a quorum.
-    let world = World::new(3);
-    world.inject(..2, Fault::Dead);
-    world.occupy(2..);
-    assert_eq!(
-        failure_of(world.try_lock(&world.manager())).to_string(),
-        "0 of 3 nodes granted, 2 needed; memory-1: connection refused; \
-         memory-2: connection refused; memory-3: refused"
-    );
-}
-
 /// A record whose lock may still be held is not thrown away.
 #[test]
 fn q4_an_adoption_says_lost_only_if_no_quorum_can_have_the_lock() {

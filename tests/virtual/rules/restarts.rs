@@ -126,21 +126,6 @@ fn a_node_that_lost_its_data_does_not_vote_until_max_ttl_has_passed() {
     }
 }
 
-/// The test of the test: each of these losses gives one lock to two.
-#[test]
-fn without_the_guard_it_votes_at_once() {
-    for (how, lose) in LOSSES {
-        let world = World::complete(3);
-        world.inject(2.., Fault::Down);
-        let one = world.try_lock(&world.manager()).unwrap();
-        world.heal();
-        lose(&world.nodes[1]);
-        world.heal();
-        let other = world.try_lock(&world.manager()).unwrap();
-        assert!(one.is_valid() && other.is_valid(), "{how}");
-    }
-}
-
 #[test]
 fn one_of_three_in_quarantine_hurts_nobody_and_two_are_too_many() {
     let world = World::after_a_quarantine(3);

@@ -36,28 +36,6 @@ fn once_per_five_processes_at_the_same_moment_are_one_run() {
 }
 
 #[test]
-fn once_per_each_period_is_one_run() {
-    const PERIODS: usize = 5;
-    let (nodes, dir) = (&Nodes::start(3), &Dir::new());
-    let addresses = &nodes.addresses();
-    thread::scope(|scope| {
-        for _ in 0..MACHINES {
-            scope.spawn(move || {
-                while dir.read("runs").lines().count() < PERIODS {
-                    let words =
-                        ["run", "--once-per", "1s", "job", "-c", "echo $QUORATE_LOCK >> runs"];
-                    run(dir, addresses, &words).assert_silent();
-                }
-            });
-        }
-    });
-    let runs = dir.read("runs");
-    let distinct: BTreeSet<&str> = runs.lines().collect();
-    assert_eq!(distinct.len(), runs.lines().count(), "a period was run twice: {runs}");
-    assert!(distinct.iter().all(|name| name.starts_with("job@")), "{runs}");
-}
-
-#[test]
 fn once_per_a_command_that_fails_is_run_again() {
     let (nodes, dir) = (&Nodes::start(3), &Dir::new());
     let run = |script: &str| {

@@ -33,19 +33,6 @@ fn a_hint_over_the_limit_is_a_typed_error_and_nothing_is_sent() {
 }
 
 #[test]
-fn requests_that_are_all_sent_twice_give_tokens_in_order() {
-    let world = World::new(3);
-    let manager = counting(&world);
-    world.nodes.iter().for_each(|node| node.add_rule(Rule::new(Effect::Duplicate(5 * MS))));
-    for expected in 1..=20 {
-        let guard = lock(&world, &manager);
-        assert_eq!(token(&guard), expected);
-        world.advance(SECOND);
-        release(&world, guard);
-    }
-}
-
-#[test]
 fn after_a_loss_of_data_tokens_go_on_from_the_clock() {
     let world = World::new(3);
     let manager = world.manager();
@@ -56,39 +43,6 @@ fn after_a_loss_of_data_tokens_go_on_from_the_clock() {
     world.nodes.iter().for_each(MemoryNode::restart);
     let after = token(&lock(&world, &manager));
     assert!(after > last, "{after} after {last}");
-}
-
-/// What the hints are for: this is a reason to leave them as they are, not a property to keep.
-#[test]
-fn without_a_clock_a_majority_that_lost_its_data_begins_again() {
-    let world = World::new(3);
-    let manager = counting(&world);
-    for _ in 0..5 {
-        release(&world, lock(&world, &manager));
-    }
-    world.nodes[0].restart();
-    world.nodes[1].restart();
-    world.nodes[2].inject(Fault::Down);
-    assert_eq!(token(&lock(&world, &manager)), 1);
-}
-
-/// A repair sets the key and does not change the number. The release brings it forward.
-#[test]
-fn a_node_that_lost_its_data_gets_the_key_back_and_with_the_release_the_number() {
-    let world = World::new(3);
-    let manager = counting(&world);
-    stand_at(&world, &[70, 70, 70]);
-    let guard = lock(&world, &manager);
-    world.catch_up();
-    world.nodes[0].restart();
-    assert_eq!(numbers(&world)[0], None);
-    world.run(guard.extend()).unwrap();
-    world.catch_up();
-    assert_eq!(world.holders("r"), 3);
-    assert_eq!(numbers(&world), [None, Some(71), Some(71)]);
-    assert_eq!(token(&guard), 71);
-    release(&world, guard);
-    assert_eq!(numbers(&world), [Some(71); 3]);
 }
 
 /// Every node lost its number, one after the other, and was repaired.

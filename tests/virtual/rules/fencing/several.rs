@@ -31,30 +31,6 @@ fn several_resources_have_one_token_and_each_has_its_order() {
     }
 }
 
-/// Its answer is the higher of two numbers, so the lower one must not stay where it is: a later
-/// holder of that resource alone would get a smaller token.
-#[test]
-fn a_request_for_several_that_comes_twice_levels_their_numbers() {
-    let [a, b] = names_that_share(false);
-    let shares_with_a = (1..).map(|n| format!("x{n}"));
-    let neighbour = shares_with_a.clone().find(|x| counter(&key(x)) == counter(&key(&a))).unwrap();
-    let world = World::new(1);
-    let node = &world.nodes[0];
-    let both = claim(&[&a, &b], 1, 10 * SECOND);
-    let acquire = |claim: &Claim, micros| {
-        let mut options = AcquireOptions::default();
-        options.fencing = FenceHint::new(micros);
-        world.run(node.acquire(claim, options)).unwrap().number.map(FencingToken::get)
-    };
-    assert_eq!(acquire(&both, 10), Some(10));
-    assert_eq!(acquire(&claim(&[&neighbour], 2, 10 * SECOND), 500), Some(500));
-    assert_eq!((number(node, &a), number(node, &b)), (Some(500), Some(10)));
-    assert_eq!(acquire(&both, 10), Some(500));
-    assert_eq!(number(node, &b), Some(500));
-    node.expire(&b);
-    assert_eq!(acquire(&claim(&[&b], 3, 10 * SECOND), 10), Some(501));
-}
-
 /// Twenty locks that share one number, on nodes that hear of them in different orders: no answer
 /// need be that of another node, and a raise may find that another attempt went further.
 #[test]

@@ -6,9 +6,7 @@
 
 #![allow(clippy::print_stdout, reason = "a program that reports")]
 
-mod agreement;
 mod calm;
-mod closing;
 mod dice;
 mod door;
 mod history;
