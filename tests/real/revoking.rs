@@ -1,7 +1,5 @@
 //! Locks that are taken away on real nodes: from a holder that is stopped, and from one that renews.
 
-use std::io::{BufRead as _, BufReader};
-use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -9,8 +7,7 @@ use quorate::{LockManager, LockState, Revocation};
 use quorate_tests::clock::now;
 use quorate_tests::judge::{Hold, Verdict, judge};
 use quorate_tests::wait::within_limit;
-use quorate_tests::{Nodes, RedisServer, Reply};
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
+use quorate_tests::{Nodes, Program, RedisServer, Reply};
 
 use crate::client::{Client, all_have, close, on_tokio, with_each_client};
 use crate::wire::commands;
@@ -25,45 +22,12 @@ const REVOKES: usize = 200;
 const TTL: Duration = Duration::from_millis(1_500);
 
 /// A process that holds all locks, and renews them.
-struct Holder {
-    child: Child,
-    lines: BufReader<ChildStdout>,
-}
-
-impl Holder {
-    fn start(client: Client, ttl: Duration, nodes: &Nodes) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_program"))
-            .args(["hold", client.word(), &ttl.as_millis().to_string(), &LOCKS.to_string()])
-            .args(nodes.addresses())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut lines = BufReader::new(child.stdout.take().unwrap());
-        let mut line = String::new();
-        lines.read_line(&mut line).unwrap();
-        assert_eq!(line, "held\n");
-        Self { child, lines }
-    }
-
-    fn stop(&self) {
-        let pid = Pid::from_child(&self.child);
-        kill_process(pid, Signal::STOP).unwrap();
-        // The parent is notified once all threads have stopped.
-        let status = waitid(WaitId::Pid(pid), WaitIdOptions::STOPPED).unwrap();
-        assert!(status.is_some_and(|status| status.stopped()));
-    }
-
-    /// Lets it go on. Returns what it held, and until when.
-    fn end(mut self) -> Vec<Hold> {
-        kill_process(Pid::from_child(&self.child), Signal::CONT).unwrap();
-        drop(self.child.stdin.take());
-        let lines = self.lines.lines().map(Result::unwrap);
-        let holds = lines.map(|line| line.strip_prefix("hold ").unwrap().parse().unwrap());
-        let holds = holds.collect();
-        assert!(self.child.wait().unwrap().success());
-        holds
-    }
+fn holder(client: Client, ttl: Duration, nodes: &Nodes) -> Program {
+    let words = ["hold", client.word(), &ttl.as_millis().to_string(), &LOCKS.to_string()];
+    let words = words.map(str::to_owned).into_iter().chain(nodes.addresses());
+    let mut holder = Program::start(env!("CARGO_BIN_EXE_program"), words);
+    assert_eq!(holder.line(), "held");
+    holder
 }
 
 /// Takes all locks of a holder that is stopped, and holds each one as soon as it is free. Returns how many were
@@ -76,7 +40,7 @@ async fn take_from_a_stopped_holder(
 ) -> (usize, Verdict) {
     let manager = client.manager(nodes);
     drop(within_limit("a connection", manager.lock("warm")).await.unwrap());
-    let holder = Holder::start(client, ttl, nodes);
+    let mut holder = holder(client, ttl, nodes);
     holder.stop();
     let names: Vec<String> = (0..LOCKS).map(|lock| format!("held:{lock}")).collect();
     let taken = join_all(names.iter().map(|name| take(&manager, name))).await;
@@ -87,7 +51,10 @@ async fn take_from_a_stopped_holder(
         (lock, acquired, guard)
     });
     let next = join_all(next).await;
-    let mut holds = holder.end();
+    holder.go_on();
+    let lines = holder.end();
+    let holds = lines.iter().filter_map(|line| line.strip_prefix("hold "));
+    let mut holds: Vec<Hold> = holds.map(|hold| hold.parse().unwrap()).collect();
     assert_eq!(holds.len(), LOCKS);
     holds.extend(next.into_iter().map(|(lock, acquired, guard)| {
         let end = now();

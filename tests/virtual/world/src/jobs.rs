@@ -63,7 +63,7 @@ pub(crate) fn run(seed: u64) -> Outcome {
         latency: ttl / *dice.pick(&[1_000, 200, 50]),
         renew_every: dice.percent(30).then_some(ttl / 8),
         chaos,
-        thinking: Duration::ZERO,
+        thinking: ttl * 2,
         loss: 0,
         drift: *dice.pick(&[0, 1_000, 4_000]),
         ..Plan::draw(seed, &dice, Class::Jobs)
