@@ -23,7 +23,6 @@ use quorate_tests::{Connection, RedisServer};
 mod draw;
 mod node;
 mod queue;
-mod watching;
 
 use self::draw::{draw, names_of, pick};
 use self::node::{Answer, ask, enter_epoch, queue_keys, with_ttl};

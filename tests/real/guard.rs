@@ -106,30 +106,6 @@ fn a_soft_guard_asks_for_how_long_a_node_without_an_epoch_is_up() {
     });
 }
 
-#[test]
-fn a_user_or_a_server_without_info_is_told_so() {
-    let node = RedisServer::builder()
-        .user("blind", "on >pw ~* +@all -info")
-        .user("narrow", "on >pw ~* +@all -@dangerous +info")
-        .user("elsewhere", "on >pw ~r +@all")
-        .start();
-    let lacking = RedisServer::builder().config("rename-command", &["INFO", ""]).start();
-    with_each(&Client::ALL, async |client| {
-        for (address, expected, word) in [
-            (node.address_as("blind", "pw"), BackendErrorKind::Permission, "INFO"),
-            (node.address_as("elsewhere", "pw"), BackendErrorKind::Permission, "key"),
-            (node.address_as("narrow", "pw"), BackendErrorKind::Quarantined, "quarantined"),
-            (lacking.address(), BackendErrorKind::Script, "the restart guard needs INFO"),
-        ] {
-            let (kind, text) = failure(&manager(client, &[address], MAX_TTL)).await;
-            assert_eq!(kind, expected, "{client:?}: {text}");
-            assert!(text.contains(word), "{client:?}: {text}");
-        }
-        let plain = client.manager_at(&node.address_as("blind", "pw"));
-        plain.lock("r").await.unwrap().release().await.unwrap();
-    });
-}
-
 /// A node that cannot write leaves nothing half done. Each is mended in the end.
 #[test]
 fn a_node_that_is_full_or_may_evict_keys_is_told_so_and_begins_its_quarantine_once_it_is_mended() {

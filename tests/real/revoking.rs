@@ -153,31 +153,19 @@ fn keys_of_other_programs_are_left_alone() {
         for client in Client::WITH_POOL {
             let manager = client.manager_at(&node.address());
             for (key, written, is_taken, line) in [
-                ("absent", &[][..], false, "free"),
-                (
-                    "for-ever",
-                    &[&["SET", "for-ever", "x"][..]],
-                    false,
-                    "held, without a ttl, left alone",
-                ),
-                (
-                    "list",
-                    &[&["LPUSH", "list", "x"], &["PEXPIRE", "list", "60000"]],
-                    false,
-                    "WRONGTYPE",
-                ),
-                ("set", &[&["ZADD", "set", "1", "x"]], false, "held, without a ttl, left alone"),
-                (
-                    "readers",
-                    &[&["ZADD", "readers", "1", "x"], &["PEXPIRE", "readers", "60000"]],
-                    true,
-                    "",
-                ),
-                ("locked", &[&["SET", "locked", "x", "PX", "60000"]], true, ""),
+                ("absent", "", false, "free"),
+                ("for-ever", "SET for-ever x", false, "held, without a ttl, left alone"),
+                ("list", "LPUSH list x|PEXPIRE list 60000", false, "WRONGTYPE"),
+                ("set", "ZADD set 1 x", false, "held, without a ttl, left alone"),
+                ("readers", "ZADD readers 1 x|PEXPIRE readers 60000", true, ""),
+                ("locked", "SET locked x PX 60000", true, ""),
             ] {
                 for deletes in [false, true] {
                     node.flushall();
-                    written.iter().for_each(|words| assert_eq!(node.cli(words).error(), None));
+                    for command in written.split_terminator('|') {
+                        let words: Vec<_> = command.split(' ').collect();
+                        assert_eq!(node.cli(&words).error(), None);
+                    }
                     let kind = node.cli(&["TYPE", key]).text();
                     let dump = node.cli(&["DUMP", key]);
                     let found = match deletes {

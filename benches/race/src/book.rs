@@ -86,13 +86,4 @@ mod tests {
         let values: Vec<f64> = (0..=100).map(f64::from).collect();
         assert_eq!([50.0, 99.0, 100.0].map(|p| percentile(&values, p)), [50.0, 99.0, 100.0]);
     }
-
-    #[test]
-    fn only_what_we_left_counts() {
-        let mut book = Book::default();
-        book.leave("rslock", "hung", 5, "a");
-        book.leave("quorate/fred", PAST_CLEANUP, 3, "a");
-        book.leave("quorate/redis", "hung", 2, "a");
-        assert_eq!(book.keys_left, 2);
-    }
 }

@@ -430,21 +430,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_words_choose_the_measures() {
-        let parse = |line: &str| {
-            Plan::parse(&line.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
-        };
-        let all = parse("").unwrap();
-        assert!(all.includes("latency") && all.includes("handover") && all.repetitions == 5);
-        let some = parse("--only latency,hung --repetitions 9").unwrap();
-        assert!(some.includes("hung") && !some.includes("handover") && some.repetitions == 9);
-        for wrong in ["--only nonsense", "--only", "--repetitions -1", "--nonsense"] {
-            assert!(parse(wrong).is_err(), "{wrong}");
-        }
-        assert_eq!(rotated(&[1, 2, 3], 4), [2, 3, 1]);
-    }
-
-    #[test]
     fn figures_are_those_of_the_holds() {
         let figure = |holds: [Hold; 2], contenders, name: &str| {
             let figures = figures(holds.into(), 30.0, SECOND, contenders);

@@ -136,17 +136,6 @@ fn h3_a_node_is_not_repaired_after_the_end_of_the_lease() {
     assert_eq!(world.keys_left(), 0);
 }
 
-#[test]
-fn h3_a_key_that_another_client_has_acquired_is_left_alone() {
-    let (world, guard) = World::new(3).held();
-    world.catch_up();
-    world.occupy(..1);
-    let theirs = world.nodes[0].get("r");
-    world.run(guard.extend()).unwrap();
-    world.catch_up();
-    assert_eq!(world.nodes[0].get("r"), theirs);
-}
-
 /// The other nodes decide each round before this one answers.
 #[test]
 fn h3_a_node_that_answers_after_each_round_gets_its_keys_back() {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use quorate_core::{BackendErrorKind, Inspection, InvalidResource, KeyState, LockState, Problem};
+use quorate_core::{BackendErrorKind, Inspection, KeyState, LockState, Problem};
 use quorate_memory::{Fault, MemoryNode, Value};
 
 use crate::world::{MS, SECOND, World, failing};
@@ -177,18 +177,4 @@ fn an_inspection_acquires_nothing_and_writes_nothing() {
     assert!(world.run(other.close(Duration::ZERO)).is_clean(), "nothing is left to do");
     assert_eq!(stored(), before);
     assert_eq!(world.log.calls(), calls, "no node was asked for a vote");
-}
-
-#[test]
-fn the_prefix_applies_and_several_resources_are_inspected_name_by_name() {
-    let world = World::new(3);
-    let manager = world.builder().key_prefix("app:").build().unwrap();
-    let _guard = world.run(manager.lock(["r", "s"])).unwrap();
-    for (name, state) in [("r", LockState::Held), ("s", LockState::Held), ("t", LockState::Free)] {
-        assert_eq!(world.run(manager.inspect(name)).unwrap().state(), state, "{name}");
-    }
-    assert_eq!(look(&world, "r").state(), LockState::Free, "without the prefix it is another");
-    assert_eq!(look(&world, "app:r").state(), LockState::Held);
-    let refused = world.run(manager.inspect("")).unwrap_err();
-    assert_eq!(refused, InvalidResource::Empty, "a name that cannot be locked");
 }

@@ -71,6 +71,9 @@ fn machine(world: &World, ahead: i64) -> (LockManager, Machine) {
     (LockManager::builder(nodes).runtime(machine.clone()).build().unwrap(), machine)
 }
 
+/// When a body began and ended, and whether it succeeded.
+type Run = (Duration, Duration, bool);
+
 /// Five machines, 200 periods of a minute. Each machine asks by its own clock, several times in each of its periods.
 #[test]
 fn o1_five_machines_with_skewed_clocks_run_each_of_200_periods_once() {
@@ -82,8 +85,7 @@ fn o1_five_machines_with_skewed_clocks_run_each_of_200_periods_once() {
         ([-20, -7, 0, 11, 20], 3),
     ] {
         let world = &World::complete(3);
-        // Of each period, when a body began and ended, and whether it succeeded.
-        let runs: &Mutex<BTreeMap<String, Vec<(Duration, Duration, bool)>>> = &Mutex::default();
+        let runs = &Mutex::<BTreeMap<String, Vec<Run>>>::default();
         let below = |bound: u64| Duration::from_micros(world.sim.random_below(bound));
         let machines = clocks.map(|ahead| async move {
             let (manager, _) = machine(world, ahead);

@@ -4,7 +4,7 @@ use std::cell::Cell;
 
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 use quorate_core::backend::Capabilities;
-use quorate_core::{Check, LockBackend, LockManager, RestartGuard};
+use quorate_core::{Check, LockManager, RestartGuard};
 use quorate_memory::{Effect, Fault, Rule, Sim};
 
 use crate::backends::Odd;
@@ -84,20 +84,6 @@ fn leases_are_those_that_are_held_now_and_the_gauge_counts_them() {
         assert!(sim.block_on(manager.close(SECOND)).is_clean());
         assert_held(&[], 0);
     });
-}
-
-/// A lease that ended is in no list, though no task has run since.
-#[test]
-fn leases_end_by_the_clock() {
-    let (world, guard) = World::new(3).held();
-    let manager = world.manager();
-    let ours = world.sim.block_on(manager.lock("s")).unwrap();
-    assert_eq!(names(&manager), ["s"]);
-    let lease = manager.leases().remove(0);
-    assert_eq!(lease.valid_until(), ours.valid_until());
-    world.sim.advance(ours.remaining());
-    assert_eq!(names(&manager), [""; 0]);
-    drop(guard);
 }
 
 fn check(world: &World, manager: &LockManager) -> Check {

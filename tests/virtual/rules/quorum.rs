@@ -167,16 +167,6 @@ fn q6_one_address_twice_is_refused() {
     assert_eq!(built.err(), Some(BuildError::DuplicateNode { name: "memory-1".to_owned() }));
 }
 
-/// A node without a server id votes all the same.
-#[test]
-fn q6_where_it_cannot_be_known_nodes_vote() {
-    let world = World::new(3);
-    world.inject(1.., Fault::Dead);
-    let failure = failure_of(world.try_lock(&world.over(world.nodes.iter().map(Odd::new))));
-    let names: Vec<&str> = failure.nodes().iter().map(|node| &*node.name).collect();
-    assert_eq!(names, ["node 1", "node 2", "node 3"]);
-}
-
 /// Nodes that answer the question for their server id with an error. One that may not say it votes, and is asked once.
 /// One that fails to say it does not vote, and is asked again.
 #[test]

@@ -11,7 +11,7 @@ use quorate_core::{
     AdoptError, BackendErrorKind, BuildError, ExtendError, LockError, LockManager, RestartGuard,
     Runtime,
 };
-use quorate_memory::{Effect, Fault, MemoryNode, Operation, Rule, Value};
+use quorate_memory::{Fault, MemoryNode, Value};
 
 use crate::world::{MS, Places, SECOND, World, failure_of};
 
@@ -273,20 +273,6 @@ fn who_deletes_the_epochs_changes_max_ttl_and_begins_a_quarantine() {
     world.nodes.iter().for_each(|node| node.put(QUARANTINE, Value::String(Vec::new())));
     world.advance(2 * MAX_TTL);
     world.assert_quarantined(&manager, 3);
-}
-
-#[test]
-fn without_the_guard_nothing_is_stored_for_it_and_with_it_two_keys_are() {
-    let world = World::complete(1);
-    let plain = world.manager();
-    world.lock_and_release(&plain);
-    assert!(world.nodes[0].keys().is_empty());
-    let manager = world.guarded(MAX_TTL);
-    world.assert_quarantined(&manager, 1);
-    assert_eq!(world.nodes[0].keys(), [EPOCH.as_bytes(), QUARANTINE.as_bytes()]);
-    world.advance(MAX_TTL);
-    world.lock_and_release(&manager);
-    assert_eq!(world.nodes[0].keys(), [EPOCH.as_bytes()]);
 }
 
 /// The hole that the model of fencing shows: the attempt began before the node lost its data, reaches

@@ -312,15 +312,10 @@ fn right() -> (String, Tree) {
 }
 
 #[test]
-fn a_right_table_passes() {
-    let (page, tree) = right();
-    assert_eq!(breaches(&page, &tree), [""; 0]);
-}
-
-#[test]
 fn each_way_to_be_wrong_is_found() {
     let row = "| T1 | It holds. | `a/src/b.rs` | `good::it_works` | `bad` |";
     for (from, to, expected) in [
+        (row, row, "nothing is wrong"),
         (row, "", "not each rule once and in order"),
         (row, &format!("{row}\n{row}"), "not each rule once and in order"),
         (row, &row.replace(" | `bad`", ""), "T1: not a row of five cells"),
@@ -342,61 +337,53 @@ fn each_way_to_be_wrong_is_found() {
         let (page, tree) = right();
         assert!(page.contains(from));
         let found = breaches(&page.replacen(from, to, 1), &tree);
-        assert!(found.iter().any(|why| why.starts_with(expected)), "{to}: {found:?}");
+        let is_found = found.iter().any(|why| why.starts_with(expected));
+        assert_eq!((is_found, found.is_empty()), (to != row, to == row), "{to}: {found:?}");
     }
 }
 
+/// Tests of one rule in two files, runs of no test, and codes of no rule.
 #[test]
-fn tests_of_one_rule_in_two_files_and_runs_of_no_test_are_found() {
+fn each_wrong_file_is_found() {
     let test = "#[test]\nfn t1_it_works() {}\n";
-    for (file, is_found) in
-        [("rules/a.rs", false), ("rules/good.rs", true), ("rules/a/b.rs", true), ("b.rs", false)]
-    {
+    for (file, text, expected) in [
+        ("tests/virtual/rules/a.rs", test, None),
+        ("tests/virtual/rules/good.rs", test, Some("T1: its tests stand in ")),
+        ("tests/virtual/rules/a/b.rs", test, Some("T1: its tests stand in ")),
+        ("tests/virtual/b.rs", test, None),
+        ("worse.patch", "-p quorate-tests --test rules", None),
+        ("worse.patch", "-p quorate-tests --test rules -- no good::it_", None),
+        (
+            "worse.patch",
+            "-p quorate-tests --test rules gone::",
+            Some("planted worse: no test runs"),
+        ),
+        ("worse.patch", "-p quorate-tests --test real", Some("planted worse: no test runs")),
+        ("worse.patch", "-p quorate-tests --lib", Some("planted worse: no test runs")),
+        ("worse.patch", "-p quorate-a --lib b::tests::it", None),
+        ("worse.patch", "-p quorate-a", None),
+        ("worse.patch", "-p a", Some("planted worse: no test runs")),
+        ("a.rs", "// As rule T6 says.", Some("a.rs:1: T6 is no rule")),
+        ("a.rs", "//! C1–C9.", Some("a.rs:1: C9 is no rule")),
+        ("a.rs", "fn q7_it_works() {}", Some("a.rs:1: Q7 is no rule")),
+        ("a.rs", "    pub async fn it_works_and_a0_too() {}", Some("a.rs:1: A0 is no rule")),
+        ("a.md", "It holds. [q1, t9]", Some("a.md:1: T9 is no rule")),
+        ("a.md", "It holds (W5).", Some("a.md:1: W5 is no rule")),
+        ("a.toml", "# H10", Some("a.toml:1: H10 is no rule")),
+        ("a.rs", "// As rules T1 and C1–C8 say.", None),
+        ("a.rs", "fn h2_resp3_and_sha1() {}", None),
+        ("a.rs", "let q7 = [a9, b3];", None),
+        ("a.md", "It holds. [q1, c2–c5, with]; see [v2], t9 and Y9.", None),
+    ] {
         let (page, mut tree) = right();
         tree.add_file("tests/virtual/rules/a.rs", test);
-        tree.add_file(&format!("tests/virtual/{file}"), test);
+        match file.strip_suffix(".patch") {
+            Some(bug) => tree.add_planted(bug, &format!("# TESTS: {text}\n")),
+            None => tree.add_file(file, text),
+        }
         let found = breaches(&page, &tree);
-        let expected = if is_found { &["T1: its tests stand in "][..] } else { &[] };
-        assert_eq!(found.len(), expected.len(), "{file}: {found:?}");
-        assert!(found.iter().zip(expected).all(|(why, it)| why.starts_with(it)), "{found:?}");
-    }
-    for (run, is_found) in [
-        ("-p quorate-tests --test rules", false),
-        ("-p quorate-tests --test rules -- no good::it_", false),
-        ("-p quorate-tests --test rules gone::", true),
-        ("-p quorate-tests --test real", true),
-        ("-p quorate-tests --lib", true),
-        ("-p quorate-a --lib b::tests::it", false),
-        ("-p quorate-a", false),
-        ("-p a", true),
-    ] {
-        let (page, mut tree) = right();
-        tree.add_planted("worse", &format!("# TESTS: {run}\n"));
-        let expected = [format!("planted worse: no test runs with {run}")];
-        assert_eq!(breaches(&page, &tree), expected[..usize::from(is_found)], "{run}");
-    }
-}
-
-#[test]
-fn a_code_of_no_rule_is_found_wherever_it_is_used() {
-    for (name, text, is_found) in [
-        ("a.rs", "// As rule T6 says.", true),
-        ("a.rs", "//! C1–C9.", true),
-        ("a.rs", "fn q7_it_works() {}", true),
-        ("a.rs", "    pub async fn it_works_and_a0_too() {}", true),
-        ("a.md", "It holds. [q1, t9]", true),
-        ("a.md", "It holds (W5).", true),
-        ("a.toml", "# H10", true),
-        ("a.rs", "// As rules T1 and C1–C8 say.", false),
-        ("a.rs", "fn h2_resp3_and_sha1() {}", false),
-        ("a.rs", "let q7 = [a9, b3];", false),
-        ("a.md", "It holds. [q1, c2–c5, with]; see [v2], t9 and Y9.", false),
-    ] {
-        let (page, mut tree) = right();
-        tree.add_file(name, text);
-        let found = breaches(&page, &tree);
-        assert_eq!(!found.is_empty(), is_found, "{text}: {found:?}");
-        assert!(found.iter().all(|why| why.ends_with("is no rule")), "{found:?}");
+        assert_eq!(found.len(), usize::from(expected.is_some()), "{file}, {text}: {found:?}");
+        assert!(found.iter().all(|why| why.starts_with(expected.unwrap())), "{text}: {found:?}");
     }
 }
 

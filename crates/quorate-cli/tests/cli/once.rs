@@ -1,6 +1,5 @@
 //! `--once-per`: the command runs once in each period, on one of all machines.
 
-use std::collections::BTreeSet;
 use std::sync::Barrier;
 use std::thread;
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! What servers have and allow: found out once per connection, and not asked again.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -84,27 +84,6 @@ async fn a_compare_and_delete_that_is_refused_is_not_asked_again() {
         assert_eq!(vote(begin(&node, release("k")).await).unwrap(), Vote::Granted);
     }
     assert_eq!(commands(&fake), ["DELIFEQ", "EVALSHA", "EVALSHA", "EVALSHA"]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_users_acl_without_delifeq_costs_one_question() {
-    for command in ["DELIFEQ", "DELEX"] {
-        let asked = Arc::new(AtomicUsize::new(0));
-        let count = Arc::clone(&asked);
-        let (fake, node) = on(move |parts| {
-            (parts[0] == command).then(|| count.fetch_add(1, Ordering::Relaxed))?;
-            error("NOPERM User joe has no permissions to run the command")
-        });
-        for connection in 1..=2 {
-            for _ in 0..3 {
-                assert_eq!(vote(begin(&node, release("k")).await).unwrap(), Vote::Granted);
-            }
-            assert_eq!(asked.load(Ordering::Relaxed), connection, "once per connection");
-            fake.end_after(0);
-            sleep(Duration::from_secs(1)).await;
-        }
-        assert_eq!(commands(&fake), ["EVALSHA"; 6]);
-    }
 }
 
 /// Such a node would keep the key for its ttl, since no release works there.

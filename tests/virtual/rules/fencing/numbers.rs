@@ -32,19 +32,6 @@ fn a_hint_over_the_limit_is_a_typed_error_and_nothing_is_sent() {
     assert!(world.run(broken.lock("r")).is_ok(), "without a token it plays no part");
 }
 
-#[test]
-fn after_a_loss_of_data_tokens_go_on_from_the_clock() {
-    let world = World::new(3);
-    let manager = world.manager();
-    let before = lock(&world, &manager);
-    let last = token(&before);
-    release(&world, before);
-    world.advance(MS);
-    world.nodes.iter().for_each(MemoryNode::restart);
-    let after = token(&lock(&world, &manager));
-    assert!(after > last, "{after} after {last}");
-}
-
 /// Every node lost its number, one after the other, and was repaired.
 #[test]
 fn a_number_that_all_nodes_lost_is_brought_back_by_the_release() {
@@ -86,38 +73,6 @@ fn a_number_that_has_come_to_its_end_is_an_error_and_takes_nothing() {
     assert_eq!(lock_keys_left(&world), 0);
     assert_eq!(numbers(&world), [Some((1 << 53) - 1); 3]);
     assert!(world.run(manager.lock("r")).is_ok(), "a lock without a token is to be had");
-}
-
-#[test]
-fn what_is_no_number_is_an_error_and_is_left_alone() {
-    for garbage in
-        ["", "x", "-1", "1.5", "1e3", "0x10", " 7", "9007199254740992", "00000000000000001"]
-    {
-        let world = World::new(3);
-        let manager = counting(&world);
-        for node in &world.nodes[..2] {
-            put(node, "r", garbage);
-        }
-        let failure = failure_of(world.run(manager.lock("r").fenced()));
-        let failed = failure.nodes().iter().filter_map(|node| match &node.answer {
-            Answer::Failed(error) => Some(error.kind()),
-            _ => None,
-        });
-        assert_eq!(failed.collect::<Vec<_>>(), [BackendErrorKind::Fence; 2], "{garbage}");
-        world.catch_up();
-        assert_eq!(lock_keys_left(&world), 0);
-        let kept = world.nodes[0].get(counter(&key("r")));
-        assert_eq!(kept, Some(Value::String(garbage.into())));
-    }
-    let world = World::new(3);
-    world.nodes[..2].iter().for_each(|node| node.put(counter(&key("r")), Value::List));
-    let failure = failure_of(world.run(world.manager().lock("r").fenced()));
-    assert!(failure.to_string().contains("WRONGTYPE"), "{failure}");
-    // One such node is done without, and its lock is released all the same.
-    let world = World::new(3);
-    put(&world.nodes[1], "r", "broken");
-    release(&world, lock(&world, &world.manager()));
-    assert_eq!(lock_keys_left(&world), 0);
 }
 
 /// An adopter knows the token, and not the number of each node.

@@ -5,7 +5,7 @@ use super::*;
 /// Names whose counters are, or are not, the same.
 fn names_that_share(share: bool) -> [String; 2] {
     let first = "a0".to_owned();
-    let same = |other: &String| counter(&key(other)) == counter(&key(&first));
+    let same = |other: &String| counter(other) == counter(&first);
     let other = (1..).map(|n| format!("a{n}")).find(|other| same(other) == share);
     [first, other.unwrap()]
 }
@@ -35,7 +35,7 @@ fn several_resources_have_one_token_and_each_has_its_order() {
 /// need be that of another node, and a raise may find that another attempt went further.
 #[test]
 fn locks_that_share_a_number_do_not_keep_each_other_out() {
-    let share = |name: &String| counter(&key(name)) == counter(&key("a0"));
+    let share = |name: &String| counter(name) == counter("a0");
     let names: Vec<String> = (0..).map(|n| format!("a{n}")).filter(share).take(20).collect();
     for seed in 0..8 {
         let sim = Sim::new(seed);

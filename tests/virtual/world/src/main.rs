@@ -17,7 +17,6 @@ mod plan;
 mod process;
 mod report;
 mod run;
-mod tidy;
 mod waiting;
 mod watch;
 mod worker;

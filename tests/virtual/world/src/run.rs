@@ -17,7 +17,7 @@ use crate::process::Process;
 use crate::waiting::Waits;
 use crate::worker::Worker;
 use crate::world::{Faults, World, counter, fenced, lock, name};
-use crate::{calm, nemesis, tidy};
+use crate::{calm, nemesis};
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Outcome {
@@ -39,9 +39,6 @@ pub(crate) struct Scene {
     pub(crate) plan: Plan,
     pub(crate) processes: Vec<Process>,
     pub(crate) pauses: Mutex<Vec<(usize, Duration, Duration)>>,
-    /// What the locks protect: a counter per resource, read, held for a while, and written; and how many additions
-    /// were acknowledged.
-    pub(crate) counters: Mutex<Vec<(u64, u64)>>,
     pub(crate) doors: Vec<Door>, // What is protected by fencing tokens: one door per resource.
     /// Guards that are not dropped while the world lasts. Really forgotten, they would keep it for
     /// ever.
@@ -67,7 +64,6 @@ impl Scene {
             processes: processes.map(|client| Process::new(sim, client)).collect(),
             world,
             pauses: Mutex::default(),
-            counters: Mutex::new(vec![(0, 0); plan.resources]),
             doors: (0..plan.resources).map(|_| Door::new()).collect(),
             forgotten: Mutex::default(),
             peers: Mutex::default(),
@@ -110,7 +106,6 @@ pub(crate) fn run(seed: u64, class: Class) -> Outcome {
     scene.nodes.iter().for_each(MemoryNode::stop_observing);
     if matches!(class, Class::Promised | Class::Broken) {
         calm::check(&scene, &managers);
-        tidy::check(&scene, &managers);
     }
     let outcome = verdict(&scene, &judged);
     drop(managers);
@@ -226,13 +221,7 @@ fn check_liveness(scene: &Scene, managers: &[LockManager]) {
 fn verdict(scene: &Scene, judged: &[Event]) -> Outcome {
     let (plan, now) = (&scene.plan, scene.sim.elapsed());
     let mut violations = scene.take_wrong();
-    let mut held_twice = judge(judged, plan.least_margin());
-    for (resource, (count, added)) in lock(&scene.counters).iter().enumerate() {
-        if count != added {
-            let lost = format!("{} lost additions: {count} of {added}", name(resource));
-            held_twice.push(Violation::other(now, lost));
-        }
-    }
+    let held_twice = judge(judged, plan.least_margin());
     let overlaps = held_twice.len();
     if plan.excludes() {
         violations.extend(held_twice);

@@ -11,7 +11,6 @@ use quorate_core::{
 };
 use quorate_memory::{SimClient, Value};
 
-use crate::door::Visit;
 use crate::history::{Begun, LockId, What};
 use crate::plan::Class;
 use crate::process::Process;
@@ -135,11 +134,11 @@ impl Worker {
         }
     }
 
-    /// Holds a lock: reads, extends or renews, writes, gives it up in one of several ways.
+    /// Holds a lock: reads behind the door, extends or renews, writes, gives it up in one of several ways.
     async fn hold(self: &Arc<Self>, resource: usize, Held { guard, cap, begun }: Held) {
         let lock = self.granted(resource, &guard.lease(), begun);
         let watch = Watch::new(self, guard.lease(), lock, cap);
-        let (read, mut visit) = self.read(resource, &watch);
+        let mut visit = self.doors[resource].enter(self, &watch.lease);
         let way = match self.dice.below(10) {
             0 | 1 => Way::Renewed,
             2 => Way::Run,
@@ -174,10 +173,7 @@ impl Worker {
                 // To the very end: the moment in which mistakes show.
                 self.client().sleep_until(guard.valid_until() - Duration::from_nanos(100)).await;
             }
-            if guard.is_valid() {
-                self.look(resource, true, &watch);
-                self.write(resource, read);
-            }
+            self.look(resource, guard.is_valid(), &watch);
         }
         // Whether the lock is still held is the door's business.
         visit.write(self, &watch.lease);
@@ -234,13 +230,12 @@ impl Worker {
 
     /// What is done under a lock that ends it in time. Returns whether it was valid at the end.
     async fn work(&self, resource: usize, parts: usize, watch: &Watch) -> bool {
-        let (read, mut visit) = self.read(resource, watch);
+        let mut visit = self.doors[resource].enter(self, &watch.lease);
         for _ in 0..parts {
             self.sleep(self.dice.scaled_time(self.plan.ttl)).await;
             self.look(resource, watch.lease.is_valid(), watch);
         }
         self.look(resource, watch.lease.is_valid(), watch);
-        self.write(resource, read);
         visit.write(self, &watch.lease);
         watch.lease.is_valid()
     }
@@ -353,18 +348,6 @@ impl Worker {
             _ => drop(watch.observe()),
         }
         done.is_none()
-    }
-
-    /// Reads the counter, and the number behind the door.
-    fn read(&self, resource: usize, watch: &Watch) -> (u64, Visit<'_>) {
-        let visit = self.doors[resource].enter(self, &watch.lease);
-        (lock(&self.counters)[resource].0, visit)
-    }
-
-    fn write(&self, resource: usize, read: u64) {
-        let (count, added) = &mut lock(&self.counters)[resource];
-        *count = read + 1;
-        *added += 1;
     }
 
     /// Relies on the lock if it says that it is valid, and checks what that is worth.

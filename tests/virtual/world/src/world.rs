@@ -5,10 +5,10 @@ use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use quorate_core::{BackendError, BackendErrorKind, LockRequest, Runtime};
-use quorate_memory::{Effect, Fault, MemoryNode, Rule, Sim};
+use quorate_memory::{Effect, MemoryNode, Rule, Sim};
 
 use crate::dice::Dice;
 use crate::history::{AttemptId, History, What};
@@ -85,28 +85,6 @@ impl World {
 
     pub(crate) fn heal(&self) {
         self.nodes.iter().for_each(MemoryNode::heal);
-    }
-
-    pub(crate) fn heals(&self, node: &MemoryNode, at: Instant) {
-        let (node, sim) = (node.clone(), self.sim.clone());
-        self.sim.spawn(Box::pin(async move {
-            sim.sleep_until(at).await;
-            node.heal();
-        }));
-    }
-
-    /// Makes a node slow, late or hung for a while, by a draw of 0 to 2. Returns whether it was one of these.
-    pub(crate) fn hinder(&self, node: &MemoryNode, draw: usize, lasting: Duration) -> bool {
-        match draw {
-            0 => node.inject(Fault::Slow(lasting)),
-            1 => node.inject(Fault::Late(lasting)),
-            2 => {
-                node.inject(Fault::Hung);
-                self.heals(node, self.sim.now() + lasting);
-            }
-            _ => return false,
-        }
-        true
     }
 
     /// No key of a lock may be on a node that is `meant`.
