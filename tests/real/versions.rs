@@ -6,14 +6,13 @@
 
 use futures_util::future::join_all;
 use quorate::DetachedLock;
-use quorate_tests::keys::{EPOCH, QUARANTINE, waiters};
-use quorate_tests::wait::{LONG_TTL, times, until, within_limit};
+use quorate_tests::keys::waiters;
+use quorate_tests::wait::{times, until, within_limit};
 use quorate_tests::{Nodes, Program, RedisServer, Referee, Reply};
 
 use crate::client::{
     Client, LIMIT, all_have, assert_clean, close, nothing_is_left, on_tokio, with_each,
 };
-use crate::guard;
 
 /// A process of 0.1.
 fn start_earlier(words: &[&str], nodes: &Nodes) -> Program {
@@ -110,26 +109,5 @@ fn two_versions_read_the_records_of_the_other() {
         assert!(ours.lock("r").no_wait().await.unwrap_err().is_held(), "{client:?}");
         guard.release().await.unwrap();
         close(&ours, &nodes).await;
-    });
-}
-
-#[test]
-fn the_epoch_of_the_earlier_version_is_left_alone() {
-    const EARLIER_EPOCH: &str = "quorate:guard:epoch";
-    with_each(&Client::ALL, async |client| {
-        let nodes = Nodes::start(3);
-        let epoch = |node: &RedisServer| format!("{}:{}", node.run_id(), LONG_TTL.as_millis());
-        nodes.iter().for_each(|node| node.set(EARLIER_EPOCH, epoch(node)));
-        let ours = guard::manager(client, &nodes.addresses(), LONG_TTL);
-        guard::is_quarantined(&ours).await;
-        for node in nodes.iter() {
-            until("a quarantine", || node.get(QUARANTINE).is_some()).await;
-            guard::end_quarantine(node);
-        }
-        ours.lock("r").await.unwrap().release().await.unwrap();
-        for node in nodes.iter() {
-            assert_eq!(node.get(EARLIER_EPOCH).unwrap(), epoch(node).into_bytes());
-            assert!(node.get(EPOCH).is_some(), "{client:?}");
-        }
     });
 }

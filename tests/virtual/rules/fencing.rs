@@ -15,7 +15,6 @@ use crate::world::{MS, SECOND, World, failure_of};
 
 mod numbers;
 mod raising;
-mod several;
 mod storms;
 mod unable;
 

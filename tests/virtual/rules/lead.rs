@@ -17,21 +17,9 @@ use crate::world::{HOUR, MS, Paused, SECOND, World, failing};
 
 mod terms;
 
-use terms::Terms;
+use terms::{Terms, two_candidates};
 
 const TTL: Duration = Duration::from_secs(10);
-
-/// Two candidates, of which the first one leads.
-fn two_candidates() -> (Scene, Terms, [Process; 2]) {
-    let (scene, terms) = (Scene::new(3), Terms::default());
-    let processes = [scene.process(), scene.process()];
-    for process in &processes {
-        terms.lead(&scene, process, process.locks.lock("r").fenced());
-        scene.advance(4 * SECOND);
-    }
-    assert_eq!(terms.all().len(), 1);
-    (scene, terms, processes)
-}
 
 fn cut_off(scene: &Scene, process: &Process) {
     let lost = Rule::new(Effect::DropRequest).client(&process.client);

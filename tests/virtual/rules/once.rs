@@ -122,8 +122,7 @@ fn o1_five_machines_with_skewed_clocks_run_each_of_200_periods_once() {
 /// Three calls in one period: whether each of them runs its body.
 fn later_calls_run(world: &World, period: Duration) -> bool {
     let manager = world.manager();
-    let ran = world.run(manager.once_per("job", period, async |_| Ok::<_, ()>(7)));
-    ran.unwrap().is_some()
+    world.run(manager.once_per("job", period, async |_| Ok::<_, ()>(7))).unwrap().is_some()
 }
 
 #[test]
@@ -163,11 +162,7 @@ fn o1_a_run_that_is_dropped_at_any_poll_leaves_a_mark_or_nothing() {
         let has_ended = ended.load(Ordering::Relaxed);
         assert_eq!(world.keys_left(), if has_ended { 3 } else { 0 }, "{polls} polls");
         assert_eq!(later_calls_run(&world, DAY), !has_ended, "{polls} polls");
-        if has_ended {
-            marks += 1
-        } else {
-            nothing += 1
-        }
+        (marks, nothing) = (marks + u32::from(has_ended), nothing + u32::from(!has_ended));
         if is_done {
             break;
         }
@@ -322,11 +317,9 @@ fn o5_nodes_that_lose_their_data_forget_the_mark() {
         [(1, false, false), (2, false, true), (1, true, false), (2, true, true)]
     {
         let world = World::complete(3);
-        let builder = || match guard {
-            true => world.builder().restart_guard(10 * SECOND),
-            false => world.builder(),
-        };
-        let manager = builder().build().unwrap();
+        let builder = world.builder();
+        let builder = if guard { builder.restart_guard(10 * SECOND) } else { builder };
+        let manager = builder.build().unwrap();
         // A new cluster is quarantined at first.
         let _ = world.run(manager.lock("new").no_wait());
         world.advance(20 * SECOND);

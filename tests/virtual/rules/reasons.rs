@@ -139,21 +139,6 @@ fn a4_a_replica_that_stays_one_ends_the_wait() {
     }
 }
 
-/// The order in which the nodes answer changes neither the error nor the wait.
-#[test]
-fn a4_the_error_does_not_depend_on_which_node_answers_first() {
-    for shift in 0..5 {
-        let world = World::complete(5);
-        let at = |place: usize| (place + shift) % 5;
-        world.inject(at(0)..=at(0), Fault::Dead);
-        world.occupy(at(1)..=at(1));
-        (2..5).for_each(|place| world.inject(at(place)..=at(place), failing("NOAUTH")));
-        let lost = world.run(world.manager().lock("r")).unwrap_err();
-        let is_right = matches!(lost, LockError::NoQuorum(_)) && lost.is_permanent();
-        assert!(is_right && world.sim.elapsed() <= 2 * MS, "{shift}: {lost}");
-    }
-}
-
 /// After a round that the deadline cut short, the error is that of the round before: a refusal says more than silence.
 #[test]
 fn a4_a_deadline_in_mid_round_does_not_hide_who_held_it() {

@@ -140,16 +140,6 @@ async fn a_user_of_some_keys_is_served() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_of_another_type_is_not_ours() {
-    let (_, node) = on(|parts| match parts[0].as_str() {
-        "DELIFEQ" if !is_probe(parts) => error("WRONGTYPE Operation against a key"),
-        "DELIFEQ" => Some(Value::Int(0)),
-        _ => None,
-    });
-    assert_eq!(vote(begin(&node, release("k")).await).unwrap(), Vote::Refused);
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_forbidden_info_is_no_server_id_and_a_forbidden_hint_is_asked_once() {
     let (_, node) = server("", &["INFO"]);
     let acquired = node.acquire(&claim(&["k"]), AcquireOptions::default()).await.unwrap();

@@ -7,7 +7,7 @@ use quorate_core::{FencingToken, Lease, LockError, LockRequest};
 use quorate_memory::{Sim, SimClient};
 
 use crate::waiting::processes::{Process, Scene};
-use crate::world::MS;
+use crate::world::{MS, SECOND};
 
 /// The terms of all processes, in order.
 #[derive(Clone, Debug, Default)]
@@ -84,4 +84,16 @@ impl Drop for Working {
     fn drop(&mut self) {
         self.terms.end(self.number, &self.sim);
     }
+}
+
+/// Two candidates, of which the first one leads.
+pub(super) fn two_candidates() -> (Scene, Terms, [Process; 2]) {
+    let (scene, terms) = (Scene::new(3), Terms::default());
+    let processes = [scene.process(), scene.process()];
+    for process in &processes {
+        terms.lead(&scene, process, process.locks.lock("r").fenced());
+        scene.advance(4 * SECOND);
+    }
+    assert_eq!(terms.all().len(), 1);
+    (scene, terms, processes)
 }

@@ -182,23 +182,3 @@ pub(crate) fn loading() -> BackendError {
 pub(crate) fn name(resource: usize) -> String {
     format!("resource-{}", if resource == 2 { 397 } else { resource })
 }
-
-#[cfg(test)]
-mod tests {
-    use quorate_core::LockManager;
-
-    use super::*;
-
-    #[test]
-    fn the_third_resource_shares_its_number_with_the_first() {
-        let counter = |place| counter(&name(place));
-        assert_eq!(counter(2), counter(0));
-        assert_ne!(counter(1), counter(0));
-        let sim = Sim::new(1);
-        let node = MemoryNode::new("node", sim.clone());
-        let manager = LockManager::builder([node.clone()]).runtime(sim.clone()).build().unwrap();
-        drop(sim.block_on(manager.lock(name(0)).fenced()).unwrap());
-        sim.settle();
-        assert_eq!(node.keys(), [counter(2).into_bytes()]);
-    }
-}
