@@ -1,5 +1,4 @@
-//! The restart guard on real nodes: killed, flushed, rolled back, promoted; and nodes that
-//! cannot be guarded.
+//! The restart guard on real nodes: promoted ones, full ones, and those that may evict keys.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Locks that are taken away on real nodes: from a holder that is stopped, and from one that renews.
+//! Locks that are taken away on real nodes, from a holder that is stopped; and keys of other programs.
 
 use std::time::Duration;
 

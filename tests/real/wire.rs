@@ -215,7 +215,6 @@ fn databases_and_sockets_work_as_in_the_client() {
     });
 }
 
-/// 10 s after the last refresh.
 #[test]
 fn the_keys_of_a_wait_queue_expire() {
     with_each_client(|client| async move {

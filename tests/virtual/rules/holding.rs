@@ -195,11 +195,3 @@ fn an_extension_counts_from_when_it_was_sent() {
     let whole = Drift::default().validity_of(ttl) - SafetyMargin::default().of(ttl);
     assert_eq!(guard.remaining(), whole - (world.sim.elapsed() - sent));
 }
-
-#[test]
-fn locks_exclude_each_other_under_the_same_prefix_only() {
-    let (world, _held) = World::new(3).held();
-    let other = world.builder().key_prefix("app:").build().unwrap();
-    let _guard = world.try_lock(&other).unwrap();
-    assert_eq!(world.nodes[0].keys(), [b"app:r".to_vec(), b"r".to_vec()]);
-}

@@ -97,8 +97,7 @@ fn e4_a_leader_whose_lease_reaches_its_hold_limit_competes_again() {
         terms.lead(&scene, process, process.locks.lock("r").fenced().hold_limit(5 * SECOND));
     }
     scene.advance(60 * SECOND);
-    let terms = terms.all();
-    assert_eq!(terms.len(), 12, "{terms:?}");
+    assert_eq!(terms.all().len(), 12, "{:?}", terms.all());
 }
 
 /// Keys that were deleted are found at the next renewal. Nothing else waits for the lock.
@@ -194,8 +193,7 @@ fn e3_an_error_of_acquiring_never_runs_the_body() {
 fn e3_no_request_that_is_invalid_and_no_closed_manager_runs_the_body() {
     let world = World::new(3);
     let manager = world.manager();
-    let leading = manager.lead("", async |_| panic!("it runs"));
-    let led: Result<(), _> = world.run(leading);
+    let led: Result<(), _> = world.run(manager.lead("", async |_| panic!("it runs")));
     assert!(matches!(led, Err(LockError::Invalid(_))), "{led:?}");
     let _ = world.run(manager.close(SECOND));
     let led: Result<(), _> = world.run(manager.lead("r", async |_| panic!("it runs")));
@@ -346,8 +344,7 @@ fn a_leader_waits_longer_than_any_timeout() {
     {
         let leading = request.lead(async |_| panic!("it is held"));
         let leading = async { drop::<Result<(), _>>(leading.await) };
-        let waits = world.sim.sleep(HOUR);
-        let first = select(Box::pin(leading), waits);
+        let first = select(Box::pin(leading), world.sim.sleep(HOUR));
         assert!(matches!(world.run(first), Either::Right(_)));
     }
 }

@@ -71,9 +71,8 @@ impl Worker {
         let name = name(resource);
         let wait = self.dice.scaled_time(self.plan.ttl * 3);
         let start = (self.sim.elapsed(), self.client().now());
-        let mut limit = None;
         let fences = self.plan.fences(&self.dice);
-        let way = self.dice.below(10);
+        let (way, mut limit) = (self.dice.below(10), None);
         let request = || fenced(self.manager.lock(name.as_str()).timeout(wait), fences);
         let locked = match way {
             0 | 1 => fenced(self.manager.lock(name.as_str()).no_wait(), fences).await,
@@ -185,8 +184,7 @@ impl Worker {
 
     /// Works under a lock, which is taken, renewed and released around it.
     async fn with(self: &Arc<Self>, resource: usize) {
-        let mut limit = None;
-        let wait = self.dice.scaled_time(self.plan.ttl * 3);
+        let (wait, mut limit) = (self.dice.scaled_time(self.plan.ttl * 3), None);
         let request = self.manager.lock(name(resource)).timeout(wait);
         let request = fenced(request, self.plan.fences(&self.dice));
         let request = self.limited(request, &mut limit);
@@ -293,8 +291,7 @@ impl Worker {
             2 => Some(guard.extend_to((ttl / 4).max(shortest)).await),
             _ => Some(guard.extend().await),
         };
-        let after = guard.valid_until();
-        let (client, lock) = (self.client().id(), watch.lock);
+        let (after, client, lock) = (guard.valid_until(), self.client().id(), watch.lock);
         match done {
             Some(Ok(())) => {
                 if after < before {
