@@ -22,9 +22,8 @@ struct Line {
 
 /// A process that leads whenever it can.
 fn start(client: Client, ttl: Duration, addresses: &[String]) -> Program {
-    let ttl = ttl.as_millis().to_string();
-    let words = ["lead", client.word(), &ttl].into_iter();
-    let words = words.chain(addresses.iter().map(String::as_str));
+    let words = ["lead".to_owned(), client.word().to_owned(), ttl.as_millis().to_string()];
+    let words = words.into_iter().chain(addresses.iter().cloned());
     Program::start(env!("CARGO_BIN_EXE_program"), words)
 }
 

@@ -204,26 +204,3 @@ fn chart(book: &Book) -> String {
          font-size=\"13\">\n<rect width=\"{WIDTH}\" height=\"{top}\" fill=\"#fff\"/>\n{svg}</svg>\n"
     )
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_ratio_is_taken_within_each_repetition_and_then_the_median() {
-        let mut book = Book::default();
-        // The machine was slow in the second repetition, for both.
-        for (healthy, hung) in [(100.0, 120.0), (900.0, 990.0), (100.0, 130.0)] {
-            book.add(["hung", HEALTHY, QUORATE_FRED, "cycle p50 µs"], healthy);
-            book.add(["hung", "hung before", QUORATE_FRED, "cycle p50 µs"], hung);
-            book.add(["hung", "hung before", QUORATE_FRED, "failed"], hung);
-            book.add(["latency", "alone", QUORATE_REDIS, "cycle p50 µs"], 3.0 * hung);
-            book.add(["latency", "alone", RSLOCK, "cycle p50 µs"], hung);
-        }
-        let ratios = ratios(&book);
-        let shown: Vec<_> = ratios.iter().map(|(row, _, ratio)| (row.join(", "), *ratio)).collect();
-        assert_eq!(shown[0], ("quorate/redis to rslock, latency, alone".to_owned(), 3.0));
-        assert_eq!(shown[1].0, "quorate/fred, hung before to healthy");
-        assert!((shown[1].1 - 1.2).abs() < 1e-9 && shown.len() == 2);
-    }
-}
