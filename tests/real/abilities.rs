@@ -1,10 +1,12 @@
 //! Nodes that lack a command, or forbid it: what they grant can be released, and the error names the lack.
 
-use quorate::{BackendErrorKind, LockError};
+use quorate::backend::{AcquireOptions, FenceHint, ReleaseOptions, Vote};
+use quorate::{BackendErrorKind, FencingToken, LockError};
 use quorate_tests::RedisServer;
 use quorate_tests::wait::within_limit;
 
-use crate::client::{Client, assert_clean, on_tokio, only_error, unreachable};
+use crate::calls::claim;
+use crate::client::{Client, assert_clean, on_tokio, only_error, unreachable, with_each};
 
 /// What a lock on this server needs. With a compare-and-delete a plain lock needs no script.
 fn needed() -> &'static [&'static str] {
@@ -48,51 +50,31 @@ fn a_node_that_cannot_release_grants_nothing() {
     }
 }
 
-/// The first call says which permission is missing, and nothing is set. A permission that was granted is noticed.
-#[test]
-fn a_missing_permission_is_named() {
-    let compare = RedisServer::compare_and_delete();
-    let compare = compare.map_or_else(String::new, |name| format!("-{}", name.to_lowercase()));
-    let node = RedisServer::builder().user("app", "on >pw ~* +@all").start();
-    let allow = |rules: &[&str]| {
-        let rules = rules.iter().copied().filter(|rule| !rule.is_empty());
-        let words: Vec<_> = ["ACL", "SETUSER", "app", "+@all"].into_iter().chain(rules).collect();
-        assert_eq!(node.cli(&words).error(), None);
-    };
-    on_tokio(async {
-        for (rules, missing) in [
-            (&["-@scripting"][..], "EVAL"),
-            (&["-eval", "-evalsha"], "EVAL"),
-            (&["-get"], "GET"),
-            (&["-del"], "DEL"),
-            (&["-pttl"], "PTTL"),
-            (&["-pexpire"], "PEXPIRE"),
-            (&["-set"], "SET"),
-        ] {
-            for client in Client::WITH_POOL {
-                allow(&[rules, &[&compare]].concat());
-                let place = format!("{client:?} without {rules:?}");
-                let manager = client.manager_at(&node.address_as("app", "pw"));
-                // Permanent: nothing is waited for.
-                let error = within_limit(&place, manager.lock("r")).await.expect_err(&place);
-                is_named(&error, missing, BackendErrorKind::Permission, &place);
-                assert_eq!(node.keys(), [""; 0], "{place}");
-                // These are enough.
-                allow(&["-evalsha", "-script", &compare]);
-                let manager = client.manager_at(&node.address_as("app", "pw"));
-                let guard =
-                    manager.lock("r").await.unwrap_or_else(|error| panic!("{place}: {error}"));
-                guard.extend().await.unwrap();
-                guard.release().await.unwrap();
-            }
-        }
-    });
-}
-
 fn is_named(error: &LockError, command: &str, kind: BackendErrorKind, place: &str) {
     assert!(error.is_permanent(), "{place}: {error}");
     let failure = unreachable::<()>(Err(error.clone()));
     let reason = only_error(&failure);
     assert_eq!(reason.kind(), kind, "{place}: {error}");
     assert!(reason.to_string().to_uppercase().contains(command), "{place}: {error}");
+}
+
+/// A full node has no room for a number, and frees the lock all the same.
+#[test]
+fn a_full_node_releases_a_fenced_lock() {
+    let node = RedisServer::start();
+    with_each(&Client::WITH_POOL, async |client| {
+        let (backend, ours) = (client.connect_one(&node.address()), claim("r"));
+        let mut fenced = AcquireOptions::default();
+        fenced.fencing = Some(FenceHint::default());
+        backend.acquire(&ours, fenced).await.unwrap();
+        node.cli(&["CONFIG", "SET", "maxmemory", "1"]);
+        let mut raising = ReleaseOptions::default();
+        raising.raise_to = FencingToken::new(7);
+        let released = backend.release(&ours, raising).await.unwrap();
+        assert_eq!((released.vote, node.get("r")), (Vote::Granted, None), "{client:?}");
+        let failed = backend.acquire(&ours, fenced).await.unwrap_err();
+        assert_eq!(failed.kind(), BackendErrorKind::OutOfMemory, "{failed}");
+        node.cli(&["CONFIG", "SET", "maxmemory", "0"]);
+        node.flushall();
+    });
 }

@@ -10,14 +10,10 @@ pub(crate) fn key(name: &str) -> Key {
     Key::new(b"", &Resource::new(name).unwrap())
 }
 
-/// A claim on these names with a token of its own.
-pub(crate) fn claim_of(names: &[&str]) -> Claim {
-    let keys: Vec<Key> = names.iter().map(|name| key(name)).collect();
-    Claim::new(keys, Token::draw(os_random).unwrap(), Ttl::try_from(LONG_TTL).unwrap())
-}
-
+/// A claim with a token of its own.
 pub(crate) fn claim(name: &str) -> Claim {
-    claim_of(&[name])
+    let token = Token::draw(os_random).unwrap();
+    Claim::new([key(name)], token, Ttl::try_from(LONG_TTL).unwrap())
 }
 
 pub(crate) async fn acquire(node: &dyn LockBackend, claim: &Claim) -> Result<Vote, BackendError> {

@@ -27,7 +27,6 @@ use crate::calls::key;
 mod draw;
 mod node;
 mod queue;
-mod watching;
 
 use self::draw::{draw, names_of, pick};
 use self::node::{Answer, ask, enter_epoch, queue_keys, with_ttl};

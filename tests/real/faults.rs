@@ -1,43 +1,10 @@
 //! Nodes that are dead, back again, or the same node twice. `matrix.rs` has every subset of them.
 
-use std::time::Duration;
-
-use quorate::{LockError, ReleaseError};
+use quorate::LockError;
 use quorate_tests::wait::within_limit;
 use quorate_tests::{Nodes, RedisServer};
 
-use crate::client::{
-    Client, all_have, assert_clean, close, nothing_is_left, unhurried, with_each, with_each_client,
-};
-
-/// The nodes keep their data, so the lock stays there until it is released after all.
-#[test]
-fn a_failed_release_locks_its_process_not_out_and_nodes_that_come_back_vote_again() {
-    with_each(&Client::ALL, async |client| {
-        let nodes = Nodes::start_with(3, &RedisServer::builder().append_only());
-        let builder = client.builder(&nodes).node_timeout(Duration::from_millis(300));
-        let manager = builder.build().unwrap();
-        // A node votes again once it is connected.
-        let held_by_all = async || loop {
-            let guard = manager.lock("r").await.unwrap();
-            if nodes.iter().all(|node| node.get("r").is_some()) {
-                return guard;
-            }
-            guard.release().await.unwrap();
-        };
-        for _ in 0..3 {
-            let guard = within_limit("a vote of each node", held_by_all()).await;
-            nodes.iter().for_each(RedisServer::kill);
-            let released = guard.release().await;
-            assert!(matches!(released, Err(ReleaseError::Unconfirmed(_))), "{released:?}");
-            nodes.iter().for_each(RedisServer::restart);
-        }
-        manager.lock("r").await.unwrap().release().await.unwrap();
-        assert_clean(&manager).await;
-        // An entry of the wait queue that was to leave when its node was killed expires by itself.
-        nothing_is_left(&nodes).await;
-    });
-}
+use crate::client::{all_have, close, nothing_is_left, unhurried, with_each_client};
 
 /// Each node was restarted while it was idle: the first lock must not pay for it.
 #[test]

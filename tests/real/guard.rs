@@ -1,5 +1,4 @@
-//! The restart guard on real nodes: killed, flushed, rolled back, promoted; and nodes that
-//! cannot be guarded.
+//! The restart guard on real nodes: promoted ones, full ones, and those that may evict keys.
 
 use std::time::Duration;
 
@@ -8,7 +7,7 @@ use quorate::error::Answer;
 use quorate::{BackendErrorKind, LockManager, RestartGuard};
 use quorate_tests::RedisServer;
 use quorate_tests::keys::{EPOCH, QUARANTINE};
-use quorate_tests::wait::{LONG_TTL, now, until};
+use quorate_tests::wait::{LONG_TTL, until};
 
 use crate::client::{Client, on_tokio, unhurried, unreachable, warm_up, with_each};
 
@@ -52,36 +51,6 @@ async fn failure(manager: &LockManager) -> (BackendErrorKind, String) {
 pub(crate) async fn is_quarantined(manager: &LockManager) {
     let (kind, text) = failure(manager).await;
     assert_eq!(kind, BackendErrorKind::Quarantined, "{text}");
-}
-
-#[test]
-fn a_node_that_forgot_a_lock_gives_it_to_nobody_while_it_may_be_held() {
-    with_each(&Client::ALL, async |client| {
-        for how in ["killed", "flushed", "rolled back to a snapshot from before"] {
-            let node = RedisServer::start();
-            let one = manager(client, &[node.address()], MAX_TTL);
-            pass_quarantine(&one, &node).await;
-            warm_up(&one).await;
-            let is_kept = how.starts_with("rolled back");
-            if is_kept {
-                assert_eq!(node.cli(&["SAVE"]).text(), "OK");
-            }
-            let guard = one.lock("r").await.unwrap();
-            if how == "flushed" {
-                node.flushall()
-            } else {
-                node.restart()
-            }
-            assert_eq!(node.get("r"), None, "{how}: it forgot");
-            assert_eq!(node.get(EPOCH).is_some(), is_kept, "{how}");
-            let other = manager(client, &[node.address()], MAX_TTL);
-            is_quarantined(&other).await;
-            let left = Duration::from_millis(node.pttl(QUARANTINE).unsigned_abs());
-            assert!(now() + left >= guard.valid_until(), "{client:?}, {how}: {left:?}");
-            end_quarantine(&node);
-            other.lock("r").await.unwrap().release().await.unwrap();
-        }
-    });
 }
 
 #[test]
@@ -133,30 +102,6 @@ fn a_soft_guard_asks_for_how_long_a_node_without_an_epoch_is_up() {
         node.flushall();
         let (kind, _) = failure(&manager(Client::Redis, &[node.address()], SHORT)).await;
         assert_eq!(kind, BackendErrorKind::Quarantined);
-    });
-}
-
-#[test]
-fn a_user_or_a_server_without_info_is_told_so() {
-    let node = RedisServer::builder()
-        .user("blind", "on >pw ~* +@all -info")
-        .user("narrow", "on >pw ~* +@all -@dangerous +info")
-        .user("elsewhere", "on >pw ~r +@all")
-        .start();
-    let lacking = RedisServer::builder().config("rename-command", &["INFO", ""]).start();
-    with_each(&Client::ALL, async |client| {
-        for (address, expected, word) in [
-            (node.address_as("blind", "pw"), BackendErrorKind::Permission, "INFO"),
-            (node.address_as("elsewhere", "pw"), BackendErrorKind::Permission, "key"),
-            (node.address_as("narrow", "pw"), BackendErrorKind::Quarantined, "quarantined"),
-            (lacking.address(), BackendErrorKind::Script, "the restart guard needs INFO"),
-        ] {
-            let (kind, text) = failure(&manager(client, &[address], MAX_TTL)).await;
-            assert_eq!(kind, expected, "{client:?}: {text}");
-            assert!(text.contains(word), "{client:?}: {text}");
-        }
-        let plain = client.manager_at(&node.address_as("blind", "pw"));
-        plain.lock("r").await.unwrap().release().await.unwrap();
     });
 }
 

@@ -1,84 +1,41 @@
 //! Three processes, one of which leads. The leader dies, is stopped, is cut off or resigns.
 
-use std::io::{BufRead as _, BufReader, Write as _};
-use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
 use quorate_tests::clock::Nanos;
 use quorate_tests::keys::waiters;
 use quorate_tests::wait::{LONG_TTL, eventually};
-use quorate_tests::{End, Mode, Nodes, Proxy, RedisServer, When};
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
+use quorate_tests::{End, Mode, Nodes, Program, Proxy, RedisServer, When};
 
 use crate::client::Client;
 
 /// Short enough to be waited for.
 const TTL: Duration = Duration::from_secs(3);
 
-/// A line of a process: what its body did, in which term, and when.
+/// A line of a process: in which term its body did something, and when.
 #[derive(Clone, Debug)]
 struct Line {
-    what: String,
     token: u64,
     at: Nanos,
 }
 
 /// A process that leads whenever it can.
-struct Process {
-    child: Child,
-    input: ChildStdin,
-    lines: Arc<Mutex<Vec<Line>>>,
+fn start(client: Client, ttl: Duration, addresses: &[String]) -> Program {
+    let words = ["lead".to_owned(), client.word().to_owned(), ttl.as_millis().to_string()];
+    let words = words.into_iter().chain(addresses.iter().cloned());
+    Program::start(env!("CARGO_BIN_EXE_program"), words)
 }
 
-impl Process {
-    fn start(client: Client, ttl: Duration, addresses: &[String]) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_program"))
-            .args(["lead", client.word(), &ttl.as_millis().to_string()])
-            .args(addresses)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let (input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
-        let lines = Arc::<Mutex<Vec<Line>>>::default();
-        let seen = Arc::clone(&lines);
-        thread::spawn(move || {
-            for line in BufReader::new(output).lines().map_while(Result::ok) {
-                let words: Vec<&str> = line.split(' ').collect();
-                // The last line of a process that was killed may be cut short.
-                if let [what, token, at] = words[..]
-                    && let (Ok(token), Ok(at)) = (token.parse(), at.parse())
-                {
-                    seen.lock().unwrap().push(Line { what: what.to_owned(), token, at });
-                }
-            }
-        });
-        Self { child, input, lines }
-    }
-
-    fn all(&self, what: &str) -> Vec<Line> {
-        let lines = self.lines.lock().unwrap();
-        lines.iter().filter(|line| line.what == what).cloned().collect()
-    }
-
-    fn pid(&self) -> Pid {
-        Pid::from_child(&self.child)
-    }
-
-    fn stop(&self) {
-        kill_process(self.pid(), Signal::STOP).unwrap();
-        let stopped = waitid(WaitId::Pid(self.pid()), WaitIdOptions::STOPPED).unwrap();
-        assert!(stopped.is_some_and(|status| status.stopped()));
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+/// What the body of a process did so far.
+fn all(process: &Program, what: &str) -> Vec<Line> {
+    let parse = |line: String| match line.split(' ').collect::<Vec<_>>()[..] {
+        [it, token, at] if it == what => {
+            Some(Line { token: token.parse().ok()?, at: at.parse().ok()? })
+        }
+        _ => None,
+    };
+    process.lines().into_iter().filter_map(parse).collect()
 }
 
 /// What becomes of the first leader.
@@ -124,42 +81,42 @@ fn follow_with(client: Client, fate: Fate) {
     let nodes = Nodes::start(3);
     let proxies: Vec<Proxy> = nodes.iter().map(|node| Proxy::start(node.port())).collect();
     let through: Vec<String> = proxies.iter().map(Proxy::address).collect();
-    let mut first = Process::start(client, ttl, &through);
-    eventually("the first process leads", || !first.all("works").is_empty());
-    let others = [(); 2].map(|()| Process::start(client, ttl, &nodes.addresses()));
+    let mut first = start(client, ttl, &through);
+    eventually("the first process leads", || !all(&first, "works").is_empty());
+    let others = [(); 2].map(|()| start(client, ttl, &nodes.addresses()));
     let waiting = |node: &RedisServer| node.cli(&["ZCARD", &waiters("leader")]).integer();
     eventually("both others wait", || nodes.iter().map(waiting).max() == Some(2));
 
     match fate {
-        Fate::Killed => first.child.kill().unwrap(),
+        Fate::Killed => first.kill(),
         Fate::Stopped => first.stop(),
         Fate::CutOff => proxies.iter().for_each(|proxy| proxy.set(Mode::End(End::Cut, When::Now))),
-        Fate::Resigns => first.input.write_all(b"resign\n").unwrap(),
+        Fate::Resigns => first.say("resign\n"),
     }
     eventually("another process leads", || {
-        others.iter().any(|other| !other.all("works").is_empty())
+        others.iter().any(|other| !all(other, "works").is_empty())
     });
     if fate == Fate::Stopped {
-        kill_process(first.pid(), Signal::CONT).unwrap();
+        first.go_on();
     }
     if fate != Fate::Killed {
-        let terms = || first.all("leads").len();
-        eventually("its body is dropped", || first.all("over").len() >= terms());
+        let terms = || all(&first, "leads").len();
+        eventually("its body is dropped", || all(&first, "over").len() >= terms());
     }
     if fate == Fate::Resigns {
-        assert!(first.child.wait().unwrap().success(), "{client:?}: it leaves nothing");
+        first.end();
     }
     judge(client, fate, &first, &others);
 }
 
 /// No body works while another one does: in the order of time, the terms of all work never fall.
-fn judge(client: Client, fate: Fate, first: &Process, others: &[Process; 2]) {
-    let all = || [first].into_iter().chain(others);
-    let mut works: Vec<Line> = all().flat_map(|process| process.all("works")).collect();
+fn judge(client: Client, fate: Fate, first: &Program, others: &[Program; 2]) {
+    let of_all = |what| [first].into_iter().chain(others).flat_map(move |it| all(it, what));
+    let mut works: Vec<Line> = of_all("works").collect();
     works.sort_by_key(|line| line.at);
     let falls = works.windows(2).find(|two| two[1].token < two[0].token);
     assert!(falls.is_none(), "{client:?}, {fate:?}: {falls:?}");
     // A process that is stopped within a piece of work ends that piece.
-    let late: Vec<Line> = all().flat_map(|process| process.all("late")).collect();
+    let late: Vec<Line> = of_all("late").collect();
     assert!(late.len() <= usize::from(fate == Fate::Stopped), "{client:?}, {fate:?}: {late:?}");
 }

@@ -218,24 +218,6 @@ fn c6_a_hung_node_keeps_a_call_pending() {
     }
 }
 
-#[test]
-fn a_call_that_is_given_up_disturbs_no_other() {
-    with_each_client(|client| async move {
-        let (peer, go) = hung(|_| Answer::Usual);
-        let node = client.connect_one(&peer.url());
-        let (first, second) = (claim("first"), claim("second"));
-        let mut dropped = Box::pin(acquire(&node, &first));
-        assert!(poll!(&mut dropped).is_pending());
-        until("the command of the call", || peer.heard("SET") == 1).await;
-        drop(dropped);
-        let kept = acquire(&node, &second);
-        go.send(()).unwrap();
-        assert_eq!(kept.await.unwrap(), Vote::Granted);
-        assert_eq!(release(&node, &first).await.unwrap(), Vote::Granted);
-        assert_eq!((peer.heard("SET"), peer.connections()), (2, 1), "{client:?}");
-    });
-}
-
 /// A peer that replies so to an acquire.
 fn replying(reply: Answer) -> Peer {
     Peer::start(move |command| if command.name() == "SET" { reply } else { Answer::Usual })

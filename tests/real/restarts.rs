@@ -10,16 +10,12 @@
 //! `cargo xtask restarts` sets `QUORATE_CYCLES`, for many more losses than a test run has.
 
 use std::env;
-use std::io::{BufRead as _, BufReader};
-use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex};
-use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use quorate_tests::judge::{Hold, LOCKS, Verdict, judge};
 use quorate_tests::resource::{counted, lost_without_tokens};
 use quorate_tests::wait::{eventually, times};
-use quorate_tests::{Nodes, RedisServer};
+use quorate_tests::{Nodes, Program, RedisServer};
 
 use crate::client::Client;
 
@@ -95,13 +91,13 @@ fn without_the_guard_two_hold_one_lock_and_the_stale_one_is_refused() {
 fn check(plan: Plan) {
     let mut nodes = Nodes::start_with(plan.nodes, &nemesis::node(plan));
     let store = RedisServer::start();
-    let clients = Client::ALL.map(|client| Process::start(plan, client, &nodes, &store));
+    let mut clients = Client::ALL.map(|client| contender(plan, client, &nodes, &store));
     let sum = |of: fn(&RedisServer, &str) -> u64| -> u64 {
         (0..LOCKS).map(|lock| of(&store, &lock.to_string())).sum()
     };
     // However slow the machine is, and however few locks clients get on it.
     let has_enough = || {
-        let holds: Vec<Hold> = clients.iter().flat_map(Process::holds).collect();
+        let holds = parsed(clients.iter().flat_map(Program::lines));
         let refused = holds.iter().any(|hold| hold.refused > 0);
         let is_seen = || judge(&holds).overlaps > 0 && refused && sum(lost_without_tokens) > 0;
         let written = holds.iter().any(|hold| hold.written > 0);
@@ -116,7 +112,7 @@ fn check(plan: Plan) {
             cycles >= plan.cycles && (has_enough() || cycles >= most)
         });
     }
-    let holds: Vec<Hold> = clients.into_iter().flat_map(Process::end).collect();
+    let holds = parsed(clients.iter_mut().flat_map(Program::end));
     // Writes that the counter which checks tokens refused, though the lease had not ended when their holder last looked.
     // With the guard on, it has by then: the holder did not run.
     let refused: u64 = holds.iter().map(|hold| u64::from(hold.refused)).sum();
@@ -141,46 +137,16 @@ fn check(plan: Plan) {
     eventually("no lock key is left", || !nodes.keys_left().iter().any(is_left));
 }
 
-/// A client process, and the thread that listens to it.
-struct Process {
-    child: Child,
-    listens: JoinHandle<()>,
-    /// What it has reported so far.
-    holds: Arc<Mutex<Vec<Hold>>>,
+/// A client process.
+fn contender(plan: Plan, client: Client, nodes: &Nodes, store: &RedisServer) -> Program {
+    let guard = if plan.has_guard { "on" } else { "off" };
+    let (port, ttl) = (store.port().to_string(), TTL.as_millis().to_string());
+    let words = ["contend", client.word(), &port, &ttl, guard, "1"];
+    let words = words.map(str::to_owned).into_iter().chain(nodes.addresses());
+    Program::start(env!("CARGO_BIN_EXE_program"), words)
 }
 
-impl Process {
-    fn start(plan: Plan, client: Client, nodes: &Nodes, store: &RedisServer) -> Self {
-        let guard = if plan.has_guard { "on" } else { "off" };
-        let (port, ttl) = (store.port().to_string(), TTL.as_millis().to_string());
-        let mut child = Command::new(env!("CARGO_BIN_EXE_program"))
-            .args(["contend", client.word(), &port, &ttl, guard, "1"])
-            .args(nodes.addresses())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let holds = Arc::new(Mutex::new(Vec::new()));
-        let seen = Arc::clone(&holds);
-        let listens = thread::spawn(move || {
-            for line in lines.map_while(Result::ok) {
-                seen.lock().unwrap().push(line.parse().unwrap());
-            }
-        });
-        Self { child, listens, holds }
-    }
-
-    fn holds(&self) -> Vec<Hold> {
-        self.holds.lock().unwrap().clone()
-    }
-
-    /// Ends it, and returns its holds.
-    fn end(mut self) -> Vec<Hold> {
-        drop(self.child.stdin.take());
-        let status = self.child.wait().unwrap();
-        self.listens.join().unwrap();
-        assert!(status.success(), "a client process failed: {status}");
-        self.holds.lock().unwrap().clone()
-    }
+/// What client processes have reported.
+fn parsed(lines: impl Iterator<Item = String>) -> Vec<Hold> {
+    lines.map(|line| line.parse().unwrap()).collect()
 }

@@ -1,21 +1,15 @@
-//! Locks that are taken away on real nodes: from a holder that is stopped, and from one that renews.
+//! Locks that are taken away on real nodes, from a holder that is stopped; and keys of other programs.
 
-use std::io::{BufRead as _, BufReader};
-use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use quorate::error::LeaseEnd;
 use quorate::{LockManager, LockState, Revocation};
 use quorate_tests::clock::now;
 use quorate_tests::judge::{Hold, Verdict, judge};
-use quorate_tests::wait::{LIMIT, until, within_limit};
-use quorate_tests::{Nodes, RedisServer, Reply};
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
+use quorate_tests::wait::within_limit;
+use quorate_tests::{Nodes, Program, RedisServer, Reply};
 
-use crate::client::{
-    Client, all_have, assert_clean, close, nothing_is_left, on_tokio, with_each_client,
-};
+use crate::client::{Client, all_have, close, on_tokio, with_each_client};
 use crate::wire::commands;
 
 /// Locks that one process holds.
@@ -28,45 +22,12 @@ const REVOKES: usize = 200;
 const TTL: Duration = Duration::from_millis(1_500);
 
 /// A process that holds all locks, and renews them.
-struct Holder {
-    child: Child,
-    lines: BufReader<ChildStdout>,
-}
-
-impl Holder {
-    fn start(client: Client, ttl: Duration, nodes: &Nodes) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_program"))
-            .args(["hold", client.word(), &ttl.as_millis().to_string(), &LOCKS.to_string()])
-            .args(nodes.addresses())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut lines = BufReader::new(child.stdout.take().unwrap());
-        let mut line = String::new();
-        lines.read_line(&mut line).unwrap();
-        assert_eq!(line, "held\n");
-        Self { child, lines }
-    }
-
-    fn stop(&self) {
-        let pid = Pid::from_child(&self.child);
-        kill_process(pid, Signal::STOP).unwrap();
-        // The parent is notified once all threads have stopped.
-        let status = waitid(WaitId::Pid(pid), WaitIdOptions::STOPPED).unwrap();
-        assert!(status.is_some_and(|status| status.stopped()));
-    }
-
-    /// Lets it go on. Returns what it held, and until when.
-    fn end(mut self) -> Vec<Hold> {
-        kill_process(Pid::from_child(&self.child), Signal::CONT).unwrap();
-        drop(self.child.stdin.take());
-        let lines = self.lines.lines().map(Result::unwrap);
-        let holds = lines.map(|line| line.strip_prefix("hold ").unwrap().parse().unwrap());
-        let holds = holds.collect();
-        assert!(self.child.wait().unwrap().success());
-        holds
-    }
+fn holder(client: Client, ttl: Duration, nodes: &Nodes) -> Program {
+    let words = ["hold", client.word(), &ttl.as_millis().to_string(), &LOCKS.to_string()];
+    let words = words.map(str::to_owned).into_iter().chain(nodes.addresses());
+    let mut holder = Program::start(env!("CARGO_BIN_EXE_program"), words);
+    assert_eq!(holder.line(), "held");
+    holder
 }
 
 /// Takes all locks of a holder that is stopped, and holds each one as soon as it is free. Returns how many were
@@ -79,7 +40,7 @@ async fn take_from_a_stopped_holder(
 ) -> (usize, Verdict) {
     let manager = client.manager(nodes);
     drop(within_limit("a connection", manager.lock("warm")).await.unwrap());
-    let holder = Holder::start(client, ttl, nodes);
+    let mut holder = holder(client, ttl, nodes);
     holder.stop();
     let names: Vec<String> = (0..LOCKS).map(|lock| format!("held:{lock}")).collect();
     let taken = join_all(names.iter().map(|name| take(&manager, name))).await;
@@ -90,7 +51,10 @@ async fn take_from_a_stopped_holder(
         (lock, acquired, guard)
     });
     let next = join_all(next).await;
-    let mut holds = holder.end();
+    holder.go_on();
+    let lines = holder.end();
+    let holds = lines.iter().filter_map(|line| line.strip_prefix("hold "));
+    let mut holds: Vec<Hold> = holds.map(|hold| hold.parse().unwrap()).collect();
     assert_eq!(holds.len(), LOCKS);
     holds.extend(next.into_iter().map(|(lock, acquired, guard)| {
         let end = now();
@@ -181,29 +145,6 @@ fn v1_a_revoked_key_keeps_its_end_and_has_another_value() {
     });
 }
 
-#[test]
-fn v2_a_holder_that_renews_learns_of_the_revoke_and_the_next_waits_for_the_ttl() {
-    let nodes = &Nodes::start(3);
-    with_each_client(|client| async move {
-        let holder = client.builder(nodes).ttl(TTL).node_timeout(TTL / 4).build().unwrap();
-        let manager = client.manager(nodes);
-        let guard = holder.lock("r").auto_renew().await.unwrap();
-        let found = manager.revoke("r").await.unwrap();
-        let lost = within_limit("the holder learns of it", guard.lost()).await;
-        if found.is_effective() {
-            assert!(matches!(lost, LeaseEnd::NotHeld(_)), "{client:?}: {found}: {lost}");
-        }
-        let ended = guard.valid_until();
-        let next = within_limit("the lock is free", manager.lock("r")).await.unwrap();
-        assert!(quorate_tests::wait::now() >= ended, "{client:?}");
-        next.release().await.unwrap();
-        assert_clean(&holder).await;
-        // A node may have revoked late: then its key stays for the rest of the ttl.
-        nothing_is_left(nodes).await;
-        close(&manager, nodes).await;
-    });
-}
-
 /// Keys that no lock of ours is, and what becomes of them.
 #[test]
 fn keys_of_other_programs_are_left_alone() {
@@ -212,31 +153,19 @@ fn keys_of_other_programs_are_left_alone() {
         for client in Client::WITH_POOL {
             let manager = client.manager_at(&node.address());
             for (key, written, is_taken, line) in [
-                ("absent", &[][..], false, "free"),
-                (
-                    "for-ever",
-                    &[&["SET", "for-ever", "x"][..]],
-                    false,
-                    "held, without a ttl, left alone",
-                ),
-                (
-                    "list",
-                    &[&["LPUSH", "list", "x"], &["PEXPIRE", "list", "60000"]],
-                    false,
-                    "WRONGTYPE",
-                ),
-                ("set", &[&["ZADD", "set", "1", "x"]], false, "held, without a ttl, left alone"),
-                (
-                    "readers",
-                    &[&["ZADD", "readers", "1", "x"], &["PEXPIRE", "readers", "60000"]],
-                    true,
-                    "",
-                ),
-                ("locked", &[&["SET", "locked", "x", "PX", "60000"]], true, ""),
+                ("absent", "", false, "free"),
+                ("for-ever", "SET for-ever x", false, "held, without a ttl, left alone"),
+                ("list", "LPUSH list x|PEXPIRE list 60000", false, "WRONGTYPE"),
+                ("set", "ZADD set 1 x", false, "held, without a ttl, left alone"),
+                ("readers", "ZADD readers 1 x|PEXPIRE readers 60000", true, ""),
+                ("locked", "SET locked x PX 60000", true, ""),
             ] {
                 for deletes in [false, true] {
                     node.flushall();
-                    written.iter().for_each(|words| assert_eq!(node.cli(words).error(), None));
+                    for command in written.split_terminator('|') {
+                        let words: Vec<_> = command.split(' ').collect();
+                        assert_eq!(node.cli(&words).error(), None);
+                    }
                     let kind = node.cli(&["TYPE", key]).text();
                     let dump = node.cli(&["DUMP", key]);
                     let found = match deletes {
@@ -261,26 +190,5 @@ fn keys_of_other_programs_are_left_alone() {
                 }
             }
         }
-    });
-}
-
-/// W1: a process that waits has the lock when the ttl of the old holder has passed, and its keys are gone then.
-#[test]
-fn v5_a_process_that_waits_has_the_lock_in_the_end() {
-    let nodes = &Nodes::start(3);
-    with_each_client(|client| async move {
-        let (manager, waiter) = (client.manager(nodes), client.manager(nodes));
-        let guard = manager.lock("r").ttl(TTL).await.unwrap();
-        let waits = waiter.lock("r").timeout(LIMIT).into_future();
-        let revokes = async {
-            let queue = "r:quorate:waiters".to_owned();
-            until("it waits", || nodes.iter().any(|node| node.keys().contains(&queue))).await;
-            manager.revoke("r").await.unwrap()
-        };
-        let (next, found) = futures_util::future::join(waits, revokes).await;
-        drop((next.unwrap(), guard));
-        assert!(found.found().nodes().len() == 3, "{found}");
-        close(&waiter, nodes).await;
-        close(&manager, nodes).await;
     });
 }

@@ -2,7 +2,9 @@
 
 use std::fmt::Display;
 use std::future::{Future, IntoFuture};
+use std::io::Read as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::{Command, Stdio};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -13,6 +15,7 @@ use quorate_core::runtime::{InTokio, SmolRuntime, TokioContext, TokioRuntime};
 use quorate_core::{DetachedLock, Lease, LockError, LockGuard, LockManager, Runtime, WithError};
 use quorate_examples::{StdRuntime, block_on};
 use quorate_memory::{Fault, MemoryNode, conformance};
+use quorate_tests::Nodes;
 use quorate_tests::wait::{LIMIT, LONG_TTL, eventually, receive};
 use tokio::runtime::{Builder, Handle, Runtime as Tokio};
 
@@ -261,4 +264,29 @@ fn a1_what_finds_tokio_finds_its_home_in_front_of_the_callers_runtime() {
     assert_eq!(caller.block_on(context.enter(found())), caller.handle().id());
     let none = TokioContext::of(caller.handle().clone());
     assert_eq!(caller.block_on(none.enter(found())), caller.handle().id());
+}
+
+/// Two guards, one of them renewed, are dropped at the end of `main`.
+#[test]
+fn a1_a_program_whose_runtime_has_gone_ends_at_once() {
+    for client in ["redis", "fred", "memory"] {
+        for runtime in ["current-thread", "multi-thread", "smol"] {
+            let nodes = Nodes::start(3);
+            let mut program = Command::new(env!("CARGO_BIN_EXE_program"))
+                .args(["last-guard", runtime, client, &LONG_TTL.as_secs().to_string()])
+                .args(nodes.addresses())
+                .stderr(Stdio::piped())
+                .spawn()
+                .unwrap();
+            let mut stderr = program.stderr.take().unwrap();
+            let (tell, ended) = channel();
+            thread::spawn(move || {
+                let mut said = String::new();
+                tell.send(stderr.read_to_string(&mut said).map(|_| said))
+            });
+            // The pipe ends with the program: long before a ttl has passed.
+            assert_eq!(receive(&ended).unwrap().unwrap(), "", "{runtime} and {client}");
+            assert!(program.wait().unwrap().success(), "{runtime} and {client}");
+        }
+    }
 }

@@ -4,67 +4,21 @@
 //! sixteen random bytes. Its records of detached locks and its counters of fencing are those of this version, and
 //! its epoch of the restart guard has a key of its own.
 
-use std::io::{BufRead as _, BufReader};
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
-use std::thread;
-
 use futures_util::future::join_all;
 use quorate::DetachedLock;
-use quorate_tests::keys::{EPOCH, QUARANTINE, waiters};
-use quorate_tests::wait::{LONG_TTL, receive, times, until, within_limit};
-use quorate_tests::{Nodes, RedisServer, Referee, Reply};
+use quorate_tests::keys::waiters;
+use quorate_tests::wait::{times, until, within_limit};
+use quorate_tests::{Nodes, Program, RedisServer, Referee, Reply};
 
 use crate::client::{
     Client, LIMIT, all_have, assert_clean, close, nothing_is_left, on_tokio, with_each,
 };
-use crate::guard;
 
-/// A process of 0.1. It does not outlive the test.
-struct Earlier {
-    process: Child,
-    lines: Receiver<String>,
-}
-
-impl Earlier {
-    fn start(words: &[&str], nodes: &Nodes) -> Self {
-        let mut process = Command::new(env!("CARGO_BIN_EXE_version_0_1"))
-            .args(words)
-            .args(nodes.iter().map(|node| node.port().to_string()))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let output = BufReader::new(process.stdout.take().unwrap());
-        let (sender, lines) = channel();
-        thread::spawn(move || {
-            output.lines().map_while(Result::ok).try_for_each(|line| sender.send(line))
-        });
-        Self { process, lines }
-    }
-
-    /// Waits for the next line. None is left once it has ended.
-    fn line(&self) -> Option<String> {
-        receive(&self.lines)
-    }
-
-    fn says(&self, line: &str) {
-        assert_eq!(self.line().as_deref(), Some(line));
-    }
-
-    /// Has it go on, and waits until it has done what it was told.
-    fn ends(mut self) {
-        drop(self.process.stdin.take());
-        while self.line().is_some() {}
-        assert!(self.process.wait().unwrap().success());
-    }
-}
-
-impl Drop for Earlier {
-    fn drop(&mut self) {
-        self.process.kill().ok();
-        self.process.wait().ok();
-    }
+/// A process of 0.1.
+fn start_earlier(words: &[&str], nodes: &Nodes) -> Program {
+    let ports = nodes.iter().map(|node| node.port().to_string());
+    let words = words.iter().map(|word| (*word).to_owned()).chain(ports);
+    Program::start(env!("CARGO_BIN_EXE_version_0_1"), words)
 }
 
 /// The entries in the wait queue at a node.
@@ -96,9 +50,9 @@ fn two_versions_share_their_nodes() {
     let referee = RedisServer::start();
     let port = referee.port().to_string();
     let earlier =
-        [(); 2].map(|()| Earlier::start(&["contend", &port, "r", &each.to_string()], &nodes));
+        [(); 2].map(|()| start_earlier(&["contend", &port, "r", &each.to_string()], &nodes));
     on_tokio(join_all(Client::ALL.map(|client| contend(client, &nodes, referee.port(), each))));
-    earlier.into_iter().for_each(Earlier::ends);
+    earlier.into_iter().for_each(|mut earlier| drop(earlier.end()));
     assert_eq!(Referee::verdict(&referee, "r"), Some(4 * each));
     assert_eq!(nodes.keys_left(), []);
 }
@@ -110,8 +64,8 @@ fn two_versions_wait_for_each_other_and_leave_the_entries_of_the_other() {
         let nodes = Nodes::start(1);
         let [ours, second] = [(); 2].map(|()| client.manager(&nodes));
         let guard = ours.lock("r").await.unwrap();
-        let earlier = Earlier::start(&["hold", "r"], &nodes);
-        earlier.says("waits");
+        let mut earlier = start_earlier(&["hold", "r"], &nodes);
+        assert_eq!(earlier.line(), "waits");
         let its_entry = entries(&nodes[0]);
         assert_eq!(its_entry.len(), 1);
         let waiting = tokio::spawn(second.lock("r").into_future());
@@ -122,12 +76,12 @@ fn two_versions_wait_for_each_other_and_leave_the_entries_of_the_other() {
         assert_eq!(entries(&nodes[0]), its_entry, "{client:?}");
 
         guard.release().await.unwrap();
-        earlier.says("holds");
+        assert_eq!(earlier.line(), "holds");
         let refused = ours.lock("r").no_wait().await;
         assert!(refused.unwrap_err().is_held(), "{client:?}");
         let waiting = tokio::spawn(second.lock("r").into_future());
         until("one waiter", || entries(&nodes[0]).len() == 1).await;
-        earlier.ends();
+        earlier.end();
         let next = within_limit("the lock", waiting).await.unwrap().unwrap();
         next.release().await.unwrap();
         close(&second, &nodes).await;
@@ -142,39 +96,18 @@ fn two_versions_read_the_records_of_the_other() {
         let guard = ours.lock("r").await.unwrap();
         all_have(&nodes, "r").await;
         let record = guard.detach().unwrap().encode();
-        let earlier = Earlier::start(&["adopt", &record], &nodes);
-        earlier.says("holds");
+        let mut earlier = start_earlier(&["adopt", &record], &nodes);
+        assert_eq!(earlier.line(), "holds");
         assert!(ours.lock("r").no_wait().await.unwrap_err().is_held(), "{client:?}");
-        earlier.ends();
+        earlier.end();
         nothing_is_left(&nodes).await;
 
-        let earlier = Earlier::start(&["detach", "r"], &nodes);
-        let record = DetachedLock::decode(&earlier.line().unwrap()).unwrap();
-        earlier.ends();
+        let mut earlier = start_earlier(&["detach", "r"], &nodes);
+        let record = DetachedLock::decode(&earlier.line()).unwrap();
+        earlier.end();
         let guard = ours.adopt(&record).await.unwrap();
         assert!(ours.lock("r").no_wait().await.unwrap_err().is_held(), "{client:?}");
         guard.release().await.unwrap();
         close(&ours, &nodes).await;
-    });
-}
-
-#[test]
-fn the_epoch_of_the_earlier_version_is_left_alone() {
-    const EARLIER_EPOCH: &str = "quorate:guard:epoch";
-    with_each(&Client::ALL, async |client| {
-        let nodes = Nodes::start(3);
-        let epoch = |node: &RedisServer| format!("{}:{}", node.run_id(), LONG_TTL.as_millis());
-        nodes.iter().for_each(|node| node.set(EARLIER_EPOCH, epoch(node)));
-        let ours = guard::manager(client, &nodes.addresses(), LONG_TTL);
-        guard::is_quarantined(&ours).await;
-        for node in nodes.iter() {
-            until("a quarantine", || node.get(QUARANTINE).is_some()).await;
-            guard::end_quarantine(node);
-        }
-        ours.lock("r").await.unwrap().release().await.unwrap();
-        for node in nodes.iter() {
-            assert_eq!(node.get(EARLIER_EPOCH).unwrap(), epoch(node).into_bytes());
-            assert!(node.get(EPOCH).is_some(), "{client:?}");
-        }
     });
 }

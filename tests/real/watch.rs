@@ -144,31 +144,3 @@ fn a_thousand_watches_share_one_connection_and_many_changes_at_once_wake_every_w
         }
     });
 }
-
-/// A node without a command is what one that is too old looks like.
-#[test]
-fn a_node_that_cannot_watch_says_so_and_can_be_locked_on() {
-    with_each_client(|client| async move {
-        let user = |rules| RedisServer::builder().user("app", rules).start();
-        let lacking = |command| {
-            RedisServer::builder()
-                .config("rename-command", &[command, ""])
-                .user("app", "on >pw ~* +@all")
-        };
-        for (node, expected) in [
-            (user("on >pw ~* +@all -client"), BackendErrorKind::Permission),
-            (user("on >pw ~* +@all -client|tracking"), BackendErrorKind::Permission),
-            (lacking("HELLO").start(), BackendErrorKind::Script),
-            (lacking("CLIENT").start(), BackendErrorKind::Script),
-        ] {
-            let backend = client.connect_one(&node.address_as("app", "pw"));
-            for _ in 0..2 {
-                let refused = watch(&backend, "r").await;
-                assert_eq!(kind(&refused), Some(expected), "{client:?}: {refused:?}");
-            }
-            let ours = claim("r");
-            assert_eq!(acquire(&backend, &ours).await.unwrap(), Vote::Granted);
-            assert_eq!(release(&backend, &ours).await.unwrap(), Vote::Granted);
-        }
-    });
-}

@@ -1,10 +1,12 @@
 //! What a node sees and stores: the canonical protocol, and nothing else.
 
 use quorate::LockBackend as _;
+use quorate::backend::{Choice, Entry};
 use quorate_tests::keys::{EPOCH, QUARANTINE, counter};
 use quorate_tests::wait::{LONG_TTL, until};
 use quorate_tests::{Monitor, Nodes, RedisServer, Reply};
 
+use crate::calls::key;
 use crate::client::{
     Client, all_have, assert_clean, close, nothing_is_left, unhurried, warm_up, with_each,
     with_each_client,
@@ -162,5 +164,21 @@ fn databases_and_sockets_work_as_in_the_client() {
         assert!(plain.get("r").is_none(), "it is in database 5");
         guard.release().await.unwrap();
         assert_clean(&manager).await;
+    });
+}
+
+#[test]
+fn the_keys_of_a_wait_queue_expire() {
+    with_each_client(|client| async move {
+        let node = RedisServer::start();
+        let backend = client.connect_one(&node.address());
+        for name in ["a", "b", "c"] {
+            let entry = Entry::new(name.as_bytes());
+            backend.queue_refresh(&key("r"), &entry, &[key("r")], Choice::All).await.unwrap();
+        }
+        let keys = node.keys();
+        assert_eq!(keys.len(), 5, "three entries, their order, and when they expire: {keys:?}");
+        let lives = |key| (1..=10_000).contains(&node.pttl(key));
+        assert!(keys.iter().all(lives), "{client:?}: {keys:?}");
     });
 }

@@ -43,21 +43,3 @@ pub fn now() -> Nanos {
 fn nanos(time: Duration) -> Nanos {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn both_clocks_run_alike() {
-        let clock = Clock::start();
-        let (before, moment, after) = (now(), Instant::now(), now());
-        let slack = 1_000_000;
-        assert!((before - slack..=after + slack).contains(&clock.at(moment)));
-        for (earlier, apart) in [(false, 3_600_000), (true, 10)] {
-            let apart = Duration::from_millis(apart);
-            let other = if earlier { moment - apart } else { moment + apart };
-            assert_eq!(clock.at(other).abs_diff(clock.at(moment)), nanos(apart));
-        }
-    }
-}

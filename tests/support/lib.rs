@@ -12,12 +12,14 @@ pub mod dice;
 pub mod judge;
 pub mod keys;
 pub mod peer;
+pub mod program;
 pub mod proxy;
 pub mod redis_server;
 pub mod referee;
 pub mod resource;
 pub mod wait;
 
+pub use program::Program;
 pub use proxy::{Direction, End, Mode, Proxy, When};
 pub use redis_server::{
     Builder, Connection, Monitor, Monitored, Nodes, RedisServer, Reply, TEST_CA,

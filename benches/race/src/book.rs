@@ -68,31 +68,3 @@ fn sorted(values: &[f64]) -> Vec<f64> {
     sorted.sort_by(f64::total_cmp);
     sorted
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_figure_has_its_samples_and_those_have_a_middle() {
-        let mut book = Book::default();
-        let figure = |contestant, metric| ["latency", "alone", contestant, metric];
-        for (contestant, value) in [("fred", 3.0), ("fred", 9.0), ("rslock", 7.0), ("fred", 4.0)] {
-            book.add(figure(contestant, "p50"), value);
-        }
-        assert_eq!(book.find(figure("fred", "p50")).map(median), Some(4.0));
-        assert_eq!(book.find(figure("fred", "p99")), None);
-        assert_eq!((median(&[4.0, 1.0, 2.0, 3.0]), median(&[])), (2.5, 0.0));
-        let values: Vec<f64> = (0..=100).map(f64::from).collect();
-        assert_eq!([50.0, 99.0, 100.0].map(|p| percentile(&values, p)), [50.0, 99.0, 100.0]);
-    }
-
-    #[test]
-    fn only_what_we_left_counts() {
-        let mut book = Book::default();
-        book.leave("rslock", "hung", 5, "a");
-        book.leave("quorate/fred", PAST_CLEANUP, 3, "a");
-        book.leave("quorate/redis", "hung", 2, "a");
-        assert_eq!(book.keys_left, 2);
-    }
-}

@@ -7,7 +7,10 @@ use rustix::time::{ClockId, clock_gettime};
 
 /// The CPU time of this process, including ended threads.
 pub(crate) fn own_cpu() -> Duration {
-    read(ClockId::ProcessCPUTime)
+    let spent = clock_gettime(ClockId::ProcessCPUTime);
+    // It starts at zero, so neither value is negative.
+    Duration::from_secs(spent.tv_sec.unsigned_abs())
+        + Duration::from_nanos(spent.tv_nsec.unsigned_abs())
 }
 
 /// The CPU time of the live threads of a process.
@@ -32,17 +35,4 @@ pub(crate) fn rss() -> u64 {
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     let kilobytes = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
     kilobytes.unwrap_or_default() * 1024
-}
-
-/// Nanoseconds on a clock that all processes of this machine share.
-pub(crate) fn clock() -> u64 {
-    let now = read(ClockId::Monotonic);
-    now.as_secs() * 1_000_000_000 + u64::from(now.subsec_nanos())
-}
-
-fn read(clock: ClockId) -> Duration {
-    let now = clock_gettime(clock);
-    // Both clocks start at zero, so neither value is negative.
-    Duration::from_secs(now.tv_sec.unsigned_abs())
-        + Duration::from_nanos(now.tv_nsec.unsigned_abs())
 }

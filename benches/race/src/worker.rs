@@ -9,6 +9,7 @@ use std::{fmt, io};
 
 use futures_util::{StreamExt as _, stream};
 use quorate::LockGuard;
+use quorate_tests::clock;
 use tokio::runtime::Builder;
 
 use crate::Outcome;
@@ -180,17 +181,17 @@ async fn contend<C: Contestant>(
 ) -> Vec<[u64; 3]> {
     let mut events = Vec::new();
     while Instant::now() < deadline {
-        let asked = usage::clock();
+        let asked = clock::now();
         let Some(held) = contestant.acquire_until("race:contended", deadline).await else {
             break;
         };
-        let acquired = usage::clock();
+        let acquired = clock::now();
         // The sleep of a thread: tokio's timer would add up to 1 ms.
         let rest = tokio::task::spawn_blocking(move || std::thread::sleep(hold));
         if rest.await.is_err() {
             break;
         }
-        let releasing = usage::clock();
+        let releasing = clock::now();
         contestant.release(held).await;
         events.push([asked, acquired, releasing]);
     }

@@ -81,17 +81,3 @@ fn foreign(tree: &str) -> Option<&str> {
     };
     names.find(|name| FOREIGN.iter().any(|known| is_of(name, known)))
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn runtimes_and_clients_in_the_core_are_found() {
-        let clean = "quorate-core v0.1.0 (/path/tokio)\nfutures-util v0.3.31\nrediscover v1.0.0\n";
-        assert_eq!(foreign(clean), None);
-        for name in ["tokio", "redis-test", "async-io"] {
-            assert_eq!(foreign(&format!("{clean}{name} v1.0.0 (*)\n")), Some(name));
-        }
-    }
-}

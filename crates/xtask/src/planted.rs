@@ -170,32 +170,3 @@ impl Tree {
         if status.success() && has_run { Ok(false) } else { Err(why()) }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn bug(name: &str) -> Bug {
-        let text = "# IDEA: Half is a quorum.\n# TESTS: -p a --lib q1_\n# TESTS: -p b\n--- a/x\n# TESTS: no\n";
-        Bug::parse(PathBuf::from(format!("tests/planted/{name}.patch")), text).unwrap()
-    }
-
-    #[test]
-    fn a_header_says_the_idea_and_the_tests_and_a_name_chooses_it() {
-        let bug = bug("half");
-        assert_eq!((bug.name.as_str(), bug.idea.as_str()), ("half", "Half is a quorum."));
-        assert_eq!(bug.tests, [vec!["-p", "a", "--lib", "q1_"], vec!["-p", "b"]]);
-        assert!(Bug::parse(PathBuf::from("x.patch"), "# IDEA: None.\n--- a/x\n").is_err());
-        assert!(named(vec![bug], &["half", "third"]).is_err());
-    }
-
-    #[test]
-    fn a_commit_draws_the_same_bugs_each_time_and_another_commit_draws_others() {
-        let drawn = |commit| {
-            let bugs = (0..50).map(|n| bug(&n.to_string())).collect();
-            draw(bugs, 5, commit).into_iter().map(|bug| bug.name).collect::<Vec<_>>()
-        };
-        assert_eq!(drawn("c0ffee\n"), drawn("c0ffee"));
-        assert!(drawn("c0ffee").len() == 5 && drawn("c0ffee") != drawn("decade"));
-    }
-}

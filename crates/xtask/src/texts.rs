@@ -156,15 +156,6 @@ mod tests {
     }
 
     #[test]
-    fn links_that_lead_nowhere_are_found() {
-        let bad = "[a](src/lib.rs) ![b](race.svg) [c](#below)\n[d]: tests\n[e](https://f)\n[g]: https://h\n";
-        assert_eq!(relative_links(bad).count(), 4);
-        let links = format!("[a]({REPOSITORY}blob/HEAD/x.rs#l1) [b]: {REPOSITORY}tree/HEAD/y\n");
-        let dead: Vec<_> = links_to_nothing(&links, &|path| path == "x.rs").collect();
-        assert_eq!(dead, ["y"]);
-    }
-
-    #[test]
     fn a_test_that_is_not_there_is_found() {
         let guide = "Rule Q1: `q1_a_quorum`, `max_ttl`, `LockError::Held_by_us`.";
         assert_eq!(missing_tests(guide, "fn q1_a_quorum() {}"), [""; 0]);

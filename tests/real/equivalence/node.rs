@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quorate::backend::{AcquireOptions, CallReply, Claim, Entry, Operation, Ttl, Watched};
+use quorate::backend::{AcquireOptions, CallReply, Claim, Entry, Operation, Ttl};
 use quorate::resource::{Key, Token};
 use quorate::{BackendErrorKind, LockBackend};
 use quorate_tests::keys;
@@ -83,9 +83,4 @@ pub(crate) async fn enter_epoch(node: &dyn LockBackend, tokens: &[Token]) {
     options.guard = Some(GUARD);
     let error = node.acquire(&claim, options).await.unwrap_err();
     assert_eq!(error.kind(), BackendErrorKind::Quarantined);
-}
-
-/// Looks at a key, or at that of an entry, and watches it from then on.
-pub(crate) async fn look(node: &dyn LockBackend, key: &Key, entry: Option<&Entry>) -> Watched {
-    node.watch(key, entry).await.expect("a look at a string or at nothing")
 }

@@ -2,7 +2,6 @@
 //!
 //! - `program contend redis|fred PORT TTL-MS on|off SEED ADDRESS…`: see [`contend`].
 //! - `program hold redis|fred TTL-MS COUNT ADDRESS…`: see [`hold`].
-//! - `program stale redis|fred PORT RESOURCE TIMES ADDRESS…`: see [`stale`].
 //! - `program last-guard current-thread|multi-thread|smol redis|fred|memory TTL-SECONDS ADDRESS…`: see
 //!   [`last_guard`].
 //! - `program lead redis|fred TTL-MS ADDRESS…`: see [`lead`].
@@ -19,7 +18,6 @@ mod contend;
 mod hold;
 mod last_guard;
 mod lead;
-mod stale;
 
 type Outcome<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
 
@@ -29,10 +27,9 @@ fn main() -> Outcome {
     match words[..] {
         ["contend", ref words @ ..] => contend::run(words),
         ["hold", ref words @ ..] => hold::run(words),
-        ["stale", ref words @ ..] => stale::run(words),
         ["last-guard", ref words @ ..] => last_guard::run(words),
         ["lead", ref words @ ..] => lead::run(words),
-        _ => Err("contend|hold|stale|last-guard|lead …".into()),
+        _ => Err("contend|hold|last-guard|lead …".into()),
     }
 }
 

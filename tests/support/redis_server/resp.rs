@@ -2,7 +2,6 @@
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
-use std::time::Duration;
 
 use crate::wait::LIMIT;
 
@@ -109,11 +108,6 @@ impl Connection {
             }
             _ => return Err(garbage(&line)),
         })
-    }
-
-    /// Bounds how long [`receive`](Self::receive) waits for the next bytes.
-    pub fn set_read_timeout(&mut self, timeout: Duration) -> io::Result<()> {
-        self.0.get_ref().set_read_timeout(Some(timeout))
     }
 
     fn line(&mut self) -> io::Result<String> {

@@ -3,41 +3,32 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use quorate_core::backend::{AcquireOptions, Claim, FenceHint};
+use quorate_core::backend::FenceHint;
 use quorate_core::error::{Answer, InvalidRequest};
-use quorate_core::resource::Key;
 use quorate_core::{
-    BackendErrorKind, DetachedLock, FencedCell, FencingToken, LockBackend, LockError, LockGuard,
-    LockManager, Runtime,
+    BackendErrorKind, FencingToken, LockBackend, LockError, LockGuard, LockManager, Runtime,
 };
 use quorate_memory::{Effect, Fault, MemoryNode, Operation, Rule, Sim, Value};
+use quorate_tests::keys::counter;
 
-use crate::world::{MS, SECOND, World, claim, failure_of, key};
+use crate::world::{MS, SECOND, World, failure_of};
 
 mod numbers;
 mod raising;
-mod several;
 mod storms;
 mod unable;
 
 const HOUR: u64 = 3_600_000_000;
 
-/// The key of the number of `key`, by FNV-1a, as every version has it.
-fn counter(key: &Key) -> String {
-    let mix = |hash: u32, byte: &u8| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193);
-    let hash = key.as_bytes().iter().fold(0x811c_9dc5, mix);
-    format!("quorate:fence:{}", (hash ^ (hash >> 16)) % 1024)
-}
-
 fn number(node: &MemoryNode, name: &str) -> Option<u64> {
-    match node.get(counter(&key(name)))? {
+    match node.get(counter(name))? {
         Value::String(digits) => String::from_utf8(digits).unwrap().parse().ok(),
         other => panic!("{other:?}"),
     }
 }
 
 fn put(node: &MemoryNode, name: &str, text: &str) {
-    node.put(counter(&key(name)), Value::String(text.into()));
+    node.put(counter(name), Value::String(text.into()));
 }
 
 /// Sets the numbers of "r".
@@ -154,28 +145,6 @@ fn holders_with_and_without_a_token_exclude_each_other() {
     }
 }
 
-#[test]
-fn a_node_that_was_away_costs_one_raise_and_then_agrees_again() {
-    let world = World::new(3);
-    let manager = counting(&world);
-    release(&world, lock(&world, &manager));
-    world.nodes[0].inject(Fault::Down);
-    for _ in 0..20 {
-        release(&world, lock(&world, &manager));
-    }
-    assert_eq!(numbers(&world), [Some(1), Some(21), Some(21)]);
-    assert_eq!(world.log.count("raise"), 0);
-    world.nodes[0].heal();
-    let guard = lock(&world, &manager);
-    assert_eq!(token(&guard), 22);
-    release(&world, guard);
-    assert_eq!(numbers(&world), [Some(22); 3]);
-    let raises = world.log.count("raise");
-    assert!(raises <= 1, "{raises}");
-    assert_eq!(token(&lock(&world, &manager)), 23);
-    assert_eq!(world.log.count("raise"), raises);
-}
-
 /// The quorum is one node that lags and one that does not, or the third replies after the decision: the release brings
 /// the others forward to the highest number.
 #[test]
@@ -199,67 +168,4 @@ fn a_laggard_is_raised_before_the_token_is_given_and_by_the_release() {
         assert_eq!(token(&lock(&world, &manager)), released + 1);
         assert_eq!(world.log.count("raise"), raised);
     }
-}
-
-#[test]
-fn the_token_stays_through_extensions_and_goes_along_in_a_record() {
-    let world = World::new(5);
-    let (giver, taker) = (world.manager(), world.manager());
-    let guard = lock(&world, &giver);
-    let first = guard.fencing_token().unwrap();
-    for _ in 0..3 {
-        world.advance(3 * SECOND);
-        world.run(guard.extend()).unwrap();
-        assert_eq!(guard.fencing_token(), Some(first));
-    }
-    let lease = guard.lease();
-    let record: DetachedLock = guard.detach().unwrap().encode().parse().unwrap();
-    assert!(!lease.is_valid());
-    let adopted = world.run(taker.adopt(&record)).unwrap();
-    assert_eq!(adopted.fencing_token(), Some(first));
-    world.run(adopted.extend()).unwrap();
-    assert_eq!(adopted.fencing_token(), Some(first));
-    release(&world, adopted);
-    assert!(lock(&world, &giver).fencing_token().unwrap() > first);
-}
-
-#[test]
-fn work_under_a_lock_sees_the_token() {
-    let world = World::new(3);
-    for request in [world.manager().lock("r"), world.manager().lock("r").no_wait()] {
-        let seen = world.run(request.fenced().with(async |lease| lease.fencing_token()));
-        assert!(seen.unwrap().is_some());
-    }
-}
-
-#[test]
-fn a_waiter_of_another_process_gets_a_greater_token() {
-    for world in [World::new(5), World::complete(5)] {
-        let (one, other) = (world.manager(), world.manager());
-        let held = lock(&world, &one);
-        let first = token(&held);
-        let waits = world.begun(other.lock("r").fenced());
-        world.later(SECOND, move || drop(held));
-        let guard = world.run(waits).unwrap();
-        assert!(world.sim.elapsed() >= SECOND && token(&guard) > first);
-    }
-}
-
-/// A holder is paused for longer than its ttl in the middle of its work.
-#[test]
-fn a_write_of_an_earlier_holder_is_refused() {
-    let world = World::new(3);
-    let (one, other) = (world.manager(), world.manager());
-    let store = FencedCell::new(Vec::new());
-    for round in 0..20 {
-        let stale = lock(&world, &one);
-        assert!(stale.is_valid(), "the last look before the pause");
-        world.advance(11 * SECOND);
-        let holder = lock(&world, &other);
-        store.write(holder.fencing_token().unwrap(), |seen| seen.push(round)).unwrap();
-        let late = store.write(stale.fencing_token().unwrap(), |seen| seen.push(999));
-        assert_eq!(late.unwrap_err().highest, holder.fencing_token().unwrap());
-        release(&world, holder);
-    }
-    assert_eq!(store.into_inner(), (0..20).collect::<Vec<_>>());
 }

@@ -136,17 +136,6 @@ fn h3_a_node_is_not_repaired_after_the_end_of_the_lease() {
     assert_eq!(world.keys_left(), 0);
 }
 
-#[test]
-fn h3_a_key_that_another_client_has_acquired_is_left_alone() {
-    let (world, guard) = World::new(3).held();
-    world.catch_up();
-    world.occupy(..1);
-    let theirs = world.nodes[0].get("r");
-    world.run(guard.extend()).unwrap();
-    world.catch_up();
-    assert_eq!(world.nodes[0].get("r"), theirs);
-}
-
 /// The other nodes decide each round before this one answers.
 #[test]
 fn h3_a_node_that_answers_after_each_round_gets_its_keys_back() {
@@ -205,26 +194,4 @@ fn an_extension_counts_from_when_it_was_sent() {
     let ttl = Ttl::try_from(10 * SECOND).unwrap();
     let whole = Drift::default().validity_of(ttl) - SafetyMargin::default().of(ttl);
     assert_eq!(guard.remaining(), whole - (world.sim.elapsed() - sent));
-}
-
-#[test]
-fn several_resources_are_one_lock() {
-    let world = World::new(3);
-    let manager = world.manager();
-    let both = world.run(manager.lock(["a", "b"])).unwrap();
-    for names in [&["a"][..], &["b"], &["b", "c"]] {
-        assert!(world.run(manager.lock(names).no_wait()).is_err());
-    }
-    world.catch_up();
-    assert_eq!(world.holders("c"), 0, "all or nothing");
-    world.run(both.release()).unwrap();
-    assert_eq!(world.keys_left(), 0);
-}
-
-#[test]
-fn locks_exclude_each_other_under_the_same_prefix_only() {
-    let (world, _held) = World::new(3).held();
-    let other = world.builder().key_prefix("app:").build().unwrap();
-    let _guard = world.try_lock(&other).unwrap();
-    assert_eq!(world.nodes[0].keys(), [b"app:r".to_vec(), b"r".to_vec()]);
 }

@@ -1,16 +1,11 @@
 //! A look at a lock: what it reports, and that it takes and writes nothing.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use quorate_core::backend::Capabilities;
-use quorate_core::{
-    BackendErrorKind, Inspection, InvalidResource, KeyState, LockBackend, LockState,
-};
-use quorate_memory::{Effect, Fault, MemoryNode, Operation, Rule, Value};
+use quorate_core::{BackendErrorKind, Inspection, KeyState, LockState, Problem};
+use quorate_memory::{Fault, MemoryNode, Value};
 
-use crate::backends::Odd;
 use crate::world::{MS, SECOND, World, failing};
 
 fn look(world: &World, name: &str) -> Inspection {
@@ -123,6 +118,12 @@ fn nodes_that_hang_cost_one_node_timeout_however_many() {
             // The answers that were there at once have aged meanwhile.
             let left = (hung <= 2).then_some(9_500 * MS);
             assert_eq!(seen.time_left(), left, "{hung} of 5: {fault:?}");
+            // A check of all nodes costs no more.
+            let seen = world.run(world.manager().check());
+            assert_eq!(world.sim.elapsed() - start, 1_000 * MS, "{hung} of 5: {fault:?}");
+            let is_silent = |(_, problem): &(_, &Problem)| matches!(problem, Problem::NoReply { waited } if *waited == 500 * MS);
+            assert_eq!(seen.problems().filter(is_silent).count(), hung);
+            assert_eq!(seen.has_quorum(), hung <= 2);
         }
     }
     let world = World::new(3);
@@ -176,51 +177,4 @@ fn an_inspection_acquires_nothing_and_writes_nothing() {
     assert!(world.run(other.close(Duration::ZERO)).is_clean(), "nothing is left to do");
     assert_eq!(stored(), before);
     assert_eq!(world.log.calls(), calls, "no node was asked for a vote");
-}
-
-#[test]
-fn the_prefix_applies_and_several_resources_are_inspected_name_by_name() {
-    let world = World::new(3);
-    let manager = world.builder().key_prefix("app:").build().unwrap();
-    let _guard = world.run(manager.lock(["r", "s"])).unwrap();
-    for (name, state) in [("r", LockState::Held), ("s", LockState::Held), ("t", LockState::Free)] {
-        assert_eq!(world.run(manager.inspect(name)).unwrap().state(), state, "{name}");
-    }
-    assert_eq!(look(&world, "r").state(), LockState::Free, "without the prefix it is another");
-    assert_eq!(look(&world, "app:r").state(), LockState::Held);
-    let refused = world.run(manager.inspect("")).unwrap_err();
-    assert_eq!(refused, InvalidResource::Empty, "a name that cannot be locked");
-}
-
-#[test]
-fn a_lost_call_is_a_silent_node_and_a_broken_connection_a_failed_one() {
-    let (world, _guard) = World::new(3).held();
-    let effects = [Effect::DropReply, Effect::Cut, Effect::Duplicate(MS)];
-    for (node, effect) in world.nodes.iter().zip(effects) {
-        node.add_rule(Rule::new(effect).on(Operation::Inspect));
-    }
-    let seen = look(&world, "r");
-    let [KeyState::NoReply { .. }, KeyState::Failed(_), KeyState::Held { .. }] = views(&seen)[..]
-    else {
-        panic!("{seen:?}");
-    };
-}
-
-#[test]
-fn a_backend_that_cannot_inspect_or_panics_affects_no_other() {
-    let world = World::new(5);
-    let cannot = Odd::new(&world.nodes[0]);
-    let panics = Odd::new(&world.nodes[1]).able(Capabilities::INSPECT);
-    let panics = panics.noting(|method| assert!(method != "inspect", "on purpose"));
-    let mut nodes: Vec<Arc<dyn LockBackend>> = vec![Arc::new(cannot), Arc::new(panics)];
-    nodes.extend(world.nodes[2..].iter().map(|node| Arc::new(node.clone()) as _));
-    let manager = world.over(nodes);
-    let _guard = world.lock(&manager);
-    let seen = world.run(manager.inspect("r")).unwrap();
-    assert_eq!((seen.state(), seen.nodes_held()), (LockState::Held, 3));
-    assert_eq!(
-        seen.to_string(),
-        "held on 3 of 5 nodes, 3 needed, 10.0s left; node 1: this node cannot be inspected; \
-         node 2: the backend panicked"
-    );
 }

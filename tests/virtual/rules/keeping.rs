@@ -265,21 +265,3 @@ fn h6_an_adoption_that_is_not_kept_takes_the_lock_from_no_later_adopter() {
         assert!(world.holders("r") >= 2, "{:?}", world.sim.elapsed());
     }
 }
-
-#[test]
-fn a_manager_keeps_nothing_of_the_locks_that_were_released_or_detached() {
-    let world = World::new(3);
-    let manager = world.manager();
-    let guard = world.lock(&manager);
-    guard.auto_renew();
-    world.advance(12 * SECOND);
-    let _record = guard.detach().unwrap();
-    world.nodes.iter().for_each(|node| node.expire("r"));
-    for _ in 0..10 {
-        let _ = world.run(world.lock(&manager).release());
-        drop(world.lock(&manager));
-        world.catch_up();
-    }
-    let debug = format!("{manager:?}");
-    assert!(debug.contains("{ keys: 0, tasks: 0, open: 0,"), "{debug}");
-}

@@ -1,116 +1,35 @@
 //! E1–E6: processes that lead whenever they can.
 
 use std::collections::HashSet;
-use std::future::{IntoFuture, pending};
+use std::future::pending;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use futures_util::future::join;
-use quorate_core::{FencingToken, Lease, LockError, LockManager, LockRequest};
-use quorate_memory::{Effect, Fault, MemoryNode, Operation, Rule, Sim, SimClient};
-use quorate_protocol::error_of_reply;
+use futures_util::future::{Either, join, select};
+use quorate_core::{Lease, LockError, LockManager};
+use quorate_memory::{Effect, Fault, MemoryNode, Operation, Rule};
 
 use crate::telling::{of, told};
 use crate::waiting::processes::{Process, REFRESH, ROUND_TRIP, Scene};
-use crate::world::{MS, Paused, SECOND, World};
+use crate::world::{HOUR, MS, Paused, SECOND, World, failing};
 
-const HOUR: Duration = Duration::from_secs(3600);
+mod terms;
+
+use terms::{Terms, two_candidates};
+
 const TTL: Duration = Duration::from_secs(10);
-
-/// The terms of all processes, in order.
-#[derive(Clone, Debug, Default)]
-struct Terms(Arc<Mutex<Vec<Term>>>);
-
-/// Who led, and from when to when its body was there.
-#[derive(Clone, Copy, Debug)]
-struct Term {
-    process: usize,
-    from: Duration,
-    until: Option<Duration>,
-    token: Option<FencingToken>,
-}
-
-impl Terms {
-    /// Leads in the background. A body works every 10 ms, and never returns.
-    fn lead(&self, scene: &Scene, process: &Process, request: LockRequest) {
-        let (terms, sim, client) = (self.clone(), scene.sim.clone(), process.client.clone());
-        process.spawn(async move {
-            let led: Result<(), LockError> = request
-                .lead(async move |lease| {
-                    let term = terms.begin(&sim, &client, lease);
-                    loop {
-                        term.works();
-                        client.sleep(10 * MS).await;
-                    }
-                })
-                .await;
-            assert!(matches!(led, Err(LockError::Closed)), "{led:?}");
-        });
-    }
-
-    fn begin(&self, sim: &Sim, client: &SimClient, lease: Lease) -> Working {
-        let mut terms = self.all_mut();
-        assert!(terms.iter().all(|term| term.until.is_some()), "two lead: {terms:?}");
-        let (process, from, token) = (client.id(), sim.elapsed(), lease.fencing_token());
-        assert!(terms.iter().all(|term| term.token < token), "{terms:?}, then {token:?}");
-        terms.push(Term { process, from, until: None, token });
-        Working { terms: self.clone(), number: terms.len() - 1, lease, sim: sim.clone() }
-    }
-
-    /// The open term is over: its body was dropped, or its process does not run any more.
-    fn end(&self, number: usize, sim: &Sim) {
-        self.all_mut()[number].until.get_or_insert_with(|| sim.elapsed());
-    }
-
-    fn all(&self) -> Vec<Term> {
-        self.all_mut().clone()
-    }
-
-    /// A body that is dropped by a panic notes its end as well.
-    fn all_mut(&self) -> MutexGuard<'_, Vec<Term>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// A body.
-struct Working {
-    terms: Terms,
-    number: usize,
-    lease: Lease,
-    sim: Sim,
-}
-
-impl Working {
-    fn works(&self) {
-        let terms = self.terms.all();
-        let is_last = self.number + 1 == terms.len();
-        assert!(is_last && self.lease.is_valid(), "it works on: {terms:?}");
-    }
-}
-
-impl Drop for Working {
-    fn drop(&mut self) {
-        self.terms.end(self.number, &self.sim);
-    }
-}
-
-/// Two candidates, of which the first one leads.
-fn two_candidates() -> (Scene, Terms, [Process; 2]) {
-    let (scene, terms) = (Scene::new(3), Terms::default());
-    let processes = [scene.process(), scene.process()];
-    for process in &processes {
-        terms.lead(&scene, process, process.locks.lock("r").fenced());
-        scene.sim.advance(4 * SECOND);
-    }
-    assert_eq!(terms.all().len(), 1);
-    (scene, terms, processes)
-}
 
 fn cut_off(scene: &Scene, process: &Process) {
     let lost = Rule::new(Effect::DropRequest).client(&process.client);
     scene.nodes.iter().for_each(|node| node.add_rule(lost));
+}
+
+fn fail_for_20_s(scene: &Scene, fault: Fault) {
+    scene.inject(.., fault);
+    scene.advance(20 * SECOND);
+    scene.heal();
 }
 
 #[test]
@@ -146,30 +65,14 @@ fn e1_two_bodies_never_run_at_once_however_a_term_ends() {
             release,
         ),
         // Both learn of it, and both wait for the nodes.
-        (
-            "all nodes hang",
-            |scene, _, _| {
-                scene.inject(.., Fault::Hung);
-                scene.sim.advance(20 * SECOND);
-                scene.heal();
-            },
-            20 * SECOND + 16 * SECOND,
-        ),
-        (
-            "all nodes lose their data",
-            |scene, _, _| {
-                scene.inject(.., Fault::Dead);
-                scene.sim.advance(20 * SECOND);
-                scene.heal();
-            },
-            20 * SECOND + 16 * SECOND,
-        ),
+        ("all nodes hang", |scene, _, _| fail_for_20_s(scene, Fault::Hung), 36 * SECOND),
+        ("all nodes lose their data", |scene, _, _| fail_for_20_s(scene, Fault::Dead), 36 * SECOND),
     ];
     for (name, end, most) in ends {
         let (scene, terms, [first, second]) = two_candidates();
         let at = scene.sim.elapsed();
         end(&scene, &first, &terms);
-        scene.sim.advance(60 * SECOND);
+        scene.advance(60 * SECOND);
         let after = terms.all()[1];
         let waited = after.from - at;
         assert!(waited <= most, "{name}: after {waited:?}");
@@ -178,7 +81,7 @@ fn e1_two_bodies_never_run_at_once_however_a_term_ends() {
         leader.client.kill();
         terms.end(terms.all().len() - 1, &scene.sim);
         scene.nodes.iter().for_each(MemoryNode::clear_rules);
-        scene.sim.advance(60 * SECOND);
+        scene.advance(60 * SECOND);
         let again = terms.all().len() > 2;
         let is_gone = name.contains("killed") || name.contains("closed");
         assert_eq!(again, !is_gone, "{name}: {:?}", terms.all());
@@ -193,9 +96,8 @@ fn e4_a_leader_whose_lease_reaches_its_hold_limit_competes_again() {
     for process in &processes {
         terms.lead(&scene, process, process.locks.lock("r").fenced().hold_limit(5 * SECOND));
     }
-    scene.sim.advance(60 * SECOND);
-    let terms = terms.all();
-    assert_eq!(terms.len(), 12, "{terms:?}");
+    scene.advance(60 * SECOND);
+    assert_eq!(terms.all().len(), 12, "{:?}", terms.all());
 }
 
 /// Keys that were deleted are found at the next renewal. Nothing else waits for the lock.
@@ -205,9 +107,9 @@ fn e4_after_a_loss_it_competes_again_at_once() {
     let process = scene.process();
     terms.lead(&scene, &process, process.locks.lock("r").fenced());
     for losses in 1..20 {
-        scene.sim.advance(5 * SECOND);
+        scene.advance(5 * SECOND);
         scene.nodes[..2].iter().for_each(|node| node.expire("r"));
-        scene.sim.advance(4 * SECOND);
+        scene.advance(4 * SECOND);
         let terms = terms.all();
         let [.., last, next] = terms[..] else { panic!("{terms:?}") };
         assert_eq!(terms.len(), losses + 1, "{terms:?}");
@@ -232,16 +134,16 @@ fn e2_no_state_survives_a_term() {
             }
         });
         for terms in 1..=3 {
-            scene.sim.advance(SECOND);
+            scene.advance(SECOND);
             let leases = leases.lock().unwrap().clone();
             assert_eq!(leases.len(), terms);
             let valid: Vec<bool> = leases.iter().map(Lease::is_valid).collect();
             assert_eq!(valid.iter().filter(|is_valid| **is_valid).count(), 1);
             assert!(valid[terms - 1] && leases.is_sorted_by_key(Lease::fencing_token));
             scene.inject(.., Fault::Dead);
-            scene.sim.advance(60 * SECOND);
+            scene.advance(60 * SECOND);
             scene.heal();
-            scene.sim.advance(31 * SECOND);
+            scene.advance(31 * SECOND);
         }
     });
     let pauses = pauses(&told);
@@ -262,8 +164,8 @@ fn pauses(told: &[crate::telling::Told]) -> Vec<Duration> {
 #[test]
 fn e3_an_error_of_acquiring_never_runs_the_body() {
     for (fault, is_permanent) in [
-        (Fault::Failing(error_of_reply("WRONGPASS invalid username-password pair")), true),
-        (Fault::Failing(error_of_reply("LOADING")), false),
+        (failing("WRONGPASS invalid username-password pair"), true),
+        (failing("LOADING"), false),
         (Fault::Hung, false),
         (Fault::Dead, false),
     ] {
@@ -276,7 +178,7 @@ fn e3_an_error_of_acquiring_never_runs_the_body() {
             assert_eq!(runs.load(Ordering::Relaxed), 0, "{fault:?}");
             world.heal();
         };
-        let (led, ()) = world.sim.block_on(join(leading, heals));
+        let (led, ()) = world.run(join(leading, heals));
         match led {
             Ok(_) => assert!(!is_permanent && runs.load(Ordering::Relaxed) == 1),
             Err(error) => assert!(is_permanent && error.is_permanent(), "{error}"),
@@ -291,11 +193,10 @@ fn e3_an_error_of_acquiring_never_runs_the_body() {
 fn e3_no_request_that_is_invalid_and_no_closed_manager_runs_the_body() {
     let world = World::new(3);
     let manager = world.manager();
-    let leading = manager.lead("", async |_| panic!("it runs"));
-    let led: Result<(), _> = world.sim.block_on(leading);
+    let led: Result<(), _> = world.run(manager.lead("", async |_| panic!("it runs")));
     assert!(matches!(led, Err(LockError::Invalid(_))), "{led:?}");
-    let _ = world.sim.block_on(manager.close(SECOND));
-    let led: Result<(), _> = world.sim.block_on(manager.lead("r", async |_| panic!("it runs")));
+    let _ = world.run(manager.close(SECOND));
+    let led: Result<(), _> = world.run(manager.lead("r", async |_| panic!("it runs")));
     assert!(matches!(led, Err(LockError::Closed)), "{led:?}");
 }
 
@@ -307,13 +208,13 @@ fn e3_after_the_first_term_every_error_is_retried_with_a_pause_and_an_event() {
             let (scene, terms) = (Scene::new(3), Terms::default());
             let process = scene.process();
             terms.lead(&scene, &process, process.locks.lock("r").fenced());
-            scene.sim.advance(SECOND);
-            scene.inject(.., Fault::Failing(error_of_reply(reply)));
-            scene.sim.advance(120 * SECOND);
+            scene.advance(SECOND);
+            scene.inject(.., failing(reply));
+            scene.advance(120 * SECOND);
             assert_eq!(terms.all().len(), 1);
             assert!(terms.all()[0].until.is_some());
             scene.heal();
-            scene.sim.advance(30 * SECOND + REFRESH);
+            scene.advance(30 * SECOND + REFRESH);
             assert_eq!(terms.all().len(), 2, "{reply}");
         });
         let pauses = pauses(&told);
@@ -348,7 +249,7 @@ fn e5_a_body_that_returns_resigns() {
         let led = locks.lead("r", async move |_| *begin.lock().unwrap() = sim.elapsed());
         led.await.unwrap();
     });
-    scene.sim.advance(70 * SECOND);
+    scene.advance(70 * SECOND);
     let waited = *begins.lock().unwrap() - *ends.lock().unwrap();
     assert!(waited <= 3 * ROUND_TRIP, "{waited:?}");
     assert!(scene.keys().is_empty(), "{:?}", scene.keys());
@@ -358,11 +259,10 @@ fn e5_a_body_that_returns_resigns() {
 fn e5_a_body_that_panics_and_a_future_that_is_dropped_resign() {
     let world = World::new(3);
     let manager = world.manager();
-    let leading = manager.lead("r", async |_| -> () { panic!("on purpose") });
-    catch_unwind(AssertUnwindSafe(|| world.sim.block_on(leading))).unwrap_err();
+    let panics = manager.lead("r", async |_| -> () { panic!("on purpose") });
+    catch_unwind(AssertUnwindSafe(|| world.run(panics))).unwrap_err();
     world.catch_up();
     assert_eq!(world.keys_left(), 0);
-
     let leading = manager.lead("r", async |_| pending::<()>().await);
     assert!(world.sim.block_on_for(leading, 3).is_none());
     world.catch_up();
@@ -374,12 +274,12 @@ fn e5_a_body_that_panics_and_a_future_that_is_dropped_resign() {
 fn e5_a_body_that_returns_after_its_lease_is_over_all_the_same() {
     let world = World::new(3);
     let client = Paused::new(&world.sim);
-    let manager = LockManager::builder(world.nodes.clone()).runtime(client.clone()).build();
-    let led = manager.unwrap().lead("r", async |_| {
+    let manager = world.builder().runtime(client.clone()).build().unwrap();
+    let led = manager.lead("r", async |_| {
         client.pause(20 * SECOND);
         7
     });
-    assert_eq!(world.sim.block_on(led).unwrap(), 7);
+    assert_eq!(world.run(led).unwrap(), 7);
 }
 
 #[test]
@@ -396,7 +296,7 @@ fn a_close_ends_leading_wherever_it_is() {
             let _ = manager.close(SECOND).await;
             world.sim.elapsed()
         };
-        let (led, closed) = world.sim.block_on(join(leading, closes));
+        let (led, closed) = world.run(join(leading, closes));
         assert!(matches!(led, Err(LockError::Closed)), "{led:?}");
         assert!(world.sim.elapsed() <= closed, "it ends with the close");
     }
@@ -417,15 +317,15 @@ fn e6_the_times_of_a_leader_are_those_of_its_lease() {
     let [first, second] = [process(), process()];
     for process in [&first, &second] {
         terms.lead(&scene, process, process.locks.lock("r").fenced());
-        scene.sim.advance(SECOND);
+        scene.advance(SECOND);
     }
     let before = scene.count(Operation::Extend);
-    scene.sim.advance(60 * SECOND);
+    scene.advance(60 * SECOND);
     let renewals = (scene.count(Operation::Extend) - before) / 3;
     assert!((30..=44).contains(&renewals), "every 1.4 to 2 s: {renewals}");
     let at = scene.sim.elapsed();
     cut_off(&scene, &first);
-    scene.sim.advance(60 * SECOND);
+    scene.advance(60 * SECOND);
     let [last, next] = terms.all()[..] else { panic!("{:?}", terms.all()) };
     let validity = ttl - ttl / 100 - 2 * MS - 500 * MS;
     let ended = last.until.unwrap() - at;
@@ -444,37 +344,7 @@ fn a_leader_waits_longer_than_any_timeout() {
     {
         let leading = request.lead(async |_| panic!("it is held"));
         let leading = async { drop::<Result<(), _>>(leading.await) };
-        let waits = world.sim.sleep(HOUR);
-        let first = futures_util::future::select(Box::pin(leading), waits);
-        assert!(matches!(world.sim.block_on(first), futures_util::future::Either::Right(_)));
+        let first = select(Box::pin(leading), world.sim.sleep(HOUR));
+        assert!(matches!(world.run(first), Either::Right(_)));
     }
-}
-
-#[test]
-fn a_request_that_waits_forever_outlasts_holders_and_nodes() {
-    for world in [World::new(3), World::complete(3)] {
-        let manager = world.builder().wait_timeout(SECOND).build().unwrap();
-        let guard = world.sim.block_on(world.manager().lock("r")).unwrap();
-        guard.auto_renew();
-        let ends = async {
-            world.sim.sleep(HOUR).await;
-            world.inject(..2, Fault::Dead);
-            drop(guard);
-            world.sim.sleep(HOUR).await;
-            world.heal();
-        };
-        let waits = manager.lock("r").wait_forever().into_future();
-        let (waited, ()) = world.sim.block_on(join(waits, ends));
-        assert!(waited.is_ok_and(|guard| guard.is_valid()));
-        assert!(world.sim.elapsed() >= 2 * HOUR);
-    }
-}
-
-#[test]
-fn a_request_that_waits_forever_ends_at_a_permanent_error() {
-    let world = World::new(3);
-    world.inject(.., Fault::Failing(error_of_reply("NOAUTH")));
-    let failed = world.sim.block_on(world.manager().lock("r").wait_forever()).unwrap_err();
-    assert!(failed.is_permanent());
-    assert!(world.sim.elapsed() < SECOND);
 }

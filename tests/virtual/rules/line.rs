@@ -6,10 +6,9 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::{join, join_all};
-use quorate_core::{LockError, LockManager, Runtime};
-use quorate_memory::{Fault, MemoryNode};
+use quorate_core::{LockError, Runtime};
+use quorate_memory::Fault;
 
-use crate::waiting::processes::Scene;
 use crate::world::{MS, SECOND, World};
 
 #[test]
@@ -255,27 +254,4 @@ fn a_turn_that_comes_just_before_the_deadline_is_no_outage() {
             assert!(error.is_held(), "{at}: {error}");
         }
     }
-}
-
-#[test]
-fn a_lock_that_nobody_else_wants_is_had_however_often_and_however_short_the_timeout() {
-    let scene = Scene::new(5);
-    let locks: LockManager = scene.process().locks;
-    for timeout in [2 * MS, 5 * MS, 30 * MS] {
-        for time in 0..100 {
-            let guard = scene.run(locks.lock("r").timeout(timeout));
-            let guard = guard.unwrap_or_else(|error| panic!("{timeout:?}, {time}: {error}"));
-            scene.run(guard.release()).unwrap();
-        }
-    }
-    assert!(scene.nodes.iter().all(|node: &MemoryNode| node.get("r").is_none()));
-}
-
-#[test]
-fn a_request_without_time_says_whether_it_is_held() {
-    let world = World::complete(3);
-    let lock = || world.run(world.manager().lock("r").timeout(Duration::ZERO));
-    assert!(lock().unwrap().is_valid());
-    world.occupy(..);
-    assert!(matches!(lock(), Err(LockError::Held(_))));
 }

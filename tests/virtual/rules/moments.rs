@@ -62,22 +62,6 @@ fn a1_a_forgotten_guard_leaves_the_lock_to_its_ttl() {
     }
 }
 
-#[test]
-fn a_forgotten_guard_is_released_by_a_close() {
-    for is_renewed in [false, true] {
-        let world = World::complete(3);
-        let manager = world.manager();
-        let guard = world.lock(&manager);
-        if is_renewed {
-            guard.auto_renew();
-        }
-        std::mem::forget(guard);
-        let report = world.run(manager.close(2 * SECOND));
-        assert!(report.is_clean(), "{report}");
-        assert_eq!(world.keys_left(), 0);
-    }
-}
-
 /// A recorder that panics at one figure.
 #[test]
 fn a1_a_lock_is_released_though_the_recorder_panics() {

@@ -5,7 +5,7 @@ use std::thread;
 
 use futures_util::FutureExt;
 use quorate_core::backend::{Call, CallResult, Capabilities, NotSent, Operation, ask};
-use quorate_core::{ExtendError, Lease, LockManager, Runtime};
+use quorate_core::{ExtendError, Lease, LockBackend, LockManager, Runtime};
 use quorate_memory::MemoryNode;
 
 use crate::backends::{Begins, Odd, begin};
@@ -192,4 +192,44 @@ fn a_backend_that_panics_fails_alone() {
         let left: Vec<usize> = world.nodes.iter().map(|node| node.keys().len()).collect();
         assert_eq!(left, [usize::from(on == "release"), 0, 0], "{on}");
     }
+}
+
+/// What a node lacks, or fails at, is said of that node.
+#[test]
+fn a_backend_that_cannot_look_or_revoke_affects_no_other() {
+    let world = World::complete(5);
+    let panics = Odd::new(&world.nodes[1]).able(Capabilities::INSPECT | Capabilities::DESCRIBE);
+    let panics = panics.noting(|method| {
+        assert!(!["inspect", "describe"].contains(&method), "on purpose");
+    });
+    let mut nodes: Vec<Arc<dyn LockBackend>> =
+        vec![Arc::new(Odd::new(&world.nodes[0])), Arc::new(panics)];
+    nodes.extend(world.nodes[2..].iter().map(|node| Arc::new(node.clone()) as _));
+    let manager = world.over(nodes);
+    let _guard = world.lock(&manager);
+    assert_eq!(
+        world.run(manager.inspect("r")).unwrap().to_string(),
+        "held on 3 of 5 nodes, 3 needed, 10.0s left; node 1: this node cannot be inspected; \
+         node 2: the backend panicked"
+    );
+    let told = world.run(manager.check());
+    let told: Vec<_> = told.problems().map(|(node, it)| format!("{}: {it}", node.name)).collect();
+    assert_eq!(told[0], "node 1: this node does not describe itself");
+    assert!(told.contains(&"node 2: the backend panicked".to_owned()), "{told:?}");
+    assert!(!told.iter().any(|problem| problem.starts_with("memory-")), "{told:?}");
+    assert_eq!(
+        world.run(manager.revoke("r")).unwrap().to_string(),
+        "revoked: done on 3 of 5 nodes, 3 needed, free in 10.0s; \
+         node 1: this node cannot revoke a lock; node 2: this node cannot revoke a lock"
+    );
+}
+
+#[test]
+fn nodes_without_the_ability_are_sent_no_revoke() {
+    let (world, _guard) = World { lacks: Capabilities::REVOKE, ..World::complete(3) }.held();
+    let before = world.nodes[0].get("r");
+    let found = world.run(world.manager().revoke("r")).unwrap();
+    assert!(!found.is_effective());
+    assert_eq!(found.to_string().matches("this node cannot revoke a lock").count(), 3, "{found}");
+    assert!(world.nodes.iter().all(|node| node.get("r") == before));
 }

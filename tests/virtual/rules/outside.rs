@@ -1,6 +1,5 @@
 //! What users of lock libraries and other test suites found, each as a test of its name: the third list.
 
-use futures_util::future::join;
 use quorate_core::backend::Capabilities;
 use quorate_core::{ExtendError, LeaseEnd, Runtime};
 use quorate_memory::{Effect, Fault, Operation, Rule};
@@ -82,25 +81,6 @@ fn a_node_that_is_back_is_released_at_once() {
             }
             assert!(world.nodes[0].keys().is_empty(), "{away:?}, {asks_another}");
         }
-    }
-}
-
-/// Task 1 has `a`, task 2 wants both, and task 1 wants `b` as well.
-#[test]
-fn a_nested_lock_in_sorted_order_is_no_deadlock() {
-    for world in World::kinds(3) {
-        let (manager, sim) = (world.manager(), &world.sim);
-        let outer = sim.block_on(manager.lock("a")).unwrap();
-        let both = world.begun(manager.lock(["b", "a"]));
-        let nested = async {
-            let inner = manager.lock("b").await.unwrap();
-            sim.sleep(MS).await;
-            inner.release().await.unwrap();
-            outer.release().await.unwrap();
-        };
-        let (both, ()) = sim.block_on(join(both, nested));
-        sim.block_on(both.unwrap().release()).unwrap();
-        assert!(sim.elapsed() < 20 * MS, "{:?}", sim.elapsed());
     }
 }
 

@@ -1,11 +1,10 @@
 //! What a manager tells of itself and of its nodes: the leases that it holds, and a check of all nodes.
 
 use std::cell::Cell;
-use std::sync::Arc;
 
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 use quorate_core::backend::Capabilities;
-use quorate_core::{BackendErrorKind, Check, LockBackend, LockManager, Problem, RestartGuard};
+use quorate_core::{Check, LockManager, RestartGuard};
 use quorate_memory::{Effect, Fault, Rule, Sim};
 
 use crate::backends::Odd;
@@ -85,20 +84,6 @@ fn leases_are_those_that_are_held_now_and_the_gauge_counts_them() {
         assert!(sim.block_on(manager.close(SECOND)).is_clean());
         assert_held(&[], 0);
     });
-}
-
-/// A lease that ended is in no list, though no task has run since.
-#[test]
-fn leases_end_by_the_clock() {
-    let (world, guard) = World::new(3).held();
-    let manager = world.manager();
-    let ours = world.sim.block_on(manager.lock("s")).unwrap();
-    assert_eq!(names(&manager), ["s"]);
-    let lease = manager.leases().remove(0);
-    assert_eq!(lease.valid_until(), ours.valid_until());
-    world.sim.advance(ours.remaining());
-    assert_eq!(names(&manager), [""; 0]);
-    drop(guard);
 }
 
 fn check(world: &World, manager: &LockManager) -> Check {
@@ -194,39 +179,6 @@ fn a_check_finds_one_server_under_two_names() {
         "two: the same server as one; configure each server once",
     ];
     assert_eq!(problems(&seen), expected);
-}
-
-#[test]
-fn a_check_costs_one_node_timeout_at_most() {
-    for fault in [Fault::Hung, Fault::Slow(300 * MS), Fault::Late(3_600 * SECOND)] {
-        let world = World::new(3);
-        world.inject(1.., fault.clone());
-        let seen = check(&world, &world.manager());
-        assert_eq!(world.sim.elapsed(), 500 * MS, "{fault:?}");
-        let is_silent = |problem: &Problem| matches!(problem, Problem::NoReply { waited } if *waited == 500 * MS);
-        assert_eq!(seen.problems().filter(|(_, problem)| is_silent(problem)).count(), 2);
-        assert!(!seen.has_quorum());
-    }
-}
-
-#[test]
-fn a_backend_that_cannot_describe_its_node_or_panics_affects_no_other() {
-    let world = World::new(3);
-    let panics = Odd::new(&world.nodes[1]).able(Capabilities::DESCRIBE);
-    let panics = panics.noting(|method| assert!(method != "describe", "on purpose"));
-    let nodes: Vec<Arc<dyn LockBackend>> = vec![
-        Arc::new(Odd::new(&world.nodes[0])),
-        Arc::new(panics),
-        Arc::new(world.nodes[2].without(Capabilities::SERVER_ID)),
-    ];
-    let manager = LockManager::builder(nodes).runtime(world.sim.clone()).build().unwrap();
-    let seen = check(&world, &manager);
-    let told = problems(&seen);
-    assert_eq!(told[0], "node 1: this node does not describe itself");
-    assert_eq!(told[1], "node 2: the backend panicked");
-    assert!(told[2].starts_with("memory-3: no server id: "), "{told:?}");
-    let Some((_, Problem::Failed(error))) = seen.problems().next() else { panic!("{seen}") };
-    assert_eq!(error.kind(), BackendErrorKind::Script);
 }
 
 /// A node that was found to lack something says so in the next check.

@@ -106,25 +106,6 @@ fn q4_a_key_of_another_type_is_held_by_no_client() {
     assert!(world.sim.elapsed() <= 2 * MS, "A4: at once");
 }
 
-#[test]
-fn q4_contention_and_faults_are_distinguished() {
-    // Held on two, dead on one: the two that answered decide.
-    let world = World::new(3);
-    world.occupy(..2);
-    world.inject(2.., Fault::Dead);
-    let lost = world.try_lock(&world.manager());
-    assert!(matches!(lost, Err(LockError::Held(_))), "{lost:?}");
-    // Dead on two, held on one: no client could have had a quorum.
-    let world = World::new(3);
-    world.inject(..2, Fault::Dead);
-    world.occupy(2..);
-    assert_eq!(
-        failure_of(world.try_lock(&world.manager())).to_string(),
-        "0 of 3 nodes granted, 2 needed; memory-1: connection refused; \
-         memory-2: connection refused; memory-3: refused"
-    );
-}
-
 /// A record whose lock may still be held is not thrown away.
 #[test]
 fn q4_an_adoption_says_lost_only_if_no_quorum_can_have_the_lock() {
@@ -184,16 +165,6 @@ fn q6_one_address_twice_is_refused() {
     let nodes = [world.nodes[0].clone(), world.nodes[0].clone()];
     let built = LockManager::builder(nodes).runtime(world.sim.clone()).build();
     assert_eq!(built.err(), Some(BuildError::DuplicateNode { name: "memory-1".to_owned() }));
-}
-
-/// A node without a server id votes all the same.
-#[test]
-fn q6_where_it_cannot_be_known_nodes_vote() {
-    let world = World::new(3);
-    world.inject(1.., Fault::Dead);
-    let failure = failure_of(world.try_lock(&world.over(world.nodes.iter().map(Odd::new))));
-    let names: Vec<&str> = failure.nodes().iter().map(|node| &*node.name).collect();
-    assert_eq!(names, ["node 1", "node 2", "node 3"]);
 }
 
 /// Nodes that answer the question for their server id with an error. One that may not say it votes, and is asked once.

@@ -3,7 +3,7 @@
 use std::future::IntoFuture;
 use std::time::Duration;
 
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all};
 use quorate_core::error::{Answer, NodeAnswer, QuorumFailure};
 use quorate_core::{BackendError, BackendErrorKind, LockError, ReleaseError, WithError};
 use quorate_memory::{Fault, MemoryNode, Operation};
@@ -22,10 +22,13 @@ fn a4_permanent_errors_end_a_lock_at_once() {
     ] {
         for world in World::kinds(5) {
             world.inject(..3, failing(reply));
-            let failed = world.run(world.manager().lock("r")).unwrap_err();
-            assert!(matches!(failed, LockError::NoQuorum(_)), "{failed}");
-            assert!(failed.is_permanent() && !failed.is_held(), "{failed}");
-            assert!(world.sim.elapsed() <= 2 * MS, "{reply}: {:?}", world.sim.elapsed());
+            let manager = world.manager();
+            for request in [manager.lock("r"), manager.lock("r").wait_forever()] {
+                let failed = world.run(request).unwrap_err();
+                assert!(matches!(failed, LockError::NoQuorum(_)), "{failed}");
+                assert!(failed.is_permanent() && !failed.is_held(), "{failed}");
+                assert!(world.sim.elapsed() <= 4 * MS, "{reply}: {:?}", world.sim.elapsed());
+            }
         }
     }
     // On no more nodes than a quorum can spare they end nothing, and a node that is gone may come back.
@@ -63,6 +66,26 @@ fn a4_a_lock_always_has_a_deadline() {
             let undo = timeout.clamp(2 * MS, 500 * MS);
             assert!(took <= timeout + undo, "{took:?} of {timeout:?}");
         }
+    }
+}
+
+#[test]
+fn a4_a_request_that_waits_forever_outlasts_holders_and_nodes() {
+    for world in [World::new(3), World::complete(3)] {
+        let manager = world.builder().wait_timeout(SECOND).build().unwrap();
+        let guard = world.run(world.manager().lock("r")).unwrap();
+        guard.auto_renew();
+        let ends = async {
+            world.sim.sleep(HOUR).await;
+            world.inject(..2, Fault::Dead);
+            drop(guard);
+            world.sim.sleep(HOUR).await;
+            world.heal();
+        };
+        let waits = manager.lock("r").wait_forever().into_future();
+        let (waited, ()) = world.run(join(waits, ends));
+        assert!(waited.is_ok_and(|guard| guard.is_valid()));
+        assert!(world.sim.elapsed() >= 2 * HOUR);
     }
 }
 
@@ -113,21 +136,6 @@ fn a4_a_replica_that_stays_one_ends_the_wait() {
         assert!(matches!(lost, LockError::NoQuorum(_)) && lost.is_permanent(), "{lost}");
         let took = world.sim.elapsed() - start;
         assert!(took >= SECOND && took <= 3 * SECOND, "{took:?}");
-    }
-}
-
-/// The order in which the nodes answer changes neither the error nor the wait.
-#[test]
-fn a4_the_error_does_not_depend_on_which_node_answers_first() {
-    for shift in 0..5 {
-        let world = World::complete(5);
-        let at = |place: usize| (place + shift) % 5;
-        world.inject(at(0)..=at(0), Fault::Dead);
-        world.occupy(at(1)..=at(1));
-        (2..5).for_each(|place| world.inject(at(place)..=at(place), failing("NOAUTH")));
-        let lost = world.run(world.manager().lock("r")).unwrap_err();
-        let is_right = matches!(lost, LockError::NoQuorum(_)) && lost.is_permanent();
-        assert!(is_right && world.sim.elapsed() <= 2 * MS, "{shift}: {lost}");
     }
 }
 

@@ -11,19 +11,6 @@ use quorate_memory::{Effect, Rule};
 use crate::backends::Odd;
 use crate::world::{HOUR, MS, SECOND, World};
 
-/// A ttl for which the node timeout of the manager leaves no interval.
-#[test]
-fn h7_a_lease_that_is_short_for_its_manager_is_not_renewed_all_the_time() {
-    let world = World::new(3);
-    let manager = world.builder().node_timeout(4 * SECOND).build().unwrap();
-    let guard = world.run(manager.lock("r").ttl(SECOND)).unwrap();
-    guard.auto_renew();
-    world.advance(10 * SECOND);
-    assert!(guard.is_valid());
-    let renewals = world.log.count("extend") / 3;
-    assert!(renewals <= 150, "{renewals} in ten seconds");
-}
-
 #[test]
 fn h7_a_hold_limit_ends_the_lease_however_often_it_is_extended() {
     let world = World::new(3);
@@ -40,16 +27,6 @@ fn h7_a_hold_limit_ends_the_lease_however_often_it_is_extended() {
 
     let none = world.run(manager.lock("s").hold_limit(Duration::ZERO));
     assert!(matches!(none, Err(LockError::Invalid(InvalidRequest::HoldLimit))), "{none:?}");
-}
-
-#[test]
-fn h7_a_lease_that_has_reached_its_hold_limit_is_not_renewed() {
-    let world = World::new(3);
-    let guard = world.run(world.manager().lock("r").hold_limit(9 * SECOND)).unwrap();
-    guard.auto_renew();
-    world.advance(60 * SECOND);
-    assert!(matches!(world.run(guard.lost()), LeaseEnd::HoldLimit));
-    assert_eq!(world.log.count("extend"), 0);
 }
 
 /// The manager waits for the lock that it adopts, so that its queue has a place for the waiter only.
@@ -134,18 +111,6 @@ fn peak(times: &[Duration], from: Duration, to: Duration) -> u128 {
         *buckets.entry(time.as_millis()).or_default() += 1;
     }
     buckets.into_values().max().unwrap_or(0)
-}
-
-#[test]
-fn a_second_auto_renew_changes_nothing() {
-    let renewed = [1, 2].map(|times| {
-        let (world, guard) = World::new(3).held();
-        (0..times).for_each(|_| guard.auto_renew());
-        world.advance(100 * SECOND);
-        assert!(guard.is_valid());
-        world.log.count("extend")
-    });
-    assert_eq!(renewed[0], renewed[1], "the same seed, the same moments");
 }
 
 /// On slow nodes 1,024 rounds at a time are fewer than five thousand leases need.

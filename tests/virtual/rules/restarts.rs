@@ -11,7 +11,7 @@ use quorate_core::{
     AdoptError, BackendErrorKind, BuildError, ExtendError, LockError, LockManager, RestartGuard,
     Runtime,
 };
-use quorate_memory::{Effect, Fault, MemoryNode, Operation, Rule, Value};
+use quorate_memory::{Fault, MemoryNode, Value};
 
 use crate::world::{MS, Places, SECOND, World, failure_of};
 
@@ -123,21 +123,6 @@ fn a_node_that_lost_its_data_does_not_vote_until_max_ttl_has_passed() {
         std::mem::forget(guard);
         world.advance(TTL);
         world.assert_quarantined_for(MAX_TTL, start, &other, 2);
-    }
-}
-
-/// The test of the test: each of these losses gives one lock to two.
-#[test]
-fn without_the_guard_it_votes_at_once() {
-    for (how, lose) in LOSSES {
-        let world = World::complete(3);
-        world.inject(2.., Fault::Down);
-        let one = world.try_lock(&world.manager()).unwrap();
-        world.heal();
-        lose(&world.nodes[1]);
-        world.heal();
-        let other = world.try_lock(&world.manager()).unwrap();
-        assert!(one.is_valid() && other.is_valid(), "{how}");
     }
 }
 
@@ -288,20 +273,6 @@ fn who_deletes_the_epochs_changes_max_ttl_and_begins_a_quarantine() {
     world.nodes.iter().for_each(|node| node.put(QUARANTINE, Value::String(Vec::new())));
     world.advance(2 * MAX_TTL);
     world.assert_quarantined(&manager, 3);
-}
-
-#[test]
-fn without_the_guard_nothing_is_stored_for_it_and_with_it_two_keys_are() {
-    let world = World::complete(1);
-    let plain = world.manager();
-    world.lock_and_release(&plain);
-    assert!(world.nodes[0].keys().is_empty());
-    let manager = world.guarded(MAX_TTL);
-    world.assert_quarantined(&manager, 1);
-    assert_eq!(world.nodes[0].keys(), [EPOCH.as_bytes(), QUARANTINE.as_bytes()]);
-    world.advance(MAX_TTL);
-    world.lock_and_release(&manager);
-    assert_eq!(world.nodes[0].keys(), [EPOCH.as_bytes()]);
 }
 
 /// The hole that the model of fencing shows: the attempt began before the node lost its data, reaches

@@ -1,6 +1,5 @@
 //! `--once-per`: the command runs once in each period, on one of all machines.
 
-use std::collections::BTreeSet;
 use std::sync::Barrier;
 use std::thread;
 use std::time::Duration;
@@ -33,28 +32,6 @@ fn once_per_five_processes_at_the_same_moment_are_one_run() {
     let mut runs: Vec<usize> = runs.lines().map(|line| line.parse().unwrap()).collect();
     runs.sort_unstable();
     assert_eq!(runs, (0..JOBS).collect::<Vec<_>>());
-}
-
-#[test]
-fn once_per_each_period_is_one_run() {
-    const PERIODS: usize = 5;
-    let (nodes, dir) = (&Nodes::start(3), &Dir::new());
-    let addresses = &nodes.addresses();
-    thread::scope(|scope| {
-        for _ in 0..MACHINES {
-            scope.spawn(move || {
-                while dir.read("runs").lines().count() < PERIODS {
-                    let words =
-                        ["run", "--once-per", "1s", "job", "-c", "echo $QUORATE_LOCK >> runs"];
-                    run(dir, addresses, &words).assert_silent();
-                }
-            });
-        }
-    });
-    let runs = dir.read("runs");
-    let distinct: BTreeSet<&str> = runs.lines().collect();
-    assert_eq!(distinct.len(), runs.lines().count(), "a period was run twice: {runs}");
-    assert!(distinct.iter().all(|name| name.starts_with("job@")), "{runs}");
 }
 
 #[test]

@@ -8,9 +8,11 @@ use quorate_core::backend::Capabilities;
 use quorate_memory::conformance::{self, Failure, Testbed};
 use quorate_memory::{Effect, MemoryNode, Rule, Sim};
 
+mod list;
 mod wrong;
 
-use self::wrong::{Flaw, NOTICED, Wrong};
+use self::list::{Flaw, NOTICED};
+use self::wrong::Wrong;
 
 const ALL: [Capabilities; 10] = [
     Capabilities::ORDERED,

@@ -10,70 +10,17 @@ use async_trait::async_trait;
 use futures_util::future::{Either, select};
 use quorate_core::backend::{
     AcquireOptions, Call, Capabilities, Choice, Claim, Description, Entry, ExtendOptions,
-    FenceHint, LockBackend, Mode, NotSent, Operation, Refreshed, ReleaseOptions, Reply, Revoke,
-    Sighting, Ttl, Vote, Watched, ask,
+    LockBackend, Mode, NotSent, Operation, Refreshed, ReleaseOptions, Reply, Revoke, Sighting, Ttl,
+    Vote, Watched, ask,
 };
 use quorate_core::resource::{Key, Token};
-use quorate_core::{BackendError, BackendErrorKind, FencingToken, RestartGuard, Runtime};
-use quorate_memory::conformance::Testbed;
+use quorate_core::{BackendError, BackendErrorKind, FencingToken, Runtime};
 use quorate_memory::{MemoryNode, Value};
 
-/// Declares the flaws: each behind the case of the suite that notices it.
-macro_rules! flaws {
-    ($($case:literal: $($flaw:ident)+,)+) => {
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub(crate) enum Flaw {
-            None,
-            $($($flaw,)+)+
-        }
+use crate::list::Flaw;
 
-        /// Each flaw, and the case that notices it.
-        pub(crate) const NOTICED: &[(Flaw, &str)] = &[$($((Flaw::$flaw, $case),)+)+];
-    };
-}
-
-#[rustfmt::skip]
-flaws! {
-    "a held key is refused and left alone": GrantsHeldKeys,
-    "several keys are acquired together or not at all": SetsTheFreeKeysOfARefusedClaim,
-    "an acquire that comes twice changes nothing, and repairs several keys": RefusesItsOwnToken,
-    "an extension lengthens and never shortens": ResentAcquireSetsTheTtl ExtensionShortens,
-    "a free key is granted, with the token and the ttl": CutsTtls ExpiresLate NeverExpires,
-    "a value of another type is no lock": AnotherTypeIsHeld,
-    "an extension sets no key and touches no other holder's": ExtendsAnyToken ExtendsKeysOneByOne,
-    "a key expires by itself when its ttl has passed": ExtensionSetsKeys ExtensionIsAlwaysGranted ReleaseIsAlwaysGranted LosesExtensions,
-    "a release deletes our key and no other": ReleasesAnyToken,
-    "several keys are released, also if one of them is gone": ReleasesTheFirstKey ReleasesAllOrNothing,
-    "calls take effect in the order of their begins": Reorders,
-    "an option that is not supported fails with nothing sent": IgnoresItsLimits,
-    "an inspection returns the holder and the time left, and changes nothing": InspectionHidesTheTtl,
-    "a revoke replaces the token and keeps the ttl": RevokeSetsANewTtl RevokeDeletes,
-    "a delete frees the key at once": DeleteReplaces,
-    "a key without a ttl is told and left alone, and numbers go on": RevokesKeysWithoutExpiry,
-    "a description shows the quarantine": HidesTheQuarantine,
-    "a node without an epoch does not vote until its quarantine is over": ServerIdChanges CountsTheUptime QuarantineIsShort GrantsBeforeTheQuarantine QuarantineRefuses,
-    "only the holder raises a number, and nobody lowers it": GrantKeepsTheNumber RaisesWithoutTheKey RaiseLowers ReleaseLowers,
-    "a fenced acquire that comes twice has the same number": ResentAcquireCounts,
-    "a grant with a number sets the key and raises the number": IgnoresTheHint HintForNewNumbersOnly NumbersEndWithTheLock,
-    "several keys have one number": CountsTheFirstKey ReleaseDoesNotRaise,
-    "numbers end with an error, and none is lower than before": NumbersWrap,
-    "a node that restarts with its data is quarantined": AcceptsAnyEpoch,
-    "a quarantined node knows the locks that it has": QuarantineHidesItsLocks,
-    "a watch is notified of an acquire, of a release and of an expiry": NeverPushes,
-    "a watch says whether a key is there, and changes nothing": EveryWatchedKeyIsFree,
-    "entries wait in the order in which they joined": JoinsInFront RefreshGoesToTheEnd LeavesAlone PlaceIsZero,
-    "an entry expires 2 s after its last refresh": EntriesNeverExpire,
-    "a refresh returns the last lock key that is held": KeysWithoutExpiryAreHeld ReportsTheFirstHeldKey,
-    "a refresh for one of several keys returns the last one that is free": AnyHeldKeyMeansHeld,
-    "the key of an entry exists until the entry leaves": LeaveKeepsTheKeyOfTheEntry,
-    "the hint says whether an entry is in the queue of the key": NobodyWaits,
-    "a leave and a hint take effect after the call before them": HintOvertakes,
-    "readers hold a key together, and a lock holds it alone": ReadersExcludeReaders ReadsBesideALock ReaderReleasesAll,
-    "a read that comes twice changes nothing, and repairs several keys": ResentReadSetsTheTtl,
-    "an inspection shows readers": HidesReaders,
-    "readers do not wait for readers": HintCountsReaders,
-    "a call that is dropped or given up disturbs no other": GivesUpTheNextCall,
-}
+mod steps;
+mod testbed;
 
 const EPOCH: &str = "quorate:guard:epoch2";
 const QUARANTINE: &str = "quorate:guard:quarantine";
@@ -94,69 +41,6 @@ impl Wrong {
             _ => node.clone(),
         };
         Self { node, flaw, entries: Arc::default(), is_given_up: Arc::default() }
-    }
-
-    fn is(&self, flaw: Flaw) -> bool {
-        self.flaw == flaw
-    }
-
-    /// The keys of a claim that hold its token, a key that another token holds, and the free ones.
-    fn sorted<'a>(&self, claim: &'a Claim) -> (Vec<&'a Key>, Vec<&'a Key>, Vec<&'a Key>) {
-        let token = Value::String(claim.token().as_bytes().to_vec());
-        let (held, free): (Vec<_>, Vec<_>) =
-            claim.keys().iter().partition(|key| self.node.get(key.as_bytes()).is_some());
-        let is_ours = |key: &&Key| self.node.get(key.as_bytes()).as_ref() == Some(&token);
-        let (ours, theirs) = held.into_iter().partition(is_ours);
-        (ours, theirs, free)
-    }
-
-    fn expire(&self, keys: &[&Key]) {
-        keys.iter().for_each(|key| self.node.expire(key.as_bytes()));
-    }
-
-    async fn set(&self, claim: &Claim) -> Result<Reply, BackendError> {
-        self.node.acquire(claim, AcquireOptions::default()).await
-    }
-
-    fn numbers(&self) -> Vec<(Vec<u8>, Value)> {
-        let keys = self.node.keys().into_iter().filter(|key| key.starts_with(b"quorate:fence:"));
-        keys.filter_map(|key| Some((key.clone(), self.node.get(key)?))).collect()
-    }
-
-    fn set_numbers(&self, number: FencingToken) {
-        for (key, _) in self.numbers() {
-            self.node.put(key, Value::String(number.to_string().into_bytes()));
-        }
-    }
-
-    fn claim_with(&self, claim: &Claim) -> Claim {
-        let ttl = claim.ttl().as_duration();
-        let ttl = match self.flaw {
-            Flaw::CutsTtls => Duration::from_secs(ttl.as_secs().max(1)),
-            Flaw::ExpiresLate => ttl + Duration::from_millis(30),
-            _ => ttl,
-        };
-        claim.with_ttl(Ttl::try_from(ttl).unwrap())
-    }
-
-    fn options(&self, claim: &Claim, mut options: AcquireOptions) -> AcquireOptions {
-        let AcquireOptions { fencing, guard, .. } = &mut options;
-        match self.flaw {
-            Flaw::IgnoresItsLimits => *guard = None,
-            Flaw::HintForNewNumbersOnly if self.numbers().is_empty() => {}
-            Flaw::IgnoresTheHint | Flaw::HintForNewNumbersOnly => {
-                *fencing = fencing.map(|_| FenceHint::default());
-            }
-            Flaw::NumbersEndWithTheLock if self.sorted(claim).2.len() == claim.keys().len() => {
-                self.numbers().iter().for_each(|(key, _)| self.node.expire(key));
-            }
-            Flaw::CountsTheUptime => *guard = guard.map(|one| RestartGuard::soft(one.max_ttl())),
-            Flaw::QuarantineIsShort => {
-                *guard = guard.map(|one| RestartGuard::strict(one.max_ttl() / 4));
-            }
-            _ => {}
-        }
-        options
     }
 }
 
@@ -481,42 +365,5 @@ impl LockBackend for Wrong {
             _ => {}
         }
         node.begin(call, runtime)
-    }
-}
-
-#[async_trait]
-impl Testbed for Wrong {
-    fn backend(&self) -> Arc<dyn LockBackend> {
-        Arc::new(self.clone())
-    }
-
-    fn runtime(&self) -> Arc<dyn Runtime> {
-        Testbed::runtime(&self.node)
-    }
-
-    async fn value(&self, key: &[u8]) -> Option<Vec<u8>> {
-        Testbed::value(&self.node, key).await
-    }
-
-    async fn time_left(&self, key: &[u8]) -> Option<Duration> {
-        self.node.time_left(key)
-    }
-
-    async fn expire(&self, key: &[u8]) {
-        self.node.expire(key);
-    }
-
-    /// A store in which each value is a lock keeps the contract as well.
-    fn has_other_values(&self) -> bool {
-        !self.is(Flaw::None)
-    }
-
-    async fn put_list(&self, key: &[u8]) {
-        assert!(self.has_other_values(), "there is no such value");
-        Testbed::put_list(&self.node, key).await;
-    }
-
-    async fn restart(&self) -> bool {
-        Testbed::restart(&self.node).await
     }
 }

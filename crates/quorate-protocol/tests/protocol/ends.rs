@@ -58,15 +58,6 @@ async fn a_pipeline_cut_in_half_is_half_answered_and_not_sent_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_connection_that_ended_silently_costs_no_call() {
-    let (fake, node) = pair();
-    begin(&node, acquire("a")).await.unwrap();
-    fake.end_silently();
-    begin(&node, acquire("b")).await.unwrap();
-    assert_eq!((fake.connects(), fake.keys()), (2, vec!["a".to_owned(), "b".to_owned()]));
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_failed_connect_refuses_what_is_queued_and_what_arrives_with_its_reason() {
     let (fake, node) = pair();
     let source = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);

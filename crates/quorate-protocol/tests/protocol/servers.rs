@@ -1,7 +1,7 @@
 //! What servers have and allow: found out once per connection, and not asked again.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -86,27 +86,6 @@ async fn a_compare_and_delete_that_is_refused_is_not_asked_again() {
     assert_eq!(commands(&fake), ["DELIFEQ", "EVALSHA", "EVALSHA", "EVALSHA"]);
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_users_acl_without_delifeq_costs_one_question() {
-    for command in ["DELIFEQ", "DELEX"] {
-        let asked = Arc::new(AtomicUsize::new(0));
-        let count = Arc::clone(&asked);
-        let (fake, node) = on(move |parts| {
-            (parts[0] == command).then(|| count.fetch_add(1, Ordering::Relaxed))?;
-            error("NOPERM User joe has no permissions to run the command")
-        });
-        for connection in 1..=2 {
-            for _ in 0..3 {
-                assert_eq!(vote(begin(&node, release("k")).await).unwrap(), Vote::Granted);
-            }
-            assert_eq!(asked.load(Ordering::Relaxed), connection, "once per connection");
-            fake.end_after(0);
-            sleep(Duration::from_secs(1)).await;
-        }
-        assert_eq!(commands(&fake), ["EVALSHA"; 6]);
-    }
-}
-
 /// Such a node would keep the key for its ttl, since no release works there.
 #[tokio::test(start_paused = true)]
 async fn a_node_that_cannot_release_grants_nothing() {
@@ -158,16 +137,6 @@ async fn a_user_of_some_keys_is_served() {
         node.extend(&claim, ExtendOptions::default()).await.unwrap();
         assert_eq!(commands(&fake), ["SET", "DELIFEQ", "EVALSHA"]);
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_key_of_another_type_is_not_ours() {
-    let (_, node) = on(|parts| match parts[0].as_str() {
-        "DELIFEQ" if !is_probe(parts) => error("WRONGTYPE Operation against a key"),
-        "DELIFEQ" => Some(Value::Int(0)),
-        _ => None,
-    });
-    assert_eq!(vote(begin(&node, release("k")).await).unwrap(), Vote::Refused);
 }
 
 #[tokio::test(start_paused = true)]

@@ -32,65 +32,6 @@ fn a_hint_over_the_limit_is_a_typed_error_and_nothing_is_sent() {
     assert!(world.run(broken.lock("r")).is_ok(), "without a token it plays no part");
 }
 
-#[test]
-fn requests_that_are_all_sent_twice_give_tokens_in_order() {
-    let world = World::new(3);
-    let manager = counting(&world);
-    world.nodes.iter().for_each(|node| node.add_rule(Rule::new(Effect::Duplicate(5 * MS))));
-    for expected in 1..=20 {
-        let guard = lock(&world, &manager);
-        assert_eq!(token(&guard), expected);
-        world.advance(SECOND);
-        release(&world, guard);
-    }
-}
-
-#[test]
-fn after_a_loss_of_data_tokens_go_on_from_the_clock() {
-    let world = World::new(3);
-    let manager = world.manager();
-    let before = lock(&world, &manager);
-    let last = token(&before);
-    release(&world, before);
-    world.advance(MS);
-    world.nodes.iter().for_each(MemoryNode::restart);
-    let after = token(&lock(&world, &manager));
-    assert!(after > last, "{after} after {last}");
-}
-
-/// What the hints are for: this is a reason to leave them as they are, not a property to keep.
-#[test]
-fn without_a_clock_a_majority_that_lost_its_data_begins_again() {
-    let world = World::new(3);
-    let manager = counting(&world);
-    for _ in 0..5 {
-        release(&world, lock(&world, &manager));
-    }
-    world.nodes[0].restart();
-    world.nodes[1].restart();
-    world.nodes[2].inject(Fault::Down);
-    assert_eq!(token(&lock(&world, &manager)), 1);
-}
-
-/// A repair sets the key and does not change the number. The release brings it forward.
-#[test]
-fn a_node_that_lost_its_data_gets_the_key_back_and_with_the_release_the_number() {
-    let world = World::new(3);
-    let manager = counting(&world);
-    stand_at(&world, &[70, 70, 70]);
-    let guard = lock(&world, &manager);
-    world.catch_up();
-    world.nodes[0].restart();
-    assert_eq!(numbers(&world)[0], None);
-    world.run(guard.extend()).unwrap();
-    world.catch_up();
-    assert_eq!(world.holders("r"), 3);
-    assert_eq!(numbers(&world), [None, Some(71), Some(71)]);
-    assert_eq!(token(&guard), 71);
-    release(&world, guard);
-    assert_eq!(numbers(&world), [Some(71); 3]);
-}
-
 /// Every node lost its number, one after the other, and was repaired.
 #[test]
 fn a_number_that_all_nodes_lost_is_brought_back_by_the_release() {
@@ -132,38 +73,6 @@ fn a_number_that_has_come_to_its_end_is_an_error_and_takes_nothing() {
     assert_eq!(lock_keys_left(&world), 0);
     assert_eq!(numbers(&world), [Some((1 << 53) - 1); 3]);
     assert!(world.run(manager.lock("r")).is_ok(), "a lock without a token is to be had");
-}
-
-#[test]
-fn what_is_no_number_is_an_error_and_is_left_alone() {
-    for garbage in
-        ["", "x", "-1", "1.5", "1e3", "0x10", " 7", "9007199254740992", "00000000000000001"]
-    {
-        let world = World::new(3);
-        let manager = counting(&world);
-        for node in &world.nodes[..2] {
-            put(node, "r", garbage);
-        }
-        let failure = failure_of(world.run(manager.lock("r").fenced()));
-        let failed = failure.nodes().iter().filter_map(|node| match &node.answer {
-            Answer::Failed(error) => Some(error.kind()),
-            _ => None,
-        });
-        assert_eq!(failed.collect::<Vec<_>>(), [BackendErrorKind::Fence; 2], "{garbage}");
-        world.catch_up();
-        assert_eq!(lock_keys_left(&world), 0);
-        let kept = world.nodes[0].get(counter(&key("r")));
-        assert_eq!(kept, Some(Value::String(garbage.into())));
-    }
-    let world = World::new(3);
-    world.nodes[..2].iter().for_each(|node| node.put(counter(&key("r")), Value::List));
-    let failure = failure_of(world.run(world.manager().lock("r").fenced()));
-    assert!(failure.to_string().contains("WRONGTYPE"), "{failure}");
-    // One such node is done without, and its lock is released all the same.
-    let world = World::new(3);
-    put(&world.nodes[1], "r", "broken");
-    release(&world, lock(&world, &world.manager()));
-    assert_eq!(lock_keys_left(&world), 0);
 }
 
 /// An adopter knows the token, and not the number of each node.

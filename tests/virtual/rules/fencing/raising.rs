@@ -2,31 +2,6 @@
 
 use super::*;
 
-/// It was granted on nodes that differ, its raise is in flight for longer than its ttl, and by then
-/// another client holds the lock.
-#[test]
-fn a_raise_that_comes_after_the_next_holder_outranks_nobody() {
-    let world = World::new(3);
-    let manager = counting(&world);
-    stand_at(&world, &[10, 1000, 20]);
-    for node in &world.nodes {
-        let late = Effect::Delay { least: 20 * SECOND, most: 20 * SECOND };
-        node.add_rule(Rule::new(late).on(Operation::Raise));
-    }
-    let zombie = world.run(manager.lock("r").no_wait().fenced().ttl(SECOND));
-    assert!(matches!(zombie, Err(LockError::NoQuorum(_))), "{zombie:?}");
-    world.nodes.iter().for_each(MemoryNode::clear_rules);
-    world.advance(2 * SECOND);
-    // Without the node from which the zombie has its high number.
-    world.nodes[1].inject(Fault::Down);
-    let guard = world.run(counting(&world).lock("r").fenced().ttl(60 * SECOND)).unwrap();
-    assert!(token(&guard) < 1001);
-    let before = numbers(&world);
-    world.advance(30 * SECOND);
-    assert!(guard.is_valid());
-    assert_eq!(numbers(&world), before, "the zombie's raise has come and changed nothing");
-}
-
 #[test]
 fn a_quorum_without_a_token_is_unreachable_and_the_next_attempt_has_one() {
     let world = World::new(3);

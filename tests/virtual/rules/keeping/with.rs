@@ -96,15 +96,6 @@ fn with_reports_why_the_lock_was_not_acquired_and_a_loss_that_only_the_release_f
     assert!(boxed.to_string().starts_with("the work was stopped: the keys are gone: "), "{boxed}");
 }
 
-/// Else it would hang.
-#[test]
-#[should_panic(expected = "is a lease renewed? use `advance`")]
-fn a_world_with_a_lease_that_is_renewed_does_not_settle() {
-    let (world, guard) = World::new(1).held();
-    guard.auto_renew();
-    world.sim.settle();
-}
-
 #[test]
 fn with_releases_when_the_body_panics() {
     let world = World::new(3);

@@ -48,23 +48,6 @@ fn a_quarantined_node_gets_the_key_back_and_keeps_others_out() {
 }
 
 #[test]
-fn a_guarded_acquire_that_is_sent_twice_is_granted_twice() {
-    for fenced in [false, true] {
-        let world = World::after_a_quarantine(3);
-        let manager = world.guarded(MAX_TTL);
-        for node in &world.nodes {
-            node.add_rule(Rule::new(Effect::Duplicate(100 * MS)).on(Operation::Acquire));
-        }
-        let request = manager.lock("r").no_wait();
-        let request = if fenced { request.fenced() } else { request };
-        let guard = world.run(request).unwrap();
-        world.advance(200 * MS);
-        assert_eq!(world.holders("r"), 3);
-        world.run(guard.release()).unwrap();
-    }
-}
-
-#[test]
 fn a_quarantined_node_neither_refuses_nor_is_taken_for_one_that_does() {
     let world = World::after_a_quarantine(3);
     let (one, other) = (world.guarded(MAX_TTL), world.guarded(MAX_TTL));

@@ -93,25 +93,6 @@ fn w3_a_killed_waiter_delays_the_others_by_one_refresh_and_its_keys_are_gone_aft
 }
 
 #[test]
-fn w3_the_keys_of_killed_waiters_are_gone_10_s_later() {
-    // While others wait, and where no other does.
-    for gone in [vec![2], (0..WAITERS).collect()] {
-        let queue = queue(MS, long);
-        let (scene, gate) = (&queue.scene, queue.scene.gate("r"));
-        for _ in 0..20 {
-            scene.advance(SECOND / 3);
-            let entries = scene.nodes[gate].keys().len() - 3;
-            assert_eq!(entries, WAITERS, "besides the lock and the queue: {:?}", scene.keys());
-        }
-        gone.iter().for_each(|number| queue.waiters[*number].client.kill());
-        scene.advance(10 * SECOND);
-        let entries = WAITERS - gone.len();
-        let helpers = if entries > 0 { entries + 2 } else { 0 };
-        assert_eq!(scene.nodes[gate].keys().len(), 1 + helpers, "{:?}", scene.keys());
-    }
-}
-
-#[test]
 fn w3_waiters_that_are_killed_under_load_cost_a_tenth_of_a_second() {
     for seed in 1..=3 {
         let mut contest = Contest::new(seed, MS);

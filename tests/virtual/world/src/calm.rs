@@ -1,15 +1,13 @@
 //! While a quorum is well, a lease that is kept alive is not lost: one node down, slow, flapping or
-//! restarted after the other, and short outages of all. And nodes that lost its keys get them back
-//! if a quorum still had them, and else not.
+//! restarted after the other, and short outages of all.
 
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use quorate_core::{ExtendError, LeaseEnd, LockGuard, LockManager, Runtime};
-use quorate_memory::{Fault, MemoryNode, Sim};
+use quorate_core::{LockGuard, LockManager, Runtime};
+use quorate_memory::Fault;
 
 use crate::run::Scene;
-use crate::world::{fenced, loading, lock, name};
+use crate::world::{fenced, loading, name};
 
 /// A waiter behind an entry whose LEAVE was lost competes after two of these: the process before may get no
 /// pushes.
@@ -26,21 +24,14 @@ pub(crate) fn check(scene: &Scene, managers: &[LockManager]) {
     };
     // Until every node has it.
     sim.advance(plan.latency * 3);
-    let told = told(sim, &guard);
-    let is_held = match dice.below(4) {
-        0 => keys_lost(scene, &resource, &guard, &told),
-        draw => {
-            guard.auto_renew();
-            match draw {
-                1 => some_in_trouble(scene),
-                2 => short_outage(scene),
-                _ => rolling_restarts(scene),
-            }
-            true
-        }
-    };
-    let reason = lock(&told).clone();
-    if is_held && (reason.is_some() || !guard.is_valid()) {
+    guard.auto_renew();
+    match dice.below(3) {
+        0 => some_in_trouble(scene),
+        1 => short_outage(scene),
+        _ => rolling_restarts(scene),
+    }
+    let reason = sim.block_on_for(Box::pin(guard.lost()), 1);
+    if reason.is_some() || !guard.is_valid() {
         scene.wrong(format!("a quorum was well, and a lease was lost: {reason:?}"));
     }
     scene.heal();
@@ -57,39 +48,6 @@ pub(crate) fn give_up(scene: &Scene, guard: LockGuard) {
         1 => drop(scene.sim.block_on_for(guard.release(), scene.dice.below(8))),
         _ => drop(scene.sim.block_on(guard.release())),
     }
-}
-
-/// Any nodes lose the keys at once. An extension counts those that still had them, and if they
-/// are a quorum the others get them back. Returns whether the lease must go on.
-fn keys_lost(scene: &Scene, resource: &str, guard: &LockGuard, told: &Told) -> bool {
-    let (sim, plan) = (&scene.sim, &scene.plan);
-    let lost = scene.some_nodes(1 + scene.dice.below(scene.nodes.len()));
-    lost.iter().for_each(|node| node.expire(resource));
-    let extended = sim.block_on(guard.extend());
-    sim.advance(plan.latency * 6);
-    let there = |node: &&MemoryNode| node.get(resource).is_some();
-    let back = lost.iter().copied().filter(there).count();
-    let (of, is_over) = (scene.nodes.len(), lost.len() > scene.spare());
-    let what = format!("{} of {of} nodes had lost the keys", lost.len());
-    match extended {
-        Ok(()) if is_over => scene.wrong(format!("extended though {what}")),
-        Ok(()) if back < lost.len() => scene.wrong("a node was not repaired"),
-        Err(ExtendError::Lost(LeaseEnd::NotHeld(_))) if is_over => {
-            scene.wrong_if(back > 0, "a node was repaired though no quorum had the keys");
-        }
-        Err(error) => scene.wrong(format!("an extension failed: {error}")),
-        Ok(()) => {}
-    }
-    guard.auto_renew();
-    sim.advance(plan.ttl * 6 / 10);
-    match lock(told).clone() {
-        Some(LeaseEnd::NotHeld(_)) if is_over => {
-            scene.wrong_if(guard.is_valid(), "valid after it was told that the keys are gone");
-        }
-        None if !is_over => return true,
-        told => scene.wrong(format!("{what}, and what was told is {told:?}")),
-    }
-    false
 }
 
 /// As many nodes as can fail do, on and off.
@@ -142,16 +100,4 @@ fn rolling_restarts(scene: &Scene) {
             scene.sim.advance(scene.plan.validity() * 6 / 10);
         }
     }
-}
-
-type Told = Arc<Mutex<Option<LeaseEnd>>>;
-
-pub(crate) fn told(sim: &Sim, guard: &LockGuard) -> Told {
-    let told = Told::default();
-    let (lost, tells) = (guard.lost(), Arc::clone(&told));
-    sim.spawn(Box::pin(async move {
-        let lost = lost.await;
-        *lock(&tells) = Some(lost);
-    }));
-    told
 }

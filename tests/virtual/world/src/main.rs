@@ -6,9 +6,7 @@
 
 #![allow(clippy::print_stdout, reason = "a program that reports")]
 
-mod agreement;
 mod calm;
-mod closing;
 mod dice;
 mod door;
 mod history;
@@ -20,7 +18,6 @@ mod plan;
 mod process;
 mod report;
 mod run;
-mod tidy;
 mod waiting;
 mod watch;
 mod worker;

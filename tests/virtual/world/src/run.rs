@@ -17,7 +17,7 @@ use crate::process::Process;
 use crate::waiting::Waits;
 use crate::worker::Worker;
 use crate::world::{Faults, World, counter, fenced, lock, name};
-use crate::{agreement, calm, closing, nemesis, tidy};
+use crate::{calm, nemesis};
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Outcome {
@@ -39,9 +39,6 @@ pub(crate) struct Scene {
     pub(crate) plan: Plan,
     pub(crate) processes: Vec<Process>,
     pub(crate) pauses: Mutex<Vec<(usize, Duration, Duration)>>,
-    /// What the locks protect: a counter per resource, read, held for a while, and written; and how many additions
-    /// were acknowledged.
-    pub(crate) counters: Mutex<Vec<(u64, u64)>>,
     pub(crate) doors: Vec<Door>, // What is protected by fencing tokens: one door per resource.
     /// Guards that are not dropped while the world lasts. Really forgotten, they would keep it for
     /// ever.
@@ -58,6 +55,24 @@ impl Deref for Scene {
     }
 }
 
+impl Scene {
+    pub(crate) fn new(sim: &Sim, plan: Plan) -> Self {
+        let delay = (plan.latency / 10, plan.latency);
+        let world = World::new(sim, (plan.nodes, plan.ability), 50, delay);
+        let processes = (0..plan.clients).map(|_| sim.client(world.dice.signed(plan.drift)));
+        Self {
+            processes: processes.map(|client| Process::new(sim, client)).collect(),
+            world,
+            pauses: Mutex::default(),
+            doors: (0..plan.resources).map(|_| Door::new()).collect(),
+            forgotten: Mutex::default(),
+            peers: Mutex::default(),
+            working: Mutex::new(plan.clients * plan.tasks),
+            plan,
+        }
+    }
+}
+
 pub(crate) fn run(seed: u64, class: Class) -> Outcome {
     if class.is_about_waiting() {
         return crate::waiting::run(seed, class);
@@ -71,20 +86,8 @@ pub(crate) fn run(seed: u64, class: Class) -> Outcome {
     let sim = Sim::shuffled(seed);
     let dice = Dice::new(sim.clone());
     let plan = Plan::draw(seed, &dice, class);
-    let (latency, bound) = (plan.latency, plan.ttl * 60 + plan.thinking);
-    let world = World::new(&sim, (plan.nodes, plan.ability), 50, (latency / 10, latency));
-    let processes = (0..plan.clients).map(|_| sim.client(dice.signed(plan.drift)));
-    let scene = Arc::new(Scene {
-        processes: processes.map(|client| Process::new(&sim, client)).collect(),
-        world,
-        pauses: Mutex::default(),
-        counters: Mutex::new(vec![(0, 0); plan.resources]),
-        doors: (0..plan.resources).map(|_| Door::new()).collect(),
-        forgotten: Mutex::default(),
-        peers: Mutex::default(),
-        working: Mutex::new(plan.clients * plan.tasks),
-        plan,
-    });
+    let bound = plan.ttl * 60 + plan.thinking;
+    let scene = Arc::new(Scene::new(&sim, plan));
     let managers = begin(&scene);
     // Bounded, so that a wrong core which goes on for ever is found, too.
     let plan = &scene.plan;
@@ -104,14 +107,8 @@ pub(crate) fn run(seed: u64, class: Class) -> Outcome {
     sim.advance(plan.ttl * 4);
     scene.no_keys_left("when all is over", |_| true);
     scene.nodes.iter().for_each(MemoryNode::stop_observing);
-    // The checks that are left count on nodes that vote as soon as they are back.
-    if class != Class::Guarded {
-        agreement::check(&scene, &managers);
-    }
     if matches!(class, Class::Promised | Class::Broken) {
         calm::check(&scene, &managers);
-        tidy::check(&scene, &managers);
-        closing::check(&scene, &managers);
     }
     let outcome = verdict(&scene, &judged);
     drop(managers);
@@ -174,7 +171,7 @@ fn begin(scene: &Arc<Scene>) -> Vec<LockManager> {
     managers
 }
 
-fn manager(scene: &Scene, process: &Process) -> Option<LockManager> {
+pub(crate) fn manager(scene: &Scene, process: &Process) -> Option<LockManager> {
     let plan = &scene.plan;
     let used = plan.used[process.client().id() % plan.used.len()];
     let seen = scene.nodes.iter().map(|node| used.of(node.seen_by(process.client())));
@@ -235,13 +232,7 @@ fn check_liveness(scene: &Scene, managers: &[LockManager]) {
 fn verdict(scene: &Scene, judged: &[Event]) -> Outcome {
     let (plan, now) = (&scene.plan, scene.sim.elapsed());
     let mut violations = scene.take_wrong();
-    let mut held_twice = judge(judged, plan.least_margin());
-    for (resource, (count, added)) in lock(&scene.counters).iter().enumerate() {
-        if count != added {
-            let lost = format!("{} lost additions: {count} of {added}", name(resource));
-            held_twice.push(Violation::other(now, lost));
-        }
-    }
+    let held_twice = judge(judged, plan.least_margin());
     let overlaps = held_twice.len();
     if plan.excludes() {
         violations.extend(held_twice);

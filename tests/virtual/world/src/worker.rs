@@ -6,18 +6,19 @@ use std::time::{Duration, Instant};
 
 use quorate_core::runtime::BoxFuture;
 use quorate_core::{
-    AdoptError, DetachedLock, ExtendError, FencingToken, IntoResources, Lease, LeaseEnd, LockError,
-    LockGuard, LockManager, LockRequest, ReleaseError, Runtime, Stopped, WithError,
+    AdoptError, DetachedLock, ExtendError, FencingToken, IntoResources, Lease, LeaseEnd, LockGuard,
+    LockManager, LockRequest, Runtime, Stopped, WithError,
 };
-use quorate_memory::{SimClient, Value};
+use quorate_memory::SimClient;
 
-use crate::door::Visit;
-use crate::history::{Begun, LockId, What};
+use crate::history::{Begun, What};
 use crate::plan::Class;
 use crate::process::Process;
 use crate::run::Scene;
 use crate::watch::Watch;
 use crate::world::{Cancel, fenced, lock, name};
+
+mod checks;
 
 #[derive(Debug)]
 pub(crate) struct Worker {
@@ -72,10 +73,9 @@ impl Worker {
         let name = name(resource);
         let wait = self.dice.scaled_time(self.plan.ttl * 3);
         let start = (self.sim.elapsed(), self.client().now());
-        let mut limit = None;
         let reads = self.reads();
         let fences = self.plan.fences(&self.dice) && !reads;
-        let way = self.dice.below(10);
+        let (way, mut limit) = (self.dice.below(10), None);
         let ask = || self.ask(name.as_str(), reads);
         let request = || fenced(ask().timeout(wait), fences);
         let locked = match way {
@@ -129,29 +129,11 @@ impl Worker {
         }
     }
 
-    fn check_refusal(&self, error: &LockError) {
-        if !matches!(error, LockError::Held(_) | LockError::NoQuorum(_)) {
-            self.wrong(format!("a lock failed with {error}"));
-        }
-    }
-
-    fn check_deadline(&self, start: (Duration, Instant), wait: Option<Duration>) {
-        // Without a timeout: for a release in flight, for its round, and then for the answers to the
-        // undo; else for these alone.
-        let round = self.plan.node_timeout();
-        let answers = round.max(Duration::from_millis(2));
-        let bound = wait.unwrap_or(round * 2) + answers + Duration::from_micros(1);
-        let took = self.client().now() - start.1;
-        if took > bound && !self.has_paused(start.0, self.sim.elapsed()) {
-            self.wrong(format!("client {} waited {took:?} of {bound:?}", self.client().id()));
-        }
-    }
-
-    /// Holds a lock: reads, extends or renews, writes, gives it up in one of several ways.
+    /// Holds a lock: reads behind the door, extends or renews, writes, gives it up in one of several ways.
     async fn hold(self: &Arc<Self>, resource: usize, Held { guard, cap, begun, reads }: Held) {
         let lock = self.granted(resource, &guard.lease(), begun, reads);
         let watch = Watch::new(self, guard.lease(), lock, cap);
-        let (read, mut visit) = self.read(resource, &watch);
+        let mut visit = self.doors[resource].enter(self, &watch.lease);
         let way = match self.dice.below(10) {
             0 | 1 => Way::Renewed,
             2 => Way::Run,
@@ -165,7 +147,7 @@ impl Worker {
         self.client().spawn(Box::pin(watch.clone().lost()));
         let parts = 1 + self.dice.below(4);
         if way == Way::Run {
-            let work = watch.under(self.work(resource, parts, &watch, reads));
+            let work = watch.under(self.work(resource, parts, &watch));
             // In the end it gives the lock up, so it must have ended in time.
             if let Ok(false) | Err(Stopped { value: Some(_), .. }) = guard.run(work).await {
                 self.wrong(format!("client {}: {lock} was over in a run", self.client().id()));
@@ -186,10 +168,7 @@ impl Worker {
                 // To the very end: the moment in which mistakes show.
                 self.client().sleep_until(guard.valid_until() - Duration::from_nanos(100)).await;
             }
-            if guard.is_valid() {
-                self.look(resource, true, &watch);
-                self.write(resource, read, reads);
-            }
+            self.look(resource, guard.is_valid(), &watch);
         }
         // Whether the lock is still held is the door's business.
         visit.write(self, &watch.lease);
@@ -218,8 +197,7 @@ impl Worker {
 
     /// Works under a lock, which is taken, renewed and released around it.
     async fn with(self: &Arc<Self>, resource: usize) {
-        let mut limit = None;
-        let wait = self.dice.scaled_time(self.plan.ttl * 3);
+        let (wait, mut limit) = (self.dice.scaled_time(self.plan.ttl * 3), None);
         let reads = self.reads();
         let request = self.ask(name(resource), reads).timeout(wait);
         let request = fenced(request, self.plan.fences(&self.dice) && !reads);
@@ -230,7 +208,7 @@ impl Worker {
             let cap = limit.map(|limit| self.client().now() + limit);
             let watch = Watch::new(self, lease, lock, cap);
             self.client().spawn(Box::pin(watch.clone().lost()));
-            watch.under(self.work(resource, parts, &watch, reads)).await
+            watch.under(self.work(resource, parts, &watch)).await
         };
         let done = if self.dice.percent(20) {
             self.at_most(40, request.with(body)).await
@@ -246,33 +224,15 @@ impl Worker {
     }
 
     /// What is done under a lock that ends it in time. Returns whether it was valid at the end.
-    async fn work(&self, resource: usize, parts: usize, watch: &Watch, reads: bool) -> bool {
-        let (read, mut visit) = self.read(resource, watch);
+    async fn work(&self, resource: usize, parts: usize, watch: &Watch) -> bool {
+        let mut visit = self.doors[resource].enter(self, &watch.lease);
         for _ in 0..parts {
             self.sleep(self.dice.scaled_time(self.plan.ttl)).await;
             self.look(resource, watch.lease.is_valid(), watch);
         }
         self.look(resource, watch.lease.is_valid(), watch);
-        self.write(resource, read, reads);
         visit.write(self, &watch.lease);
         watch.lease.is_valid()
-    }
-
-    /// A valid lock that no other client took is not reported as lost.
-    fn check_release(
-        &self,
-        resource: usize,
-        was_valid: bool,
-        start: Duration,
-        released: Option<Result<(), ReleaseError>>,
-    ) {
-        let has_paused = self.has_paused(start, self.sim.elapsed());
-        if let Some(Err(ReleaseError::Lost(lost))) = released
-            && (was_valid && !has_paused && self.plan.class == Class::Promised)
-        {
-            let (client, name) = (self.client().id(), name(resource));
-            self.wrong(format!("client {client} released {name}, which was valid: {lost}"));
-        }
     }
 
     /// Sends the lock to another client, as text.
@@ -345,8 +305,7 @@ impl Worker {
             2 => Some(guard.extend_to((ttl / 4).max(shortest)).await),
             _ => Some(guard.extend().await),
         };
-        let after = guard.valid_until();
-        let (client, lock) = (self.client().id(), watch.lock);
+        let (after, client, lock) = (guard.valid_until(), self.client().id(), watch.lock);
         match done {
             Some(Ok(())) => {
                 if after < before {
@@ -366,60 +325,6 @@ impl Worker {
             _ => drop(watch.observe()),
         }
         done.is_none()
-    }
-
-    /// Reads the counter, and the number behind the door.
-    fn read(&self, resource: usize, watch: &Watch) -> (u64, Visit<'_>) {
-        let visit = self.doors[resource].enter(self, &watch.lease);
-        (lock(&self.counters)[resource].0, visit)
-    }
-
-    /// A reader only reads: what it read is what is there.
-    fn write(&self, resource: usize, read: u64, reads: bool) {
-        let (count, added) = &mut lock(&self.counters)[resource];
-        if reads {
-            return self.wrong_if(*count != read, "what was read was written to");
-        }
-        *count = read + 1;
-        *added += 1;
-    }
-
-    /// Relies on the lock if it says that it is valid, and checks what that is worth.
-    fn look(&self, resource: usize, is_valid: bool, watch: &Watch) {
-        watch.observe();
-        if !is_valid {
-            return;
-        }
-        let (client, lock) = (self.client().id(), watch.lock);
-        self.now(What::Relied(lock));
-        if self.plan.class == Class::Promised && !self.is_backed(resource) {
-            self.wrong(format!("client {client} relies on {lock}, which no quorum backs,"));
-        }
-    }
-
-    /// Whether a quorum of nodes keeps one and the same token.
-    fn is_backed(&self, resource: usize) -> bool {
-        let mut tokens: Vec<Value> =
-            self.nodes.iter().filter_map(|node| node.get(name(resource))).collect();
-        tokens.sort_by_key(|token| format!("{token:?}"));
-        let longest = tokens.chunk_by(PartialEq::eq).map(<[Value]>::len).max();
-        longest.unwrap_or(0) > self.nodes.len() / 2
-    }
-
-    fn granted(&self, resource: usize, lease: &Lease, begun: Option<Begun>, reads: bool) -> LockId {
-        let until = self.world_time(lease.valid_until());
-        let (now, client) = (self.sim.elapsed(), self.client().id());
-        self.wrong_if(!lease.is_valid(), format!("client {client} was given a lock that is over"));
-        if lease.remaining() > self.plan.validity_of(self.plan.max_ttl()) {
-            self.wrong(format!("client {client} was given a lock for too long"));
-        }
-        let lock = self.history.granted_to(now, client, name(resource), until, reads);
-        match (lease.fencing_token(), begun) {
-            (Some(token), Some(begun)) => self.now(What::Fenced(lock, token, begun)),
-            (Some(_), None) => self.wrong("a lock has a token, and no attempt asked for one"),
-            _ => {}
-        }
-        lock
     }
 
     /// Polls a future for fewer than so many times, then drops it.

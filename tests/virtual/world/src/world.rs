@@ -5,10 +5,10 @@ use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use quorate_core::{BackendError, BackendErrorKind, LockRequest, Runtime};
-use quorate_memory::{Effect, Fault, MemoryNode, Rule, Sim};
+use quorate_memory::{Effect, MemoryNode, Rule, Sim};
 
 use crate::dice::Dice;
 use crate::history::{AttemptId, History, What};
@@ -85,28 +85,6 @@ impl World {
 
     pub(crate) fn heal(&self) {
         self.nodes.iter().for_each(MemoryNode::heal);
-    }
-
-    pub(crate) fn heals(&self, node: &MemoryNode, at: Instant) {
-        let (node, sim) = (node.clone(), self.sim.clone());
-        self.sim.spawn(Box::pin(async move {
-            sim.sleep_until(at).await;
-            node.heal();
-        }));
-    }
-
-    /// Makes a node slow, late or hung for a while, by a draw of 0 to 2. Returns whether it was one of these.
-    pub(crate) fn hinder(&self, node: &MemoryNode, draw: usize, lasting: Duration) -> bool {
-        match draw {
-            0 => node.inject(Fault::Slow(lasting)),
-            1 => node.inject(Fault::Late(lasting)),
-            2 => {
-                node.inject(Fault::Hung);
-                self.heals(node, self.sim.now() + lasting);
-            }
-            _ => return false,
-        }
-        true
     }
 
     /// No key of a lock may be on a node that is `meant`.
@@ -203,24 +181,4 @@ pub(crate) fn loading() -> BackendError {
 /// What a resource is called. The third shares the number of fencing tokens with the first.
 pub(crate) fn name(resource: usize) -> String {
     format!("resource-{}", if resource == 2 { 397 } else { resource })
-}
-
-#[cfg(test)]
-mod tests {
-    use quorate_core::LockManager;
-
-    use super::*;
-
-    #[test]
-    fn the_third_resource_shares_its_number_with_the_first() {
-        let counter = |place| counter(&name(place));
-        assert_eq!(counter(2), counter(0));
-        assert_ne!(counter(1), counter(0));
-        let sim = Sim::new(1);
-        let node = MemoryNode::new("node", sim.clone());
-        let manager = LockManager::builder([node.clone()]).runtime(sim.clone()).build().unwrap();
-        drop(sim.block_on(manager.lock(name(0)).fenced()).unwrap());
-        sim.settle();
-        assert_eq!(node.keys(), [counter(2).into_bytes()]);
-    }
 }

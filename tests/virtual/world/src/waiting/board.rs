@@ -7,10 +7,11 @@ use std::time::Duration;
 use quorate_memory::Operation;
 
 use super::counts::{Waits, rule};
-use super::plan::{MS, Plan};
+use super::plan::Plan;
 use crate::history::AttemptId;
 use crate::oracle::Violation;
-use crate::plan::Class;
+
+mod checks;
 
 /// One wait, by the order of arrival.
 pub(crate) type WaitId = u64;
@@ -279,98 +280,6 @@ impl Board {
         cost.waiting = cost.waiting.saturating_sub(1);
         if cost.waiting == 0 {
             cost.waited += now.saturating_sub(cost.since);
-        }
-    }
-
-    /// W1: before whatever ends the time without a holder is noted.
-    fn check_idle(&mut self, now: Duration, key: usize) {
-        let state = &self.keys[key];
-        let Some(waiting) = state.waiting_since.filter(|_| state.holder.is_none()) else { return };
-        let idle = now.saturating_sub(waiting.max(state.free_since).max(state.stale_until));
-        if !self.plan.is_ordered() {
-            return;
-        }
-        self.found.longest_idle = self.found.longest_idle.max(idle);
-        let timeouts = if self.plan.class == Class::Gate { 2 } else { 0 };
-        let disturbed = self.plan.node_timeout() * timeouts;
-        if idle > REFRESH + MS * 20 + self.plan.round_trip() * 4 + disturbed {
-            self.broke(now, rule::W1_IDLE, format!("{idle:?} without a holder until {now:?}"));
-        }
-    }
-
-    /// W3: four times as long as all others would need, and what happened meanwhile.
-    fn check_wait(&mut self, now: Duration, wait: &Wait) {
-        let plan = &self.plan;
-        let is_unequal = self.unequal_until > Duration::ZERO && wait.since <= self.unequal_until;
-        if !plan.is_ordered() || !plan.shows_its_holders() || is_unequal {
-            return;
-        }
-        let waited = now.saturating_sub(wait.since);
-        self.found.longest_wait = self.found.longest_wait.max((waited, self.seed));
-        let others = u32::try_from(plan.processes * plan.tasks).unwrap_or(u32::MAX);
-        let turn = plan.hold + plan.round_trip() * 6 + MS * 20;
-        // One that was overtaken out of turn comes back with its next refresh.
-        let bound = turn * others * 4 + REFRESH + self.excused(wait.since, now);
-        if waited > bound {
-            let (place, holds) = (wait.who.place, self.found.holds - wait.holds);
-            let what = format!(
-                "process {place} waited {waited:?} of {bound:?} until {now:?}, for {holds} locks of others"
-            );
-            self.broke(now, rule::W3_STARVED, what);
-        }
-    }
-
-    /// Whether a task that came earlier in the same process still waits, though this one has been in its
-    /// queue. A request for several keys is at first in the queue of its first key alone.
-    fn check_order(&mut self, now: Duration, id: WaitId, wait: &Wait) {
-        let is_earlier = |(other, earlier): &(&WaitId, &Wait)| {
-            let meets = earlier.keys.first().is_some_and(|key| wait.keys.contains(key));
-            **other < id && earlier.who == wait.who && meets && earlier.deadline > now
-        };
-        if let Some((other, _)) = self.waits.iter().find(is_earlier) {
-            let what = format!("wait {id} of process {} overtook {other}", wait.who.place);
-            self.broke(now, rule::ORDER, what);
-        }
-    }
-
-    #[expect(clippy::cast_precision_loss, reason = "for people")]
-    fn check_shares(&mut self, now: Duration) {
-        let processes = self.plan.processes as u64;
-        let holds = &self.keys[0].holds;
-        let all: u64 = holds.values().sum();
-        if !self.plan.is_even() || processes < 2 || all < processes * 20 {
-            return;
-        }
-        let count = |place| (holds.get(&place).copied().unwrap_or_default(), place);
-        let (least, place) = (0..self.plan.processes).map(count).min().unwrap_or_default();
-        let share = least as f64 * processes as f64 / all as f64;
-        self.found.least_share = Some(share);
-        if share < 0.5 {
-            let what = format!("process {place} had {least} of {all} locks: {holds:?}");
-            self.broke(now, rule::W2_SHARE, what);
-        }
-        let (contested, to_another) = (self.found.contested, self.found.to_another);
-        // Of two, each one that was overtaken out of turn is alone for a refresh.
-        if processes > 2 && contested >= 50 && to_another * 10 < contested * 9 {
-            self.broke(now, rule::W2_HAND_OVER, format!("{to_another} of {contested}"));
-        }
-    }
-
-    /// W4: at most two commands a second, and eight per change of holder.
-    fn check_costs(&mut self, now: Duration) {
-        // What was killed may leave a lock that the gate does not know.
-        let is_left = self.keys.iter().any(|key| !key.stale_until.is_zero());
-        let a_second = if self.plan.class == Class::Gate || is_left { 25 } else { 2 };
-        for (client, cost) in std::mem::take(&mut self.costs) {
-            let Cost { waited, changes, commands, .. } = cost;
-            let millis = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
-            let bound = a_second * millis / 1_000 + 8 * changes + 8;
-            if self.plan.is_ordered() && commands > bound {
-                let what = format!(
-                    "client {client} sent {commands} of {bound} in {waited:?} with {changes} changes"
-                );
-                self.broke(now, rule::W4_COST, what);
-            }
         }
     }
 }

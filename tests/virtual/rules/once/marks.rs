@@ -1,0 +1,165 @@
+//! O6 and O7: locks that stay on the nodes after the work.
+
+use super::*;
+
+#[test]
+fn a_lock_that_is_kept_is_free_after_its_duration_and_not_earlier() {
+    for world in World::kinds(3) {
+        let manager = world.manager();
+        let guard = world.run(manager.lock("r").auto_renew()).unwrap();
+        let (lease, start) = (guard.lease(), world.sim.elapsed());
+        world.advance(4 * SECOND);
+        world.run(guard.keep(MINUTE)).unwrap();
+        assert!(!lease.is_valid(), "it is no lease any more");
+        assert!(matches!(world.run(lease.lost()), LeaseEnd::Detached));
+        assert_eq!(left(&world, "r"), [Some(MINUTE); 3]);
+        // Neither the manager nor the drop of what is left of the lease frees it.
+        assert!(world.try_lock(&manager).unwrap_err().is_held());
+        assert!(world.run(manager.close(SECOND)).is_clean());
+        drop(lease);
+        let _next = world.run(world.manager().lock("r").timeout(2 * MINUTE)).unwrap();
+        let waited = world.sim.elapsed() - start;
+        assert!((64 * SECOND..66 * SECOND).contains(&waited), "{waited:?}");
+    }
+}
+
+/// The nodes of a slow network extend while the close runs.
+#[test]
+fn a_close_does_not_free_a_lock_that_is_being_kept() {
+    for world in World::kinds(3) {
+        let manager = world.manager();
+        let guard = world.lock(&manager);
+        world.inject(.., Fault::Slow(100 * MS));
+        let (kept, closed) = world.run(join(guard.keep(MINUTE), manager.close(5 * SECOND)));
+        kept.unwrap();
+        assert!(closed.is_clean(), "{closed}");
+        world.advance(20 * SECOND);
+        assert_eq!(world.holders("r"), 3);
+    }
+}
+
+#[test]
+fn a_keep_that_is_dropped_goes_on_from_its_first_poll_on() {
+    for polls in 0.. {
+        let world = World::new(3);
+        let manager = world.manager();
+        let guard = world.lock(&manager);
+        world.inject(.., Fault::Slow(100 * MS));
+        let is_done = world.sim.block_on_for(guard.keep(MINUTE), polls).is_some();
+        world.advance(20 * SECOND);
+        assert_eq!(world.holders("r"), if polls == 0 { 0 } else { 3 }, "{polls} polls");
+        // The tasks of this manager are not kept waiting.
+        assert_eq!(world.try_lock(&manager).is_ok(), polls == 0);
+        if is_done {
+            assert!(polls > 1);
+            break;
+        }
+    }
+}
+
+#[test]
+fn a_keep_during_a_renewal_counts_for_its_own_duration() {
+    for after in [2 * SECOND, 3 * SECOND, 3 * SECOND + 50 * MS, 3 * SECOND + 100 * MS] {
+        let world = World::new(3);
+        let manager = world.builder().renew_interval(3 * SECOND).build().unwrap();
+        let guard = world.run(manager.lock("r").auto_renew()).unwrap();
+        world.inject(.., Fault::Slow(200 * MS));
+        world.advance(after);
+        world.run(guard.keep(MINUTE)).unwrap();
+        world.heal();
+        world.advance(20 * SECOND);
+        assert_eq!(world.holders("r"), 3, "after {after:?}");
+    }
+}
+
+#[test]
+fn a_keep_without_a_quorum_releases_nothing() {
+    for fault in [Fault::Hung, Fault::Dead, Fault::Down] {
+        let (world, guard) = World::new(3).held();
+        world.inject(1.., fault.clone());
+        let failed = world.run(guard.keep(MINUTE));
+        let Err(ExtendError::NoQuorum(failure)) = failed else { panic!("{failed:?}") };
+        assert_eq!(failure.granted(), 1);
+        world.advance(5 * SECOND);
+        assert_eq!(world.log.count("release"), 0);
+        assert!(left(&world, "r")[0] > Some(50 * SECOND), "{fault:?}");
+    }
+}
+
+#[test]
+fn o6_a_lock_is_kept_for_any_duration_and_no_limit_of_leases_bounds_it() {
+    let century = 36_500 * DAY;
+    for (duration, expected) in [
+        // The ttl is longer.
+        (Duration::ZERO, 10 * SECOND),
+        (Duration::from_nanos(1), 10 * SECOND),
+        (10 * SECOND + Duration::from_nanos(1), 10 * SECOND + MS),
+        (730 * DAY, 730 * DAY),
+        (century, century),
+        (Duration::MAX, century),
+    ] {
+        let world = World::new(3);
+        let builder = world.builder().restart_guard(10 * SECOND).hold_limit(5 * SECOND);
+        let manager = builder.build().unwrap();
+        world.try_lock(&manager).map(drop).unwrap_err();
+        world.advance(20 * SECOND);
+        world.run(world.lock(&manager).keep(duration)).unwrap();
+        assert_eq!(left(&world, "r"), [Some(expected); 3], "{duration:?}");
+    }
+}
+
+#[test]
+fn o6_a_period_under_a_second_or_over_a_year_is_refused() {
+    let world = World::new(3);
+    let manager = world.manager();
+    let (year, tick) = (365 * DAY, Duration::from_nanos(1));
+    for (name, period, is_valid) in [
+        ("job", Duration::ZERO, false),
+        ("job", SECOND - tick, false),
+        ("job", SECOND, true),
+        ("job", year, true),
+        ("job", year + tick, false),
+        ("job", Duration::MAX, false),
+        ("", SECOND, false),
+    ] {
+        let before = world.log.calls().len();
+        match world.run(manager.once_per(name, period, async |_| Ok::<_, ()>(()))) {
+            Ok(ran) => assert!(is_valid && ran.is_some(), "{period:?}"),
+            Err(WithError::Lock(error @ LockError::Invalid(_))) => {
+                assert!(!is_valid && error.is_permanent(), "{period:?}: {error}");
+                assert_eq!(world.log.calls().len(), before, "nothing was sent");
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+#[test]
+fn o7_a_lease_that_has_ended_keeps_nothing() {
+    type End = fn(&World, &LockManager, &Paused, &LockGuard);
+    let ends: [(&str, End); 5] = [
+        ("the lease expired", |_, _, client, _| client.pause(9_600 * MS)),
+        ("the lease expired", |world, _, _, guard| drop(world.run(guard.lost()))),
+        ("the keys are gone", |world, _, _, guard| {
+            lose(world);
+            world.run(guard.extend()).unwrap_err();
+        }),
+        // It is the extension that finds it.
+        ("the keys are gone", |world, _, _, _| lose(world)),
+        ("the lock manager is closed", |world, manager, _, _| {
+            world.sim.block_on_for(manager.close(SECOND), 1);
+        }),
+    ];
+    for (why, end) in ends {
+        let world = World::new(3);
+        let client = Paused::new(&world.sim);
+        let manager = world.builder().runtime(client.clone()).build().unwrap();
+        let guard = world.lock(&manager);
+        end(&world, &manager, &client, &guard);
+        let failed = world.run(guard.keep(MINUTE));
+        let Err(ExtendError::Lost(lost)) = &failed else { panic!("{failed:?}") };
+        assert!(lost.to_string().starts_with(why), "{lost}");
+        world.catch_up();
+        assert_eq!(world.keys_left(), 0, "{why}");
+    }
+}
