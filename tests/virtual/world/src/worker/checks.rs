@@ -19,10 +19,11 @@ impl Worker {
     }
 
     pub(super) fn check_deadline(&self, start: (Duration, Instant), wait: Option<Duration>) {
-        // Without a timeout: for a release in flight, for its round, and then for the answers to the
-        // undo; else for these alone.
+        // Without a timeout, or with one of zero: for a release in flight, for its round, and then for the answers to
+        // the undo; else for these alone.
         let round = self.plan.node_timeout();
         let answers = round.max(Duration::from_millis(2));
+        let wait = wait.filter(|wait| !wait.is_zero());
         let bound = wait.unwrap_or(round * 2) + answers + Duration::from_micros(1);
         let took = self.client().now() - start.1;
         if took > bound && !self.has_paused(start.0, self.sim.elapsed()) {
