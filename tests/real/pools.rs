@@ -15,7 +15,7 @@ use quorate_tests::peer::{Answer, Peer};
 use quorate_tests::wait::{LIMIT, until};
 
 use crate::calls::{acquire, claim, extend, release};
-use crate::client::{Client, on_tokio};
+use crate::client::{Client, assert_clean, calls, on_tokio};
 
 /// A pool as most users make it, but for its patience.
 pub(crate) fn theirs(address: &str) -> Arc<dyn LockBackend> {
@@ -27,6 +27,26 @@ pub(crate) fn theirs(address: &str) -> Arc<dyn LockBackend> {
 
 fn both(address: &str) -> [Arc<dyn LockBackend>; 2] {
     [Client::Pool.connect_one(address), theirs(address)]
+}
+
+/// A connection of a pool belongs to another call by the time of a push.
+#[test]
+fn waiters_over_a_pool_poll() {
+    let node = RedisServer::start();
+    on_tokio(async {
+        let manager = || Client::Pool.manager_at(&node.address());
+        let (one, other) = (manager(), manager());
+        let guard = one.lock("r").await.unwrap();
+        let before = calls(&node, "set");
+        let waits = tokio::spawn(other.lock("r").into_future());
+        until("a refused attempt", || calls(&node, "set") > before).await;
+        guard.release().await.unwrap();
+        waits.await.unwrap().unwrap().release().await.unwrap();
+        for manager in [one, other] {
+            assert_clean(&manager).await;
+        }
+        assert_eq!(node.keys(), [""; 0]);
+    });
 }
 
 #[test]
