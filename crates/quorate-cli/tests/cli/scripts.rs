@@ -75,7 +75,16 @@ fn the_scripts_of_the_page_run() {
         let dir = &Dir::new();
         install(
             dir,
-            &["send-report", "deploy.sh", "migrate", "build.sh", "publish.sh", "work", "setpriv"],
+            &[
+                "send-report",
+                "deploy.sh",
+                "migrate",
+                "build.sh",
+                "publish.sh",
+                "work",
+                "setpriv",
+                "backup-one-host",
+            ],
         );
         let done = sh(dir, nodes, text);
         assert_eq!((done.code(), &*done.err), (Some(0), ""), "{text}: {done:?}");
