@@ -266,7 +266,7 @@ _quorate() {
             return 0
             ;;
         quorate__subcmd__run)
-            opts="-c -E -q -v -h --read --wait --no-wait --ttl --fenced --label --skip --kill-after --once-per --nodes --nodes-file --prefix --guard-max-ttl --quiet --verbose --help"
+            opts="-c -E -q -v -h --read --wait --no-wait --ttl --fenced --label --skip --kill-after --once-per --permits --nodes --nodes-file --prefix --guard-max-ttl --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -293,6 +293,10 @@ _quorate() {
                     return 0
                     ;;
                 --once-per)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --permits)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

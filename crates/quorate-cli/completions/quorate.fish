@@ -45,6 +45,7 @@ complete -c quorate -n "__fish_quorate_using_subcommand run" -l ttl -d 'How long
 complete -c quorate -n "__fish_quorate_using_subcommand run" -l label -d 'What others see of the holder. Default: user@host:pid' -r
 complete -c quorate -n "__fish_quorate_using_subcommand run" -l kill-after -d 'How long before the end of the lease the command is told to stop (TERM). At the end it is killed' -r
 complete -c quorate -n "__fish_quorate_using_subcommand run" -l once-per -d 'Run the command once per period of the Unix clock, on one of all machines. Waits for no holder, as --no-wait --skip' -r
+complete -c quorate -n "__fish_quorate_using_subcommand run" -l permits -d 'Acquire one of N permits: a lock on one of NAME#1 to NAME#N. At most N commands run at a time' -r
 complete -c quorate -n "__fish_quorate_using_subcommand run" -s E -d 'The exit code if the lock is held by another until the wait ended' -r
 complete -c quorate -n "__fish_quorate_using_subcommand run" -l nodes -d 'The address of a node; repeat it for each. Without it, QUORATE_NODES has the addresses, with spaces between them' -r
 complete -c quorate -n "__fish_quorate_using_subcommand run" -l nodes-file -d 'A file with the addresses, one on each line' -r -F
