@@ -45,7 +45,7 @@ fn permits_that_are_all_held_are_exit_code_75() {
     let script = "echo > $QUORATE_LOCK.started; while [ -e here ]; do sleep 0.05; done";
     let outer = ["run", "--permits", "2", "job", "-c", script];
     let mut outers = [(); 2].map(|()| start(dir, addresses, &outer));
-    ["job#1.started", "job#2.started"].map(|name| dir.wait_for(name));
+    ["job#1.started", "job#2.started"].iter().for_each(|name| drop(dir.wait_for(name)));
     let full = ["run", "--no-wait", "--permits", "2", "job", "-c", "true"];
     for words in [full, inner] {
         assert_eq!(run(dir, addresses, &words).code(), Some(75));
