@@ -1,5 +1,6 @@
 //! The permissions that the guide names: with no others a user does all that a lock needs.
 
+use std::num::NonZeroU16;
 use std::slice;
 use std::time::Duration;
 
@@ -8,6 +9,8 @@ use quorate_tests::RedisServer;
 use quorate_tests::wait::{LONG_TTL, until};
 
 use crate::client::{Client, assert_clean, calls, on_tokio, unhurried};
+
+const TWO: NonZeroU16 = NonZeroU16::new(2).unwrap();
 
 const PAGE: &str = include_str!("../../crates/quorate/docs/nodes.md");
 
@@ -56,6 +59,7 @@ fn the_acl_line_of_the_guide_is_enough() {
                 assert_eq!(admin.command(words).unwrap().error(), None);
             }
             guarded.lock("orders:9").await.unwrap().release().await.unwrap();
+            guarded.read("orders:9").await.unwrap().release().await.unwrap();
             for manager in [one, other, guarded] {
                 assert_clean(&manager).await;
             }
@@ -92,6 +96,8 @@ async fn everything(
     let told = other.inspect("orders:3").await.unwrap().to_string();
     assert!(told.starts_with("held by \"web-3\" on 1 of 1 nodes"), "{place}: {told}");
     fenced.release().await.unwrap();
+    reads(place, node, one, other).await;
+    takes_permits(place, node, one, other).await;
     let name = format!("orders:{number}:kept");
     let guard = one.lock(&name).await.unwrap();
     guard.keep(LONG_TTL).await.unwrap();
@@ -100,4 +106,39 @@ async fn everything(
     let check = one.check().await;
     let problems: Vec<_> = check.problems().map(|(_, problem)| problem.to_string()).collect();
     assert_eq!(problems, [""; 0], "{place}");
+}
+
+/// Two readers, one of which is renewed. A writer waits for the last of them, and a reader for the writer.
+async fn reads(place: &str, node: &RedisServer, one: &LockManager, other: &LockManager) {
+    let first = one.read("orders:4").await.unwrap();
+    let second = other.read("orders:4").label("web-4").await.unwrap();
+    first.extend().await.unwrap();
+    let seen = one.inspect("orders:4").await.unwrap();
+    assert_eq!(seen.readers().len(), 2, "{place}: {seen}");
+    second.release().await.unwrap();
+    let joined = calls(node, "zadd");
+    let writes = tokio::spawn(other.lock("orders:4").into_future());
+    until("a writer in the queue", || calls(node, "zadd") > joined).await;
+    first.release().await.unwrap();
+    let writing = writes.await.unwrap().unwrap();
+    assert!(one.read("orders:4").no_wait().await.unwrap_err().is_held(), "{place}");
+    let joined = calls(node, "zadd");
+    let reads = tokio::spawn(one.read("orders:4").into_future());
+    until("a reader in the queue", || calls(node, "zadd") > joined).await;
+    writing.release().await.unwrap();
+    reads.await.unwrap().unwrap().release().await.unwrap();
+}
+
+/// All permits, and a waiter for one of them.
+async fn takes_permits(place: &str, node: &RedisServer, one: &LockManager, other: &LockManager) {
+    let permit = |manager: &LockManager| manager.permit("orders:5", TWO);
+    let (first, second) = (permit(one).await.unwrap(), permit(one).await.unwrap());
+    assert!(permit(other).no_wait().await.unwrap_err().is_held(), "{place}");
+    let joined = calls(node, "zadd");
+    let waits = tokio::spawn(permit(other).into_future());
+    until("an entry in the queue", || calls(node, "zadd") > joined).await;
+    first.release().await.unwrap();
+    let third = waits.await.unwrap().unwrap();
+    third.release().await.unwrap();
+    second.release().await.unwrap();
 }

@@ -395,15 +395,17 @@ impl LockManager {
     /// readiness probe that is called often.
     ///
     /// A look at the clock and a mutex of each node: no I/O. *Lately* has no bound in time: it is about the latest call to
-    /// each node, and a manager without work makes none. A manager that has asked nothing knows of no node:
-    /// [`check`](Self::check) asks all of them, and its answers count.
+    /// each node, and a manager without work makes none. So it does not learn that nodes are back, and one that has asked
+    /// nothing knows of no node: [`check`](Self::check) asks all of them, and its answers count.
     ///
     /// ```
     /// use quorate_core::LockManager;
     ///
-    /// fn probe(locks: &LockManager) -> Result<(), String> {
-    ///     let known = locks.nodes();
-    ///     if known.has_quorum() { Ok(()) } else { Err(known.to_string()) }
+    /// async fn probe(locks: &LockManager) -> Result<(), String> {
+    ///     if locks.nodes().has_quorum() || locks.check().await.has_quorum() {
+    ///         return Ok(());
+    ///     }
+    ///     Err(locks.nodes().to_string())
     /// }
     /// ```
     #[must_use]

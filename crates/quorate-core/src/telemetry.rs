@@ -53,8 +53,8 @@
 //!
 //! # Metrics (feature `metrics`)
 //!
-//! Times are in seconds. A manager describes the metrics with their units when it is built. Install
-//! the recorder before that.
+//! Times are in seconds. A manager describes the metrics with their units when it is built, and begins the counters with
+//! the label `reason` of failed requests and lost leases, and that of stops, with zero. Install the recorder before that.
 //!
 //! | metric | kind | labels | what |
 //! |---|---|---|---|

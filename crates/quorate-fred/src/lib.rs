@@ -63,7 +63,7 @@
 //! | `SCRIPT LOAD`, `EVALSHA` | the same, with less to send |
 //! | `DELIFEQ` (Valkey 9), `DELEX` (Redis 8.4) | releases without a script |
 //! | `CLIENT TRACKING` | notifications to waiters, which poll without it |
-//! | `EXISTS`, `TIME`, `ZADD`, `ZRANGE`, `ZRANGEBYSCORE`, `ZRANK`, `ZREM`, `ZSCORE` | the wait queue |
+//! | `EXISTS`, `TIME`, `ZADD`, `ZRANGE`, `ZRANGEBYSCORE`, `ZRANK`, `ZREM`, `ZSCORE` | the wait queue, and readers |
 //! | `INFO` | the restart guard, finding two addresses of one server, and what `check` reports |
 //! | `TYPE` | `revoke` of a key that is no string |
 //! | `SELECT` | an address with a database |

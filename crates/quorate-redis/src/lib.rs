@@ -59,7 +59,7 @@
 //! | `SCRIPT LOAD`, `EVALSHA` | the same, with less to send |
 //! | `DELIFEQ` or `DELEX`, on servers that have it | a cheaper release |
 //! | `CLIENT TRACKING`, `GET` | waking waiters, which poll without it |
-//! | `EXISTS`, `TIME`, `ZADD`, `ZRANGE`, `ZRANGEBYSCORE`, `ZRANK`, `ZREM`, `ZSCORE` | the wait queue |
+//! | `EXISTS`, `TIME`, `ZADD`, `ZRANGE`, `ZRANGEBYSCORE`, `ZRANK`, `ZREM`, `ZSCORE` | the wait queue, and readers |
 //! | `INFO` | the restart guard; to find two addresses of one server; what `check` reports |
 //! | `TYPE` | `revoke` of a key that is no string |
 //! | `SELECT` | an address with a database |

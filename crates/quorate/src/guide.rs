@@ -3,7 +3,7 @@
 //! To begin:
 //!
 //! - [`start`]: from nothing to the first lock, and to the first test of your code.
-//! - [`nodes`]: which servers, clients, pools and permissions; TLS and connections.
+//! - [`nodes`]: which servers, clients, pools and permissions; passwords that change, Sentinel, TLS, connections.
 //! - [`coming_from`]: what to write instead of rslock, redlock-rs, redsync, node-redlock, Redisson, ShedLock, etcd and Consul.
 //!
 //! What to do with a lock:
@@ -13,13 +13,15 @@
 //! - [`waiting`]: what a request does while another client holds the lock.
 //! - [`readers`]: readers hold a lock together, and a writer holds it alone.
 //! - [`permits`]: at most N holders at a time, and one of several names.
+//! - [`errors`]: which error says what, and the warning before a lease is lost.
 //! - [`fencing`]: numbers with which a resource refuses a holder whose lock has ended.
 //! - [`command`]: the command `quorate`, for cron jobs, deploy scripts and migrations.
 //! - [`testing`]: how to test code that uses quorate, and how quorate is tested.
 //!
 //! To run it:
 //!
-//! - [`operations`]: who holds a lock, how to free it, a check at start-up, alerts, and log lines.
+//! - [`operations`]: who holds a lock, how to free it, a check at start-up, a readiness probe, alerts, log lines, and
+//!   what a lock costs.
 //! - [`restarts`]: nodes that restart or lose their data.
 //! - [`changing_nodes`]: how to replace, add and remove a node.
 //! - [`performance`]: latency and throughput beside other clients.
@@ -47,20 +49,23 @@ page!(nodes, "../docs/nodes.md");
 page!(coming_from, "../docs/coming-from.md");
 page!(testing, "../docs/testing.md");
 
-#[doc = include_str!("../docs/readers.md")]
-pub mod readers {}
-
 #[doc = include_str!("../docs/jobs.md")]
 pub mod jobs {}
 
 #[doc = include_str!("../docs/leading.md")]
 pub mod leading {}
 
+#[doc = include_str!("../docs/waiting.md")]
+pub mod waiting {}
+
+#[doc = include_str!("../docs/readers.md")]
+pub mod readers {}
+
 #[doc = include_str!("../docs/permits.md")]
 pub mod permits {}
 
-#[doc = include_str!("../docs/waiting.md")]
-pub mod waiting {}
+#[doc = include_str!("../docs/errors.md")]
+pub mod errors {}
 
 #[doc = include_str!("../docs/fencing.md")]
 pub mod fencing {}

@@ -20,8 +20,8 @@
 //! # }
 //! ```
 //!
-//! The [`guide`] explains guarantees and limits, fencing, nodes that restart, waiting, jobs that run once, leading,
-//! permits, the tests, and how it works.
+//! The [`guide`] explains guarantees and limits, errors, fencing, nodes that restart, waiting, readers, permits, jobs that
+//! run once, leading, operations, the tests, and how it works.
 //!
 //! # Addresses
 //!

@@ -71,6 +71,19 @@ fn a_request_that_waits_for_no_holder_is_not_one_too_many() {
 }
 
 /// Another process holds the lock, and the task in front of the queue competes for it.
+/// Readers take no turn in the manager: each of them competes at the nodes.
+#[test]
+fn a_reader_that_waits_is_not_one_too_many() {
+    let world = World::complete(3);
+    let manager = manager(&world, 0);
+    let guard = world.lock(&manager);
+    let waiting: Vec<Waits> = (0..3).map(|_| world.begun(manager.read("r"))).collect();
+    world.advance(SECOND);
+    drop(guard);
+    let reading: Vec<_> = waiting.into_iter().map(|waits| world.run(waits).unwrap()).collect();
+    assert!(reading.iter().all(quorate_core::LockGuard::is_valid));
+}
+
 #[test]
 fn the_task_that_competes_is_not_counted() {
     let world = World::complete(3);

@@ -111,7 +111,8 @@ impl LockManagerBuilder {
     /// Default: no limit.
     ///
     /// One more fails at once with [`LockError::TooManyWaiters`](crate::LockError::TooManyWaiters), and nothing is
-    /// sent. A request that waits for no holder is never queued.
+    /// sent. Readers, and a request that waits for no holder, are never queued. Requests for one of the same names
+    /// ([`lock_any`](LockManager::lock_any)) have one queue.
     pub const fn max_waiters(mut self, most: usize) -> Self {
         self.config.max_waiters = Some(most);
         self

@@ -22,6 +22,16 @@ pub(super) const VALIDITY_LEFT: &str = "quorate_validity_left_seconds";
 pub(super) const CLEANUP: &str = "quorate_cleanup_seconds";
 const LATENCY: &str = "quorate_node_latency_seconds";
 
+/// The series of which one more is news: where a series begins with one, Prometheus sees no increase.
+const NEWS: [(&str, &[&str]); 2] = [
+    (
+        NOT_ACQUIRED,
+        &["held", "no_quorum", "too_many_waiters", "same_server", "closed", "entropy", "invalid"],
+    ),
+    (LOST, &["expired", "not_held", "hold_limit", "closed"]),
+];
+
+/// Describes the metrics, and begins the series of which one more is news with zero.
 pub(super) fn describe() {
     for (name, description) in [
         (ACQUIRED, "Locks acquired"),
@@ -45,6 +55,10 @@ pub(super) fn describe() {
         (LATENCY, "Time from a call to its reply, by node and operation"),
     ] {
         describe_histogram!(name, Unit::Seconds, description);
+    }
+    counter!(STOPS).increment(0);
+    for (name, reasons) in NEWS {
+        reasons.iter().for_each(|reason| counter!(name, "reason" => *reason).increment(0));
     }
 }
 

@@ -233,6 +233,20 @@ fn the_table_of_metrics_is_what_is_recorded() {
 }
 
 #[test]
+fn series_of_which_one_more_is_an_alert_begin_with_zero() {
+    let begun = figures(describe_metrics);
+    assert!(begun.values().all(|count| *count == 0), "{begun:?}");
+    assert_eq!(begun["quorate_stops_total"], 0);
+    for metric in ["quorate_not_acquired_total", "quorate_lost_total"] {
+        let row = table("# Metrics").into_iter().find(|row| row[0] == metric).unwrap();
+        let reasons = row[3].split(": ").nth(1).unwrap().split(", ");
+        let named: BTreeSet<_> = reasons.map(|reason| format!("{metric} {reason}")).collect();
+        let is_of = |name: &&String| name.starts_with(&format!("{metric} "));
+        assert_eq!(begun.keys().filter(is_of).cloned().collect::<BTreeSet<_>>(), named);
+    }
+}
+
+#[test]
 fn fields_are_short_text() {
     let log = log(false, || {
         acquired(&keys(10), Duration::from_micros(1_234), Duration::from_millis(9_876));
