@@ -123,7 +123,7 @@ pub use check::{Check, NodeReport, Problem};
 pub use detached::{DetachedLock, InvalidRecord};
 pub use error::{
     AdoptError, Answer, BuildError, ExtendError, InvalidRequest, LeaseEnd, LockError, NodeAnswer,
-    QuorumFailure, ReleaseError, RevokeError, Stopped, WithError,
+    OnceError, QuorumFailure, ReleaseError, RevokeError, Stopped, WithError,
 };
 pub use fenced_cell::{FencedCell, StaleToken};
 pub use guard::LockGuard;

@@ -96,6 +96,10 @@ pub mod how_it_works {}
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+    use std::fs;
+    use std::path::Path;
+
     /// What is to be written instead stands in the example of the page, which is compiled.
     #[test]
     fn the_right_sides_of_the_tables_are_compiled() {
@@ -117,11 +121,29 @@ mod tests {
     #[test]
     fn no_page_is_longer_than_150_lines_and_the_readme_is_under_180() {
         assert!(include_str!("../README.md").lines().count() < 180);
-        let docs = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs");
-        for page in std::fs::read_dir(docs).unwrap() {
-            let path = page.unwrap().path();
-            let lines = std::fs::read_to_string(&path).unwrap().lines().count();
-            assert!(lines <= 150, "{}: {lines} lines", path.display());
+        for (path, text) in pages() {
+            assert!(text.lines().count() <= 150, "{path}");
         }
+    }
+
+    /// Each type at the root of the crate.
+    #[test]
+    fn the_guide_names_each_type_that_users_meet() {
+        let words = |text: &'static str| text.split(|c: char| !c.is_alphanumeric() && c != '_');
+        let exports = include_str!("../../quorate-core/src/lib.rs").split("pub use ").skip(1);
+        let exports = exports.filter_map(|rest| rest.split(';').next()).flat_map(words);
+        let types = exports.filter(|name| name.starts_with(char::is_uppercase));
+        let guide: String = pages().map(|(_, text)| text).collect();
+        let named: BTreeSet<&str> =
+            guide.split(|c: char| !c.is_alphanumeric() && c != '_').collect();
+        let unnamed: Vec<&str> = types.filter(|name| !named.contains(name)).collect();
+        assert!(unnamed.is_empty() && named.contains("LockGuard"), "{unnamed:?}");
+    }
+
+    fn pages() -> impl Iterator<Item = (String, String)> {
+        let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs");
+        let pages = fs::read_dir(docs).unwrap().map(|page| page.unwrap().path());
+        let pages = pages.filter(|path| path.extension().is_some_and(|kind| kind == "md"));
+        pages.map(|path| (path.display().to_string(), fs::read_to_string(path).unwrap()))
     }
 }

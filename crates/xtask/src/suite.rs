@@ -5,23 +5,20 @@ use std::{env, fs};
 use crate::cmd::{Cmd, Outcome, cargo, list, root, stem};
 use crate::packages::need;
 
+/// All tests but those on PostgreSQL, a server that only the scheduled job installs.
+const ALL: &[&str] =
+    &["test", "--workspace", "--all-features", "--locked", "--exclude", "quorate-postgres"];
+
 /// Runs all tests that are programs of their own, and builds the examples, which some of them run.
 pub(crate) fn tests() -> Outcome {
     // Most tests on real nodes wait.
     let threads = env::var("RUST_TEST_THREADS").unwrap_or_else(|_| "8".to_owned());
     let targets = ["--lib", "--bins", "--tests", "--examples", "--no-fail-fast"];
-    // The scheduled job runs it: it needs another server.
-    let others = ["--exclude", "quorate-postgres"];
-    cargo(&["test", "--workspace", "--all-features", "--locked"])
-        .args(&targets)
-        .args(&others)
-        .env("RUST_TEST_THREADS", &threads)
-        .run()
+    cargo(ALL).args(&targets).env("RUST_TEST_THREADS", &threads).run()
 }
 
 pub(crate) fn doc_tests() -> Outcome {
-    let others = ["--exclude", "quorate-postgres"];
-    cargo(&["test", "--workspace", "--all-features", "--locked", "--doc"]).args(&others).run()
+    cargo(ALL).args(&["--doc"]).run()
 }
 
 /// Runs the tests that start servers of their own, once with each server named.
