@@ -77,13 +77,21 @@ fn the_state_of_a_server_is_told() {
     let full = RedisServer::builder().config("maxmemory", &["1"]).start();
     let crowded = RedisServer::builder().config("maxclients", &["1"]).start();
     let _only = crowded.connect();
+    // Valkey 9 has databases in cluster mode.
+    let in_cluster = match RedisServer::version() {
+        (9.., _) => Row {
+            is_not_sent: false,
+            ..row(cluster.address() + "/1", Kind::CrossSlot, &["CROSSSLOT"])
+        },
+        _ => row(cluster.address() + "/1", Kind::Database, &["SELECT is not allowed"]),
+    };
     let mut rows = [
         row(cluster.address(), Kind::CrossSlot, &["CROSSSLOT", "one resource at a time"]),
         row(slotless.address(), Kind::Cluster, &["CLUSTERDOWN"]),
         row(replica.address(), Kind::ReadOnly, &["READONLY"]),
         row(full.address(), Kind::OutOfMemory, &["OOM"]),
         row(plain.address() + "/99", Kind::Database, &["DB index"]),
-        row(cluster.address() + "/1", Kind::Database, &["SELECT is not allowed"]),
+        in_cluster,
         row(crowded.address(), Kind::Connection, &["max"]),
         row("redis+unix:///there/is/none".to_owned(), Kind::Connection, &[]),
     ];

@@ -29,8 +29,9 @@ pub(crate) fn servers(paths: &[&str]) -> Outcome {
         let (_, told, _) = Cmd::new(&[path, "--port", "0", "--tls-port", "1"]).run_silently()?;
         let has_tls = told.contains("tls-cert-file");
         let skipped = if has_tls { &[][..] } else { &["--", "--skip", "tls"] };
-        let words = ["--all-features", "--locked", "--tests", "--no-fail-fast"];
-        let tests = cargo(&["test", "--package", "quorate-tests"]).args(&words).args(skipped);
+        let words = ["--all-features", "--locked", "--tests", "--examples", "--no-fail-fast"];
+        let packages = ["test", "--package", "quorate-tests", "--package", "quorate-examples"];
+        let tests = cargo(&packages).args(&words).args(skipped);
         tests.env("QUORATE_REDIS_SERVER", path).run()?;
     }
     if paths.is_empty() { Err("name the servers".to_owned()) } else { Ok(()) }
