@@ -68,7 +68,8 @@ impl LockRequest {
 
     /// Waits without a deadline, whether the lock is held or too few nodes reply.
     ///
-    /// Ends without the lock for a reason that no waiting heals ([`LockError::is_permanent`]), and at a close.
+    /// Ends without the lock for a reason that no waiting heals ([`LockError::is_permanent`]), at a close, and with
+    /// [`LockError::TooManyWaiters`] or [`LockError::Entropy`].
     pub const fn wait_forever(mut self) -> Self {
         self.wishes.patience = Patience::Forever;
         self

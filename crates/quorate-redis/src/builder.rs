@@ -64,6 +64,9 @@ pub fn pooled(
 /// failover needs the [restart guard](quorate_core::RestartGuard), which notices the other server, and then grants no
 /// new lock until all old ones have expired. A group is one node: a quorum of several is needed as with plain nodes.
 ///
+/// The guard does not cover an old primary that lives on and still has clients: it votes for them, while the promoted one
+/// votes for others. Let it refuse writes without replicas (`min-replicas-to-write`, `min-replicas-max-lag`).
+///
 /// ```
 /// # fn main() -> Result<(), quorate_redis::ConnectError> {
 /// let sentinels = ["redis://10.0.0.1:26379", "redis://10.0.0.2:26379"];
