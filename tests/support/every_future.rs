@@ -16,6 +16,8 @@ use quorate_core::{AdoptError, DetachedLock, LockManager, Runtime};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Doing {
     Lock,
+    Read,
+    LockAny,
     LockNow,
     LockWith,
     LockNowWith,
@@ -46,8 +48,10 @@ pub(crate) struct Trial {
 }
 
 impl Doing {
-    pub(crate) const ALL: [Self; 20] = [
+    pub(crate) const ALL: [Self; 22] = [
         Self::Lock,
+        Self::Read,
+        Self::LockAny,
         Self::LockNow,
         Self::LockWith,
         Self::LockNowWith,
@@ -101,14 +105,19 @@ impl Doing {
         let held = async || lock().await.expect("it is free");
         let mut record = None;
         let future: BoxFuture<'static, ()> = match self {
-            Self::Lock => {
+            Self::Lock | Self::Read | Self::LockAny => {
                 // Contended, so that several rounds are lost before one is won.
-                let other = rival.lock("r").await.expect("it is free");
+                let other = rival.lock(["r", "s"]).await.expect("they are free");
                 let releases = async move {
                     work().await;
                     drop(other);
                 };
-                let locks = lock().into_future();
+                let request = match self {
+                    Self::Read => manager.read("r"),
+                    Self::LockAny => manager.lock_any(["r", "s"]),
+                    _ => lock(),
+                };
+                let locks = request.into_future();
                 Box::pin(async { drop(join(releases, locks).await) })
             }
             Self::LockNow => {

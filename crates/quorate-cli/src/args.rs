@@ -133,7 +133,7 @@ pub(crate) struct Held {
 )]
 pub(crate) struct Run {
     /// Hold the locks for reading: beside other readers, and not beside a lock
-    #[arg(long, conflicts_with_all = ["fenced", "once_per"])]
+    #[arg(long, conflicts_with_all = ["fenced", "once_per", "permits"])]
     pub(crate) read: bool,
     /// The names of the locks, then `--` and the command with its arguments
     #[arg(required = true, value_name = "NAME")]

@@ -112,7 +112,10 @@ impl Dial for RedisDial {
             let found = group.primary(sentinel, self.limit).await;
             let connected = match found {
                 Ok((host, port)) => {
-                    self.open_primary(&clients, &host, port, move |pushed| push(pushed)).await
+                    let opening =
+                        self.open_primary(&clients, &host, port, move |pushed| push(pushed));
+                    // A sentinel may name a primary that is gone. Then there is time to ask another one.
+                    within(self.limit / 2, opening).await
                 }
                 Err(error) => Err(error),
             };
@@ -126,16 +129,23 @@ impl Dial for RedisDial {
     }
 }
 
+async fn within(
+    limit: Duration,
+    connecting: impl Future<Output = Result<RedisConnection, BackendError>>,
+) -> Result<RedisConnection, BackendError> {
+    timeout(limit, connecting).await.unwrap_or_else(|_| {
+        let text = format!("no connection within {limit:?}");
+        Err(BackendError::new(BackendErrorKind::TimedOut, text))
+    })
+}
+
 /// One connection of a pool.
 impl ManageConnection for RedisDial {
     type Connection = RedisConnection;
     type Error = BackendError;
 
     async fn connect(&self) -> Result<RedisConnection, BackendError> {
-        timeout(self.limit, Dial::connect(self, drop)).await.unwrap_or_else(|_| {
-            let text = format!("no connection within {:?}", self.limit);
-            Err(BackendError::new(BackendErrorKind::TimedOut, text))
-        })
+        within(self.limit, Dial::connect(self, drop)).await
     }
 
     async fn is_valid(&self, connection: &mut RedisConnection) -> Result<(), BackendError> {

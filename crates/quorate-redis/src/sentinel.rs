@@ -44,10 +44,12 @@ pub(crate) fn read(
 }
 
 impl Group {
-    /// The name of a node: that of its group, and its database.
+    /// The name of a node: that of its group and of its first sentinel, since most groups are called the same, and its
+    /// database.
     pub(crate) fn node_name(&self, database: i64) -> String {
-        let name = &self.name;
-        if database == 0 { name.clone() } else { format!("{name}/{database}") }
+        let sentinel = self.sentinels.first().map_or("", |sentinel| &sentinel.name);
+        let database = if database == 0 { String::new() } else { format!("/{database}") };
+        format!("{}@{sentinel}{database}", self.name)
     }
 
     pub(crate) fn sentinels(&self) -> &[Server] {
@@ -144,10 +146,10 @@ mod tests {
     #[test]
     fn the_host_of_a_primary_is_the_name_of_its_group() {
         for (primary, name) in [
-            ("orders", "orders"),
-            ("redis://orders", "orders"),
-            ("redis://locker:hunter2@My_Orders-1/2", "My_Orders-1/2"),
-            ("locker:hunter2@orders", "orders"),
+            ("orders", "orders@10.0.0.1:26379"),
+            ("redis://orders", "orders@10.0.0.1:26379"),
+            ("redis://locker:hunter2@My_Orders-1/2", "My_Orders-1@10.0.0.1:26379/2"),
+            ("locker:hunter2@orders", "orders@10.0.0.1:26379"),
         ] {
             let (info, group) = read(primary, SENTINELS).unwrap();
             assert_eq!(group.node_name(info.redis_settings().db()), name);

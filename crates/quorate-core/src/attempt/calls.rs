@@ -98,7 +98,7 @@ impl State {
         let settled = cluster.nodes.settled(tag, result, now);
         effects.wake.merge(cluster.attempts.tell_back(tag.node, settled.await_back));
         if tag.kind == CallKind::Waiting {
-            return self.handle_hint(attempt, tag.number, settled.result, now, effects);
+            return self.handle_hint(attempt, tag, settled.result, now, effects);
         }
         if let Ok(CallReply::Voted(Reply { vote: Vote::Refused, holder: Some(holder), .. })) =
             &settled.result
@@ -165,14 +165,18 @@ impl State {
     fn handle_hint(
         &mut self,
         attempt: &Attempt,
-        number: u32,
+        tag: &Tag,
         result: CallResult,
         now: Instant,
         effects: &mut Effects,
     ) {
-        let at = usize::try_from(FIRST_HINT - number).unwrap_or(usize::MAX);
+        let at = usize::try_from(FIRST_HINT - tag.number).unwrap_or(usize::MAX);
         let Some(key) = attempt.claim.keys().get(at) else { return };
         if attempt.claim.mode() == Mode::Shared {
+            if self.asked != Some(tag.node) {
+                // Another gate is asked meanwhile.
+                return;
+            }
             let writer_waits = matches!(result, Ok(CallReply::Waiters(true)));
             attempt.queues.readers.note_word(key, writer_waits, now);
             self.writer_waits = Some(writer_waits);
