@@ -154,7 +154,8 @@ impl Competitor<'_> {
     /// Waits for the ticket of one key. Without one, the error says what was in the way (A4).
     async fn ticket(&mut self, key: &Key, start: Instant) -> Result<Ticket, LockError> {
         let queues = self.queues;
-        let mut taking = queues.take(key.clone(), self.wanted.waits(), start);
+        let taking = queues.take(key.clone(), self.wanted.waits(), start);
+        let mut taking = taking.again(self.last.is_some());
         let taken = match poll_immediate(&mut taking).await {
             Some(taken) => Some(taken),
             None => {

@@ -159,7 +159,15 @@ impl LocalQueues {
     /// Waits for the ticket of `key`.
     pub(crate) fn take(self: &Arc<Self>, key: Key, waits: bool, now: Instant) -> Taking {
         let queues = Arc::clone(self);
-        Taking { queues, key, waits, asked_at: now, task: None, is_behind_others: false }
+        Taking {
+            queues,
+            key,
+            waits,
+            is_again: false,
+            asked_at: now,
+            task: None,
+            is_behind_others: false,
+        }
     }
 
     /// The gate said whether other processes wait.
@@ -256,6 +264,12 @@ impl KeyQueue {
             asked: None,
             is_lingering: false,
         }
+    }
+
+    /// How many tasks are queued behind the one that has the ticket, or is given it.
+    fn waiters(&self) -> usize {
+        let is_given = matches!(self.ticket, Whereabouts::Given);
+        self.tasks.len().saturating_sub(usize::from(is_given))
     }
 
     fn is_recent(at: Option<Instant>, now: Instant) -> bool {
@@ -423,6 +437,8 @@ pub(crate) struct Taking {
     queues: Arc<LocalQueues>,
     key: Key,
     waits: bool,
+    /// The request has lost a round.
+    is_again: bool,
     asked_at: Instant,
     /// Its number in the queue.
     task: Option<u64>,
@@ -433,6 +449,12 @@ pub(crate) struct Taking {
 impl Taking {
     pub(crate) const fn key(&self) -> &Key {
         &self.key
+    }
+
+    /// The same for a request that has lost a round, if `is_again`: it is never one too many.
+    pub(crate) const fn again(mut self, is_again: bool) -> Self {
+        self.is_again = is_again;
+        self
     }
 
     /// Whether a guard or an earlier task was in the way, and not only a release.
@@ -447,7 +469,7 @@ impl Taking {
 
     /// The first poll: takes the ticket, or its place in the queue.
     fn enter(&mut self, context: &Context<'_>) -> Poll<Result<Ticket, NoTicket>> {
-        let most = self.queues.cluster.config.max_waiters;
+        let most = self.queues.cluster.config.max_waiters.filter(|_| !self.is_again);
         let mut state = self.queues.lock();
         if state.is_closed {
             return Poll::Ready(Err(NoTicket::Closed));
@@ -466,7 +488,7 @@ impl Taking {
             }
             Whereabouts::Ending(_) if queue.tasks.is_empty() => {}
             _ if !self.waits => return Poll::Ready(Err(NoTicket::Held)),
-            _ if most.is_some_and(|most| queue.tasks.len() >= most) => {
+            _ if most.is_some_and(|most| queue.waiters() >= most) => {
                 return Poll::Ready(Err(NoTicket::TooMany));
             }
             _ => self.is_behind_others = true,

@@ -97,6 +97,20 @@ fn the_task_that_competes_is_not_counted() {
     drop(world.run(second).unwrap());
 }
 
+/// The lock is released, and that task has not been polled since.
+#[test]
+fn the_task_that_has_the_lock_next_is_not_counted() {
+    let world = World::complete(3);
+    let manager = manager(&world, 1);
+    let guard = world.lock(&manager);
+    let first = world.begun(manager.lock("r"));
+    world.run(guard.release()).unwrap();
+    let second = world.begun(manager.lock("r"));
+    assert_eq!(refused(&world, manager.lock("r").into_future()).1, 1);
+    drop(world.run(first).unwrap());
+    drop(world.run(second).unwrap());
+}
+
 #[test]
 fn the_error_has_a_reason_of_its_own_and_is_neither_held_nor_permanent() {
     let world = World::new(3);

@@ -58,7 +58,13 @@ impl Competitor<'_> {
             let given = cluster.attempts.unless_closed(self.given());
             match cluster.before(deadline, given).await {
                 Some(Some(Ok(ticket))) => {
-                    self.tickets.push(ticket.of(turn));
+                    // The wait of a task that wanted this name alone, and gave up.
+                    if let Some(wait) = ticket.end_wait(cluster.now()) {
+                        wait.input(WaitInput::Cancel);
+                    }
+                    let ticket = ticket.of(turn);
+                    let has_turn = self.turn().is_some();
+                    self.tickets.push(if has_turn { ticket } else { ticket.without_turn() });
                     return Ok(true);
                 }
                 Some(None | Some(Err(NoTicket::Closed))) => return Err(LockError::Closed),
@@ -103,14 +109,18 @@ impl Competitor<'_> {
         };
         if let Some(given) = given {
             if !self.choosing.as_mut().is_some_and(|it| take(&mut it.is_local)) {
-                return given;
+                // It waits at the gate already.
+                return given.map_err(|error| match error {
+                    NoTicket::TooMany => NoTicket::Held,
+                    error => error,
+                });
             }
             if self.others_are_first() {
                 return Err(NoTicket::Held);
             }
             // The next task goes on. This one takes a turn again, if it loses.
             self.choosing.iter_mut().for_each(|it| it.turn = None);
-            return given.map(Ticket::without_turn);
+            return given;
         }
         let (wait, now) = (self.turn().and_then(Ticket::wait), self.cluster().now());
         let named = wait.as_ref().and_then(|wait| wait.take_free());
@@ -133,9 +143,9 @@ impl Competitor<'_> {
 
     /// Tasks here have or want all names: waits for them alone.
     fn wait_here(&mut self, now: Instant) {
-        let (queues, waits) = (self.queues, self.wanted.waits());
+        let (queues, waits, is_again) = (self.queues, self.wanted.waits(), self.last.is_some());
         let Some(choosing) = &mut self.choosing else { return };
-        let take = |key: &Key| queues.take(key.clone(), waits, now);
+        let take = |key: &Key| queues.take(key.clone(), waits, now).again(is_again);
         choosing.busy = self.wanted.keys.iter().map(take).collect();
         (choosing.is_local, self.has_waited) = (true, true);
     }

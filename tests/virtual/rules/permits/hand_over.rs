@@ -1,15 +1,16 @@
 //! S2: a free permit goes to a waiter.
 
-use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use quorate_core::LockGuard;
+use quorate_core::{LockGuard, LockManager};
 use quorate_memory::{Operation, Sim, Value};
 
 use super::{Board, hand_over, name_of};
 use crate::waiting::processes::{Process, Quirk, REFRESH, ROUND_TRIP, SECOND_LOOK, Scene};
-use crate::world::{MS, SECOND};
+use crate::world::{HOUR, MS, SECOND};
 
 /// All permits are held by one process. Others wait, one after the other, and one permit after the other is released.
 #[test]
@@ -158,4 +159,116 @@ fn s2_a_key_without_a_ttl_takes_one_permit_and_no_other() {
     let (had, took) = hand_over(&scene, guard, &waits);
     assert_eq!(had, name);
     assert!(took <= REFRESH + SECOND_LOOK, "{took:?}");
+}
+
+/// A task that wants one name alone gives up after its release, without a push. Another task here takes that name.
+#[test]
+fn s2_a_wait_for_a_name_ends_when_a_task_that_wants_any_has_it() {
+    for more in [120, 320, 520] {
+        let scene = Scene::new(3);
+        let (process, other) = (scene.process(), scene.process());
+        let one = scene.run(process.lock("p#1").ttl(HOUR)).unwrap();
+        let _two = scene.run(process.lock("p#2").ttl(HOUR)).unwrap();
+        let held = other.hold_once("p#1", 3 * SECOND);
+        scene.advance(SECOND);
+        let alone = process.locks.lock("p#1").timeout(3 * SECOND + more * MS);
+        process.spawn(alone.into_future().map(drop));
+        scene.advance(10 * MS);
+        let any = process.waits(2);
+        scene.advance(90 * MS);
+        process.spawn(one.release().map(drop));
+        scene.advance(SECOND);
+        scene.quirk.loses_pushes.store(true, Ordering::Relaxed);
+        scene.advance(4 * SECOND);
+        assert!(held.lock().unwrap().is_some());
+        assert_eq!(any.lock().unwrap().as_ref().map(|(guard, _)| name_of(guard)).unwrap(), "p#1");
+        assert!(scene.keys().iter().all(|key| !key.contains(':')), "{more}: {:?}", scene.keys());
+    }
+}
+
+/// The waiting task has an entry at the gate. A task of its manager that waits for no holder wins a permit.
+#[test]
+fn s2_a_try_keeps_the_place_of_a_waiting_task() {
+    let scene = Scene::new(3);
+    let (holder, first, second) = (scene.process(), scene.process(), scene.process());
+    let [one, two] = [(); 2].map(|()| scene.run(holder.permit(2)).unwrap());
+    scene.quirk.loses_pushes.store(true, Ordering::Relaxed);
+    let first_waits = first.waits(2);
+    scene.advance(50 * MS);
+    let second_waits = second.waits(2);
+    scene.advance(SECOND);
+    scene.run(one.release()).unwrap();
+    let _tried = scene.run(first.permit(2).no_wait()).unwrap();
+    scene.quirk.loses_pushes.store(false, Ordering::Relaxed);
+    scene.advance(3 * SECOND);
+    hand_over(&scene, two, &first_waits);
+    assert!(second_waits.lock().unwrap().is_none());
+}
+
+/// A process in which one task may be queued for a key.
+fn limited(scene: &Scene) -> Process {
+    let client = scene.sim.client(0);
+    let nodes = scene.nodes.iter().map(|node| node.seen_by(&client));
+    let builder = LockManager::builder(nodes).runtime(client.clone());
+    Process { locks: builder.max_waiters(1).build().unwrap(), client }
+}
+
+/// Requests a permit in the background. Returns the name or the error.
+fn ends(process: &Process) -> Arc<Mutex<Option<String>>> {
+    let (ends, request) = (Arc::<Mutex<_>>::default(), process.permit(2));
+    let told = Arc::clone(&ends);
+    process.spawn(async move {
+        let end = match request.await {
+            Ok(guard) => {
+                let name = name_of(&guard);
+                std::mem::forget(guard);
+                name
+            }
+            Err(error) => error.to_string(),
+        };
+        *told.lock().unwrap() = Some(end);
+    });
+    ends
+}
+
+/// The gate names a permit for which as many tasks as may are queued here.
+#[test]
+fn s2_a_request_that_waits_at_the_gate_is_not_one_too_many() {
+    let scene = Scene::new(3);
+    let (process, other) = (limited(&scene), scene.process());
+    let one = scene.run(process.lock("p#1").ttl(HOUR)).unwrap();
+    let _two = scene.run(other.lock("p#2").ttl(HOUR)).unwrap();
+    let alone = process.hold_once("p#1", 50 * MS);
+    scene.advance(5 * MS);
+    let any = ends(&process);
+    scene.advance(SECOND);
+    assert_eq!(*any.lock().unwrap(), None);
+    process.spawn(one.release().map(drop));
+    scene.advance(5 * SECOND);
+    assert_eq!(any.lock().unwrap().as_deref(), Some("p#1"));
+    assert!(alone.lock().unwrap().is_some());
+}
+
+/// The first request waits for tasks here alone. Then others have the turn, and it loses its round.
+#[test]
+fn s2_a_request_that_takes_its_turn_again_is_not_one_too_many() {
+    let scene = Scene::new(3);
+    let (process, other) = (limited(&scene), scene.process());
+    let one = scene.run(process.lock("p#1").ttl(HOUR)).unwrap();
+    let _two = scene.run(process.lock("p#2").ttl(HOUR)).unwrap();
+    let first = ends(&process);
+    let _second = ends(&process);
+    scene.advance(5 * MS);
+    scene.nodes.iter().for_each(|node| node.expire("p#1"));
+    let held = scene.run(other.lock("p#1").ttl(HOUR)).unwrap();
+    process.spawn(one.release().map(drop));
+    for _ in 0..60 {
+        scene.advance(Duration::from_micros(20));
+        let _ends = ends(&process);
+    }
+    scene.advance(SECOND);
+    assert_eq!(*first.lock().unwrap(), None);
+    scene.run(held.release()).unwrap();
+    scene.advance(5 * SECOND);
+    assert_eq!(first.lock().unwrap().as_deref(), Some("p#1"));
 }
