@@ -177,6 +177,14 @@ mod tests {
     }
 
     #[test]
+    fn a_mark_lasts_from_a_millisecond_to_a_hundred_years() {
+        for (asked, days) in [(Duration::MAX, 36_500), (Duration::from_secs(86_400), 1)] {
+            assert_eq!(Ttl::of_mark(asked).as_duration(), Duration::from_secs(days * 86_400));
+        }
+        assert_eq!(Ttl::of_mark(Duration::ZERO).as_millis(), 1);
+    }
+
+    #[test]
     fn t2_validity_is_ttl_minus_one_percent_and_two_milliseconds() {
         let drift = Drift::default();
         assert_eq!(drift.of(ttl(10_000)), Duration::from_millis(102));
