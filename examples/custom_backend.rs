@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use quorate::backend::{
-    AcquireOptions, Claim, ExtendOptions, ReleaseOptions, Reply, Vote, async_trait,
+    AcquireOptions, Claim, ExtendOptions, Mode, ReleaseOptions, Reply, Vote, async_trait,
 };
 use quorate::memory::conformance::{self, Testbed};
 use quorate::resource::Key;
@@ -55,7 +55,8 @@ fn all_ours(entries: &HashMap<Vec<u8>, Entry>, claim: &Claim) -> Result<bool, Ba
 #[async_trait]
 impl LockBackend for MapNode {
     async fn acquire(&self, claim: &Claim, options: AcquireOptions) -> Result<Reply, BackendError> {
-        if options.fencing.is_some() || options.guard.is_some() {
+        let is_shared = claim.mode() == Mode::Shared;
+        if is_shared || options.fencing.is_some() || options.guard.is_some() {
             return Err(BackendError::unsupported("a map keeps only keys"));
         }
         let mut entries = self.entries();

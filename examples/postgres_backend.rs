@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quorate::backend::{
-    AcquireOptions, Capabilities, Claim, ExtendOptions, Holder, ReleaseOptions, Reply, Vote,
+    AcquireOptions, Capabilities, Claim, ExtendOptions, Holder, Mode, ReleaseOptions, Reply, Vote,
     async_trait,
 };
 use quorate::memory::conformance::{self, Testbed};
@@ -150,6 +150,9 @@ impl LockBackend for PostgresNode {
     }
 
     async fn acquire(&self, claim: &Claim, options: AcquireOptions) -> Result<Reply, BackendError> {
+        if claim.mode() == Mode::Shared {
+            return Err(BackendError::unsupported("a row has one holder"));
+        }
         if options.guard.is_some() {
             return Err(BackendError::unsupported("a database does not forget"));
         }

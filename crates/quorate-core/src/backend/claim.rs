@@ -65,7 +65,8 @@ impl Claim {
         self.ttl
     }
 
-    /// Whether readers share the keys.
+    /// Whether readers share the keys. Without [`Capabilities::SHARED`](super::Capabilities::SHARED), an acquire of such a
+    /// claim fails as unsupported.
     #[must_use]
     pub const fn mode(&self) -> Mode {
         self.mode
