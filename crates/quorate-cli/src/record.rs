@@ -35,10 +35,13 @@ pub(crate) async fn lock(
     let record = guard.detach().map_err(|reason| Failure::new(LOST, reason))?;
     let mut output = io::stdout();
     let written = writeln!(output, "{}", record.encode()).and_then(|()| output.flush());
-    if let Err(error) = written {
+    if written.is_err() {
         // Nobody has the record.
         manager.adopt(&record).await?.release().await?;
-        let _ = manager.close(CLOSE).await;
+    }
+    // The slower nodes have the lock as well.
+    let _ = manager.close(CLOSE).await;
+    if let Err(error) = written {
         return Err(Failure::usage(format!(
             "the record was not written, the lock is free: {error}"
         )));
@@ -48,8 +51,9 @@ pub(crate) async fn lock(
 
 /// Extends the lock whose record is on standard input. The record stays valid.
 pub(crate) async fn extend(common: &Common) -> Result<u8, Failure> {
-    let (_manager, guard) = adopt(common).await?;
+    let (manager, guard) = adopt(common).await?;
     guard.detach().map_err(|reason| Failure::new(LOST, reason))?;
+    let _ = manager.close(CLOSE).await;
     Ok(0)
 }
 
