@@ -121,12 +121,6 @@ impl<R: Runtime + ?Sized> Runtime for Arc<R> {
     }
 }
 
-/// Whether this thread is known to run an async task.
-#[cfg(not(feature = "tokio"))]
-pub(crate) const fn is_in_task() -> bool {
-    false
-}
-
 /// Fills `bytes` with random bytes from the operating system.
 ///
 /// # Errors
@@ -134,4 +128,19 @@ pub(crate) const fn is_in_task() -> bool {
 /// The system has no such source, or it failed.
 pub fn os_random(bytes: &mut [u8]) -> Result<(), EntropyError> {
     getrandom::fill(bytes).map_err(EntropyError::new)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[cfg(feature = "smol")]
+    #[test]
+    fn the_wall_clock_is_that_of_the_machine() {
+        const YEAR_2020: u64 = 1_577_836_800_000_000;
+        let runtime = SmolRuntime::new();
+        for micros in [unix_micros(), runtime.unix_micros(), Arc::new(runtime).unix_micros()] {
+            assert!(micros > YEAR_2020, "{micros}");
+        }
+    }
 }

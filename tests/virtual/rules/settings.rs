@@ -230,7 +230,7 @@ fn names_of_any_bytes_are_locked_as_they_are() {
 
 #[test]
 fn names_that_cannot_be_locked_are_refused_before_anything_is_sent() {
-    for prefix in ["", "app:"] {
+    for prefix in ["", "app:", "app"] {
         let world = World::new(3);
         let manager = world.builder().key_prefix(prefix).build().unwrap();
         let refused = |names: &[&[u8]]| match world.run(manager.lock(names)) {
