@@ -132,15 +132,36 @@ pub fn os_random(bytes: &mut [u8]) -> Result<(), EntropyError> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-
-    #[cfg(feature = "smol")]
+    /// On a thread without an async runtime. `tests/real/runtimes.rs` has the contract, and more places.
+    #[cfg(all(feature = "smol", feature = "tokio"))]
     #[test]
-    fn the_wall_clock_is_that_of_the_machine() {
+    fn a_runtime_has_a_clock_a_timer_a_spawner_and_randomness() {
+        use std::sync::mpsc::channel;
+        use std::time::Duration;
+
+        use pollster::block_on;
+
+        use super::*;
+
         const YEAR_2020: u64 = 1_577_836_800_000_000;
-        let runtime = SmolRuntime::new();
-        for micros in [unix_micros(), runtime.unix_micros(), Arc::new(runtime).unix_micros()] {
-            assert!(micros > YEAR_2020, "{micros}");
+        let (tokio, smol) = (Arc::new(TokioRuntime::new()), Arc::new(SmolRuntime::new()));
+        let runtimes: [Arc<dyn Runtime>; 2] = [tokio, smol];
+        for runtime in runtimes {
+            let deadline = runtime.now() + Duration::from_millis(2);
+            block_on(runtime.sleep_until(deadline));
+            assert!(runtime.now() >= deadline, "{runtime:?}");
+
+            let (sender, runs) = channel();
+            runtime.spawn(Box::pin(async move { sender.send(7).unwrap() }));
+            assert_eq!(runs.recv_timeout(Duration::from_secs(30)), Ok(7), "{runtime:?}");
+
+            let mut bytes = [0; 20];
+            runtime.fill_random(&mut bytes).unwrap();
+            assert_ne!(bytes, [0; 20], "{runtime:?}");
+
+            for micros in [unix_micros(), (*runtime).unix_micros(), runtime.unix_micros()] {
+                assert!(micros > YEAR_2020, "{runtime:?}: {micros}");
+            }
         }
     }
 }

@@ -115,6 +115,13 @@ fn t3_settings_that_cannot_hold_a_lock_are_refused() {
         assert_eq!(build(ttl), Some(short));
     }
     assert_eq!(build(4 * MS), None);
+    // Without drift and margin, a validity of 1 ms is left.
+    let bare = World::new(3).builder().drift(Drift::new(0, Duration::ZERO));
+    assert!(bare.safety_margin(Duration::ZERO).ttl(MS).build().is_ok());
+    // No ttl is long enough.
+    let wild = World::new(3).builder().safety_margin(Ttl::MAX).ttl(Ttl::MAX).build();
+    let short = InvalidTtl::TooShort { ttl: Ttl::MAX, least: Duration::MAX };
+    assert_eq!(wild.err(), Some(BuildError::Ttl(short)));
     let endless = BuildError::Ttl(InvalidTtl::TooLong { ttl: Duration::MAX });
     assert_eq!(build(Duration::MAX), Some(endless));
     for count in [0, 65] {
