@@ -82,7 +82,7 @@ fn an_error_of_lock_says_what_to_do() {
         ),
         (LockError::Held(answers("++aaa")), Is::Held, "held by \"a\" on 3 of 5 nodes"),
         (LockError::Held(answers("xaa")), Is::Held, "held by \"a\" on 2 of 3 nodes; n1: NOAUTH"),
-        // A quorum names nobody.
+        // No quorum names one holder.
         (
             LockError::Held(answers("++aa-")),
             Is::Held,
