@@ -266,6 +266,17 @@ fn a1_what_finds_tokio_finds_its_home_in_front_of_the_callers_runtime() {
     assert_eq!(caller.block_on(none.enter(found())), caller.handle().id());
 }
 
+/// The task by which it finds out that its home shuts down.
+#[test]
+fn a_context_leaves_no_task_in_its_home() {
+    let home = multi_thread();
+    let tasks = || home.metrics().num_alive_tasks();
+    let context = TokioContext::of(home.handle().clone());
+    assert_eq!(tasks(), 1);
+    drop(context);
+    eventually("its task has ended", || tasks() == 0);
+}
+
 /// Two guards, one of them renewed, are dropped at the end of `main`.
 #[test]
 fn a1_a_program_whose_runtime_has_gone_ends_at_once() {

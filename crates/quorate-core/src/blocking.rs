@@ -12,12 +12,15 @@ use crate::lease::Lease;
 use crate::manager::{CloseReport, LockManager};
 use crate::request::{LockRequest, release};
 use crate::resource::IntoResources;
-use crate::runtime::is_in_task;
 use crate::telemetry;
 
 /// Refuses a thread that runs a tokio task: it would hold up all other tasks of that thread.
 fn may_block() -> Result<(), InvalidRequest> {
-    if is_in_task() { Err(InvalidRequest::Blocking) } else { Ok(()) }
+    #[cfg(feature = "tokio")]
+    if crate::runtime::is_in_task() {
+        return Err(InvalidRequest::Blocking);
+    }
+    Ok(())
 }
 
 impl LockRequest {

@@ -221,3 +221,67 @@ pub(crate) async fn check(cluster: &Cluster) -> Check {
     }
     Check { nodes: reports.into() }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(description: Option<Description>) -> NodeReport {
+        let mut report = NodeReport::new("n".into(), Capabilities::NONE);
+        if let Some(description) = description {
+            report.describe(description, Duration::ZERO);
+        }
+        report
+    }
+
+    #[test]
+    fn a_quorum_of_the_configured_nodes_answered() {
+        for (answered, nodes, has_quorum) in [
+            (0, 1, false),
+            (1, 1, true),
+            (1, 2, false),
+            (2, 2, true),
+            (1, 3, false),
+            (2, 3, true),
+            (2, 4, false),
+            (3, 4, true),
+            (2, 5, false),
+            (5, 5, true),
+        ] {
+            let described = |at| (at < answered).then(Description::default);
+            let check = Check { nodes: (0..nodes).map(|at| report(described(at))).collect() };
+            assert_eq!(check.has_quorum(), has_quorum, "{answered} of {nodes}");
+        }
+    }
+
+    #[test]
+    fn a_node_evicts_with_a_limit_and_a_policy() {
+        for (max_memory, eviction, evicts) in [
+            (Some(0), "noeviction", false),
+            (Some(0), "allkeys-lru", false),
+            (Some(1), "noeviction", false),
+            (Some(1), "allkeys-lru", true),
+            (None, "allkeys-lru", true),
+            (None, "noeviction", false),
+        ] {
+            let eviction = Some(eviction.into());
+            let seen = report(Some(Description { max_memory, eviction, ..Default::default() }));
+            let found = seen.problems.iter().any(|it| matches!(it, Problem::Evicting { .. }));
+            assert_eq!(found, evicts, "{seen}");
+        }
+    }
+
+    #[test]
+    fn an_error_of_a_node_says_what_to_do() {
+        for (kind, text) in [
+            (BackendErrorKind::Auth, "text; check the user and the password"),
+            (BackendErrorKind::Connection, "text; check the address, and whether the server runs"),
+            (BackendErrorKind::Loading, "text; wait"),
+            (BackendErrorKind::Permission, "text; allow this to the user of the address"),
+            (BackendErrorKind::Protocol, "text; use the address of a Redis or Valkey server"),
+            (BackendErrorKind::Other, "text"),
+        ] {
+            assert_eq!(Problem::Failed(BackendError::new(kind, "text")).to_string(), text);
+        }
+    }
+}

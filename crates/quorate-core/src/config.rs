@@ -100,17 +100,17 @@ impl Config {
 
     /// The shortest ttl of which drift and safety margin leave enough; `Duration::MAX` if there is none.
     fn least_ttl(&self) -> Duration {
-        let is_enough = |millis: &u64| {
-            let ttl = Ttl::try_from(Duration::from_millis(*millis));
+        let is_enough = |millis: u64| {
+            let ttl = Ttl::try_from(Duration::from_millis(millis));
             ttl.is_ok_and(|ttl| self.validity(ttl) >= LEAST_VALIDITY)
         };
-        let Some(mut most) = (0..35).map(|power| 1 << power).find(is_enough) else {
+        let (mut least, mut most) = (0, u64::try_from(Ttl::MAX.as_millis()).unwrap_or(u64::MAX));
+        if !is_enough(most) {
             return Duration::MAX;
-        };
-        let mut least = most / 2;
+        }
         while least + 1 < most {
             let middle = least.midpoint(most);
-            if is_enough(&middle) { most = middle } else { least = middle }
+            if is_enough(middle) { most = middle } else { least = middle }
         }
         Duration::from_millis(most)
     }

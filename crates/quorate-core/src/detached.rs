@@ -244,6 +244,7 @@ mod tests {
         let read: DetachedLock = text.parse().unwrap();
         assert_eq!(read.encode(), text);
         assert_eq!(read.keys()[1].as_bytes(), [0, 0xff]);
+        assert_eq!(read.ttl(), Duration::from_secs(5));
     }
 
     #[test]
@@ -294,7 +295,11 @@ mod tests {
 
     #[test]
     fn a6_a_record_shows_no_token_and_an_error_no_record() {
-        assert!(!format!("{:?}", record()).contains("abab"));
+        let shown = format!("{:?}", record());
+        assert!(
+            shown.contains("a:1") && shown.contains("5s") && !shown.contains("abab"),
+            "{shown}"
+        );
         let cut = &record().encode()[..30];
         assert!(!DetachedLock::decode(cut).unwrap_err().to_string().contains("ab"));
     }
@@ -307,6 +312,7 @@ mod tests {
             (good.replace("quorate1", "quorate5"), InvalidRecord::Version),
             (good.replace("quorate1", "quorate2"), InvalidRecord::Malformed),
             (good.replace("quorate1:5000:", "quorate2:5000:0:"), InvalidRecord::Malformed),
+            (good.replace("quorate1:5000:", "quorate2:5000::"), InvalidRecord::Malformed),
             (good.replace(":5000:", ":5000:7:"), InvalidRecord::Malformed),
             (good.replace(":5000:", ":0:"), InvalidRecord::Malformed),
             (good.replace(":5000:", ":+5000:"), InvalidRecord::Malformed),

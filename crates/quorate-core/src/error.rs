@@ -8,6 +8,8 @@
 
 mod build;
 mod quorum_failure;
+#[cfg(test)]
+mod tests;
 mod with;
 
 use std::fmt;

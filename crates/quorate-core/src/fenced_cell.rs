@@ -147,6 +147,8 @@ mod tests {
         let stale = StaleToken { token: token(6), highest: token(7) };
         assert_eq!(restored.write(token(6), |()| ()), Err(stale));
         assert_eq!(stale.to_string(), "the fencing token 6 is stale: 7 was used");
+        let shown = format!("{:?}", FencedCell::with_highest(token(7), "s3cret"));
+        assert!(shown.contains('7') && !shown.contains("s3cret"), "{shown}");
     }
 
     #[test]

@@ -490,6 +490,38 @@ mod tests {
         assert!(!format!("{seen:?}").contains("abab"));
     }
 
+    /// A letter for each node: `w` a writer, `-` free, `1` one reader, and `2` two of them.
+    #[test]
+    fn readers_are_shown_by_their_number_and_a_writer_hides_none() {
+        let reader = |label: &str| {
+            let holder = Holder::new(format!("{} {label}", "ab".repeat(20)).into_bytes());
+            Reader { holder, time_left: MS }
+        };
+        let state = |letter| match letter {
+            'w' => held('w', Some(MS)),
+            '1' => KeyState::Read { readers: vec![reader("web-1")] },
+            '2' => KeyState::Read { readers: vec![reader("web-1"), reader("web-2")] },
+            _ => KeyState::Free,
+        };
+        for (nodes, readers, line) in [
+            ("111", 1, "held by 1 reader (\"web-1\") on 3 of 3 nodes, 2 needed, 1.0ms left"),
+            (
+                "22-",
+                2,
+                "held by 2 readers (\"web-1\", \"web-2\") on 2 of 3 nodes, 2 needed, 1.0ms left; n: free",
+            ),
+            // The second reader has no quorum.
+            ("211", 1, "held by 1 reader (\"web-1\") on 3 of 3 nodes, 2 needed, 1.0ms left"),
+            ("ww1", 0, "held on 2 of 3 nodes, 2 needed, 1.0ms left; n: 1 reader"),
+            ("ww2", 0, "held on 2 of 3 nodes, 2 needed, 1.0ms left; n: 2 readers"),
+            ("--2", 0, "free on 2 of 3 nodes, 2 needed; n: 2 readers"),
+        ] {
+            let view = |letter| NodeView { name: "n".into(), state: state(letter) };
+            let seen = Inspection { nodes: nodes.chars().map(view).collect() };
+            assert_eq!((seen.readers().len(), seen.to_string()), (readers, line.to_owned()));
+        }
+    }
+
     /// A clock that jumps to the deadline of a sleep when the sleep is polled.
     #[derive(Debug)]
     struct Jumping(Arc<Mutex<Instant>>);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::acquire::{Patience, Wanted, Wishes, acquire};
 use crate::backend::Mode;
 use crate::cluster::Cluster;
-use crate::error::{InvalidRequest, LeaseEnd, LockError, ReleaseError, Stopped, WithError};
+use crate::error::{InvalidRequest, LockError, ReleaseError, Stopped, WithError};
 use crate::guard::LockGuard;
 use crate::lease::Lease;
 use crate::resource::{InvalidResource, Key, Label, Resources};
@@ -233,8 +233,6 @@ pub(crate) async fn release<T>(guard: LockGuard, value: T) -> Result<T, WithErro
     let cluster = lease.cluster();
     let limit = cluster.config.node_timeout(lease.attempt().claim.ttl());
     match cluster.within(limit, guard.release()).await {
-        // After a close, no other client may have held the lock.
-        Some(Err(ReleaseError::Lost(LeaseEnd::Closed))) => Ok(value),
         Some(Err(ReleaseError::Lost(reason))) => {
             Err(WithError::Lost(Stopped { reason, value: Some(value) }))
         }

@@ -3,7 +3,7 @@
 mod label;
 mod token;
 
-use std::borrow::{Borrow, Cow};
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
@@ -131,18 +131,9 @@ impl Key {
     }
 }
 
-/// Equality, order and hash are those of the bytes, so a map with keys can be searched by bytes.
-impl Borrow<[u8]> for Key {
-    fn borrow(&self) -> &[u8] {
-        &self.0
-    }
-}
-
 impl fmt::Debug for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Key(")?;
-        printable(&self.0, f)?;
-        f.write_str(")")
+        write!(f, "Key({self})")
     }
 }
 
@@ -369,8 +360,19 @@ mod tests {
     }
 
     #[test]
-    fn a_long_name_does_not_flood_a_message() {
-        let resource = Resource::new(vec![b'x'; Resource::MAX_LEN]).unwrap();
-        assert!(resource.to_string().len() < 100);
+    fn a_message_shows_64_bytes_of_a_name() {
+        let x64 = "x".repeat(64);
+        for (name, shown) in [
+            (b"a \"b\"\n\xff".to_vec(), "a \\\"b\\\"\\n\\xff".to_owned()),
+            (vec![b'x'; 64], x64.clone()),
+            (vec![b'x'; 65], format!("{x64}… (65 bytes)")),
+            (vec![b'x'; Resource::MAX_LEN], format!("{x64}… (1048576 bytes)")),
+        ] {
+            let resource = Resource::new(name).unwrap();
+            let key = Key::new(b"", &resource);
+            assert_eq!(format!("{resource} {key}"), format!("{shown} {shown}"));
+            let expected = format!("Resource({shown}) Key({shown})");
+            assert_eq!(format!("{resource:?} {key:?}"), expected);
+        }
     }
 }

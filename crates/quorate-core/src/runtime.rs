@@ -121,12 +121,6 @@ impl<R: Runtime + ?Sized> Runtime for Arc<R> {
     }
 }
 
-/// Whether this thread is known to run an async task.
-#[cfg(not(feature = "tokio"))]
-pub(crate) const fn is_in_task() -> bool {
-    false
-}
-
 /// Fills `bytes` with random bytes from the operating system.
 ///
 /// # Errors
@@ -134,4 +128,40 @@ pub(crate) const fn is_in_task() -> bool {
 /// The system has no such source, or it failed.
 pub fn os_random(bytes: &mut [u8]) -> Result<(), EntropyError> {
     getrandom::fill(bytes).map_err(EntropyError::new)
+}
+
+#[cfg(test)]
+mod tests {
+    /// On a thread without an async runtime. `tests/real/runtimes.rs` has the contract, and more places.
+    #[cfg(all(feature = "smol", feature = "tokio"))]
+    #[test]
+    fn a_runtime_has_a_clock_a_timer_a_spawner_and_randomness() {
+        use std::sync::mpsc::channel;
+        use std::time::Duration;
+
+        use pollster::block_on;
+
+        use super::*;
+
+        const YEAR_2020: u64 = 1_577_836_800_000_000;
+        let (tokio, smol) = (Arc::new(TokioRuntime::new()), Arc::new(SmolRuntime::new()));
+        let runtimes: [Arc<dyn Runtime>; 2] = [tokio, smol];
+        for runtime in runtimes {
+            let deadline = runtime.now() + Duration::from_millis(2);
+            block_on(runtime.sleep_until(deadline));
+            assert!(runtime.now() >= deadline, "{runtime:?}");
+
+            let (sender, runs) = channel();
+            runtime.spawn(Box::pin(async move { sender.send(7).unwrap() }));
+            assert_eq!(runs.recv_timeout(Duration::from_secs(30)), Ok(7), "{runtime:?}");
+
+            let mut bytes = [0; 20];
+            runtime.fill_random(&mut bytes).unwrap();
+            assert_ne!(bytes, [0; 20], "{runtime:?}");
+
+            for micros in [unix_micros(), (*runtime).unix_micros(), runtime.unix_micros()] {
+                assert!(micros > YEAR_2020, "{runtime:?}: {micros}");
+            }
+        }
+    }
 }

@@ -115,6 +115,13 @@ fn t3_settings_that_cannot_hold_a_lock_are_refused() {
         assert_eq!(build(ttl), Some(short));
     }
     assert_eq!(build(4 * MS), None);
+    // Without drift and margin, a validity of 1 ms is left.
+    let bare = World::new(3).builder().drift(Drift::new(0, Duration::ZERO));
+    assert!(bare.safety_margin(Duration::ZERO).ttl(MS).build().is_ok());
+    // No ttl is long enough.
+    let wild = World::new(3).builder().safety_margin(Ttl::MAX).ttl(Ttl::MAX).build();
+    let short = InvalidTtl::TooShort { ttl: Ttl::MAX, least: Duration::MAX };
+    assert_eq!(wild.err(), Some(BuildError::Ttl(short)));
     let endless = BuildError::Ttl(InvalidTtl::TooLong { ttl: Duration::MAX });
     assert_eq!(build(Duration::MAX), Some(endless));
     for count in [0, 65] {
@@ -230,7 +237,7 @@ fn names_of_any_bytes_are_locked_as_they_are() {
 
 #[test]
 fn names_that_cannot_be_locked_are_refused_before_anything_is_sent() {
-    for prefix in ["", "app:"] {
+    for prefix in ["", "app:", "app"] {
         let world = World::new(3);
         let manager = world.builder().key_prefix(prefix).build().unwrap();
         let refused = |names: &[&[u8]]| match world.run(manager.lock(names)) {

@@ -73,8 +73,7 @@ impl QuorumFailure {
     #[must_use]
     pub fn holder(&self) -> Option<(&Holder, usize)> {
         let count = |holder| self.holders().filter(|other| *other == holder).count();
-        let named = self.holders().map(|holder| (holder, count(holder)));
-        named.reduce(|most, next| if next.1 > most.1 { next } else { most })
+        self.holders().map(|holder| (holder, count(holder))).max_by_key(|(_, count)| *count)
     }
 
     /// The holders that the nodes named, in the order of the nodes.
@@ -96,8 +95,7 @@ impl QuorumFailure {
     pub fn is_permanent(&self) -> bool {
         let is_permanent = |node: &&NodeAnswer| matches!(&node.answer, Answer::Failed(error) if error.kind().is_permanent());
         let quorum = self.nodes.len() / 2 + 1;
-        self.nodes.iter().filter(is_permanent).count()
-            > self.nodes.len() - quorum.min(self.nodes.len())
+        self.nodes.iter().filter(is_permanent).count() > self.nodes.len().saturating_sub(quorum)
     }
 
     /// How many nodes refused.

@@ -111,6 +111,8 @@ mod tests {
             assert_eq!(parse(text.as_bytes()).is_some(), expected.is_ok(), "{text:?}");
         }
         assert_eq!(parse(&[0xff]), None, "no UTF-8");
+        let label = Label::new("büro 3").unwrap();
+        assert_eq!(format!("{label} {label:?}"), "\"büro 3\" Label(\"büro 3\")");
     }
 
     #[test]

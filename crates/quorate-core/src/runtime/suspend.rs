@@ -27,13 +27,15 @@ mod linux {
     pub(super) fn time_suspended() -> Duration {
         static SUSPENDS: Suspends = Suspends::new();
         SUSPENDS.look(|| {
-            let boottime = nanos(clock_gettime(ClockId::Boottime));
-            boottime - nanos(clock_gettime(ClockId::Monotonic))
+            let boottime = clock_gettime(ClockId::Boottime);
+            lead(boottime, clock_gettime(ClockId::Monotonic))
         })
     }
 
-    const fn nanos(time: Timespec) -> i64 {
-        time.tv_sec.saturating_mul(1_000_000_000).saturating_add(time.tv_nsec)
+    /// How far `boottime` is ahead, in nanoseconds.
+    pub(super) const fn lead(boottime: Timespec, monotonic: Timespec) -> i64 {
+        let seconds = boottime.tv_sec - monotonic.tv_sec;
+        seconds * 1_000_000_000 + (boottime.tv_nsec - monotonic.tv_nsec)
     }
 
     /// How far boottime, which advances during a suspend, is ahead of monotonic, which does not. In
@@ -71,6 +73,19 @@ mod tests {
     fn nothing_is_counted_while_the_machine_runs() {
         for _ in 0..10_000 {
             assert_eq!(time_suspended(), Duration::ZERO);
+        }
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn boottime_is_ahead_by_seconds_and_nanoseconds() {
+        let time = |tv_sec, tv_nsec| rustix::time::Timespec { tv_sec, tv_nsec };
+        for (boottime, monotonic, ahead) in [
+            (time(9, 7), time(9, 7), 0),
+            (time(9, 7), time(4, 3), 5_000_000_004),
+            (time(9, 3), time(4, 7), 4_999_999_996),
+        ] {
+            assert_eq!(linux::lead(boottime, monotonic), ahead);
         }
     }
 

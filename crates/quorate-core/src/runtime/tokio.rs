@@ -297,3 +297,43 @@ fn helper() -> Option<&'static Handle> {
     };
     HELPER.get_or_init(start).as_ref()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use tokio::task::coop::has_budget_remaining;
+    use tokio::task::spawn_blocking;
+
+    use super::*;
+
+    #[test]
+    fn a_task_is_told_from_a_thread_that_may_block() {
+        assert!(!is_in_task());
+        let tokio = Builder::new_current_thread().build().unwrap();
+        tokio.block_on(async {
+            assert!(is_in_task());
+            assert!(has_budget_remaining(), "it was given back");
+            assert!(!spawn_blocking(is_in_task).await.unwrap());
+        });
+        let _entered = tokio.enter();
+        assert!(!is_in_task(), "no future runs");
+    }
+
+    #[test]
+    fn a_future_is_dropped_inside_the_context() {
+        struct Dropped(std::sync::mpsc::Sender<bool>);
+        impl Drop for Dropped {
+            fn drop(&mut self) {
+                let _ = self.0.send(Handle::try_current().is_ok());
+            }
+        }
+        let (sender, dropped) = channel();
+        let value = Dropped(sender);
+        drop(TokioContext::current().enter(async move {
+            pending::<()>().await;
+            drop(value);
+        }));
+        assert_eq!(dropped.try_recv(), Ok(true));
+    }
+}

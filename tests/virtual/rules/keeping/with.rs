@@ -123,3 +123,26 @@ fn a3_with_polls_the_body_while_a_renewal_waits() {
     }));
     assert_eq!(ticks.unwrap(), 2000);
 }
+
+#[test]
+fn with_ends_at_a_close_and_a_release_in_flight_does_not() {
+    let world = World::new(3);
+    let manager = world.manager();
+    let stopped = world.run(manager.with("r", async |_| {
+        assert!(manager.close(SECOND).now_or_never().is_none());
+        7
+    }));
+    let Err(WithError::Lost(Stopped { reason: LeaseEnd::Closed, value: Some(7) })) = stopped else {
+        panic!("{stopped:?}");
+    };
+
+    world.inject(.., Fault::Slow(100 * MS));
+    let manager = world.manager();
+    let closes = manager.clone();
+    let done = world.run(manager.with("r", async |_| {
+        world.later(50 * MS, move || drop(closes.close(SECOND).now_or_never()));
+        7
+    }));
+    assert_eq!(done.unwrap(), 7);
+    assert!(world.try_lock(&manager).unwrap_err().is_closed(), "by now");
+}
