@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::{Either, FutureExt, join, select};
+use futures_util::future::{Either, FutureExt, select};
 
 use super::kind::Kind;
 use super::split::{self, Split, verdict};
@@ -143,16 +143,7 @@ impl Competitor<'_> {
         let own = attempt.claim.token();
         let verdict = |failure: &QuorumFailure| verdict(own, failure, self.node_timeout);
         if matches!(verdict(&attempt.failure()), Split::First | Split::Later) {
-            // A wait of a task that is gone: this one needs none.
-            let ticket = self.tickets.first().filter(|ticket| !ticket.has_local());
-            let wait = ticket.and_then(|ticket| ticket.end_wait(cluster.now()));
-            let left = async {
-                if let Some(wait) = wait {
-                    wait.input(WaitInput::Cancel);
-                    cluster.within(limit, wait.left()).await;
-                }
-            };
-            join(attempt.undone(limit), left).await;
+            attempt.undone(limit).await;
             last.is_undone = true;
         }
         let failure = attempt.failure();
