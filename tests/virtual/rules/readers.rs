@@ -50,10 +50,18 @@ fn rw1_a_reader_gives_way_to_a_writer_that_waits() {
     let reading = scene.run(read(&first)).unwrap();
     let written = writer.hold_once("r", 50 * MS);
     scene.advance(5 * MS);
-    // Others read, and it would be granted. It waits for no holder, so it is held.
-    assert!(is_held(scene.run(second.locks.read("r").no_wait())));
+    // Others read, and it would be granted. It waits for no holder, so it is held. In its first round, a process learns
+    // which node is the gate.
+    for _ in 0..2 {
+        assert!(is_held(scene.run(second.locks.read("r").no_wait())));
+    }
     let together = Arc::default();
+    // Its process knows of the writer by now, so it makes no attempt.
+    scene.forget_sent();
     read_once(&second, 50 * MS, &together);
+    scene.advance(5 * MS);
+    let asked = (Operation::Acquire, Some(second.client.id()));
+    assert!(scene.sent().iter().all(|sent| (sent.operation, sent.process) != asked));
     // A task of the process that reads already gives way as well.
     read_once(&first, 50 * MS, &together);
     scene.advance(3 * SECOND);
@@ -132,6 +140,8 @@ fn rw2_readers_next_to_each_other_enter_together() {
         }
         scene.advance(3 * SECOND);
         assert_eq!(entries(&scene), processes, "readers of one process share an entry");
+        let rounds = scene.count(Operation::Acquire) / 3;
+        assert_eq!(rounds, 1 + processes, "the first one of a process has been refused");
         scene.run(guard.release()).unwrap();
         scene.advance(3 * MS);
         assert_eq!(together[1].load(Ordering::Relaxed), processes * tasks);
@@ -173,6 +183,8 @@ fn rw2_a_reader_that_is_gone_delays_no_other() {
     read_once(&reader, 20 * MS, &together);
     scene.advance(SECOND);
     drop(dropped);
+    scene.advance(10 * MS);
+    assert_eq!(entries(&scene), 2, "the others wait on");
     killed.client.kill();
     scene.advance(SECOND);
     scene.run(guard.release()).unwrap();
@@ -183,6 +195,27 @@ fn rw2_a_reader_that_is_gone_delays_no_other() {
     scene.advance(3 * SECOND);
     assert!(written.lock().unwrap().is_some());
     assert!(scene.run(unpolled).unwrap().is_valid());
+}
+
+/// The gate has lost the key that the other nodes have.
+#[test]
+fn rw2_readers_that_are_refused_when_their_turn_comes_wait_on() {
+    for readers in [1, 3] {
+        let scene = Scene::new(3);
+        let [holder, reader] = [(); 2].map(|()| scene.process());
+        let guard = scene.run(holder.lock("r").ttl(60 * SECOND)).unwrap();
+        let together = Arc::default();
+        (0..readers).for_each(|_| read_once(&reader, 20 * MS, &together));
+        scene.advance(SECOND);
+        scene.forget_sent();
+        scene.nodes[scene.gate("r")].expire("r");
+        scene.advance(10 * SECOND);
+        let rounds = scene.count(Operation::Acquire) / 3 / readers;
+        assert!((1..=20).contains(&rounds), "{rounds} rounds of {readers} readers");
+        scene.run(guard.release()).unwrap();
+        scene.advance(SECOND);
+        assert_eq!(together[1].load(Ordering::Relaxed), readers);
+    }
 }
 
 #[test]
