@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use futures_util::FutureExt;
+use futures_util::future::{Either, select};
 use quorate_core::{LockError, LockGuard, LockRequest, Runtime};
 use quorate_memory::{Effect, Operation, Rule, Value};
 
@@ -122,6 +124,47 @@ fn rw1_the_word_of_a_slow_gate_is_waited_for() {
     gate.add_rule(Rule::new(Effect::Delay { least: late, most: late }).client(&second.client));
     assert!(is_held(scene.run(second.locks.read("r").no_wait())));
     drop(reading);
+}
+
+/// In its first round a process takes another node for the gate.
+#[test]
+fn rw1_a_node_that_is_not_the_gate_is_not_heard() {
+    for (number, slowest) in (0..12).map(|number| (number / 2, 1 + number % 2)) {
+        let (scene, name) = (Scene::new(3), format!("r{number}"));
+        let [first, writer, second] = [(); 3].map(|()| scene.process());
+        let _reading = scene.run(first.locks.read(&*name).ttl(60 * SECOND)).unwrap();
+        let _written = writer.hold_once(&name, 50 * MS);
+        scene.advance(SECOND);
+        // The slowest node is given up after twice the round. It answers while the gate is asked.
+        for (place, slow) in [(slowest, 5), (3 - slowest, 1)] {
+            let slow = slow * 100 * Duration::from_micros(1);
+            let rule = Rule::new(Effect::Delay { least: slow, most: slow });
+            let node = (scene.gate(&name) + place) % 3;
+            scene.nodes[node].add_rule(rule.client(&second.client));
+        }
+        assert!(is_held(scene.run(second.locks.read(&*name).no_wait())), "{name}, {slowest}");
+    }
+}
+
+/// A reader that has its turn is not polled. Others of its process come after a writer.
+#[test]
+fn rw1_a_reader_that_comes_after_a_writer_joins_none_that_came_before() {
+    let scene = Scene::new(3);
+    let [holder, reader, writer] = [(); 3].map(|()| scene.process());
+    let guard = scene.run(holder.lock("r").ttl(60 * SECOND)).unwrap();
+    let mut unpolled = read(&reader).into_future().boxed();
+    let until = scene.sim.sleep(SECOND).boxed();
+    assert!(matches!(scene.run(select(unpolled.as_mut(), until)), Either::Right(_)));
+    assert_eq!(entries(&scene), 1);
+    scene.run(guard.release()).unwrap();
+    scene.advance(MS);
+    let _reading = scene.run(holder.locks.read("r").ttl(60 * SECOND)).unwrap();
+    let _written = writer.hold_once("r", MS);
+    scene.advance(SECOND);
+    let together = Arc::default();
+    read_once(&reader, MS, &together);
+    scene.advance(SECOND);
+    assert_eq!(together[1].load(Ordering::Relaxed), 0);
 }
 
 #[test]

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use futures_util::future::{join, join_all};
 use quorate_core::error::{Answer, NodeAnswer, QuorumFailure};
-use quorate_core::{BackendError, BackendErrorKind, LockError, ReleaseError, WithError};
+use quorate_core::{
+    BackendError, BackendErrorKind, LockError, LockManager, LockRequest, ReleaseError, WithError,
+};
 use quorate_memory::{Fault, MemoryNode, Operation};
 
 use crate::waiting::processes::Scene;
@@ -195,14 +197,18 @@ fn a4_without_a_round_an_unanswered_release_is_unreachable_with_its_nodes() {
 /// Others wait, so the first thing that is sent is the question to the gate.
 #[test]
 fn a4_without_a_round_a_lock_is_held_only_if_the_gate_has_said_so() {
-    for gate_hangs in [false, true] {
+    let requests: [fn(&LockManager) -> LockRequest; 2] =
+        [|locks| locks.lock("r"), |locks| locks.lock_any(["r", "s"])];
+    for (request, gate_hangs) in requests.into_iter().flat_map(|it| [(it, false), (it, true)]) {
         let scene = Scene::new(5);
         let (first, second) = (scene.process(), scene.process());
         // A process that locks it again and again asks the gate behind its releases.
-        let guard = scene.run(first.lock("r")).unwrap();
+        let guard = scene.run(request(&first.locks)).unwrap();
         scene.run(guard.release()).unwrap();
-        let guard = scene.run(first.lock("r")).unwrap();
-        let _next = second.hold_once("r", 10 * SECOND);
+        let guard = scene.run(request(&first.locks)).unwrap();
+        let _others = ["r", "s"].map(|name| scene.run(second.lock(name).no_wait()));
+        let next = request(&second.locks).timeout(HOUR).into_future();
+        second.spawn(async move { std::mem::forget(next.await) });
         scene.advance(500 * MS);
         let gate = scene.gate("r");
         scene.run(guard.release()).unwrap();
@@ -211,7 +217,7 @@ fn a4_without_a_round_a_lock_is_held_only_if_the_gate_has_said_so() {
             scene.nodes[gate].inject(Fault::Hung);
         }
         scene.forget_sent();
-        let failed = scene.run(first.locks.lock("r").timeout(250 * MS)).unwrap_err();
+        let failed = scene.run(request(&first.locks).timeout(250 * MS)).unwrap_err();
         assert_eq!(scene.count(Operation::Acquire), 0, "no node was asked to vote");
         assert_eq!(failed.is_held(), !gate_hangs, "{failed}");
         assert_eq!(matches!(failed, LockError::NoQuorum(_)), gate_hangs, "{failed}");
