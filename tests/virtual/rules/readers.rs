@@ -124,6 +124,11 @@ fn rw1_the_word_of_a_slow_gate_is_waited_for() {
     gate.add_rule(Rule::new(Effect::Delay { least: late, most: late }).client(&second.client));
     assert!(is_held(scene.run(second.locks.read("r").no_wait())));
     drop(reading);
+    // The word counts for a second.
+    scene.advance(2 * SECOND);
+    scene.forget_sent();
+    assert!(scene.run(read(&second)).unwrap().is_valid());
+    assert_eq!(scene.count(Operation::Queue), 0);
 }
 
 /// In its first round a process takes another node for the gate.
@@ -238,6 +243,24 @@ fn rw2_a_reader_that_is_gone_delays_no_other() {
     scene.advance(3 * SECOND);
     assert!(written.lock().unwrap().is_some());
     assert!(scene.run(unpolled).unwrap().is_valid());
+}
+
+/// A writer in front of it was killed. Its entry is gone with the reader that overtakes it.
+#[test]
+fn rw2_a_reader_takes_the_entry_of_a_killed_writer_along() {
+    let scene = Scene::new(3);
+    let [holder, killed, reader] = [(); 3].map(|()| scene.process());
+    let guard = scene.run(holder.lock("r").ttl(60 * SECOND)).unwrap();
+    let _killed = killed.hold_once("r", MS);
+    scene.advance(5 * MS);
+    let together = Arc::default();
+    read_once(&reader, 60 * SECOND, &together);
+    scene.advance(100 * MS);
+    killed.client.kill();
+    scene.run(guard.release()).unwrap();
+    scene.advance(SECOND);
+    assert_eq!(together[1].load(Ordering::Relaxed), 1);
+    assert!(!scene.keys().iter().any(|key| key.ends_with(":waiters")), "{:?}", scene.keys());
 }
 
 /// The gate has lost the key that the other nodes have.
