@@ -8,7 +8,7 @@ use quorate_core::error::{Answer, NodeAnswer, QuorumFailure};
 use quorate_core::{
     BackendError, BackendErrorKind, LockError, LockManager, LockRequest, ReleaseError, WithError,
 };
-use quorate_memory::{Fault, MemoryNode, Operation};
+use quorate_memory::{Effect, Fault, MemoryNode, Operation, Rule};
 
 use crate::waiting::processes::Scene;
 use crate::world::{HOUR, MS, Paused, SECOND, World, failing, failure_of};
@@ -45,6 +45,21 @@ fn a4_permanent_errors_end_a_lock_at_once() {
                 assert!(!lost.is_permanent() && world.sim.elapsed() >= 30 * SECOND, "{lost}");
             }
         }
+    }
+}
+
+/// The round is lost before the second of these errors comes.
+#[test]
+fn a4_permanent_errors_that_come_late_end_a_lock_as_well() {
+    for (world, waits) in World::KINDS.into_iter().flat_map(|new| [(new, true), (new, false)]) {
+        let world = world(3);
+        world.inject(..1, failing("LOADING Redis is loading the dataset"));
+        world.inject(1.., failing("NOAUTH Authentication required."));
+        world.nodes[2].add_rule(Rule::new(Effect::Delay { least: MS / 2, most: MS / 2 }));
+        let request = world.manager().lock("r");
+        let failed = world.run(if waits { request } else { request.no_wait() }).unwrap_err();
+        assert!(failed.is_permanent(), "{failed}");
+        assert!(world.sim.elapsed() < 100 * MS, "{:?}", world.sim.elapsed());
     }
 }
 
@@ -205,6 +220,7 @@ fn a4_without_a_round_a_lock_is_held_only_if_the_gate_has_said_so() {
         // A process that locks it again and again asks the gate behind its releases.
         let guard = scene.run(request(&first.locks)).unwrap();
         scene.run(guard.release()).unwrap();
+        scene.advance(300 * MS);
         let guard = scene.run(request(&first.locks)).unwrap();
         let _others = ["r", "s"].map(|name| scene.run(second.lock(name).no_wait()));
         let next = request(&second.locks).timeout(HOUR).into_future();
@@ -212,7 +228,7 @@ fn a4_without_a_round_a_lock_is_held_only_if_the_gate_has_said_so() {
         scene.advance(500 * MS);
         let gate = scene.gate("r");
         scene.run(guard.release()).unwrap();
-        scene.advance(100 * MS);
+        scene.advance(300 * MS);
         if gate_hangs {
             scene.nodes[gate].inject(Fault::Hung);
         }

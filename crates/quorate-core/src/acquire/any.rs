@@ -91,14 +91,14 @@ impl Competitor<'_> {
         let is_over = self.last.as_ref().is_some_and(|last| last.loss != Loss::Held);
         let Some(choosing) = self.choosing() else { return Err(NoTicket::Closed) };
         if !choosing.is_fast_over && !is_over && choosing.tried.len() < FAST_ROUNDS {
-            let name = queues.pick(keys, &choosing.tried, random, now);
-            if let Some(name) = name.filter(|_| !others_are_first) {
-                choosing.tried.push(name.clone());
-                return queues.take(name, false, now).await;
-            }
-            // After a lost round, its undo may have a ticket.
-            if choosing.tried.is_empty() && queues.pick(keys, &[], random, now).is_none() {
-                self.wait_here(now);
+            match queues.pick(keys, &choosing.tried, random, now) {
+                Some(name) if !others_are_first => {
+                    choosing.tried.push(name.clone());
+                    return queues.take(name, false, now).await;
+                }
+                // After a lost round, its undo may have a ticket.
+                None if choosing.tried.is_empty() => self.wait_here(now),
+                _ => {}
             }
         }
         let Some(choosing) = self.choosing() else { return Err(NoTicket::Closed) };
