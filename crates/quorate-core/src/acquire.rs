@@ -5,36 +5,34 @@
 //!                                ▲                 └─ not won ─▶ wait ─┐
 //!                                └─────────────────────────────────────┘
 //! ```
+//!
+//! `kind` is what differs for readers, and for a request for one of several names. `shared` and `any` are how they wait,
+//! `next` how a plain one does.
 
 mod any;
+mod kind;
+mod next;
 mod replicas;
 mod shared;
 mod split;
 mod wanted;
 
-use std::future::pending;
 use std::mem::take;
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures_util::future::{Either, FutureExt, join, poll_immediate, select};
+use futures_util::future::{FutureExt, join, poll_immediate};
 
+use self::kind::Kind;
 use self::replicas::Replicas;
-use self::split::{Split, verdict};
 pub(crate) use self::wanted::{Patience, Wanted, Wishes};
 use crate::algorithm::attempt::Loss;
-use crate::algorithm::backoff::scale;
-use crate::algorithm::lease::saturating_add;
 use crate::attempt::{Attempt, NotWon};
-use crate::backend::{Capabilities, Mode};
 use crate::cluster::Cluster;
 use crate::error::{LockError, QuorumFailure};
-use crate::readers::Member;
-use crate::remote_wait::{RemoteWait, WaitInput};
 use crate::resource::Key;
 use crate::telemetry;
-use crate::tickets::{LocalQueues, NoTicket, Taking, Ticket};
+use crate::tickets::{LocalQueues, NoTicket, Ticket};
 
 /// How long an error may wait for the answers to an undo, however short its round was (C8).
 const LEAST_UNDO: Duration = Duration::from_millis(2);
@@ -59,21 +57,18 @@ pub(crate) async fn acquire(
         unawaited: Some(start),
         has_waited: false,
         tickets: Vec::new(),
-        member: None,
         attempt: None,
         last: None,
         rounds: 0,
         replicas: Replicas::default(),
-        choosing: None,
+        kind: wanted.kind(),
     };
-    if wanted.turn.is_some() {
-        return competitor.compete().await;
-    }
-    let own_turn = if wanted.mode() == Mode::Exclusive { &wanted.keys[..] } else { &[] };
-    competitor.tickets.reserve_exact(own_turn.len());
-    for key in own_turn {
-        let ticket = competitor.ticket(key, start).await?;
-        competitor.tickets.push(ticket);
+    if matches!(competitor.kind, Kind::All) {
+        competitor.tickets.reserve_exact(wanted.keys.len());
+        for key in &*wanted.keys {
+            let ticket = competitor.ticket(key, start).await?;
+            competitor.tickets.push(ticket);
+        }
     }
     competitor.compete().await
 }
@@ -91,28 +86,12 @@ struct Competitor<'a> {
     has_waited: bool,
     /// Empty while an attempt has them.
     tickets: Vec<Ticket>,
-    /// The entry of a reader that waits, shared with others.
-    member: Option<Member>,
     attempt: Option<Arc<Attempt>>,
     last: Option<LostRound>,
     /// How many rounds were lost.
     rounds: u32,
     replicas: Replicas,
-    /// If one of several keys is wanted. Then each attempt has the ticket of another key.
-    choosing: Option<Box<Choosing>>,
-}
-
-/// What a request for one of several keys knows.
-#[derive(Default)]
-struct Choosing {
-    turn: Option<Ticket>,
-    is_fast_over: bool,
-    /// The keys of the fast path.
-    tried: Vec<Key>,
-    /// The queues in this process that it stands in.
-    busy: Vec<Taking>,
-    /// It waits for tasks here alone.
-    is_local: bool,
+    kind: Kind,
 }
 
 /// A round that was lost, with the error that it gives.
@@ -141,10 +120,7 @@ impl Competitor<'_> {
 
     /// The ticket that the wait between processes belongs to.
     fn turn(&self) -> Option<&Ticket> {
-        match &self.choosing {
-            None => self.tickets.first(),
-            Some(choosing) => choosing.turn.as_ref(),
-        }
+        self.kind.turn(&self.tickets)
     }
 
     fn now(&self) -> Instant {
@@ -178,59 +154,56 @@ impl Competitor<'_> {
 
     fn too_many(&self, key: &Key) -> LockError {
         // The key of a turn is no name that a user knows.
-        let first = self.wanted.turn.as_ref().and_then(|_| self.wanted.keys.first());
+        let key = self.wanted.turn.as_ref().map_or(key, |turn| &turn.gate_key);
         let most = self.cluster().config.max_waiters.unwrap_or_default();
-        LockError::TooManyWaiters { key: first.unwrap_or(key).clone(), most }
+        LockError::TooManyWaiters { key: key.clone(), most }
     }
 
     /// Makes attempts until one is won, or the deadline has come, or trying again is pointless.
     async fn compete(&mut self) -> Result<Arc<Attempt>, LockError> {
-        loop {
-            let is_next = match &self.wanted.turn {
-                None => self.is_next().await?,
-                Some(turn) => self.choose(turn).boxed().await?,
-            };
-            if !is_next || self.hear_late() {
-                return Err(self.give_up().boxed().await);
-            }
-            let claim = self.wanted.claim(self.cluster(), &self.tickets)?;
-            let mut options = self.wanted.options(self.cluster(), self.deadline)?;
-            options.haste = (!self.wanted.waits()).then(|| split::haste(self.rounds));
-            options.asks_for_writers = self.gives_way();
-            let (tickets, now) = (take(&mut self.tickets), self.now());
-            let begun = Attempt::begin(self.queues, claim, options, tickets, now);
-            let attempt = Arc::clone(self.attempt.insert(begun.ok_or(LockError::Closed)?));
-            self.unawaited = None;
-            match attempt.first().await.ok_or(LockError::Closed)? {
+        while self.is_next().await? && !self.hear_late() {
+            let attempt = self.begin()?;
+            let is_last = match attempt.first().await.ok_or(LockError::Closed)? {
                 Ok(()) if self.gives_way() && self.is_given_back(&attempt).boxed().await => {
-                    if !self.wanted.waits() {
-                        return Err(self.give_up().boxed().await);
-                    }
+                    !self.wanted.waits()
                 }
                 Ok(()) => {
                     self.attempt = None;
-                    self.member.take().into_iter().for_each(Member::won);
+                    take(&mut self.kind).won(self.cluster());
                     let Some(error) = same_server(self.cluster()) else { return Ok(attempt) };
                     attempt.leave(Vec::new());
                     attempt.undone(self.node_timeout).boxed().await;
                     return Err(error);
                 }
                 Err(lost) => {
-                    if self.is_last(lost) || !self.wanted.waits() && !self.is_split().boxed().await
-                    {
-                        return Err(self.give_up().boxed().await);
-                    }
+                    self.is_last(lost) || !self.wanted.waits() && !self.is_split().boxed().await
                 }
+            };
+            if is_last {
+                break;
             }
         }
+        Err(self.give_up().boxed().await)
+    }
+
+    /// Begins an attempt, which has the tickets.
+    fn begin(&mut self) -> Result<Arc<Attempt>, LockError> {
+        let claim = self.wanted.claim(self.cluster(), &self.tickets)?;
+        let mut options = self.wanted.options(self.cluster(), self.deadline)?;
+        options.haste = (!self.wanted.waits()).then(|| split::haste(self.rounds));
+        options.asks_for_writers = self.gives_way();
+        let (tickets, now) = (take(&mut self.tickets), self.now());
+        self.unawaited = None;
+        let begun = Attempt::begin(self.queues, claim, options, tickets, now);
+        Ok(Arc::clone(self.attempt.insert(begun.ok_or(LockError::Closed)?)))
     }
 
     /// Takes the tickets of a lost round back. Returns whether it was the last one.
     fn is_last(&mut self, lost: NotWon) -> bool {
         let at = self.cluster().now();
-        match &self.attempt {
+        match (&self.kind, &self.attempt) {
             // The undo gives its ticket on.
-            Some(attempt) if self.choosing.is_some() => attempt.leave(lost.tickets),
+            (Kind::OneOf(_), Some(attempt)) => attempt.leave(lost.tickets),
             _ => self.tickets = lost.tickets,
         }
         let (took, is_held) = (lost.failure.waited(), lost.loss == Loss::Held);
@@ -265,200 +238,28 @@ impl Competitor<'_> {
         is_permanent
     }
 
-    /// Whether a lost round of a request that waits for no holder was a split vote. Then the pause before the next round
-    /// is over (O8).
-    async fn is_split(&mut self) -> bool {
-        let cluster = &self.queues.cluster;
-        let (Some(attempt), Some(last)) = (&self.attempt, &mut self.last) else { return false };
-        if matches!(last.loss, Loss::Expired | Loss::NoToken) {
-            return false;
-        }
-        if self.choosing.is_some() {
-            return last.loss == Loss::Held;
-        }
-        let limit = last.took.min(self.node_timeout).max(LEAST_UNDO);
-        let own = attempt.claim.token();
-        let verdict = |failure: &QuorumFailure| verdict(own, failure, self.node_timeout);
-        if matches!(verdict(&attempt.failure()), Split::First | Split::Later) {
-            // A wait of a task that is gone: this one needs none.
-            let ticket = self.tickets.first().filter(|ticket| !ticket.has_local());
-            let wait = ticket.and_then(|ticket| ticket.end_wait(cluster.now()));
-            let left = async {
-                if let Some(wait) = wait {
-                    wait.input(WaitInput::Cancel);
-                    cluster.within(limit, wait.left()).await;
-                }
-            };
-            join(attempt.undone(limit), left).await;
-            last.is_undone = true;
-        }
-        let failure = attempt.failure();
-        let split = verdict(&failure);
-        if split == Split::No {
-            return false;
-        }
-        last.error = error_of(cluster, Loss::Held, failure);
-        if split == Split::Held || self.rounds >= split::MOST_ROUNDS || last.error.is_permanent() {
-            return false;
-        }
-        let pause = match split {
-            Split::Later => split::pause(last.took, self.rounds, cluster.random()),
-            _ => Duration::ZERO,
-        };
-        let next_at = saturating_add(cluster.now(), pause);
-        if self.deadline.is_some_and(|deadline| next_at >= deadline) {
-            return false;
-        }
-        if !pause.is_zero() {
-            cluster.attempts.unless_closed(cluster.runtime.sleep_until(next_at)).await;
-        }
-        true
-    }
-
-    /// Waits until the next attempt is worth making. `false` at the deadline.
-    async fn is_next(&mut self) -> Result<bool, LockError> {
-        if self.wanted.waits() && (self.last.is_some() || self.others_are_first()) {
-            self.unawaited = None;
-            let (cluster, deadline) = (&self.queues.cluster, self.deadline);
-            let next = cluster.attempts.unless_closed(self.next());
-            match cluster.before(deadline, next).boxed().await {
-                Some(None) => return Err(LockError::Closed),
-                Some(Some(())) => {}
-                None => return Ok(false),
-            }
-        }
-        Ok(self.deadline.is_none_or(|deadline| self.now() < deadline))
-    }
-
-    /// Whether this request waits for its turn between processes before it competes.
-    fn others_are_first(&self) -> bool {
-        match self.turn() {
-            Some(ticket) => ticket.others_are_first(self.now()),
-            None => {
-                self.wanted.mode() == Mode::Shared
-                    && self.queues.readers.wait_first(&self.wanted.keys, self.now())
-            }
-        }
-    }
-
-    async fn next(&mut self) {
-        if self.wanted.mode() == Mode::Shared {
-            return self.next_of_readers().await;
-        }
-        if self.choosing.as_ref().is_some_and(|choosing| choosing.is_local) {
-            return pending().await;
-        }
-        let (Some(ticket), cluster) = (self.turn(), self.cluster()) else { return };
-        if let (Some(attempt), false) = (&self.attempt, cluster.nodes.all_ordered()) {
-            // Its own key would refuse the next attempt: on a pool that could overtake the undo.
-            attempt.undone(self.node_timeout).await;
-        }
-        let has_gates = cluster.nodes.having(Capabilities::QUEUE).is_some();
-        if let Some(last) = self.last.as_ref().filter(|_| has_gates) {
-            // Contenders that split the votes do not meet again.
-            let pause = last.took.saturating_add(scale(last.took, cluster.random()));
-            cluster.sleep(pause.min(self.node_timeout)).await;
-        }
-        let kept = ticket.wait().filter(|wait| has_gates && !wait.is_outdated());
-        if kept.is_none()
-            && let Some(wait) = ticket.end_wait(cluster.now())
-        {
-            wait.input(WaitInput::Cancel);
-        }
-        let wait = match kept {
-            Some(wait) => {
-                wait.input(match self.last {
-                    Some(_) => WaitInput::Refused,
-                    None => WaitInput::TakeOver(Arc::clone(&self.wanted.keys)),
-                });
-                Some(wait)
-            }
-            None if has_gates => self.begin_wait(ticket),
-            None => None,
-        };
-        match (wait, &self.last) {
-            (Some(wait), _) if self.wanted.waits() => wait.turn().await,
-            (Some(wait), _) => wait.answered().await,
-            (None, Some(last)) => self.back_off(last.took).await,
-            (None, None) => {}
-        }
-    }
-
-    /// Begins the wait between processes. Its first attempt is the one that was just lost, if there is one.
-    fn begin_wait(&self, ticket: &Ticket) -> Option<Arc<RemoteWait>> {
-        let (queues, key) = (Arc::clone(self.queues), ticket.key().clone());
-        let on_word = move |others_wait, at| queues.note_word(&key, others_wait, at);
-        let (is_refused, keys) =
-            (self.last.is_some(), (&self.wanted.keys, self.choosing.is_some()));
-        let cluster = &self.queues.cluster;
-        let mode = Mode::Exclusive;
-        let wait = RemoteWait::begin(cluster, keys, mode, self.node_timeout, !is_refused, on_word)?;
-        if is_refused {
-            wait.input(WaitInput::Refused);
-        }
-        ticket.keep_wait(Arc::clone(&wait));
-        Some(wait)
-    }
-
-    /// Waits without a wait queue: for a random delay, or until a node says that the key was written.
-    async fn back_off(&self, took: Duration) {
-        let cluster = self.cluster();
-        let delay = cluster.config.backoff.delay(self.rounds, cluster.random());
-        let delay = pin!(cluster.sleep(delay));
-        let Some(node) = cluster.nodes.having(Capabilities::WATCH) else { return delay.await };
-        let written = pin!(async {
-            match cluster.nodes.backend(node).watch(&self.wanted.keys[0], None).await {
-                Ok(watched) if watched.is_held() => watched.changed().await,
-                // A key that is free here and refused elsewhere is worth no hurry.
-                Ok(_) => pending().await,
-                Err(error) => {
-                    cluster.nodes.note_lack(node, Capabilities::WATCH, &error);
-                    pending().await
-                }
-            }
-        });
-        if let Either::Left((_, delay)) = select(written, delay).await {
-            // All waiters hear of the write at once, and must not split the votes.
-            let pause = pin!(cluster.sleep(scale(took, cluster.random())));
-            select(pause, delay).await;
-        }
-    }
-
     /// Ends the request: its latest attempt takes the tickets, and the error waits for the answers to the undo
     /// and to LEAVE, for as long as the last round took (C8).
     async fn give_up(&mut self) -> LockError {
         // The process may have been stopped in the round.
         let took = self.last.as_ref().map_or(Duration::ZERO, |last| last.took);
         let limit = took.min(self.node_timeout).max(LEAST_UNDO);
-        let member = self.member.take();
-        let ticket = self.turn();
-        let wait = match &member {
-            Some(member) => Some(Arc::clone(member.wait())),
-            None => ticket.and_then(Ticket::wait),
-        };
         // Without a round, only the gate can have said that the lock is held (Q4, A4).
         let none_asked = self.cluster().nodes.none_asked();
-        let error = match &wait {
-            Some(wait) if wait.has_answer() => LockError::Held(none_asked),
-            _ if self.choosing.is_some() && self.has_waited => {
-                LockError::Held(QuorumFailure::default())
-            }
+        let error = match (self.kind.wait(&self.tickets), &self.kind) {
+            (Some(wait), _) if wait.has_answer() => LockError::Held(none_asked),
+            (_, Kind::OneOf(_)) if self.has_waited => LockError::Held(QuorumFailure::default()),
             _ => LockError::NoQuorum(none_asked),
         };
-        let wait = match member {
-            Some(member) => member.leave(),
-            None => wait.filter(|_| ticket.is_some_and(|ticket| !ticket.has_local())),
-        };
         let tickets = take(&mut self.tickets);
-        self.choosing = None;
+        let wait = take(&mut self.kind).leave(&tickets);
         match &self.attempt {
             Some(attempt) => attempt.leave(tickets),
             None => drop(tickets),
         }
         let is_undone = self.last.as_ref().is_some_and(|last| last.is_undone);
-        let limit = if is_undone { Duration::ZERO } else { limit };
         let undone = async {
-            if let Some(attempt) = &self.attempt {
+            if let Some(attempt) = self.attempt.as_ref().filter(|_| !is_undone) {
                 attempt.undone(limit).await;
             }
         };

@@ -10,16 +10,17 @@
 //! When an attempt gives a ticket on is the pure function [`is_given_on`]. The ticket of a task that wants one of several
 //! names has a *turn* ([`Turn`]): its release concerns that queue, and the wait between processes there.
 
+mod taking;
 mod turn;
 
 use std::collections::VecDeque;
 use std::collections::hash_map::{Entry, HashMap};
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::task::{Context, Poll, Waker};
+use std::task::Waker;
 use std::time::{Duration, Instant};
 use std::{fmt, mem};
 
+pub(crate) use self::taking::Taking;
 pub(crate) use self::turn::Turn;
 use crate::attempts::Slot;
 use crate::cluster::Cluster;
@@ -105,8 +106,6 @@ pub(crate) struct Ticket {
     queues: Arc<LocalQueues>,
     key: Key,
     turn: Option<Arc<Turn>>,
-    /// The task that has it has the turn, and the wait between processes.
-    has_turn: bool,
     /// Of the gate of its key, since the releases of its attempt have begun.
     hint: Hint,
 }
@@ -154,20 +153,6 @@ const fn is_given_on(is_ordered: bool, is_quick: bool, hint: Hint, is_decided: b
 impl LocalQueues {
     pub(crate) fn new(cluster: Arc<Cluster>) -> Arc<Self> {
         Arc::new(Self { cluster, readers: Readers::default(), state: Mutex::default() })
-    }
-
-    /// Waits for the ticket of `key`.
-    pub(crate) fn take(self: &Arc<Self>, key: Key, waits: bool, now: Instant) -> Taking {
-        let queues = Arc::clone(self);
-        Taking {
-            queues,
-            key,
-            waits,
-            is_again: false,
-            asked_at: now,
-            task: None,
-            is_behind_others: false,
-        }
     }
 
     /// The gate said whether other processes wait.
@@ -293,6 +278,18 @@ impl KeyQueue {
         is_alone && !mem::replace(&mut self.is_word_used, true)
     }
 
+    /// Whether the gate is asked for a hint behind the releases of a lease that ends. `is_wanted`: by a task here.
+    fn asks_gate(&mut self, is_wanted: bool, now: Instant) -> bool {
+        let is_seldom = self.asked.is_none_or(|at| now.saturating_duration_since(at) >= SELDOM);
+        let is_again = Self::is_recent(self.ended, now) && is_seldom;
+        let is_wanted = is_wanted || !self.tasks.is_empty();
+        self.ended = Some(now);
+        // With an own entry in the queue the answer would always be yes.
+        let asks = self.wait.is_none() && (is_wanted || self.has_waited(now) || is_again);
+        self.asked = if asks { Some(now) } else { self.asked };
+        asks
+    }
+
     /// A word, a wait and the end of a lease are remembered for a second.
     fn remembers_until(&self) -> Option<Instant> {
         let word = self.word.map(|(_, at)| at);
@@ -326,19 +323,12 @@ impl Ticket {
         drop(old);
     }
 
-    /// The lock was won. Returns the wait between processes, which ends.
+    /// Takes the wait between processes, which ends.
     #[must_use]
     pub(crate) fn end_wait(&self, now: Instant) -> Option<Arc<RemoteWait>> {
-        let wait = self.with_turn(|queue| {
-            let is_turn = self.turn.is_some();
-            // The turn ends here, and is remembered.
-            queue.ended = if is_turn { Some(now) } else { queue.ended };
-            let wait = queue.wait.take_if(|_| self.has_turn)?;
+        let wait = self.with(|queue| {
+            let wait = queue.wait.take()?;
             queue.waited = Some(now);
-            if is_turn {
-                // The next task competes before LEAVE has said whether other processes wait.
-                queue.word = Some((true, now));
-            }
             Some(wait)
         });
         wait.flatten()
@@ -353,36 +343,22 @@ impl Ticket {
         now: Instant,
         ask: impl FnOnce(&Key) -> Hint,
     ) {
-        let mut is_wanted = false;
-        if self.turn.is_some() {
-            self.with(|queue| {
-                queue.ticket = Whereabouts::Ending(attempt);
-                queue.ended = if was_held { Some(now) } else { queue.ended };
-                is_wanted = !queue.tasks.is_empty();
-            });
-            if !was_held {
-                // The request goes on with another key.
-                return;
+        let mut state = self.queues.lock();
+        let Some(queue) = state.queues.get_mut(&self.key) else { return };
+        queue.ticket = Whereabouts::Ending(attempt);
+        let is_wanted = !queue.tasks.is_empty();
+        let is_asked = match &self.turn {
+            None => queue.asks_gate(is_wanted, now),
+            // The request goes on with another key.
+            Some(_) if !was_held => return,
+            Some(turn) => {
+                queue.ended = Some(now);
+                let queue = state.queues.get_mut(&turn.key);
+                queue.is_some_and(|queue| queue.asks_gate(is_wanted, now))
             }
-        }
-        let is_asked = self.with_turn(|queue| {
-            let has_waited = queue.has_waited(now);
-            let is_seldom =
-                queue.asked.is_none_or(|at| now.saturating_duration_since(at) >= SELDOM);
-            let is_again = KeyQueue::is_recent(queue.ended, now) && is_seldom;
-            queue.ended = Some(now);
-            if self.turn.is_none() {
-                queue.ticket = Whereabouts::Ending(attempt);
-            }
-            is_wanted |= !queue.tasks.is_empty();
-            // With an own entry in the queue the answer would always be yes.
-            let is_asked = queue.wait.is_none() && (is_wanted || has_waited || is_again);
-            if is_asked {
-                queue.asked = Some(now);
-            }
-            is_asked
-        });
-        if is_asked == Some(true) {
+        };
+        drop(state);
+        if is_asked {
             self.hint = ask(self.turn.as_ref().map_or(&self.key, |turn| &turn.gate_key));
         }
     }
@@ -425,125 +401,6 @@ impl Ticket {
 impl Drop for Ticket {
     fn drop(&mut self) {
         self.queues.give_on(&self.key);
-    }
-}
-
-/// A task that waits for a ticket.
-///
-/// # Cancel safety
-///
-/// Dropped, it leaves the queue, and gives on a ticket that it was given.
-pub(crate) struct Taking {
-    queues: Arc<LocalQueues>,
-    key: Key,
-    waits: bool,
-    /// The request has lost a round.
-    is_again: bool,
-    asked_at: Instant,
-    /// Its number in the queue.
-    task: Option<u64>,
-    /// When it entered the queue, a guard or an earlier task was in the way.
-    is_behind_others: bool,
-}
-
-impl Taking {
-    pub(crate) const fn key(&self) -> &Key {
-        &self.key
-    }
-
-    /// The same for a request that has lost a round, if `is_again`: it is never one too many.
-    pub(crate) const fn again(mut self, is_again: bool) -> Self {
-        self.is_again = is_again;
-        self
-    }
-
-    /// Whether a guard or an earlier task was in the way, and not only a release.
-    pub(crate) const fn is_behind_others(&self) -> bool {
-        self.is_behind_others
-    }
-
-    fn ticket(&self) -> Ticket {
-        let (queues, key) = (Arc::clone(&self.queues), self.key.clone());
-        Ticket { queues, key, turn: None, has_turn: true, hint: Hint::NotAsked }
-    }
-
-    /// The first poll: takes the ticket, or its place in the queue.
-    fn enter(&mut self, context: &Context<'_>) -> Poll<Result<Ticket, NoTicket>> {
-        let most = self.queues.cluster.config.max_waiters.filter(|_| !self.is_again);
-        let mut state = self.queues.lock();
-        if state.is_closed {
-            return Poll::Ready(Err(NoTicket::Closed));
-        }
-        if !state.lingering.is_empty() {
-            state.sweep(self.asked_at);
-        }
-        state.last_task += 1;
-        let task = state.last_task;
-        let queue = state.queues.entry(self.key.clone()).or_insert_with(KeyQueue::new);
-        match queue.ticket {
-            Whereabouts::Here => {
-                queue.ticket = Whereabouts::Out;
-                drop(state);
-                return Poll::Ready(Ok(self.ticket()));
-            }
-            Whereabouts::Ending(_) if queue.tasks.is_empty() => {}
-            _ if !self.waits => return Poll::Ready(Err(NoTicket::Held)),
-            _ if most.is_some_and(|most| queue.waiters() >= most) => {
-                return Poll::Ready(Err(NoTicket::TooMany));
-            }
-            _ => self.is_behind_others = true,
-        }
-        queue.tasks.push_back((task, context.waker().clone()));
-        self.task = Some(task);
-        Poll::Pending
-    }
-}
-
-impl Future for Taking {
-    type Output = Result<Ticket, NoTicket>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let Some(task) = self.task else { return self.enter(context) };
-        let mut state = self.queues.lock();
-        if state.is_closed {
-            return Poll::Ready(Err(NoTicket::Closed));
-        }
-        let Some(queue) = state.queues.get_mut(&self.key) else { return Poll::Pending };
-        let is_first = queue.tasks.front().is_some_and(|(first, _)| *first == task);
-        if is_first && matches!(queue.ticket, Whereabouts::Given) {
-            queue.ticket = Whereabouts::Out;
-            let taken = queue.tasks.pop_front();
-            drop(state);
-            drop(taken);
-            self.task = None;
-            return Poll::Ready(Ok(self.ticket()));
-        }
-        let kept = queue.tasks.iter_mut().find(|(kept, _)| *kept == task);
-        let old = match kept {
-            Some((_, kept)) if !kept.will_wake(context.waker()) => {
-                Some(mem::replace(kept, context.waker().clone()))
-            }
-            _ => None,
-        };
-        drop(state);
-        drop(old);
-        Poll::Pending
-    }
-}
-
-impl Drop for Taking {
-    fn drop(&mut self) {
-        let Some(task) = self.task else { return };
-        let mut state = self.queues.lock();
-        let Some(queue) = state.queues.get_mut(&self.key) else { return };
-        let Some(at) = queue.tasks.iter().position(|(kept, _)| *kept == task) else { return };
-        let gone = queue.tasks.remove(at);
-        let is_given = at == 0 && matches!(queue.ticket, Whereabouts::Given);
-        drop(state);
-        drop(gone);
-        if is_given {
-            self.queues.give_on(&self.key);
-        }
     }
 }
 

@@ -7,8 +7,9 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::{join, join_all};
 use quorate_core::{LockError, Runtime};
-use quorate_memory::Fault;
+use quorate_memory::{Fault, Operation};
 
+use crate::waiting::processes::Scene;
 use crate::world::{MS, SECOND, World};
 
 #[test]
@@ -153,6 +154,17 @@ fn an_outage_is_reported_to_a_waiter_whose_turn_comes_late() {
     world.later(5 * SECOND, move || nodes.iter().for_each(|node| node.inject(Fault::Down)));
     let waited = world.run(manager.lock("r").timeout(20 * SECOND));
     assert!(matches!(waited, Err(LockError::NoQuorum(_))), "{waited:?}");
+    // Its only round ends at its deadline, and takes a node timeout. Before it, the release took as long.
+    for world in World::kinds(3) {
+        let manager = world.manager();
+        let guard = world.lock(&manager);
+        let waits = world.begun(manager.lock("r").timeout(6 * SECOND));
+        world.advance(5 * SECOND);
+        world.inject(.., Fault::Hung);
+        drop(guard);
+        let waited = world.run(waits);
+        assert!(matches!(waited, Err(LockError::NoQuorum(_))), "{waited:?}");
+    }
 }
 
 /// Its end is seen in the queue of one of its keys only, and is one release all the same.
@@ -202,6 +214,50 @@ fn the_next_task_acquires_once_the_gate_has_answered_the_release() {
         assert!(world.run(next).unwrap().is_valid());
         let took = world.sim.elapsed();
         assert!(took >= least * MS && took < least * MS + MS / 10, "{took:?} for {least} ms");
+    }
+}
+
+/// A node that is not the gate never answers the release.
+#[test]
+fn the_next_task_waits_for_no_node_but_the_gate() {
+    let is_fast = |hung: usize| {
+        let world = World::complete(5);
+        let manager = world.manager();
+        let held = world.lock(&manager);
+        world.inject(.., Fault::Slow(5 * MS));
+        world.inject(hung..=hung, Fault::Hung);
+        let next = world.begun(manager.lock("r"));
+        drop(held);
+        assert!(world.run(next).unwrap().is_valid());
+        world.sim.elapsed() < 11 * MS
+    };
+    assert_eq!((0..5).filter(|hung| is_fast(*hung)).count(), 4);
+    // If the gate says that others wait, the next task joins them at once.
+    let scene = Scene::new(5);
+    let (process, other) = (scene.process(), scene.process());
+    let held = scene.run(process.lock("r")).unwrap();
+    let _others = other.hold_once("r", SECOND);
+    let _next = process.hold_once("r", MS);
+    scene.advance(SECOND);
+    let gate = scene.gate("r");
+    scene.nodes[(gate + 1) % 5].inject(Fault::Hung);
+    drop(held);
+    scene.advance(100 * MS);
+    assert_eq!(scene.gate("r"), gate);
+}
+
+/// A process that locks a name again within a second asks the gate whether others wait, behind a release in 100 ms.
+#[test]
+fn a_process_alone_seldom_asks_the_gate() {
+    for (pause, hints) in [(2 * SECOND, 0), (200 * MS, 9), (50 * MS, 5)] {
+        let scene = Scene::new(3);
+        let process = scene.process();
+        for _ in 0..10 {
+            let guard = scene.run(process.lock("r")).unwrap();
+            scene.run(guard.release()).unwrap();
+            scene.advance(pause);
+        }
+        assert_eq!(scene.count(Operation::Hint), hints, "every {pause:?}");
     }
 }
 

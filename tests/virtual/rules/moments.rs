@@ -3,7 +3,7 @@
 use std::future::{IntoFuture, poll_fn};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::task::{Poll, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -166,6 +166,22 @@ fn a_manager_without_guards_is_dropped_with_its_nodes() {
         }
         assert_eq!(Arc::strong_count(&alive), 1, "its nodes are still there");
     }
+}
+
+/// A task looks at the end of a lease again and again, each time with another future.
+#[test]
+fn a_future_that_is_dropped_keeps_no_task_alive() {
+    struct Task;
+    impl Wake for Task {
+        fn wake(self: Arc<Self>) {}
+    }
+    let (_world, guard) = World::complete(3).held();
+    let task = Arc::new(Task);
+    let waker = Waker::from(Arc::clone(&task));
+    let mut lost = guard.lost().boxed();
+    assert!(lost.poll_unpin(&mut Context::from_waker(&waker)).is_pending());
+    drop((waker, lost));
+    assert_eq!(Arc::strong_count(&task), 1);
 }
 
 /// Tokio's paused clock drives locks, too: half a minute of waiting takes no time.

@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use futures_util::FutureExt;
+use futures_util::future::{Either, select};
 use quorate_core::{LockError, LockGuard, LockRequest, Runtime};
 use quorate_memory::{Effect, Operation, Rule, Value};
 
@@ -50,10 +52,18 @@ fn rw1_a_reader_gives_way_to_a_writer_that_waits() {
     let reading = scene.run(read(&first)).unwrap();
     let written = writer.hold_once("r", 50 * MS);
     scene.advance(5 * MS);
-    // Others read, and it would be granted. It waits for no holder, so it is held.
-    assert!(is_held(scene.run(second.locks.read("r").no_wait())));
+    // Others read, and it would be granted. It waits for no holder, so it is held. In its first round, a process learns
+    // which node is the gate.
+    for _ in 0..2 {
+        assert!(is_held(scene.run(second.locks.read("r").no_wait())));
+    }
     let together = Arc::default();
+    // Its process knows of the writer by now, so it makes no attempt.
+    scene.forget_sent();
     read_once(&second, 50 * MS, &together);
+    scene.advance(5 * MS);
+    let asked = (Operation::Acquire, Some(second.client.id()));
+    assert!(scene.sent().iter().all(|sent| (sent.operation, sent.process) != asked));
     // A task of the process that reads already gives way as well.
     read_once(&first, 50 * MS, &together);
     scene.advance(3 * SECOND);
@@ -112,8 +122,56 @@ fn rw1_the_word_of_a_slow_gate_is_waited_for() {
     let late = 100 * Duration::from_micros(1);
     let gate = &scene.nodes[scene.gate("r")];
     gate.add_rule(Rule::new(Effect::Delay { least: late, most: late }).client(&second.client));
-    assert!(is_held(scene.run(second.locks.read("r").no_wait())));
+    for _ in 0..2 {
+        assert!(is_held(scene.run(second.locks.read("r").no_wait())));
+    }
     drop(reading);
+    // The word counts for a second.
+    scene.advance(2 * SECOND);
+    scene.forget_sent();
+    assert!(scene.run(read(&second)).unwrap().is_valid());
+    assert_eq!(scene.count(Operation::Queue), 0);
+}
+
+/// In its first round a process takes another node for the gate.
+#[test]
+fn rw1_a_node_that_is_not_the_gate_is_not_heard() {
+    for (number, slowest) in (0..12).map(|number| (number / 2, 1 + number % 2)) {
+        let (scene, name) = (Scene::new(3), format!("r{number}"));
+        let [first, writer, second] = [(); 3].map(|()| scene.process());
+        let _reading = scene.run(first.locks.read(&*name).ttl(60 * SECOND)).unwrap();
+        let _written = writer.hold_once(&name, 50 * MS);
+        scene.advance(SECOND);
+        // The slowest node is given up after twice the round. It answers while the gate is asked.
+        for (place, slow) in [(slowest, 5), (3 - slowest, 1)] {
+            let slow = slow * 100 * Duration::from_micros(1);
+            let rule = Rule::new(Effect::Delay { least: slow, most: slow });
+            let node = (scene.gate(&name) + place) % 3;
+            scene.nodes[node].add_rule(rule.client(&second.client));
+        }
+        assert!(is_held(scene.run(second.locks.read(&*name).no_wait())), "{name}, {slowest}");
+    }
+}
+
+/// A reader that has its turn is not polled. Others of its process come after a writer.
+#[test]
+fn rw1_a_reader_that_comes_after_a_writer_joins_none_that_came_before() {
+    let scene = Scene::new(3);
+    let [holder, reader, writer] = [(); 3].map(|()| scene.process());
+    let guard = scene.run(holder.lock("r").ttl(60 * SECOND)).unwrap();
+    let mut unpolled = read(&reader).into_future().boxed();
+    let until = scene.sim.sleep(SECOND).boxed();
+    assert!(matches!(scene.run(select(unpolled.as_mut(), until)), Either::Right(_)));
+    assert_eq!(entries(&scene), 1);
+    scene.run(guard.release()).unwrap();
+    scene.advance(MS);
+    let _reading = scene.run(holder.locks.read("r").ttl(60 * SECOND)).unwrap();
+    let _written = writer.hold_once("r", MS);
+    scene.advance(SECOND);
+    let together = Arc::default();
+    read_once(&reader, MS, &together);
+    scene.advance(SECOND);
+    assert_eq!(together[1].load(Ordering::Relaxed), 0);
 }
 
 #[test]
@@ -132,6 +190,8 @@ fn rw2_readers_next_to_each_other_enter_together() {
         }
         scene.advance(3 * SECOND);
         assert_eq!(entries(&scene), processes, "readers of one process share an entry");
+        let rounds = scene.count(Operation::Acquire) / 3;
+        assert_eq!(rounds, 1 + processes, "the first one of a process has been refused");
         scene.run(guard.release()).unwrap();
         scene.advance(3 * MS);
         assert_eq!(together[1].load(Ordering::Relaxed), processes * tasks);
@@ -173,6 +233,8 @@ fn rw2_a_reader_that_is_gone_delays_no_other() {
     read_once(&reader, 20 * MS, &together);
     scene.advance(SECOND);
     drop(dropped);
+    scene.advance(10 * MS);
+    assert_eq!(entries(&scene), 2, "the others wait on");
     killed.client.kill();
     scene.advance(SECOND);
     scene.run(guard.release()).unwrap();
@@ -183,6 +245,45 @@ fn rw2_a_reader_that_is_gone_delays_no_other() {
     scene.advance(3 * SECOND);
     assert!(written.lock().unwrap().is_some());
     assert!(scene.run(unpolled).unwrap().is_valid());
+}
+
+/// A writer in front of it was killed. Its entry is gone with the reader that overtakes it.
+#[test]
+fn rw2_a_reader_takes_the_entry_of_a_killed_writer_along() {
+    let scene = Scene::new(3);
+    let [holder, killed, reader] = [(); 3].map(|()| scene.process());
+    let guard = scene.run(holder.lock("r").ttl(60 * SECOND)).unwrap();
+    let _killed = killed.hold_once("r", MS);
+    scene.advance(5 * MS);
+    let together = Arc::default();
+    read_once(&reader, 60 * SECOND, &together);
+    scene.advance(100 * MS);
+    killed.client.kill();
+    scene.run(guard.release()).unwrap();
+    scene.advance(SECOND);
+    assert_eq!(together[1].load(Ordering::Relaxed), 1);
+    assert!(!scene.keys().iter().any(|key| key.ends_with(":waiters")), "{:?}", scene.keys());
+}
+
+/// The gate has lost the key that the other nodes have.
+#[test]
+fn rw2_readers_that_are_refused_when_their_turn_comes_wait_on() {
+    for readers in [1, 3] {
+        let scene = Scene::new(3);
+        let [holder, reader] = [(); 2].map(|()| scene.process());
+        let guard = scene.run(holder.lock("r").ttl(60 * SECOND)).unwrap();
+        let together = Arc::default();
+        (0..readers).for_each(|_| read_once(&reader, 20 * MS, &together));
+        scene.advance(SECOND);
+        scene.forget_sent();
+        scene.nodes[scene.gate("r")].expire("r");
+        scene.advance(10 * SECOND);
+        let rounds = scene.count(Operation::Acquire) / 3 / readers;
+        assert!((1..=20).contains(&rounds), "{rounds} rounds of {readers} readers");
+        scene.run(guard.release()).unwrap();
+        scene.advance(SECOND);
+        assert_eq!(together[1].load(Ordering::Relaxed), readers);
+    }
 }
 
 #[test]

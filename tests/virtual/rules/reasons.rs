@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use futures_util::future::{join, join_all};
 use quorate_core::error::{Answer, NodeAnswer, QuorumFailure};
-use quorate_core::{BackendError, BackendErrorKind, LockError, ReleaseError, WithError};
-use quorate_memory::{Fault, MemoryNode, Operation};
+use quorate_core::{
+    BackendError, BackendErrorKind, LockError, LockManager, LockRequest, ReleaseError, WithError,
+};
+use quorate_memory::{Effect, Fault, MemoryNode, Operation, Rule};
 
 use crate::waiting::processes::Scene;
 use crate::world::{HOUR, MS, Paused, SECOND, World, failing, failure_of};
@@ -43,6 +45,21 @@ fn a4_permanent_errors_end_a_lock_at_once() {
                 assert!(!lost.is_permanent() && world.sim.elapsed() >= 30 * SECOND, "{lost}");
             }
         }
+    }
+}
+
+/// The round is lost before the second of these errors comes.
+#[test]
+fn a4_permanent_errors_that_come_late_end_a_lock_as_well() {
+    for (world, waits) in World::KINDS.into_iter().flat_map(|new| [(new, true), (new, false)]) {
+        let world = world(3);
+        world.inject(..1, failing("LOADING Redis is loading the dataset"));
+        world.inject(1.., failing("NOAUTH Authentication required."));
+        world.nodes[2].add_rule(Rule::new(Effect::Delay { least: MS / 2, most: MS / 2 }));
+        let request = world.manager().lock("r");
+        let failed = world.run(if waits { request } else { request.no_wait() }).unwrap_err();
+        assert!(failed.is_permanent(), "{failed}");
+        assert!(world.sim.elapsed() < 100 * MS, "{:?}", world.sim.elapsed());
     }
 }
 
@@ -195,23 +212,28 @@ fn a4_without_a_round_an_unanswered_release_is_unreachable_with_its_nodes() {
 /// Others wait, so the first thing that is sent is the question to the gate.
 #[test]
 fn a4_without_a_round_a_lock_is_held_only_if_the_gate_has_said_so() {
-    for gate_hangs in [false, true] {
+    let requests: [fn(&LockManager) -> LockRequest; 2] =
+        [|locks| locks.lock("r"), |locks| locks.lock_any(["r", "s"])];
+    for (request, gate_hangs) in requests.into_iter().flat_map(|it| [(it, false), (it, true)]) {
         let scene = Scene::new(5);
         let (first, second) = (scene.process(), scene.process());
         // A process that locks it again and again asks the gate behind its releases.
-        let guard = scene.run(first.lock("r")).unwrap();
+        let guard = scene.run(request(&first.locks)).unwrap();
         scene.run(guard.release()).unwrap();
-        let guard = scene.run(first.lock("r")).unwrap();
-        let _next = second.hold_once("r", 10 * SECOND);
+        scene.advance(300 * MS);
+        let guard = scene.run(request(&first.locks)).unwrap();
+        let _others = ["r", "s"].map(|name| scene.run(second.lock(name).no_wait()));
+        let next = request(&second.locks).timeout(HOUR).into_future();
+        second.spawn(async move { std::mem::forget(next.await) });
         scene.advance(500 * MS);
         let gate = scene.gate("r");
         scene.run(guard.release()).unwrap();
-        scene.advance(100 * MS);
+        scene.advance(300 * MS);
         if gate_hangs {
             scene.nodes[gate].inject(Fault::Hung);
         }
         scene.forget_sent();
-        let failed = scene.run(first.locks.lock("r").timeout(250 * MS)).unwrap_err();
+        let failed = scene.run(request(&first.locks).timeout(250 * MS)).unwrap_err();
         assert_eq!(scene.count(Operation::Acquire), 0, "no node was asked to vote");
         assert_eq!(failed.is_held(), !gate_hangs, "{failed}");
         assert_eq!(matches!(failed, LockError::NoQuorum(_)), gate_hangs, "{failed}");

@@ -20,6 +20,7 @@ use std::time::Instant;
 use futures_util::future::{Either, poll_immediate, select, select_ok};
 
 use super::Competitor;
+use super::kind::{Choosing, Kind};
 use crate::algorithm::attempt::Loss;
 use crate::error::LockError;
 use crate::remote_wait::WaitInput;
@@ -30,6 +31,13 @@ use crate::tickets::{NoTicket, Ticket, Turn};
 const FAST_ROUNDS: usize = 3;
 
 impl Competitor<'_> {
+    fn choosing(&mut self) -> Option<&mut Choosing> {
+        match &mut self.kind {
+            Kind::OneOf(choosing) => Some(choosing),
+            Kind::All | Kind::Shared(_) => None,
+        }
+    }
+
     /// Takes the turn. A request that waits for no holder goes on without it, if another has it.
     async fn take_turn(&mut self, turn: &Turn) -> Result<(), LockError> {
         let taken = match self.wanted.waits() {
@@ -39,9 +47,10 @@ impl Competitor<'_> {
                 poll_immediate(taking).await.and_then(Result::ok)
             }
         };
-        let choosing = self.choosing.get_or_insert_default();
-        choosing.is_fast_over |= taken.as_ref().and_then(Ticket::wait).is_some();
-        choosing.turn = taken;
+        if let Some(choosing) = self.choosing() {
+            choosing.is_fast_over |= taken.as_ref().and_then(Ticket::wait).is_some();
+            choosing.turn = taken;
+        }
         Ok(())
     }
 
@@ -62,9 +71,7 @@ impl Competitor<'_> {
                     if let Some(wait) = ticket.end_wait(cluster.now()) {
                         wait.input(WaitInput::Cancel);
                     }
-                    let ticket = ticket.of(turn);
-                    let has_turn = self.turn().is_some();
-                    self.tickets.push(if has_turn { ticket } else { ticket.without_turn() });
+                    self.tickets.push(ticket.of(turn));
                     return Ok(true);
                 }
                 Some(None | Some(Err(NoTicket::Closed))) => return Err(LockError::Closed),
@@ -82,33 +89,34 @@ impl Competitor<'_> {
         let (others_are_first, random) = (self.others_are_first(), queues.cluster.random());
         self.unawaited = None;
         let is_over = self.last.as_ref().is_some_and(|last| last.loss != Loss::Held);
-        let Some(choosing) = &mut self.choosing else { return Err(NoTicket::Closed) };
+        let Some(choosing) = self.choosing() else { return Err(NoTicket::Closed) };
         if !choosing.is_fast_over && !is_over && choosing.tried.len() < FAST_ROUNDS {
-            let name = queues.pick(keys, &choosing.tried, random, now);
-            if let Some(name) = name.filter(|_| !others_are_first) {
-                choosing.tried.push(name.clone());
-                return queues.take(name, false, now).await;
-            }
-            // After a lost round, its undo may have a ticket.
-            if choosing.tried.is_empty() && queues.pick(keys, &[], random, now).is_none() {
-                self.wait_here(now);
+            match queues.pick(keys, &choosing.tried, random, now) {
+                Some(name) if !others_are_first => {
+                    choosing.tried.push(name.clone());
+                    return queues.take(name, false, now).await;
+                }
+                // After a lost round, its undo may have a ticket.
+                None if choosing.tried.is_empty() => self.wait_here(now),
+                _ => {}
             }
         }
-        let Some(choosing) = &mut self.choosing else { return Err(NoTicket::Closed) };
+        let Some(choosing) = self.choosing() else { return Err(NoTicket::Closed) };
         choosing.is_fast_over = true;
-        let mut busy = take(&mut choosing.busy);
+        let (mut busy, is_local) = (take(&mut choosing.busy), take(&mut choosing.is_local));
         let here = async {
             if busy.is_empty() {
                 return pending().await;
             }
             select_ok(busy.iter_mut()).await.map(|(ticket, _)| ticket)
         };
-        let given = match select(pin!(here), pin!(self.next())).await {
+        let there = async { if is_local { pending().await } else { self.next().await } };
+        let given = match select(pin!(here), pin!(there)).await {
             Either::Left((given, _)) => Some(given),
             Either::Right(_) => None,
         };
         if let Some(given) = given {
-            if !self.choosing.as_mut().is_some_and(|it| take(&mut it.is_local)) {
+            if !is_local {
                 // It waits at the gate already.
                 return given.map_err(|error| match error {
                     NoTicket::TooMany => NoTicket::Held,
@@ -119,7 +127,7 @@ impl Competitor<'_> {
                 return Err(NoTicket::Held);
             }
             // The next task goes on. This one takes a turn again, if it loses.
-            self.choosing.iter_mut().for_each(|it| it.turn = None);
+            self.choosing().into_iter().for_each(|it| it.turn = None);
             return given;
         }
         let (wait, now) = (self.turn().and_then(Ticket::wait), self.cluster().now());
@@ -136,7 +144,7 @@ impl Competitor<'_> {
             if busy.iter().all(|taking| *taking.key() != name) {
                 busy.push(queues.take(name, true, now));
             }
-            self.choosing.iter_mut().for_each(|it| it.busy = take(&mut busy));
+            self.choosing().into_iter().for_each(|it| it.busy = take(&mut busy));
         }
         taken
     }
@@ -144,7 +152,7 @@ impl Competitor<'_> {
     /// Tasks here have or want all names: waits for them alone.
     fn wait_here(&mut self, now: Instant) {
         let (queues, waits, is_again) = (self.queues, self.wanted.waits(), self.last.is_some());
-        let Some(choosing) = &mut self.choosing else { return };
+        let Kind::OneOf(choosing) = &mut self.kind else { return };
         let take = |key: &Key| queues.take(key.clone(), waits, now).again(is_again);
         choosing.busy = self.wanted.keys.iter().map(take).collect();
         (choosing.is_local, self.has_waited) = (true, true);

@@ -16,10 +16,6 @@ impl Replicas {
     /// Notes what the nodes answered in the round that was lost at `now`. The errors of nodes that stay replicas
     /// become permanent.
     pub(super) fn note(&mut self, failure: QuorumFailure, now: Instant) -> QuorumFailure {
-        if !failure.nodes().iter().any(|node| is_read_only(&node.answer)) {
-            self.0.clear();
-            return failure;
-        }
         self.0.resize(failure.nodes().len(), None);
         let nodes = failure.nodes().iter().cloned().zip(&mut self.0).map(|(mut node, since)| {
             match node.answer {
@@ -37,10 +33,6 @@ impl Replicas {
         let nodes: Vec<_> = nodes.collect();
         QuorumFailure::new(nodes, failure.waited())
     }
-}
-
-fn is_read_only(answer: &Answer) -> bool {
-    matches!(answer, Answer::Failed(error) if error.kind() == BackendErrorKind::ReadOnly)
 }
 
 #[cfg(test)]
@@ -73,6 +65,7 @@ mod tests {
             (&[("r", 0), ("r", 999)], false),
             (&[("r", 0), ("r", 1000)], true),
             (&[("r", 0), ("r", 500), ("r", 1000)], true),
+            (&[("r", 0), ("-", 500), ("r", 1000)], true),
             (&[("r", 0), ("g", 500), ("r", 1000)], false),
             (&[("r", 0), ("x", 500), ("r", 1000)], false),
             (&[("rgg", 0), ("rgg", 1000)], false),

@@ -3,16 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::kind::Kind;
 use super::{Competitor, LostRound, error_of};
 use crate::algorithm::attempt::Loss;
 use crate::algorithm::backoff::scale;
 use crate::attempt::Attempt;
-use crate::backend::{Capabilities, Mode};
+use crate::backend::Capabilities;
 
 impl Competitor<'_> {
     /// Whether a round that it wins is given back if a writer waits (RW1). A reader with an entry in the queue has its turn.
     pub(super) const fn gives_way(&self) -> bool {
-        matches!(self.wanted.mode(), Mode::Shared) && self.member.is_none()
+        matches!(self.kind, Kind::Shared(None))
     }
 
     /// Gives the lock back if a writer waits, or if it has expired while the gate was awaited (T2).
@@ -42,15 +43,16 @@ impl Competitor<'_> {
                 let pause = took.saturating_add(scale(took, cluster.random()));
                 cluster.sleep(pause.min(self.node_timeout)).await;
             }
-            self.member.take_if(|member| member.wait().is_outdated());
-            match &self.member {
+            let Kind::Shared(member) = &mut self.kind else { return };
+            member.take_if(|member| member.wait().is_outdated());
+            match member {
                 Some(member) => member.refused(),
                 None => {
                     let (keys, timeout) = (&self.wanted.keys, self.node_timeout);
-                    self.member = queues.readers.join(cluster, keys, timeout);
+                    *member = queues.readers.join(cluster, keys, timeout);
                 }
             }
-            if let Some(member) = &mut self.member {
+            if let Some(member) = member {
                 return member.turn().await;
             }
         }

@@ -94,8 +94,10 @@ mod tests {
             ("33g7-", Split::Later),
             ("gux", Split::Later),
             ("g7-", Split::First),
+            ("gg7xx", Split::First),
             // Too few nodes are left.
             ("7xx", Split::No),
+            ("g--", Split::No),
             ("gxx", Split::No),
             ("ggxxx", Split::No),
         ] {

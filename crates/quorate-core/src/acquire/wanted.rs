@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::kind::Kind;
 use crate::algorithm::fence::FenceHint;
 use crate::algorithm::lease::{Ttl, saturating_add};
 use crate::attempt::AttemptOptions;
@@ -106,8 +107,12 @@ impl Wanted {
         }
     }
 
-    pub(super) const fn mode(&self) -> Mode {
-        self.wishes.mode
+    pub(super) fn kind(&self) -> Kind {
+        match self.wishes.mode {
+            Mode::Shared => Kind::Shared(None),
+            Mode::Exclusive if self.turn.is_some() => Kind::OneOf(Box::default()),
+            Mode::Exclusive => Kind::All,
+        }
     }
 
     /// Whether the request waits for a holder.
@@ -141,7 +146,7 @@ impl Wanted {
             None => Arc::clone(&self.keys),
             Some(_) => tickets.iter().map(|ticket| ticket.key().clone()).collect(),
         };
-        Ok(Claim::new(keys, token, self.ttl).with_mode(self.mode()))
+        Ok(Claim::new(keys, token, self.ttl).with_mode(self.wishes.mode))
     }
 
     pub(super) fn options(

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::{KeyQueue, LocalQueues, Ticket, Whereabouts};
+use crate::remote_wait::RemoteWait;
 use crate::resource::Key;
 
 /// Where the tasks that want one of the same keys have their turns.
@@ -16,7 +17,7 @@ pub(crate) struct Turn {
     /// The key of their queue in this process.
     pub(crate) key: Key,
     /// The key whose wait queue the processes use, the first one.
-    pub(super) gate_key: Key,
+    pub(crate) gate_key: Key,
 }
 
 impl Turn {
@@ -58,15 +59,17 @@ impl Ticket {
         self
     }
 
-    /// The same where another task has the turn.
-    pub(crate) const fn without_turn(mut self) -> Self {
-        self.has_turn = false;
-        self
-    }
-
-    /// The queue that is concerned: that of the turn, if there is one.
-    pub(super) fn with_turn<T>(&self, act: impl FnOnce(&mut KeyQueue) -> T) -> Option<T> {
-        let key = self.turn.as_ref().map_or(&self.key, |turn| &turn.key);
-        self.queues.lock().queues.get_mut(key).map(act)
+    /// The turn ends: one of its keys was won. Returns the wait between processes, which ends.
+    #[must_use]
+    pub(crate) fn end_turn(&self, now: Instant) -> Option<Arc<RemoteWait>> {
+        let wait = self.end_wait(now);
+        self.with(|queue| {
+            queue.ended = Some(now);
+            if wait.is_some() {
+                // The next task competes before LEAVE has said whether other processes wait.
+                queue.word = Some((true, now));
+            }
+        });
+        wait
     }
 }

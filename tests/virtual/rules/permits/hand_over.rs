@@ -5,12 +5,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use quorate_core::{LockGuard, LockManager};
+use quorate_core::{LockGuard, LockManager, Runtime};
 use quorate_memory::{Operation, Sim, Value};
 
 use super::{Board, hand_over, name_of};
 use crate::waiting::processes::{Process, Quirk, REFRESH, ROUND_TRIP, SECOND_LOOK, Scene};
-use crate::world::{HOUR, MS, SECOND};
+use crate::world::{HOUR, MS, SECOND, World};
 
 /// All permits are held by one process. Others wait, one after the other, and one permit after the other is released.
 #[test]
@@ -205,6 +205,30 @@ fn s2_a_try_keeps_the_place_of_a_waiting_task() {
     assert!(second_waits.lock().unwrap().is_none());
 }
 
+/// Tasks here that want one name alone have the tickets as the names become free. The request stands behind both.
+#[test]
+fn s2_a_request_keeps_its_place_in_the_queue_of_each_name() {
+    for freed in ["p#1", "p#2"] {
+        let scene = Scene::new(3);
+        let (process, other) = (scene.process(), scene.process());
+        let held = ["p#1", "p#2"].map(|name| scene.run(other.lock(name).ttl(HOUR)).unwrap());
+        let any = process.waits(2);
+        scene.advance(SECOND);
+        let hold = |name| if name == freed { 5 * SECOND } else { 9 * SECOND };
+        let _alone = ["p#1", "p#2"].map(|name| process.hold_once(name, hold(name)));
+        for guard in held {
+            scene.advance(3 * SECOND);
+            scene.run(guard.release()).unwrap();
+        }
+        scene.advance(SECOND);
+        let late = process.hold_once(freed, MS);
+        scene.advance(4 * SECOND + SECOND / 2);
+        let had = any.lock().unwrap().as_ref().map(|(guard, _)| name_of(guard));
+        assert_eq!(had.as_deref(), Some(freed));
+        assert!(late.lock().unwrap().is_none());
+    }
+}
+
 /// A process in which one task may be queued for a key.
 fn limited(scene: &Scene) -> Process {
     let client = scene.sim.client(0);
@@ -271,4 +295,28 @@ fn s2_a_request_that_takes_its_turn_again_is_not_one_too_many() {
     scene.run(held.release()).unwrap();
     scene.advance(5 * SECOND);
     assert_eq!(first.lock().unwrap().as_deref(), Some("p#1"));
+}
+
+/// Without a gate. All names are held by others, and by the time of the next round by tasks here.
+#[test]
+fn s2_a_request_that_has_lost_a_round_is_not_one_too_many() {
+    let world = World::new(3);
+    let other = world.manager();
+    let locks = world.builder().max_waiters(0).backoff(SECOND, SECOND).build().unwrap();
+    let held = ["a", "b"].map(|name| world.run(other.lock(name)).unwrap());
+    let told = Arc::<Mutex<Option<String>>>::default();
+    let (request, tells) = (locks.lock_any(["a", "b"]).into_future(), Arc::clone(&told));
+    world.sim.spawn(Box::pin(async move {
+        let had = request.await;
+        *tells.lock().unwrap() =
+            Some(had.map_or_else(|error| error.to_string(), |it| name_of(&it)));
+    }));
+    world.advance(100 * MS);
+    held.into_iter().for_each(|guard| world.run(guard.release()).unwrap());
+    let [a, _b] = ["a", "b"].map(|name| world.run(locks.lock(name)).unwrap());
+    world.advance(5 * SECOND);
+    assert_eq!(*told.lock().unwrap(), None);
+    world.run(a.release()).unwrap();
+    world.advance(SECOND);
+    assert_eq!(told.lock().unwrap().as_deref(), Some("a"));
 }

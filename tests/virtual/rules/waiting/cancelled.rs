@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::{join, select};
-use quorate_memory::{Fault, MemoryNode};
+use quorate_core::{LockManager, LockRequest};
+use quorate_memory::Fault;
 
 use super::contest::Contest;
 use super::processes::{Queue, REFRESH, ROUND_TRIP, SECOND_LOOK, Scene, from};
@@ -183,19 +184,27 @@ fn a_wait_whose_gates_have_all_failed_joins_a_queue_when_they_are_back() {
 
 #[test]
 fn w3_a_request_that_gives_up_has_left_the_wait_queue_when_its_error_is_returned() {
-    let world = World::complete(3);
-    let (holder, waiter) = (world.manager(), world.manager());
-    let _held = world.run(holder.lock("r").ttl(60 * SECOND)).unwrap();
-    let entries = || {
-        let keys = world.nodes.iter().flat_map(MemoryNode::keys);
-        keys.filter(|key| String::from_utf8_lossy(key).contains(":quorate:")).count()
-    };
-    let looks = world.sim.sleep(2 * SECOND).map(|()| entries());
-    let waits = waiter.lock("r").timeout(5 * SECOND).into_future();
-    let waits = waits.map(|refused| (refused.is_err(), entries()));
-    let (waiting, after) = world.run(join(looks, waits));
-    assert!(waiting > 0, "it waits in the queue");
-    assert_eq!(after, (true, 0));
+    let requests: [fn(&LockManager) -> LockRequest; 3] =
+        [|locks| locks.lock("r"), |locks| locks.read("r"), |locks| locks.lock_any(["r", "s"])];
+    // A task of its process goes on with its entry. Then nothing has to leave.
+    for (request, goes_on) in requests.into_iter().flat_map(|it| [(it, false), (it, true)]) {
+        let scene = Scene::new(3);
+        let (holder, waiter) = (scene.process(), scene.process());
+        let _held = ["r", "s"].map(|name| scene.run(holder.lock(name).ttl(60 * SECOND)).unwrap());
+        let mut waits = request(&waiter.locks).timeout(5 * SECOND).into_future().boxed();
+        assert!(scene.sim.block_on_for(waits.as_mut(), 1).is_none());
+        let next = request(&waiter.locks).timeout(60 * SECOND).into_future();
+        waiter.spawn(async move { drop(if goes_on { Some(next.await) } else { None }) });
+        let start = scene.sim.elapsed();
+        let entries = || scene.keys().iter().filter(|key| key.contains(":quorate:")).count();
+        let looks = scene.sim.sleep(2 * SECOND).map(|()| entries());
+        let waits = waits.map(|refused| (refused.is_err(), entries() > 0));
+        let (waiting, after) = scene.run(join(looks, waits));
+        assert!(waiting > 0, "it waits in the queue");
+        assert_eq!(after, (true, goes_on));
+        let leaves = if goes_on { Duration::ZERO } else { ROUND_TRIP };
+        assert_eq!(scene.sim.elapsed() - start, 5 * SECOND + leaves, "goes on: {goes_on}");
+    }
 }
 
 /// The connections keep no order, and the REFRESH takes longer than what comes behind it.
