@@ -8,6 +8,7 @@ use std::time::Duration;
 use quorate_core::{LeaseEnd, LockRequest, ReleaseError, Runtime};
 use quorate_memory::{Fault, MemoryNode, Value};
 
+use crate::backends::Odd;
 use crate::every_future::{self, Doing, Trial};
 use crate::world::{MS, Paused, SECOND, World, failing};
 
@@ -234,6 +235,36 @@ fn c5_the_undo_of_a_lost_round_reaches_a_slow_node_however_it_is_cancelled() {
         drop(world.sim.block_on_for(manager.lock("r").timeout(60 * MS), polls));
         world.advance(2 * SECOND);
         assert!(world.nodes[2].keys().is_empty(), "after {polls} polls");
+    }
+}
+
+/// The task of a call that hangs ends with the attempt, also where no other call waits for it.
+#[test]
+fn c5_a_call_that_hangs_is_dropped_when_the_cleanup_ends() {
+    for hangs in ["acquire", "extend", "release"] {
+        let (world, alive) = (World::new(3), Arc::new(()));
+        let nodes = world.nodes.iter().zip([hangs, "nothing", "nothing"]);
+        let manager = world.over(nodes.map(|(node, hangs)| {
+            let alive = Arc::clone(&alive);
+            Odd::new(node).before(move |method| {
+                let alive = Arc::clone(&alive);
+                Box::pin(async move {
+                    if method == hangs {
+                        std::future::pending::<()>().await;
+                    }
+                    drop(alive);
+                    Ok(())
+                })
+            })
+        }));
+        let idle = Arc::strong_count(&alive);
+        let guard = world.lock(&manager);
+        world.run(guard.extend()).unwrap();
+        world.run(guard.release()).unwrap();
+        world.advance(9 * SECOND);
+        assert_eq!(Arc::strong_count(&alive), idle + 1, "{hangs} is in flight");
+        world.advance(2 * SECOND);
+        assert_eq!(Arc::strong_count(&alive), idle, "{hangs} is given up");
     }
 }
 

@@ -100,6 +100,22 @@ fn t2_a_win_that_its_caller_takes_too_late_is_a_loss() {
     }
 }
 
+/// The keys of its own that has expired do not refuse its next round.
+#[test]
+fn t2_a_waiter_that_takes_a_win_too_late_releases_it_and_wins_again() {
+    for world in World::KINDS {
+        let world = world(3);
+        world.inject(.., Fault::Late(10 * MS));
+        let acquiring = world.begun(world.manager().lock("r").ttl(SECOND));
+        // After the validity, and before the end of the keys.
+        world.advance(930 * MS);
+        assert_eq!(world.holders("r"), 3);
+        let guard = world.run(acquiring).unwrap();
+        assert!(world.sim.elapsed() < 980 * MS, "{:?}", world.sim.elapsed());
+        assert!(guard.remaining() > 800 * MS);
+    }
+}
+
 /// All scripts that a node is ever sent.
 #[test]
 fn t4_the_protocol_has_no_absolute_expiry() {

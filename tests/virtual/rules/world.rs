@@ -289,9 +289,10 @@ impl Paused {
         self.nanos.fetch_add(u64::try_from(time.as_nanos()).unwrap(), Ordering::Relaxed);
     }
 
-    /// The runtime ends, and drops its tasks. Another one takes those that are spawned later.
-    pub(crate) fn end(&self) {
-        self.tasks.lock().unwrap().drain(..).for_each(|task| task.abort());
+    /// The runtime ends, and drops its tasks. Another one takes those that are spawned later. Returns how many tasks
+    /// it has had.
+    pub(crate) fn end(&self) -> usize {
+        self.tasks.lock().unwrap().drain(..).map(|task| task.abort()).count()
     }
 
     fn ahead(&self) -> Duration {
