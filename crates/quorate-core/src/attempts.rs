@@ -282,11 +282,6 @@ impl All {
         }
     }
 
-    fn has_work(&self) -> bool {
-        let may_renew = self.renewing < RENEWALS && !self.parked.is_empty();
-        !self.due.is_empty() || !self.back.is_empty() || may_renew
-    }
-
     fn get(&self, slot: Slot) -> Option<Arc<dyn Timed>> {
         self.entries[slot.0 as usize].as_ref().map(|at| Arc::clone(&at.entry))
     }

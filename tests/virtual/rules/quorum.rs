@@ -164,16 +164,16 @@ fn q6_one_server_under_two_names_is_refused() {
 fn q6_an_address_is_asked_again_which_server_it_is_after_an_error_of_its_connection() {
     for error in [Fault::Dead, failing("LOADING")] {
         let world = World::new(3);
-        let nameless = [0, 1, 2].map(|at| world.nodes[at].without(Capabilities::SERVER_ID));
         let is_moved = Arc::<AtomicBool>::default();
-        let (moved, [first, second, third]) = (Arc::clone(&is_moved), nameless);
-        let one = Odd::new(&first);
+        let [first, second, third] = [0, 1, 2].map(|at| world.nodes[at].clone());
+        let (moved, one) = (Arc::clone(&is_moved), Odd::new(&first));
         let other = Odd::leading_to(move || match moved.load(Ordering::Relaxed) {
             false => second.clone(),
             true => first.clone(),
         });
         let nodes = [one, other, Odd::new(&third)];
-        let manager = world.over(nodes.map(|node| node.able(Capabilities::SERVER_ID)));
+        let manager =
+            world.over(nodes.map(|node| node.able(Capabilities::SERVER_ID).without_server()));
         world.run(world.lock(&manager).release()).unwrap();
         world.inject(1..2, error.clone());
         world.run(world.lock(&manager).release()).unwrap();

@@ -42,11 +42,6 @@ impl Why {
             Self::Closed => LeaseEnd::Closed,
         }
     }
-
-    /// Whether it ended before its holder, or the manager, ended it.
-    pub(crate) const fn is_loss(self) -> bool {
-        matches!(self, Self::Expired | Self::NotOurs | Self::HoldLimit)
-    }
 }
 
 /// How many bits of [`PublishedEnd::ended`] say why.
