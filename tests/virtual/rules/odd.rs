@@ -113,6 +113,7 @@ fn a_backend_may_look_at_the_lease() {
             assert!(lease.valid_until() >= runtime.now() || !lease.is_valid());
             assert_eq!((lease.keys().len(), lease.fencing_token()), (1, None));
             assert!(format!("{lease:?}").contains("remaining"));
+            assert_eq!(call.now(), Some(runtime.now()));
         }
         let result = result(node, &call, runtime);
         call.answer(result);
