@@ -234,3 +234,31 @@ fn nodes_without_the_ability_are_sent_no_revoke() {
     assert_eq!(found.to_string().matches("this node cannot revoke a lock").count(), 3, "{found}");
     assert!(world.nodes.iter().all(|node| node.get("r") == before));
 }
+
+/// Whichever name is waited for.
+#[test]
+fn nodes_without_a_wait_queue_are_sent_no_call_of_one() {
+    let world = World::complete(3);
+    let asked: Arc<Mutex<[usize; 3]>> = Arc::default();
+    let nodes = world.nodes.iter().enumerate().map(|(at, node)| {
+        let (asked, queues) = (Arc::clone(&asked), at == 2);
+        let able = if queues { node.capabilities() } else { node.without_queue().capabilities() };
+        let spy = Begins::new(node, move |node, call, runtime| {
+            use Operation::{Hint, Leave, Refresh};
+            let is_of_a_queue =
+                matches!(call.operation(), Hint { .. } | Leave { .. } | Refresh { .. });
+            asked.lock().unwrap()[at] += usize::from(is_of_a_queue);
+            begin(node, call, runtime)
+        });
+        spy.able(able)
+    });
+    let nodes: Vec<Begins> = nodes.collect();
+    let (holder, waiter) = (world.over(nodes.clone()), world.over(nodes));
+    for name in ["a", "b", "c", "d", "e", "f"] {
+        let _held = world.run(holder.lock(name)).unwrap();
+        let failed = world.run(waiter.lock(name).timeout(SECOND)).unwrap_err();
+        assert!(failed.is_held(), "{failed}");
+    }
+    let [first, second, third] = *asked.lock().unwrap();
+    assert!(first + second == 0 && third > 6, "{first}, {second}, {third}");
+}
