@@ -206,6 +206,10 @@ impl Competitor<'_> {
             (Kind::OneOf(_), Some(attempt)) => attempt.leave(lost.tickets),
             _ => self.tickets = lost.tickets,
         }
+        if let (Some(attempt), Loss::Expired) = (&self.attempt, lost.loss) {
+            // It may have been won, and have expired before this task heard of it (T2).
+            attempt.leave(Vec::new());
+        }
         let (took, is_held) = (lost.failure.waited(), lost.loss == Loss::Held);
         telemetry::round_lost(&self.wanted.keys, reason(lost.loss), took, &lost.failure);
         let is_over = self.deadline.is_some_and(|deadline| at >= deadline);

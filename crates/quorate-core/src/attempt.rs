@@ -265,10 +265,8 @@ impl Actor for State {
                 self.is_left = true;
                 attempt.end.end(Why::Detached, now);
                 self.machine.abandon(now);
-                if !self.machine.has_ended() {
-                    // Its round is not decided yet.
-                    self.machine.cancel(now);
-                }
+                // If its round is not decided yet.
+                self.machine.cancel(now);
             }
         }
         self.follow(attempt, now, effects);

@@ -17,11 +17,11 @@ mod timekeeper;
 
 use std::any::Any;
 use std::collections::BTreeSet;
-use std::mem;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::Waker;
 use std::time::{Duration, Instant};
+use std::{iter, mem};
 
 use event_listener::{Event, EventListener};
 use futures_util::future::{Either, select};
@@ -164,7 +164,7 @@ impl Attempts {
         if entry.is_some() {
             all.free.push(slot);
         }
-        let is_last = all.is_empty() && all.is_closed;
+        let is_last = all.is_empty();
         drop(all);
         drop(entry);
         if is_last {
@@ -256,7 +256,7 @@ impl Attempts {
         self.lock().entries.iter().flatten().map(|at| Arc::clone(&at.entry)).collect()
     }
 
-    /// Resolves when nothing is left, after a close.
+    /// Resolves when nothing is left.
     pub(crate) fn over(&self) -> EventListener {
         self.over.listen()
     }
@@ -282,38 +282,34 @@ impl All {
         }
     }
 
-    fn has_work(&self) -> bool {
-        let may_renew = self.renewing < RENEWALS && !self.parked.is_empty();
-        !self.due.is_empty() || !self.back.is_empty() || may_renew
-    }
-
     fn get(&self, slot: Slot) -> Option<Arc<dyn Timed>> {
         self.entries[slot.0 as usize].as_ref().map(|at| Arc::clone(&at.entry))
     }
 
-    /// Takes what is to be said now, some of it.
+    /// Takes what is to be said now, some of it. Some entries that wait are over by now.
     fn take_due(&mut self, now: Instant) -> Vec<(Arc<dyn Timed>, Due)> {
-        let mut taken = Vec::new();
-        while taken.len() < BATCH && self.due.first().is_some_and(|(at, _)| *at <= now) {
-            let Some((_, slot)) = self.due.pop_first() else { break };
-            if let Some(at) = &mut self.entries[slot.0 as usize] {
-                at.due = None;
-                taken.push((Arc::clone(&at.entry), Due::Time));
-            }
-        }
-        // Some of those that wait are over by now.
-        let most = taken.len() + RENEWALS.saturating_sub(self.renewing).min(BATCH);
-        while taken.len() < most
-            && let Some((_, slot)) = self.parked.pop_first()
-        {
-            taken.extend(self.get(slot).map(|entry| (entry, Due::Renewal)));
-        }
-        let most = taken.len() + BATCH;
-        while taken.len() < most
-            && let Some((node, slot)) = self.back.pop()
-        {
-            taken.extend(self.get(slot).map(|entry| (entry, Due::Back(node))));
-        }
+        let Self { entries, due, renewing, parked, back, .. } = self;
+        let times = iter::from_fn(|| {
+            due.first().filter(|(at, _)| *at <= now)?;
+            due.pop_first()
+        });
+        let times = times.filter_map(|(_, slot)| {
+            let at = entries[slot.0 as usize].as_mut()?;
+            at.due = None;
+            Some((Arc::clone(&at.entry), Due::Time))
+        });
+        let mut taken: Vec<_> = times.take(BATCH).collect();
+        let tell = |slot: Slot, due| {
+            let at = entries[slot.0 as usize].as_ref();
+            at.map(|at| (Arc::clone(&at.entry), due))
+        };
+        let may_begin = RENEWALS.saturating_sub(*renewing).min(BATCH);
+        let begin = iter::from_fn(|| parked.pop_first());
+        let begin = begin.filter_map(|(_, slot)| tell(slot, Due::Renewal));
+        taken.extend(begin.take(may_begin));
+        let are_back = iter::from_fn(|| back.pop());
+        let are_back = are_back.filter_map(|(node, slot)| tell(slot, Due::Back(node)));
+        taken.extend(are_back.take(BATCH));
         taken
     }
 }

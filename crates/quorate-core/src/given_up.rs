@@ -49,3 +49,39 @@ impl Givers {
         std::mem::take(&mut *lock(&self.tasks))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::task::Wake;
+
+    use super::*;
+
+    struct Task;
+
+    impl Wake for Task {
+        fn wake(self: Arc<Self>) {}
+    }
+
+    /// Two tasks wait for the call 1, and one of them for another call as well. A look is no task.
+    #[test]
+    fn each_task_is_kept_once_for_each_call_until_that_settles() {
+        let (givers, tasks) =
+            (Givers::default(), [Task, Task].map(|task| Waker::from(Arc::new(task))));
+        let wait = |number, task: &Waker, is_given_up| {
+            givers.poll(number, &Context::from_waker(task), || is_given_up).is_ready()
+        };
+        for _ in 0..2 {
+            for (number, task) in [(1, &tasks[0]), (1, &tasks[1]), (2, &tasks[0])] {
+                assert!(!wait(number, task, false));
+            }
+            assert!(!wait(1, Waker::noop(), false));
+            assert!(wait(3, &tasks[1], true), "it need not be woken");
+        }
+        assert_eq!(givers.take().len(), 3);
+        assert!(!wait(1, &tasks[0], false) && !wait(2, &tasks[1], false));
+        givers.settled(1);
+        let left = givers.take();
+        assert!(left.len() == 1 && left[0].1.will_wake(&tasks[1]));
+    }
+}

@@ -282,12 +282,6 @@ impl Nodes {
         self.health(id).silence(node_timeout, now)
     }
 
-    /// The next moment at which a node has answered no call for a node timeout.
-    pub(crate) fn next_silence(&self, node_timeout: Duration, now: Instant) -> Option<Instant> {
-        let next = |id| self.health(id).next_silence(node_timeout, now);
-        self.count.ids().filter_map(next).min()
-    }
-
     /// The failure of a request that made no round.
     pub(crate) fn none_asked(&self) -> QuorumFailure {
         let answer = |node: &NodeSlot| NodeAnswer::new(Arc::clone(&node.name), Answer::NotAsked);

@@ -24,7 +24,6 @@ impl Wakers {
         }
         let kept = self.first.iter_mut().chain(&mut self.more).find(|(kept, _)| kept == number);
         match kept {
-            Some((_, kept)) if kept.will_wake(context.waker()) => None,
             Some((_, kept)) => Some(std::mem::replace(kept, context.waker().clone())),
             None => {
                 let new = (*number, context.waker().clone());

@@ -25,6 +25,7 @@ pub(crate) struct Odd {
     name: String,
     capabilities: Capabilities,
     names_no_holder: bool,
+    names_no_server: bool,
     before: Option<Arc<Before>>,
     after: Option<Arc<After>>,
 }
@@ -39,12 +40,19 @@ impl Odd {
     pub(crate) fn leading_to(node: impl Fn() -> MemoryNode + Send + Sync + 'static) -> Self {
         let (name, capabilities) = (String::new(), Capabilities::NONE);
         let node = Arc::new(node);
-        Self { node, name, capabilities, names_no_holder: false, before: None, after: None }
+        let (names_no_holder, names_no_server) = (false, false);
+        let (before, after) = (None, None);
+        Self { node, name, capabilities, names_no_holder, names_no_server, before, after }
     }
 
     /// Its refusals do not say who holds the keys, as those of servers before Redis 7.
     pub(crate) fn without_names(self) -> Self {
         Self { names_no_holder: true, ..self }
+    }
+
+    /// Its replies do not say which server it is: that takes a call of its own.
+    pub(crate) fn without_server(self) -> Self {
+        Self { names_no_server: true, ..self }
     }
 
     pub(crate) fn named(self, name: impl Into<String>) -> Self {
@@ -102,12 +110,14 @@ impl LockBackend for Odd {
         let node = self.node("acquire").await?;
         let mut reply = node.acquire(claim, options).await?;
         reply.holder = reply.holder.filter(|_| !self.names_no_holder);
+        reply.server = reply.server.filter(|_| !self.names_no_server);
         self.done("acquire", Ok(reply))
     }
 
     async fn extend(&self, claim: &Claim, options: ExtendOptions) -> Result<Reply, BackendError> {
-        let node = self.node("extend").await?;
-        self.done("extend", node.extend(claim, options).await)
+        let mut reply = self.node("extend").await?.extend(claim, options).await?;
+        reply.server = reply.server.filter(|_| !self.names_no_server);
+        self.done("extend", Ok(reply))
     }
 
     async fn release(&self, claim: &Claim, options: ReleaseOptions) -> Result<Reply, BackendError> {

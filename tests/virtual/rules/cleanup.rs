@@ -2,12 +2,13 @@
 
 use std::collections::HashSet;
 use std::future::IntoFuture;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use quorate_core::{LeaseEnd, LockRequest, ReleaseError, Runtime};
 use quorate_memory::{Fault, MemoryNode, Value};
 
+use crate::backends::Odd;
 use crate::every_future::{self, Doing, Trial};
 use crate::world::{MS, Paused, SECOND, World, failing};
 
@@ -234,6 +235,51 @@ fn c5_the_undo_of_a_lost_round_reaches_a_slow_node_however_it_is_cancelled() {
         drop(world.sim.block_on_for(manager.lock("r").timeout(60 * MS), polls));
         world.advance(2 * SECOND);
         assert!(world.nodes[2].keys().is_empty(), "after {polls} polls");
+    }
+}
+
+/// A call in front of the release is given up at the cleanup bound, and the release a node timeout later.
+#[test]
+fn c5_the_task_of_a_call_that_hangs_ends_with_the_cleanup() {
+    type Calls = Arc<Mutex<Vec<&'static str>>>;
+
+    struct InFlight(Calls, &'static str);
+
+    impl Drop for InFlight {
+        fn drop(&mut self) {
+            self.0.lock().unwrap().retain(|method| *method != self.1);
+        }
+    }
+
+    for (hangs, before, at_the_bound) in [
+        ("acquire", "acquire", ""),
+        ("extend", "extend", ""),
+        ("release", "release", "release"),
+        ("acquire, release", "acquire", "release"),
+    ] {
+        let (world, calls) = (World::new(3), Calls::default());
+        let nodes = world.nodes.iter().zip([hangs, "", ""]);
+        let manager = world.over(nodes.map(|(node, hangs)| {
+            let calls = Arc::clone(&calls);
+            Odd::new(node).before(move |method| {
+                if !hangs.contains(method) {
+                    return Box::pin(async { Ok(()) });
+                }
+                calls.lock().unwrap().push(method);
+                let in_flight = InFlight(Arc::clone(&calls), method);
+                Box::pin(async {
+                    let _in_flight = in_flight;
+                    std::future::pending().await
+                })
+            })
+        }));
+        let guard = world.lock(&manager);
+        world.run(guard.extend()).unwrap();
+        world.run(guard.release()).unwrap();
+        for (after, expected) in [(9_900, before), (200, at_the_bound), (500, "")] {
+            world.advance(after * MS);
+            assert_eq!(calls.lock().unwrap().join(", "), expected, "{hangs} hangs");
+        }
     }
 }
 

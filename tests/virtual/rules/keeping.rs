@@ -265,3 +265,22 @@ fn h6_an_adoption_that_is_not_kept_takes_the_lock_from_no_later_adopter() {
         assert!(world.holders("r") >= 2, "{:?}", world.sim.elapsed());
     }
 }
+
+/// The adopter hears of its win after the end of the lease, and before that of the keys.
+#[test]
+fn h6_an_adoption_that_expires_before_its_adopter_hears_of_it_releases_nothing() {
+    for world in World::KINDS {
+        let world = world(3);
+        let record = world.detached();
+        world.inject(.., Fault::Late(10 * MS));
+        let taker = world.manager();
+        let mut adopts = Box::pin(taker.adopt(&record));
+        assert!(world.sim.block_on_for(adopts.as_mut(), 1).is_none());
+        world.advance(9_600 * MS);
+        let failed = world.run(adopts);
+        assert!(matches!(failed, Err(AdoptError::NoQuorum(_))), "{failed:?}");
+        let guard = world.run(taker.adopt(&record)).unwrap();
+        world.advance(5 * SECOND);
+        assert!(guard.is_valid() && world.holders("r") == 3);
+    }
+}

@@ -23,11 +23,24 @@ fn a_lease_is_renewed_though_the_runtime_that_renewed_it_has_ended() {
     let guard = world.run(manager.lock("r").auto_renew()).unwrap();
     for _ in 0..3 {
         world.advance(SECOND);
-        runtime.end();
+        let _ = runtime.end();
         world.advance(60 * SECOND);
         assert!(guard.is_valid());
         assert_eq!(world.holders("r"), 3);
     }
+}
+
+/// The timekeeper is there for a second more. Where nothing is due, no other runtime has to run it.
+#[test]
+fn a_runtime_that_ends_without_work_leaves_no_task_to_another_one() {
+    let world = World::complete(3);
+    let runtime = Paused::new(&world.sim);
+    let manager = world.builder().runtime(runtime.clone()).build().unwrap();
+    world.run(world.lock(&manager).release()).unwrap();
+    world.advance(100 * MS);
+    assert!(runtime.end() > 0);
+    world.advance(100 * MS);
+    assert_eq!(runtime.end(), 0);
 }
 
 #[test]

@@ -116,6 +116,26 @@ fn the_life_of_a_lock_is_reported() {
     );
 }
 
+/// A release on a pool leaves when the acquire has settled, and counts from then.
+#[test]
+fn a_call_that_is_answered_after_a_node_timeout_is_told_as_silent() {
+    for (after, vote) in [(500, "granted"), (501, "silent")] {
+        let told = told(|| {
+            let world = World::new(3);
+            world.inject(2.., Fault::Late(after * MS));
+            world.run(world.lock(&world.manager()).release()).unwrap();
+            world.sim.settle();
+        });
+        let settled = of("call settled", &told);
+        let votes = |node| {
+            let of_node = settled.iter().filter(move |told| told.field("node") == node);
+            of_node.map(|told| told.field("vote")).collect::<Vec<_>>()
+        };
+        assert_eq!(votes("memory-1"), ["granted"; 2]);
+        assert_eq!(votes("memory-3"), [vote; 2], "after {after} ms");
+    }
+}
+
 #[test]
 fn a_lost_lease_is_a_warning_with_the_reason_once() {
     type Scene = fn(&World, LockGuard);

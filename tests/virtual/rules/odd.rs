@@ -113,6 +113,7 @@ fn a_backend_may_look_at_the_lease() {
             assert!(lease.valid_until() >= runtime.now() || !lease.is_valid());
             assert_eq!((lease.keys().len(), lease.fencing_token()), (1, None));
             assert!(format!("{lease:?}").contains("remaining"));
+            assert_eq!(call.now(), Some(runtime.now()));
         }
         let result = result(node, &call, runtime);
         call.answer(result);
@@ -232,4 +233,32 @@ fn nodes_without_the_ability_are_sent_no_revoke() {
     assert!(!found.is_effective());
     assert_eq!(found.to_string().matches("this node cannot revoke a lock").count(), 3, "{found}");
     assert!(world.nodes.iter().all(|node| node.get("r") == before));
+}
+
+/// Whichever name is waited for.
+#[test]
+fn nodes_without_a_wait_queue_are_sent_no_call_of_one() {
+    let world = World::complete(3);
+    let asked: Arc<Mutex<[usize; 3]>> = Arc::default();
+    let nodes = world.nodes.iter().enumerate().map(|(at, node)| {
+        let (asked, queues) = (Arc::clone(&asked), at == 2);
+        let able = if queues { node.capabilities() } else { node.without_queue().capabilities() };
+        let spy = Begins::new(node, move |node, call, runtime| {
+            use Operation::{Hint, Leave, Refresh};
+            let is_of_a_queue =
+                matches!(call.operation(), Hint { .. } | Leave { .. } | Refresh { .. });
+            asked.lock().unwrap()[at] += usize::from(is_of_a_queue);
+            begin(node, call, runtime)
+        });
+        spy.able(able)
+    });
+    let nodes: Vec<Begins> = nodes.collect();
+    let (holder, waiter) = (world.over(nodes.clone()), world.over(nodes));
+    for name in ["a", "b", "c", "d", "e", "f"] {
+        let _held = world.run(holder.lock(name)).unwrap();
+        let failed = world.run(waiter.lock(name).timeout(SECOND)).unwrap_err();
+        assert!(failed.is_held(), "{failed}");
+    }
+    let [first, second, third] = *asked.lock().unwrap();
+    assert!(first + second == 0 && third > 6, "{first}, {second}, {third}");
 }

@@ -1,7 +1,7 @@
 //! Q1–Q6, on managers. The bare rule is tested where it stands, in `quorate-core`.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use quorate_core::backend::Capabilities;
@@ -156,6 +156,35 @@ fn q6_one_server_under_two_names_is_refused() {
             let adopted = world.run(manager.adopt(&record));
             assert!(matches!(adopted, Err(AdoptError::SameServer { .. })), "{adopted:?}");
         }
+    }
+}
+
+/// The second name leads to the first server from now on, as after a fail-over. Replies name no server unasked.
+#[test]
+fn q6_an_address_is_asked_again_which_server_it_is_after_an_error_of_its_connection() {
+    for error in [Fault::Dead, failing("LOADING")] {
+        let world = World::new(3);
+        let is_moved = Arc::<AtomicBool>::default();
+        let [first, second, third] = [0, 1, 2].map(|at| world.nodes[at].clone());
+        let (moved, one) = (Arc::clone(&is_moved), Odd::new(&first));
+        let other = Odd::leading_to(move || match moved.load(Ordering::Relaxed) {
+            false => second.clone(),
+            true => first.clone(),
+        });
+        let nodes = [one, other, Odd::new(&third)];
+        let manager =
+            world.over(nodes.map(|node| node.able(Capabilities::SERVER_ID).without_server()));
+        world.run(world.lock(&manager).release()).unwrap();
+        world.inject(1..2, error.clone());
+        world.run(world.lock(&manager).release()).unwrap();
+        is_moved.store(true, Ordering::Relaxed);
+        world.advance(SECOND);
+        // A quorum may be there before the node has said which server it is.
+        drop(world.try_lock(&manager));
+        world.catch_up();
+        let locked = world.try_lock(&manager);
+        let is_refused = matches!(locked, Err(LockError::SameServer { .. }));
+        assert_eq!(is_refused, matches!(error, Fault::Dead), "{error:?}: {locked:?}");
     }
 }
 

@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
-use quorate_core::{LockManager, Readiness};
-use quorate_memory::Fault;
+use quorate_core::{BackendError, BackendErrorKind, LockManager, Readiness};
+use quorate_memory::{Fault, Sim};
+use quorate_protocol::error_of_reply;
 
+use crate::waiting::processes::{Quirk, Scene};
 use crate::world::{HOUR, MS, SECOND, World, failing};
 
 fn answering(known: &Readiness) -> Vec<bool> {
@@ -98,4 +100,23 @@ fn the_answers_to_a_check_count() {
     world.heal();
     let _ = world.run(manager.check());
     assert_eq!(answering(&manager.nodes()), [true; 3]);
+}
+
+/// Whether it may keep a wait queue says nothing of its votes, but whether a call to the queue is answered does.
+#[test]
+fn a_node_that_may_keep_no_wait_queue_answers() {
+    let lost = BackendError::new(BackendErrorKind::Connection, "on purpose");
+    for (error, answers) in [(error_of_reply("NOPERM no permission"), true), (lost, false)] {
+        let quirk = Quirk { queueing_fails: Some(error), ..Quirk::default() };
+        let scene = Scene::with(1, Sim::new(1), quirk);
+        let (holder, waiter) = (scene.process(), scene.process());
+        let _guard = scene.run(holder.lock("r")).unwrap();
+        scene.run(scene.run(waiter.lock("s")).unwrap().release()).unwrap();
+        let _waits = waiter.hold_once("r", MS);
+        let always = (0..1_000).all(|_| {
+            scene.advance(MS);
+            answering(&waiter.locks.nodes()) == [true]
+        });
+        assert_eq!(always, answers);
+    }
 }

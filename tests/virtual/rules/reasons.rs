@@ -237,6 +237,9 @@ fn a4_without_a_round_a_lock_is_held_only_if_the_gate_has_said_so() {
         assert_eq!(scene.count(Operation::Acquire), 0, "no node was asked to vote");
         assert_eq!(failed.is_held(), !gate_hangs, "{failed}");
         assert_eq!(matches!(failed, LockError::NoQuorum(_)), gate_hangs, "{failed}");
+        let nodes = failed.failure().unwrap().nodes();
+        let is_unasked = |node: &NodeAnswer| matches!(node.answer, Answer::NotAsked);
+        assert!(nodes.len() == 5 && nodes.iter().all(is_unasked), "{failed}");
     }
 }
 

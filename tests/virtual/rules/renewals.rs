@@ -1,12 +1,12 @@
 //! H7: when leases are renewed, and for how long.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use quorate_core::error::InvalidRequest;
 use quorate_core::{LeaseEnd, LockBackend, LockError, LockGuard, LockManager, Runtime};
-use quorate_memory::{Effect, Rule};
+use quorate_memory::{Effect, Fault, Rule};
 
 use crate::backends::Odd;
 use crate::world::{HOUR, MS, SECOND, World};
@@ -130,4 +130,43 @@ fn h7_a_renewal_in_the_last_third_of_its_lease_does_not_wait_for_others() {
     }
     world.advance(100 * SECOND);
     assert_eq!(valid(&leases), 5_000);
+}
+
+/// The node takes 6 s for an answer, and all leases are due within 10 s. The last third of each begins at 19.4 s.
+#[test]
+fn h7_at_most_1024_renewals_are_in_flight_and_the_next_begins_when_one_is_decided() {
+    const LEASES: usize = 1_100;
+    let world = World::new(1);
+    let manager = world.builder().ttl(30 * SECOND).node_timeout(8 * SECOND).build().unwrap();
+    let names = (0..LEASES).map(|lease| format!("r:{lease}"));
+    let leases: Vec<LockGuard> =
+        names.map(|name| world.run(manager.lock(name).auto_renew()).unwrap()).collect();
+    let way = 3 * SECOND;
+    world.nodes[0].add_rule(Rule::new(Effect::Delay { least: way, most: way }));
+    for (at, renewed) in [(12, 1_024), (19, LEASES)] {
+        world.advance(at * SECOND - world.sim.elapsed());
+        let calls = world.log.calls().into_iter();
+        let tokens = calls.filter(|call| call.operation == "extend").map(|call| call.token);
+        assert_eq!(tokens.collect::<HashSet<_>>().len(), renewed, "after {at} s");
+    }
+    assert!(leases.iter().all(LockGuard::is_valid));
+}
+
+/// At any moment, also while a renewal is in flight.
+#[test]
+fn h7_a_second_call_of_auto_renew_changes_nothing() {
+    let renewals = |calls_again: bool| {
+        let (world, guard) = World::new(3).held();
+        guard.auto_renew();
+        world.inject(.., Fault::Late(300 * MS));
+        let counts = (0..600).map(|_| {
+            if calls_again {
+                guard.auto_renew();
+            }
+            world.advance(100 * MS);
+            world.log.count("extend")
+        });
+        counts.collect::<Vec<_>>()
+    };
+    assert_eq!(renewals(true), renewals(false));
 }

@@ -1,9 +1,11 @@
 //! In-memory nodes, a virtual clock, and a spy on every call.
 
 use std::fmt::Debug;
+use std::future::poll_fn;
 use std::slice::SliceIndex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::task::{Poll, ready};
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
@@ -289,9 +291,10 @@ impl Paused {
         self.nanos.fetch_add(u64::try_from(time.as_nanos()).unwrap(), Ordering::Relaxed);
     }
 
-    /// The runtime ends, and drops its tasks. Another one takes those that are spawned later.
-    pub(crate) fn end(&self) {
-        self.tasks.lock().unwrap().drain(..).for_each(|task| task.abort());
+    /// The runtime ends, and drops its tasks. Another one takes those that are spawned later. Returns how many tasks
+    /// it has had.
+    pub(crate) fn end(&self) -> usize {
+        self.tasks.lock().unwrap().drain(..).map(|task| task.abort()).count()
     }
 
     fn ahead(&self) -> Duration {
@@ -309,12 +312,16 @@ impl Runtime for Paused {
             let left = deadline.saturating_duration_since(self.now());
             return self.sim.sleep((left / 2).max(MS));
         }
-        let clock = self.clone();
-        Box::pin(async move {
+        let (clock, mut sleep) = (self.clone(), None);
+        // Each poll looks at the clock, whether or not time has passed in the world.
+        Box::pin(poll_fn(move |context| {
             while clock.now() < deadline {
-                clock.sim.sleep_until(deadline - clock.ahead()).await;
+                let left = || clock.sim.sleep_until(deadline - clock.ahead());
+                ready!(sleep.get_or_insert_with(left).poll_unpin(context));
+                sleep = None;
             }
-        })
+            Poll::Ready(())
+        }))
     }
 
     fn spawn(&self, task: BoxFuture<'static, ()>) {

@@ -42,11 +42,6 @@ impl Why {
             Self::Closed => LeaseEnd::Closed,
         }
     }
-
-    /// Whether it ended before its holder, or the manager, ended it.
-    pub(crate) const fn is_loss(self) -> bool {
-        matches!(self, Self::Expired | Self::NotOurs | Self::HoldLimit)
-    }
 }
 
 /// How many bits of [`PublishedEnd::ended`] say why.
@@ -153,6 +148,10 @@ mod tests {
             end.publish(start + SECOND, false);
             end.end(why, start + SECOND / 3);
             assert_eq!(end.ended().map(|(why, at)| (why, at - start)), Some((why, SECOND / 3)));
+            let never = PublishedEnd::new(start);
+            never.end(why, saturating_add(start, Duration::MAX));
+            let year = 365 * 24 * 60 * 60 * SECOND;
+            assert!(never.ended().is_some_and(|(kept, at)| kept == why && at > start + 70 * year));
         }
     }
 }

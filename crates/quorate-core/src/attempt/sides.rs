@@ -105,11 +105,11 @@ impl Attempt {
     }
 
     /// The result of the first round, once it is decided; `None` once the manager is closed. A win that has
-    /// expired by the time it is taken is a loss (T2).
+    /// expired by the time it is taken is a loss (T2): [`leave`](Self::leave) or [`abandon`](Self::abandon) it.
     ///
     /// # Cancel safety
     ///
-    /// The future can be dropped at any time. The attempt goes on: [`leave`](Self::leave) it.
+    /// The future can be dropped at any time. The attempt goes on: leave it, or abandon it.
     pub(crate) async fn first(self: &Arc<Self>) -> Option<Result<(), NotWon>> {
         self.wait(|state, effects| {
             if state.is_closed {
@@ -126,9 +126,6 @@ impl Attempt {
                 Err(loss) => loss,
             };
             let (failure, tickets) = (state.failure(self), std::mem::take(&mut state.tickets));
-            if loss == Loss::Expired && !state.is_left {
-                state.handle(self, (Input::Leave(Vec::new()), None), effects);
-            }
             Some(Some(Err(NotWon { loss, failure, tickets })))
         })
         .await
@@ -282,9 +279,9 @@ impl State {
     pub(super) fn lost(&self, attempt: &Attempt) -> LeaseEnd {
         let why = attempt.end.ended().map_or(Why::Expired, |(why, _)| why);
         match &self.lost {
-            Some(lost) if why.is_loss() => LeaseEnd::clone(lost),
+            Some(lost) => LeaseEnd::clone(lost),
             // No node said anything about it.
-            _ => why.lost(QuorumFailure::default),
+            None => why.lost(QuorumFailure::default),
         }
     }
 }

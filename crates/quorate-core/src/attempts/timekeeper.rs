@@ -94,7 +94,8 @@ impl Drop for Timekeeper {
         }
         let is_needed = {
             let mut all = self.attempts.lock();
-            let is_needed = self.was_polled && all.has_work();
+            // What waits for others, or for a node, has a due time as well.
+            let is_needed = self.was_polled && !all.due.is_empty();
             all.keeper = if is_needed { Keeper::Runs } else { Keeper::Absent };
             is_needed
         };

@@ -85,7 +85,7 @@ pub(super) async fn close(queues: &Arc<LocalQueues>, limit: Duration) -> CloseRe
         let left = look(cluster, node_timeout - pause, now);
         let answers = left.iter().any(|(_, silence)| silence.is_none());
         let is_silent = left.iter().any(|(_, why)| matches!(why, Some(Silence::NoReply)));
-        if suspected_at.is_none() && is_silent && !answers && now < deadline {
+        if suspected_at.is_none() && is_silent && !answers {
             // What this process has to do first.
             select(next_turn(cluster), cluster.runtime.sleep_until(deadline)).await;
             suspected_at = Some(cluster.now());
@@ -97,9 +97,8 @@ pub(super) async fn close(queues: &Arc<LocalQueues>, limit: Duration) -> CloseRe
         if named_at.is_some_and(|at| now >= at) || now >= deadline {
             return report(cluster, left, now);
         }
-        let next = named_at.or_else(|| cluster.nodes.next_silence(node_timeout - pause, now));
         let soon = saturating_add(now, pause);
-        let wake = next.map_or(soon, |next| next.min(soon)).min(deadline);
+        let wake = named_at.map_or(soon, |at| at.min(soon)).min(deadline);
         select(over, cluster.runtime.sleep_until(wake)).await;
     }
 }

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::algorithm::lease::saturating_add;
 use crate::attempts::Slot;
 use crate::backend::{BackendError, Capabilities};
 
@@ -126,11 +125,6 @@ impl Health {
         let silent = self.silent_since.map(|since| now.saturating_duration_since(since));
         let is_silent = silent.is_some_and(|silent| silent >= node_timeout);
         (self.is_answering && !is_silent, self.answered)
-    }
-
-    /// When the node will have answered no call for a node timeout.
-    pub(crate) fn next_silence(&self, node_timeout: Duration, now: Instant) -> Option<Instant> {
-        self.silent_since.map(|since| saturating_add(since, node_timeout)).filter(|end| *end > now)
     }
 
     pub(super) fn is_skipped(&self, now: Instant) -> bool {

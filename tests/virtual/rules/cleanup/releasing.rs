@@ -1,6 +1,13 @@
 //! C7: what a release reports, and that it is sent again.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use futures_util::FutureExt;
+use quorate_core::backend::Operation;
+use quorate_core::{BackendError, BackendErrorKind, LockManager};
+
 use super::*;
+use crate::backends::{Begins, begin};
 
 /// What became of a node since the lock was acquired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,4 +127,128 @@ fn c7_a_release_that_failed_is_sent_again_only_where_the_lock_may_be() {
     let released: Vec<usize> = world.nodes.iter().map(released).collect();
     assert_eq!((released[0], released[2]), (1, 1), "{released:?}");
     assert!(released[1] > 3, "{released:?}");
+}
+
+/// As when thousands of calls are queued for one connection. A queue behind a node that answers nothing may never move.
+#[test]
+fn c7_a_release_that_is_queued_in_this_process_is_waited_for_while_the_node_answers_others() {
+    for (is_noted, others_answered, is_late, reply_after, took) in [
+        (true, true, false, 0, Ok(700)),
+        (true, true, true, 400, Ok(1_100)),
+        (true, true, false, 400, Err(1_000)),
+        (true, false, false, 0, Err(500)),
+        (false, true, false, 0, Err(500)),
+    ] {
+        let world = World::in_order(1);
+        let sim = world.sim.clone();
+        let queues = Begins::new(&world.nodes[0], move |node, call, runtime| {
+            if !matches!(call.operation(), Operation::Release(..)) {
+                return begin(node, call, runtime);
+            }
+            let (node, sim) = (node.clone(), sim.clone());
+            if is_noted {
+                call.note_queued();
+            }
+            runtime.spawn(Box::pin(async move {
+                sim.sleep(700 * MS).await;
+                call.note_left(is_late);
+                sim.sleep(reply_after * MS).await;
+                begin(&node, call, &sim).unwrap();
+            }));
+            Ok(())
+        });
+        let manager = world.over([queues]);
+        let guard = world.lock(&manager);
+        if others_answered {
+            answers_others(&world, &manager);
+        }
+        let released = world.run(guard.release());
+        let elapsed = world.sim.elapsed().as_millis();
+        let told = released.map(|()| elapsed).map_err(|_| elapsed);
+        assert_eq!(told, took, "{is_noted}, {others_answered}, {is_late}, {reply_after} ms");
+    }
+}
+
+/// It did not leave, and is sent again. That it was queued is over.
+#[test]
+fn c7_a_release_that_failed_in_the_queue_of_this_process_is_waited_for_a_node_timeout() {
+    let world = World::in_order(1);
+    let (sim, kept) = (world.sim.clone(), Mutex::new(Vec::new()));
+    let fails = Begins::new(&world.nodes[0], move |node, call, runtime| {
+        let mut kept = kept.lock().unwrap();
+        match call.operation() {
+            Operation::Release(..) if kept.is_empty() => {
+                call.note_queued();
+                let pause = sim.sleep(100 * MS);
+                runtime.spawn(Box::pin(pause.map(|()| {
+                    let error = BackendError::new(BackendErrorKind::Connection, "on purpose");
+                    call.answer(Err(error.not_sent()));
+                })));
+                kept.push(None);
+            }
+            Operation::Release(..) => kept.push(Some(call)),
+            _ => return begin(node, call, runtime),
+        }
+        Ok(())
+    });
+    let manager = world.over([fails]);
+    let guard = world.lock(&manager);
+    answers_others(&world, &manager);
+    let released = world.run(guard.release());
+    assert!(matches!(released, Err(ReleaseError::Unconfirmed(_))), "{released:?}");
+    assert_eq!(world.sim.elapsed(), 500 * MS);
+}
+
+/// The node answers a call each 200 ms, for a second.
+fn answers_others(world: &World, manager: &LockManager) {
+    for other in 1..6 {
+        let (locks, pause) = (manager.clone(), world.sim.sleep(200 * other * MS));
+        world.sim.spawn(Box::pin(async move {
+            pause.await;
+            std::mem::forget(locks.lock(format!("other {other}")).await);
+        }));
+    }
+}
+
+/// An error is an answer. A release that was answered with one waits for its pause.
+#[test]
+fn c7_a_release_that_found_no_answer_is_sent_again_when_the_node_answers_another_call() {
+    let error = |kind| Some(BackendError::new(kind, "on purpose"));
+    let lost = || error(BackendErrorKind::Connection);
+    let not_sent = || lost().map(BackendError::not_sent);
+    let timed_out = || error(BackendErrorKind::TimedOut);
+    let answered = || error(BackendErrorKind::Loading);
+    for (release, other, is_sent) in [
+        (lost(), None, true),
+        (timed_out(), None, true),
+        (not_sent(), None, true),
+        (lost(), answered(), true),
+        (answered(), None, false),
+        (lost(), lost(), false),
+        (lost(), timed_out(), false),
+    ] {
+        let (world, fails) = (World::new(3), Arc::<Mutex<Option<BackendError>>>::default());
+        let releases = Arc::new(AtomicUsize::new(0));
+        let nodes = world.nodes.iter().zip([true, false, false]).map(|(node, is_odd)| {
+            let (fails, releases) = (Arc::clone(&fails), Arc::clone(&releases));
+            Odd::new(node).before(move |method| {
+                let is_release = is_odd && method == "release";
+                releases.fetch_add(usize::from(is_release), Ordering::Relaxed);
+                let error = fails.lock().unwrap().clone().filter(|_| is_odd);
+                Box::pin(async { error.map_or(Ok(()), Err) })
+            })
+        });
+        let manager = world.over(nodes);
+        let guard = world.lock(&manager);
+        world.catch_up();
+        let story = format!("{release:?}, {other:?}");
+        *fails.lock().unwrap() = release;
+        world.run(guard.release()).unwrap();
+        world.catch_up();
+        *fails.lock().unwrap() = other;
+        let _other = world.run(manager.lock("other")).unwrap();
+        world.catch_up();
+        assert_eq!(world.sim.elapsed(), Duration::ZERO);
+        assert_eq!(releases.load(Ordering::Relaxed), 1 + usize::from(is_sent), "{story}");
+    }
 }

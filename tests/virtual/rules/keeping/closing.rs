@@ -1,6 +1,7 @@
 //! A manager that closes. That its nodes are clean then is rule C8, in `cleanup/undo.rs`.
 
 use super::*;
+use crate::backends::Odd;
 
 #[test]
 fn close_releases_what_is_held_and_ends_every_wait() {
@@ -87,4 +88,23 @@ fn close_waits_for_a_release_in_flight() {
     let close = async { (manager.close(5 * SECOND).await.is_clean(), world.keys_left()) };
     let (_, left) = world.run(join(release, close));
     assert_eq!(left, (true, 0), "when close returns");
+}
+
+/// It has answered one release, and then hangs.
+#[test]
+fn a_close_names_a_node_that_answers_no_more_calls_a_node_timeout_later() {
+    let world = World::new(3);
+    let releases = AtomicU32::new(0);
+    let hangs = Odd::new(&world.nodes[0]).before(move |method| match method {
+        "release" if releases.fetch_add(1, Ordering::Relaxed) > 0 => Box::pin(pending()),
+        _ => Box::pin(async { Ok(()) }),
+    });
+    let nodes = [hangs, Odd::new(&world.nodes[1]), Odd::new(&world.nodes[2])];
+    let manager = world.over(nodes);
+    let held = ["r", "s"].map(|name| world.run(manager.lock(name)).unwrap());
+    world.catch_up();
+    drop(held);
+    let report = world.run(manager.close(60 * SECOND));
+    assert_eq!(report.to_string(), "all released; node 1 did not answer");
+    assert_eq!(world.sim.elapsed(), 500 * MS);
 }

@@ -99,3 +99,20 @@ fn an_adopted_lock_survives_an_adoption_over_other_nodes() {
     let other = world.try_lock(&over(&[0, 1, 2]));
     assert!(other.is_err(), "two hold it: {other:?}");
 }
+
+/// In the middle of its round, whose replies come later.
+#[test]
+fn an_adoption_that_is_dropped_leaves_the_lock_to_the_next_adopter() {
+    for world in World::KINDS {
+        let world = world(3);
+        let (record, taker) = (world.detached(), world.manager());
+        world.inject(.., Fault::Late(100 * MS));
+        assert!(world.sim.block_on_for(taker.adopt(&record), 1).is_none());
+        // Longer than the safety margin.
+        world.advance(5 * SECOND);
+        assert_eq!(world.holders("r"), 3);
+        let guard = world.run(world.manager().adopt(&record)).unwrap();
+        world.advance(7 * SECOND);
+        assert!(guard.is_valid() && world.holders("r") == 3);
+    }
+}

@@ -9,7 +9,7 @@ use quorate_core::Runtime;
 use quorate_core::backend::{AcquireOptions, LockBackend, Vote};
 use quorate_memory::{Fault, MemoryNode, Value};
 
-use super::processes::{Queue, REFRESH, ROUND_TRIP, SECOND_LOOK, Scene};
+use super::processes::{Queue, REFRESH, ROUND_TRIP, SECOND_LOOK, Scene, from};
 use crate::world::{MS, SECOND, World, claim};
 
 /// One refresh, the second look, and a few round trips.
@@ -136,4 +136,24 @@ fn w1_a_task_that_came_while_another_competed_outlives_its_lease() {
         assert!(world.run(second).unwrap().is_valid());
         assert!(world.sim.elapsed() <= 3 * SECOND, "{:?}", world.sim.elapsed());
     }
+}
+
+/// Another process waits as well, so the next task goes on when the gate has answered the hint.
+#[test]
+fn w1_a_task_behind_a_release_does_not_wait_for_a_node_that_hangs() {
+    let scene = Scene::new(3);
+    let (process, other) = (scene.process(), scene.process());
+    let guard = scene.run(process.lock("r")).unwrap();
+    let theirs = other.hold_once("r", 10 * MS);
+    scene.advance(50 * MS);
+    let gate = scene.gate("r");
+    let ours = process.hold_once("r", 10 * MS);
+    scene.advance(50 * MS);
+    let hung = (0..3).find(|node| *node != gate).unwrap();
+    scene.nodes[hung].inject(Fault::Hung);
+    let free = process.client.now();
+    scene.run(guard.release()).unwrap();
+    scene.advance(2 * SECOND);
+    let latest = from(&ours).max(from(&theirs)).saturating_duration_since(free);
+    assert!(latest < 100 * MS, "{latest:?}");
 }
