@@ -1,6 +1,8 @@
 //! Nodes that lack, or forbid, what waiting needs: that costs order, never the lock.
 
 use std::future::IntoFuture;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use quorate_core::backend::Capabilities;
@@ -79,8 +81,34 @@ fn a_node_that_refuses_to_queue_or_to_watch_costs_order_and_never_the_lock() {
         for (quirk, built) in [(&no_queue, ABLE), (&no_watch, ABLE), (&no_watch, NOTIFIED)] {
             let wait = wait(quirk.clone(), built);
             assert!(wait.gap <= SECOND + 10 * MS, "{quirk:?}: {:?}", wait.gap);
+            let sent = wait.scene.sent().len();
+            assert!(sent <= 300, "{quirk:?}: {sent} calls");
             assert!(wait.scene.keys().is_empty(), "{quirk:?}: {:?}", wait.scene.keys());
         }
+    }
+}
+
+/// Those of one process share an entry, which says then that no push comes.
+#[test]
+fn readers_poll_where_nodes_forbid_to_watch() {
+    for moment in 0..4 {
+        let watching_fails = Some(error_of_reply("NOPERM this user has no permissions"));
+        let quirk = Quirk { watching_fails, ..Quirk::default() };
+        let scene = Scene::with(5, Sim::new(7), quirk);
+        let (holder, reader) = (scene.process(), scene.process());
+        let guard = scene.run(holder.lock("r").ttl(60 * SECOND)).unwrap();
+        let reading = Arc::new(AtomicUsize::new(0));
+        for _ in 0..2 {
+            let (request, reading) = (reader.locks.read("r"), Arc::clone(&reading));
+            reader.spawn(async move {
+                std::mem::forget(request.await.unwrap());
+                reading.fetch_add(1, Ordering::Relaxed);
+            });
+        }
+        scene.advance(3 * SECOND + moment * 150 * MS);
+        scene.run(guard.release()).unwrap();
+        scene.advance(45 * MS);
+        assert_eq!(reading.load(Ordering::Relaxed), 2, "{moment}");
     }
 }
 

@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use quorate_core::{LockError, LockGuard, LockRequest, Runtime};
 use quorate_memory::{Effect, Operation, Rule, Value};
 
-use crate::waiting::processes::{Process, Scene};
+use crate::waiting::processes::{Process, REFRESH, Scene};
 use crate::world::{MS, SECOND};
 
 mod sets;
@@ -183,6 +184,42 @@ fn rw2_a_reader_that_is_gone_delays_no_other() {
     scene.advance(3 * SECOND);
     assert!(written.lock().unwrap().is_some());
     assert!(scene.run(unpolled).unwrap().is_valid());
+}
+
+/// The gate takes the lock for free, and a quorum refuses the readers.
+#[test]
+fn rw2_readers_whose_turn_was_in_vain_have_another() {
+    let scene = Scene::new(3);
+    let [holder, reader] = [(); 2].map(|()| scene.process());
+    let guard = scene.run(holder.lock("r").ttl(60 * SECOND)).unwrap();
+    let together = Arc::default();
+    (0..2).for_each(|_| read_once(&reader, 20 * MS, &together));
+    scene.advance(SECOND);
+    scene.nodes[scene.gate("r")].expire("r");
+    scene.advance(SECOND);
+    assert_eq!(together[1].load(Ordering::Relaxed), 0);
+    scene.run(guard.release()).unwrap();
+    scene.advance(REFRESH + 10 * MS);
+    assert_eq!(together[1].load(Ordering::Relaxed), 2);
+}
+
+/// They come without a pause, also while the first readers of their process have their turn.
+#[test]
+fn rw1_readers_that_come_after_the_turn_of_their_process_wait_behind_a_writer() {
+    let scene = Scene::new(3);
+    let [holder, reader, writer] = [(); 3].map(|()| scene.process());
+    let guard = scene.run(holder.lock("r").ttl(60 * SECOND)).unwrap();
+    let together = Arc::default();
+    read_once(&reader, MS, &together);
+    scene.advance(5 * MS);
+    let written = writer.hold_once("r", MS);
+    scene.advance(5 * MS);
+    holder.spawn(guard.release().map(|released| released.unwrap()));
+    for _ in 0..200 {
+        read_once(&reader, MS, &together);
+        scene.advance(MS / 10);
+    }
+    assert!(together[1].load(Ordering::Relaxed) > 0 && written.lock().unwrap().is_some());
 }
 
 #[test]

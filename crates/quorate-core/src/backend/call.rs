@@ -123,10 +123,6 @@ impl Call {
         matches!(self.tag.kind, CallKind::SetsTtl(_))
     }
 
-    pub(crate) fn is_release(&self) -> bool {
-        self.tag.kind == CallKind::Release
-    }
-
     pub(crate) const fn set_asks_server(&mut self) {
         self.tag.asks_server = true;
     }

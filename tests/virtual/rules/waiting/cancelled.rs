@@ -4,8 +4,9 @@ use std::future::IntoFuture;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use futures_util::future::{join, select};
-use quorate_memory::{Fault, MemoryNode};
+use futures_util::future::{Either, join, select};
+use quorate_core::LockManager;
+use quorate_memory::{Fault, MemoryNode, Value};
 
 use super::contest::Contest;
 use super::processes::{Queue, REFRESH, ROUND_TRIP, SECOND_LOOK, Scene, from};
@@ -183,19 +184,67 @@ fn a_wait_whose_gates_have_all_failed_joins_a_queue_when_they_are_back() {
 
 #[test]
 fn w3_a_request_that_gives_up_has_left_the_wait_queue_when_its_error_is_returned() {
-    let world = World::complete(3);
-    let (holder, waiter) = (world.manager(), world.manager());
-    let _held = world.run(holder.lock("r").ttl(60 * SECOND)).unwrap();
-    let entries = || {
-        let keys = world.nodes.iter().flat_map(MemoryNode::keys);
-        keys.filter(|key| String::from_utf8_lossy(key).contains(":quorate:")).count()
-    };
-    let looks = world.sim.sleep(2 * SECOND).map(|()| entries());
-    let waits = waiter.lock("r").timeout(5 * SECOND).into_future();
-    let waits = waits.map(|refused| (refused.is_err(), entries()));
-    let (waiting, after) = world.run(join(looks, waits));
-    assert!(waiting > 0, "it waits in the queue");
-    assert_eq!(after, (true, 0));
+    for way in [Duration::ZERO, MS] {
+        let world = World::complete(3);
+        let (holder, waiter) = (world.manager(), world.manager());
+        let _held = world.run(holder.lock("r").ttl(60 * SECOND)).unwrap();
+        world.inject(.., Fault::Slow(way));
+        let entries = || {
+            let keys = world.nodes.iter().flat_map(MemoryNode::keys);
+            keys.filter(|key| String::from_utf8_lossy(key).contains(":quorate:")).count()
+        };
+        let looks = world.sim.sleep(2 * SECOND).map(|()| entries());
+        let waits = waiter.lock("r").timeout(5 * SECOND).into_future();
+        let waits = waits.map(|refused| (refused.is_err(), entries()));
+        let (waiting, after) = world.run(join(looks, waits));
+        assert!(waiting > 0, "it waits in the queue");
+        assert_eq!(after, (true, 0), "{way:?}");
+        assert_eq!(world.sim.elapsed(), 5 * SECOND + way, "the leave was answered");
+    }
+}
+
+/// Its task is busy with something else. Its node timeout is longer than an entry lasts without a refresh.
+#[test]
+fn w3_a_waiter_that_is_not_polled_keeps_its_place() {
+    for timeout in [500 * MS, 3 * SECOND] {
+        let scene = Scene::new(3);
+        let guard = scene.run(scene.process().lock("r").ttl(60 * SECOND)).unwrap();
+        let client = scene.sim.client(0);
+        let nodes = scene.nodes.iter().map(|node| node.seen_by(&client));
+        let builder = LockManager::builder(nodes).runtime(client).node_timeout(timeout);
+        let first = builder.build().unwrap();
+        let mut waits = first.lock("r").timeout(60 * SECOND).into_future().boxed();
+        let polled = select(waits.as_mut(), scene.sim.sleep(5 * MS));
+        assert!(matches!(scene.run(polled), Either::Right(_)));
+        let second = scene.process().hold_once("r", MS);
+        scene.advance(10 * SECOND);
+        let queue = scene.nodes[scene.gate("r")].get("r:quorate:waiters");
+        assert!(matches!(&queue, Some(Value::OrderedSet(all)) if all.len() == 2), "{queue:?}");
+        scene.run(guard.release()).unwrap();
+        let next = scene.run(waits).unwrap();
+        assert!(second.lock().unwrap().is_none(), "node timeout {timeout:?}");
+        scene.run(next.release()).unwrap();
+        scene.advance(SECOND);
+        assert!(second.lock().unwrap().is_some());
+    }
+}
+
+/// The gate hangs, and never answers it. The entry is not there any longer than its keys last.
+#[test]
+fn w3_a_leave_that_is_never_answered_is_forgotten_when_the_entry_has_expired() {
+    let scene = Scene::new(3);
+    let _guard = scene.run(scene.process().lock("r").ttl(60 * SECOND)).unwrap();
+    let waiter = scene.process();
+    waiter.hold_within("r", MS, 100 * MS);
+    scene.advance(50 * MS);
+    let gate = scene.gate("r");
+    scene.nodes[gate].inject(Fault::Hung);
+    scene.advance(9 * SECOND);
+    let report = scene.run(waiter.locks.close(SECOND));
+    assert_eq!(report.nodes().collect::<Vec<_>>(), [scene.nodes[gate].name()]);
+    scene.advance(2 * SECOND);
+    let report = scene.run(waiter.locks.close(SECOND));
+    assert!(report.is_clean(), "{report}");
 }
 
 /// The connections keep no order, and the REFRESH takes longer than what comes behind it.
