@@ -277,9 +277,3 @@ impl Drop for Push {
         }
     }
 }
-
-impl fmt::Debug for dyn Answered {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Answered")
-    }
-}
