@@ -88,27 +88,28 @@ fn a_node_that_refuses_to_queue_or_to_watch_costs_order_and_never_the_lock() {
     }
 }
 
-/// Those of one process share an entry, which says then that no push comes.
+/// An entry says whether pushes come. Readers of one process share theirs.
 #[test]
-fn readers_poll_where_nodes_forbid_to_watch() {
-    for moment in 0..4 {
+fn waiters_poll_where_nodes_forbid_to_watch() {
+    for (moment, tasks) in (0..4).flat_map(|moment| [(moment, 1), (moment, 2)]) {
         let watching_fails = Some(error_of_reply("NOPERM this user has no permissions"));
         let quirk = Quirk { watching_fails, ..Quirk::default() };
         let scene = Scene::with(5, Sim::new(7), quirk);
-        let (holder, reader) = (scene.process(), scene.process());
+        let (holder, waiter) = (scene.process(), scene.process());
         let guard = scene.run(holder.lock("r").ttl(60 * SECOND)).unwrap();
-        let reading = Arc::new(AtomicUsize::new(0));
-        for _ in 0..2 {
-            let (request, reading) = (reader.locks.read("r"), Arc::clone(&reading));
-            reader.spawn(async move {
+        let have = Arc::new(AtomicUsize::new(0));
+        for _ in 0..tasks {
+            let request = if tasks == 1 { waiter.lock("r") } else { waiter.locks.read("r") };
+            let have = Arc::clone(&have);
+            waiter.spawn(async move {
                 std::mem::forget(request.await.unwrap());
-                reading.fetch_add(1, Ordering::Relaxed);
+                have.fetch_add(1, Ordering::Relaxed);
             });
         }
         scene.advance(3 * SECOND + moment * 150 * MS);
         scene.run(guard.release()).unwrap();
         scene.advance(45 * MS);
-        assert_eq!(reading.load(Ordering::Relaxed), 2, "{moment}");
+        assert_eq!(have.load(Ordering::Relaxed), tasks, "{moment}");
     }
 }
 
