@@ -181,5 +181,7 @@ mod tests {
         assert_eq!(error.to_string(), "refused");
         let shown = "kind: Connection, message: \"refused\", source: None, not_sent: true";
         assert_eq!(format!("{error:?}"), format!("BackendError {{ {shown} }}"));
+        let source = error.with_source(fmt::Error);
+        assert!(source.source().is_some_and(<dyn Error>::is::<fmt::Error>));
     }
 }
