@@ -1,11 +1,12 @@
 //! W3 and the order between processes: waiters that are cancelled, or killed, anywhere in the queue.
 
 use std::future::IntoFuture;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::{Either, join, select};
-use quorate_core::LockManager;
+use quorate_core::{LockManager, Runtime};
 use quorate_memory::{Fault, MemoryNode, Value};
 
 use super::contest::Contest;
@@ -161,6 +162,27 @@ fn w3_the_next_task_of_a_process_goes_on_with_the_wait_of_a_cancelled_one() {
         assert!(from(&next) < from(&other), "gives up: {gives_up}");
         assert!(scene.keys().is_empty(), "{:?}", scene.keys());
     }
+}
+
+/// The cancelled one wanted another set of names. The first name is the same, and is free.
+#[test]
+fn w3_the_next_task_of_a_process_waits_for_the_names_that_it_wants() {
+    let scene = Scene::new(3);
+    let [holder, waiter] = [(); 2].map(|()| scene.process());
+    let [_b, c] = ["b", "c"].map(|name| scene.run(holder.lock(name).ttl(60 * SECOND)).unwrap());
+    let first = waiter.locks.lock(["a", "b"]).timeout(SECOND);
+    waiter.spawn(first.into_future().map(drop));
+    scene.advance(100 * MS);
+    let second = waiter.locks.lock(["a", "c"]).timeout(60 * SECOND).into_future();
+    let (has, client) = (Arc::new(Mutex::new(None)), waiter.client.clone());
+    let had = Arc::clone(&has);
+    waiter.spawn(second.map(move |guard| *had.lock().unwrap() = Some((guard, client.now()))));
+    scene.advance(3 * SECOND);
+    let released = holder.client.now();
+    holder.spawn(c.release().map(|released| released.unwrap()));
+    scene.advance(SECOND);
+    let (guard, at) = has.lock().unwrap().take().expect("it is free");
+    assert!(guard.is_ok() && at - released <= 4 * ROUND_TRIP, "{:?}", at - released);
 }
 
 #[test]
