@@ -206,7 +206,7 @@ fn a_wait_whose_gates_have_all_failed_joins_a_queue_when_they_are_back() {
 
 #[test]
 fn w3_a_request_that_gives_up_has_left_the_wait_queue_when_its_error_is_returned() {
-    for way in [Duration::ZERO, MS] {
+    for (way, reads) in [(Duration::ZERO, false), (MS, false), (MS, true)] {
         let world = World::complete(3);
         let (holder, waiter) = (world.manager(), world.manager());
         let _held = world.run(holder.lock("r").ttl(60 * SECOND)).unwrap();
@@ -216,11 +216,12 @@ fn w3_a_request_that_gives_up_has_left_the_wait_queue_when_its_error_is_returned
             keys.filter(|key| String::from_utf8_lossy(key).contains(":quorate:")).count()
         };
         let looks = world.sim.sleep(2 * SECOND).map(|()| entries());
-        let waits = waiter.lock("r").timeout(5 * SECOND).into_future();
+        let waits = if reads { waiter.read("r") } else { waiter.lock("r") };
+        let waits = waits.timeout(5 * SECOND).into_future();
         let waits = waits.map(|refused| (refused.is_err(), entries()));
         let (waiting, after) = world.run(join(looks, waits));
         assert!(waiting > 0, "it waits in the queue");
-        assert_eq!(after, (true, 0), "{way:?}");
+        assert_eq!(after, (true, 0), "{way:?}, {reads}");
         assert_eq!(world.sim.elapsed(), 5 * SECOND + way, "the leave was answered");
     }
 }
