@@ -59,8 +59,12 @@ fn a_backend_may_answer_inside_begin() {
         }
     }
 
-    let ways: [fn(Call, CallResult); 3] = [
+    let ways: [fn(Call, CallResult); 4] = [
         Call::answer,
+        |call, result| {
+            let now = call.now().expect("the clock of its sender");
+            call.answer_at(result, now);
+        },
         |call, result| drop(AnswersLast(Some((call, result)))),
         |call, result| thread::spawn(move || call.answer(result)).join().unwrap(),
     ];
@@ -323,6 +327,7 @@ fn a_backend_may_wait_until_no_push_and_no_answer_is_awaited() {
         let awaited = Arc::clone(&awaited);
         Begins::new(node, move |node, call, runtime| {
             let kept = Arc::clone(&awaited);
+            assert_eq!(call.now(), Some(runtime.now()));
             match call.operation() {
                 Operation::Watch { .. } => {
                     // From the beginning of the watch on.
