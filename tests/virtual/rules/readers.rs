@@ -186,6 +186,20 @@ fn rw2_a_reader_that_is_gone_delays_no_other() {
     assert!(scene.run(unpolled).unwrap().is_valid());
 }
 
+/// The entry stays for the others, so its error waits for no leave.
+#[test]
+fn rw2_a_reader_that_gives_up_before_others_ends_at_its_timeout() {
+    let scene = Scene::new(3);
+    let [holder, reader] = [(); 2].map(|()| scene.process());
+    let _guard = scene.run(holder.lock("r").ttl(60 * SECOND)).unwrap();
+    read_once(&reader, MS, &Arc::default());
+    scene.advance(5 * MS);
+    let from = scene.sim.elapsed();
+    assert!(is_held(scene.run(reader.locks.read("r").timeout(SECOND))));
+    assert_eq!(scene.sim.elapsed() - from, SECOND);
+    assert_eq!(entries(&scene), 1);
+}
+
 /// The gate takes the lock for free, and a quorum refuses the readers.
 #[test]
 fn rw2_readers_whose_turn_was_in_vain_have_another() {
