@@ -460,6 +460,7 @@ mod tests {
             node.revoke(&key, &Revoke::Delete).now_or_never().unwrap().unwrap_err(),
             node.describe().now_or_never().unwrap().unwrap_err(),
             node.server_id().now_or_never().unwrap().unwrap_err(),
+            node.hint(&key, Mode::Exclusive).now_or_never().unwrap().unwrap_err(),
             node.watch(&key, None).now_or_never().unwrap().unwrap_err(),
             node.queue_refresh(&key, &entry, &[], Choice::All).now_or_never().unwrap().unwrap_err(),
             node.queue_leave(&key, &entry, None).now_or_never().unwrap().unwrap_err(),

@@ -180,12 +180,12 @@ impl Nodes {
             }
             health.begin(now)
         };
-        let is_release = call.is_release();
         let backend = Arc::clone(&node.backend);
         let begun = catch_unwind(AssertUnwindSafe(|| backend.begin(call, runtime)));
         match begun {
             Ok(Err(not_sent)) => {
-                self.health(id).settled(is_release, Some(&not_sent.error), now);
+                // A release that was not sent is sent again when the node answers.
+                self.health(id).settled(false, Some(&not_sent.error), now);
                 Err(not_sent)
             }
             Ok(Ok(())) | Err(_) => Ok(silent),

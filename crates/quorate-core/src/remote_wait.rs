@@ -366,11 +366,9 @@ impl WaitState {
             // says so.
             if is_watch && is_lack && self.awaited == Some(number) {
                 self.awaited = None;
-                if !wait.entry.is_polling() {
-                    let is_news = !mem::replace(&mut self.is_outdated, true);
-                    self.is_told |= is_news;
-                    self.turns += u32::from(is_news);
-                }
+                let is_news = !mem::replace(&mut self.is_outdated, true);
+                self.is_told |= is_news;
+                self.turns += u32::from(is_news);
                 return self.machine.handle_watched(true, now);
             }
         }

@@ -1,6 +1,8 @@
 //! Nodes that lack, or forbid, what waiting needs: that costs order, never the lock.
 
 use std::future::IntoFuture;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use quorate_core::backend::Capabilities;
@@ -85,8 +87,35 @@ fn a_node_that_refuses_to_queue_or_to_watch_costs_order_and_never_the_lock() {
         {
             let wait = wait(quirk.clone(), built);
             assert!(wait.gap <= most, "{quirk:?}: {:?}", wait.gap);
+            let sent = wait.scene.sent().len();
+            assert!(sent <= 300, "{quirk:?}: {sent} calls");
             assert!(wait.scene.keys().is_empty(), "{quirk:?}: {:?}", wait.scene.keys());
         }
+    }
+}
+
+/// An entry says whether pushes come. Readers of one process share theirs.
+#[test]
+fn waiters_poll_where_nodes_forbid_to_watch() {
+    for (moment, tasks) in (0..4).flat_map(|moment| [(moment, 1), (moment, 2)]) {
+        let watching_fails = Some(error_of_reply("NOPERM this user has no permissions"));
+        let quirk = Quirk { watching_fails, ..Quirk::default() };
+        let scene = Scene::with(5, Sim::new(7), quirk);
+        let (holder, waiter) = (scene.process(), scene.process());
+        let guard = scene.run(holder.lock("r").ttl(60 * SECOND)).unwrap();
+        let have = Arc::new(AtomicUsize::new(0));
+        for _ in 0..tasks {
+            let request = if tasks == 1 { waiter.lock("r") } else { waiter.locks.read("r") };
+            let have = Arc::clone(&have);
+            waiter.spawn(async move {
+                std::mem::forget(request.await.unwrap());
+                have.fetch_add(1, Ordering::Relaxed);
+            });
+        }
+        scene.advance(3 * SECOND + moment * 150 * MS);
+        scene.run(guard.release()).unwrap();
+        scene.advance(45 * MS);
+        assert_eq!(have.load(Ordering::Relaxed), tasks, "{moment}");
     }
 }
 

@@ -9,7 +9,7 @@ use futures_util::future::{Either, select};
 use quorate_core::{LockError, LockGuard, LockRequest, Runtime};
 use quorate_memory::{Effect, Operation, Rule, Value};
 
-use crate::waiting::processes::{Process, Scene};
+use crate::waiting::processes::{Process, REFRESH, Scene};
 use crate::world::{MS, SECOND};
 
 mod sets;
@@ -284,6 +284,39 @@ fn rw2_readers_that_are_refused_when_their_turn_comes_wait_on() {
         scene.advance(SECOND);
         assert_eq!(together[1].load(Ordering::Relaxed), readers);
     }
+}
+
+/// The entry stays for the others, so its error waits for no leave.
+#[test]
+fn rw2_a_reader_that_gives_up_before_others_ends_at_its_timeout() {
+    let scene = Scene::new(3);
+    let [holder, reader] = [(); 2].map(|()| scene.process());
+    let _guard = scene.run(holder.lock("r").ttl(60 * SECOND)).unwrap();
+    read_once(&reader, MS, &Arc::default());
+    scene.advance(5 * MS);
+    let from = scene.sim.elapsed();
+    assert!(is_held(scene.run(reader.locks.read("r").timeout(SECOND))));
+    assert_eq!(scene.sim.elapsed() - from, SECOND);
+    assert_eq!(entries(&scene), 1);
+}
+
+/// They come without a pause, also while the first readers of their process have their turn.
+#[test]
+fn rw1_readers_that_come_after_the_turn_of_their_process_wait_behind_a_writer() {
+    let scene = Scene::new(3);
+    let [holder, reader, writer] = [(); 3].map(|()| scene.process());
+    let guard = scene.run(holder.lock("r").ttl(60 * SECOND)).unwrap();
+    let together = Arc::default();
+    read_once(&reader, MS, &together);
+    scene.advance(5 * MS);
+    let written = writer.hold_once("r", MS);
+    scene.advance(5 * MS);
+    holder.spawn(guard.release().map(|released| released.unwrap()));
+    for _ in 0..200 {
+        read_once(&reader, MS, &together);
+        scene.advance(MS / 10);
+    }
+    assert!(together[1].load(Ordering::Relaxed) > 0 && written.lock().unwrap().is_some());
 }
 
 #[test]

@@ -10,8 +10,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use futures_util::future::{AbortHandle, Either, abortable, select};
-use quorate_core::backend::Claim;
-use quorate_core::backend::{Capabilities, Operation};
+use quorate_core::backend::{Call, Capabilities, Claim, Operation};
 use quorate_core::error::QuorumFailure;
 use quorate_core::resource::{Key, Resource, Token};
 use quorate_core::runtime::{BoxFuture, EntropyError};
@@ -108,7 +107,7 @@ impl World {
             let log = Arc::clone(&self.log);
             let seen = node.without(self.lacks).seen_by(&client);
             Begins::new(&seen, move |node, call, runtime| {
-                log.note(node, call.operation());
+                log.note(node, &call);
                 begin(node, call, runtime)
             })
         };
@@ -231,19 +230,16 @@ pub(crate) struct Noted {
 
 impl Log {
     /// Notes a call with a claim.
-    fn note(&self, node: &MemoryNode, operation: &Operation) {
-        let (operation, claim) = match operation {
-            Operation::Acquire(claim, options) if options.fencing.is_some() => {
-                ("fenced acquire", claim)
-            }
-            Operation::Acquire(claim, _) => ("acquire", claim),
-            Operation::Extend(claim, _) => ("extend", claim),
-            Operation::Raise(claim, _) => ("raise", claim),
-            Operation::Release(claim, options) if options.raise_to.is_some() => {
-                ("fenced release", claim)
-            }
-            Operation::Release(claim, _) => ("release", claim),
-            _ => return,
+    fn note(&self, node: &MemoryNode, call: &Call) {
+        let Some(claim) = call.claim() else { return };
+        let operation = match call.operation() {
+            Operation::Acquire(_, options) if options.fencing.is_some() => "fenced acquire",
+            Operation::Acquire(..) => "acquire",
+            Operation::Extend(..) => "extend",
+            Operation::Raise(..) => "raise",
+            Operation::Release(_, options) if options.raise_to.is_some() => "fenced release",
+            Operation::Release(..) => "release",
+            other => panic!("{other:?} has a claim"),
         };
         let token = claim.token().as_bytes().to_vec();
         self.calls.lock().unwrap().push(Noted { node: node.name().to_owned(), operation, token });

@@ -140,3 +140,17 @@ impl Answered for Ask {
         self.change(|state| state.is_pushed = true);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_shows_what_is_asked() {
+        let (call, asked) = ask(Operation::ServerId, Instant::now());
+        assert_eq!(format!("{call:?}"), "Call(ServerId)");
+        assert!(!call.is_given_up());
+        drop(asked);
+        assert!(call.is_given_up());
+    }
+}

@@ -123,10 +123,6 @@ impl Call {
         matches!(self.tag.kind, CallKind::SetsTtl(_))
     }
 
-    pub(crate) fn is_release(&self) -> bool {
-        self.tag.kind == CallKind::Release
-    }
-
     pub(crate) const fn set_asks_server(&mut self) {
         self.tag.asks_server = true;
     }
@@ -279,11 +275,5 @@ impl Drop for Push {
         if let Some(sender) = self.sender.as_ref().and_then(Weak::upgrade) {
             sender.pushed(&self.tag);
         }
-    }
-}
-
-impl fmt::Debug for dyn Answered {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Answered")
     }
 }

@@ -179,5 +179,9 @@ mod tests {
         let error = error.not_sent();
         assert!(error.is_not_sent() && error.clone().is_not_sent());
         assert_eq!(error.to_string(), "refused");
+        let shown = "kind: Connection, message: \"refused\", source: None, not_sent: true";
+        assert_eq!(format!("{error:?}"), format!("BackendError {{ {shown} }}"));
+        let source = error.with_source(fmt::Error);
+        assert!(source.source().is_some_and(<dyn Error>::is::<fmt::Error>));
     }
 }

@@ -177,6 +177,14 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_watched_key_shows_whether_it_was_there() {
+        for is_held in [false, true] {
+            let shown = format!("Watched {{ is_held: {is_held}, .. }}");
+            assert_eq!(format!("{:?}", Watched::new(is_held, async {})), shown);
+        }
+    }
+
+    #[test]
     fn capabilities_are_a_set() {
         let some = Capabilities::ORDERED | Capabilities::QUEUE;
         assert!(some.contains(Capabilities::QUEUE) && some.contains(Capabilities::NONE));

@@ -84,12 +84,12 @@ impl WaitState {
             }
         };
         self.watches = kept;
-        self.watches.extend((self.calls + 1..).zip(wanted.iter().cloned()));
-        self.publish_watch(wait, effects);
         if wanted.is_empty() {
             return self.machine.handle_watched(true, now);
         }
         for watched in wanted {
+            self.watches.push((self.calls + 1, watched.clone()));
+            self.publish_watch(wait, effects);
             let (key, entry) = match watched {
                 WatchedKey::Lock(at) => (self.locks.get(at).unwrap_or(&wait.key), None),
                 WatchedKey::Predecessor(entry) => (&wait.key, Some(entry)),

@@ -1,5 +1,6 @@
 //! Plays the lines of a table.
 
+use std::hash::{DefaultHasher, Hasher};
 use std::time::Instant;
 
 use quorate_core::algorithm::attempt::{
@@ -40,6 +41,15 @@ impl Player {
             self.drain();
         }
         self.report(line)
+    }
+
+    /// What the model checker compares.
+    pub(crate) fn fingerprint(&self, time: &str) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        self.attempt.fingerprint(epoch() + parse_duration(time), &mut hasher);
+        let nodes = self.settings.nodes.ids();
+        nodes.for_each(|id| self.attempt.node(id).fingerprint(&mut hasher));
+        hasher.finish()
     }
 
     fn handle(&mut self, words: &[&str], now: Instant) {

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures_util::FutureExt;
-use futures_util::future::join;
+use futures_util::future::{Either, join, select};
 use quorate_core::LockError;
 
 use super::*;
@@ -295,13 +295,23 @@ fn c8_close_waits_for_a_node_that_answers_a_refresh_and_then_the_leave() {
 /// Their entries are gone, so that no other process waits for an entry without an owner.
 #[test]
 fn c8_close_waits_until_the_waiters_have_left_the_wait_queue() {
+    // `false`: the task of the waiter is busy with something else.
+    for is_polled in [true, false] {
+        leave_at_a_close(is_polled);
+    }
+}
+
+fn leave_at_a_close(is_polled: bool) {
     let scene = Scene::new(3);
     let _held = scene.run(scene.process().lock("r").ttl(60 * SECOND)).unwrap();
     let waiter = scene.process();
-    let request = waiter.lock("r");
-    waiter.spawn(async move {
-        assert!(matches!(request.await, Err(LockError::Closed)));
-    });
+    let mut waits = waiter.lock("r").into_future().boxed();
+    let polled = select(waits.as_mut(), scene.sim.sleep(5 * MS));
+    assert!(matches!(scene.run(polled), Either::Right(_)));
+    if is_polled {
+        let closed = |got| assert!(matches!(got, Err(LockError::Closed)));
+        waiter.spawn(waits.map(closed));
+    }
     scene.advance(SECOND);
     assert!(scene.keys().iter().any(|key| key.contains(":quorate:")), "it waits in the queue");
     assert!(scene.run(waiter.locks.close(5 * SECOND)).is_clean());

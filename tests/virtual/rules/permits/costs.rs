@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU16;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use quorate_core::resource::Resource;
 use quorate_core::{InvalidRequest, InvalidResource, LockError, LockGuard, LockManager, Runtime};
@@ -113,6 +115,28 @@ fn s3_a_request_that_waits_for_no_holder_finds_the_free_permit() {
     }
     scene.advance(SECOND);
     assert_eq!(board.0.lock().unwrap().most, 5, "of 50 tasks that try at the same moment");
+}
+
+/// The gate names each of them another permit, as far as it goes by chance. With one order for all, 40 fail.
+#[test]
+fn s3_of_60_processes_that_try_for_90_permits_at_once_hardly_one_fails() {
+    let failed = Arc::new(AtomicUsize::new(0));
+    for seed in 0..10 {
+        let scene = Scene::with(3, Sim::shuffled(seed), Quirk::default());
+        for _ in 0..60 {
+            let process = scene.process();
+            let (request, failed) = (process.permit(90).no_wait(), Arc::clone(&failed));
+            process.spawn(async move {
+                match request.await {
+                    Ok(guard) => std::mem::forget(guard),
+                    Err(_) => drop(failed.fetch_add(1, Ordering::Relaxed)),
+                }
+            });
+        }
+        scene.advance(SECOND);
+    }
+    let failed = failed.load(Ordering::Relaxed);
+    assert!(failed < 20, "{failed} of 600");
 }
 
 /// Backends that keep no queue: the request asks again after a delay.

@@ -1,14 +1,16 @@
 //! S2: a free permit goes to a waiter.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use quorate_core::{LockGuard, LockManager, Runtime};
-use quorate_memory::{Operation, Sim, Value};
+use quorate_core::backend::{Capabilities, Operation as Called};
+use quorate_core::{BackendError, BackendErrorKind, LockGuard, LockManager, Runtime};
+use quorate_memory::{Fault, Operation, Sim, Value};
 
 use super::{Board, hand_over, name_of};
+use crate::backends::{Begins, begin};
 use crate::waiting::processes::{Process, Quirk, REFRESH, ROUND_TRIP, SECOND_LOOK, Scene};
 use crate::world::{HOUR, MS, SECOND, World};
 
@@ -119,6 +121,66 @@ fn s2_a_cancelled_wait_delays_no_other_and_leaves_nothing() {
         let left: Vec<_> = scene.keys().into_iter().filter(|key| !key.starts_with("p#")).collect();
         let left = left.into_iter().chain(scene.keys().into_iter().filter(|key| key.contains(':')));
         assert_eq!(left.collect::<Vec<_>>(), [""; 0], "left {moment} µs after the release");
+    }
+}
+
+/// An extension is a push for nothing, and ends the watch of its name. From then on all names are watched again.
+#[test]
+fn s2_a_name_that_was_extended_is_watched_again() {
+    for released in 0..3 {
+        let scene = Scene::new(3);
+        let (holder, waiter) = (scene.process(), scene.process());
+        let mut guards: Vec<_> = (0..3).map(|_| scene.run(holder.permit(3)).unwrap()).collect();
+        let waits = waiter.waits(3);
+        scene.advance(SECOND);
+        scene.run(guards[0].extend()).unwrap();
+        scene.advance(MS * 50);
+        let (_, took) = hand_over(&scene, guards.remove(released), &waits);
+        assert!(took <= 4 * ROUND_TRIP, "{released}: {took:?}");
+    }
+}
+
+/// The gate hangs. The waiter goes on at another one, and watches all names there.
+#[test]
+fn s2_all_names_are_watched_at_the_next_gate() {
+    for released in 0..3 {
+        let scene = Scene::new(5);
+        let (holder, waiter) = (scene.process(), scene.process());
+        let mut guards: Vec<_> = (0..3).map(|_| scene.run(holder.permit(3)).unwrap()).collect();
+        let waits = waiter.waits(3);
+        scene.advance(SECOND);
+        scene.nodes[scene.gate("p#1")].inject(Fault::Hung);
+        scene.advance(3 * SECOND);
+        let (_, took) = hand_over(&scene, guards.remove(released), &waits);
+        assert!(took <= 4 * ROUND_TRIP, "{released}: {took:?}");
+    }
+}
+
+/// One node keeps the queue. Its connection fails while the names are watched, one after the other.
+#[test]
+fn s2_a_watch_that_was_not_sent_hides_no_name() {
+    for (fails, released) in [(1, 0), (1, 2), (2, 0), (2, 2), (3, 1)] {
+        let scene = Scene::new(3);
+        let (holder, client) = (scene.process(), scene.sim.client(0));
+        let mut guards: Vec<_> = (0..3).map(|_| scene.run(holder.permit(3)).unwrap()).collect();
+        let watches = Arc::new(AtomicUsize::new(0));
+        let nodes = scene.nodes.iter().enumerate().map(|(at, node)| {
+            let lacks = Capabilities::QUEUE | Capabilities::WATCH;
+            let node = if at == 0 { node.clone() } else { node.without(lacks) };
+            let watches = Arc::clone(&watches);
+            Begins::new(&node.seen_by(&client), move |node, call, runtime| {
+                let is_watch = matches!(call.operation(), Called::Watch { .. });
+                if is_watch && watches.fetch_add(1, Ordering::Relaxed) + 1 == fails {
+                    return Err(call.not_sent(BackendError::new(BackendErrorKind::Other, "full")));
+                }
+                begin(node, call, runtime)
+            })
+        });
+        let locks = LockManager::builder(nodes).runtime(client.clone()).build().unwrap();
+        let waits = Process { client: client.clone(), locks }.waits(3);
+        scene.advance(4 * SECOND);
+        let (_, took) = hand_over(&scene, guards.remove(released), &waits);
+        assert!(took <= 4 * ROUND_TRIP, "watch {fails}, {released}: {took:?}");
     }
 }
 

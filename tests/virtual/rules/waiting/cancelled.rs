@@ -1,12 +1,13 @@
 //! W3 and the order between processes: waiters that are cancelled, or killed, anywhere in the queue.
 
 use std::future::IntoFuture;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use futures_util::future::{join, select};
-use quorate_core::{LockManager, LockRequest};
-use quorate_memory::Fault;
+use futures_util::future::{Either, join, select};
+use quorate_core::{LockManager, LockRequest, Runtime};
+use quorate_memory::{Fault, Value};
 
 use super::contest::Contest;
 use super::processes::{Queue, REFRESH, ROUND_TRIP, SECOND_LOOK, Scene, from};
@@ -163,6 +164,27 @@ fn w3_the_next_task_of_a_process_goes_on_with_the_wait_of_a_cancelled_one() {
     }
 }
 
+/// The cancelled one wanted another set of names. The first name is the same, and is free.
+#[test]
+fn w3_the_next_task_of_a_process_waits_for_the_names_that_it_wants() {
+    let scene = Scene::new(3);
+    let [holder, waiter] = [(); 2].map(|()| scene.process());
+    let [_b, c] = ["b", "c"].map(|name| scene.run(holder.lock(name).ttl(60 * SECOND)).unwrap());
+    let first = waiter.locks.lock(["a", "b"]).timeout(SECOND);
+    waiter.spawn(first.into_future().map(drop));
+    scene.advance(100 * MS);
+    let second = waiter.locks.lock(["a", "c"]).timeout(60 * SECOND).into_future();
+    let (has, client) = (Arc::new(Mutex::new(None)), waiter.client.clone());
+    let had = Arc::clone(&has);
+    waiter.spawn(second.map(move |guard| *had.lock().unwrap() = Some((guard, client.now()))));
+    scene.advance(3 * SECOND);
+    let released = holder.client.now();
+    holder.spawn(c.release().map(|released| released.unwrap()));
+    scene.advance(SECOND);
+    let (guard, at) = has.lock().unwrap().take().expect("it is free");
+    assert!(guard.is_ok() && at - released <= 4 * ROUND_TRIP, "{:?}", at - released);
+}
+
 #[test]
 fn a_wait_whose_gates_have_all_failed_joins_a_queue_when_they_are_back() {
     for fault in [Fault::Hung, failing("LOADING the dataset")] {
@@ -205,6 +227,50 @@ fn w3_a_request_that_gives_up_has_left_the_wait_queue_when_its_error_is_returned
         let leaves = if goes_on { Duration::ZERO } else { ROUND_TRIP };
         assert_eq!(scene.sim.elapsed() - start, 5 * SECOND + leaves, "goes on: {goes_on}");
     }
+}
+
+/// Its task is busy with something else. Its node timeout is longer than an entry lasts without a refresh.
+#[test]
+fn w3_a_waiter_that_is_not_polled_keeps_its_place() {
+    for timeout in [500 * MS, 3 * SECOND] {
+        let scene = Scene::new(3);
+        let guard = scene.run(scene.process().lock("r").ttl(60 * SECOND)).unwrap();
+        let client = scene.sim.client(0);
+        let nodes = scene.nodes.iter().map(|node| node.seen_by(&client));
+        let builder = LockManager::builder(nodes).runtime(client).node_timeout(timeout);
+        let first = builder.build().unwrap();
+        let mut waits = first.lock("r").timeout(60 * SECOND).into_future().boxed();
+        let polled = select(waits.as_mut(), scene.sim.sleep(5 * MS));
+        assert!(matches!(scene.run(polled), Either::Right(_)));
+        let second = scene.process().hold_once("r", MS);
+        scene.advance(10 * SECOND);
+        let queue = scene.nodes[scene.gate("r")].get("r:quorate:waiters");
+        assert!(matches!(&queue, Some(Value::OrderedSet(all)) if all.len() == 2), "{queue:?}");
+        scene.run(guard.release()).unwrap();
+        let next = scene.run(waits).unwrap();
+        assert!(second.lock().unwrap().is_none(), "node timeout {timeout:?}");
+        scene.run(next.release()).unwrap();
+        scene.advance(SECOND);
+        assert!(second.lock().unwrap().is_some());
+    }
+}
+
+/// The gate hangs, and never answers it. The entry is not there any longer than its keys last.
+#[test]
+fn w3_a_leave_that_is_never_answered_is_forgotten_when_the_entry_has_expired() {
+    let scene = Scene::new(3);
+    let _guard = scene.run(scene.process().lock("r").ttl(60 * SECOND)).unwrap();
+    let waiter = scene.process();
+    waiter.hold_within("r", MS, 100 * MS);
+    scene.advance(50 * MS);
+    let gate = scene.gate("r");
+    scene.nodes[gate].inject(Fault::Hung);
+    scene.advance(9 * SECOND);
+    let report = scene.run(waiter.locks.close(SECOND));
+    assert_eq!(report.nodes().collect::<Vec<_>>(), [scene.nodes[gate].name()]);
+    scene.advance(2 * SECOND);
+    let report = scene.run(waiter.locks.close(SECOND));
+    assert!(report.is_clean(), "{report}");
 }
 
 /// The connections keep no order, and the REFRESH takes longer than what comes behind it.

@@ -10,7 +10,7 @@ use quorate_core::backend::{AcquireOptions, LockBackend, Vote};
 use quorate_memory::{Fault, MemoryNode, Value};
 
 use super::processes::{Queue, REFRESH, ROUND_TRIP, SECOND_LOOK, Scene, from};
-use crate::world::{MS, SECOND, World, claim};
+use crate::world::{MS, SECOND, World, claim, failing};
 
 /// One refresh, the second look, and a few round trips.
 const IDLE: Duration =
@@ -101,6 +101,18 @@ fn w1_a_free_lock_is_not_idle_longer_than_a_refresh_when_a_waiter_is_cancelled_a
             assert!(idle <= IDLE, "after {polls} polls, no push: {loses_pushes}: {idle:?}");
         }
         assert!(has_won, "some are cancelled after they won");
+    }
+}
+
+/// It is the best gate, so it is tried again and again. Meanwhile the request waits at the next one.
+#[test]
+fn w1_a_gate_that_goes_on_failing_costs_no_push_of_the_next_one() {
+    for moment in 0..4 {
+        let queue = queue(1);
+        gate(&queue).inject(failing("LOADING the dataset"));
+        queue.scene.advance(5 * SECOND + moment * 250 * MS);
+        let idle = idle_times(queue);
+        assert!(idle[0] <= 2 * ROUND_TRIP, "{moment}: {idle:?}");
     }
 }
 

@@ -16,15 +16,6 @@ impl WaitMachine {
         self.gates.extend_from_slice(gates);
     }
 
-    /// Handles a hint that other processes wait: a refresh comes before an attempt that the shell has not
-    /// polled yet.
-    pub fn others_wait(&mut self, now: Instant) {
-        if self.actions.back() == Some(&WaitAction::Attempt) {
-            self.actions.pop_back();
-            self.ask(now);
-        }
-    }
-
     /// Gives the wait to the next task of this process.
     ///
     /// The attempt of the task before was cancelled and will not be reported, so the next task makes one.

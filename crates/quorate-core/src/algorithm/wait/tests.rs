@@ -193,19 +193,6 @@ fn of_several_lock_keys_the_held_one_is_watched() {
 }
 
 #[test]
-fn an_attempt_that_the_shell_has_not_polled_gives_way_to_a_refresh() {
-    let (now, gate) = (Instant::now(), node(1));
-    let mut machine = WaitMachine::begin(&[gate], false, NODE_TIMEOUT, false, now);
-    machine.others_wait(now);
-    machine.others_wait(now);
-    assert_eq!(actions(&mut machine), [WaitAction::Refresh(gate)]);
-    let mut machine = WaitMachine::begin(&[gate], false, NODE_TIMEOUT, false, now);
-    assert_eq!(machine.poll_action(), Some(WaitAction::Attempt));
-    machine.others_wait(now);
-    assert_eq!(machine.poll_action(), None);
-}
-
-#[test]
 fn a_cancelled_wait_makes_no_attempt() {
     let mut machine = WaitMachine::begin(&[node(1)], false, NODE_TIMEOUT, false, Instant::now());
     machine.take_over();
