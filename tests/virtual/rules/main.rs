@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
+mod async_methods;
 mod backends;
 mod cancel_safety;
 mod changing;
