@@ -9,7 +9,7 @@ use futures_util::future::{Either, select};
 use quorate_core::{LockError, LockGuard, LockRequest, Runtime};
 use quorate_memory::{Effect, Operation, Rule, Value};
 
-use crate::waiting::processes::{Process, REFRESH, Scene};
+use crate::waiting::processes::{Process, Scene};
 use crate::world::{MS, SECOND};
 
 mod sets;

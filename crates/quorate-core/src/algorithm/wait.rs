@@ -26,8 +26,8 @@
 //! - *Out of turn.* A waiter that is not the first and sees a free lock refreshes again after 20 ms, or after
 //!   100 ms if the first entry is polling. If the lock is still free and the first entry is the same, the
 //!   waiter attempts. A win removes that entry too. Its owner joins again at its next refresh.
-//! - *Misled.* After two refused attempts although the gate replied "free", the next attempt comes with the
-//!   next refresh.
+//! - *Misled.* After two refused attempts although the gate replied "free", the waiter rests: a refresh comes after
+//!   0.04 s, later after twice as long each time, up to 0.67 s. A holder that has no key at the gate may go soon.
 //! - *Noise.* From the third fruitless push in a row on, looks and refreshes are at least 100 ms apart.
 //! - *Absent.* If the predecessor's key is absent, one refresh comes at once, the next when it is due (W4).
 //! - *Move.* Each refresh goes to the best gate. The entry at the old gate leaves when the new gate has
@@ -88,6 +88,8 @@ pub struct WaitMachine {
     look_at: Option<Instant>,
     /// Attempts that were refused although the gate replied "free", since it last replied "held".
     refused: u8,
+    /// Rests in a row for which the gate replied "free", at most until a rest is a refresh interval.
+    rests: u32,
     /// The first entry, during an attempt out of turn.
     overtaken: Option<Entry>,
     actions: VecDeque<WaitAction>,
@@ -116,6 +118,7 @@ impl WaitMachine {
             refresh_at: now,
             look_at: None,
             refused: 0,
+            rests: 0,
             overtaken: None,
             actions: VecDeque::new(),
         };

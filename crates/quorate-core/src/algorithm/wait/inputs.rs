@@ -9,6 +9,10 @@ use super::{Phase, Refreshed, SPACING, WaitAction, WaitMachine, WatchedKey, afte
 /// How many attempts may be refused in a row although the gate replied "free".
 const MISLED: u8 = 2;
 
+/// The first rest of a misled waiter is this part of a refresh interval. Each further one is twice as long, up to the
+/// interval.
+const FIRST_REST: u32 = 16;
+
 impl WaitMachine {
     /// Replaces the nodes that may be the gate: those not skipped, ranked anew, the best one first.
     pub fn set_gates(&mut self, gates: &[NodeId]) {
@@ -69,10 +73,12 @@ impl WaitMachine {
         self.phase = Phase::Waiting;
         (self.refresh_at, self.look_at) = (after(now, refresh), place.second_look_at());
         if !is_free {
-            self.refused = 0;
+            (self.refused, self.rests) = (0, 0);
         } else if self.refused == MISLED {
             self.refused = MISLED - 1;
             (place.watched, place.first_while_free, self.look_at) = (None, None, None);
+            self.refresh_at = after(now, refresh / (FIRST_REST >> self.rests));
+            self.rests = (self.rests + 1).min(FIRST_REST.ilog2());
             return;
         } else if place.predecessor.is_none() || self.look_at.is_some_and(|at| at <= now) {
             let first = place.first_while_free.take().map(|(first, _)| first);
