@@ -3,6 +3,7 @@
 mod costs;
 mod hand_over;
 mod holders;
+mod limits;
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU16;
