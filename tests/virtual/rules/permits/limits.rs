@@ -1,4 +1,4 @@
-//! S2: a request that waits already is not one too many.
+//! A request that waits already is not one too many.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -38,7 +38,7 @@ fn ends(process: &Process) -> Arc<Mutex<Option<String>>> {
 
 /// The gate names a permit for which as many tasks as may are queued here.
 #[test]
-fn s2_a_request_that_waits_at_the_gate_is_not_one_too_many() {
+fn a_request_that_waits_at_the_gate_is_not_one_too_many() {
     let scene = Scene::new(3);
     let (process, other) = (limited(&scene), scene.process());
     let one = scene.run(process.lock("p#1").ttl(HOUR)).unwrap();
@@ -56,7 +56,7 @@ fn s2_a_request_that_waits_at_the_gate_is_not_one_too_many() {
 
 /// The first request waits for tasks here alone. Then others have the turn, and it loses its round.
 #[test]
-fn s2_a_request_that_takes_its_turn_again_is_not_one_too_many() {
+fn a_request_that_takes_its_turn_again_is_not_one_too_many() {
     let scene = Scene::new(3);
     let (process, other) = (limited(&scene), scene.process());
     let one = scene.run(process.lock("p#1").ttl(HOUR)).unwrap();
@@ -80,7 +80,7 @@ fn s2_a_request_that_takes_its_turn_again_is_not_one_too_many() {
 
 /// Without a gate. All names are held by others, and by the time of the next round by tasks here.
 #[test]
-fn s2_a_request_that_has_lost_a_round_is_not_one_too_many() {
+fn a_request_that_has_lost_a_round_is_not_one_too_many() {
     let world = World::new(3);
     let other = world.manager();
     let locks = world.builder().max_waiters(0).backoff(SECOND, SECOND).build().unwrap();
