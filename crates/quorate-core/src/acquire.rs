@@ -262,8 +262,9 @@ impl Competitor<'_> {
             None => drop(tickets),
         }
         let is_undone = self.last.as_ref().is_some_and(|last| last.is_undone);
+        let limit = if is_undone { Duration::ZERO } else { limit };
         let undone = async {
-            if let Some(attempt) = self.attempt.as_ref().filter(|_| !is_undone) {
+            if let Some(attempt) = &self.attempt {
                 attempt.undone(limit).await;
             }
         };

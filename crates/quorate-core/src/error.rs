@@ -86,7 +86,7 @@ pub enum LockError {
     },
     /// As many tasks of this manager as [may](crate::LockManagerBuilder::max_waiters) are queued for one of the keys.
     /// Nothing was sent.
-    #[error("{most} tasks of this manager wait for {key} already")]
+    #[error("as many tasks of this manager wait for {key} as may: {most}")]
     TooManyWaiters {
         /// The first such key, in sorted order.
         key: Key,

@@ -18,7 +18,7 @@ mod figures;
 
 use figures::recorder;
 
-use crate::telling::{acting, of, story, told};
+use crate::telling::{Told, acting, of, story, told};
 use crate::world::{MS, SECOND, World, failing};
 
 /// Plays a scene on three nodes. Its story has each of these lines, of which `…` leaves something out, and no other
@@ -114,6 +114,22 @@ fn the_life_of_a_lock_is_reported() {
         DEBUG released 2 times: …outcome=dropped
         DEBUG closed: …held=1.0s"#,
     );
+}
+
+/// A writer waits, so a reader gives its round back (RW1), though a quorum has granted it.
+#[test]
+fn a_read_that_is_given_back_is_a_lost_round() {
+    let told = told(|| {
+        let world = World::complete(3);
+        let [reader, writer, other] = [(); 3].map(|()| world.manager());
+        let _reading = world.run(reader.read("r")).unwrap();
+        let _writes = world.begun(writer.lock("r"));
+        world.run(other.read("r").no_wait()).unwrap_err();
+    });
+    let lost = of("round lost", &told);
+    let is_it = |lost: &&Told| lost.field("failure").starts_with("2 of 3 nodes granted");
+    let given_back = lost.iter().find(is_it).unwrap_or_else(|| panic!("{lost:#?}"));
+    assert_eq!(given_back.field("reason"), "held");
 }
 
 /// A release on a pool leaves when the acquire has settled, and counts from then.

@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::{Either, FutureExt, select};
+use futures_util::future::{Either, FutureExt, join, select};
 
 use super::kind::Kind;
 use super::split::{self, Split, verdict};
@@ -143,7 +143,16 @@ impl Competitor<'_> {
         let own = attempt.claim.token();
         let verdict = |failure: &QuorumFailure| verdict(own, failure, self.node_timeout);
         if matches!(verdict(&attempt.failure()), Split::First | Split::Later) {
-            attempt.undone(limit).await;
+            // The wait of a task that is gone leaves at the same time: the error waits for both no longer than once (C8).
+            let ticket = self.tickets.first().filter(|ticket| !ticket.has_local());
+            let wait = ticket.and_then(|ticket| ticket.end_wait(cluster.now()));
+            let left = async {
+                if let Some(wait) = wait {
+                    wait.input(WaitInput::Cancel);
+                    cluster.within(limit, wait.left()).await;
+                }
+            };
+            join(attempt.undone(limit), left).await;
             last.is_undone = true;
         }
         let failure = attempt.failure();

@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::kind::Kind;
-use super::{Competitor, LostRound, error_of};
+use super::{Competitor, LostRound, error_of, reason};
 use crate::algorithm::attempt::Loss;
 use crate::algorithm::backoff::scale;
 use crate::attempt::Attempt;
 use crate::backend::Capabilities;
+use crate::telemetry;
 
 impl Competitor<'_> {
     /// Whether a round that it wins is given back if a writer waits (RW1). A reader with an entry in the queue has its turn.
@@ -27,6 +28,8 @@ impl Competitor<'_> {
         attempt.leave(Vec::new());
         let failure = attempt.failure();
         let took = failure.waited();
+        telemetry::round_lost(&self.wanted.keys, reason(loss), took, &failure);
+        self.rounds += 1;
         let error = error_of(self.cluster(), loss, failure);
         self.last = Some(LostRound { loss, took, at, error, is_undone: false });
         true

@@ -108,7 +108,7 @@ fn an_error_of_lock_says_what_to_do() {
         (
             LockError::TooManyWaiters { key, most: 7 },
             Is::Else,
-            "7 tasks of this manager wait for k already",
+            "as many tasks of this manager wait for k as may: 7",
         ),
         (LockError::Invalid(InvalidRequest::Blocking), Is::Permanent, in_tasks),
         (EntropyError::new("none").into(), Is::Else, "no random bytes: none"),
