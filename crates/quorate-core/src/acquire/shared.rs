@@ -29,7 +29,6 @@ impl Competitor<'_> {
         let failure = attempt.failure();
         let took = failure.waited();
         telemetry::round_lost(&self.wanted.keys, reason(loss), took, &failure);
-        self.rounds += 1;
         let error = error_of(self.cluster(), loss, failure);
         self.last = Some(LostRound { loss, took, at, error, is_undone: false });
         true
