@@ -9,8 +9,8 @@ use super::{Phase, Refreshed, SPACING, WaitAction, WaitMachine, WatchedKey, afte
 /// How many attempts may be refused in a row although the gate replied "free".
 const MISLED: u8 = 2;
 
-/// The first rest of a misled waiter is this part of a refresh interval. Each further one is twice as long, up to the
-/// interval.
+/// The first rest of a misled waiter is a refresh interval divided by this. Each further one is twice as long, up to the
+/// whole interval.
 const FIRST_REST: u32 = 16;
 
 impl WaitMachine {

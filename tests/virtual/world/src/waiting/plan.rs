@@ -78,7 +78,7 @@ impl Plan {
     }
 
     /// Whether a lock is held for long enough to be seen at the gate. A lock that two refused attempts in
-    /// a row found free there misleads its first waiter, which then rests until its next refresh.
+    /// a row found free there misleads its first waiter, which then rests.
     pub(crate) fn shows_its_holders(&self) -> bool {
         self.hold >= MS && self.hold >= self.round_trip() * 2
     }
