@@ -169,3 +169,18 @@ fn w1_a_task_behind_a_release_does_not_wait_for_a_node_that_hangs() {
     let latest = from(&ours).max(from(&theirs)).saturating_duration_since(free);
     assert!(latest < 100 * MS, "{latest:?}");
 }
+
+/// The holder has a quorum without the gate. The gate says that the lock is free, and the others refuse the waiter.
+#[test]
+fn w1_a_misled_waiter_looks_again_before_its_next_refresh() {
+    let scene = Scene::new(3);
+    let [holder, waiter] = [(); 2].map(|()| scene.process());
+    let guard = scene.run(holder.lock("r").ttl(60 * SECOND)).unwrap();
+    let held = waiter.hold_once("r", MS);
+    scene.advance(5 * MS);
+    scene.nodes[scene.gate("r")].expire("r");
+    scene.advance(20 * MS);
+    scene.run(guard.release()).unwrap();
+    scene.advance(100 * MS);
+    assert!(held.lock().unwrap().is_some());
+}
