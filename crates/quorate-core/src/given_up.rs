@@ -2,7 +2,7 @@
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll, Waker};
+use std::task::Waker;
 
 use crate::runtime::lock;
 
@@ -15,15 +15,15 @@ pub(crate) struct Givers {
 }
 
 impl Givers {
-    /// Ready if the call is given up. Else the task is woken when [`take`](Self::take) was called.
-    pub(crate) fn poll(
+    /// Whether the call is given up. Else the task is woken when [`take`](Self::take) was called.
+    pub(crate) fn ask(
         &self,
         number: u32,
-        context: &Context<'_>,
+        task: Option<&Waker>,
         is_given_up: impl Fn() -> bool,
-    ) -> Poll<()> {
-        let new = context.waker();
-        if !is_given_up() && !new.will_wake(Waker::noop()) {
+    ) -> bool {
+        let Some(new) = task else { return is_given_up() };
+        if !is_given_up() {
             self.is_used.store(true, Ordering::SeqCst);
             let mut tasks = lock(&self.tasks);
             if !tasks.iter().any(|(kept, task)| *kept == number && task.will_wake(new)) {
@@ -31,7 +31,7 @@ impl Givers {
             }
         }
         // It may have been given up meanwhile.
-        if is_given_up() { Poll::Ready(()) } else { Poll::Pending }
+        is_given_up()
     }
 
     /// A call has settled: no task waits for it any more.
@@ -68,14 +68,13 @@ mod tests {
     fn each_task_is_kept_once_for_each_call_until_that_settles() {
         let (givers, tasks) =
             (Givers::default(), [Task, Task].map(|task| Waker::from(Arc::new(task))));
-        let wait = |number, task: &Waker, is_given_up| {
-            givers.poll(number, &Context::from_waker(task), || is_given_up).is_ready()
-        };
+        let wait =
+            |number, task: &Waker, is_given_up| givers.ask(number, Some(task), || is_given_up);
         for _ in 0..2 {
             for (number, task) in [(1, &tasks[0]), (1, &tasks[1]), (2, &tasks[0])] {
                 assert!(!wait(number, task, false));
             }
-            assert!(!wait(1, Waker::noop(), false));
+            assert!(!givers.ask(1, None, || false));
             assert!(wait(3, &tasks[1], true), "it need not be woken");
         }
         assert_eq!(givers.take().len(), 3);

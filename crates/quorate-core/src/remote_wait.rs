@@ -10,7 +10,7 @@ mod choice;
 use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::task::{Context, Poll, Waker};
+use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use crate::algorithm::node_set::NodeSet;
@@ -246,8 +246,8 @@ impl Answered for RemoteWait {
         self.state.put(&self, (WaitInput::Reply(tag, settled.result), Some(now)));
     }
 
-    fn poll_given_up(&self, tag: &Tag, context: &mut Context<'_>) -> Poll<()> {
-        self.givers.poll(tag.number, context, || {
+    fn is_given_up(&self, tag: &Tag, task: Option<&Waker>) -> bool {
+        self.givers.ask(tag.number, task, || {
             let watching = self.watching.load(Ordering::SeqCst);
             let is_unused = watching == 0 || tag.number < watching;
             tag.kind == CallKind::Watch && is_unused || self.is_given_up.load(Ordering::SeqCst)

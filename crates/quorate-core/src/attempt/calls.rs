@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll};
+use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use super::{Attempt, Effects, Input, State};
@@ -27,8 +27,8 @@ impl Answered for Attempt {
         self.state.put(&self, (Input::Reply(tag, result), now));
     }
 
-    fn poll_given_up(&self, tag: &Tag, context: &mut Context<'_>) -> Poll<()> {
-        self.givers.poll(tag.number, context, || {
+    fn is_given_up(&self, tag: &Tag, task: Option<&Waker>) -> bool {
+        self.givers.ask(tag.number, task, || {
             let is_in_front =
                 NodeSet::of_bits(self.given_up.load(Ordering::SeqCst)).contains(tag.node);
             is_in_front && tag.kind != CallKind::Release || self.is_over.load(Ordering::SeqCst)

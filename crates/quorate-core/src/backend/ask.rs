@@ -120,16 +120,15 @@ impl Answered for Ask {
         self.change(|state| state.result = Some(result));
     }
 
-    fn poll_given_up(&self, _: &Tag, context: &mut Context<'_>) -> Poll<()> {
+    fn is_given_up(&self, _: &Tag, task: Option<&Waker>) -> bool {
         let mut state = self.lock();
-        if state.is_given_up {
-            return Poll::Ready(());
-        }
-        let new = context.waker();
-        if !new.will_wake(Waker::noop()) && !state.givers.iter().any(|kept| kept.will_wake(new)) {
+        if let Some(new) = task
+            && !state.is_given_up
+            && !state.givers.iter().any(|kept| kept.will_wake(new))
+        {
             state.givers.push(new.clone());
         }
-        Poll::Pending
+        state.is_given_up
     }
 
     fn now(&self) -> Option<Instant> {

@@ -7,7 +7,7 @@
 use std::fmt;
 use std::future::poll_fn;
 use std::sync::{Arc, Weak};
-use std::task::{Context, Poll, Waker};
+use std::task::{Poll, Waker};
 use std::time::Instant;
 
 use super::claim::Claim;
@@ -19,8 +19,8 @@ use crate::algorithm::quorum::NodeId;
 pub(crate) trait Answered: Send + Sync {
     /// The call settled. `now`: when the reply was there, if the backend has read the clock.
     fn answered(self: Arc<Self>, tag: Tag, result: CallResult, now: Option<Instant>);
-    /// Ready when the answer is not awaited any more.
-    fn poll_given_up(&self, tag: &Tag, context: &mut Context<'_>) -> Poll<()>;
+    /// Whether the answer is not awaited any more. While it is, `task` is woken when that ends.
+    fn is_given_up(&self, tag: &Tag, task: Option<&Waker>) -> bool;
     /// The time on the clock of [`answered`](Self::answered).
     fn now(&self) -> Option<Instant>;
     /// Whether the call is in a queue of the backend, or has left it late.
@@ -172,20 +172,17 @@ impl Call {
     ///
     /// The future can be dropped at any time.
     pub async fn given_up(&self) {
-        poll_fn(|context| self.poll_given_up(context)).await;
+        until(|task| self.ask_given_up(Some(task))).await;
     }
 
     /// Whether the answer is not awaited any more.
     #[must_use]
     pub fn is_given_up(&self) -> bool {
-        self.poll_given_up(&mut Context::from_waker(Waker::noop())).is_ready()
+        self.ask_given_up(None)
     }
 
-    fn poll_given_up(&self, context: &mut Context<'_>) -> Poll<()> {
-        match &self.sender {
-            Some(sender) => sender.poll_given_up(&self.tag, context),
-            None => Poll::Ready(()),
-        }
+    fn ask_given_up(&self, task: Option<&Waker>) -> bool {
+        self.sender.as_ref().is_none_or(|sender| sender.is_given_up(&self.tag, task))
     }
 
     /// Notes that the call waits in a queue of this process.
@@ -215,6 +212,14 @@ impl Call {
             sender.answered(self.tag.clone(), result, now);
         }
     }
+}
+
+/// Resolves when the condition is true, of which it tells the task.
+fn until(is_true: impl Fn(&Waker) -> bool) -> impl Future<Output = ()> {
+    poll_fn(move |context| match is_true(context.waker()) {
+        true => Poll::Ready(()),
+        false => Poll::Pending,
+    })
 }
 
 impl Drop for Call {
@@ -250,7 +255,7 @@ impl Push {
     /// Whether no push is awaited any more. Then it can be dropped.
     #[must_use]
     pub fn is_given_up(&self) -> bool {
-        self.poll_given_up(&mut Context::from_waker(Waker::noop())).is_ready()
+        self.ask_given_up(None)
     }
 
     /// Resolves when no push is awaited any more.
@@ -259,14 +264,12 @@ impl Push {
     ///
     /// The future can be dropped at any time.
     pub async fn given_up(&self) {
-        poll_fn(|context| self.poll_given_up(context)).await;
+        until(|task| self.ask_given_up(Some(task))).await;
     }
 
-    fn poll_given_up(&self, context: &mut Context<'_>) -> Poll<()> {
-        match self.sender.as_ref().and_then(Weak::upgrade) {
-            Some(sender) => sender.poll_given_up(&self.tag, context),
-            None => Poll::Ready(()),
-        }
+    fn ask_given_up(&self, task: Option<&Waker>) -> bool {
+        let sender = self.sender.as_ref().and_then(Weak::upgrade);
+        sender.is_none_or(|sender| sender.is_given_up(&self.tag, task))
     }
 }
 
