@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use futures_util::FutureExt;
 use futures_util::future::{Either, join, select};
 use quorate_core::LockError;
+use quorate_memory::Operation;
 
 use super::*;
 use crate::backends::Odd;
@@ -316,6 +317,44 @@ fn leave_at_a_close(is_polled: bool) {
     assert!(scene.keys().iter().any(|key| key.contains(":quorate:")), "it waits in the queue");
     assert!(scene.run(waiter.locks.close(5 * SECOND)).is_clean());
     assert!(!scene.keys().iter().any(|key| key.contains(":quorate:")), "{:?}", scene.keys());
+}
+
+/// A task goes in the middle of a round on a pool, and its wait is left to the next one, whose votes are all split. It
+/// leaves together with an undo, unless a third task goes on with it.
+#[test]
+fn c8_the_wait_of_a_task_that_is_gone_leaves_before_the_error_is_returned() {
+    for (moment, is_wanted) in (0..8).flat_map(|moment| [(moment, false), (moment, true)]) {
+        let scene = Scene::new(3);
+        let occupy = |node: usize, digit: &str| {
+            scene.nodes[node].put("r", Value::String(digit.repeat(40).into_bytes()));
+        };
+        (0..).zip(["3", "4", "5"]).for_each(|(node, digit)| occupy(node, digit));
+        let process = scene.process_on(|node| node.unordered());
+        let mut waits = process.lock("r").into_future().boxed();
+        let mut wait_for = |time| {
+            let waited = select(waits.as_mut(), scene.sim.sleep(time));
+            assert!(matches!(scene.run(waited), Either::Right(_)));
+        };
+        wait_for(100 * MS);
+        scene.forget_sent();
+        scene.nodes[scene.gate("r")].expire("r");
+        while scene.count(Operation::Acquire) == 0 {
+            wait_for(MS / 10);
+        }
+        wait_for(moment * MS / 10);
+        drop(waits);
+        let tries = process.locks.lock("r").no_wait().into_future();
+        if is_wanted {
+            let wanted = process.lock("r");
+            process.spawn(async move { assert!(wanted.await.is_err(), "it is held for good") });
+        }
+        scene.forget_sent();
+        let error = scene.run(tries).unwrap_err();
+        assert!(error.is_held(), "{error}");
+        let entries = scene.keys().iter().filter(|key| key.contains(":quorate:")).count();
+        let left = (entries > 0, scene.count(Operation::Queue));
+        assert_eq!(left, if is_wanted { (true, 0) } else { (false, 1) }, "{moment} {is_wanted}");
+    }
 }
 
 /// It has more to do than fits into a node timeout, and answers all the time.
