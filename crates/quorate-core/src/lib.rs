@@ -36,9 +36,9 @@
 //! | 2 | [`error`] | one error per operation |
 //! | 1 | `waiting` | a caller that waits for something that a state will have, with a timer of its own |
 //! | 1 | `wakers` | the tasks that wait for a change of one state |
-//! | 1 | `given_up` | tasks of backends that wait until an answer is not awaited any more |
 //! | 1 | `late` | a mutex that a reply never waits for, with its list of late arrivals |
 //! | 1 | [`backend`] | the seam to a node; in it `call`: one call, and its way back |
+//! | 1 | `given_up` | tasks of backends that wait until an answer is not awaited any more |
 //! | 1 | [`runtime`] | the seam to an async runtime: clock, timer, tasks, randomness |
 //! | 0 | [`resource`] | names, keys and tokens |
 //! | 0 | `entropy` | the error of a source of randomness |

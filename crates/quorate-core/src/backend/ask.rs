@@ -1,6 +1,7 @@
 //! A call whose answer is a future.
 
 use std::future::poll_fn;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
@@ -8,6 +9,7 @@ use std::time::Instant;
 use super::call::{Answered, Call, CallKind, Tag};
 use super::operation::{CallResult, Operation};
 use crate::algorithm::quorum::NodeId;
+use crate::given_up::Givers;
 
 /// The answer to a call that was made with [`ask`]. Dropping it gives the call up.
 ///
@@ -19,17 +21,18 @@ use crate::algorithm::quorum::NodeId;
 pub struct Asked(Arc<Ask>);
 
 #[derive(Debug, Default)]
-struct Ask(Mutex<AskState>);
+struct Ask {
+    state: Mutex<AskState>,
+    is_given_up: AtomicBool,
+    givers: Givers,
+}
 
 #[derive(Debug, Default)]
 struct AskState {
     result: Option<CallResult>,
     is_pushed: bool,
-    is_given_up: bool,
     /// The task that awaits the answer or the push.
     waker: Option<Waker>,
-    /// Tasks of the backend that wait for the end of interest.
-    givers: Vec<Waker>,
 }
 
 /// Makes a call whose answer is a future: for backends whose async methods go through
@@ -92,18 +95,16 @@ impl Future for Asked {
 
 impl Drop for Asked {
     fn drop(&mut self) {
-        let mut state = self.0.lock();
-        state.is_given_up = true;
-        let (waker, givers) = (state.waker.take(), std::mem::take(&mut state.givers));
-        drop(state);
+        self.0.is_given_up.store(true, Ordering::SeqCst);
+        let waker = self.0.lock().waker.take();
         drop(waker);
-        givers.into_iter().for_each(Waker::wake);
+        self.0.givers.take().into_iter().for_each(|(_, task)| task.wake());
     }
 }
 
 impl Ask {
     fn lock(&self) -> MutexGuard<'_, AskState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn change(&self, change: impl FnOnce(&mut AskState)) {
@@ -120,15 +121,8 @@ impl Answered for Ask {
         self.change(|state| state.result = Some(result));
     }
 
-    fn is_given_up(&self, _: &Tag, task: Option<&Waker>) -> bool {
-        let mut state = self.lock();
-        if let Some(new) = task
-            && !state.is_given_up
-            && !state.givers.iter().any(|kept| kept.will_wake(new))
-        {
-            state.givers.push(new.clone());
-        }
-        state.is_given_up
+    fn is_given_up(&self, tag: &Tag, task: Option<&Waker>) -> bool {
+        self.givers.ask(tag.number, task, || self.is_given_up.load(Ordering::SeqCst))
     }
 
     fn now(&self) -> Option<Instant> {
@@ -142,14 +136,36 @@ impl Answered for Ask {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
+    use std::task::Wake;
+
     use super::*;
 
     #[test]
     fn a_call_shows_what_is_asked() {
-        let (call, asked) = ask(Operation::ServerId, Instant::now());
+        let (call, _asked) = ask(Operation::ServerId, Instant::now());
         assert_eq!(format!("{call:?}"), "Call(ServerId)");
-        assert!(!call.is_given_up());
+    }
+
+    #[derive(Default)]
+    struct Task(AtomicBool);
+
+    impl Wake for Task {
+        fn wake(self: Arc<Self>) {
+            self.0.store(true, Ordering::SeqCst);
+        }
+    }
+
+    #[test]
+    fn a_call_whose_answer_is_not_awaited_any_more_is_given_up() {
+        let (call, asked) = ask(Operation::ServerId, Instant::now());
+        let task = Arc::<Task>::default();
+        let waker = Waker::from(Arc::clone(&task));
+        let mut context = Context::from_waker(&waker);
+        let mut given_up = pin!(call.given_up());
+        assert!(!call.is_given_up() && given_up.as_mut().poll(&mut context).is_pending());
         drop(asked);
-        assert!(call.is_given_up());
+        assert!(task.0.load(Ordering::SeqCst), "woken");
+        assert!(call.is_given_up() && given_up.as_mut().poll(&mut context).is_ready());
     }
 }
