@@ -1,13 +1,14 @@
 //! Acquires a lock: takes the tickets of its keys, then makes attempts until one is won.
 //!
 //! ```text
-//! tickets ─▶ (others wait: their turn) ─▶ attempt ─┬─ won
+//! tickets ─▶ (others wait: wait) ────────▶ attempt ─┬─ won
 //!                                ▲                 └─ not won ─▶ wait ─┐
 //!                                └─────────────────────────────────────┘
 //! ```
 //!
 //! `kind` is what differs for readers, and for a request for one of several names. `shared` and `any` are how they wait,
-//! `next` how a plain one does.
+//! `next` how a plain one does. `split` judges a lost round of a request that waits for no holder, `wanted` is what was
+//! asked for, and `replicas` remembers nodes that were no primaries.
 
 mod any;
 mod kind;
@@ -119,8 +120,8 @@ impl Competitor<'_> {
     }
 
     /// The ticket that the wait between processes belongs to.
-    fn turn(&self) -> Option<&Ticket> {
-        self.kind.turn(&self.tickets)
+    fn wait_ticket(&self) -> Option<&Ticket> {
+        self.kind.wait_ticket(&self.tickets)
     }
 
     fn now(&self) -> Instant {
@@ -153,8 +154,8 @@ impl Competitor<'_> {
     }
 
     fn too_many(&self, key: &Key) -> LockError {
-        // The key of a turn is no name that a user knows.
-        let key = self.wanted.turn.as_ref().map_or(key, |turn| &turn.gate_key);
+        // The key of a set is no name that a user knows.
+        let key = self.wanted.set.as_ref().map_or(key, |set| &set.gate_key);
         let most = self.cluster().config.max_waiters.unwrap_or_default();
         LockError::TooManyWaiters { key: key.clone(), most }
     }
@@ -163,7 +164,8 @@ impl Competitor<'_> {
     async fn compete(&mut self) -> Result<Arc<Attempt>, LockError> {
         while self.is_next().await? && !self.hear_late() {
             let attempt = self.begin()?;
-            let is_last = match attempt.first().await.ok_or(LockError::Closed)? {
+            let first = attempt.first(self.wanted.is_renewed()).await;
+            let is_last = match first.ok_or(LockError::Closed)? {
                 Ok(()) if self.gives_way() && self.is_given_back(&attempt).boxed().await => {
                     !self.wanted.waits()
                 }

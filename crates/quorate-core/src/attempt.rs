@@ -38,7 +38,7 @@ use crate::given_up::Givers;
 use crate::late::{Actor, LateLock};
 use crate::remote_wait::{RemoteWait, WaitInput};
 use crate::telemetry;
-use crate::tickets::{LocalQueues, Ticket, Turn};
+use crate::tickets::{LocalQueues, NameSet, Ticket};
 use crate::waiting::Awaited;
 use crate::wakers::Wakers;
 
@@ -100,8 +100,8 @@ pub(crate) struct State {
     is_closed: bool,
     renewal: Option<Renewing>,
     tickets: Vec<Ticket>,
-    /// The turn of the tickets.
-    turn: Option<Arc<Turn>>,
+    /// The set of names of which the tickets have one.
+    set: Option<Arc<NameSet>>,
     /// Since the releases have begun: when the tickets are given on at the latest.
     given_on_at: Option<Instant>,
     wakers: Wakers,

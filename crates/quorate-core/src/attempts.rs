@@ -286,7 +286,7 @@ impl All {
         self.entries[slot.0 as usize].as_ref().map(|at| Arc::clone(&at.entry))
     }
 
-    /// Takes what is to be said now, some of it. Some entries that wait are over by now.
+    /// Takes what is due, not more than a share of each kind. Some entries that wait are over by now.
     fn take_due(&mut self, now: Instant) -> Vec<(Arc<dyn Timed>, Due)> {
         let Self { entries, due, renewing, parked, back, .. } = self;
         let times = iter::from_fn(|| {

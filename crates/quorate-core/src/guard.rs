@@ -91,7 +91,7 @@ impl LockGuard {
 
     /// Resolves when the lease is at risk, with what is left of it: an early warning before [`lost`](Self::lost).
     ///
-    /// A lease is at risk from the moment at which an extension or renewal has lost its round, while the lease is still
+    /// A lease is at risk from the moment at which an extension or renewal has failed, while the lease is still
     /// valid. So it is if a renewal had to wait for others of this manager until the last third of its validity. The next
     /// extension that succeeds ends the risk.
     ///

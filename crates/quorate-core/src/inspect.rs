@@ -5,17 +5,17 @@
 
 use std::cmp::Reverse;
 use std::fmt;
-use std::panic::AssertUnwindSafe;
-use std::pin::pin;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use futures_util::FutureExt;
-use futures_util::future::{Either, join_all, select};
+use crate::backend::Holder;
 
-use crate::algorithm::lease::saturating_add;
-use crate::backend::{BackendError, BackendErrorKind, Holder, Reader, Sighting};
-use crate::runtime::Runtime;
+mod ask;
+mod view;
+
+pub(crate) use self::ask::{inspect, reply};
+use self::view::write_left;
+pub use self::view::{KeyState, NodeView};
 
 /// What each node keeps for one resource, and what follows from it.
 ///
@@ -199,148 +199,10 @@ pub enum LockState {
     Unclear,
 }
 
-/// What one node keeps at the key.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct NodeView {
-    /// The name of the node: its address without secrets.
-    pub name: Arc<str>,
-    /// The state of the key there, or why it is unknown.
-    pub state: KeyState,
-}
-
-impl NodeView {
-    /// The label of the holder whose key the node keeps, if it has one. None of readers.
-    #[must_use]
-    pub fn label(&self) -> Option<&str> {
-        match &self.state {
-            KeyState::Held { holder, .. } => holder.label(),
-            _ => None,
-        }
-    }
-}
-
-/// The state of a key on one node, or why it is unknown.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub enum KeyState {
-    /// The node keeps no key.
-    Free,
-    /// The node keeps the key of a holder.
-    Held {
-        /// The holder: equal on all nodes that keep its key.
-        holder: Holder,
-        /// How long the node keeps the key, from the end of the inspection. Zero if it expired before.
-        ///
-        /// `None` for a key without a ttl, which another program wrote.
-        time_left: Option<Duration>,
-    },
-    /// The node keeps a key of readers.
-    Read {
-        /// The readers, and how long the node counts each, from the end of the inspection.
-        readers: Vec<Reader>,
-    },
-    /// The node or its backend failed.
-    Failed(BackendError),
-    /// The node did not reply within the node timeout.
-    NoReply {
-        /// The node timeout.
-        waited: Duration,
-    },
-}
-
-impl KeyState {
-    /// The state of a key on a node that replied `age` before the end of the inspection.
-    fn of(reply: Result<Option<Sighting>, BackendError>, age: Duration) -> Self {
-        match reply {
-            Ok(None) => Self::Free,
-            Ok(Some(Sighting { mut readers, .. })) if !readers.is_empty() => {
-                let age_of = |one: &mut Reader| one.time_left = one.time_left.saturating_sub(age);
-                readers.iter_mut().for_each(age_of);
-                Self::Read { readers }
-            }
-            Ok(Some(Sighting { holder, time_left, .. })) => {
-                Self::Held { holder, time_left: time_left.map(|left| left.saturating_sub(age)) }
-            }
-            Err(error) => Self::Failed(error),
-        }
-    }
-}
-
-impl fmt::Display for KeyState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Free => f.write_str("free"),
-            Self::Held { time_left, .. } => {
-                f.write_str("held, ")?;
-                write_left(f, *time_left)
-            }
-            Self::Read { readers } if readers.len() == 1 => f.write_str("1 reader"),
-            Self::Read { readers } => write!(f, "{} readers", readers.len()),
-            Self::Failed(error) => error.fmt(f),
-            Self::NoReply { waited } => write!(f, "no reply within {waited:.1?}"),
-        }
-    }
-}
-
-fn write_left(f: &mut fmt::Formatter<'_>, left: Option<Duration>) -> fmt::Result {
-    match left {
-        Some(left) => write!(f, "{left:.1?} left"),
-        None => f.write_str("without a ttl"),
-    }
-}
-
-/// Waits for each node's reply, for one node timeout at most. `nodes` are the nodes' names and their
-/// calls, in the order in which they are configured: inspections, or revokes, which return what they found.
-///
-/// # Cancel safety
-///
-/// The future can be dropped at any time. No task is spawned.
-pub(crate) async fn inspect<F>(
-    runtime: &dyn Runtime,
-    node_timeout: Duration,
-    nodes: impl IntoIterator<Item = (Arc<str>, F)>,
-) -> Inspection
-where
-    F: Future<Output = Result<Option<Sighting>, BackendError>>,
-{
-    let deadline = saturating_add(runtime.now(), node_timeout);
-    let calls = nodes.into_iter().map(|(name, call)| async move {
-        (name, reply(runtime, deadline, call).await, runtime.now())
-    });
-    let replies = join_all(calls).await;
-    let end = runtime.now();
-    let views = replies.into_iter().map(|(name, reply, at)| {
-        let no_reply = KeyState::NoReply { waited: node_timeout };
-        let age = end.saturating_duration_since(at);
-        NodeView { name, state: reply.map_or(no_reply, |reply| KeyState::of(reply, age)) }
-    });
-    Inspection { nodes: views.collect() }
-}
-
-/// The reply of one node; `None` without one until `deadline`. A panic in the backend is an error.
-pub(crate) async fn reply<T>(
-    runtime: &dyn Runtime,
-    deadline: Instant,
-    call: impl Future<Output = Result<T, BackendError>>,
-) -> Option<Result<T, BackendError>> {
-    let call = pin!(AssertUnwindSafe(call).catch_unwind());
-    match select(call, runtime.sleep_until(deadline)).await {
-        Either::Left((Ok(reply), _)) => Some(reply),
-        Either::Left((Err(_), _)) => {
-            Some(Err(BackendError::new(BackendErrorKind::Other, "the backend panicked")))
-        }
-        Either::Right(_) => None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::future::{pending, ready};
-    use std::sync::{Mutex, PoisonError};
-
     use super::*;
-    use crate::runtime::{BoxFuture, EntropyError};
+    use crate::backend::{BackendError, BackendErrorKind, Reader};
 
     const MS: Duration = Duration::from_millis(1);
 
@@ -520,62 +382,5 @@ mod tests {
             let seen = Inspection { nodes: nodes.chars().map(view).collect() };
             assert_eq!((seen.readers().len(), seen.to_string()), (readers, line.to_owned()));
         }
-    }
-
-    /// A clock that jumps to the deadline of a sleep when the sleep is polled.
-    #[derive(Debug)]
-    struct Jumping(Arc<Mutex<Instant>>);
-
-    impl Runtime for Jumping {
-        fn now(&self) -> Instant {
-            *self.0.lock().unwrap_or_else(PoisonError::into_inner)
-        }
-
-        fn sleep_until(&self, deadline: Instant) -> BoxFuture<'static, ()> {
-            let clock = Arc::clone(&self.0);
-            Box::pin(async move {
-                *clock.lock().unwrap_or_else(PoisonError::into_inner) = deadline;
-            })
-        }
-
-        fn spawn(&self, _: BoxFuture<'static, ()>) {
-            panic!("an inspection spawns no task");
-        }
-
-        fn fill_random(&self, _: &mut [u8]) -> Result<(), EntropyError> {
-            panic!("an inspection needs no randomness");
-        }
-    }
-
-    #[test]
-    fn each_node_has_one_node_timeout_and_earlier_replies_age() {
-        type Call = BoxFuture<'static, Result<Option<Sighting>, BackendError>>;
-        let sighting = |left| Sighting::new(Holder::new(*b"a"), left);
-        let calls: [Call; 7] = [
-            Box::pin(ready(Ok(Some(sighting(Some(9_500 * MS)))))),
-            Box::pin(ready(Ok(Some(sighting(Some(400 * MS)))))),
-            Box::pin(pending()),
-            Box::pin(pending()),
-            // These are ready at the deadline, and still count (T5).
-            Box::pin(ready(Ok(None))),
-            Box::pin(ready(Err(BackendError::new(BackendErrorKind::Loading, "LOADING")))),
-            Box::pin(async { panic!("on purpose") }),
-        ];
-        let runtime = Jumping(Arc::new(Mutex::new(Instant::now())));
-        let nodes = (1..).zip(calls).map(|(number, call)| (format!("n{number}").into(), call));
-        let seen = inspect(&runtime, 500 * MS, nodes).now_or_never().unwrap();
-        let views = seen.nodes().iter().map(|node| format!("{}: {}", node.name, node.state));
-        assert_eq!(
-            views.collect::<Vec<_>>(),
-            [
-                "n1: held, 9.0s left",
-                "n2: held, 0.0ns left",
-                "n3: no reply within 500.0ms",
-                "n4: no reply within 500.0ms",
-                "n5: free",
-                "n6: LOADING",
-                "n7: the backend panicked",
-            ]
-        );
     }
 }

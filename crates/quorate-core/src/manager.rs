@@ -215,7 +215,7 @@ impl LockManager {
         let attempt = Attempt::adopt(&self.queues, claim, record.fencing_token(), limit);
         let attempt = attempt.ok_or(AdoptError::Closed)?;
         let mut adopting = Adopting(Some(Arc::clone(&attempt)));
-        let result = attempt.first().await;
+        let result = attempt.first(false).await;
         Err(match (cluster.nodes.same_server(), result) {
             (Some((first, second)), _) => AdoptError::SameServer { first, second },
             (None, Some(Ok(()))) => {

@@ -117,7 +117,7 @@ impl Member {
         &self.group.wait
     }
 
-    /// Its attempt was not won. An attempt that all were asked for is refused with the first of them.
+    /// Its attempt was not won. The first member that is refused says so for all of the group.
     pub(crate) fn refused(&self) {
         if self.wait().turns() == self.seen {
             self.wait().input(WaitInput::Refused);

@@ -1,7 +1,7 @@
 //! The wait between processes for one key: drives the [`WaitMachine`].
 //!
-//! Made at the first refusal. It belongs to the local queue of the request's first key, and stays when one task
-//! gives up and the next one wants the same first key. Its REFRESH, WATCH and LEAVE are calls like all others,
+//! Made after the first lost round, or before the first attempt if the gate said that others wait. It belongs to the local queue of
+//! the request's first key, or of its set of names, and stays when one task gives up and the next one goes on there. Its REFRESH, WATCH and LEAVE are calls like all others,
 //! and their replies come here. The timekeeper gives it the time. The task that competes waits for
 //! [`turn`](RemoteWait::turn), with a timer of its own. `choice` is a wait for one of several keys.
 

@@ -77,8 +77,8 @@ impl LockRequest {
 
     /// Waits for no holder. See also [`LockManager::try_lock`](crate::LockManager::try_lock).
     ///
-    /// Fails at once with [`LockError::Held`] where a guard or a waiter of this manager is in the way, or where a
-    /// quorum of nodes names one holder. If several clients that ask at the same moment split the votes, each undoes
+    /// Fails at once with [`LockError::Held`] where a guard or a waiter of this manager is in the way, where a
+    /// quorum of nodes names one holder, or where a quorum refuses without a name, as for readers. If several clients that ask at the same moment split the votes, each undoes
     /// its round and asks again, after a pause that differs: one of them gets the lock. After ten such rounds, or two
     /// node timeouts, the error is [`LockError::Held`].
     ///

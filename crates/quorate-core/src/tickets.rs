@@ -7,34 +7,31 @@
 //! Beside the queue stands the gate's latest word whether other processes wait, and the wait between processes
 //! while a task of this manager competes for the key or is queued for it.
 //!
-//! When an attempt gives a ticket on is the pure function [`is_given_on`]. The ticket of a task that wants one of several
-//! names has a *turn* ([`Turn`]): its release concerns that queue, and the wait between processes there.
+//! When an attempt gives a ticket on is told in `giving`. The ticket of a task that wants one of several
+//! names knows its set ([`NameSet`]): its release concerns the queue of the set, and the wait between processes there.
 
+mod giving;
+mod key_queue;
+mod set;
 mod taking;
-mod turn;
 
 use std::collections::VecDeque;
 use std::collections::hash_map::{Entry, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::Waker;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use std::{fmt, mem};
 
+pub(crate) use self::giving::Hint;
+use self::key_queue::{KeyQueue, Whereabouts};
+pub(crate) use self::set::NameSet;
 pub(crate) use self::taking::Taking;
-pub(crate) use self::turn::Turn;
-use crate::attempts::Slot;
 use crate::cluster::Cluster;
 use crate::error::QuorumFailure;
 use crate::readers::Readers;
 use crate::remote_wait::{RemoteWait, WaitInput};
 use crate::resource::Key;
 use crate::runtime::lock;
-
-/// How long a hint is trusted, and a wait or a lease of this manager is remembered.
-const RECENT: Duration = Duration::from_secs(1);
-
-/// How often a manager that hears of nobody asks the gate.
-const SELDOM: Duration = Duration::from_millis(100);
 
 /// The queues of all keys that tasks of this manager have or want.
 pub(crate) struct LocalQueues {
@@ -69,43 +66,11 @@ struct Queues {
     is_closed: bool,
 }
 
-/// The queue of one key.
-struct KeyQueue {
-    tasks: VecDeque<(u64, Waker)>,
-    ticket: Whereabouts,
-    /// Whether other processes wait, by the gate, and when it said so.
-    word: Option<(bool, Instant)>,
-    /// The word was used once, and the gate has said nothing since.
-    is_word_used: bool,
-    /// The wait between processes.
-    wait: Option<Arc<RemoteWait>>,
-    /// When a wait of ours was at the gate last.
-    waited: Option<Instant>,
-    /// When a lease of ours ended here last.
-    ended: Option<Instant>,
-    /// When the gate was asked last.
-    asked: Option<Instant>,
-    /// It is among those to be forgotten.
-    is_lingering: bool,
-}
-
-/// Where the ticket of a key is.
-enum Whereabouts {
-    /// Nobody has it.
-    Here,
-    /// The first task has been woken for it.
-    Given,
-    /// A request or a lease has it.
-    Out,
-    /// The attempt at this place has it, and its releases have begun.
-    Ending(Slot),
-}
-
 /// The right to compete for one key. Dropped, it is given on.
 pub(crate) struct Ticket {
     queues: Arc<LocalQueues>,
     key: Key,
-    turn: Option<Arc<Turn>>,
+    set: Option<Arc<NameSet>>,
     /// Of the gate of its key, since the releases of its attempt have begun.
     hint: Hint,
 }
@@ -117,37 +82,6 @@ pub(crate) enum NoTicket {
     /// As many tasks as may are queued already.
     TooMany,
     Closed,
-}
-
-/// Whether the gate was asked behind the releases, and has answered. An error is an answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Hint {
-    NotAsked,
-    /// No gate could be asked: then nobody waits there.
-    NoGate,
-    Asked,
-    Answered,
-}
-
-/// Whether a ticket is given on before a node timeout has passed. The releases have been handed to all nodes.
-///
-/// `is_quick`: the lock was not held, or no task here wants the key, or the gate's word is that no other process waits, or
-/// there is no gate.
-/// `is_decided`: the release is, or after a lost round the undo, or a quorum of nodes owes nothing.
-///
-/// | nodes | condition, first match | given on |
-/// |---|---|---|
-/// | pool | the release is not decided, or the hint was asked and is not answered | no |
-/// | pool | else | yes |
-/// | ordered | quick | yes: the next acquire leaves right behind the release |
-/// | ordered | the hint was asked | when it is answered |
-/// | ordered | else | when the release is decided |
-const fn is_given_on(is_ordered: bool, is_quick: bool, hint: Hint, is_decided: bool) -> bool {
-    match hint {
-        Hint::Asked => is_ordered && is_quick,
-        Hint::Answered => is_ordered || is_decided,
-        Hint::NotAsked | Hint::NoGate => is_ordered && is_quick || is_decided,
-    }
 }
 
 impl LocalQueues {
@@ -236,75 +170,13 @@ impl Queues {
     }
 }
 
-impl KeyQueue {
-    const fn new() -> Self {
-        Self {
-            tasks: VecDeque::new(),
-            ticket: Whereabouts::Here,
-            word: None,
-            is_word_used: false,
-            wait: None,
-            waited: None,
-            ended: None,
-            asked: None,
-            is_lingering: false,
-        }
-    }
-
-    /// How many tasks are queued behind the one that has the ticket, or is given it.
-    fn waiters(&self) -> usize {
-        let is_given = matches!(self.ticket, Whereabouts::Given);
-        self.tasks.len().saturating_sub(usize::from(is_given))
-    }
-
-    fn is_recent(at: Option<Instant>, now: Instant) -> bool {
-        at.is_some_and(|at| now.saturating_duration_since(at) < RECENT)
-    }
-
-    fn word(&self, now: Instant) -> Option<bool> {
-        self.word
-            .filter(|(_, at)| Self::is_recent(Some(*at), now))
-            .map(|(others_wait, _)| others_wait)
-    }
-
-    fn has_waited(&self, now: Instant) -> bool {
-        Self::is_recent(self.waited, now) || self.wait.is_some()
-    }
-
-    /// Whether the gate's word is that no other process waits. It counts once, and not while a wait of ours was at
-    /// the gate in the last second: that word is as old as our hold.
-    fn use_word(&mut self, now: Instant) -> bool {
-        let is_alone = self.word(now) == Some(false) && !self.has_waited(now);
-        is_alone && !mem::replace(&mut self.is_word_used, true)
-    }
-
-    /// Whether the gate is asked for a hint behind the releases of a lease that ends. `is_wanted`: by a task here.
-    fn asks_gate(&mut self, is_wanted: bool, now: Instant) -> bool {
-        let is_seldom = self.asked.is_none_or(|at| now.saturating_duration_since(at) >= SELDOM);
-        let is_again = Self::is_recent(self.ended, now) && is_seldom;
-        let is_wanted = is_wanted || !self.tasks.is_empty();
-        self.ended = Some(now);
-        // With an own entry in the queue the answer would always be yes.
-        let asks = self.wait.is_none() && (is_wanted || self.has_waited(now) || is_again);
-        self.asked = if asks { Some(now) } else { self.asked };
-        asks
-    }
-
-    /// A word, a wait and the end of a lease are remembered for a second.
-    fn remembers_until(&self) -> Option<Instant> {
-        let word = self.word.map(|(_, at)| at);
-        let since = word.max(self.waited).max(self.ended)?;
-        since.checked_add(RECENT)
-    }
-}
-
 impl Ticket {
     pub(crate) const fn key(&self) -> &Key {
         &self.key
     }
 
-    pub(crate) const fn turn(&self) -> Option<&Arc<Turn>> {
-        self.turn.as_ref()
+    pub(crate) const fn set(&self) -> Option<&Arc<NameSet>> {
+        self.set.as_ref()
     }
 
     /// Whether a wait between processes goes on here, or other processes wait by the gate's latest word.
@@ -334,63 +206,9 @@ impl Ticket {
         wait.flatten()
     }
 
-    /// The releases of the attempt begin. Asks the gate for a hint if a task here wants the key, or has waited at the
-    /// gate, or locks it again and again: `ask` begins the call.
-    pub(crate) fn begin_ending(
-        &mut self,
-        attempt: Slot,
-        was_held: bool,
-        now: Instant,
-        ask: impl FnOnce(&Key) -> Hint,
-    ) {
-        let mut state = self.queues.lock();
-        let Some(queue) = state.queues.get_mut(&self.key) else { return };
-        queue.ticket = Whereabouts::Ending(attempt);
-        let is_wanted = !queue.tasks.is_empty();
-        let is_asked = match &self.turn {
-            None => queue.asks_gate(is_wanted, now),
-            // The request goes on with another key.
-            Some(_) if !was_held => return,
-            Some(turn) => {
-                queue.ended = Some(now);
-                let queue = state.queues.get_mut(&turn.key);
-                queue.is_some_and(|queue| queue.asks_gate(is_wanted, now))
-            }
-        };
-        drop(state);
-        if is_asked {
-            self.hint = ask(self.turn.as_ref().map_or(&self.key, |turn| &turn.gate_key));
-        }
-    }
-
     /// Whether a task of this manager is queued for the key.
     pub(crate) fn has_local(&self) -> bool {
         self.with(|queue| !queue.tasks.is_empty()).unwrap_or(false)
-    }
-
-    /// The gate has answered the hint, or failed.
-    pub(crate) const fn note_hint_answered(&mut self) {
-        self.hint = Hint::Answered;
-    }
-
-    /// Whether the attempt gives it on now. The releases have been handed to all nodes.
-    pub(crate) fn is_given_on(
-        &self,
-        is_ordered: bool,
-        was_held: bool,
-        is_decided: bool,
-        now: Instant,
-    ) -> bool {
-        let is_quick = is_ordered
-            && (!was_held
-                || self
-                    .with(|queue| {
-                        queue.tasks.is_empty()
-                            || self.hint == Hint::NoGate
-                            || self.turn.is_none() && queue.use_word(now)
-                    })
-                    .unwrap_or(true));
-        is_given_on(is_ordered, is_quick, self.hint, is_decided)
     }
 
     fn with<T>(&self, act: impl FnOnce(&mut KeyQueue) -> T) -> Option<T> {
@@ -401,48 +219,5 @@ impl Ticket {
 impl Drop for Ticket {
     fn drop(&mut self) {
         self.queues.give_on(&self.key);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// The rows of the table, each with what may still vary.
-    #[test]
-    fn a_ticket_is_given_on_as_the_table_says() {
-        use Hint::{Answered, Asked, NoGate, NotAsked};
-        let bits = [false, true];
-        for (is_quick, is_decided) in bits.into_iter().flat_map(|a| bits.map(|b| (a, b))) {
-            let on_pools = |hint| is_given_on(false, is_quick, hint, is_decided);
-            assert!(!on_pools(Asked));
-            assert_eq!([NotAsked, NoGate, Answered].map(on_pools), [is_decided; 3]);
-        }
-        for hint in [NotAsked, NoGate, Asked, Answered] {
-            assert!(bits.map(|is_decided| is_given_on(true, true, hint, is_decided)) == [true; 2]);
-        }
-        assert_eq!(
-            bits.map(|is_decided| is_given_on(true, false, Answered, is_decided)),
-            [true; 2]
-        );
-        assert_eq!(bits.map(|is_decided| is_given_on(true, false, Asked, is_decided)), [false; 2]);
-        assert_eq!(bits.map(|is_decided| is_given_on(true, false, NotAsked, is_decided)), bits);
-    }
-    /// A gate that is far away answers after several holds.
-    #[test]
-    fn the_word_of_the_gate_counts_once_for_a_second_and_not_behind_a_wait_of_ours() {
-        let now = Instant::now();
-        let says = |others_wait| {
-            let mut queue = KeyQueue::new();
-            queue.word = Some((others_wait, now));
-            queue
-        };
-        let mut alone = says(false);
-        assert_eq!([alone.use_word(now), alone.use_word(now)], [true, false]);
-        assert!(!says(true).use_word(now) && !KeyQueue::new().use_word(now));
-        assert!(!says(false).use_word(now + RECENT));
-        let mut has_waited = says(false);
-        has_waited.waited = Some(now);
-        assert!(!has_waited.use_word(now));
     }
 }

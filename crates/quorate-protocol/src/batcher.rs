@@ -7,8 +7,9 @@
 //!
 //! # Order
 //!
-//! Commands reach the node in the order of the begins of their calls, over all connections, and a command
-//! that was in flight when its connection ended is never sent again (C3, C6).
+//! The first commands of calls reach the node in the order of the begins, over all connections. A second one (see
+//! `operation`) leaves in front of what is queued. A command that was in flight when its connection ended is never
+//! sent again, and an acquire that was refused neither (C3, C6).
 //!
 //! # What a failure means
 //!

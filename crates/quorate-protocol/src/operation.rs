@@ -198,6 +198,20 @@ pub(crate) fn next(
     Step::Done(Err(error))
 }
 
+/// The answer to a call whose connection ended before its next command, of this form, left. `None`: it begins again,
+/// with its first command.
+pub(crate) fn end(
+    operation: &Operation,
+    form: Form,
+    features: &mut Features,
+) -> Option<CallResult> {
+    // A node that has refused is not asked for the lock a second time (C6).
+    match (form == Form::Holder).then(|| next(operation, form, Value::Nil, features)) {
+        Some(Step::Done(answer)) => Some(answer),
+        _ => None,
+    }
+}
+
 /// Whether a second command could set a key behind the command that undoes the first.
 const fn sets_a_key(operation: &Operation) -> bool {
     matches!(operation, Operation::Acquire(..) | Operation::Refresh { .. })

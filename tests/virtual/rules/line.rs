@@ -41,7 +41,7 @@ fn tasks_of_one_manager_have_the_lock_in_the_order_in_which_they_came() {
 
 /// Requests that want the same keys, named in another order, and some of one key.
 #[test]
-fn a_request_enters_the_queues_of_all_its_keys_in_one_step() {
+fn requests_for_the_same_names_in_any_order_wait_in_no_circle() {
     for world in World::kinds(3) {
         let (manager, sim) = (world.manager(), &world.sim);
         let work = |names: &'static [&'static str]| {

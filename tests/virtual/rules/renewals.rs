@@ -30,6 +30,21 @@ fn h7_a_hold_limit_ends_the_lease_however_often_it_is_extended() {
 }
 
 /// The manager waits for the lock that it adopts, so that its queue has a place for the waiter only.
+/// Its future lives, and is not polled: it has the lock for a ttl, and no longer.
+#[test]
+fn h7_a_win_that_nobody_takes_is_not_renewed() {
+    let world = World::new(3);
+    world.inject(.., Fault::Slow(10 * MS));
+    let (manager, other) = (world.manager(), world.manager());
+    let unpolled = world.begun(manager.lock("r").auto_renew());
+    world.advance(9 * SECOND);
+    assert_eq!(world.holders("r"), 3);
+    let start = world.sim.now();
+    let guard = world.run(other.lock("r").timeout(HOUR)).unwrap();
+    assert!(world.sim.now() < start + 2 * SECOND);
+    drop((unpolled, guard));
+}
+
 #[test]
 fn h7_an_adopted_lock_is_released_at_its_hold_limit() {
     let world = World::complete(3);

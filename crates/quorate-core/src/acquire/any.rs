@@ -1,15 +1,16 @@
 //! A request for one of several names: which name the next attempt is for.
 //!
 //! ```text
-//! turn ─▶ fast path: names that no task here has or wants, three rounds at most (S3)
+//! ticket of the set
+//!    └─▶ fast path: names that no task here has or wants, three rounds at most (S3)
 //!           │ tasks here have or want all of them      │ lost, or other processes wait
 //!           ▼                                          ▼
 //!         the queues of all names in this process ─▶ the wait queue at the gate, which names a free one
 //! ```
 //!
-//! An attempt has the ticket of its name. After a lost round it keeps the ticket until its undo allows the next attempt on
-//! that name. If the gate names one that a task here has or wants, the request enters the queue of that name, and
-//! goes on waiting at the gate as well. It waits for nothing while it has the ticket of a name.
+//! An attempt has the ticket of its name. After a lost round the attempt keeps the ticket until its undo allows the next
+//! attempt on that name. If the gate names one that a task here has or wants, the request enters the queue of that
+//! name, and goes on waiting at the gate as well. A request that has the ticket of a name waits for nothing.
 
 use std::future::pending;
 use std::mem::take;
@@ -25,7 +26,7 @@ use crate::algorithm::attempt::Loss;
 use crate::error::LockError;
 use crate::remote_wait::WaitInput;
 use crate::resource::Key;
-use crate::tickets::{NoTicket, Ticket, Turn};
+use crate::tickets::{NameSet, NoTicket, Ticket};
 
 /// How many rounds a request makes before it waits in the wait queue.
 const FAST_ROUNDS: usize = 3;
@@ -38,27 +39,27 @@ impl Competitor<'_> {
         }
     }
 
-    /// Takes the turn. A request that waits for no holder goes on without it, if another has it.
-    async fn take_turn(&mut self, turn: &Turn) -> Result<(), LockError> {
+    /// Takes the ticket of the set. A request that waits for no holder goes on without it, if another has it.
+    async fn take_set_ticket(&mut self, set: &NameSet) -> Result<(), LockError> {
         let taken = match self.wanted.waits() {
-            true => Some(self.ticket(&turn.key, self.now()).await?),
+            true => Some(self.ticket(&set.key, self.now()).await?),
             false => {
-                let taking = self.queues.take(turn.key.clone(), false, self.now());
+                let taking = self.queues.take(set.key.clone(), false, self.now());
                 poll_immediate(taking).await.and_then(Result::ok)
             }
         };
         if let Some(choosing) = self.choosing() {
             choosing.is_fast_over |= taken.as_ref().and_then(Ticket::wait).is_some();
-            choosing.turn = taken;
+            choosing.set_ticket = taken;
         }
         Ok(())
     }
 
     /// Takes the ticket of the name of the next attempt. `false` if the request ends without one.
-    pub(super) async fn choose(&mut self, turn: &Arc<Turn>) -> Result<bool, LockError> {
+    pub(super) async fn choose(&mut self, set: &Arc<NameSet>) -> Result<bool, LockError> {
         let cluster = &self.queues.cluster;
-        if self.turn().is_none()
-            && let Err(error) = self.take_turn(turn).await
+        if self.wait_ticket().is_none()
+            && let Err(error) = self.take_set_ticket(set).await
         {
             return if self.last.is_some() { Ok(false) } else { Err(error) };
         }
@@ -71,11 +72,11 @@ impl Competitor<'_> {
                     if let Some(wait) = ticket.end_wait(cluster.now()) {
                         wait.input(WaitInput::Cancel);
                     }
-                    self.tickets.push(ticket.of(turn));
+                    self.tickets.push(ticket.of(set));
                     return Ok(true);
                 }
                 Some(None | Some(Err(NoTicket::Closed))) => return Err(LockError::Closed),
-                Some(Some(Err(NoTicket::TooMany))) => return Err(self.too_many(&turn.key)),
+                Some(Some(Err(NoTicket::TooMany))) => return Err(self.too_many(&set.key)),
                 Some(Some(Err(NoTicket::Held))) if self.wanted.waits() => {}
                 Some(Some(Err(NoTicket::Held))) | None => break,
             }
@@ -126,11 +127,11 @@ impl Competitor<'_> {
             if self.others_are_first() {
                 return Err(NoTicket::Held);
             }
-            // The next task goes on. This one takes a turn again, if it loses.
-            self.choosing().into_iter().for_each(|it| it.turn = None);
+            // The next task goes on. This one takes that ticket again, if it loses.
+            self.choosing().into_iter().for_each(|it| it.set_ticket = None);
             return given;
         }
-        let (wait, now) = (self.turn().and_then(Ticket::wait), self.cluster().now());
+        let (wait, now) = (self.wait_ticket().and_then(Ticket::wait), self.cluster().now());
         let named = wait.as_ref().and_then(|wait| wait.take_free());
         // Without a gate, any name.
         let unnamed = || queues.pick(keys, &[], random, now).filter(|_| self.wanted.waits());

@@ -23,7 +23,7 @@ pub(super) enum Kind {
 /// What a request for one of several keys knows.
 #[derive(Default)]
 pub(super) struct Choosing {
-    pub(super) turn: Option<Ticket>,
+    pub(super) set_ticket: Option<Ticket>,
     pub(super) is_fast_over: bool,
     /// The keys of the fast path.
     pub(super) tried: Vec<Key>,
@@ -35,9 +35,9 @@ pub(super) struct Choosing {
 
 impl Kind {
     /// The ticket that the wait between processes belongs to.
-    pub(super) fn turn<'a>(&'a self, tickets: &'a [Ticket]) -> Option<&'a Ticket> {
+    pub(super) fn wait_ticket<'a>(&'a self, tickets: &'a [Ticket]) -> Option<&'a Ticket> {
         match self {
-            Self::OneOf(choosing) => choosing.turn.as_ref(),
+            Self::OneOf(choosing) => choosing.set_ticket.as_ref(),
             Self::All | Self::Shared(_) => tickets.first(),
         }
     }
@@ -46,7 +46,7 @@ impl Kind {
     pub(super) fn wait(&self, tickets: &[Ticket]) -> Option<Arc<RemoteWait>> {
         match self {
             Self::Shared(member) => member.as_ref().map(|member| Arc::clone(member.wait())),
-            Self::All | Self::OneOf(_) => self.turn(tickets)?.wait(),
+            Self::All | Self::OneOf(_) => self.wait_ticket(tickets)?.wait(),
         }
     }
 
@@ -56,7 +56,7 @@ impl Kind {
             Self::All => {}
             Self::Shared(member) => member.into_iter().for_each(Member::won),
             Self::OneOf(choosing) => {
-                let wait = choosing.turn.and_then(|turn| turn.end_turn(cluster.now()));
+                let wait = choosing.set_ticket.and_then(|ticket| ticket.end_set(cluster.now()));
                 wait.into_iter().for_each(|wait| wait.input(WaitInput::Won));
             }
         }
@@ -67,9 +67,10 @@ impl Kind {
     pub(super) fn leave(self, tickets: &[Ticket]) -> Option<Arc<RemoteWait>> {
         match self {
             Self::Shared(member) => member.and_then(Member::leave),
-            Self::All | Self::OneOf(_) => {
-                self.turn(tickets).filter(|turn| !turn.has_local()).and_then(Ticket::wait)
-            }
+            Self::All | Self::OneOf(_) => self
+                .wait_ticket(tickets)
+                .filter(|ticket| !ticket.has_local())
+                .and_then(Ticket::wait),
         }
     }
 }

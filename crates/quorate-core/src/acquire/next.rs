@@ -21,8 +21,8 @@ use crate::tickets::Ticket;
 impl Competitor<'_> {
     /// Waits until the next attempt is worth making. `false` at the deadline.
     pub(super) async fn is_next(&mut self) -> Result<bool, LockError> {
-        if let Some(turn) = &self.wanted.turn {
-            return self.choose(turn).boxed().await;
+        if let Some(set) = &self.wanted.set {
+            return self.choose(set).boxed().await;
         }
         if self.wanted.waits() && (self.last.is_some() || self.others_are_first()) {
             self.unawaited = None;
@@ -42,7 +42,7 @@ impl Competitor<'_> {
         let (now, readers) = (self.now(), &self.queues.readers);
         match self.kind {
             Kind::Shared(_) => readers.wait_first(&self.wanted.keys, now),
-            _ => self.turn().is_some_and(|ticket| ticket.others_are_first(now)),
+            _ => self.wait_ticket().is_some_and(|ticket| ticket.others_are_first(now)),
         }
     }
 
@@ -51,7 +51,7 @@ impl Competitor<'_> {
         if matches!(self.kind, Kind::Shared(_)) {
             return self.next_of_readers().await;
         }
-        let (Some(ticket), cluster) = (self.turn(), self.cluster()) else {
+        let (Some(ticket), cluster) = (self.wait_ticket(), self.cluster()) else {
             return;
         };
         if let (Some(attempt), false) = (&self.attempt, cluster.nodes.all_ordered()) {
@@ -94,7 +94,7 @@ impl Competitor<'_> {
         let (queues, key) = (Arc::clone(self.queues), ticket.key().clone());
         let on_word = move |others_wait, at| queues.note_word(&key, others_wait, at);
         let (cluster, mode) = (&self.queues.cluster, Mode::Exclusive);
-        let keys = (&self.wanted.keys, self.wanted.turn.is_some());
+        let keys = (&self.wanted.keys, self.wanted.set.is_some());
         let is_refused = self.last.is_some();
         let wait = RemoteWait::begin(cluster, keys, mode, self.node_timeout, !is_refused, on_word)?;
         if is_refused {

@@ -11,7 +11,7 @@ use crate::backend::{Capabilities, Claim, Mode};
 use crate::cluster::Cluster;
 use crate::error::{InvalidRequest, LockError};
 use crate::resource::{InvalidLabel, InvalidResource, Key, Label, Resources, Token};
-use crate::tickets::{Ticket, Turn};
+use crate::tickets::{NameSet, Ticket};
 
 /// The settings of a request, unchecked.
 #[derive(Clone, Debug)]
@@ -64,8 +64,8 @@ impl Wishes {
 pub(crate) struct Wanted {
     /// In sorted order.
     pub(crate) keys: Arc<[Key]>,
-    /// If one of several keys is wanted: where tasks that want one of the same keys wait.
-    pub(super) turn: Option<Arc<Turn>>,
+    /// If one of several keys is wanted.
+    pub(super) set: Option<Arc<NameSet>>,
     pub(super) ttl: Ttl,
     label: Option<Label>,
     wishes: Wishes,
@@ -101,8 +101,8 @@ impl Wanted {
         match lacking(Capabilities::FENCING).filter(|_| wishes.fencing) {
             Some(node) => Err(InvalidRequest::Fencing { node }),
             None => {
-                let turn = wishes.is_choice.then(|| Turn::new(&keys)).flatten();
-                Ok(Self { keys: keys.into(), turn, ttl, label, wishes })
+                let set = wishes.is_choice.then(|| NameSet::new(&keys)).flatten();
+                Ok(Self { keys: keys.into(), set, ttl, label, wishes })
             }
         }
     }
@@ -110,7 +110,7 @@ impl Wanted {
     pub(super) fn kind(&self) -> Kind {
         match self.wishes.mode {
             Mode::Shared => Kind::Shared(None),
-            Mode::Exclusive if self.turn.is_some() => Kind::OneOf(Box::default()),
+            Mode::Exclusive if self.set.is_some() => Kind::OneOf(Box::default()),
             Mode::Exclusive => Kind::All,
         }
     }
@@ -142,11 +142,15 @@ impl Wanted {
         if let Some(label) = &self.label {
             token = token.labelled(label);
         }
-        let keys = match &self.turn {
+        let keys = match &self.set {
             None => Arc::clone(&self.keys),
             Some(_) => tickets.iter().map(|ticket| ticket.key().clone()).collect(),
         };
         Ok(Claim::new(keys, token, self.ttl).with_mode(self.wishes.mode))
+    }
+
+    pub(super) const fn is_renewed(&self) -> bool {
+        self.wishes.is_renewed
     }
 
     pub(super) fn options(
@@ -154,9 +158,8 @@ impl Wanted {
         cluster: &Cluster,
         deadline: Option<Instant>,
     ) -> Result<AttemptOptions, LockError> {
-        let Wishes { hold_limit, is_renewed, fencing, .. } = self.wishes;
-        let mut options =
-            AttemptOptions { deadline, hold_limit, is_renewed, ..AttemptOptions::default() };
+        let Wishes { hold_limit, fencing, .. } = self.wishes;
+        let mut options = AttemptOptions { deadline, hold_limit, ..AttemptOptions::default() };
         options.acquire.guard = cluster.config.restart_guard;
         if fencing {
             let source = cluster.config.fencing_hint.as_ref();

@@ -182,8 +182,8 @@ impl State {
             self.writer_waits = Some(writer_waits);
             self.wakers.move_into(&mut effects.wakers);
         } else if let Ok(CallReply::Waiters(others_wait)) = result {
-            let turn = self.turn.as_ref().map_or(key, |turn| &turn.key);
-            attempt.queues.note_word(turn, others_wait, now);
+            let queue = self.set.as_ref().map_or(key, |set| &set.key);
+            attempt.queues.note_word(queue, others_wait, now);
         }
         if let Some(ticket) = self.tickets.iter_mut().find(|ticket| ticket.key() == key) {
             ticket.note_hint_answered();

@@ -38,7 +38,7 @@ impl State {
             is_left: false,
             is_closed: false,
             renewal: None,
-            turn: tickets.first().and_then(Ticket::turn).cloned(),
+            set: tickets.first().and_then(Ticket::set).cloned(),
             tickets,
             given_on_at: None,
             wakers: Wakers::default(),
@@ -106,7 +106,6 @@ impl State {
                 attempt.end.publish(valid_until, self.machine.is_limited());
                 let _ = attempt.won.set((now, token));
                 effects.won = self.tickets.first().and_then(|ticket| ticket.end_wait(now));
-                self.plan_renewal(attempt, true, now);
             }
             Decision::NotWon(loss) => {
                 self.first = Some(Err(loss));
@@ -265,8 +264,8 @@ impl State {
         });
     }
 
-    /// Gives tickets on once the releases have been handed to their nodes, unless the request has to hear of its round:
-    /// with a lost one, or an expired win, it takes them.
+    /// Gives tickets on once the releases have been handed to their nodes. Not before the request has heard of its round:
+    /// from a lost one, or an expired win, it takes them back.
     fn give_tickets_on(&mut self, attempt: &Arc<Attempt>, now: Instant, effects: &mut Effects) {
         let is_result_to_come =
             self.first.is_some() && !self.is_taken && !self.is_left && !self.is_closed;

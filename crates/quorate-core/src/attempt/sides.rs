@@ -26,7 +26,6 @@ pub(crate) struct AttemptOptions {
     /// When the first round ends at the latest, if before its node timeout.
     pub(crate) deadline: Option<Instant>,
     pub(crate) hold_limit: Option<Duration>,
-    pub(crate) is_renewed: bool,
     /// Asks the gate whether a writer waits, together with the first round (RW1).
     pub(crate) asks_for_writers: bool,
     /// If the request waits for no holder: see [`Settings::haste`].
@@ -96,21 +95,19 @@ impl Attempt {
             if options.asks_for_writers {
                 state.ask_for_writers(&attempt, now);
             }
-            match options.is_renewed {
-                true => state.handle(&attempt, (Input::Renew, Some(now)), effects),
-                false => state.follow(&attempt, now, effects),
-            }
+            state.follow(&attempt, now, effects);
         });
         Some(attempt)
     }
 
     /// The result of the first round, once it is decided; `None` once the manager is closed. A win that has
     /// expired by the time it is taken is a loss (T2): [`leave`](Self::leave) or [`abandon`](Self::abandon) it.
+    /// With `is_renewed` renewal begins then, and not before: nobody may ever take it.
     ///
     /// # Cancel safety
     ///
     /// The future can be dropped at any time. The attempt goes on: leave it, or abandon it.
-    pub(crate) async fn first(self: &Arc<Self>) -> Option<Result<(), NotWon>> {
+    pub(crate) async fn first(self: &Arc<Self>, is_renewed: bool) -> Option<Result<(), NotWon>> {
         self.wait(|state, effects| {
             if state.is_closed {
                 return Some(None);
@@ -119,6 +116,9 @@ impl Attempt {
             let loss = match first {
                 Ok(()) if self.end.check(now).is_ok() => {
                     state.is_taken = true;
+                    if is_renewed {
+                        state.handle(self, (Input::Renew, Some(now)), effects);
+                    }
                     return Some(Some(Ok(())));
                 }
                 // It has expired before the caller heard of it (T2).

@@ -61,7 +61,7 @@ impl Taking {
 
     fn ticket(&self) -> Ticket {
         let (queues, key) = (Arc::clone(&self.queues), self.key.clone());
-        Ticket { queues, key, turn: None, hint: Hint::NotAsked }
+        Ticket { queues, key, set: None, hint: Hint::NotAsked }
     }
 
     /// The first poll: takes the ticket, or its place in the queue.

@@ -227,9 +227,15 @@ impl<'a, D: Dial> Serving<'a, D> {
 
     /// The connection has ended. What is queued leaves over the next one, if this one was of any use.
     fn end(&mut self) -> Result<(), BackendError> {
-        let again = std::mem::take(&mut self.again);
-        again.iter().for_each(|(call, ..)| call.note_queued());
-        self.shared.queue.put_back(again.into_iter().map(|(call, ..)| call));
+        let mut waiting = Vec::new();
+        for (call, _, form) in std::mem::take(&mut self.again) {
+            match operation::end(call.operation(), form, &mut self.features) {
+                Some(answer) => call.answer(answer),
+                None => waiting.push(call),
+            }
+        }
+        waiting.iter().for_each(Call::note_queued);
+        self.shared.queue.put_back(waiting.into_iter());
         if self.has_replied {
             return Ok(());
         }

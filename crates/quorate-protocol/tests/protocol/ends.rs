@@ -10,7 +10,8 @@ use quorate_protocol::Value;
 use tokio::time::{Instant, sleep};
 
 use crate::calls::{
-    TICK, acquire, begin, held, hint, in_turn, is_lost, is_not_sent, key, on, pair, release, vote,
+    TICK, acquire, begin, commands, held, hint, in_turn, is_lost, is_not_sent, key, on, pair,
+    release, vote,
 };
 
 const REPLY_LIMIT: Duration = Duration::from_secs(10);
@@ -55,6 +56,25 @@ async fn a_pipeline_cut_in_half_is_half_answered_and_not_sent_again() {
     fake.hold(false);
     begin(&node, acquire("next")).await.unwrap();
     assert_eq!(fake.keys().len(), 11);
+}
+
+/// On a server whose `SET` does not say who holds the key, the `GET` for that has not left when the connection ends.
+#[tokio::test(start_paused = true)]
+async fn c6_a_refused_acquire_is_not_sent_over_the_next_connection() {
+    let (fake, node) = on(|parts| match &*parts[0] {
+        "INFO" => Some(Value::Text(b"redis_version:6\r\nrun_id:abc\r\n".to_vec())),
+        "SET" if parts[1] == "k" => Some(Value::Nil),
+        _ => None,
+    });
+    fake.hold(true);
+    let call = begin(&node, acquire("k"));
+    sleep(TICK).await;
+    fake.end_after(1);
+    fake.hold(false);
+    assert_eq!(vote(call.await).unwrap(), Vote::Refused);
+    begin(&node, acquire("next")).await.unwrap();
+    assert_eq!(commands(&fake), ["SET", "SET"]);
+    assert_eq!(fake.keys(), ["k", "next"]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,7 +1,7 @@
-//! The turns of tasks that want one of several names.
+//! The tickets of tasks that want one of several names.
 //!
-//! Such a task takes the ticket of its *set of names* first, and has it until it has won one of them. So of one set, one
-//! task of this manager competes at a time, and waits at the gate. A name that no task here has or wants it takes at
+//! Such a task takes the ticket of its *set of names* first. It gives that ticket on when it has won a name, or when a task
+//! here hands it one. So of one set, one task of this manager waits at the gate. A name that no task here has or wants it takes at
 //! once. For others it stands in the queue of the name, as a task does that wants this name alone: the earlier one gets it.
 
 use std::sync::Arc;
@@ -11,17 +11,17 @@ use super::{KeyQueue, LocalQueues, Ticket, Whereabouts};
 use crate::remote_wait::RemoteWait;
 use crate::resource::Key;
 
-/// Where the tasks that want one of the same keys have their turns.
+/// What the tasks that want one of the same keys have in common.
 #[derive(Debug)]
-pub(crate) struct Turn {
+pub(crate) struct NameSet {
     /// The key of their queue in this process.
     pub(crate) key: Key,
     /// The key whose wait queue the processes use, the first one.
     pub(crate) gate_key: Key,
 }
 
-impl Turn {
-    /// The turn for one of `keys`, in sorted order. `None` for a single key.
+impl NameSet {
+    /// The set of `keys`, in sorted order. `None` for a single key.
     pub(crate) fn new(keys: &[Key]) -> Option<Arc<Self>> {
         let [gate_key, _, ..] = keys else { return None };
         Some(Arc::new(Self { key: Key::of_set(keys), gate_key: gate_key.clone() }))
@@ -53,15 +53,15 @@ impl LocalQueues {
 }
 
 impl Ticket {
-    /// The same as the ticket of a task that wants one of several keys.
-    pub(crate) fn of(mut self, turn: &Arc<Turn>) -> Self {
-        self.turn = Some(Arc::clone(turn));
+    /// The same, of a task that wants one of several keys.
+    pub(crate) fn of(mut self, set: &Arc<NameSet>) -> Self {
+        self.set = Some(Arc::clone(set));
         self
     }
 
-    /// The turn ends: one of its keys was won. Returns the wait between processes, which ends.
+    /// For the ticket of a set: one of its keys was won. Returns the wait between processes, which ends.
     #[must_use]
-    pub(crate) fn end_turn(&self, now: Instant) -> Option<Arc<RemoteWait>> {
+    pub(crate) fn end_set(&self, now: Instant) -> Option<Arc<RemoteWait>> {
         let wait = self.end_wait(now);
         self.with(|queue| {
             queue.ended = Some(now);

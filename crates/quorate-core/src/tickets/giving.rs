@@ -1,0 +1,121 @@
+//! When an attempt gives its ticket on: the pure function [`is_given_on`].
+
+use std::time::Instant;
+
+use super::Ticket;
+use super::key_queue::Whereabouts;
+use crate::attempts::Slot;
+use crate::resource::Key;
+
+/// Whether the gate was asked behind the releases, and has answered. An error is an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Hint {
+    NotAsked,
+    /// No gate could be asked: then nobody waits there.
+    NoGate,
+    Asked,
+    Answered,
+}
+
+/// Whether a ticket is given on before a node timeout has passed. The releases have been handed to all nodes.
+///
+/// `is_quick`: the lock was not held, or no task here wants the key, or the gate's word is that no other process waits, or
+/// there is no gate.
+/// `is_decided`: the release is, or after a lost round the undo, or a quorum of nodes owes nothing.
+///
+/// | nodes | condition, first match | given on |
+/// |---|---|---|
+/// | pool | the release is not decided, or the hint was asked and is not answered | no |
+/// | pool | else | yes |
+/// | ordered | quick | yes: the next acquire leaves right behind the release |
+/// | ordered | the hint was asked | when it is answered |
+/// | ordered | else | when the release is decided |
+const fn is_given_on(is_ordered: bool, is_quick: bool, hint: Hint, is_decided: bool) -> bool {
+    match hint {
+        Hint::Asked => is_ordered && is_quick,
+        Hint::Answered => is_ordered || is_decided,
+        Hint::NotAsked | Hint::NoGate => is_ordered && is_quick || is_decided,
+    }
+}
+
+impl Ticket {
+    /// The releases of the attempt begin. Asks the gate for a hint if a task here wants the key, or has waited at the
+    /// gate, or locks it again and again: `ask` begins the call.
+    pub(crate) fn begin_ending(
+        &mut self,
+        attempt: Slot,
+        was_held: bool,
+        now: Instant,
+        ask: impl FnOnce(&Key) -> Hint,
+    ) {
+        let mut state = self.queues.lock();
+        let Some(queue) = state.queues.get_mut(&self.key) else { return };
+        queue.ticket = Whereabouts::Ending(attempt);
+        let is_wanted = !queue.tasks.is_empty();
+        let is_asked = match &self.set {
+            None => queue.asks_gate(is_wanted, now),
+            // The request goes on with another key.
+            Some(_) if !was_held => return,
+            Some(set) => {
+                queue.ended = Some(now);
+                let queue = state.queues.get_mut(&set.key);
+                queue.is_some_and(|queue| queue.asks_gate(is_wanted, now))
+            }
+        };
+        drop(state);
+        if is_asked {
+            self.hint = ask(self.set.as_ref().map_or(&self.key, |set| &set.gate_key));
+        }
+    }
+
+    /// The gate has answered the hint, or failed.
+    pub(crate) const fn note_hint_answered(&mut self) {
+        self.hint = Hint::Answered;
+    }
+
+    /// Whether the attempt gives it on now. The releases have been handed to all nodes.
+    pub(crate) fn is_given_on(
+        &self,
+        is_ordered: bool,
+        was_held: bool,
+        is_decided: bool,
+        now: Instant,
+    ) -> bool {
+        let is_quick = is_ordered
+            && (!was_held
+                || self
+                    .with(|queue| {
+                        queue.tasks.is_empty()
+                            || self.hint == Hint::NoGate
+                            || self.set.is_none() && queue.use_word(now)
+                    })
+                    .unwrap_or(true));
+        is_given_on(is_ordered, is_quick, self.hint, is_decided)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The rows of the table, each with what may still vary.
+    #[test]
+    fn a_ticket_is_given_on_as_the_table_says() {
+        use Hint::{Answered, Asked, NoGate, NotAsked};
+        let bits = [false, true];
+        for (is_quick, is_decided) in bits.into_iter().flat_map(|a| bits.map(|b| (a, b))) {
+            let on_pools = |hint| is_given_on(false, is_quick, hint, is_decided);
+            assert!(!on_pools(Asked));
+            assert_eq!([NotAsked, NoGate, Answered].map(on_pools), [is_decided; 3]);
+        }
+        for hint in [NotAsked, NoGate, Asked, Answered] {
+            assert!(bits.map(|is_decided| is_given_on(true, true, hint, is_decided)) == [true; 2]);
+        }
+        assert_eq!(
+            bits.map(|is_decided| is_given_on(true, false, Answered, is_decided)),
+            [true; 2]
+        );
+        assert_eq!(bits.map(|is_decided| is_given_on(true, false, Asked, is_decided)), [false; 2]);
+        assert_eq!(bits.map(|is_decided| is_given_on(true, false, NotAsked, is_decided)), bits);
+    }
+}
