@@ -166,7 +166,7 @@ impl Competitor<'_> {
             let attempt = self.begin()?;
             let first = attempt.first(self.wanted.is_renewed()).await;
             let is_last = match first.ok_or(LockError::Closed)? {
-                Ok(()) if self.gives_way() && self.is_given_back(&attempt).boxed().await => {
+                Ok(()) if self.gives_way() && self.is_given_back(&attempt).boxed().await? => {
                     !self.wanted.waits()
                 }
                 Ok(()) => {

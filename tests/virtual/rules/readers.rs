@@ -133,6 +133,22 @@ fn rw1_the_word_of_a_slow_gate_is_waited_for() {
     assert_eq!(scene.count(Operation::Queue), 0);
 }
 
+/// The gate has not answered yet when the manager is closed.
+#[test]
+fn a_read_that_is_closed_while_it_asks_for_writers_says_so() {
+    let scene = Scene::new(3);
+    let slow = Rule::new(Effect::Delay { least: MS, most: MS }).on(Operation::Hint);
+    scene.nodes.iter().for_each(|node| node.add_rule(slow));
+    let reader = scene.process();
+    let (locks, client) = (reader.locks.clone(), reader.client.clone());
+    reader.spawn(async move {
+        client.sleep_until(client.now() + 600 * Duration::from_micros(1)).await;
+        let _ = locks.close(SECOND).await;
+    });
+    let error = scene.run(reader.locks.read("r").no_wait()).unwrap_err();
+    assert!(error.is_closed(), "{error}");
+}
+
 /// In its first round a process takes another node for the gate.
 #[test]
 fn rw1_a_node_that_is_not_the_gate_is_not_heard() {

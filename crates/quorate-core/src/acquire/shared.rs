@@ -9,6 +9,7 @@ use crate::algorithm::attempt::Loss;
 use crate::algorithm::backoff::scale;
 use crate::attempt::Attempt;
 use crate::backend::Capabilities;
+use crate::error::LockError;
 use crate::telemetry;
 
 impl Competitor<'_> {
@@ -18,20 +19,25 @@ impl Competitor<'_> {
     }
 
     /// Gives the lock back if a writer waits, or if it has expired while the gate was awaited (T2).
-    pub(super) async fn is_given_back(&mut self, attempt: &Arc<Attempt>) -> bool {
+    pub(super) async fn is_given_back(
+        &mut self,
+        attempt: &Arc<Attempt>,
+    ) -> Result<bool, LockError> {
         let writer_waits = attempt.writer_waits().await;
+        let won = attempt.first(false).await.ok_or(LockError::Closed)?;
+        let loss = match won {
+            _ if writer_waits => Loss::Held,
+            Ok(()) => return Ok(false),
+            Err(lost) => lost.loss,
+        };
         let at = self.cluster().now();
-        let loss = if writer_waits { Loss::Held } else { Loss::Expired };
-        if !writer_waits && attempt.is_held(at) {
-            return false;
-        }
         attempt.leave(Vec::new());
         let failure = attempt.failure();
         let took = failure.waited();
         telemetry::round_lost(&self.wanted.keys, reason(loss), took, &failure);
         let error = error_of(self.cluster(), loss, failure);
         self.last = Some(LostRound { loss, took, at, error, is_undone: false });
-        true
+        Ok(true)
     }
 
     /// Waits until the next attempt of a reader is worth making. Its own undo refuses no reader, so it is not awaited.
