@@ -69,15 +69,18 @@ impl QuorumFailure {
         self.nodes.iter().filter(|node| matches!(node.answer, Answer::Granted)).count()
     }
 
-    /// The holder that the most nodes named in their refusals, and how many did.
+    /// The holder that the most nodes named in their refusals, and how many did. Of several, the one that the first of these
+    /// nodes named.
     #[must_use]
     pub fn holder(&self) -> Option<(&Holder, usize)> {
         let count = |holder| self.holders().filter(|other| *other == holder).count();
-        self.holders().map(|holder| (holder, count(holder))).max_by_key(|(_, count)| *count)
+        let counted = self.holders().map(|holder| (holder, count(holder)));
+        // `max_by_key` takes the last of equals.
+        counted.rev().max_by_key(|(_, count)| *count)
     }
 
     /// The holders that the nodes named, in the order of the nodes.
-    pub(crate) fn holders(&self) -> impl Iterator<Item = &Holder> {
+    pub(crate) fn holders(&self) -> impl DoubleEndedIterator<Item = &Holder> {
         self.nodes.iter().filter_map(|node| match &node.answer {
             Answer::Refused { holder } => holder.as_ref(),
             _ => None,
