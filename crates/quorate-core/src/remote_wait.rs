@@ -3,9 +3,11 @@
 //! Made after the first lost round, or before the first attempt if the gate said that others wait. It belongs to the local queue of
 //! the request's first key, or of its set of names, and stays when one task gives up and the next one goes on there. Its REFRESH, WATCH and LEAVE are calls like all others,
 //! and their replies come here. The timekeeper gives it the time. The task that competes waits for
-//! [`turn`](RemoteWait::turn), with a timer of its own. `choice` is a wait for one of several keys.
+//! [`turn`](RemoteWait::turn), with a timer of its own. `choice` is a wait for one of several keys, and
+//! `follow` carries out what the machine asks for.
 
 mod choice;
+mod follow;
 
 use std::mem;
 use std::sync::Arc;
@@ -15,11 +17,9 @@ use std::time::{Duration, Instant};
 
 use crate::algorithm::node_set::NodeSet;
 use crate::algorithm::quorum::NodeId;
-use crate::algorithm::wait::{Entry, WaitAction, WaitMachine, WatchedKey};
+use crate::algorithm::wait::{Entry, WaitMachine, WatchedKey};
 use crate::attempts::{Due, Slot, Timed, Wake};
-use crate::backend::{
-    Answered, Call, CallKind, CallReply, CallResult, Capabilities, Mode, Operation, Tag,
-};
+use crate::backend::{Answered, CallKind, CallResult, Capabilities, Mode, Tag};
 use crate::cluster::Cluster;
 use crate::error::QuorumFailure;
 use crate::given_up::Givers;
@@ -27,9 +27,6 @@ use crate::late::{Actor, LateLock};
 use crate::resource::Key;
 use crate::waiting::{Awaited, Waiting};
 use crate::wakers::Wakers;
-
-/// After how long an entry that nobody refreshes has left no key at the gate.
-const ENTRY_LASTS: Duration = Duration::from_secs(10);
 
 /// The wait of this manager for one key.
 pub(crate) struct RemoteWait {
@@ -232,6 +229,12 @@ impl RemoteWait {
         let look = move |state: &mut WaitState, _: &mut WaitEffects| is_so(state).then_some(());
         Waiting::new(&self.state, self, &*self.cluster.runtime, look).await;
     }
+
+    /// How long until the next refresh.
+    fn refresh_interval(&self) -> Duration {
+        let random = self.cluster.random() >> 32;
+        WaitMachine::refresh_interval(u32::try_from(random).unwrap_or_default())
+    }
 }
 
 impl Answered for RemoteWait {
@@ -304,7 +307,7 @@ impl Actor for WaitState {
             WaitInput::Due(Due::Renewal | Due::Back(_)) => {}
             WaitInput::Refused => {
                 self.is_told = false;
-                self.machine.handle_refused(refresh_interval(wait), now);
+                self.machine.handle_refused(wait.refresh_interval(), now);
             }
             WaitInput::Won => self.machine.handle_won(),
             WaitInput::Cancel | WaitInput::Due(Due::Close(_)) => self.machine.cancel(),
@@ -344,166 +347,4 @@ impl Awaited for WaitState {
     fn time(now: Instant) -> Self::Input {
         (WaitInput::Due(Due::Time), Some(now))
     }
-}
-
-impl WaitState {
-    fn handle_reply(
-        &mut self,
-        wait: &Arc<RemoteWait>,
-        tag: &Tag,
-        result: CallResult,
-        now: Instant,
-        effects: &mut WaitEffects,
-    ) {
-        let nodes = &wait.cluster.nodes;
-        let (gate, number) = (tag.node, tag.number);
-        if let Err(error) = &result {
-            let is_watch = tag.kind == CallKind::Watch;
-            let lack = if is_watch { Capabilities::WATCH } else { Capabilities::QUEUE };
-            let is_lack = nodes.note_lack(gate, lack, error);
-            self.watches.retain(|(watch, _)| *watch != number);
-            // Where a node cannot watch, the key counts as there, and no push comes. The next wait has an entry that
-            // says so.
-            if is_watch && is_lack && self.awaited == Some(number) {
-                self.awaited = None;
-                let is_news = !mem::replace(&mut self.is_outdated, true);
-                self.is_told |= is_news;
-                self.turns += u32::from(is_news);
-                return self.machine.handle_watched(true, now);
-            }
-        }
-        self.refreshes.retain(|(_, refresh)| *refresh != number);
-        if self.leaves.iter().any(|(_, leave)| *leave == number) {
-            self.leaves.retain(|(_, leave)| *leave != number);
-            if let Ok(CallReply::Waiters(others_wait)) = result {
-                effects.word = Some((others_wait, now));
-            }
-            return;
-        }
-        let held_back = self.held_back.iter().position(|(at, _)| *at == gate);
-        if let Some(at) = held_back {
-            let (gate, also) = self.held_back.remove(at);
-            self.leave(wait, gate, also, now);
-        }
-        if self.awaited != Some(number) {
-            if self.choosing.is_some()
-                && matches!(result, Ok(CallReply::Watched(false)))
-                && let Some(key) = self.take_watch(number)
-            {
-                self.machine.handle_push(&key, now);
-            }
-            return;
-        }
-        self.awaited = None;
-        match result {
-            Ok(CallReply::Refreshed(mut reply)) => {
-                self.note_free(&mut reply);
-                self.machine.handle_refreshed(reply, refresh_interval(wait), now);
-            }
-            Ok(CallReply::Watched(is_there)) => {
-                if !is_there {
-                    self.take_watch(number);
-                }
-                self.machine.handle_watched(is_there, now);
-            }
-            Ok(_) | Err(_) => self.machine.handle_failure(now),
-        }
-    }
-
-    /// Carries out what the machine asks for.
-    fn follow(&mut self, wait: &Arc<RemoteWait>, now: Instant, effects: &mut WaitEffects) {
-        while let Some(action) = self.machine.poll_action() {
-            match action {
-                WaitAction::Attempt => {
-                    self.is_told = true;
-                    self.turns += 1;
-                }
-                WaitAction::Refresh(gate) => {
-                    let (key, entry) = (wait.key.clone(), wait.entry.clone());
-                    let (locks, choice) = self.sought();
-                    self.refreshes.push((gate, self.calls + 1));
-                    self.ask(wait, gate, Operation::Refresh { key, entry, locks, choice }, now);
-                }
-                WaitAction::Watch(gate, watched) => self.watch(wait, gate, watched, now, effects),
-                WaitAction::Leave { gate, also } => {
-                    let is_behind = wait.cluster.nodes.can(gate, Capabilities::ORDERED)
-                        || !self.refreshes.iter().any(|(at, _)| *at == gate);
-                    match is_behind {
-                        true => self.leave(wait, gate, also, now),
-                        false => self.held_back.push((gate, also)),
-                    }
-                }
-                WaitAction::Skip(gate) => wait.cluster.nodes.skip_gate(gate, now),
-            }
-        }
-        self.publish_watch(wait, effects);
-        let is_off = self.machine.is_over();
-        if is_off && self.expires.is_none() {
-            self.expires = now.checked_add(ENTRY_LASTS);
-        }
-        let is_left = self.leaves.is_empty() && self.held_back.is_empty();
-        let has_expired = self.expires.is_some_and(|expires| now >= expires);
-        if is_off && (is_left || has_expired) && !mem::replace(&mut self.is_over, true) {
-            effects.is_over = true;
-            wait.is_given_up.store(true, Ordering::SeqCst);
-            effects.givers.append(&mut wait.givers.take());
-        }
-        // A change of the next due time concerns the task as well.
-        self.wakers.move_into(&mut effects.wakers);
-        self.serve(wait, effects);
-    }
-
-    /// Tells the timekeeper of the next due time, if it is earlier than what it knows.
-    fn serve(&mut self, wait: &Arc<RemoteWait>, effects: &mut WaitEffects) {
-        if let Some(due) = self.due()
-            && self.served.is_none_or(|served| due < served)
-        {
-            self.served = Some(due);
-            effects.wake.merge(wait.cluster.attempts.serve(wait.slot, due));
-        }
-    }
-
-    /// Makes the watch in use known to the backend, which forgets the others.
-    fn publish_watch(&self, wait: &RemoteWait, effects: &mut WaitEffects) {
-        let watching = self.watches.iter().map(|(number, _)| *number).min().unwrap_or(0);
-        let watching = if self.machine.is_over() { 0 } else { watching };
-        if wait.watching.swap(watching, Ordering::SeqCst) != watching {
-            effects.givers.append(&mut wait.givers.take());
-        }
-    }
-
-    fn leave(&mut self, wait: &Arc<RemoteWait>, gate: NodeId, also: Option<Entry>, now: Instant) {
-        let (key, entry) = (wait.key.clone(), wait.entry.clone());
-        let awaited = self.awaited;
-        self.leaves.push((gate, self.calls + 1));
-        self.ask(wait, gate, Operation::Leave { key, entry, also }, now);
-        // The machine does not wait for it.
-        self.awaited = awaited;
-    }
-
-    fn ask(&mut self, wait: &Arc<RemoteWait>, gate: NodeId, operation: Operation, now: Instant) {
-        self.calls += 1;
-        let (number, is_watch) = (self.calls, matches!(operation, Operation::Watch { .. }));
-        self.awaited = Some(number);
-        let kind = if is_watch { CallKind::Watch } else { CallKind::Waiting };
-        let tag = Tag { node: gate, number, begun: now, kind, asks_server: false };
-        let call = Call::new(operation, tag.clone(), Arc::clone(wait) as Arc<dyn Answered>);
-        let cluster = &wait.cluster;
-        if let Err(not_sent) = cluster.nodes.begin(gate, call, &*cluster.runtime, now) {
-            let result = Err(not_sent.error);
-            self.handle_reply(wait, &tag, result, now, &mut WaitEffects::default());
-        }
-    }
-
-    fn open_nodes(&self) -> NodeSet {
-        let asked = self.refreshes.iter().chain(&self.leaves).map(|(gate, _)| *gate);
-        let held_back = self.held_back.iter().map(|(gate, _)| *gate);
-        let own = self.machine.gate().filter(|_| self.machine.has_entry());
-        asked.chain(held_back).chain(own).collect()
-    }
-}
-
-fn refresh_interval(wait: &RemoteWait) -> Duration {
-    let random = wait.cluster.random() >> 32;
-    WaitMachine::refresh_interval(u32::try_from(random).unwrap_or_default())
 }
