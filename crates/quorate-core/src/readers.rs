@@ -4,7 +4,7 @@
 //! so one entry of the wait queue. When its turn comes, all of them make an attempt. From then on no other reader joins:
 //! else an entry that stands before a writer would never leave.
 //!
-//! Beside the waits stands the gate's word that a writer waits. While it is fresh, a new reader joins the queue before its
+//! Beside the waits stands the gate's hint that a writer waits. While it is fresh, a new reader joins the queue before its
 //! first attempt (RW1).
 
 use std::collections::HashMap;
@@ -18,7 +18,7 @@ use crate::remote_wait::{RemoteWait, WaitInput};
 use crate::resource::Key;
 use crate::runtime::lock;
 
-/// How long the word of a gate is trusted.
+/// How long the hint of a gate is trusted.
 const RECENT: Duration = Duration::from_secs(1);
 
 /// The readers of a manager that wait, and what the gates say of writers.
@@ -30,7 +30,7 @@ struct State {
     /// The latest group for each set of keys.
     groups: HashMap<Arc<[Key]>, Arc<Group>>,
     /// When the gate of a key said last that a writer waits.
-    words: HashMap<Key, Instant>,
+    hints: HashMap<Key, Instant>,
 }
 
 /// Readers that share one wait.
@@ -52,23 +52,23 @@ pub(crate) struct Member {
 
 impl Readers {
     /// The gate of `key` said whether a writer waits.
-    pub(crate) fn note_word(&self, key: &Key, writer_waits: bool, now: Instant) {
+    pub(crate) fn note_hint(&self, key: &Key, writer_waits: bool, now: Instant) {
         let mut state = self.lock();
-        state.words.retain(|_, at| is_recent(*at, now));
+        state.hints.retain(|_, at| is_recent(*at, now));
         match writer_waits {
-            true => drop(state.words.insert(key.clone(), now)),
-            false => drop(state.words.remove(key)),
+            true => drop(state.hints.insert(key.clone(), now)),
+            false => drop(state.hints.remove(key)),
         }
     }
 
     /// Whether a new reader waits for its turn before its first attempt: other readers do so, or a writer waits.
     pub(crate) fn wait_first(&self, keys: &Arc<[Key]>, now: Instant) -> bool {
         let state = self.lock();
-        let word = keys.first().and_then(|key| state.words.get(key));
-        let has_word = word.is_some_and(|at| is_recent(*at, now));
+        let hint = keys.first().and_then(|key| state.hints.get(key));
+        let has_hint = hint.is_some_and(|at| is_recent(*at, now));
         let group = state.groups.get(keys).cloned();
         drop(state);
-        has_word || group.is_some_and(|group| group.is_open())
+        has_hint || group.is_some_and(|group| group.is_open())
     }
 
     /// Joins the readers that wait for `keys`, in sorted order. `None` without randomness, and once the manager is closed.
@@ -87,7 +87,7 @@ impl Readers {
                 return Some(member(group));
             }
         }
-        // The words of its refreshes are about all waiters, and readers care for writers.
+        // The hints of its refreshes are about all waiters, and readers care for writers.
         let wait =
             RemoteWait::begin(cluster, (keys, false), Mode::Shared, node_timeout, true, |_, _| {})?;
         let keys = Arc::clone(keys);
@@ -133,7 +133,7 @@ impl Member {
         if let Some(turn) = self.wait().turn_after(self.seen).await {
             self.seen = turn;
             if let Some(key) = self.group.keys.first() {
-                self.readers.lock().words.remove(key);
+                self.readers.lock().hints.remove(key);
             }
         }
     }

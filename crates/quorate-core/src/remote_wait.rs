@@ -41,7 +41,7 @@ pub(crate) struct RemoteWait {
     is_given_up: AtomicBool,
     givers: Givers,
     /// Told what the gate says of other waiters.
-    on_word: Box<dyn Fn(bool, Instant) + Send + Sync>,
+    on_hint: Box<dyn Fn(bool, Instant) + Send + Sync>,
     state: LateLock<WaitState>,
 }
 
@@ -101,7 +101,7 @@ pub(crate) enum WaitInput {
 pub(crate) struct WaitEffects {
     wakers: Wakers,
     givers: Vec<(u32, Waker)>,
-    word: Option<(bool, Instant)>,
+    hint: Option<(bool, Instant)>,
     wake: Wake,
     is_over: bool,
 }
@@ -115,7 +115,7 @@ impl RemoteWait {
         mode: Mode,
         node_timeout: Duration,
         others_wait: bool,
-        on_word: impl Fn(bool, Instant) + Send + Sync + 'static,
+        on_hint: impl Fn(bool, Instant) + Send + Sync + 'static,
     ) -> Option<Arc<Self>> {
         let (now, key) = (cluster.now(), locks.first()?.clone());
         let gates = cluster.nodes.gates(&key, now);
@@ -156,7 +156,7 @@ impl RemoteWait {
                 watching: AtomicU32::new(0),
                 is_given_up: AtomicBool::new(false),
                 givers: Givers::default(),
-                on_word: Box::new(on_word),
+                on_hint: Box::new(on_hint),
                 state: LateLock::new(state),
             })
         })?;
@@ -323,8 +323,8 @@ impl Actor for WaitState {
     }
 
     fn perform(wait: &Arc<RemoteWait>, effects: WaitEffects) {
-        if let Some((others_wait, at)) = effects.word {
-            (wait.on_word)(others_wait, at);
+        if let Some((others_wait, at)) = effects.hint {
+            (wait.on_hint)(others_wait, at);
         }
         effects.wakers.wake();
         effects.givers.into_iter().for_each(|(_, giver)| giver.wake());

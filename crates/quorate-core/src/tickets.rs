@@ -4,7 +4,7 @@
 //! the first task of the queue. A request for several keys takes their tickets in sorted order, one after the
 //! other, as nested locks do: so no circle of tasks can wait for each other.
 //!
-//! Beside the queue stands the gate's latest word whether other processes wait, and the wait between processes
+//! Beside the queue stands the gate's latest hint whether other processes wait, and the wait between processes
 //! while a task of this manager competes for the key or is queued for it.
 //!
 //! When an attempt gives a ticket on is told in `giving`. The ticket of a task that wants one of several
@@ -22,7 +22,7 @@ use std::task::Waker;
 use std::time::Instant;
 use std::{fmt, mem};
 
-pub(crate) use self::giving::Hint;
+pub(crate) use self::giving::Asking;
 use self::key_queue::{KeyQueue, Whereabouts};
 pub(crate) use self::set::NameSet;
 pub(crate) use self::taking::Taking;
@@ -72,7 +72,7 @@ pub(crate) struct Ticket {
     key: Key,
     set: Option<Arc<NameSet>>,
     /// Of the gate of its key, since the releases of its attempt have begun.
-    hint: Hint,
+    asking: Asking,
 }
 
 /// Why there is no ticket.
@@ -90,9 +90,9 @@ impl LocalQueues {
     }
 
     /// The gate said whether other processes wait.
-    pub(crate) fn note_word(&self, key: &Key, others_wait: bool, at: Instant) {
+    pub(crate) fn note_hint(&self, key: &Key, others_wait: bool, at: Instant) {
         if let Some(queue) = self.lock().queues.get_mut(key) {
-            (queue.word, queue.is_word_used) = (Some((others_wait, at)), false);
+            (queue.hint, queue.is_hint_used) = (Some((others_wait, at)), false);
         }
     }
 
@@ -179,9 +179,9 @@ impl Ticket {
         self.set.as_ref()
     }
 
-    /// Whether a wait between processes goes on here, or other processes wait by the gate's latest word.
+    /// Whether a wait between processes goes on here, or other processes wait by the gate's latest hint.
     pub(crate) fn others_are_first(&self, now: Instant) -> bool {
-        self.with(|queue| queue.wait.is_some() || queue.word(now) == Some(true)).unwrap_or(false)
+        self.with(|queue| queue.wait.is_some() || queue.hint(now) == Some(true)).unwrap_or(false)
     }
 
     /// The wait between processes, if there is one.

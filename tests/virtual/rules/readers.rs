@@ -111,9 +111,9 @@ fn rw1_a_writer_among_ten_readers_waits_for_little_more_than_one_of_them() {
     }
 }
 
-/// The gate answers last: its word that a writer waits is still heard.
+/// The gate answers last: its answer that a writer waits is still heard.
 #[test]
-fn rw1_the_word_of_a_slow_gate_is_waited_for() {
+fn rw1_the_answer_of_a_slow_gate_is_waited_for() {
     let scene = Scene::new(3);
     let [first, writer, second] = [(); 3].map(|()| scene.process());
     let reading = scene.run(read(&first)).unwrap();
@@ -126,7 +126,7 @@ fn rw1_the_word_of_a_slow_gate_is_waited_for() {
         assert!(is_held(scene.run(second.locks.read("r").no_wait())));
     }
     drop(reading);
-    // The word counts for a second.
+    // The hint counts for a second.
     scene.advance(2 * SECOND);
     scene.forget_sent();
     assert!(scene.run(read(&second)).unwrap().is_valid());

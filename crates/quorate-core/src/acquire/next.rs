@@ -92,11 +92,11 @@ impl Competitor<'_> {
     /// Begins the wait between processes. Its first attempt is the one that was just lost, if there is one.
     fn begin_wait(&self, ticket: &Ticket) -> Option<Arc<RemoteWait>> {
         let (queues, key) = (Arc::clone(self.queues), ticket.key().clone());
-        let on_word = move |others_wait, at| queues.note_word(&key, others_wait, at);
+        let on_hint = move |others_wait, at| queues.note_hint(&key, others_wait, at);
         let (cluster, mode) = (&self.queues.cluster, Mode::Exclusive);
         let keys = (&self.wanted.keys, self.wanted.set.is_some());
         let is_refused = self.last.is_some();
-        let wait = RemoteWait::begin(cluster, keys, mode, self.node_timeout, !is_refused, on_word)?;
+        let wait = RemoteWait::begin(cluster, keys, mode, self.node_timeout, !is_refused, on_hint)?;
         if is_refused {
             wait.input(WaitInput::Refused);
         }

@@ -16,7 +16,7 @@ use crate::backend::{
 use crate::nodes::{Change, outcome};
 use crate::resource::Key;
 use crate::telemetry;
-use crate::tickets::Hint;
+use crate::tickets::Asking;
 
 /// The number of the hint for the first key. The machine's calls are numbered from 1, and hints down from here.
 const FIRST_HINT: u32 = u32::MAX;
@@ -157,11 +157,11 @@ impl State {
             return false;
         }
         let asked = ask_gate(attempt, key, FIRST_HINT, now);
-        self.writer_waits = (asked != Hint::Asked).then_some(false);
+        self.writer_waits = (asked != Asking::Asked).then_some(false);
         true
     }
 
-    /// The gate has answered a hint. The word is known before a ticket is given on for it.
+    /// The gate has answered a hint. It is noted before a ticket is given on for it.
     fn handle_hint(
         &mut self,
         attempt: &Attempt,
@@ -178,12 +178,12 @@ impl State {
                 return;
             }
             let writer_waits = matches!(result, Ok(CallReply::Waiters(true)));
-            attempt.queues.readers.note_word(key, writer_waits, now);
+            attempt.queues.readers.note_hint(key, writer_waits, now);
             self.writer_waits = Some(writer_waits);
             self.wakers.move_into(&mut effects.wakers);
         } else if let Ok(CallReply::Waiters(others_wait)) = result {
             let queue = self.set.as_ref().map_or(key, |set| &set.key);
-            attempt.queues.note_word(queue, others_wait, now);
+            attempt.queues.note_hint(queue, others_wait, now);
         }
         if let Some(ticket) = self.tickets.iter_mut().find(|ticket| ticket.key() == key) {
             ticket.note_hint_answered();
@@ -226,15 +226,15 @@ fn set(nodes: &AtomicU64, node: NodeId, is_in: bool) {
 }
 
 /// Asks the gate of a key whether others wait.
-fn ask_gate(attempt: &Arc<Attempt>, key: &Key, number: u32, now: Instant) -> Hint {
+fn ask_gate(attempt: &Arc<Attempt>, key: &Key, number: u32, now: Instant) -> Asking {
     let (cluster, mode) = (attempt.cluster(), attempt.claim.mode());
-    let Some(node) = cluster.nodes.gates(key, now).first().copied() else { return Hint::NoGate };
+    let Some(node) = cluster.nodes.gates(key, now).first().copied() else { return Asking::NoGate };
     let tag = Tag { node, number, begun: now, kind: CallKind::Waiting, asks_server: false };
     let hint = Operation::Hint { key: key.clone(), mode };
     let call = Call::new(hint, tag, Arc::<Attempt>::clone(attempt));
     match cluster.nodes.begin(node, call, &*cluster.runtime, now) {
-        Ok(_) => Hint::Asked,
-        Err(_) => Hint::Answered,
+        Ok(_) => Asking::Asked,
+        Err(_) => Asking::Answered,
     }
 }
 

@@ -136,12 +136,12 @@ impl Attempt {
     pub(crate) async fn writer_waits(self: &Arc<Self>) -> bool {
         let took = self.state.with(self, |state, _| state.machine.waited());
         loop {
-            let word = self.wait(|state, _| state.writer_waits);
-            let word = self.cluster().within(took, word).await.unwrap_or(false);
+            let says_so = self.wait(|state, _| state.writer_waits);
+            let says_so = self.cluster().within(took, says_so).await.unwrap_or(false);
             let now = self.cluster().now();
             let is_new = self.state.with(self, |state, _| state.ask_for_writers(self, now));
-            if word || !is_new {
-                return word;
+            if says_so || !is_new {
+                return says_so;
             }
         }
     }

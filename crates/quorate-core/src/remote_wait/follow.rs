@@ -47,7 +47,7 @@ impl WaitState {
         if self.leaves.iter().any(|(_, leave)| *leave == number) {
             self.leaves.retain(|(_, leave)| *leave != number);
             if let Ok(CallReply::Waiters(others_wait)) = result {
-                effects.word = Some((others_wait, now));
+                effects.hint = Some((others_wait, now));
             }
             return;
         }

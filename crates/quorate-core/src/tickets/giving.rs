@@ -9,7 +9,7 @@ use crate::resource::Key;
 
 /// Whether the gate was asked behind the releases, and has answered. An error is an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Hint {
+pub(crate) enum Asking {
     NotAsked,
     /// No gate could be asked: then nobody waits there.
     NoGate,
@@ -19,22 +19,22 @@ pub(crate) enum Hint {
 
 /// Whether a ticket is given on before a node timeout has passed. The releases have been handed to all nodes.
 ///
-/// `is_quick`: the lock was not held, or no task here wants the key, or the gate's word is that no other process waits, or
+/// `is_quick`: the lock was not held, or no task here wants the key, or the gate said that no other process waits, or
 /// there is no gate.
 /// `is_decided`: the release is, or after a lost round the undo, or a quorum of nodes owes nothing.
 ///
 /// | nodes | condition, first match | given on |
 /// |---|---|---|
-/// | pool | the release is not decided, or the hint was asked and is not answered | no |
+/// | pool | the release is not decided, or the gate was asked and has not answered | no |
 /// | pool | else | yes |
 /// | ordered | quick | yes: the next acquire leaves right behind the release |
-/// | ordered | the hint was asked | when it is answered |
+/// | ordered | the gate was asked | when it has answered |
 /// | ordered | else | when the release is decided |
-const fn is_given_on(is_ordered: bool, is_quick: bool, hint: Hint, is_decided: bool) -> bool {
-    match hint {
-        Hint::Asked => is_ordered && is_quick,
-        Hint::Answered => is_ordered || is_decided,
-        Hint::NotAsked | Hint::NoGate => is_ordered && is_quick || is_decided,
+const fn is_given_on(is_ordered: bool, is_quick: bool, asking: Asking, is_decided: bool) -> bool {
+    match asking {
+        Asking::Asked => is_ordered && is_quick,
+        Asking::Answered => is_ordered || is_decided,
+        Asking::NotAsked | Asking::NoGate => is_ordered && is_quick || is_decided,
     }
 }
 
@@ -46,7 +46,7 @@ impl Ticket {
         attempt: Slot,
         was_held: bool,
         now: Instant,
-        ask: impl FnOnce(&Key) -> Hint,
+        ask: impl FnOnce(&Key) -> Asking,
     ) {
         let mut state = self.queues.lock();
         let Some(queue) = state.queues.get_mut(&self.key) else { return };
@@ -64,13 +64,13 @@ impl Ticket {
         };
         drop(state);
         if is_asked {
-            self.hint = ask(self.set.as_ref().map_or(&self.key, |set| &set.gate_key));
+            self.asking = ask(self.set.as_ref().map_or(&self.key, |set| &set.gate_key));
         }
     }
 
     /// The gate has answered the hint, or failed.
     pub(crate) const fn note_hint_answered(&mut self) {
-        self.hint = Hint::Answered;
+        self.asking = Asking::Answered;
     }
 
     /// Whether the attempt gives it on now. The releases have been handed to all nodes.
@@ -86,11 +86,11 @@ impl Ticket {
                 || self
                     .with(|queue| {
                         queue.tasks.is_empty()
-                            || self.hint == Hint::NoGate
-                            || self.set.is_none() && queue.use_word(now)
+                            || self.asking == Asking::NoGate
+                            || self.set.is_none() && queue.use_hint(now)
                     })
                     .unwrap_or(true));
-        is_given_on(is_ordered, is_quick, self.hint, is_decided)
+        is_given_on(is_ordered, is_quick, self.asking, is_decided)
     }
 }
 
@@ -101,15 +101,17 @@ mod tests {
     /// The rows of the table, each with what may still vary.
     #[test]
     fn a_ticket_is_given_on_as_the_table_says() {
-        use Hint::{Answered, Asked, NoGate, NotAsked};
+        use Asking::{Answered, Asked, NoGate, NotAsked};
         let bits = [false, true];
         for (is_quick, is_decided) in bits.into_iter().flat_map(|a| bits.map(|b| (a, b))) {
-            let on_pools = |hint| is_given_on(false, is_quick, hint, is_decided);
+            let on_pools = |asking| is_given_on(false, is_quick, asking, is_decided);
             assert!(!on_pools(Asked));
             assert_eq!([NotAsked, NoGate, Answered].map(on_pools), [is_decided; 3]);
         }
-        for hint in [NotAsked, NoGate, Asked, Answered] {
-            assert!(bits.map(|is_decided| is_given_on(true, true, hint, is_decided)) == [true; 2]);
+        for asking in [NotAsked, NoGate, Asked, Answered] {
+            assert!(
+                bits.map(|is_decided| is_given_on(true, true, asking, is_decided)) == [true; 2]
+            );
         }
         assert_eq!(
             bits.map(|is_decided| is_given_on(true, false, Answered, is_decided)),

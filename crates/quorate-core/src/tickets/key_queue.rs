@@ -20,9 +20,9 @@ pub(super) struct KeyQueue {
     pub(super) tasks: VecDeque<(u64, Waker)>,
     pub(super) ticket: Whereabouts,
     /// Whether other processes wait, by the gate, and when it said so.
-    pub(super) word: Option<(bool, Instant)>,
-    /// The word was used once, and the gate has said nothing since.
-    pub(super) is_word_used: bool,
+    pub(super) hint: Option<(bool, Instant)>,
+    /// The hint was used once, and the gate has said nothing since.
+    pub(super) is_hint_used: bool,
     /// The wait between processes.
     pub(super) wait: Option<Arc<RemoteWait>>,
     /// When a wait of ours was at the gate last.
@@ -52,8 +52,8 @@ impl KeyQueue {
         Self {
             tasks: VecDeque::new(),
             ticket: Whereabouts::Here,
-            word: None,
-            is_word_used: false,
+            hint: None,
+            is_hint_used: false,
             wait: None,
             waited: None,
             ended: None,
@@ -72,8 +72,8 @@ impl KeyQueue {
         at.is_some_and(|at| now.saturating_duration_since(at) < RECENT)
     }
 
-    pub(super) fn word(&self, now: Instant) -> Option<bool> {
-        self.word
+    pub(super) fn hint(&self, now: Instant) -> Option<bool> {
+        self.hint
             .filter(|(_, at)| Self::is_recent(Some(*at), now))
             .map(|(others_wait, _)| others_wait)
     }
@@ -82,11 +82,11 @@ impl KeyQueue {
         Self::is_recent(self.waited, now) || self.wait.is_some()
     }
 
-    /// Whether the gate's word is that no other process waits. It counts once, and not while a wait of ours was at
+    /// Whether the gate's hint is that no other process waits. It counts once, and not while a wait of ours was at
     /// the gate in the last second: that answer came when our hold began.
-    pub(super) fn use_word(&mut self, now: Instant) -> bool {
-        let is_alone = self.word(now) == Some(false) && !self.has_waited(now);
-        is_alone && !mem::replace(&mut self.is_word_used, true)
+    pub(super) fn use_hint(&mut self, now: Instant) -> bool {
+        let is_alone = self.hint(now) == Some(false) && !self.has_waited(now);
+        is_alone && !mem::replace(&mut self.is_hint_used, true)
     }
 
     /// Whether the gate is asked for a hint behind the releases of a lease that ends. `is_wanted`: by a task here.
@@ -101,10 +101,10 @@ impl KeyQueue {
         asks
     }
 
-    /// A word, a wait and the end of a lease are remembered for a second.
+    /// A hint, a wait and the end of a lease are remembered for a second.
     pub(super) fn remembers_until(&self) -> Option<Instant> {
-        let word = self.word.map(|(_, at)| at);
-        let since = word.max(self.waited).max(self.ended)?;
+        let hint = self.hint.map(|(_, at)| at);
+        let since = hint.max(self.waited).max(self.ended)?;
         since.checked_add(RECENT)
     }
 }
@@ -115,19 +115,19 @@ mod tests {
 
     /// A gate that is far away answers after several holds.
     #[test]
-    fn the_word_of_the_gate_counts_once_for_a_second_and_not_behind_a_wait_of_ours() {
+    fn the_hint_of_the_gate_counts_once_for_a_second_and_not_behind_a_wait_of_ours() {
         let now = Instant::now();
         let says = |others_wait| {
             let mut queue = KeyQueue::new();
-            queue.word = Some((others_wait, now));
+            queue.hint = Some((others_wait, now));
             queue
         };
         let mut alone = says(false);
-        assert_eq!([alone.use_word(now), alone.use_word(now)], [true, false]);
-        assert!(!says(true).use_word(now) && !KeyQueue::new().use_word(now));
-        assert!(!says(false).use_word(now + RECENT));
+        assert_eq!([alone.use_hint(now), alone.use_hint(now)], [true, false]);
+        assert!(!says(true).use_hint(now) && !KeyQueue::new().use_hint(now));
+        assert!(!says(false).use_hint(now + RECENT));
         let mut has_waited = says(false);
         has_waited.waited = Some(now);
-        assert!(!has_waited.use_word(now));
+        assert!(!has_waited.use_hint(now));
     }
 }

@@ -67,7 +67,7 @@ impl Ticket {
             queue.ended = Some(now);
             if wait.is_some() {
                 // The next task competes before LEAVE has said whether other processes wait.
-                queue.word = Some((true, now));
+                queue.hint = Some((true, now));
             }
         });
         wait

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
-use super::{Hint, KeyQueue, LocalQueues, NoTicket, Ticket, Whereabouts};
+use super::{Asking, KeyQueue, LocalQueues, NoTicket, Ticket, Whereabouts};
 use crate::resource::Key;
 
 impl LocalQueues {
@@ -61,7 +61,7 @@ impl Taking {
 
     fn ticket(&self) -> Ticket {
         let (queues, key) = (Arc::clone(&self.queues), self.key.clone());
-        Ticket { queues, key, set: None, hint: Hint::NotAsked }
+        Ticket { queues, key, set: None, asking: Asking::NotAsked }
     }
 
     /// The first poll: takes the ticket, or its place in the queue.
