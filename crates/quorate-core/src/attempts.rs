@@ -61,7 +61,7 @@ pub(crate) enum Due {
     Close(Duration),
 }
 
-/// The place of an entry.
+/// The place of an attempt or a wait in the list of all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Slot(u32);
 

@@ -11,7 +11,7 @@
 //! Each of the phases before Ending may go there directly, except Adopting, which goes to Detached. In
 //! Lapsed the lease has ended, and the keys stay for the safety margin: their holder may stop late (H4).
 //! Ending and Detached are *quiescent* when nothing is in flight and no release is owed. When the last
-//! timer fires before that, the attempt is Over.
+//! timer fires before that, Ending becomes Over, and Detached forgets its calls.
 //!
 //! An undo, a release, a dropped guard and a lost lease are one transition, `begin_release`: each node that
 //! was sent something which may set the key gets a release, also one that refused, and nothing but releases
