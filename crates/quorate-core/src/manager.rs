@@ -1,5 +1,6 @@
 //! The lock manager: what users call.
 
+mod adopt;
 mod builder;
 mod close;
 
@@ -9,13 +10,12 @@ use std::time::Duration;
 
 pub use self::builder::LockManagerBuilder;
 pub use self::close::CloseReport;
-use crate::algorithm::attempt::Loss;
 use crate::attempt::Attempt;
-use crate::backend::{BackendError, Capabilities, LockBackend, Mode, Revoke, Sighting};
+use crate::backend::{BackendError, LockBackend, Revoke, Sighting};
 use crate::check::{self, Check};
 use crate::cluster::Cluster;
 use crate::detached::DetachedLock;
-use crate::error::{AdoptError, InvalidRequest, LockError, RevokeError, WithError};
+use crate::error::{AdoptError, LockError, RevokeError, WithError};
 use crate::guard::LockGuard;
 use crate::inspect::{self, Inspection};
 use crate::lease::Lease;
@@ -24,7 +24,6 @@ use crate::request::LockRequest;
 use crate::resource::{IntoResource, IntoResources, InvalidResource, Key, Label, Resources, Token};
 use crate::revoke::Revocation;
 use crate::runtime::{BoxFuture, EntropyError};
-use crate::telemetry;
 use crate::tickets::LocalQueues;
 
 /// Acquires locks on a fixed set of nodes. Cheap to clone.
@@ -192,40 +191,7 @@ impl LockManager {
     ///
     /// Dropping the future leaves the lock as it was, though nodes may keep the keys for longer.
     pub async fn adopt(&self, record: &DetachedLock) -> Result<LockGuard, AdoptError> {
-        let cluster = &self.queues.cluster;
-        let start = cluster.now();
-        let result = self.try_adopt(record).await;
-        let waited = cluster.now().saturating_duration_since(start);
-        match &result {
-            Ok(guard) => telemetry::adopted(record.keys(), waited, guard.remaining()),
-            Err(error) => telemetry::not_adopted(record.keys(), waited, error),
-        }
-        result
-    }
-
-    async fn try_adopt(&self, record: &DetachedLock) -> Result<LockGuard, AdoptError> {
-        let cluster = &self.queues.cluster;
-        let ttl = cluster.config.parse_ttl(record.ttl()).map_err(InvalidRequest::from)?;
-        if let Some(node) = cluster.nodes.lacking(Capabilities::SHARED)
-            && record.claim().mode() == Mode::Shared
-        {
-            return Err(InvalidRequest::Readers { node: node.to_string() }.into());
-        }
-        let (claim, limit) = (record.claim().with_ttl(ttl), cluster.config.hold_limit);
-        let attempt = Attempt::adopt(&self.queues, claim, record.fencing_token(), limit);
-        let attempt = attempt.ok_or(AdoptError::Closed)?;
-        let mut adopting = Adopting(Some(Arc::clone(&attempt)));
-        let result = attempt.first(false).await;
-        Err(match (cluster.nodes.same_server(), result) {
-            (Some((first, second)), _) => AdoptError::SameServer { first, second },
-            (None, Some(Ok(()))) => {
-                adopting.0 = None;
-                return Ok(LockGuard::new(Lease::new(attempt)));
-            }
-            (None, None) => AdoptError::Closed,
-            (None, Some(Err(lost))) if lost.loss == Loss::Held => AdoptError::Lost(lost.failure),
-            (None, Some(Err(lost))) => AdoptError::NoQuorum(lost.failure),
-        })
+        adopt::adopt(&self.queues, record).await
     }
 
     /// Shows who holds the lock on `resource`, and for how long, without acquiring it.
@@ -433,16 +399,5 @@ impl LockManager {
     /// background.
     pub async fn close(&self, limit: Duration) -> CloseReport {
         close::close(&self.queues, limit).await
-    }
-}
-
-/// An adoption that is not decided. Dropped, it leaves the lock as it was.
-struct Adopting(Option<Arc<Attempt>>);
-
-impl Drop for Adopting {
-    fn drop(&mut self) {
-        if let Some(attempt) = &self.0 {
-            attempt.abandon();
-        }
     }
 }

@@ -1,0 +1,68 @@
+//! Adopts a lock that another process has detached.
+
+use std::sync::Arc;
+
+use crate::algorithm::attempt::Loss;
+use crate::attempt::Attempt;
+use crate::backend::{Capabilities, Mode};
+use crate::detached::DetachedLock;
+use crate::error::{AdoptError, InvalidRequest};
+use crate::guard::LockGuard;
+use crate::lease::Lease;
+use crate::telemetry;
+use crate::tickets::LocalQueues;
+
+/// See [`LockManager::adopt`](super::LockManager::adopt).
+pub(super) async fn adopt(
+    queues: &Arc<LocalQueues>,
+    record: &DetachedLock,
+) -> Result<LockGuard, AdoptError> {
+    let cluster = &queues.cluster;
+    let start = cluster.now();
+    let result = try_adopt(queues, record).await;
+    let waited = cluster.now().saturating_duration_since(start);
+    match &result {
+        Ok(guard) => telemetry::adopted(record.keys(), waited, guard.remaining()),
+        Err(error) => telemetry::not_adopted(record.keys(), waited, error),
+    }
+    result
+}
+
+async fn try_adopt(
+    queues: &Arc<LocalQueues>,
+    record: &DetachedLock,
+) -> Result<LockGuard, AdoptError> {
+    let cluster = &queues.cluster;
+    let ttl = cluster.config.parse_ttl(record.ttl()).map_err(InvalidRequest::from)?;
+    if let Some(node) = cluster.nodes.lacking(Capabilities::SHARED)
+        && record.claim().mode() == Mode::Shared
+    {
+        return Err(InvalidRequest::Readers { node: node.to_string() }.into());
+    }
+    let (claim, limit) = (record.claim().with_ttl(ttl), cluster.config.hold_limit);
+    let attempt = Attempt::adopt(queues, claim, record.fencing_token(), limit);
+    let attempt = attempt.ok_or(AdoptError::Closed)?;
+    let mut adopting = Adopting(Some(Arc::clone(&attempt)));
+    let result = attempt.first(false).await;
+    Err(match (cluster.nodes.same_server(), result) {
+        (Some((first, second)), _) => AdoptError::SameServer { first, second },
+        (None, Some(Ok(()))) => {
+            adopting.0 = None;
+            return Ok(LockGuard::new(Lease::new(attempt)));
+        }
+        (None, None) => AdoptError::Closed,
+        (None, Some(Err(lost))) if lost.loss == Loss::Held => AdoptError::Lost(lost.failure),
+        (None, Some(Err(lost))) => AdoptError::NoQuorum(lost.failure),
+    })
+}
+
+/// An adoption that is not decided. Dropped, it leaves the lock as it was.
+struct Adopting(Option<Arc<Attempt>>);
+
+impl Drop for Adopting {
+    fn drop(&mut self) {
+        if let Some(attempt) = &self.0 {
+            attempt.abandon();
+        }
+    }
+}
