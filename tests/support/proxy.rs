@@ -79,6 +79,7 @@ pub struct Proxy {
 enum Order {
     Mode(Mode),
     Stick(usize),
+    LeadTo(u16),
 }
 
 impl Proxy {
@@ -128,6 +129,11 @@ impl Proxy {
         self.order(Order::Stick(bytes));
     }
 
+    /// Makes new connections lead to another port, as a name does that moves. Open ones stay.
+    pub fn lead_to(&self, node_port: u16) {
+        self.order(Order::LeadTo(node_port));
+    }
+
     fn order(&self, order: Order) {
         let (done, is_done) = channel();
         let orders = self.orders.as_ref().expect("it is there until drop");
@@ -164,6 +170,7 @@ impl Relay {
                     let Some((order, done)) = order else { return self.end(End::Cut, |_| true).await };
                     match order {
                         Order::Mode(mode) => self.change(mode).await,
+                        Order::LeadTo(port) => self.node_port = port,
                         Order::Stick(bytes) => {
                             let links = self.links.iter().filter_map(|(link, _)| link.upgrade());
                             links.for_each(|link| link.allowance.store(bytes, SeqCst));

@@ -89,7 +89,7 @@ pub fn sentinel(
 ///
 /// A call holds a connection until its reply has arrived. The response timeout of a connection is not
 /// applied to it. A call waits for a free connection for the pool's `connection_timeout`, 30 s by
-/// default, unless the manager's node timeout ends sooner. So does the first call after all connections
+/// default, and not beyond the cleanup bound. So does the first call after all connections
 /// have ended, if no other can be made.
 #[must_use]
 pub fn from_pool<M>(name: impl Into<String>, pool: bb8::Pool<M>) -> PooledNode

@@ -126,9 +126,13 @@ impl<M: ManageConnection> Lend for Source<M> {
     }
 }
 
-/// After one of these, a reply may still be on its way, or none is to be trusted.
-const IS_OVER: [BackendErrorKind; 3] =
-    [BackendErrorKind::Connection, BackendErrorKind::Protocol, BackendErrorKind::TimedOut];
+/// After one of these, a reply may still be on its way, or none is to be trusted, or the address may lead to another server.
+const IS_OVER: [BackendErrorKind; 4] = [
+    BackendErrorKind::Connection,
+    BackendErrorKind::Protocol,
+    BackendErrorKind::TimedOut,
+    BackendErrorKind::ReadOnly,
+];
 
 impl<M: ManageConnection> Source<M> {
     async fn perform(&self, connection: &RedisConnection, call: &Call) -> CallResult {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, MaybeDone, maybe_done};
-use quorate_core::backend::Call;
+use quorate_core::backend::{Call, CallResult};
 use quorate_core::{BackendError, BackendErrorKind};
 use tokio::time::{Instant, Sleep, sleep_until};
 
@@ -33,6 +33,9 @@ pub(super) struct Serving<'a, D: Dial> {
     again: VecDeque<(Call, Command, Form)>,
     has_replied: bool,
     has_yielded: bool,
+    made_at: Instant,
+    /// The server has become a replica. Nothing leaves any more, and the connection ends when all is answered.
+    is_demoted: bool,
     /// The window was full, and calls wait since then.
     is_behind: bool,
     /// When something was last received, or when the first command left after all had been answered.
@@ -64,6 +67,8 @@ impl<'a, D: Dial> Serving<'a, D> {
             again: VecDeque::new(),
             has_replied: false,
             has_yielded: false,
+            made_at: now,
+            is_demoted: false,
             is_behind: false,
             active_at: now,
             watched_at: now,
@@ -85,14 +90,12 @@ impl<'a, D: Dial> Serving<'a, D> {
                     None => break,
                 }
             }
-            if self.connection.is_closed() {
-                // Replies that came before the end still arrive.
-                if !self.in_flight.is_empty() {
-                    return Poll::Pending;
-                }
+            // Replies that came before the end still arrive.
+            let is_over = self.is_demoted || self.connection.is_closed();
+            if is_over && self.in_flight.is_empty() {
                 return Poll::Ready(self.end());
             }
-            while self.in_flight.len() < WINDOW && self.has_calls() {
+            while !is_over && self.in_flight.len() < WINDOW && self.has_calls() {
                 // The tasks that can run go first, once before each pipeline: the acquire of a task that a release
                 // wakes then leaves in the pipeline of that release.
                 if !std::mem::replace(&mut self.has_yielded, true) {
@@ -107,7 +110,7 @@ impl<'a, D: Dial> Serving<'a, D> {
             if let Poll::Ready(ended) = self.poll_timer(context) {
                 return Poll::Ready(ended);
             }
-            let awaits_calls = self.in_flight.len() < WINDOW;
+            let awaits_calls = !is_over && self.in_flight.len() < WINDOW;
             if !has_moved && !self.shared.queue.register(context, awaits_calls) {
                 return Poll::Pending;
             }
@@ -213,6 +216,7 @@ impl<'a, D: Dial> Serving<'a, D> {
             match operation::next(call.operation(), form, reply, &mut self.features) {
                 Step::Send(command, form) => self.again.push_back((call, command, form)),
                 Step::Done(answer) => {
+                    self.note_role(&answer);
                     let is_nonsense = answer.as_ref().is_err_and(is_nonsense);
                     settle(call, answer);
                     if is_nonsense {
@@ -223,6 +227,13 @@ impl<'a, D: Dial> Serving<'a, D> {
             }
         }
         Ok(())
+    }
+
+    /// A server that has become a replica is left, in case that its address leads to the new primary.
+    fn note_role(&mut self, answer: &CallResult) {
+        let is_of_replica = |error: &BackendError| error.kind() == BackendErrorKind::ReadOnly;
+        let is_old = self.active_at >= self.made_at + LEAST_LIFE;
+        self.is_demoted |= is_old && answer.as_ref().is_err_and(is_of_replica);
     }
 
     /// The connection has ended. What is queued leaves over the next one, if this one was of any use.
@@ -301,6 +312,10 @@ impl<D: Dial> Serving<'_, D> {
         self.timer = due.map(|due| Box::pin(sleep_until(due)));
     }
 }
+
+/// How old a connection is at least before the word of its server that it is a replica ends it: else a node that stays one
+/// would get a new connection with each call.
+const LEAST_LIFE: Duration = Duration::from_secs(1);
 
 /// Pipelines in flight.
 const WINDOW: usize = 4;

@@ -1,10 +1,12 @@
 //! Connections that end, cannot be made, hang, or reply with nonsense.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::join_all;
-use quorate_core::backend::{CallReply, Operation, Vote};
+use quorate_core::backend::{CallReply, CallResult, Operation, Vote};
 use quorate_core::{BackendError, BackendErrorKind};
 use quorate_protocol::Value;
 use tokio::time::{Instant, sleep};
@@ -199,6 +201,52 @@ async fn a_connection_without_a_reply_within_the_limit_is_over() {
     fake.hold(false);
     begin(&node, watch()).await.unwrap();
     assert_eq!(fake.connects(), 2);
+}
+
+/// It was a primary when the connection was made. By now its address may lead to another server.
+#[tokio::test(start_paused = true)]
+async fn a_connection_to_a_server_that_has_become_a_replica_is_over() {
+    let is_replica = Arc::<AtomicBool>::default();
+    let is_so = Arc::clone(&is_replica);
+    let (fake, node) = on(move |parts| {
+        let text = "READONLY You can't write against a read only replica.";
+        (parts[0] == "SET" && is_so.load(Ordering::Relaxed)).then(|| Value::Error(text.into()))
+    });
+    begin(&node, acquire("first")).await.unwrap();
+    is_replica.store(true, Ordering::Relaxed);
+    let is_refused = |answer: CallResult| answer.unwrap_err().kind() == BackendErrorKind::ReadOnly;
+    // A node that stays a replica gets no new connection with each call.
+    assert!(is_refused(begin(&node, acquire("young")).await));
+    assert!(is_refused(begin(&node, acquire("young")).await));
+    assert_eq!(fake.connects(), 1);
+    sleep(Duration::from_secs(1)).await;
+    fake.hold(true);
+    let in_flight = in_turn(&node, 0..4, acquire).await;
+    let queued = begin(&node, acquire("queued"));
+    is_replica.store(false, Ordering::Relaxed);
+    fake.settle();
+    assert!(join_all(in_flight).await.into_iter().all(is_refused), "each has its own answer");
+    assert_eq!(vote(queued.await).unwrap(), Vote::Granted);
+    assert_eq!(fake.connects(), 2);
+    assert_eq!(fake.sent().last().unwrap().connection, 2);
+}
+
+/// The client says that its connection is closed, and never ends what was in flight.
+#[tokio::test(start_paused = true)]
+async fn what_is_in_flight_on_a_closed_connection_has_the_reply_limit() {
+    let (fake, node) = pair();
+    begin(&node, acquire("first")).await.unwrap();
+    fake.hold(true);
+    let start = Instant::now();
+    let lost = begin(&node, acquire("lost"));
+    sleep(TICK).await;
+    let kept = fake.close();
+    assert!(is_lost(&lost.await));
+    assert_eq!(start.elapsed().as_secs(), REPLY_LIMIT.as_secs());
+    fake.hold(false);
+    begin(&node, acquire("next")).await.unwrap();
+    assert_eq!(fake.connects(), 2);
+    drop(kept);
 }
 
 /// A node that is slow, and replies, keeps its connection.
