@@ -7,21 +7,23 @@ use std::task::Poll;
 use rustix::process::Signal;
 use tokio::signal::unix::{self, SignalKind};
 
+const FORWARDED: [Signal; 6] =
+    [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT, Signal::USR1, Signal::USR2];
+
 /// A stream of these signals.
 #[derive(Debug)]
-pub(crate) struct Signals([(Signal, unix::Signal); 6]);
+pub(crate) struct Signals {
+    streams: Vec<(Signal, unix::Signal)>,
+    /// A process that ignores SIGCHLD never learns the exit code of its child, and a parent may have set that.
+    _children: unix::Signal,
+}
 
 impl Signals {
     /// Takes the signals over. From now on none of them ends this process.
     pub(crate) fn new() -> io::Result<Self> {
-        Ok(Self([
-            (Signal::TERM, unix::signal(SignalKind::terminate())?),
-            (Signal::INT, unix::signal(SignalKind::interrupt())?),
-            (Signal::HUP, unix::signal(SignalKind::hangup())?),
-            (Signal::QUIT, unix::signal(SignalKind::quit())?),
-            (Signal::USR1, unix::signal(SignalKind::user_defined1())?),
-            (Signal::USR2, unix::signal(SignalKind::user_defined2())?),
-        ]))
+        let streams =
+            FORWARDED.iter().map(|signal| stream_of(*signal)).collect::<io::Result<_>>()?;
+        Ok(Self { streams, _children: unix::signal(SignalKind::child())? })
     }
 
     /// The next signal.
@@ -31,7 +33,7 @@ impl Signals {
     /// The future can be dropped at any time.
     pub(crate) async fn next(&mut self) -> Signal {
         poll_fn(|context| {
-            for (signal, stream) in &mut self.0 {
+            for (signal, stream) in &mut self.streams {
                 if stream.poll_recv(context).is_ready() {
                     return Poll::Ready(*signal);
                 }
@@ -40,6 +42,10 @@ impl Signals {
         })
         .await
     }
+}
+
+fn stream_of(signal: Signal) -> io::Result<(Signal, unix::Signal)> {
+    Ok((signal, unix::signal(SignalKind::from_raw(signal.as_raw()))?))
 }
 
 /// The exit code of a process that this signal ended.
