@@ -4,11 +4,25 @@ use std::future::poll_fn;
 use std::io;
 use std::task::Poll;
 
-use rustix::process::Signal;
+use rustix::process::{Signal, getpid, kill_process};
 use tokio::signal::unix::{self, SignalKind};
 
 const FORWARDED: [Signal; 6] =
     [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT, Signal::USR1, Signal::USR2];
+
+/// TTOU is for a warning, which a process in the background may not print on some terminals.
+const STOPS: [Signal; 2] = [Signal::TSTP, Signal::TTOU];
+
+/// Whether this signal asks for a stop until CONT.
+pub(crate) fn is_stop(signal: Signal) -> bool {
+    STOPS.contains(&signal)
+}
+
+/// Stops this process until CONT.
+pub(crate) fn stop() {
+    // As TSTP does without a handler, TTIN stops nothing where no shell could continue us: behind `ssh -t`, in a container.
+    let _ = kill_process(getpid(), Signal::TTIN);
+}
 
 /// A stream of these signals.
 #[derive(Debug)]
@@ -24,6 +38,14 @@ impl Signals {
         let streams =
             FORWARDED.iter().map(|signal| stream_of(*signal)).collect::<io::Result<_>>()?;
         Ok(Self { streams, _children: unix::signal(SignalKind::child())? })
+    }
+
+    /// Takes over the signals by which a terminal stops a process, too: the command has to stop first.
+    pub(crate) fn catch_stops(&mut self) -> io::Result<()> {
+        for signal in STOPS {
+            self.streams.push(stream_of(signal)?);
+        }
+        Ok(())
     }
 
     /// The next signal.
