@@ -6,17 +6,22 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
 use std::time::Duration;
 
-use quorate::LockGuard;
-use rustix::process::{Pid, Signal, WaitOptions};
+use quorate::{Lease, LockGuard};
+use rustix::process::{Pid, Signal, WaitOptions, getpgrp};
 use rustix::process::{kill_process, kill_process_group, test_kill_process_group, waitpgid};
+use rustix::termios::tcgetpgrp;
 use tokio::process::{Child, Command};
 use tokio::time::sleep;
 
 use crate::args::Run;
 use crate::exit::{CANNOT_RUN, Failure, LOST, NOT_FOUND};
+use crate::signals;
 
 /// How often the group of a command that has ended is looked at.
 const LOOK: Duration = Duration::from_millis(10);
+
+/// How long a command on a terminal has for its own answer to TSTP.
+const LEAVE_SCREEN: Duration = Duration::from_millis(100);
 
 /// A command that runs. Dropping it kills what is left of it.
 #[derive(Debug)]
@@ -96,10 +101,34 @@ impl Running {
         };
     }
 
-    /// Tells the group to stop. A process that is stopped goes on, so that it can.
-    pub(crate) fn terminate(&self) {
+    /// Tells the group to stop. A process that is stopped goes on, so that it can, unless the lock may be another's.
+    pub(crate) fn terminate(&self, lease: &Lease) {
         self.signal(Signal::TERM);
-        self.signal(Signal::CONT);
+        self.go_on(lease);
+    }
+
+    /// Stops this process until CONT, and the command for that time. The command goes on only under its lease.
+    pub(crate) async fn stop_together(&self, lease: &Lease) {
+        if self.is_foreground {
+            // The terminal has signalled the command, which may restore the screen before it stops.
+            sleep(LEAVE_SCREEN).await;
+        }
+        self.signal(Signal::STOP);
+        signals::stop();
+        self.go_on(lease);
+    }
+
+    /// Lets a group that is stopped go on, if the lease is valid.
+    fn go_on(&self, lease: &Lease) {
+        if lease.is_valid() {
+            self.signal(Signal::CONT);
+        }
+    }
+
+    /// Whether the terminal has sent this signal to the command, too.
+    pub(crate) fn has_from_terminal(&self, signal: Signal) -> bool {
+        let is_key = matches!(signal, Signal::INT | Signal::QUIT);
+        is_key && self.is_foreground && tcgetpgrp(io::stdin()).is_ok_and(|group| group == getpgrp())
     }
 
     /// Whether a process of the group is left, after the command itself has ended.

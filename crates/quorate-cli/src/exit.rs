@@ -67,6 +67,7 @@ impl From<AdoptError> for Failure {
             AdoptError::Lost(_) => LOST,
             AdoptError::Invalid(_) => USAGE,
             AdoptError::SameServer { .. } => PERMANENT,
+            AdoptError::NoQuorum(failure) if failure.is_permanent() => PERMANENT,
             _ => NO_QUORUM,
         };
         Self::new(code, error)

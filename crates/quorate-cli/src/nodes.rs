@@ -8,6 +8,9 @@ use quorate::{LockManager, LockManagerBuilder, RestartGuard};
 use crate::args::Common;
 use crate::exit::Failure;
 
+/// The default ttl of the library.
+const TTL: Duration = Duration::from_secs(10);
+
 /// The settings of a manager, of which no node has been asked yet.
 pub(crate) fn builder(common: &Common) -> Result<LockManagerBuilder, Failure> {
     let addresses = addresses(common)?;
@@ -22,9 +25,11 @@ pub(crate) fn builder(common: &Common) -> Result<LockManagerBuilder, Failure> {
     Ok(builder)
 }
 
-/// A manager for questions, with the default ttl.
+/// A manager for questions. Its ttl is the default one, or the longest that the restart guard allows.
 pub(crate) fn manager(common: &Common) -> Result<LockManager, Failure> {
-    Ok(builder(common)?.label(label(None)).build()?)
+    let longest = common.guard_max_ttl.map(|max_ttl| RestartGuard::strict(max_ttl).max_ttl());
+    let ttl = longest.map_or(TTL, |longest| longest.min(TTL));
+    Ok(builder(common)?.ttl(ttl).label(label(None)).build()?)
 }
 
 /// The addresses of the nodes: of the options, of the file, or of the environment.

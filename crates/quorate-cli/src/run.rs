@@ -96,6 +96,7 @@ async fn under_lock(
         let (names, left) = (names.join(" "), guard.remaining());
         eprintln!("quorate: {names}: acquired, valid for {left:.1?}");
     }
+    signals.catch_stops().map_err(Failure::usage)?;
     let mut running = Running::start(run, names, &guard)?;
     let lease = guard.lease();
     let supervised = supervise(&mut running, &lease, run.kill_after, signals);

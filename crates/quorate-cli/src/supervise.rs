@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::child::Running;
 use crate::exit::Failure;
-use crate::signals::Signals;
+use crate::signals::{self, Signals};
 
 /// How long after the first a second interrupt kills the command.
 const INTERRUPT_AGAIN: Duration = Duration::from_secs(2);
@@ -84,7 +84,7 @@ pub(crate) async fn supervise(
                 }
                 // What it left behind in its group does not run without the lock either.
                 if running.has_group() && matches!(phase, Phase::Runs) {
-                    running.terminate();
+                    running.terminate(lease);
                     phase = Phase::Stopping { kill_at: Instant::now() + kill_after };
                 }
             }
@@ -93,7 +93,7 @@ pub(crate) async fn supervise(
                 phase = match (&reason, phase) {
                     (_, Phase::Killed { .. }) | (LeaseEnd::NotHeld(_), Phase::Stopping { .. }) => phase,
                     (LeaseEnd::NotHeld(_), Phase::Runs) => {
-                        running.terminate();
+                        running.terminate(lease);
                         Phase::Stopping { kill_at: Instant::now() + kill_after }
                     }
                     _ => kill(running),
@@ -105,7 +105,7 @@ pub(crate) async fn supervise(
                 Phase::Runs if lease.remaining() > kill_after => {}
                 Phase::Runs => {
                     let left = lease.remaining();
-                    running.terminate();
+                    running.terminate(lease);
                     stopped = Some(format!("no renewal succeeded until {left:.1?} before the end of the lease"));
                     phase = Phase::Stopping { kill_at: Instant::now() + left };
                 }
@@ -113,11 +113,17 @@ pub(crate) async fn supervise(
                 Phase::Killed { .. } if running.code.is_some() => break,
                 Phase::Killed { .. } => phase = Phase::Killed { at: Instant::now() },
             },
-            signal = signals.next() => {
+            signal = signals.next() => if signals::is_stop(signal) {
+                running.stop_together(lease).await;
+            } else {
                 let now = Instant::now();
                 let is_interrupt = signal == Signal::INT;
                 let is_again = interrupted.is_some_and(|at| now.duration_since(at) < INTERRUPT_AGAIN);
-                running.signal(if is_interrupt && is_again { Signal::KILL } else { signal });
+                match signal {
+                    _ if is_interrupt && is_again => running.signal(Signal::KILL),
+                    _ if running.has_from_terminal(signal) => {}
+                    _ => running.signal(signal),
+                }
                 interrupted = if is_interrupt { Some(now) } else { interrupted };
             }
         }

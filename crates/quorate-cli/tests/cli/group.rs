@@ -33,6 +33,30 @@ fn x4_the_command_inherits_the_three_standard_streams_only() {
     assert_eq!(dir.read("extra"), "before\n");
 }
 
+/// The parent of `quorate` ignores SIGCHLD, and so does `quorate` at its start.
+#[cfg(target_os = "linux")]
+#[test]
+fn the_exit_code_arrives_although_the_parent_ignores_its_children() {
+    let (nodes, dir) = (&Nodes::start(3), &Dir::new());
+    let ignoring = |words: &[&str]| {
+        let mut command = Command::new("env");
+        command.arg("--ignore-signal=CHLD").args(words);
+        Started::spawn(with_nodes(command, dir, &nodes.addresses()), dir).done()
+    };
+    // SIGCHLD is the signal 17.
+    let ignored = ignoring(&["grep", "SigIgn", "/proc/self/status"]).out;
+    let ignored = u64::from_str_radix(ignored.split_whitespace().last().unwrap(), 16).unwrap();
+    assert_eq!(ignored >> 16 & 1, 1);
+    let run = |script| {
+        ignoring(&[QUORATE, "run", "--once-per", crate::support::LONG_PERIOD, "lock", "-c", script])
+    };
+    let done = run("exit 5");
+    assert_eq!((done.code(), &*done.err), (Some(5), ""));
+    run("echo ran >> ran").assert_silent();
+    run("echo ran >> ran").assert_silent();
+    assert_eq!(dir.read("ran"), "ran\n");
+}
+
 #[test]
 fn x6_the_command_sees_the_names_and_the_fencing_token_and_never_the_token() {
     let (nodes, dir) = (&Nodes::start(3), &Dir::new());

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 
-use quorate_tests::Nodes;
+use quorate_tests::{Nodes, RedisServer};
 use serde_json::Value;
 
 use crate::support::{Dir, Done, Started, delete, quorate, run};
@@ -43,6 +43,27 @@ fn a_record_is_extended_again_and_again_and_released_once() {
     drop(reader);
     let output = command.stdout(writer).output().unwrap();
     assert_eq!((output.status.code(), nodes.keys_left()), (Some(64), vec![]), "{output:?}");
+}
+
+#[test]
+fn extend_and_release_say_what_is_wrong_with_the_settings() {
+    let closed = &Nodes::start_with(3, &RedisServer::builder().user("default", "on >pw ~* +@all"));
+    let with = |login: &str| {
+        let addresses = closed.addresses().into_iter();
+        addresses.map(|at| at.replace("redis://", login)).collect::<Vec<_>>()
+    };
+    let (right, wrong, dir) = (&with("redis://:pw@"), &with("redis://:no@"), &Dir::new());
+    dir.write("record", &run(dir, right, &["lock", "--ttl", "1s", "a"]).out);
+    for word in ["extend", "release"] {
+        let refused = with_record(dir, wrong, word);
+        assert!(refused.code() == Some(78) && refused.err.contains("WRONGPASS"), "{refused:?}");
+        // A guard for short locks only. The nodes have not seen it yet.
+        let mut command = quorate(dir, right);
+        command.args(["--guard-max-ttl", "5s", word]);
+        command.stdin(File::open(dir.file("record")).unwrap());
+        let done = Started::spawn(command, dir).done();
+        assert_ne!(done.code(), Some(64), "{done:?}");
+    }
 }
 
 #[test]

@@ -1,10 +1,14 @@
 //! Signals while waiting and while the command runs.
 
+use std::os::unix::process::CommandExt as _;
+
 use quorate_tests::Nodes;
 use quorate_tests::wait::eventually;
 use rustix::process::Signal;
 
-use crate::support::{Dir, is_group_alive, pid, run, start, take, wait_for_a_waiter};
+use crate::support::{
+    Dir, Started, is_group_alive, is_stopped, pid, quorate, run, start, take, wait_for_a_waiter,
+};
 
 const SIGNALS: &[(&str, Signal)] = &[
     ("TERM", Signal::TERM),
@@ -58,6 +62,41 @@ fn x3_a_signal_goes_to_the_command_and_the_lock_is_released_after_it() {
         assert_eq!((started.done().code(), second.done().code()), (Some(5), Some(0)), "{name}");
         assert_eq!(dir.read("file"), "first\nsecond\n", "{name}");
     }
+}
+
+/// TSTP stops the command with `quorate`. After the end of the lease the command does not go on, not even for TERM.
+#[test]
+fn x3_a_stopped_command_goes_on_only_under_its_lease() {
+    let (nodes, dir) = (&Nodes::start(3), &Dir::new());
+    let script = "trap 'echo term >> file' TERM; echo $$ > group; \
+                  while [ -e here ]; do echo first >> file; sleep 0.02; done";
+    let mut command = quorate(dir, &nodes.addresses());
+    command.args(["run", "--ttl", "3s", "--kill-after", "500ms", "lock", "-c", script]);
+    // A job of a shell leads a group. A group that no shell looks after is not stopped.
+    command.process_group(0);
+    let mut first = Started::spawn(command, dir);
+    let group = pid(&dir.wait_for("group"));
+    // A short stop: both go on.
+    let size = || dir.read("file").len();
+    first.signal(Signal::TSTP);
+    // `quorate` stops last. The shell may be one that waits for a stopped child to start, which is no stop of its own.
+    eventually("a stop", || is_stopped(first.pid()));
+    let before = size();
+    first.signal(Signal::CONT);
+    eventually("a command that goes on", || size() > before);
+    // A long one.
+    first.signal(Signal::TSTP);
+    eventually("a stop", || is_stopped(first.pid()));
+    let before = dir.read("file");
+    let script = "echo second > second; until [ -e go ] || [ ! -e here ]; do sleep 0.01; done";
+    let mut second = start(dir, &nodes.addresses(), &["run", "--wait", "1h", "lock", "-c", script]);
+    dir.wait_for("second");
+    first.signal(Signal::CONT);
+    assert_eq!(first.done().code(), Some(79));
+    assert!(!is_group_alive(group));
+    assert_eq!(dir.read("file"), before);
+    dir.write("go", "");
+    assert_eq!(second.done().code(), Some(0));
 }
 
 #[test]

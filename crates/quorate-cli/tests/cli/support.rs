@@ -177,6 +177,13 @@ pub(crate) fn is_group_alive(group: Pid) -> bool {
     })
 }
 
+/// Whether a process is stopped.
+pub(crate) fn is_stopped(process: Pid) -> bool {
+    let process = process.as_raw_nonzero().to_string();
+    let output = Command::new("ps").args(["-o", "state=", "-p", &process]).output().unwrap();
+    output.stdout.trim_ascii_start().starts_with(b"T")
+}
+
 /// Whether a process runs. One that waits for its burial does not.
 pub(crate) fn is_alive(process: Pid) -> bool {
     let stat = fs::read_to_string(format!("/proc/{}/stat", process.as_raw_nonzero()));

@@ -111,6 +111,34 @@ fn x2_on_a_terminal_the_command_stays_in_our_group_and_only_it_is_signalled() {
     dir.wait_for("b");
 }
 
+/// The terminal signals the whole group in the foreground, and `quorate` adds nothing to that.
+#[cfg(target_os = "linux")]
+#[test]
+fn x3_an_interrupt_key_reaches_the_command_once() {
+    use crate::support::{QUORATE, is_stopped, with_nodes};
+
+    let (nodes, dir, mut terminal) = (&Nodes::start(3), &Dir::new(), Terminal::open());
+    let script = "trap 'echo int >> ints' INT; trap 'echo quit >> ints' QUIT; trap 'echo usr1 > usr1' USR1; \
+                  echo started > started; until [ -e usr1 ] || [ ! -e here ]; do sleep 0.02; done";
+    let mut command = Command::new("setsid");
+    command.args(["--ctty", QUORATE, "run", "lock", "-c", script]);
+    let started = terminal.spawn(with_nodes(command, dir, &nodes.addresses()));
+    let quorate = rustix::process::Pid::from_child(&started);
+    dir.wait_for("started");
+    // `quorate` takes notice when the command has had the signal.
+    for (key, ints) in [(b"\x03", "int\n"), (b"\x1c", "int\nquit\n")] {
+        kill_process(quorate, Signal::STOP).unwrap();
+        eventually("a stop", || is_stopped(quorate));
+        terminal.master.write_all(key).unwrap();
+        eventually("a signal", || dir.read("ints") == ints);
+        kill_process(quorate, Signal::CONT).unwrap();
+    }
+    // Forwarded, and after the others.
+    kill_process(quorate, Signal::USR1).unwrap();
+    assert_eq!(code(started), Some(0));
+    assert_eq!(dir.read("ints"), "int\nquit\n");
+}
+
 #[test]
 fn free_asks_on_a_terminal() {
     let (nodes, dir) = (&Nodes::start(3), &Dir::new());
