@@ -105,8 +105,8 @@ impl LockManager {
     ///
     /// # Errors
     ///
-    /// [`LockError`], from the request. [`InvalidRequest::Readers`]: a node keeps no readers.
-    /// [`InvalidRequest::Shared`]: the request is [fenced](LockRequest::fenced), or [led](LockRequest::lead) under.
+    /// [`LockError`], from the request. [`InvalidRequest::Readers`](crate::InvalidRequest::Readers): a node keeps no readers.
+    /// [`InvalidRequest::Shared`](crate::InvalidRequest::Shared): the request is [fenced](LockRequest::fenced), or [led](LockRequest::lead) under.
     ///
     /// # Cancel safety
     ///
