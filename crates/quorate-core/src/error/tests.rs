@@ -32,7 +32,7 @@ fn the_holder_is_the_one_that_most_nodes_name() {
         ("a", Some(("a", 1))),
         ("abb", Some(("b", 2))),
         ("bba", Some(("b", 2))),
-        ("+ba", Some(("b", 1))),
+        ("+cb", Some(("c", 1))),
         ("abab", Some(("a", 2))),
         ("+a?bxb-c", Some(("b", 2))),
         ("-+x?.", None),
