@@ -1,9 +1,9 @@
 //! Acquires a lock: takes the tickets of its keys, then makes attempts until one is won.
 //!
 //! ```text
-//! tickets ─▶ (others wait: wait) ────────▶ attempt ─┬─ won
-//!                                ▲                 └─ not won ─▶ wait ─┐
-//!                                └─────────────────────────────────────┘
+//! tickets ─▶ (others are first: wait) ─▶ attempt ─┬─ won
+//!                                         ▲       └─ not won ─▶ wait ─┐
+//!                                         └───────────────────────────┘
 //! ```
 //!
 //! `kind` is what differs for readers, and for a request for one of several names. `shared` and `any` are how they wait,
