@@ -1,7 +1,6 @@
 //! Exit codes, and the errors that lead to them.
 
 use std::fmt::Display;
-use std::io::{self, Write as _};
 
 use quorate::error::{AdoptError, BuildError};
 use quorate::{LockError, ReleaseError};
@@ -10,6 +9,8 @@ use quorate::{LockError, ReleaseError};
 pub(crate) const USAGE: u8 = 64;
 /// No quorum of the nodes can be reached.
 pub(crate) const NO_QUORUM: u8 = 69;
+/// The report cannot be written.
+pub(crate) const UNWRITTEN: u8 = 74;
 /// Held by another until the wait ended.
 pub(crate) const HELD: u8 = 75;
 /// A permanent error.
@@ -78,9 +79,4 @@ impl From<ReleaseError> for Failure {
     fn from(error: ReleaseError) -> Self {
         Self::new(if error.is_lost() { LOST } else { NO_QUORUM }, error)
     }
-}
-
-/// Prints a line on standard output. A reader that has closed it needs no more lines.
-pub(crate) fn print(line: impl Display) {
-    let _ = writeln!(io::stdout(), "{line}");
 }

@@ -9,6 +9,8 @@ use quorate::{LockManager, LockState};
 use rustix::termios::tcgetwinsize;
 use tokio::time::{Instant, sleep};
 
+use crate::say;
+
 /// From the start to the first line, and from one line to the next.
 const EVERY: Duration = Duration::from_secs(1);
 
@@ -17,7 +19,7 @@ struct Cleared;
 
 impl Drop for Cleared {
     fn drop(&mut self) {
-        eprint!("\r\x1b[K");
+        say::text("\r\x1b[K".to_owned());
     }
 }
 
@@ -42,7 +44,7 @@ pub(crate) async fn show(
         // A line that wraps cannot be rewritten.
         let columns = tcgetwinsize(io::stderr()).map_or(0, |size| usize::from(size.ws_col));
         let columns = if columns == 0 { usize::MAX } else { columns - 1 };
-        eprint!("\r\x1b[K{}", line.chars().take(columns).collect::<String>());
+        say::now(format!("\r\x1b[K{}", line.chars().take(columns).collect::<String>()));
         sleep(EVERY).await;
     }
 }

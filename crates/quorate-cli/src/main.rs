@@ -7,13 +7,13 @@
 //! | `line` | on a terminal: for whom we wait |
 //! | `supervise` | the command under its lease |
 //! | `child` | the process of the command and its group |
+//! | `say` | standard error and standard output |
 //! | `signals` | the signals that are forwarded |
 //! | `show` | `inspect`, `free`, `nodes` |
 //! | `record` | `lock`, `extend`, `release` |
 //! | `nodes` | from addresses to a lock manager |
 //! | `exit` | exit codes |
 #![cfg(unix)]
-#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command for a terminal")]
 #![allow(clippy::disallowed_methods, reason = "it waits for processes and for people")]
 
 mod args;
@@ -23,11 +23,13 @@ mod line;
 mod nodes;
 mod record;
 mod run;
+mod say;
 mod show;
 mod signals;
 mod supervise;
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Parser as _;
 use clap::error::ErrorKind;
@@ -35,34 +37,47 @@ use clap::error::ErrorKind;
 use crate::args::{Cli, Command};
 use crate::exit::{Failure, USAGE};
 
+/// How long the end waits for a standard error that takes no more text.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
 fn main() -> ExitCode {
     // What our parent left open is none of the command's business (X4).
     close_fds::set_fds_cloexec(3, &[]);
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
-            let _ = error.print();
-            let is_help =
-                matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
-            return ExitCode::from(if is_help { 0 } else { USAGE });
+            let text = error.render().to_string();
+            return match error.kind() {
+                ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+                    end(say::report(text.trim_end()).map(|()| 0))
+                }
+                _ => {
+                    say::text(text);
+                    end(Ok(USAGE))
+                }
+            };
         }
     };
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
-        Err(error) => {
-            eprintln!("quorate: {error}");
-            return ExitCode::from(USAGE);
-        }
+        Err(error) => return end(Err(Failure::usage(error))),
     };
     let result = runtime.block_on(perform(&cli));
     // What is in flight is not waited for: the manager was closed.
     runtime.shutdown_background();
-    ExitCode::from(result.unwrap_or_else(|Failure { code, text }| {
+    end(result)
+}
+
+/// Says why there is no result, and ends with the exit code.
+fn end(result: Result<u8, Failure>) -> ExitCode {
+    let code = result.unwrap_or_else(|Failure { code, text }| {
         if !text.is_empty() {
-            eprintln!("quorate: {text}");
+            say::line(text);
         }
         code
-    }))
+    });
+    say::settle(LAST_WORDS);
+    ExitCode::from(code)
 }
 
 async fn perform(cli: &Cli) -> Result<u8, Failure> {

@@ -7,6 +7,7 @@ use quorate::{LockManager, LockManagerBuilder, RestartGuard};
 
 use crate::args::Common;
 use crate::exit::Failure;
+use crate::say;
 
 /// The default ttl of the library.
 const TTL: Duration = Duration::from_secs(10);
@@ -38,9 +39,9 @@ fn addresses(common: &Common) -> Result<Vec<String>, Failure> {
     let addresses: Vec<String> = match (&common.nodes_file, env::var("QUORATE_NODES")) {
         _ if !common.nodes.is_empty() => {
             if common.nodes.iter().any(|address| has_password(address)) && !common.quiet {
-                eprintln!(
-                    "quorate: a password in --nodes can be seen by every user of this machine: \
-                     use QUORATE_NODES or --nodes-file"
+                say::line(
+                    "a password in --nodes can be seen by every user of this machine: \
+                     use QUORATE_NODES or --nodes-file",
                 );
             }
             common.nodes.clone()

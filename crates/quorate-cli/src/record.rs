@@ -8,6 +8,7 @@ use crate::args::{Common, Held, Wait};
 use crate::exit::{Failure, LOST};
 use crate::nodes::{CLOSE, builder, label, manager};
 use crate::run::acquire;
+use crate::say;
 use crate::signals::Signals;
 
 /// Acquires a lock and prints its record.
@@ -30,7 +31,7 @@ pub(crate) async fn lock(
         }
     };
     if io::stdout().is_terminal() && !common.quiet {
-        eprintln!("quorate: the record is a secret: any process that has it can release the lock");
+        say::line("the record is a secret: any process that has it can release the lock");
     }
     let record = guard.detach().map_err(|reason| Failure::new(LOST, reason))?;
     let mut output = io::stdout();

@@ -14,6 +14,7 @@ use crate::child::Running;
 use crate::exit::{Failure, HELD, LOST};
 use crate::line;
 use crate::nodes::{CLOSE, builder, label};
+use crate::say;
 use crate::signals::{self, Signals};
 use crate::supervise::{supervise, warn};
 
@@ -30,7 +31,7 @@ pub(crate) async fn run(common: &Common, run: &Run) -> Result<u8, Failure> {
     let result = under_lock(&manager, common, run, &names, &mut signals).await;
     let report = manager.close(CLOSE).await;
     if common.verbose {
-        eprintln!("quorate: {report}");
+        say::line(report);
     }
     match result {
         Err(Failure { code: HELD, .. }) if run.skip || run.once_per.is_some() => Ok(0),
@@ -94,9 +95,10 @@ async fn under_lock(
     let names: &Vec<String> = &names.iter().filter(is_held).cloned().collect();
     if common.verbose {
         let (names, left) = (names.join(" "), guard.remaining());
-        eprintln!("quorate: {names}: acquired, valid for {left:.1?}");
+        say::line(format!("{names}: acquired, valid for {left:.1?}"));
     }
     signals.catch_stops().map_err(Failure::usage)?;
+    say::settle(say::SETTLE);
     let mut running = Running::start(run, names, &guard)?;
     let lease = guard.lease();
     let supervised = supervise(&mut running, &lease, run.kill_after, signals);
@@ -131,7 +133,7 @@ async fn under_lock(
         (None, Some(why), _) => Err(Failure::new(LOST, format!("the lock was lost: {why}"))),
         (None, None, unsure) => {
             if let Some(why) = unsure.filter(|_| !common.quiet) {
-                eprintln!("quorate: {why}");
+                say::line(why);
             }
             Ok(ended.code)
         }

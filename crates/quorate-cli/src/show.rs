@@ -1,6 +1,6 @@
 //! `inspect`, `free` and `nodes`: what is printed, as lines or as JSON.
 
-use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
+use std::io::{self, BufRead as _, IsTerminal as _};
 use std::time::Duration;
 
 use quorate::backend::Capabilities;
@@ -8,8 +8,9 @@ use quorate::{Inspection, KeyState, LockState, NodeReport};
 use serde_json::{Value, json};
 
 use crate::args::Common;
-use crate::exit::{Failure, NO_QUORUM, print};
+use crate::exit::{Failure, NO_QUORUM};
 use crate::nodes::manager;
+use crate::say;
 
 /// Shows who holds locks, and returns the exit code.
 pub(crate) async fn inspect(
@@ -28,11 +29,11 @@ pub(crate) async fn inspect(
         });
         match is_json {
             true => seen.push(json_of(name, &inspection)),
-            false => print(format!("{name}: {inspection}")),
+            false => say::report(format!("{name}: {inspection}"))?,
         }
     }
     if is_json {
-        print(json!({ "locks": seen }));
+        say::report(json!({ "locks": seen }))?;
     }
     Ok(code)
 }
@@ -80,7 +81,7 @@ pub(crate) async fn free(common: &Common, name: &str, now: bool, yes: bool) -> R
         false => manager.revoke(name).await,
     };
     let freed = freed.map_err(Failure::usage)?;
-    print(format!("{name}: {freed}"));
+    say::report(format!("{name}: {freed}"))?;
     let was_free = freed.found().state() == LockState::Free;
     Ok(if freed.is_effective() || was_free { 0 } else { NO_QUORUM })
 }
@@ -98,8 +99,7 @@ fn is_confirmed(name: &str, now: bool) -> Result<bool, Failure> {
     } else {
         "take the lock away"
     };
-    eprint!("{name}: {what}? [y/N] ");
-    io::stderr().flush().map_err(Failure::usage)?;
+    say::text(format!("{name}: {what}? [y/N] "));
     let mut answer = String::new();
     io::stdin().lock().read_line(&mut answer).map_err(Failure::usage)?;
     Ok(answer.trim().eq_ignore_ascii_case("y"))
@@ -111,9 +111,9 @@ pub(crate) async fn nodes(common: &Common, is_json: bool) -> Result<u8, Failure>
     match is_json {
         true => {
             let nodes = check.nodes().iter().map(json_of_node).collect::<Vec<_>>();
-            print(json!({ "nodes": nodes, "has_quorum": check.has_quorum() }));
+            say::report(json!({ "nodes": nodes, "has_quorum": check.has_quorum() }))?;
         }
-        false => print(&check),
+        false => say::report(&check)?,
     }
     Ok(if check.has_quorum() { 0 } else { NO_QUORUM })
 }

@@ -1,7 +1,4 @@
 //! The command under its lease: signals are forwarded, and nothing of it runs after the lease (X1).
-//!
-//! Nothing is printed here meanwhile: standard error may block, and the command would not be stopped. A thread of its own
-//! prints the warning that a renewal has failed.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -12,6 +9,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::child::Running;
 use crate::exit::Failure;
+use crate::say;
 use crate::signals::{self, Signals};
 
 /// How long after the first a second interrupt kills the command.
@@ -50,9 +48,7 @@ enum Phase {
 /// The future can be dropped at any time.
 pub(crate) async fn warn(lease: &Lease) {
     while let Ok(left) = lease.at_risk().await {
-        let line = format!("quorate: a renewal has failed, and {left:.1?} of the lease are left");
-        // Without a thread there is no warning.
-        let _ = std::thread::Builder::new().spawn(move || eprintln!("{line}"));
+        say::line(format!("a renewal has failed, and {left:.1?} of the lease are left"));
         while lease.is_at_risk() {
             sleep(LOOK_AGAIN).await;
         }
