@@ -1,24 +1,26 @@
-//! The command: a process that leads a group of its own.
+//! The command: its process, and all processes below it.
 
 use std::ffi::OsStr;
 use std::io::{self, IsTerminal as _};
-use std::os::unix::process::ExitStatusExt as _;
-use std::process::ExitStatus;
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
 use std::time::Duration;
 
 use quorate::{Lease, LockGuard};
-use rustix::process::{Pid, Signal, WaitOptions, getpgrp};
-use rustix::process::{kill_process, kill_process_group, test_kill_process_group, waitpgid};
+use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, getpgrp};
+use rustix::process::{kill_process, kill_process_group, test_kill_process_group, wait};
 use rustix::termios::tcgetpgrp;
-use tokio::process::{Child, Command};
+use tokio::signal::unix::{self, SignalKind};
 use tokio::time::sleep;
 
 use crate::args::Run;
-use crate::exit::{CANNOT_RUN, Failure, LOST, NOT_FOUND};
+use crate::begin;
+use crate::exit::{CANNOT_RUN, Failure, LOST};
+use crate::processes::{self, Process};
 use crate::signals;
 
-/// How often the group of a command that has ended is looked at.
-const LOOK: Duration = Duration::from_millis(10);
+/// How often is looked whether anything is left of a command that has ended, beside each end of a child.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// How long a command on a terminal has for its own answer to TSTP.
 const LEAVE_SCREEN: Duration = Duration::from_millis(100);
@@ -26,10 +28,13 @@ const LEAVE_SCREEN: Duration = Duration::from_millis(100);
 /// A command that runs. Dropping it kills what is left of it.
 #[derive(Debug)]
 pub(crate) struct Running {
-    child: Child,
-    pid: Option<Pid>,
-    /// With a terminal as standard input the command stays in our group, and only it is signalled (X2).
+    pid: Pid,
+    /// The ends of our children.
+    children: unix::Signal,
+    /// With a terminal as standard input the command stays in our group, which the terminal signals (X2).
     is_foreground: bool,
+    /// The processes below us that are not of the command.
+    before: Vec<Process>,
     /// The exit code of the command itself, once it has ended.
     pub(crate) code: Option<u8>,
     /// Nothing is left to be killed.
@@ -37,7 +42,7 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// Starts the command. It inherits the three standard streams and nothing else (X4).
+    /// Starts the command. It inherits what this process has inherited (X4).
     pub(crate) fn start(run: &Run, names: &[String], guard: &LockGuard) -> Result<Self, Failure> {
         let words: Vec<&OsStr> = match &run.shell {
             Some(text) => vec![OsStr::new("sh"), OsStr::new("-c"), text],
@@ -47,7 +52,7 @@ impl Running {
             return Err(Failure::usage("no command"));
         };
         let is_foreground = io::stdin().is_terminal();
-        let mut command = Command::new(program);
+        let mut command = begin::step(program).unwrap_or_else(|| Command::new(program));
         command.args(arguments).env("QUORATE_LOCK", names.join(" "));
         match guard.fencing_token() {
             Some(token) => command.env("QUORATE_FENCING_TOKEN", token.to_string()),
@@ -57,51 +62,70 @@ impl Running {
         if !is_foreground {
             command.process_group(0);
         }
-        // Standard error may have blocked since, or the machine was suspended.
+        // What it leaves behind becomes our child.
+        #[cfg(target_os = "linux")]
+        let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
+        let before = processes::below(&[], false).unwrap_or_default();
+        // Before the first child, whose end would not be heard of.
+        let children = unix::signal(SignalKind::child()).map_err(Failure::usage)?;
+        // The machine may have been suspended since.
         if !guard.is_valid() {
             return Err(Failure::new(LOST, "the lock was lost before the command began"));
         }
-        // What it leaves behind becomes our child, so that the dead are not taken for the living.
-        #[cfg(target_os = "linux")]
-        let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
-        let child = command.spawn().map_err(|error| {
-            let code = match error.kind() {
-                io::ErrorKind::NotFound => NOT_FOUND,
-                _ => CANNOT_RUN,
-            };
-            Failure::new(code, format!("{}: {error}", program.to_string_lossy()))
-        })?;
-        let pid = child.id().and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
-        Ok(Self { child, pid, is_foreground, code: None, is_over: false })
+        let cannot =
+            |error| Failure::new(CANNOT_RUN, format!("{}: {error}", program.to_string_lossy()));
+        let child = command.spawn().map_err(cannot)?;
+        Ok(Self {
+            pid: Pid::from_child(&child),
+            children,
+            is_foreground,
+            before,
+            code: None,
+            is_over: false,
+        })
     }
 
-    /// Waits until the command itself has ended. Called again, waits until no process of its group is left.
+    /// Waits until the command itself has ended. Called again, waits until no process of it is left.
     ///
     /// # Cancel safety
     ///
     /// The future can be dropped at any time.
-    pub(crate) async fn ended(&mut self) -> io::Result<()> {
-        if self.code.is_none() {
-            self.code = Some(code_of(self.child.wait().await?));
-            return Ok(());
+    pub(crate) async fn ended(&mut self) {
+        let had_ended = self.code.is_some();
+        loop {
+            self.bury();
+            self.is_over = self.code.is_some() && !self.is_left();
+            if self.is_over || self.code.is_some() != had_ended {
+                return;
+            }
+            tokio::select! {
+                _ = self.children.recv() => {}
+                () = sleep(LOOK), if had_ended => {}
+            }
         }
-        while self.has_group() {
-            sleep(LOOK).await;
-        }
-        self.is_over = true;
-        Ok(())
     }
 
-    /// Signals the whole group. A process that is gone needs no signal.
+    /// Takes the exit code of the command, and buries what it left behind: we are the parent of its orphans.
+    fn bury(&mut self) {
+        while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
+            if pid == self.pid {
+                self.code = Some(code_of(status));
+            }
+        }
+    }
+
+    /// Signals each process of the command once. A process that is gone needs no signal.
     pub(crate) fn signal(&self, signal: Signal) {
-        let Some(pid) = self.pid else { return };
-        let _ = match self.is_foreground {
-            true => kill_process(pid, signal),
-            false => kill_process_group(pid, signal),
+        // What has to arrive goes past a `quorate` that forwards the others.
+        let forwarded = !matches!(signal, Signal::KILL | Signal::STOP | Signal::CONT);
+        let _ = match processes::below(&self.before, forwarded) {
+            Some(processes) => return processes.into_iter().for_each(|one| one.signal(signal)),
+            None if self.is_foreground => kill_process(self.pid, signal),
+            None => kill_process_group(self.pid, signal),
         };
     }
 
-    /// Tells the group to stop. A process that is stopped goes on, so that it can, unless the lock may be another's.
+    /// Tells all of it to stop. A process that is stopped goes on, so that it can, unless the lock may be another's.
     pub(crate) fn terminate(&self, lease: &Lease) {
         self.signal(Signal::TERM);
         self.go_on(lease);
@@ -118,25 +142,25 @@ impl Running {
         self.go_on(lease);
     }
 
-    /// Lets a group that is stopped go on, if the lease is valid.
+    /// Lets a command that is stopped go on, if the lease is valid.
     fn go_on(&self, lease: &Lease) {
         if lease.is_valid() {
             self.signal(Signal::CONT);
         }
     }
 
-    /// Whether the terminal has sent this signal to the command, too.
+    /// Whether this signal is the terminal's to send, which has sent it to the command, too.
     pub(crate) fn has_from_terminal(&self, signal: Signal) -> bool {
         let is_key = matches!(signal, Signal::INT | Signal::QUIT);
         is_key && self.is_foreground && tcgetpgrp(io::stdin()).is_ok_and(|group| group == getpgrp())
     }
 
-    /// Whether a process of the group is left, after the command itself has ended.
-    pub(crate) fn has_group(&self) -> bool {
-        let Some(pid) = self.pid.filter(|_| !self.is_foreground) else { return false };
-        // We are the parent of what the command left behind.
-        while let Ok(Some(_)) = waitpgid(pid, WaitOptions::NOHANG) {}
-        test_kill_process_group(pid).is_ok()
+    /// Whether a process of the command is left.
+    fn is_left(&self) -> bool {
+        match processes::below(&self.before, false) {
+            Some(processes) => !processes.is_empty(),
+            None => !self.is_foreground && test_kill_process_group(self.pid).is_ok(),
+        }
     }
 }
 
@@ -148,7 +172,8 @@ impl Drop for Running {
     }
 }
 
-fn code_of(status: ExitStatus) -> u8 {
-    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
+fn code_of(status: WaitStatus) -> u8 {
+    let code =
+        status.exit_status().or_else(|| status.terminating_signal().map(|signal| 128 + signal));
     code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX)
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use quorate::{LockManager, LockState};
 use rustix::termios::tcgetwinsize;
 use tokio::time::{Instant, sleep};
+use unicode_width::UnicodeWidthChar as _;
 
 use crate::say;
 
@@ -44,9 +45,20 @@ pub(crate) async fn show(
         // A line that wraps cannot be rewritten.
         let columns = tcgetwinsize(io::stderr()).map_or(0, |size| usize::from(size.ws_col));
         let columns = if columns == 0 { usize::MAX } else { columns - 1 };
-        say::now(format!("\r\x1b[K{}", line.chars().take(columns).collect::<String>()));
+        say::now(format!("\r\x1b[K{}", cut(&line, columns)));
         sleep(EVERY).await;
     }
+}
+
+/// The part of the text that fits into so many columns.
+fn cut(text: &str, columns: usize) -> &str {
+    let mut used = 0;
+    let fits = |(_, letter): &(usize, char)| {
+        used += letter.width().unwrap_or(0);
+        used > columns
+    };
+    let end = text.char_indices().find(fits).map_or(text.len(), |(index, _)| index);
+    &text[..end]
 }
 
 /// The first name that is held, and by whom.

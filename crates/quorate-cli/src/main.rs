@@ -6,7 +6,9 @@
 //! | `run` | waiting for the lock, and the release after the command |
 //! | `line` | on a terminal: for whom we wait |
 //! | `supervise` | the command under its lease |
-//! | `child` | the process of the command and its group |
+//! | `child` | the command: its process, and what is below it |
+//! | `begin` | the first step of that process |
+//! | `processes` | the processes below this one |
 //! | `say` | standard error and standard output |
 //! | `signals` | the signals that are forwarded |
 //! | `show` | `inspect`, `free`, `nodes` |
@@ -17,10 +19,12 @@
 #![allow(clippy::disallowed_methods, reason = "it waits for processes and for people")]
 
 mod args;
+mod begin;
 mod child;
 mod exit;
 mod line;
 mod nodes;
+mod processes;
 mod record;
 mod run;
 mod say;
@@ -28,6 +32,7 @@ mod show;
 mod signals;
 mod supervise;
 
+use std::env;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -41,8 +46,10 @@ use crate::exit::{Failure, USAGE};
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 fn main() -> ExitCode {
-    // What our parent left open is none of the command's business (X4).
-    close_fds::set_fds_cloexec(3, &[]);
+    let mut words = env::args_os();
+    if words.nth(1).is_some_and(|word| word == begin::WORD) {
+        return end(begin::begin(words).map(|never| match never {}));
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {

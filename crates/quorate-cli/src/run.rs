@@ -110,7 +110,7 @@ async fn under_lock(
     };
     let ended = tokio::select! {
         biased;
-        ended = supervised => ended?,
+        ended = supervised => ended,
         never = warned => match never {},
     };
     let (lost, unsure) = match run.once_per.filter(|_| ended.code == 0 && ended.stopped.is_none()) {
@@ -156,8 +156,8 @@ pub(crate) async fn acquire(
     let mut acquiring = request.into_future();
     let signal = tokio::select! {
         biased;
-        acquired = &mut acquiring => return Ok(acquired?),
         signal = signals.next() => signal,
+        acquired = &mut acquiring => return Ok(acquired?),
         never = line::show(manager, names, wait) => match never {},
     };
     drop(acquiring);

@@ -1,16 +1,40 @@
 //! The signals that are forwarded to the command, or that end the wait for the lock.
 
 use std::future::poll_fn;
-use std::io;
 use std::task::Poll;
+use std::{fs, io};
 
 use rustix::process::{Signal, getpid, kill_process};
+#[cfg(target_os = "linux")]
+use rustix_libc_wrappers::process::SignalExt as _;
 use tokio::signal::unix::{self, SignalKind};
 
-const FORWARDED: [Signal; 6] =
-    [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT, Signal::USR1, Signal::USR2];
+/// All signals that end a process and can be caught, but for those of its own faults, and PIPE, which every Rust program
+/// ignores.
+const FORWARDED: &[Signal] = &[
+    Signal::TERM,
+    Signal::INT,
+    Signal::HUP,
+    Signal::QUIT,
+    Signal::USR1,
+    Signal::USR2,
+    Signal::ALARM,
+    Signal::VTALARM,
+    Signal::PROF,
+    Signal::XCPU,
+    Signal::XFSZ,
+    Signal::ABORT,
+    Signal::TRAP,
+    Signal::SYS,
+    #[cfg(target_os = "linux")]
+    Signal::IO,
+    #[cfg(target_os = "linux")]
+    Signal::POWER,
+    #[cfg(target_os = "linux")]
+    Signal::STKFLT,
+];
 
-/// TTOU is for a warning, which a process in the background may not print on some terminals.
+/// TTOU is for a program in the background that prints, which some terminals forbid.
 const STOPS: [Signal; 2] = [Signal::TSTP, Signal::TTOU];
 
 /// Whether this signal asks for a stop until CONT.
@@ -27,23 +51,32 @@ pub(crate) fn stop() {
 /// A stream of these signals.
 #[derive(Debug)]
 pub(crate) struct Signals {
+    /// A bit for each signal that was ignored when this program began. It stays ignored, here and in the command.
+    ignored: u64,
     streams: Vec<(Signal, unix::Signal)>,
-    /// A process that ignores SIGCHLD never learns the exit code of its child, and a parent may have set that.
-    _children: unix::Signal,
 }
 
 impl Signals {
     /// Takes the signals over. From now on none of them ends this process.
     pub(crate) fn new() -> io::Result<Self> {
-        let streams =
-            FORWARDED.iter().map(|signal| stream_of(*signal)).collect::<io::Result<_>>()?;
-        Ok(Self { streams, _children: unix::signal(SignalKind::child())? })
+        let mut signals = Self { ignored: ignored(), streams: Vec::new() };
+        signals.catch(FORWARDED.iter().copied())?;
+        #[cfg(target_os = "linux")]
+        signals.catch((0..).map_while(Signal::rt))?;
+        Ok(signals)
     }
 
     /// Takes over the signals by which a terminal stops a process, too: the command has to stop first.
     pub(crate) fn catch_stops(&mut self) -> io::Result<()> {
-        for signal in STOPS {
-            self.streams.push(stream_of(signal)?);
+        self.catch(STOPS)
+    }
+
+    fn catch(&mut self, signals: impl IntoIterator<Item = Signal>) -> io::Result<()> {
+        for signal in signals {
+            let number = signal.as_raw();
+            if self.ignored >> (number - 1) & 1 == 0 {
+                self.streams.push((signal, unix::signal(SignalKind::from_raw(number))?));
+            }
         }
         Ok(())
     }
@@ -66,8 +99,11 @@ impl Signals {
     }
 }
 
-fn stream_of(signal: Signal) -> io::Result<(Signal, unix::Signal)> {
-    Ok((signal, unix::signal(SignalKind::from_raw(signal.as_raw()))?))
+/// The signals that this process ignores, where `/proc` tells.
+fn ignored() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
 }
 
 /// The exit code of a process that this signal ended.

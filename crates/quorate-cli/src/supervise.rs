@@ -8,14 +8,19 @@ use rustix::process::Signal;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::child::Running;
-use crate::exit::Failure;
 use crate::say;
 use crate::signals::{self, Signals};
+
+/// Within this time of the last one, an interrupt is the same key: a wrapper has repeated what the terminal sent.
+const SAME_KEY: Duration = Duration::from_millis(200);
 
 /// How long after the first a second interrupt kills the command.
 const INTERRUPT_AGAIN: Duration = Duration::from_secs(2);
 
-/// How long a killed group is waited for. What is left then is dead, and no process waits for it.
+/// How often what is left is killed: a process that was just born has not got the last KILL.
+const KILL_AGAIN: Duration = Duration::from_millis(20);
+
+/// How long what is left of a command that has ended is killed. What is still there then cannot be.
 const BURIAL: Duration = Duration::from_secs(1);
 
 /// How often a lease at risk is looked at: a risk that passed and came back meanwhile is one.
@@ -32,7 +37,7 @@ pub(crate) struct Ended {
 #[derive(Clone, Copy, Debug)]
 enum Phase {
     Runs,
-    /// The group was told to stop.
+    /// All of the command was told to stop.
     Stopping {
         kill_at: Instant,
     },
@@ -55,13 +60,13 @@ pub(crate) async fn warn(lease: &Lease) {
     }
 }
 
-/// Waits until the command and its group have ended, and stops them before the lease ends.
+/// Waits until all of the command has ended, and stops it before the lease ends.
 pub(crate) async fn supervise(
     running: &mut Running,
     lease: &Lease,
     kill_after: Duration,
     signals: &mut Signals,
-) -> Result<Ended, Failure> {
+) -> Ended {
     let mut lost = pin!(lease.lost());
     let (mut is_lost, mut stopped, mut phase) = (false, None, Phase::Runs);
     let mut interrupted: Option<Instant> = None;
@@ -69,17 +74,16 @@ pub(crate) async fn supervise(
         let next = match phase {
             Phase::Runs => Instant::now() + lease.remaining().saturating_sub(kill_after),
             Phase::Stopping { kill_at } => kill_at,
-            Phase::Killed { at } => at + BURIAL,
+            Phase::Killed { .. } => Instant::now() + KILL_AGAIN,
         };
         tokio::select! {
             biased;
-            ended = running.ended() => {
-                ended.map_err(Failure::usage)?;
+            () = running.ended() => {
                 if running.is_over {
                     break;
                 }
-                // What it left behind in its group does not run without the lock either.
-                if running.has_group() && matches!(phase, Phase::Runs) {
+                // What it left behind does not run without the lock either.
+                if matches!(phase, Phase::Runs) {
                     running.terminate(lease);
                     phase = Phase::Stopping { kill_at: Instant::now() + kill_after };
                 }
@@ -106,25 +110,25 @@ pub(crate) async fn supervise(
                     phase = Phase::Stopping { kill_at: Instant::now() + left };
                 }
                 Phase::Stopping { .. } => phase = kill(running),
-                Phase::Killed { .. } if running.code.is_some() => break,
-                Phase::Killed { .. } => phase = Phase::Killed { at: Instant::now() },
+                Phase::Killed { at } if running.code.is_some() && at.elapsed() > BURIAL => break,
+                Phase::Killed { .. } => running.signal(Signal::KILL),
             },
-            signal = signals.next() => if signals::is_stop(signal) {
-                running.stop_together(lease).await;
-            } else {
-                let now = Instant::now();
-                let is_interrupt = signal == Signal::INT;
-                let is_again = interrupted.is_some_and(|at| now.duration_since(at) < INTERRUPT_AGAIN);
-                match signal {
-                    _ if is_interrupt && is_again => running.signal(Signal::KILL),
-                    _ if running.has_from_terminal(signal) => {}
-                    _ => running.signal(signal),
-                }
-                interrupted = if is_interrupt { Some(now) } else { interrupted };
-            }
+            signal = signals.next() => match signal {
+                _ if signals::is_stop(signal) => running.stop_together(lease).await,
+                _ if running.has_from_terminal(signal) => {}
+                Signal::INT => match interrupted.map(|at| at.elapsed()) {
+                    Some(since) if since < SAME_KEY => {}
+                    Some(since) if since < INTERRUPT_AGAIN => phase = kill(running),
+                    _ => {
+                        interrupted = Some(Instant::now());
+                        running.signal(signal);
+                    }
+                },
+                _ => running.signal(signal),
+            },
         }
     }
-    Ok(Ended { code: running.code.unwrap_or(u8::MAX), stopped })
+    Ended { code: running.code.unwrap_or(u8::MAX), stopped }
 }
 
 fn kill(running: &Running) -> Phase {
