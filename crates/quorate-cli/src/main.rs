@@ -10,6 +10,7 @@
 //! | `begin` | the first step of that process |
 //! | `processes` | the processes below this one |
 //! | `say` | standard error and standard output |
+//! | `interrupts` | what a second interrupt means |
 //! | `signals` | the signals that are forwarded |
 //! | `show` | `inspect`, `free`, `nodes` |
 //! | `record` | `lock`, `extend`, `release` |
@@ -22,6 +23,7 @@ mod args;
 mod begin;
 mod child;
 mod exit;
+mod interrupts;
 mod line;
 mod nodes;
 mod processes;

@@ -3,13 +3,14 @@
 use std::io::{self, IsTerminal as _, Read as _, Write as _};
 
 use quorate::{DetachedLock, LockGuard, LockManager};
+use tokio::task::spawn_blocking;
 
 use crate::args::{Common, Held, Wait};
-use crate::exit::{Failure, LOST};
+use crate::exit::{Failure, LOST, UNWRITTEN};
 use crate::nodes::{CLOSE, builder, label, manager};
 use crate::run::acquire;
 use crate::say;
-use crate::signals::Signals;
+use crate::signals::{self, Signals};
 
 /// Acquires a lock and prints its record.
 pub(crate) async fn lock(
@@ -34,20 +35,30 @@ pub(crate) async fn lock(
         say::line("the record is a secret: any process that has it can release the lock");
     }
     let record = guard.detach().map_err(|reason| Failure::new(LOST, reason))?;
-    let mut output = io::stdout();
-    let written = writeln!(output, "{}", record.encode()).and_then(|()| output.flush());
-    if written.is_err() {
+    let text = record.encode();
+    // Standard output may block: then a signal takes the lock back.
+    let writing = spawn_blocking(move || {
+        let mut output = io::stdout();
+        writeln!(output, "{text}").and_then(|()| output.flush())
+    });
+    let failure = tokio::select! {
+        biased;
+        written = writing => match written.map_err(io::Error::other).and_then(|written| written) {
+            Ok(()) => None,
+            Err(error) => Some(Failure::new(
+                UNWRITTEN,
+                format!("the record was not written, the lock is free: {error}"),
+            )),
+        },
+        signal = signals.next() => Some(Failure::new(signals::code_of(signal), "")),
+    };
+    if failure.is_some() {
         // Nobody has the record.
         manager.adopt(&record).await?.release().await?;
     }
     // The slower nodes have the lock as well.
     let _ = manager.close(CLOSE).await;
-    if let Err(error) = written {
-        return Err(Failure::usage(format!(
-            "the record was not written, the lock is free: {error}"
-        )));
-    }
-    Ok(0)
+    failure.map_or(Ok(0), Err)
 }
 
 /// Extends the lock whose record is on standard input. The record stays valid.

@@ -4,7 +4,8 @@ use std::future::poll_fn;
 use std::task::Poll;
 use std::{fs, io};
 
-use rustix::process::{Signal, getpid, kill_process};
+use rustix::process::{Signal, getpgrp, getpid, kill_process};
+use rustix::termios::tcgetpgrp;
 #[cfg(target_os = "linux")]
 use rustix_libc_wrappers::process::SignalExt as _;
 use tokio::signal::unix::{self, SignalKind};
@@ -37,6 +38,9 @@ const FORWARDED: &[Signal] = &[
 /// TTOU is for a program in the background that prints, which some terminals forbid.
 const STOPS: [Signal; 2] = [Signal::TSTP, Signal::TTOU];
 
+/// Shells ignore them in their background jobs, because a terminal sends the keys to those as well.
+const KEYS: [Signal; 2] = [Signal::INT, Signal::QUIT];
+
 /// Whether this signal asks for a stop until CONT.
 pub(crate) fn is_stop(signal: Signal) -> bool {
     STOPS.contains(&signal)
@@ -51,13 +55,16 @@ pub(crate) fn stop() {
 /// A stream of these signals.
 #[derive(Debug)]
 pub(crate) struct Signals {
-    /// A bit for each signal that was ignored when this program began. It stays ignored, here and in the command.
+    /// A bit for each signal that was ignored when this program began.
     ignored: u64,
     streams: Vec<(Signal, unix::Signal)>,
 }
 
 impl Signals {
     /// Takes the signals over. From now on none of them ends this process.
+    ///
+    /// A signal that is ignored stays ignored, here and in the command. But a key that a shell has it ignored for is
+    /// ignored as a key only: a `kill` is not.
     pub(crate) fn new() -> io::Result<Self> {
         let mut signals = Self { ignored: ignored(), streams: Vec::new() };
         signals.catch(FORWARDED.iter().copied())?;
@@ -73,12 +80,15 @@ impl Signals {
 
     fn catch(&mut self, signals: impl IntoIterator<Item = Signal>) -> io::Result<()> {
         for signal in signals {
-            let number = signal.as_raw();
-            if self.ignored >> (number - 1) & 1 == 0 {
-                self.streams.push((signal, unix::signal(SignalKind::from_raw(number))?));
+            if !self.is_ignored(signal) || KEYS.contains(&signal) {
+                self.streams.push((signal, unix::signal(SignalKind::from_raw(signal.as_raw()))?));
             }
         }
         Ok(())
+    }
+
+    fn is_ignored(&self, signal: Signal) -> bool {
+        self.ignored >> (signal.as_raw() - 1) & 1 == 1
     }
 
     /// The next signal.
@@ -87,16 +97,27 @@ impl Signals {
     ///
     /// The future can be dropped at any time.
     pub(crate) async fn next(&mut self) -> Signal {
-        poll_fn(|context| {
-            for (signal, stream) in &mut self.streams {
-                if stream.poll_recv(context).is_ready() {
-                    return Poll::Ready(*signal);
+        loop {
+            let signal = poll_fn(|context| {
+                for (signal, stream) in &mut self.streams {
+                    if stream.poll_recv(context).is_ready() {
+                        return Poll::Ready(*signal);
+                    }
                 }
+                Poll::Pending
+            })
+            .await;
+            if !(self.is_ignored(signal) && is_in_front()) {
+                return signal;
             }
-            Poll::Pending
-        })
-        .await
+        }
     }
+}
+
+/// Whether the keys of our terminal signal this process.
+fn is_in_front() -> bool {
+    let group = fs::File::open("/dev/tty").ok().and_then(|terminal| tcgetpgrp(terminal).ok());
+    group.is_some_and(|group| group == getpgrp())
 }
 
 /// The signals that this process ignores, where `/proc` tells.

@@ -8,14 +8,9 @@ use rustix::process::Signal;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::child::Running;
+use crate::interrupts::{Interrupt, Interrupts};
 use crate::say;
 use crate::signals::{self, Signals};
-
-/// Within this time of the last one, an interrupt is the same key: a wrapper has repeated what the terminal sent.
-const SAME_KEY: Duration = Duration::from_millis(200);
-
-/// How long after the first a second interrupt kills the command.
-const INTERRUPT_AGAIN: Duration = Duration::from_secs(2);
 
 /// How often what is left is killed: a process that was just born has not got the last KILL.
 const KILL_AGAIN: Duration = Duration::from_millis(20);
@@ -69,7 +64,7 @@ pub(crate) async fn supervise(
 ) -> Ended {
     let mut lost = pin!(lease.lost());
     let (mut is_lost, mut stopped, mut phase) = (false, None, Phase::Runs);
-    let mut interrupted: Option<Instant> = None;
+    let mut interrupts = Interrupts::default();
     loop {
         let next = match phase {
             Phase::Runs => Instant::now() + lease.remaining().saturating_sub(kill_after),
@@ -116,13 +111,10 @@ pub(crate) async fn supervise(
             signal = signals.next() => match signal {
                 _ if signals::is_stop(signal) => running.stop_together(lease).await,
                 _ if running.has_from_terminal(signal) => {}
-                Signal::INT => match interrupted.map(|at| at.elapsed()) {
-                    Some(since) if since < SAME_KEY => {}
-                    Some(since) if since < INTERRUPT_AGAIN => phase = kill(running),
-                    _ => {
-                        interrupted = Some(Instant::now());
-                        running.signal(signal);
-                    }
+                Signal::INT => match interrupts.handle(Instant::now()) {
+                    Interrupt::Forward => running.signal(signal),
+                    Interrupt::Repeated => {}
+                    Interrupt::Kill => phase = kill(running),
                 },
                 _ => running.signal(signal),
             },

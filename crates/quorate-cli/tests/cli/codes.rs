@@ -1,9 +1,15 @@
 //! Scenarios, and the exit code of each.
 
+#[cfg(target_os = "linux")]
+use std::fs::OpenOptions;
+use std::io::pipe;
+use std::process::Stdio;
+
 use quorate_tests::peer::Peer;
 use quorate_tests::{Nodes, RedisServer};
 
-use crate::support::{Dir, LONG_PERIOD, delete, run, start, take};
+use crate::support::{Dir, LONG_PERIOD, Started, delete, quorate, run, take};
+use crate::terminal::ends;
 
 /// What happens while the command runs.
 type Meanwhile<'a> = &'a dyn Fn(&str);
@@ -28,8 +34,57 @@ fn words(line: &str) -> Vec<&str> {
     words.collect()
 }
 
+/// Where standard error of a scenario goes.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Errors {
+    Read,
+    Closed,
+    #[cfg(target_os = "linux")]
+    FullDisk,
+    TerminalGone,
+}
+
+impl Errors {
+    /// Makes a stream for one scenario, if it is not a file that is read.
+    fn stream(self) -> Option<Stdio> {
+        match self {
+            Self::Read => None,
+            Self::Closed => {
+                let (reader, writer) = pipe().unwrap();
+                drop(reader);
+                Some(writer.into())
+            }
+            #[cfg(target_os = "linux")]
+            Self::FullDisk => {
+                Some(OpenOptions::new().write(true).open("/dev/full").unwrap().into())
+            }
+            Self::TerminalGone => Some(ends().1.into()),
+        }
+    }
+}
+
 #[test]
 fn x1_x5_the_exit_code_says_what_happened() {
+    scenarios(Errors::Read);
+}
+
+#[test]
+fn x4_the_exit_code_is_the_same_if_nobody_reads_standard_error() {
+    scenarios(Errors::Closed);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn x4_the_exit_code_is_the_same_if_standard_error_is_full() {
+    scenarios(Errors::FullDisk);
+}
+
+#[test]
+fn x4_the_exit_code_is_the_same_on_a_terminal_that_went_away() {
+    scenarios(Errors::TerminalGone);
+}
+
+fn scenarios(errors: Errors) {
     let nodes = &Nodes::start(3);
     let closed = &Nodes::start_with(3, &RedisServer::builder().user("default", "on >pw ~* +@all"));
     let (good, closed) = (&nodes.addresses()[..], &closed.addresses()[..]);
@@ -68,6 +123,7 @@ fn x1_x5_the_exit_code_says_what_happened() {
         (good, "run NAME -- /", None, 126, "/: "),
         (good, "run NAME -- /no/such/command", None, 127, "/no/such/command: "),
         (good, "run NAME -- no-such-command", None, 127, "no-such-command: "),
+        (good, "run -v NAME -c 'exit 7'", None, 7, "acquired, valid for "),
         // Held by another client.
         (good, "run --no-wait held -c 'echo ran >> ran'", None, 75, "held by"),
         (good, "run --wait 1s held -c 'echo ran >> ran'", None, 75, "held by"),
@@ -139,7 +195,11 @@ fn x1_x5_the_exit_code_says_what_happened() {
         let (dir, name) = (&Dir::new(), &format!("lock-{at}"));
         let words: Vec<&str> =
             words(line).into_iter().map(|word| if word == "NAME" { name } else { word }).collect();
-        let mut started = start(dir, addresses, &words);
+        let mut command = quorate(dir, addresses);
+        command.args(&words);
+        let stream = errors.stream();
+        let is_read = stream.is_none();
+        let mut started = Started::spawn_with(command, dir, stream);
         if let Some(meanwhile) = meanwhile {
             dir.wait_for("started");
             meanwhile(name);
@@ -148,8 +208,10 @@ fn x1_x5_the_exit_code_says_what_happened() {
         let done = started.done();
         nodes[..2].iter().for_each(RedisServer::resume);
         assert_eq!(done.code(), Some(*code), "{line}: {done:?}");
-        assert_eq!(done.err.is_empty(), text.is_empty(), "{line}: {done:?}");
-        assert!(done.err.contains(text), "{line}: {done:?}");
+        if is_read {
+            assert_eq!(done.err.is_empty(), text.is_empty(), "{line}: {done:?}");
+            assert!(done.err.contains(text), "{line}: {done:?}");
+        }
         assert!(done.out.is_empty() || !line.contains("run"), "{line}: {done:?}");
         // Nothing runs without the lock.
         assert_eq!(dir.read("ran"), "", "{line}");

@@ -21,18 +21,6 @@ fn x2_the_command_leads_a_group_and_a_signal_goes_to_all_of_it() {
     assert!(!is_group_alive(group));
 }
 
-#[test]
-fn x4_the_command_inherits_the_three_standard_streams_only() {
-    let (nodes, dir) = (&Nodes::start(3), &Dir::new());
-    let mut shell = Command::new("sh");
-    let inner = "echo out; echo err >&2; cat; if (echo extra >&9) 2> /dev/null; then exit 1; fi";
-    shell.args(["-c", r#"exec 9> extra; echo before >&9; echo in | exec "$0" run lock -c "$1""#]);
-    shell.args([QUORATE, inner]);
-    let done = Started::spawn(with_nodes(shell, dir, &nodes.addresses()), dir).done();
-    assert_eq!((done.code(), &*done.out, &*done.err), (Some(0), "out\nin\n", "err\n"));
-    assert_eq!(dir.read("extra"), "before\n");
-}
-
 /// The parent of `quorate` ignores SIGCHLD, and so does `quorate` at its start.
 #[cfg(target_os = "linux")]
 #[test]

@@ -5,7 +5,7 @@ use quorate_tests::{Nodes, RedisServer};
 use rustix::process::Signal;
 
 use crate::support::{
-    Dir, LONG_PERIOD, Started, delete, is_alive, is_group_alive, pause_writes, pid, start, take,
+    Dir, LONG_PERIOD, Started, delete, is_group_alive, pause_writes, pid, start, take,
     unpause_writes, wait_for_a_waiter,
 };
 
@@ -234,31 +234,6 @@ fn x5_a_release_that_no_quorum_confirms_is_one_line() {
         assert_eq!(done.err.contains("unconfirmed"), lines == 1, "{done:?}");
         // The servers execute what they were sent meanwhile.
         eventually("a free lock", || nodes.iter().all(|node| node.pttl("lock") == -2));
-    }
-}
-
-/// The command outlives `quorate` that is killed, unless it asks for the same end.
-#[cfg(target_os = "linux")]
-#[test]
-fn x7_a_command_can_ask_to_be_killed_with_quorate() {
-    let nodes = &Nodes::start(3);
-    for is_asked in [false, true] {
-        let (dir, name) = (&Dir::new(), format!("lock-{is_asked}"));
-        let script = "echo $$ > pid; while [ -e here ]; do sleep 0.05; done; echo ended > ended";
-        let command = ["sh", "-c", script];
-        let prefix = if is_asked { &["setpriv", "--pdeathsig", "KILL"][..] } else { &[] };
-        let words = [&["run", &name, "--"][..], prefix, &command].concat();
-        let mut first = start(dir, &nodes.addresses(), &words);
-        let command = pid(&dir.wait_for("pid"));
-        first.signal(Signal::KILL);
-        assert_eq!(first.done().code(), None);
-        if is_asked {
-            eventually("the end of the command", || !is_alive(command));
-            assert_eq!(dir.read("ended"), "");
-        } else {
-            std::fs::remove_file(dir.file("here")).unwrap();
-            dir.wait_for("ended");
-        }
     }
 }
 

@@ -5,30 +5,55 @@ use std::os::unix::process::CommandExt as _;
 use quorate_tests::Nodes;
 use quorate_tests::wait::eventually;
 use rustix::process::Signal;
+#[cfg(target_os = "linux")]
+use rustix_libc_wrappers::process::SignalExt as _;
 
 use crate::support::{
-    Dir, Started, is_group_alive, is_stopped, pid, quorate, run, start, take, wait_for_a_waiter,
+    Dir, QUORATE, Started, is_group_alive, is_stopped, pid, quorate, run, start, take,
+    wait_for_a_waiter, with_nodes,
 };
 
-const SIGNALS: &[(&str, Signal)] = &[
-    ("TERM", Signal::TERM),
-    ("INT", Signal::INT),
-    ("HUP", Signal::HUP),
-    ("QUIT", Signal::QUIT),
-    ("USR1", Signal::USR1),
-    ("USR2", Signal::USR2),
-];
+/// Signals that end a process: by the keys of a terminal, timers, limits, devices and programs.
+fn signals() -> Vec<Signal> {
+    let mut signals = vec![
+        Signal::TERM,
+        Signal::INT,
+        Signal::HUP,
+        Signal::QUIT,
+        Signal::USR1,
+        Signal::USR2,
+        Signal::ALARM,
+        Signal::VTALARM,
+        Signal::PROF,
+        Signal::XCPU,
+        Signal::XFSZ,
+        Signal::ABORT,
+        Signal::TRAP,
+        Signal::SYS,
+    ];
+    #[cfg(target_os = "linux")]
+    signals.extend([
+        Signal::IO,
+        Signal::POWER,
+        Signal::STKFLT,
+        Signal::rt_min(),
+        Signal::rt(3).unwrap(),
+        Signal::rt_max(),
+    ]);
+    signals
+}
 
 #[test]
 fn x3_a_signal_ends_the_wait_and_leaves_no_key() {
     let (nodes, dir) = (&Nodes::start(3), &Dir::new());
-    for (name, signal) in SIGNALS {
+    for signal in signals() {
+        let name = &signal.as_raw().to_string();
         take(nodes, name);
         let held = nodes[0].get(name);
         let words = ["run", "--wait", "1h", name, "-c", "echo ran > ran"];
         let mut started = start(dir, &nodes.addresses(), &words);
         wait_for_a_waiter(nodes, name);
-        started.signal(*signal);
+        started.signal(signal);
         let done = started.done();
         let code = 128 + signal.as_raw();
         assert_eq!((done.code(), &*done.err, &*dir.read("ran")), (Some(code), "", ""), "{name}");
@@ -42,15 +67,15 @@ fn x3_a_signal_ends_the_wait_and_leaves_no_key() {
 #[test]
 fn x3_a_signal_goes_to_the_command_and_the_lock_is_released_after_it() {
     let nodes = &Nodes::start(3);
-    for (name, signal) in SIGNALS {
-        let dir = &Dir::new();
+    for signal in signals() {
+        let (dir, name) = (&Dir::new(), &signal.as_raw().to_string());
         let script = format!(
             "trap 'echo got > got; until [ -e go ] || [ ! -e here ]; do sleep 0.01; done; echo first >> file; exit 5' {name}; \
              echo started > started; while [ -e here ]; do sleep 0.02; done"
         );
         let mut started = start(dir, &nodes.addresses(), &["run", name, "-c", &script]);
         dir.wait_for("started");
-        started.signal(*signal);
+        started.signal(signal);
         dir.wait_for("got");
         // The command takes its time, and has the lock.
         let held = run(dir, &nodes.addresses(), &["inspect", name]);
@@ -115,4 +140,38 @@ fn x3_a_second_interrupt_kills() {
     });
     assert_eq!(started.done().code(), Some(128 + 9));
     assert!(!is_group_alive(group));
+}
+
+/// As HUP under `nohup`: it does nothing to `quorate`, nor to the command.
+#[cfg(target_os = "linux")]
+#[test]
+fn x3_a_signal_that_was_ignored_stays_ignored() {
+    let (nodes, dir) = (&Nodes::start(3), &Dir::new());
+    let script = "trap 'echo got > got' USR1; grep SigIgn /proc/$$/status > ignored; \
+                  until [ -e got ] || [ ! -e here ]; do sleep 0.02; done; exit 5";
+    let mut command = std::process::Command::new("env");
+    command.args(["--ignore-signal=HUP", QUORATE, "run", "lock", "-c", script]);
+    let mut started = Started::spawn(with_nodes(command, dir, &nodes.addresses()), dir);
+    let ignored = dir.wait_for("ignored");
+    let ignored = u64::from_str_radix(ignored.split_whitespace().last().unwrap(), 16).unwrap();
+    assert_eq!(ignored & 1, 1, "HUP is the signal 1");
+    // HUP would be taken first.
+    started.signal(Signal::HUP);
+    started.signal(Signal::USR1);
+    assert_eq!(started.done().code(), Some(5));
+}
+
+/// A shell has its background jobs ignore the keys of the terminal. A `kill` is no key.
+#[cfg(target_os = "linux")]
+#[test]
+fn x3_an_interrupt_of_a_background_job_is_forwarded_if_it_is_no_key() {
+    let (nodes, dir) = (&Nodes::start(3), &Dir::new());
+    let script = "trap 'echo int > int; exit 5' INT; echo $PPID > pid; echo started > started; while [ -e here ]; do sleep 0.02; done";
+    let mut command = std::process::Command::new("setsid");
+    command.args(["--wait", "env", "--ignore-signal=INT", QUORATE, "run", "lock", "-c", script]);
+    let mut started = Started::spawn(with_nodes(command, dir, &nodes.addresses()), dir);
+    dir.wait_for("started");
+    let quorate = pid(&dir.wait_for("pid"));
+    rustix::process::kill_process(quorate, Signal::INT).unwrap();
+    assert_eq!((started.done().code(), &*dir.read("int")), (Some(5), "int\n"));
 }

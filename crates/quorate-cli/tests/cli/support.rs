@@ -103,12 +103,18 @@ impl Done {
 }
 
 impl Started {
-    pub(crate) fn spawn(mut command: Command, dir: &Dir) -> Self {
+    pub(crate) fn spawn(command: Command, dir: &Dir) -> Self {
+        Self::spawn_with(command, dir, None)
+    }
+
+    /// Starts a process with this standard error, if one is given.
+    pub(crate) fn spawn_with(mut command: Command, dir: &Dir, errors: Option<Stdio>) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let output = ["out", "err"].map(|name| dir.file(&format!("{number}.{name}")));
         let [out, err] = &output;
-        command.stdout(File::create(out).unwrap()).stderr(File::create(err).unwrap());
+        let file = File::create(err).unwrap();
+        command.stdout(File::create(out).unwrap()).stderr(errors.unwrap_or_else(|| file.into()));
         Self { child: command.spawn().unwrap(), output }
     }
 

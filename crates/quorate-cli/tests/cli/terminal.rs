@@ -8,10 +8,20 @@ use std::thread;
 
 use quorate_tests::Nodes;
 use quorate_tests::wait::{eventually, receive};
-use rustix::process::{Signal, getpgid, getpgrp, kill_process};
+use rustix::process::{Pid, Signal, getpgid, getpgrp, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
-use crate::support::{Dir, delete, pid, quorate, start, take};
+use crate::support::{Dir, delete, is_alive, pid, quorate, start, take, wait_for_a_waiter};
+
+/// The two ends of a terminal. It goes away with the first.
+pub(crate) fn ends() -> (File, File) {
+    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
+    grantpt(&master).unwrap();
+    unlockpt(&master).unwrap();
+    let path = ptsname(&master, Vec::new()).unwrap().into_string().unwrap();
+    let slave = OpenOptions::new().read(true).write(true).open(path).unwrap();
+    (master.into(), slave)
+}
 
 /// The other end of a terminal.
 struct Terminal {
@@ -23,13 +33,8 @@ struct Terminal {
 
 impl Terminal {
     fn open() -> Self {
-        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
-        grantpt(&master).unwrap();
-        unlockpt(&master).unwrap();
-        let path = ptsname(&master, Vec::new()).unwrap().into_string().unwrap();
-        let slave = OpenOptions::new().read(true).write(true).open(path).unwrap();
+        let (master, slave) = ends();
         let (sender, printed) = channel();
-        let master = File::from(master);
         let mut reader = master.try_clone().unwrap();
         thread::spawn(move || {
             let mut bytes = [0; 1024];
@@ -94,8 +99,9 @@ fn x9_a_line_on_a_terminal_says_who_holds_it_and_for_how_long() {
     assert!(text.ends_with("\r\x1b[K"), "{text:?}");
 }
 
+/// INT, QUIT and TSTP are the terminal's; all others go to all of the command.
 #[test]
-fn x2_on_a_terminal_the_command_stays_in_our_group_and_only_it_is_signalled() {
+fn x2_on_a_terminal_the_command_stays_in_our_group_and_all_of_it_is_signalled() {
     let (nodes, dir, terminal) = (&Nodes::start(3), &Dir::new(), Terminal::open());
     let script = "echo $$ > command; sh -c 'echo $$ > child; while [ -e here ]; do sleep 0.02; done; echo b > b' & \
                   while [ -e here ]; do sleep 0.02; done";
@@ -104,11 +110,11 @@ fn x2_on_a_terminal_the_command_stays_in_our_group_and_only_it_is_signalled() {
     let started = terminal.spawn(command);
     let (command, child) = (pid(&dir.wait_for("command")), pid(&dir.wait_for("child")));
     assert_eq!([command, child].map(|pid| getpgid(Some(pid)).unwrap()), [getpgrp(); 2]);
-    kill_process(rustix::process::Pid::from_child(&started), Signal::TERM).unwrap();
+    kill_process(Pid::from_child(&started), Signal::TERM).unwrap();
     assert_eq!(code(started), Some(128 + 15));
-    // Its own child goes on.
-    std::fs::remove_file(dir.file("here")).unwrap();
-    dir.wait_for("b");
+    if cfg!(target_os = "linux") {
+        assert!(!is_alive(child));
+    }
 }
 
 /// The terminal signals the whole group in the foreground, and `quorate` adds nothing to that.
@@ -119,11 +125,11 @@ fn x3_an_interrupt_key_reaches_the_command_once() {
 
     let (nodes, dir, mut terminal) = (&Nodes::start(3), &Dir::new(), Terminal::open());
     let script = "trap 'echo int >> ints' INT; trap 'echo quit >> ints' QUIT; trap 'echo usr1 > usr1' USR1; \
-                  echo started > started; until [ -e usr1 ] || [ ! -e here ]; do sleep 0.02; done";
+                  echo started > started; until [ -e usr1 ] || [ ! -e here ]; do sleep 0.02; done; exit 0";
     let mut command = Command::new("setsid");
     command.args(["--ctty", QUORATE, "run", "lock", "-c", script]);
     let started = terminal.spawn(with_nodes(command, dir, &nodes.addresses()));
-    let quorate = rustix::process::Pid::from_child(&started);
+    let quorate = Pid::from_child(&started);
     dir.wait_for("started");
     // `quorate` takes notice when the command has had the signal.
     for (key, ints) in [(b"\x03", "int\n"), (b"\x1c", "int\nquit\n")] {
@@ -133,7 +139,7 @@ fn x3_an_interrupt_key_reaches_the_command_once() {
         eventually("a signal", || dir.read("ints") == ints);
         kill_process(quorate, Signal::CONT).unwrap();
     }
-    // Forwarded, and after the others.
+    // Forwarded, and after the others. It ends what the shell waits for.
     kill_process(quorate, Signal::USR1).unwrap();
     assert_eq!(code(started), Some(0));
     assert_eq!(dir.read("ints"), "int\nquit\n");
@@ -153,5 +159,54 @@ fn free_asks_on_a_terminal() {
         assert_eq!(code(asking), Some(if is_freed { 0 } else { 64 }), "{answer:?}");
         assert_eq!(nodes.keys_left().is_empty(), is_freed, "{answer:?}");
         delete(nodes, "lock");
+    }
+}
+
+/// Ctrl-S: the terminal takes no more text. The wait goes on, the command runs, and the exit code arrives.
+#[test]
+fn x9_a_terminal_whose_output_is_stopped_stops_nothing() {
+    let (nodes, dir) = (&Nodes::start(3), &Dir::new());
+    for signal in [None, Some(Signal::TERM)] {
+        take(nodes, "lock");
+        let mut terminal = Terminal::open();
+        let mut command = quorate(dir, &nodes.addresses());
+        command.args(["run", "-v", "--wait", "1h", "lock", "-c", "echo ran > ran"]);
+        let waiting = terminal.spawn(command);
+        terminal.wait_for("waiting for 1 s of 3600 s");
+        terminal.master.write_all(b"\x13").unwrap();
+        match signal {
+            None => delete(nodes, "lock"),
+            Some(signal) => kill_process(Pid::from_child(&waiting), signal).unwrap(),
+        }
+        let expected = signal.map_or(0, |signal| 128 + signal.as_raw());
+        assert_eq!(code(waiting), Some(expected));
+        assert_eq!(dir.read("ran"), if signal.is_some() { "" } else { "ran\n" });
+        delete(nodes, "lock");
+        let _ = std::fs::remove_file(dir.file("ran"));
+    }
+}
+
+/// The terminal goes away, and HUP with it, in the moment in which the lock is free: whoever wins leaves no key.
+#[cfg(target_os = "linux")]
+#[test]
+fn x3_a_terminal_that_goes_away_at_the_turn_leaves_no_key() {
+    use crate::support::{QUORATE, with_nodes};
+
+    let (nodes, dir) = (&Nodes::start(3), &Dir::new());
+    for _ in 0..50 {
+        take(nodes, "lock");
+        let (master, slave) = ends();
+        let mut command = Command::new("setsid");
+        command.args(["--ctty", QUORATE, "run", "--wait", "1h", "lock", "--", "true"]);
+        let mut command = with_nodes(command, dir, &nodes.addresses());
+        let end = || slave.try_clone().unwrap();
+        let waiting = command.stdin(end()).stdout(end()).stderr(end()).spawn().unwrap();
+        drop((command, slave));
+        wait_for_a_waiter(nodes, "lock");
+        delete(nodes, "lock");
+        drop(master);
+        let code = code(waiting);
+        assert!(matches!(code, Some(0 | 129)), "{code:?}");
+        assert_eq!(nodes.keys_left(), []);
     }
 }

@@ -1,0 +1,136 @@
+//! All processes of the command end with the lock, in whatever process group they are.
+#![cfg(target_os = "linux")]
+
+use std::fs;
+use std::process::Command;
+
+use quorate_tests::Nodes;
+use quorate_tests::wait::eventually;
+use rustix::process::{Pid, Signal, getpgid, kill_process};
+
+use crate::support::{
+    Dir, QUORATE, Started, is_alive, pause_writes, pid, run, start, unpause_writes, with_nodes,
+};
+
+/// A process that ends when it is told to, or when the test is over.
+const WORK: &str = "sh -c 'echo $$ > work; while [ -e here ]; do sleep 0.02; done'";
+
+/// A process that ends only with the test.
+const STUBBORN: &str =
+    r#"sh -c 'trap "" TERM; echo $$ > work; while [ -e here ]; do sleep 0.02; done'"#;
+
+/// Scripts that put this work out of the group of the command.
+fn scripts(work: &str) -> [(&'static str, String); 4] {
+    [
+        ("a group of its own", format!("timeout 3600 {work}; true")),
+        ("an orphan with a group of its own", format!("(timeout 3600 {work} &); sleep 3600")),
+        ("a lock inside the lock", format!("\"$QUORATE\" run inner -- {work}; true")),
+        ("a terminal of its own", "script -qc \"$WORK\" /dev/null; true".to_owned()),
+    ]
+}
+
+/// `quorate` with this script, once the work has begun.
+fn begin(dir: &Dir, nodes: &Nodes, (name, script): &(&str, String), work: &str) -> (Started, Pid) {
+    let mut command = crate::support::quorate(dir, &nodes.addresses());
+    command.env("QUORATE", QUORATE).env("WORK", work);
+    command.args(["run", "--ttl", "6s", "--kill-after", "1s", name, "-c", script]);
+    let started = Started::spawn(command, dir);
+    (started, pid(&dir.wait_for("work")))
+}
+
+#[test]
+fn x2_a_signal_ends_what_the_command_has_put_into_other_groups() {
+    let nodes = &Nodes::start(3);
+    for kind in &scripts(WORK) {
+        let dir = &Dir::new();
+        let (mut started, work) = begin(dir, nodes, kind, WORK);
+        assert_ne!(getpgid(Some(work)).unwrap(), getpgid(Some(started.pid())).unwrap());
+        started.signal(Signal::TERM);
+        assert_eq!(started.done().code(), Some(128 + 15), "{}", kind.0);
+        assert!(!is_alive(work), "{}", kind.0);
+    }
+}
+
+/// The command ends, and leaves work behind that does not stop when it is told to.
+#[test]
+fn x2_what_is_left_in_other_groups_ends_before_the_release() {
+    let (nodes, dir) = (&Nodes::start(3), &Dir::new());
+    let script = format!(
+        "timeout 3600 {STUBBORN} & until [ -e work ] || [ ! -e here ]; do sleep 0.02; done; exit 3"
+    );
+    let (mut first, work) = begin(dir, nodes, &("lock", script), "");
+    assert_eq!(first.done().code(), Some(3));
+    assert!(!is_alive(work));
+    run(dir, &nodes.addresses(), &["run", "--no-wait", "lock", "--", "true"]).assert_silent();
+}
+
+#[test]
+fn x1_nothing_runs_after_the_lease_in_other_groups() {
+    let nodes = &Nodes::start(3);
+    for kind in &scripts(STUBBORN)[..3] {
+        let dir = &Dir::new();
+        let (mut started, work) = begin(dir, nodes, kind, STUBBORN);
+        pause_writes(nodes);
+        let done = started.done();
+        assert!(!is_alive(work), "{}", kind.0);
+        assert_eq!(done.code(), Some(79), "{}: {done:?}", kind.0);
+        unpause_writes(nodes);
+    }
+}
+
+/// A process that begins a session of its own is no process of the command any more.
+#[test]
+fn x2_a_session_of_its_own_stays() {
+    let (nodes, dir) = (&Nodes::start(3), &Dir::new());
+    let script =
+        format!("setsid -f {WORK}; until [ -e work ] || [ ! -e here ]; do sleep 0.02; done");
+    let (mut started, work) = begin(dir, nodes, &("lock", script), "");
+    assert_eq!(started.done().code(), Some(0));
+    assert!(is_alive(work));
+    let _ = kill_process(work, Signal::KILL);
+}
+
+/// A shell that has begun something else, and becomes `quorate`.
+#[test]
+fn x2_what_was_there_before_the_command_stays() {
+    let (nodes, dir) = (&Nodes::start(3), &Dir::new());
+    let mut shell = Command::new("sh");
+    let command = "exit 4";
+    shell.args(["-c", &format!("{WORK} & exec \"$0\" run lock -c \"$1\""), QUORATE, command]);
+    let mut started = Started::spawn(with_nodes(shell, dir, &nodes.addresses()), dir);
+    let work = pid(&dir.wait_for("work"));
+    assert_eq!(started.done().code(), Some(4));
+    assert!(is_alive(work));
+    let _ = kill_process(work, Signal::KILL);
+}
+
+/// Each orphan of the command is a child of `quorate`, and none stays as a zombie.
+#[test]
+fn x2_orphans_of_the_command_are_reaped_as_they_end() {
+    let (nodes, dir) = (&Nodes::start(3), &Dir::new());
+    let orphans = "for i in $(seq 50); do (sh -c 'echo $$ >> orphans' &); done";
+    let script =
+        format!("{orphans}; until [ -e go ] || [ ! -e here ]; do sleep 0.01; done; exit 4");
+    let mut started = start(dir, &nodes.addresses(), &["run", "lock", "-c", &script]);
+    eventually("50 orphans", || dir.read("orphans").lines().count() == 50);
+    let is_there = |pid: &str| fs::exists(format!("/proc/{pid}")).unwrap();
+    eventually("the end of all, with nothing left", || !dir.read("orphans").lines().any(is_there));
+    dir.write("go", "");
+    assert_eq!(started.done().code(), Some(4));
+}
+
+/// What `kill -9` of `quorate` leaves behind: nothing of the command itself, in a lock inside a lock too.
+#[test]
+fn x7_the_command_is_killed_with_quorate() {
+    let nodes = &Nodes::start(3);
+    for inner in ["", "\"$QUORATE\" run inner -- "] {
+        let dir = &Dir::new();
+        let script = format!("exec {inner}{WORK}");
+        let (mut started, work) = begin(dir, nodes, &("lock", script), "");
+        started.signal(Signal::KILL);
+        assert_eq!(started.done().code(), None);
+        eventually("the end of the command", || !is_alive(work));
+        crate::support::delete(nodes, "lock");
+        crate::support::delete(nodes, "inner");
+    }
+}
