@@ -16,7 +16,7 @@ use tokio::time::sleep;
 use crate::args::Run;
 use crate::begin;
 use crate::exit::{CANNOT_RUN, Failure, LOST};
-use crate::processes::{self, Process};
+use crate::processes::{self, Processes};
 use crate::signals;
 
 /// How often is looked whether anything is left of a command that has ended, beside each end of a child.
@@ -33,8 +33,7 @@ pub(crate) struct Running {
     children: unix::Signal,
     /// With a terminal as standard input the command stays in our group, which the terminal signals (X2).
     is_foreground: bool,
-    /// The processes below us that are not of the command.
-    before: Vec<Process>,
+    processes: Processes,
     /// The exit code of the command itself, once it has ended.
     pub(crate) code: Option<u8>,
     /// Nothing is left to be killed.
@@ -65,7 +64,7 @@ impl Running {
         // What it leaves behind becomes our child.
         #[cfg(target_os = "linux")]
         let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
-        let before = processes::below(&[], false).unwrap_or_default();
+        let before = processes::own_children();
         // Before the first child, whose end would not be heard of.
         let children = unix::signal(SignalKind::child()).map_err(Failure::usage)?;
         // The machine may have been suspended since.
@@ -75,14 +74,9 @@ impl Running {
         let cannot =
             |error| Failure::new(CANNOT_RUN, format!("{}: {error}", program.to_string_lossy()));
         let child = command.spawn().map_err(cannot)?;
-        Ok(Self {
-            pid: Pid::from_child(&child),
-            children,
-            is_foreground,
-            before,
-            code: None,
-            is_over: false,
-        })
+        let pid = Pid::from_child(&child);
+        let processes = Processes::new(before, pid);
+        Ok(Self { pid, children, is_foreground, processes, code: None, is_over: false })
     }
 
     /// Waits until the command itself has ended. Called again, waits until no process of it is left.
@@ -118,7 +112,7 @@ impl Running {
     pub(crate) fn signal(&self, signal: Signal) {
         // What has to arrive goes past a `quorate` that forwards the others.
         let forwarded = !matches!(signal, Signal::KILL | Signal::STOP | Signal::CONT);
-        let _ = match processes::below(&self.before, forwarded) {
+        let _ = match self.processes.living(forwarded) {
             Some(processes) => return processes.into_iter().for_each(|one| one.signal(signal)),
             None if self.is_foreground => kill_process(self.pid, signal),
             None => kill_process_group(self.pid, signal),
@@ -157,7 +151,7 @@ impl Running {
 
     /// Whether a process of the command is left.
     fn is_left(&self) -> bool {
-        match processes::below(&self.before, false) {
+        match self.processes.living(false) {
             Some(processes) => !processes.is_empty(),
             None => !self.is_foreground && test_kill_process_group(self.pid).is_ok(),
         }

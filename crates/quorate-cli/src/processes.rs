@@ -58,12 +58,53 @@ fn field<T: FromStr>(fields: &[&str], index: usize) -> Option<T> {
     fields.get(index)?.parse().ok()
 }
 
-/// The living processes below this one, each behind its parent; `None` where `/proc` does not show them.
-///
-/// Left out are the processes of another session, and those of `before` with all below them: the parent of this process
-/// left them to it. With `forwarded`, those below another `quorate` are left out as well.
-pub(crate) fn below(before: &[Process], forwarded: bool) -> Option<Vec<Process>> {
-    let own = Shown::read(getpid())?;
+/// The processes of the command, among all below this one.
+#[derive(Debug)]
+pub(crate) struct Processes {
+    /// The processes that were below this one before the command: its parent left them to it.
+    before: Vec<Process>,
+    /// The process id of the command itself, which may begin a session of its own.
+    command: i32,
+}
+
+impl Processes {
+    /// Those of the command of this process, where these were there before.
+    pub(crate) const fn new(before: Vec<Process>, command: Pid) -> Self {
+        Self { before, command: command.as_raw_nonzero().get() }
+    }
+
+    /// The living ones, each behind its parent; `None` where `/proc` does not show them.
+    ///
+    /// With `forwarded`, those below another `quorate` are left out.
+    pub(crate) fn living(&self, forwarded: bool) -> Option<Vec<Process>> {
+        let own = Shown::read(getpid())?;
+        let (mut living, mut parents, mut children) = (Vec::new(), vec![own.process], children()?);
+        while let Some(parent) = parents.pop() {
+            for shown in children.remove(&parent.pid.as_raw_nonzero().get()).unwrap_or_default() {
+                let process = shown.process;
+                if self.before.contains(&process) {
+                    continue;
+                }
+                if [own.session, self.command].contains(&shown.session) && !shown.is_dead {
+                    living.push(process);
+                }
+                if !(forwarded && process.forwards()) {
+                    parents.push(process);
+                }
+            }
+        }
+        Some(living)
+    }
+}
+
+/// The children of this process.
+pub(crate) fn own_children() -> Vec<Process> {
+    let own = children().and_then(|mut all| all.remove(&getpid().as_raw_nonzero().get()));
+    own.unwrap_or_default().iter().map(|shown| shown.process).collect()
+}
+
+/// All processes, by their parents.
+fn children() -> Option<HashMap<i32, Vec<Shown>>> {
     let mut children: HashMap<i32, Vec<Shown>> = HashMap::new();
     for entry in fs::read_dir("/proc").ok()?.flatten() {
         let pid = entry.file_name().to_str().and_then(|name| Pid::from_raw(name.parse().ok()?));
@@ -71,20 +112,5 @@ pub(crate) fn below(before: &[Process], forwarded: bool) -> Option<Vec<Process>>
             children.entry(shown.parent).or_default().push(shown);
         }
     }
-    let (mut below, mut parents) = (Vec::new(), vec![own.process]);
-    while let Some(parent) = parents.pop() {
-        for shown in children.remove(&parent.pid.as_raw_nonzero().get()).unwrap_or_default() {
-            let process = shown.process;
-            if before.contains(&process) {
-                continue;
-            }
-            if shown.session == own.session && !shown.is_dead {
-                below.push(process);
-            }
-            if !(forwarded && process.forwards()) {
-                parents.push(process);
-            }
-        }
-    }
-    Some(below)
+    Some(children)
 }
