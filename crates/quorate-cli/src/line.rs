@@ -78,3 +78,24 @@ async fn holder(manager: &LockManager, names: &[String]) -> String {
     }
     names.join(" ")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn x9_a_line_is_cut_by_its_columns() {
+        for (text, columns, part) in [
+            ("a: held", 7, "a: held"),
+            ("a: held", 6, "a: hel"),
+            // Each of these takes two columns.
+            ("夜間バッチ", 5, "夜間"),
+            ("夜間バッチ", 4, "夜間"),
+            ("a夜", 2, "a"),
+            ("夜", 0, ""),
+            ("e\u{301}e", 1, "e\u{301}"),
+        ] {
+            assert_eq!(cut(text, columns), part, "{text} in {columns}");
+        }
+    }
+}
