@@ -51,6 +51,17 @@ fn x2_a_signal_ends_what_the_command_has_put_into_other_groups() {
     }
 }
 
+/// A shell answers a signal when the program that it waits for has ended: so that has to get it, too.
+#[test]
+fn x2_a_signal_goes_to_what_the_command_waits_for() {
+    let (nodes, dir) = (&Nodes::start(3), &Dir::new());
+    let script = format!("trap 'exit 5' TERM; timeout 3600 {WORK}");
+    let (mut started, work) = begin(dir, nodes, &("lock", script), "");
+    started.signal(Signal::TERM);
+    assert_eq!(started.done().code(), Some(5));
+    assert!(!is_alive(work));
+}
+
 /// The command ends, and leaves work behind that does not stop when it is told to.
 #[test]
 fn x2_what_is_left_in_other_groups_ends_before_the_release() {
