@@ -8,7 +8,8 @@
 //! | `supervise` | the command under its lease |
 //! | `child` | the process of the command and its group |
 //! | `signals` | the signals that are forwarded |
-//! | `show` | `inspect`, `free`, `nodes` |
+//! | `show` | `inspect`, `free` |
+//! | `check` | `nodes` |
 //! | `record` | `lock`, `extend`, `release` |
 //! | `nodes` | from addresses to a lock manager |
 //! | `exit` | exit codes |
@@ -17,6 +18,7 @@
 #![allow(clippy::disallowed_methods, reason = "it waits for processes and for people")]
 
 mod args;
+mod check;
 mod child;
 mod exit;
 mod line;
@@ -71,7 +73,7 @@ async fn perform(cli: &Cli) -> Result<u8, Failure> {
         Command::Run(run) => run::run(common, run).await,
         Command::Inspect { names, json } => show::inspect(common, names, *json).await,
         Command::Free { name, now, yes } => show::free(common, name, *now, *yes).await,
-        Command::Nodes { json } => show::nodes(common, *json).await,
+        Command::Nodes(nodes) => check::nodes(common, nodes).await,
         Command::Lock { names, wait, held } => record::lock(common, names, wait, held).await,
         Command::Extend => record::extend(common).await,
         Command::Release => record::release(common).await,

@@ -134,7 +134,7 @@ impl fmt::Display for NodeReport {
             told.version.as_deref().map(str::to_owned),
             told.is_replica.map(|is| (if is { "replica" } else { "primary" }).to_owned()),
             told.server_id.as_deref().map(|id| format!("server id {}", id.get(..8).unwrap_or(id))),
-            told.uptime.map(|time| format!("up for {time:.0?}")),
+            told.uptime.map(|time| format!("up for {} s", time.as_secs())),
             told.max_memory.map(|bytes| format!("maxmemory {bytes}")),
             told.eviction.as_deref().map(|policy| format!("maxmemory-policy {policy}")),
             told.is_append_only.map(|is| format!("appendonly {}", yes_or_no(is))),

@@ -52,10 +52,11 @@ pub enum Problem {
     },
     /// The node [forgets](Self::Forgets), and restarted less than the longest ttl ago.
     #[error(
-        "restarted and kept nothing: others may still hold what it has forgotten; restart no other node for {left:.0?}"
+        "restarted and kept nothing: others may still hold what it has forgotten; restart no other node for {} s",
+        .left.as_secs_f64().ceil()
     )]
     Restarted {
-        /// For how long a lock may still be held that the node has forgotten.
+        /// For how long a lock may still be held that the node has forgotten, up to a second more.
         left: Duration,
     },
     /// The [restart guard](crate::RestartGuard) keeps the node from voting.
@@ -260,12 +261,12 @@ mod tests {
             let (uptime, is_append_only) = (Some(uptime * SECOND), Some(is_append_only));
             found(&Description { uptime, is_append_only, ..healthy() }, None)
         };
-        for (uptime, left) in [(0, Some("61s")), (1, Some("60s")), (60, Some("1s")), (61, None)] {
+        for (uptime, left) in [(0, Some(61)), (1, Some(60)), (60, Some(1)), (61, None)] {
             let seen = restarted(uptime, false);
             let end = left.map(|left| {
                 format!(
                     "restarted and kept nothing: others may still hold what it has forgotten; \
-                     restart no other node for {left}"
+                     restart no other node for {left} s"
                 )
             });
             assert_eq!(seen.get(1), end.as_ref(), "{uptime}");
