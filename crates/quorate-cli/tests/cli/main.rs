@@ -11,6 +11,7 @@ mod pages;
 mod permits;
 mod read;
 mod records;
+mod rolling;
 mod scripts;
 mod secrets;
 mod signals;
