@@ -165,7 +165,7 @@ fn judge(operation: &Operation, result: &CallResult, sent: &[Sent]) {
     if matches!(operation, Operation::Acquire(..) | Operation::Refresh { .. }) {
         assert!(calls.len() <= 1, "C3, C6: more than one command that can set a key");
     }
-    assert!(calls.len() <= 3, "{} commands of one operation", calls.len());
+    assert!(calls.len() <= 4, "{} commands of one operation", calls.len());
     let Some((_, last)) = calls.last() else {
         assert!(result.as_ref().is_err_and(BackendError::is_not_sent), "an answer of no command");
         return;

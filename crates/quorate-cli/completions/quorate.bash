@@ -206,12 +206,20 @@ _quorate() {
             return 0
             ;;
         quorate__subcmd__nodes)
-            opts="-q -v -h --json --nodes --nodes-file --prefix --guard-max-ttl --quiet --verbose --help"
+            opts="-q -v -h --json --wait --max-ttl --nodes --nodes-file --prefix --guard-max-ttl --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --wait)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --max-ttl)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --nodes)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0

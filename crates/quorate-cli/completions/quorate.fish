@@ -35,7 +35,7 @@ complete -c quorate -n "__fish_quorate_needs_command" -s V -l version -d 'Print 
 complete -c quorate -n "__fish_quorate_needs_command" -f -a "run" -d 'Run a command under a lock, and release the lock when it ends'
 complete -c quorate -n "__fish_quorate_needs_command" -f -a "inspect" -d 'Show who holds locks. Exit code 0: all are held; 1: one is free; 69: one is unclear'
 complete -c quorate -n "__fish_quorate_needs_command" -f -a "free" -d 'Take a lock away from its holder. It is free when its ttl has passed, and nobody overlaps'
-complete -c quorate -n "__fish_quorate_needs_command" -f -a "nodes" -d 'Show what each node is, what it can do, and what is wrong with it. Exit code 69: fewer than a quorum answer'
+complete -c quorate -n "__fish_quorate_needs_command" -f -a "nodes" -d 'Show what each node is, what it can do, and what is wrong with it. Exit code 70: a node has a problem; 69: no quorum can be locked; 78: one server is there twice'
 complete -c quorate -n "__fish_quorate_needs_command" -f -a "lock" -d 'Acquire a lock for the steps of a pipeline, and print its record, which is a secret'
 complete -c quorate -n "__fish_quorate_needs_command" -f -a "extend" -d 'Extend the lock whose record is on standard input to its full ttl. The record stays valid'
 complete -c quorate -n "__fish_quorate_needs_command" -f -a "release" -d 'Release the lock whose record is on standard input'
@@ -75,6 +75,8 @@ complete -c quorate -n "__fish_quorate_using_subcommand free" -l yes -d 'Do not 
 complete -c quorate -n "__fish_quorate_using_subcommand free" -s q -l quiet -d 'Print no warnings'
 complete -c quorate -n "__fish_quorate_using_subcommand free" -s v -l verbose -d 'Print what happens to the lock'
 complete -c quorate -n "__fish_quorate_using_subcommand free" -s h -l help -d 'Print help'
+complete -c quorate -n "__fish_quorate_using_subcommand nodes" -l wait -d 'Wait until no node has a problem that passes by itself. Run it before a rolling restart, and after each node of it' -r
+complete -c quorate -n "__fish_quorate_using_subcommand nodes" -l max-ttl -d 'The longest ttl of any lock. With --guard-max-ttl it is that one' -r
 complete -c quorate -n "__fish_quorate_using_subcommand nodes" -l nodes -d 'The address of a node; repeat it for each. Without it, QUORATE_NODES has the addresses, with spaces between them' -r
 complete -c quorate -n "__fish_quorate_using_subcommand nodes" -l nodes-file -d 'A file with the addresses, one on each line' -r -F
 complete -c quorate -n "__fish_quorate_using_subcommand nodes" -l prefix -d 'Text before the name of each lock' -r

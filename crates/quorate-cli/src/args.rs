@@ -20,7 +20,7 @@ pub(crate) struct Cli {
 /// The end of the help.
 const CODES: &str = "\
 Exit codes: that of the command, or 128 + n if signal n ended it; 64 bad usage; 69 no quorum of the nodes can be \
-reached; 75 held by another until the wait ended; 78 a permanent error, such as a wrong address or password; 79 the lock \
+reached; 70 a node has a problem (quorate nodes); 75 held by another until the wait ended; 78 a permanent error, such as a wrong address or password; 79 the lock \
 was lost and the command stopped; 126 the command cannot be run; 127 it is not there.";
 
 /// What all subcommands take.
@@ -71,12 +71,9 @@ pub(crate) enum Command {
         #[arg(long)]
         yes: bool,
     },
-    /// Show what each node is, what it can do, and what is wrong with it. Exit code 69: fewer than a quorum answer
-    Nodes {
-        /// Print JSON
-        #[arg(long)]
-        json: bool,
-    },
+    /// Show what each node is, what it can do, and what is wrong with it. Exit code 70: a node has a problem; 69: no quorum
+    /// can be locked; 78: one server is there twice
+    Nodes(Nodes),
     /// Acquire a lock for the steps of a pipeline, and print its record, which is a secret
     Lock {
         /// The names of the locks
@@ -91,6 +88,20 @@ pub(crate) enum Command {
     Extend,
     /// Release the lock whose record is on standard input
     Release,
+}
+
+/// `quorate nodes`.
+#[derive(Args, Debug)]
+pub(crate) struct Nodes {
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Wait until no node has a problem that passes by itself. Run it before a rolling restart, and after each node of it
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub(crate) wait: Option<Duration>,
+    /// The longest ttl of any lock. With --guard-max-ttl it is that one
+    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = duration)]
+    pub(crate) max_ttl: Duration,
 }
 
 /// How long to wait for a lock.

@@ -9,6 +9,8 @@ use quorate::{LockError, ReleaseError};
 pub(crate) const USAGE: u8 = 64;
 /// No quorum of the nodes can be reached.
 pub(crate) const NO_QUORUM: u8 = 69;
+/// A node has a problem, and a quorum can be locked.
+pub(crate) const PROBLEM: u8 = 70;
 /// The report cannot be written.
 pub(crate) const UNWRITTEN: u8 = 74;
 /// Held by another until the wait ended.

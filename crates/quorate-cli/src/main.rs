@@ -12,7 +12,8 @@
 //! | `say` | standard error and standard output |
 //! | `interrupts` | what a second interrupt means |
 //! | `signals` | the signals that are forwarded |
-//! | `show` | `inspect`, `free`, `nodes` |
+//! | `show` | `inspect`, `free` |
+//! | `check` | `nodes` |
 //! | `record` | `lock`, `extend`, `release` |
 //! | `nodes` | from addresses to a lock manager |
 //! | `exit` | exit codes |
@@ -21,6 +22,7 @@
 
 mod args;
 mod begin;
+mod check;
 mod child;
 mod exit;
 mod interrupts;
@@ -95,7 +97,7 @@ async fn perform(cli: &Cli) -> Result<u8, Failure> {
         Command::Run(run) => run::run(common, run).await,
         Command::Inspect { names, json } => show::inspect(common, names, *json).await,
         Command::Free { name, now, yes } => show::free(common, name, *now, *yes).await,
-        Command::Nodes { json } => show::nodes(common, *json).await,
+        Command::Nodes(nodes) => check::nodes(common, nodes).await,
         Command::Lock { names, wait, held } => record::lock(common, names, wait, held).await,
         Command::Extend => record::extend(common).await,
         Command::Release => record::release(common).await,

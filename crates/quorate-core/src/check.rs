@@ -1,15 +1,36 @@
 //! The reports of the nodes about themselves, for a check at start-up and for operators.
+//!
+//! Each node describes itself, and then sets and deletes a key that no lock has: a permission or a key pattern that
+//! keeps locks from working shows there and nowhere else.
+
+mod problem;
 
 use std::fmt;
+use std::future::IntoFuture;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
 
-use crate::algorithm::lease::saturating_add;
-use crate::backend::{BackendError, BackendErrorKind, Capabilities, Description};
+pub use self::problem::Problem;
+use self::problem::of_description;
+use crate::algorithm::lease::{Ttl, saturating_add};
+use crate::algorithm::quorum::NodeId;
+use crate::backend::{
+    AcquireOptions, BackendError, BackendErrorKind, Capabilities, Claim, Description,
+    ReleaseOptions, Vote,
+};
 use crate::cluster::Cluster;
 use crate::inspect::reply;
+use crate::resource::{Key, Token};
+use crate::runtime::BoxFuture;
+use crate::tickets::LocalQueues;
+
+/// The longest ttl of any lock, if neither a restart guard nor the caller says it.
+const LONGEST_TTL: Duration = Duration::from_secs(600);
+
+/// How long a node keeps the key that a check sets, if it is not deleted.
+const KEPT: Duration = Duration::from_secs(1);
 
 /// The reports of all nodes, with the problems of each.
 ///
@@ -29,8 +50,27 @@ impl Check {
     /// Whether a quorum of the configured nodes answered.
     #[must_use]
     pub fn has_quorum(&self) -> bool {
-        let answered = self.nodes.iter().filter(|node| node.description.is_some()).count();
-        answered > self.nodes.len() / 2
+        self.is_quorum(|node| node.description.is_some())
+    }
+
+    /// Whether a quorum of the configured nodes grants locks: no problem of theirs
+    /// [prevents votes](Problem::prevents_votes).
+    ///
+    /// False also while the [restart guard](crate::RestartGuard) quarantines new nodes. A program that is to wait for
+    /// them goes on when [`has_quorum`](Self::has_quorum) is true: its first lock begins the quarantine.
+    #[must_use]
+    pub fn can_lock(&self) -> bool {
+        self.is_quorum(NodeReport::is_voting)
+    }
+
+    /// Whether two of the configured nodes are one server. Then every lock fails (Q6).
+    #[must_use]
+    pub fn has_one_server_twice(&self) -> bool {
+        self.problems().any(|(_, problem)| matches!(problem, Problem::SameServer { .. }))
+    }
+
+    fn is_quorum(&self, counts: impl Fn(&NodeReport) -> bool) -> bool {
+        self.nodes.iter().filter(|node| counts(node)).count() > self.nodes.len() / 2
     }
 
     /// Each problem, with the node that has it.
@@ -56,7 +96,7 @@ pub struct NodeReport {
     pub name: Arc<str>,
     /// The facts that the node reported; `None` if it gave no answer. Then the problem says why.
     pub description: Option<Description>,
-    /// How long the node took to answer on a connection that was there.
+    /// How long the node took to set a key, on a connection that was there.
     pub round_trip: Option<Duration>,
     /// What the node can do: what its backend was built for, without what is known to be missing.
     ///
@@ -66,90 +106,14 @@ pub struct NodeReport {
     pub problems: Vec<Problem>,
 }
 
-/// A fault of a node. `Display` says what to do.
-#[derive(Clone, Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum Problem {
-    /// The node or its backend failed.
-    #[error("{0}{advice}", advice = advice(.0.kind()))]
-    Failed(BackendError),
-    /// The node did not reply within the node timeout.
-    #[error("no reply within {waited:.1?}; check the address, and whether the server hangs")]
-    NoReply {
-        /// The node timeout.
-        waited: Duration,
-    },
-    /// Another configured node is the same server, which would vote twice (Q6).
-    #[error("the same server as {other}; configure each server once")]
-    SameServer {
-        /// The name of the other node.
-        other: Arc<str>,
-    },
-    /// The node is a replica, and grants nothing.
-    #[error("a replica: the node grants no locks; use the address of its primary")]
-    Replica,
-    /// The node may evict keys, and with them locks.
-    #[error("maxmemory-policy {policy}: the node may evict locks; set noeviction")]
-    Evicting {
-        /// The `maxmemory-policy`.
-        policy: Arc<str>,
-    },
-    /// The [restart guard](crate::RestartGuard) keeps the node from voting.
-    #[error("quarantined: {}", quarantined(*.left))]
-    Quarantined {
-        /// For how long. `Duration::MAX`: until an operator deletes the key of the quarantine.
-        left: Duration,
-    },
-    /// The server, or its user, lacks something.
-    #[error("{0}")]
-    Lack(BackendError),
-    /// The node reports no server id.
-    #[error(
-        "no server id: the node has no fixed place among the gates of wait queues, and two addresses of it count twice; \
-         use the same address in all processes, and use it once"
-    )]
-    NoServerId,
-}
-
-/// What to do about an error of this kind.
-const fn advice(kind: BackendErrorKind) -> &'static str {
-    match kind {
-        BackendErrorKind::Auth => "; check the user and the password",
-        BackendErrorKind::Connection => "; check the address, and whether the server runs",
-        BackendErrorKind::Loading => "; wait",
-        BackendErrorKind::Permission => "; allow this to the user of the address",
-        BackendErrorKind::Protocol => "; use the address of a Redis or Valkey server",
-        _ => "",
-    }
-}
-
-fn quarantined(left: Duration) -> String {
-    match left {
-        Duration::MAX => {
-            "the node grants no locks until quorate:guard:quarantine is deleted".to_owned()
-        }
-        left => format!("the node may have forgotten locks and grants none for {left:.1?}; wait"),
-    }
-}
-
 impl NodeReport {
     fn new(name: Arc<str>, built_for: Capabilities) -> Self {
         let problems = Vec::new();
         Self { name, description: None, round_trip: None, abilities: built_for, problems }
     }
 
-    fn describe(&mut self, description: Description, round_trip: Duration) {
-        let told = &description;
-        self.abilities = self.abilities.without(told.lacks);
-        let replica = told.is_replica.filter(|is_replica| *is_replica).map(|_| Problem::Replica);
-        let evicts = |policy: &&Arc<str>| told.max_memory != Some(0) && &***policy != "noeviction";
-        let evicting = told.eviction.as_ref().filter(evicts);
-        let evicting = evicting.map(|policy| Problem::Evicting { policy: Arc::clone(policy) });
-        let quarantined = told.quarantine_left.map(|left| Problem::Quarantined { left });
-        self.problems.extend([replica, evicting, quarantined].into_iter().flatten());
-        self.problems.extend(told.errors.iter().cloned().map(Problem::Lack));
-        self.problems.extend(told.server_id.is_none().then_some(Problem::NoServerId));
-        (self.description, self.round_trip) = (Some(description), Some(round_trip));
+    fn is_voting(&self) -> bool {
+        !self.problems.iter().any(Problem::prevents_votes)
     }
 }
 
@@ -170,9 +134,11 @@ impl fmt::Display for NodeReport {
             told.version.as_deref().map(str::to_owned),
             told.is_replica.map(|is| (if is { "replica" } else { "primary" }).to_owned()),
             told.server_id.as_deref().map(|id| format!("server id {}", id.get(..8).unwrap_or(id))),
+            told.uptime.map(|time| format!("up for {} s", time.as_secs())),
             told.max_memory.map(|bytes| format!("maxmemory {bytes}")),
             told.eviction.as_deref().map(|policy| format!("maxmemory-policy {policy}")),
             told.is_append_only.map(|is| format!("appendonly {}", yes_or_no(is))),
+            told.fsync.as_deref().map(|fsync| format!("appendfsync {fsync}")),
             told.runs_scripts.map(|runs| format!("scripts {}", yes_or_no(runs))),
             Some(format!("can do: {}", self.abilities)),
         ];
@@ -181,107 +147,154 @@ impl fmt::Display for NodeReport {
     }
 }
 
-/// Asks all nodes at once, each for one node timeout at most.
+/// A check of all nodes. From [`LockManager::check`](crate::LockManager::check); await it.
+///
+/// Its settings are those of the question and not of the manager: no lock depends on them.
 ///
 /// # Cancel safety
 ///
-/// The future can be dropped at any time. Nothing is written, and no task is spawned.
-pub(crate) async fn check(cluster: &Cluster) -> Check {
-    let (nodes, runtime) = (&cluster.nodes, &*cluster.runtime);
-    let node_timeout = cluster.config.default_node_timeout();
-    let deadline = saturating_add(runtime.now(), node_timeout);
-    let reports = nodes.count().ids().map(|id| async move {
-        let describes = async {
-            // The first answer shows that there is a connection. The second is timed.
-            nodes.backend(id).describe().await?;
-            let asked_at = runtime.now();
-            let description = nodes.backend(id).describe().await?;
-            Ok((description, runtime.now().saturating_duration_since(asked_at)))
-        };
-        let answer = reply(runtime, deadline, describes).await;
-        nodes.note_asked(id, matches!(answer, Some(Ok(_))), runtime.now());
+/// The future can be dropped at any time. Then a node may keep the key of the check for 1 s.
+#[derive(Clone, Debug)]
+#[must_use = "a check does nothing until it is awaited"]
+pub struct CheckRequest {
+    queues: Arc<LocalQueues>,
+    longest_ttl: Option<Duration>,
+    begins_quarantine: bool,
+}
+
+impl CheckRequest {
+    pub(crate) const fn new(queues: Arc<LocalQueues>) -> Self {
+        Self { queues, longest_ttl: None, begins_quarantine: false }
+    }
+
+    /// The longest ttl of any lock on these nodes, by any client: for so long a node that restarted and kept nothing is
+    /// [a problem](Problem::Restarted). Default: 10 min, or the ttl of this manager if that is longer.
+    ///
+    /// With a [restart guard](crate::RestartGuard), its `max_ttl` is the longest one.
+    pub const fn longest_ttl(mut self, ttl: Duration) -> Self {
+        self.longest_ttl = Some(ttl);
+        self
+    }
+
+    /// Begins a quarantine that the [restart guard](crate::RestartGuard) would begin at the next lock, so that it is over
+    /// sooner. Nothing without a guard.
+    pub const fn begin_quarantine(mut self) -> Self {
+        self.begins_quarantine = true;
+        self
+    }
+
+    /// Asks all nodes at once. No task is spawned.
+    async fn check(self) -> Check {
+        let reports = self.queues.cluster.nodes.count().ids().map(|id| self.report(id));
+        let mut reports = join_all(reports).await;
+        let servers = reports.iter().map(|node| node.description.as_ref()?.server_id.clone());
+        let servers: Vec<Option<Arc<str>>> = servers.collect();
+        for at in 0..reports.len() {
+            let is_twin = |other: &usize| {
+                *other != at && servers[at].is_some() && servers[*other] == servers[at]
+            };
+            if let Some(other) = (0..servers.len()).find(is_twin) {
+                let other = Arc::clone(&reports[other].name);
+                reports[at].problems.push(Problem::SameServer { other });
+            }
+        }
+        Check { nodes: reports.into() }
+    }
+
+    /// Asks one node: for its description, and then for a lock. Each may take a node timeout.
+    async fn report(&self, id: NodeId) -> NodeReport {
+        let Cluster { config, nodes, runtime, .. } = &*self.queues.cluster;
+        let waited = config.default_node_timeout();
+        let deadline = saturating_add(runtime.now(), waited);
+        let described = reply(&**runtime, deadline, nodes.backend(id).describe()).await;
+        nodes.note_asked(id, matches!(described, Some(Ok(_))), runtime.now());
         let mut report = NodeReport::new(Arc::clone(nodes.name(id)), nodes.abilities(id));
-        match answer {
-            Some(Ok((description, round_trip))) => report.describe(description, round_trip),
+        match described {
+            Some(Ok(told)) => {
+                report.abilities = report.abilities.without(told.lacks);
+                let longest_ttl = self.longest_ttl.unwrap_or(config.ttl.max(LONGEST_TTL));
+                report.problems = of_description(&told, config.restart_guard, longest_ttl);
+                report.description = Some(told);
+            }
             Some(Err(error)) => report.problems.push(Problem::Failed(error)),
-            None => report.problems.push(Problem::NoReply { waited: node_timeout }),
+            None => report.problems.push(Problem::NoReply { waited }),
+        }
+        // A node that did not answer is not asked again.
+        if report.description.is_none() && !report.is_voting() {
+            return report;
+        }
+        let is_voting = report.is_voting();
+        let deadline = saturating_add(runtime.now(), waited);
+        let key = Key::of_check(&config.key_prefix);
+        match reply(&**runtime, deadline, self.set_and_delete(id, &key)).await {
+            Some(Ok(time)) => report.round_trip = Some(time),
+            // Another problem says why.
+            _ if !is_voting => {}
+            Some(Err(error)) => report.problems.push(Problem::CannotLock { key, error }),
+            None => report.problems.push(Problem::NoReply { waited }),
         }
         report
-    });
-    let mut reports = join_all(reports).await;
-    let servers = reports.iter().map(|node| node.description.as_ref()?.server_id.clone());
-    let servers: Vec<Option<Arc<str>>> = servers.collect();
-    for at in 0..reports.len() {
-        let is_twin =
-            |other: &usize| *other != at && servers[at].is_some() && servers[*other] == servers[at];
-        if let Some(other) = (0..servers.len()).find(is_twin) {
-            let other = Arc::clone(&reports[other].name);
-            reports[at].problems.push(Problem::SameServer { other });
-        }
     }
-    Check { nodes: reports.into() }
+
+    /// Sets `key` and deletes it, as a lock does. Returns how long it took to set it.
+    async fn set_and_delete(&self, id: NodeId, key: &Key) -> Result<Duration, BackendError> {
+        let Cluster { config, nodes, runtime, .. } = &*self.queues.cluster;
+        let token = Token::draw(|bytes| runtime.fill_random(bytes)).map_err(|error| {
+            BackendError::new(BackendErrorKind::Other, error.to_string()).not_sent()
+        })?;
+        let claim = Claim::new([key.clone()], token, Ttl::of_mark(KEPT));
+        let guard = config.restart_guard.filter(|_| self.begins_quarantine);
+        let options = AcquireOptions { guard, ..AcquireOptions::default() };
+        let asked_at = runtime.now();
+        let set = nodes.backend(id).acquire(&claim, options).await?;
+        let took = runtime.now().saturating_duration_since(asked_at);
+        // Another check has set the key.
+        if set.vote == Vote::Granted {
+            nodes.backend(id).release(&claim, ReleaseOptions::default()).await?;
+        }
+        Ok(took)
+    }
+}
+
+impl IntoFuture for CheckRequest {
+    type Output = Check;
+    type IntoFuture = BoxFuture<'static, Check>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.check())
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn report(description: Option<Description>) -> NodeReport {
-        let mut report = NodeReport::new("n".into(), Capabilities::NONE);
-        if let Some(description) = description {
-            report.describe(description, Duration::ZERO);
-        }
-        report
-    }
-
     #[test]
-    fn a_quorum_of_the_configured_nodes_answered() {
-        for (answered, nodes, has_quorum) in [
-            (0, 1, false),
-            (1, 1, true),
-            (1, 2, false),
-            (2, 2, true),
-            (1, 3, false),
-            (2, 3, true),
-            (2, 4, false),
-            (3, 4, true),
-            (2, 5, false),
-            (5, 5, true),
+    fn a_quorum_of_the_configured_nodes_decides() {
+        let replica = || Problem::Replica;
+        for (answered, voting, nodes, has_quorum, can_lock) in [
+            (0, 0, 1, false, false),
+            (1, 1, 1, true, true),
+            (1, 1, 2, false, false),
+            (2, 2, 2, true, true),
+            (2, 1, 3, true, false),
+            (2, 2, 3, true, true),
+            (4, 2, 4, true, false),
+            (3, 3, 4, true, true),
+            (5, 0, 5, true, false),
         ] {
-            let described = |at| (at < answered).then(Description::default);
-            let check = Check { nodes: (0..nodes).map(|at| report(described(at))).collect() };
-            assert_eq!(check.has_quorum(), has_quorum, "{answered} of {nodes}");
-        }
-    }
-
-    #[test]
-    fn a_node_evicts_with_a_limit_and_a_policy() {
-        for (max_memory, eviction, evicts) in [
-            (Some(0), "noeviction", false),
-            (Some(0), "allkeys-lru", false),
-            (Some(1), "noeviction", false),
-            (Some(1), "allkeys-lru", true),
-            (None, "allkeys-lru", true),
-            (None, "noeviction", false),
-        ] {
-            let eviction = Some(eviction.into());
-            let seen = report(Some(Description { max_memory, eviction, ..Default::default() }));
-            let found = seen.problems.iter().any(|it| matches!(it, Problem::Evicting { .. }));
-            assert_eq!(found, evicts, "{seen}");
-        }
-    }
-
-    #[test]
-    fn an_error_of_a_node_says_what_to_do() {
-        for (kind, text) in [
-            (BackendErrorKind::Auth, "text; check the user and the password"),
-            (BackendErrorKind::Connection, "text; check the address, and whether the server runs"),
-            (BackendErrorKind::Loading, "text; wait"),
-            (BackendErrorKind::Permission, "text; allow this to the user of the address"),
-            (BackendErrorKind::Protocol, "text; use the address of a Redis or Valkey server"),
-            (BackendErrorKind::Other, "text"),
-        ] {
-            assert_eq!(Problem::Failed(BackendError::new(kind, "text")).to_string(), text);
+            let report = |at| {
+                let mut report = NodeReport::new("n".into(), Capabilities::NONE);
+                report.description = (at < answered).then(Description::default);
+                report.problems = (at >= voting).then(replica).into_iter().collect();
+                report
+            };
+            let check = Check { nodes: (0..nodes).map(report).collect() };
+            assert_eq!(
+                (check.has_quorum(), check.can_lock()),
+                (has_quorum, can_lock),
+                "{answered} and {voting} of {nodes}"
+            );
         }
     }
 }

@@ -119,7 +119,7 @@ mod wakers;
 
 pub use algorithm::fence::FencingToken;
 pub use backend::{BackendError, BackendErrorKind, LockBackend, RestartGuard};
-pub use check::{Check, NodeReport, Problem};
+pub use check::{Check, CheckRequest, NodeReport, Problem};
 pub use detached::{DetachedLock, InvalidRecord};
 pub use error::{
     AdoptError, Answer, BuildError, ExtendError, InvalidRequest, LeaseEnd, LockError, NodeAnswer,

@@ -12,7 +12,7 @@ pub use self::builder::LockManagerBuilder;
 pub use self::close::CloseReport;
 use crate::attempt::Attempt;
 use crate::backend::{BackendError, LockBackend, Revoke, Sighting};
-use crate::check::{self, Check};
+use crate::check::CheckRequest;
 use crate::cluster::Cluster;
 use crate::detached::DetachedLock;
 use crate::error::{AdoptError, LockError, RevokeError, WithError};
@@ -334,8 +334,9 @@ impl LockManager {
 
     /// Asks all nodes what they are, what they can do, and what is wrong with them. For a start-up, and for operators.
     ///
-    /// All nodes are asked at once, and each may reply for a node timeout. Nothing is locked and nothing written. A node
-    /// without a problem may fail later.
+    /// All nodes are asked at once, and each may reply for a node timeout. Then each sets and deletes a key that no lock
+    /// can have, `:quorate:check` below the [prefix](LockManagerBuilder::key_prefix) or `quorate:check` without one, and may
+    /// take a node timeout more. A node without a problem may fail later.
     ///
     /// ```
     /// use quorate_core::LockManager;
@@ -352,9 +353,9 @@ impl LockManager {
     ///
     /// # Cancel safety
     ///
-    /// The future can be dropped at any time: it only reads.
-    pub async fn check(&self) -> Check {
-        check::check(&self.queues.cluster).await
+    /// The future can be dropped at any time. Then a node may keep the key of the check for 1 s.
+    pub fn check(&self) -> CheckRequest {
+        CheckRequest::new(Arc::clone(&self.queues))
     }
 
     /// What is known of the nodes without asking them: which answered lately, and whether they are a quorum. For a

@@ -108,6 +108,13 @@ impl Key {
         Self(name.into())
     }
 
+    /// The key that a check sets and deletes below `prefix`. No lock can have it, since it is reserved.
+    pub(crate) fn of_check(prefix: &[u8]) -> Self {
+        let name = b":quorate:check";
+        // Without a prefix: where users of an ACL may write, as they need for other helper keys.
+        Self(if prefix.is_empty() { name[1..].into() } else { [prefix, name].concat().into() })
+    }
+
     /// A key as a node stores it. `None` for no bytes, since no resource has that key.
     pub(crate) fn parse(bytes: Vec<u8>) -> Option<Self> {
         (!bytes.is_empty()).then(|| Self(bytes.into()))

@@ -25,6 +25,8 @@ pub struct Features {
     pub(crate) names_holder: bool,
     /// The server has lost a script. All are loaded again in front of the next commands.
     pub(crate) must_load: bool,
+    /// When the server writes its log to the disk, as it told last.
+    pub(crate) fsync: Option<Arc<str>>,
     lacks: Vec<(Discriminant<Operation>, BackendError)>,
 }
 
@@ -36,6 +38,7 @@ impl Features {
             server: None,
             names_holder: false,
             must_load: false,
+            fsync: None,
             lacks: Vec::new(),
         }
     }

@@ -40,6 +40,8 @@ pub(crate) enum Form {
     Holder,
     /// The compare-and-delete of the server.
     CompareAndDelete,
+    /// A question for a setting, in front of a description.
+    Config,
     /// A script.
     Script(By),
 }
@@ -114,9 +116,7 @@ pub(crate) fn first(operation: &Operation, features: &Features) -> Step {
             Step::Send(Command::new("GET", key.len()).arg(key), Form::Plain)
         }
         Operation::ServerId => Step::Send(features::info("server"), Form::Plain),
-        Operation::Describe if features.scripts.is_err() => {
-            Step::Send(describe::info(), Form::Plain)
-        }
+        Operation::Describe => Step::Send(describe::fsync(), Form::Config),
         _ => scripted(operation, features),
     }
 }
@@ -136,6 +136,13 @@ pub(crate) fn next(
         let mut refusal = acquire::refusal(&reply);
         refusal.server.clone_from(&features.server);
         return Step::Done(Ok(CallReply::Voted(refusal)));
+    }
+    if form == Form::Config {
+        features.fsync = describe::of_fsync(&reply);
+        return match features.scripts {
+            Ok(by) => script(operation, by),
+            Err(_) => Step::Send(describe::info(), Form::Plain),
+        };
     }
     let Value::Error(text) = &reply else {
         return match (operation, form) {
@@ -184,9 +191,13 @@ pub(crate) fn next(
             _ => {}
         }
     }
-    if matches!(operation, Operation::Describe)
-        && matches!(error.kind(), BackendErrorKind::Permission | BackendErrorKind::Script)
-    {
+    let lacks = [
+        BackendErrorKind::Permission,
+        BackendErrorKind::Script,
+        BackendErrorKind::Cluster,
+        BackendErrorKind::CrossSlot,
+    ];
+    if matches!(operation, Operation::Describe) && lacks.contains(&error.kind()) {
         return match form {
             Form::Plain => {
                 Step::Done(describe::of_plain(Err(error), features).map(CallReply::Described))

@@ -17,6 +17,10 @@ pub(crate) fn reply(value: redis::Value) -> Value {
         redis::Value::Array(values) | redis::Value::Set(values) => {
             Value::List(values.into_iter().map(reply).collect())
         }
+        redis::Value::Map(pairs) => {
+            let pairs = pairs.into_iter().flat_map(|(name, value)| [reply(name), reply(value)]);
+            Value::List(pairs.collect())
+        }
         redis::Value::Attribute { data, .. } => reply(*data),
         redis::Value::ServerError(error) => Value::Error(text_of(&error).into()),
         // No command of ours has such a reply, nor an empty list.
@@ -113,7 +117,7 @@ mod tests {
                     Value::Error("ERR x".into()),
                 ]),
             ),
-            ("%1\r\n:1\r\n:2\r\n", Value::List(vec![])),
+            ("%1\r\n:1\r\n:2\r\n", Value::List(vec![Value::Int(1), Value::Int(2)])),
         ] {
             assert_eq!(parsed(line), expected, "{line}");
         }

@@ -140,6 +140,9 @@ fn scenarios(errors: Errors) {
         (lonely, "run --once-per 1h NAME -c 'echo ran >> ran'", None, 69, "no quorum"),
         (lonely, "inspect NAME", None, 69, ""),
         (lonely, "nodes", None, 69, ""),
+        (good, "nodes", None, 70, ""),
+        (good, "nodes --max-ttl 1h --wait 1ms", None, 70, "passes by itself"),
+        (twins, "nodes", None, 78, ""),
         (
             good,
             "--guard-max-ttl 30s run --no-wait NAME -c 'echo ran >> ran'",
@@ -147,7 +150,7 @@ fn scenarios(errors: Errors) {
             69,
             "quarantined",
         ),
-        (good, "--guard-max-ttl 5s nodes", None, 0, ""),
+        (good, "--guard-max-ttl 5s nodes", None, 69, ""),
         (good, "--guard-max-ttl 5s inspect NAME", None, 1, ""),
         (good, "--guard-max-ttl 5s free --yes NAME", None, 0, ""),
         (closed, "run NAME -c 'echo ran >> ran'", None, 78, "NOAUTH"),

@@ -12,6 +12,7 @@ mod permits;
 mod processes;
 mod read;
 mod records;
+mod rolling;
 mod scripts;
 mod secrets;
 mod signals;

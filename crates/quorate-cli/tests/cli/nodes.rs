@@ -3,30 +3,45 @@
 use std::io::Write as _;
 
 use quorate_tests::peer::Peer;
-use quorate_tests::{Nodes, RedisServer};
+use quorate_tests::wait::eventually;
+use quorate_tests::{Builder, Nodes, RedisServer};
 use serde_json::Value;
 
 use crate::records::assert_documented;
-use crate::support::{Dir, run};
+use crate::support::{Dir, run, start};
+
+/// A server that forgets nothing.
+fn persistent() -> Builder {
+    RedisServer::builder().append_only()
+}
 
 #[test]
 fn nodes_says_of_each_server_what_is_wrong_and_what_to_do() {
     let dir = &Dir::new();
-    let good = RedisServer::start();
-    // One user may not ask what the server is, and one may not even release a lock.
-    let acl = RedisServer::builder().user("ann", "on >pw ~* +@all -info").start();
-    let second =
-        RedisServer::builder().user("bob", "on >pw ~* +@read +@write +@connection").start();
-    let closed = RedisServer::builder().user("default", "on >pw ~* +@all").start();
-    let replica = RedisServer::builder().replica_of(good.port()).start();
+    let good = persistent().start();
+    // One user may not ask what the server is, and one may not even release a lock. Two cannot acquire one.
+    let acl = persistent().user("ann", "on >pw ~* +@all -info").start();
+    let second = persistent().user("bob", "on >pw ~* +@read +@write +@connection").start();
+    let closed = persistent().user("default", "on >pw ~* +@all").start();
+    let no_set = persistent().user("cid", "on >pw ~* +@all -set").start();
+    let elsewhere = persistent().user("dot", "on >pw ~quorate:* ~elsewhere:* +@all").start();
+    let unread = persistent().user("eve", "on >pw ~* +@all -config|get").start();
+    let replica = persistent().replica_of(good.port()).start();
     replica.wait_until_in_sync();
-    let evicting = RedisServer::builder()
-        .config("maxmemory", &["64mb"])
-        .config("maxmemory-policy", &["allkeys-lru"])
-        .start();
+    let evicting = persistent().config("maxmemory", &["64mb"]);
+    let evicting = evicting.config("maxmemory-policy", &["allkeys-lru"]).start();
+    let full = persistent().config("maxmemory", &["100kb"]).start();
+    let clustered = persistent().config("cluster-enabled", &["yes"]).start();
+    clustered.cli(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]);
+    let state = || clustered.cli(&["CLUSTER", "INFO"]).text();
+    eventually("a cluster of one server", || state().contains("cluster_state:ok"));
+    let each_second = persistent().config("appendfsync", &["everysec"]).start();
+    let forgets = RedisServer::start();
     let no_redis = Peer::raw(|mut stream| {
         stream.write_all(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n")
     });
+    let has_forgotten = "restarted and kept nothing: others may still hold what it has forgotten; restart no other node for";
+    let cannot_lock = "cannot lock below the prefix: jobs::quorate:check: NOPERM";
     let rows = [
         (good.address(), vec![]),
         (acl.address_as("ann", "pw"), vec!["'info'", "allow +info", "no server id"]),
@@ -35,12 +50,44 @@ fn nodes_says_of_each_server_what_is_wrong_and_what_to_do() {
             vec!["this node runs no scripts", "; allow this to the user"],
         ),
         (
+            no_set.address_as("cid", "pw"),
+            vec![cannot_lock, "'set'", "; allow this to the user of the address"],
+        ),
+        (elsewhere.address_as("dot", "pw"), vec![cannot_lock, "key"]),
+        (
+            unread.address_as("eve", "pw"),
+            vec![
+                "forgets its locks when it restarts (appendfsync cannot be read: allow +config|get)",
+                has_forgotten,
+            ],
+        ),
+        (
             replica.address(),
             vec!["a replica: the node grants no locks; use the address of its primary"],
         ),
         (
             evicting.address(),
             vec!["maxmemory-policy allkeys-lru: the node may evict locks; set noeviction"],
+        ),
+        (
+            full.address(),
+            vec!["its memory is full: the node grants no locks; raise maxmemory, or delete keys"],
+        ),
+        (
+            clustered.address(),
+            vec!["a server of a Redis Cluster: some names fail, and there is no fencing"],
+        ),
+        (
+            each_second.address(),
+            vec![
+                "forgets its locks when it restarts (appendfsync everysec); set appendonly yes and \
+                 appendfsync always, or a restart guard",
+                has_forgotten,
+            ],
+        ),
+        (
+            forgets.address(),
+            vec!["forgets its locks when it restarts (appendonly no)", has_forgotten],
         ),
         (no_redis.url(), vec!["is not one of Redis; use the address of a Redis or Valkey server"]),
         (
@@ -53,8 +100,9 @@ fn nodes_says_of_each_server_what_is_wrong_and_what_to_do() {
         ),
     ];
     let addresses: Vec<String> = rows.iter().map(|(address, _)| address.clone()).collect();
-    let (text, json) =
-        (run(dir, &addresses, &["nodes"]), run(dir, &addresses, &["nodes", "--json"]));
+    let words = ["--prefix", "jobs:", "nodes", "--json"];
+    let (text, json) = (run(dir, &addresses, &words[..3]), run(dir, &addresses, &words));
+    assert_eq!((text.code(), json.code()), (Some(69), Some(69)));
     let told: Value = serde_json::from_str(&json.out).unwrap();
     for (at, (address, problems)) in rows.iter().enumerate() {
         let line = text.out.lines().nth(at).unwrap();
@@ -67,17 +115,74 @@ fn nodes_says_of_each_server_what_is_wrong_and_what_to_do() {
             assert!(line.contains(problem), "{problem}: {line}");
             assert!(row["problems"].to_string().contains(problem), "{problem}: {row}");
         }
+        assert_eq!(row["is_clustered"] == true, *address == clustered.address(), "{row}");
+        assert!(!line.contains("Redis Cluster") || !line.contains("can do: fencing"), "{line}");
+    }
+    for node in [&good, &no_set, &elsewhere, &clustered] {
+        assert_eq!(node.keys(), [""; 0], "the key of the check is deleted");
     }
 }
 
 #[test]
+fn the_exit_code_of_nodes_says_whether_a_quorum_can_be_locked() {
+    let (nodes, dir) = (&Nodes::start_with(3, &persistent()), &Dir::new());
+    let mut addresses = nodes.addresses();
+    let code = |addresses: &[String], words: &[&str]| run(dir, addresses, words).code();
+    assert_eq!(code(&addresses, &["nodes"]), Some(0));
+    // New nodes are quarantined at the first lock.
+    assert_eq!(code(&addresses, &["--guard-max-ttl", "1h", "nodes"]), Some(69));
+    for (node, expected) in nodes.iter().zip([70, 69, 69]) {
+        node.kill();
+        assert_eq!(code(&addresses, &["nodes"]), Some(expected));
+    }
+    nodes.iter().for_each(RedisServer::restart);
+    addresses[1] = addresses[0].replace("127.0.0.1", "localhost");
+    let twice = run(dir, &addresses, &["nodes"]);
+    assert!(twice.code() == Some(78) && twice.out.contains("the same server as"), "{twice:?}");
+    // Each lock works until one of them restarts.
+    assert_eq!(code(&Nodes::start(3).addresses(), &["nodes"]), Some(70));
+}
+
+#[test]
+fn nodes_waits_for_what_passes_by_itself() {
+    let (nodes, dir) = (&Nodes::start_with(3, &persistent()), &Dir::new());
+    let addresses = &nodes.addresses();
+    nodes[0].kill();
+    let mut waits = start(dir, addresses, &["nodes", "--wait", "1h"]);
+    let over = run(dir, addresses, &["nodes", "--wait", "1ms"]);
+    let why = "the wait of 1ms has ended, and a problem is left that passes by itself";
+    assert_eq!(over.code(), Some(70));
+    assert!(over.out.contains("refused") && over.err.contains(why), "{over:?}");
+    assert!(waits.is_running());
+    nodes[0].restart();
+    let done = waits.done();
+    assert_eq!((done.code(), &*done.err), (Some(0), ""), "{done:?}");
+    assert_eq!(done.out.matches(": ok (").count(), 3, "{done:?}");
+    // It begins the quarantine that it waits for, and does not wait for what a person has to do.
+    let words = ["--guard-max-ttl", "1s", "nodes", "--wait", "1h"];
+    assert_eq!(run(dir, addresses, &words).code(), Some(0));
+    nodes[1].cli(&["SET", "quorate:guard:quarantine", "by hand"]);
+    let kept_out = run(dir, addresses, &[&words[..], &["--json"]].concat());
+    assert_eq!(kept_out.code(), Some(70));
+    let told: Value = serde_json::from_str(&kept_out.out).unwrap();
+    assert_documented("nodes --json", &told);
+    assert_eq!(told["nodes"][1]["quarantine_left_ms"], "forever");
+    assert_eq!((&told["nodes"][1]["passes"], &told["can_lock"]), (&false.into(), &true.into()));
+    // A node that kept nothing: until the longest ttl has passed. That it will forget again stays.
+    let forgets = Nodes::start(1);
+    let done = run(dir, &forgets.addresses(), &["nodes", "--max-ttl", "1s", "--wait", "1h"]);
+    assert_eq!((done.code(), &*done.err), (Some(70), ""));
+    assert!(done.out.contains("forgets its locks") && !done.out.contains("restart no other"));
+}
+
+#[test]
 fn nodes_has_a_stable_schema() {
-    let (nodes, dir) = (&Nodes::start(3), &Dir::new());
+    let (nodes, dir) = (&Nodes::start_with(3, &persistent()), &Dir::new());
     let done = run(dir, &nodes.addresses(), &["nodes", "--json"]);
     assert_eq!((done.code(), &*done.err), (Some(0), ""));
     let told: Value = serde_json::from_str(&done.out).unwrap();
     assert_documented("nodes --json", &told);
-    assert_eq!(told["has_quorum"], true);
+    assert_eq!((&told["has_quorum"], &told["can_lock"]), (&true.into(), &true.into()));
     for (at, node) in nodes.iter().enumerate() {
         let row = &told["nodes"][at];
         assert_eq!(row["name"], format!("127.0.0.1:{}", node.port()));
@@ -92,7 +197,9 @@ fn nodes_has_a_stable_schema() {
             ("is_replica", false.into()),
             ("max_memory", 0.into()),
             ("maxmemory_policy", "noeviction".into()),
-            ("is_append_only", false.into()),
+            ("is_clustered", false.into()),
+            ("is_append_only", true.into()),
+            ("appendfsync", "always".into()),
             ("runs_scripts", true.into()),
             ("quarantine_left_ms", Value::Null),
             ("can_watch", true.into()),
@@ -100,11 +207,14 @@ fn nodes_has_a_stable_schema() {
             ("can_fence", true.into()),
             ("can_guard", true.into()),
             ("can_read", true.into()),
+            ("passes", false.into()),
             ("problems", Value::Array(vec![])),
         ] {
             assert_eq!(row[field], value, "{field}: {row}");
         }
-        assert!(row["round_trip_us"].is_u64(), "{row}");
+        for field in ["round_trip_us", "uptime_s", "used_memory"] {
+            assert!(row[field].is_u64(), "{field}: {row}");
+        }
     }
     // A node that cannot be reached has the same fields.
     let lonely = [

@@ -36,10 +36,13 @@ fn a_password_and_a_token_are_printed_nowhere() {
         assert_eq!(done.code(), Some(code), "{words:?}: {done:?}");
         printed.push(done.out + &done.err);
     };
-    for words in
-        [&["inspect", "lock"][..], &["inspect", "--json", "lock"], &["nodes"], &["nodes", "--json"]]
-    {
-        note(&right, words, 0);
+    for (words, code) in [
+        (&["inspect", "lock"][..], 0),
+        (&["inspect", "--json", "lock"], 0),
+        (&["nodes"], 70),
+        (&["nodes", "--json"], 70),
+    ] {
+        note(&right, words, code);
     }
     note(&[], &["--nodes-file", "nodes", "-v", "inspect", "lock"], 0);
     note(&right, &["run", "-v", "--no-wait", "lock", "--", "true"], 75);

@@ -55,8 +55,12 @@ impl State {
             Operation::Inspect { key } => CallReply::Sighted(store.inspect(key, now)?),
             Operation::Revoke { key, how } => CallReply::Sighted(store.revoke(key, how, now)?),
             Operation::Describe => {
-                let left = store.quarantine_left(Duration::MAX, now);
-                CallReply::Described(describe(&server, left, names_server))
+                let mut told = describe(&server, names_server);
+                told.quarantine_left = store.quarantine_left(Duration::MAX, now);
+                if let Some((is_known, max_ttl)) = store.epoch(&server, now) {
+                    (told.is_known_to_guard, told.guard_max_ttl) = (is_known, Some(max_ttl));
+                }
+                CallReply::Described(told)
             }
             Operation::ServerId if server.hides => return Err(no_info()),
             Operation::ServerId => CallReply::ServerId(Some(server.id)),
@@ -88,10 +92,9 @@ impl State {
     }
 }
 
-/// What a server tells of itself.
-fn describe(server: &Server, quarantine_left: Option<Duration>, names_server: bool) -> Description {
+/// What a server tells of itself. Nothing of a disk: a test decides what a restart keeps.
+fn describe(server: &Server, names_server: bool) -> Description {
     let mut told = Description::default();
-    told.quarantine_left = quarantine_left;
     if server.hides {
         told.lacks = Capabilities::GUARD | Capabilities::SERVER_ID;
         told.errors.push(no_info());
@@ -102,6 +105,6 @@ fn describe(server: &Server, quarantine_left: Option<Duration>, names_server: bo
     told.is_replica = Some(false);
     told.max_memory = Some(u64::from(server.evicts) << 30);
     told.eviction = Some(if server.evicts { "allkeys-lru" } else { "noeviction" }.into());
-    told.is_append_only = Some(false);
+    told.uptime = Some(server.uptime);
     told
 }

@@ -24,6 +24,13 @@ pub(crate) struct Server {
     pub(crate) hides: bool,
 }
 
+impl Server {
+    /// Its epoch.
+    fn known(&self) -> String {
+        format!("{}:{}", self.id, self.promotion)
+    }
+}
+
 impl Store {
     /// Acquires the keys unless the node is quarantined, and raises their number if there is a hint.
     pub(crate) fn guarded_acquire(
@@ -57,7 +64,7 @@ impl Store {
             return Err(no_info());
         }
         let max_ttl = guard.max_ttl();
-        let known = format!("{}:{}", server.id, server.promotion);
+        let known = server.known();
         let found = match self.string(EPOCH.as_bytes(), now)? {
             None => None,
             Some(epoch) => Some(parse(epoch).ok_or_else(no_epoch)?),
@@ -80,6 +87,12 @@ impl Store {
         let epoch = format!("{known}:{}", max_ttl.as_millis());
         self.put(EPOCH.as_bytes(), Value::String(epoch.into_bytes()), None);
         Ok(())
+    }
+
+    /// Whether the epoch is that of this server, and its `max_ttl`; `None` without an epoch.
+    pub(crate) fn epoch(&self, server: &Server, now: Instant) -> Option<(bool, Duration)> {
+        let (epoch, max_ttl) = parse(self.string(EPOCH.as_bytes(), now).ok()??)?;
+        Some((epoch == server.known(), max_ttl))
     }
 
     /// How long the quarantine lasts: `without_expiry` if its key has none.

@@ -1,7 +1,7 @@
 //! What a node tells of itself.
 //!
-//! A script reads `INFO` and the quarantine of the restart guard. Where it may not, `INFO` alone is asked for: there
-//! the guard cannot run either.
+//! `CONFIG GET appendfsync` comes first, since no script may run it. A script reads `INFO`, and the quarantine and the
+//! epoch of the restart guard. Where it may not, `INFO` alone is asked for: there the guard cannot run either.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,14 +9,15 @@ use std::time::Duration;
 use quorate_core::BackendError;
 use quorate_core::backend::{Capabilities, Description};
 
-use super::guard::QUARANTINE;
+use super::guard::{self, EPOCH, QUARANTINE};
 use crate::command::Command;
 use crate::error_reply::because;
 use crate::features::{Features, field};
 use crate::script::{By, Script};
 use crate::value::Value;
 
-/// `KEYS` the key of the quarantine. Returns its milliseconds left as `PTTL`, and `INFO`; nil for what failed.
+/// `KEYS` the keys of the quarantine and of the epoch. Returns the milliseconds left of the first as `PTTL`, `INFO`, and the
+/// value of the second; nil for what failed.
 pub(super) static DESCRIBE: Script = Script::new(include_str!("../../scripts/describe.lua"));
 
 /// What needs scripts.
@@ -27,9 +28,25 @@ const SCRIPTED: Capabilities = Capabilities::FENCING
     .union(Capabilities::REVOKE)
     .union(Capabilities::SHARED);
 
+/// What needs keys of several slots.
+const SEVERAL_SLOTS: Capabilities =
+    Capabilities::FENCING.union(Capabilities::GUARD).union(Capabilities::QUEUE);
+
 /// Reads all with one script.
 pub(super) fn command(by: By) -> Command {
-    DESCRIBE.run(by, 1, QUARANTINE.len()).arg(QUARANTINE)
+    DESCRIBE.run(by, 2, QUARANTINE.len() + EPOCH.len()).arg(QUARANTINE).arg(EPOCH)
+}
+
+/// When the log is written to the disk.
+pub(super) fn fsync() -> Command {
+    Command::new("CONFIG", 16).arg("GET").arg("appendfsync")
+}
+
+/// The reply to that; `None` if the user may not ask.
+pub(super) fn of_fsync(reply: &Value) -> Option<Arc<str>> {
+    let Value::List(list) = reply else { return None };
+    let [_, Value::Text(value)] = list.as_slice() else { return None };
+    std::str::from_utf8(value).ok().map(Arc::from)
 }
 
 /// `INFO` alone.
@@ -43,12 +60,15 @@ pub(super) fn of_script(
     features: &Features,
 ) -> Result<Option<Description>, BackendError> {
     let Value::List(list) = reply else { return Err(reply.unexpected("a script")) };
-    let (left, info) = match list.as_slice() {
-        [left, Value::Text(info)] => (left, info),
-        [_, Value::Nil] => return Ok(None),
+    let (left, info, epoch) = match list.as_slice() {
+        [left, Value::Text(info), epoch] => (left, info, epoch),
+        [_, Value::Nil, _] => return Ok(None),
         _ => return Err(reply.unexpected("a script")),
     };
     let mut told = of_info(info, features);
+    if let Value::Text(epoch) = epoch {
+        (told.is_known_to_guard, told.guard_max_ttl) = guard::read_epoch(epoch, info);
+    }
     told.quarantine_left = match left {
         Value::Int(-1) => Some(Duration::MAX),
         Value::Int(left @ 0..) => Some(Duration::from_millis(left.unsigned_abs())),
@@ -80,6 +100,7 @@ pub(super) fn of_plain(
 fn of_info(info: &[u8], features: &Features) -> Description {
     let text = |name| field(info, name).map(Arc::from);
     let is = |name, what| field(info, name).map(|value| value == what);
+    let number = |name| field(info, name).and_then(|number| number.parse().ok());
     let mut told = Description::default();
     let software = [("valkey_version", "Valkey"), ("redis_version", "Redis")];
     told.version = software.into_iter().find_map(|(name, software)| {
@@ -87,12 +108,20 @@ fn of_info(info: &[u8], features: &Features) -> Description {
     });
     told.server_id = text("run_id");
     told.is_replica = is("role", "slave");
-    told.max_memory = field(info, "maxmemory").and_then(|bytes| bytes.parse().ok());
+    told.is_clustered = is("cluster_enabled", "1");
+    if told.is_clustered == Some(true) {
+        told.lacks = told.lacks | SEVERAL_SLOTS;
+    }
+    told.uptime = number("uptime_in_seconds").map(Duration::from_secs);
+    told.max_memory = number("maxmemory");
+    let uncounted = number("mem_not_counted_for_evict").unwrap_or_default();
+    told.used_memory = number("used_memory").map(|used| used.saturating_sub(uncounted));
     told.eviction = text("maxmemory_policy");
     told.is_append_only = is("aof_enabled", "1");
+    told.fsync.clone_from(&features.fsync);
     told.runs_scripts = Some(features.scripts.is_ok());
     if let Err(error) = &features.scripts {
-        told.lacks = SCRIPTED;
+        told.lacks = told.lacks | SCRIPTED;
         told.errors.push(error.clone());
     }
     told

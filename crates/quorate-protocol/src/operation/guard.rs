@@ -17,6 +17,7 @@ use quorate_core::{BackendError, BackendErrorKind, RestartGuard};
 use super::acquire::held_by;
 use super::fence;
 use crate::command::Command;
+use crate::features::field;
 use crate::script::{By, Script, size_of};
 use crate::value::Value;
 
@@ -31,7 +32,7 @@ pub(super) static ACQUIRE: Script = Script::new(concat!(
     include_str!("../../scripts/guard_acquire.lua")
 ));
 
-const EPOCH: &[u8] = b"quorate:guard:epoch2";
+pub(super) const EPOCH: &[u8] = b"quorate:guard:epoch2";
 
 pub(super) const QUARANTINE: &[u8] = b"quorate:guard:quarantine";
 
@@ -88,6 +89,17 @@ fn parse(reply: &Value) -> Option<Result<Reply, BackendError>> {
     };
     reply.server = Some(Arc::from(std::str::from_utf8(run).ok()?));
     Some(Ok(reply))
+}
+
+/// Whether an epoch is that of the server which tells `info`, and its `max_ttl`. As [`ACQUIRE`] compares them.
+pub(super) fn read_epoch(epoch: &[u8], info: &[u8]) -> (bool, Option<Duration>) {
+    let [run, replid, offset] =
+        ["run_id", "master_replid2", "second_repl_offset"].map(|name| field(info, name));
+    let known = [run, replid, offset].map(Option::unwrap_or_default).join(":");
+    let text = std::str::from_utf8(epoch).unwrap_or_default();
+    let (epoch, max_ttl) = text.rsplit_once(':').unwrap_or_default();
+    // What is no epoch has a `max_ttl` that no guard has.
+    (epoch == known, Some(Duration::from_millis(max_ttl.parse().unwrap_or_default())))
 }
 
 fn quarantined(left: Duration) -> BackendError {

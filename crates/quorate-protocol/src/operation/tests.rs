@@ -146,7 +146,7 @@ fn each_operation_has_its_command() {
         (Operation::Inspect { key: key("k") }, "EVALSHA 1 k"),
         (revoke(Revoke::Replace(claim(&["k"]).token().clone())), "EVALSHA 1 k TOKEN"),
         (revoke(Revoke::Delete), "EVALSHA 1 k "),
-        (Operation::Describe, "EVALSHA 1 quorate:guard:quarantine"),
+        (Operation::Describe, "CONFIG GET appendfsync"),
         (Operation::ServerId, "INFO server"),
     ] {
         assert_eq!(sent(first(&operation, &features(None))).0, expected);
@@ -189,7 +189,11 @@ fn what_sets_a_key_is_one_command_and_all_else_may_have_a_second() {
         (Operation::Describe, true),
     ] {
         let mut features = features(None);
-        let (by_sha, form) = sent(first(&operation, &features));
+        let (mut by_sha, mut form) = sent(first(&operation, &features));
+        if form == Form::Config {
+            (by_sha, form) = sent(next(&operation, form, fsync(), &mut features));
+            assert_eq!(by_sha, "EVALSHA 2 quorate:guard:quarantine quorate:guard:epoch2");
+        }
         let step = next(&operation, form, Value::Error(NOSCRIPT.into()), &mut features);
         assert!(features.must_load);
         if has_second {
@@ -386,13 +390,21 @@ fn described(features: &mut Features, replies: Vec<Value>) -> (Description, Vec<
     }
 }
 
-const INFO: &str = "# Server\r\nredis_version:7.0.15\r\nrun_id:abc\r\nmaxmemory:0\r\n\
-                    maxmemory_policy:noeviction\r\naof_enabled:1\r\nrole:master\r\n";
+const INFO: &str = "# Server\r\nredis_version:7.0.15\r\nrun_id:abc\r\nuptime_in_seconds:7\r\n\
+                    used_memory:300\r\nmem_not_counted_for_evict:100\r\nmaxmemory:0\r\n\
+                    maxmemory_policy:noeviction\r\naof_enabled:1\r\nrole:master\r\n\
+                    master_replid2:00\r\nsecond_repl_offset:-1\r\ncluster_enabled:0\r\n";
+
+/// The reply to `CONFIG GET appendfsync`.
+fn fsync() -> Value {
+    Value::List(["appendfsync", "always"].map(|text| Value::Text(text.into())).to_vec())
+}
 
 #[test]
 fn a_description_is_what_the_server_tells() {
     let text = |text: &str| Value::Text(text.into());
-    let scripted = |left, info: &str| vec![Value::List(vec![left, text(info)])];
+    let scripted =
+        |left, info: &str| vec![fsync(), Value::List(vec![left, text(info), Value::Nil])];
     let valkey =
         "redis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:8.0.1\r\nrole:slave\r\n";
     for (left, info, version, is_replica, quarantine) in [
@@ -408,7 +420,7 @@ fn a_description_is_what_the_server_tells() {
         (Value::Nil, "", None, None, None),
     ] {
         let (told, asked) = described(&mut features(None), scripted(left, info));
-        assert_eq!(asked, ["EVALSHA"]);
+        assert_eq!(asked, ["CONFIG", "EVALSHA"]);
         assert_eq!((told.version.as_deref(), told.is_replica), (version, is_replica));
         assert_eq!((told.quarantine_left, told.runs_scripts), (quarantine, Some(true)));
         assert!(told.errors.is_empty());
@@ -416,6 +428,47 @@ fn a_description_is_what_the_server_tells() {
     let (told, _) = described(&mut features(None), scripted(Value::Int(-2), INFO));
     assert_eq!((told.server_id.as_deref(), told.max_memory), (Some("abc"), Some(0)));
     assert_eq!((told.eviction.as_deref(), told.is_append_only), (Some("noeviction"), Some(true)));
+    assert_eq!((told.used_memory, told.is_clustered), (Some(200), Some(false)));
+    assert_eq!((told.uptime, told.keeps_writes()), (Some(Duration::from_secs(7)), Some(true)));
+    assert!(!told.lacks.contains(Capabilities::FENCING));
+    // A later description knows no more than its own question has told.
+    let mut features = features(None);
+    described(&mut features, scripted(Value::Int(-2), INFO));
+    let denied = Value::Error("NOPERM this user has no permissions to run 'config|get'".into());
+    let replies = vec![denied, Value::List(vec![Value::Int(-2), text(INFO), Value::Nil])];
+    let (told, _) = described(&mut features, replies);
+    assert_eq!((told.fsync.as_deref(), told.keeps_writes()), (None, Some(false)));
+}
+
+#[test]
+fn a_description_compares_the_epoch_of_the_guard_with_the_server() {
+    let max_ttl = |millis| Some(Duration::from_millis(millis));
+    for (epoch, is_known, guard_max_ttl) in [
+        (None, false, None),
+        (Some("abc:00:-1:5000"), true, max_ttl(5_000)),
+        (Some("other:00:-1:5000"), false, max_ttl(5_000)),
+        (Some("abc:11:9:7000"), false, max_ttl(7_000)),
+        (Some("nonsense"), false, max_ttl(0)),
+    ] {
+        let epoch = epoch.map_or(Value::Nil, |epoch| Value::Text(epoch.into()));
+        let scripted = Value::List(vec![Value::Int(-2), Value::Text(INFO.into()), epoch]);
+        let (told, _) = described(&mut features(None), vec![fsync(), scripted]);
+        assert_eq!((told.is_known_to_guard, told.guard_max_ttl), (is_known, guard_max_ttl));
+    }
+}
+
+#[test]
+fn a_server_of_a_cluster_is_described_without_a_script() {
+    let info = INFO.replace("cluster_enabled:0", "cluster_enabled:1");
+    for error in ["CROSSSLOT Keys in request don't hash to the same slot", "MOVED 7 10.0.0.1:6379"]
+    {
+        let replies = vec![fsync(), Value::Error(error.into()), Value::Text(info.clone().into())];
+        let (told, asked) = described(&mut features(None), replies);
+        assert_eq!(asked, ["CONFIG", "EVALSHA", "INFO"]);
+        let lacks = Capabilities::FENCING | Capabilities::GUARD | Capabilities::QUEUE;
+        assert!(told.is_clustered == Some(true) && told.lacks.contains(lacks), "{told:?}");
+        assert!(!told.lacks.contains(Capabilities::SHARED) && told.errors.is_empty());
+    }
 }
 
 /// Whatever is forbidden, the description says what is known, and why the rest is missing.
@@ -425,15 +478,16 @@ fn a_description_lacks_what_the_user_may_not_read() {
     let denied = || error("NOPERM this user has no permissions to run the 'info' command");
     let no_access = || error("NOPERM No permissions to access a key");
     let info = || Value::Text(INFO.into());
-    let no_info = || Value::List(vec![Value::Int(-2), Value::Nil]);
-    for (replies, lacks_id, asked) in [
+    let no_info = || Value::List(vec![Value::Int(-2), Value::Nil, Value::Nil]);
+    for (mut replies, lacks_id, asked) in [
         (vec![no_info(), info()], false, &["EVALSHA", "INFO"][..]),
         (vec![no_info(), denied()], true, &["EVALSHA", "INFO"]),
         (vec![no_access(), info()], false, &["EVALSHA", "INFO"]),
         (vec![error(NOSCRIPT), no_access(), denied()], true, &["EVALSHA", "EVAL", "INFO"]),
     ] {
+        replies.insert(0, denied());
         let (told, seen) = described(&mut features(None), replies);
-        assert_eq!(seen, asked);
+        assert_eq!(seen, [&["CONFIG"], asked].concat());
         assert!(told.lacks.contains(Capabilities::GUARD));
         assert_eq!(told.lacks.contains(Capabilities::SERVER_ID), lacks_id);
         assert_eq!(
@@ -446,8 +500,8 @@ fn a_description_lacks_what_the_user_may_not_read() {
     }
     let mut features = features(None);
     features.scripts = Err(BackendError::unsupported("this node runs no scripts"));
-    let (told, asked) = described(&mut features, vec![info()]);
-    assert_eq!((asked, told.runs_scripts), (vec!["INFO".to_owned()], Some(false)));
+    let (told, asked) = described(&mut features, vec![fsync(), info()]);
+    assert_eq!((asked.join(" "), told.runs_scripts), ("CONFIG INFO".to_owned(), Some(false)));
     let lost = Capabilities::FENCING | Capabilities::QUEUE | Capabilities::REVOKE;
     assert!(told.lacks.contains(lost | Capabilities::INSPECT | Capabilities::GUARD));
     assert_eq!(told.errors[0].to_string(), "this node runs no scripts");

@@ -1,0 +1,95 @@
+//! `nodes`: what each node is, and what is wrong with it, as lines or as JSON.
+
+use std::time::{Duration, Instant};
+
+use quorate::backend::Capabilities;
+use quorate::{Check, NodeReport, Problem};
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+use crate::args::{Common, Nodes};
+use crate::exit::{Failure, NO_QUORUM, PERMANENT, PROBLEM};
+use crate::nodes::manager;
+use crate::say;
+
+/// How long after an answer the nodes are asked again.
+const AGAIN: Duration = Duration::from_millis(500);
+
+/// Shows what each node is, and returns the exit code. With a wait, when no problem is left that passes by itself.
+pub(crate) async fn nodes(common: &Common, nodes: &Nodes) -> Result<u8, Failure> {
+    let (manager, start) = (manager(common)?, Instant::now());
+    let (check, left) = loop {
+        let request = manager.check().longest_ttl(nodes.max_ttl);
+        let check = match nodes.wait {
+            Some(_) => request.begin_quarantine().await,
+            None => request.await,
+        };
+        let passes = check.problems().any(|(_, problem)| problem.passes_by_itself());
+        let wait = nodes.wait.filter(|_| passes);
+        match wait.map(|wait| wait.saturating_sub(start.elapsed())) {
+            Some(left) if !left.is_zero() => sleep(left.min(AGAIN)).await,
+            _ => break (check, wait),
+        }
+    };
+    match nodes.json {
+        true => say::report(json_of(&check))?,
+        false => say::report(&check)?,
+    }
+    match (code_of(&check), left) {
+        (code, Some(wait)) => Err(Failure::new(
+            code,
+            format!("the wait of {wait:?} has ended, and a problem is left that passes by itself"),
+        )),
+        (code, None) => Ok(code),
+    }
+}
+
+fn code_of(check: &Check) -> u8 {
+    match check.problems().count() {
+        0 => 0,
+        _ if check.has_one_server_twice() => PERMANENT,
+        _ if check.can_lock() => PROBLEM,
+        _ => NO_QUORUM,
+    }
+}
+
+fn json_of(check: &Check) -> Value {
+    json!({
+        "has_quorum": check.has_quorum(),
+        "can_lock": check.can_lock(),
+        "nodes": check.nodes().iter().map(json_of_node).collect::<Vec<_>>(),
+    })
+}
+
+fn json_of_node(node: &NodeReport) -> Value {
+    let told = node.description.as_ref();
+    let can = |ability| told.map(|_| node.abilities.contains(ability));
+    let quarantine_left = told.and_then(|told| told.quarantine_left).map(|left| match left {
+        Duration::MAX => json!("forever"),
+        left => json!(u64::try_from(left.as_millis()).unwrap_or(u64::MAX)),
+    });
+    json!({
+        "name": *node.name,
+        "is_reachable": told.is_some(),
+        "round_trip_us": node.round_trip.map(|time| u64::try_from(time.as_micros()).unwrap_or(u64::MAX)),
+        "version": told.and_then(|told| told.version.as_deref()),
+        "server_id": told.and_then(|told| told.server_id.as_deref()),
+        "is_replica": told.and_then(|told| told.is_replica),
+        "is_clustered": told.and_then(|told| told.is_clustered),
+        "uptime_s": told.and_then(|told| told.uptime).map(|uptime| uptime.as_secs()),
+        "max_memory": told.and_then(|told| told.max_memory),
+        "used_memory": told.and_then(|told| told.used_memory),
+        "maxmemory_policy": told.and_then(|told| told.eviction.as_deref()),
+        "is_append_only": told.and_then(|told| told.is_append_only),
+        "appendfsync": told.and_then(|told| told.fsync.as_deref()),
+        "runs_scripts": told.and_then(|told| told.runs_scripts),
+        "quarantine_left_ms": quarantine_left,
+        "can_watch": can(Capabilities::WATCH),
+        "can_queue": can(Capabilities::QUEUE),
+        "can_fence": can(Capabilities::FENCING),
+        "can_guard": can(Capabilities::GUARD),
+        "can_read": can(Capabilities::SHARED),
+        "passes": node.problems.iter().any(Problem::passes_by_itself),
+        "problems": node.problems.iter().map(ToString::to_string).collect::<Vec<_>>(),
+    })
+}

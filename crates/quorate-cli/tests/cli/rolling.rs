@@ -1,0 +1,154 @@
+//! A rolling restart by the page about operations: no two holders, whatever the nodes keep. And two by a shorter rule.
+
+use std::time::Instant;
+
+use quorate::algorithm::lease::SafetyMargin;
+use quorate::backend::{Drift, Ttl};
+use quorate_tests::wait::{eventually, now};
+use quorate_tests::{Nodes, RedisServer};
+
+use crate::support::{Dir, Done, run, start};
+
+const PAGE: &str = include_str!("../../../quorate/docs/operations.md");
+
+/// So short that a test can wait for the end of it at each node.
+const SHORT: &str = "5s";
+
+/// What the page says to run before the first restart and after each, with these options of all commands.
+fn line_of_the_page<'a>(options: &[&'a str]) -> Vec<&'a str> {
+    let line = PAGE.lines().find(|line| line.starts_with("quorate nodes --wait ")).unwrap();
+    let words = line.split(" #").next().unwrap().split_whitespace().skip(1);
+    options.iter().copied().chain(words).collect()
+}
+
+/// A record of another process, and until when it holds the lock at least.
+struct Record {
+    name: String,
+    until: Instant,
+}
+
+/// Nodes with the same settings, the options that all commands need there, and the ttl of all locks.
+struct Setting<'a> {
+    nodes: &'a Nodes,
+    options: &'a [&'a str],
+    ttl: &'a str,
+    dir: Dir,
+}
+
+impl Setting<'_> {
+    fn run(&self, words: &[&str]) -> Done {
+        run(&self.dir, &self.nodes.addresses(), &[self.options, words].concat())
+    }
+
+    fn record(&self, name: String) -> Record {
+        let ttl = humantime::parse_duration(self.ttl).unwrap();
+        let ttl = Ttl::try_from(ttl).unwrap();
+        let until = now() + SafetyMargin::default().validity(Drift::default(), ttl);
+        let locked = self.run(&["lock", "--no-wait", "--ttl", self.ttl, &name]);
+        assert_eq!(locked.code(), Some(0), "{locked:?}");
+        Record { name, until }
+    }
+
+    /// Whether another process gets the lock now.
+    fn is_free(&self, name: &str) -> bool {
+        let done = self.run(&[
+            "run",
+            "--no-wait",
+            "--ttl",
+            SHORT,
+            "--kill-after",
+            "1s",
+            name,
+            "--",
+            "true",
+        ]);
+        done.code() == Some(0)
+    }
+
+    /// How many of the records are held by another process as well.
+    fn overlaps(&self, records: &mut Vec<Record>) -> usize {
+        let free = records.extract_if(.., |record| self.is_free(&record.name));
+        // Two clocks read after the lock was acquired: it was so before the end of the record.
+        free.map(|record| usize::from(now() < record.until)).sum()
+    }
+
+    /// Restarts each node, and goes on as `goes_on` says. A record is acquired before each restart, and a command runs
+    /// under a renewed lock. Returns how often a second process got the lock of one of them.
+    fn restart_all(&self, goes_on: impl Fn(&Self)) -> usize {
+        goes_on(self);
+        let work = ["run", "--ttl", self.ttl, "--kill-after", "1s", "work", "-c"];
+        let script =
+            "echo started > started; until [ -e go ] || [ ! -e here ]; do sleep 0.05; done";
+        let words = [self.options, &work, &[script]].concat();
+        let mut work = start(&self.dir, &self.nodes.addresses(), &words);
+        self.dir.wait_for("started");
+        let (mut records, mut overlaps) = (Vec::new(), 0);
+        for (at, node) in self.nodes.iter().enumerate() {
+            records.push(self.record(format!("record-{at}")));
+            node.restart();
+            overlaps += self.overlaps(&mut records);
+            goes_on(self);
+            overlaps += self.overlaps(&mut records);
+            overlaps += usize::from(self.is_free("work") && work.is_running());
+        }
+        self.dir.write("go", "");
+        let done = work.done();
+        assert!(overlaps > 0 || done.code() == Some(0), "the command was stopped: {done:?}");
+        overlaps
+    }
+}
+
+/// As the page says: with 0, or with 70 when nothing forbids it.
+fn by_the_page(setting: &Setting<'_>, words: &[&str]) -> Done {
+    let done = run(&setting.dir, &setting.nodes.addresses(), words);
+    assert!(
+        matches!(done.code(), Some(0 | 70)) && !done.out.contains("restart no other node"),
+        "{done:?}"
+    );
+    done
+}
+
+#[test]
+fn a_rolling_restart_of_nodes_that_keep_each_write_makes_no_two_holders() {
+    let nodes = &Nodes::start_with(3, &RedisServer::builder().append_only());
+    let setting = Setting { nodes, options: &[], ttl: "60s", dir: Dir::new() };
+    let overlaps = setting.restart_all(|setting| {
+        assert_eq!(by_the_page(setting, &line_of_the_page(&[])).code(), Some(0));
+    });
+    assert_eq!(overlaps, 0);
+}
+
+#[test]
+fn a_rolling_restart_with_the_guard_makes_no_two_holders() {
+    let (nodes, options) = (&Nodes::start(3), &["--guard-max-ttl", SHORT]);
+    let setting = Setting { nodes, options, ttl: SHORT, dir: Dir::new() };
+    let overlaps = setting.restart_all(|setting| {
+        assert_eq!(by_the_page(setting, &line_of_the_page(options)).code(), Some(0));
+    });
+    assert_eq!(overlaps, 0);
+}
+
+#[test]
+fn a_rolling_restart_of_nodes_that_forget_makes_no_two_holders() {
+    let nodes = &Nodes::start(3);
+    let setting = Setting { nodes, options: &[], ttl: SHORT, dir: Dir::new() };
+    let words = [line_of_the_page(&[]), vec!["--max-ttl", SHORT]].concat();
+    let overlaps = setting.restart_all(|setting| {
+        let done = by_the_page(setting, &words);
+        assert_eq!(done.out.matches("forgets its locks when it restarts").count(), 3, "{done:?}");
+    });
+    assert_eq!(overlaps, 0);
+}
+
+/// Without the page: the next node is restarted when the last one answers.
+#[test]
+fn a_rolling_restart_of_nodes_that_forget_and_answer_makes_two_holders() {
+    let nodes = &Nodes::start(3);
+    let setting = Setting { nodes, options: &[], ttl: "60s", dir: Dir::new() };
+    let overlaps = setting.restart_all(|setting| {
+        let answer = || !setting.run(&["nodes"]).out.contains("check the address");
+        eventually("three nodes that answer", answer);
+    });
+    assert!(overlaps > 0);
+    assert_eq!(setting.run(&["nodes"]).out.matches("restart no other node").count(), 3);
+}
