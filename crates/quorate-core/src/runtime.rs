@@ -11,6 +11,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
+#[cfg(any(feature = "smol", feature = "tokio"))]
+mod resume;
 #[cfg(feature = "smol")]
 mod smol;
 mod suspend;
@@ -57,6 +59,18 @@ pub trait Runtime: fmt::Debug + Send + Sync + 'static {
     ///
     /// The future can be dropped at any time. It wakes no task after that.
     fn sleep_until(&self, deadline: Instant) -> BoxFuture<'static, ()>;
+
+    /// Waits until `deadline`, and no more than half a second longer after a suspend.
+    ///
+    /// For sleeps of seconds: it may cost more to begin one than a [`sleep_until`](Self::sleep_until). That is the
+    /// default, and right if its timers go on during a suspend as the clock does.
+    ///
+    /// # Cancel safety
+    ///
+    /// The future can be dropped at any time. It wakes no task after that.
+    fn long_sleep_until(&self, deadline: Instant) -> BoxFuture<'static, ()> {
+        self.sleep_until(deadline)
+    }
 
     /// Runs `task` in the background.
     fn spawn(&self, task: BoxFuture<'static, ()>);
@@ -106,6 +120,10 @@ impl<R: Runtime + ?Sized> Runtime for Arc<R> {
 
     fn sleep_until(&self, deadline: Instant) -> BoxFuture<'static, ()> {
         (**self).sleep_until(deadline)
+    }
+
+    fn long_sleep_until(&self, deadline: Instant) -> BoxFuture<'static, ()> {
+        (**self).long_sleep_until(deadline)
     }
 
     fn spawn(&self, task: BoxFuture<'static, ()>) {

@@ -69,7 +69,13 @@ impl Timekeeper {
             let before = mem::replace(&mut all.keeper, sleeps);
             drop(all);
             drop(before);
-            if self.attempts.runtime.sleep(&mut self.timer, until, context).is_pending() {
+            let runtime = &self.attempts.runtime;
+            let is_kept = self.timer.as_ref().is_some_and(|(at, _)| *at == until);
+            if self.idle_until.is_none() && !is_kept {
+                // After a suspend, all leases depend on this one sleep (T4).
+                self.timer = Some((until, runtime.long_sleep_until(until)));
+            }
+            if runtime.sleep(&mut self.timer, until, context).is_pending() {
                 return Poll::Pending;
             }
         }

@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use smol::Timer;
 
+use super::resume::SLEEPS;
 use super::suspend::time_suspended;
 use super::{BoxFuture, EntropyError, Runtime, os_random};
 
@@ -39,6 +40,10 @@ impl Runtime for SmolRuntime {
                 Timer::after(deadline - now).await;
             }
         })
+    }
+
+    fn long_sleep_until(&self, deadline: Instant) -> BoxFuture<'static, ()> {
+        Box::pin(SLEEPS.sleep(*self, deadline))
     }
 
     fn spawn(&self, task: BoxFuture<'static, ()>) {

@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 use tokio::task::coop::poll_proceed;
 use tokio::time;
 
-use super::suspend::time_suspended;
+use super::resume::{LongSleeps, SLEEPS};
 use super::{BoxFuture, EntropyError, Runtime, os_random};
 
 /// A [`Runtime`] on tokio.
@@ -32,19 +32,20 @@ use super::{BoxFuture, EntropyError, Runtime, os_random};
 #[derive(Clone, Debug)]
 pub struct TokioRuntime {
     home: TokioContext,
+    pub(super) sleeps: &'static LongSleeps,
 }
 
 impl TokioRuntime {
     /// Creates the runtime on the current tokio runtime, if there is one.
     #[must_use]
     pub fn new() -> Self {
-        Self { home: TokioContext::current() }
+        Self::in_context(TokioContext::current())
     }
 
     /// Creates the runtime on the tokio runtime of `handle`.
     #[must_use]
     pub fn of(handle: Handle) -> Self {
-        Self { home: TokioContext::of(handle) }
+        Self::in_context(TokioContext::of(handle))
     }
 
     /// Creates the runtime on the helper thread, which lives as long as the process.
@@ -53,7 +54,11 @@ impl TokioRuntime {
     /// of a task there crosses threads.
     #[must_use]
     pub fn on_helper_thread() -> Self {
-        Self { home: TokioContext::on_helper_thread() }
+        Self::in_context(TokioContext::on_helper_thread())
+    }
+
+    const fn in_context(home: TokioContext) -> Self {
+        Self { home, sleeps: &SLEEPS }
     }
 }
 
@@ -65,11 +70,15 @@ impl Default for TokioRuntime {
 
 impl Runtime for TokioRuntime {
     fn now(&self) -> Instant {
-        now()
+        time::Instant::now().into_std() + (self.sleeps.suspended)()
     }
 
     fn sleep_until(&self, deadline: Instant) -> BoxFuture<'static, ()> {
-        Box::pin(Alarm { home: self.home.clone(), deadline, sleep: None, begun_in: None })
+        Box::pin(Alarm { runtime: self.clone(), deadline, sleep: None, begun_in: None })
+    }
+
+    fn long_sleep_until(&self, deadline: Instant) -> BoxFuture<'static, ()> {
+        Box::pin(self.sleeps.sleep(self.clone(), deadline))
     }
 
     fn spawn(&self, task: BoxFuture<'static, ()>) {
@@ -82,15 +91,11 @@ impl Runtime for TokioRuntime {
     }
 }
 
-fn now() -> Instant {
-    time::Instant::now().into_std() + time_suspended()
-}
-
 /// A timer that counts the time of a suspend, and starts again when it is polled in another tokio
 /// runtime: the first one may have shut down, or no thread may drive it.
 #[pin_project]
 struct Alarm {
-    home: TokioContext,
+    runtime: TokioRuntime,
     deadline: Instant,
     /// Created by the first poll.
     #[pin]
@@ -103,7 +108,7 @@ impl Future for Alarm {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let mut this = self.project();
-        let near = this.home.near();
+        let near = this.runtime.home.near();
         let id = near.as_ref().map(|handle| handle.id());
         if *this.begun_in != id {
             this.sleep.set(None);
@@ -114,11 +119,12 @@ impl Future for Alarm {
         loop {
             if let Some(sleep) = this.sleep.as_mut().as_pin_mut() {
                 ready!(sleep.poll(context));
-                if now() >= *this.deadline {
+                if this.runtime.now() >= *this.deadline {
                     return Poll::Ready(());
                 }
             }
-            let before = this.deadline.checked_sub(time_suspended()).unwrap_or(*this.deadline);
+            let suspended = (this.runtime.sleeps.suspended)();
+            let before = this.deadline.checked_sub(suspended).unwrap_or(*this.deadline);
             let _entered = near.as_ref().map(|handle| handle.enter());
             this.sleep.set(Some(time::sleep_until(before.into())));
         }
