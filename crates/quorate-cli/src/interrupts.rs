@@ -1,8 +1,6 @@
 //! What an interrupt means, by those before it.
 
-use std::time::Duration;
-
-use tokio::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Within this time of the one before, an interrupt is the same key: a wrapper repeats what the terminal sent.
 const SAME_KEY: Duration = Duration::from_millis(200);

@@ -1,11 +1,12 @@
 //! The command under its lease: signals are forwarded, and nothing of it runs after the lease (X1).
 
 use std::pin::pin;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use quorate::runtime::{Runtime as _, TokioRuntime};
 use quorate::{Lease, LeaseEnd};
 use rustix::process::Signal;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::sleep;
 
 use crate::child::Running;
 use crate::interrupts::{Interrupt, Interrupts};
@@ -62,14 +63,14 @@ pub(crate) async fn supervise(
     kill_after: Duration,
     signals: &mut Signals,
 ) -> Ended {
-    let mut lost = pin!(lease.lost());
+    let (runtime, mut lost) = (TokioRuntime::new(), pin!(lease.lost()));
     let (mut is_lost, mut stopped, mut phase) = (false, None, Phase::Runs);
     let mut interrupts = Interrupts::default();
     loop {
         let next = match phase {
-            Phase::Runs => Instant::now() + lease.remaining().saturating_sub(kill_after),
+            Phase::Runs => runtime.now() + lease.remaining().saturating_sub(kill_after),
             Phase::Stopping { kill_at } => kill_at,
-            Phase::Killed { .. } => Instant::now() + KILL_AGAIN,
+            Phase::Killed { .. } => runtime.now() + KILL_AGAIN,
         };
         tokio::select! {
             biased;
@@ -80,7 +81,7 @@ pub(crate) async fn supervise(
                 // What it left behind does not run without the lock either.
                 if matches!(phase, Phase::Runs) {
                     running.terminate(lease);
-                    phase = Phase::Stopping { kill_at: Instant::now() + kill_after };
+                    phase = Phase::Stopping { kill_at: runtime.now() + kill_after };
                 }
             }
             reason = &mut lost, if !is_lost => {
@@ -89,20 +90,21 @@ pub(crate) async fn supervise(
                     (_, Phase::Killed { .. }) | (LeaseEnd::NotHeld(_), Phase::Stopping { .. }) => phase,
                     (LeaseEnd::NotHeld(_), Phase::Runs) => {
                         running.terminate(lease);
-                        Phase::Stopping { kill_at: Instant::now() + kill_after }
+                        Phase::Stopping { kill_at: runtime.now() + kill_after }
                     }
                     _ => kill(running),
                 };
                 stopped = Some(reason.to_string());
             }
-            () = sleep_until(next) => match phase {
+            // A suspend of the machine ends it in time.
+            () = runtime.long_sleep_until(next) => match phase {
                 // A renewal has succeeded meanwhile.
                 Phase::Runs if lease.remaining() > kill_after => {}
                 Phase::Runs => {
                     let left = lease.remaining();
                     running.terminate(lease);
                     stopped = Some(format!("no renewal succeeded until {left:.1?} before the end of the lease"));
-                    phase = Phase::Stopping { kill_at: Instant::now() + left };
+                    phase = Phase::Stopping { kill_at: runtime.now() + left };
                 }
                 Phase::Stopping { .. } => phase = kill(running),
                 Phase::Killed { at } if running.code.is_some() && at.elapsed() > BURIAL => break,
