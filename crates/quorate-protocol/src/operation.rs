@@ -18,7 +18,9 @@ mod shared;
 #[cfg(test)]
 mod tests;
 
-use quorate_core::backend::{AcquireOptions, CallReply, CallResult, Mode, Operation, Reply, Vote};
+use quorate_core::backend::{
+    AcquireOptions, CallReply, CallResult, Description, Mode, Operation, Reply, Vote,
+};
 use quorate_core::{BackendError, BackendErrorKind};
 
 use crate::command::Command;
@@ -148,7 +150,7 @@ pub(crate) fn next(
         return match (operation, form) {
             (Operation::Describe, Form::Script(_)) => match describe::of_script(&reply, features) {
                 Ok(None) => Step::Send(describe::info(), Form::Plain),
-                told => Step::Done(told.map(|told| CallReply::Described(told.unwrap_or_default()))),
+                told => Step::Done(told.map(|told| described(told.unwrap_or_default()))),
             },
             _ => Step::Done(meaning(operation, form, reply, features)),
         };
@@ -199,9 +201,7 @@ pub(crate) fn next(
     ];
     if matches!(operation, Operation::Describe) && lacks.contains(&error.kind()) {
         return match form {
-            Form::Plain => {
-                Step::Done(describe::of_plain(Err(error), features).map(CallReply::Described))
-            }
+            Form::Plain => Step::Done(describe::of_plain(Err(error), features).map(described)),
             _ => Step::Send(describe::info(), Form::Plain),
         };
     }
@@ -314,7 +314,7 @@ fn meaning(operation: &Operation, form: Form, reply: Value, features: &Features)
             return inspect::sighted(&reply).map(CallReply::Sighted);
         }
         Operation::Describe => {
-            return describe::of_plain(Ok(&reply), features).map(CallReply::Described);
+            return describe::of_plain(Ok(&reply), features).map(described);
         }
         Operation::ServerId => return features::server_id(&reply).map(CallReply::ServerId),
         _ => return Err(reply.unexpected("an operation")),
@@ -328,4 +328,8 @@ const fn voted(vote: Vote) -> CallReply {
 
 fn not_sent(error: &BackendError) -> Step {
     Step::Done(Err(error.clone().not_sent()))
+}
+
+fn described(told: Description) -> CallReply {
+    CallReply::Described(told.into())
 }

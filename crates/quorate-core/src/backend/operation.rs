@@ -110,7 +110,7 @@ pub enum CallReply {
     /// To an inspection, and to a revoke: what was at the key.
     Sighted(Option<Sighting>),
     /// To a describe.
-    Described(Description),
+    Described(Box<Description>),
     /// To the question for the server's id.
     ServerId(Option<Arc<str>>),
 }

@@ -92,7 +92,8 @@ impl LockBackend for MemoryNode {
     }
 
     async fn describe(&self) -> Result<Description, BackendError> {
-        reply!(self, Operation::Describe, Described)
+        let told: Box<Description> = reply!(self, Operation::Describe, Described)?;
+        Ok(*told)
     }
 
     async fn server_id(&self) -> Result<Option<String>, BackendError> {
