@@ -8,7 +8,7 @@ use clap::{ArgAction, Args, Parser, Subcommand};
 
 /// Locks over a quorum of independent Redis or Valkey nodes.
 #[derive(Debug, Parser)]
-#[command(name = "quorate", version, disable_help_subcommand = true)]
+#[command(name = "quorate", version)]
 #[command(after_help = CODES, after_long_help = include_str!("help/quorate.txt"))]
 pub(crate) struct Cli {
     #[command(flatten)]
@@ -20,11 +20,13 @@ pub(crate) struct Cli {
 /// The end of the help.
 const CODES: &str = "\
 Exit codes: that of the command, or 128 + n if signal n ended it; 64 bad usage; 69 no quorum of the nodes can be \
-reached; 70 a node has a problem (quorate nodes); 75 held by another until the wait ended; 78 a permanent error, such as a wrong address or password; 79 the lock \
-was lost and the command stopped; 126 the command cannot be run; 127 it is not there.";
+reached; 70 `nodes` found a problem; 71 too few file descriptors; 74 a report cannot be written; 75 held by another \
+until the wait ended; 78 a permanent error, such as a wrong address or password; 79 the lock was lost and the command \
+stopped; 126 the command cannot be run; 127 it is not there.";
 
 /// What all subcommands take.
 #[derive(Args, Debug)]
+#[command(next_help_heading = "Nodes")]
 pub(crate) struct Common {
     /// The address of a node; repeat it for each. Without it, QUORATE_NODES has the addresses, with spaces between them
     #[arg(long = "nodes", value_name = "URL", global = true)]
@@ -39,10 +41,10 @@ pub(crate) struct Common {
     #[arg(long, value_name = "DURATION", global = true, env = "QUORATE_GUARD_MAX_TTL", value_parser = duration)]
     pub(crate) guard_max_ttl: Option<Duration>,
     /// Print no warnings
-    #[arg(short, long, global = true, conflicts_with = "verbose")]
+    #[arg(short, long, global = true, conflicts_with = "verbose", help_heading = None)]
     pub(crate) quiet: bool,
     /// Print what happens to the lock
-    #[arg(short, long, global = true, action = ArgAction::SetTrue)]
+    #[arg(short, long, global = true, action = ArgAction::SetTrue, help_heading = None)]
     pub(crate) verbose: bool,
 }
 
@@ -106,6 +108,7 @@ pub(crate) struct Nodes {
 
 /// How long to wait for a lock.
 #[derive(Args, Debug)]
+#[command(next_help_heading = "Waiting")]
 pub(crate) struct Wait {
     /// How long to wait for the lock
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration)]
@@ -124,16 +127,24 @@ impl Wait {
 
 /// How a lock is held.
 #[derive(Args, Debug)]
+#[command(next_help_heading = "Holding")]
 pub(crate) struct Held {
-    /// How long the nodes keep the lock if it is not renewed
-    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration)]
-    pub(crate) ttl: Duration,
+    /// How long the nodes keep the lock if it is not renewed. Default: 30s
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub(crate) ttl: Option<Duration>,
     /// Acquire the lock with a fencing token
     #[arg(long)]
     pub(crate) fenced: bool,
     /// What others see of the holder. Default: user@host:pid
     #[arg(long, value_name = "TEXT")]
     pub(crate) label: Option<String>,
+}
+
+impl Held {
+    /// The ttl of the lock.
+    pub(crate) fn ttl(&self) -> Duration {
+        self.ttl.unwrap_or(Duration::from_secs(30))
+    }
 }
 
 /// `quorate run`.
@@ -143,13 +154,10 @@ pub(crate) struct Held {
     after_long_help = include_str!("help/run.txt")
 )]
 pub(crate) struct Run {
-    /// Hold the locks for reading: beside other readers, and not beside a lock
-    #[arg(long, conflicts_with_all = ["fenced", "once_per", "permits"])]
-    pub(crate) read: bool,
-    /// The names of the locks, then `--` and the command with its arguments
+    /// The names of the locks
     #[arg(required = true, value_name = "NAME")]
     pub(crate) names: Vec<String>,
-    /// The command
+    /// The command and its arguments
     #[arg(last = true, value_name = "COMMAND", required_unless_present = "shell")]
     pub(crate) command: Vec<std::ffi::OsString>,
     /// Run this by `sh -c`
@@ -157,23 +165,44 @@ pub(crate) struct Run {
     pub(crate) shell: Option<std::ffi::OsString>,
     #[command(flatten)]
     pub(crate) wait: Wait,
+    /// Exit with 0, and print nothing, if the lock is held by another until the wait ended
+    #[arg(long, help_heading = "Waiting")]
+    pub(crate) skip: bool,
+    /// The exit code if the lock is held by another until the wait ended
+    #[arg(short = 'E', value_name = "CODE", default_value_t = 75, help_heading = "Waiting")]
+    pub(crate) held_code: u8,
+    /// Hold the locks for reading: beside other readers, and not beside a lock
+    #[arg(long, conflicts_with_all = ["fenced", "once_per", "permits"], help_heading = "Holding")]
+    pub(crate) read: bool,
+    /// Acquire one of N permits: a lock on one of NAME#1 to NAME#N. At most N commands run at a time
+    #[arg(long, value_name = "N", conflicts_with = "once_per", help_heading = "Holding")]
+    pub(crate) permits: Option<NonZeroU16>,
+    /// Run the command once per period, on one of all machines: a duration of the Unix clock, or local-day. Waits for no holder, as --no-wait --skip
+    #[arg(long, value_name = "PERIOD", value_parser = period, conflicts_with_all = ["wait", "fenced"], help_heading = "Holding")]
+    pub(crate) once_per: Option<Period>,
     #[command(flatten)]
     pub(crate) held: Held,
-    /// Exit with 0, and print nothing, if the lock is held by another until the wait ended
-    #[arg(long)]
-    pub(crate) skip: bool,
-    /// How long before the end of the lease the command is told to stop (TERM). At the end it is killed
-    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = duration)]
-    pub(crate) kill_after: Duration,
-    /// Run the command once per period of the Unix clock, on one of all machines. Waits for no holder, as --no-wait --skip
-    #[arg(long, value_name = "DURATION", value_parser = duration, conflicts_with_all = ["wait", "fenced"])]
-    pub(crate) once_per: Option<Duration>,
-    /// Acquire one of N permits: a lock on one of NAME#1 to NAME#N. At most N commands run at a time
-    #[arg(long, value_name = "N", conflicts_with = "once_per")]
-    pub(crate) permits: Option<NonZeroU16>,
-    /// The exit code if the lock is held by another until the wait ended
-    #[arg(short = 'E', value_name = "CODE", default_value_t = 75)]
-    pub(crate) held_code: u8,
+    /// How long before the end of the lease the command is told to stop (TERM). At the end it is killed. Default: 5s, or a third of the validity if that is less
+    #[arg(long, value_name = "DURATION", value_parser = duration, help_heading = "Stopping")]
+    pub(crate) kill_after: Option<Duration>,
+}
+
+/// What a command runs once per.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Period {
+    /// A duration of the Unix clock, counted from 1970 in UTC.
+    Unix(Duration),
+    /// A day of the calendar, in the time zone of the process.
+    LocalDay,
+}
+
+fn period(text: &str) -> Result<Period, String> {
+    if text == "local-day" {
+        return Ok(Period::LocalDay);
+    }
+    duration(text).map(Period::Unix).map_err(|error| {
+        format!("{error}. A period is a duration, or local-day for a day of the local calendar")
+    })
 }
 
 fn duration(text: &str) -> Result<Duration, humantime::DurationError> {

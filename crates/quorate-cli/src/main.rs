@@ -16,6 +16,7 @@
 //! | `check` | `nodes` |
 //! | `record` | `lock`, `extend`, `release` |
 //! | `nodes` | from addresses to a lock manager |
+//! | `period` | the names of permits and periods |
 //! | `exit` | exit codes |
 #![cfg(unix)]
 #![allow(clippy::disallowed_methods, reason = "it waits for processes and for people")]
@@ -28,6 +29,7 @@ mod exit;
 mod interrupts;
 mod line;
 mod nodes;
+mod period;
 mod processes;
 mod record;
 mod run;

@@ -19,7 +19,7 @@ pub(crate) async fn lock(
     wait: &Wait,
     held: &Held,
 ) -> Result<u8, Failure> {
-    let manager = builder(common)?.ttl(held.ttl).label(label(held.label.as_deref()));
+    let manager = builder(common)?.ttl(held.ttl()).label(label(held.label.as_deref()));
     let manager = manager.build()?;
     let mut signals = Signals::new().map_err(Failure::usage)?;
     let request = manager.lock(names.to_vec());

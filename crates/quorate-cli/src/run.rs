@@ -2,11 +2,11 @@
 
 use std::convert::Infallible;
 use std::future::{IntoFuture as _, pending};
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
 use quorate::algorithm::lease::SafetyMargin;
 use quorate::backend::{Drift, Ttl};
-use quorate::error::{ExtendError, InvalidRequest};
+use quorate::error::ExtendError;
 use quorate::{LockGuard, LockManager, LockRequest, ReleaseError};
 
 use crate::args::{Common, Run};
@@ -14,21 +14,22 @@ use crate::child::Running;
 use crate::exit::{Failure, HELD, LOST};
 use crate::line;
 use crate::nodes::{CLOSE, builder, label};
+use crate::period;
 use crate::say;
 use crate::signals::{self, Signals};
 use crate::supervise::{supervise, warn};
 
-/// The shortest period. The longest is the longest ttl.
-const LEAST_PERIOD: Duration = Duration::from_secs(1);
+/// How long the command has to stop, unless that is over a third of the validity.
+const KILL_AFTER: Duration = Duration::from_secs(5);
 
 /// Runs the command, and returns the exit code.
 pub(crate) async fn run(common: &Common, run: &Run) -> Result<u8, Failure> {
-    check_kill_after(run)?;
-    let names = names(run)?;
-    let manager = builder(common)?.ttl(run.held.ttl).label(label(run.held.label.as_deref()));
+    let kill_after = kill_after(run)?;
+    let names = period::names(&run.names, run.permits, run.once_per)?;
+    let manager = builder(common)?.ttl(run.held.ttl()).label(label(run.held.label.as_deref()));
     let manager = manager.build()?;
     let mut signals = Signals::new().map_err(Failure::usage)?;
-    let result = under_lock(&manager, common, run, &names, &mut signals).await;
+    let result = under_lock(&manager, common, run, &names, kill_after, &mut signals).await;
     let report = manager.close(CLOSE).await;
     if common.verbose {
         say::line(report);
@@ -40,35 +41,20 @@ pub(crate) async fn run(common: &Common, run: &Run) -> Result<u8, Failure> {
     }
 }
 
-/// The command needs time to stop: at most a third of the validity (X1).
-fn check_kill_after(run: &Run) -> Result<(), Failure> {
-    let ttl = Ttl::try_from(run.held.ttl).map_err(Failure::usage)?;
+/// How long the command has to stop: at most a third of the validity (X1).
+fn kill_after(run: &Run) -> Result<Duration, Failure> {
+    let ttl = Ttl::try_from(run.held.ttl()).map_err(Failure::usage)?;
     let most = SafetyMargin::default().validity(Drift::default(), ttl) / 3;
-    if run.kill_after > most {
-        let (given, ttl) = (run.kill_after, run.held.ttl);
+    let given = run.kill_after.unwrap_or_else(|| KILL_AFTER.min(most));
+    if given > most {
+        let ttl = run.held.ttl();
         let most = Duration::from_millis(u64::try_from(most.as_millis()).unwrap_or(u64::MAX));
         let text = format!(
             "--kill-after {given:?} is over a third of the validity of --ttl {ttl:?}: at most {most:?}"
         );
         return Err(Failure::usage(text));
     }
-    Ok(())
-}
-
-/// The names to lock: those given, or the name of the period, as [`LockManager::once_per`] has it. With permits, one of them
-/// is locked.
-fn names(run: &Run) -> Result<Vec<String>, Failure> {
-    if let Some(count) = run.permits {
-        let [name] = &run.names[..] else { return Err(Failure::usage("--permits needs one name")) };
-        return Ok((1..=count.get()).map(|number| format!("{name}#{number}")).collect());
-    }
-    let Some(period) = run.once_per else { return Ok(run.names.clone()) };
-    let [name] = &run.names[..] else { return Err(Failure::usage("--once-per needs one name")) };
-    if !(LEAST_PERIOD..=Ttl::MAX).contains(&period) {
-        return Err(Failure::usage(InvalidRequest::Period { period }));
-    }
-    let now = UNIX_EPOCH.elapsed().map_err(Failure::usage)?;
-    Ok(vec![format!("{name}@{}", now.as_nanos() / period.as_nanos())])
+    Ok(given)
 }
 
 async fn under_lock(
@@ -76,6 +62,7 @@ async fn under_lock(
     common: &Common,
     run: &Run,
     names: &[String],
+    kill_after: Duration,
     signals: &mut Signals,
 ) -> Result<u8, Failure> {
     let request = match run.permits {
@@ -101,7 +88,7 @@ async fn under_lock(
     say::settle(say::SETTLE);
     let mut running = Running::start(run, names, &guard)?;
     let lease = guard.lease();
-    let supervised = supervise(&mut running, &lease, run.kill_after, signals);
+    let supervised = supervise(&mut running, &lease, kill_after, signals);
     let warned = async {
         if !common.quiet {
             warn(&lease).await;
@@ -115,7 +102,7 @@ async fn under_lock(
     };
     let (lost, unsure) = match run.once_per.filter(|_| ended.code == 0 && ended.stopped.is_none()) {
         // Two periods, so that a machine whose clock is a period slow does not run it again.
-        Some(period) => match guard.keep(2 * period).await {
+        Some(period) => match guard.keep(2 * period.length()).await {
             Ok(()) => (None, None),
             Err(ExtendError::Lost(reason)) => (Some(reason.to_string()), None),
             Err(error) => (None, Some(format!("not kept: {error}"))),

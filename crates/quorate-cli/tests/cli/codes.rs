@@ -98,6 +98,8 @@ fn scenarios(errors: Errors) {
     let runs =
         |options: &str| format!("run {SHORT} {options} NAME -c 'echo started > started; {RUNS}'");
     let (plain, fenced) = (runs(""), runs("--fenced"));
+    // Without --kill-after, a command under a short lease has time to stop as well.
+    let short = plain.replace(SHORT, "--ttl 3s");
     let once = runs(&format!("--once-per {LONG_PERIOD}"));
     let ends = "run --ttl 1h NAME -c 'echo started > started; until [ -e go ] || [ ! -e here ]; do sleep 0.01; done'";
     let stop: Meanwhile<'_> = &|_| nodes[..2].iter().for_each(RedisServer::pause);
@@ -120,6 +122,7 @@ fn scenarios(errors: Errors) {
         (good, "run NAME -c 'kill -9 $$'", None, 128 + 9, ""),
         (good, "run NAME -c 'kill -15 $$'", None, 128 + 15, ""),
         (good, "run NAME other -c 'exit 7'", None, 7, ""),
+        (good, "run --ttl 10s NAME -c 'exit 7'", None, 7, ""),
         (good, "run NAME -- /", None, 126, "/: "),
         (good, "run NAME -- /no/such/command", None, 127, "/no/such/command: "),
         (good, "run NAME -- no-such-command", None, 127, "no-such-command: "),
@@ -161,6 +164,7 @@ fn scenarios(errors: Errors) {
         (not_one, "run NAME -c 'echo ran >> ran'", None, 78, "http://10.0.0.1"),
         // Lost.
         (good, &plain, Some(stop), 79, "the lock was lost, and the command stopped: "),
+        (good, &short, Some(stop), 79, "no renewal succeeded until"),
         (good, &once, Some(stop), 79, "the lock was lost, and the command stopped: "),
         (good, &plain, Some(del), 79, "the lock was lost, and the command stopped: "),
         (good, &fenced, Some(del), 79, "the lock was lost, and the command stopped: "),
@@ -174,8 +178,14 @@ fn scenarios(errors: Errors) {
         (good, "run NAME", None, 64, "Usage"),
         (good, "run -- true", None, 64, "Usage"),
         (good, "run --ttl 1x NAME -- true", None, 64, "--ttl"),
-        (good, "run --ttl 1ms NAME -- true", None, 64, "a third of the validity of --ttl 1ms"),
-        (good, "run --ttl 10s NAME -- true", None, 64, "--kill-after 5s is over a third"),
+        (good, "run --ttl 1ms NAME -- true", None, 64, "1ms"),
+        (
+            good,
+            "run --ttl 10s --kill-after 5s NAME -- true",
+            None,
+            64,
+            "--kill-after 5s is over a third",
+        ),
         (good, "run --ttl 30s --kill-after 10s NAME -- true", None, 64, "at most 9.732s"),
         (good, "run --wait 1s --no-wait NAME -- true", None, 64, "--no-wait"),
         (good, "run -E 256 NAME -- true", None, 64, "256"),

@@ -1,13 +1,14 @@
 //! `--once-per`: the command runs once in each period, on one of all machines.
 
+use std::process::Command;
 use std::sync::Barrier;
 use std::thread;
 use std::time::Duration;
 
 use quorate::LockManager;
-use quorate_tests::Nodes;
+use quorate_tests::{Nodes, RedisServer};
 
-use crate::support::{Dir, LONG_PERIOD, run};
+use crate::support::{Dir, LONG_PERIOD, Started, quorate, run};
 
 const MACHINES: usize = 5;
 
@@ -83,4 +84,50 @@ async fn once_per_is_that_of_the_library() {
     let key = seen.out.split(": ").next().unwrap();
     let least = i64::try_from(period.as_millis()).unwrap();
     assert!(nodes.iter().all(|node| node.pttl(key) > least));
+}
+
+/// A time zone that is so many seconds behind UTC, as `TZ` has it.
+fn zone(behind: i64) -> String {
+    let (sign, seconds) = (if behind < 0 { "-" } else { "+" }, behind.abs());
+    format!("<here>{sign}{}:{}:{}", seconds / 3600, seconds / 60 % 60, seconds % 60)
+}
+
+#[test]
+fn once_per_local_day_is_a_day_of_the_local_calendar() {
+    const HOUR: i64 = 3600;
+    let (nodes, dir) = (&Nodes::start(3), &Dir::new());
+    let addresses = &nodes.addresses();
+    let run = |zone: &str, period: &str| {
+        let mut command = quorate(dir, addresses);
+        command.args(["run", "--once-per", period, "job", "-c", "echo $QUORATE_LOCK >> runs"]);
+        command.env("TZ", zone);
+        Started::spawn(command, dir).done()
+    };
+    // As the system has it.
+    let date = |zone: &str, format: &str| {
+        let output = Command::new("date").arg(format).env("TZ", zone).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    // It is noon, at whatever hour this test runs, and elsewhere another day.
+    let now: i64 = date("UTC0", "+%s").trim_end().parse().unwrap();
+    let noon = now % (24 * HOUR) - 12 * HOUR;
+    let elsewhere = &zone(if noon < 0 { noon + 18 * HOUR } else { noon - 18 * HOUR });
+    let noon = &zone(noon);
+    for _ in 0..2 {
+        run(noon, "local-day").assert_silent();
+    }
+    let name = date(noon, "+job@%Y-%m-%d");
+    assert_eq!(dir.read("runs"), name);
+    // The longest two days of a calendar are those of 25 and 24 hours. A node more than a quorum may have been slow.
+    let outlives = |node: &&RedisServer| node.pttl(name.trim_end()) > 49 * HOUR * 1000;
+    assert!(nodes.iter().filter(outlives).count() >= 2);
+    run(elsewhere, "local-day").assert_silent();
+    assert_eq!(dir.read("runs"), [&*name, &date(elsewhere, "+job@%Y-%m-%d")].concat());
+    // A number is no date.
+    run(noon, LONG_PERIOD).assert_silent();
+    assert_eq!(dir.read("runs").lines().count(), 3);
+    // Another machine has the zone, and would run the command on another day.
+    let unknown = run("Nowhere/City", "local-day");
+    assert_eq!(unknown.code(), Some(64), "{unknown:?}");
+    assert!(unknown.err.contains("there is no such time zone"), "{unknown:?}");
 }

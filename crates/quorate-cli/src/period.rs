@@ -1,0 +1,123 @@
+//! The names that are locked: of permits, and of periods.
+
+use std::env;
+use std::num::NonZeroU16;
+use std::path::Path;
+use std::time::{Duration, UNIX_EPOCH};
+
+use quorate::backend::Ttl;
+use quorate::error::InvalidRequest;
+use tz::{DateTime, TimeZone};
+
+use crate::args::Period;
+use crate::exit::Failure;
+
+/// The shortest period. The longest is the longest ttl.
+const LEAST_PERIOD: Duration = Duration::from_secs(1);
+
+/// The longest day of a calendar: summer time ends.
+const LONGEST_DAY: Duration = Duration::from_secs(25 * 60 * 60);
+
+/// The names to lock: those given, or the name of the period. With permits, one of them is locked.
+pub(crate) fn names(
+    names: &[String],
+    permits: Option<NonZeroU16>,
+    once_per: Option<Period>,
+) -> Result<Vec<String>, Failure> {
+    match (names, permits, once_per) {
+        ([name], Some(count), _) => {
+            Ok((1..=count.get()).map(|number| format!("{name}#{number}")).collect())
+        }
+        ([name], None, Some(period)) => Ok(vec![format!("{name}@{}", period.now()?)]),
+        (names, None, None) => Ok(names.to_vec()),
+        (_, Some(_), _) => Err(Failure::usage("--permits needs one name")),
+        (_, None, Some(_)) => Err(Failure::usage("--once-per needs one name")),
+    }
+}
+
+impl Period {
+    /// The longest time from its begin to its end.
+    pub(crate) fn length(self) -> Duration {
+        match self {
+            Self::Unix(length) => length,
+            Self::LocalDay => LONGEST_DAY,
+        }
+    }
+
+    /// The period that it is now. A number as [`LockManager::once_per`](quorate::LockManager::once_per) has it, or a date:
+    /// two kinds of period never share a name.
+    fn now(self) -> Result<String, Failure> {
+        match self {
+            Self::Unix(period) if !(LEAST_PERIOD..=Ttl::MAX).contains(&period) => {
+                Err(Failure::usage(InvalidRequest::Period { period }))
+            }
+            Self::Unix(period) => {
+                let since_epoch = UNIX_EPOCH.elapsed().map_err(Failure::usage)?;
+                Ok((since_epoch.as_nanos() / period.as_nanos()).to_string())
+            }
+            Self::LocalDay => {
+                DateTime::now(zone()?.as_ref()).map(|now| date(&now)).map_err(Failure::usage)
+            }
+        }
+    }
+}
+
+/// The time zone as every program has it: of the variable `TZ`, else of the system, else UTC. A zone that is not there is an
+/// error: another machine, which has it, would run the command on another day.
+fn zone() -> Result<TimeZone, Failure> {
+    match env::var("TZ").ok().as_deref() {
+        None if Path::new("/etc/localtime").exists() => TimeZone::local(),
+        None | Some("") => Ok(TimeZone::utc()),
+        Some(name) => TimeZone::from_posix_tz(name),
+    }
+    .map_err(|_| Failure::usage("there is no such time zone: see TZ, or /etc/localtime"))
+}
+
+/// The date of a time.
+fn date(time: &DateTime) -> String {
+    format!("{:04}-{:02}-{:02}", time.year(), time.month(), time.month_day())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR: i64 = 60 * 60;
+
+    /// The hours of each day from 2026-01-01 on, in a zone with summer time.
+    fn days() -> Vec<(String, i64)> {
+        let zone = TimeZone::from_posix_tz("CET-1CEST,M3.5.0,M10.5.0/3").unwrap();
+        let mut days: Vec<(String, i64)> = Vec::new();
+        // Midnight in CET.
+        let begin = 1_767_222_000;
+        for hour in 0..365 * 24 {
+            let time = DateTime::from_timespec(begin + hour * HOUR, 0, zone.as_ref()).unwrap();
+            let date = date(&time);
+            match days.last_mut() {
+                Some((last, hours)) if *last == date => *hours += 1,
+                _ => days.push((date, 1)),
+            }
+        }
+        days
+    }
+
+    #[test]
+    fn a_local_day_has_one_name_and_lasts_until_midnight() {
+        let days = days();
+        assert_eq!((&*days[0].0, &*days[364].0, days.len()), ("2026-01-01", "2026-12-31", 365));
+        for (day, hours) in &days {
+            let expected = match &**day {
+                "2026-03-29" => 23,
+                "2026-10-25" => 25,
+                _ => 24,
+            };
+            assert_eq!(*hours, expected, "{day}");
+        }
+    }
+
+    #[test]
+    fn the_mark_of_a_local_day_outlives_the_next_one() {
+        let mark = i64::try_from(2 * Period::LocalDay.length().as_secs()).unwrap();
+        assert!(days().windows(2).all(|two| (two[0].1 + two[1].1) * HOUR <= mark));
+    }
+}
