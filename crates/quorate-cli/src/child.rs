@@ -52,7 +52,7 @@ impl Running {
         };
         let is_foreground = io::stdin().is_terminal();
         let mut command = begin::step(program).unwrap_or_else(|| Command::new(program));
-        command.args(arguments).env("QUORATE_LOCK", names.join(" "));
+        command.args(arguments).env("QUORATE_LOCK", names.join("\n"));
         match guard.fencing_token() {
             Some(token) => command.env("QUORATE_FENCING_TOKEN", token.to_string()),
             // That of a lock around this one.

@@ -52,12 +52,12 @@ fn x6_the_command_sees_the_names_and_the_fencing_token_and_never_the_token() {
         let mut command = crate::support::quorate(dir, &nodes.addresses());
         // That of a lock around this one.
         command.args(words).env("QUORATE_FENCING_TOKEN", "7");
-        let script =
-            "env; echo ready > ready; until [ -e go ] || [ ! -e here ]; do sleep 0.01; done";
+        let script = "env; echo \"$QUORATE_LOCK\" > names; echo ready > ready; until [ -e go ] || [ ! -e here ]; do sleep 0.01; done";
         command.args(["-c", script]);
         let mut started = Started::spawn(command, dir);
         dir.wait_for("ready");
-        let value = String::from_utf8(nodes[0].get("orders:1").unwrap()).unwrap();
+        let value = nodes.iter().find_map(|node| node.get("orders:1")).unwrap();
+        let value = String::from_utf8(value).unwrap();
         dir.write("go", "");
         let done = started.done();
         let (token, label) = value.split_once(' ').unwrap();
@@ -68,15 +68,12 @@ fn x6_the_command_sees_the_names_and_the_fencing_token_and_never_the_token() {
         for name in ["ready", "go"] {
             std::fs::remove_file(dir.file(name)).unwrap();
         }
-        let of = |name: &str| {
-            let line = done.out.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
-            line.map(str::to_owned)
-        };
-        (of("QUORATE_LOCK").unwrap(), of("QUORATE_FENCING_TOKEN"))
+        let of = |line: &str| line.strip_prefix("QUORATE_FENCING_TOKEN=").map(str::to_owned);
+        (dir.read("names"), done.out.lines().find_map(of))
     };
-    assert_eq!(seen(&["run", "orders:1"]), ("orders:1".to_owned(), None));
-    let (names, low) = seen(&["run", "--fenced", "orders:1", "orders:2"]);
-    assert_eq!(names, "orders:1 orders:2");
+    assert_eq!(seen(&["run", "orders:1"]), ("orders:1\n".to_owned(), None));
+    let (names, low) = seen(&["run", "--fenced", "orders:1", "orders of today"]);
+    assert_eq!(names, "orders:1\norders of today\n");
     let (_, high) = seen(&["run", "--fenced", "orders:1"]);
     let number = |text: Option<String>| text.unwrap().parse::<u64>().unwrap();
     assert!(number(high) > number(low));

@@ -23,7 +23,8 @@ fn a_password_and_a_token_are_printed_nowhere() {
     let words = ["run", "-v", "--fenced", "lock", "-c", script];
     let mut started = start(dir, &right, &words);
     dir.wait_for("started");
-    let value = String::from_utf8(nodes[0].get("lock").unwrap()).unwrap();
+    let value = nodes.iter().find_map(|node| node.get("lock")).unwrap();
+    let value = String::from_utf8(value).unwrap();
     let token = value.split(' ').next().unwrap().to_owned();
     let mut printed = Vec::new();
     if let Ok(arguments) =
