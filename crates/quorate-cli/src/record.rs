@@ -31,6 +31,9 @@ pub(crate) async fn lock(
             return Err(failure);
         }
     };
+    if held.ttl.is_none() && !common.quiet {
+        say::line(format!("nobody renews this lock: it ends after {:?}. See --ttl", held.ttl()));
+    }
     if io::stdout().is_terminal() && !common.quiet {
         say::line("the record is a secret: any process that has it can release the lock");
     }

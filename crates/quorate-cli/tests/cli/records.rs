@@ -46,6 +46,19 @@ fn a_record_is_extended_again_and_again_and_released_once() {
 }
 
 #[test]
+fn a_lock_without_a_ttl_warns_that_nobody_renews_it() {
+    let (nodes, dir) = (&Nodes::start(3), &Dir::new());
+    let lock = |words: &[&str]| run(dir, &nodes.addresses(), &[&["lock"], words].concat());
+    let warned = lock(&["a"]);
+    let line = "quorate: nobody renews this lock: it ends after 30s. See --ttl\n";
+    assert_eq!((warned.code(), &*warned.err, warned.out.lines().count()), (Some(0), line, 1));
+    for words in [&["-q", "b"][..], &["--ttl", "30s", "c"]] {
+        let silent = lock(words);
+        assert_eq!((silent.code(), &*silent.err), (Some(0), ""), "{words:?}");
+    }
+}
+
+#[test]
 fn extend_and_release_say_what_is_wrong_with_the_settings() {
     let closed = &Nodes::start_with(3, &RedisServer::builder().user("default", "on >pw ~* +@all"));
     let with = |login: &str| {
