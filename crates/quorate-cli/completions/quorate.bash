@@ -10,6 +10,20 @@ _quorate() {
     cmd=""
     opts=""
 
+    # Behind `--`, the words are those of a command.
+    for ((i = 1; i < COMP_CWORD; i++)); do
+        if [[ ${COMP_WORDS[i]} == -- ]]; then
+            if declare -F _comp_command_offset > /dev/null; then
+                _comp_command_offset $((i + 1))
+            elif declare -F _command_offset > /dev/null; then
+                _command_offset $((i + 1))
+            elif ((i + 1 == COMP_CWORD)); then
+                COMPREPLY=( $(compgen -c -- "${cur}") )
+            fi
+            return 0
+        fi
+    done
+
     for i in "${COMP_WORDS[@]:0:COMP_CWORD}"
     do
         case "${cmd},${i}" in
@@ -21,6 +35,9 @@ _quorate() {
                 ;;
             quorate,free)
                 cmd="quorate__subcmd__free"
+                ;;
+            quorate,help)
+                cmd="quorate__subcmd__help"
                 ;;
             quorate,inspect)
                 cmd="quorate__subcmd__inspect"
@@ -37,6 +54,30 @@ _quorate() {
             quorate,run)
                 cmd="quorate__subcmd__run"
                 ;;
+            quorate__subcmd__help,extend)
+                cmd="quorate__subcmd__help__subcmd__extend"
+                ;;
+            quorate__subcmd__help,free)
+                cmd="quorate__subcmd__help__subcmd__free"
+                ;;
+            quorate__subcmd__help,help)
+                cmd="quorate__subcmd__help__subcmd__help"
+                ;;
+            quorate__subcmd__help,inspect)
+                cmd="quorate__subcmd__help__subcmd__inspect"
+                ;;
+            quorate__subcmd__help,lock)
+                cmd="quorate__subcmd__help__subcmd__lock"
+                ;;
+            quorate__subcmd__help,nodes)
+                cmd="quorate__subcmd__help__subcmd__nodes"
+                ;;
+            quorate__subcmd__help,release)
+                cmd="quorate__subcmd__help__subcmd__release"
+                ;;
+            quorate__subcmd__help,run)
+                cmd="quorate__subcmd__help__subcmd__run"
+                ;;
             *)
                 ;;
         esac
@@ -44,7 +85,7 @@ _quorate() {
 
     case "${cmd}" in
         quorate)
-            opts="-q -v -h -V --nodes --nodes-file --prefix --guard-max-ttl --quiet --verbose --help --version run inspect free nodes lock extend release"
+            opts="-q -v -h -V --nodes --nodes-file --prefix --guard-max-ttl --quiet --verbose --help --version run inspect free nodes lock extend release help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -126,6 +167,132 @@ _quorate() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        quorate__subcmd__help)
+            opts="run inspect free nodes lock extend release help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        quorate__subcmd__help__subcmd__extend)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        quorate__subcmd__help__subcmd__free)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        quorate__subcmd__help__subcmd__help)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        quorate__subcmd__help__subcmd__inspect)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        quorate__subcmd__help__subcmd__lock)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        quorate__subcmd__help__subcmd__nodes)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        quorate__subcmd__help__subcmd__release)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        quorate__subcmd__help__subcmd__run)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
                 *)
                     COMPREPLY=()
                     ;;
@@ -274,7 +441,7 @@ _quorate() {
             return 0
             ;;
         quorate__subcmd__run)
-            opts="-c -E -q -v -h --read --wait --no-wait --ttl --fenced --label --skip --kill-after --once-per --permits --nodes --nodes-file --prefix --guard-max-ttl --quiet --verbose --help"
+            opts="-c -E -q -v -h --wait --no-wait --skip --read --permits --once-per --ttl --fenced --label --kill-after --nodes --nodes-file --prefix --guard-max-ttl --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -288,6 +455,18 @@ _quorate() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                -E)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --permits)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --once-per)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --ttl)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -297,18 +476,6 @@ _quorate() {
                     return 0
                     ;;
                 --kill-after)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --once-per)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --permits)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                -E)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

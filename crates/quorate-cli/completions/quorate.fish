@@ -39,22 +39,23 @@ complete -c quorate -n "__fish_quorate_needs_command" -f -a "nodes" -d 'Show wha
 complete -c quorate -n "__fish_quorate_needs_command" -f -a "lock" -d 'Acquire a lock for the steps of a pipeline, and print its record, which is a secret'
 complete -c quorate -n "__fish_quorate_needs_command" -f -a "extend" -d 'Extend the lock whose record is on standard input to its full ttl. The record stays valid'
 complete -c quorate -n "__fish_quorate_needs_command" -f -a "release" -d 'Release the lock whose record is on standard input'
+complete -c quorate -n "__fish_quorate_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c quorate -n "__fish_quorate_using_subcommand run" -s c -d 'Run this by `sh -c`' -r
 complete -c quorate -n "__fish_quorate_using_subcommand run" -l wait -d 'How long to wait for the lock' -r
-complete -c quorate -n "__fish_quorate_using_subcommand run" -l ttl -d 'How long the nodes keep the lock if it is not renewed' -r
-complete -c quorate -n "__fish_quorate_using_subcommand run" -l label -d 'What others see of the holder. Default: user@host:pid' -r
-complete -c quorate -n "__fish_quorate_using_subcommand run" -l kill-after -d 'How long before the end of the lease the command is told to stop (TERM). At the end it is killed' -r
-complete -c quorate -n "__fish_quorate_using_subcommand run" -l once-per -d 'Run the command once per period of the Unix clock, on one of all machines. Waits for no holder, as --no-wait --skip' -r
-complete -c quorate -n "__fish_quorate_using_subcommand run" -l permits -d 'Acquire one of N permits: a lock on one of NAME#1 to NAME#N. At most N commands run at a time' -r
 complete -c quorate -n "__fish_quorate_using_subcommand run" -s E -d 'The exit code if the lock is held by another until the wait ended' -r
+complete -c quorate -n "__fish_quorate_using_subcommand run" -l permits -d 'Acquire one of N permits: a lock on one of NAME#1 to NAME#N. At most N commands run at a time' -r
+complete -c quorate -n "__fish_quorate_using_subcommand run" -l once-per -d 'Run the command once per period, on one of all machines: a duration of the Unix clock, or local-day. Waits for no holder, as --no-wait --skip' -r
+complete -c quorate -n "__fish_quorate_using_subcommand run" -l ttl -d 'How long the nodes keep the lock if it is not renewed. Default: 30s' -r
+complete -c quorate -n "__fish_quorate_using_subcommand run" -l label -d 'What others see of the holder. Default: user@host:pid' -r
+complete -c quorate -n "__fish_quorate_using_subcommand run" -l kill-after -d 'How long before the end of the lease the command is told to stop (TERM). At the end it is killed. Default: 5s, or a third of the validity if that is less' -r
 complete -c quorate -n "__fish_quorate_using_subcommand run" -l nodes -d 'The address of a node; repeat it for each. Without it, QUORATE_NODES has the addresses, with spaces between them' -r
 complete -c quorate -n "__fish_quorate_using_subcommand run" -l nodes-file -d 'A file with the addresses, one on each line' -r -F
 complete -c quorate -n "__fish_quorate_using_subcommand run" -l prefix -d 'Text before the name of each lock' -r
 complete -c quorate -n "__fish_quorate_using_subcommand run" -l guard-max-ttl -d 'Switch the restart guard on, for locks of at most this ttl' -r
-complete -c quorate -n "__fish_quorate_using_subcommand run" -l read -d 'Hold the locks for reading: beside other readers, and not beside a lock'
 complete -c quorate -n "__fish_quorate_using_subcommand run" -l no-wait -d 'Do not wait for a holder'
-complete -c quorate -n "__fish_quorate_using_subcommand run" -l fenced -d 'Acquire the lock with a fencing token'
 complete -c quorate -n "__fish_quorate_using_subcommand run" -l skip -d 'Exit with 0, and print nothing, if the lock is held by another until the wait ended'
+complete -c quorate -n "__fish_quorate_using_subcommand run" -l read -d 'Hold the locks for reading: beside other readers, and not beside a lock'
+complete -c quorate -n "__fish_quorate_using_subcommand run" -l fenced -d 'Acquire the lock with a fencing token'
 complete -c quorate -n "__fish_quorate_using_subcommand run" -s q -l quiet -d 'Print no warnings'
 complete -c quorate -n "__fish_quorate_using_subcommand run" -s v -l verbose -d 'Print what happens to the lock'
 complete -c quorate -n "__fish_quorate_using_subcommand run" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -86,7 +87,7 @@ complete -c quorate -n "__fish_quorate_using_subcommand nodes" -s q -l quiet -d 
 complete -c quorate -n "__fish_quorate_using_subcommand nodes" -s v -l verbose -d 'Print what happens to the lock'
 complete -c quorate -n "__fish_quorate_using_subcommand nodes" -s h -l help -d 'Print help'
 complete -c quorate -n "__fish_quorate_using_subcommand lock" -l wait -d 'How long to wait for the lock' -r
-complete -c quorate -n "__fish_quorate_using_subcommand lock" -l ttl -d 'How long the nodes keep the lock if it is not renewed' -r
+complete -c quorate -n "__fish_quorate_using_subcommand lock" -l ttl -d 'How long the nodes keep the lock if it is not renewed. Default: 30s' -r
 complete -c quorate -n "__fish_quorate_using_subcommand lock" -l label -d 'What others see of the holder. Default: user@host:pid' -r
 complete -c quorate -n "__fish_quorate_using_subcommand lock" -l nodes -d 'The address of a node; repeat it for each. Without it, QUORATE_NODES has the addresses, with spaces between them' -r
 complete -c quorate -n "__fish_quorate_using_subcommand lock" -l nodes-file -d 'A file with the addresses, one on each line' -r -F
@@ -111,3 +112,19 @@ complete -c quorate -n "__fish_quorate_using_subcommand release" -l guard-max-tt
 complete -c quorate -n "__fish_quorate_using_subcommand release" -s q -l quiet -d 'Print no warnings'
 complete -c quorate -n "__fish_quorate_using_subcommand release" -s v -l verbose -d 'Print what happens to the lock'
 complete -c quorate -n "__fish_quorate_using_subcommand release" -s h -l help -d 'Print help'
+complete -c quorate -n "__fish_quorate_using_subcommand help; and not __fish_seen_subcommand_from run inspect free nodes lock extend release help" -f -a "run" -d 'Run a command under a lock, and release the lock when it ends'
+complete -c quorate -n "__fish_quorate_using_subcommand help; and not __fish_seen_subcommand_from run inspect free nodes lock extend release help" -f -a "inspect" -d 'Show who holds locks. Exit code 0: all are held; 1: one is free; 69: one is unclear'
+complete -c quorate -n "__fish_quorate_using_subcommand help; and not __fish_seen_subcommand_from run inspect free nodes lock extend release help" -f -a "free" -d 'Take a lock away from its holder. It is free when its ttl has passed, and nobody overlaps'
+complete -c quorate -n "__fish_quorate_using_subcommand help; and not __fish_seen_subcommand_from run inspect free nodes lock extend release help" -f -a "nodes" -d 'Show what each node is, what it can do, and what is wrong with it. Exit code 70: a node has a problem; 69: no quorum can be locked; 78: one server is there twice'
+complete -c quorate -n "__fish_quorate_using_subcommand help; and not __fish_seen_subcommand_from run inspect free nodes lock extend release help" -f -a "lock" -d 'Acquire a lock for the steps of a pipeline, and print its record, which is a secret'
+complete -c quorate -n "__fish_quorate_using_subcommand help; and not __fish_seen_subcommand_from run inspect free nodes lock extend release help" -f -a "extend" -d 'Extend the lock whose record is on standard input to its full ttl. The record stays valid'
+complete -c quorate -n "__fish_quorate_using_subcommand help; and not __fish_seen_subcommand_from run inspect free nodes lock extend release help" -f -a "release" -d 'Release the lock whose record is on standard input'
+complete -c quorate -n "__fish_quorate_using_subcommand help; and not __fish_seen_subcommand_from run inspect free nodes lock extend release help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+
+# Behind `--`, the words are those of a command.
+function __fish_quorate_command
+    set -l words (commandline -opc) (commandline -ct)
+    set -l at (contains -i -- -- $words)
+    __fish_complete_subcommand --commandline $words[(math $at + 1)..]
+end
+complete -c quorate -n "contains -- -- (commandline -opc)" -x -a "(__fish_quorate_command)"
