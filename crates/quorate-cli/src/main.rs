@@ -17,6 +17,7 @@
 //! | `record` | `lock`, `extend`, `release` |
 //! | `nodes` | from addresses to a lock manager |
 //! | `period` | the names of permits and periods |
+//! | `tips` | tips for a command line that is not understood |
 //! | `exit` | exit codes |
 #![cfg(unix)]
 #![allow(clippy::disallowed_methods, reason = "it waits for processes and for people")]
@@ -37,6 +38,7 @@ mod say;
 mod show;
 mod signals;
 mod supervise;
+mod tips;
 
 use std::env;
 use std::process::ExitCode;
@@ -59,6 +61,7 @@ fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
+            let error = tips::with_tip(error);
             let text = error.render().to_string();
             return match error.kind() {
                 ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {

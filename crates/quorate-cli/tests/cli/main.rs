@@ -19,3 +19,4 @@ mod signals;
 mod streams;
 mod support;
 mod terminal;
+mod typing;
