@@ -4,8 +4,13 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
+use quorate::algorithm::lease::SafetyMargin;
+use quorate::algorithm::renewal::Renewal;
+use quorate::backend::{Drift, Ttl};
 use quorate_tests::Nodes;
+use rustix::process::Signal;
 use yaml_rust2::{Yaml, YamlLoader};
 
 use crate::support::{Dir, Done, QUORATE, Started, run, with_nodes};
@@ -82,7 +87,7 @@ fn the_scripts_of_the_page_run() {
                 "build.sh",
                 "publish.sh",
                 "work",
-                "setpriv",
+                "backup-all",
                 "backup-one-host",
             ],
         );
@@ -94,6 +99,62 @@ fn the_scripts_of_the_page_run() {
         }
         nodes.iter().for_each(quorate_tests::RedisServer::flushall);
     }
+}
+
+#[test]
+fn the_record_of_the_page_is_for_nobody_else() {
+    let (dir, nodes) = (&Dir::new(), &Nodes::start(3));
+    install(dir, &["work"]);
+    sh(dir, nodes, &script(PAGE, "> record").replace("rm record", "")).assert_silent();
+    let mode = fs::metadata(dir.file("record")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+}
+
+/// TERM to the process of `ExecStart` alone, as `KillMode=mixed` sends it: the command gets it once.
+#[test]
+fn the_service_of_the_page_stops_its_command_once() {
+    let unit = PAGE.split("```ini\n").nth(1).unwrap().split("```").next().unwrap();
+    let value = |name: &str| {
+        let mut lines = unit.lines().filter_map(|line| line.split_once('='));
+        lines.find_map(|(key, value)| (key == name).then_some(value)).unwrap()
+    };
+    assert!(unit.starts_with("[Service]\n"));
+    assert_eq!(value("KillMode"), "mixed");
+    let (dir, nodes) = (&Dir::new(), &Nodes::start(3));
+    // The pauses end by TERM as well, and the shell says so.
+    let worker = "#!/bin/sh\nexec 2> /dev/null\ntrap 'echo TERM >> stops' TERM\necho > started\nuntil [ -e stops ] || [ ! -e here ]; do sleep 0.01; done\nexit 0\n";
+    dir.write("worker", worker);
+    fs::set_permissions(dir.file("worker"), fs::Permissions::from_mode(0o755)).unwrap();
+    let start = value("ExecStart").replace("/usr/local/bin/quorate", QUORATE);
+    let start = start.replace("/usr/local/bin/", &format!("{}/", dir.path().display()));
+    let mut words = start.split(' ');
+    let mut command = Command::new(words.next().unwrap());
+    command.args(words);
+    let mut service = Started::spawn(with_nodes(command, dir, &nodes.addresses()), dir);
+    dir.wait_for("started");
+    service.signal(Signal::TERM);
+    service.done().assert_silent();
+    assert_eq!((dir.read("stops"), nodes.keys_left()), ("TERM\n".to_owned(), vec![]));
+}
+
+/// All nodes fail at the worst moment, just before a renewal, and each try fails at once, as late as it may be.
+#[test]
+fn the_outage_of_the_page_is_what_a_run_bears_at_the_defaults() {
+    let (ttl, kill_after) = (Duration::from_secs(30), Duration::from_secs(5));
+    let margin = SafetyMargin::default();
+    let validity = margin.validity(Drift::default(), Ttl::try_from(ttl).unwrap());
+    let renewal = Renewal::new(validity, validity / 3);
+    let valid_until = quorate_tests::wait::now() + validity;
+    let begin = renewal.next(valid_until, u64::MAX);
+    let is_borne = |outage: Duration| {
+        let mut tried = begin;
+        while tried < begin + outage {
+            tried = renewal.retry(tried, valid_until, u64::MAX);
+        }
+        tried < valid_until - kill_after
+    };
+    assert!(PAGE.contains("an outage of all nodes of 12 s stops no command"));
+    assert!(is_borne(Duration::from_secs(12)) && !is_borne(Duration::from_secs(15)));
 }
 
 #[test]
