@@ -1,11 +1,14 @@
 //! The primary of a Sentinel group as a node: it is found again after a failover.
 
+use std::fs;
+
 use futures_util::future::join_all;
 use quorate::redis::builder;
+use quorate::redis::redis::{ClientTlsConfig, TlsCertificates};
 use quorate::{BackendErrorKind as Kind, LockManager, LockManagerBuilder, RestartGuard};
 use quorate_tests::peer::{Answer, Peer};
 use quorate_tests::wait::{LIMIT, LONG_TTL, until, until_it_says};
-use quorate_tests::{Nodes, RedisServer, Reply};
+use quorate_tests::{Authority, Certificate, Nodes, RedisServer, Reply};
 
 use crate::client::{on_tokio, only_error, unhurried, unreachable, warm_up};
 use crate::guard::is_quarantined;
@@ -168,5 +171,55 @@ fn each_sentinel_is_named_with_what_is_wrong_with_it() {
         assert!(text.contains(&format!("{dead}: ")) && text.contains("refused"), "{text}");
         assert!(text.ends_with(&format!("{other}: it knows no group \"orders\"")), "{text}");
         assert!(!failure.is_permanent() && !text.contains("hunter2"), "{text}");
+    });
+}
+
+/// The address of a group finds its primary, with a login for the servers and another one for the sentinels, over TCP and
+/// over TLS with certificates for both sides. A sentinel that is dead comes first.
+#[test]
+fn a_group_has_an_address() {
+    let authority = Authority::new();
+    let open = || RedisServer::builder().tls_of(&authority);
+    let primary = open().user("locker", "on >s3rver ~* +@all").start();
+    let sentinel = |port| {
+        let own = [("tls-replication", if port == primary.port() { "no" } else { "yes" })];
+        let sentinel = own.iter().fold(open(), |it, (name, value)| it.config(name, &[value]));
+        let sentinel = sentinel.user("default", "on >s3ntinel ~* +@all");
+        sentinel.sentinel_of("orders", port).start()
+    };
+    let (plain, tls) = (sentinel(primary.port()), sentinel(primary.tls_port()));
+    let login = "sentinel_username=default&sentinel_password=s3ntinel";
+    let dead = Peer::nowhere();
+    let addresses = [
+        format!("redis+sentinel://locker:s3rver@{dead},127.0.0.1:{}/orders?{login}", plain.port()),
+        format!(
+            "rediss+sentinel://locker:s3rver@{dead},localhost:{}/orders?{login}",
+            tls.tls_port()
+        ),
+    ];
+    let Certificate { cert, key } = authority.certify("client");
+    let [root_cert, client_cert, client_key] =
+        [&authority.ca(), &cert, &key].map(|file| fs::read(file).unwrap());
+    let client_tls = Some(ClientTlsConfig { client_cert, client_key });
+    let certificates = TlsCertificates { client_tls, root_cert: Some(root_cert) };
+    on_tokio(async {
+        for address in addresses {
+            let manager = |address: &str| {
+                let nodes = builder().connect_timeout(LIMIT).tls(certificates.clone());
+                unhurried(nodes.connect([address]).unwrap()).build().unwrap()
+            };
+            let locks = manager(&address);
+            lock(&locks, &address).await;
+            assert_eq!(primary.get(&address).map(|_| ()), Some(()), "{address}");
+            let name = locks.nodes().nodes()[0].name().to_owned();
+            assert_eq!(name, format!("orders@{dead}"));
+            for (secret, why) in [("s3ntinel", "WRONGPASS"), ("s3rver", "WRONGPASS")] {
+                let wrong = address.replace(secret, "hunter2");
+                let failure = unreachable(manager(&wrong).lock("r").no_wait().await);
+                let text = format!("{failure} {failure:?}");
+                assert!(text.contains(why) && !text.contains("hunter2"), "{text}");
+                assert_eq!(failure.is_permanent(), secret == "s3rver", "{text}");
+            }
+        }
     });
 }

@@ -4,11 +4,12 @@ use std::fs;
 use std::process::{Command, Output};
 use std::time::Duration;
 
-use quorate::redis::redis::{Client, TlsCertificates};
-use quorate_tests::wait::LONG_TTL;
-use quorate_tests::{RedisServer, TEST_CA};
+use quorate::redis::ConnectError;
+use quorate::redis::redis::{Client, ClientTlsConfig, TlsCertificates};
+use quorate_tests::wait::{LIMIT, LONG_TTL};
+use quorate_tests::{Authority, Nodes, RedisServer, TEST_CA};
 
-use crate::client::{Client as QuorateClient, calls, on_tokio, unhurried};
+use crate::client::{Client as QuorateClient, calls, on_tokio, unhurried, unreachable};
 
 fn nodes() -> Vec<RedisServer> {
     (0..3).map(|_| RedisServer::builder().tls().start()).collect()
@@ -59,5 +60,57 @@ fn a_node_with_a_certificate_of_nobody_who_is_trusted_is_none() {
             String::from_utf8_lossy(&output.stderr).to_lowercase().contains("certificate")
         });
         assert!(is_told, "{client}: the reason");
+    }
+}
+
+/// What a client has to show, and whom it trusts.
+fn certificates(client: Option<(&Authority, &str)>, trusted: &Authority) -> TlsCertificates {
+    let client_tls = client.map(|(authority, key)| ClientTlsConfig {
+        client_cert: fs::read(authority.certify("client").cert).unwrap(),
+        client_key: fs::read(authority.certify(key).key).unwrap(),
+    });
+    TlsCertificates { client_tls, root_cert: Some(fs::read(trusted.ca()).unwrap()) }
+}
+
+#[test]
+fn an_authority_and_a_client_certificate_of_ones_own() {
+    let (authority, stranger) = (&Authority::new(), &Authority::new());
+    let nodes = Nodes::start_with(3, &RedisServer::builder().tls_of(authority));
+    let addresses: Vec<_> = nodes.iter().map(RedisServer::tls_address).collect();
+    let connect = |count: usize, certificates| {
+        let nodes = quorate::redis::builder().connect_timeout(LIMIT).tls(certificates);
+        unhurried(nodes.connect(&addresses[..count]).unwrap()).build().unwrap()
+    };
+    on_tokio(async {
+        let trusted = connect(3, certificates(Some((authority, "client")), authority));
+        trusted.lock("r").await.unwrap().release().await.unwrap();
+        for (certificates, why) in [
+            (certificates(None, authority), "CertificateRequired"),
+            (certificates(Some((stranger, "client")), authority), "UnknownCA"),
+            (certificates(Some((authority, "client")), stranger), "invalid peer certificate"),
+            (certificates(Some((authority, "another")), authority), "KeyMismatch"),
+        ] {
+            let failure = unreachable(connect(1, certificates).lock("r").no_wait().await);
+            assert!(failure.to_string().contains(why), "{why}: {failure}");
+            assert_eq!(failure.is_permanent(), why == "KeyMismatch", "{failure}");
+        }
+    });
+}
+
+#[test]
+fn certificates_that_are_none_are_refused() {
+    let authority = Authority::new();
+    for break_it in [
+        |it: &mut TlsCertificates| it.root_cert = Some(b"-----BEGIN CERTIFICATE-----\n".to_vec()),
+        |it: &mut TlsCertificates| it.client_tls.as_mut().unwrap().client_key = b"no key".to_vec(),
+    ] {
+        let mut broken = certificates(Some((&authority, "client")), &authority);
+        break_it(&mut broken);
+        for address in ["rediss://a", "rediss+sentinel://a/b"] {
+            let error =
+                quorate::redis::builder().tls(broken.clone()).connect([address]).unwrap_err();
+            assert!(matches!(error, ConnectError::InvalidCertificates { .. }), "{error}");
+        }
+        assert!(quorate::redis::builder().tls(broken).connect(["redis://a"]).is_ok(), "no TLS");
     }
 }

@@ -22,6 +22,7 @@ pub mod wait;
 pub use program::Program;
 pub use proxy::{Direction, End, Mode, Proxy, When};
 pub use redis_server::{
-    Builder, Connection, Monitor, Monitored, Nodes, RedisServer, Reply, TEST_CA,
+    Authority, Builder, Certificate, Connection, Monitor, Monitored, Nodes, RedisServer, Reply,
+    TEST_CA,
 };
 pub use referee::Referee;

@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+mod authority;
 mod builder;
 mod dir;
 mod monitor;
@@ -11,6 +12,7 @@ mod nodes;
 mod process;
 mod resp;
 
+pub use authority::{Authority, Certificate};
 pub(crate) use builder::free_port;
 pub use builder::{Builder, TEST_CA};
 pub use monitor::{Monitor, Monitored};
@@ -77,7 +79,12 @@ impl RedisServer {
 
     /// The URL of its port [for TLS](Builder::tls): `rediss://localhost:PORT`.
     pub fn tls_address(&self) -> String {
-        format!("rediss://localhost:{}", self.tls_port.expect("a node with TLS"))
+        format!("rediss://localhost:{}", self.tls_port())
+    }
+
+    /// The TCP port of [TLS](Builder::tls).
+    pub const fn tls_port(&self) -> u16 {
+        self.tls_port.expect("a node with TLS")
     }
 
     /// The TCP port.

@@ -20,6 +20,12 @@ pub enum ConnectError {
         /// The feature, or those of which one is needed.
         feature: &'static str,
     },
+    /// The certificates for TLS, or the key, cannot be used.
+    #[error("{reason}")]
+    InvalidCertificates {
+        /// What is wrong with them.
+        reason: &'static str,
+    },
     /// A cluster, or servers behind sentinels. Every lock needs *independent* nodes.
     #[error("{address:?} is not one node but a group of them")]
     NotOneNode {
@@ -59,8 +65,8 @@ impl Scheme {
     ///
     /// # Errors
     ///
-    /// The scheme is missing or unknown, the address is that of a group of servers, or there are
-    /// spaces around it or control characters in it.
+    /// The scheme is missing or unknown, the address is that of a group of servers, it is several
+    /// addresses, or there are spaces around it or control characters in it.
     pub fn split(address: &str) -> Result<(Self, &str), ConnectError> {
         if address.trim() != address || address.contains(char::is_control) {
             let reason = "there are spaces around it, or control characters in it";
@@ -69,15 +75,22 @@ impl Scheme {
         let Some((scheme, rest)) = address.split_once("://") else {
             return Err(ConnectError::invalid(address, "it has no scheme such as redis://"));
         };
-        match scheme.to_ascii_lowercase().as_str() {
-            "redis" | "valkey" => Ok((Self::Tcp, rest)),
-            "rediss" | "valkeys" => Ok((Self::Tls, rest)),
-            "redis+unix" | "valkey+unix" | "unix" => Ok((Self::Unix, rest)),
-            group if group.ends_with("-cluster") || group.ends_with("-sentinel") => {
-                Err(ConnectError::NotOneNode { address: without_secrets(address) })
+        let scheme = match scheme.to_ascii_lowercase().as_str() {
+            "redis" | "valkey" => Self::Tcp,
+            "rediss" | "valkeys" => Self::Tls,
+            "redis+unix" | "valkey+unix" | "unix" => Self::Unix,
+            group if group.ends_with("-cluster") || group.ends_with("sentinel") => {
+                return Err(ConnectError::NotOneNode { address: without_secrets(address) });
             }
-            _ => Err(ConnectError::invalid(address, "the scheme is unknown")),
+            _ => return Err(ConnectError::invalid(address, "the scheme is unknown")),
+        };
+        let place = rest.split('?').next().unwrap_or_default();
+        let has_comma = place.rsplit('@').next().is_some_and(|host| host.contains(','));
+        if place.contains("://") || (has_comma && scheme != Self::Unix) {
+            let reason = "several addresses have spaces between them, and no commas";
+            return Err(ConnectError::invalid(address, reason));
         }
+        Ok((scheme, rest))
     }
 }
 
@@ -150,6 +163,12 @@ mod tests {
             ("a:6379", "a:6379", "no scheme"),
             ("http://a", "http://a", "unknown"),
             (" redis://a", "redis://a", "spaces"),
+            ("redis://a,redis://b", "redis://a,redis://b", "no commas"),
+            ("redis://a,b", "redis://a,b", "no commas"),
+            ("redis://:s3cret@a:1,b:2", "redis://…@a:…", "no commas"),
+            ("redis://:s3cret@a:1,redis://b", "redis://…@a:…", "no commas"),
+            ("redis://a:1,redis://:s3cret@b:2", "redis://…@b:2", "no commas"),
+            ("unix:///a,unix:///b", "unix:///a,unix:///b", "no commas"),
             ("redis://:s3cret@a\n", "redis://…@a", "spaces"),
             ("re dis://s3cret", "…", "unknown"),
         ] {
@@ -159,7 +178,14 @@ mod tests {
             };
             assert!(address == shown && reason.contains(why), "{error}");
         }
-        for group in ["redis-cluster://:s3cret@a", "rediss-sentinel://:s3cret@a?node=b"] {
+        for one in ["redis://:a,b@c", "unix:///run/a,b.sock", "unix:///a?pass=x://y,z"] {
+            assert!(Scheme::split(one).is_ok(), "{one}");
+        }
+        for group in [
+            "redis-cluster://:s3cret@a",
+            "rediss-sentinel://:s3cret@a?node=b",
+            "redis+Sentinel://:s3cret@a",
+        ] {
             let error = Scheme::split(group).unwrap_err();
             assert!(matches!(error, ConnectError::NotOneNode { .. }), "{error}");
             assert!(error.to_string().contains("://…@a\""), "{error}");

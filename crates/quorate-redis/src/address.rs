@@ -1,106 +1,19 @@
-//! Addresses: what becomes a client of redis-rs, and how it is named without its secrets.
+//! Addresses: how one becomes settings of redis-rs, and how it is named without its secrets.
 
 use quorate_protocol::{ConnectError, Scheme};
-use redis::{Client, ConnectionAddr, ConnectionInfo, RedisError};
+use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo as _};
 
-/// What a node can be made of: a URL, redis-rs' own settings, or a client.
+/// The settings that the URL of one server stands for.
 ///
-/// URLs are those of redis-rs:
-///
-/// - `redis://[[user]:password@]host[:port][/database]`, or `valkey://`;
-/// - `rediss://…`, or `valkeys://`, with the feature `tls-rustls` or `tls-native-tls`; with
-///   `#insecure` behind it, the certificate is not checked;
-/// - `redis+unix:///path[?db=..&user=..&pass=..]`, `valkey+unix://` or `unix://`.
-///
-/// Characters that mean something in a URL are percent-encoded in users and passwords. A part that
-/// redis-rs would ignore is refused, such as `?db=3` of a host, or a user without a password (for one
-/// that is `nopass`, any password will do). So is a space before or after the URL. A `?protocol=`
-/// changes nothing: RESP3 is used where the server has it.
-pub trait IntoClient {
-    /// A client that has not connected yet.
-    ///
-    /// # Errors
-    ///
-    /// [`ConnectError`] if a text is no address, or that of a group of nodes, or of TLS without a
-    /// feature for it, or if there is a user without a password.
-    fn into_client(self) -> Result<Client, ConnectError>;
-}
-
-impl IntoClient for &str {
-    fn into_client(self) -> Result<Client, ConnectError> {
-        check(self)?;
-        let client = Client::open(self).map_err(|error| refused(self, &error))?;
-        with_password(client, self)
-    }
-}
-
-impl IntoClient for &&str {
-    fn into_client(self) -> Result<Client, ConnectError> {
-        (*self).into_client()
-    }
-}
-
-impl IntoClient for String {
-    fn into_client(self) -> Result<Client, ConnectError> {
-        self.as_str().into_client()
-    }
-}
-
-impl IntoClient for &String {
-    fn into_client(self) -> Result<Client, ConnectError> {
-        self.as_str().into_client()
-    }
-}
-
-impl IntoClient for ConnectionInfo {
-    fn into_client(self) -> Result<Client, ConnectError> {
-        let address = name(&self);
-        let client = Client::open(self);
-        with_password(client.map_err(|error| refused(&address, &error))?, &address)
-    }
-}
-
-impl IntoClient for Client {
-    fn into_client(self) -> Result<Client, ConnectError> {
-        let address = name(self.get_connection_info());
-        with_password(self, &address)
-    }
-}
-
-impl IntoClient for &Client {
-    fn into_client(self) -> Result<Client, ConnectError> {
-        self.clone().into_client()
-    }
-}
-
-/// Why redis-rs refuses settings.
-pub(crate) fn refused(address: &str, error: &RedisError) -> ConnectError {
-    // "Invalid database number - InvalidClientConfig: detail": the detail may be a secret.
-    let reason = error.to_string();
-    ConnectError::invalid(address, reason.split(" - ").next().unwrap_or_default())
-}
-
-/// Refuses a user without a password: redis-rs would leave the user out, and commands would run as
-/// another one.
-fn with_password(client: Client, address: &str) -> Result<Client, ConnectError> {
-    let login = client.get_connection_info().redis_settings();
-    if login.password().is_none() && login.username().is_some_and(|user| !user.is_empty()) {
-        let reason = "a user needs a password; any will do for nopass";
-        return Err(ConnectError::invalid(address, reason));
-    }
-    Ok(client)
-}
-
 /// Refuses what redis-rs would not read as it is meant, or would not say what is wrong with.
-fn check(address: &str) -> Result<(), ConnectError> {
+pub(crate) fn read(address: &str) -> Result<ConnectionInfo, ConnectError> {
+    let invalid = |reason: &str| ConnectError::invalid(address, reason);
     let (scheme, _) = Scheme::split(address)?;
     if scheme == Scheme::Tls && !HAS_TLS {
         let features = "tls-rustls or tls-native-tls";
         return Err(ConnectError::missing_feature(address, features));
     }
-    let Some(url) = redis::parse_redis_url(address) else {
-        return Err(ConnectError::invalid(address, "it is not a URL"));
-    };
+    let url = redis::parse_redis_url(address).ok_or_else(|| invalid("it is not a URL"))?;
     // The lock would be in another place than the one that was meant.
     let is_known = |name: &str| match name {
         "protocol" => true,
@@ -110,44 +23,44 @@ fn check(address: &str) -> Result<(), ConnectError> {
     // With TLS, redis-rs reads the fragment.
     let has_more = url.fragment().is_some() && scheme != Scheme::Tls;
     if has_more || url.query_pairs().any(|(name, _)| !is_known(&name)) {
-        let reason = "known are the parameters protocol and, of a unix socket, db, user and pass; \
-                      ? and # in a password are written %3F and %23";
-        return Err(ConnectError::invalid(address, reason));
+        return Err(invalid(
+            "known are the parameters protocol and, of a unix socket, db, user and pass; \
+             ? and # in a password are written %3F and %23",
+        ));
     }
     if scheme == Scheme::Unix && !(url.username().is_empty() && url.password().is_none()) {
-        let reason = "the login of a unix socket is written ?user=..&pass=..";
-        return Err(ConnectError::invalid(address, reason));
+        return Err(invalid("the login of a unix socket is written ?user=..&pass=.."));
     }
-    Ok(())
+    address.into_connection_info().map_err(|error| {
+        // "Invalid database number - InvalidClientConfig: detail": the detail may be a secret.
+        invalid(error.to_string().split(" - ").next().unwrap_or_default())
+    })
 }
 
 const HAS_TLS: bool = cfg!(any(feature = "tls-rustls", feature = "tls-native-tls"));
 
 /// The name of a node: `host:port`, `host:port/database`, or the path of its socket.
 pub(crate) fn name(info: &ConnectionInfo) -> String {
-    let database = info.redis_settings().db();
-    match info.addr() {
-        ConnectionAddr::Unix(path) if database != 0 => format!("{}?db={database}", path.display()),
-        ConnectionAddr::Unix(path) => path.display().to_string(),
+    let (place, database) = match info.addr() {
+        ConnectionAddr::Unix(path) => (path.display().to_string(), "?db="),
         ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
             let host = if host.contains(':') { format!("[{host}]") } else { host.clone() };
-            match database {
-                0 => format!("{host}:{port}"),
-                _ => format!("{host}:{port}/{database}"),
-            }
+            (format!("{host}:{port}"), "/")
         }
-        address => address.to_string(),
+        address => (address.to_string(), "/"),
+    };
+    match info.redis_settings().db() {
+        0 => place,
+        number => format!("{place}{database}{number}"),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use redis::IntoConnectionInfo;
-
     use super::*;
 
     fn refusal(text: &str) -> (String, String) {
-        match text.into_client().expect_err(text) {
+        match read(text).expect_err(text) {
             ConnectError::InvalidAddress { address, reason } => (address, reason),
             other => panic!("{other}"),
         }
@@ -170,17 +83,16 @@ mod tests {
         ] {
             assert_eq!(refusal(text), (shown.to_owned(), why.to_owned()));
         }
-        let group = "redis-sentinel://:hunter2@10.0.0.1:26379".into_client();
+        let group = read("redis-sentinel://:hunter2@10.0.0.1:26379");
         assert!(matches!(group, Err(ConnectError::NotOneNode { .. })));
     }
 
     #[test]
     fn tls_is_never_dropped_in_silence() {
         for text in ["rediss://:hunter2@10.0.0.1", "VALKEYS://:hunter2@10.0.0.1"] {
-            match text.into_client() {
-                Ok(client) => {
-                    let address = client.get_connection_info().addr();
-                    assert!(matches!(address, ConnectionAddr::TcpTls { insecure: false, .. }));
+            match read(text) {
+                Ok(info) => {
+                    assert!(matches!(info.addr(), ConnectionAddr::TcpTls { insecure: false, .. }));
                 }
                 Err(error) => {
                     assert!(!HAS_TLS && matches!(error, ConnectError::MissingFeature { .. }));
@@ -207,42 +119,9 @@ mod tests {
             assert!(reason.starts_with("known are the parameters protocol"), "{reason}");
             assert!(!address.contains("hunter2"), "{address}");
         }
-        assert!("redis://a.example/3?protocol=resp3".into_client().is_ok());
-        assert!("redis://a.example?".into_client().is_ok());
-        assert_eq!("rediss://a.example#insecure".into_client().is_ok(), HAS_TLS);
-    }
-
-    #[test]
-    fn a_user_without_a_password_is_refused() {
-        for text in [
-            "redis://ann@a.example",
-            "redis://ann:@a.example",
-            "redis://ann@a.example/3?protocol=3",
-            "unix:///run/redis.sock?user=ann",
-        ] {
-            let client = || Client::open(text).unwrap();
-            for given in [
-                text.into_client(),
-                client().into_client(),
-                (&client()).into_client(),
-                client().get_connection_info().clone().into_client(),
-            ] {
-                let error = given.unwrap_err().to_string();
-                assert!(
-                    error.ends_with("a user needs a password; any will do for nopass"),
-                    "{error}"
-                );
-            }
-        }
-        for text in [
-            "redis://:hunter2@a.example",
-            "redis://ann:x@a.example",
-            "redis://@a.example",
-            "unix:///run/redis.sock?user=ann&pass=",
-            "unix:///run/redis.sock?user=",
-        ] {
-            assert!(text.into_client().is_ok(), "{text}");
-        }
+        assert!(read("redis://a.example/3?protocol=resp3").is_ok());
+        assert!(read("redis://a.example?").is_ok());
+        assert_eq!(read("rediss://a.example#insecure").is_ok(), HAS_TLS);
     }
 
     #[test]
@@ -255,7 +134,7 @@ mod tests {
             ("redis+unix:///run/redis.sock?pass=hunter2", "/run/redis.sock"),
             ("unix:///run/redis.sock?db=2&user=ann&pass=hunter2", "/run/redis.sock?db=2"),
         ] {
-            assert_eq!(name(&url.into_connection_info().unwrap()), expected);
+            assert_eq!(name(&read(url).unwrap()), expected);
         }
     }
 
@@ -280,7 +159,7 @@ mod tests {
             "unix://ann:hunter2@/run/redis.sock",
             "redis+unix://hunter2",
         ] {
-            let error = text.into_client().expect_err(text);
+            let error = read(text).expect_err(text);
             let shown = format!("{error} {error:?}");
             assert!(!shown.contains("hunter2") && !shown.contains("ter2"), "{shown}");
         }

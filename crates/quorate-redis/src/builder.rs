@@ -9,12 +9,13 @@ use quorate_protocol::{
     ConnectError, Connections, CredentialSource, Credentials, Dial as _, Limits,
 };
 use redis::RedisError;
+#[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
+use redis::TlsCertificates;
 use redis::aio::MultiplexedConnection;
 use tokio::runtime::Handle;
 
-use crate::address::IntoClient;
 use crate::connection::RedisConnection;
-use crate::dial::RedisDial;
+use crate::dial::{IntoDial, RedisDial};
 use crate::error::of_connect;
 use crate::pool::{Pooled, Reads};
 
@@ -26,14 +27,14 @@ pub type PooledNode = quorate_protocol::RedisNode<Pooled>;
 
 /// A node per address, in the order given, with default settings.
 ///
-/// Does no I/O, and needs no runtime: a node may be down. See [`IntoClient`] for what can be an
+/// Does no I/O, and needs no runtime: a node may be down. See [`IntoDial`] for what can be an
 /// address.
 ///
 /// # Errors
 ///
 /// [`ConnectError`] names the first address that cannot be used, without its secrets.
 pub fn connect(
-    addresses: impl IntoIterator<Item = impl IntoClient>,
+    addresses: impl IntoIterator<Item = impl IntoDial>,
 ) -> Result<Vec<RedisNode>, ConnectError> {
     builder().connect(addresses)
 }
@@ -48,7 +49,7 @@ pub fn connect(
 /// [`ConnectError`] names the first address that cannot be used, without its secrets.
 pub fn pooled(
     size: u32,
-    addresses: impl IntoIterator<Item = impl IntoClient>,
+    addresses: impl IntoIterator<Item = impl IntoDial>,
 ) -> Result<Vec<PooledNode>, ConnectError> {
     builder().pooled(size, addresses)
 }
@@ -80,7 +81,7 @@ pub fn pooled(
 /// [`ConnectError`] names the first address that cannot be used, without its secrets.
 pub fn sentinel(
     primary: impl AsRef<str>,
-    sentinels: impl IntoIterator<Item = impl IntoClient>,
+    sentinels: impl IntoIterator<Item = impl IntoDial>,
 ) -> Result<RedisNode, ConnectError> {
     builder().sentinel(primary, sentinels)
 }
@@ -107,21 +108,24 @@ where
 
 /// Nodes with other settings than those of [`connect`].
 pub fn builder() -> Builder {
-    Builder { limits: Limits::default(), home: Home::Current, credentials: None }
+    Builder::default()
 }
 
 /// Settings for nodes. Made by [`builder`].
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 #[must_use = "a builder makes no nodes until `connect` or `pooled`"]
 pub struct Builder {
     limits: Limits,
     home: Home,
     credentials: Option<CredentialSource>,
+    #[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
+    certificates: Option<TlsCertificates>,
 }
 
 /// Where connections live.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 enum Home {
+    #[default]
     Current,
     Handle(Handle),
     HelperThread,
@@ -176,6 +180,18 @@ impl Builder {
         self
     }
 
+    /// Uses an authority, and a certificate of the client, of one's own for all that is reached over TLS: nodes, the servers
+    /// of groups, and their sentinels.
+    ///
+    /// Without an authority (`root_cert`), those count that the system trusts. Where the sentinels of a group name its
+    /// servers by IP address, the certificates of the servers need these addresses. A client of `Client::build_with_tls`
+    /// gets these certificates instead of its own.
+    #[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
+    pub fn tls(mut self, certificates: TlsCertificates) -> Self {
+        self.certificates = Some(certificates);
+        self
+    }
+
     /// The tokio runtime in which connections live, if it has threads of its own. By default the one
     /// in which the nodes are made; see [Runtimes](crate#runtimes).
     pub fn tokio(mut self, runtime: Handle) -> Self {
@@ -200,7 +216,7 @@ impl Builder {
     /// [`ConnectError`] names the first address that cannot be used, without its secrets.
     pub fn connect(
         &self,
-        addresses: impl IntoIterator<Item = impl IntoClient>,
+        addresses: impl IntoIterator<Item = impl IntoDial>,
     ) -> Result<Vec<RedisNode>, ConnectError> {
         let runtime = self.runtime();
         let node = |dial| RedisNode::new(dial, runtime.clone(), self.limits);
@@ -216,7 +232,7 @@ impl Builder {
     pub fn pooled(
         &self,
         size: u32,
-        addresses: impl IntoIterator<Item = impl IntoClient>,
+        addresses: impl IntoIterator<Item = impl IntoDial>,
     ) -> Result<Vec<PooledNode>, ConnectError> {
         let runtime = self.runtime();
         let node = |dial: RedisDial| {
@@ -247,9 +263,9 @@ impl Builder {
     pub fn sentinel(
         &self,
         primary: impl AsRef<str>,
-        sentinels: impl IntoIterator<Item = impl IntoClient>,
+        sentinels: impl IntoIterator<Item = impl IntoDial>,
     ) -> Result<RedisNode, ConnectError> {
-        let dial = self.set_up(RedisDial::sentinel(primary, sentinels)?);
+        let dial = self.set_up(RedisDial::sentinel(primary, sentinels)?)?;
         Ok(RedisNode::new(dial, self.runtime(), self.limits))
     }
 
@@ -263,17 +279,20 @@ impl Builder {
 
     fn dials(
         &self,
-        addresses: impl IntoIterator<Item = impl IntoClient>,
+        addresses: impl IntoIterator<Item = impl IntoDial>,
     ) -> Result<Vec<RedisDial>, ConnectError> {
-        let dials = addresses.into_iter().map(RedisDial::new);
-        dials.map(|dial| Ok(self.set_up(dial?))).collect()
+        addresses.into_iter().map(|address| self.set_up(address.into_dial()?)).collect()
     }
 
-    fn set_up(&self, dial: RedisDial) -> RedisDial {
-        let dial = dial.with_limit(self.limits.connect);
-        match &self.credentials {
-            Some(source) => dial.with_credentials(source.clone()),
-            None => dial,
+    fn set_up(&self, mut dial: RedisDial) -> Result<RedisDial, ConnectError> {
+        dial.limit = self.limits.connect;
+        if let Some(source) = &self.credentials {
+            dial = dial.with_credentials(source.clone());
         }
+        #[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
+        if let Some(certificates) = &self.certificates {
+            dial = dial.with_certificates(certificates)?;
+        }
+        Ok(dial)
     }
 }

@@ -1,43 +1,95 @@
 //! How a node is connected to: a server, or the one that is the primary of its group.
 
 use std::borrow::Cow;
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bb8::ManageConnection;
 use quorate_core::{BackendError, BackendErrorKind};
 use quorate_protocol::{ConnectError, Connection as _, CredentialSource, Dial, Limits, Push};
-use redis::Client;
+#[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
+use redis::TlsCertificates;
+use redis::{Client, ConnectionInfo};
 use tokio::time::timeout;
 
-use crate::address::IntoClient;
+use crate::address;
 use crate::connection::RedisConnection;
 use crate::sentinel::{self, Group};
 use crate::server::Server;
 
 /// How to connect to one node through redis-rs.
 ///
-/// `Debug` shows the name and nothing secret.
-#[derive(Clone)]
+/// `Debug` shows names and nothing secret.
+#[derive(Clone, Debug)]
 pub struct RedisDial {
     server: Server,
     /// Of a primary whose address its sentinels know.
     group: Option<Group>,
     /// Of a connect for a pool, and for the sentinels. A batcher has a limit of its own.
-    limit: Duration,
+    pub(crate) limit: Duration,
 }
 
-impl RedisDial {
-    /// The node at an address. Does no I/O.
+/// What a node can be made of: a URL, redis-rs' own settings, or a client.
+///
+/// URLs are those of redis-rs, and those of groups:
+///
+/// - `redis://[[user]:password@]host[:port][/database]`, or `valkey://`;
+/// - `rediss://…`, or `valkeys://`, with the feature `tls-rustls` or `tls-native-tls`; with
+///   `#insecure` behind it, the certificate is not checked;
+/// - `redis+unix:///path[?db=..&user=..&pass=..]`, `valkey+unix://` or `unix://`;
+/// - `redis+sentinel://[[user]:password@]host[:port],…/GROUP[/database]`, the primary of a group that these
+///   [sentinels](crate::sentinel) know; `rediss+sentinel://…`, where the sentinels and the servers are reached over TLS; the
+///   same with `valkey`. The login is that of the servers. That of the sentinels, if they have one, is
+///   `?sentinel_username=..&sentinel_password=..`. The port is 26379 by default.
+///
+/// Characters that mean something in a URL are percent-encoded in users and passwords. A part that
+/// redis-rs would ignore is refused, such as `?db=3` of a host, or a user without a password (for one
+/// that is `nopass`, any password will do). So is a space before or after the URL. A `?protocol=`
+/// changes nothing: RESP3 is used where the server has it.
+pub trait IntoDial {
+    /// How to connect to the node. Does no I/O.
     ///
     /// # Errors
     ///
-    /// [`ConnectError`] names an address that cannot be used, without its secrets.
-    pub fn new(address: impl IntoClient) -> Result<Self, ConnectError> {
-        Ok(Self::of(Server::new(address)?, None))
-    }
+    /// [`ConnectError`] if a text is no address, or that of a cluster, or of TLS without a
+    /// feature for it, or if there is a user without a password.
+    fn into_dial(self) -> Result<RedisDial, ConnectError>;
+}
 
+impl IntoDial for &str {
+    fn into_dial(self) -> Result<RedisDial, ConnectError> {
+        match sentinel::split(self)? {
+            Some((primary, sentinels)) => RedisDial::sentinel(primary, sentinels),
+            None => address::read(self)?.into_dial(),
+        }
+    }
+}
+
+impl IntoDial for String {
+    fn into_dial(self) -> Result<RedisDial, ConnectError> {
+        self.as_str().into_dial()
+    }
+}
+
+impl IntoDial for ConnectionInfo {
+    fn into_dial(self) -> Result<RedisDial, ConnectError> {
+        Ok(RedisDial::of(Server::new(address::name(&self), self)?, None))
+    }
+}
+
+impl IntoDial for Client {
+    fn into_dial(self) -> Result<RedisDial, ConnectError> {
+        self.get_connection_info().clone().into_dial()
+    }
+}
+
+impl<T: Clone + IntoDial> IntoDial for &T {
+    fn into_dial(self) -> Result<RedisDial, ConnectError> {
+        self.clone().into_dial()
+    }
+}
+
+impl RedisDial {
     /// The primary of a group. See [`sentinel`](crate::sentinel).
     ///
     /// # Errors
@@ -45,10 +97,14 @@ impl RedisDial {
     /// [`ConnectError`] names an address that cannot be used, without its secrets.
     pub fn sentinel(
         primary: impl AsRef<str>,
-        sentinels: impl IntoIterator<Item = impl IntoClient>,
+        sentinels: impl IntoIterator<Item = impl IntoDial>,
     ) -> Result<Self, ConnectError> {
-        let (info, group) = sentinel::read(primary.as_ref(), sentinels)?;
-        let server = Server::of(group.node_name(info.redis_settings().db()), &info)?;
+        let sentinels = sentinels.into_iter().map(|sentinel| match sentinel.into_dial()? {
+            Self { server, group: None, .. } => Ok(server),
+            group => Err(ConnectError::NotOneNode { address: group.server.name }),
+        });
+        let (group, info) = Group::read(primary.as_ref(), sentinels.collect::<Result<_, _>>()?)?;
+        let server = Server::new(group.node_name(info.redis_settings().db()), info)?;
         Ok(Self::of(server, Some(group)))
     }
 
@@ -63,32 +119,18 @@ impl RedisDial {
         self
     }
 
-    /// Connects to the primary of a group, and makes sure that it is one.
-    async fn open_primary(
-        &self,
-        clients: &[Client; 2],
-        host: &str,
-        port: u16,
-        push: impl Fn(Push) + Send + Sync + 'static,
-    ) -> Result<RedisConnection, BackendError> {
-        let [resp3, resp2] = clients.each_ref().map(|client| sentinel::moved(client, host, port));
-        let unusable = |error: ConnectError| {
-            BackendError::new(BackendErrorKind::Connection, error.to_string())
-        };
-        let clients = [resp3.map_err(unusable)?, resp2.map_err(unusable)?];
-        let connection = self.server.open(clients, push).await?;
-        sentinel::check_role(&connection).await?;
-        Ok(connection)
-    }
-
-    pub(crate) fn with_limit(self, limit: Duration) -> Self {
-        Self { limit, ..self }
-    }
-}
-
-impl fmt::Debug for RedisDial {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RedisDial").field("name", &self.server.name).finish_non_exhaustive()
+    /// Uses these certificates for what is reached over TLS: the server, or the servers of the group and its sentinels.
+    ///
+    /// # Errors
+    ///
+    /// [`ConnectError::InvalidCertificates`] if they cannot be read.
+    #[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
+    pub fn with_certificates(mut self, of: &TlsCertificates) -> Result<Self, ConnectError> {
+        let sentinels = self.group.iter_mut().flat_map(|group| &mut group.sentinels);
+        for server in sentinels.chain([&mut self.server]) {
+            server.certify(of)?;
+        }
+        Ok(self)
     }
 }
 
@@ -103,17 +145,20 @@ impl Dial for RedisDial {
         &self,
         push: impl Fn(Push) + Send + Sync + 'static,
     ) -> Result<RedisConnection, BackendError> {
-        let clients = self.server.clients().await?;
-        let Some(group) = &self.group else { return self.server.open(clients, push).await };
+        let info = self.server.info().await?;
+        let Some(group) = &self.group else { return self.server.open(info, push).await };
         let push = Arc::new(push);
         let mut reasons = Vec::new();
-        for sentinel in group.sentinels() {
+        for sentinel in &group.sentinels {
             let push = Arc::clone(&push);
-            let found = group.primary(sentinel, self.limit).await;
-            let connected = match found {
+            let connected = match group.primary(sentinel, self.limit).await {
                 Ok((host, port)) => {
-                    let opening =
-                        self.open_primary(&clients, &host, port, move |pushed| push(pushed));
+                    let opening = async {
+                        let info = sentinel::moved(info.clone(), host, port);
+                        let connection = self.server.open(info, move |pushed| push(pushed)).await?;
+                        sentinel::check_role(&connection).await?;
+                        Ok(connection)
+                    };
                     // A sentinel may name a primary that is gone. Then there is time to ask another one.
                     within(self.limit / 2, opening).await
                 }
@@ -156,5 +201,96 @@ impl ManageConnection for RedisDial {
 
     fn has_broken(&self, connection: &mut RedisConnection) -> bool {
         connection.is_closed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_without_a_password_is_refused() {
+        for text in [
+            "redis://ann@a.example",
+            "redis://ann:@a.example",
+            "redis://ann@a.example/3?protocol=3",
+            "unix:///run/redis.sock?user=ann",
+        ] {
+            let client = || Client::open(text).unwrap();
+            for given in [
+                text.into_dial(),
+                client().into_dial(),
+                (&client()).into_dial(),
+                client().get_connection_info().clone().into_dial(),
+            ] {
+                let error = given.unwrap_err().to_string();
+                assert!(
+                    error.ends_with("a user needs a password; any will do for nopass"),
+                    "{error}"
+                );
+            }
+        }
+        for text in [
+            "redis://:hunter2@a.example",
+            "redis://ann:x@a.example",
+            "redis://@a.example",
+            "unix:///run/redis.sock?user=ann&pass=",
+            "unix:///run/redis.sock?user=",
+        ] {
+            assert!(text.into_dial().is_ok(), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_address_of_a_group_is_that_of_a_node() {
+        for (address, name) in [
+            ("redis+sentinel://s1/orders", "orders@s1:26379"),
+            ("redis+sentinel://:hunter2@s1:7000,s2/orders/2", "orders@s1:7000/2"),
+            ("redis+sentinel://s1/orders?sentinel_password=hunter2", "orders@s1:26379"),
+        ] {
+            let dial = address.into_dial().unwrap();
+            assert_eq!(dial.name(), name);
+            assert!(!format!("{dial:?}").contains("hunter2"), "{dial:?}");
+        }
+        let inner = RedisDial::sentinel("orders", ["redis+sentinel://:hunter2@s1/orders"]);
+        let inner = inner.unwrap_err();
+        assert_eq!(inner, ConnectError::NotOneNode { address: "orders@s1:26379".to_owned() });
+    }
+
+    #[test]
+    fn a6_what_is_no_group_is_refused_and_shows_no_secret() {
+        let of_primary = |primary: &str| RedisDial::sentinel(primary, ["redis://10.0.0.1:26379"]);
+        let all_of_it = "with the parameters sentinel_username and sentinel_password";
+        for (dial, why) in [
+            (of_primary("redis://:hunter2@orders:6379"), "the host is the name of a group"),
+            (of_primary("unix:///run/redis.sock?pass=hunter2"), "has no socket"),
+            (of_primary("redis://ann@orders"), "a user needs a password"),
+            (RedisDial::sentinel("orders", ["redis-sentinel://10.0.0.1"]), "not one node"),
+            ("redis+sentinel://:hunter2@s1:26379".into_dial(), all_of_it),
+            ("redis+sentinel://:hunter2@s1/".into_dial(), all_of_it),
+            ("redis+sentinel://:1?hunter2@s1/orders".into_dial(), all_of_it),
+            ("redis+sentinel://:1#hunter2@s1/orders".into_dial(), all_of_it),
+            ("redis+sentinel://s1/orders?password=hunter2".into_dial(), all_of_it),
+            (
+                "redis+sentinel://ann:12/orders?sentinel_password=hunter2@s1/x".into_dial(),
+                all_of_it,
+            ),
+            ("redis+sentinel://:1/hunter2@s1/orders".into_dial(), "it is not a URL"),
+            ("redis+sentinel://:hunter2@s1/orders/x".into_dial(), "Invalid database number"),
+            ("redis+sentinel://:hunter2@s1,:x/orders".into_dial(), "it is not a URL"),
+            ("redis+sentinel://:hunter2@s1/orders:6379".into_dial(), "the host is the name"),
+            ("redis+sentinel://ann@s1/orders".into_dial(), "a user needs a password"),
+            (
+                "redis+sentinel://s1/orders?sentinel_username=ann".into_dial(),
+                "a user needs a password",
+            ),
+            ("redis+sentinel://:hunter2@s1/orders#x".into_dial(), "known are the parameters"),
+            ("unix+sentinel://:hunter2@s1/orders".into_dial(), "Missing path"),
+            ("http+sentinel://:hunter2@s1/orders".into_dial(), "the scheme is unknown"),
+        ] {
+            let error = dial.unwrap_err();
+            let shown = format!("{error} {error:?}");
+            assert!(shown.contains(why) && !shown.contains("hunter2"), "{why}: {shown}");
+        }
     }
 }

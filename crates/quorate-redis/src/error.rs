@@ -48,6 +48,8 @@ pub(crate) fn of_redis(error: &RedisError) -> BackendError {
         ErrorKind::AuthenticationFailed => {
             (BackendErrorKind::Auth, "authentication failed".to_owned())
         }
+        // A certificate and a key that are not of one kind, for example: no address is read here.
+        ErrorKind::InvalidClientConfig => (BackendErrorKind::Auth, error.to_string()),
         ErrorKind::Io if error.is_timeout() => (BackendErrorKind::TimedOut, error.to_string()),
         ErrorKind::Io if error.is_connection_dropped() && !error.is_connection_refusal() => {
             (BackendErrorKind::Connection, format!("connection lost: {error}"))

@@ -88,8 +88,8 @@
 //! - `tls-rustls` or `tls-native-tls` for `rediss://`; one of the two: where both are on, redis-rs 1.8
 //!   takes rustls and loads no certificates of the system, so it trusts no node. With rustls, the
 //!   crypto provider is the one that the program has installed with `CryptoProvider::install_default`;
-//!   if it has none by the time of the first connection, ring's is installed. For certificates of your
-//!   own, give [`connect`] clients that were made by `redis::Client::build_with_tls`.
+//!   if it has none by the time of the first connection, ring's is installed. `Builder::tls` takes an authority
+//!   and a client certificate of your own.
 //!
 //! Unix sockets need none.
 //!
@@ -112,10 +112,9 @@ pub use bb8;
 pub use quorate_protocol::{ConnectError, Credentials};
 pub use redis;
 
-pub use self::address::IntoClient;
 pub use self::builder::{
     Builder, PooledNode, RedisNode, builder, connect, from_pool, pooled, sentinel,
 };
 pub use self::connection::RedisConnection;
-pub use self::dial::RedisDial;
+pub use self::dial::{IntoDial, RedisDial};
 pub use self::pool::Pooled;

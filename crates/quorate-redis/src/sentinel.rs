@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use quorate_core::{BackendError, BackendErrorKind};
 use quorate_protocol::{Command, ConnectError, Connection as _, Value, error_of_reply};
-use redis::{Client, ConnectionAddr, ConnectionInfo};
+use redis::{ConnectionAddr, ConnectionInfo};
 use tokio::time::timeout;
 
-use crate::address::{IntoClient, refused};
+use crate::address;
 use crate::connection::RedisConnection;
 use crate::server::Server;
 
@@ -15,45 +15,73 @@ use crate::server::Server;
 #[derive(Clone, Debug)]
 pub(crate) struct Group {
     name: String,
-    sentinels: Vec<Server>,
+    pub(crate) sentinels: Vec<Server>,
 }
 
-/// Reads the address of a primary, of which the host is the name of its group, and those of the sentinels.
-pub(crate) fn read(
-    primary: &str,
-    sentinels: impl IntoIterator<Item = impl IntoClient>,
-) -> Result<(ConnectionInfo, Group), ConnectError> {
-    let url =
-        if primary.contains("://") { primary.to_owned() } else { format!("redis://{primary}") };
-    let info = url.as_str().into_client()?.get_connection_info().clone();
-    let (ConnectionAddr::Tcp(name, _) | ConnectionAddr::TcpTls { host: name, .. }) = info.addr()
-    else {
-        return Err(ConnectError::invalid(&url, "the primary of a group has no socket"));
+/// Splits the address of a group into that of its primary, which has the name of the group as its host, and those of its
+/// sentinels. `None` for any other address.
+pub(crate) fn split(address: &str) -> Result<Option<(String, Vec<String>)>, ConnectError> {
+    let (scheme, rest) = address.split_once("://").unwrap_or_default();
+    let scheme = scheme.to_ascii_lowercase();
+    let Some(scheme) = scheme.strip_suffix("+sentinel") else { return Ok(None) };
+    let (rest, fragment) = rest.split_at(rest.find('#').unwrap_or(rest.len()));
+    let (place, parameters) = rest.split_once('?').unwrap_or((rest, ""));
+    let (login, place) = place.split_at(place.rfind('@').map_or(0, |at| at + 1));
+    let (mut user, mut password) = ("", "");
+    let mut is_known = true;
+    for parameter in parameters.split('&').filter(|parameter| !parameter.is_empty()) {
+        match parameter.split_once('=') {
+            Some(("sentinel_username", text)) => user = text,
+            Some(("sentinel_password", text)) => password = text,
+            _ => is_known = false,
+        }
+    }
+    let place = place.split_once('/').filter(|(_, group)| !group.is_empty());
+    let (Some((hosts, group)), true) = (place, is_known && !parameters.contains('@')) else {
+        let reason = "a group is written redis+sentinel://[[user]:password@]host[:port],…/GROUP[/database], with the \
+                      parameters sentinel_username and sentinel_password; ? and # in a password are written %3F and %23";
+        return Err(ConnectError::invalid(address, reason));
     };
-    if redis::parse_redis_url(&url).is_some_and(|url| url.port().is_some()) {
-        let reason = "the host is the name of a group, and its sentinels know the port";
-        return Err(ConnectError::invalid(&url, reason));
-    }
-    let name = name.clone();
-    let sentinels: Vec<Server> =
-        sentinels.into_iter().map(Server::new).collect::<Result<_, _>>()?;
-    if sentinels.is_empty() {
-        return Err(ConnectError::invalid(&url, "a group has one sentinel at least"));
-    }
-    Ok((info, Group { name, sentinels }))
+    let sentinels = hosts.split(',').map(|host| {
+        let has_port = host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u32>().is_ok());
+        let port = if has_port { "" } else { ":26379" };
+        format!("{scheme}://{user}:{password}@{host}{port}{fragment}")
+    });
+    Ok(Some((format!("{scheme}://{login}{group}{fragment}"), sentinels.collect())))
 }
 
 impl Group {
+    /// Reads the address of a primary, of which the host is the name of its group.
+    pub(crate) fn read(
+        primary: &str,
+        sentinels: Vec<Server>,
+    ) -> Result<(Self, ConnectionInfo), ConnectError> {
+        let url =
+            if primary.contains("://") { primary.to_owned() } else { format!("redis://{primary}") };
+        let invalid = |reason: &str| ConnectError::invalid(&url, reason);
+        let info = address::read(&url)?;
+        let (ConnectionAddr::Tcp(name, _) | ConnectionAddr::TcpTls { host: name, .. }) =
+            info.addr()
+        else {
+            return Err(invalid("the primary of a group has no socket"));
+        };
+        if redis::parse_redis_url(&url).is_some_and(|url| url.port().is_some()) {
+            return Err(invalid(
+                "the host is the name of a group, and its sentinels know the port",
+            ));
+        }
+        if sentinels.is_empty() {
+            return Err(invalid("a group has one sentinel at least"));
+        }
+        Ok((Self { name: name.clone(), sentinels }, info))
+    }
+
     /// The name of a node: that of its group and of its first sentinel, since most groups are called the same, and its
     /// database.
     pub(crate) fn node_name(&self, database: i64) -> String {
         let sentinel = self.sentinels.first().map_or("", |sentinel| &sentinel.name);
         let database = if database == 0 { String::new() } else { format!("/{database}") };
         format!("{}@{sentinel}{database}", self.name)
-    }
-
-    pub(crate) fn sentinels(&self) -> &[Server] {
-        &self.sentinels
     }
 
     /// The address of the primary as one sentinel knows it, within a share of `limit`.
@@ -76,7 +104,7 @@ impl Group {
     }
 
     async fn ask(&self, sentinel: &Server) -> Result<(String, u16), BackendError> {
-        let connection = sentinel.open(sentinel.clients().await?, drop).await?;
+        let connection = sentinel.open(sentinel.info().await?, drop).await?;
         let command = Command::new("SENTINEL", 40 + self.name.len());
         let command = command.arg("GET-MASTER-ADDR-BY-NAME").arg(&self.name);
         let nonsense = || BackendError::new(BackendErrorKind::Protocol, "the reply is no address");
@@ -122,26 +150,28 @@ async fn ask(connection: &RedisConnection, command: Command) -> Result<Value, Ba
     }
 }
 
-/// The client with another place.
-pub(crate) fn moved(client: &Client, host: &str, port: u16) -> Result<Client, ConnectError> {
-    let info = client.get_connection_info().clone();
-    let addr = match info.addr() {
-        ConnectionAddr::TcpTls { insecure, tls_params, .. } => ConnectionAddr::TcpTls {
-            host: host.to_owned(),
-            port,
-            insecure: *insecure,
-            tls_params: tls_params.clone(),
-        },
-        _ => ConnectionAddr::Tcp(host.to_owned(), port),
+/// The settings with another place.
+pub(crate) fn moved(info: ConnectionInfo, host: String, port: u16) -> ConnectionInfo {
+    let addr = match info.addr().clone() {
+        ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
+            ConnectionAddr::TcpTls { host, port, insecure, tls_params }
+        }
+        _ => ConnectionAddr::Tcp(host, port),
     };
-    Client::open(info.set_addr(addr)).map_err(|error| refused(&format!("{host}:{port}"), &error))
+    info.set_addr(addr)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const SENTINELS: [&str; 1] = ["redis://10.0.0.1:26379"];
+    fn sentinels(addresses: &[&str]) -> Vec<Server> {
+        let server = |address: &&str| {
+            let info = address::read(address).unwrap();
+            Server::new(address::name(&info), info).unwrap()
+        };
+        addresses.iter().map(server).collect()
+    }
 
     #[test]
     fn the_host_of_a_primary_is_the_name_of_its_group() {
@@ -151,31 +181,44 @@ mod tests {
             ("redis://locker:hunter2@My_Orders-1/2", "My_Orders-1@10.0.0.1:26379/2"),
             ("locker:hunter2@orders", "orders@10.0.0.1:26379"),
         ] {
-            let (info, group) = read(primary, SENTINELS).unwrap();
+            let (group, info) =
+                Group::read(primary, sentinels(&["redis://10.0.0.1:26379"])).unwrap();
             assert_eq!(group.node_name(info.redis_settings().db()), name);
         }
-    }
-
-    #[test]
-    fn a6_what_is_no_group_is_refused_and_shows_no_secret() {
-        for (primary, why) in [
-            ("redis://:hunter2@orders:6379", "the host is the name of a group"),
-            ("unix:///run/redis.sock?pass=hunter2", "has no socket"),
-            ("redis://ann@orders", "a user needs a password"),
-        ] {
-            let error = read(primary, SENTINELS).unwrap_err().to_string();
-            assert!(error.contains(why) && !error.contains("hunter2"), "{error}");
-        }
-        let none = read("orders", [""; 0]).unwrap_err().to_string();
+        let none = Group::read("orders", Vec::new()).unwrap_err().to_string();
         assert!(none.ends_with("a group has one sentinel at least"), "{none}");
-        assert!(read("orders", ["redis-sentinel://10.0.0.1"]).is_err());
     }
 
     #[test]
-    fn a_client_moves_and_keeps_all_else() {
-        let client = Client::open("redis://ann:pw@orders/2").unwrap();
-        let moved = moved(&client, "::1", 7000).unwrap();
-        let info = moved.get_connection_info();
+    fn the_address_of_a_group_has_the_login_of_its_servers_and_that_of_its_sentinels() {
+        for (address, primary, sentinels) in [
+            ("redis+sentinel://s1/orders", "redis://orders", &["redis://:@s1:26379"][..]),
+            (
+                "Valkeys+Sentinel://ann:p%40,w@s1:7000,[::1],[::2]:7001/My_Orders-1/2\
+                 ?sentinel_password=a+b&sentinel_username=bob#insecure",
+                "valkeys://ann:p%40,w@My_Orders-1/2#insecure",
+                &[
+                    "valkeys://bob:a+b@s1:7000#insecure",
+                    "valkeys://bob:a+b@[::1]:26379#insecure",
+                    "valkeys://bob:a+b@[::2]:7001#insecure",
+                ],
+            ),
+        ] {
+            let (found, sentinels_found) = split(address).unwrap().unwrap();
+            assert_eq!(found, primary);
+            assert_eq!(sentinels_found, sentinels);
+        }
+        for other in
+            ["redis://a+sentinel", "unix:///run/a+sentinel://b", "a", "redis-sentinel://a/b"]
+        {
+            assert_eq!(split(other), Ok(None), "{other}");
+        }
+    }
+
+    #[test]
+    fn settings_move_and_keep_all_else() {
+        let info = address::read("redis://ann:pw@orders/2").unwrap();
+        let info = moved(info, "::1".to_owned(), 7000);
         assert_eq!(info.addr(), &ConnectionAddr::Tcp("::1".to_owned(), 7000));
         assert_eq!((info.redis_settings().db(), info.redis_settings().password()), (2, Some("pw")));
     }

@@ -9,11 +9,15 @@ use quorate_core::BackendError;
 use quorate_protocol::{
     Command, ConnectError, Connection as _, CredentialSource, Credentials, Push, Value,
 };
+#[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
+use redis::TlsCertificates;
 use redis::io::tcp::TcpSettings;
 use redis::io::tcp::socket2::TcpKeepalive;
-use redis::{AsyncConnectionConfig, Client, ConnectionInfo, ProtocolVersion, RedisConnectionInfo};
+use redis::{
+    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, ProtocolVersion,
+    RedisConnectionInfo,
+};
 
-use crate::address::{IntoClient, name, refused};
 use crate::connection::{Listener, RedisConnection};
 use crate::error::{lacks_resp3, of_connect};
 
@@ -21,52 +25,59 @@ use crate::error::{lacks_resp3, of_connect};
 #[derive(Clone)]
 pub(crate) struct Server {
     pub(crate) name: String,
+    /// Without the database.
+    info: ConnectionInfo,
     database: i64,
-    resp3: Client,
-    resp2: Client,
     pub(crate) credentials: Option<CredentialSource>,
 }
 
 impl Server {
-    pub(crate) fn new(address: impl IntoClient) -> Result<Self, ConnectError> {
-        let client = address.into_client()?;
-        let info = client.get_connection_info();
-        Self::of(name(info), info)
+    /// The server with these settings, and with ours where they have none.
+    pub(crate) fn new(name: String, info: ConnectionInfo) -> Result<Self, ConnectError> {
+        let login = info.redis_settings();
+        // redis-rs would leave the user out, and commands would run as another one.
+        if login.password().is_none() && login.username().is_some_and(|user| !user.is_empty()) {
+            let reason = "a user needs a password; any will do for nopass".to_owned();
+            return Err(ConnectError::InvalidAddress { address: name, reason });
+        }
+        let (database, tcp, login) = (login.db(), tcp_of(info.tcp_settings()), login_of(login));
+        let info = info.set_tcp_settings(tcp).set_redis_settings(login);
+        Ok(Self { name, info, database, credentials: None })
     }
 
-    pub(crate) fn of(name: String, info: &ConnectionInfo) -> Result<Self, ConnectError> {
-        let open = |protocol| {
-            let tcp = tcp_of(info.tcp_settings());
-            let login = login_of(info.redis_settings()).set_protocol(protocol);
-            let client = Client::open(info.clone().set_tcp_settings(tcp).set_redis_settings(login));
-            client.map_err(|error| refused(&name, &error))
-        };
-        Ok(Self {
-            database: info.redis_settings().db(),
-            resp3: open(ProtocolVersion::RESP3)?,
-            resp2: open(ProtocolVersion::RESP2)?,
-            credentials: None,
-            name,
-        })
+    /// Uses these certificates, if the server is reached over TLS.
+    #[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
+    pub(crate) fn certify(&mut self, certificates: &TlsCertificates) -> Result<(), ConnectError> {
+        if matches!(self.info.addr(), ConnectionAddr::TcpTls { .. }) {
+            let client = Client::build_with_tls(self.info.clone(), certificates.clone());
+            // The text of the error may quote the file of the key.
+            let reason = "the certificates for TLS, or the key, are not PEM";
+            let client = client.map_err(|_| ConnectError::InvalidCertificates { reason })?;
+            self.info = client.get_connection_info().clone();
+        }
+        Ok(())
     }
 
-    /// The clients of one connection: for RESP3, and for servers without it.
-    pub(crate) async fn clients(&self) -> Result<[Client; 2], BackendError> {
-        let clients = [self.resp3.clone(), self.resp2.clone()];
-        let Some(source) = &self.credentials else { return Ok(clients) };
+    /// The settings of one connection.
+    pub(crate) async fn info(&self) -> Result<ConnectionInfo, BackendError> {
+        let Some(source) = &self.credentials else { return Ok(self.info.clone()) };
         let login = source.credentials(&self.name).await?;
-        let [resp3, resp2] = clients.map(|client| logged_in(&client, &login));
-        Ok([resp3?, resp2?])
+        let login = logged_in(self.info.redis_settings(), &login);
+        Ok(self.info.clone().set_redis_settings(login))
     }
 
-    /// Makes one connection with one of these clients: for RESP3, and for servers without it.
+    /// Makes one connection with these settings.
     pub(crate) async fn open(
         &self,
-        [resp3, resp2]: [Client; 2],
+        info: ConnectionInfo,
         push: impl Fn(Push) + Send + Sync + 'static,
     ) -> Result<RedisConnection, BackendError> {
         #[cfg(feature = "tls-rustls")]
-        provide_crypto(&resp3);
+        provide_crypto(info.addr());
+        let client = |protocol| {
+            let login = info.redis_settings().clone().set_protocol(protocol);
+            Client::open(info.clone().set_redis_settings(login)).map_err(|error| of_connect(&error))
+        };
         // A call stays pending as long as the node may execute it, and the caller has the deadlines.
         let config =
             AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
@@ -78,12 +89,14 @@ impl Server {
                 Ok::<(), redis::aio::SendError>(())
             };
             let config = config.clone().set_push_sender(hear);
-            resp3.get_multiplexed_async_connection_with_config(&config).await
+            let client = client(ProtocolVersion::RESP3)?;
+            client.get_multiplexed_async_connection_with_config(&config).await
         };
         let connection = match made {
             Ok(connection) => RedisConnection::new(connection, true, is_closed),
             Err(error) if lacks_resp3(&error) => {
-                let made = resp2.get_multiplexed_async_connection_with_config(&config).await;
+                let client = client(ProtocolVersion::RESP2)?;
+                let made = client.get_multiplexed_async_connection_with_config(&config).await;
                 let made = made.map_err(|error| of_connect(&error))?;
                 RedisConnection::new(made, false, Arc::default())
             }
@@ -110,31 +123,26 @@ impl fmt::Debug for Server {
 
 /// rustls panics where no provider was chosen and several are compiled in, or none.
 #[cfg(feature = "tls-rustls")]
-fn provide_crypto(client: &Client) {
+fn provide_crypto(address: &ConnectionAddr) {
     use rustls::crypto::{CryptoProvider, ring};
 
-    let is_tls =
-        matches!(client.get_connection_info().addr(), redis::ConnectionAddr::TcpTls { .. });
+    let is_tls = matches!(address, ConnectionAddr::TcpTls { .. });
     if is_tls && CryptoProvider::get_default().is_none() {
         // The program may have installed one meanwhile, which is as good.
         let _ = ring::default_provider().install_default();
     }
 }
 
-/// The client with another login.
-fn logged_in(client: &Client, login: &Credentials) -> Result<Client, BackendError> {
-    let info = client.get_connection_info();
-    let old = info.redis_settings();
-    let mut new = RedisConnectionInfo::default().set_protocol(old.protocol());
-    new = match (old.lib_name(), old.lib_ver()) {
-        (Some(name), Some(version)) => new.set_lib_name(name, version),
-        _ => new.set_skip_set_lib_name(),
-    };
-    if let Some(user) = login.user() {
-        new = new.set_username(user);
+/// The settings of `old` with another login.
+fn logged_in(old: &RedisConnectionInfo, login: &Credentials) -> RedisConnectionInfo {
+    let mut new = RedisConnectionInfo::default().set_password(login.password());
+    if let (Some(name), Some(version)) = (old.lib_name(), old.lib_ver()) {
+        new = new.set_lib_name(name, version);
     }
-    let info = info.clone().set_redis_settings(new.set_password(login.password()));
-    Client::open(info).map_err(|error| of_connect(&error))
+    match login.user() {
+        Some(user) => new.set_username(user),
+        None => new,
+    }
 }
 
 /// The user's login without the database: redis-rs reports each error of `SELECT` as the same one.

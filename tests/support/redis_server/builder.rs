@@ -1,10 +1,12 @@
 //! Settings of a node to be, and how it gets its port.
 
 use std::net::{Ipv4Addr, TcpListener};
+use std::path::{Path, PathBuf};
 use std::process;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use super::authority::{Authority, Certificate};
 use super::dir::TempDir;
 use super::process::Process;
 use super::{ADMIN, RedisServer};
@@ -28,10 +30,18 @@ pub const TEST_CA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/support/tls/ca.c
 #[derive(Clone, Debug, Default)]
 #[must_use = "nothing runs until `start`"]
 pub struct Builder {
-    tls: bool,
+    tls: Option<Tls>,
     admin: bool,
     /// Lines of `redis.conf`.
     directives: Vec<String>,
+}
+
+/// The files of a node with TLS, and whether its clients need a certificate.
+#[derive(Clone, Debug)]
+struct Tls {
+    ca: PathBuf,
+    certificate: Certificate,
+    clients: &'static str,
 }
 
 impl Builder {
@@ -51,7 +61,17 @@ impl Builder {
 
     /// Listens on a port for TLS as well, as `localhost`, with a certificate of [`TEST_CA`].
     pub fn tls(mut self) -> Self {
-        self.tls = true;
+        let [ca, cert, key] =
+            ["ca.crt", "server.crt", "server.key"].map(|file| Path::new(TLS_FILES).join(file));
+        self.tls = Some(Tls { ca, certificate: Certificate { cert, key }, clients: "no" });
+        self
+    }
+
+    /// Listens on a port for TLS as well, as `localhost` and 127.0.0.1, with a certificate of this authority. Clients need
+    /// one of it, too.
+    pub fn tls_of(mut self, authority: &Authority) -> Self {
+        let (ca, certificate) = (authority.ca(), authority.certify("server"));
+        self.tls = Some(Tls { ca, certificate, clients: "yes" });
         self
     }
 
@@ -79,7 +99,8 @@ impl Builder {
     /// Starts it, and waits until it is ready.
     pub fn start(self) -> RedisServer {
         for _ in 0..PORT_TRIES {
-            let (dir, port, tls_port) = (TempDir::create(), free_port(), self.tls.then(free_port));
+            let (dir, port, tls_port) =
+                (TempDir::create(), free_port(), self.tls.as_ref().map(|_| free_port()));
             match Process::start(dir.path(), &self.render(port, tls_port)) {
                 Ok(process) => {
                     let process = Mutex::new(Some(process));
@@ -95,12 +116,11 @@ impl Builder {
     fn render(&self, port: u16, tls_port: Option<u16>) -> String {
         let mut lines =
             vec![format!("bind 127.0.0.1\nsave \"\"\nrepl-diskless-sync-delay 0\nport {port}")];
-        if let Some(port) = tls_port {
-            lines.push(format!("tls-port {port}\ntls-auth-clients no"));
-            for (name, file) in
-                [("ca-cert", "ca.crt"), ("cert", "server.crt"), ("key", "server.key")]
-            {
-                lines.push(format!("tls-{name}-file {}", quote(&format!("{TLS_FILES}/{file}"))));
+        if let (Some(port), Some(tls)) = (tls_port, &self.tls) {
+            lines.push(format!("tls-port {port}\ntls-auth-clients {}", tls.clients));
+            let Certificate { cert, key } = &tls.certificate;
+            for (name, file) in [("ca-cert", &tls.ca), ("cert", cert), ("key", key)] {
+                lines.push(format!("tls-{name}-file {}", quote(&file.display().to_string())));
             }
         }
         if self.admin {

@@ -46,6 +46,35 @@ fn l1_a_refusal_shows_the_label_of_the_holder_and_never_its_token() {
     }
 }
 
+/// Any process may have stored a label, to deceive people who look at terminals and logs.
+#[test]
+fn l1_a_label_is_shown_escaped_everywhere() {
+    let text = "web-3\" on 3 of 3 nodes\u{202e} \u{2066}\u{200f}";
+    let escaped = r#""web-3\" on 3 of 3 nodes\u{202e} \u{2066}\u{200f}""#;
+    let world = World::complete(3);
+    let (holder, other) = (labelled(&world, text), world.manager());
+    let mut shown = Vec::new();
+    for readers in [false, true] {
+        let request = if readers { holder.read("r") } else { holder.lock("r") };
+        let guard = world.sim.block_on(request).unwrap();
+        let error = world.sim.block_on(other.lock("r").no_wait()).unwrap_err();
+        let seen = world.sim.block_on(other.inspect("r")).unwrap();
+        shown.extend([error.to_string(), seen.to_string()]);
+        let nodes = error.failure().unwrap().nodes().iter().map(|node| node.answer.to_string());
+        shown.extend(nodes);
+        shown.extend([format!("{error:?}"), format!("{seen:?}")]);
+        world.sim.block_on(guard.release()).unwrap();
+    }
+    let guard = world.sim.block_on(holder.lock("r")).unwrap();
+    let freed = world.sim.block_on(labelled(&world, text).revoke("r")).unwrap();
+    shown.extend([freed.to_string(), format!("{freed:?}")]);
+    let record = guard.detach();
+    shown.push(format!("{record:?}"));
+    assert!(shown.iter().filter(|one| one.contains(escaped)).count() >= 6, "{shown:#?}");
+    let is_raw = |one: &String| one.contains(['\u{202e}', '\u{2066}', '\u{200f}']);
+    assert!(!shown.iter().any(|one| is_raw(one) || one.contains("web-3\"")), "{shown:#?}");
+}
+
 #[test]
 fn a_request_overrides_the_label_of_its_manager_and_a_record_keeps_it() {
     let world = World::complete(3);

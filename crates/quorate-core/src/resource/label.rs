@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 /// What other processes see of a holder: a host name and a purpose, for example.
 ///
-/// 1 to 200 bytes of UTF-8 without control characters. The nodes store it in clear text behind the token.
+/// 1 to 200 bytes of UTF-8 without control characters. The nodes store it in clear text behind the token. Any process may
+/// have stored it: errors and inspections show it as `{:?}` does, between quotation marks, with quotation marks, direction
+/// marks and the like escaped (L1). So does its `Display`; do the same with a text of [`as_str`](Self::as_str).
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Label(Arc<str>);
 
@@ -23,10 +25,32 @@ impl Label {
         check(text).map(|()| Self(text.into()))
     }
 
+    /// Makes a label of any text, such as the name of a user or a host.
+    ///
+    /// A character that is not shown as it is, such as a line break or a direction mark, becomes `�`, and so does an empty
+    /// text. A text that is too long is cut behind a whole character.
+    #[must_use]
+    pub fn lossy(text: &str) -> Self {
+        let is_shown = |character: &char| {
+            !character.is_control() && (character.is_ascii() || character.escape_debug().len() == 1)
+        };
+        let shown = |character| Some(character).filter(is_shown).unwrap_or(REPLACED);
+        let mut text: String = text.chars().map(shown).collect();
+        if text.is_empty() {
+            text.push(REPLACED);
+        }
+        Self::cut(&text)
+    }
+
     /// The label of a lock that was revoked: `revoked`, or `revoked by` and the label of the process that did it, cut to
     /// the longest length.
     pub(crate) fn of_revoked(by: Option<&Self>) -> Self {
         let text = by.map_or_else(|| "revoked".to_owned(), |by| format!("revoked by {}", by.0));
+        Self::cut(&text)
+    }
+
+    /// The text without the characters that end behind the longest length.
+    fn cut(text: &str) -> Self {
         let is_end = |at: &usize| text.is_char_boundary(*at);
         let end = (0..=text.len().min(Self::MAX_LEN)).rev().find(is_end);
         Self(text[..end.unwrap_or(0)].into())
@@ -45,12 +69,15 @@ impl fmt::Debug for Label {
     }
 }
 
-/// Prints the text between quotation marks.
+/// Prints the text between quotation marks, escaped.
 impl fmt::Display for Label {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "\"{}\"", self.0)
+        fmt::Debug::fmt(&*self.0, f)
     }
 }
+
+/// Stands where [`Label::lossy`] found a character that is not shown as it is.
+const REPLACED: char = char::REPLACEMENT_CHARACTER;
 
 /// Why a text cannot be a label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -111,8 +138,26 @@ mod tests {
             assert_eq!(parse(text.as_bytes()).is_some(), expected.is_ok(), "{text:?}");
         }
         assert_eq!(parse(&[0xff]), None, "no UTF-8");
-        let label = Label::new("büro 3").unwrap();
-        assert_eq!(format!("{label} {label:?}"), "\"büro 3\" Label(\"büro 3\")");
+        let label = Label::new("büro \"3\u{202e}").unwrap();
+        let shown = r#""büro \"3\u{202e}""#;
+        assert_eq!(format!("{label} {label:?}"), format!("{shown} Label({shown})"));
+    }
+
+    #[test]
+    fn a_label_is_made_of_any_text() {
+        let long = "x".repeat(Label::MAX_LEN - 1);
+        for (text, expected) in [
+            ("max müller's \"web\"\\3 \u{1F512}", "max müller's \"web\"\\3 \u{1F512}"),
+            ("a\nb\u{1b}[2J\u{85}\u{7f}", "a�b�[2J��"),
+            ("a\u{202e}b\u{2066}\u{200f}\u{2028}\u{feff}", "a�b����"),
+            ("", "�"),
+            (&format!("{long}xyz"), &format!("{long}x")),
+            (&format!("{long}é"), &long),
+        ] {
+            let label = Label::lossy(text);
+            assert_eq!(label.as_str(), expected, "{text:?}");
+            assert_eq!(Label::new(label.as_str()), Ok(label));
+        }
     }
 
     #[test]
