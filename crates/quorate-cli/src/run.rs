@@ -7,11 +7,12 @@ use std::time::{Duration, UNIX_EPOCH};
 use quorate::algorithm::lease::SafetyMargin;
 use quorate::backend::{Drift, Ttl};
 use quorate::error::{ExtendError, InvalidRequest};
-use quorate::{LockGuard, LockManager, LockRequest, ReleaseError};
+use quorate::{LockError, LockGuard, LockManager, LockRequest, ReleaseError};
+use tokio::time::{Instant, sleep};
 
 use crate::args::{Common, Run};
 use crate::child::Running;
-use crate::exit::{Failure, HELD, LOST};
+use crate::exit::{Failure, HELD, LOST, PERMANENT};
 use crate::line;
 use crate::nodes::{CLOSE, builder, label};
 use crate::signals::{self, Signals};
@@ -19,6 +20,12 @@ use crate::supervise::{supervise, warn};
 
 /// The shortest period. The longest is the longest ttl.
 const LEAST_PERIOD: Duration = Duration::from_secs(1);
+
+/// How long the nodes that no quorum needed are waited for, at most.
+const LATE_ANSWERS: Duration = Duration::from_millis(100);
+
+/// Between two looks at them.
+const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
 /// Runs the command, and returns the exit code.
 pub(crate) async fn run(common: &Common, run: &Run) -> Result<u8, Failure> {
@@ -31,6 +38,10 @@ pub(crate) async fn run(common: &Common, run: &Run) -> Result<u8, Failure> {
     let report = manager.close(CLOSE).await;
     if common.verbose {
         eprintln!("quorate: {report}");
+    }
+    let is_told = matches!(result, Err(Failure { code: PERMANENT, .. })) || common.quiet;
+    if let Some(failure) = one_server(&manager, Duration::ZERO).await.filter(|_| !is_told) {
+        eprintln!("quorate: {}", failure.text);
     }
     match result {
         Err(Failure { code: HELD, .. }) if run.skip || run.once_per.is_some() => Ok(0),
@@ -85,7 +96,12 @@ async fn under_lock(
     let request = request.auto_renew();
     let request = if run.held.fenced { request.fenced() } else { request };
     let wait = run.wait.limit().filter(|_| run.once_per.is_none());
+    let start = Instant::now();
     let guard = acquire(manager, request, names, wait, signals).await?;
+    if let Some(error) = one_server(manager, start.elapsed()).await {
+        let _ = guard.release().await;
+        return Err(error);
+    }
     let prefix = common.prefix.as_deref().unwrap_or_default();
     let is_held = |name: &&String| {
         let key = [prefix, name].concat();
@@ -136,6 +152,19 @@ async fn under_lock(
             Ok(ended.code)
         }
     }
+}
+
+/// Two addresses of one server, if that shows within `wait`: a quorum was enough for the lock, and a node behind it may
+/// still say which server it is (Q6).
+async fn one_server(manager: &LockManager, wait: Duration) -> Option<Failure> {
+    let (start, wait) = (Instant::now(), wait.min(LATE_ANSWERS));
+    while manager.nodes().answering() < manager.nodes().nodes().len() && start.elapsed() < wait {
+        sleep(LOOK_AGAIN).await;
+    }
+    let nodes = manager.nodes();
+    let (first, second) = nodes.same_server()?;
+    let (first, second) = (first.to_owned(), second.to_owned());
+    Some(LockError::SameServer { first, second }.into())
 }
 
 /// Waits for the lock, or for no holder without a `wait`. A signal ends the wait, after what was acquired has been

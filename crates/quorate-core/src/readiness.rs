@@ -13,6 +13,7 @@ use crate::cluster::Cluster;
 pub struct Readiness {
     nodes: Vec<NodeReadiness>,
     needed: usize,
+    same_server: Option<(String, String)>,
 }
 
 /// What a manager knows of one node without asking it.
@@ -40,6 +41,12 @@ impl Readiness {
     #[must_use]
     pub fn has_quorum(&self) -> bool {
         self.answering() >= self.needed
+    }
+
+    /// Two nodes that are known to be one server (Q6). A lock that was acquired before that was known excludes nobody.
+    #[must_use]
+    pub fn same_server(&self) -> Option<(&str, &str)> {
+        self.same_server.as_ref().map(|(first, second)| (&**first, &**second))
     }
 }
 
@@ -82,5 +89,6 @@ pub(crate) fn readiness(cluster: &Cluster) -> Readiness {
         let last_answer = answered.map(|at| now.saturating_duration_since(at));
         NodeReadiness { name: Arc::clone(nodes.name(id)), is_answering, last_answer }
     });
-    Readiness { nodes: known.collect(), needed: nodes.count().quorum() }
+    let same_server = nodes.same_server();
+    Readiness { nodes: known.collect(), needed: nodes.count().quorum(), same_server }
 }

@@ -1,10 +1,11 @@
 //! `quorate nodes`: what each server is, what is wrong with it, and what to do.
 
 use std::io::Write as _;
+use std::time::Duration;
 
 use quorate_tests::peer::Peer;
 use quorate_tests::wait::eventually;
-use quorate_tests::{Builder, Nodes, RedisServer};
+use quorate_tests::{Builder, Mode, Nodes, Proxy, RedisServer};
 use serde_json::Value;
 
 use crate::records::assert_documented;
@@ -230,4 +231,34 @@ fn nodes_has_a_stable_schema() {
         (&told["has_quorum"], &told["nodes"][1]["is_reachable"]),
         (&false.into(), &false.into())
     );
+}
+
+/// Known before the command begins, it is an error. Otherwise the run says it at its end.
+#[test]
+fn q6_a_run_over_one_server_under_two_addresses_says_so_each_time() {
+    let nodes = &Nodes::start(2);
+    let [one, other] = &nodes.addresses()[..] else { unreachable!() };
+    let twin = &one.replace("127.0.0.1", "localhost");
+    let proxy = Proxy::start(nodes[0].port());
+    proxy.set(Mode::Delay(Duration::from_millis(50)));
+    let far = &proxy.address();
+    nodes[0].set("any", "value");
+    let acquires = || {
+        let calls = nodes[0].info("cmdstat_set");
+        calls.split(['=', ',']).nth(1).unwrap().parse::<u64>().unwrap()
+    };
+    for list in [[one, twin, other], [other, one, twin], [one, other, far]] {
+        let list = list.map(String::clone);
+        for _ in 0..5 {
+            let (dir, before) = (&Dir::new(), acquires());
+            let script = "until [ -e go ] || [ ! -e here ]; do sleep 0.01; done; exit 5";
+            let mut run = start(dir, &list, &["run", "lock", "-c", script]);
+            let is_asked_twice = || acquires() >= before + 2 || !run.is_running();
+            eventually("an acquire over each address", is_asked_twice);
+            dir.write("go", "");
+            let done = run.done();
+            assert!(matches!(done.code(), Some(5 | 78)), "{done:?}");
+            assert_eq!(done.err.matches("are one server").count(), 1, "{done:?}");
+        }
+    }
 }
