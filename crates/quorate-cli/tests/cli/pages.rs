@@ -101,7 +101,7 @@ fn with_sections(page: &str) -> String {
     for line in rest.lines() {
         if line.starts_with("    ") != is_apart {
             is_apart = !is_apart;
-            text += if is_apart { ".RS 4\n" } else { ".RE\n" };
+            text += if is_apart { ".RS 4\n.ad l\n.nh\n" } else { ".hy\n.ad b\n.RE\n" };
         }
         text += &match is_title(line) {
             true => format!(".SH {line}\n"),
