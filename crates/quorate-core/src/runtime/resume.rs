@@ -79,8 +79,8 @@ impl LongSleeps {
     }
 }
 
-#[cfg(test)]
 #[cfg(feature = "tokio")]
+#[cfg(test)]
 mod tests {
     use std::future::IntoFuture as _;
     use std::pin::Pin;
@@ -90,6 +90,8 @@ mod tests {
 
     use tokio::runtime::Builder;
     use tokio::task::yield_now;
+    #[cfg(target_os = "linux")]
+    use tokio::time::timeout;
 
     use super::*;
     use crate::backend::{
@@ -203,18 +205,24 @@ mod tests {
     #[cfg(target_os = "linux")]
     #[test]
     fn a_thread_looks_until_the_last_long_sleep_has_ended() {
+        /// No machine is as slow as that.
+        const LIMIT: Duration = Duration::from_secs(60);
         let machine = Machine::<2>;
-        machine.run(async |runtime| {
-            for _ in 0..2 {
-                let mut sleep = runtime.long_sleep_until(runtime.now() + HOUR);
-                assert!(Arc::<Wakes>::default().poll(&mut sleep).is_pending());
-                machine.suspend(1);
-                sleep.await;
-                while lock(&runtime.sleeps.seen).is_some() {
-                    thread::yield_now();
+        let twice = machine.run(async |runtime| {
+            let twice = async {
+                for _ in 0..2 {
+                    let mut sleep = runtime.long_sleep_until(runtime.now() + HOUR);
+                    assert!(Arc::<Wakes>::default().poll(&mut sleep).is_pending());
+                    machine.suspend(1);
+                    sleep.await;
+                    while lock(&runtime.sleeps.seen).is_some() {
+                        yield_now().await;
+                    }
                 }
-            }
+            };
+            timeout(LIMIT, twice).await
         });
+        assert!(twice.is_ok());
     }
 
     /// A node that grants all.
