@@ -2,11 +2,13 @@
 
 use std::future::IntoFuture as _;
 
+use quorate::backend::{AcquireOptions, Mode, Vote};
 use quorate::{DetachedLock, LockManager, LockState};
 use quorate_tests::keys::waiters;
 use quorate_tests::wait::{LONG_TTL, until, until_it_says, within_limit};
 use quorate_tests::{Nodes, RedisServer, Reply};
 
+use crate::calls::{claim, release};
 use crate::client::{
     Client, assert_clean, close, nothing_is_left, on_tokio, unreachable, with_each,
 };
@@ -110,6 +112,24 @@ fn rw3_a_writer_waits_for_readers_and_they_for_it() {
             assert_clean(&manager).await;
         }
         nothing_is_left(nodes).await;
+    });
+}
+
+/// Also where the refusal is an error reply: a process that is refused at once has to know where the wait queue is.
+#[test]
+fn rw1_a_refusal_by_readers_names_the_server() {
+    let nodes = &Nodes::start(1);
+    with_each(&Client::WITH_POOL, async |client| {
+        let node = client.connect_one(&nodes[0].address());
+        let (reader, writer) = (claim("r").with_mode(Mode::Shared), claim("r"));
+        let options = AcquireOptions::default();
+        let granted = node.acquire(&reader, options).await.unwrap();
+        let refused = node.acquire(&writer, options).await.unwrap();
+        assert_eq!((granted.vote, refused.vote), (Vote::Granted, Vote::Refused), "{client:?}");
+        let id = Some(nodes[0].info("run_id"));
+        assert_eq!(granted.server.as_deref(), id.as_deref(), "{client:?}");
+        assert_eq!(refused.server.as_deref(), id.as_deref(), "{client:?}");
+        release(&*node, &reader).await.unwrap();
     });
 }
 

@@ -201,7 +201,7 @@ impl Nodes {
             Err(error) if error.kind() == BackendErrorKind::Connection => Some(Server::Unknown),
             Ok(CallReply::Voted(reply)) => match &reply.server {
                 Some(id) => Some(Server::Id(Arc::clone(id))),
-                None => tag.asks_server.then_some(Server::Nameless),
+                None => reply.is_nameless.then_some(Server::Nameless),
             },
             _ => None,
         };

@@ -133,9 +133,7 @@ pub(crate) fn next(
     }
     if form == Form::Holder {
         // The key was refused, whatever this says.
-        let mut refusal = acquire::refusal(&reply);
-        refusal.server.clone_from(&features.server);
-        return Step::Done(Ok(CallReply::Voted(refusal)));
+        return Step::Done(Ok(named(acquire::refusal(&reply), features)));
     }
     let Value::Error(text) = &reply else {
         return match (operation, form) {
@@ -159,7 +157,7 @@ pub(crate) fn next(
     if form == Form::SetGet {
         match error.kind() {
             // The key exists.
-            BackendErrorKind::WrongType => return Step::Done(Ok(voted(Vote::Refused))),
+            BackendErrorKind::WrongType => return Step::Done(Ok(voted(Vote::Refused, features))),
             // The version promises more than the server has. A second command could set a key.
             _ if text.contains("syntax error") => {
                 features.names_holder = false;
@@ -174,7 +172,7 @@ pub(crate) fn next(
     }
     if form == Form::CompareAndDelete {
         match error.kind() {
-            BackendErrorKind::WrongType => return Step::Done(Ok(voted(Vote::Refused))),
+            BackendErrorKind::WrongType => return Step::Done(Ok(voted(Vote::Refused, features))),
             BackendErrorKind::Permission | BackendErrorKind::Script => {
                 features.note_refusal_of_compare_and_delete(&error);
                 if features.scripts.is_ok() {
@@ -267,22 +265,16 @@ fn script(operation: &Operation, by: By) -> Step {
 fn meaning(operation: &Operation, form: Form, reply: Value, features: &Features) -> CallResult {
     let vote = match operation {
         Operation::Acquire(claim, options) => {
-            let mut reply = match (form, options.guard, options.fencing) {
+            let reply = match (form, options.guard, options.fencing) {
                 (Form::Plain, ..) => acquire::reply_of_set(&reply)?,
                 (Form::SetGet, ..) => acquire::reply_of_set_get(claim, &reply)?,
                 (_, Some(_), _) => return guard::reply(&reply).map(CallReply::Voted),
                 (_, None, Some(_)) => fence::reply(&reply)?,
                 (_, None, None) => acquire::reply(&reply)?,
             };
-            reply.server.clone_from(&features.server);
-            return Ok(CallReply::Voted(reply));
+            return Ok(named(reply, features));
         }
-        Operation::Extend(..) => {
-            let mut voted = Reply::new(reply.vote()?);
-            voted.server.clone_from(&features.server);
-            return Ok(CallReply::Voted(voted));
-        }
-        Operation::Raise(..) | Operation::Release(..) => reply.vote()?,
+        Operation::Extend(..) | Operation::Raise(..) | Operation::Release(..) => reply.vote()?,
         Operation::Hint { mode: Mode::Shared, .. } => {
             return queue::has_writers(&reply).map(CallReply::Waiters);
         }
@@ -308,11 +300,18 @@ fn meaning(operation: &Operation, form: Form, reply: Value, features: &Features)
         Operation::ServerId => return features::server_id(&reply).map(CallReply::ServerId),
         _ => return Err(reply.unexpected("an operation")),
     };
-    Ok(voted(vote))
+    Ok(voted(vote, features))
 }
 
-const fn voted(vote: Vote) -> CallReply {
-    CallReply::Voted(Reply::new(vote))
+fn voted(vote: Vote, features: &Features) -> CallReply {
+    named(Reply::new(vote), features)
+}
+
+/// Says which server voted: whatever the form of its reply is, so that no refusal hides where a wait queue is.
+fn named(mut reply: Reply, features: &Features) -> CallReply {
+    reply.server.clone_from(&features.server);
+    reply.is_nameless = reply.server.is_none();
+    CallReply::Voted(reply)
 }
 
 fn not_sent(error: &BackendError) -> Step {

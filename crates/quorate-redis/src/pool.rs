@@ -150,7 +150,7 @@ impl<M: ManageConnection> Source<M> {
         if let (Ok(CallReply::Voted(reply)), false) =
             (&mut answer, asks_server || self.reads.is_ours)
         {
-            reply.server = None;
+            (reply.server, reply.is_nameless) = (None, false);
         }
         answer
     }

@@ -23,6 +23,7 @@ impl State {
         let (server, store) = (self.server(now), &mut self.store);
         let named = |mut reply: Reply| {
             reply.server = (names_server && !server.hides).then(|| Arc::clone(&server.id));
+            reply.is_nameless = names_server && server.hides;
             CallReply::Voted(reply)
         };
         Ok(match operation {
@@ -32,13 +33,11 @@ impl State {
                 (None, None) => store.acquire(claim, now)?,
             }),
             Operation::Extend(claim, _) => named(Reply::new(store.extend(claim, now)?)),
-            Operation::Raise(claim, number) => Reply::new(store.raise(claim, *number, now)?).into(),
-            Operation::Release(claim, options) => {
-                CallReply::Voted(Reply::new(match options.raise_to {
-                    Some(number) => store.fence_release(claim, number, now),
-                    None => store.release(claim, now),
-                }))
-            }
+            Operation::Raise(claim, number) => named(Reply::new(store.raise(claim, *number, now)?)),
+            Operation::Release(claim, options) => named(Reply::new(match options.raise_to {
+                Some(number) => store.fence_release(claim, number, now),
+                None => store.release(claim, now),
+            })),
             Operation::Hint { key, mode } => {
                 CallReply::Waiters(store.has_waiters(key, *mode, now)?)
             }

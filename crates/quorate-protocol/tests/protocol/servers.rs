@@ -143,7 +143,8 @@ async fn a_user_of_some_keys_is_served() {
 async fn a_forbidden_info_is_no_server_id_and_a_forbidden_hint_is_asked_once() {
     let (_, node) = server("", &["INFO"]);
     let acquired = node.acquire(&claim(&["k"]), AcquireOptions::default()).await.unwrap();
-    assert_eq!((acquired.vote, acquired.server), (Vote::Granted, None));
+    let seen = (acquired.vote, acquired.server, acquired.is_nameless);
+    assert_eq!(seen, (Vote::Granted, None, true));
     assert_eq!(node.server_id().await.unwrap_err().kind(), BackendErrorKind::Permission);
     let (fake, node) = server("", &["EXISTS"]);
     for is_not_sent in [false, true, true] {
