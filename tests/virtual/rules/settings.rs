@@ -249,6 +249,9 @@ fn names_that_cannot_be_locked_are_refused_before_anything_is_sent() {
         assert_eq!(refused(&[]), InvalidResource::Nothing);
         let long = vec![b'x'; Resource::MAX_LEN + 1];
         assert!(matches!(refused(&[&long]), InvalidResource::TooLong { .. }));
+        let many: Vec<String> = (0..1025).map(|number| number.to_string()).collect();
+        let many: Vec<&[u8]> = many.iter().map(|name| name.as_bytes()).collect();
+        assert_eq!(refused(&many), InvalidResource::TooMany);
         let fence = ["quorate:fence:3", "quorate:guard:epoch", "quorate:"];
         for name in fence.into_iter().chain(["r:quorate:waiters", ":quorate:"]) {
             assert_eq!(refused(&[name.as_bytes()]), InvalidResource::Reserved, "{name}");
@@ -258,5 +261,8 @@ fn names_that_cannot_be_locked_are_refused_before_anything_is_sent() {
         for name in ["quorate", "quorate-1", "r:quorate", "requorate:r"] {
             drop(world.run(manager.lock(name)).unwrap());
         }
+        // One that is given twice counts once.
+        let most = world.run(manager.read([&many[1..], &many[1..2]].concat())).unwrap();
+        assert_eq!(most.keys().len(), 1024);
     }
 }
