@@ -7,7 +7,7 @@ use quorate_core::error::InvalidRequest;
 use quorate_core::resource::Resource;
 use quorate_core::{
     BuildError, ExtendError, InvalidResource, LeaseEnd, LockError, LockManager, LockManagerBuilder,
-    Runtime,
+    Runtime, WithError,
 };
 use quorate_memory::{Fault, MemoryNode, Sim};
 
@@ -172,6 +172,28 @@ fn t3_a_ttl_that_leaves_no_validity_is_refused_before_anything_is_sent() {
     assert!(world.log.calls().is_empty());
     let guard = world.run(manager.lock("r").ttl(4 * MS)).unwrap();
     assert!(guard.remaining() >= MS && guard.remaining() < 2 * MS);
+}
+
+/// A lease of a few milliseconds is lost as soon as its process is busy for that long.
+#[test]
+fn t3_a_lease_that_is_renewed_has_a_ttl_of_50_ms_at_least() {
+    let least = 50 * MS;
+    for ttl in [4 * MS, 49 * MS] {
+        let world = World::new(3);
+        let short = InvalidTtl::TooShortToRenew { ttl, least };
+        let is_refused = |failed: &LockError| matches!(failed, LockError::Invalid(InvalidRequest::Ttl(error)) if *error == short);
+        let manager = world.builder().ttl(ttl).build().unwrap();
+        assert!(is_refused(&world.run(manager.lock("r").auto_renew()).unwrap_err()));
+        assert!(is_refused(&world.run(manager.lead("r", async |_| ())).unwrap_err()));
+        let done = world.run(manager.with("r", async |_| ()));
+        assert!(matches!(&done, Err(WithError::Lock(failed)) if is_refused(failed)));
+        let once = world.run(manager.once_per("r", SECOND, async |_| Ok::<_, ()>(())));
+        assert!(once.unwrap_err().to_string().contains("too short to be renewed"));
+        assert!(world.log.calls().is_empty(), "{ttl:?}");
+        assert!(world.run(manager.lock("r").ttl(least).auto_renew()).is_ok());
+        world.catch_up();
+        assert!(world.run(manager.lock("s")).is_ok(), "and one that is not renewed is held");
+    }
 }
 
 #[test]
