@@ -37,9 +37,9 @@ fn waiters_over_a_pool_poll() {
         let manager = || Client::Pool.manager_at(&node.address());
         let (one, other) = (manager(), manager());
         let guard = one.lock("r").await.unwrap();
-        let before = calls(&node, "set");
+        let before = calls(&node, "zadd");
         let waits = tokio::spawn(other.lock("r").into_future());
-        until("a refused attempt", || calls(&node, "set") > before).await;
+        until("an entry in the queue", || calls(&node, "zadd") > before).await;
         guard.release().await.unwrap();
         waits.await.unwrap().unwrap().release().await.unwrap();
         for manager in [one, other] {

@@ -68,8 +68,8 @@
 //! | `TYPE` | `revoke` of a key that is no string |
 //! | `SELECT` | an address with a database |
 //!
-//! The handshake of a connection tries these commands on the key `quorate:probe`, which does not exist. A user who may
-//! not access that key loses nothing. Without `EVAL`, `GET`, `DEL`, `PTTL` or `PEXPIRE`, and without a compare-and-delete,
+//! The handshake of a connection tries these commands on the key `quorate:probe`, which does not exist, and `SET` on a
+//! key `quorate:probe:…`, which lives for a millisecond. A user who may not access them loses nothing. Without `EVAL`, `GET`, `DEL`, `PTTL` or `PEXPIRE`, and without a compare-and-delete,
 //! the first call fails with the permission that is missing. fred also sends `CLIENT ID` and `INFO` on each new
 //! connection; both may be refused.
 //!

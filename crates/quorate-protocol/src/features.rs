@@ -21,7 +21,7 @@ pub struct Features {
     pub(crate) scripts: Result<By, BackendError>,
     /// The server id; `None` if the server has none, or does not tell.
     pub(crate) server: Option<Arc<str>>,
-    /// Whether a `SET` that sets nothing can reply with the value that is there.
+    /// Whether a `SET` that sets nothing replies with the value that is there: the handshake has seen it.
     pub(crate) names_holder: bool,
     /// The server has lost a script. All are loaded again in front of the next commands.
     pub(crate) must_load: bool,
@@ -107,6 +107,17 @@ pub(crate) fn has_set_nx_get(reply: &Value) -> bool {
     let Value::Text(info) = reply else { return false };
     let version = field(info, "redis_version").and_then(|version| version.split('.').next());
     version.and_then(|major| major.parse::<u32>().ok()).is_some_and(|major| major >= 7)
+}
+
+/// Whether the reply to `INFO server` names no other product than Redis and Valkey, as that of many a compatible server does.
+pub(crate) fn is_redis_or_valkey(reply: &Value) -> bool {
+    let Value::Text(info) = reply else { return false };
+    let lines = info.split(|byte| *byte == b'\n').filter_map(|line| std::str::from_utf8(line).ok());
+    lines.filter_map(|line| line.split_once(':')).all(|(name, value)| match name {
+        "server_name" => ["redis", "valkey"].contains(&value.trim()),
+        "redis_version" | "valkey_version" | "gcc_version" => true,
+        name => !name.ends_with("_version"),
+    })
 }
 
 /// A field in the reply to `INFO`.

@@ -1,5 +1,6 @@
 //! The first pipeline of a connection: it loads the scripts, and finds out what the server has and allows.
 
+use quorate_core::runtime::os_random;
 use quorate_core::{BackendError, BackendErrorKind};
 
 use crate::command::Command;
@@ -24,7 +25,7 @@ pub(crate) enum Purpose {
 /// The release script alone would not get beyond its GET on a key that does not exist.
 static PROBE: Script = Script::new(include_str!("../scripts/probe.lua"));
 
-/// A key that does not exist, and its value.
+/// A key that does not exist, and its value. The keys of [`proof`] begin so.
 const NO_KEY: &str = "quorate:probe";
 
 /// Makes a new connection ready, and finds out what its server has and allows.
@@ -32,7 +33,7 @@ const NO_KEY: &str = "quorate:probe";
 /// # Errors
 ///
 /// The connection is of no use: no user is logged in, the server is loading its data, or keys could be set and
-/// never released. Then the error names the missing permission, and nothing was set. Or the connection ended, or
+/// never released. Then the error names the missing permission, and no key of a lock was set. Or the connection ended, or
 /// a reply makes no sense.
 ///
 /// # Cancel safety
@@ -70,8 +71,25 @@ pub(crate) fn loads() -> impl Iterator<Item = Command> {
     SCRIPTS.into_iter().map(Script::load)
 }
 
+/// Shows whether a `SET … NX … GET` that is refused replies the value that is there: the second one has to. After the
+/// third, the key lives for a millisecond.
+///
+/// A proxy, or a server that calls itself Redis 7, may reply nil to it, and a nil is a grant (Q4).
+fn proof() -> [Command; 3] {
+    let mut random = [0; 8];
+    // Without random bytes, another connection may have the same key, with the same value.
+    let _ = os_random(&mut random);
+    let key = format!("{NO_KEY}:{:016x}", u64::from_le_bytes(random));
+    let set = |condition, ttl| {
+        let command = Command::new("SET", 64).arg(&key).arg(NO_KEY).arg(condition);
+        command.arg("PX").number(ttl)
+    };
+    [set("NX", 1_000).arg("GET"), set("NX", 1_000).arg("GET"), set("XX", 1)]
+}
+
 fn questions() -> Vec<Command> {
-    let mut commands: Vec<Command> = loads().collect();
+    let mut commands = Vec::from(proof());
+    commands.extend(loads());
     let run = |by| PROBE.run(by, 1, NO_KEY.len()).arg(NO_KEY);
     let delete = |how: CompareAndDelete| how.command(NO_KEY.as_bytes(), NO_KEY.as_bytes());
     commands.extend([
@@ -89,6 +107,7 @@ fn questions() -> Vec<Command> {
 fn read_features(replies: Vec<Result<Value, BackendError>>) -> Result<Features, BackendError> {
     let mut replies = replies.into_iter();
     let mut next = || answer(replies.next().unwrap_or_else(no_reply));
+    let (_, refused, _) = (next()?, next()?, next()?);
     let mut is_loaded = true;
     for _ in 0..=SCRIPTS.len() {
         is_loaded &= next()?.is_ok();
@@ -109,11 +128,21 @@ fn read_features(replies: Vec<Result<Value, BackendError>>) -> Result<Features, 
     }
     if let Ok(reply) = next()? {
         features.server = features::server_id(&reply)?;
-        features.names_holder = features::has_set_nx_get(&reply);
+        features.names_holder = features::has_set_nx_get(&reply) && names_holder(refused, &reply);
     }
     match (&features.scripts, features.compare_and_delete) {
         (Err(missing), None) => Err(missing.clone()),
         _ => Ok(features),
+    }
+}
+
+/// Whether a `SET … NX … GET` that was refused named the holder.
+fn names_holder(refused: Result<Value, BackendError>, info: &Value) -> bool {
+    match refused {
+        Ok(Value::Text(held)) => held == NO_KEY.as_bytes(),
+        Ok(_) => false,
+        // This user may not use that key, or the node is full. So the server's own word counts.
+        Err(_) => features::is_redis_or_valkey(info),
     }
 }
 

@@ -20,7 +20,7 @@ fn error(text: &str) -> Option<Value> {
 }
 
 fn is_probe(parts: &[String]) -> bool {
-    parts.iter().any(|part| part == "quorate:probe")
+    parts.iter().any(|part| part.starts_with("quorate:probe"))
 }
 
 /// A server with a compare-and-delete, on which the user may not run some commands.
@@ -84,6 +84,35 @@ async fn a_compare_and_delete_that_is_refused_is_not_asked_again() {
         assert_eq!(vote(begin(&node, release("k")).await).unwrap(), Vote::Granted);
     }
     assert_eq!(commands(&fake), ["DELIFEQ", "EVALSHA", "EVALSHA", "EVALSHA"]);
+}
+
+/// A nil that refuses would be a grant. A user who may not try it gets what the server says of itself.
+#[tokio::test(start_paused = true)]
+async fn q4_a_nil_grants_only_where_a_refusal_has_named_the_holder() {
+    let none = || error("NOPERM No permissions to access a key");
+    let text = |text: &str| Some(Value::Text(text.as_bytes().to_vec()));
+    for (reply, info, is_proven) in [
+        (text("quorate:probe"), "redis_version:7.4.0", true),
+        (text("quorate:probe"), "redis_version:7.4.0\r\nother_version:3", true),
+        (text("quorate:probe"), "redis_version:6.2.0", false),
+        (Some(Value::Nil), "redis_version:7.4.0", false),
+        (text("another"), "redis_version:7.4.0", false),
+        (Some(Value::Okay), "redis_version:7.4.0", false),
+        (none(), "redis_version:7.4.0\r\ngcc_version:12", true),
+        (none(), "redis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:8.0.1", true),
+        (none(), "redis_version:7.4.0\r\nother_version:3", false),
+        (none(), "redis_version:7.4.0\r\nserver_name:other", false),
+    ] {
+        let told = info.to_owned();
+        let (fake, node) = on(move |parts| match parts[0].as_str() {
+            "SET" if is_probe(parts) => reply.clone(),
+            "INFO" => Some(Value::Text(told.clone().into_bytes())),
+            _ => None,
+        });
+        begin(&node, acquire("k")).await.unwrap();
+        let last = fake.sent().pop().unwrap().parts.pop().unwrap();
+        assert_eq!(last == "GET", is_proven, "{info}");
+    }
 }
 
 /// Such a node would keep the key for its ttl, since no release works there.
