@@ -194,16 +194,28 @@ fn rw7_the_key_of_a_real_node_lives_as_long_as_its_last_reader() {
 fn rw8_an_ordered_set_of_another_program_is_left_alone() {
     let nodes = &Nodes::start(3);
     with_each(&Client::WITH_POOL, async |client| {
-        nodes.iter().for_each(|node| drop(node.cli(&["ZADD", "r", "5", "x"])));
-        let manager = client.manager(nodes);
-        for names in [&["r"][..], &["q", "r"]] {
-            let failure = unreachable(manager.read(names.to_vec()).no_wait().await);
-            assert!(failure.to_string().contains("WRONGTYPE"), "{client:?}: {failure}");
+        for has_ttl in [false, true] {
+            // A rate limiter: the time is the score, in seconds or in milliseconds.
+            for node in nodes.iter() {
+                node.cli(&["ZADD", "r", "5", "request-1", "99999999999999", "request-2"]);
+                if has_ttl {
+                    node.cli(&["PEXPIRE", "r", "60000"]);
+                }
+            }
+            let manager = client.manager(nodes);
+            for names in [&["r"][..], &["q", "r"]] {
+                let failure = unreachable(manager.read(names.to_vec()).no_wait().await);
+                let text = failure.to_string();
+                assert!(text.contains("is not a lock of quorate"), "{client:?}: {text}");
+                assert!(!text.contains("script"), "{client:?}: {text}");
+            }
+            let seen = manager.inspect("r").await.unwrap();
+            assert!(seen.readers().is_empty(), "{client:?}: {seen}");
+            assert!(nodes.iter().all(|node| (node.pttl("r") > 30_000) == has_ttl));
+            assert!(nodes.iter().all(|node| node.cli(&["ZCARD", "r"]) == Reply::Integer(2)));
+            nodes.iter().for_each(|node| drop(node.cli(&["DEL", "r"])));
+            close(&manager, nodes).await;
         }
-        assert!(nodes.iter().all(|node| node.pttl("r") == -1));
-        assert!(nodes.iter().all(|node| node.cli(&["ZCARD", "r"]) == Reply::Integer(1)));
-        nodes.iter().for_each(|node| drop(node.cli(&["DEL", "r"])));
-        close(&manager, nodes).await;
     });
 }
 

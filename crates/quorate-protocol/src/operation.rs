@@ -81,6 +81,7 @@ static RELEASE: Script = Script::new(include_str!("../scripts/release.lua"));
 ///
 /// It never shortens (H2). `PEXPIRE … GT` would need Redis 7.
 static EXTEND: Script = Script::new(concat!(
+    include_str!("../scripts/has_readers.lua"),
     include_str!("../scripts/held_at.lua"),
     include_str!("../scripts/extend.lua")
 ));

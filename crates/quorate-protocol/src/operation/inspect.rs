@@ -14,7 +14,10 @@ use crate::value::Value;
 /// the token and the milliseconds left of each reader follow.
 ///
 /// It writes nothing, so that a replica and a node out of memory run it, too.
-pub(super) static INSPECT: Script = Script::new(include_str!("../../scripts/inspect.lua"));
+pub(super) static INSPECT: Script = Script::new(concat!(
+    include_str!("../../scripts/has_readers.lua"),
+    include_str!("../../scripts/inspect.lua")
+));
 
 /// `ARGV` the value that takes the place of the holder's, or nothing to delete the key. Returns what [`INSPECT`] does,
 /// of before.
@@ -22,7 +25,10 @@ pub(super) static INSPECT: Script = Script::new(include_str!("../../scripts/insp
 /// A key without an expiry is left alone. A readers' set is replaced as well, and its value is empty here. `KEEPTTL` leaves
 /// the expiry as it is (V1): `SET … PX` with the reply to `PTTL` moves it by a millisecond now and then, since the clock
 /// goes on between the two. It needs Redis 6, so an older server gets that.
-pub(super) static REVOKE: Script = Script::new(include_str!("../../scripts/revoke.lua"));
+pub(super) static REVOKE: Script = Script::new(concat!(
+    include_str!("../../scripts/has_readers.lua"),
+    include_str!("../../scripts/revoke.lua")
+));
 
 /// Takes a key away from its holder.
 pub(super) fn revoke(by: By, key: &Key, how: &Revoke) -> Option<Command> {

@@ -2,8 +2,8 @@
 //!
 //! The score of a member is when it expires, in milliseconds by the clock of the node. The key expires with the highest
 //! score (RW7), so it is there as long as one of its readers is. `SET … NX` is refused by a key of any type: a plain lock
-//! of any Redlock library excludes readers, and they exclude it. An ordered set without an expiry is another program's.
-//! It is never written to (RW8).
+//! of any Redlock library excludes readers, and they exclude it. An ordered set without an expiry, or whose first member is
+//! no token, is another program's. It is never written to (RW8).
 
 use quorate_core::backend::{AcquireOptions, Claim, Operation, ReleaseOptions};
 
@@ -15,6 +15,7 @@ use crate::script::{By, Script};
 ///
 /// A member that is ours already keeps its score (C6).
 pub(super) static ACQUIRE: Script = Script::new(concat!(
+    include_str!("../../scripts/has_readers.lua"),
     include_str!("../../scripts/held_at.lua"),
     include_str!("../../scripts/shared.lua"),
     include_str!("../../scripts/shared_acquire.lua")
@@ -22,6 +23,7 @@ pub(super) static ACQUIRE: Script = Script::new(concat!(
 
 /// If we read all keys, we do so for at least the ttl from now. `ARGV` token, ttl in ms. It never shortens (H2).
 pub(super) static EXTEND: Script = Script::new(concat!(
+    include_str!("../../scripts/has_readers.lua"),
     include_str!("../../scripts/held_at.lua"),
     include_str!("../../scripts/shared.lua"),
     include_str!("../../scripts/shared_extend.lua")
@@ -29,6 +31,7 @@ pub(super) static EXTEND: Script = Script::new(concat!(
 
 /// Removes our members; 1 if all were there and not expired. `ARGV` token. The keys expire with who is left.
 pub(super) static RELEASE: Script = Script::new(concat!(
+    include_str!("../../scripts/has_readers.lua"),
     include_str!("../../scripts/held_at.lua"),
     include_str!("../../scripts/shared.lua"),
     include_str!("../../scripts/shared_release.lua")
@@ -36,6 +39,7 @@ pub(super) static RELEASE: Script = Script::new(concat!(
 
 /// As the acquire with a restart guard, without fencing numbers.
 pub(super) static GUARDED: Script = Script::new(concat!(
+    include_str!("../../scripts/has_readers.lua"),
     include_str!("../../scripts/held_at.lua"),
     include_str!("../../scripts/guard_epoch.lua"),
     include_str!("../../scripts/shared.lua"),
