@@ -23,6 +23,8 @@ pub struct Features {
     pub(crate) server: Option<Arc<str>>,
     /// Whether a `SET` that sets nothing replies with the value that is there: the handshake has seen it.
     pub(crate) names_holder: bool,
+    /// Whether the server has loaded the scripts that run while its memory is full.
+    pub(crate) runs_when_full: bool,
     /// The server has lost a script. All are loaded again in front of the next commands.
     pub(crate) must_load: bool,
     lacks: Vec<(Discriminant<Operation>, BackendError)>,
@@ -35,6 +37,7 @@ impl Features {
             scripts,
             server: None,
             names_holder: false,
+            runs_when_full: false,
             must_load: false,
             lacks: Vec::new(),
         }

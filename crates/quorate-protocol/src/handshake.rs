@@ -7,7 +7,7 @@ use crate::command::Command;
 use crate::connection::Connection;
 use crate::error_reply::{because, error_of_reply, may_not_run};
 use crate::features::{self, CompareAndDelete, Features};
-use crate::operation::SCRIPTS;
+use crate::operation::{SCRIPTS, WHEN_FULL};
 use crate::script::{By, Script};
 use crate::value::{Value, read};
 
@@ -66,9 +66,10 @@ impl Purpose {
     }
 }
 
-/// The commands that load all scripts.
-pub(crate) fn loads() -> impl Iterator<Item = Command> {
-    SCRIPTS.into_iter().map(Script::load)
+/// The commands that load all scripts, those for full servers last.
+pub(crate) fn loads(when_full: bool) -> impl Iterator<Item = Command> {
+    let when_full = WHEN_FULL.into_iter().filter(move |_| when_full);
+    SCRIPTS.into_iter().chain(when_full).map(Script::load)
 }
 
 /// Shows whether a `SET … NX … GET` that is refused replies the value that is there: the second one has to. After the
@@ -89,7 +90,7 @@ fn proof() -> [Command; 3] {
 
 fn questions() -> Vec<Command> {
     let mut commands = Vec::from(proof());
-    commands.extend(loads());
+    commands.extend(loads(true));
     let run = |by| PROBE.run(by, 1, NO_KEY.len()).arg(NO_KEY);
     let delete = |how: CompareAndDelete| how.command(NO_KEY.as_bytes(), NO_KEY.as_bytes());
     commands.extend([
@@ -109,9 +110,14 @@ fn read_features(replies: Vec<Result<Value, BackendError>>) -> Result<Features, 
     let mut next = || answer(replies.next().unwrap_or_else(no_reply));
     let (_, refused, _) = (next()?, next()?, next()?);
     let mut is_loaded = true;
-    for _ in 0..=SCRIPTS.len() {
+    for _ in SCRIPTS {
         is_loaded &= next()?.is_ok();
     }
+    let mut runs_when_full = true;
+    for _ in WHEN_FULL {
+        runs_when_full &= next()?.is_ok();
+    }
+    is_loaded &= next()?.is_ok();
     let (by_sha, by_text) = (next()?, next()?);
     let scripts = match (by_sha, by_text) {
         (Ok(reply), _) if is_loaded => probed(&reply)?.map(|()| By::Sha),
@@ -121,6 +127,7 @@ fn read_features(replies: Vec<Result<Value, BackendError>>) -> Result<Features, 
         (_, Err(error)) => Err(because("this node runs no scripts", &error)),
     };
     let mut features = Features::new(scripts);
+    features.runs_when_full = runs_when_full;
     for how in [CompareAndDelete::DelIfEq, CompareAndDelete::DelEx] {
         if has_compare_and_delete(next()?)? {
             features.compare_and_delete.get_or_insert(how);

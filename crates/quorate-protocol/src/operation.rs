@@ -74,6 +74,12 @@ pub(crate) static SCRIPTS: [&Script; 16] = [
     &shared::GUARDED,
 ];
 
+/// The scripts that store nothing which is not there already, once more for servers whose memory is full.
+///
+/// They begin with `#!lua flags=allow-oom`, which Redis 7 and Valkey know, and older servers refuse to load. With that line a server also
+/// refuses them as writes before it runs them: on a replica, without its least replicas, or with a failed save.
+pub(crate) static WHEN_FULL: [&Script; 2] = [&shared::EXTEND_WHEN_FULL, &inspect::REVOKE_WHEN_FULL];
+
 /// Deletes the keys that are ours; 1 if all were. `ARGV` token. A key of another type is not ours.
 static RELEASE: Script = Script::new(include_str!("../scripts/release.lua"));
 
@@ -151,7 +157,7 @@ pub(crate) fn next(
             let text = "the node had lost the script, which is loaded again";
             not_sent(&BackendError::new(BackendErrorKind::Other, text))
         } else {
-            script(operation, By::Text)
+            script(operation, By::Text, features)
         };
     }
     let error = error_of_reply(text);
@@ -218,19 +224,20 @@ const fn sets_a_key(operation: &Operation) -> bool {
 
 fn scripted(operation: &Operation, features: &Features) -> Step {
     match &features.scripts {
-        Ok(by) => script(operation, *by),
+        Ok(by) => script(operation, *by, features),
         Err(missing) => not_sent(missing),
     }
 }
 
-fn script(operation: &Operation, by: By) -> Step {
+fn script(operation: &Operation, by: By, features: &Features) -> Step {
+    let when_full = features.runs_when_full;
     let command = match operation {
         Operation::Acquire(claim, _)
         | Operation::Extend(claim, _)
         | Operation::Release(claim, _)
             if claim.mode() == Mode::Shared =>
         {
-            match shared::command(by, operation, claim) {
+            match shared::command(by, operation, claim, when_full) {
                 Some(command) => command,
                 None => return not_sent(&BackendError::unsupported("readers have no numbers")),
             }
@@ -253,7 +260,7 @@ fn script(operation: &Operation, by: By) -> Step {
         Operation::Inspect { key } => {
             inspect::INSPECT.run(by, 1, key.as_bytes().len()).arg(key.as_bytes())
         }
-        Operation::Revoke { key, how } => match inspect::revoke(by, key, how) {
+        Operation::Revoke { key, how } => match inspect::revoke(by, key, how, when_full) {
             Some(command) => command,
             None => return not_sent(&BackendError::unsupported("this node cannot revoke so")),
         },

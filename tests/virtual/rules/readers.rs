@@ -8,7 +8,7 @@ use futures_util::FutureExt;
 use futures_util::future::{Either, select};
 use quorate_core::backend::{Reply, Vote};
 use quorate_core::{LockError, LockGuard, LockRequest, Runtime};
-use quorate_memory::{Effect, Operation, Rule, Value};
+use quorate_memory::{Effect, Fault, Operation, Rule, Value};
 
 use crate::backends::{Begins, begin};
 use crate::waiting::processes::{Process, Scene};
@@ -106,6 +106,24 @@ fn rw1_a_refusal_without_a_server_id_makes_no_node_nameless() {
         assert!(world.try_lock(&manager).unwrap_err().is_held());
         assert_eq!(asks.load(Ordering::Relaxed) >= 3, asked_each_time);
     }
+}
+
+/// For two ttls. What is there goes on and can be taken away, and nothing new is stored.
+#[test]
+fn rw4_readers_are_extended_while_the_nodes_are_full() {
+    let world = World::complete(3);
+    let manager = world.manager();
+    let reading = world.run(manager.read("r").auto_renew()).unwrap();
+    let writing = world.run(manager.lock("w").auto_renew()).unwrap();
+    world.inject(.., Fault::Full);
+    world.advance(20 * SECOND);
+    assert!(reading.is_valid() && writing.is_valid());
+    let failed = world.run(manager.read("r").no_wait()).unwrap_err();
+    assert!(failed.to_string().contains("OOM"), "{failed}");
+    assert!(world.run(manager.revoke("r")).unwrap().is_effective());
+    assert!(world.run(manager.delete("w")).unwrap().is_effective());
+    world.advance(10 * SECOND);
+    assert!(!reading.is_valid() && !writing.is_valid());
 }
 
 /// Ten tasks read without a pause, half a second each: in ten processes, in two, or in one.

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use quorate_core::BackendError;
 use quorate_core::backend::{CallReply, CallResult, Capabilities, Description, Operation, Reply};
+use quorate_core::{BackendError, BackendErrorKind};
 
 use super::process::State;
 use crate::fault::Fault;
@@ -20,6 +20,12 @@ impl State {
         names_server: bool,
         now: Instant,
     ) -> CallResult {
+        if matches!(self.fault, Some(Fault::Full))
+            && let Operation::Acquire(..) | Operation::Raise(..) | Operation::Refresh { .. } =
+                operation
+        {
+            return Err(out_of_memory());
+        }
         let (server, store) = (self.server(now), &mut self.store);
         let named = |mut reply: Reply| {
             reply.server = (names_server && !server.hides).then(|| Arc::clone(&server.id));
@@ -85,6 +91,11 @@ impl State {
             observer(observed);
         }
     }
+}
+
+fn out_of_memory() -> BackendError {
+    let text = "OOM command not allowed when used memory > 'maxmemory'.";
+    BackendError::new(BackendErrorKind::OutOfMemory, text)
 }
 
 /// What a server tells of itself.

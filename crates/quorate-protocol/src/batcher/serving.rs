@@ -129,7 +129,7 @@ impl<'a, D: Dial> Serving<'a, D> {
         let mut calls = Vec::with_capacity(again + taken.len());
         let mut commands = Vec::with_capacity(calls.capacity());
         if std::mem::take(&mut self.features.must_load) {
-            commands.extend(loads());
+            commands.extend(loads(self.features.runs_when_full));
         }
         let loads = commands.len();
         for (call, command, form) in self.again.drain(..again) {

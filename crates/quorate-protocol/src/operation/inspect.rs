@@ -30,15 +30,23 @@ pub(super) static REVOKE: Script = Script::new(concat!(
     include_str!("../../scripts/revoke.lua")
 ));
 
+/// The same while memory is full: one value is replaced.
+pub(super) static REVOKE_WHEN_FULL: Script = Script::new(concat!(
+    "#!lua flags=allow-oom\n",
+    include_str!("../../scripts/has_readers.lua"),
+    include_str!("../../scripts/revoke.lua")
+));
+
 /// Takes a key away from its holder.
-pub(super) fn revoke(by: By, key: &Key, how: &Revoke) -> Option<Command> {
+pub(super) fn revoke(by: By, key: &Key, how: &Revoke, when_full: bool) -> Option<Command> {
     let value = match how {
         Revoke::Replace(token) => token.as_bytes(),
         Revoke::Delete => b"",
         _ => return None,
     };
     let key = key.as_bytes();
-    Some(REVOKE.run(by, 1, key.len() + value.len()).arg(key).arg(value))
+    let script = if when_full { &REVOKE_WHEN_FULL } else { &REVOKE };
+    Some(script.run(by, 1, key.len() + value.len()).arg(key).arg(value))
 }
 
 /// What a script found; `None` if the key is free.

@@ -29,6 +29,15 @@ pub(super) static EXTEND: Script = Script::new(concat!(
     include_str!("../../scripts/shared_extend.lua")
 ));
 
+/// The same while memory is full: a score is replaced, and no member is added.
+pub(super) static EXTEND_WHEN_FULL: Script = Script::new(concat!(
+    "#!lua flags=allow-oom\n",
+    include_str!("../../scripts/has_readers.lua"),
+    include_str!("../../scripts/held_at.lua"),
+    include_str!("../../scripts/shared.lua"),
+    include_str!("../../scripts/shared_extend.lua")
+));
+
 /// Removes our members; 1 if all were there and not expired. `ARGV` token. The keys expire with who is left.
 pub(super) static RELEASE: Script = Script::new(concat!(
     include_str!("../../scripts/has_readers.lua"),
@@ -47,7 +56,12 @@ pub(super) static GUARDED: Script = Script::new(concat!(
 ));
 
 /// The script of a claim of readers. `None` with a fencing number: readers have none.
-pub(super) fn command(by: By, operation: &Operation, claim: &Claim) -> Option<Command> {
+pub(super) fn command(
+    by: By,
+    operation: &Operation,
+    claim: &Claim,
+    when_full: bool,
+) -> Option<Command> {
     let ttl = claim.ttl().as_millis();
     Some(match operation {
         Operation::Acquire(_, AcquireOptions { fencing: None, guard: Some(guard), .. }) => {
@@ -56,7 +70,10 @@ pub(super) fn command(by: By, operation: &Operation, claim: &Claim) -> Option<Co
         Operation::Acquire(_, AcquireOptions { fencing: None, guard: None, .. }) => {
             ACQUIRE.of_claim(by, claim).number(ttl)
         }
-        Operation::Extend(..) => EXTEND.of_claim(by, claim).number(ttl),
+        Operation::Extend(..) => {
+            let script = if when_full { &EXTEND_WHEN_FULL } else { &EXTEND };
+            script.of_claim(by, claim).number(ttl)
+        }
         Operation::Release(_, ReleaseOptions { raise_to: None, .. }) => RELEASE.of_claim(by, claim),
         _ => return None,
     })

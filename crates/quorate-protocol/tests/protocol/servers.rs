@@ -7,12 +7,12 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use quorate_core::BackendErrorKind;
 use quorate_core::backend::{
-    AcquireOptions, ExtendOptions, LockBackend, Operation, ReleaseOptions, Vote,
+    AcquireOptions, ExtendOptions, LockBackend, Mode, Operation, ReleaseOptions, Revoke, Vote,
 };
 use quorate_protocol::Value;
 use tokio::time::sleep;
 
-use crate::calls::{Node, acquire, begin, claim, commands, hint, on, release, vote};
+use crate::calls::{Node, acquire, begin, claim, commands, hint, key, on, release, vote};
 use crate::fake::Fake;
 
 fn error(text: &str) -> Option<Value> {
@@ -201,6 +201,34 @@ async fn a_server_that_loads_its_data_is_asked_again() {
     assert_eq!(commands(&fake), ["EVALSHA"], "nothing is known to be missing");
 }
 
+/// A server that does not know the first line of a script refuses to load it.
+#[tokio::test(start_paused = true)]
+async fn what_is_there_is_changed_on_a_full_server_that_can_do_that() {
+    for knows in [true, false] {
+        let (fake, node) = on(move |parts| match parts[0].as_str() {
+            "SCRIPT" if parts[2].starts_with("#!") && !knows => {
+                error("ERR Error compiling script (new function): user_script:1: unexpected symbol")
+            }
+            "EVALSHA" if !is_probe(parts) => error("NOSCRIPT No matching script."),
+            _ => None,
+        });
+        let reader = claim(&["k"]).with_mode(Mode::Shared);
+        let revoke = Operation::Revoke { key: key("k"), how: Revoke::Delete };
+        for operation in [
+            Operation::Extend(reader.clone(), ExtendOptions::default()),
+            Operation::Release(reader, ReleaseOptions::default()),
+            revoke,
+        ] {
+            // Whatever is replied: what was sent counts.
+            let _ = begin(&node, operation).await;
+        }
+        let texts = fake.sent().into_iter().filter(|sent| sent.parts[0] == "EVAL");
+        let is_flagged: Vec<_> =
+            texts.map(|sent| sent.parts[1].starts_with("#!lua flags=allow-oom\n")).collect();
+        assert_eq!(is_flagged, [knows, false, knows]);
+    }
+}
+
 /// The script is lost, and may not be loaded again by this user any more.
 #[tokio::test(start_paused = true)]
 async fn scripts_that_cannot_be_loaded_again_are_sent_as_text() {
@@ -208,8 +236,8 @@ async fn scripts_that_cannot_be_loaded_again_are_sent_as_text() {
     let (fake, node) = on(move |parts| match parts[0].as_str() {
         "SCRIPT" => {
             loads += 1;
-            // The first seventeen belong to the handshake.
-            if loads > 17 { error("NOPERM") } else { None }
+            // The first nineteen belong to the handshake.
+            if loads > 19 { error("NOPERM") } else { None }
         }
         "EVALSHA" if !is_probe(parts) => error("NOSCRIPT No matching script."),
         _ => None,
