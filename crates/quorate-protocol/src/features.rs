@@ -28,6 +28,8 @@ pub struct Features {
     /// The server has lost a script. All are loaded again in front of the next commands.
     pub(crate) must_load: bool,
     lacks: Vec<(Discriminant<Operation>, BackendError)>,
+    /// Why a release or an extension was refused that the handshake had proven.
+    denied: Option<BackendError>,
 }
 
 impl Features {
@@ -40,18 +42,35 @@ impl Features {
             runs_when_full: false,
             must_load: false,
             lacks: Vec::new(),
+            denied: None,
         }
+    }
+
+    /// Whether the user may not release or extend any more. The connection is of no use then: the next handshake says what
+    /// the user may do.
+    #[must_use]
+    pub const fn is_denied(&self) -> bool {
+        self.denied.is_some()
     }
 
     /// Why this server cannot carry an operation out, if that is known.
     pub(crate) fn lack_of(&self, operation: &Operation) -> Option<&BackendError> {
+        if let Operation::Acquire(..) = operation
+            && self.is_denied()
+        {
+            return self.denied.as_ref();
+        }
         let kind = discriminant(operation);
         self.lacks.iter().find(|(lacking, _)| *lacking == kind).map(|(_, error)| error)
     }
 
     /// Remembers a lack, but for operations of a lease: a permission that was given back has to be noticed while
-    /// a lock is held.
+    /// a lock is held. Without that permission nothing is acquired.
     pub(crate) fn note_lack(&mut self, operation: &Operation, error: &BackendError) {
+        let frees = matches!(operation, Operation::Release(..) | Operation::Extend(..));
+        if frees && may_not_run(error) {
+            self.denied = Some(error.clone());
+        }
         let is_optional = matches!(
             operation,
             Operation::Hint { .. }

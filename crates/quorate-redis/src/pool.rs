@@ -108,7 +108,10 @@ impl<M: ManageConnection> Lend for Source<M> {
             };
             call.note_left(is_late);
             let settled = self.settle(&lent.connection, &call).await;
-            let is_over = lent.connection.is_closed()
+            let is_denied =
+                known(lent.connection.features()).as_ref().is_some_and(Features::is_denied);
+            let is_over = is_denied
+                || lent.connection.is_closed()
                 || settled.as_ref().is_err_and(|error| IS_OVER.contains(&error.kind()));
             if is_over {
                 lent.connection.close();

@@ -149,6 +149,39 @@ async fn a_node_that_cannot_release_grants_nothing() {
     }
 }
 
+/// An administrator takes the permission away under an open connection. It grants nothing then, and a second later it is
+/// left for one that proves what the user may do.
+#[tokio::test(start_paused = true)]
+async fn a_node_that_refuses_a_release_grants_nothing_until_it_is_proven_again() {
+    let extend = || Operation::Extend(claim(&["k"]), ExtendOptions::default());
+    let second = || sleep(Duration::from_secs(1));
+    for refused in [release("k"), extend()] {
+        let (is_forbidden, (fake, node)) = while_true(|parts| match parts[0].as_str() {
+            name @ ("EVAL" | "EVALSHA") => {
+                error(&format!("NOPERM User joe has no permissions to run the '{name}' command"))
+            }
+            _ => None,
+        });
+        is_forbidden.store(false, Ordering::Relaxed);
+        begin(&node, acquire("k")).await.unwrap();
+        is_forbidden.store(true, Ordering::Relaxed);
+        let error = begin(&node, refused.clone()).await.unwrap_err();
+        assert_eq!((error.kind(), error.is_not_sent()), (BackendErrorKind::Permission, false));
+        for connects in [1, 2] {
+            let sent = fake.sent().len();
+            let error = begin(&node, acquire("l")).await.unwrap_err();
+            assert_eq!((error.kind(), error.is_not_sent()), (BackendErrorKind::Permission, true));
+            assert_eq!((fake.sent().len(), fake.connects()), (sent, connects));
+            second().await;
+        }
+        is_forbidden.store(false, Ordering::Relaxed);
+        second().await;
+        for operation in [acquire("l"), refused] {
+            assert_eq!(vote(begin(&node, operation).await).unwrap(), Vote::Granted);
+        }
+    }
+}
+
 /// The key of the questions is none of theirs, and that is no reason to refuse.
 #[tokio::test(start_paused = true)]
 async fn a_user_of_some_keys_is_served() {
