@@ -25,8 +25,8 @@ pub(crate) enum Purpose {
 /// The release script alone would not get beyond its GET on a key that does not exist.
 static PROBE: Script = Script::new(include_str!("../scripts/probe.lua"));
 
-/// A key that does not exist, and its value. The keys of [`proof`] begin so.
-const NO_KEY: &str = "quorate:probe";
+/// The beginning of a key that no other connection has. It is gone when the handshake is over, or a millisecond later.
+const KEY: &str = "quorate:probe";
 
 /// Makes a new connection ready, and finds out what its server has and allows.
 ///
@@ -72,27 +72,20 @@ pub(crate) fn loads(when_full: bool) -> impl Iterator<Item = Command> {
     SCRIPTS.into_iter().chain(when_full).map(Script::load)
 }
 
-/// Shows whether a `SET … NX … GET` that is refused replies the value that is there: the second one has to. After the
-/// third, the key lives for a millisecond.
-///
-/// A proxy, or a server that calls itself Redis 7, may reply nil to it, and a nil is a grant (Q4).
-fn proof() -> [Command; 3] {
+fn questions() -> Vec<Command> {
     let mut random = [0; 8];
     // Without random bytes, another connection may have the same key, with the same value.
     let _ = os_random(&mut random);
-    let key = format!("{NO_KEY}:{:016x}", u64::from_le_bytes(random));
+    let key = format!("{KEY}:{:016x}", u64::from_le_bytes(random));
     let set = |condition, ttl| {
-        let command = Command::new("SET", 64).arg(&key).arg(NO_KEY).arg(condition);
+        let command = Command::new("SET", 64).arg(&key).arg(&key).arg(condition);
         command.arg("PX").number(ttl)
     };
-    [set("NX", 1_000).arg("GET"), set("NX", 1_000).arg("GET"), set("XX", 1)]
-}
-
-fn questions() -> Vec<Command> {
-    let mut commands = Vec::from(proof());
+    let run = |by| PROBE.run(by, 1, key.len()).arg(&key);
+    let delete = |how: CompareAndDelete| how.command(key.as_bytes(), key.as_bytes());
+    // A proxy, or a server that calls itself Redis 7, may reply nil to the second one, and a nil is a grant (Q4).
+    let mut commands = vec![set("NX", 1_000).arg("GET"), set("NX", 1_000).arg("GET"), set("XX", 1)];
     commands.extend(loads(true));
-    let run = |by| PROBE.run(by, 1, NO_KEY.len()).arg(NO_KEY);
-    let delete = |how: CompareAndDelete| how.command(NO_KEY.as_bytes(), NO_KEY.as_bytes());
     commands.extend([
         PROBE.load(),
         run(By::Sha),
@@ -146,7 +139,7 @@ fn read_features(replies: Vec<Result<Value, BackendError>>) -> Result<Features, 
 /// Whether a `SET … NX … GET` that was refused named the holder.
 fn names_holder(refused: Result<Value, BackendError>, info: &Value) -> bool {
     match refused {
-        Ok(Value::Text(held)) => held == NO_KEY.as_bytes(),
+        Ok(Value::Text(held)) => held.starts_with(KEY.as_bytes()),
         Ok(_) => false,
         // This user may not use that key, or the node is full. So the server's own word counts.
         Err(_) => features::is_redis_or_valkey(info),
