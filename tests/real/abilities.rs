@@ -58,6 +58,40 @@ fn is_named(error: &LockError, command: &str, kind: BackendErrorKind, place: &st
     assert!(reason.to_string().to_uppercase().contains(command), "{place}: {error}");
 }
 
+/// From Redis 7 on. It changes what is there, and stores nothing new.
+#[test]
+fn rw4_a_full_node_extends_readers_and_revokes() {
+    let node = RedisServer::start();
+    let set_memory = |bytes| node.cli(&["CONFIG", "SET", "maxmemory", bytes]);
+    with_each(&Client::WITH_POOL, async |client| {
+        let manager = client.manager_at(&node.address());
+        let (reading, second) =
+            (manager.read("r").await.unwrap(), manager.read("r").await.unwrap());
+        let locked = manager.lock("l").await.unwrap();
+        set_memory("1");
+        if RedisServer::version() >= (7, 0) {
+            for _ in 0..2 {
+                reading.extend().await.unwrap();
+            }
+            second.release().await.unwrap();
+            locked.extend().await.unwrap();
+            for name in ["r", "l"] {
+                let revoked = manager.revoke(name).await.unwrap();
+                assert!(revoked.is_effective(), "{client:?}: {revoked}");
+                let deleted = manager.delete(name).await.unwrap();
+                assert!(deleted.is_effective(), "{client:?}: {deleted}");
+            }
+            assert_eq!(node.keys(), [""; 0], "{client:?}");
+        }
+        let failure = unreachable(manager.read("s").no_wait().await);
+        assert_eq!(only_error(&failure).kind(), BackendErrorKind::OutOfMemory, "{failure}");
+        set_memory("0");
+        drop((reading, locked));
+        assert_clean(&manager).await;
+        node.flushall();
+    });
+}
+
 /// A full node has no room for a number, and frees the lock all the same.
 #[test]
 fn a_full_node_releases_a_fenced_lock() {

@@ -7,6 +7,7 @@
 use std::error::Error as _;
 use std::net::{Shutdown, TcpListener};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use quorate_tests::peer::{Answer, Heard, Peer};
 use quorate_tests::wait::{until, within_limit};
 
 use crate::calls::{acquire, acquire_in_the_end, claim, kind, release};
-use crate::client::{Client, Settings, current_thread, with_each, with_each_client};
+use crate::client::{Client, Settings, current_thread, on_tokio, with_each, with_each_client};
 
 /// Many more than travel in one pipeline.
 const CALLS: usize = 1_000;
@@ -276,6 +277,7 @@ fn q4_only_the_word_of_the_node_is_a_vote_and_every_other_reply_is_unknown_with_
             assert!(!format!("{error} {error:?}").contains("t0ken"), "{place}: {error:?}");
             let said =
                 reply.strip_prefix('-').map(str::trim_end).filter(|said| !said.contains("t0ken"));
+            let said = said.filter(|_| error.kind() != Kind::WrongType);
             assert!(said.is_none_or(|said| error.to_string() == said), "{place}: {error}");
         }
         for beginning in [&b"+O"[..], b"$-", b"*2\r\n:1\r\n"] {
@@ -294,4 +296,43 @@ fn a6_debug_shows_neither_user_nor_password() {
         let shown = format!("{node:?} {node:#?}");
         assert!(!shown.contains("hunter2") && !shown.contains("ann"), "{client:?}: {shown}");
     }
+}
+
+/// Three servers that call themselves Redis 7, and reply nil to each `SET … GET`, refused or not.
+#[test]
+fn q4_a_nil_that_is_no_grant_makes_one_holder() {
+    on_tokio(async {
+        for client in Client::WITH_POOL {
+            let peers = ["a", "b", "c"].map(|name| {
+                let info = format!("redis_version:7.4.0\r\nrun_id:{name}\r\n");
+                let info = format!("${}\r\n{info}\r\n", info.len()).leak().as_bytes();
+                let is_held = AtomicBool::new(false);
+                Peer::with_handshake(move |command| {
+                    let has = |word: &str| command.words.iter().any(|found| found == word);
+                    let is_probe = command.words.iter().any(|it| it.starts_with("quorate:probe"));
+                    match command.name() {
+                        "INFO" => Answer::Say(info),
+                        "SET" if has("GET") => {
+                            is_held.fetch_or(!is_probe, Ordering::SeqCst);
+                            Answer::Say(b"_\r\n")
+                        }
+                        "SET" if !is_probe && is_held.swap(true, Ordering::SeqCst) => {
+                            Answer::Say(b"_\r\n")
+                        }
+                        "GET" => Answer::Say(b"$5\r\nother\r\n"),
+                        _ => Answer::Usual,
+                    }
+                })
+            });
+            let addresses = peers.each_ref().map(Peer::url);
+            let mut held = Vec::new();
+            for _ in 0..4 {
+                let manager = client.builder_of(&addresses).build().unwrap();
+                if let Some(guard) = manager.try_lock("r").await.unwrap() {
+                    held.push((manager, guard));
+                }
+            }
+            assert_eq!(held.len(), 1, "{client:?}");
+        }
+    });
 }

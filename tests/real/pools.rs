@@ -37,9 +37,9 @@ fn waiters_over_a_pool_poll() {
         let manager = || Client::Pool.manager_at(&node.address());
         let (one, other) = (manager(), manager());
         let guard = one.lock("r").await.unwrap();
-        let before = calls(&node, "set");
+        let before = calls(&node, "zadd");
         let waits = tokio::spawn(other.lock("r").into_future());
-        until("a refused attempt", || calls(&node, "set") > before).await;
+        until("an entry in the queue", || calls(&node, "zadd") > before).await;
         guard.release().await.unwrap();
         waits.await.unwrap().unwrap().release().await.unwrap();
         for manager in [one, other] {
@@ -68,9 +68,44 @@ fn calls_at_the_same_time_use_several_connections() {
     });
 }
 
+/// A round of hints is given up with each release, and each would cost a connection.
+#[test]
+fn a_call_that_is_given_up_keeps_its_connection_if_its_reply_comes() {
+    let (go_on, wait) = channel::<()>();
+    let wait = Mutex::new(wait);
+    let peer = Peer::start(move |command| {
+        if command.words.get(1).is_some_and(|key| key == "dropped") {
+            let _ = wait.lock().unwrap().recv();
+        }
+        Answer::Usual
+    });
+    let address = [peer.url()];
+    let ours = quorate::redis::builder().pooled(1, &address).unwrap().remove(0);
+    let client = redis::Client::open(&*address[0]).unwrap();
+    on_tokio(async {
+        let pool = Pool::builder().max_size(1).connection_timeout(LIMIT).build_unchecked(client);
+        let nodes: [Arc<dyn LockBackend>; 2] =
+            [Arc::new(ours), Arc::new(from_pool("theirs", pool))];
+        for (turn, node) in (1..).zip(nodes) {
+            for _ in 0..3 {
+                let (heard, dropped) = (peer.heard("SET"), claim("dropped"));
+                let mut call = Box::pin(acquire(&*node, &dropped));
+                while peer.heard("SET") == heard {
+                    assert!(poll_immediate(&mut call).await.is_none());
+                    tokio::task::yield_now().await;
+                }
+                drop(call);
+                go_on.send(()).unwrap();
+                assert_eq!(acquire(&*node, &claim("r")).await.unwrap(), Vote::Granted);
+            }
+            assert_eq!(peer.connections(), turn);
+        }
+    });
+}
+
 /// Its place in the pool is free again.
 #[test]
-fn a_call_that_is_given_up_closes_its_connection() {
+fn a_call_that_is_given_up_closes_its_connection_if_no_reply_comes() {
     let peer = Peer::start(|command| match command.words.get(1) {
         Some(key) if key.starts_with("dropped") => Answer::Say(b""),
         _ => Answer::Usual,

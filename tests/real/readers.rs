@@ -2,11 +2,13 @@
 
 use std::future::IntoFuture as _;
 
+use quorate::backend::{AcquireOptions, Mode, Vote};
 use quorate::{DetachedLock, LockManager, LockState};
 use quorate_tests::keys::waiters;
 use quorate_tests::wait::{LONG_TTL, until, until_it_says, within_limit};
 use quorate_tests::{Nodes, RedisServer, Reply};
 
+use crate::calls::{claim, release};
 use crate::client::{
     Client, assert_clean, close, nothing_is_left, on_tokio, unreachable, with_each,
 };
@@ -113,6 +115,24 @@ fn rw3_a_writer_waits_for_readers_and_they_for_it() {
     });
 }
 
+/// Also where the refusal is an error reply: a process that is refused at once has to know where the wait queue is.
+#[test]
+fn rw1_a_refusal_by_readers_names_the_server() {
+    let nodes = &Nodes::start(1);
+    with_each(&Client::WITH_POOL, async |client| {
+        let node = client.connect_one(&nodes[0].address());
+        let (reader, writer) = (claim("r").with_mode(Mode::Shared), claim("r"));
+        let options = AcquireOptions::default();
+        let granted = node.acquire(&reader, options).await.unwrap();
+        let refused = node.acquire(&writer, options).await.unwrap();
+        assert_eq!((granted.vote, refused.vote), (Vote::Granted, Vote::Refused), "{client:?}");
+        let id = Some(nodes[0].info("run_id"));
+        assert_eq!(granted.server.as_deref(), id.as_deref(), "{client:?}");
+        assert_eq!(refused.server.as_deref(), id.as_deref(), "{client:?}");
+        release(&*node, &reader).await.unwrap();
+    });
+}
+
 /// `SET NX PX` by hand, as every Redlock library sends it.
 #[test]
 fn rw5_a_lock_of_another_library_excludes_readers_and_is_excluded() {
@@ -174,16 +194,28 @@ fn rw7_the_key_of_a_real_node_lives_as_long_as_its_last_reader() {
 fn rw8_an_ordered_set_of_another_program_is_left_alone() {
     let nodes = &Nodes::start(3);
     with_each(&Client::WITH_POOL, async |client| {
-        nodes.iter().for_each(|node| drop(node.cli(&["ZADD", "r", "5", "x"])));
-        let manager = client.manager(nodes);
-        for names in [&["r"][..], &["q", "r"]] {
-            let failure = unreachable(manager.read(names.to_vec()).no_wait().await);
-            assert!(failure.to_string().contains("WRONGTYPE"), "{client:?}: {failure}");
+        for has_ttl in [false, true] {
+            // A rate limiter: the time is the score, in seconds or in milliseconds.
+            for node in nodes.iter() {
+                node.cli(&["ZADD", "r", "5", "request-1", "99999999999999", "request-2"]);
+                if has_ttl {
+                    node.cli(&["PEXPIRE", "r", "60000"]);
+                }
+            }
+            let manager = client.manager(nodes);
+            for names in [&["r"][..], &["q", "r"]] {
+                let failure = unreachable(manager.read(names.to_vec()).no_wait().await);
+                let text = failure.to_string();
+                assert!(text.contains("is not a lock of quorate"), "{client:?}: {text}");
+                assert!(!text.contains("script"), "{client:?}: {text}");
+            }
+            let seen = manager.inspect("r").await.unwrap();
+            assert!(seen.readers().is_empty(), "{client:?}: {seen}");
+            assert!(nodes.iter().all(|node| (node.pttl("r") > 30_000) == has_ttl));
+            assert!(nodes.iter().all(|node| node.cli(&["ZCARD", "r"]) == Reply::Integer(2)));
+            nodes.iter().for_each(|node| drop(node.cli(&["DEL", "r"])));
+            close(&manager, nodes).await;
         }
-        assert!(nodes.iter().all(|node| node.pttl("r") == -1));
-        assert!(nodes.iter().all(|node| node.cli(&["ZCARD", "r"]) == Reply::Integer(1)));
-        nodes.iter().for_each(|node| drop(node.cli(&["DEL", "r"])));
-        close(&manager, nodes).await;
     });
 }
 

@@ -145,6 +145,10 @@ fn v1_a_revoked_key_keeps_its_end_and_has_another_value() {
     });
 }
 
+/// A reader is named by its token.
+const READERS: &str =
+    "ZADD readers 1 0123456789abcdef0123456789abcdef01234567|PEXPIRE readers 60000";
+
 /// Keys that no lock of ours is, and what becomes of them.
 #[test]
 fn keys_of_other_programs_are_left_alone() {
@@ -156,8 +160,9 @@ fn keys_of_other_programs_are_left_alone() {
                 ("absent", "", false, "free"),
                 ("for-ever", "SET for-ever x", false, "held, without a ttl, left alone"),
                 ("list", "LPUSH list x|PEXPIRE list 60000", false, "WRONGTYPE"),
-                ("set", "ZADD set 1 x", false, "held, without a ttl, left alone"),
-                ("readers", "ZADD readers 1 x|PEXPIRE readers 60000", true, ""),
+                ("set", "ZADD set 1 x", false, "is not a lock of quorate"),
+                ("rate", "ZADD rate 1 x|PEXPIRE rate 60000", false, "is not a lock of quorate"),
+                ("readers", READERS, true, ""),
                 ("locked", "SET locked x PX 60000", true, ""),
             ] {
                 for deletes in [false, true] {
@@ -184,7 +189,7 @@ fn keys_of_other_programs_are_left_alone() {
                     assert_eq!(node.cli(&["DUMP", key]) == dump, !is_taken, "{place}");
                     assert_eq!(
                         node.pttl(key) > 0,
-                        is_taken && !deletes || key == "list",
+                        is_taken && !deletes || ["list", "rate"].contains(&key),
                         "{place}"
                     );
                 }

@@ -39,7 +39,7 @@ impl Heard {
 
     /// Whether the command belongs to the handshake of a connection.
     fn is_question(&self) -> bool {
-        self.name() == "SCRIPT" || self.words.iter().any(|word| word == "quorate:probe")
+        self.name() == "SCRIPT" || self.words.iter().any(|word| word.starts_with("quorate:probe"))
     }
 }
 

@@ -415,6 +415,7 @@ async fn with_server<B: LockBackend + ?Sized>(
     let (mut reply, id) = try_join(reply, id).await?;
     if reply.server.is_none() {
         reply.server = id.map(Arc::from);
+        reply.is_nameless = reply.server.is_none();
     }
     Ok(reply)
 }

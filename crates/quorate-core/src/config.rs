@@ -14,6 +14,9 @@ use crate::resource::Label;
 /// The least validity of a lease. With less, renewals would follow each other without a pause.
 const LEAST_VALIDITY: Duration = Duration::from_millis(1);
 
+/// The least ttl of a lease that is renewed. With less, a runtime that is busy for a few milliseconds loses it.
+const LEAST_RENEWED: Duration = Duration::from_millis(50);
+
 /// All settings of a manager.
 #[derive(Clone, Debug)]
 pub(crate) struct Config {
@@ -95,6 +98,14 @@ impl Config {
                 Err(InvalidTtl::OverMaxTtl { ttl, max_ttl })
             }
             _ => Ok(parsed),
+        }
+    }
+
+    /// The same for a lease that is renewed.
+    pub(crate) fn parse_renewed_ttl(&self, ttl: Duration) -> Result<Ttl, InvalidTtl> {
+        match self.parse_ttl(ttl)? {
+            parsed if parsed.as_duration() >= LEAST_RENEWED => Ok(parsed),
+            _ => Err(InvalidTtl::TooShortToRenew { ttl, least: LEAST_RENEWED }),
         }
     }
 

@@ -9,7 +9,7 @@ use crate::error::{LeaseEnd, LockError, Stopped};
 use crate::guard::LockGuard;
 use crate::lease::Lease;
 use crate::manager::LockManager;
-use crate::request::{LockRequest, release, run_renewed};
+use crate::request::{LockRequest, release};
 use crate::resource::{IntoResource, IntoResources, Resource};
 use crate::telemetry;
 
@@ -82,7 +82,7 @@ impl LockRequest {
         loop {
             let guard = leading.next_term().boxed().await?;
             let body = body(guard.lease());
-            let ended = run_renewed(&guard, body).await;
+            let ended = guard.run(body).await;
             if let Some(value) = returned(guard, ended).await? {
                 return Ok(value);
             }
@@ -109,7 +109,7 @@ impl LockRequest {
         loop {
             let guard = leading.next_term().boxed().await?;
             let body = body(guard.lease());
-            let ended = run_renewed(&guard, body).await;
+            let ended = guard.run(body).await;
             if let Some(value) = returned(guard, ended).await? {
                 return Ok(value);
             }
@@ -127,7 +127,7 @@ struct Leading {
 
 impl Leading {
     fn new(request: LockRequest) -> Self {
-        Self { request: request.while_held(), has_led: false, failures: 0 }
+        Self { request: request.while_held().auto_renew(), has_led: false, failures: 0 }
     }
 
     /// Acquires the lock, however long that takes.

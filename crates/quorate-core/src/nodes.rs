@@ -201,7 +201,7 @@ impl Nodes {
             Err(error) if error.kind() == BackendErrorKind::Connection => Some(Server::Unknown),
             Ok(CallReply::Voted(reply)) => match &reply.server {
                 Some(id) => Some(Server::Id(Arc::clone(id))),
-                None => tag.asks_server.then_some(Server::Nameless),
+                None => reply.is_nameless.then_some(Server::Nameless),
             },
             _ => None,
         };
@@ -220,7 +220,7 @@ impl Nodes {
         // Whether a node can watch keys and keep a wait queue says nothing of its votes.
         let is_extra = matches!(tag.kind, CallKind::Waiting | CallKind::Watch);
         match &result {
-            Err(error) if is_extra && !is_unanswered(error) => {}
+            Err(error) if is_extra && (error.is_given_up() || !is_unanswered(error)) => {}
             result => health.note_result(result.is_ok(), now),
         }
         let change = match (&result, tag.kind) {

@@ -9,7 +9,7 @@ use crate::algorithm::lease::Ttl;
 use crate::error::{ExtendError, InvalidRequest, LockError, OnceError, Stopped, WithError};
 use crate::lease::Lease;
 use crate::manager::LockManager;
-use crate::request::{release, run_renewed};
+use crate::request::release;
 use crate::resource::{IntoResource, IntoResources, InvalidResource, Resource};
 use crate::telemetry;
 
@@ -87,13 +87,13 @@ async fn once_per<T, E>(
     let now = Duration::from_micros(manager.cluster().runtime.unix_micros());
     let name = name.and_then(|name| of_period(&name, now.as_nanos() / period.as_nanos()));
     let request = manager.request(name.and_then(Resource::into_resources));
-    let guard = match request.no_wait().await {
+    let guard = match request.no_wait().auto_renew().await {
         Ok(guard) => guard,
         Err(error) if error.is_held() => return Ok(None),
         Err(error) => return Err(error.into()),
     };
     let body = body(guard.lease());
-    let value = run_renewed(&guard, body).await.map_err(WithError::Lost)?;
+    let value = guard.run(body).await.map_err(WithError::Lost)?;
     if value.is_err() {
         return release(guard, value).await.map(Some);
     }

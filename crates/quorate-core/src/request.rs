@@ -96,7 +96,8 @@ impl LockRequest {
         self
     }
 
-    /// Renews the lease in the background. See [`LockGuard::auto_renew`].
+    /// Renews the lease in the background. See [`LockGuard::auto_renew`]. The ttl is at least 50 ms then, also for
+    /// [`with`](Self::with).
     pub const fn auto_renew(mut self) -> Self {
         self.wishes.is_renewed = true;
         self
@@ -122,7 +123,7 @@ impl LockRequest {
     ///
     /// Dropping the future drops the body, and releases in the background.
     pub async fn with<T>(self, body: impl AsyncFnOnce(Lease) -> T) -> Result<T, WithError<T>> {
-        let guard = self.await?;
+        let guard = self.auto_renew().await?;
         let body = body(guard.lease());
         run_under(guard, body).await
     }
@@ -140,7 +141,7 @@ impl LockRequest {
         self,
         body: impl FnOnce(Lease) -> F,
     ) -> Result<F::Output, WithError<F::Output>> {
-        let guard = self.await?;
+        let guard = self.auto_renew().await?;
         let body = body(guard.lease());
         run_under(guard, body).await
     }
@@ -208,23 +209,14 @@ impl IntoFuture for LockRequest {
     }
 }
 
-/// Runs `body` until the lease ends, and renews the lease meanwhile. Then releases.
+/// Runs `body` until the lease ends, and then releases.
 async fn run_under<F: Future>(
     guard: LockGuard,
     body: F,
 ) -> Result<F::Output, WithError<F::Output>> {
     // At the end of the lease the body is dropped, before the guard is.
-    let value = run_renewed(&guard, body).await.map_err(WithError::Lost)?;
+    let value = guard.run(body).await.map_err(WithError::Lost)?;
     release(guard, value).await
-}
-
-/// Runs `body` until the lease ends, and renews the lease meanwhile.
-pub(crate) fn run_renewed<F: Future>(
-    guard: &LockGuard,
-    body: F,
-) -> impl Future<Output = Result<F::Output, Stopped<F::Output>>> + use<F> {
-    guard.auto_renew();
-    guard.run(body)
 }
 
 /// Releases after a body that returned `value`. A release that too few nodes answer goes on in the background.

@@ -72,8 +72,8 @@ pub enum InvalidResource {
     /// A name is given twice, where one of several is wanted.
     #[error("a name is given twice, where one of several is wanted")]
     Duplicate,
-    /// More names are given than 1,024, where one of several is wanted.
-    #[error("one of at most {max} names can be wanted", max = Resources::MOST_OF_CHOICE)]
+    /// More names are given than 1,024.
+    #[error("at most {max} names can be given", max = Resources::MOST)]
     TooMany,
     /// The name is longer than [`Resource::MAX_LEN`].
     #[error("the resource's name is {len} bytes long, {max} are allowed", max = Resource::MAX_LEN)]
@@ -151,7 +151,7 @@ impl fmt::Display for Key {
     }
 }
 
-/// Resources that are locked together. Each node grants all of them or none.
+/// Resources that are locked together: at most 1,024 (S4). Each node grants all of them or none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resources(Vec<Resource>);
 
@@ -162,22 +162,18 @@ impl Resources {
         &self.0
     }
 
-    /// How many names may be given of which one is wanted.
-    pub(crate) const MOST_OF_CHOICE: usize = 1024;
+    /// How many names may be given. One script call acquires or extends them, for which a node stands still.
+    pub(crate) const MOST: usize = 1024;
 
-    /// The names of which one is wanted: at most 1,024, and none twice (S4).
+    /// The names of which one is wanted: none twice (S4).
     pub(crate) fn of_choice(
         names: impl IntoIterator<Item = Result<Resource, InvalidResource>>,
     ) -> Result<Self, InvalidResource> {
-        let names = names.into_iter().take(Self::MOST_OF_CHOICE + 1);
+        let names = names.into_iter().take(Self::MOST + 1);
         let names: Vec<Resource> = names.collect::<Result<_, _>>()?;
         let count = names.len();
         let distinct = distinct(names)?;
-        match distinct.0.len() {
-            len if len < count => Err(InvalidResource::Duplicate),
-            len if len > Self::MOST_OF_CHOICE => Err(InvalidResource::TooMany),
-            _ => Ok(distinct),
-        }
+        if distinct.0.len() < count { Err(InvalidResource::Duplicate) } else { Ok(distinct) }
     }
 }
 
@@ -213,6 +209,9 @@ fn distinct<T: IntoResource>(
         let resource = name.into_resource()?;
         if seen.insert(resource.clone()) {
             resources.push(resource);
+        }
+        if resources.len() > Resources::MOST {
+            return Err(InvalidResource::TooMany);
         }
     }
     if resources.is_empty() {

@@ -65,11 +65,10 @@
 //! | `CLIENT TRACKING` | notifications to waiters, which poll without it |
 //! | `EXISTS`, `TIME`, `ZADD`, `ZRANGE`, `ZRANGEBYSCORE`, `ZRANK`, `ZREM`, `ZSCORE` | the wait queue, and readers |
 //! | `INFO` | the restart guard, finding two addresses of one server, and what `check` reports |
-//! | `TYPE` | `revoke` of a key that is no string |
 //! | `SELECT` | an address with a database |
 //!
-//! The handshake of a connection tries these commands on the key `quorate:probe`, which does not exist. A user who may
-//! not access that key loses nothing. Without `EVAL`, `GET`, `DEL`, `PTTL` or `PEXPIRE`, and without a compare-and-delete,
+//! The handshake of a connection tries these commands on a key of its own, `quorate:probe:…`, which is
+//! gone after it. A user who may not access that key loses nothing. Without `EVAL`, `GET`, `DEL`, `PTTL` or `PEXPIRE`, and without a compare-and-delete,
 //! the first call fails with the permission that is missing. fred also sends `CLIENT ID` and `INFO` on each new
 //! connection; both may be refused.
 //!

@@ -26,6 +26,9 @@ pub enum Fault {
     /// The node is configured to evict keys when its memory is full. It is not full, so only the restart
     /// guard refuses the node.
     Evicting,
+    /// The memory of the node is full, and it evicts no key: what stores something new fails. What is there is released,
+    /// extended and revoked, as by Redis 7 and Valkey.
+    Full,
     /// The user may not run `INFO`, so the server id and the restart guard are errors.
     NoInfo,
     /// One address, and two servers behind it that share their data and reply in turn.

@@ -223,6 +223,12 @@ impl MemoryNode {
         self.change(|store| store.put(key.as_ref(), value, None));
     }
 
+    /// The same with a ttl.
+    pub fn put_for(&self, key: impl AsRef<[u8]>, value: Value, ttl: Duration) {
+        let end = self.look(|_, now| now) + ttl;
+        self.change(|store| store.put(key.as_ref(), value, Some(end)));
+    }
+
     /// Calls `observe` with everything that happens here from now on, in place of the observer before.
     ///
     /// The node is locked meanwhile: the observer must not call it.

@@ -1,7 +1,7 @@
 local held = redis.pcall('GET', KEYS[1])
 if not held then return false end
 if type(held) == 'table' then
-  if redis.call('TYPE', KEYS[1]).ok ~= 'zset' then return held end
+  if not has_readers(KEYS[1]) then return held end
   held = ''
 end
 local left = redis.call('PTTL', KEYS[1])

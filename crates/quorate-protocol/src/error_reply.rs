@@ -6,6 +6,8 @@ use quorate_core::{BackendError, BackendErrorKind as Kind};
 
 /// The error of a call that was answered with this error reply. Its first word (`READONLY …`) decides the kind; after `ERR` and `QUORATEINFO`, the text behind it does.
 ///
+/// A `WRONGTYPE` has one text, whichever command or script found it.
+///
 /// Two parts of the reply are removed: the arguments of the command, since they may contain the token or a
 /// password, and the position in a script that Redis 6 adds, so that all versions give the same text.
 #[must_use]
@@ -15,6 +17,9 @@ pub fn error_of_reply(reply: &str) -> BackendError {
     let kind = kind_of(&text);
     if text.starts_with("CROSSSLOT") {
         return BackendError::new(kind, format!("{text} ({CROSSSLOT_HELP})"));
+    }
+    if kind == Kind::WrongType {
+        return BackendError::new(kind, FOREIGN);
     }
     BackendError::new(kind, text)
 }
@@ -33,6 +38,9 @@ pub(crate) fn may_not_run(error: &BackendError) -> bool {
         _ => false,
     }
 }
+
+/// The text of every `WRONGTYPE`, of which a script's has a position that means nothing to users.
+const FOREIGN: &str = "WRONGTYPE the key is not a lock of quorate: another program has stored it";
 
 /// The cause of `CROSSSLOT` in quorate's terms.
 const CROSSSLOT_HELP: &str = "a node in cluster mode can lock one resource at a time, without a \
@@ -155,7 +163,8 @@ mod tests {
         ] {
             let error = error_of_reply(reply);
             assert_eq!(error.kind(), kind, "{reply}");
-            assert_eq!(error.to_string(), reply);
+            let text = if kind == Kind::WrongType { FOREIGN } else { reply };
+            assert_eq!(error.to_string(), text);
         }
     }
 
@@ -188,6 +197,7 @@ mod tests {
             ("WRONGTYPE Operation against a key", Kind::WrongType),
         ] {
             let told = reply.strip_prefix('-').unwrap_or(reply);
+            let told = if kind == Kind::WrongType { FOREIGN } else { told };
             for place in ["17: @user_script: 17", " 17"] {
                 let inside = format!("@user_script:{place}: {reply}");
                 let whole = format!("ERR Error running script (call to f_01b9): {inside}");

@@ -31,7 +31,7 @@ pub async fn exchange(
             Step::Done(answer) => {
                 // At once: the next call may have another connection.
                 if std::mem::take(&mut features.must_load) {
-                    drop(connection.send(loads().collect()).await);
+                    drop(connection.send(loads(features.runs_when_full).collect()).await);
                 }
                 return answer;
             }

@@ -21,13 +21,17 @@ pub struct Features {
     pub(crate) scripts: Result<By, BackendError>,
     /// The server id; `None` if the server has none, or does not tell.
     pub(crate) server: Option<Arc<str>>,
-    /// Whether a `SET` that sets nothing can reply with the value that is there.
+    /// Whether a `SET` that sets nothing replies with the value that is there: the handshake has seen it.
     pub(crate) names_holder: bool,
+    /// Whether the server has loaded the scripts that run while its memory is full.
+    pub(crate) runs_when_full: bool,
     /// The server has lost a script. All are loaded again in front of the next commands.
     pub(crate) must_load: bool,
     /// When the server writes its log to the disk, as it told last.
     pub(crate) fsync: Option<Arc<str>>,
     lacks: Vec<(Discriminant<Operation>, BackendError)>,
+    /// Why a release or an extension was refused that the handshake had proven.
+    denied: Option<BackendError>,
 }
 
 impl Features {
@@ -37,21 +41,39 @@ impl Features {
             scripts,
             server: None,
             names_holder: false,
+            runs_when_full: false,
             must_load: false,
             fsync: None,
             lacks: Vec::new(),
+            denied: None,
         }
+    }
+
+    /// Whether the user may not release or extend any more. The connection is of no use then: the next handshake says what
+    /// the user may do.
+    #[must_use]
+    pub const fn is_denied(&self) -> bool {
+        self.denied.is_some()
     }
 
     /// Why this server cannot carry an operation out, if that is known.
     pub(crate) fn lack_of(&self, operation: &Operation) -> Option<&BackendError> {
+        if let Operation::Acquire(..) = operation
+            && self.is_denied()
+        {
+            return self.denied.as_ref();
+        }
         let kind = discriminant(operation);
         self.lacks.iter().find(|(lacking, _)| *lacking == kind).map(|(_, error)| error)
     }
 
     /// Remembers a lack, but for operations of a lease: a permission that was given back has to be noticed while
-    /// a lock is held.
+    /// a lock is held. Without that permission nothing is acquired.
     pub(crate) fn note_lack(&mut self, operation: &Operation, error: &BackendError) {
+        let frees = matches!(operation, Operation::Release(..) | Operation::Extend(..));
+        if frees && may_not_run(error) {
+            self.denied = Some(error.clone());
+        }
         let is_optional = matches!(
             operation,
             Operation::Hint { .. }
@@ -110,6 +132,17 @@ pub(crate) fn has_set_nx_get(reply: &Value) -> bool {
     let Value::Text(info) = reply else { return false };
     let version = field(info, "redis_version").and_then(|version| version.split('.').next());
     version.and_then(|major| major.parse::<u32>().ok()).is_some_and(|major| major >= 7)
+}
+
+/// Whether the reply to `INFO server` names no other product than Redis and Valkey, as that of many a compatible server does.
+pub(crate) fn is_redis_or_valkey(reply: &Value) -> bool {
+    let Value::Text(info) = reply else { return false };
+    let lines = info.split(|byte| *byte == b'\n').filter_map(|line| std::str::from_utf8(line).ok());
+    lines.filter_map(|line| line.split_once(':')).all(|(name, value)| match name {
+        "server_name" => ["redis", "valkey"].contains(&value.trim()),
+        "redis_version" | "valkey_version" | "gcc_version" => true,
+        name => !name.ends_with("_version"),
+    })
 }
 
 /// A field in the reply to `INFO`.

@@ -1,12 +1,13 @@
 //! The first pipeline of a connection: it loads the scripts, and finds out what the server has and allows.
 
+use quorate_core::runtime::os_random;
 use quorate_core::{BackendError, BackendErrorKind};
 
 use crate::command::Command;
 use crate::connection::Connection;
 use crate::error_reply::{because, error_of_reply, may_not_run};
 use crate::features::{self, CompareAndDelete, Features};
-use crate::operation::SCRIPTS;
+use crate::operation::{SCRIPTS, WHEN_FULL};
 use crate::script::{By, Script};
 use crate::value::{Value, read};
 
@@ -24,15 +25,15 @@ pub(crate) enum Purpose {
 /// The release script alone would not get beyond its GET on a key that does not exist.
 static PROBE: Script = Script::new(include_str!("../scripts/probe.lua"));
 
-/// A key that does not exist, and its value.
-const NO_KEY: &str = "quorate:probe";
+/// The beginning of a key that no other connection has. It is gone when the handshake is over, or a millisecond later.
+const KEY: &str = "quorate:probe";
 
 /// Makes a new connection ready, and finds out what its server has and allows.
 ///
 /// # Errors
 ///
 /// The connection is of no use: no user is logged in, the server is loading its data, or keys could be set and
-/// never released. Then the error names the missing permission, and nothing was set. Or the connection ended, or
+/// never released. Then the error names the missing permission, and no key of a lock was set. Or the connection ended, or
 /// a reply makes no sense.
 ///
 /// # Cancel safety
@@ -65,15 +66,26 @@ impl Purpose {
     }
 }
 
-/// The commands that load all scripts.
-pub(crate) fn loads() -> impl Iterator<Item = Command> {
-    SCRIPTS.into_iter().map(Script::load)
+/// The commands that load all scripts, those for full servers last.
+pub(crate) fn loads(when_full: bool) -> impl Iterator<Item = Command> {
+    let when_full = WHEN_FULL.into_iter().filter(move |_| when_full);
+    SCRIPTS.into_iter().chain(when_full).map(Script::load)
 }
 
 fn questions() -> Vec<Command> {
-    let mut commands: Vec<Command> = loads().collect();
-    let run = |by| PROBE.run(by, 1, NO_KEY.len()).arg(NO_KEY);
-    let delete = |how: CompareAndDelete| how.command(NO_KEY.as_bytes(), NO_KEY.as_bytes());
+    let mut random = [0; 8];
+    // Without random bytes, another connection may have the same key, with the same value.
+    let _ = os_random(&mut random);
+    let key = format!("{KEY}:{:016x}", u64::from_le_bytes(random));
+    let set = |condition, ttl| {
+        let command = Command::new("SET", 64).arg(&key).arg(&key).arg(condition);
+        command.arg("PX").number(ttl)
+    };
+    let run = |by| PROBE.run(by, 1, key.len()).arg(&key);
+    let delete = |how: CompareAndDelete| how.command(key.as_bytes(), key.as_bytes());
+    // A proxy, or a server that calls itself Redis 7, may reply nil to the second one, and a nil is a grant (Q4).
+    let mut commands = vec![set("NX", 1_000).arg("GET"), set("NX", 1_000).arg("GET"), set("XX", 1)];
+    commands.extend(loads(true));
     commands.extend([
         PROBE.load(),
         run(By::Sha),
@@ -89,10 +101,16 @@ fn questions() -> Vec<Command> {
 fn read_features(replies: Vec<Result<Value, BackendError>>) -> Result<Features, BackendError> {
     let mut replies = replies.into_iter();
     let mut next = || answer(replies.next().unwrap_or_else(no_reply));
+    let (_, refused, _) = (next()?, next()?, next()?);
     let mut is_loaded = true;
-    for _ in 0..=SCRIPTS.len() {
+    for _ in SCRIPTS {
         is_loaded &= next()?.is_ok();
     }
+    let mut runs_when_full = true;
+    for _ in WHEN_FULL {
+        runs_when_full &= next()?.is_ok();
+    }
+    is_loaded &= next()?.is_ok();
     let (by_sha, by_text) = (next()?, next()?);
     let scripts = match (by_sha, by_text) {
         (Ok(reply), _) if is_loaded => probed(&reply)?.map(|()| By::Sha),
@@ -102,6 +120,7 @@ fn read_features(replies: Vec<Result<Value, BackendError>>) -> Result<Features, 
         (_, Err(error)) => Err(because("this node runs no scripts", &error)),
     };
     let mut features = Features::new(scripts);
+    features.runs_when_full = runs_when_full;
     for how in [CompareAndDelete::DelIfEq, CompareAndDelete::DelEx] {
         if has_compare_and_delete(next()?)? {
             features.compare_and_delete.get_or_insert(how);
@@ -109,11 +128,21 @@ fn read_features(replies: Vec<Result<Value, BackendError>>) -> Result<Features, 
     }
     if let Ok(reply) = next()? {
         features.server = features::server_id(&reply)?;
-        features.names_holder = features::has_set_nx_get(&reply);
+        features.names_holder = features::has_set_nx_get(&reply) && names_holder(refused, &reply);
     }
     match (&features.scripts, features.compare_and_delete) {
         (Err(missing), None) => Err(missing.clone()),
         _ => Ok(features),
+    }
+}
+
+/// Whether a `SET … NX … GET` that was refused named the holder.
+fn names_holder(refused: Result<Value, BackendError>, info: &Value) -> bool {
+    match refused {
+        Ok(Value::Text(held)) => held.starts_with(KEY.as_bytes()),
+        Ok(_) => false,
+        // This user may not use that key, or the node is full. So the server's own word counts.
+        Err(_) => features::is_redis_or_valkey(info),
     }
 }
 

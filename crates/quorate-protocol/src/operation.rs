@@ -78,6 +78,12 @@ pub(crate) static SCRIPTS: [&Script; 16] = [
     &shared::GUARDED,
 ];
 
+/// The scripts that store nothing which is not there already, once more for servers whose memory is full.
+///
+/// They begin with `#!lua flags=allow-oom`, which Redis 7 and Valkey know, and older servers refuse to load. With that line a server also
+/// refuses them as writes before it runs them: on a replica, without its least replicas, or with a failed save.
+pub(crate) static WHEN_FULL: [&Script; 2] = [&shared::EXTEND_WHEN_FULL, &inspect::REVOKE_WHEN_FULL];
+
 /// Deletes the keys that are ours; 1 if all were. `ARGV` token. A key of another type is not ours.
 static RELEASE: Script = Script::new(include_str!("../scripts/release.lua"));
 
@@ -85,6 +91,7 @@ static RELEASE: Script = Script::new(include_str!("../scripts/release.lua"));
 ///
 /// It never shortens (H2). `PEXPIRE … GT` would need Redis 7.
 static EXTEND: Script = Script::new(concat!(
+    include_str!("../scripts/has_readers.lua"),
     include_str!("../scripts/held_at.lua"),
     include_str!("../scripts/extend.lua")
 ));
@@ -135,14 +142,12 @@ pub(crate) fn next(
     }
     if form == Form::Holder {
         // The key was refused, whatever this says.
-        let mut refusal = acquire::refusal(&reply);
-        refusal.server.clone_from(&features.server);
-        return Step::Done(Ok(CallReply::Voted(refusal)));
+        return Step::Done(Ok(named(acquire::refusal(&reply), features)));
     }
     if form == Form::Config {
         features.fsync = describe::of_fsync(&reply);
         return match features.scripts {
-            Ok(by) => script(operation, by),
+            Ok(by) => script(operation, by, features),
             Err(_) => Step::Send(describe::info(), Form::Plain),
         };
     }
@@ -161,14 +166,14 @@ pub(crate) fn next(
             let text = "the node had lost the script, which is loaded again";
             not_sent(&BackendError::new(BackendErrorKind::Other, text))
         } else {
-            script(operation, By::Text)
+            script(operation, By::Text, features)
         };
     }
     let error = error_of_reply(text);
     if form == Form::SetGet {
         match error.kind() {
             // The key exists.
-            BackendErrorKind::WrongType => return Step::Done(Ok(voted(Vote::Refused))),
+            BackendErrorKind::WrongType => return Step::Done(Ok(voted(Vote::Refused, features))),
             // The version promises more than the server has. A second command could set a key.
             _ if text.contains("syntax error") => {
                 features.names_holder = false;
@@ -183,7 +188,7 @@ pub(crate) fn next(
     }
     if form == Form::CompareAndDelete {
         match error.kind() {
-            BackendErrorKind::WrongType => return Step::Done(Ok(voted(Vote::Refused))),
+            BackendErrorKind::WrongType => return Step::Done(Ok(voted(Vote::Refused, features))),
             BackendErrorKind::Permission | BackendErrorKind::Script => {
                 features.note_refusal_of_compare_and_delete(&error);
                 if features.scripts.is_ok() {
@@ -230,19 +235,20 @@ const fn sets_a_key(operation: &Operation) -> bool {
 
 fn scripted(operation: &Operation, features: &Features) -> Step {
     match &features.scripts {
-        Ok(by) => script(operation, *by),
+        Ok(by) => script(operation, *by, features),
         Err(missing) => not_sent(missing),
     }
 }
 
-fn script(operation: &Operation, by: By) -> Step {
+fn script(operation: &Operation, by: By, features: &Features) -> Step {
+    let when_full = features.runs_when_full;
     let command = match operation {
         Operation::Acquire(claim, _)
         | Operation::Extend(claim, _)
         | Operation::Release(claim, _)
             if claim.mode() == Mode::Shared =>
         {
-            match shared::command(by, operation, claim) {
+            match shared::command(by, operation, claim, when_full) {
                 Some(command) => command,
                 None => return not_sent(&BackendError::unsupported("readers have no numbers")),
             }
@@ -265,7 +271,7 @@ fn script(operation: &Operation, by: By) -> Step {
         Operation::Inspect { key } => {
             inspect::INSPECT.run(by, 1, key.as_bytes().len()).arg(key.as_bytes())
         }
-        Operation::Revoke { key, how } => match inspect::revoke(by, key, how) {
+        Operation::Revoke { key, how } => match inspect::revoke(by, key, how, when_full) {
             Some(command) => command,
             None => return not_sent(&BackendError::unsupported("this node cannot revoke so")),
         },
@@ -278,22 +284,16 @@ fn script(operation: &Operation, by: By) -> Step {
 fn meaning(operation: &Operation, form: Form, reply: Value, features: &Features) -> CallResult {
     let vote = match operation {
         Operation::Acquire(claim, options) => {
-            let mut reply = match (form, options.guard, options.fencing) {
+            let reply = match (form, options.guard, options.fencing) {
                 (Form::Plain, ..) => acquire::reply_of_set(&reply)?,
                 (Form::SetGet, ..) => acquire::reply_of_set_get(claim, &reply)?,
                 (_, Some(_), _) => return guard::reply(&reply).map(CallReply::Voted),
                 (_, None, Some(_)) => fence::reply(&reply)?,
                 (_, None, None) => acquire::reply(&reply)?,
             };
-            reply.server.clone_from(&features.server);
-            return Ok(CallReply::Voted(reply));
+            return Ok(named(reply, features));
         }
-        Operation::Extend(..) => {
-            let mut voted = Reply::new(reply.vote()?);
-            voted.server.clone_from(&features.server);
-            return Ok(CallReply::Voted(voted));
-        }
-        Operation::Raise(..) | Operation::Release(..) => reply.vote()?,
+        Operation::Extend(..) | Operation::Raise(..) | Operation::Release(..) => reply.vote()?,
         Operation::Hint { mode: Mode::Shared, .. } => {
             return queue::has_writers(&reply).map(CallReply::Waiters);
         }
@@ -319,11 +319,18 @@ fn meaning(operation: &Operation, form: Form, reply: Value, features: &Features)
         Operation::ServerId => return features::server_id(&reply).map(CallReply::ServerId),
         _ => return Err(reply.unexpected("an operation")),
     };
-    Ok(voted(vote))
+    Ok(voted(vote, features))
 }
 
-const fn voted(vote: Vote) -> CallReply {
-    CallReply::Voted(Reply::new(vote))
+fn voted(vote: Vote, features: &Features) -> CallReply {
+    named(Reply::new(vote), features)
+}
+
+/// Says which server voted: whatever the form of its reply is, so that no refusal hides where a wait queue is.
+fn named(mut reply: Reply, features: &Features) -> CallReply {
+    reply.server.clone_from(&features.server);
+    reply.is_nameless = reply.server.is_none();
+    CallReply::Voted(reply)
 }
 
 fn not_sent(error: &BackendError) -> Step {

@@ -61,12 +61,11 @@
 //! | `CLIENT TRACKING`, `GET` | waking waiters, which poll without it |
 //! | `EXISTS`, `TIME`, `ZADD`, `ZRANGE`, `ZRANGEBYSCORE`, `ZRANK`, `ZREM`, `ZSCORE` | the wait queue, and readers |
 //! | `INFO` | the restart guard; to find two addresses of one server; what `check` reports |
-//! | `TYPE` | `revoke` of a key that is no string |
 //! | `SELECT` | an address with a database |
 //! | `ROLE` | the primary of a Sentinel group ([`sentinel`]) |
 //!
-//! The handshake of a connection loads the scripts and tries these commands on the key `quorate:probe`, which does not
-//! exist. A user who may not access that key loses nothing. redis-rs also sends `CLIENT SETINFO`, which may be
+//! The handshake of a connection loads the scripts and tries these commands on a key of its own, `quorate:probe:…`, which is
+//! gone after it. A user who may not access that key loses nothing. redis-rs also sends `CLIENT SETINFO`, which may be
 //! refused. Without `EVAL`, `GET`, `DEL`, `PTTL` or `PEXPIRE`, and without a compare-and-delete, the first call fails with
 //! the permission that is missing, and nothing is set. With a compare-and-delete alone, plain locks work, and they
 //! cannot be extended.

@@ -101,18 +101,17 @@ impl<M: ManageConnection> Lend for Source<M> {
     fn carry_out(self: Arc<Self>, call: Call) -> BoxFuture<'static, ()> {
         Box::pin(async move {
             let is_late = self.pool.state().idle_connections == 0;
-            let lent = match unless_given_up(&call, self.check_out()).await {
-                Ok(Ok(lent)) => lent,
-                Ok(Err(error)) | Err(error) => return call.answer(Err(error.not_sent())),
+            let lent = match unless(call.given_up(), self.check_out()).await {
+                Some(Ok(lent)) => lent,
+                Some(Err(error)) => return call.answer(Err(error.not_sent())),
+                None => return,
             };
             call.note_left(is_late);
-            let performing = self.perform(&lent.connection, &call);
-            let limited = timeout(self.reply_limit, performing);
-            let settled = match unless_given_up(&call, limited).await {
-                Ok(in_time) => in_time.unwrap_or_else(|_| Err(self.no_reply())),
-                Err(given_up) => Err(given_up),
-            };
-            let is_over = lent.connection.is_closed()
+            let settled = self.settle(&lent.connection, &call).await;
+            let is_denied =
+                known(lent.connection.features()).as_ref().is_some_and(Features::is_denied);
+            let is_over = is_denied
+                || lent.connection.is_closed()
                 || settled.as_ref().is_err_and(|error| IS_OVER.contains(&error.kind()));
             if is_over {
                 lent.connection.close();
@@ -135,6 +134,20 @@ const IS_OVER: [BackendErrorKind; 4] = [
 ];
 
 impl<M: ManageConnection> Source<M> {
+    /// Awaits the reply to a call for as long as the limit says, and for a second after the call was given up.
+    async fn settle(&self, connection: &RedisConnection, call: &Call) -> CallResult {
+        let given_up = async {
+            call.given_up().await;
+            sleep(GRACE).await;
+        };
+        let limit = async { drop(timeout(self.reply_limit, given_up).await) };
+        let no_reply = || {
+            let text = format!("no reply within {:?}", self.reply_limit);
+            Err(BackendError::new(BackendErrorKind::TimedOut, text))
+        };
+        unless(limit, self.perform(connection, call)).await.unwrap_or_else(no_reply)
+    }
+
     async fn perform(&self, connection: &RedisConnection, call: &Call) -> CallResult {
         let operation = call.operation();
         // A user's pool replaces connections without notice, and the next one may lead to another server.
@@ -150,7 +163,7 @@ impl<M: ManageConnection> Source<M> {
         if let (Ok(CallReply::Voted(reply)), false) =
             (&mut answer, asks_server || self.reads.is_ours)
         {
-            reply.server = None;
+            (reply.server, reply.is_nameless) = (None, false);
         }
         answer
     }
@@ -213,29 +226,22 @@ impl<M: ManageConnection> Source<M> {
             sleep(RETRY).await;
         }
     }
-
-    fn no_reply(&self) -> BackendError {
-        let text = format!("no reply within {:?}", self.reply_limit);
-        BackendError::new(BackendErrorKind::TimedOut, text)
-    }
 }
 
-/// What `future` returns, or an error once the answer to the call is not awaited any more.
-async fn unless_given_up<T>(
-    call: &Call,
-    future: impl Future<Output = T>,
-) -> Result<T, BackendError> {
-    match select(pin!(future), pin!(call.given_up())).await {
-        Either::Left((output, _)) => Ok(output),
-        Either::Right(_) => {
-            Err(BackendError::new(BackendErrorKind::Connection, "the call was given up"))
-        }
+/// What `future` returns; `None` if `end` comes first.
+async fn unless<T>(end: impl Future<Output = ()>, future: impl Future<Output = T>) -> Option<T> {
+    match select(pin!(future), pin!(end)).await {
+        Either::Left((output, _)) => Some(output),
+        Either::Right(_) => None,
     }
 }
 
 fn known(features: &Known) -> MutexGuard<'_, Option<Features>> {
     features.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+/// How long the reply to a call that was given up is awaited. With it, the connection goes back to the pool.
+const GRACE: Duration = Duration::from_secs(1);
 
 /// For how long a failed connect is not tried again.
 const PAUSE: Duration = Duration::from_millis(50);

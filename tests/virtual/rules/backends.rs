@@ -123,8 +123,9 @@ impl LockBackend for Odd {
     async fn release(&self, claim: &Claim, options: ReleaseOptions) -> Result<Reply, BackendError> {
         let can_fence = self.capabilities.contains(Capabilities::FENCING);
         assert!(can_fence || options.raise_to.is_none(), "it was not built for fencing");
-        let node = self.node("release").await?;
-        self.done("release", node.release(claim, options).await)
+        let mut reply = self.node("release").await?.release(claim, options).await?;
+        reply.server = reply.server.filter(|_| !self.names_no_server);
+        self.done("release", Ok(reply))
     }
 
     fn name(&self) -> Cow<'_, str> {

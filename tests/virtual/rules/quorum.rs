@@ -206,7 +206,7 @@ fn q6_a_node_that_fails_to_say_who_it_is_does_not_vote_and_is_asked_again() {
         let world = World::new(1);
         let asked = Arc::<AtomicUsize>::default();
         let counted = Arc::clone(&asked);
-        let secretive = Odd::new(&world.nodes[0]).able(Capabilities::SERVER_ID);
+        let secretive = Odd::new(&world.nodes[0]).able(Capabilities::SERVER_ID).without_server();
         let manager = world.over([secretive.before(move |method| {
             let is_asked = method == "server_id";
             counted.fetch_add(usize::from(is_asked), Ordering::Relaxed);

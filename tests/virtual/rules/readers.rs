@@ -6,11 +6,13 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::{Either, select};
+use quorate_core::backend::{Reply, Vote};
 use quorate_core::{LockError, LockGuard, LockRequest, Runtime};
-use quorate_memory::{Effect, Operation, Rule, Value};
+use quorate_memory::{Effect, Fault, Operation, Rule, Value};
 
+use crate::backends::{Begins, begin};
 use crate::waiting::processes::{Process, Scene};
-use crate::world::{MS, SECOND};
+use crate::world::{MS, SECOND, World};
 
 mod sets;
 
@@ -77,6 +79,51 @@ fn rw1_a_reader_gives_way_to_a_writer_that_waits() {
     assert_eq!(together[1].load(Ordering::Relaxed), 2, "and then both read");
     scene.advance(20 * SECOND);
     assert_eq!(scene.keys(), <[&str; 0]>::default());
+}
+
+/// A refusal that has no place for the server id says nothing of the server: the node is asked again. One that says that
+/// there is no id is believed.
+#[test]
+fn rw1_a_refusal_without_a_server_id_makes_no_node_nameless() {
+    for (is_nameless, asked_each_time) in [(false, true), (true, false)] {
+        let (world, asks) = (World::complete(3), Arc::<AtomicUsize>::default());
+        let nodes = world.nodes.iter().map(|node| {
+            let asks = Arc::clone(&asks);
+            Begins::new(node, move |node, call, runtime| {
+                if call.claim().is_none() {
+                    return begin(node, call, runtime);
+                }
+                asks.fetch_add(call.asks_server().into(), Ordering::Relaxed);
+                let mut refusal = Reply::new(Vote::Refused);
+                refusal.is_nameless = is_nameless;
+                call.answer(Ok(refusal.into()));
+                Ok(())
+            })
+        });
+        let manager = world.over(nodes.collect::<Vec<_>>());
+        assert!(world.try_lock(&manager).unwrap_err().is_held());
+        assert!(asks.swap(0, Ordering::Relaxed) >= 3);
+        assert!(world.try_lock(&manager).unwrap_err().is_held());
+        assert_eq!(asks.load(Ordering::Relaxed) >= 3, asked_each_time);
+    }
+}
+
+/// For two ttls. What is there goes on and can be taken away, and nothing new is stored.
+#[test]
+fn rw4_readers_are_extended_while_the_nodes_are_full() {
+    let world = World::complete(3);
+    let manager = world.manager();
+    let reading = world.run(manager.read("r").auto_renew()).unwrap();
+    let writing = world.run(manager.lock("w").auto_renew()).unwrap();
+    world.inject(.., Fault::Full);
+    world.advance(20 * SECOND);
+    assert!(reading.is_valid() && writing.is_valid());
+    let failed = world.run(manager.read("r").no_wait()).unwrap_err();
+    assert!(failed.to_string().contains("OOM"), "{failed}");
+    assert!(world.run(manager.revoke("r")).unwrap().is_effective());
+    assert!(world.run(manager.delete("w")).unwrap().is_effective());
+    world.advance(10 * SECOND);
+    assert!(!reading.is_valid() && !writing.is_valid());
 }
 
 /// Ten tasks read without a pause, half a second each: in ten processes, in two, or in one.

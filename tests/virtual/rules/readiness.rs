@@ -1,11 +1,15 @@
 //! What a manager knows of its nodes without asking them.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use quorate_core::backend::Operation;
 use quorate_core::{BackendError, BackendErrorKind, LockManager, Readiness};
 use quorate_memory::{Fault, Sim};
 use quorate_protocol::error_of_reply;
 
+use crate::backends::{Begins, begin};
 use crate::waiting::processes::{Quirk, Scene};
 use crate::world::{HOUR, MS, SECOND, World, failing};
 
@@ -87,6 +91,38 @@ fn a_call_in_flight_counts_after_a_node_timeout() {
         assert_eq!(answering(&manager.nodes()), [is_answering, true, true], "{passed:?}");
     }
     drop(guard);
+}
+
+/// A hint whose answer is not awaited any more, as each release over a pool may leave one: the node answers, and which
+/// server it is stays known.
+#[test]
+fn a_hint_that_is_given_up_says_nothing_of_its_node() {
+    let world = World::complete(3);
+    let [dropped, asked] = [(); 2].map(|()| Arc::<AtomicUsize>::default());
+    let nodes = world.nodes.iter().map(|node| {
+        let (dropped, asked) = (Arc::clone(&dropped), Arc::clone(&asked));
+        Begins::new(node, move |node, call, runtime| {
+            asked.fetch_add(call.asks_server().into(), Ordering::Relaxed);
+            if !matches!(call.operation(), Operation::Hint { .. }) {
+                return begin(node, call, runtime);
+            }
+            let dropped = Arc::clone(&dropped);
+            runtime.spawn(Box::pin(async move {
+                call.given_up().await;
+                dropped.fetch_add(1, Ordering::Relaxed);
+            }));
+            Ok(())
+        })
+    });
+    let manager = world.over(nodes.collect::<Vec<_>>());
+    // A process that locks again and again asks.
+    for _ in 0..4 {
+        world.run(world.run(manager.lock("r")).unwrap().release()).unwrap();
+    }
+    world.advance(SECOND);
+    assert!(dropped.load(Ordering::Relaxed) > 0);
+    assert_eq!(answering(&manager.nodes()), [true; 3]);
+    assert_eq!(asked.load(Ordering::Relaxed), 3, "in the first round only");
 }
 
 /// So that a manager which has locked nothing yet can be ready.

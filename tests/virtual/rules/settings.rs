@@ -7,7 +7,7 @@ use quorate_core::error::InvalidRequest;
 use quorate_core::resource::Resource;
 use quorate_core::{
     BuildError, ExtendError, InvalidResource, LeaseEnd, LockError, LockManager, LockManagerBuilder,
-    Runtime,
+    Runtime, WithError,
 };
 use quorate_memory::{Fault, MemoryNode, Sim};
 
@@ -174,6 +174,28 @@ fn t3_a_ttl_that_leaves_no_validity_is_refused_before_anything_is_sent() {
     assert!(guard.remaining() >= MS && guard.remaining() < 2 * MS);
 }
 
+/// A lease of a few milliseconds is lost as soon as its process is busy for that long.
+#[test]
+fn t3_a_lease_that_is_renewed_has_a_ttl_of_50_ms_at_least() {
+    let least = 50 * MS;
+    for ttl in [4 * MS, 49 * MS] {
+        let world = World::new(3);
+        let short = InvalidTtl::TooShortToRenew { ttl, least };
+        let is_refused = |failed: &LockError| matches!(failed, LockError::Invalid(InvalidRequest::Ttl(error)) if *error == short);
+        let manager = world.builder().ttl(ttl).build().unwrap();
+        assert!(is_refused(&world.run(manager.lock("r").auto_renew()).unwrap_err()));
+        assert!(is_refused(&world.run(manager.lead("r", async |_| ())).unwrap_err()));
+        let done = world.run(manager.with("r", async |_| ()));
+        assert!(matches!(&done, Err(WithError::Lock(failed)) if is_refused(failed)));
+        let once = world.run(manager.once_per("r", SECOND, async |_| Ok::<_, ()>(())));
+        assert!(once.unwrap_err().to_string().contains("too short to be renewed"));
+        assert!(world.log.calls().is_empty(), "{ttl:?}");
+        assert!(world.run(manager.lock("r").ttl(least).auto_renew()).is_ok());
+        world.catch_up();
+        assert!(world.run(manager.lock("s")).is_ok(), "and one that is not renewed is held");
+    }
+}
+
 #[test]
 fn t3_what_is_set_may_be_as_much_as_the_error_says() {
     let world = World::new(3);
@@ -249,6 +271,9 @@ fn names_that_cannot_be_locked_are_refused_before_anything_is_sent() {
         assert_eq!(refused(&[]), InvalidResource::Nothing);
         let long = vec![b'x'; Resource::MAX_LEN + 1];
         assert!(matches!(refused(&[&long]), InvalidResource::TooLong { .. }));
+        let many: Vec<String> = (0..1025).map(|number| number.to_string()).collect();
+        let many: Vec<&[u8]> = many.iter().map(|name| name.as_bytes()).collect();
+        assert_eq!(refused(&many), InvalidResource::TooMany);
         let fence = ["quorate:fence:3", "quorate:guard:epoch", "quorate:"];
         for name in fence.into_iter().chain(["r:quorate:waiters", ":quorate:"]) {
             assert_eq!(refused(&[name.as_bytes()]), InvalidResource::Reserved, "{name}");
@@ -258,5 +283,8 @@ fn names_that_cannot_be_locked_are_refused_before_anything_is_sent() {
         for name in ["quorate", "quorate-1", "r:quorate", "requorate:r"] {
             drop(world.run(manager.lock(name)).unwrap());
         }
+        // One that is given twice counts once.
+        let most = world.run(manager.read([&many[1..], &many[1..2]].concat())).unwrap();
+        assert_eq!(most.keys().len(), 1024);
     }
 }

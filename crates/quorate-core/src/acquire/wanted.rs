@@ -79,7 +79,11 @@ impl Wanted {
         mut wishes: Wishes,
     ) -> Result<Self, InvalidRequest> {
         let (config, prefix) = (&cluster.config, &cluster.config.key_prefix);
-        let ttl = config.parse_ttl(wishes.ttl.unwrap_or(config.ttl))?;
+        let ttl = wishes.ttl.unwrap_or(config.ttl);
+        let ttl = match wishes.is_renewed {
+            true => config.parse_renewed_ttl(ttl)?,
+            false => config.parse_ttl(ttl)?,
+        };
         wishes.hold_limit = config.parse_hold_limit(wishes.hold_limit)?;
         let keys = resources.as_slice().iter().map(|name| Key::new(prefix, name));
         let mut keys: Vec<Key> = keys.collect();

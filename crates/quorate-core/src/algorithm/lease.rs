@@ -60,6 +60,14 @@ pub enum InvalidTtl {
         /// The shortest ttl that would do.
         least: Duration,
     },
+    /// Of a lease that is renewed: no renewal in time could be relied on.
+    #[error("a ttl of {ttl:?} is too short to be renewed, {least:?} is the least")]
+    TooShortToRenew {
+        /// The ttl given.
+        ttl: Duration,
+        /// The shortest ttl that would do.
+        least: Duration,
+    },
     /// Over the `max_ttl` of the [restart guard](crate::RestartGuard): a node that has forgotten the lock
     /// would vote again before it is over.
     #[error("a ttl of {ttl:?} is over the max_ttl of the restart guard, {max_ttl:?}")]

@@ -225,12 +225,12 @@ fn until(is_true: impl Fn(&Waker) -> bool) -> impl Future<Output = ()> {
 impl Drop for Call {
     fn drop(&mut self) {
         if self.sender.is_some() {
-            // A call that was given up says nothing of its connection.
-            let kind = match self.is_given_up() {
-                true => BackendErrorKind::TimedOut,
-                false => BackendErrorKind::Connection,
+            let text = "the backend dropped the call";
+            let error = match self.is_given_up() {
+                true => BackendError::given_up(),
+                false => BackendError::new(BackendErrorKind::Connection, text),
             };
-            self.settle(Err(BackendError::new(kind, "the backend dropped the call")), None);
+            self.settle(Err(error), None);
         }
     }
 }

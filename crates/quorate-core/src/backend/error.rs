@@ -18,6 +18,7 @@ struct Reason {
     message: Arc<str>,
     source: Option<Arc<dyn Error + Send + Sync>>,
     not_sent: bool,
+    is_given_up: bool,
 }
 
 impl BackendError {
@@ -25,7 +26,8 @@ impl BackendError {
     #[must_use]
     pub fn new(kind: BackendErrorKind, message: impl Into<Arc<str>>) -> Self {
         let message = message.into();
-        Self(Arc::new(Reason { kind, message, source: None, not_sent: false }))
+        let (source, not_sent, is_given_up) = (None, false, false);
+        Self(Arc::new(Reason { kind, message, source, not_sent, is_given_up }))
     }
 
     /// Adds the client's error as the source. Its text must not show secrets.
@@ -46,6 +48,17 @@ impl BackendError {
     #[must_use]
     pub fn is_not_sent(&self) -> bool {
         self.0.not_sent
+    }
+
+    /// The error of a call whose answer was not awaited any more.
+    pub(crate) fn given_up() -> Self {
+        let mut error = Self::new(BackendErrorKind::TimedOut, "the backend dropped the call");
+        Arc::make_mut(&mut error.0).is_given_up = true;
+        error
+    }
+
+    pub(crate) fn is_given_up(&self) -> bool {
+        self.0.is_given_up
     }
 
     /// The same error of a node that stays a replica.
@@ -71,7 +84,7 @@ impl BackendError {
 
 impl fmt::Debug for BackendError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Reason { kind, message, source, not_sent } = &*self.0;
+        let Reason { kind, message, source, not_sent, is_given_up: _ } = &*self.0;
         f.debug_struct("BackendError")
             .field("kind", kind)
             .field("message", message)

@@ -45,19 +45,22 @@ pub struct Reply {
     pub holder: Option<Holder>,
     /// The id of the server that replied, as [`LockBackend::server_id`](crate::LockBackend::server_id) returns it.
     pub server: Option<Arc<str>>,
+    /// The server has no id, or does not report it. A reply that merely has no place for the id does not say so.
+    pub is_nameless: bool,
 }
 
 impl Reply {
     /// A vote and nothing else.
     #[must_use]
     pub const fn new(vote: Vote) -> Self {
-        Self { vote, number: None, holder: None, server: None }
+        Self { vote, number: None, holder: None, server: None, is_nameless: false }
     }
 
     /// A refusal of an acquire that names the holder of a key.
     #[must_use]
     pub const fn held_by(holder: Holder) -> Self {
-        Self { vote: Vote::Refused, number: None, holder: Some(holder), server: None }
+        let vote = Vote::Refused;
+        Self { vote, number: None, holder: Some(holder), server: None, is_nameless: false }
     }
 }
 

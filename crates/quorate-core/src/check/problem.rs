@@ -297,10 +297,7 @@ mod tests {
             assert_eq!(seen.len(), usize::from(expected.is_some()), "{seen:?}");
             if let Some(expected) = expected {
                 let is_right = seen[0].contains(expected);
-                assert!(
-                    is_right && seen[0].contains(will) != expected.contains("not"),
-                    "{seen:?}"
-                );
+                assert!(is_right && seen[0].contains(will) != expected.contains("not"), "{seen:?}");
             }
         }
         let told = Description { lacks: Capabilities::GUARD, ..healthy() };

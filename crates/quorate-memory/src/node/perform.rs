@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use quorate_core::BackendError;
 use quorate_core::backend::{CallReply, CallResult, Capabilities, Description, Operation, Reply};
+use quorate_core::{BackendError, BackendErrorKind};
 
 use super::process::State;
 use crate::fault::Fault;
@@ -20,9 +20,16 @@ impl State {
         names_server: bool,
         now: Instant,
     ) -> CallResult {
+        if matches!(self.fault, Some(Fault::Full))
+            && let Operation::Acquire(..) | Operation::Raise(..) | Operation::Refresh { .. } =
+                operation
+        {
+            return Err(out_of_memory());
+        }
         let (server, store) = (self.server(now), &mut self.store);
         let named = |mut reply: Reply| {
             reply.server = (names_server && !server.hides).then(|| Arc::clone(&server.id));
+            reply.is_nameless = names_server && server.hides;
             CallReply::Voted(reply)
         };
         Ok(match operation {
@@ -32,13 +39,11 @@ impl State {
                 (None, None) => store.acquire(claim, now)?,
             }),
             Operation::Extend(claim, _) => named(Reply::new(store.extend(claim, now)?)),
-            Operation::Raise(claim, number) => Reply::new(store.raise(claim, *number, now)?).into(),
-            Operation::Release(claim, options) => {
-                CallReply::Voted(Reply::new(match options.raise_to {
-                    Some(number) => store.fence_release(claim, number, now),
-                    None => store.release(claim, now),
-                }))
-            }
+            Operation::Raise(claim, number) => named(Reply::new(store.raise(claim, *number, now)?)),
+            Operation::Release(claim, options) => named(Reply::new(match options.raise_to {
+                Some(number) => store.fence_release(claim, number, now),
+                None => store.release(claim, now),
+            })),
             Operation::Hint { key, mode } => {
                 CallReply::Waiters(store.has_waiters(key, *mode, now)?)
             }
@@ -90,6 +95,11 @@ impl State {
             observer(observed);
         }
     }
+}
+
+fn out_of_memory() -> BackendError {
+    let text = "OOM command not allowed when used memory > 'maxmemory'.";
+    BackendError::new(BackendErrorKind::OutOfMemory, text)
 }
 
 /// What a server tells of itself. Nothing of a disk: a test decides what a restart keeps.

@@ -139,6 +139,6 @@ impl Store {
 }
 
 pub(super) fn wrong_type() -> BackendError {
-    let text = "WRONGTYPE Operation against a key holding the wrong kind of value";
+    let text = "WRONGTYPE the key is not a lock of quorate: another program has stored it";
     BackendError::new(BackendErrorKind::WrongType, text)
 }

@@ -6,7 +6,7 @@ use quorate_core::BackendError;
 use quorate_core::backend::{Claim, Holder, Mode, Reply, Revoke, Sighting, Vote};
 use quorate_core::resource::Key;
 
-use super::entries::{Store, Value, wrong_type};
+use super::entries::{Store, Value};
 use super::shared::At;
 
 /// What an acquire finds at its keys.
@@ -140,13 +140,12 @@ impl Store {
         how: &Revoke,
         now: Instant,
     ) -> Result<Option<Sighting>, BackendError> {
-        let key = key.as_bytes();
-        let held = match self.get(key, now) {
-            None => return Ok(None),
-            Some(Value::String(held)) => held.as_slice(),
-            Some(Value::OrderedSet(_)) => b"",
-            Some(Value::List) => return Err(wrong_type()),
+        let held = match self.at(key, now)? {
+            At::Free => return Ok(None),
+            At::Lock(held) => held,
+            At::Readers(_) => b"",
         };
+        let key = key.as_bytes();
         let found = Sighting::new(Holder::new(held), self.time_left(key, now));
         match (how, self.end_of(key)) {
             (_, None) => {}

@@ -21,12 +21,14 @@ pub(super) enum At<'a> {
 }
 
 impl Store {
-    /// What is at a key. An ordered set without an expiry is another program's (RW8).
+    /// What is at a key. An ordered set without an expiry, or whose first member is no token, is another program's (RW8).
     pub(super) fn at(&self, key: &Key, now: Instant) -> Result<At<'_>, BackendError> {
         match self.get(key.as_bytes(), now) {
             None => Ok(At::Free),
             Some(Value::String(held)) => Ok(At::Lock(held)),
-            Some(Value::OrderedSet(scores)) if self.end_of(key.as_bytes()).is_some() => {
+            Some(Value::OrderedSet(scores))
+                if self.end_of(key.as_bytes()).is_some() && begins_with_a_token(scores) =>
+            {
                 Ok(At::Readers(scores.clone()))
             }
             Some(Value::OrderedSet(_) | Value::List) => Err(wrong_type()),
@@ -121,3 +123,16 @@ impl Store {
         }
     }
 }
+
+/// Whether the member with the lowest score is the token of a reader.
+fn begins_with_a_token(scores: &Scores) -> bool {
+    let first = scores.iter().min_by_key(|(member, score)| (**score, *member));
+    let parts = first.and_then(|(member, _)| member.split_at_checked(TOKEN));
+    let is_digit = |byte: &u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(byte);
+    parts.is_some_and(|(digits, label)| {
+        digits.iter().all(is_digit) && (label.is_empty() || label.starts_with(b" "))
+    })
+}
+
+/// The digits of a token.
+const TOKEN: usize = 40;

@@ -91,7 +91,7 @@ impl<'a, D: Dial> Serving<'a, D> {
                 }
             }
             // Replies that came before the end still arrive.
-            let is_over = self.is_demoted || self.connection.is_closed();
+            let is_over = self.is_demoted || self.connection.is_closed() || self.is_unproven();
             if is_over && self.in_flight.is_empty() {
                 return Poll::Ready(self.end());
             }
@@ -129,7 +129,7 @@ impl<'a, D: Dial> Serving<'a, D> {
         let mut calls = Vec::with_capacity(again + taken.len());
         let mut commands = Vec::with_capacity(calls.capacity());
         if std::mem::take(&mut self.features.must_load) {
-            commands.extend(loads());
+            commands.extend(loads(self.features.runs_when_full));
         }
         let loads = commands.len();
         for (call, command, form) in self.again.drain(..again) {
@@ -229,6 +229,11 @@ impl<'a, D: Dial> Serving<'a, D> {
         Ok(())
     }
 
+    /// The user may not release any more: the next handshake says what is allowed.
+    fn is_unproven(&self) -> bool {
+        self.features.is_denied() && Instant::now() >= self.made_at + LEAST_LIFE
+    }
+
     /// A server that has become a replica is left, in case that its address leads to the new primary.
     fn note_role(&mut self, answer: &CallResult) {
         let is_of_replica = |error: &BackendError| error.kind() == BackendErrorKind::ReadOnly;
@@ -313,8 +318,8 @@ impl<D: Dial> Serving<'_, D> {
     }
 }
 
-/// How old a connection is at least before the word of its server that it is a replica ends it: else a node that stays one
-/// would get a new connection with each call.
+/// How old a connection is at least before the word of its server that it is a replica, or that it releases nothing, ends
+/// it: else a node that stays so would get a new connection with each call.
 const LEAST_LIFE: Duration = Duration::from_secs(1);
 
 /// Pipelines in flight.

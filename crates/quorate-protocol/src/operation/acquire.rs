@@ -12,6 +12,7 @@ use crate::value::Value;
 ///
 /// Keys that are ours already count as granted and keep their ttl (C6): this may be a repair.
 pub(super) static ACQUIRE: Script = Script::new(concat!(
+    include_str!("../../scripts/has_readers.lua"),
     include_str!("../../scripts/held_at.lua"),
     include_str!("../../scripts/acquire.lua")
 ));

@@ -20,12 +20,14 @@ use crate::value::Value;
 /// `KEYS` the keys, then the counter of each; `ARGV` token, ttl in ms, hint. Returns the number, or in
 /// a list the value at a key that is held.
 pub(super) static ACQUIRE: Script = Script::new(concat!(
+    include_str!("../../scripts/has_readers.lua"),
     include_str!("../../scripts/held_at.lua"),
     include_str!("../../scripts/fence_acquire.lua")
 ));
 
 /// `KEYS` as [`ACQUIRE`]; `ARGV` token, number.
 pub(super) static RAISE: Script = Script::new(concat!(
+    include_str!("../../scripts/has_readers.lua"),
     include_str!("../../scripts/held_at.lua"),
     include_str!("../../scripts/fence_raise.lua")
 ));

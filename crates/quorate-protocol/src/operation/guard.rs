@@ -27,6 +27,7 @@ use crate::value::Value;
 /// Returns `{word, number, run}`. The word is `granted` with the fencing number or 0, `refused` with the value at a key
 /// that is held, or `quarantined` with the milliseconds that are left. `run` is the `run_id`.
 pub(super) static ACQUIRE: Script = Script::new(concat!(
+    include_str!("../../scripts/has_readers.lua"),
     include_str!("../../scripts/held_at.lua"),
     include_str!("../../scripts/guard_epoch.lua"),
     include_str!("../../scripts/guard_acquire.lua")

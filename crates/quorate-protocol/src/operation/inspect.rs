@@ -14,7 +14,10 @@ use crate::value::Value;
 /// the token and the milliseconds left of each reader follow.
 ///
 /// It writes nothing, so that a replica and a node out of memory run it, too.
-pub(super) static INSPECT: Script = Script::new(include_str!("../../scripts/inspect.lua"));
+pub(super) static INSPECT: Script = Script::new(concat!(
+    include_str!("../../scripts/has_readers.lua"),
+    include_str!("../../scripts/inspect.lua")
+));
 
 /// `ARGV` the value that takes the place of the holder's, or nothing to delete the key. Returns what [`INSPECT`] does,
 /// of before.
@@ -22,17 +25,28 @@ pub(super) static INSPECT: Script = Script::new(include_str!("../../scripts/insp
 /// A key without an expiry is left alone. A readers' set is replaced as well, and its value is empty here. `KEEPTTL` leaves
 /// the expiry as it is (V1): `SET … PX` with the reply to `PTTL` moves it by a millisecond now and then, since the clock
 /// goes on between the two. It needs Redis 6, so an older server gets that.
-pub(super) static REVOKE: Script = Script::new(include_str!("../../scripts/revoke.lua"));
+pub(super) static REVOKE: Script = Script::new(concat!(
+    include_str!("../../scripts/has_readers.lua"),
+    include_str!("../../scripts/revoke.lua")
+));
+
+/// The same while memory is full: one value is replaced.
+pub(super) static REVOKE_WHEN_FULL: Script = Script::new(concat!(
+    "#!lua flags=allow-oom\n",
+    include_str!("../../scripts/has_readers.lua"),
+    include_str!("../../scripts/revoke.lua")
+));
 
 /// Takes a key away from its holder.
-pub(super) fn revoke(by: By, key: &Key, how: &Revoke) -> Option<Command> {
+pub(super) fn revoke(by: By, key: &Key, how: &Revoke, when_full: bool) -> Option<Command> {
     let value = match how {
         Revoke::Replace(token) => token.as_bytes(),
         Revoke::Delete => b"",
         _ => return None,
     };
     let key = key.as_bytes();
-    Some(REVOKE.run(by, 1, key.len() + value.len()).arg(key).arg(value))
+    let script = if when_full { &REVOKE_WHEN_FULL } else { &REVOKE };
+    Some(script.run(by, 1, key.len() + value.len()).arg(key).arg(value))
 }
 
 /// What a script found; `None` if the key is free.

@@ -237,8 +237,7 @@ fn q4_only_a_refusal_refuses() {
         let answer = done(next(operation, form, reply, &mut features));
         let voted = answer.ok().map(|reply| match reply {
             CallReply::Voted(reply) => {
-                let names_server = matches!(operation, Operation::Acquire(..));
-                assert_eq!(reply.server.is_some(), names_server);
+                assert!(reply.server.is_some() && !reply.is_nameless, "{operation:?}");
                 reply.vote
             }
             other => panic!("{other:?}"),
@@ -281,6 +280,7 @@ fn l1_a_refusal_names_the_holder_where_the_server_can_do_that() {
             other => panic!("{other:?}"),
         });
         assert_eq!(voted.as_ref().map(|reply| reply.vote), vote, "{reply:?}");
+        assert!(voted.iter().all(|reply| reply.server.is_some()), "{reply:?}");
         let holder = voted.and_then(|reply| reply.holder);
         assert_eq!(holder.as_ref().and_then(|holder| holder.label()), label, "{reply:?}");
         let (next, _) = sent(first(&operation, &features));

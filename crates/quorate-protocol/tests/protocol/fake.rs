@@ -246,13 +246,15 @@ impl Drop for FakeConnection {
 
 /// The replies of an ordinary server to the questions of a new connection.
 fn ordinary(parts: &[String]) -> Option<Value> {
-    let is_probe = parts.iter().any(|part| part == "quorate:probe");
+    let is_probe = parts.iter().any(|part| part.starts_with("quorate:probe"));
     match (parts[0].as_str(), parts[1].as_str()) {
         ("SCRIPT", "LOAD") => Some(Value::Text(b"sha1".to_vec())),
         ("EVALSHA" | "EVAL", _) if is_probe => Some(Value::Int(1)),
         ("DELIFEQ" | "DELEX", _) if is_probe => {
             Some(Value::Error(format!("ERR unknown command '{}'", parts[0]).into()))
         }
+        // The reply to a refusal.
+        ("SET", _) if is_probe => Some(Value::Text(parts[2].clone().into_bytes())),
         ("INFO", "server") => Some(Value::Text(b"redis_version:7\r\nrun_id:abc\r\n".to_vec())),
         ("CLIENT", "TRACKING") => Some(Value::Text(b"OK".to_vec())),
         _ => None,

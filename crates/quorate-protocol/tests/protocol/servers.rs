@@ -7,12 +7,12 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use quorate_core::BackendErrorKind;
 use quorate_core::backend::{
-    AcquireOptions, ExtendOptions, LockBackend, Operation, ReleaseOptions, Vote,
+    AcquireOptions, ExtendOptions, LockBackend, Mode, Operation, ReleaseOptions, Revoke, Vote,
 };
 use quorate_protocol::Value;
 use tokio::time::sleep;
 
-use crate::calls::{Node, acquire, begin, claim, commands, hint, on, release, vote};
+use crate::calls::{Node, acquire, begin, claim, commands, hint, key, on, release, vote};
 use crate::fake::Fake;
 
 fn error(text: &str) -> Option<Value> {
@@ -20,7 +20,7 @@ fn error(text: &str) -> Option<Value> {
 }
 
 fn is_probe(parts: &[String]) -> bool {
-    parts.iter().any(|part| part == "quorate:probe")
+    parts.iter().any(|part| part.starts_with("quorate:probe"))
 }
 
 /// A server with a compare-and-delete, on which the user may not run some commands.
@@ -86,6 +86,35 @@ async fn a_compare_and_delete_that_is_refused_is_not_asked_again() {
     assert_eq!(commands(&fake), ["DELIFEQ", "EVALSHA", "EVALSHA", "EVALSHA"]);
 }
 
+/// A nil that refuses would be a grant. A user who may not try it gets what the server says of itself.
+#[tokio::test(start_paused = true)]
+async fn q4_a_nil_grants_only_where_a_refusal_has_named_the_holder() {
+    let none = || error("NOPERM No permissions to access a key");
+    let text = |text: &str| Some(Value::Text(text.as_bytes().to_vec()));
+    for (reply, info, is_proven) in [
+        (text("quorate:probe"), "redis_version:7.4.0", true),
+        (text("quorate:probe"), "redis_version:7.4.0\r\nother_version:3", true),
+        (text("quorate:probe"), "redis_version:6.2.0", false),
+        (Some(Value::Nil), "redis_version:7.4.0", false),
+        (text("another"), "redis_version:7.4.0", false),
+        (Some(Value::Okay), "redis_version:7.4.0", false),
+        (none(), "redis_version:7.4.0\r\ngcc_version:12", true),
+        (none(), "redis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:8.0.1", true),
+        (none(), "redis_version:7.4.0\r\nother_version:3", false),
+        (none(), "redis_version:7.4.0\r\nserver_name:other", false),
+    ] {
+        let told = info.to_owned();
+        let (fake, node) = on(move |parts| match parts[0].as_str() {
+            "SET" if is_probe(parts) => reply.clone(),
+            "INFO" => Some(Value::Text(told.clone().into_bytes())),
+            _ => None,
+        });
+        begin(&node, acquire("k")).await.unwrap();
+        let last = fake.sent().pop().unwrap().parts.pop().unwrap();
+        assert_eq!(last == "GET", is_proven, "{info}");
+    }
+}
+
 /// Such a node would keep the key for its ttl, since no release works there.
 #[tokio::test(start_paused = true)]
 async fn a_node_that_cannot_release_grants_nothing() {
@@ -120,6 +149,39 @@ async fn a_node_that_cannot_release_grants_nothing() {
     }
 }
 
+/// An administrator takes the permission away under an open connection. It grants nothing then, and a second later it is
+/// left for one that proves what the user may do.
+#[tokio::test(start_paused = true)]
+async fn a_node_that_refuses_a_release_grants_nothing_until_it_is_proven_again() {
+    let extend = || Operation::Extend(claim(&["k"]), ExtendOptions::default());
+    let second = || sleep(Duration::from_secs(1));
+    for refused in [release("k"), extend()] {
+        let (is_forbidden, (fake, node)) = while_true(|parts| match parts[0].as_str() {
+            name @ ("EVAL" | "EVALSHA") => {
+                error(&format!("NOPERM User joe has no permissions to run the '{name}' command"))
+            }
+            _ => None,
+        });
+        is_forbidden.store(false, Ordering::Relaxed);
+        begin(&node, acquire("k")).await.unwrap();
+        is_forbidden.store(true, Ordering::Relaxed);
+        let error = begin(&node, refused.clone()).await.unwrap_err();
+        assert_eq!((error.kind(), error.is_not_sent()), (BackendErrorKind::Permission, false));
+        for connects in [1, 2] {
+            let sent = fake.sent().len();
+            let error = begin(&node, acquire("l")).await.unwrap_err();
+            assert_eq!((error.kind(), error.is_not_sent()), (BackendErrorKind::Permission, true));
+            assert_eq!((fake.sent().len(), fake.connects()), (sent, connects));
+            second().await;
+        }
+        is_forbidden.store(false, Ordering::Relaxed);
+        second().await;
+        for operation in [acquire("l"), refused] {
+            assert_eq!(vote(begin(&node, operation).await).unwrap(), Vote::Granted);
+        }
+    }
+}
+
 /// The key of the questions is none of theirs, and that is no reason to refuse.
 #[tokio::test(start_paused = true)]
 async fn a_user_of_some_keys_is_served() {
@@ -143,7 +205,8 @@ async fn a_user_of_some_keys_is_served() {
 async fn a_forbidden_info_is_no_server_id_and_a_forbidden_hint_is_asked_once() {
     let (_, node) = server("", &["INFO"]);
     let acquired = node.acquire(&claim(&["k"]), AcquireOptions::default()).await.unwrap();
-    assert_eq!((acquired.vote, acquired.server), (Vote::Granted, None));
+    let seen = (acquired.vote, acquired.server, acquired.is_nameless);
+    assert_eq!(seen, (Vote::Granted, None, true));
     assert_eq!(node.server_id().await.unwrap_err().kind(), BackendErrorKind::Permission);
     let (fake, node) = server("", &["EXISTS"]);
     for is_not_sent in [false, true, true] {
@@ -171,6 +234,34 @@ async fn a_server_that_loads_its_data_is_asked_again() {
     assert_eq!(commands(&fake), ["EVALSHA"], "nothing is known to be missing");
 }
 
+/// A server that does not know the first line of a script refuses to load it.
+#[tokio::test(start_paused = true)]
+async fn what_is_there_is_changed_on_a_full_server_that_can_do_that() {
+    for knows in [true, false] {
+        let (fake, node) = on(move |parts| match parts[0].as_str() {
+            "SCRIPT" if parts[2].starts_with("#!") && !knows => {
+                error("ERR Error compiling script (new function): user_script:1: unexpected symbol")
+            }
+            "EVALSHA" if !is_probe(parts) => error("NOSCRIPT No matching script."),
+            _ => None,
+        });
+        let reader = claim(&["k"]).with_mode(Mode::Shared);
+        let revoke = Operation::Revoke { key: key("k"), how: Revoke::Delete };
+        for operation in [
+            Operation::Extend(reader.clone(), ExtendOptions::default()),
+            Operation::Release(reader, ReleaseOptions::default()),
+            revoke,
+        ] {
+            // Whatever is replied: what was sent counts.
+            let _ = begin(&node, operation).await;
+        }
+        let texts = fake.sent().into_iter().filter(|sent| sent.parts[0] == "EVAL");
+        let is_flagged: Vec<_> =
+            texts.map(|sent| sent.parts[1].starts_with("#!lua flags=allow-oom\n")).collect();
+        assert_eq!(is_flagged, [knows, false, knows]);
+    }
+}
+
 /// The script is lost, and may not be loaded again by this user any more.
 #[tokio::test(start_paused = true)]
 async fn scripts_that_cannot_be_loaded_again_are_sent_as_text() {
@@ -178,8 +269,8 @@ async fn scripts_that_cannot_be_loaded_again_are_sent_as_text() {
     let (fake, node) = on(move |parts| match parts[0].as_str() {
         "SCRIPT" => {
             loads += 1;
-            // The first seventeen belong to the handshake.
-            if loads > 17 { error("NOPERM") } else { None }
+            // The first nineteen belong to the handshake.
+            if loads > 19 { error("NOPERM") } else { None }
         }
         "EVALSHA" if !is_probe(parts) => error("NOSCRIPT No matching script."),
         _ => None,

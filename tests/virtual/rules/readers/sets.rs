@@ -122,20 +122,33 @@ fn rw7_a_repeated_release_touches_no_other_reader() {
 
 #[test]
 fn rw8_an_ordered_set_of_another_program_is_never_written_to() {
-    let world = World::new(3);
-    let theirs = Value::OrderedSet([(b"x".to_vec(), 5)].into());
-    world.nodes.iter().for_each(|node| node.put("r", theirs.clone()));
-    let manager = world.manager();
-    for names in [&["r"][..], &["q", "r"]] {
-        let error = world.run(manager.read(names).no_wait()).unwrap_err();
-        let mut failed = error.failure().unwrap().failed_nodes();
-        assert!(failed.all(|node| node.to_string().contains("WRONGTYPE")), "{error}");
+    // The time is the score of a rate limiter, as it is that of readers.
+    let theirs = [(b"request-1".to_vec(), 5), (b"request-2".to_vec(), u64::from(u32::MAX))];
+    let theirs = Value::OrderedSet(theirs.into());
+    for has_ttl in [false, true] {
+        let world = World::new(3);
+        world.nodes.iter().for_each(|node| match has_ttl {
+            true => node.put_for("r", theirs.clone(), HOUR),
+            false => node.put("r", theirs.clone()),
+        });
+        let manager = world.manager();
+        for names in [&["r"][..], &["q", "r"]] {
+            let error = world.run(manager.read(names).no_wait()).unwrap_err();
+            let mut failed = error.failure().unwrap().failed_nodes();
+            let is_foreign = |text: String| text.contains("is not a lock of quorate");
+            assert!(failed.all(|node| is_foreign(node.to_string())), "{error}");
+        }
+        assert!(world.run(manager.lock("r").no_wait()).unwrap_err().is_held());
+        assert!(!world.run(manager.revoke("r")).unwrap().is_effective());
+        assert!(!world.run(manager.delete("r")).unwrap().is_effective());
+        let state = |node: &quorate_core::NodeView| matches!(node.state, KeyState::Failed(_));
+        assert!(world.run(manager.inspect("r")).unwrap().nodes().iter().all(state));
+        world.advance(20 * SECOND);
+        assert!(world.nodes.iter().all(|node| node.get("r").as_ref() == Some(&theirs)));
+        let left = has_ttl.then_some(HOUR - 20 * SECOND);
+        assert!(world.nodes.iter().all(|node| node.time_left("r") == left));
+        assert_eq!(world.keys_left(), 3);
     }
-    let state = |node: &quorate_core::NodeView| matches!(node.state, KeyState::Failed(_));
-    assert!(world.run(manager.inspect("r")).unwrap().nodes().iter().all(state));
-    world.advance(20 * SECOND);
-    assert!(world.nodes.iter().all(|node| node.get("r").as_ref() == Some(&theirs)));
-    assert_eq!(world.keys_left(), 3);
 }
 
 /// What `real/readers.rs` shows of a program of 0.1, users are told.
