@@ -55,12 +55,12 @@ pub(crate) async fn acquire(
         wanted,
         deadline: wanted.deadline(&queues.cluster, start),
         node_timeout: queues.cluster.config.node_timeout(wanted.ttl),
-        unawaited: Some(start),
-        has_waited: false,
+        fresh_now: Some(start),
+        was_behind_others: false,
         tickets: Vec::new(),
         attempt: None,
         last: None,
-        rounds: 0,
+        lost_rounds: 0,
         replicas: Replicas::default(),
         kind: wanted.kind(),
     };
@@ -82,15 +82,15 @@ struct Competitor<'a> {
     deadline: Option<Instant>,
     node_timeout: Duration,
     /// The latest reading of the clock, if nothing was awaited since.
-    unawaited: Option<Instant>,
+    fresh_now: Option<Instant>,
     /// A guard or an earlier task of this manager was in the way.
-    has_waited: bool,
+    was_behind_others: bool,
     /// Empty while an attempt has them.
     tickets: Vec<Ticket>,
     attempt: Option<Arc<Attempt>>,
     last: Option<LostRound>,
     /// How many rounds were lost.
-    rounds: u32,
+    lost_rounds: u32,
     replicas: Replicas,
     kind: Kind,
 }
@@ -125,7 +125,7 @@ impl Competitor<'_> {
     }
 
     fn now(&self) -> Instant {
-        self.unawaited.unwrap_or_else(|| self.cluster().now())
+        self.fresh_now.unwrap_or_else(|| self.cluster().now())
     }
 
     /// Waits for the ticket of one key. Without one, the error says what was in the way (A4).
@@ -136,8 +136,8 @@ impl Competitor<'_> {
         let taken = match poll_immediate(&mut taking).await {
             Some(taken) => Some(taken),
             None => {
-                self.unawaited = None;
-                self.has_waited |= taking.is_behind_others();
+                self.fresh_now = None;
+                self.was_behind_others |= taking.is_behind_others();
                 queues.cluster.before(self.deadline, taking).boxed().await
             }
         };
@@ -146,7 +146,7 @@ impl Competitor<'_> {
             Some(Err(NoTicket::Closed)) => Err(LockError::Closed),
             Some(Err(NoTicket::TooMany)) => Err(self.too_many(key)),
             Some(Err(NoTicket::Held)) => Err(LockError::Held(QuorumFailure::default())),
-            None => Err(match queues.releasing(key).filter(|_| !self.has_waited) {
+            None => Err(match queues.releasing(key).filter(|_| !self.was_behind_others) {
                 Some(failure) => LockError::NoQuorum(failure),
                 None => LockError::Held(QuorumFailure::default()),
             }),
@@ -162,11 +162,13 @@ impl Competitor<'_> {
 
     /// Makes attempts until one is won, or the deadline has come, or trying again is pointless.
     async fn compete(&mut self) -> Result<Arc<Attempt>, LockError> {
-        while self.is_next().await? && !self.hear_late() {
+        while self.wait_for_turn().await? && !self.late_answers_are_final() {
             let attempt = self.begin()?;
             let first = attempt.first(self.wanted.is_renewed()).await;
             let is_last = match first.ok_or(LockError::Closed)? {
-                Ok(()) if self.gives_way() && self.is_given_back(&attempt).boxed().await? => {
+                Ok(())
+                    if self.gives_way() && self.give_back_to_writer(&attempt).boxed().await? =>
+                {
                     !self.wanted.waits()
                 }
                 Ok(()) => {
@@ -178,7 +180,8 @@ impl Competitor<'_> {
                     return Err(error);
                 }
                 Err(lost) => {
-                    self.is_last(lost) || !self.wanted.waits() && !self.is_split().boxed().await
+                    self.note_lost(lost)
+                        || !self.wanted.waits() && !self.try_again_later().boxed().await
                 }
             };
             if is_last {
@@ -192,16 +195,16 @@ impl Competitor<'_> {
     fn begin(&mut self) -> Result<Arc<Attempt>, LockError> {
         let claim = self.wanted.claim(self.cluster(), &self.tickets)?;
         let mut options = self.wanted.options(self.cluster(), self.deadline)?;
-        options.haste = (!self.wanted.waits()).then(|| split::haste(self.rounds));
+        options.haste = (!self.wanted.waits()).then(|| split::haste(self.lost_rounds));
         options.asks_for_writers = self.gives_way();
         let (tickets, now) = (take(&mut self.tickets), self.now());
-        self.unawaited = None;
+        self.fresh_now = None;
         let begun = Attempt::begin(self.queues, claim, options, tickets, now);
         Ok(Arc::clone(self.attempt.insert(begun.ok_or(LockError::Closed)?)))
     }
 
     /// Takes the tickets of a lost round back. Returns whether it was the last one.
-    fn is_last(&mut self, lost: NotWon) -> bool {
+    fn note_lost(&mut self, lost: NotWon) -> bool {
         let at = self.cluster().now();
         match (&self.kind, &self.attempt) {
             // The undo gives its ticket on.
@@ -215,14 +218,14 @@ impl Competitor<'_> {
         let (took, is_held) = (lost.failure.waited(), lost.loss == Loss::Held);
         telemetry::round_lost(&self.wanted.keys, reason(lost.loss), took, &lost.failure);
         let is_over = self.deadline.is_some_and(|deadline| at >= deadline);
-        self.rounds += 1;
+        self.lost_rounds += 1;
         let failure = self.replicas.note(lost.failure, at);
         // A round that the deadline cut short says less than the one before it, or than the guard that was in the
         // way until then (A4).
         let is_cut_short = is_over && !is_held && took < self.node_timeout;
         let earlier = match self.last.take() {
             Some(last) => Some(last.error),
-            None => self.has_waited.then(|| LockError::Held(QuorumFailure::default())),
+            None => self.was_behind_others.then(|| LockError::Held(QuorumFailure::default())),
         };
         let earlier = earlier.filter(|_| is_cut_short);
         let error = earlier.unwrap_or_else(|| error_of(self.cluster(), lost.loss, failure));
@@ -233,7 +236,7 @@ impl Competitor<'_> {
 
     /// Whether the answers that came after the lost round make another one pointless. Then they are in the error: the
     /// order in which the nodes answer does not matter (A4).
-    fn hear_late(&mut self) -> bool {
+    fn late_answers_are_final(&mut self) -> bool {
         let (Some(attempt), Some(last)) = (&self.attempt, &mut self.last) else { return false };
         let failure = self.replicas.note(attempt.failure(), last.at);
         let error = error_of(&self.queues.cluster, last.loss, failure);
@@ -254,7 +257,9 @@ impl Competitor<'_> {
         let none_asked = self.cluster().nodes.none_asked();
         let error = match (self.kind.wait(&self.tickets), &self.kind) {
             (Some(wait), _) if wait.has_answer() => LockError::Held(none_asked),
-            (_, Kind::OneOf(_)) if self.has_waited => LockError::Held(QuorumFailure::default()),
+            (_, Kind::OneOf(_)) if self.was_behind_others => {
+                LockError::Held(QuorumFailure::default())
+            }
             _ => LockError::NoQuorum(none_asked),
         };
         let tickets = take(&mut self.tickets);
@@ -276,7 +281,7 @@ impl Competitor<'_> {
             }
         };
         join(undone, left).await;
-        self.hear_late();
+        self.late_answers_are_final();
         self.attempt = None;
         self.last.take().map_or(error, |last| last.error)
     }

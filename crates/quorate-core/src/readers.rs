@@ -108,7 +108,7 @@ fn is_recent(at: Instant, now: Instant) -> bool {
 impl Group {
     /// Whether its turn has not come yet.
     fn is_open(&self) -> bool {
-        self.wait.turns() == 0
+        self.wait.calls_to_attempt() == 0
     }
 }
 
@@ -119,19 +119,19 @@ impl Member {
 
     /// Its attempt was not won. The first member that is refused says so for all of the group.
     pub(crate) fn refused(&self) {
-        if self.wait().turns() == self.seen {
+        if self.wait().calls_to_attempt() == self.seen {
             self.wait().input(WaitInput::Refused);
         }
     }
 
-    /// Waits until the next attempt is worth making. Writers that wait then stand behind this group.
+    /// Waits for the call to the next attempt. Writers that wait then stand behind this group.
     ///
     /// # Cancel safety
     ///
     /// The future can be dropped at any time.
-    pub(crate) async fn turn(&mut self) {
-        if let Some(turn) = self.wait().turn_after(self.seen).await {
-            self.seen = turn;
+    pub(crate) async fn called(&mut self) {
+        if let Some(call) = self.wait().called_after(self.seen).await {
+            self.seen = call;
             if let Some(key) = self.group.keys.first() {
                 self.readers.lock().hints.remove(key);
             }

@@ -3,7 +3,7 @@
 //! Made after the first lost round, or before the first attempt if the gate said that others wait. It belongs to the local queue of
 //! the request's first key, or of its set of names, and stays when one task gives up and the next one goes on there. Its REFRESH, WATCH and LEAVE are calls like all others,
 //! and their replies come here. The timekeeper gives it the time. The task that competes waits for
-//! [`turn`](RemoteWait::turn), with a timer of its own. `choice` is a wait for one of several keys, and
+//! [`called`](RemoteWait::called), with a timer of its own. `choice` is a wait for one of several keys, and
 //! `follow` carries out what the machine asks for.
 
 mod choice;
@@ -64,7 +64,7 @@ pub(crate) struct WaitState {
     /// The machine asks for an attempt, and no task has taken that yet.
     is_told: bool,
     /// How often the machine has asked for an attempt. Readers share a wait, and each makes every attempt.
-    turns: u32,
+    calls_to_attempt: u32,
     /// Its entry says that pushes come, and none does.
     is_outdated: bool,
     is_over: bool,
@@ -140,7 +140,7 @@ impl RemoteWait {
             held_back: Vec::new(),
             leaves: Vec::new(),
             is_told: false,
-            turns: 0,
+            calls_to_attempt: 0,
             is_outdated: false,
             is_over: false,
             expires: None,
@@ -184,7 +184,7 @@ impl RemoteWait {
     /// # Cancel safety
     ///
     /// The future can be dropped at any time.
-    pub(crate) async fn turn(self: &Arc<Self>) {
+    pub(crate) async fn called(self: &Arc<Self>) {
         self.wait(|state| mem::take(&mut state.is_told) || state.machine.is_over()).await;
     }
 
@@ -194,10 +194,10 @@ impl RemoteWait {
     /// # Cancel safety
     ///
     /// The future can be dropped at any time.
-    pub(crate) async fn turn_after(self: &Arc<Self>, seen: u32) -> Option<u32> {
+    pub(crate) async fn called_after(self: &Arc<Self>, seen: u32) -> Option<u32> {
         let look = |state: &mut WaitState, _: &mut WaitEffects| match state.machine.is_over() {
             true => Some(None),
-            false => (state.turns != seen).then_some(Some(state.turns)),
+            false => (state.calls_to_attempt != seen).then_some(Some(state.calls_to_attempt)),
         };
         Waiting::new(&self.state, self, &*self.cluster.runtime, look).await
     }
@@ -208,12 +208,12 @@ impl RemoteWait {
     }
 
     /// How many attempts were worth making until now.
-    pub(crate) fn turns(self: &Arc<Self>) -> u32 {
-        self.state.with(self, |state, _| state.turns)
+    pub(crate) fn calls_to_attempt(self: &Arc<Self>) -> u32 {
+        self.state.with(self, |state, _| state.calls_to_attempt)
     }
 
     /// Resolves when a gate has answered, or no gate answers.
-    pub(crate) async fn answered(self: &Arc<Self>) {
+    pub(crate) async fn gate_answered(self: &Arc<Self>) {
         let is_so = |state: &mut WaitState| {
             mem::take(&mut state.is_told) || state.machine.has_answer() || state.machine.is_over()
         };

@@ -88,7 +88,7 @@ impl Competitor<'_> {
     async fn given(&mut self) -> Result<Ticket, NoTicket> {
         let (queues, keys, now) = (self.queues, &*self.wanted.keys, self.now());
         let (others_are_first, random) = (self.others_are_first(), queues.cluster.random());
-        self.unawaited = None;
+        self.fresh_now = None;
         let is_over = self.last.as_ref().is_some_and(|last| last.loss != Loss::Held);
         let Some(choosing) = self.choosing() else { return Err(NoTicket::Closed) };
         if !choosing.is_fast_over && !is_over && choosing.tried.len() < FAST_ROUNDS {
@@ -111,7 +111,7 @@ impl Competitor<'_> {
             }
             select_ok(busy.iter_mut()).await.map(|(ticket, _)| ticket)
         };
-        let there = async { if is_local { pending().await } else { self.next().await } };
+        let there = async { if is_local { pending().await } else { self.wait_at_gate().await } };
         let given = match select(pin!(here), pin!(there)).await {
             Either::Left((given, _)) => Some(given),
             Either::Right(_) => None,
@@ -156,6 +156,6 @@ impl Competitor<'_> {
         let Kind::OneOf(choosing) = &mut self.kind else { return };
         let take = |key: &Key| queues.take(key.clone(), waits, now).again(is_again);
         choosing.busy = self.wanted.keys.iter().map(take).collect();
-        (choosing.is_local, self.has_waited) = (true, true);
+        (choosing.is_local, self.was_behind_others) = (true, true);
     }
 }

@@ -20,14 +20,14 @@ use crate::tickets::Ticket;
 
 impl Competitor<'_> {
     /// Waits until the next attempt is worth making. `false` at the deadline.
-    pub(super) async fn is_next(&mut self) -> Result<bool, LockError> {
+    pub(super) async fn wait_for_turn(&mut self) -> Result<bool, LockError> {
         if let Some(set) = &self.wanted.set {
             return self.choose(set).boxed().await;
         }
         if self.wanted.waits() && (self.last.is_some() || self.others_are_first()) {
-            self.unawaited = None;
+            self.fresh_now = None;
             let (cluster, deadline) = (&self.queues.cluster, self.deadline);
-            let next = cluster.attempts.unless_closed(self.next());
+            let next = cluster.attempts.unless_closed(self.wait_at_gate());
             match cluster.before(deadline, next).boxed().await {
                 Some(None) => return Err(LockError::Closed),
                 Some(Some(())) => {}
@@ -47,9 +47,9 @@ impl Competitor<'_> {
     }
 
     /// Waits at the nodes until the next attempt is worth making.
-    pub(super) async fn next(&mut self) {
+    pub(super) async fn wait_at_gate(&mut self) {
         if matches!(self.kind, Kind::Shared(_)) {
-            return self.next_of_readers().await;
+            return self.wait_with_others().await;
         }
         let (Some(ticket), cluster) = (self.wait_ticket(), self.cluster()) else {
             return;
@@ -82,8 +82,8 @@ impl Competitor<'_> {
             None => None,
         };
         match (wait, &self.last) {
-            (Some(wait), _) if self.wanted.waits() => wait.turn().await,
-            (Some(wait), _) => wait.answered().await,
+            (Some(wait), _) if self.wanted.waits() => wait.called().await,
+            (Some(wait), _) => wait.gate_answered().await,
             (None, Some(last)) => self.back_off(last.took).await,
             (None, None) => {}
         }
@@ -107,7 +107,7 @@ impl Competitor<'_> {
     /// Waits without a wait queue: for a random delay, or until a node says that the key was written.
     pub(super) async fn back_off(&self, took: Duration) {
         let cluster = self.cluster();
-        let delay = cluster.config.backoff.delay(self.rounds, cluster.random());
+        let delay = cluster.config.backoff.delay(self.lost_rounds, cluster.random());
         let delay = pin!(cluster.sleep(delay));
         let Some(node) = cluster.nodes.having(Capabilities::WATCH) else { return delay.await };
         let written = pin!(async {
@@ -130,7 +130,7 @@ impl Competitor<'_> {
 
     /// Whether a lost round of a request that waits for no holder was a split vote. Then the pause before the next round
     /// is over (O8).
-    pub(super) async fn is_split(&mut self) -> bool {
+    pub(super) async fn try_again_later(&mut self) -> bool {
         let cluster = &self.queues.cluster;
         let (Some(attempt), Some(last)) = (&self.attempt, &mut self.last) else { return false };
         if matches!(last.loss, Loss::Expired | Loss::NoToken) {
@@ -161,11 +161,14 @@ impl Competitor<'_> {
             return false;
         }
         last.error = error_of(cluster, Loss::Held, failure);
-        if split == Split::Held || self.rounds >= split::MOST_ROUNDS || last.error.is_permanent() {
+        if split == Split::Held
+            || self.lost_rounds >= split::MOST_ROUNDS
+            || last.error.is_permanent()
+        {
             return false;
         }
         let pause = match split {
-            Split::Later => split::pause(last.took, self.rounds, cluster.random()),
+            Split::Later => split::pause(last.took, self.lost_rounds, cluster.random()),
             _ => Duration::ZERO,
         };
         let next_at = saturating_add(cluster.now(), pause);

@@ -19,7 +19,7 @@ impl Competitor<'_> {
     }
 
     /// Gives the lock back if a writer waits, or if it has expired while the gate was awaited (T2).
-    pub(super) async fn is_given_back(
+    pub(super) async fn give_back_to_writer(
         &mut self,
         attempt: &Arc<Attempt>,
     ) -> Result<bool, LockError> {
@@ -41,7 +41,7 @@ impl Competitor<'_> {
     }
 
     /// Waits until the next attempt of a reader is worth making. Its own undo refuses no reader, so it is not awaited.
-    pub(super) async fn next_of_readers(&mut self) {
+    pub(super) async fn wait_with_others(&mut self) {
         let queues = self.queues;
         let cluster = &queues.cluster;
         let took = self.last.as_ref().map(|last| last.took);
@@ -61,7 +61,7 @@ impl Competitor<'_> {
                 }
             }
             if let Some(member) = member {
-                return member.turn().await;
+                return member.called().await;
             }
         }
         self.back_off(took.unwrap_or(Duration::ZERO)).await;

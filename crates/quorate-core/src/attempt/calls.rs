@@ -43,8 +43,8 @@ impl Answered for Attempt {
         if tag.kind != CallKind::Release {
             return;
         }
-        set(&self.queued, tag.node, is_queued);
-        set(&self.left_late, tag.node, is_late);
+        set_bit(&self.queued, tag.node, is_queued);
+        set_bit(&self.left_late, tag.node, is_late);
     }
 }
 
@@ -127,7 +127,7 @@ impl State {
                 .tell(move |attempt| tell_settled(attempt, node, kind, outcome, latency, change));
         }
         if tag.kind == CallKind::Release {
-            set(&attempt.queued, tag.node, false);
+            set_bit(&attempt.queued, tag.node, false);
         }
         // The answer to a round that is lost already: the error of the request says it (A4).
         let votes = matches!(tag.kind, CallKind::SetsTtl(_));
@@ -215,7 +215,7 @@ impl State {
 }
 
 /// Puts a node into a set of bits, or takes it out. Mostly nothing changes, and a look is cheap.
-fn set(nodes: &AtomicU64, node: NodeId, is_in: bool) {
+fn set_bit(nodes: &AtomicU64, node: NodeId, is_in: bool) {
     let set = NodeSet::from_iter([node]);
     if NodeSet::of_bits(nodes.load(Ordering::Relaxed)).contains(node) != is_in {
         match is_in {

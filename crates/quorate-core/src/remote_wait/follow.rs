@@ -39,7 +39,7 @@ impl WaitState {
                 self.awaited = None;
                 let is_news = !mem::replace(&mut self.is_outdated, true);
                 self.is_told |= is_news;
-                self.turns += u32::from(is_news);
+                self.calls_to_attempt += u32::from(is_news);
                 return self.machine.handle_watched(true, now);
             }
         }
@@ -92,7 +92,7 @@ impl WaitState {
             match action {
                 WaitAction::Attempt => {
                     self.is_told = true;
-                    self.turns += 1;
+                    self.calls_to_attempt += 1;
                 }
                 WaitAction::Refresh(gate) => {
                     let (key, entry) = (wait.key.clone(), wait.entry.clone());
