@@ -33,7 +33,7 @@ use crate::cluster::Cluster;
 use crate::error::{LockError, QuorumFailure};
 use crate::resource::Key;
 use crate::telemetry;
-use crate::tickets::{LocalQueues, NoTicket, Ticket};
+use crate::tickets::{LocalQueues, NoTicket, Ticket, Turn};
 
 /// How long an error may wait for the answers to an undo, however short its round was (C8).
 const LEAST_UNDO: Duration = Duration::from_millis(2);
@@ -57,7 +57,7 @@ pub(crate) async fn acquire(
         node_timeout: queues.cluster.config.node_timeout(wanted.ttl),
         fresh_now: Some(start),
         was_behind_others: false,
-        tickets: Vec::new(),
+        turn: Turn::default(),
         attempt: None,
         last: None,
         lost_rounds: 0,
@@ -65,16 +65,16 @@ pub(crate) async fn acquire(
         kind: wanted.kind(),
     };
     if matches!(competitor.kind, Kind::All) {
-        competitor.tickets.reserve_exact(wanted.keys.len());
+        competitor.turn = Turn::with_capacity(wanted.keys.len());
         for key in &*wanted.keys {
             let ticket = competitor.ticket(key, start).await?;
-            competitor.tickets.push(ticket);
+            competitor.turn.push(ticket);
         }
     }
     competitor.compete().await
 }
 
-/// A request that competes at the nodes. On drop, its latest attempt gets the tickets back, and releases.
+/// A request that competes at the nodes. On drop, its latest attempt gets the turn back, and releases.
 struct Competitor<'a> {
     queues: &'a Arc<LocalQueues>,
     wanted: &'a Wanted,
@@ -85,8 +85,8 @@ struct Competitor<'a> {
     fresh_now: Option<Instant>,
     /// A guard or an earlier task of this manager was in the way.
     was_behind_others: bool,
-    /// Empty while an attempt has them.
-    tickets: Vec<Ticket>,
+    /// Over while an attempt has it.
+    turn: Turn,
     attempt: Option<Arc<Attempt>>,
     last: Option<LostRound>,
     /// How many rounds were lost.
@@ -109,7 +109,7 @@ struct LostRound {
 impl Drop for Competitor<'_> {
     fn drop(&mut self) {
         if let Some(attempt) = self.attempt.take() {
-            attempt.leave(take(&mut self.tickets));
+            attempt.leave_with(take(&mut self.turn));
         }
     }
 }
@@ -121,7 +121,7 @@ impl Competitor<'_> {
 
     /// The ticket that the wait between processes belongs to.
     fn wait_ticket(&self) -> Option<&Ticket> {
-        self.kind.wait_ticket(&self.tickets)
+        self.kind.wait_ticket(&self.turn)
     }
 
     fn now(&self) -> Instant {
@@ -175,7 +175,7 @@ impl Competitor<'_> {
                     self.attempt = None;
                     take(&mut self.kind).won(self.cluster());
                     let Some(error) = same_server(self.cluster()) else { return Ok(attempt) };
-                    attempt.leave(Vec::new());
+                    attempt.leave();
                     attempt.undone(self.node_timeout).boxed().await;
                     return Err(error);
                 }
@@ -191,29 +191,29 @@ impl Competitor<'_> {
         Err(self.give_up().boxed().await)
     }
 
-    /// Begins an attempt, which has the tickets.
+    /// Begins an attempt, which has the turn.
     fn begin(&mut self) -> Result<Arc<Attempt>, LockError> {
-        let claim = self.wanted.claim(self.cluster(), &self.tickets)?;
+        let claim = self.wanted.claim(self.cluster(), &self.turn)?;
         let mut options = self.wanted.options(self.cluster(), self.deadline)?;
         options.haste = (!self.wanted.waits()).then(|| split::haste(self.lost_rounds));
         options.asks_for_writers = self.gives_way();
-        let (tickets, now) = (take(&mut self.tickets), self.now());
+        let (turn, now) = (take(&mut self.turn), self.now());
         self.fresh_now = None;
-        let begun = Attempt::begin(self.queues, claim, options, tickets, now);
+        let begun = Attempt::begin(self.queues, claim, options, turn, now);
         Ok(Arc::clone(self.attempt.insert(begun.ok_or(LockError::Closed)?)))
     }
 
-    /// Takes the tickets of a lost round back. Returns whether it was the last one.
+    /// Takes the turn back from a lost round. Returns whether it was the last one.
     fn note_lost(&mut self, lost: NotWon) -> bool {
         let at = self.cluster().now();
         match (&self.kind, &self.attempt) {
-            // The undo gives its ticket on.
-            (Kind::OneOf(_), Some(attempt)) => attempt.leave(lost.tickets),
-            _ => self.tickets = lost.tickets,
+            // The undo gives the turn on.
+            (Kind::OneOf(_), Some(attempt)) => attempt.leave_with(lost.turn),
+            _ => self.turn = lost.turn,
         }
         if let (Some(attempt), Loss::Expired) = (&self.attempt, lost.loss) {
             // It may have been won, and have expired before this task heard of it (T2).
-            attempt.leave(Vec::new());
+            attempt.leave();
         }
         let (took, is_held) = (lost.failure.waited(), lost.loss == Loss::Held);
         telemetry::round_lost(&self.wanted.keys, reason(lost.loss), took, &lost.failure);
@@ -247,7 +247,7 @@ impl Competitor<'_> {
         is_permanent
     }
 
-    /// Ends the request: its latest attempt takes the tickets, and the error waits for the answers to the undo
+    /// Ends the request: its latest attempt takes the turn, and the error waits for the answers to the undo
     /// and to LEAVE, for as long as the last round took (C8).
     async fn give_up(&mut self) -> LockError {
         // The process may have been stopped in the round.
@@ -255,18 +255,18 @@ impl Competitor<'_> {
         let limit = took.min(self.node_timeout).max(LEAST_UNDO);
         // Without a round, only the gate can have said that the lock is held (Q4, A4).
         let none_asked = self.cluster().nodes.none_asked();
-        let error = match (self.kind.wait(&self.tickets), &self.kind) {
+        let error = match (self.kind.wait(&self.turn), &self.kind) {
             (Some(wait), _) if wait.has_answer() => LockError::Held(none_asked),
             (_, Kind::OneOf(_)) if self.was_behind_others => {
                 LockError::Held(QuorumFailure::default())
             }
             _ => LockError::NoQuorum(none_asked),
         };
-        let tickets = take(&mut self.tickets);
-        let wait = take(&mut self.kind).leave(&tickets);
+        let turn = take(&mut self.turn);
+        let wait = take(&mut self.kind).leave(&turn);
         match &self.attempt {
-            Some(attempt) => attempt.leave(tickets),
-            None => drop(tickets),
+            Some(attempt) => attempt.leave_with(turn),
+            None => drop(turn),
         }
         let is_undone = self.last.as_ref().is_some_and(|last| last.is_undone);
         let limit = if is_undone { Duration::ZERO } else { limit };

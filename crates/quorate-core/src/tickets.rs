@@ -7,13 +7,14 @@
 //! Beside the queue stands the gate's latest hint whether other processes wait, and the wait between processes
 //! while a task of this manager competes for the key or is queued for it.
 //!
-//! When an attempt gives a ticket on is told in `giving`. The ticket of a task that wants one of several
-//! names knows its set ([`NameSet`]): its release concerns the queue of the set, and the wait between processes there.
+//! An attempt carries the tickets of its request as a [`Turn`]. `giving` is when it gives them on. The turn of a task that
+//! wants one of several names has a home ([`NameSet`]): its release concerns the queue of the set, and the gate of that.
 
 mod giving;
 mod key_queue;
 mod set;
 mod taking;
+mod turn;
 
 use std::collections::VecDeque;
 use std::collections::hash_map::{Entry, HashMap};
@@ -26,6 +27,7 @@ pub(crate) use self::giving::Asking;
 use self::key_queue::{KeyQueue, Whereabouts};
 pub(crate) use self::set::NameSet;
 pub(crate) use self::taking::Taking;
+pub(crate) use self::turn::{GivenOn, Progress, Turn};
 use crate::cluster::Cluster;
 use crate::error::QuorumFailure;
 use crate::readers::Readers;
@@ -70,8 +72,7 @@ struct Queues {
 pub(crate) struct Ticket {
     queues: Arc<LocalQueues>,
     key: Key,
-    set: Option<Arc<NameSet>>,
-    /// Of the gate of its key, since the releases of its attempt have begun.
+    /// Of the gate of its key, or of its home, since the releases of its attempt have begun.
     asking: Asking,
 }
 
@@ -173,10 +174,6 @@ impl Queues {
 impl Ticket {
     pub(crate) const fn key(&self) -> &Key {
         &self.key
-    }
-
-    pub(crate) const fn set(&self) -> Option<&Arc<NameSet>> {
-        self.set.as_ref()
     }
 
     /// Whether a wait between processes goes on here, or other processes wait by the gate's latest hint.

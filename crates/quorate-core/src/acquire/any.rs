@@ -26,7 +26,7 @@ use crate::algorithm::attempt::Loss;
 use crate::error::LockError;
 use crate::remote_wait::WaitInput;
 use crate::resource::Key;
-use crate::tickets::{NameSet, NoTicket, Ticket};
+use crate::tickets::{NameSet, NoTicket, Ticket, Turn};
 
 /// How many rounds a request makes before it waits in the wait queue.
 const FAST_ROUNDS: usize = 3;
@@ -72,7 +72,7 @@ impl Competitor<'_> {
                     if let Some(wait) = ticket.end_wait(cluster.now()) {
                         wait.input(WaitInput::Cancel);
                     }
-                    self.tickets.push(ticket.of(set));
+                    self.turn = Turn::of(ticket, set);
                     return Ok(true);
                 }
                 Some(None | Some(Err(NoTicket::Closed))) => return Err(LockError::Closed),

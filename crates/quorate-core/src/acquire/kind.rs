@@ -6,7 +6,7 @@ use crate::cluster::Cluster;
 use crate::readers::Member;
 use crate::remote_wait::{RemoteWait, WaitInput};
 use crate::resource::Key;
-use crate::tickets::{Taking, Ticket};
+use crate::tickets::{Taking, Ticket, Turn};
 
 /// The kind of a request, and what it knows.
 #[derive(Default)]
@@ -35,18 +35,18 @@ pub(super) struct Choosing {
 
 impl Kind {
     /// The ticket that the wait between processes belongs to.
-    pub(super) fn wait_ticket<'a>(&'a self, tickets: &'a [Ticket]) -> Option<&'a Ticket> {
+    pub(super) fn wait_ticket<'a>(&'a self, turn: &'a Turn) -> Option<&'a Ticket> {
         match self {
             Self::OneOf(choosing) => choosing.set_ticket.as_ref(),
-            Self::All | Self::Shared(_) => tickets.first(),
+            Self::All | Self::Shared(_) => turn.first(),
         }
     }
 
     /// The wait between processes.
-    pub(super) fn wait(&self, tickets: &[Ticket]) -> Option<Arc<RemoteWait>> {
+    pub(super) fn wait(&self, turn: &Turn) -> Option<Arc<RemoteWait>> {
         match self {
             Self::Shared(member) => member.as_ref().map(|member| Arc::clone(member.wait())),
-            Self::All | Self::OneOf(_) => self.wait_ticket(tickets)?.wait(),
+            Self::All | Self::OneOf(_) => self.wait_ticket(turn)?.wait(),
         }
     }
 
@@ -64,13 +64,12 @@ impl Kind {
 
     /// The request ends without the lock. Returns the wait, unless a task of this manager goes on with it.
     #[must_use]
-    pub(super) fn leave(self, tickets: &[Ticket]) -> Option<Arc<RemoteWait>> {
+    pub(super) fn leave(self, turn: &Turn) -> Option<Arc<RemoteWait>> {
         match self {
             Self::Shared(member) => member.and_then(Member::leave),
-            Self::All | Self::OneOf(_) => self
-                .wait_ticket(tickets)
-                .filter(|ticket| !ticket.has_local())
-                .and_then(Ticket::wait),
+            Self::All | Self::OneOf(_) => {
+                self.wait_ticket(turn).filter(|ticket| !ticket.has_local()).and_then(Ticket::wait)
+            }
         }
     }
 }

@@ -144,7 +144,7 @@ impl Competitor<'_> {
         let verdict = |failure: &QuorumFailure| verdict(own, failure, self.node_timeout);
         if matches!(verdict(&attempt.failure()), Split::First | Split::Later) {
             // The wait of a task that is gone leaves at the same time: the error waits for both no longer than once (C8).
-            let ticket = self.tickets.first().filter(|ticket| !ticket.has_local());
+            let ticket = self.turn.first().filter(|ticket| !ticket.has_local());
             let wait = ticket.and_then(|ticket| ticket.end_wait(cluster.now()));
             let left = async {
                 if let Some(wait) = wait {

@@ -31,7 +31,7 @@ impl Competitor<'_> {
             Err(lost) => lost.loss,
         };
         let at = self.cluster().now();
-        attempt.leave(Vec::new());
+        attempt.leave();
         let failure = attempt.failure();
         let took = failure.waited();
         telemetry::round_lost(&self.wanted.keys, reason(loss), took, &failure);

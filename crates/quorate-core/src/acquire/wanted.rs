@@ -11,7 +11,7 @@ use crate::backend::{Capabilities, Claim, Mode};
 use crate::cluster::Cluster;
 use crate::error::{InvalidRequest, LockError};
 use crate::resource::{InvalidLabel, InvalidResource, Key, Label, Resources, Token};
-use crate::tickets::{NameSet, Ticket};
+use crate::tickets::{NameSet, Turn};
 
 /// The settings of a request, unchecked.
 #[derive(Clone, Debug)]
@@ -136,15 +136,15 @@ impl Wanted {
         self.wishes.needs_quorum
     }
 
-    /// A claim with a fresh token, for each attempt (C1). `tickets` says which key, where one of several is wanted.
-    pub(super) fn claim(&self, cluster: &Cluster, tickets: &[Ticket]) -> Result<Claim, LockError> {
+    /// A claim with a fresh token, for each attempt (C1). `turn` says which key, where one of several is wanted.
+    pub(super) fn claim(&self, cluster: &Cluster, turn: &Turn) -> Result<Claim, LockError> {
         let mut token = Token::draw(|bytes| cluster.runtime.fill_random(bytes))?;
         if let Some(label) = &self.label {
             token = token.labelled(label);
         }
         let keys = match &self.set {
             None => Arc::clone(&self.keys),
-            Some(_) => tickets.iter().map(|ticket| ticket.key().clone()).collect(),
+            Some(_) => turn.first().into_iter().map(|ticket| ticket.key().clone()).collect(),
         };
         Ok(Claim::new(keys, token, self.ttl).with_mode(self.wishes.mode))
     }

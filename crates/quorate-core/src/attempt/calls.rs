@@ -19,7 +19,7 @@ use crate::telemetry;
 use crate::tickets::Asking;
 
 /// The number of the hint for the first key. The machine's calls are numbered from 1, and hints down from here.
-const FIRST_HINT: u32 = u32::MAX;
+pub(super) const FIRST_HINT: u32 = u32::MAX;
 
 impl Answered for Attempt {
     fn answered(self: Arc<Self>, tag: Tag, result: CallResult, now: Option<Instant>) {
@@ -137,16 +137,6 @@ impl State {
         self.machine.handle_reply(CallId::new(tag.node, tag.number), outcome, now);
     }
 
-    /// Asks the gate of each key whether others wait, behind the release in the same pipeline.
-    pub(super) fn ask_for_hints(&mut self, attempt: &Arc<Attempt>, now: Instant) {
-        for (at, ticket) in (0..).zip(&mut self.tickets) {
-            let number = FIRST_HINT - at;
-            ticket.begin_ending(attempt.slot, attempt.won.get().is_some(), now, |key| {
-                ask_gate(attempt, key, number, now)
-            });
-        }
-    }
-
     /// Asks the gate of the first key whether a writer waits, in front of the acquire in the same pipeline (RW1).
     ///
     /// Returns whether another gate was asked than before: the replies of a round may bring the server ids.
@@ -161,7 +151,7 @@ impl State {
         true
     }
 
-    /// The gate has answered a hint. It is noted before a ticket is given on for it.
+    /// The gate has answered a hint.
     fn handle_hint(
         &mut self,
         attempt: &Attempt,
@@ -181,13 +171,13 @@ impl State {
             attempt.queues.readers.note_hint(key, writer_waits, now);
             self.writer_waits = Some(writer_waits);
             self.wakers.move_into(&mut effects.wakers);
-        } else if let Ok(CallReply::Waiters(others_wait)) = result {
-            let queue = self.set.as_ref().map_or(key, |set| &set.key);
-            attempt.queues.note_hint(queue, others_wait, now);
+            return;
         }
-        if let Some(ticket) = self.tickets.iter_mut().find(|ticket| ticket.key() == key) {
-            ticket.note_hint_answered();
-        }
+        let others_wait = match result {
+            Ok(CallReply::Waiters(others_wait)) => Some(others_wait),
+            _ => None,
+        };
+        self.turn.note_answer(&attempt.queues, key, others_wait, now);
     }
 
     /// The call in front of the release at a node is given up, with the key that it may set.
@@ -226,7 +216,7 @@ fn set_bit(nodes: &AtomicU64, node: NodeId, is_in: bool) {
 }
 
 /// Asks the gate of a key whether others wait.
-fn ask_gate(attempt: &Arc<Attempt>, key: &Key, number: u32, now: Instant) -> Asking {
+pub(super) fn ask_gate(attempt: &Arc<Attempt>, key: &Key, number: u32, now: Instant) -> Asking {
     let (cluster, mode) = (attempt.cluster(), attempt.claim.mode());
     let Some(node) = cluster.nodes.gates(key, now).first().copied() else { return Asking::NoGate };
     let tag = Tag { node, number, begun: now, kind: CallKind::Waiting, asks_server: false };
