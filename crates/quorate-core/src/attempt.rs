@@ -74,10 +74,6 @@ pub(crate) struct State {
     first: Option<Result<(), Loss>>,
     /// The request has heard of the first round, and has the lock.
     is_taken: bool,
-    /// Whether the gate says that a writer waits; `None` until it has answered.
-    writer_waits: Option<bool>,
-    /// The gate that was asked for that.
-    asked: Option<NodeId>,
     /// What nodes have answered to a first round after it was lost.
     late: Vec<(NodeId, Outcome<BackendError>)>,
     /// The holders that refused the first round.

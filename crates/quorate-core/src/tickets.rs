@@ -20,7 +20,7 @@ use std::collections::VecDeque;
 use std::collections::hash_map::{Entry, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::Waker;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use std::{fmt, mem};
 
 pub(crate) use self::giving::Asking;
@@ -28,6 +28,7 @@ use self::key_queue::{KeyQueue, Whereabouts};
 pub(crate) use self::set::NameSet;
 pub(crate) use self::taking::Taking;
 pub(crate) use self::turn::{GivenOn, Progress, Turn};
+use crate::backend::Mode;
 use crate::cluster::Cluster;
 use crate::error::QuorumFailure;
 use crate::readers::Readers;
@@ -186,10 +187,40 @@ impl Ticket {
         self.with(|queue| queue.wait.clone()).flatten()
     }
 
-    /// Keeps the wait between processes for this task, and for the next ones.
-    pub(crate) fn keep_wait(&self, wait: Arc<RemoteWait>) {
-        let old = self.with(|queue| queue.wait.replace(wait));
+    /// Joins the wait queue at the gate, or goes on with the wait of an earlier task. `is_refused`: the request has lost a
+    /// round. `None` where no node keeps a queue, without randomness, and once the manager is closed.
+    pub(crate) fn join_queue(
+        &self,
+        (keys, is_choice): (&Arc<[Key]>, bool),
+        node_timeout: Duration,
+        is_refused: bool,
+    ) -> Option<Arc<RemoteWait>> {
+        let cluster = &self.queues.cluster;
+        let has_gates = cluster.nodes.has_gates();
+        if let Some(wait) = self.wait().filter(|wait| has_gates && !wait.is_outdated()) {
+            wait.input(match is_refused {
+                true => WaitInput::Refused,
+                false => WaitInput::TakeOver(Arc::clone(keys)),
+            });
+            return Some(wait);
+        }
+        if let Some(wait) = self.end_wait(cluster.now()) {
+            wait.input(WaitInput::Cancel);
+        }
+        if !has_gates {
+            return None;
+        }
+        let (queues, key) = (Arc::clone(&self.queues), self.key.clone());
+        let on_hint = move |others_wait, at| queues.note_hint(&key, others_wait, at);
+        let (mode, locks) = (Mode::Exclusive, (keys, is_choice));
+        let wait = RemoteWait::begin(cluster, locks, mode, node_timeout, !is_refused, on_hint)?;
+        if is_refused {
+            // Its first attempt is the one that was just lost.
+            wait.input(WaitInput::Refused);
+        }
+        let old = self.with(|queue| queue.wait.replace(Arc::clone(&wait)));
         drop(old);
+        Some(wait)
     }
 
     /// Takes the wait between processes, which ends.

@@ -11,7 +11,7 @@ use crate::algorithm::lease::Ttl;
 use crate::algorithm::quorum::NodeId;
 use crate::backend::{
     AcquireOptions, Answered, BackendError, Call, CallKind, CallReply, CallResult, Capabilities,
-    ExtendOptions, Mode, Operation, ReleaseOptions, Reply, Tag, Vote,
+    ExtendOptions, Operation, ReleaseOptions, Reply, Tag, Vote,
 };
 use crate::nodes::{Change, outcome};
 use crate::resource::Key;
@@ -98,7 +98,7 @@ impl State {
         let settled = cluster.nodes.settled(tag, result, now);
         effects.wake.merge(cluster.attempts.tell_back(tag.node, settled.await_back));
         if tag.kind == CallKind::Waiting {
-            return self.handle_hint(attempt, tag, settled.result, now, effects);
+            return self.handle_hint(attempt, tag.number, settled.result, now);
         }
         if let Ok(CallReply::Voted(Reply { vote: Vote::Refused, holder: Some(holder), .. })) =
             &settled.result
@@ -137,42 +137,10 @@ impl State {
         self.machine.handle_reply(CallId::new(tag.node, tag.number), outcome, now);
     }
 
-    /// Asks the gate of the first key whether a writer waits, in front of the acquire in the same pipeline (RW1).
-    ///
-    /// Returns whether another gate was asked than before: the replies of a round may bring the server ids.
-    pub(super) fn ask_for_writers(&mut self, attempt: &Arc<Attempt>, now: Instant) -> bool {
-        let Some(key) = attempt.claim.keys().first() else { return false };
-        let gate = attempt.cluster().nodes.gates(key, now).first().copied();
-        if gate.is_none() || std::mem::replace(&mut self.asked, gate) == gate {
-            return false;
-        }
-        let asked = ask_gate(attempt, key, FIRST_HINT, now);
-        self.writer_waits = (asked != Asking::Asked).then_some(false);
-        true
-    }
-
     /// The gate has answered a hint.
-    fn handle_hint(
-        &mut self,
-        attempt: &Attempt,
-        tag: &Tag,
-        result: CallResult,
-        now: Instant,
-        effects: &mut Effects,
-    ) {
-        let at = usize::try_from(FIRST_HINT - tag.number).unwrap_or(usize::MAX);
+    fn handle_hint(&mut self, attempt: &Attempt, number: u32, result: CallResult, now: Instant) {
+        let at = usize::try_from(FIRST_HINT - number).unwrap_or(usize::MAX);
         let Some(key) = attempt.claim.keys().get(at) else { return };
-        if attempt.claim.mode() == Mode::Shared {
-            if self.asked != Some(tag.node) {
-                // Another gate is asked meanwhile.
-                return;
-            }
-            let writer_waits = matches!(result, Ok(CallReply::Waiters(true)));
-            attempt.queues.readers.note_hint(key, writer_waits, now);
-            self.writer_waits = Some(writer_waits);
-            self.wakers.move_into(&mut effects.wakers);
-            return;
-        }
         let others_wait = match result {
             Ok(CallReply::Waiters(others_wait)) => Some(others_wait),
             _ => None,

@@ -24,8 +24,6 @@ impl State {
             machine,
             first: None,
             is_taken: false,
-            writer_waits: Some(false),
-            asked: None,
             late: Vec::new(),
             holders: Vec::new(),
             extended: None,

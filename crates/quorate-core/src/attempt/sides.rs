@@ -26,8 +26,6 @@ pub(crate) struct AttemptOptions {
     /// When the first round ends at the latest, if before its node timeout.
     pub(crate) deadline: Option<Instant>,
     pub(crate) hold_limit: Option<Duration>,
-    /// Asks the gate whether a writer waits, together with the first round (RW1).
-    pub(crate) asks_for_writers: bool,
     /// If the request waits for no holder: see [`Settings::haste`].
     pub(crate) haste: Option<Duration>,
 }
@@ -92,9 +90,6 @@ impl Attempt {
             })
         })?;
         attempt.state.with(&attempt, |state, effects| {
-            if options.asks_for_writers {
-                state.ask_for_writers(&attempt, now);
-            }
             state.follow(&attempt, now, effects);
         });
         Some(attempt)
@@ -129,21 +124,6 @@ impl Attempt {
             Some(Some(Err(NotWon { loss, failure, turn })))
         })
         .await
-    }
-
-    /// Whether the gate says that a writer waits. Its answer is awaited for as long as the round took, at most (RW1). A process
-    /// that has just learned which node the gate is asks that one.
-    pub(crate) async fn writer_waits(self: &Arc<Self>) -> bool {
-        let took = self.state.with(self, |state, _| state.machine.waited());
-        loop {
-            let says_so = self.wait(|state, _| state.writer_waits);
-            let says_so = self.cluster().within(took, says_so).await.unwrap_or(false);
-            let now = self.cluster().now();
-            let is_new = self.state.with(self, |state, _| state.ask_for_writers(self, now));
-            if says_so || !is_new {
-                return says_so;
-            }
-        }
     }
 
     /// Waits until each node has answered the undo, or has failed it, for `limit` at most (C8).

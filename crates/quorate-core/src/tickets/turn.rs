@@ -1,7 +1,7 @@
 //! A turn: the tickets of a request, as its attempt carries them. It is all that an attempt knows of waiting.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::giving::{Asking, is_given_on};
 use super::key_queue::Whereabouts;
@@ -65,8 +65,38 @@ impl Turn {
     }
 
     /// The ticket of the first key. Its queue has the wait between processes.
-    pub(crate) fn first(&self) -> Option<&Ticket> {
+    fn first(&self) -> Option<&Ticket> {
         self.tickets.first()
+    }
+
+    /// Whether the request waits for its turn between processes before it competes.
+    pub(crate) fn others_are_first(&self, now: Instant) -> bool {
+        self.first().is_some_and(|ticket| ticket.others_are_first(now))
+    }
+
+    /// See [`Ticket::join_queue`].
+    pub(crate) fn join_queue(
+        &self,
+        keys: &Arc<[Key]>,
+        node_timeout: Duration,
+        is_refused: bool,
+    ) -> Option<Arc<RemoteWait>> {
+        self.first()?.join_queue((keys, false), node_timeout, is_refused)
+    }
+
+    /// The wait between processes, if there is one.
+    pub(crate) fn wait(&self) -> Option<Arc<RemoteWait>> {
+        self.first()?.wait()
+    }
+
+    /// Whether a task of this manager goes on with the wait once this one has left.
+    pub(crate) fn has_local(&self) -> bool {
+        self.first().is_some_and(Ticket::has_local)
+    }
+
+    /// Takes the wait, unless a task of this manager goes on with it.
+    pub(crate) fn take_unused_wait(&self, now: Instant) -> Option<Arc<RemoteWait>> {
+        self.first().filter(|ticket| !ticket.has_local())?.end_wait(now)
     }
 }
 
