@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::{FutureExt, poll_immediate};
 
-use self::lost::{LostRound, same_server};
 use super::back_off::back_off;
 use super::replicas::Replicas;
 use super::split;
@@ -50,6 +49,17 @@ pub(super) enum Round {
     Lost,
     /// It was lost, and another one is pointless.
     Final,
+}
+
+/// A round that was lost, with the error that it gives.
+struct LostRound {
+    loss: Loss,
+    took: Duration,
+    /// When it was decided.
+    at: Instant,
+    error: LockError,
+    /// The answers to its undo were waited for (C8).
+    is_undone: bool,
 }
 
 impl Drop for Rounds<'_> {
@@ -242,4 +252,10 @@ pub(super) async fn in_time<T: Send>(
         Some(Some(output)) => Ok(Some(output)),
         None => Ok(None),
     }
+}
+
+/// The error of a cluster in which two nodes are one server (Q6).
+fn same_server(cluster: &Cluster) -> Option<LockError> {
+    let (first, second) = cluster.nodes.same_server()?;
+    Some(LockError::SameServer { first, second })
 }

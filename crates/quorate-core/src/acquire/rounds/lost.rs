@@ -2,12 +2,12 @@
 
 use std::mem::take;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::future::join;
 
 use super::super::split::{self, Split, verdict};
-use super::{Round, Rounds};
+use super::{LostRound, Round, Rounds, same_server};
 use crate::algorithm::attempt::Loss;
 use crate::algorithm::lease::saturating_add;
 use crate::attempt::NotWon;
@@ -18,17 +18,6 @@ use crate::telemetry;
 
 /// How long an error may wait for the answers to an undo, however short its round was (C8).
 const LEAST_UNDO: Duration = Duration::from_millis(2);
-
-/// A round that was lost, with the error that it gives.
-pub(super) struct LostRound {
-    pub(super) loss: Loss,
-    pub(super) took: Duration,
-    /// When it was decided.
-    at: Instant,
-    error: LockError,
-    /// The answers to its undo were waited for (C8).
-    is_undone: bool,
-}
 
 impl Rounds<'_> {
     /// Takes the turn back from a lost round.
@@ -182,12 +171,6 @@ impl Rounds<'_> {
         let took = self.last.as_ref().map_or(Duration::ZERO, |last| last.took);
         took.min(self.node_timeout).max(LEAST_UNDO)
     }
-}
-
-/// The error of a cluster in which two nodes are one server (Q6).
-pub(super) fn same_server(cluster: &Cluster) -> Option<LockError> {
-    let (first, second) = cluster.nodes.same_server()?;
-    Some(LockError::SameServer { first, second })
 }
 
 fn error_of(cluster: &Cluster, loss: Loss, failure: QuorumFailure) -> LockError {
