@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use crate::backend::Mode;
 use crate::cluster::Cluster;
-use crate::remote_wait::{RemoteWait, WaitInput};
+use crate::remote_wait::{Goal, RemoteWait, WaitInput};
 use crate::resource::Key;
 use crate::runtime::lock;
 
@@ -88,8 +88,8 @@ impl Readers {
             }
         }
         // The hints of its refreshes are about all waiters, and readers care for writers.
-        let wait =
-            RemoteWait::begin(cluster, (keys, false), Mode::Shared, node_timeout, true, |_, _| {})?;
+        let (goal, mode) = (Goal::all(Arc::clone(keys)), Mode::Shared);
+        let wait = RemoteWait::begin(cluster, goal, mode, node_timeout, true, |_, _| {})?;
         let keys = Arc::clone(keys);
         let group = Arc::new(Group { keys, wait, members: AtomicUsize::new(1) });
         self.lock().groups.insert(Arc::clone(&group.keys), Arc::clone(&group));
@@ -130,7 +130,7 @@ impl Member {
     ///
     /// The future can be dropped at any time.
     pub(crate) async fn called(&mut self) {
-        if let Some(call) = self.wait().called_after(self.seen).await {
+        if let Some(call) = self.wait().called(self.seen).await {
             self.seen = call;
             if let Some(key) = self.group.keys.first() {
                 self.readers.lock().hints.remove(key);

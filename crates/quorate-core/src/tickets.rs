@@ -32,7 +32,7 @@ use crate::backend::Mode;
 use crate::cluster::Cluster;
 use crate::error::QuorumFailure;
 use crate::readers::Readers;
-use crate::remote_wait::{RemoteWait, WaitInput};
+use crate::remote_wait::{Goal, RemoteWait, WaitInput};
 use crate::resource::Key;
 use crate::runtime::lock;
 
@@ -188,21 +188,24 @@ impl Ticket {
     }
 
     /// Joins the wait queue at the gate, or goes on with the wait of an earlier task. `is_refused`: the request has lost a
-    /// round. `None` where no node keeps a queue, without randomness, and once the manager is closed.
+    /// round. Returns the wait with the number of calls to attempt that the task has seen. `None` where no node keeps a
+    /// queue, without randomness, and once the manager is closed.
     pub(crate) fn join_queue(
         &self,
-        (keys, is_choice): (&Arc<[Key]>, bool),
+        keys: &Arc<[Key]>,
+        goal: fn(Arc<[Key]>) -> Goal,
         node_timeout: Duration,
         is_refused: bool,
-    ) -> Option<Arc<RemoteWait>> {
+    ) -> Option<(Arc<RemoteWait>, u32)> {
         let cluster = &self.queues.cluster;
         let has_gates = cluster.nodes.has_gates();
         if let Some(wait) = self.wait().filter(|wait| has_gates && !wait.is_outdated()) {
+            let seen = wait.calls_to_attempt();
             wait.input(match is_refused {
                 true => WaitInput::Refused,
                 false => WaitInput::TakeOver(Arc::clone(keys)),
             });
-            return Some(wait);
+            return Some((wait, seen));
         }
         if let Some(wait) = self.end_wait(cluster.now()) {
             wait.input(WaitInput::Cancel);
@@ -212,15 +215,16 @@ impl Ticket {
         }
         let (queues, key) = (Arc::clone(&self.queues), self.key.clone());
         let on_hint = move |others_wait, at| queues.note_hint(&key, others_wait, at);
-        let (mode, locks) = (Mode::Exclusive, (keys, is_choice));
-        let wait = RemoteWait::begin(cluster, locks, mode, node_timeout, !is_refused, on_hint)?;
+        let (goal, mode) = (goal(Arc::clone(keys)), Mode::Exclusive);
+        let wait = RemoteWait::begin(cluster, goal, mode, node_timeout, !is_refused, on_hint)?;
+        let seen = if is_refused { wait.calls_to_attempt() } else { 0 };
         if is_refused {
             // Its first attempt is the one that was just lost.
             wait.input(WaitInput::Refused);
         }
         let old = self.with(|queue| queue.wait.replace(Arc::clone(&wait)));
         drop(old);
-        Some(wait)
+        Some((wait, seen))
     }
 
     /// Takes the wait between processes, which ends.

@@ -24,7 +24,7 @@ use super::rounds::{Round, Rounds, in_time};
 use super::wanted::Wanted;
 use crate::attempt::Attempt;
 use crate::error::{LockError, QuorumFailure};
-use crate::remote_wait::{RemoteWait, WaitInput};
+use crate::remote_wait::{Goal, RemoteWait, WaitInput};
 use crate::resource::Key;
 use crate::tickets::{LocalQueues, NameSet, NoTicket, Taking, Ticket, Turn};
 
@@ -237,9 +237,9 @@ impl<'a> Choosing<'a> {
         rounds.await_undo_on_pools().await;
         rounds.pause_before_gate().await;
         let (keys, is_refused) = (&rounds.wanted.keys, rounds.has_lost());
-        match ticket.join_queue((keys, true), rounds.node_timeout, is_refused) {
-            Some(wait) if rounds.wanted.waits() => wait.called().await,
-            Some(wait) => wait.gate_answered().await,
+        match ticket.join_queue(keys, Goal::one_of, rounds.node_timeout, is_refused) {
+            Some((wait, seen)) if rounds.wanted.waits() => drop(wait.called(seen).await),
+            Some((wait, seen)) => wait.gate_answered(seen).await,
             None => rounds.back_off().await,
         }
     }

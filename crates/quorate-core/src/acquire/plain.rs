@@ -52,7 +52,7 @@ async fn wait_at_gate(rounds: &Rounds<'_>) {
     rounds.await_undo_on_pools().await;
     rounds.pause_before_gate().await;
     match rounds.turn.join_queue(&rounds.wanted.keys, rounds.node_timeout, rounds.has_lost()) {
-        Some(wait) => wait.called().await,
+        Some((wait, seen)) => drop(wait.called(seen).await),
         None => rounds.back_off().await,
     }
 }

@@ -7,7 +7,7 @@ use super::giving::{Asking, is_given_on};
 use super::key_queue::Whereabouts;
 use super::{LocalQueues, NameSet, Ticket};
 use crate::attempts::Slot;
-use crate::remote_wait::{RemoteWait, WaitInput};
+use crate::remote_wait::{Goal, RemoteWait, WaitInput};
 use crate::resource::Key;
 
 /// The right to compete at the nodes for the keys of a request.
@@ -80,8 +80,8 @@ impl Turn {
         keys: &Arc<[Key]>,
         node_timeout: Duration,
         is_refused: bool,
-    ) -> Option<Arc<RemoteWait>> {
-        self.first()?.join_queue((keys, false), node_timeout, is_refused)
+    ) -> Option<(Arc<RemoteWait>, u32)> {
+        self.first()?.join_queue(keys, Goal::all, node_timeout, is_refused)
     }
 
     /// The wait between processes, if there is one.
