@@ -1,42 +1,35 @@
-//! Acquires a lock: takes the tickets of its keys, then makes attempts until one is won.
+//! Acquires a lock: one loop for each kind of request, over the rounds that all have.
 //!
 //! ```text
-//! tickets ─▶ (others are first: wait) ─▶ attempt ─┬─ won
-//!                                         ▲       └─ not won ─▶ wait ─┐
-//!                                         └───────────────────────────┘
+//! turn ─▶ (others are first: wait) ─▶ round ─┬─ won
+//!                                     ▲      └─ lost ─▶ wait ─┐
+//!                                     └───────────────────────┘
 //! ```
 //!
-//! `kind` is what differs for readers, and for a request for one of several names. `shared` and `any` are how they wait,
-//! `next` how a plain one does. `split` judges a lost round of a request that waits for no holder, `wanted` is what was
-//! asked for, and `replicas` remembers nodes that were no primaries.
+//! `plain` is the loop of a lock that waits: read it first. `trying` is that of a lock that waits for no holder, `any` that
+//! of one of several names, `readers` that of a reader. `rounds` is what all have. `back_off` is a wait without a wait
+//! queue, `split` judges a lost round of a request that waits for no holder, `wanted` is what was asked for, and
+//! `replicas` remembers nodes that were no primaries.
 
 mod any;
-mod kind;
-mod next;
+mod back_off;
+mod plain;
+mod readers;
 mod replicas;
-mod shared;
+mod rounds;
 mod split;
+mod trying;
 mod wanted;
 
-use std::mem::take;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-use futures_util::future::{FutureExt, join, poll_immediate};
+use futures_util::future::FutureExt;
 
-use self::kind::Kind;
-use self::replicas::Replicas;
+use self::wanted::Kind;
 pub(crate) use self::wanted::{Patience, Wanted, Wishes};
-use crate::algorithm::attempt::Loss;
-use crate::attempt::{Attempt, NotWon};
-use crate::cluster::Cluster;
-use crate::error::{LockError, QuorumFailure};
-use crate::resource::Key;
-use crate::telemetry;
-use crate::tickets::{LocalQueues, NoTicket, Ticket};
-
-/// How long an error may wait for the answers to an undo, however short its round was (C8).
-const LEAST_UNDO: Duration = Duration::from_millis(2);
+use crate::attempt::Attempt;
+use crate::error::LockError;
+use crate::tickets::LocalQueues;
 
 /// Acquires a lock.
 ///
@@ -46,260 +39,13 @@ const LEAST_UNDO: Duration = Duration::from_millis(2);
 ///
 /// Dropping the future releases in the background what was acquired.
 pub(crate) async fn acquire(
-    queues: &Arc<LocalQueues>,
+    manager: &Arc<LocalQueues>,
     wanted: &Wanted,
 ) -> Result<Arc<Attempt>, LockError> {
-    let start = queues.cluster.now();
-    let mut competitor = Competitor {
-        queues,
-        wanted,
-        deadline: wanted.deadline(&queues.cluster, start),
-        node_timeout: queues.cluster.config.node_timeout(wanted.ttl),
-        unawaited: Some(start),
-        has_waited: false,
-        tickets: Vec::new(),
-        attempt: None,
-        last: None,
-        rounds: 0,
-        replicas: Replicas::default(),
-        kind: wanted.kind(),
-    };
-    if matches!(competitor.kind, Kind::All) {
-        competitor.tickets.reserve_exact(wanted.keys.len());
-        for key in &*wanted.keys {
-            let ticket = competitor.ticket(key, start).await?;
-            competitor.tickets.push(ticket);
-        }
-    }
-    competitor.compete().await
-}
-
-/// A request that competes at the nodes. On drop, its latest attempt gets the tickets back, and releases.
-struct Competitor<'a> {
-    queues: &'a Arc<LocalQueues>,
-    wanted: &'a Wanted,
-    /// `None` for a request that waits without end.
-    deadline: Option<Instant>,
-    node_timeout: Duration,
-    /// The latest reading of the clock, if nothing was awaited since.
-    unawaited: Option<Instant>,
-    /// A guard or an earlier task of this manager was in the way.
-    has_waited: bool,
-    /// Empty while an attempt has them.
-    tickets: Vec<Ticket>,
-    attempt: Option<Arc<Attempt>>,
-    last: Option<LostRound>,
-    /// How many rounds were lost.
-    rounds: u32,
-    replicas: Replicas,
-    kind: Kind,
-}
-
-/// A round that was lost, with the error that it gives.
-struct LostRound {
-    loss: Loss,
-    took: Duration,
-    /// When it was decided.
-    at: Instant,
-    error: LockError,
-    /// The answers to its undo were waited for (C8).
-    is_undone: bool,
-}
-
-impl Drop for Competitor<'_> {
-    fn drop(&mut self) {
-        if let Some(attempt) = self.attempt.take() {
-            attempt.leave(take(&mut self.tickets));
-        }
-    }
-}
-
-impl Competitor<'_> {
-    fn cluster(&self) -> &Cluster {
-        &self.queues.cluster
-    }
-
-    /// The ticket that the wait between processes belongs to.
-    fn wait_ticket(&self) -> Option<&Ticket> {
-        self.kind.wait_ticket(&self.tickets)
-    }
-
-    fn now(&self) -> Instant {
-        self.unawaited.unwrap_or_else(|| self.cluster().now())
-    }
-
-    /// Waits for the ticket of one key. Without one, the error says what was in the way (A4).
-    async fn ticket(&mut self, key: &Key, start: Instant) -> Result<Ticket, LockError> {
-        let queues = self.queues;
-        let taking = queues.take(key.clone(), self.wanted.waits(), start);
-        let mut taking = taking.again(self.last.is_some());
-        let taken = match poll_immediate(&mut taking).await {
-            Some(taken) => Some(taken),
-            None => {
-                self.unawaited = None;
-                self.has_waited |= taking.is_behind_others();
-                queues.cluster.before(self.deadline, taking).boxed().await
-            }
-        };
-        match taken {
-            Some(Ok(ticket)) => Ok(ticket),
-            Some(Err(NoTicket::Closed)) => Err(LockError::Closed),
-            Some(Err(NoTicket::TooMany)) => Err(self.too_many(key)),
-            Some(Err(NoTicket::Held)) => Err(LockError::Held(QuorumFailure::default())),
-            None => Err(match queues.releasing(key).filter(|_| !self.has_waited) {
-                Some(failure) => LockError::NoQuorum(failure),
-                None => LockError::Held(QuorumFailure::default()),
-            }),
-        }
-    }
-
-    fn too_many(&self, key: &Key) -> LockError {
-        // The key of a set is no name that a user knows.
-        let key = self.wanted.set.as_ref().map_or(key, |set| &set.gate_key);
-        let most = self.cluster().config.max_waiters.unwrap_or_default();
-        LockError::TooManyWaiters { key: key.clone(), most }
-    }
-
-    /// Makes attempts until one is won, or the deadline has come, or trying again is pointless.
-    async fn compete(&mut self) -> Result<Arc<Attempt>, LockError> {
-        while self.is_next().await? && !self.hear_late() {
-            let attempt = self.begin()?;
-            let first = attempt.first(self.wanted.is_renewed()).await;
-            let is_last = match first.ok_or(LockError::Closed)? {
-                Ok(()) if self.gives_way() && self.is_given_back(&attempt).boxed().await? => {
-                    !self.wanted.waits()
-                }
-                Ok(()) => {
-                    self.attempt = None;
-                    take(&mut self.kind).won(self.cluster());
-                    let Some(error) = same_server(self.cluster()) else { return Ok(attempt) };
-                    attempt.leave(Vec::new());
-                    attempt.undone(self.node_timeout).boxed().await;
-                    return Err(error);
-                }
-                Err(lost) => {
-                    self.is_last(lost) || !self.wanted.waits() && !self.is_split().boxed().await
-                }
-            };
-            if is_last {
-                break;
-            }
-        }
-        Err(self.give_up().boxed().await)
-    }
-
-    /// Begins an attempt, which has the tickets.
-    fn begin(&mut self) -> Result<Arc<Attempt>, LockError> {
-        let claim = self.wanted.claim(self.cluster(), &self.tickets)?;
-        let mut options = self.wanted.options(self.cluster(), self.deadline)?;
-        options.haste = (!self.wanted.waits()).then(|| split::haste(self.rounds));
-        options.asks_for_writers = self.gives_way();
-        let (tickets, now) = (take(&mut self.tickets), self.now());
-        self.unawaited = None;
-        let begun = Attempt::begin(self.queues, claim, options, tickets, now);
-        Ok(Arc::clone(self.attempt.insert(begun.ok_or(LockError::Closed)?)))
-    }
-
-    /// Takes the tickets of a lost round back. Returns whether it was the last one.
-    fn is_last(&mut self, lost: NotWon) -> bool {
-        let at = self.cluster().now();
-        match (&self.kind, &self.attempt) {
-            // The undo gives its ticket on.
-            (Kind::OneOf(_), Some(attempt)) => attempt.leave(lost.tickets),
-            _ => self.tickets = lost.tickets,
-        }
-        if let (Some(attempt), Loss::Expired) = (&self.attempt, lost.loss) {
-            // It may have been won, and have expired before this task heard of it (T2).
-            attempt.leave(Vec::new());
-        }
-        let (took, is_held) = (lost.failure.waited(), lost.loss == Loss::Held);
-        telemetry::round_lost(&self.wanted.keys, reason(lost.loss), took, &lost.failure);
-        let is_over = self.deadline.is_some_and(|deadline| at >= deadline);
-        self.rounds += 1;
-        let failure = self.replicas.note(lost.failure, at);
-        // A round that the deadline cut short says less than the one before it, or than the guard that was in the
-        // way until then (A4).
-        let is_cut_short = is_over && !is_held && took < self.node_timeout;
-        let earlier = match self.last.take() {
-            Some(last) => Some(last.error),
-            None => self.has_waited.then(|| LockError::Held(QuorumFailure::default())),
-        };
-        let earlier = earlier.filter(|_| is_cut_short);
-        let error = earlier.unwrap_or_else(|| error_of(self.cluster(), lost.loss, failure));
-        let is_permanent = error.is_permanent();
-        self.last = Some(LostRound { loss: lost.loss, took, at, error, is_undone: false });
-        is_over || is_permanent || self.wanted.needs_quorum() && !is_held
-    }
-
-    /// Whether the answers that came after the lost round make another one pointless. Then they are in the error: the
-    /// order in which the nodes answer does not matter (A4).
-    fn hear_late(&mut self) -> bool {
-        let (Some(attempt), Some(last)) = (&self.attempt, &mut self.last) else { return false };
-        let failure = self.replicas.note(attempt.failure(), last.at);
-        let error = error_of(&self.queues.cluster, last.loss, failure);
-        let is_permanent = error.is_permanent();
-        if is_permanent {
-            last.error = error;
-        }
-        is_permanent
-    }
-
-    /// Ends the request: its latest attempt takes the tickets, and the error waits for the answers to the undo
-    /// and to LEAVE, for as long as the last round took (C8).
-    async fn give_up(&mut self) -> LockError {
-        // The process may have been stopped in the round.
-        let took = self.last.as_ref().map_or(Duration::ZERO, |last| last.took);
-        let limit = took.min(self.node_timeout).max(LEAST_UNDO);
-        // Without a round, only the gate can have said that the lock is held (Q4, A4).
-        let none_asked = self.cluster().nodes.none_asked();
-        let error = match (self.kind.wait(&self.tickets), &self.kind) {
-            (Some(wait), _) if wait.has_answer() => LockError::Held(none_asked),
-            (_, Kind::OneOf(_)) if self.has_waited => LockError::Held(QuorumFailure::default()),
-            _ => LockError::NoQuorum(none_asked),
-        };
-        let tickets = take(&mut self.tickets);
-        let wait = take(&mut self.kind).leave(&tickets);
-        match &self.attempt {
-            Some(attempt) => attempt.leave(tickets),
-            None => drop(tickets),
-        }
-        let is_undone = self.last.as_ref().is_some_and(|last| last.is_undone);
-        let limit = if is_undone { Duration::ZERO } else { limit };
-        let undone = async {
-            if let Some(attempt) = &self.attempt {
-                attempt.undone(limit).await;
-            }
-        };
-        let left = async {
-            if let Some(wait) = &wait {
-                self.cluster().within(limit, wait.left()).await;
-            }
-        };
-        join(undone, left).await;
-        self.hear_late();
-        self.attempt = None;
-        self.last.take().map_or(error, |last| last.error)
-    }
-}
-
-/// The error of a cluster in which two nodes are one server (Q6).
-fn same_server(cluster: &Cluster) -> Option<LockError> {
-    let (first, second) = cluster.nodes.same_server()?;
-    Some(LockError::SameServer { first, second })
-}
-
-fn error_of(cluster: &Cluster, loss: Loss, failure: QuorumFailure) -> LockError {
-    same_server(cluster).unwrap_or_else(|| match loss {
-        // The round was decided before the last of these errors came (A4).
-        Loss::Held if !failure.is_permanent() => LockError::Held(failure),
-        _ => LockError::NoQuorum(failure),
-    })
-}
-
-const fn reason(loss: Loss) -> &'static str {
-    match loss {
-        Loss::Held => "held",
-        Loss::NoQuorum | Loss::NoToken => "no_quorum",
-        Loss::Expired => "expired",
+    match wanted.kind() {
+        Kind::Plain => plain::acquire(manager, wanted).await,
+        Kind::Trying => trying::acquire(manager, wanted).await,
+        Kind::AnyOf(set) => any::acquire(manager, wanted, set).boxed().await,
+        Kind::Shared => readers::acquire(manager, wanted).boxed().await,
     }
 }

@@ -36,9 +36,8 @@ use crate::cluster::Cluster;
 use crate::error::{ExtendError, LeaseEnd, QuorumFailure, ReleaseError};
 use crate::given_up::Givers;
 use crate::late::{Actor, LateLock};
-use crate::remote_wait::{RemoteWait, WaitInput};
 use crate::telemetry;
-use crate::tickets::{LocalQueues, NameSet, Ticket};
+use crate::tickets::{GivenOn, LocalQueues, Turn};
 use crate::waiting::Awaited;
 use crate::wakers::Wakers;
 
@@ -75,10 +74,6 @@ pub(crate) struct State {
     first: Option<Result<(), Loss>>,
     /// The request has heard of the first round, and has the lock.
     is_taken: bool,
-    /// Whether the gate says that a writer waits; `None` until it has answered.
-    writer_waits: Option<bool>,
-    /// The gate that was asked for that.
-    asked: Option<NodeId>,
     /// What nodes have answered to a first round after it was lost.
     late: Vec<(NodeId, Outcome<BackendError>)>,
     /// The holders that refused the first round.
@@ -99,11 +94,7 @@ pub(crate) struct State {
     is_left: bool,
     is_closed: bool,
     renewal: Option<Renewing>,
-    tickets: Vec<Ticket>,
-    /// The set of names of which the tickets have one.
-    set: Option<Arc<NameSet>>,
-    /// Since the releases have begun: when the tickets are given on at the latest.
-    given_on_at: Option<Instant>,
+    turn: Turn,
     wakers: Wakers,
     /// The lease is counted as held by telemetry.
     is_counted: bool,
@@ -133,8 +124,8 @@ pub(crate) enum Input {
     Release,
     /// The lease ends, and the lock stays on the nodes for this ttl.
     Keep(Ttl),
-    /// The request or the guard is gone. A request that had taken the tickets out returns them.
-    Leave(Vec<Ticket>),
+    /// The request or the guard is gone. A request that had taken the turn back returns it.
+    Leave(Turn),
     /// Nothing is sent from now on: the lock may belong to another process.
     Detach,
     /// The same, though the lease may have ended.
@@ -146,9 +137,7 @@ pub(crate) enum Input {
 pub(crate) struct Effects {
     /// The reading of the clock, for inputs and callers that bring none: one for all under one lock.
     now: Option<Instant>,
-    tickets: Vec<Ticket>,
-    /// The wait between processes of a lock that was won.
-    won: Option<Arc<RemoteWait>>,
+    given_on: GivenOn,
     wakers: Wakers,
     givers: Vec<(u32, Waker)>,
     wake: Wake,
@@ -249,8 +238,8 @@ impl Actor for State {
                 self.machine.release(now);
             }
             Input::Keep(ttl) => self.keep(attempt, ttl, now),
-            Input::Leave(tickets) => {
-                self.tickets.extend(tickets);
+            Input::Leave(turn) => {
+                self.turn.take_back(turn);
                 self.leave(attempt, now);
             }
             Input::Detach => {
@@ -258,7 +247,7 @@ impl Actor for State {
                 attempt.end_lease(Why::Detached, now);
                 self.machine.detach(now);
                 if matches!(attempt.end.ended(), Some((Why::Detached, _))) {
-                    effects.tickets.append(&mut self.tickets);
+                    self.turn.end(&mut effects.given_on);
                 }
             }
             Input::Abandon => {
@@ -278,10 +267,7 @@ impl Actor for State {
     }
 
     fn perform(attempt: &Arc<Attempt>, effects: Effects) {
-        drop(effects.tickets);
-        if let Some(wait) = effects.won {
-            wait.input(WaitInput::Won);
-        }
+        effects.given_on.perform();
         let attempts = &attempt.cluster().attempts;
         attempts.wake(effects.wake);
         effects.wakers.wake();
@@ -304,7 +290,6 @@ impl Awaited for State {
 
     fn due(&self) -> Option<Instant> {
         let renewal = self.renewal.as_ref().and_then(|renewal| renewal.at);
-        let given_on_at = self.given_on_at.filter(|_| !self.tickets.is_empty());
-        [self.machine.next_timeout(), renewal, given_on_at].into_iter().flatten().min()
+        [self.machine.next_timeout(), renewal, self.turn.due()].into_iter().flatten().min()
     }
 }

@@ -2,12 +2,15 @@
 
 use std::pin::pin;
 use std::sync::Arc;
+use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use futures_util::future::{Either, select};
 
 use crate::algorithm::lease::saturating_add;
+use crate::algorithm::quorum::NodeId;
 use crate::attempts::Attempts;
+use crate::backend::{Answered, Asked, Call, CallKind, CallResult, Operation, Tag};
 use crate::config::Config;
 use crate::nodes::Nodes;
 use crate::runtime::Runtime;
@@ -51,6 +54,20 @@ impl Cluster {
         self.before(Some(saturating_add(self.now(), limit)), future).await
     }
 
+    /// Asks one node one thing. The call has begun when this returns. Dropping the answer gives it up.
+    pub(crate) fn ask(self: &Arc<Self>, node: NodeId, operation: Operation, now: Instant) -> Asked {
+        let is_watch = matches!(operation, Operation::Watch { .. });
+        let kind = if is_watch { CallKind::Watch } else { CallKind::Waiting };
+        let tag = Tag { node, number: 0, begun: now, kind, asks_server: false };
+        let (slot, asked) = Asked::new();
+        let sender = Arc::new(Settling { cluster: Arc::clone(self), slot: Arc::clone(&slot) });
+        let call = Call::new(operation, tag.clone(), sender);
+        if let Err(not_sent) = self.nodes.begin(node, call, &*self.runtime, now) {
+            slot.answered(tag, Err(not_sent.error), Some(now));
+        }
+        asked
+    }
+
     /// Random bits for jitter. Without randomness all processes wait equally long, which is worse, but
     /// not wrong.
     pub(crate) fn random(&self) -> u64 {
@@ -59,5 +76,33 @@ impl Cluster {
             Ok(()) => u64::from_ne_bytes(bits),
             Err(_) => 0,
         }
+    }
+}
+
+/// Settles the health of a node with its answer, which then goes to `slot`.
+struct Settling {
+    cluster: Arc<Cluster>,
+    slot: Arc<dyn Answered>,
+}
+
+impl Answered for Settling {
+    fn answered(self: Arc<Self>, tag: Tag, result: CallResult, now: Option<Instant>) {
+        let now = now.unwrap_or_else(|| self.cluster.now());
+        let settled = self.cluster.nodes.settled(&tag, result, now);
+        let wake = self.cluster.attempts.tell_back(tag.node, settled.await_back);
+        self.cluster.attempts.wake(wake);
+        Arc::clone(&self.slot).answered(tag, settled.result, Some(now));
+    }
+
+    fn is_given_up(&self, tag: &Tag, task: Option<&Waker>) -> bool {
+        self.slot.is_given_up(tag, task)
+    }
+
+    fn now(&self) -> Option<Instant> {
+        Some(self.cluster.now())
+    }
+
+    fn pushed(self: Arc<Self>, tag: &Tag) {
+        Arc::clone(&self.slot).pushed(tag);
     }
 }

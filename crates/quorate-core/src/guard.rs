@@ -289,7 +289,7 @@ impl Drop for LockGuard {
             let held = self.lease.held(now);
             telemetry::released(self.keys(), "dropped", None, held, left, None);
         }
-        self.lease.attempt().leave(Vec::new());
+        self.lease.attempt().leave();
     }
 }
 

@@ -45,7 +45,7 @@
 //! | 0 | [`algorithm`] | the pure machines: no async, no clock, no randomness, no I/O |
 //!
 //! To learn how a lock works, read the page *How it works* of the guide in the crate `quorate`, then
-//! [`algorithm::attempt`], `attempt.rs` and `acquire.rs`. Codes such as C3 are the rules of `tests/README.md`. The
+//! [`algorithm::attempt`], `acquire/plain.rs` and `attempt.rs`. Codes such as C3 are the rules of `tests/README.md`. The
 //! *gate* is the node that keeps the wait queue of a lock.
 //!
 //! # Invariants

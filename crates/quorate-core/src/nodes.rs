@@ -139,6 +139,11 @@ impl Nodes {
         self.count.ids().find(|id| self.has(*id, capabilities))
     }
 
+    /// Whether a node keeps wait queues.
+    pub(crate) fn has_gates(&self) -> bool {
+        self.having(Capabilities::QUEUE).is_some()
+    }
+
     /// Makes a node no gate for a second.
     pub(crate) fn skip_gate(&self, id: NodeId, now: Instant) {
         let until = now.checked_add(SKIPPED);

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use crate::backend::Mode;
 use crate::cluster::Cluster;
-use crate::remote_wait::{RemoteWait, WaitInput};
+use crate::remote_wait::{Goal, RemoteWait, WaitInput};
 use crate::resource::Key;
 use crate::runtime::lock;
 
@@ -88,8 +88,8 @@ impl Readers {
             }
         }
         // The hints of its refreshes are about all waiters, and readers care for writers.
-        let wait =
-            RemoteWait::begin(cluster, (keys, false), Mode::Shared, node_timeout, true, |_, _| {})?;
+        let (goal, mode) = (Goal::all(Arc::clone(keys)), Mode::Shared);
+        let wait = RemoteWait::begin(cluster, goal, mode, node_timeout, true, |_, _| {})?;
         let keys = Arc::clone(keys);
         let group = Arc::new(Group { keys, wait, members: AtomicUsize::new(1) });
         self.lock().groups.insert(Arc::clone(&group.keys), Arc::clone(&group));
@@ -108,7 +108,7 @@ fn is_recent(at: Instant, now: Instant) -> bool {
 impl Group {
     /// Whether its turn has not come yet.
     fn is_open(&self) -> bool {
-        self.wait.turns() == 0
+        self.wait.calls_to_attempt() == 0
     }
 }
 
@@ -119,19 +119,19 @@ impl Member {
 
     /// Its attempt was not won. The first member that is refused says so for all of the group.
     pub(crate) fn refused(&self) {
-        if self.wait().turns() == self.seen {
+        if self.wait().calls_to_attempt() == self.seen {
             self.wait().input(WaitInput::Refused);
         }
     }
 
-    /// Waits until the next attempt is worth making. Writers that wait then stand behind this group.
+    /// Waits for the call to the next attempt. Writers that wait then stand behind this group.
     ///
     /// # Cancel safety
     ///
     /// The future can be dropped at any time.
-    pub(crate) async fn turn(&mut self) {
-        if let Some(turn) = self.wait().turn_after(self.seen).await {
-            self.seen = turn;
+    pub(crate) async fn called(&mut self) {
+        if let Some(call) = self.wait().called(self.seen).await {
+            self.seen = call;
             if let Some(key) = self.group.keys.first() {
                 self.readers.lock().hints.remove(key);
             }

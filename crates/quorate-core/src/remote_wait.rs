@@ -2,14 +2,14 @@
 //!
 //! Made after the first lost round, or before the first attempt if the gate said that others wait. It belongs to the local queue of
 //! the request's first key, or of its set of names, and stays when one task gives up and the next one goes on there. Its REFRESH, WATCH and LEAVE are calls like all others,
-//! and their replies come here. The timekeeper gives it the time. The task that competes waits for
-//! [`turn`](RemoteWait::turn), with a timer of its own. `choice` is a wait for one of several keys, and
-//! `follow` carries out what the machine asks for.
+//! and their replies come here. The timekeeper gives it the time. The task that competes waits to be
+//! [`called`](RemoteWait::called) to its next attempt, with a timer of its own. `goal` is what is waited for, `watches`
+//! are those on which a push may come, and `follow` carries out what the machine asks for.
 
-mod choice;
 mod follow;
+mod goal;
+mod watches;
 
-use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::task::Waker;
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use crate::algorithm::node_set::NodeSet;
 use crate::algorithm::quorum::NodeId;
-use crate::algorithm::wait::{Entry, WaitMachine, WatchedKey};
+use crate::algorithm::wait::{Entry, WaitMachine};
 use crate::attempts::{Due, Slot, Timed, Wake};
 use crate::backend::{Answered, CallKind, CallResult, Capabilities, Mode, Tag};
 use crate::cluster::Cluster;
@@ -27,6 +27,9 @@ use crate::late::{Actor, LateLock};
 use crate::resource::Key;
 use crate::waiting::{Awaited, Waiting};
 use crate::wakers::Wakers;
+
+pub(crate) use self::goal::Goal;
+use self::watches::Watches;
 
 /// The wait of this manager for one key.
 pub(crate) struct RemoteWait {
@@ -47,24 +50,19 @@ pub(crate) struct RemoteWait {
 
 pub(crate) struct WaitState {
     machine: WaitMachine,
-    /// The keys of the lock that is waited for.
-    locks: Arc<[Key]>,
+    goal: Goal,
     calls: u32,
     /// The call whose reply the machine awaits.
     awaited: Option<u32>,
-    /// The watches on which a push may come: one, or one for each of several keys.
-    watches: Vec<(u32, WatchedKey)>,
-    choosing: Option<Choosing>,
+    watches: Watches,
     /// REFRESH in flight, at most one for each gate.
     refreshes: Vec<(NodeId, u32)>,
     /// LEAVE that waits until a REFRESH has settled: on a gate that keeps no order.
     held_back: Vec<(NodeId, Option<Entry>)>,
     /// LEAVE in flight.
     leaves: Vec<(NodeId, u32)>,
-    /// The machine asks for an attempt, and no task has taken that yet.
-    is_told: bool,
-    /// How often the machine has asked for an attempt. Readers share a wait, and each makes every attempt.
-    turns: u32,
+    /// How often the machine has asked for an attempt. Each task remembers what it has seen.
+    calls_to_attempt: u32,
     /// Its entry says that pushes come, and none does.
     is_outdated: bool,
     is_over: bool,
@@ -72,17 +70,6 @@ pub(crate) struct WaitState {
     expires: Option<Instant>,
     served: Option<Instant>,
     wakers: Wakers,
-}
-
-/// What a wait for one of several keys knows. A key is its index.
-#[derive(Default)]
-struct Choosing {
-    /// The key that a refresh looks at first.
-    first: usize,
-    /// The key that the next attempt is for.
-    free: Option<usize>,
-    /// Where keys are watched.
-    watched_at: Option<NodeId>,
 }
 
 /// What happens to a wait.
@@ -107,17 +94,16 @@ pub(crate) struct WaitEffects {
 }
 
 impl RemoteWait {
-    /// Begins a wait for a lock of `locks`, in sorted order, or for one of them. `None` without randomness, and once the
-    /// manager is closed.
+    /// Begins a wait. `None` without randomness, and once the manager is closed.
     pub(crate) fn begin(
         cluster: &Arc<Cluster>,
-        (locks, is_choice): (&Arc<[Key]>, bool),
+        mut goal: Goal,
         mode: Mode,
         node_timeout: Duration,
         others_wait: bool,
         on_hint: impl Fn(bool, Instant) + Send + Sync + 'static,
     ) -> Option<Arc<Self>> {
-        let (now, key) = (cluster.now(), locks.first()?.clone());
+        let (now, key) = (cluster.now(), goal.first_key()?.clone());
         let gates = cluster.nodes.gates(&key, now);
         // All gates may be skipped now.
         let gate = gates.first().copied().or_else(|| cluster.nodes.having(Capabilities::QUEUE));
@@ -128,19 +114,17 @@ impl RemoteWait {
         let entry = if mode == Mode::Shared { entry.of_readers() } else { entry };
         let machine =
             WaitMachine::begin(&gates, entry.is_polling(), node_timeout, others_wait, now);
-        let first = usize::from(random[0]) % locks.len();
+        goal.begin_at(random[0]);
         let state = WaitState {
             machine,
-            locks: Arc::clone(locks),
+            goal,
             calls: 0,
             awaited: None,
-            watches: Vec::new(),
-            choosing: is_choice.then(|| Choosing { first, ..Choosing::default() }),
+            watches: Watches::default(),
             refreshes: Vec::new(),
             held_back: Vec::new(),
             leaves: Vec::new(),
-            is_told: false,
-            turns: 0,
+            calls_to_attempt: 0,
             is_outdated: false,
             is_over: false,
             expires: None,
@@ -179,25 +163,16 @@ impl RemoteWait {
         self.state.with(self, |state, _| state.is_outdated)
     }
 
-    /// Resolves when the next attempt is worth making.
+    /// Resolves with the number of calls to attempt, once it is not `seen`: then the next attempt is worth making. `None`
+    /// once the wait is over.
     ///
     /// # Cancel safety
     ///
     /// The future can be dropped at any time.
-    pub(crate) async fn turn(self: &Arc<Self>) {
-        self.wait(|state| mem::take(&mut state.is_told) || state.machine.is_over()).await;
-    }
-
-    /// Resolves with the number of the latest attempt that is worth making, once it is not `seen`; `None` once the wait
-    /// is over.
-    ///
-    /// # Cancel safety
-    ///
-    /// The future can be dropped at any time.
-    pub(crate) async fn turn_after(self: &Arc<Self>, seen: u32) -> Option<u32> {
+    pub(crate) async fn called(self: &Arc<Self>, seen: u32) -> Option<u32> {
         let look = |state: &mut WaitState, _: &mut WaitEffects| match state.machine.is_over() {
             true => Some(None),
-            false => (state.turns != seen).then_some(Some(state.turns)),
+            false => (state.calls_to_attempt != seen).then_some(Some(state.calls_to_attempt)),
         };
         Waiting::new(&self.state, self, &*self.cluster.runtime, look).await
     }
@@ -207,15 +182,22 @@ impl RemoteWait {
         self.state.with(self, |state, _| state.machine.is_over())
     }
 
-    /// How many attempts were worth making until now.
-    pub(crate) fn turns(self: &Arc<Self>) -> u32 {
-        self.state.with(self, |state, _| state.turns)
+    /// The number of calls to attempt until now. A task that joins reads it before its own input: else a call between
+    /// the two is lost until the next refresh.
+    pub(crate) fn calls_to_attempt(self: &Arc<Self>) -> u32 {
+        self.state.with(self, |state, _| state.calls_to_attempt)
+    }
+
+    /// The key that is free as far as is known, of several of which one is wanted.
+    pub(crate) fn take_free(self: &Arc<Self>) -> Option<Key> {
+        self.state.with(self, |state, _| state.goal.take_free())
     }
 
     /// Resolves when a gate has answered, or no gate answers.
-    pub(crate) async fn answered(self: &Arc<Self>) {
-        let is_so = |state: &mut WaitState| {
-            mem::take(&mut state.is_told) || state.machine.has_answer() || state.machine.is_over()
+    pub(crate) async fn gate_answered(self: &Arc<Self>, seen: u32) {
+        let is_so = move |state: &mut WaitState| {
+            let machine = &state.machine;
+            state.calls_to_attempt != seen || machine.has_answer() || machine.is_over()
         };
         self.wait(is_so).await;
     }
@@ -296,9 +278,7 @@ impl Actor for WaitState {
         match input {
             WaitInput::Reply(tag, result) => self.handle_reply(wait, &tag, result, now, effects),
             WaitInput::Push(number) => {
-                if let Some(key) = self.take_watch(number) {
-                    self.machine.handle_push(&key, now);
-                }
+                self.handle_push(number, now);
             }
             WaitInput::Due(Due::Time) => {
                 self.served = None;
@@ -306,15 +286,13 @@ impl Actor for WaitState {
             }
             WaitInput::Due(Due::Renewal | Due::Back(_)) => {}
             WaitInput::Refused => {
-                self.is_told = false;
                 self.machine.handle_refused(wait.refresh_interval(), now);
             }
             WaitInput::Won => self.machine.handle_won(),
             WaitInput::Cancel | WaitInput::Due(Due::Close(_)) => self.machine.cancel(),
             WaitInput::TakeOver(locks) => {
-                if locks != self.locks {
+                if self.goal.replace(locks) {
                     self.machine.forget_lock_watch();
-                    self.locks = locks;
                 }
                 self.machine.take_over();
             }

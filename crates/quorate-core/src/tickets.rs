@@ -7,29 +7,32 @@
 //! Beside the queue stands the gate's latest hint whether other processes wait, and the wait between processes
 //! while a task of this manager competes for the key or is queued for it.
 //!
-//! When an attempt gives a ticket on is told in `giving`. The ticket of a task that wants one of several
-//! names knows its set ([`NameSet`]): its release concerns the queue of the set, and the wait between processes there.
+//! An attempt carries the tickets of its request as a [`Turn`]. `giving` is when it gives them on. The turn of a task that
+//! wants one of several names has a home ([`NameSet`]): its release concerns the queue of the set, and the gate of that.
 
 mod giving;
 mod key_queue;
 mod set;
 mod taking;
+mod turn;
 
 use std::collections::VecDeque;
 use std::collections::hash_map::{Entry, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::Waker;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use std::{fmt, mem};
 
 pub(crate) use self::giving::Asking;
 use self::key_queue::{KeyQueue, Whereabouts};
 pub(crate) use self::set::NameSet;
 pub(crate) use self::taking::Taking;
+pub(crate) use self::turn::{GivenOn, Progress, Turn};
+use crate::backend::Mode;
 use crate::cluster::Cluster;
 use crate::error::QuorumFailure;
 use crate::readers::Readers;
-use crate::remote_wait::{RemoteWait, WaitInput};
+use crate::remote_wait::{Goal, RemoteWait, WaitInput};
 use crate::resource::Key;
 use crate::runtime::lock;
 
@@ -70,8 +73,7 @@ struct Queues {
 pub(crate) struct Ticket {
     queues: Arc<LocalQueues>,
     key: Key,
-    set: Option<Arc<NameSet>>,
-    /// Of the gate of its key, since the releases of its attempt have begun.
+    /// Of the gate of its key, or of its home, since the releases of its attempt have begun.
     asking: Asking,
 }
 
@@ -175,10 +177,6 @@ impl Ticket {
         &self.key
     }
 
-    pub(crate) const fn set(&self) -> Option<&Arc<NameSet>> {
-        self.set.as_ref()
-    }
-
     /// Whether a wait between processes goes on here, or other processes wait by the gate's latest hint.
     pub(crate) fn others_are_first(&self, now: Instant) -> bool {
         self.with(|queue| queue.wait.is_some() || queue.hint(now) == Some(true)).unwrap_or(false)
@@ -189,10 +187,44 @@ impl Ticket {
         self.with(|queue| queue.wait.clone()).flatten()
     }
 
-    /// Keeps the wait between processes for this task, and for the next ones.
-    pub(crate) fn keep_wait(&self, wait: Arc<RemoteWait>) {
-        let old = self.with(|queue| queue.wait.replace(wait));
+    /// Joins the wait queue at the gate, or goes on with the wait of an earlier task. `is_refused`: the request has lost a
+    /// round. Returns the wait with the number of calls to attempt that the task has seen. `None` where no node keeps a
+    /// queue, without randomness, and once the manager is closed.
+    pub(crate) fn join_queue(
+        &self,
+        keys: &Arc<[Key]>,
+        goal: fn(Arc<[Key]>) -> Goal,
+        node_timeout: Duration,
+        is_refused: bool,
+    ) -> Option<(Arc<RemoteWait>, u32)> {
+        let cluster = &self.queues.cluster;
+        let has_gates = cluster.nodes.has_gates();
+        if let Some(wait) = self.wait().filter(|wait| has_gates && !wait.is_outdated()) {
+            let seen = wait.calls_to_attempt();
+            wait.input(match is_refused {
+                true => WaitInput::Refused,
+                false => WaitInput::TakeOver(Arc::clone(keys)),
+            });
+            return Some((wait, seen));
+        }
+        if let Some(wait) = self.end_wait(cluster.now()) {
+            wait.input(WaitInput::Cancel);
+        }
+        if !has_gates {
+            return None;
+        }
+        let (queues, key) = (Arc::clone(&self.queues), self.key.clone());
+        let on_hint = move |others_wait, at| queues.note_hint(&key, others_wait, at);
+        let (goal, mode) = (goal(Arc::clone(keys)), Mode::Exclusive);
+        let wait = RemoteWait::begin(cluster, goal, mode, node_timeout, !is_refused, on_hint)?;
+        let seen = if is_refused { wait.calls_to_attempt() } else { 0 };
+        if is_refused {
+            // Its first attempt is the one that was just lost.
+            wait.input(WaitInput::Refused);
+        }
+        let old = self.with(|queue| queue.wait.replace(Arc::clone(&wait)));
         drop(old);
+        Some((wait, seen))
     }
 
     /// Takes the wait between processes, which ends.

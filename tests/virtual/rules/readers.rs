@@ -1,4 +1,5 @@
-//! Readers and writers: who waits for whom. `sets` is what is at the nodes, and what a reader has.
+//! Readers and writers: who waits for whom. `asking` is the answer of the gate, `sets` what is at the
+//! nodes, and what a reader has.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,6 +15,7 @@ use crate::backends::{Begins, begin};
 use crate::waiting::processes::{Process, Scene};
 use crate::world::{MS, SECOND, World};
 
+mod asking;
 mod sets;
 
 /// A request of a reader that waits for as long as a test takes.

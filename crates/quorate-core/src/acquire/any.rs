@@ -20,98 +20,178 @@ use std::time::Instant;
 
 use futures_util::future::{Either, poll_immediate, select, select_ok};
 
-use super::Competitor;
-use super::kind::{Choosing, Kind};
-use crate::algorithm::attempt::Loss;
-use crate::error::LockError;
-use crate::remote_wait::WaitInput;
+use super::rounds::{Round, Rounds, in_time};
+use super::wanted::Wanted;
+use crate::attempt::Attempt;
+use crate::error::{LockError, QuorumFailure};
+use crate::remote_wait::{Goal, RemoteWait, WaitInput};
 use crate::resource::Key;
-use crate::tickets::{NameSet, NoTicket, Ticket};
+use crate::tickets::{LocalQueues, NameSet, NoTicket, Taking, Ticket, Turn};
 
 /// How many rounds a request makes before it waits in the wait queue.
 const FAST_ROUNDS: usize = 3;
 
-impl Competitor<'_> {
-    fn choosing(&mut self) -> Option<&mut Choosing> {
-        match &mut self.kind {
-            Kind::OneOf(choosing) => Some(choosing),
-            Kind::All | Kind::Shared(_) => None,
+/// Acquires a lock on one of several names.
+///
+/// # Cancel safety
+///
+/// Dropping the future releases in the background what was acquired, and gives the tickets on.
+pub(super) async fn acquire(
+    manager: &Arc<LocalQueues>,
+    wanted: &Wanted,
+    set: &Arc<NameSet>,
+) -> Result<Arc<Attempt>, LockError> {
+    let mut choice = Choosing::new(Rounds::new(manager, wanted), set);
+    while let Some(key) = choice.next_key().await? {
+        let haste = choice.rounds.haste();
+        match choice.rounds.run(Arc::from([key]), haste).await? {
+            Round::Won => {
+                choice.end_wait();
+                return choice.rounds.finish().await;
+            }
+            Round::Lost => {
+                choice.rounds.leave_turn();
+                if !wanted.waits() && !choice.rounds.is_held() {
+                    break;
+                }
+            }
+            Round::Final => break,
         }
+    }
+    Err(choice.give_up().await)
+}
+
+/// A request for one of several names.
+struct Choosing<'a> {
+    rounds: Rounds<'a>,
+    set: &'a Arc<NameSet>,
+    /// The wait between processes belongs to it.
+    set_ticket: Option<Ticket>,
+    is_fast_over: bool,
+    /// The keys of the fast path.
+    tried: Vec<Key>,
+    /// The queues in this process that it stands in.
+    busy: Vec<Taking>,
+    /// It waits for tasks here alone.
+    is_local: bool,
+}
+
+impl<'a> Choosing<'a> {
+    const fn new(rounds: Rounds<'a>, set: &'a Arc<NameSet>) -> Self {
+        Self {
+            rounds,
+            set,
+            set_ticket: None,
+            is_fast_over: false,
+            tried: Vec::new(),
+            busy: Vec::new(),
+            is_local: false,
+        }
+    }
+
+    fn wait(&self) -> Option<Arc<RemoteWait>> {
+        self.set_ticket.as_ref().and_then(Ticket::wait)
+    }
+
+    fn others_are_first(&self, now: Instant) -> bool {
+        self.set_ticket.as_ref().is_some_and(|ticket| ticket.others_are_first(now))
+    }
+
+    /// A name was won: the wait ends, and the next task of the set goes on.
+    fn end_wait(&mut self) {
+        let now = self.rounds.cluster().now();
+        let wait = self.set_ticket.take().and_then(|ticket| ticket.end_set(now));
+        wait.into_iter().for_each(|wait| wait.input(WaitInput::Won));
+    }
+
+    /// Ends the request without a lock.
+    async fn give_up(&mut self) -> LockError {
+        let wait = self.wait();
+        let unasked = match self.rounds.unasked(wait.as_ref()) {
+            LockError::NoQuorum(_) if self.rounds.was_behind_others => {
+                LockError::Held(QuorumFailure::default())
+            }
+            unasked => unasked,
+        };
+        let set_ticket = self.set_ticket.take();
+        let is_last = set_ticket.as_ref().is_some_and(|ticket| !ticket.has_local());
+        drop(set_ticket);
+        self.busy.clear();
+        self.rounds.give_up(unasked, wait.filter(|_| is_last)).await
     }
 
     /// Takes the ticket of the set. A request that waits for no holder goes on without it, if another has it.
-    async fn take_set_ticket(&mut self, set: &NameSet) -> Result<(), LockError> {
-        let taken = match self.wanted.waits() {
-            true => Some(self.ticket(&set.key, self.now()).await?),
+    async fn take_set_ticket(&mut self) -> Result<(), LockError> {
+        let (rounds, set) = (&mut self.rounds, self.set);
+        let taken = match rounds.wanted.waits() {
+            // The key of a set is no name that a user knows.
+            true => Some(rounds.take_ticket(&set.key, &set.gate_key).await?),
             false => {
-                let taking = self.queues.take(set.key.clone(), false, self.now());
+                let taking = rounds.manager.take(set.key.clone(), false, rounds.now());
                 poll_immediate(taking).await.and_then(Result::ok)
             }
         };
-        if let Some(choosing) = self.choosing() {
-            choosing.is_fast_over |= taken.as_ref().and_then(Ticket::wait).is_some();
-            choosing.set_ticket = taken;
-        }
+        self.is_fast_over |= taken.as_ref().and_then(Ticket::wait).is_some();
+        self.set_ticket = taken;
         Ok(())
     }
 
-    /// Takes the ticket of the name of the next attempt. `false` if the request ends without one.
-    pub(super) async fn choose(&mut self, set: &Arc<NameSet>) -> Result<bool, LockError> {
-        let cluster = &self.queues.cluster;
-        if self.wait_ticket().is_none()
-            && let Err(error) = self.take_set_ticket(set).await
+    /// Takes the ticket of the name of the next attempt. `None` if the request ends without one.
+    async fn next_key(&mut self) -> Result<Option<Key>, LockError> {
+        let (cluster, deadline) = (self.rounds.cluster(), self.rounds.deadline());
+        if self.set_ticket.is_none()
+            && let Err(error) = self.take_set_ticket().await
         {
-            return if self.last.is_some() { Ok(false) } else { Err(error) };
+            return if self.rounds.has_lost() { Ok(None) } else { Err(error) };
         }
-        while self.deadline.is_none_or(|deadline| self.now() < deadline) {
-            let deadline = self.deadline;
-            let given = cluster.attempts.unless_closed(self.given());
-            match cluster.before(deadline, given).await {
-                Some(Some(Ok(ticket))) => {
+        while self.rounds.is_in_time() {
+            match in_time(cluster, deadline, self.given()).await? {
+                Some(Ok(ticket)) => {
                     // The wait of a task that wanted this name alone, and gave up.
                     if let Some(wait) = ticket.end_wait(cluster.now()) {
                         wait.input(WaitInput::Cancel);
                     }
-                    self.tickets.push(ticket.of(set));
-                    return Ok(true);
+                    let key = ticket.key().clone();
+                    self.rounds.turn = Turn::of(ticket, self.set);
+                    return Ok(Some(key));
                 }
-                Some(None | Some(Err(NoTicket::Closed))) => return Err(LockError::Closed),
-                Some(Some(Err(NoTicket::TooMany))) => return Err(self.too_many(&set.key)),
-                Some(Some(Err(NoTicket::Held))) if self.wanted.waits() => {}
-                Some(Some(Err(NoTicket::Held))) | None => break,
+                Some(Err(NoTicket::Closed)) => return Err(LockError::Closed),
+                Some(Err(NoTicket::TooMany)) => {
+                    return Err(self.rounds.too_many(&self.set.gate_key));
+                }
+                Some(Err(NoTicket::Held)) if self.rounds.wanted.waits() => {}
+                Some(Err(NoTicket::Held)) | None => break,
             }
         }
-        Ok(false)
+        Ok(None)
     }
 
     /// The ticket of a name, once there is one that is worth an attempt. *Held* if that could not be had.
     async fn given(&mut self) -> Result<Ticket, NoTicket> {
-        let (queues, keys, now) = (self.queues, &*self.wanted.keys, self.now());
-        let (others_are_first, random) = (self.others_are_first(), queues.cluster.random());
-        self.unawaited = None;
-        let is_over = self.last.as_ref().is_some_and(|last| last.loss != Loss::Held);
-        let Some(choosing) = self.choosing() else { return Err(NoTicket::Closed) };
-        if !choosing.is_fast_over && !is_over && choosing.tried.len() < FAST_ROUNDS {
-            match queues.pick(keys, &choosing.tried, random, now) {
+        let (queues, wanted, now) = (self.rounds.manager, self.rounds.wanted, self.rounds.now());
+        let (others_are_first, random) = (self.others_are_first(now), queues.cluster.random());
+        self.rounds.note_awaited();
+        let is_over = self.rounds.has_lost() && !self.rounds.is_held();
+        if !self.is_fast_over && !is_over && self.tried.len() < FAST_ROUNDS {
+            match queues.pick(&wanted.keys, &self.tried, random, now) {
                 Some(name) if !others_are_first => {
-                    choosing.tried.push(name.clone());
+                    self.tried.push(name.clone());
                     return queues.take(name, false, now).await;
                 }
                 // After a lost round, its undo may have a ticket.
-                None if choosing.tried.is_empty() => self.wait_here(now),
+                None if self.tried.is_empty() => self.wait_here(now),
                 _ => {}
             }
         }
-        let Some(choosing) = self.choosing() else { return Err(NoTicket::Closed) };
-        choosing.is_fast_over = true;
-        let (mut busy, is_local) = (take(&mut choosing.busy), take(&mut choosing.is_local));
+        self.is_fast_over = true;
+        let (mut busy, is_local) = (take(&mut self.busy), take(&mut self.is_local));
         let here = async {
             if busy.is_empty() {
                 return pending().await;
             }
             select_ok(busy.iter_mut()).await.map(|(ticket, _)| ticket)
         };
-        let there = async { if is_local { pending().await } else { self.next().await } };
+        let there = async { if is_local { pending().await } else { self.wait_at_gate().await } };
         let given = match select(pin!(here), pin!(there)).await {
             Either::Left((given, _)) => Some(given),
             Either::Right(_) => None,
@@ -124,17 +204,17 @@ impl Competitor<'_> {
                     error => error,
                 });
             }
-            if self.others_are_first() {
+            if self.others_are_first(self.rounds.now()) {
                 return Err(NoTicket::Held);
             }
             // The next task goes on. This one takes that ticket again, if it loses.
-            self.choosing().into_iter().for_each(|it| it.set_ticket = None);
+            self.set_ticket = None;
             return given;
         }
-        let (wait, now) = (self.wait_ticket().and_then(Ticket::wait), self.cluster().now());
+        let (wait, now) = (self.wait(), self.rounds.cluster().now());
         let named = wait.as_ref().and_then(|wait| wait.take_free());
         // Without a gate, any name.
-        let unnamed = || queues.pick(keys, &[], random, now).filter(|_| self.wanted.waits());
+        let unnamed = || queues.pick(&wanted.keys, &[], random, now).filter(|_| wanted.waits());
         let Some(name) = named.or_else(unnamed) else {
             self.wait_here(now);
             return Err(NoTicket::Held);
@@ -145,17 +225,31 @@ impl Competitor<'_> {
             if busy.iter().all(|taking| *taking.key() != name) {
                 busy.push(queues.take(name, true, now));
             }
-            self.choosing().into_iter().for_each(|it| it.busy = take(&mut busy));
+            self.busy = take(&mut busy);
         }
         taken
     }
 
+    /// Waits until the gate names a key that is free. A request that waits for no holder hears the gate once.
+    async fn wait_at_gate(&self) {
+        let rounds = &self.rounds;
+        let Some(ticket) = &self.set_ticket else { return };
+        rounds.await_undo_on_pools().await;
+        rounds.pause_before_gate().await;
+        let (keys, is_refused) = (&rounds.wanted.keys, rounds.has_lost());
+        match ticket.join_queue(keys, Goal::one_of, rounds.node_timeout, is_refused) {
+            Some((wait, seen)) if rounds.wanted.waits() => drop(wait.called(seen).await),
+            Some((wait, seen)) => wait.gate_answered(seen).await,
+            None => rounds.back_off().await,
+        }
+    }
+
     /// Tasks here have or want all names: waits for them alone.
     fn wait_here(&mut self, now: Instant) {
-        let (queues, waits, is_again) = (self.queues, self.wanted.waits(), self.last.is_some());
-        let Kind::OneOf(choosing) = &mut self.kind else { return };
+        let (queues, wanted) = (self.rounds.manager, self.rounds.wanted);
+        let (waits, is_again) = (wanted.waits(), self.rounds.has_lost());
         let take = |key: &Key| queues.take(key.clone(), waits, now).again(is_again);
-        choosing.busy = self.wanted.keys.iter().map(take).collect();
-        (choosing.is_local, self.has_waited) = (true, true);
+        self.busy = wanted.keys.iter().map(take).collect();
+        (self.is_local, self.rounds.was_behind_others) = (true, true);
     }
 }

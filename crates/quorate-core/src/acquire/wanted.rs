@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::kind::Kind;
 use crate::algorithm::fence::FenceHint;
 use crate::algorithm::lease::{Ttl, saturating_add};
 use crate::attempt::AttemptOptions;
@@ -11,7 +10,7 @@ use crate::backend::{Capabilities, Claim, Mode};
 use crate::cluster::Cluster;
 use crate::error::{InvalidRequest, LockError};
 use crate::resource::{InvalidLabel, InvalidResource, Key, Label, Resources, Token};
-use crate::tickets::{NameSet, Ticket};
+use crate::tickets::NameSet;
 
 /// The settings of a request, unchecked.
 #[derive(Clone, Debug)]
@@ -60,12 +59,24 @@ impl Wishes {
     }
 }
 
+/// The loop of a request.
+pub(super) enum Kind<'a> {
+    /// All keys, and it waits for a holder.
+    Plain,
+    /// All keys, and it waits for no holder.
+    Trying,
+    /// One of several keys.
+    AnyOf(&'a Arc<NameSet>),
+    /// All keys, together with other readers.
+    Shared,
+}
+
 /// A request, checked.
 pub(crate) struct Wanted {
     /// In sorted order.
     pub(crate) keys: Arc<[Key]>,
     /// If one of several keys is wanted.
-    pub(super) set: Option<Arc<NameSet>>,
+    set: Option<Arc<NameSet>>,
     pub(super) ttl: Ttl,
     label: Option<Label>,
     wishes: Wishes,
@@ -111,11 +122,12 @@ impl Wanted {
         }
     }
 
-    pub(super) fn kind(&self) -> Kind {
-        match self.wishes.mode {
-            Mode::Shared => Kind::Shared(None),
-            Mode::Exclusive if self.set.is_some() => Kind::OneOf(Box::default()),
-            Mode::Exclusive => Kind::All,
+    pub(super) fn kind(&self) -> Kind<'_> {
+        match (self.wishes.mode, &self.set) {
+            (Mode::Shared, _) => Kind::Shared,
+            (Mode::Exclusive, Some(set)) => Kind::AnyOf(set),
+            (Mode::Exclusive, None) if self.waits() => Kind::Plain,
+            (Mode::Exclusive, None) => Kind::Trying,
         }
     }
 
@@ -140,16 +152,12 @@ impl Wanted {
         self.wishes.needs_quorum
     }
 
-    /// A claim with a fresh token, for each attempt (C1). `tickets` says which key, where one of several is wanted.
-    pub(super) fn claim(&self, cluster: &Cluster, tickets: &[Ticket]) -> Result<Claim, LockError> {
+    /// A claim of `keys` with a fresh token, for each attempt (C1).
+    pub(super) fn claim(&self, cluster: &Cluster, keys: Arc<[Key]>) -> Result<Claim, LockError> {
         let mut token = Token::draw(|bytes| cluster.runtime.fill_random(bytes))?;
         if let Some(label) = &self.label {
             token = token.labelled(label);
         }
-        let keys = match &self.set {
-            None => Arc::clone(&self.keys),
-            Some(_) => tickets.iter().map(|ticket| ticket.key().clone()).collect(),
-        };
         Ok(Claim::new(keys, token, self.ttl).with_mode(self.wishes.mode))
     }
 
@@ -161,9 +169,11 @@ impl Wanted {
         &self,
         cluster: &Cluster,
         deadline: Option<Instant>,
+        haste: Option<Duration>,
     ) -> Result<AttemptOptions, LockError> {
         let Wishes { hold_limit, fencing, .. } = self.wishes;
-        let mut options = AttemptOptions { deadline, hold_limit, ..AttemptOptions::default() };
+        let mut options =
+            AttemptOptions { deadline, hold_limit, haste, ..AttemptOptions::default() };
         options.acquire.guard = cluster.config.restart_guard;
         if fencing {
             let source = cluster.config.fencing_hint.as_ref();

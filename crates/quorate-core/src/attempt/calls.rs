@@ -11,7 +11,7 @@ use crate::algorithm::lease::Ttl;
 use crate::algorithm::quorum::NodeId;
 use crate::backend::{
     AcquireOptions, Answered, BackendError, Call, CallKind, CallReply, CallResult, Capabilities,
-    ExtendOptions, Mode, Operation, ReleaseOptions, Reply, Tag, Vote,
+    ExtendOptions, Operation, ReleaseOptions, Reply, Tag, Vote,
 };
 use crate::nodes::{Change, outcome};
 use crate::resource::Key;
@@ -19,7 +19,7 @@ use crate::telemetry;
 use crate::tickets::Asking;
 
 /// The number of the hint for the first key. The machine's calls are numbered from 1, and hints down from here.
-const FIRST_HINT: u32 = u32::MAX;
+pub(super) const FIRST_HINT: u32 = u32::MAX;
 
 impl Answered for Attempt {
     fn answered(self: Arc<Self>, tag: Tag, result: CallResult, now: Option<Instant>) {
@@ -43,8 +43,8 @@ impl Answered for Attempt {
         if tag.kind != CallKind::Release {
             return;
         }
-        set(&self.queued, tag.node, is_queued);
-        set(&self.left_late, tag.node, is_late);
+        set_bit(&self.queued, tag.node, is_queued);
+        set_bit(&self.left_late, tag.node, is_late);
     }
 }
 
@@ -98,7 +98,7 @@ impl State {
         let settled = cluster.nodes.settled(tag, result, now);
         effects.wake.merge(cluster.attempts.tell_back(tag.node, settled.await_back));
         if tag.kind == CallKind::Waiting {
-            return self.handle_hint(attempt, tag, settled.result, now, effects);
+            return self.handle_hint(attempt, tag.number, settled.result, now);
         }
         if let Ok(CallReply::Voted(Reply { vote: Vote::Refused, holder: Some(holder), .. })) =
             &settled.result
@@ -127,7 +127,7 @@ impl State {
                 .tell(move |attempt| tell_settled(attempt, node, kind, outcome, latency, change));
         }
         if tag.kind == CallKind::Release {
-            set(&attempt.queued, tag.node, false);
+            set_bit(&attempt.queued, tag.node, false);
         }
         // The answer to a round that is lost already: the error of the request says it (A4).
         let votes = matches!(tag.kind, CallKind::SetsTtl(_));
@@ -137,57 +137,15 @@ impl State {
         self.machine.handle_reply(CallId::new(tag.node, tag.number), outcome, now);
     }
 
-    /// Asks the gate of each key whether others wait, behind the release in the same pipeline.
-    pub(super) fn ask_for_hints(&mut self, attempt: &Arc<Attempt>, now: Instant) {
-        for (at, ticket) in (0..).zip(&mut self.tickets) {
-            let number = FIRST_HINT - at;
-            ticket.begin_ending(attempt.slot, attempt.won.get().is_some(), now, |key| {
-                ask_gate(attempt, key, number, now)
-            });
-        }
-    }
-
-    /// Asks the gate of the first key whether a writer waits, in front of the acquire in the same pipeline (RW1).
-    ///
-    /// Returns whether another gate was asked than before: the replies of a round may bring the server ids.
-    pub(super) fn ask_for_writers(&mut self, attempt: &Arc<Attempt>, now: Instant) -> bool {
-        let Some(key) = attempt.claim.keys().first() else { return false };
-        let gate = attempt.cluster().nodes.gates(key, now).first().copied();
-        if gate.is_none() || std::mem::replace(&mut self.asked, gate) == gate {
-            return false;
-        }
-        let asked = ask_gate(attempt, key, FIRST_HINT, now);
-        self.writer_waits = (asked != Asking::Asked).then_some(false);
-        true
-    }
-
-    /// The gate has answered a hint. It is noted before a ticket is given on for it.
-    fn handle_hint(
-        &mut self,
-        attempt: &Attempt,
-        tag: &Tag,
-        result: CallResult,
-        now: Instant,
-        effects: &mut Effects,
-    ) {
-        let at = usize::try_from(FIRST_HINT - tag.number).unwrap_or(usize::MAX);
+    /// The gate has answered a hint.
+    fn handle_hint(&mut self, attempt: &Attempt, number: u32, result: CallResult, now: Instant) {
+        let at = usize::try_from(FIRST_HINT - number).unwrap_or(usize::MAX);
         let Some(key) = attempt.claim.keys().get(at) else { return };
-        if attempt.claim.mode() == Mode::Shared {
-            if self.asked != Some(tag.node) {
-                // Another gate is asked meanwhile.
-                return;
-            }
-            let writer_waits = matches!(result, Ok(CallReply::Waiters(true)));
-            attempt.queues.readers.note_hint(key, writer_waits, now);
-            self.writer_waits = Some(writer_waits);
-            self.wakers.move_into(&mut effects.wakers);
-        } else if let Ok(CallReply::Waiters(others_wait)) = result {
-            let queue = self.set.as_ref().map_or(key, |set| &set.key);
-            attempt.queues.note_hint(queue, others_wait, now);
-        }
-        if let Some(ticket) = self.tickets.iter_mut().find(|ticket| ticket.key() == key) {
-            ticket.note_hint_answered();
-        }
+        let others_wait = match result {
+            Ok(CallReply::Waiters(others_wait)) => Some(others_wait),
+            _ => None,
+        };
+        self.turn.note_answer(&attempt.queues, key, others_wait, now);
     }
 
     /// The call in front of the release at a node is given up, with the key that it may set.
@@ -215,7 +173,7 @@ impl State {
 }
 
 /// Puts a node into a set of bits, or takes it out. Mostly nothing changes, and a look is cheap.
-fn set(nodes: &AtomicU64, node: NodeId, is_in: bool) {
+fn set_bit(nodes: &AtomicU64, node: NodeId, is_in: bool) {
     let set = NodeSet::from_iter([node]);
     if NodeSet::of_bits(nodes.load(Ordering::Relaxed)).contains(node) != is_in {
         match is_in {
@@ -226,7 +184,7 @@ fn set(nodes: &AtomicU64, node: NodeId, is_in: bool) {
 }
 
 /// Asks the gate of a key whether others wait.
-fn ask_gate(attempt: &Arc<Attempt>, key: &Key, number: u32, now: Instant) -> Asking {
+pub(super) fn ask_gate(attempt: &Arc<Attempt>, key: &Key, number: u32, now: Instant) -> Asking {
     let (cluster, mode) = (attempt.cluster(), attempt.claim.mode());
     let Some(node) = cluster.nodes.gates(key, now).first().copied() else { return Asking::NoGate };
     let tag = Tag { node, number, begun: now, kind: CallKind::Waiting, asks_server: false };

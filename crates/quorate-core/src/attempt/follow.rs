@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use super::calls::{FIRST_HINT, ask_gate};
 use super::{Attempt, Effects, Renewing, State, Why};
 use crate::algorithm::attempt::{
     Action, AttemptMachine, Decision, End, NodeSet, RoundId, RoundVote,
@@ -13,18 +14,16 @@ use crate::algorithm::quorum::NodeId;
 use crate::backend::{BackendError, Holder};
 use crate::error::{ExtendError, LeaseEnd, QuorumFailure, ReleaseError};
 use crate::telemetry;
-use crate::tickets::Ticket;
+use crate::tickets::{Progress, Turn};
 use crate::waiting::Awaited as _;
 use crate::wakers::Wakers;
 
 impl State {
-    pub(super) fn new(machine: AttemptMachine<BackendError>, tickets: Vec<Ticket>) -> Self {
+    pub(super) fn new(machine: AttemptMachine<BackendError>, turn: Turn) -> Self {
         Self {
             machine,
             first: None,
             is_taken: false,
-            writer_waits: Some(false),
-            asked: None,
             late: Vec::new(),
             holders: Vec::new(),
             extended: None,
@@ -38,9 +37,7 @@ impl State {
             is_left: false,
             is_closed: false,
             renewal: None,
-            set: tickets.first().and_then(Ticket::set).cloned(),
-            tickets,
-            given_on_at: None,
+            turn,
             wakers: Wakers::default(),
             is_counted: false,
             background_since: None,
@@ -79,7 +76,7 @@ impl State {
                 effects.tell(move |_| telemetry::held(is_held));
             }
         }
-        self.give_tickets_on(attempt, now, effects);
+        self.give_turn_on(attempt, now, effects);
         for node in self.machine.awaits_back().iter() {
             attempt.cluster().nodes.await_back(node, attempt.slot);
         }
@@ -105,7 +102,7 @@ impl State {
                 self.first = Some(Ok(()));
                 attempt.end.publish(valid_until, self.machine.is_limited());
                 let _ = attempt.won.set((now, token));
-                effects.won = self.tickets.first().and_then(|ticket| ticket.end_wait(now));
+                self.turn.won(now, &mut effects.given_on);
             }
             Decision::NotWon(loss) => {
                 self.first = Some(Err(loss));
@@ -264,28 +261,26 @@ impl State {
         });
     }
 
-    /// Gives tickets on once the releases have been handed to their nodes. Not before the request has heard of its round:
-    /// from a lost one, or an expired win, it takes them back.
-    fn give_tickets_on(&mut self, attempt: &Arc<Attempt>, now: Instant, effects: &mut Effects) {
+    /// Gives the turn on once the releases have been handed to their nodes. Not before the request has heard of its round:
+    /// from a lost one, or an expired win, it takes the turn back.
+    fn give_turn_on(&mut self, attempt: &Arc<Attempt>, now: Instant, effects: &mut Effects) {
         let is_result_to_come =
             self.first.is_some() && !self.is_taken && !self.is_left && !self.is_closed;
         let is_over = self.machine.is_quiescent();
-        if self.tickets.is_empty() || is_result_to_come || !(is_over || self.machine.is_releasing())
-        {
+        if self.turn.is_over() || is_result_to_come || !(is_over || self.machine.is_releasing()) {
             return;
         }
-        if self.given_on_at.is_none() {
-            self.given_on_at = Some(saturating_add(now, attempt.node_timeout()));
-            self.ask_for_hints(attempt, now);
-        }
-        let is_late = is_over || self.given_on_at.is_some_and(|at| now >= at);
-        let is_ordered = attempt.cluster().nodes.all_ordered();
         let was_held = attempt.won.get().is_some();
+        if !self.turn.has_releases() {
+            let times = (now, saturating_add(now, attempt.node_timeout()));
+            self.turn.begin_releases(attempt.slot, was_held, times, |at, key| {
+                ask_gate(attempt, key, FIRST_HINT - at, now)
+            });
+        }
+        let is_ordered = attempt.cluster().nodes.all_ordered();
         let is_decided = self.released.is_some() || self.is_cleared || self.is_undone;
-        let given_on = self.tickets.extract_if(.., |ticket| {
-            is_late || ticket.is_given_on(is_ordered, was_held, is_decided, now)
-        });
-        effects.tickets.extend(given_on);
+        let progress = Progress { is_ordered, was_held, is_decided, is_over };
+        self.turn.give_on(progress, now, &mut effects.given_on);
     }
 
     /// Nothing is left to await or to send.

@@ -59,7 +59,7 @@ impl State {
     ) {
         if self.kept.is_none() && self.keeping.is_some_and(|keeping| keeping <= round) {
             self.machine.abandon(now);
-            effects.tickets.append(&mut self.tickets);
+            self.turn.end(&mut effects.given_on);
             self.set_kept(result(), effects);
         }
     }

@@ -16,7 +16,7 @@ use crate::error::{ExtendError, LeaseEnd, QuorumFailure, ReleaseError};
 use crate::given_up::Givers;
 use crate::late::{Actor as _, LateLock};
 use crate::resource::Key;
-use crate::tickets::{LocalQueues, Ticket};
+use crate::tickets::{LocalQueues, Turn};
 use crate::waiting::Waiting;
 
 /// What a first round asks for, besides the claim.
@@ -26,8 +26,6 @@ pub(crate) struct AttemptOptions {
     /// When the first round ends at the latest, if before its node timeout.
     pub(crate) deadline: Option<Instant>,
     pub(crate) hold_limit: Option<Duration>,
-    /// Asks the gate whether a writer waits, together with the first round (RW1).
-    pub(crate) asks_for_writers: bool,
     /// If the request waits for no holder: see [`Settings::haste`].
     pub(crate) haste: Option<Duration>,
 }
@@ -36,8 +34,8 @@ pub(crate) struct AttemptOptions {
 pub(crate) struct NotWon {
     pub(crate) loss: Loss,
     pub(crate) failure: QuorumFailure,
-    /// The tickets, for a request that goes on.
-    pub(crate) tickets: Vec<Ticket>,
+    /// For a request that goes on.
+    pub(crate) turn: Turn,
 }
 
 /// The request.
@@ -47,11 +45,11 @@ impl Attempt {
         queues: &Arc<LocalQueues>,
         claim: Claim,
         options: AttemptOptions,
-        tickets: Vec<Ticket>,
+        turn: Turn,
         now: Instant,
     ) -> Option<Arc<Self>> {
         let machine = AttemptMachine::new(settings(&queues.cluster, &claim, options), now);
-        Self::register(queues, claim, options, State::new(machine, tickets), now)
+        Self::register(queues, claim, options, State::new(machine, turn), now)
     }
 
     /// Begins to extend on all nodes what another process has detached. After a failure nothing is released.
@@ -64,7 +62,7 @@ impl Attempt {
         let options = AttemptOptions { hold_limit, ..AttemptOptions::default() };
         let (settings, now) = (settings(&queues.cluster, &claim, options), queues.cluster.now());
         let machine = AttemptMachine::adopt(settings, token, now);
-        Self::register(queues, claim, options, State::new(machine, Vec::new()), now)
+        Self::register(queues, claim, options, State::new(machine, Turn::default()), now)
     }
 
     /// Registers the attempt, and then sends its first calls: a call that is answered at once finds it there.
@@ -92,9 +90,6 @@ impl Attempt {
             })
         })?;
         attempt.state.with(&attempt, |state, effects| {
-            if options.asks_for_writers {
-                state.ask_for_writers(&attempt, now);
-            }
             state.follow(&attempt, now, effects);
         });
         Some(attempt)
@@ -125,25 +120,10 @@ impl Attempt {
                 Ok(()) => Loss::Expired,
                 Err(loss) => loss,
             };
-            let (failure, tickets) = (state.failure(self), std::mem::take(&mut state.tickets));
-            Some(Some(Err(NotWon { loss, failure, tickets })))
+            let (failure, turn) = (state.failure(self), std::mem::take(&mut state.turn));
+            Some(Some(Err(NotWon { loss, failure, turn })))
         })
         .await
-    }
-
-    /// Whether the gate says that a writer waits. Its answer is awaited for as long as the round took, at most (RW1). A process
-    /// that has just learned which node the gate is asks that one.
-    pub(crate) async fn writer_waits(self: &Arc<Self>) -> bool {
-        let took = self.state.with(self, |state, _| state.machine.waited());
-        loop {
-            let says_so = self.wait(|state, _| state.writer_waits);
-            let says_so = self.cluster().within(took, says_so).await.unwrap_or(false);
-            let now = self.cluster().now();
-            let is_new = self.state.with(self, |state, _| state.ask_for_writers(self, now));
-            if says_so || !is_new {
-                return says_so;
-            }
-        }
     }
 
     /// Waits until each node has answered the undo, or has failed it, for `limit` at most (C8).
@@ -154,10 +134,13 @@ impl Attempt {
     }
 
     /// The request or the guard is gone: releases in the background. Never waits (A1).
-    ///
-    /// A request between two rounds gives its tickets back: they are given on when its last undo allows it.
-    pub(crate) fn leave(self: &Arc<Self>, tickets: Vec<Ticket>) {
-        self.state.put(self, (Input::Leave(tickets), None));
+    pub(crate) fn leave(self: &Arc<Self>) {
+        self.leave_with(Turn::default());
+    }
+
+    /// The same for a request between two rounds. Its last attempt gives the turn on when the undo allows it.
+    pub(crate) fn leave_with(self: &Arc<Self>, turn: Turn) {
+        self.state.put(self, (Input::Leave(turn), None));
     }
 
     /// What each node answered in the last round that was decided, or after it if that is the first round.

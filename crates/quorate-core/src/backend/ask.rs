@@ -46,7 +46,7 @@ struct AskState {
 /// # futures_util::FutureExt::now_or_never(asked).unwrap().unwrap();
 /// ```
 pub fn ask(operation: Operation, now: Instant) -> (Call, Asked) {
-    let slot = Arc::<Ask>::default();
+    let (slot, asked) = Asked::new();
     let tag = Tag {
         node: NodeId::FIRST,
         number: 0,
@@ -54,10 +54,16 @@ pub fn ask(operation: Operation, now: Instant) -> (Call, Asked) {
         kind: CallKind::Waiting,
         asks_server: false,
     };
-    (Call::new(operation, tag, Arc::clone(&slot) as _), Asked(slot))
+    (Call::new(operation, tag, slot), asked)
 }
 
 impl Asked {
+    /// An answer to come, and what takes it.
+    pub(crate) fn new() -> (Arc<dyn Answered>, Self) {
+        let slot = Arc::<Ask>::default();
+        (Arc::clone(&slot) as _, Self(slot))
+    }
+
     /// Resolves when the key of a watch was written, or may have been.
     ///
     /// # Cancel safety

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::{RemoteWait, WaitEffects, WaitState};
 use crate::algorithm::node_set::NodeSet;
 use crate::algorithm::quorum::NodeId;
-use crate::algorithm::wait::{Entry, WaitAction};
+use crate::algorithm::wait::{Entry, WaitAction, WatchedKey};
 use crate::backend::{
     Answered, Call, CallKind, CallReply, CallResult, Capabilities, Operation, Tag,
 };
@@ -32,14 +32,12 @@ impl WaitState {
             let is_watch = tag.kind == CallKind::Watch;
             let lack = if is_watch { Capabilities::WATCH } else { Capabilities::QUEUE };
             let is_lack = nodes.note_lack(gate, lack, error);
-            self.watches.retain(|(watch, _)| *watch != number);
+            self.watches.take(number);
             // Where a node cannot watch, the key counts as there, and no push comes. The next wait has an entry that
             // says so.
             if is_watch && is_lack && self.awaited == Some(number) {
                 self.awaited = None;
-                let is_news = !mem::replace(&mut self.is_outdated, true);
-                self.is_told |= is_news;
-                self.turns += u32::from(is_news);
+                self.calls_to_attempt += u32::from(!mem::replace(&mut self.is_outdated, true));
                 return self.machine.handle_watched(true, now);
             }
         }
@@ -57,23 +55,23 @@ impl WaitState {
             self.leave(wait, gate, also, now);
         }
         if self.awaited != Some(number) {
-            if self.choosing.is_some()
-                && matches!(result, Ok(CallReply::Watched(false)))
-                && let Some(key) = self.take_watch(number)
-            {
-                self.machine.handle_push(&key, now);
+            if matches!(result, Ok(CallReply::Watched(false))) {
+                // Of several watches, the machine awaits the last. An earlier key that is not there is a push.
+                self.handle_push(number, now);
             }
             return;
         }
         self.awaited = None;
         match result {
             Ok(CallReply::Refreshed(mut reply)) => {
-                self.note_free(&mut reply);
+                if let Some(free) = self.goal.note_free(&mut reply) {
+                    self.watches.forget(&free);
+                }
                 self.machine.handle_refreshed(reply, wait.refresh_interval(), now);
             }
             Ok(CallReply::Watched(is_there)) => {
-                if !is_there {
-                    self.take_watch(number);
+                if !is_there && let Some(watched) = self.watches.take(number) {
+                    self.goal.note_push(watched);
                 }
                 self.machine.handle_watched(is_there, now);
             }
@@ -90,13 +88,10 @@ impl WaitState {
     ) {
         while let Some(action) = self.machine.poll_action() {
             match action {
-                WaitAction::Attempt => {
-                    self.is_told = true;
-                    self.turns += 1;
-                }
+                WaitAction::Attempt => self.calls_to_attempt += 1,
                 WaitAction::Refresh(gate) => {
                     let (key, entry) = (wait.key.clone(), wait.entry.clone());
-                    let (locks, choice) = self.sought();
+                    let (locks, choice) = self.goal.sought();
                     self.refreshes.push((gate, self.calls + 1));
                     self.ask(wait, gate, Operation::Refresh { key, entry, locks, choice }, now);
                 }
@@ -140,11 +135,46 @@ impl WaitState {
     }
 
     /// Makes the watch in use known to the backend, which forgets the others.
-    pub(super) fn publish_watch(&self, wait: &RemoteWait, effects: &mut WaitEffects) {
-        let watching = self.watches.iter().map(|(number, _)| *number).min().unwrap_or(0);
-        let watching = if self.machine.is_over() { 0 } else { watching };
+    fn publish_watch(&self, wait: &RemoteWait, effects: &mut WaitEffects) {
+        let watching = if self.machine.is_over() { 0 } else { self.watches.lowest() };
         if wait.watching.swap(watching, Ordering::SeqCst) != watching {
             effects.givers.append(&mut wait.givers.take());
+        }
+    }
+
+    /// A watched key was written, or is not there.
+    pub(super) fn handle_push(&mut self, number: u32, now: Instant) {
+        if let Some(watched) = self.watches.take(number) {
+            self.machine.handle_push(&self.goal.note_push(watched), now);
+        }
+    }
+
+    /// Watches what is to be watched in place of one key. The machine awaits the last reply.
+    fn watch(
+        &mut self,
+        wait: &Arc<RemoteWait>,
+        gate: NodeId,
+        watched: WatchedKey,
+        now: Instant,
+        effects: &mut WaitEffects,
+    ) {
+        let new = self.watches.renew(gate, self.goal.watched(watched));
+        if new.is_empty() {
+            return self.machine.handle_watched(true, now);
+        }
+        for watched in new {
+            let (key, entry) = match &watched {
+                WatchedKey::Lock(at) => (self.goal.key(*at).unwrap_or(&wait.key), None),
+                WatchedKey::Predecessor(entry) => (&wait.key, Some(entry.clone())),
+            };
+            let operation = Operation::Watch { key: key.clone(), entry };
+            self.watches.add(self.calls + 1, watched);
+            self.publish_watch(wait, effects);
+            self.ask(wait, gate, operation, now);
+            if self.awaited.is_none() {
+                // It was not sent, and the machine knows.
+                return;
+            }
         }
     }
 
@@ -157,13 +187,7 @@ impl WaitState {
         self.awaited = awaited;
     }
 
-    pub(super) fn ask(
-        &mut self,
-        wait: &Arc<RemoteWait>,
-        gate: NodeId,
-        operation: Operation,
-        now: Instant,
-    ) {
+    fn ask(&mut self, wait: &Arc<RemoteWait>, gate: NodeId, operation: Operation, now: Instant) {
         self.calls += 1;
         let (number, is_watch) = (self.calls, matches!(operation, Operation::Watch { .. }));
         self.awaited = Some(number);

@@ -1,12 +1,5 @@
 //! When an attempt gives its ticket on: the pure function [`is_given_on`].
 
-use std::time::Instant;
-
-use super::Ticket;
-use super::key_queue::Whereabouts;
-use crate::attempts::Slot;
-use crate::resource::Key;
-
 /// Whether the gate was asked behind the releases, and has answered. An error is an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Asking {
@@ -30,67 +23,16 @@ pub(crate) enum Asking {
 /// | ordered | quick | yes: the next acquire leaves right behind the release |
 /// | ordered | the gate was asked | when it has answered |
 /// | ordered | else | when the release is decided |
-const fn is_given_on(is_ordered: bool, is_quick: bool, asking: Asking, is_decided: bool) -> bool {
+pub(super) const fn is_given_on(
+    is_ordered: bool,
+    is_quick: bool,
+    asking: Asking,
+    is_decided: bool,
+) -> bool {
     match asking {
         Asking::Asked => is_ordered && is_quick,
         Asking::Answered => is_ordered || is_decided,
         Asking::NotAsked | Asking::NoGate => is_ordered && is_quick || is_decided,
-    }
-}
-
-impl Ticket {
-    /// The releases of the attempt begin. Asks the gate for a hint if a task here wants the key, or has waited at the
-    /// gate, or locks it again and again: `ask` begins the call.
-    pub(crate) fn begin_ending(
-        &mut self,
-        attempt: Slot,
-        was_held: bool,
-        now: Instant,
-        ask: impl FnOnce(&Key) -> Asking,
-    ) {
-        let mut state = self.queues.lock();
-        let Some(queue) = state.queues.get_mut(&self.key) else { return };
-        queue.ticket = Whereabouts::Ending(attempt);
-        let is_wanted = !queue.tasks.is_empty();
-        let is_asked = match &self.set {
-            None => queue.asks_gate(is_wanted, now),
-            // The request goes on with another key.
-            Some(_) if !was_held => return,
-            Some(set) => {
-                queue.ended = Some(now);
-                let queue = state.queues.get_mut(&set.key);
-                queue.is_some_and(|queue| queue.asks_gate(is_wanted, now))
-            }
-        };
-        drop(state);
-        if is_asked {
-            self.asking = ask(self.set.as_ref().map_or(&self.key, |set| &set.gate_key));
-        }
-    }
-
-    /// The gate has answered the hint, or failed.
-    pub(crate) const fn note_hint_answered(&mut self) {
-        self.asking = Asking::Answered;
-    }
-
-    /// Whether the attempt gives it on now. The releases have been handed to all nodes.
-    pub(crate) fn is_given_on(
-        &self,
-        is_ordered: bool,
-        was_held: bool,
-        is_decided: bool,
-        now: Instant,
-    ) -> bool {
-        let is_quick = is_ordered
-            && (!was_held
-                || self
-                    .with(|queue| {
-                        queue.tasks.is_empty()
-                            || self.asking == Asking::NoGate
-                            || self.set.is_none() && queue.use_hint(now)
-                    })
-                    .unwrap_or(true));
-        is_given_on(is_ordered, is_quick, self.asking, is_decided)
     }
 }
 

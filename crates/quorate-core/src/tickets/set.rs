@@ -53,12 +53,6 @@ impl LocalQueues {
 }
 
 impl Ticket {
-    /// The same, of a task that wants one of several keys.
-    pub(crate) fn of(mut self, set: &Arc<NameSet>) -> Self {
-        self.set = Some(Arc::clone(set));
-        self
-    }
-
     /// For the ticket of a set: one of its keys was won. Returns the wait between processes, which ends.
     #[must_use]
     pub(crate) fn end_set(&self, now: Instant) -> Option<Arc<RemoteWait>> {

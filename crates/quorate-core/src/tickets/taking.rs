@@ -61,7 +61,7 @@ impl Taking {
 
     fn ticket(&self) -> Ticket {
         let (queues, key) = (Arc::clone(&self.queues), self.key.clone());
-        Ticket { queues, key, set: None, asking: Asking::NotAsked }
+        Ticket { queues, key, asking: Asking::NotAsked }
     }
 
     /// The first poll: takes the ticket, or its place in the queue.

@@ -1,0 +1,66 @@
+//! A lock that waits until it is free. Read this first.
+//!
+//! The request takes a ticket for each of its keys, so that one task of this manager competes for a key at a time. Then it
+//! makes one attempt at the nodes after another, until one is won. Between two of them it waits for its turn among all
+//! processes, in the wait queue of its first key, which a node keeps. A free lock waits for nothing.
+
+use std::sync::Arc;
+
+use futures_util::future::FutureExt;
+
+use super::rounds::{Round, Rounds};
+use super::wanted::Wanted;
+use crate::attempt::Attempt;
+use crate::error::LockError;
+use crate::tickets::LocalQueues;
+
+/// Acquires the lock, before the deadline.
+///
+/// # Cancel safety
+///
+/// Dropping the future releases in the background what was acquired, and gives the tickets on.
+pub(super) async fn acquire(
+    manager: &Arc<LocalQueues>,
+    wanted: &Wanted,
+) -> Result<Arc<Attempt>, LockError> {
+    let mut rounds = Rounds::new(manager, wanted);
+    rounds.take_tickets().await?;
+    while wait_for_turn(&mut rounds).await? {
+        match rounds.run(Arc::clone(&wanted.keys), None).await? {
+            Round::Won => return rounds.finish().await,
+            Round::Lost => {}
+            Round::Final => break,
+        }
+    }
+    Err(give_up(&mut rounds).boxed().await)
+}
+
+/// Waits until the next attempt is worth making: at once, if none was lost and no other process waits. `false` at the
+/// deadline.
+async fn wait_for_turn(rounds: &mut Rounds<'_>) -> Result<bool, LockError> {
+    if rounds.has_lost() || rounds.turn.others_are_first(rounds.now()) {
+        rounds.note_awaited();
+        if rounds.await_in_time(wait_at_gate(rounds)).boxed().await?.is_none() {
+            return Ok(false);
+        }
+    }
+    Ok(rounds.is_in_time())
+}
+
+/// Waits in the queue at the node that keeps it, the *gate*. Without one, backs off.
+async fn wait_at_gate(rounds: &Rounds<'_>) {
+    rounds.await_undo_on_pools().await;
+    rounds.pause_before_gate().await;
+    match rounds.turn.join_queue(&rounds.wanted.keys, rounds.node_timeout, rounds.has_lost()) {
+        Some((wait, seen)) => drop(wait.called(seen).await),
+        None => rounds.back_off().await,
+    }
+}
+
+/// Ends the request without the lock. The queue at the gate is left, unless another task of this manager goes on there.
+pub(super) async fn give_up(rounds: &mut Rounds<'_>) -> LockError {
+    let wait = rounds.turn.wait();
+    let unasked = rounds.unasked(wait.as_ref());
+    let leaving = wait.filter(|_| !rounds.turn.has_local());
+    rounds.give_up(unasked, leaving).await
+}

@@ -1,0 +1,261 @@
+//! The rounds of a request: what all loops have in common. `lost` is what follows from a round that was not won.
+
+mod lost;
+
+use std::mem::take;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::future::{FutureExt, poll_immediate};
+
+use super::back_off::back_off;
+use super::replicas::Replicas;
+use super::split;
+use super::wanted::Wanted;
+use crate::algorithm::attempt::Loss;
+use crate::algorithm::backoff::scale;
+use crate::attempt::Attempt;
+use crate::cluster::Cluster;
+use crate::error::{LockError, QuorumFailure};
+use crate::resource::Key;
+use crate::tickets::{LocalQueues, NoTicket, Ticket, Turn};
+
+/// The rounds of one request, with its turn while no attempt has it. On drop, the latest attempt gets the turn back, and
+/// releases (C5).
+pub(super) struct Rounds<'a> {
+    pub(super) manager: &'a Arc<LocalQueues>,
+    pub(super) wanted: &'a Wanted,
+    pub(super) node_timeout: Duration,
+    /// Over while an attempt has it.
+    pub(super) turn: Turn,
+    /// A guard or an earlier task of this manager was in the way.
+    pub(super) was_behind_others: bool,
+    /// `None` for a request that waits without end.
+    deadline: Option<Instant>,
+    /// The latest reading of the clock, if nothing was awaited since.
+    fresh_now: Option<Instant>,
+    /// The latest one. If it was won, until [`finish`](Self::finish).
+    attempt: Option<Arc<Attempt>>,
+    last: Option<LostRound>,
+    /// The number of rounds that were lost.
+    lost: u32,
+    replicas: Replicas,
+}
+
+/// How a round went.
+pub(super) enum Round {
+    /// [`Rounds::finish`] gives the lock.
+    Won,
+    Lost,
+    /// It was lost, and another one is pointless.
+    Final,
+}
+
+/// A round that was lost, with the error that it gives.
+struct LostRound {
+    loss: Loss,
+    took: Duration,
+    /// When it was decided.
+    at: Instant,
+    error: LockError,
+    /// The answers to its undo were waited for (C8).
+    is_undone: bool,
+}
+
+impl Drop for Rounds<'_> {
+    fn drop(&mut self) {
+        if let Some(attempt) = self.attempt.take() {
+            attempt.leave_with(take(&mut self.turn));
+        }
+    }
+}
+
+impl<'a> Rounds<'a> {
+    pub(super) fn new(manager: &'a Arc<LocalQueues>, wanted: &'a Wanted) -> Self {
+        let start = manager.cluster.now();
+        Self {
+            manager,
+            wanted,
+            node_timeout: manager.cluster.config.node_timeout(wanted.ttl),
+            turn: Turn::default(),
+            was_behind_others: false,
+            deadline: wanted.deadline(&manager.cluster, start),
+            fresh_now: Some(start),
+            attempt: None,
+            last: None,
+            lost: 0,
+            replicas: Replicas::default(),
+        }
+    }
+
+    /// Takes the tickets of all keys, one after the other in sorted order.
+    pub(super) async fn take_tickets(&mut self) -> Result<(), LockError> {
+        self.turn = Turn::with_capacity(self.wanted.keys.len());
+        for key in &*self.wanted.keys {
+            let ticket = self.take_ticket(key, key).await?;
+            self.turn.push(ticket);
+        }
+        Ok(())
+    }
+
+    /// Waits for the ticket of one key, which an error calls `name`. Without one, the error says what was in the way (A4).
+    pub(super) async fn take_ticket(&mut self, key: &Key, name: &Key) -> Result<Ticket, LockError> {
+        let manager = self.manager;
+        let taking = manager.take(key.clone(), self.wanted.waits(), self.now());
+        let mut taking = taking.again(self.has_lost());
+        let taken = match poll_immediate(&mut taking).await {
+            Some(taken) => Some(taken),
+            None => {
+                self.note_awaited();
+                self.was_behind_others |= taking.is_behind_others();
+                manager.cluster.before(self.deadline, taking).boxed().await
+            }
+        };
+        match taken {
+            Some(Ok(ticket)) => Ok(ticket),
+            Some(Err(NoTicket::Closed)) => Err(LockError::Closed),
+            Some(Err(NoTicket::TooMany)) => Err(self.too_many(name)),
+            Some(Err(NoTicket::Held)) => Err(LockError::Held(QuorumFailure::default())),
+            None => Err(match manager.releasing(key).filter(|_| !self.was_behind_others) {
+                Some(failure) => LockError::NoQuorum(failure),
+                None => LockError::Held(QuorumFailure::default()),
+            }),
+        }
+    }
+
+    pub(super) fn too_many(&self, name: &Key) -> LockError {
+        let most = self.cluster().config.max_waiters.unwrap_or_default();
+        LockError::TooManyWaiters { key: name.clone(), most }
+    }
+
+    /// Makes one attempt, which has the turn until it is lost. With `haste` a contested round does not wait for slow nodes.
+    pub(super) async fn run(
+        &mut self,
+        keys: Arc<[Key]>,
+        haste: Option<Duration>,
+    ) -> Result<Round, LockError> {
+        if self.late_answers_are_final() {
+            return Ok(Round::Final);
+        }
+        let attempt = self.begin(keys, haste)?;
+        let first = attempt.first(self.wanted.is_renewed()).await;
+        match first.ok_or(LockError::Closed)? {
+            Ok(()) => Ok(Round::Won),
+            Err(lost) => Ok(self.note_lost(lost)),
+        }
+    }
+
+    fn begin(
+        &mut self,
+        keys: Arc<[Key]>,
+        haste: Option<Duration>,
+    ) -> Result<Arc<Attempt>, LockError> {
+        let claim = self.wanted.claim(self.cluster(), keys)?;
+        let options = self.wanted.options(self.cluster(), self.deadline, haste)?;
+        let (turn, now) = (take(&mut self.turn), self.now());
+        self.note_awaited();
+        let begun = Attempt::begin(self.manager, claim, options, turn, now);
+        Ok(Arc::clone(self.attempt.insert(begun.ok_or(LockError::Closed)?)))
+    }
+
+    /// The lock that was won, unless two nodes are one server (Q6).
+    pub(super) async fn finish(&mut self) -> Result<Arc<Attempt>, LockError> {
+        let Some(attempt) = self.attempt.take() else { return Err(LockError::Closed) };
+        let Some(error) = same_server(self.cluster()) else { return Ok(attempt) };
+        attempt.leave();
+        attempt.undone(self.node_timeout).boxed().await;
+        Err(error)
+    }
+
+    /// Something is awaited: the clock is read again.
+    pub(super) const fn note_awaited(&mut self) {
+        self.fresh_now = None;
+    }
+
+    /// The output of something that is awaited between two rounds. `None` at the deadline.
+    pub(super) async fn await_in_time<T: Send>(
+        &self,
+        something: impl Future<Output = T> + Send,
+    ) -> Result<Option<T>, LockError> {
+        in_time(self.cluster(), self.deadline, something).await
+    }
+
+    /// On a pool the next attempt could overtake the undo of the last one, whose key would refuse it.
+    pub(super) async fn await_undo_on_pools(&self) {
+        if let (Some(attempt), false) = (&self.attempt, self.cluster().nodes.all_ordered()) {
+            attempt.undone(self.node_timeout).await;
+        }
+    }
+
+    /// Where a node keeps the wait queue: contenders that split the votes do not meet again.
+    pub(super) async fn pause_before_gate(&self) {
+        let cluster = self.cluster();
+        if let Some(last) = self.last.as_ref().filter(|_| cluster.nodes.has_gates()) {
+            let pause = last.took.saturating_add(scale(last.took, cluster.random()));
+            cluster.sleep(pause.min(self.node_timeout)).await;
+        }
+    }
+
+    /// Waits without a wait queue.
+    pub(super) async fn back_off(&self) {
+        if let Some(last) = &self.last {
+            back_off(self.cluster(), &self.wanted.keys[0], self.lost, last.took).await;
+        }
+    }
+}
+
+/// What the loops read.
+impl<'a> Rounds<'a> {
+    pub(super) fn cluster(&self) -> &'a Arc<Cluster> {
+        &self.manager.cluster
+    }
+
+    pub(super) fn now(&self) -> Instant {
+        self.fresh_now.unwrap_or_else(|| self.cluster().now())
+    }
+
+    pub(super) const fn deadline(&self) -> Option<Instant> {
+        self.deadline
+    }
+
+    pub(super) fn is_in_time(&self) -> bool {
+        self.deadline.is_none_or(|deadline| self.now() < deadline)
+    }
+
+    pub(super) const fn has_lost(&self) -> bool {
+        self.last.is_some()
+    }
+
+    /// Whether a holder was in the way in the last round.
+    pub(super) fn is_held(&self) -> bool {
+        self.last.as_ref().is_some_and(|last| last.loss == Loss::Held)
+    }
+
+    pub(super) const fn attempt(&self) -> Option<&Arc<Attempt>> {
+        self.attempt.as_ref()
+    }
+
+    /// How long a contested round goes on for slow nodes, if the request waits for no holder.
+    pub(super) fn haste(&self) -> Option<Duration> {
+        (!self.wanted.waits()).then(|| split::haste(self.lost))
+    }
+}
+
+/// The output of `something`; `None` at the deadline, and an error once the manager is closed.
+pub(super) async fn in_time<T: Send>(
+    cluster: &Cluster,
+    deadline: Option<Instant>,
+    something: impl Future<Output = T> + Send,
+) -> Result<Option<T>, LockError> {
+    match cluster.before(deadline, cluster.attempts.unless_closed(something)).await {
+        Some(None) => Err(LockError::Closed),
+        Some(Some(output)) => Ok(Some(output)),
+        None => Ok(None),
+    }
+}
+
+/// The error of a cluster in which two nodes are one server (Q6).
+fn same_server(cluster: &Cluster) -> Option<LockError> {
+    let (first, second) = cluster.nodes.same_server()?;
+    Some(LockError::SameServer { first, second })
+}

@@ -1,0 +1,190 @@
+//! What follows from a round that was lost: its error, another round later, or the end of the request.
+
+use std::mem::take;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join;
+
+use super::super::split::{self, Split, verdict};
+use super::{LostRound, Round, Rounds, same_server};
+use crate::algorithm::attempt::Loss;
+use crate::algorithm::lease::saturating_add;
+use crate::attempt::NotWon;
+use crate::cluster::Cluster;
+use crate::error::{LockError, QuorumFailure};
+use crate::remote_wait::{RemoteWait, WaitInput};
+use crate::telemetry;
+
+/// How long an error may wait for the answers to an undo, however short its round was (C8).
+const LEAST_UNDO: Duration = Duration::from_millis(2);
+
+impl Rounds<'_> {
+    /// Takes the turn back from a lost round.
+    pub(super) fn note_lost(&mut self, lost: NotWon) -> Round {
+        let at = self.cluster().now();
+        self.turn = lost.turn;
+        if let (Some(attempt), Loss::Expired) = (&self.attempt, lost.loss) {
+            // It may have been won, and have expired before this task heard of it (T2).
+            attempt.leave();
+        }
+        let (took, is_held) = (lost.failure.waited(), lost.loss == Loss::Held);
+        telemetry::round_lost(&self.wanted.keys, reason(lost.loss), took, &lost.failure);
+        let is_over = self.deadline.is_some_and(|deadline| at >= deadline);
+        self.lost += 1;
+        let failure = self.replicas.note(lost.failure, at);
+        // A round that the deadline cut short says less than the one before it, or than the guard that was in the
+        // way until then (A4).
+        let is_cut_short = is_over && !is_held && took < self.node_timeout;
+        let earlier = match self.last.take() {
+            Some(last) => Some(last.error),
+            None => self.was_behind_others.then(|| LockError::Held(QuorumFailure::default())),
+        };
+        let earlier = earlier.filter(|_| is_cut_short);
+        let error = earlier.unwrap_or_else(|| error_of(self.cluster(), lost.loss, failure));
+        let is_permanent = error.is_permanent();
+        self.last = Some(LostRound { loss: lost.loss, took, at, error, is_undone: false });
+        match is_over || is_permanent || self.wanted.needs_quorum() && !is_held {
+            true => Round::Final,
+            false => Round::Lost,
+        }
+    }
+
+    /// The undo of the lost round gives the turn on, and the request takes another one.
+    pub(in super::super) fn leave_turn(&mut self) {
+        if let Some(attempt) = &self.attempt {
+            attempt.leave_with(take(&mut self.turn));
+        }
+    }
+
+    /// Gives a round back that was won.
+    pub(in super::super) fn give_back(&mut self, loss: Loss) {
+        let Some(attempt) = &self.attempt else { return };
+        let at = self.cluster().now();
+        attempt.leave();
+        let failure = attempt.failure();
+        let took = failure.waited();
+        telemetry::round_lost(&self.wanted.keys, reason(loss), took, &failure);
+        let error = error_of(self.cluster(), loss, failure);
+        self.last = Some(LostRound { loss, took, at, error, is_undone: false });
+    }
+
+    /// Whether the answers that came after the lost round make another one pointless. Then they are in the error: the
+    /// order in which the nodes answer does not matter (A4).
+    pub(super) fn late_answers_are_final(&mut self) -> bool {
+        let (Some(attempt), Some(last)) = (&self.attempt, &mut self.last) else { return false };
+        let failure = self.replicas.note(attempt.failure(), last.at);
+        let error = error_of(&self.manager.cluster, last.loss, failure);
+        let is_permanent = error.is_permanent();
+        if is_permanent {
+            last.error = error;
+        }
+        is_permanent
+    }
+
+    /// Whether the lost round of a request that waits for no holder was a split vote. Then the pause before the next
+    /// round is over (O8).
+    pub(in super::super) async fn try_again_later(&mut self) -> bool {
+        let (limit, cluster) = (self.undo_limit(), &self.manager.cluster);
+        let (Some(attempt), Some(last)) = (&self.attempt, &mut self.last) else { return false };
+        if matches!(last.loss, Loss::Expired | Loss::NoToken) {
+            return false;
+        }
+        let own = attempt.claim.token();
+        let verdict = |failure: &QuorumFailure| verdict(own, failure, self.node_timeout);
+        if matches!(verdict(&attempt.failure()), Split::First | Split::Later) {
+            // The wait of a task that is gone leaves at the same time: the error waits for both no longer than once (C8).
+            let wait = self.turn.take_unused_wait(cluster.now());
+            let left = async {
+                if let Some(wait) = wait {
+                    wait.input(WaitInput::Cancel);
+                    cluster.within(limit, wait.left()).await;
+                }
+            };
+            join(attempt.undone(limit), left).await;
+            last.is_undone = true;
+        }
+        let failure = attempt.failure();
+        let split = verdict(&failure);
+        if split == Split::No {
+            return false;
+        }
+        last.error = error_of(cluster, Loss::Held, failure);
+        if split == Split::Held || self.lost >= split::MOST_ROUNDS || last.error.is_permanent() {
+            return false;
+        }
+        let pause = match split {
+            Split::Later => split::pause(last.took, self.lost, cluster.random()),
+            _ => Duration::ZERO,
+        };
+        let next_at = saturating_add(cluster.now(), pause);
+        if self.deadline.is_some_and(|deadline| next_at >= deadline) {
+            return false;
+        }
+        if !pause.is_zero() {
+            cluster.attempts.unless_closed(cluster.runtime.sleep_until(next_at)).await;
+        }
+        true
+    }
+
+    /// Ends the request: its latest attempt takes the turn, and the error waits for the answers to the undo and to the
+    /// LEAVE of `leaving`, for as long as the last round took (C8). `unasked` is the error if no round was made.
+    pub(in super::super) async fn give_up(
+        &mut self,
+        unasked: LockError,
+        leaving: Option<Arc<RemoteWait>>,
+    ) -> LockError {
+        let turn = take(&mut self.turn);
+        match &self.attempt {
+            Some(attempt) => attempt.leave_with(turn),
+            None => drop(turn),
+        }
+        let is_undone = self.last.as_ref().is_some_and(|last| last.is_undone);
+        let limit = if is_undone { Duration::ZERO } else { self.undo_limit() };
+        let undone = async {
+            if let Some(attempt) = &self.attempt {
+                attempt.undone(limit).await;
+            }
+        };
+        let left = async {
+            if let Some(wait) = &leaving {
+                self.cluster().within(limit, wait.left()).await;
+            }
+        };
+        join(undone, left).await;
+        self.late_answers_are_final();
+        self.attempt = None;
+        self.last.take().map_or(unasked, |last| last.error)
+    }
+
+    /// The error of a request that made no round. Only the gate can have said that the lock is held (Q4, A4).
+    pub(in super::super) fn unasked(&self, wait: Option<&Arc<RemoteWait>>) -> LockError {
+        let none_asked = self.cluster().nodes.none_asked();
+        match wait.is_some_and(RemoteWait::has_answer) {
+            true => LockError::Held(none_asked),
+            false => LockError::NoQuorum(none_asked),
+        }
+    }
+
+    /// The process may have been stopped in the round.
+    fn undo_limit(&self) -> Duration {
+        let took = self.last.as_ref().map_or(Duration::ZERO, |last| last.took);
+        took.min(self.node_timeout).max(LEAST_UNDO)
+    }
+}
+
+fn error_of(cluster: &Cluster, loss: Loss, failure: QuorumFailure) -> LockError {
+    same_server(cluster).unwrap_or_else(|| match loss {
+        // The round was decided before the last of these errors came (A4).
+        Loss::Held if !failure.is_permanent() => LockError::Held(failure),
+        _ => LockError::NoQuorum(failure),
+    })
+}
+
+const fn reason(loss: Loss) -> &'static str {
+    match loss {
+        Loss::Held => "held",
+        Loss::NoQuorum | Loss::NoToken => "no_quorum",
+        Loss::Expired => "expired",
+    }
+}

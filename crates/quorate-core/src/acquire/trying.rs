@@ -1,0 +1,33 @@
+//! A lock that waits for no holder. It tries again only while the votes are split (O8).
+
+use std::sync::Arc;
+
+use futures_util::future::FutureExt;
+
+use super::plain::give_up;
+use super::rounds::{Round, Rounds};
+use super::wanted::Wanted;
+use crate::attempt::Attempt;
+use crate::error::LockError;
+use crate::tickets::LocalQueues;
+
+/// Acquires the lock, if no other has it.
+///
+/// # Cancel safety
+///
+/// Dropping the future releases in the background what was acquired, and gives the tickets on.
+pub(super) async fn acquire(
+    manager: &Arc<LocalQueues>,
+    wanted: &Wanted,
+) -> Result<Arc<Attempt>, LockError> {
+    let mut rounds = Rounds::new(manager, wanted);
+    rounds.take_tickets().await?;
+    while rounds.is_in_time() {
+        match rounds.run(Arc::clone(&wanted.keys), rounds.haste()).await? {
+            Round::Won => return rounds.finish().await,
+            Round::Lost if rounds.try_again_later().boxed().await => {}
+            Round::Lost | Round::Final => break,
+        }
+    }
+    Err(give_up(&mut rounds).boxed().await)
+}

@@ -1,0 +1,93 @@
+//! The gate is asked whether a writer waits: while its answer is awaited, and when it comes.
+
+use std::future::IntoFuture;
+use std::time::Duration;
+
+use futures_util::future::select;
+use quorate_core::{LockRequest, Runtime};
+use quorate_memory::{Effect, Operation, Rule};
+
+use super::is_held;
+use crate::waiting::processes::{ROUND_TRIP, Scene};
+use crate::world::{MS, SECOND};
+
+/// When the round is won, and the answer of the gate is still awaited.
+const ASKING: Duration = Duration::from_micros(600);
+
+fn slow(by: Duration) -> Rule {
+    Rule::new(Effect::Delay { least: by, most: by })
+}
+
+/// A request of a reader that has won its round, and awaits the gate.
+fn asking(scene: &Scene) -> <LockRequest as IntoFuture>::IntoFuture {
+    scene.nodes.iter().for_each(|node| node.add_rule(slow(MS).on(Operation::Hint)));
+    let reader = scene.process();
+    let mut request = reader.locks.read("r").no_wait().into_future();
+    scene.run(select(&mut request, reader.client.sleep(ASKING)));
+    assert!(!scene.keys().is_empty(), "the round is won");
+    request
+}
+
+#[test]
+fn a_reader_that_is_dropped_while_it_awaits_the_gate_leaves_no_key() {
+    let scene = Scene::new(3);
+    drop(asking(&scene));
+    scene.advance(10 * MS);
+    assert_eq!(scene.keys(), [""; 0]);
+}
+
+/// The request is not polled until the lease is over.
+#[test]
+fn a_win_that_expired_while_the_gate_was_awaited_is_none() {
+    let scene = Scene::new(3);
+    let request = asking(&scene);
+    scene.advance(20 * SECOND);
+    let error = scene.run(request).unwrap_err();
+    assert!(!error.is_held(), "{error}");
+}
+
+/// The gate answers before the round is lost. The next reader of the process waits before its first attempt.
+#[test]
+fn an_answer_that_is_there_when_the_round_is_lost_is_not_thrown_away() {
+    let scene = Scene::new(3);
+    let [holder, writer, reader] = [(); 3].map(|()| scene.process());
+    let _held = scene.run(holder.lock("r").ttl(60 * SECOND)).unwrap();
+    let _waiting = writer.hold_once("r", 50 * MS);
+    scene.advance(5 * MS);
+    let others = (1..3).map(|place| &scene.nodes[(scene.gate("r") + place) % 3]);
+    others.for_each(|node| node.add_rule(slow(MS / 10).client(&reader.client)));
+    // In its first round, a process learns which node is the gate.
+    for _ in 0..2 {
+        assert!(is_held(scene.run(reader.locks.read("r").no_wait())));
+    }
+    scene.forget_sent();
+    let waits = |request: LockRequest| request.timeout(10 * MS);
+    assert!(is_held(scene.run(waits(reader.locks.read("r")))));
+    let sent = scene.sent();
+    let first = sent.iter().find(|sent| sent.process == Some(reader.client.id()));
+    assert_eq!(first.map(|sent| sent.operation), Some(Operation::Queue));
+}
+
+/// The round is won just before the deadline. No gate answers, and after the first round another node is the gate.
+#[test]
+fn the_gates_are_awaited_for_no_longer_than_a_round_behind_the_deadline() {
+    let mut most_asked = 0;
+    for number in 0..6 {
+        let (scene, name) = (Scene::new(3), format!("r{number}"));
+        let reader = scene.process();
+        let way = 20 * MS;
+        for node in &scene.nodes {
+            node.add_rule(slow(way));
+            node.add_rule(slow(10 * SECOND).on(Operation::Hint));
+        }
+        let (start, took) = (reader.client.now(), 2 * way + ROUND_TRIP);
+        let timeout = took + MS;
+        let guard = scene.run(reader.locks.read(&*name).timeout(timeout)).unwrap();
+        let waited = reader.client.now() - start;
+        assert!(waited >= 2 * took, "{name}: a gate was awaited: {waited:?}");
+        assert!(waited <= timeout + took, "{name}: {waited:?}");
+        most_asked = most_asked.max(scene.count(Operation::Hint));
+        drop(guard);
+    }
+    assert!(most_asked > 1, "a second gate was asked");
+}
