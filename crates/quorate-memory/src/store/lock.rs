@@ -6,7 +6,7 @@ use quorate_core::BackendError;
 use quorate_core::backend::{Claim, Holder, Mode, Reply, Revoke, Sighting, Vote};
 use quorate_core::resource::Key;
 
-use super::entries::{Store, Value, wrong_type};
+use super::entries::{Store, Value};
 use super::shared::At;
 
 /// What an acquire finds at its keys.
@@ -133,30 +133,25 @@ impl Store {
         })
     }
 
-    /// Takes a key away from its holder, and returns what was there. A key without an expiry is left alone.
+    /// Takes a key away from its holder, and returns what was there. A key without an expiry is left alone, and that of
+    /// another holder than those who are meant.
     pub(crate) fn revoke(
         &mut self,
         key: &Key,
         how: &Revoke,
         now: Instant,
     ) -> Result<Option<Sighting>, BackendError> {
+        let found = self.inspect(key, now)?;
         let key = key.as_bytes();
-        let held = match self.get(key, now) {
-            None => return Ok(None),
-            Some(Value::String(held)) => held.as_slice(),
-            Some(Value::OrderedSet(_)) => b"",
-            Some(Value::List) => return Err(wrong_type()),
-        };
-        let found = Sighting::new(Holder::new(held), self.time_left(key, now));
-        match (how, self.end_of(key)) {
-            (_, None) => {}
-            (Revoke::Replace(token), end) => {
+        match &how.token {
+            _ if !found.as_ref().is_some_and(|seen| how.takes(seen)) => {}
+            Some(token) => {
+                let end = self.end_of(key);
                 self.put(key, Value::String(token.as_bytes().to_vec()), end);
             }
-            (Revoke::Delete, _) => self.remove(key),
-            _ => return Err(BackendError::unsupported("this node cannot revoke so")),
+            None => self.remove(key),
         }
-        Ok(Some(found))
+        Ok(found)
     }
 }
 
