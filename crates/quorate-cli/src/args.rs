@@ -56,21 +56,14 @@ pub(crate) enum Command {
         /// The names of the locks
         #[arg(required = true, value_name = "NAME")]
         names: Vec<String>,
+        #[command(flatten)]
+        under: Under,
         /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Take a lock away from its holder. It is free when its ttl has passed, and nobody overlaps
-    Free {
-        /// The name of the lock
-        name: String,
-        /// Delete the lock: it is free at once, and its holder may go on working until its lease ends
-        #[arg(long)]
-        now: bool,
-        /// Do not ask
-        #[arg(long)]
-        yes: bool,
-    },
+    /// Take a lock away from its holder, and from no other. It is free when its ttl has passed, and nobody overlaps
+    Free(Free),
     /// Show what each node is, what it can do, and what is wrong with it. Exit code 69: fewer than a quorum answer
     Nodes {
         /// Print JSON
@@ -91,6 +84,35 @@ pub(crate) enum Command {
     Extend,
     /// Release the lock whose record is on standard input
     Release,
+}
+
+/// Under which names `run` has locked.
+#[derive(Args, Debug)]
+pub(crate) struct Under {
+    /// The locks of `run --permits N`: NAME#1 to NAME#N
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) permits: Option<u16>,
+    /// The lock of `run --once-per DURATION` in this period: NAME@NUMBER
+    #[arg(long, value_name = "DURATION", value_parser = duration, conflicts_with = "permits")]
+    pub(crate) once_per: Option<Duration>,
+}
+
+/// `quorate free`.
+#[derive(Args, Debug)]
+pub(crate) struct Free {
+    /// The name of the lock
+    pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) under: Under,
+    /// Free the lock only if its holder has this label
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) label: Option<String>,
+    /// Delete the lock: it is free at once, and its holder may go on working until its lease ends
+    #[arg(long)]
+    pub(crate) now: bool,
+    /// Do not ask. Needed without a terminal
+    #[arg(long)]
+    pub(crate) yes: bool,
 }
 
 /// How long to wait for a lock.
@@ -157,6 +179,9 @@ pub(crate) struct Run {
     /// Run the command once per period of the Unix clock, on one of all machines. Waits for no holder, as --no-wait --skip
     #[arg(long, value_name = "DURATION", value_parser = duration, conflicts_with_all = ["wait", "fenced"])]
     pub(crate) once_per: Option<Duration>,
+    /// With --once-per: run the command once more, if this period is done. While it runs elsewhere, the exit code is 75
+    #[arg(long, requires = "once_per")]
+    pub(crate) again: bool,
     /// Acquire one of N permits: a lock on one of NAME#1 to NAME#N. At most N commands run at a time
     #[arg(long, value_name = "N", conflicts_with = "once_per")]
     pub(crate) permits: Option<NonZeroU16>,

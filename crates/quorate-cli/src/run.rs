@@ -1,41 +1,52 @@
 //! `quorate run`: a command under a lock.
 
-use std::convert::Infallible;
-use std::future::{IntoFuture as _, pending};
-use std::time::{Duration, UNIX_EPOCH};
+use std::num::NonZeroU16;
+use std::time::Duration;
 
 use quorate::algorithm::lease::SafetyMargin;
 use quorate::backend::{Drift, Ttl};
-use quorate::error::{ExtendError, InvalidRequest};
+use quorate::error::ExtendError;
 use quorate::{LockGuard, LockManager, LockRequest, ReleaseError};
+use tokio::time::Instant;
 
 use crate::args::{Common, Run};
 use crate::child::Running;
 use crate::exit::{Failure, HELD, LOST};
 use crate::line;
+use crate::names::names;
 use crate::nodes::{CLOSE, builder, label};
 use crate::say;
 use crate::signals::{self, Signals};
-use crate::supervise::{supervise, warn};
-
-/// The shortest period. The longest is the longest ttl.
-const LEAST_PERIOD: Duration = Duration::from_secs(1);
+use crate::supervise::supervise;
+use crate::warnings::{Warnings, await_slower_nodes};
 
 /// Runs the command, and returns the exit code.
 pub(crate) async fn run(common: &Common, run: &Run) -> Result<u8, Failure> {
     check_kill_after(run)?;
-    let names = names(run)?;
+    let names = names(&run.names, run.permits.map(NonZeroU16::get), run.once_per)?;
+    let names: Vec<String> = names.into_iter().map(|name| name.text).collect();
     let manager = builder(common)?.ttl(run.held.ttl).label(label(run.held.label.as_deref()));
     let manager = manager.build()?;
     let mut signals = Signals::new().map_err(Failure::usage)?;
-    let result = under_lock(&manager, common, run, &names, &mut signals).await;
+    let mut warnings = Warnings::new(&manager, common.quiet);
+    let result = under_lock(&manager, common, run, &names, &mut signals, &mut warnings).await;
     let report = manager.close(CLOSE).await;
+    if result.is_ok() {
+        warnings.look();
+    }
     if common.verbose {
         say::line(report);
     }
     match result {
-        Err(Failure { code: HELD, .. }) if run.skip || run.once_per.is_some() => Ok(0),
-        Err(Failure { code: HELD, text }) => Err(Failure::new(run.held_code, text)),
+        Err(Failure { code: HELD, text }) if run.skip || run.once_per.is_some() && !run.again => {
+            if common.verbose {
+                say::line(format!("skipped: {}: {text}", which(run, &names)));
+            }
+            Ok(0)
+        }
+        Err(Failure { code: HELD, text }) => {
+            Err(Failure::new(run.held_code, format!("{}: {text}", which(run, &names))))
+        }
         result => result,
     }
 }
@@ -55,20 +66,21 @@ fn check_kill_after(run: &Run) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The names to lock: those given, or the name of the period, as [`LockManager::once_per`] has it. With permits, one of them
-/// is locked.
-fn names(run: &Run) -> Result<Vec<String>, Failure> {
-    if let Some(count) = run.permits {
-        let [name] = &run.names[..] else { return Err(Failure::usage("--permits needs one name")) };
-        return Ok((1..=count.get()).map(|number| format!("{name}#{number}")).collect());
+/// Deletes the mark of a period that is done. A run that is in progress keeps its lock (V7).
+async fn forget(manager: &LockManager, name: &str) -> Result<(), Failure> {
+    let seen = manager.inspect(name).await.map_err(Failure::usage)?;
+    if seen.is_done() {
+        manager.delete_seen(name, &seen).await.map_err(Failure::usage)?;
     }
-    let Some(period) = run.once_per else { return Ok(run.names.clone()) };
-    let [name] = &run.names[..] else { return Err(Failure::usage("--once-per needs one name")) };
-    if !(LEAST_PERIOD..=Ttl::MAX).contains(&period) {
-        return Err(Failure::usage(InvalidRequest::Period { period }));
+    Ok(())
+}
+
+/// The names of an error: all, or of permits the first and the last.
+fn which(run: &Run, names: &[String]) -> String {
+    match (run.permits, names) {
+        (Some(_), [first, .., last]) => format!("no permit of {first} to {last} is free"),
+        _ => names.join(" "),
     }
-    let now = UNIX_EPOCH.elapsed().map_err(Failure::usage)?;
-    Ok(vec![format!("{name}@{}", now.as_nanos() / period.as_nanos())])
 }
 
 async fn under_lock(
@@ -77,7 +89,11 @@ async fn under_lock(
     run: &Run,
     names: &[String],
     signals: &mut Signals,
+    warnings: &mut Warnings<'_>,
 ) -> Result<u8, Failure> {
+    if let (true, [name]) = (run.again, names) {
+        forget(manager, name).await?;
+    }
     let request = match run.permits {
         Some(_) => manager.lock_any(names),
         None if run.read => manager.read(names),
@@ -102,16 +118,10 @@ async fn under_lock(
     let mut running = Running::start(run, names, &guard)?;
     let lease = guard.lease();
     let supervised = supervise(&mut running, &lease, run.kill_after, signals);
-    let warned = async {
-        if !common.quiet {
-            warn(&lease).await;
-        }
-        pending::<Infallible>().await
-    };
     let ended = tokio::select! {
         biased;
         ended = supervised => ended,
-        never = warned => match never {},
+        never = warnings.watch(&lease) => match never {},
     };
     let (lost, unsure) = match run.once_per.filter(|_| ended.code == 0 && ended.stopped.is_none()) {
         // Two periods, so that a machine whose clock is a period slow does not run it again.
@@ -134,6 +144,8 @@ async fn under_lock(
         (None, None, unsure) => {
             if let Some(why) = unsure.filter(|_| !common.quiet) {
                 say::line(why);
+                // That has named the nodes.
+                warnings.is_quiet = true;
             }
             Ok(ended.code)
         }
@@ -153,11 +165,16 @@ pub(crate) async fn acquire(
         Some(wait) => request.timeout(wait),
         None => request.no_wait(),
     };
-    let mut acquiring = request.into_future();
+    let mut acquiring = Box::pin(async {
+        let begun = Instant::now();
+        let guard = request.await?;
+        await_slower_nodes(manager, begun.elapsed()).await?;
+        Ok(guard)
+    });
     let signal = tokio::select! {
         biased;
         signal = signals.next() => signal,
-        acquired = &mut acquiring => return Ok(acquired?),
+        acquired = &mut acquiring => return acquired,
         never = line::show(manager, names, wait) => match never {},
     };
     drop(acquiring);

@@ -1,10 +1,9 @@
-//! `inspect`, `free` and `nodes`: what is printed, as lines or as JSON.
+//! `nodes`: what is printed, as lines or as JSON.
 
-use std::io::{self, BufRead as _, IsTerminal as _};
 use std::time::Duration;
 
+use quorate::NodeReport;
 use quorate::backend::Capabilities;
-use quorate::{Inspection, KeyState, LockState, NodeReport};
 use serde_json::{Value, json};
 
 use crate::args::Common;
@@ -12,97 +11,8 @@ use crate::exit::{Failure, NO_QUORUM};
 use crate::nodes::manager;
 use crate::say;
 
-/// Shows who holds locks, and returns the exit code.
-pub(crate) async fn inspect(
-    common: &Common,
-    names: &[String],
-    is_json: bool,
-) -> Result<u8, Failure> {
-    let manager = manager(common)?;
-    let (mut code, mut seen) = (0, Vec::new());
-    for name in names {
-        let inspection = manager.inspect(name).await.map_err(Failure::usage)?;
-        code = code.max(match inspection.state() {
-            LockState::Held => 0,
-            LockState::Free => 1,
-            LockState::Unclear => NO_QUORUM,
-        });
-        match is_json {
-            true => seen.push(json_of(name, &inspection)),
-            false => say::report(format!("{name}: {inspection}"))?,
-        }
-    }
-    if is_json {
-        say::report(json!({ "locks": seen }))?;
-    }
-    Ok(code)
-}
-
-fn json_of(name: &str, inspection: &Inspection) -> Value {
-    let nodes = inspection.nodes().iter().map(|node| {
-        let (state, left, error) = match &node.state {
-            KeyState::Free => ("free", None, None),
-            KeyState::Held { time_left, .. } => ("held", *time_left, None),
-            KeyState::Read { readers } => {
-                ("read", readers.iter().map(|one| one.time_left).max(), None)
-            }
-            other => ("unknown", None, Some(other.to_string())),
-        };
-        json!({ "name": *node.name, "state": state, "label": node.label(), "left_ms": millis(left), "error": error })
-    });
-    let state = match inspection.state() {
-        LockState::Held => "held",
-        LockState::Free => "free",
-        LockState::Unclear => "unclear",
-    };
-    json!({
-        "name": name,
-        "state": state,
-        "label": inspection.label(),
-        "readers": inspection.readers().iter().map(|one| json!({ "label": one.label() })).collect::<Vec<_>>(),
-        "left_ms": millis(inspection.time_left()),
-        "held_on": inspection.nodes_held(),
-        "nodes": nodes.collect::<Vec<_>>(),
-    })
-}
-
-fn millis(time: Option<Duration>) -> Option<u64> {
+pub(crate) fn millis(time: Option<Duration>) -> Option<u64> {
     time.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
-}
-
-/// Takes a lock away from its holder.
-pub(crate) async fn free(common: &Common, name: &str, now: bool, yes: bool) -> Result<u8, Failure> {
-    let manager = manager(common)?;
-    if !yes && !is_confirmed(name, now)? {
-        return Err(Failure::usage("nothing was done"));
-    }
-    let freed = match now {
-        true => manager.delete(name).await,
-        false => manager.revoke(name).await,
-    };
-    let freed = freed.map_err(Failure::usage)?;
-    say::report(format!("{name}: {freed}"))?;
-    let was_free = freed.found().state() == LockState::Free;
-    Ok(if freed.is_effective() || was_free { 0 } else { NO_QUORUM })
-}
-
-/// Asks on a terminal. Without one, only what is safe is done without `--yes`.
-fn is_confirmed(name: &str, now: bool) -> Result<bool, Failure> {
-    if !io::stdin().is_terminal() {
-        return match now {
-            true => Err(Failure::usage("free --now needs --yes: the holder may go on working")),
-            false => Ok(true),
-        };
-    }
-    let what = if now {
-        "delete the lock at once, though its holder may go on working"
-    } else {
-        "take the lock away"
-    };
-    say::text(format!("{name}: {what}? [y/N] "));
-    let mut answer = String::new();
-    io::stdin().lock().read_line(&mut answer).map_err(Failure::usage)?;
-    Ok(answer.trim().eq_ignore_ascii_case("y"))
 }
 
 /// Shows what each node is, and returns the exit code.
